@@ -141,11 +141,14 @@ FUNCTIONS = (
     "wgpuQueueSubmit",
     "wgpuInstanceWaitAny",
     "wgpuQueueOnSubmittedWorkDone",
+    "wgpuDeviceGetLostFuture",
 )
 
 # Those of them that each library goes without.
 ABSENT = {
-    "wgpu": ("wgpuQueueSubmit", "wgpuInstanceWaitAny", "wgpuQueueOnSubmittedWorkDone"),
+    "wgpu": (
+        "wgpuQueueSubmit", "wgpuInstanceWaitAny", "wgpuQueueOnSubmittedWorkDone", "wgpuDeviceGetLostFuture",
+    ),
     "dawn": ("wgpuQueueSubmitForIndex", "wgpuDevicePoll"),
 }
 

@@ -104,6 +104,7 @@ typedef struct {
     void (*submit)(rlx_handle queue, size_t n, const rlx_handle *commands);
     int (*wait_any)(rlx_handle instance, size_t n, rlx_wait_info *futures, uint64_t timeout_ns);
     rlx_future (*work_done)(rlx_handle queue, rlx_map_info info);
+    rlx_future (*lost)(rlx_handle device);
     /* No function of the library. */
     rlx_handle instance;
     const struct rlx_ways *ways;
@@ -160,6 +161,7 @@ typedef struct {
 
 /* What the libraries do differently. */
 typedef struct rlx_ways {
+    int (*gone)(rlx_work *work);                              /* whether the device is known to be lost */
     void (*send)(rlx_work *work, const rlx_handle *commands); /* one submission, to be waited for */
     void (*ask)(rlx_work *work, rlx_future future);           /* whether it is done: callbacks run if so */
     void (*wait)(rlx_work *work, rlx_future future);          /* until it, or the last submission, is done */
@@ -218,6 +220,12 @@ static void rlx_caught(rlx_work *work) {
     }
 }
 
+static int rlx_is_gone(rlx_work *work) {
+    static const char text[] = "the device is lost";
+    rlx_say(work, (rlx_string){text, sizeof text - 1});
+    return work->status = RLX_GPU_LOST;
+}
+
 /* Uploads to their buffers: through the mapped memory of the upload buffer, or, where that is NULL, by the queue. */
 static void rlx_encode_uploads(rlx_work *work, rlx_handle encoder, char *upload_buffer) {
     const rlx_wgpu *api = work->api;
@@ -257,6 +265,8 @@ static int rlx_submit(rlx_work *work, uint64_t shift) {
     const rlx_label label = {NULL, {"rlx", 3}};
     work->status = RLX_GPU_OK;
     work->message[0] = 0;
+    if (api->ways->gone(work))
+        return rlx_is_gone(work);
     rlx_catch(work);
     char *upload_buffer = NULL;
     if (work->upload_buffer != NULL && !RLX_LOAD(&work->upload_open))

@@ -52,11 +52,14 @@ static void submit(rlx_handle a, size_t b, const rlx_handle *c) { step(); real.s
 static int wait_any(rlx_handle a, size_t b, rlx_wait_info *c, uint64_t d) { step(); return real.wait_any(a, b, c, d); }
 static rlx_future work_done(rlx_handle a, rlx_map_info b) { step(); return real.work_done(a, b); }
 
+static rlx_future lost(rlx_handle a) { step(); return real.lost(a); }
+
 static rlx_wgpu shim = {create_encoder, begin_pass,   set_pipeline,     set_group,   dispatch,
                         end_pass,       release_pass, copy,             finish,      release_encoder,
                         release_commands, write_buffer, map,            mapped,      writable,
                         unmap,          push_scope,   pop_scope,        submit_for_index, poll_device,
-                        submit,         wait_any,     work_done,        NULL,        NULL};
+                        submit,         wait_any,     work_done,        lost,        NULL,
+                        NULL};
 
 /* ``addresses``: those of ``n`` functions of the library in, 0 for one that it lacks; those of the functions above out. */
 void shim_install(void **addresses, int n, void *destroys) {

@@ -20,6 +20,7 @@ from rlx.cost.store import stored
 from rlx.device.candidates import (
     DeviceCandidate,
     blocker_of,
+    contenders,
     none_viable,
     not_viable,
     survey,
@@ -180,7 +181,8 @@ def choose(
             raise not_viable(wanted, policy.device_source, blocker, list(estimates))
         pick, reason = wanted, f"{policy.device_source} says {str(wanted)!r}"
     elif estimates:
-        pick = policy.best(estimates)
+        open_to = {row.device for row in contenders(rows)}
+        pick = policy.best({one: ns for one, ns in estimates.items() if one in open_to})
         reason = _reason(pick, estimates, rows)
         if found.unmeasured:
             names = ", ".join(map(str, found.unmeasured))

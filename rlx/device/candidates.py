@@ -16,7 +16,8 @@ from rlx.backends.plugins import (
     refusal,
     unusable,
 )
-from rlx.backends.registered import backend, backend_names, listed_backends
+from rlx.backends.registered import backend, backend_names, is_second_way, listed_backends
+from rlx.cost.store import stored
 from rlx.dataclasses import dataclass
 from rlx.device.names import PLUGIN_DEVICES, Device, info_of
 from rlx.device.policy import DevicePolicy
@@ -92,10 +93,20 @@ def survey(graph: Graph, policy: DevicePolicy, estimate: Estimate) -> list[Devic
     for name in PLUGIN_DEVICES:
         if name not in backend_names():
             rows.append(_missing(name, "no backend for it is installed", registered=False))
-    times = {row.device: row.estimate_ns for row in rows if row.viable}
+    times = {row.device: row.estimate_ns for row in contenders(rows)}
     known = {device: time for device, time in times.items() if time is not None}
     best = policy.best(known) if known else None
     return [replace(row, recommended=row.device == best) for row in rows]
+
+
+def contenders(rows: Sequence[DeviceCandidate]) -> list[DeviceCandidate]:
+    """The rows that may be picked: a second way to a GPU only where it was measured, or the first can't be taken."""
+    viable = {row.device for row in rows if row.viable}
+    return [row for row in rows if row.viable and (row.same_as not in viable or _measured(row))]
+
+
+def _measured(row: DeviceCandidate) -> bool:
+    return not is_second_way(row.device.backend) or stored(row.device) is not None
 
 
 def warn_of_unusable(policy: DevicePolicy) -> None:

@@ -1,4 +1,4 @@
-"""Makes submissions: by C calls into wgpu-native where its release is known, else through wgpu-py."""
+"""Makes submissions: by C calls into the library where its release is known, else through its Python package."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_UPLOAD = 1 << 16
 
 @functools.cache
 def _say_switched_off() -> None:
-    _log.warning("RLX_WEBGPU_HOT=0: runs on the GPU go through wgpu-py's Python calls")
+    _log.warning("RLX_WEBGPU_HOT=0: runs on the GPU go through Python calls")
 
 
 class Maker:

@@ -79,6 +79,9 @@ class Provider(Protocol):
     def reporting(self, device: Any) -> AbstractContextManager[None]:
         """A block whose calls raise their own errors, whatever other threads do on the device."""
 
+    def lost(self, device: Any) -> bool:
+        """Whether a device is known to be lost; False where its calls say so themselves."""
+
     def timestamp_period(self, queue: Any) -> float:
         """Nanoseconds between two ticks of a queue's clock."""
 

@@ -121,6 +121,15 @@ class Dawn:
             if error is not None:
                 raise error
 
+    def lost(self, device: Any) -> bool:
+        """See ``Provider``."""
+        dawn = importlib.import_module(_BACKEND)
+        helpers = importlib.import_module(f"{_BACKEND}._helpers")
+        asked = dawn.ffi.new("WGPUFutureWaitInfo *")
+        asked.future = dawn.lib.wgpuDeviceGetLostFuture(device._internal)
+        dawn.lib.wgpuInstanceWaitAny(helpers.get_wgpu_instance(), 1, asked, 0)
+        return bool(asked.completed)
+
     def timestamp_period(self, queue: Any) -> float:
         """See ``Provider``. Dawn converts ticks to nanoseconds itself."""
         return 1.0

@@ -77,6 +77,10 @@ class WgpuNative:
         """See ``Provider``. wgpu-py raises each error where it is made."""
         return nullcontext()
 
+    def lost(self, device: Any) -> bool:
+        """See ``Provider``."""
+        return False
+
     def timestamp_period(self, queue: Any) -> float:
         """See ``Provider``."""
         from wgpu.backends import wgpu_native

@@ -1,4 +1,4 @@
-"""One submission to the GPU as data, and the way of running it through wgpu-py's Python calls."""
+"""One submission to the GPU as data, and the way of running it through the Python package's calls."""
 
 from __future__ import annotations
 
@@ -176,10 +176,13 @@ class PythonRunner:
             return self._failed(ERROR, error)
         except RuntimeError as error:  # wgpu-py's way of saying that a buffer can't be mapped
             return self._failed(LOST, error)
+        if self._gpu.provider.lost(self._gpu.device):
+            return self._failed(LOST, RuntimeError("its calls do nothing"))
         return OK
 
     def _failed(self, fault: int, error: Exception) -> int:
-        self._error = (fault, str(error))
+        gone = fault in (ERROR, LOST) and self._gpu.provider.lost(self._gpu.device)
+        self._error = (fault, f"the device is lost: {error}" if gone else str(error))
         return fault
 
 
