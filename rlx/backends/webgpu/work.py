@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -165,10 +166,12 @@ class PythonRunner:
         return self._error
 
     def _guarded(self, call: Callable[[], None]) -> int:
-        wgpu = self._wgpu
+        wgpu, library, device = self._wgpu, self._gpu.provider, self._gpu.device
         if forked.dead():
             return self._failed(STOPPED, DeviceUnavailableError(forked.ABSENT))
         try:
+            if library.lost(device):
+                raise RuntimeError("its calls would do nothing")
             call()
         except wgpu.GPUOutOfMemoryError as error:
             return self._failed(MEMORY, error)
@@ -176,11 +179,12 @@ class PythonRunner:
             return self._failed(ERROR, error)
         except RuntimeError as error:  # wgpu-py's way of saying that a buffer can't be mapped
             return self._failed(LOST, error)
-        if self._gpu.provider.lost(self._gpu.device):
-            return self._failed(LOST, RuntimeError("its calls do nothing"))
         return OK
 
     def _failed(self, fault: int, error: Exception) -> int:
+        # What the calls that failed hold is freed now, in order: left to the garbage collector, memory that C looks at
+        # (cffi's from_buffer) may go before what looks at it, which ends the process.
+        traceback.clear_frames(error.__traceback__)
         gone = fault in (ERROR, LOST) and self._gpu.provider.lost(self._gpu.device)
         self._error = (fault, f"the device is lost: {error}" if gone else str(error))
         return fault
