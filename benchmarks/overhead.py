@@ -4,8 +4,9 @@ usage: python benchmarks/overhead.py [p1 p2 p3] [--device webgpu] [--calls 3000]
                                      [--most-upload 65536] [--json overhead.json]
 
 Peers run beside, calls interleaved, where they can be imported: ONNX Runtime with IOBinding for p1 (the MLP), PyTorch
-on CUDA and ONNX Runtime on WebGPU (onnxruntime-ep-webgpu) for p2 (the round trip) and p3 (100 dispatches). "rlx through wgpu-py" is the same schedule with RLX_WEBGPU_HOT=0. Results are checked
-before anything is timed; times are in microseconds.
+on CUDA and ONNX Runtime on WebGPU (onnxruntime-ep-webgpu) for p2 (the round trip) and p3 (100 dispatches).
+"rlx through wgpu-py" is the same schedule with RLX_WEBGPU_HOT=0; both also on Dawn, where that is installed. Results are
+checked before anything is timed; times are in microseconds.
 """
 
 import argparse
@@ -123,7 +124,7 @@ class Checked:
         return None
 
 
-def chain(args, length, hot):
+def chain(device, length, hot):
     """x + 1, ``length`` times, a dispatch each."""
     os.environ["RLX_WEBGPU_HOT"] = "1" if hot else "0"
     g = rlx.Graph("chain")
@@ -133,7 +134,7 @@ def chain(args, length, hot):
         y = g.tanh(y) if at % 2 else y * 1.5
     g.set_outputs([y])
     options = rlx.CompileOptions(fuse=False)
-    compiled = rlx.Session(args.device, options=options).compile(g)
+    compiled = rlx.Session(device, options=options).compile(g)
     count = compiled.as_text("schedule").count(" = elementwise(")
     assert count == length, f"{count} dispatches, not {length}"
     return compiled
@@ -216,11 +217,15 @@ def onnx_chain(length):
 
 
 def gpu(args, length):
-    hot, python = chain(args, length, True), chain(args, length, False)
+    hot, python = chain(args.device, length, True), chain(args.device, length, False)
     contestants = {
         "rlx": lambda: hot.run_slots(X)[0],
         "rlx through wgpu-py": lambda: python.run_slots(X)[0],
     }
+    if args.device == "webgpu" and rlx.is_available("dawn"):
+        for name, way in (("rlx on Dawn", True), ("rlx on Dawn through wgpudawn", False)):
+            other = chain("dawn", length, way)
+            contestants[name] = lambda other=other: other.run_slots(X)[0]
     torch = optional("torch")
     if torch and torch.cuda.is_available():
         contestants |= torch_chain(torch, length)

@@ -4,12 +4,14 @@ import gc
 
 import numpy as np
 import pytest
-import wgpu
 
 import rlx
 from rlx.backends.webgpu import adapters as listed
 from rlx.backends.webgpu import device as devices
+from rlx.backends.webgpu.provider import provider_of
 
+# The package of the library that the device "webgpu" goes through.
+wgpu = provider_of("webgpu").module()
 pytestmark = pytest.mark.webgpu
 WORDS = 3000
 

@@ -120,6 +120,10 @@ class GpuDevice:
         except wgpu.GPUError as error:
             text = describe(f"no buffer {label!r} could be made", got=error, hint="cg.recover()")
             raise DeviceLostError(text) from error
+        if self.provider.lost(self.device):
+            what = f"no buffer {label!r} could be made"
+            text = describe(what, got="the device is lost", hint="cg.recover()")
+            raise DeviceLostError(text)
         made.append(found)
         return found
 
