@@ -211,3 +211,12 @@ static RLX_INLINE vf v_rest(vf a, vf b, vf p)
     return ((ah * bh - p) + ah * bl + al * bh) + al * bl;
 #endif
 }
+/* p - a * b, which is as exact. */
+static RLX_INLINE vf v_lack(vf a, vf b, vf p)
+{
+#if VECTOR_BYTES >= 32 || defined(NEON)
+    return v_fma(-a, b, p);
+#else
+    return -v_rest(a, b, p);
+#endif
+}

@@ -240,7 +240,7 @@ static RLX_INLINE vf v_gelu(vf x)
     const vf a = v_min(v_all(14.8f), v_abs(x)), h = -0.5f * a, z = h * a;
     const vf d = a + 3.5f, w = v_reciprocal(d);
     /* w + w_rest is 1 / d to more than f32 precision: an error in w would reach the result three times as large. */
-    const vf w_rest = w * v_fma(w, (d - 3.5f) - a, -v_rest(w, d, v_all(1.0f)));
+    const vf w_rest = w * v_fma(w, (d - 3.5f) - a, v_lack(w, d, v_all(1.0f)));
     const vf u = v_fma(w_rest, v_all(-7.0f), v_fma(w, v_all(-7.0f), v_all(1.0f)));
     vf n, p = v_exp_sum(z, v_rest(h, a, z), &n);
     const vf tail = p * v_tail(u) * a;
