@@ -89,6 +89,33 @@ def test_it_is_the_same_hardware(run):
     )
 
 
+def test_auto_starts_it_where_it_was_measured_and_is_faster(run, tmp_path):
+    """Stored figures decide, without Dawn: such that it is slower first, and then faster."""
+    folder = tmp_path / "figures"
+    folder.mkdir(mode=0o700)
+    measure = """
+        import dataclasses
+        from rlx.calibrate.measurer import METER
+        from rlx.cost.store import file_of, save
+        known = rlx.cost.Calibration.load_or_measure("webgpu")
+        own = METER.identity("dawn")
+        figures = dataclasses.replace(
+            known, identity=own, roundtrip_ns=FACTOR * known.roundtrip_ns
+        )
+        assert save(file_of(own), figures)
+        """
+    choose = """
+        g = rlx.Graph()
+        g.set_outputs([g.input("x", (4,)) * 2.0])
+        found = rlx.choose(g, policy=rlx.DevicePolicy(deny="cpu"))
+        print(found.device, int(started()))
+        """
+    env = {"RLX_CALIBRATION": str(folder)}
+    for factor, expected in (("10.0", ["webgpu", "0"]), ("0.1", ["dawn", "1"])):
+        run(textwrap.dedent(measure).replace("FACTOR", factor), **env)
+        assert run(choose, **env) == expected
+
+
 def test_webgpu_may_mean_dawn(run):
     lines = """
         for name in ("webgpu", "gpu", "vulkan"):

@@ -94,6 +94,11 @@ def request_all() -> None:
     _requested.update(_ON_REQUEST)
 
 
+def unasked() -> list[str]:
+    """The backends that are not listed since nobody has asked for them."""
+    return [name for name in _ON_REQUEST if name not in _requested]
+
+
 def is_second_way(name: str) -> bool:
     """Whether a backend is a second way to hardware that another one shows."""
     return name in _ON_REQUEST

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from rlx import flags
 from rlx.backends.base import CompileOptions, DeviceInfo
-from rlx.backends.plugins import is_built_in
+from rlx.backends.plugins import build_id_of, is_built_in
+from rlx.backends.registered import request, unasked
 from rlx.compiler.choice import Choice
 from rlx.compiler.lowered import Lowered
 from rlx.compiler.memo import lowered_for
@@ -16,7 +17,7 @@ from rlx.cost.background import measure_later, waits
 from rlx.cost.calibration import Calibration
 from rlx.cost.estimate import GraphCost, Lowering, graph_cost
 from rlx.cost.model import BackendCostModel, CalibratedModel, CpuCostModel
-from rlx.cost.store import stored
+from rlx.cost.store import kept_of, stored
 from rlx.device.candidates import (
     DeviceCandidate,
     blocker_of,
@@ -29,9 +30,11 @@ from rlx.device.candidates import (
 from rlx.device.figures import cost_model
 from rlx.device.names import HOST_DEVICE, Device, available_devices, info_of
 from rlx.device.policy import CLOSE, DevicePolicy
+from rlx.errors import DeviceUnavailableError
 from rlx.ir.graph import Graph
 from rlx.ir.plan import HOST
 from rlx.ir.spans import phase
+from rlx.version import __version__
 
 
 def lowering_of(lowered: Lowered, target: Target, host: BackendCostModel | None = None) -> Lowering:
@@ -139,6 +142,16 @@ class Estimates:
         self.costs[device] = cost
         return cost.ns
 
+    def by_figures(self, device: Device, figures: Calibration) -> float | None:
+        """Nanoseconds by figures of a device that was not asked for; None where no device here is the same GPU."""
+        wanted = figures.identity.adapter, figures.identity.api
+        for twin, lowered in self.lowered.items():
+            info = info_of(twin)
+            if (info.adapter, info.api) == wanted:
+                lowering = lowering_of(lowered, Target.of(twin, self._options))
+                return graph_cost(lowered.graph, CalibratedModel(device, figures), lowering).ns
+        return None
+
 
 def choose(
     graph: Graph, options: CompileOptions | None = None, policy: DevicePolicy | None = None
@@ -181,6 +194,8 @@ def choose(
             raise not_viable(wanted, policy.device_source, blocker, list(estimates))
         pick, reason = wanted, f"{policy.device_source} says {str(wanted)!r}"
     elif estimates:
+        if _wakes_faster(found, min(estimates.values()), policy):
+            return choose(graph, options, policy)
         open_to = {row.device for row in contenders(rows)}
         pick = policy.best({one: ns for one, ns in estimates.items() if one in open_to})
         reason = _reason(pick, estimates, rows)
@@ -193,6 +208,23 @@ def choose(
     else:
         pick, reason = HOST_DEVICE, "no device has every kernel; trying the CPU"
     return Choice(pick, reason, estimates, blocked, found.costs, found.lowered)
+
+
+def _wakes_faster(found: Estimates, least: float, policy: DevicePolicy) -> bool:
+    """Has a second way to a GPU listed if its stored figures say that it takes less; so it is started only then."""
+    for name in unasked():
+        if policy.excludes(Device(name)) is not None:
+            continue
+        try:
+            versions = __version__, build_id_of(name)
+        except DeviceUnavailableError:
+            continue  # its package is not here
+        for figures in kept_of(name, versions):
+            ns = found.by_figures(Device(name), figures)
+            if ns is not None and ns < least:
+                request(name)
+                return True
+    return False
 
 
 def _reason(pick: Device, estimates: dict[Device, float], rows: Sequence[DeviceCandidate]) -> str:

@@ -111,6 +111,36 @@ def stored(device: Any) -> Calibration | None:
         return found
 
 
+def kept_of(backend: str, versions: tuple[str, str]) -> list[Calibration]:
+    """The stored figures of a backend's devices. The backend is not asked, which would start it.
+
+    Args:
+        backend: Its name.
+        versions: Of rlx and of the backend's library; figures of others are not among them.
+
+    Raises:
+        InputError: ``RLX_CALIBRATION`` does not parse.
+    """
+    wanted, found = flags.CALIBRATION.get(), list[Calibration]()
+    if wanted in ("off", "measure"):
+        return found
+    folder = default_folder() if wanted == "on" else Path(wanted)
+    for path in [folder] if wanted.endswith(".json") else sorted(folder.glob(f"{backend}*.json")):
+        if not usable(path):
+            continue
+        try:
+            figures = [_figures(entry) for entry in _entries(path).values()]
+        except (OSError, CalibrationError):
+            continue  # whoever asks for the device is told
+        found += [one for one in figures if _is_of(one.identity, backend, versions)]
+    return found
+
+
+def _is_of(identity: Identity, backend: str, versions: tuple[str, str]) -> bool:
+    own = identity.rlx_version, identity.wgpu_version
+    return identity.device.partition(":")[0] == backend and own == versions
+
+
 def load_or_measure(device: Any, progress: Progress | None = None) -> Calibration:
     """See ``Calibration.load_or_measure``."""
     identity = meter().identity(device)
