@@ -16,6 +16,7 @@ import rlx
 from rlx.backends.base import CompileOptions
 from rlx.backends.webgpu import device, elementwise_wgsl, rendering
 from rlx.backends.webgpu.adapters import DEFAULT_LIMITS
+from rlx.backends.webgpu.provider import provider_of
 
 pytestmark = pytest.mark.webgpu
 
@@ -259,8 +260,7 @@ def test_everything_has_a_label(webgpu, monkeypatch):
 
 def test_a_validation_error_names_the_kernel(webgpu):
     """What the driver refuses when a kernel is bound says which one it was."""
-    import wgpu
-
+    wgpu = provider_of("webgpu").module()
     g, _ = normed()
     with rlx.compile(g, webgpu, params={"w": np.ones(4, "f4")}) as compiled:
         executable = compiled._loaded.executable

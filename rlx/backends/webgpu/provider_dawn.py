@@ -27,6 +27,8 @@ _INSTANCE_TOGGLES = ("allow_unsafe_apis", "vulkan_enable_f16_on_nvidia")
 # What a device leaves out for kernels that keep to their own bounds and write workgroup memory before they read it.
 # Dawn's validation of calls stays, and integer division by zero, which elementwise kernels may do, stays defined.
 _UNCHECKED = ("disable_robustness", "disable_workgroup_init")
+# Dawn rounds the times of kernels to some 65 us, so that web pages can't tell what others compute.
+_ROUNDED = ("timestamp_quantization",)
 
 
 class Dawn:
@@ -89,14 +91,14 @@ class Dawn:
         """See ``Provider``. An adapter of Dawn gives a single device, so it is asked for anew."""
         same = [one for one in self.listed() if dict(one.info) == dict(adapter.info)]
         extras, toggles = _extras(), () if flags.SHADER_CHECKS.get() else _UNCHECKED
+        known = extras.all_toggles()
         return extras.request_device_sync(
             (same or [adapter])[0],
             label="rlx",
             required_features=list(features),
             required_limits=dict(limits),
-            enable_toggles=[name for name in toggles if name in extras.all_toggles()],
-            # Ticks of 65 microseconds would hide most kernels.
-            disable_toggles=["timestamp_quantization"],
+            enable_toggles=[name for name in toggles if name in known],
+            disable_toggles=[name for name in _ROUNDED if name in known],
         )
 
     def owns(self, handle: object) -> bool:
