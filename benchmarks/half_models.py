@@ -327,7 +327,10 @@ def on_rlx(model, arrays, device):
     for name, array in arrays.items():
         compiled.bind_gpu_handle(name, array)
     text = compiled.as_text("kernels")
-    facts = {"kernels": text.count("// ---"), "on matrix units": text.count("MultiplyAccumulate(") > 0}
+    facts = {
+        "kernels": text.count("// ---"),
+        "on matrix units": text.count("MultiplyAccumulate(") > 0,
+    }
     us = by_run(lambda: compiled.commit_no_wait({}), compiled.sync_pending)
     compiled.close()
     return found[0], us, facts
@@ -364,7 +367,11 @@ def on_ort(model, arrays):
     def send():
         session.run_with_iobinding(binding)
 
-    return found[0], by_run(send, lambda: None), {"with transfers": True, "version": ort.__version__}
+    return (
+        found[0],
+        by_run(send, lambda: None),
+        {"with transfers": True, "version": ort.__version__},
+    )
 
 
 def truth(build, sizes, values, arrays, model):

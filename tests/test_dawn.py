@@ -12,11 +12,12 @@ import textwrap
 import pytest
 
 import rlx
-from rlx.backends.base import DeviceInfo, MatrixConfig
+from rlx.backends.base import DeviceInfo
 from rlx.backends.webgpu import device as devices
 from rlx.backends.webgpu.provider import provider, provider_of
 from rlx.device import candidates
 from rlx.device.names import Device
+from rlx.ir.fragments import Fragment
 
 pytestmark = pytest.mark.webgpu
 START = """
@@ -321,11 +322,11 @@ def test_matrices_of_subgroups(monkeypatch):
         features = frozenset({"chromium-experimental-subgroup-matrix"})
 
     monkeypatch.setattr("rlx.backends.webgpu.provider_dawn._extras", Extras)
-    found = provider("dawn").matrix_configs(Adapter)
-    assert found == (MatrixConfig("f16", "f32", 16, 8, 4, 32, 64),)
+    found = provider("dawn").fragments(Adapter)
+    assert found == (Fragment("f16", "f32", 16, 8, 4, 32, 64),)
     Adapter.features = frozenset()
-    assert provider("dawn").matrix_configs(Adapter) == ()
-    assert provider("wgpu").matrix_configs(Adapter) == ()
+    assert provider("dawn").fragments(Adapter) == ()
+    assert provider("wgpu").fragments(Adapter) == ()
 
 
 def test_the_name():

@@ -14,7 +14,7 @@ from rlx.backends.registered import backend
 from rlx.backends.webgpu.adapters import DEFAULT_LIMITS
 from rlx.backends.webgpu.rendering import lower
 from rlx.backends.webgpu.trips import trips_of
-from rlx.ir.fragments import Fragment, fragment_limits, fragment_params
+from rlx.ir.fragments import ROUNDS, Fragment, fragment_limits, fragment_params
 from rlx.ir.variants import Choices
 from rlx.ops.attention.tiles import PREFILL
 from rlx.ops.products.integer_tiles import INTEGER
@@ -44,6 +44,7 @@ def limits_of(name):
         "max-compute-workgroup-storage-size": storage,
         "max-compute-invocations-per-workgroup": threads,
         **fragment_limits(found, ("subgroup-size-control",)),
+        ROUNDS: 1,
     }
 
 
@@ -63,14 +64,16 @@ def dispatches(graph, limits, variant=""):
 # --- graphs ----------------------------------------------------------------------------------------------
 
 
-def product(m, k, n, batch=(), left=False, right=False, act=None, bias=False):
+def product(  # noqa: PLR0913 - what a product may be
+    m, k, n, batch=(), left=False, right=False, act=None, bias=False, dtype="f16"
+):
     g = rlx.Graph()
-    a = g.input("a", (*batch, *((k, m) if left else (m, k))), "f16")
-    b = g.input("b", (*batch, *((n, k) if right else (k, n))), "f16")
+    a = g.input("a", (*batch, *((k, m) if left else (m, k))), dtype)
+    b = g.input("b", (*batch, *((n, k) if right else (k, n))), dtype)
     turn = (*range(len(batch)), len(batch) + 1, len(batch))
     y = (g.transpose(a, turn) if left else a) @ (g.transpose(b, turn) if right else b)
     if bias:
-        y = y + g.input("bias", (n,), "f16")
+        y = y + g.input("bias", (n,), dtype)
     g.set_outputs([y if act is None else getattr(g, act)(y)])
     return g
 
@@ -214,10 +217,13 @@ def test_tiles_keep_to_what_an_adapter_has(name):
     assert {family for family, _ in met} == kinds
 
 
-def test_f32_and_devices_without_matrix_units_never_meet_fragments():
+def test_f32_is_rounded_only_where_the_compile_asks_for_it():
     plain = rlx.Graph()
     plain.set_outputs([plain.input("a", (256, 256)) @ plain.input("b", (256, 256))])
-    assert all("subgroupMatrix" not in one.source for one in dispatches(plain, limits_of("NVIDIA")))
+    asked = limits_of("NVIDIA")
+    for limits, units in ((asked, True), ({**asked, ROUNDS: 0}, False), (DEFAULT_LIMITS, False)):
+        (one,) = dispatches(plain, limits)
+        assert ("subgroupMatrix" in one.source) == units
     for one in dispatches(product(256, 256, 256), DEFAULT_LIMITS):
         assert "subgroupMatrix" not in one.source
 
@@ -424,3 +430,44 @@ def test_infinities_and_nan_pass(units, smallest):
     assert np.array_equal(np.isnan(found), np.isnan(wanted))
     assert np.array_equal(found[np.isfinite(wanted)], wanted[np.isfinite(wanted)])
     assert np.array_equal(np.isposinf(found), np.isposinf(wanted))
+
+
+@pytest.mark.webgpu
+@pytest.mark.parametrize("at", range(4))
+def test_operands_of_f32_are_rounded_and_sums_are_not(units, smallest, rng, at):
+    smallest(units)
+    spec = {**PRODUCTS[at], "act": None, "bias": False, "dtype": "f32"}
+    graph = product(**spec)
+    arrays = [rng.standard_normal(n.shape, np.float32) for n in graph.nodes if n.op == "input"]
+    (found,) = on_units(units, graph, arrays)
+    rounded = [array.astype(np.float16).astype(np.float64) for array in arrays]
+    turned = (spec["left"], spec["right"])
+    a, b = (np.swapaxes(x, -1, -2) if t else x for x, t in zip(rounded, turned, strict=True))
+    # Far closer to the product of rounded operands than f16 could tell.
+    assert np.abs(found - a @ b).max() <= 1e-5 * np.abs(a @ b).max()
+
+
+@pytest.mark.webgpu
+@pytest.mark.parametrize("at", [1, 4, 7])
+def test_attention_of_f32_on_matrix_units(units, at):
+    shapes, attrs = ATTENTIONS[at]
+    rng = np.random.default_rng(8)
+    arrays = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+    graph = attention(*shapes, dtype="f32", **attrs)
+    (found,) = on_units(units, graph, arrays)
+    (wanted,) = rlx.compile(graph, "cpu").run_slots(*arrays)
+    assert np.abs(found - wanted).max() <= 4e-3
+
+
+@pytest.mark.webgpu
+@pytest.mark.parametrize("at", [0, 3, 6])
+def test_convolution_of_f32_on_matrix_units(units, smallest, at):
+    smallest(units)
+    x, w, attrs = CONVOLUTIONS[at]
+    rng = np.random.default_rng(9)
+    arrays = [rng.standard_normal(shape).astype(np.float32) for shape in (x, w, (w[0],))]
+    graph = convolution(x, w, dtype="f32", **attrs)
+    (found,) = on_units(units, graph, arrays)
+    rounded = [array.astype(np.float16).astype(np.float32) for array in arrays[:2]]
+    (wanted,) = rlx.compile(graph, "cpu").run_slots(*rounded, arrays[2])
+    assert np.abs(found - wanted).max() <= 1e-4 * np.abs(wanted).max()

@@ -16,7 +16,7 @@ from rlx.budget import budget
 from rlx.compiler.lowered import NOTHING_HOSTED, Decisions, Lowered
 from rlx.compiler.target import Target
 from rlx.errors import DeviceMemoryError, InputError, UnsupportedOpError, describe
-from rlx.ir.fragments import fragment_limits
+from rlx.ir.fragments import ROUNDS, fragment_limits
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.kernel_sets import HOST_KERNELS, KERNEL_SETS
 from rlx.ir.notes import Note
@@ -207,6 +207,7 @@ def _schedule(
     if "subgroup" in target.info.features and not flags.WEBGPU_DEFAULT_LIMITS.get():
         limits[SUBGROUPS] = 1
     limits |= fragment_limits(target.info.fragments, target.info.features)
+    limits[ROUNDS] = int(KERNEL_SETS[target.kernel_set].computes_f16)
     return Scheduler(graph, target.kernel_set, limits, specialise, target.choices, hosted).run()
 
 

@@ -11,12 +11,15 @@ from dataclasses import field
 from typing import NamedTuple
 
 from rlx.dataclasses import dataclass
+from rlx.ir.dtype import DType
 from rlx.ir.variants import Limits, Variant
 
 # The feature of an adapter that has them.
 FEATURE = "chromium-experimental-subgroup-matrix"
 # The feature that lets a kernel ask for the size of its subgroups.
 SIZED = "subgroup-size-control"
+# A key of the limits: 1 where the compile asks for ``precision="f16"``, so that products of f32 may be rounded.
+ROUNDS = "rounds-to-f16"
 # What kernels are rendered for, by the dtype of the operands, and the type that these are summed in.
 _SUMS = {"f16": "f32", "i8": "i32", "u8": "u32"}
 _FIELDS = ("fm", "fn", "fk", "lanes", "sized")
@@ -69,6 +72,11 @@ def fragment_params(limits: Limits, operand: str = "f16") -> dict[str, int]:
     """What templates are told about the fragments of a type; empty where the adapter has none."""
     found = {name: limits.get(_key(operand, name)) for name in _FIELDS}
     return {name: value for name, value in found.items() if value is not None}
+
+
+def halves(dtype: DType, limits: Limits) -> bool:
+    """Whether the operands of a product are halves, or may be rounded to halves: what matrix units multiply."""
+    return dtype is DType.F16 or (dtype is DType.F32 and limits.get(ROUNDS, 0) == 1)
 
 
 def _key(operand: str, name: str) -> str:

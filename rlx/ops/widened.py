@@ -42,13 +42,16 @@ class _Widened:
 
 
 def lower_widened(node: Node, emitter: Emitter, lower: Callable[[Node, Emitter], None]) -> None:
-    """Lowers a node as ``lower`` does for f32.
+    """Lowers a node as ``lower`` does for f32, which it may be as well.
 
     Args:
-        node: A node of f16 with one result.
+        node: A node of f32 or f16 with one result.
         emitter: Where to.
         lower: Writes the calls of f32 kernels; it asks the emitter for operands and for the result.
     """
+    if node.dtype is not DType.F16:
+        lower(node, emitter)
+        return
     wide = _Widened(node, emitter)
     lower(node, wide)
     wide.finish()

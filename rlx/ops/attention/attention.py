@@ -13,7 +13,7 @@ from rlx.abi.attention import KINDS
 from rlx.dataclasses import dataclass
 from rlx.errors import DTypeError, GraphError, ShapeError, describe
 from rlx.ir.dtype import DType
-from rlx.ir.fragments import fragment_params
+from rlx.ir.fragments import fragment_params, halves
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import Shape, broadcast, broadcast_strides, size
@@ -201,14 +201,12 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     h = _of(node)
     if size(node.shape) == 0:
         return
-    if node.dtype is DType.F16:
+    if h.sq >= _TILED and halves(node.dtype, emitter.limits):
         variant = PREFILL.choose(_prefill(h, emitter, half=True), emitter)
-        if h.sq >= _TILED and isinstance(variant, FragmentQueries):
+        if isinstance(variant, FragmentQueries):
             _fragments(node, emitter, h, variant)
-        else:
-            lower_widened(node, emitter, _lower_wide)
-        return
-    _lower_wide(node, emitter)
+            return
+    lower_widened(node, emitter, _lower_wide)
 
 
 def _prefill(h: Heads, emitter: Emitter, half: bool = False) -> Prefill:
@@ -226,7 +224,7 @@ def _fragments(node: Node, emitter: Emitter, h: Heads, variant: Variant) -> None
     more = {
         **fragment,
         "fragments": 1,
-        "rounded": 0,
+        "rounded": int(node.dtype is DType.F32),
         "queries": queries,
         "keys": variant.params["keys"],
         "q_aligned": math.gcd(h.d, *steps[0]),

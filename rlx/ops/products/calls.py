@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlx.ir.dtype import DType
-from rlx.ir.fragments import FragmentVariant, fragment_params
+from rlx.ir.fragments import FragmentVariant, fragment_params, halves
 from rlx.ir.opdef import Emitter, TensorType
 from rlx.ir.variants import Variant
 from rlx.ops.products.tiles import FEW_ROWS, MATMUL, Problem, partitions, strips, tiles
@@ -36,7 +36,8 @@ def call_product_webgpu(
     params = {"transposed_a": 0, **params, "parts": parts, "gated": int(gated)}
     simple = not params["half"]
     whole = not (m % 128 or n % 128 or params["k"] % 16)
-    problem = Problem(m, parts, params["k"], batch, gated, simple, whole)
+    units = halves(DType.F32 if simple else DType.F16, emitter.limits)
+    problem = Problem(m, parts, params["k"], batch, gated, simple, whole, units)
     if m <= FEW_ROWS and not params["transposed_b"]:
         _few("gemv", problem, emitter, operands, results, params)
         return
@@ -45,7 +46,7 @@ def call_product_webgpu(
     kernel = "matmul"
     if isinstance(variant, FragmentVariant):
         kernel = "matmul_fragments"
-        params |= {**fragment_params(emitter.limits), "rounded": 0, "fragments": 1}
+        params |= {**fragment_params(emitter.limits), "rounded": int(simple), "fragments": 1}
     _tiled(kernel, problem, variant, cut, emitter, operands, results, params)
 
 

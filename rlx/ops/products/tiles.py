@@ -24,6 +24,7 @@ class Problem(NamedTuple):
         gated: Whether two products are made side by side.
         simple: Whether it is of f32.
         whole: Whether they are whole tiles of every variant.
+        halves: Whether matrix units may multiply: operands are f16, or may be rounded to that.
     """
 
     m: int
@@ -33,6 +34,7 @@ class Problem(NamedTuple):
     gated: bool = False
     simple: bool = False
     whole: bool = False
+    halves: bool = False
 
 
 def _tile(
@@ -145,8 +147,7 @@ _PLAIN_SUM = 1 << 15
 
 def _takes(variant: Variant, problem: Problem) -> bool:
     if isinstance(variant, FragmentVariant):
-        # Matrix units multiply halves; f32 would lose digits.
-        return not problem.simple and problem.k > 0 and variant.sides == 1 + problem.gated
+        return problem.halves and problem.k > 0 and variant.sides == 1 + problem.gated
     if variant.name == "plain" and problem.k > _PLAIN_SUM:
         return False
     # A gated product keeps two tiles of sums.

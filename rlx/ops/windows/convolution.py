@@ -10,7 +10,7 @@ import numpy as np
 
 from rlx.errors import ShapeError, describe
 from rlx.ir.dtype import DType
-from rlx.ir.fragments import FragmentVariant, fragment_params, tile_subgroups
+from rlx.ir.fragments import FragmentVariant, fragment_params, halves, tile_subgroups
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, PerAxis, Sample, TensorType
 from rlx.ir.shape import Shape, size, strides
@@ -105,14 +105,11 @@ def infer_convolution(name: str, rank: int) -> Callable[..., TensorType]:
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     if not size(node.shape):
         return
-    if node.dtype is DType.F16:
-        variant = _fragments(node, emitter)
-        if variant is None:
-            lower_widened(node, emitter, _lower_wide)
-        else:
-            _call_fragments(node, emitter, variant)
-        return
-    _lower_wide(node, emitter)
+    variant = _fragments(node, emitter) if halves(node.dtype, emitter.limits) else None
+    if variant is None:
+        lower_widened(node, emitter, _lower_wide)
+    else:
+        _call_fragments(node, emitter, variant)
 
 
 def _lower_wide(node: Node, emitter: Emitter) -> None:
@@ -159,7 +156,7 @@ def _call_fragments(node: Node, emitter: Emitter, variant: Variant) -> None:
         **variant.params,
         **fragment,
         "fragments": 1,
-        "rounded": 0,
+        "rounded": int(node.dtype is DType.F32),
         "per": max(1, variant.params["bn"] // threads),
         "splits": splits,
         "partition_steps": length,

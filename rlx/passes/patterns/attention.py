@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal, TypeAlias
 
 from rlx.dataclasses import dataclass
 from rlx.ir.graph import Graph, Node
 from rlx.passes.patterns.match import Match, Site, either_way, scaled
 
+Layout: TypeAlias = Literal["bhsd", "bshd"]
 # Axis orders of transposes: heads to the front or back, keys as the columns of a product, and both at once.
 _HEADS, _COLUMNS, _BOTH = (0, 2, 1, 3), (0, 1, 3, 2), (0, 2, 3, 1)
 
@@ -34,11 +36,14 @@ class _Parts:
     by_position: bool
     inside: tuple[Node, ...]
 
-    def made(self, g: Graph, at: Mapping[int, Node], *operands: Node, layout: str) -> Node:
+    def made(self, g: Graph, q: Node, k: Node, v: Node, mask: Node | None, layout: Layout) -> Node:
         """The operation on these queries, keys and values."""
-        mask = None if self.mask is None else at[self.mask.id]
         kind = "none" if mask is None else "bias"
-        return g.attention(*operands, mask, kind, scale=self.scale, layout=layout)
+        return g.attention(q, k, v, mask, kind, scale=self.scale, layout=layout)
+
+    def added(self, at: Mapping[int, Node]) -> Node | None:
+        """The mask in another graph."""
+        return None if self.mask is None else at[self.mask.id]
 
 
 def attention(node: Node, site: Site) -> Match | None:
@@ -50,7 +55,7 @@ def attention(node: Node, site: Site) -> Match | None:
     def build(g: Graph, at: Mapping[int, Node]) -> Node:
         k = at[found.k.id]
         k = g.transpose(k, _HEADS) if found.by_position else k
-        return found.made(g, at, at[found.q.id], k, at[found.v.id], layout="bhsd")
+        return found.made(g, at[found.q.id], k, at[found.v.id], found.added(at), "bhsd")
 
     return Match(found.inside, build)
 
@@ -70,7 +75,7 @@ def attention_by_position(node: Node, site: Site) -> Match | None:
     q, v = (one.inputs[0] for one in turned)
 
     def build(g: Graph, at: Mapping[int, Node]) -> Node:
-        return found.made(g, at, at[q.id], at[found.k.id], at[v.id], layout="bshd")
+        return found.made(g, at[q.id], at[found.k.id], at[v.id], found.added(at), "bshd")
 
     inside = sorted({one.id: one for one in (*turned, *found.inside, node)}.items())
     return Match(tuple(one for _, one in inside), build)
