@@ -1,6 +1,7 @@
 """Models in f16 on a GPU, from end to end: through Dawn and through wgpu-native, beside PyTorch and ONNX Runtime.
 
 usage: python benchmarks/half_models.py [--only REGEX] [--quick] [--devices dawn,webgpu] [--json FILE] [--docs PAGE]
+       python benchmarks/half_models.py --from-json benchmarks/half_h100.json --docs docs/benchmarks.md
 
 Each model is written once, as calls of a builder, and made of random weights: an ONNX file of f16, which rlx and ONNX
 Runtime (WebGPU) load, and the same calls in PyTorch (CUDA, f16, replayed as a CUDA graph). Inputs and weights stay on
@@ -427,11 +428,14 @@ def main():
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--devices", default="dawn,webgpu")
     parser.add_argument("--json")
+    parser.add_argument("--from-json")
     parser.add_argument("--docs")
     chosen = parser.parse_args()
     console, found = Console(), {}
     devices = chosen.devices.split(",")
-    for name, (build, sizes, small) in MODELS.items():
+    if chosen.from_json:
+        found = json.loads(Path(chosen.from_json).read_text())
+    for name, (build, sizes, small) in () if chosen.from_json else MODELS.items():
         if re.search(chosen.only, name):
             found[name] = measured(build, small if chosen.quick else sizes, devices)
             console.print(name, found[name])

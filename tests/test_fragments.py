@@ -471,3 +471,37 @@ def test_convolution_of_f32_on_matrix_units(units, smallest, at):
     rounded = [array.astype(np.float16).astype(np.float32) for array in arrays[:2]]
     (wanted,) = rlx.compile(graph, "cpu").run_slots(*rounded, arrays[2])
     assert np.abs(found - wanted).max() <= 1e-4 * np.abs(wanted).max()
+
+
+def test_a_known_weight_is_turned_once(rng):
+    g = rlx.Graph()
+    x, w = g.input("x", (1, 16, 9, 9), "f16"), g.param("w", (16, 16, 3, 3), "f16")
+    g.set_outputs([g.conv2d(x, w, padding=1)])
+    fused, _ = run_pipeline(g, lambda option: True, "webgpu-units")
+    assert [node.op for node in fused.nodes if "conv" in node.op] == ["turned_conv2d"]
+    # The order is that of taps, and the graph means the same.
+    arrays = draw(rng, [(1, 16, 9, 9), (16, 16, 3, 3)])
+    found = rlx.compile(fused, "reference", {"w": arrays[1]}).run_slots(arrays[0])[0]
+    wanted = rlx.compile(g, "reference", {"w": arrays[1]}).run_slots(arrays[0])[0]
+    assert np.array_equal(found, wanted)
+
+
+@pytest.mark.webgpu
+def test_convolutions_of_known_weights(units, smallest, rng):
+    smallest(units)
+    g = rlx.Graph()
+    x, w = g.input("x", (2, 20, 9, 11), "f16"), g.param("w", (24, 20, 3, 3), "f16")
+    g.set_outputs([g.conv2d(x, w, padding=1, stride=2)])
+    arrays = draw(rng, [(2, 20, 9, 11), (24, 20, 3, 3)])
+    compiled = rlx.Session(units, precision="f16").compile(g, {"w": arrays[1]})
+    text = compiled.as_text("kernels")
+    assert "subgroupMatrixMultiplyAccumulate" in text
+    assert "strided_copy" not in text
+    found = np.array(compiled.run_slots(arrays[0])[0], np.float64)
+    wide = [array.astype(np.float32) for array in arrays]
+    plain = convolution(
+        (2, 20, 9, 11), (24, 20, 3, 3), bias=False, dtype="f32", padding=1, stride=2
+    )
+    (wanted,) = rlx.compile(plain, "cpu").run_slots(*wide)
+    assert np.abs(found - wanted).max() <= 1e-3 * np.abs(wanted).max()
+    compiled.close()

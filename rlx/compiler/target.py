@@ -13,6 +13,7 @@ from rlx.dataclasses import dataclass
 from rlx.device.figures import cost_model
 from rlx.device.names import Device, info_of
 from rlx.errors import CompileError, describe
+from rlx.ir.fragments import fragment_limits, fragment_params
 from rlx.ir.kernel_sets import KERNEL_SETS
 from rlx.ir.variants import Choices
 
@@ -73,6 +74,8 @@ class Target:
                     )
                 )
             kernel_set = half
+            if fragment_params(fragment_limits(info.fragments, info.features)):
+                kernel_set = KERNEL_SETS[half].units or half
         if options.io_gate is None and kernel_set:
             # Measured figures of the device, else defaults of its kind. Any positive gain is enough to fuse.
             gate = IoFusionGate.from_cost_model(cost_model(device, info))

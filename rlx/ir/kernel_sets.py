@@ -23,6 +23,7 @@ class KernelSet:
         jumps: Whether a schedule may jump. Elsewhere loops are written out, and both branches computed.
         computes_f16: Whether kernels that can do so compute f16 in half precision.
         half: Name of the set that does so, for devices with such arithmetic; None where there is none.
+        units: Name of the set for devices whose matrix units multiply halves as well; None where there is none.
         fuses: Fusions that are worth having for some sets alone, by name; ``rlx/passes/patterns`` asks.
     """
 
@@ -34,11 +35,13 @@ class KernelSet:
     jumps: bool = False
     computes_f16: bool = False
     half: str | None = None
+    units: str | None = None
     fuses: frozenset[str] = frozenset()
 
 
 # A dispatch costs microseconds and a pass over memory of its own, a call of a C kernel next to nothing.
 _ON_GPU = frozenset({"joined_products", "left_transposed", "scaled_integers", "frame_peaks"})
+# Matrix units read the weights of convolutions by taps ("turned_weights").
 # The C kernels apply what follows before they store, widen weights of 8 and 16 bits in registers, and square what they
 # add up.
 _ON_CPU = frozenset({"convolution_epilogue", "half_weights", "coarse_weights", "sums_of_squares"})
@@ -57,7 +60,12 @@ KERNEL_SETS: Mapping[str, KernelSet] = MappingProxyType(
                 fuses=_ON_CPU,
             ),
             KernelSet("webgpu", "webgpu", half="webgpu-f16", fuses=_ON_GPU),
-            KernelSet("webgpu-f16", "webgpu", computes_f16=True, fuses=_ON_GPU),
+            KernelSet(
+                "webgpu-f16", "webgpu", computes_f16=True, units="webgpu-units", fuses=_ON_GPU
+            ),
+            KernelSet(
+                "webgpu-units", "webgpu", computes_f16=True, fuses=_ON_GPU | {"turned_weights"}
+            ),
         )
     }
 )

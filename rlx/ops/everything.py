@@ -21,6 +21,7 @@ from rlx.ops.products import (
 from rlx.ops.windows import (
     convolution as convolution,
     fused as fused,
+    turned as turned,
     transposed as transposed,
     pooling as pooling,
 )

@@ -166,6 +166,9 @@ HOMES: dict[str, str] = {
     "fused_conv1d": "rlx.ops.windows.fused",
     "fused_conv2d": "rlx.ops.windows.fused",
     "fused_conv3d": "rlx.ops.windows.fused",
+    "turned_conv1d": "rlx.ops.windows.turned",
+    "turned_conv2d": "rlx.ops.windows.turned",
+    "turned_conv3d": "rlx.ops.windows.turned",
     "conv_transpose1d": "rlx.ops.windows.transposed",
     "conv_transpose2d": "rlx.ops.windows.transposed",
     "max_pool": "rlx.ops.windows.pooling",
@@ -247,6 +250,9 @@ INTERNAL = frozenset(
         "sum_abs",
         "sum_squares",
         "tree_scores",
+        "turned_conv1d",
+        "turned_conv2d",
+        "turned_conv3d",
         "window_sum",
     }
 )

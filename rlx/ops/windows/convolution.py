@@ -105,21 +105,23 @@ def infer_convolution(name: str, rank: int) -> Callable[..., TensorType]:
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     if not size(node.shape):
         return
-    variant = _fragments(node, emitter) if halves(node.dtype, emitter.limits) else None
+    variant = fragments_of(node, emitter) if halves(node.dtype, emitter.limits) else None
     if variant is None:
-        lower_widened(node, emitter, _lower_wide)
+        lower_widened(node, emitter, lower_wide)
     else:
-        _call_fragments(node, emitter, variant)
+        operands = [emitter.operand(index) for index in range(len(node.inputs))]
+        operands[1] = _by_taps(node, emitter, operands[1])
+        call_fragments(node, emitter, variant, operands)
 
 
-def _lower_wide(node: Node, emitter: Emitter) -> None:
+def lower_wide(node: Node, emitter: Emitter) -> None:
     """By kernels of f32."""
     operands = [emitter.operand(index) for index in range(len(node.inputs))]
     call_webgpu(node, emitter, operands, emitter.result())
 
 
 # Least channels and outputs of a group for matrix units: with fewer, most of a tile would be padding.
-_LEAST_CHANNELS, _LEAST_OUTPUTS = 8, 8
+_LEAST = 8
 
 
 def _problem(node: Node, window: Window, half: bool = False) -> Problem:
@@ -129,25 +131,35 @@ def _problem(node: Node, window: Window, half: bool = False) -> Problem:
     return Problem(node.shape[1] // groups, positions, taps, groups, is_near(window), half)
 
 
-def _fragments(node: Node, emitter: Emitter) -> Variant | None:
+def suits_units(node: Node) -> bool:
+    """Whether a convolution has enough channels and outputs for matrix units."""
+    return min(node.inputs[1].shape[:2]) >= _LEAST
+
+
+def fragments_of(node: Node, emitter: Emitter) -> Variant | None:
     """The tile that matrix units make; None where other kernels are better, or there are no such units."""
-    if node.inputs[1].shape[1] < _LEAST_CHANNELS or node.inputs[1].shape[0] < _LEAST_OUTPUTS:
+    if not suits_units(node):
         return None
     found = CONV.choose(_problem(node, collapsed(window_of(node)), half=True), emitter)
     return found if isinstance(found, FragmentVariant) else None
 
 
-def _call_fragments(node: Node, emitter: Emitter, variant: Variant) -> None:
-    """Writes the call of the kernel for matrix units, behind a copy of the weight in its order."""
-    operands = [emitter.operand(index) for index in range(len(node.inputs))]
+def _by_taps(node: Node, emitter: Emitter, weight: Any) -> Any:
+    """A weight in the order [outputs, taps, channels]: a copy, which a known weight is spared (``turned``)."""
+    outputs, channels, *kernel = node.inputs[1].shape
+    taps = math.prod(kernel)
+    if taps == 1:
+        return weight
+    order, steps = (outputs, taps, channels), (taps * channels, 1, taps)
+    turned = emitter.temp(TensorType(order, node.dtype))
+    emit_strided_copy(emitter, weight, turned, node.dtype, order, steps, strides(order))
+    return turned
+
+
+def call_fragments(node: Node, emitter: Emitter, variant: Variant, operands: Sequence[Any]) -> None:
+    """Writes the call of the kernel for matrix units, whose weight is in the order [outputs, taps, channels]."""
     window = collapsed(window_of(node))
-    outputs, channels = node.inputs[1].shape[:2]
     taps = math.prod(window.kernel)
-    if taps > 1:
-        turned = emitter.temp(TensorType((outputs, taps, channels), node.dtype))
-        order, steps = (outputs, taps, channels), (taps * channels, 1, taps)
-        emit_strided_copy(emitter, operands[1], turned, node.dtype, order, steps, strides(order))
-        operands[1] = turned
     problem, fragment = _problem(node, window, half=True), fragment_params(emitter.limits)
     threads = fragment["lanes"] * tile_subgroups(variant.params)
     splits, length = step_partitions(problem, variant, taps)

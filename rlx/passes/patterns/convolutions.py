@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rlx.abi.products import ACTIVATIONS
+from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.shape import size
+from rlx.ops.windows.convolution import suits_units
 from rlx.ops.windows.fused import FUSED
+from rlx.ops.windows.turned import TURNED
 from rlx.passes.patterns.match import Build, Match, Site, either_way
 
 _CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d")
@@ -99,3 +102,21 @@ def _followed(conv: Node, residual: Node | None, act: str, name: str) -> Build:
     )
     attrs = {**conv.attrs, "present": present, "act": act}
     return lambda g, at: g.add_node(FUSED[conv.op], [at[o.id] for o in operands], attrs, name)
+
+
+def turned_weight(node: Node, site: Site) -> Match | None:
+    """A convolution on matrix units: its known weight is brought into their order once, not in every run."""
+    x, w, *bias = node.inputs
+    taps = size(w.shape[2:])
+    if not site.fuses("turned_weights") or not w.fixed or taps == 1 or not suits_units(node):
+        return None
+    if node.dtype not in (DType.F32, DType.F16):
+        return None
+
+    def build(g: Graph, at: Mapping[int, Node]) -> Node:
+        flat = g.reshape(at[w.id], (*w.shape[:2], taps))
+        turned = g.reshape(g.transpose(flat, (0, 2, 1)), w.shape)
+        operands = [at[x.id], turned, *(at[one.id] for one in bias)]
+        return g.add_node(TURNED[node.op], operands, node.attrs, node.name)
+
+    return Match((node,), build)

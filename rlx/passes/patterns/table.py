@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rlx.abi.products import ACTIVATIONS
 from rlx.passes.patterns.attention import attention, attention_by_position
-from rlx.passes.patterns.convolutions import conv_affine, conv_after, conv_bias
+from rlx.passes.patterns.convolutions import conv_affine, conv_after, conv_bias, turned_weight
 from rlx.passes.patterns.match import Finder, Pattern
 from rlx.passes.patterns.norms import NORMS, residual_norm
 from rlx.passes.patterns.products import (
@@ -40,6 +40,8 @@ PATTERNS = (
     _row("convolution and bias", conv_bias, "add"),
     # After the row above has joined the bias.
     _row("convolution and what follows", conv_after, "add", *ACTIVATIONS),
+    # After the rows that change weights and biases.
+    _row("convolution by taps", turned_weight, "conv1d", "conv2d", "conv3d"),
     # Before the next row, which would take its first half for a product with an activation.
     _row("gated product", gated, "mul"),
     _row("product, bias and activation", product, "add", *ACTIVATIONS),
