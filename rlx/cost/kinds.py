@@ -78,7 +78,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     "convolution": Kind(
         (
-            *(f"{form}conv{rank}d" for form in ("", "fused_") for rank in (1, 2, 3)),
+            *(f"{form}conv{rank}d" for form in ("", "fused_", "turned_") for rank in (1, 2, 3)),
             *("conv_transpose1d", "conv_transpose2d"),
         ),
         "product",

@@ -41,12 +41,14 @@ STEPS = {
         "tests/test_filters.py",
         "tests/test_signatures.py",
     ),
+    # In script/portable units alone.
+    "matrix units": ("tests/test_fragments.py", "tests/test_matrix_units.py"),
     # Tests of commands on models compare with ONNX Runtime, and stay out.
     "ONNX": ("tests/test_onnx.py", "tests/test_smoke.py"),
 }
 # The steps of script/test --portable.
 REDUCED = ("conformance", "threads", "caches")
-ORDER = tuple(STEPS)
+ORDER = tuple(step for step in STEPS if step != "matrix units")
 RESULTS = HOME / "results"
 
 

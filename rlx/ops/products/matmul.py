@@ -193,7 +193,7 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
 
 
 _CPU = Kernels(("matmul",), _lower_cpu)
-_WEBGPU = Kernels(("matmul", "split_sum", "gemv"), _lower_webgpu)
+_WEBGPU = Kernels(("matmul", "matmul_fragments", "split_sum", "gemv"), _lower_webgpu)
 
 
 @op(

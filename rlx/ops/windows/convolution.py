@@ -120,8 +120,9 @@ def lower_wide(node: Node, emitter: Emitter) -> None:
     call_webgpu(node, emitter, operands, emitter.result())
 
 
-# Least channels and outputs of a group for matrix units: with fewer, most of a tile would be padding.
-_LEAST = 8
+# Least channels and outputs of a group for matrix units: with fewer, most of a tile would be padding. So many channels are
+# worth a tile for any number of outputs, since other kernels read them for each output.
+_LEAST, _MANY_CHANNELS = 8, 64
 
 
 def _problem(node: Node, window: Window, half: bool = False) -> Problem:
@@ -133,7 +134,11 @@ def _problem(node: Node, window: Window, half: bool = False) -> Problem:
 
 def suits_units(node: Node) -> bool:
     """Whether a convolution has enough channels and outputs for matrix units."""
-    return min(node.inputs[1].shape[:2]) >= _LEAST
+    channels, groups = node.inputs[1].shape[1], node.attrs["groups"]
+    outputs = node.shape[1] // groups
+    return channels >= _LEAST and (
+        outputs >= _LEAST or (groups == 1 and channels >= _MANY_CHANNELS)
+    )
 
 
 def fragments_of(node: Node, emitter: Emitter) -> Variant | None:

@@ -56,7 +56,7 @@ def _fragments(name: str, bm: int, bn: int, bk: int, wm: int, wn: int) -> Fragme
 # By preference: tiles of fragments, the outputs that fill them, and how many of them there have to be. The sums of large
 # ones are split where these are few.
 _PREFERRED = (
-    ("fragments_large", 96, 48),
+    ("fragments_large", 96, 36),
     ("fragments_medium", 48, 240),
     ("fragments_small", 24, 0),
     ("fragments_tiny", 0, 0),

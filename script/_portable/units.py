@@ -1,0 +1,88 @@
+"""Matrix units on a machine without a GPU: a Debian with Mesa 26, whose software adapter has them, and tests of a wheel in it.
+
+Debian 12 has Mesa 22, which Dawn does not take, and SwiftShader has no such units.
+"""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from _setup import ROOT, apt, build_wheel, say
+
+from _portable.sources import HOME, mirror, unpacked, wheels
+from _portable.suite import run_steps
+from _portable.windows import DEPENDENCIES
+
+SUITE = "sid"
+INCLUDED = "python3,mesa-vulkan-drivers,libvulkan1"
+PLATFORMS = (
+    "manylinux_2_28_x86_64",
+    "manylinux_2_27_x86_64",
+    "manylinux_2_17_x86_64",
+    "manylinux2014_x86_64",
+    "any",
+)
+# What is mounted into it: a driver reads of the kernel how many processors there are.
+MOUNTED = ("proc", "dev")
+COPIED = ("tests", "examples", "benchmarks", "shaders")
+STEPS = ("matrix units",)
+VERSION = "import sys; print('.'.join(map(str, sys.version_info[:2])))"
+
+
+def debian() -> Path:
+    """The folder of a Debian of today with Python and Mesa, made when it is not there."""
+    folder = HOME / "units/root"
+    if not (folder / "complete").exists():
+        say("making a Debian with Mesa 26")
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        archive = folder.parent / "root.tar"
+        command = ["mmdebstrap", "--quiet", "--variant=apt", f"--include={INCLUDED}"]
+        # Mirrors may be older than the lists of packages are valid for.
+        command += ["--aptopt=Acquire::Check-Valid-Until false", "--skip=chroot/mount/sys"]
+        subprocess.run([*command, SUITE, str(archive), mirror()], check=True)
+        subprocess.run(["tar", "-xf", str(archive), "-C", str(folder)], check=True)
+        archive.unlink()
+        (folder / "complete").touch()
+    return folder
+
+
+def installed(wheel: Path) -> Path:
+    """That Debian with a wheel, all that its tests import, and the tests."""
+    folder = debian()
+    asked = ["chroot", str(folder), "/usr/bin/python3", "-c", VERSION]
+    version = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+    site = folder / "opt/site"
+    stamp = folder / "installed"
+    if not stamp.exists():
+        shutil.rmtree(site, ignore_errors=True)
+        for one in wheels(PLATFORMS, version, *DEPENDENCIES, "wgpudawn>=0.32,<0.33"):
+            unpacked(one, site)
+        stamp.touch()
+    shutil.rmtree(site / "rlx", ignore_errors=True)
+    unpacked(wheel, site)
+    there = folder / str(ROOT).lstrip("/")
+    shutil.rmtree(there, ignore_errors=True)
+    for part in COPIED:
+        shutil.copytree(ROOT / part, there / part, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", there)
+    return folder
+
+
+def check() -> bool:
+    """Runs the tests of kernels for matrix units; whether all passed, none left out for want of such units."""
+    if shutil.which("mmdebstrap") is None and not apt("mmdebstrap"):
+        return False
+    folder = installed(build_wheel())
+    for name in MOUNTED:
+        subprocess.run(["mount", "--rbind", f"/{name}", str(folder / name)], check=True)
+    try:
+        (folder / "tmp").mkdir(exist_ok=True)
+        command = ["chroot", str(folder), "/usr/bin/python3"]
+        own = {"PYTHONPATH": "/opt/site", "HOME": "/root", "LC_ALL": "C.UTF-8", "TMPDIR": "/tmp"}
+        env = {**os.environ, **own, "XDG_RUNTIME_DIR": "/tmp", "RLX_REQUIRE_FRAGMENTS": "1"}
+        return run_steps("units", command, env, STEPS)
+    finally:
+        for name in MOUNTED:
+            subprocess.run(["umount", "-R", "-l", str(folder / name)], check=False)

@@ -1,0 +1,229 @@
+"""Results of the kernels for matrix units, on adapters that have some."""
+
+import os
+
+import numpy as np
+import pytest
+from half_graphs import (
+    ATTENTIONS,
+    CONVOLUTIONS,
+    INTEGERS,
+    PRODUCTS,
+    SIGNS,
+    attention,
+    check_attention,
+    check_convolution,
+    convolution,
+    draw,
+    gated,
+    integers,
+    joined,
+    on_units,
+    product,
+)
+
+import rlx
+from rlx import flags
+from rlx.backends.registered import backend
+
+
+@pytest.fixture(scope="module")
+def units():
+    """A device with matrix units; without one the tests are left out, or fail where one is required."""
+    for info in backend("dawn").devices():
+        if info.fragments:
+            return f"dawn:{info.index}"
+    reason = "no adapter with matrix units: Mesa 26, which script/portable units installs beside this system, has one"
+    if flags.REQUIRE_FRAGMENTS.get():
+        pytest.fail(f"RLX_REQUIRE_FRAGMENTS is set: {reason}")
+    pytest.skip(reason)
+
+
+@pytest.fixture
+def smallest(monkeypatch):
+    """Makes small tiles: software takes minutes to compile large ones. GPUs take what their rules choose."""
+
+    def force(device):
+        if backend("dawn").devices()[int(device.partition(":")[2] or 0)].software:
+            families = ("matmul", "matmul_integer", "conv")
+            monkeypatch.setenv(
+                "RLX_VARIANT", ",".join(f"{name}=fragments_tiny" for name in families)
+            )
+
+    return force
+
+
+@pytest.mark.webgpu
+@pytest.mark.parametrize("at", range(len(PRODUCTS)))
+def test_products(units, smallest, rng, at):
+    smallest(units)
+    graph = product(**PRODUCTS[at])
+    arrays = draw(rng, [node.shape for node in graph.nodes if node.op == "input"])
+    wide = [array.astype(np.float32) for array in arrays]
+    (found,), spec = on_units(units, graph, arrays), PRODUCTS[at]
+    a, b = (
+        np.swapaxes(x, -1, -2) if turned else x
+        for x, turned in zip(wide[:2], (spec["left"], spec["right"]), strict=True)
+    )
+    # The product is rounded before the bias where the two are not one kernel.
+    wanted = a @ b + (wide[2] if spec["bias"] else 0.0)
+    if spec["act"] == "relu":
+        wanted = np.maximum(wanted, 0)
+    elif spec["act"] == "gelu":
+        g = rlx.Graph()
+        g.set_outputs([g.gelu(g.input("x", wanted.shape))])
+        wanted = rlx.compile(g, "cpu").run_slots(wanted.astype(np.float32))[0]
+    assert np.abs(found - wanted).max() <= 2e-3 * np.abs(a @ b).max()
+
+
+@pytest.mark.webgpu
+def test_gated_and_joined_products(units, smallest, rng, monkeypatch):
+    smallest(units)
+    monkeypatch.setenv(
+        "RLX_VARIANT",
+        os.environ.get("RLX_VARIANT", "").replace(
+            "matmul=fragments_tiny", "matmul=fragments_tiny_paired"
+        ),
+    )
+    arrays = draw(rng, [(40, 33), (33, 44), (33, 44), (44,), (44,)])
+    (found,) = on_units(units, gated(40, 33, 44, True), arrays)
+    x, wg, wu, bg, bu = (array.astype(np.float64) for array in arrays)
+    gate = x @ wg + bg
+    assert (
+        np.abs(found - gate / (1 + np.exp(-gate)) * (x @ wu + bu)).max()
+        <= 4e-3 * np.abs(found).max()
+    )
+
+
+@pytest.mark.webgpu
+def test_several_weights_of_one_operand(units, smallest, rng):
+    smallest(units)
+    columns = (24, 40, 7)
+    graph, arrays = joined(36, 48, columns), draw(rng, [(36, 48), *((48, n) for n in columns)])
+    params = {f"w{at}": array for at, array in enumerate(arrays[1:])}
+    compiled = rlx.Session(units, precision="f16").compile(graph, params)
+    assert "subgroupMatrixMultiplyAccumulate" in compiled.as_text("kernels")
+    for found, weight in zip(compiled.run_slots(arrays[0]), arrays[1:], strict=True):
+        wanted = arrays[0].astype(np.float64) @ weight.astype(np.float64)
+        assert np.abs(found - wanted).max() <= 1e-3 * np.abs(wanted).max()
+    compiled.close()
+
+
+@pytest.mark.webgpu
+@pytest.mark.parametrize("signs", SIGNS)
+@pytest.mark.parametrize("shapes", INTEGERS)
+def test_products_of_bytes_are_exact(units, smallest, rng, shapes, signs):
+    smallest(units)
+    types = [np.int8 if sign == "i8" else np.uint8 for sign in signs]
+    arrays = [
+        rng.integers(np.iinfo(type).min, np.iinfo(type).max + 1, shape).astype(type)
+        for type, shape in zip(types, shapes, strict=True)
+    ]
+    (found,) = on_units(units, integers(*shapes, signs), arrays, "f32")
+    assert np.array_equal(found, np.matmul(*(array.astype(np.int32) for array in arrays)))
+
+
+@pytest.mark.webgpu
+@pytest.mark.parametrize("at", range(len(ATTENTIONS)))
+def test_attention(units, at):
+    check_attention(units, *ATTENTIONS[at], 2e-3, fragments=True)
+
+
+@pytest.mark.webgpu
+def test_scores_that_grow_along_the_keys(units):
+    # Every block of keys has larger scores than the one before: the sums are scaled each time.
+    shape = (1, 1, 40, 16)
+    graph, keys = attention(shape, (1, 1, 200, 16), (1, 1, 200, 16), scale=1.0), np.arange(200)
+    q, k, v = (
+        np.zeros(shape, np.float16),
+        np.zeros((2, 1, 1, 200, 16), np.float16)[0],
+        draw(np.random.default_rng(1), [(1, 1, 200, 16)])[0],
+    )
+    q[..., 0], k[..., 0] = 1, keys / 4
+    (found,) = on_units(units, graph, [q, k, v])
+    weights = np.exp(keys / 4 - keys.max() / 4)
+    wanted = weights @ v[0, 0].astype(np.float64) / weights.sum()
+    assert np.abs(found - wanted).max() <= 2e-3
+
+
+@pytest.mark.webgpu
+@pytest.mark.parametrize("at", range(len(CONVOLUTIONS)))
+def test_convolutions(units, smallest, at):
+    smallest(units)
+    check_convolution(units, *CONVOLUTIONS[at], fragments=True)
+
+
+@pytest.mark.webgpu
+def test_infinities_and_nan_pass(units, smallest):
+    smallest(units)
+    a = np.ones((20, 32), np.float16)
+    b = np.ones((32, 24), np.float16)
+    a[3, 5], a[4, 6], b[7, 2] = np.inf, np.nan, -np.inf
+    (found,) = on_units(units, product(20, 32, 24), [a, b])
+    with np.errstate(invalid="ignore"):
+        wanted = a.astype(np.float64) @ b.astype(np.float64)
+    assert np.array_equal(np.isnan(found), np.isnan(wanted))
+    assert np.array_equal(found[np.isfinite(wanted)], wanted[np.isfinite(wanted)])
+    assert np.array_equal(np.isposinf(found), np.isposinf(wanted))
+
+
+@pytest.mark.webgpu
+@pytest.mark.parametrize("at", range(4))
+def test_operands_of_f32_are_rounded_and_sums_are_not(units, smallest, rng, at):
+    smallest(units)
+    spec = {**PRODUCTS[at], "act": None, "bias": False, "dtype": "f32"}
+    graph = product(**spec)
+    arrays = [rng.standard_normal(n.shape, np.float32) for n in graph.nodes if n.op == "input"]
+    (found,) = on_units(units, graph, arrays)
+    rounded = [array.astype(np.float16).astype(np.float64) for array in arrays]
+    turned = (spec["left"], spec["right"])
+    a, b = (np.swapaxes(x, -1, -2) if t else x for x, t in zip(rounded, turned, strict=True))
+    # Far closer to the product of rounded operands than f16 could tell.
+    assert np.abs(found - a @ b).max() <= 1e-5 * np.abs(a @ b).max()
+
+
+@pytest.mark.webgpu
+@pytest.mark.parametrize("at", [1, 4, 7])
+def test_attention_of_f32_on_matrix_units(units, at):
+    shapes, attrs = ATTENTIONS[at]
+    rng = np.random.default_rng(8)
+    arrays = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+    graph = attention(*shapes, dtype="f32", **attrs)
+    (found,) = on_units(units, graph, arrays)
+    (wanted,) = rlx.compile(graph, "cpu").run_slots(*arrays)
+    assert np.abs(found - wanted).max() <= 4e-3
+
+
+@pytest.mark.webgpu
+@pytest.mark.parametrize("at", [0, 3, 6])
+def test_convolution_of_f32_on_matrix_units(units, smallest, at):
+    smallest(units)
+    x, w, attrs = CONVOLUTIONS[at]
+    rng = np.random.default_rng(9)
+    arrays = [rng.standard_normal(shape).astype(np.float32) for shape in (x, w, (w[0],))]
+    graph = convolution(x, w, dtype="f32", **attrs)
+    (found,) = on_units(units, graph, arrays)
+    rounded = [array.astype(np.float16).astype(np.float32) for array in arrays[:2]]
+    (wanted,) = rlx.compile(graph, "cpu").run_slots(*rounded, arrays[2])
+    assert np.abs(found - wanted).max() <= 1e-4 * np.abs(wanted).max()
+
+
+@pytest.mark.webgpu
+def test_convolutions_of_known_weights(units, smallest, rng):
+    smallest(units)
+    g = rlx.Graph()
+    x, w = g.input("x", (2, 20, 9, 11), "f16"), g.param("w", (24, 20, 3, 3), "f16")
+    g.set_outputs([g.conv2d(x, w, padding=1, stride=2)])
+    arrays = draw(rng, [(2, 20, 9, 11), (24, 20, 3, 3)])
+    compiled = rlx.Session(units, precision="f16").compile(g, {"w": arrays[1]})
+    text = compiled.as_text("kernels")
+    assert "subgroupMatrixMultiplyAccumulate" in text
+    assert "strided_copy" not in text
+    found = np.array(compiled.run_slots(arrays[0])[0], np.float64)
+    wide = [array.astype(np.float32) for array in arrays]
+    plain = convolution(
+        (2, 20, 9, 11), (24, 20, 3, 3), bias=False, dtype="f32", padding=1, stride=2
+    )
+    (wanted,) = rlx.compile(plain, "cpu").run_slots(*wide)
+    assert np.abs(found - wanted).max() <= 1e-3 * np.abs(wanted).max()
+    compiled.close()
