@@ -227,3 +227,16 @@ def test_convolutions_of_known_weights(units, smallest, rng):
     (wanted,) = rlx.compile(plain, "cpu").run_slots(*wide)
     assert np.abs(found - wanted).max() <= 1e-3 * np.abs(wanted).max()
     compiled.close()
+
+
+@pytest.mark.webgpu
+@pytest.mark.parametrize("shape", [(33, 64), (40, 30), (24, 48)])
+def test_one_value_in_two_shapes(units, smallest, rng, shape):
+    smallest(units)
+    g = rlx.Graph()
+    x = g.input("x", shape, "f16")
+    g.set_outputs([x @ g.reshape(x, shape[::-1])])
+    (given,) = draw(rng, [shape])
+    (found,) = on_units(units, g, [given])
+    wanted = given.astype(np.float64) @ given.reshape(shape[::-1]).astype(np.float64)
+    assert np.abs(found - wanted).max() <= 1e-3 * np.abs(wanted).max()

@@ -19,6 +19,7 @@ from rlx.backends.webgpu.adapters import DEFAULT_LIMITS
 from rlx.backends.webgpu.shared_ranges import joined
 from rlx.backends.webgpu.storage import padded
 from rlx.backends.webgpu.wgsl_names import references, tokens_of
+from rlx.device.names import info_of
 from rlx.ir.plan import ARENA
 from rlx.lru import Lru
 
@@ -106,6 +107,22 @@ def test_a_result_in_place_of_an_operand_of_another_type(dtype, shape, webgpu):
     with rlx.Session(webgpu, options=options).compile(g) as compiled:
         got = rlx.ir.dtype.widen(compiled.run_slots(given)[0], last.dtype)
     np.testing.assert_array_equal(got, 4 * value * value + 2 * value)
+
+
+@pytest.mark.webgpu
+@looped("shape", [(33, 64), (40, 30), (20, 36), (3, 5)])
+def test_halves_that_are_read_in_two_shapes(shape, webgpu, rng):
+    """A matrix of f16 times itself in another shape: one operand is read in vectors, the other by the number."""
+    if "shader-f16" not in info_of(rlx.Device.parse(webgpu)).features:
+        return
+    g = rlx.Graph()
+    x = g.input("x", shape, "f16")
+    g.set_outputs([x @ g.reshape(x, shape[::-1])])
+    given = rng.standard_normal(shape).astype("f2")
+    with rlx.Session(webgpu, precision="f16").compile(g) as compiled:
+        got = compiled.run_slots(given)[0].astype("f8")
+    expected = given.astype("f8") @ given.reshape(shape[::-1]).astype("f8")
+    assert np.abs(got - expected).max() <= 1e-3 * np.abs(expected).max()
 
 
 # --- how texts are written -----------------------------------------------------------------------------------

@@ -19,33 +19,53 @@ from rlx.ir.plan import ARENA, Slot, Value
 _BINDING = re.compile(
     r"@group\(0\) @binding\((\d+)\) var<storage, (\w+)> (\w+): array<([^;]+)>;[^\S\n]*\n?"
 )
-_TYPE = re.compile(r"(?:vec([24])<)?([fiu]32)>?")
+_TYPE = re.compile(r"(?:vec([24])<)?(f16|[fiu]32)>?")
 _PACKED = "WidePacked"  # four i64, in shaders/lib/wide.wgsl
 
-# How elements of so many words are read from an array of elements of more words: one of ``n[e]``.
+# How elements of so many halves (16 bits) are read from an array of elements of more: one of ``n[e]``.
 _PARTS = {
-    (1, 2): "{n}[u32({e}) >> 1u][u32({e}) & 1u]",
-    (1, 4): "{n}[u32({e}) >> 2u][u32({e}) & 3u]",
-    (2, 4): "select({n}[u32({e}) >> 1u].xy, {n}[u32({e}) >> 1u].zw, (u32({e}) & 1u) == 1u)",
-    (2, 8): (
+    (2, 4): "{n}[u32({e}) >> 1u][u32({e}) & 1u]",
+    (2, 8): "{n}[u32({e}) >> 2u][u32({e}) & 3u]",
+    (4, 8): "select({n}[u32({e}) >> 1u].xy, {n}[u32({e}) >> 1u].zw, (u32({e}) & 1u) == 1u)",
+    (4, 16): (
         "select(select({n}[u32({e}) >> 2u].first.xy, {n}[u32({e}) >> 2u].first.zw, (u32({e}) & 1u) == 1u), "
         "select({n}[u32({e}) >> 2u].second.xy, {n}[u32({e}) >> 2u].second.zw, (u32({e}) & 1u) == 1u), "
         "(u32({e}) & 2u) == 2u)"
     ),
 }
+# How one half is read from an array of words of so many halves, and from one of vectors of four halves.
+_HALF = {
+    2: "bitcast<vec2<f16>>({n}[u32({e}) >> 1u])[u32({e}) & 1u]",
+    4: "bitcast<vec2<f16>>({n}[u32({e}) >> 2u][(u32({e}) >> 1u) & 1u])[u32({e}) & 1u]",
+    8: "bitcast<vec2<f16>>({n}[u32({e}) >> 3u][(u32({e}) >> 1u) & 3u])[u32({e}) & 1u]",
+}
+_HALF_OF_FOUR = "{n}[u32({e}) >> 2u][u32({e}) & 3u]"
 
 
 @dataclass(frozen=True)
 class _Element:
-    """The elements of a binding: how many words one has, and what the words are."""
+    """The elements of a binding: how many halves (16 bits) one has, and what its numbers are."""
 
-    words: int
+    halves: int
     word: str
 
     def __str__(self) -> str:
-        if self.words == 8:
+        if self.halves == 16:
             return _PACKED
-        return self.word if self.words == 1 else f"vec{self.words}<{self.word}>"
+        count = self.halves // _SIZES[self.word]
+        return self.word if count == 1 else f"vec{count}<{self.word}>"
+
+    def part(self, whole: _Element) -> str | None:
+        """How one is read from an array of larger elements; None where it can't be."""
+        if self.word != "f16":
+            return _PARTS.get((self.halves, whole.halves)) if whole.word != "f16" else None
+        if self.halves > 1:
+            return _PARTS.get((self.halves, whole.halves))
+        return _HALF_OF_FOUR if whole.word == "f16" else _HALF.get(whole.halves)
+
+
+# Halves of one number.
+_SIZES = {"f16": 1, "f32": 2, "i32": 2, "u32": 2}
 
 
 def pattern_of(values: Sequence[Value], slots: Mapping[int, Slot]) -> tuple[int, ...]:
@@ -107,23 +127,22 @@ def _common(types: Sequence[str], label: str) -> str:
     if len(set(types)) == 1:
         return types[0]
     elements = [_element(type) for type in types]
-    words = {one.word for one in elements if one is not None}
-    widest = max(one.words if one is not None else 0 for one in elements)
-    reach = all(
-        one is not None and (one.words == widest or (one.words, widest) in _PARTS)
-        for one in elements
-    )
-    if not reach:
+    known = [one for one in elements if one is not None]
+    words = {one.word for one in known}
+    widest = max((one.halves for one in known), default=0)
+    common = _Element(widest, words.pop() if len(words) == 1 else "u32")
+    reach = all(one.halves == widest or one.part(common) is not None for one in known)
+    if len(known) < len(elements) or not reach:
         raise _refused(label, ", ".join(types), "numbers or vectors of them")
-    return str(_Element(widest, words.pop() if len(words) == 1 else "u32"))
+    return str(common)
 
 
 def _element(type: str) -> _Element | None:
     """The element of a type; None for one that has to be what it is."""
     if type == _PACKED:
-        return _Element(8, "u32")
+        return _Element(16, "u32")
     found = _TYPE.fullmatch(type)
-    return _Element(int(found[1] or 1), found[2]) if found else None
+    return _Element(int(found[1] or 1) * _SIZES[found[2]], found[2]) if found else None
 
 
 class _Renaming:
@@ -172,19 +191,23 @@ class _Renaming:
         assert has is not None
         if sign == "=" and second != "=":
             return self._write(at, follows, f"{name}[{inside}]", had, has)
-        if had.words == has.words:
+        if had.halves == has.halves:
             read = f"{name}[{inside}]"
         elif "atomic" in inside:
             raise self._unclear(at, "an index without effects")
         else:
-            read = _PARTS[had.words, has.words].format(n=name, e=inside)
-        return (read if had.word == has.word else f"bitcast<{had}>({read})"), closed + 1
+            part = had.part(has)
+            assert part is not None
+            read = part.format(n=name, e=inside)
+        # One half is read as such.
+        alike = had.word == has.word or (had.halves == 1 and has.halves > 1)
+        return (read if alike else f"bitcast<{had}>({read})"), closed + 1
 
     def _write(
         self, at: int, sign: int, place: str, had: _Element, has: _Element
     ) -> tuple[str, int]:
         # A vector is written as a whole: threads that write its parts at the same time may write over each other.
-        if had.words != has.words:
+        if had.halves != has.halves:
             raise self._unclear(at, "whole vectors written")
         end = self._tokens.index(";", sign)
         value = self._between(sign + 1, end).strip()
