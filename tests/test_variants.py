@@ -11,6 +11,7 @@ from samples import looped
 import rlx
 from rlx.cli.main import main
 from rlx.cost import store, tuned
+from rlx.device.names import info_of
 from rlx.ir.variants import Choices, Family, Variant, nearest, point
 from rlx.ops.products.block_encoders import quantize_blocks, quantize_groups
 from rlx.ops.products.block_formats import decode_blocks
@@ -427,6 +428,16 @@ def test_the_sweep_is_legal():
     assert len(set(names)) == len(names) > 20
     for one in probes():
         one.build().verify()
+
+
+@pytest.mark.webgpu
+def test_halves_are_timed_only_where_matrix_units_multiply_them(webgpu, folder):
+    probe = TuneProbe(
+        "halves", 4096, partial(tune_probes._product, 32, 32, 32, 1, False, "f16"), True
+    )
+    assert {one.half for one in probes()} == {True, False}
+    found = tuning.tune(webgpu, which=[probe])
+    assert bool(found) == bool(info_of(rlx.Device.parse(webgpu)).fragments)
 
 
 def test_a_family_without_rivals():

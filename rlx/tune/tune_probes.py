@@ -20,11 +20,13 @@ class TuneProbe(NamedTuple):
         name: What reports call it.
         nbytes: Bytes of its largest tensor; a device that can't bind them leaves it out.
         build: Makes the graph.
+        half: Whether it is of f16, compiled with ``precision="f16"``: for adapters with matrix units.
     """
 
     name: str
     nbytes: int
-    build: Callable[[], Graph]
+    build: Callable[..., Graph]
+    half: bool = False
 
 
 # Rows, length of the sums, columns, matrices.
@@ -41,11 +43,11 @@ def product(size: int) -> Graph:
     return _product(size, size, size, 1, False)
 
 
-def _product(m: int, k: int, n: int, batch: int, transposed: bool) -> Graph:
+def _product(m: int, k: int, n: int, batch: int, transposed: bool, dtype: str = "f32") -> Graph:
     g = Graph("product")
-    a = g.input("a", (batch, m, k) if batch > 1 else (m, k))
+    a = g.input("a", (batch, m, k) if batch > 1 else (m, k), dtype)
     shape = (n, k) if transposed else (k, n)
-    b = g.input("b", (batch, *shape) if batch > 1 else shape)
+    b = g.input("b", (batch, *shape) if batch > 1 else shape, dtype)
     axes = (0, 2, 1) if batch > 1 else (1, 0)
     g.set_outputs([a @ (g.transpose(b, axes) if transposed else b)])
     return g
@@ -112,9 +114,9 @@ _ATTENTIONS = (
 )  # fmt: skip
 
 
-def _attention(heads: int, sq: int, sk: int, d: int, kind: str) -> Graph:
+def _attention(heads: int, sq: int, sk: int, d: int, kind: str, dtype: str = "f32") -> Graph:
     g = Graph("attention")
-    q, k, v = (g.input(n, (1, heads, s, d)) for n, s in (("q", sq), ("k", sk), ("v", sk)))
+    q, k, v = (g.input(n, (1, heads, s, d), dtype) for n, s in (("q", sq), ("k", sk), ("v", sk)))
     g.set_outputs([g.attention(q, k, v, kind=kind)])
     return g
 
@@ -177,11 +179,18 @@ _CONVOLUTIONS = (
 
 
 def _convolution(
-    n: int, c: int, o: int, size: tuple[int, ...], kernel: int, stride: int, groups: int
+    n: int,
+    c: int,
+    o: int,
+    size: tuple[int, ...],
+    kernel: int,
+    stride: int,
+    groups: int,
+    dtype: str = "f32",
 ) -> Graph:
     g = Graph("convolution")
-    x = g.input("x", (n, c, *size))
-    w = g.input("w", (o, c // groups, *(kernel,) * len(size)))
+    x = g.input("x", (n, c, *size), dtype)
+    w = g.input("w", (o, c // groups, *(kernel,) * len(size)), dtype)
     convolve = g.conv2d if len(size) == 2 else g.conv1d
     g.set_outputs([convolve(x, w, stride=stride, padding=kernel // 2, groups=groups)])
     return g
@@ -223,9 +232,18 @@ def _planes() -> Iterator[TuneProbe]:
         yield TuneProbe(name, 4 * nbytes, partial(_resize, planes, size))
 
 
+def _halves(probes: Iterator[TuneProbe]) -> Iterator[TuneProbe]:
+    """The same problems in f16."""
+    for one in probes:
+        build = partial(one.build, dtype="f16")
+        yield TuneProbe(f"{one.name}, f16", one.nbytes // 2, build, half=True)
+
+
 def probes() -> Iterator[TuneProbe]:
     """All problems, the most telling first."""
     yield from _products()
+    for some in (_products(), _attentions(), _convolutions()):
+        yield from _halves(some)
     yield from _attentions()
     yield from _narrow_products()
     yield from _convolutions()

@@ -88,9 +88,13 @@ def tune(
         DeviceUnavailableError: It is not on this machine.
     """
     device = Device.parse(device)
-    limit = info_of(device).limits.get("max-storage-buffer-binding-size", 0)
-    software = info_of(device).software
-    todo = [one for one in (probes() if which is None else which) if one.nbytes <= limit]
+    info = info_of(device)
+    limit, software = info.limits.get("max-storage-buffer-binding-size", 0), info.software
+    todo = [
+        one
+        for one in (probes() if which is None else which)
+        if one.nbytes <= limit and (info.fragments or not one.half)
+    ]
     found: list[Tuned] = []
     with ExitStack() as stack, watched(None):
         heater = None if software else stack.enter_context(_resident(product(HEATER), device))
@@ -119,7 +123,7 @@ def _measured(
     """The families of a problem one after the other, the others as their rules have it."""
     graph = probe.build()
     with forcing(""), watching() as chosen:
-        lower(graph, Target.of(device, CompileOptions()))
+        lower(graph, Target.of(device, _options(probe)))
     cases = {
         (family.name, point(problem)): (family, problem, legal) for family, problem, legal in chosen
     }
@@ -145,7 +149,7 @@ def _of_family(
         for variant in legal:
             with forcing(f"{family.name}={variant.name}"):
                 try:
-                    compiled[variant.name] = _resident(graph, device)
+                    compiled[variant.name] = _resident(graph, device, _options(probe))
                 except RlxError:
                     continue  # a driver that refuses one variant still has the others
         _heat(heater, FIRST_HEAT_S)
@@ -179,9 +183,13 @@ def _heat(heater: CompiledGraph | None, seconds: float) -> None:
         heater.sync_pending()
 
 
-def _resident(graph: Graph, device: Device) -> CompiledGraph:
+def _options(probe: TuneProbe) -> CompileOptions:
+    return CompileOptions(precision="f16" if probe.half else "f32")
+
+
+def _resident(graph: Graph, device: Device, options: CompileOptions | None = None) -> CompiledGraph:
     """The graph with random inputs on the device, so that runs move nothing."""
-    compiled = compile(graph, device)
+    compiled = compile(graph, device, options=options)
     rng = np.random.default_rng(0)
     for node in graph.nodes:
         if node.op == "input":
