@@ -31,6 +31,10 @@ _UNCHECKED = ("disable_robustness", "disable_workgroup_init")
 _ROUNDED = ("timestamp_quantization",)
 
 
+# Parts of WGSL, by WebGPU's names for them, that kernels for matrix units are written with.
+_WORDS = ("BufferView", "SubgroupId")
+
+
 class Dawn:
     """See ``Provider``."""
 
@@ -74,7 +78,7 @@ class Dawn:
 
     def fragments(self, adapter: Any) -> tuple[Fragment, ...]:
         """See ``Provider``."""
-        if "chromium-experimental-subgroup-matrix" not in adapter.features:
+        if "chromium-experimental-subgroup-matrix" not in adapter.features or not _speaks(_WORDS):
             return ()
         properties = _extras().get_adapter_properties(adapter)
         return tuple(
@@ -172,6 +176,16 @@ def _without_dawn() -> str | None:
 
 def _extras() -> Any:
     return importlib.import_module(f"{_BACKEND}.extras")
+
+
+def _speaks(words: tuple[str, ...]) -> bool:
+    """Whether this release of Dawn, as its instance was asked for, takes parts of WGSL that are not everywhere."""
+    _ask_instance()
+    lib = importlib.import_module(_BACKEND).lib
+    instance = importlib.import_module(f"{_BACKEND}._helpers").get_wgpu_instance()
+    has = getattr(lib, "wgpuInstanceHasWGSLLanguageFeature", None)
+    numbers = [getattr(lib, f"WGPUWGSLLanguageFeatureName_{word}", None) for word in words]
+    return has is not None and all(n is not None and has(instance, n) for n in numbers)
 
 
 def _ask_instance() -> None:
