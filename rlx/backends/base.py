@@ -106,7 +106,8 @@ class CompileOptions:
         io_gate: An ``rlx.IoFusionGate`` that decides which fusions pay; None asks that they gain
             anything, by the figures measured on the device or the defaults of its kind.
         hoist: Compute what depends on params alone when they are set, not in every run.
-        precision: "f32" computes f16 values in f32, "f16" in half precision; see ``Session``.
+        precision: "f32" computes f16 values in f32, "f16" in half precision, and rounds operands of
+            f32 products where matrix units make them; see ``Session``.
         threads: At most this many CPU threads, the caller's included, 1 to 1024; None takes ``RLX_THREADS``,
             else the cores that the process may use. Results do not depend on it.
         memory_limit: Refuse a graph whose arena and params are larger than this, in bytes.

@@ -45,8 +45,9 @@ class Session:
         device: A device or its name; "auto" picks one per graph. A ``wgpu.GPUDevice`` of the program is
             used as it is; see ``CompiledGraph.run_gpu``.
         precision: How values of dtype f16 are computed; their storage is f16 either way. "f32" widens
-            them. "f16" hands them to half-precision kernels (products, summed in f32) and needs an
-            adapter with shader-f16.
+            them. "f16" hands them to half-precision kernels (products, convolutions and attention, summed
+            in f32) and needs an adapter with shader-f16; on matrix units (the device "dawn") it also rounds
+            the operands of those of f32 to f16. Sums and all other operations stay f32.
         options: Everything else.
 
     Raises:
