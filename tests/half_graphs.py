@@ -3,6 +3,7 @@
 import numpy as np
 
 import rlx
+from rlx.ops.products.block_formats import FORMATS, scrambled_blocks
 
 
 def product(  # noqa: PLR0913 - what a product may be
@@ -58,6 +59,17 @@ def convolution(x, w, bias=True, dtype="f16", **attrs):
     return g
 
 
+def packed(m, scheme, n, blocks):
+    """Rows of f32 by weights in blocks; the graph and its operands."""
+    form = FORMATS[scheme]
+    k = blocks * form.weights
+    w = scrambled_blocks(scheme, n, k)
+    g = rlx.Graph()
+    x = g.input("x", (m, k))
+    g.set_outputs([g.dequant_matmul(x, g.input("w", w.shape, "u8"), scheme)])
+    return g, [np.random.default_rng(4).standard_normal((m, k)).astype(np.float32), w]
+
+
 def random_products(seed, count):
     rng = np.random.default_rng(seed)
     for _ in range(count):
@@ -101,6 +113,7 @@ CONVOLUTIONS = (
     ((1, 128, 4, 4), (16, 128, 3, 3), {"padding": 1}),
 )
 INTEGERS = (((40, 36), (36, 68)), ((3, 20, 132), (3, 132, 200)), ((33, 260), (260, 40)))
+PACKED = ((40, "Q4_0", 36, 3), (33, "Q8_0", 66, 2), (67, "Q6_K", 9, 1), (40, "Q5_0", 33, 5))
 SIGNS = [(a, b) for a in ("i8", "u8") for b in ("i8", "u8")]
 
 

@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from rlx.ir.fragments import FragmentVariant
+
 ALL = bool(os.environ.get("RLX_TEST_ALL"))
 ONLY = os.environ.get("RLX_TEST_SAMPLE", "")
 # Failures that are shown in full; the others are one line each.
@@ -123,3 +125,8 @@ def by_op(cases: Iterable[Any]) -> list[Any]:
 def by_family(cases: Iterable[Any]) -> list[Any]:
     """One parameter for each file of ``rlx/ops``: the cases of its ops."""
     return grouped(cases, lambda case: case.opdef.reference.__module__.removeprefix("rlx.ops."))
+
+
+def without_units(family):
+    """A family's variants, but for those that need matrix units (tests/test_matrix_units.py)."""
+    return [one for one in family.variants if not isinstance(one, FragmentVariant)]

@@ -9,6 +9,7 @@ from half_graphs import (
     ATTENTIONS,
     CONVOLUTIONS,
     INTEGERS,
+    PACKED,
     PRODUCTS,
     attention,
     check_attention,
@@ -18,6 +19,7 @@ from half_graphs import (
     gated,
     integers,
     joined,
+    packed,
     product,
 )
 from shader_sizes import threads_of
@@ -30,7 +32,7 @@ from rlx.ir.fragments import ROUNDS, Fragment, fragment_limits, fragment_params
 from rlx.ir.variants import Choices
 from rlx.ops.attention.tiles import PREFILL
 from rlx.ops.products.integer_tiles import INTEGER
-from rlx.ops.products.tiles import FRAGMENTS, MATMUL
+from rlx.ops.products.tiles import DEQUANT, FRAGMENTS, MATMUL
 from rlx.ops.windows.tiles import CONV
 from rlx.passes.memory_plan import plan_memory
 from rlx.passes.pipeline import run_pipeline
@@ -108,6 +110,7 @@ def test_tiles_keep_to_what_an_adapter_has(name):
     graphs += [(attention(*shapes, **attrs), PREFILL) for shapes, attrs in ATTENTIONS]
     graphs += [(convolution(x, w, **attrs), CONV) for x, w, attrs in CONVOLUTIONS]
     graphs += [(integers(*shapes, ("u8", "u8")), INTEGER) for shapes in INTEGERS]
+    graphs += [(packed(*one)[0], DEQUANT) for one in PACKED]
     met = set()
     for graph, family in graphs:
         for variant in family.variants:
@@ -120,7 +123,9 @@ def test_tiles_keep_to_what_an_adapter_has(name):
                     assert int(sizes[0]) <= limits["max-compute-workgroup-storage-size"], variant
                     assert threads_of(one.source) <= limits["max-compute-invocations-per-workgroup"]
                     assert trips_of(one.source).total < 65_535
-    kinds = {"matmul", "attention", "conv"} | ({"matmul_integer"} if ADAPTERS[name][1] else set())
+    kinds = {"matmul", "attention", "conv", "dequant"} | (
+        {"matmul_integer"} if ADAPTERS[name][1] else set()
+    )
     assert {family for family, _ in met} == kinds
 
 

@@ -8,6 +8,7 @@ from half_graphs import (
     ATTENTIONS,
     CONVOLUTIONS,
     INTEGERS,
+    PACKED,
     PRODUCTS,
     SIGNS,
     attention,
@@ -19,6 +20,7 @@ from half_graphs import (
     integers,
     joined,
     on_units,
+    packed,
     product,
 )
 
@@ -45,7 +47,7 @@ def smallest(monkeypatch):
 
     def force(device):
         if backend("dawn").devices()[int(device.partition(":")[2] or 0)].software:
-            families = ("matmul", "matmul_integer", "conv")
+            families = ("matmul", "matmul_integer", "conv", "dequant")
             monkeypatch.setenv(
                 "RLX_VARIANT", ",".join(f"{name}=fragments_tiny" for name in families)
             )
@@ -240,3 +242,13 @@ def test_one_value_in_two_shapes(units, smallest, rng, shape):
     (found,) = on_units(units, g, [given])
     wanted = given.astype(np.float64) @ given.reshape(shape[::-1]).astype(np.float64)
     assert np.abs(found - wanted).max() <= 1e-3 * np.abs(wanted).max()
+
+
+@pytest.mark.webgpu
+@pytest.mark.parametrize("at", range(len(PACKED)))
+def test_weights_in_blocks(units, smallest, at):
+    smallest(units)
+    graph, arrays = packed(*PACKED[at])
+    (found,) = on_units(units, graph, arrays)
+    (wanted,) = rlx.compile(graph, "cpu").run_slots(*arrays)
+    assert np.abs(found - wanted).max() <= 2e-3 * np.abs(wanted).max()

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from samples import looped
+from samples import looped, without_units
 
 import rlx
 from rlx.cli.main import main
@@ -19,7 +19,6 @@ from rlx.ops.products.integer_tiles import INTEGER
 from rlx.ops.products.tiles import (
     DEQUANT,
     EXPERTS,
-    FRAGMENTS,
     MATMUL,
     Packed,
     Problem,
@@ -147,7 +146,7 @@ SLOW_SCHEMES = [
 
 
 @pytest.mark.webgpu
-@looped("variant", [v.name for v in DEQUANT.variants])
+@looped("variant", [v.name for v in without_units(DEQUANT)])
 @looped("scheme", ["Q5_1", "Q6_K", "int4", *SLOW_SCHEMES])
 def test_every_variant_of_weights_in_blocks(scheme, variant, webgpu, monkeypatch, rng):
     monkeypatch.setenv("RLX_VARIANT", f"dequant={variant}")
@@ -169,7 +168,7 @@ def test_every_variant_of_weights_in_blocks(scheme, variant, webgpu, monkeypatch
 
 
 @pytest.mark.webgpu
-@looped("variant", [v.name for v in INTEGER.variants])
+@looped("variant", [v.name for v in without_units(INTEGER)])
 @looped("signs", [("i8", "i8"), ("u8", "i8"), ("i8", "u8"), ("u8", "u8")])
 def test_every_variant_of_products_of_bytes(signs, variant, webgpu, monkeypatch, rng):
     monkeypatch.setenv("RLX_VARIANT", f"matmul_integer={variant}")
@@ -328,7 +327,7 @@ def test_the_tuner_keeps_the_fastest(webgpu, folder):
     assert {one.problem for one in found} == {"product 32", "product 64"}
     for one in found:
         assert one.family == "matmul"
-        assert set(one.us) == {v.name for v in MATMUL.variants if v not in FRAGMENTS}
+        assert set(one.us) == {v.name for v in without_units(MATMUL)}
         assert all(us > 0 for us in one.us.values())
         assert one.simplest == "plain"
         fastest = min(one.us, key=one.us.get)
@@ -342,8 +341,7 @@ def test_the_tuner_keeps_the_fastest(webgpu, folder):
     kept = tuned.stored_variants(webgpu)
     assert kept == {"matmul": tuple(sorted((one.at, one.best) for one in found))}
     # Later compiles take it, and compiled graphs of before are others.
-    others = [v.name for v in MATMUL.variants if v not in FRAGMENTS and v.name != found[0].default]
-    name = others[0]
+    name = next(v.name for v in without_units(MATMUL) if v.name != found[0].default)
     tuned.store_variants(webgpu, {"matmul": ((found[0].at, name),)})
     text = rlx.compile(product(32, 32, 32), webgpu).as_text("schedule")
     tile = next(v.params for v in MATMUL.variants if v.name == name)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from samples import looped
+from samples import looped, without_units
 
 import rlx
 from rlx.ir.variants import DEFAULTS
@@ -67,7 +67,7 @@ def check(g, shapes, device, rng, least=3e-6):
 
 
 @pytest.mark.webgpu
-@looped("variant", [v.name for v in CONV.variants])
+@looped("variant", [v.name for v in without_units(CONV)])
 @looped("case", CONVOLUTIONS, ids=lambda case: f"{case[0]}-{case[1]}")
 def test_every_convolution_variant(variant, case, webgpu, monkeypatch, rng):
     monkeypatch.setenv("RLX_VARIANT", f"conv={variant}")
@@ -177,7 +177,7 @@ def test_the_rule_of_convolutions():
     assert name(64, 32 * 56 * 56, limits=tight) == "small"
     far = Problem(64, 100000, 576, 1, near=False)
     assert [v.name for v in CONV.legal(far, DEFAULTS)] == ["plain"]
-    for variant in CONV.variants:
+    for variant in without_units(CONV):
         assert variant.fits(DEFAULTS)
 
 
@@ -189,7 +189,7 @@ def test_partitions_of_convolutions_cover_the_sums(kernel, channels):
     length = channels * int(np.prod(kernel))
     assert kernel[2] % step.piece == 0
     assert 1 <= step.piece * step.lines <= MOST_STEPS
-    for variant in CONV.variants:
+    for variant in without_units(CONV):
         for windows in (1, 49, 3136):
             count, taken = partitions(Problem(64, windows, length, 1), variant, step)
             lines = length // step.piece

@@ -95,12 +95,14 @@ class FragmentVariant(Variant):
         operand: The type of its operands.
         nbytes: Bytes of one of them.
         sides: Right operands that it multiplies by at the same time.
+        together: Pieces of 16 bytes of the right operand that a thread brings at once.
     """
 
     params: Mapping[str, int] = field(default_factory=dict)
     operand: str = "f16"
     nbytes: int = 2
     sides: int = 1
+    together: int = 1
 
     def fits(self, limits: Limits) -> bool:
         """Whether a device has fragments that the tile can be made of, and room for a workgroup of it."""
@@ -111,9 +113,9 @@ class FragmentVariant(Variant):
         subgroups = tile_subgroups(self.params)
         threads = subgroups * have["lanes"]
         whole = not (wm % have["fm"] or wn % have["fn"] or bk % have["fk"])
-        # Every thread brings as many pieces of 16 bytes as all others; those of bytes are turned four at a time.
+        # Every thread brings as many pieces of 16 bytes as all others.
         left, right = bm * bk * self.nbytes // 16, bn * bk * self.nbytes // 16
-        shared = not (left % threads or right % (threads * (4 if self.nbytes == 1 else 1)))
+        shared = not (left % threads or right % (threads * self.together))
         # The tiles, whichever way they lie in memory; then sums of one row of fragments, with those that corrections take.
         gap = 16 // self.nbytes
         tiles = [max(bk * (width + gap), width * (bk + gap)) for width in (bm, bn)]

@@ -45,3 +45,22 @@
         }
 {% endfor %}
 {% endmacro %}
+
+{# Decodes the variables into a tile of halves, eight to a piece: rows of the weights are its lines, `stride` pieces apart,
+   from piece `first` of the memory `tile` on. #}
+{% macro write_halves(tile, first, stride) %}
+{% for i in range(loads) %}
+        {
+{{ pieces.take(i, "now" ~ i) }}
+            let to = {{ first }}u + ({{ row_of(i) }}) * {{ stride }}u + ({{ k_of(i) }}) / 8u;
+{% if k % bk %}
+            let there = k0 + {{ k_of(i) }} < K;
+{% endif %}
+{% for q in range(piece // 8) %}
+            let low{{ q }} = {{ "select(vec4<f32>(0.0), " if k % bk }}{{ pieces.quad("now" ~ i, 2 * q) }}{{ ", there)" if k % bk }};
+            let high{{ q }} = {{ "select(vec4<f32>(0.0), " if k % bk }}{{ pieces.quad("now" ~ i, 2 * q + 1) }}{{ ", there)" if k % bk }};
+            {{ tile }}[to + {{ q }}u] = vec4<u32>(pack2x16float(low{{ q }}.xy), pack2x16float(low{{ q }}.zw), pack2x16float(high{{ q }}.xy), pack2x16float(high{{ q }}.zw));
+{% endfor %}
+        }
+{% endfor %}
+{% endmacro %}

@@ -6,7 +6,7 @@
 // loop over k goes in steps of BK: all threads bring BK columns of the left operand and BK rows of the weights into
 // workgroup memory (lib/fragment_loader.wgsl), from where the subgroups load their fragments.
 //
-// Several weights make as many results (`parts`), or one: `gated` is act(a @ w0) * (a @ w1). Where the sums over k are split,
+// Weights in blocks (dequant_fragments.wgsl) are decoded on the way. Several weights make as many results (`parts`), or one: `gated` is act(a @ w0) * (a @ w1). Where the sums over k are split,
 // every partition writes to `y0` as a result of its own, and split_sum.wgsl adds.
 {% set E = "f32" if rounded else "f16" %}
 {% set V = "vec4<" ~ E ~ ">" %}
@@ -29,8 +29,18 @@
 {% set ns.across = ns.across + (n + bn - 1) // bn %}
 {% endfor %}
 {% set W, Y, B = ns.W, ns.Y, E %}
+{% set in_blocks = scheme is defined %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> a: array<{{ loader.unit(rounded, a_along) }}>;
+{% if in_blocks %}
+{% set next = namespace(at=2) %}
+@group(0) @binding(1) var<storage, {{ access[1] }}> packed: array<u32>;
+{% include "lib/scales.wgsl" %}
+@group(0) @binding({{ next.at }}) var<storage, {{ access[next.at] }}> y0: array<{{ ns.Y[0] }}>;
+{% include "lib/blocks.wgsl" %}
+{% import "lib/packed_loader.wgsl" as weights with context %}
+{% else %}
 {% include "lib/parts.wgsl" %}
+{% endif %}
 {% set sides = ["", "_up"] if gated else [""] %}
 {# Halves of workgroup memory: the tiles, and later the sums of one row of fragments of each subgroup. #}
 {% set a_size, b_size = a_lines * a_stride, b_lines * b_stride %}
@@ -43,7 +53,10 @@ alias Sums = subgroup_matrix_result<f32, {{ fn }}, {{ fm }}>;
 
 {{ loader.function("load_a", "a", rounded, a_rows, a_along, a_along, a_along, "across" if transposed_a else "along",
                    ragged_k if transposed_a else m % bm != 0, m % bm != 0 if transposed_a else ragged_k) }}
-{% for i in range(2 if gated else parts|length) %}
+{% if in_blocks %}
+{{ weights.functions() }}
+{% endif %}
+{% for i in range(0 if in_blocks else 2 if gated else parts|length) %}
 {% set columns = parts[0 if gated else i] %}
 {% set along = k if transposed_b else columns %}
 {{ loader.function("load_w" ~ i, "w" ~ i, rounded, columns if transposed_b else k, along, along, along,
@@ -98,8 +111,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% for i in range(a_loads) %}
     var a_next{{ i }}: vec4<u32>;
 {% endfor %}
+{% if in_blocks %}
+{{ weights.variables() }}
+{% endif %}
 {% for side in sides %}
-{% for i in range(b_loads) %}
+{% for i in range(0 if in_blocks else b_loads) %}
     var b_next{{ side }}{{ i }}: vec4<u32>;
 {% endfor %}
 {% endfor %}
@@ -109,7 +125,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% set line, at = piece ~ " / " ~ a_line // 8 ~ "u", piece ~ " % " ~ a_line // 8 ~ "u * 8u" %}
         a_next{{ i }} = load_a(a_base, {{ "k0 + " ~ line ~ ", row0 + " ~ at if transposed_a else "row0 + " ~ line ~ ", k0 + " ~ at }});
 {% endfor %}
-{% if parts|length == 1 %}
+{% if in_blocks %}
+{{ weights.fetch("k0") }}
+{%- elif parts|length == 1 %}
 {{ fetch_weights(0) }}
 {%- else %}
         switch part {
@@ -122,8 +140,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% for i in range(a_loads) %}
         pieces[(lane + {{ i * threads }}u) / {{ a_line // 8 }}u * {{ a_stride // 8 }}u + (lane + {{ i * threads }}u) % {{ a_line // 8 }}u] = a_next{{ i }};
 {% endfor %}
+{% if in_blocks %}
+{{ weights.write_halves("pieces", a_size // 8, b_stride // 8) }}
+{%- endif %}
 {% for side in sides %}
-{% for i in range(b_loads) %}
+{% for i in range(0 if in_blocks else b_loads) %}
         pieces[{{ a_size // 8 }}u{{ " + " ~ b_size // 8 ~ "u" if side }} + (lane + {{ i * threads }}u) / {{ b_line // 8 }}u * {{ b_stride // 8 }}u + (lane + {{ i * threads }}u) % {{ b_line // 8 }}u] = b_next{{ side }}{{ i }};
 {% endfor %}
 {% endfor %}

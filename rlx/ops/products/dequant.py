@@ -11,6 +11,7 @@ import numpy as np
 from rlx.abi.products import SCHEMES
 from rlx.errors import DTypeError, ShapeError, describe
 from rlx.ir.dtype import DType
+from rlx.ir.fragments import FragmentVariant, fragment_params, halves
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Attrs, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import size
@@ -27,7 +28,13 @@ from rlx.ops.products.block_formats import (
 )
 from rlx.ops.products.calls import tiled_product, write_product
 from rlx.ops.products.matmul import Product, product_params
-from rlx.ops.products.tiles import DEQUANT, Packed, packed_strips, packed_workgroups
+from rlx.ops.products.tiles import (
+    DEQUANT,
+    ENOUGH,
+    Packed,
+    packed_strips,
+    packed_workgroups,
+)
 
 _WORKGROUP = 256
 
@@ -159,7 +166,8 @@ def _lower_product_webgpu(node: Node, emitter: Emitter) -> None:
     if size(node.shape) == 0:
         return
     params = {**_webgpu_scheme(node.attrs["scheme"]), **_product_params(node)}
-    problem = Packed(params["m"], params["n"], params["k"])
+    units = halves(node.dtype, emitter.limits)
+    problem = Packed(params["m"], params["n"], params["k"], units)
     # Rows of the plain groups may end in half a piece.
     params["piece"] = 16 if problem.k % 32 else 32
     variant = DEQUANT.choose(problem, emitter)
@@ -176,8 +184,12 @@ def _lower_product_webgpu(node: Node, emitter: Emitter) -> None:
             "dequant_gemv", cut.splits, cut.across, cut.across, emitter, operands, results, params
         )
         return
-    most = packed_workgroups(variant)
-    tiled_product("dequant_matmul", variant, emitter, operands, [emitter.result()], params, most)
+    if isinstance(variant, FragmentVariant):
+        params |= {**fragment_params(emitter.limits), "rounded": 1, "fragments": 1}
+        kernel, most = "dequant_fragments", 2 * ENOUGH
+    else:
+        kernel, most = "dequant_matmul", packed_workgroups(variant)
+    tiled_product(kernel, variant, emitter, operands, [emitter.result()], params, most)
 
 
 def _group_values(scheme: str, rows: int, weights: int, group: int) -> tuple[Array, Array, Array]:
@@ -235,7 +247,9 @@ def _product_samples() -> list[Sample]:
     infer=_infer_product,
     flops=lambda node: 2.0 * size(node.shape) * node.inputs[0].shape[-1],
     cpu=Kernels(("dequant_matmul",), _lower_product_cpu),
-    webgpu=Kernels(("dequant_matmul", "dequant_gemv", "split_sum"), _lower_product_webgpu),
+    webgpu=Kernels(
+        ("dequant_matmul", "dequant_fragments", "dequant_gemv", "split_sum"), _lower_product_webgpu
+    ),
     dtypes=WEBGPU_FLOATS,
     webgpu_dtypes=WEBGPU_FLOATS,
     tolerance={DType.F32: 1e-5},  # scales of the samples differ by 2^15, and so do the terms of a sum

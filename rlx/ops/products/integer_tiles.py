@@ -36,7 +36,8 @@ def _tile(name: str, bm: int, bn: int, bk: int, tm: int, tn: int) -> Variant:
 def _fragments(name: str, bm: int, bn: int, bk: int, wm: int, wn: int) -> FragmentVariant:
     """A tile of shaders/products/matmul_integer_fragments.wgsl, each of whose subgroups makes wm x wn of it."""
     params = {"bm": bm, "bn": bn, "bk": bk, "wm": wm, "wn": wn}
-    return FragmentVariant(name, 0, 0, params, operand="i8", nbytes=1)
+    # Squares of 16 rows and 4 columns are turned at once.
+    return FragmentVariant(name, 0, 0, params, operand="i8", nbytes=1, together=4)
 
 
 _THREADS = 256

@@ -62,11 +62,11 @@ def _tile(
 
 
 def _fragments(
-    name: str, bm: int, bn: int, bk: int, wm: int, wn: int, sides: int = 1
+    name: str, bm: int, bn: int, bk: int, wm: int, wn: int, sides: int = 1, together: int = 1
 ) -> FragmentVariant:
     """A tile of shaders/products/matmul_fragments.wgsl, each of whose subgroups makes wm x wn of it."""
     params = {"bm": bm, "bn": bn, "bk": bk, "wm": wm, "wn": wn}
-    return FragmentVariant(name, 0, 0, params, sides=sides)
+    return FragmentVariant(name, 0, 0, params, sides=sides, together=together)
 
 
 FRAGMENTS = (
@@ -185,11 +185,13 @@ class Packed(NamedTuple):
         m: Rows of the result.
         n: Columns of it.
         k: Length of the sums.
+        halves: Whether matrix units may multiply: rows and weights may be rounded to f16.
     """
 
     m: int
     n: int
     k: int
+    halves: bool = False
 
 
 # shaders/products/dequant_gemv.wgsl: threads of a workgroup, each of which makes 4 columns; and, by the most rows, the
@@ -198,7 +200,17 @@ _FEW_THREADS = 128
 _LANES = ((2, 32), (4, 16), (16, 8))
 
 # A step of 32 along k is one block of most formats, which one thread decodes.
+_FRAGMENTS_OF_BLOCKS = tuple(
+    _fragments(*sizes, together=4)
+    for sizes in (
+        ("fragments_large", 128, 128, 32, 64, 64),
+        ("fragments_medium", 64, 128, 64, 32, 32),
+        ("fragments_small", 64, 64, 64, 32, 32),
+        ("fragments_tiny", 32, 32, 32, 16, 16),
+    )
+)
 _BLOCKS = (
+    *_FRAGMENTS_OF_BLOCKS,
     _tile("large", 64, 128, 32, 8, 8),
     _tile("medium", 64, 64, 32, 8, 8),
     _tile("small", 32, 64, 32, 8, 4),
@@ -212,6 +224,9 @@ def _packed_rule(problem: Packed, legal: Sequence[Variant]) -> Variant:
     if "few" in found:
         return found["few"]
     as_product = Problem(problem.m, (problem.n,), problem.k, 1)
+    for name, enough in _ENOUGH_FRAGMENTS:
+        if name in found and (not enough or tiles(as_product, found[name]) >= enough):
+            return found[name]
     # Long sums can be split, so fewer tiles are enough.
     enough = ENOUGH / min(4, max(1, problem.k // LEAST_PARTITION))
     for name in ("large", "medium"):
@@ -220,9 +235,13 @@ def _packed_rule(problem: Packed, legal: Sequence[Variant]) -> Variant:
     return found.get("small", found["plain"])
 
 
-DEQUANT = Family(
-    "dequant", _BLOCKS, _packed_rule, lambda v, problem: v.name != "few" or problem.m <= FEW_ROWS
-)
+def _packed_takes(variant: Variant, problem: Packed) -> bool:
+    if isinstance(variant, FragmentVariant):
+        return problem.halves and problem.k > 0
+    return variant.name != "few" or problem.m <= FEW_ROWS
+
+
+DEQUANT = Family("dequant", _BLOCKS, _packed_rule, _packed_takes)
 
 
 def packed_workgroups(variant: Variant) -> int:
