@@ -45,8 +45,8 @@ for precision in ("f32", "f16"):
         compiled.run_slots(x)
     spent = (time.perf_counter() - began) / RUNS * 1e3
     units = "subgroupMatrix" in compiled.as_text("kernels")
-    error = np.abs(found - exact).max() / np.abs(exact).max()
+    off = np.abs(found - exact).max() / np.abs(exact).max()
     where = "on matrix units" if units else "without matrix units"
-    print(f"{precision}: {spent:.2f} ms {where}, error {error:.0e}")
+    print(f"{precision}: {spent:.2f} ms {where}, error {off:.0e}")
     # Rounding the operands of a product to halves costs about 5e-4 of its terms.
-    assert error < 5e-3
+    assert off < 5e-3

@@ -70,8 +70,10 @@ def test_large_problems_keep_to_the_limit_or_run_on_the_host(problem):
 def test_every_kernel_that_loops_has_a_large_problem():
     seen = {one.call.kernel for p in trip_counts.PROBLEMS for one in trip_counts.dispatches(p)}
     loops = {name for name in shader_names() if "// trips:" in shader_text(f"{name}.wgsl")}
-    assert not loops - seen
-    assert len(loops) > 50
+    # Those for matrix units are bounded by tests/test_fragments.py.
+    units = {name for name in loops if name.endswith("_fragments")}
+    assert not loops - seen - units
+    assert len(loops - units) > 50
 
 
 def test_the_page_lists_the_trips_of_now():

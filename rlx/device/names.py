@@ -183,15 +183,24 @@ def available_devices(again: bool = False) -> list[Device]:
         rlx.Device('cpu')
     """
     found = []
-    for name in listed_backends():
+    # All of them before the first is listed: two backends may share what they find out.
+    working = [name for name in listed_backends() if not again or _refreshed(name)]
+    for name in working:
         try:
-            if again:
-                refresh(name)
             count = len(devices_of(name))
         except DeviceUnavailableError:
             continue
         found += [Device(name, at, numbered=True) for at in range(count)]
     return found
+
+
+def _refreshed(name: str) -> bool:
+    """Has a backend look again; False for a plug-in that does not work."""
+    try:
+        refresh(name)
+    except DeviceUnavailableError:
+        return False
+    return True
 
 
 def is_available(device: DeviceLike) -> bool:

@@ -109,6 +109,7 @@ class Emitter(Protocol):
         inputs: Sequence[Any],
         output: Any,
         shapes: Sequence[Shape] | None = None,
+        unit: int = 1,
     ) -> None:
         """One pass over memory that computes a program of elementwise steps (``ops.elementwise``).
 
@@ -118,6 +119,8 @@ class Emitter(Protocol):
             output: The value written.
             shapes: Shape of each input where they are not the node's operands; the result then has
                 the shape of ``output``.
+            unit: 0 where that has not the rows of the node's result, so that runs of fewer rows compute all
+                of it; with ``shapes`` alone.
         """
 
     def inline(self, graph: Any, operands: Sequence[Any]) -> list[Any]:

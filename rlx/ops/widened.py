@@ -28,7 +28,8 @@ class _Widened:
             return self._emitter.operand(index)
         if index not in self._operands:
             wide = self._emitter.temp(TensorType(type.shape, DType.F32))
-            _cast(self._emitter, self._emitter.operand(index), wide, DType.F32, type.shape)
+            # Whole: an operand, such as a weight, has other rows than the result.
+            _cast(self._emitter, self._emitter.operand(index), wide, DType.F32, type.shape, 0)
             self._operands[index] = wide
         return self._operands[index]
 
@@ -57,5 +58,7 @@ def lower_widened(node: Node, emitter: Emitter, lower: Callable[[Node, Emitter],
     wide.finish()
 
 
-def _cast(emitter: Emitter, value: Any, to: Any, dtype: DType, shape: tuple[int, ...]) -> None:
-    emitter.elementwise((("cast", (0,), dtype, None),), [value], to, (shape,))
+def _cast(
+    emitter: Emitter, value: Any, to: Any, dtype: DType, shape: tuple[int, ...], unit: int = 1
+) -> None:
+    emitter.elementwise((("cast", (0,), dtype, None),), [value], to, (shape,), unit)

@@ -116,6 +116,7 @@ class Scheduler:
         inputs: Sequence[Value],
         output: Value,
         shapes: Sequence[Shape] | None = None,
+        unit: int = 1,
     ) -> None:
         """One pass over memory; it may write over an operand that it reads at the same places."""
         if output.type.size == 0:
@@ -123,7 +124,7 @@ class Scheduler:
         if shapes is not None:
             shape = output.type.shape
             params = {"program": tuple(program), "shapes": tuple(shapes), "shape": shape}
-            self._call("elementwise", inputs, [output], params, 0, ())
+            self._call("elementwise", inputs, [output], params, 0, (), unit)
             return
         shapes = [operand.shape for operand in self._node.inputs]
         # In-place needs an operand of the result's shape and element size: each element is read before it is written.

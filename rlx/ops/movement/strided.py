@@ -40,9 +40,11 @@ def emit_strided_copy(  # noqa: PLR0913 - sizes and strides of all operands
     counter: Any = None,
     source_advance: int = 0,
     target_advance: int = 0,
+    unit: int = 1,
 ) -> None:
     """A copy from one strided walk to another; steps and offsets count elements.
 
+    What is copied has the rows of the node's result; with a unit of 0 it has not, and runs of fewer rows copy all.
     With a counter, an i32 value, the offsets grow by the advances for every unit that it holds.
     """
     count = size(dims)
@@ -64,6 +66,7 @@ def emit_strided_copy(  # noqa: PLR0913 - sizes and strides of all operands
             "target_advance": target_advance,
         },
         work=math.ceil(count / _COPY_WORKGROUP),
+        unit=unit,
         wgsl={"count": count, "itemsize": dtype.itemsize},
     )
 

@@ -157,7 +157,7 @@ def _by_taps(node: Node, emitter: Emitter, weight: Any) -> Any:
         return weight
     order, steps = (outputs, taps, channels), (taps * channels, 1, taps)
     turned = emitter.temp(TensorType(order, node.dtype))
-    emit_strided_copy(emitter, weight, turned, node.dtype, order, steps, strides(order))
+    emit_strided_copy(emitter, weight, turned, node.dtype, order, steps, strides(order), unit=0)
     return turned
 
 

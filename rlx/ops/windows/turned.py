@@ -49,7 +49,7 @@ class _UsualOrder:
         taps, dtype = math.prod(kernel), given.type.dtype
         order, steps = (outputs, channels, taps), (channels * taps, 1, channels)
         usual = self._emitter.temp(TensorType(order, dtype))
-        emit_strided_copy(self._emitter, given, usual, dtype, order, steps, strides(order))
+        emit_strided_copy(self._emitter, given, usual, dtype, order, steps, strides(order), unit=0)
         return usual
 
 
