@@ -158,3 +158,17 @@ def check_convolution(device, x, w, attrs, fragments=False):
     wide = [array.astype(np.float32) for array in arrays]
     (wanted,) = rlx.compile(convolution(x, w, dtype="f32", **attrs), "cpu").run_slots(*wide)
     assert np.abs(np.float64(found) - wanted).max() <= 1e-3 * np.abs(wanted).max()
+
+
+def check_fewer_images(device):
+    """A run of 2 of 4 images computes those as a run of all does: what belongs to weights stays whole."""
+    graph = convolution((4, 16, 5, 6), (24, 16, 3, 3), padding=1)
+    rng = np.random.default_rng(7)
+    x, w, b = draw(rng, [(4, 16, 5, 6), (24, 16, 3, 3), (24,)])
+    other = draw(rng, [(4, 16, 5, 6), (24, 16, 3, 3), (24,)])
+    with rlx.Session(device, precision="f16").compile(graph) as compiled:
+        wanted = compiled.run_slots(x, w, b)[0].copy()
+        compiled.run_slots(*other)  # so that no right answer is left over
+        compiled.set_active_extent((2, 4))
+        found = compiled.run_slots(x, w, b)[0]
+        assert np.array_equal(found[:2], wanted[:2])

@@ -14,6 +14,7 @@ from half_graphs import (
     attention,
     check_attention,
     check_convolution,
+    check_fewer_images,
     convolution,
     draw,
     gated,
@@ -169,3 +170,8 @@ def test_a_known_weight_is_turned_once(rng):
     found = rlx.compile(fused, "reference", {"w": arrays[1]}).run_slots(arrays[0])[0]
     wanted = rlx.compile(g, "reference", {"w": arrays[1]}).run_slots(arrays[0])[0]
     assert np.array_equal(found, wanted)
+
+
+@pytest.mark.webgpu
+def test_fewer_images_without_matrix_units(webgpu):
+    check_fewer_images(webgpu)

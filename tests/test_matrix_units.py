@@ -14,6 +14,7 @@ from half_graphs import (
     attention,
     check_attention,
     check_convolution,
+    check_fewer_images,
     convolution,
     draw,
     gated,
@@ -252,3 +253,9 @@ def test_weights_in_blocks(units, smallest, at):
     (found,) = on_units(units, graph, arrays)
     (wanted,) = rlx.compile(graph, "cpu").run_slots(*arrays)
     assert np.abs(found - wanted).max() <= 2e-3 * np.abs(wanted).max()
+
+
+@pytest.mark.webgpu
+def test_fewer_images(units, smallest):
+    smallest(units)
+    check_fewer_images(units)

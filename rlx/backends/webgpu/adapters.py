@@ -14,6 +14,7 @@ from rlx.backends.webgpu.incomplete import has_hardware, is_loadable, missing_pa
 from rlx.backends.webgpu.listing import forget, listed
 from rlx.backends.webgpu.provider import Provider, provider, provider_of
 from rlx.errors import DeviceUnavailableError, describe
+from rlx.ir.fragments import Fragment
 from rlx.ir.spans import phase
 
 # The defaults of the WebGPU specification (table "Limits"): what every adapter has.
@@ -171,8 +172,15 @@ def _info(backend: str, library: Provider, index: int, adapter: Any, has: Any) -
         vendor_id=int(info["vendor_id"]),
         device_id=int(info["device_id"]),
         kind=_KINDS.get(info["adapter_type"], ""),
-        fragments=library.fragments(adapter) if _MATRICES in features else (),
+        fragments=_fragments(library, adapter, features),
     )
+
+
+def _fragments(library: Provider, adapter: Any, features: Collection[str]) -> tuple[Fragment, ...]:
+    """What the matrix units multiply. A device within the default limits is one without them."""
+    if _MATRICES not in features or flags.WEBGPU_DEFAULT_LIMITS.get():
+        return ()
+    return library.fragments(adapter)
 
 
 def unusable(backend: str) -> str | None:

@@ -29,8 +29,6 @@ _INSTANCE_TOGGLES = ("allow_unsafe_apis", "vulkan_enable_f16_on_nvidia")
 _UNCHECKED = ("disable_robustness", "disable_workgroup_init")
 # Dawn rounds the times of kernels to some 65 us, so that web pages can't tell what others compute.
 _ROUNDED = ("timestamp_quantization",)
-
-
 # Parts of WGSL, by WebGPU's names for them, that kernels for matrix units are written with.
 _WORDS = ("BufferView", "SubgroupId")
 

@@ -150,7 +150,7 @@ def fragments_of(node: Node, emitter: Emitter) -> Variant | None:
 
 
 def _by_taps(node: Node, emitter: Emitter, weight: Any) -> Any:
-    """A weight in the order [outputs, taps, channels]: a copy, which a known weight is spared (``turned``)."""
+    """A weight in the order [outputs, taps, channels]: a copy, which known weights are spared (``turned.py``)."""
     outputs, channels, *kernel = node.inputs[1].shape
     taps = math.prod(kernel)
     if taps == 1:
