@@ -5,9 +5,9 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from _setup import ROOT, apt, say
+from _setup import apt, say
 
-from _portable.sources import DEBIAN, HOME, mirror, unpacked, wheels
+from _portable.sources import DEBIAN, HOME, mirror, place
 from _portable.suite import run_steps
 from _portable.targets import TARGETS
 from _portable.windows import DEPENDENCIES
@@ -23,7 +23,6 @@ PLATFORMS = (
     "manylinux2014_aarch64",
     "manylinux_2_34_aarch64",
 )
-COPIED = ("tests", "examples", "benchmarks", "shaders")
 
 
 def emulated() -> bool:
@@ -57,20 +56,7 @@ def debian() -> Path:
 def installed(wheel: Path) -> Path:
     """That Debian with a wheel, all that its tests import, and the tests."""
     folder = debian()
-    site = folder / "opt/site"
-    stamp = folder / "installed"
-    if not stamp.exists():
-        shutil.rmtree(site, ignore_errors=True)
-        for one in wheels(PLATFORMS, "3.11", *DEPENDENCIES):
-            unpacked(one, site)
-        stamp.touch()
-    shutil.rmtree(site / "rlx", ignore_errors=True)
-    unpacked(wheel, site)
-    there = folder / str(ROOT).lstrip("/")
-    shutil.rmtree(there, ignore_errors=True)
-    for part in COPIED:
-        shutil.copytree(ROOT / part, there / part, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "pyproject.toml", there)
+    place(folder, wheel, PLATFORMS, "3.11", DEPENDENCIES)
     return folder
 
 

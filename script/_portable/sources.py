@@ -73,6 +73,37 @@ def unpacked(wheel: Path, folder: Path) -> Path:
     return folder
 
 
+# What of the project the tests of a wheel read, beside its modules.
+_COPIED = ("tests", "examples", "benchmarks", "shaders")
+
+
+def place(
+    system: Path, wheel: Path, platforms: tuple[str, ...], python: str, packages: tuple[str, ...]
+) -> None:
+    """Puts a wheel, what its tests import, and the tests into a system that stands in a folder.
+
+    Args:
+        system: The folder; modules go to ``opt/site`` in it, and the tests where they are here.
+        wheel: The wheel.
+        platforms: Of the wheels of packages.
+        python: Its version of Python, such as 3.11.
+        packages: What is downloaded, once.
+    """
+    site, stamp = system / "opt/site", system / "installed"
+    if not stamp.exists():
+        shutil.rmtree(site, ignore_errors=True)
+        for one in wheels(platforms, python, *packages):
+            unpacked(one, site)
+        stamp.touch()
+    shutil.rmtree(site / "rlx", ignore_errors=True)
+    unpacked(wheel, site)
+    there = system / str(ROOT).lstrip("/")
+    shutil.rmtree(there, ignore_errors=True)
+    for part in _COPIED:
+        shutil.copytree(ROOT / part, there / part, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", there)
+
+
 def numpy_headers(platforms: tuple[str, ...], python: str = "3.11") -> Path:
     """The folder of NumPy's headers for another platform."""
     folder = HOME / "headers" / platforms[0]

@@ -8,9 +8,9 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from _setup import ROOT, apt, build_wheel, say
+from _setup import apt, build_wheel, say
 
-from _portable.sources import HOME, mirror, unpacked, wheels
+from _portable.sources import HOME, mirror, place
 from _portable.suite import run_steps
 from _portable.windows import DEPENDENCIES
 
@@ -25,7 +25,6 @@ PLATFORMS = (
 )
 # What is mounted into it: a driver reads of the kernel how many processors there are.
 MOUNTED = ("proc", "dev")
-COPIED = ("tests", "examples", "benchmarks", "shaders")
 STEPS = ("matrix units",)
 VERSION = "import sys; print('.'.join(map(str, sys.version_info[:2])))"
 
@@ -53,20 +52,7 @@ def installed(wheel: Path) -> Path:
     folder = debian()
     asked = ["chroot", str(folder), "/usr/bin/python3", "-c", VERSION]
     version = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
-    site = folder / "opt/site"
-    stamp = folder / "installed"
-    if not stamp.exists():
-        shutil.rmtree(site, ignore_errors=True)
-        for one in wheels(PLATFORMS, version, *DEPENDENCIES, "wgpudawn>=0.32,<0.33"):
-            unpacked(one, site)
-        stamp.touch()
-    shutil.rmtree(site / "rlx", ignore_errors=True)
-    unpacked(wheel, site)
-    there = folder / str(ROOT).lstrip("/")
-    shutil.rmtree(there, ignore_errors=True)
-    for part in COPIED:
-        shutil.copytree(ROOT / part, there / part, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "pyproject.toml", there)
+    place(folder, wheel, PLATFORMS, version, (*DEPENDENCIES, "wgpudawn>=0.32,<0.33"))
     return folder
 
 
