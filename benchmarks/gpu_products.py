@@ -31,6 +31,13 @@ def _quantised():
             small = (dict(m=m, k=256, n=96, scheme=scheme), dict(m=m, k=64, n=33, scheme=scheme))
             size = dict(m=m, k=4096, n=16384, scheme=scheme)
             yield Row(f"{scheme} matmul M={m}", dequant, size, small, quick=m == 1)
+    for scheme in ("Q4_0", "Q8_0"):
+        small = tuple(
+            dict(m=m, k=k, n=n, scheme=scheme, dtype=np.float16)
+            for m, k, n in ((100, 256, 96), (33, 64, 33))
+        )
+        size = dict(m=4096, k=4096, n=4096, scheme=scheme, dtype=np.float16)
+        yield Row(f"f16 {scheme} matmul M=4096", dequant, size, small)
     for m in (1, 16, 4096):
         small = (dict(m=min(m, 100), k=256, n=96), dict(m=min(m, 33), k=36, n=20))
         yield Row(f"int8 matmul M={m}", int8, dict(m=m, k=4096, n=4096), small)
@@ -38,6 +45,10 @@ def _quantised():
         small = (dict(m=m // 4, k=70, n=50, experts=3), dict(m=9, k=128, n=64, experts=4))
         size = dict(m=m, k=2048, n=4096, experts=8)
         yield Row(f"grouped matmul {m} rows, 8 experts", grouped, size, small)
+        half = tuple(one | {"dtype": np.float16} for one in small)
+        yield Row(
+            f"f16 grouped matmul {m} rows, 8 experts", grouped, size | {"dtype": np.float16}, half
+        )
 
 
 def _square(m, **more):

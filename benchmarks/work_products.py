@@ -96,9 +96,10 @@ def half_weights(rng, m, k, n):
     )
 
 
-def grouped(rng, m, k, n, experts):
+def grouped(rng, m, k, n, experts, dtype=F32):
     """Rows of x times the matrix of the expert that each row has."""
-    x, w = noise(rng, m, k), noise(rng, experts, k, n) * F32(k**-0.5)
+    x, w = noise(rng, m, k, dtype=dtype), noise(rng, experts, k, n, dtype=dtype) * dtype(k**-0.5)
+    half = dtype == np.float16
     idx = rng.integers(0, experts, m).astype(np.int32)
 
     def reference(outputs):
@@ -113,6 +114,8 @@ def grouped(rng, m, k, n, experts):
         reference,
         2.0 * m * k * n,
         weights=("w",),
+        tolerance=HALF if half else SUMS,
+        options=F16 if half else rlx.CompileOptions(),
     )
 
 
@@ -135,9 +138,10 @@ def int8(rng, m, k, n):
     )
 
 
-def dequant(rng, m, k, n, scheme):
+def dequant(rng, m, k, n, scheme, dtype=F32):
     """``x @ W^T`` with W in blocks."""
-    x, times = noise(rng, m, k), max(1, n // 2048)
+    x, times = noise(rng, m, k, dtype=dtype), max(1, n // 2048)
+    half = dtype == np.float16
     # Encoding many weights takes long: a block of rows stands there several times.
     part = quantize_blocks(noise(rng, n // times, k) * F32(k**-0.5), scheme)
     packed = np.tile(part, (times, 1))
@@ -154,7 +158,8 @@ def dequant(rng, m, k, n, scheme):
         2.0 * m * k * n,
         weights=("w",),
         peer=("dequant", {"scheme": scheme}),
-        tolerance=SUMS,
+        tolerance=HALF if half else SUMS,
+        options=F16 if half else rlx.CompileOptions(),
     )
 
 

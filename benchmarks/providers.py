@@ -1,0 +1,191 @@
+"""The same kernels through two WebGPU implementations: Dawn beside wgpu-native, in turns on one GPU.
+
+usage: python benchmarks/providers.py [--only REGEX] [--devices webgpu,dawn] [--json FILE] [--docs PAGE]
+       python benchmarks/providers.py --from-json benchmarks/providers_h100.json --docs docs/benchmarks.md
+
+The rows are those of ``benchmarks/gpu.py`` that tell most, and all in f16 and bytes, which Dawn multiplies on matrix units
+where a GPU has some. Many runs stand in one pass of one submission, without timestamps
+between the kernels: the two implementations put the stamps of a pass on different sides of its barriers, so that
+durations between stamps can't be compared. The time of a run is what twice as many runs take longer, which leaves the
+submission and the wait out. The devices take turns; the figure is the median of the turns.
+"""
+
+import argparse
+import json
+import os
+import re
+import sys
+import time
+from pathlib import Path
+from statistics import geometric_mean, median
+
+os.environ["RLX_CACHE"] = "off"
+
+import numpy as np
+import report
+from gpu_clock import Loaded, copies_for
+from gpu_rows import ROWS
+from rich.console import Console
+from rich.table import Table
+from work import error_of, touched
+
+SCRIPT = "benchmarks/providers.py"
+# Turns of each device; about how long the GPU works in a turn, and before the first.
+TURNS, TURN_NS, WARMING_NS = 9, 20e6, 400e6
+# Bind groups of one pass at most.
+MOST_DISPATCHES = 8192
+# Rows that matrix units may take.
+HALF = re.compile("f16|int8")
+
+
+class Device:
+    """A workload on one device, its data there."""
+
+    def __init__(self, work, device):
+        self.loaded = Loaded(work, device, copies_for(work.nbytes or touched(work)))
+        executables = [one._loaded.executable for one in self.loaded.compiled]
+        self.error = error_of(work, self.loaded.outputs())
+        self.right = self.error <= work.tolerance
+        self._gpu = executables[0]._gpu
+        self._batches = [batch for one in executables for batch in one._batches.current]
+
+    def spent(self, runs):
+        """ns from handing over so many runs to their end."""
+        encoder = self._gpu.device.create_command_encoder(label="benchmark")
+        compute = encoder.begin_compute_pass(label="benchmark")
+        for at in range(runs):
+            for pipeline, group, x, y in self._batches[at % len(self._batches)]:
+                compute.set_pipeline(pipeline)
+                compute.set_bind_group(0, group)
+                compute.dispatch_workgroups(x, y, 1)
+        compute.end()
+        commands = encoder.finish()
+        began = time.perf_counter_ns()
+        self._gpu.queue.submit([commands])
+        self._gpu.device._poll_wait()
+        return time.perf_counter_ns() - began
+
+    def runs(self):
+        """How many runs fill a turn."""
+        self.spent(1)
+        few = 8
+        each = max(1e3, (self.spent(3 * few) - self.spent(few)) / (2 * few))
+        most = MOST_DISPATCHES // (2 * max(map(len, self._batches)))
+        return int(np.clip(TURN_NS / each, 4, max(4, most)))
+
+    def turn(self, runs):
+        """us of a run."""
+        return (self.spent(2 * runs) - self.spent(runs)) / runs / 1e3
+
+
+def row_of(row, devices):
+    """The line of a row: microseconds by device, and the second device's speed over the first's."""
+    line = {"row": row.name, "size": row.size}
+    made = []
+    try:
+        work = row.work(row.size)
+        made = [Device(work, name) for name in devices]
+        if wrong := [name for name, one in zip(devices, made, strict=True) if not one.right]:
+            return line | {"correct": False, "failure": f"wrong on {', '.join(wrong)}"}
+        if any(one.loaded.on_the_host for one in made):
+            return line | {"correct": True, "skipped": "partly on the host"}
+        runs = max(one.runs() for one in made)
+        until = time.perf_counter_ns() + WARMING_NS
+        while time.perf_counter_ns() < until:
+            for one in made:
+                one.spent(runs)
+        turns = np.array([[one.turn(runs) for one in made] for _ in range(TURNS)])
+        line["us"] = dict(zip(devices, np.median(turns, 0).tolist(), strict=True))
+        line["speed"] = median((turns[:, 0] / turns[:, 1]).tolist())
+        facts = {"flops": work.flops, "error": made[1].error, "kernels": made[1].loaded.kernels()}
+        return line | facts | {"correct": True, "runs": runs}
+    except Exception as error:  # whatever goes wrong costs this row only
+        return line | report.failure(error)
+    finally:
+        for one in made:
+            one.loaded.close()
+
+
+def cells(line, devices):
+    if "us" not in line:
+        said = line.get("skipped") or line.get("failure", "")
+        return [line["row"], *[""] * len(devices), said, "", ""]
+    rate = line["flops"] / line["us"][devices[1]] / 1e6
+    return [
+        line["row"],
+        *(f"{line['us'][name]:,.1f}" for name in devices),
+        f"{line['speed']:.2f}",
+        f"{rate:,.0f}" if rate >= 1 else "",
+        f"{line['error']:.1e}",
+    ]
+
+
+def summary(lines):
+    """The speeds of the rows in f32, and of the others."""
+    said = []
+    for name, half in (("f32", False), ("f16 and bytes", True)):
+        speeds = [
+            one["speed"]
+            for one in lines
+            if "speed" in one and half == bool(HALF.search(one["row"]))
+        ]
+        if speeds:
+            mean = geometric_mean(speeds)
+            said.append(
+                f"{name}: geometric mean of {len(speeds)} speeds {mean:.2f}, least {min(speeds):.2f}"
+            )
+    return "; ".join(said)
+
+
+def finish(found, arguments, console):
+    """Tables and files from what was measured."""
+    devices = found["devices"]
+    last = devices[1]
+    headings = ["kernel", *(f"{name}, us" for name in devices)]
+    headings += [f"speed of {last}", f"{last}, T/s", f"error of {last}"]
+    table = Table(*headings, title=f"{found['adapter']}, {', '.join(found['drivers'])}")
+    for line in found["rows"]:
+        table.add_row(*cells(line, devices))
+    console.print(table)
+    said = summary(found["rows"])
+    console.print(said)
+    report.save(found, arguments)
+    if arguments.docs:
+        rows = [cells(line, devices) for line in found["rows"]]
+        made = "\n".join(report.markdown(headings, rows))
+        report.write_between(arguments.docs, SCRIPT, f"{made}\n\n{found['adapter']}. {said}.")
+    return int(not all(line["correct"] for line in found["rows"]))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default="", metavar="REGEX", help="rows whose name fits")
+    parser.add_argument(
+        "--devices", default="webgpu,dawn", help="two devices, the one to compare with first"
+    )
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--docs", type=Path, help="write the table into this page")
+    parser.add_argument("--from-json", type=Path, help="take the figures from an earlier --json")
+    arguments = parser.parse_args()
+    console = Console(width=150)
+    if arguments.from_json:
+        return finish(json.loads(arguments.from_json.read_text()), arguments, console)
+    devices = arguments.devices.split(",")
+    if len(devices) != 2:
+        parser.error(f"--devices takes two names, got {arguments.devices!r}")
+    import rlx
+    from rlx.device.names import info_of
+
+    infos = [info_of(rlx.Device.parse(name)) for name in devices]
+    drivers = [f"{name}: {one.driver}" for name, one in zip(devices, infos, strict=True)]
+    found = {"devices": devices, "adapter": infos[0].adapter, "drivers": drivers, "rows": []}
+    rows = [row for row in ROWS if re.search(arguments.only, row.name)]
+    for row in (row for row in rows if row.quick or HALF.search(row.name)):
+        found["rows"].append(row_of(row, devices))
+        console.print("  ".join(cells(found["rows"][-1], devices)), markup=False, highlight=False)
+        report.save(found, arguments)
+    return finish(found, arguments, console)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
