@@ -1,25 +1,28 @@
 // (x - mean) / sqrt(var + eps) * weight + bias over rows of n, with a mean of 0 for rms_norm; one
 // workgroup per row. With a residual the rows are x + residual; they stand in `sum` where that is
-// wanted, else in y until they are normalised. A lane reads only elements that it wrote itself.
+// wanted, else in y until they are normalised. A lane reads only elements that it wrote itself. In memory
+// all of it is f32 or f16 (lib/stored.wgsl).
 {% set row = "x" if not has_residual else "sum" if keep else "y" %}
 {% set lanes = 64 if n <= 256 else 256 %}
+{% set E = "f32" %}
+{% import "lib/stored.wgsl" as stored with context %}
 {% set at = namespace(next=1) %}
-@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<f32>;
+@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ stored.unit }}>;
 {% if has_weight %}
-@group(0) @binding({{ at.next }}) var<storage, {{ access[at.next] }}> weight: array<f32>;
+@group(0) @binding({{ at.next }}) var<storage, {{ access[at.next] }}> weight: array<{{ stored.unit }}>;
 {% set at.next = at.next + 1 %}
 {% endif %}
 {% if has_bias %}
-@group(0) @binding({{ at.next }}) var<storage, {{ access[at.next] }}> bias: array<f32>;
+@group(0) @binding({{ at.next }}) var<storage, {{ access[at.next] }}> bias: array<{{ stored.unit }}>;
 {% set at.next = at.next + 1 %}
 {% endif %}
 {% if has_residual %}
-@group(0) @binding({{ at.next }}) var<storage, {{ access[at.next] }}> residual: array<f32>;
+@group(0) @binding({{ at.next }}) var<storage, {{ access[at.next] }}> residual: array<{{ stored.unit }}>;
 {% set at.next = at.next + 1 %}
 {% endif %}
-@group(0) @binding({{ at.next }}) var<storage, {{ access[at.next] }}> y: array<f32>;
+@group(0) @binding({{ at.next }}) var<storage, {{ access[at.next] }}> y: array<{{ stored.unit }}>;
 {% if keep %}
-@group(0) @binding({{ at.next + 1 }}) var<storage, {{ access[at.next + 1] }}> sum: array<f32>;
+@group(0) @binding({{ at.next + 1 }}) var<storage, {{ access[at.next + 1] }}> sum: array<{{ stored.unit }}>;
 {% endif %}
 
 var<workgroup> part: array<f32, {{ lanes }}>;
@@ -45,10 +48,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% macro first(value) %}
     for (var i = lane; i < N; i += {{ lanes }}u) { // trips: N / {{ lanes }}
 {% if has_residual %}
-        let v = x[base + i] + residual[base + i];
-        {{ row }}[base + i] = v;
+        let v = {{ stored.read("x[base + i]") }} + {{ stored.read("residual[base + i]") }};
+        {{ row }}[base + i] = {{ stored.held_as("v") }};
 {% else %}
-        let v = x[base + i];
+        let v = {{ stored.read("x[base + i]") }};
 {% endif %}
         all += {{ value }};
     }
@@ -63,13 +66,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     all = 0.0;
     // A second pass over the row: the mean of squares minus the squared mean would cancel.
     for (var i = lane; i < N; i += {{ lanes }}u) { // trips: N / {{ lanes }}
-        let d = {{ row }}[base + i] - mean;
+        let d = {{ stored.read(row ~ "[base + i]") }} - mean;
         all += d * d;
     }
 {% endif %}
     let scale = 1.0 / sqrt(total(all, lane) / f32(N) + EPS);
     for (var i = lane; i < N; i += {{ lanes }}u) { // trips: N / {{ lanes }}
-        let v = ({{ row }}[base + i] - mean) * scale;
-        y[base + i] = v{{ " * weight[i]" if has_weight }}{{ " + bias[i]" if has_bias }};
+        let v = ({{ stored.read(row ~ "[base + i]") }} - mean) * scale;
+        y[base + i] = {{ stored.held_as("v" ~ (" * " ~ stored.read("weight[i]") if has_weight else "") ~ (" + " ~ stored.read("bias[i]") if has_bias else "")) }};
     }
 }

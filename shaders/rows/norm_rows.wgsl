@@ -1,22 +1,24 @@
 // (x - mean) / sqrt(var + eps) * weight + bias over rows of n, with a mean of 0 for rms_norm; {{ lanes }} lanes share
 // a row. With a residual the rows are x + residual, which `sum` keeps where that is wanted. A lane reads only
-// elements that it wrote itself, or before it writes them.
+// elements that it wrote itself, or before it writes them. In memory all of it may be f16 (lib/stored.wgsl).
 {% set wide = n % 4 == 0 %}
 {% set E = "vec4<f32>" if wide else "f32" %}
 {% set m = n // 4 if wide else n %}
 {% set extreme = false %}
 {% set sum_of = "dot({0}, vec4<f32>(1.0))" if wide else "{0}" %}
+{% import "lib/stored.wgsl" as stored with context %}
 {% set at = namespace(next=1) %}
 {% macro bind(name) %}
-@group(0) @binding({{ at.next }}) var<storage, {{ access[at.next] }}> {{ name }}: array<{{ E }}>;
+@group(0) @binding({{ at.next }}) var<storage, {{ access[at.next] }}> {{ name }}: array<{{ stored.unit }}>;
 {% set at.next = at.next + 1 %}
 {% endmacro %}
-@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ E }}>;
+@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ stored.unit }}>;
 {{ bind("weight") if has_weight }}{{ bind("bias") if has_bias }}{{ bind("residual") if has_residual }}{{ bind("y") }}{{ bind("sum") if keep }}
 {% include "lib/row_total.wgsl" %}
 
-{% macro load(i) %}x[base + {{ i }}]{{ " + residual[base + " ~ i ~ "]" if has_residual }}{% endmacro %}
-{% macro store(i, value) %}y[base + {{ i }}] = {{ value }} * scale{{ " * weight[" ~ i ~ "]" if has_weight }}{{ " + bias[" ~ i ~ "]" if has_bias }};{% endmacro %}
+{% macro load(i) %}{{ stored.read("x[base + " ~ i ~ "]") }}{{ " + " ~ stored.read("residual[base + " ~ i ~ "]") if has_residual }}{% endmacro %}
+{% macro scaled(i, value) %}{{ value }} * scale{{ " * " ~ stored.read("weight[" ~ i ~ "]") if has_weight }}{{ " + " ~ stored.read("bias[" ~ i ~ "]") if has_bias }}{% endmacro %}
+{% macro store(i, value) %}y[base + {{ i }}] = {{ stored.held_as(scaled(i, value)) }};{% endmacro %}
 
 {% include "lib/row_entry.wgsl" %}
 {% if rows % (threads // lanes) %}
@@ -32,7 +34,7 @@
 {% for c in range(held) %}
 {% set guards = (["mine"] if rows % (threads // lanes) else []) + (["own < " ~ (m - c * lanes) ~ "u"] if (c + 1) * lanes > m else []) %}
 {% if keep %}
-    {{ "if (" ~ guards|join(" && ") ~ ") { " if guards }}sum[base + i{{ c }}] = v{{ c }};{{ " }" if guards }}
+    {{ "if (" ~ guards|join(" && ") ~ ") { " if guards }}sum[base + i{{ c }}] = {{ stored.held_as("v" ~ c) }};{{ " }" if guards }}
 {% endif %}
 {% endfor %}
     var part = {{ E }}(0.0);
@@ -64,7 +66,7 @@
     // eight elements to them at a time (Chan, Golub and LeVeque 1983): sums of plain squares would cancel.
 {% set u = 8 %}
 {% set kept = "sum" if keep else "y" %}
-{% set again = (kept ~ "[base + {}]") if has_residual else "x[base + {}]" %}
+{% set again = stored.read((kept if has_residual else "x") ~ "[base + {}]") %}
     var mean_of = {{ E }}(0.0);
     var squares = {{ E }}(0.0);
     var count = 0.0;
@@ -75,7 +77,7 @@
 {% endfor %}
 {% if has_residual %}
 {% for c in range(u) %}
-        {{ kept }}[base + i + {{ c * lanes }}u] = v{{ c }};
+        {{ kept }}[base + i + {{ c * lanes }}u] = {{ stored.held_as("v" ~ c) }};
 {% endfor %}
 {% endif %}
 {% if rms %}
@@ -95,7 +97,7 @@
     for (; i < {{ m }}u; i += {{ lanes }}u) { // trips: {{ u }}
         let v = {{ load("i") }};
 {% if has_residual %}
-        {{ kept }}[base + i] = v;
+        {{ kept }}[base + i] = {{ stored.held_as("v") }};
 {% endif %}
 {% if rms %}
         squares += v * v;

@@ -1,7 +1,9 @@
 // exp(x - max) / sum, or its logarithm, over n elements that are `inner` apart; one workgroup per row.
 {% set lanes = 64 if n <= 256 else 256 %}
-@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<f32>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> y: array<f32>;
+{% set E = "f32" %}
+{% import "lib/stored.wgsl" as stored with context %}
+@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ stored.unit }}>;
+@group(0) @binding(1) var<storage, {{ access[1] }}> y: array<{{ stored.unit }}>;
 
 var<workgroup> part: array<f32, {{ lanes }}>;
 
@@ -12,8 +14,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let g = wid.x + wid.y * FOLD;
     if (g >= GROUPS) { return; }
     let base = (g / INNER) * N * INNER + g % INNER;
-    var top = x[base];
-    for (var i = lane; i < N; i += {{ lanes }}u) { top = max(top, x[base + i * INNER]); } // trips: N / {{ lanes }}
+    var top = {{ stored.read("x[base]") }};
+    for (var i = lane; i < N; i += {{ lanes }}u) { top = max(top, {{ stored.read("x[base + i * INNER]") }}); } // trips: N / {{ lanes }}
     part[lane] = top;
     workgroupBarrier();
     for (var width = {{ lanes // 2 }}u; width > 0u; width /= 2u) { // trips: bits({{ lanes // 2 }})
@@ -25,9 +27,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     workgroupBarrier();
     var total = 0.0;
     for (var i = lane; i < N; i += {{ lanes }}u) { // trips: N / {{ lanes }}
-        let e = nan_exp(x[base + i * INNER] - top);
+        let e = nan_exp({{ stored.read("x[base + i * INNER]") }} - top);
 {% if not log %}
-        y[base + i * INNER] = e;
+        y[base + i * INNER] = {{ stored.held_as("e") }};
 {% endif %}
         total += e;
     }
@@ -39,10 +41,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     }
 {% if log %}
     let level = nan_log(part[0]);
-    for (var i = lane; i < N; i += {{ lanes }}u) { y[base + i * INNER] = x[base + i * INNER] - top - level; } // trips: N / {{ lanes }}
+    for (var i = lane; i < N; i += {{ lanes }}u) { y[base + i * INNER] = {{ stored.held_as(stored.read("x[base + i * INNER]") ~ " - top - level") }}; } // trips: N / {{ lanes }}
 {% else %}
     let inverse = 1.0 / part[0];
     // Each lane reads back only what it wrote itself.
-    for (var i = lane; i < N; i += {{ lanes }}u) { y[base + i * INNER] *= inverse; } // trips: N / {{ lanes }}
+    for (var i = lane; i < N; i += {{ lanes }}u) { y[base + i * INNER] = {{ stored.held_as(stored.read("y[base + i * INNER]") ~ " * inverse") }}; } // trips: N / {{ lanes }}
 {% endif %}
 }

@@ -1,12 +1,14 @@
-// exp(x - max) / sum, or its logarithm, over rows of n neighbours; {{ lanes }} lanes share a row.
+// exp(x - max) / sum, or its logarithm, over rows of n neighbours; {{ lanes }} lanes share a row. In memory
+// they are f32 or f16 (lib/stored.wgsl).
 {% set wide = n % 4 == 0 %}
 {% set E = "vec4<f32>" if wide else "f32" %}
 {% set m = n // 4 if wide else n %}
 {% set extreme = true %}
 {% set largest = "max(max({0}.x, {0}.y), max({0}.z, {0}.w))" if wide else "{0}" %}
 {% set sum = "dot({0}, vec4<f32>(1.0))" if wide else "{0}" %}
-@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ E }}>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> y: array<{{ E }}>;
+{% import "lib/stored.wgsl" as stored with context %}
+@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ stored.unit }}>;
+@group(0) @binding(1) var<storage, {{ access[1] }}> y: array<{{ stored.unit }}>;
 
 {% include "lib/row_total.wgsl" %}
 
@@ -25,7 +27,7 @@ fn expo(x: {{ E }}) -> {{ E }} {
     // The row stays in registers: {{ held }} elements per lane, loaded at once.
 {% for c in range(held) %}
 {% set full = (c + 1) * lanes <= m %}
-    let v{{ c }} = x[base + {{ "own + " ~ c * lanes ~ "u" if full else "min(own + " ~ c * lanes ~ "u, " ~ (m - 1) ~ "u)" }}];
+    let v{{ c }} = {{ stored.read("x[base + " ~ ("own + " ~ c * lanes ~ "u" if full else "min(own + " ~ c * lanes ~ "u, " ~ (m - 1) ~ "u)") ~ "]") }};
 {% endfor %}
     var most = v0;
 {% for c in range(1, held) %}
@@ -51,7 +53,7 @@ fn expo(x: {{ E }}) -> {{ E }} {
     if (row >= {{ rows }}u) { return; }
 {% endif %}
 {% for c in range(held) %}
-    {{ "if (own < " ~ (m - c * lanes) ~ "u) { " if (c + 1) * lanes > m }}y[base + own + {{ c * lanes }}u] = {{ "(v" ~ c ~ " - top) - level" if log else "e" ~ c ~ " * inverse" }};{{ " }" if (c + 1) * lanes > m }}
+    {{ "if (own < " ~ (m - c * lanes) ~ "u) { " if (c + 1) * lanes > m }}y[base + own + {{ c * lanes }}u] = {{ stored.held_as("(v" ~ c ~ " - top) - level" if log else "e" ~ c ~ " * inverse") }};{{ " }" if (c + 1) * lanes > m }}
 {% endfor %}
 {% else %}
     // Two passes over the row. The first keeps the largest element so far and the sum of exponentials below it;
@@ -62,7 +64,7 @@ fn expo(x: {{ E }}) -> {{ E }} {
     var i = own;
     for (; i + {{ (u - 1) * lanes }}u < {{ m }}u; i += {{ u * lanes }}u) { // trips: {{ m }} / {{ u * lanes }}
 {% for c in range(u) %}
-        let v{{ c }} = x[base + i + {{ c * lanes }}u];
+        let v{{ c }} = {{ stored.read("x[base + i + " ~ c * lanes ~ "u]") }};
 {% endfor %}
         let most = {% for c in range(u - 1) %}max(v{{ c }}, {% endfor %}v{{ u - 1 }}{{ ")" * (u - 1) }};
         let next = max(top, {{ largest.format("most") }});
@@ -70,7 +72,7 @@ fn expo(x: {{ E }}) -> {{ E }} {
         top = next;
     }
     for (; i < {{ m }}u; i += {{ lanes }}u) { // trips: {{ u }}
-        let v = x[base + i];
+        let v = {{ stored.read("x[base + i]") }};
         let next = max(top, {{ largest.format("v") }});
         part = part * exp(top - next) + expo(v - next);
         top = next;
@@ -85,14 +87,15 @@ fn expo(x: {{ E }}) -> {{ E }} {
     i = own;
     for (; i + {{ (u - 1) * lanes }}u < {{ m }}u; i += {{ u * lanes }}u) { // trips: {{ m }} / {{ u * lanes }}
 {% for c in range(u) %}
-        let v{{ c }} = x[base + i + {{ c * lanes }}u];
+        let v{{ c }} = {{ stored.read("x[base + i + " ~ c * lanes ~ "u]") }};
 {% endfor %}
 {% for c in range(u) %}
-        y[base + i + {{ c * lanes }}u] = {{ "(v" ~ c ~ " - all) - level" if log else "expo(v" ~ c ~ " - all) * inverse" }};
+        y[base + i + {{ c * lanes }}u] = {{ stored.held_as("(v" ~ c ~ " - all) - level" if log else "expo(v" ~ c ~ " - all) * inverse") }};
 {% endfor %}
     }
     for (; i < {{ m }}u; i += {{ lanes }}u) { // trips: {{ u }}
-        y[base + i] = {{ "(x[base + i] - all) - level" if log else "expo(x[base + i] - all) * inverse" }};
+        let v = {{ stored.read("x[base + i]") }};
+        y[base + i] = {{ stored.held_as("(v - all) - level" if log else "expo(v - all) * inverse") }};
     }
 {% endif %}
 }

@@ -85,11 +85,12 @@ def _emit_gather(
             "axis_steps": tuple(axis_steps),
         },
         work=math.ceil(size(node.shape) / _WORKGROUP),
+        wgsl={"half": int(node.dtype is DType.F16)},
     )
 
 
 _GATHER_DTYPES = ALL
-# Narrow elements share words on WebGPU: they are gathered as f32 or i32.
+# Narrow elements share words on WebGPU: they are gathered as f32 or i32, halves as they are where a device has them.
 _GATHER_WEBGPU = frozenset({DType.F32, DType.I32, DType.U32, DType.I64, DType.F64})
 
 
@@ -123,6 +124,7 @@ def _lower_gather(node: Node, emitter: Emitter) -> None:
     webgpu=Kernels(("gather",), _lower_gather),
     dtypes=_GATHER_DTYPES,
     webgpu_dtypes=_GATHER_WEBGPU,
+    webgpu_f16=True,
     samples=lambda: tuple(
         Sample(
             (shape, np.shape(indices)),
@@ -195,6 +197,7 @@ def _lower_elements(node: Node, emitter: Emitter) -> None:
     webgpu=Kernels(("gather",), _lower_elements),
     dtypes=_GATHER_DTYPES,
     webgpu_dtypes=_GATHER_WEBGPU,
+    webgpu_f16=True,
     samples=lambda: tuple(
         Sample(
             (shape, np.shape(indices)),
@@ -271,6 +274,7 @@ def _lower_nd(node: Node, emitter: Emitter) -> None:
     webgpu=Kernels(("gather",), _lower_nd),
     dtypes=_GATHER_DTYPES,
     webgpu_dtypes=_GATHER_WEBGPU,
+    webgpu_f16=True,
     samples=lambda: tuple(
         Sample(
             (shape, np.shape(indices)),

@@ -74,6 +74,7 @@ def _call(kernel: str, node: Node, emitter: Emitter, groups: int, **more: int) -
             "has_bias": int("bias" in given),
             "has_residual": int("residual" in given),
             "keep": int(len(results) > 1),
+            "half": int(node.inputs[0].dtype is DType.F16),
             **more,
         },
     )
@@ -90,6 +91,7 @@ _WEBGPU = Kernels(("layer_norm", "norm_rows"), _lower_webgpu)
     webgpu=_WEBGPU,
     dtypes=FLOAT_KERNELS,
     webgpu_dtypes=WEBGPU_FLOATS,
+    webgpu_f16=True,
     tolerance={DType.F32: 1e-5},  # the subtraction of the mean cancels
     samples=lambda: (
         Sample(((4, 8), (8,), (8,))),
@@ -144,6 +146,7 @@ def layer_norm(
     webgpu=_WEBGPU,
     dtypes=FLOAT_KERNELS,
     webgpu_dtypes=WEBGPU_FLOATS,
+    webgpu_f16=True,
     tolerance={DType.F32: 5e-6},
     samples=lambda: (
         Sample(((4, 8), (8,))),
@@ -221,6 +224,7 @@ def _residual_samples() -> tuple[Sample, ...]:
     internal=True,
     dtypes=FLOAT_KERNELS,
     webgpu_dtypes=WEBGPU_FLOATS,
+    webgpu_f16=True,
     tolerance={DType.F32: 1e-5},  # as layer_norm
     samples=lambda: _residual_samples(),
 )

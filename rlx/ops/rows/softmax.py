@@ -14,6 +14,7 @@ from rlx.ir.shape import as_axis, size
 from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
 from rlx.ops.rows.reduce_rows import as_rows, emit_reduce
 from rlx.ops.rows.tiles import ROWS, Rows, row_call
+from rlx.ops.widened import lower_widened
 
 # Longest line of one workgroup on a GPU: of neighbouring elements, and of elements that are apart.
 _LONGEST, _LONGEST_APART = 1 << 24, 1 << 20
@@ -35,6 +36,7 @@ def _lower_softmax(node: Node, emitter: Emitter) -> None:
             [emitter.result()],
             {"outer": outer, "n": n, "inner": inner, "log": int(node.op == "log_softmax")},
             outer * inner,
+            wgsl={"half": int(node.dtype is DType.F16)},
         )
 
 
@@ -45,7 +47,7 @@ def _lower_softmax_webgpu(node: Node, emitter: Emitter) -> None:
     if not size(node.shape):
         return
     if n > (_LONGEST if inner == 1 else _LONGEST_APART):
-        _lower_long(node, emitter, rows)
+        lower_widened(node, emitter, lambda one, wide: _lower_long(one, wide, rows))
         return
     problem = Rows(outer, n)
     variant = ROWS.choose(problem, emitter)
@@ -53,7 +55,12 @@ def _lower_softmax_webgpu(node: Node, emitter: Emitter) -> None:
         _lower_softmax(node, emitter)
         return
     params, groups = row_call(problem, variant, emitter.limits)
-    shape = {"rows": outer, "n": n, "log": int(node.op == "log_softmax")}
+    shape = {
+        "rows": outer,
+        "n": n,
+        "log": int(node.op == "log_softmax"),
+        "half": int(node.dtype is DType.F16),
+    }
     emitter.call(
         "softmax_rows", [emitter.operand(0)], [emitter.result()], {**shape, **params}, groups
     )
@@ -88,6 +95,7 @@ def _softmax(**fields: Any) -> Callable[[Any], OpDef]:
         ),
         dtypes=FLOAT_KERNELS,
         webgpu_dtypes=WEBGPU_FLOATS,
+        webgpu_f16=True,
         tolerance={DType.F32: 5e-6},  # the GPU's exp is 3 + 2|x| ULP
         samples=lambda: (
             Sample(((4, 8),)),

@@ -12,7 +12,7 @@ from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.ops.movement import axis_of
 from rlx.importers.onnx.tensors import element_of
 from rlx.importers.onnx.values import RefusedError
-from rlx.ir.dtype import DType
+from rlx.ir.dtype import HALVES, DType
 from rlx.ir.graph import Graph, Node
 
 
@@ -54,6 +54,11 @@ def _computed_in(call: Call, x: Node, since: int) -> DType:
     return x.dtype if x.dtype is DType.F64 or stash is None or call.opset < since else stash
 
 
+def _as_rlx_does(x: Node, dtype: DType) -> bool:
+    """Whether a norm of x is computed in a type anyway: its own, or f32 for 16 bits, of which the result is rounded once."""
+    return dtype is x.dtype or (dtype is DType.F32 and x.dtype in HALVES)
+
+
 def _in(g: Graph, x: Node, dtype: DType) -> Node:
     return x if x.dtype is dtype else g.cast(x, dtype)
 
@@ -64,12 +69,12 @@ def layer_norm(call: Call) -> Any:
     g, x, axis = call.g, call.x(), axis_of(call, -1)
     eps, dtype = call.real("epsilon", 1e-5), _computed_in(call, call.x(), 17)
     rows = x.shape[axis:]
-    wide = _in(g, x, dtype)
     scale, bias = call.x(1), call.opt(2)
-    if not call.wants(1) and not call.wants(2) and dtype is x.dtype:
+    if not call.wants(1) and not call.wants(2) and _as_rlx_does(x, dtype):
         fits = scale.shape == rows and (bias is None or bias.shape == rows)
         if fits:
             return g.layer_norm(x, scale, bias, axis=axis, eps=eps)
+    wide = _in(g, x, dtype)
     y = _in(g, g.layer_norm(wide, axis=axis, eps=eps), x.dtype)
     y = g.mul(y, scale)
     y = y if bias is None else g.add(y, bias)
@@ -90,7 +95,8 @@ def rms_norm(call: Call) -> Any:
     g, x, axis = call.g, call.x(), axis_of(call, -1)
     eps, dtype = call.real("epsilon", 1e-5), _computed_in(call, call.x(), 23)
     scale = call.x(1)
-    if dtype is x.dtype and scale.shape == x.shape[axis:]:
+    fits = scale.dtype is x.dtype and scale.shape == x.shape[axis:]
+    if fits and _as_rlx_does(x, dtype):
         return g.rms_norm(x, scale, eps=eps, axis=axis)
     y = g.rms_norm(_in(g, x, dtype), eps=eps, axis=axis)
     return g.mul(_in(g, y, scale.dtype), scale)
@@ -114,7 +120,7 @@ def group_norm(call: Call) -> Any:
     """Scale and bias per channel."""
     g, x, eps = call.g, call.x(), call.real("epsilon", 1e-5)
     dtype = _computed_in(call, x, 21)
-    if dtype is x.dtype:
+    if _as_rlx_does(x, dtype):
         return g.group_norm(x, call.integer("num_groups"), call.x(1), call.x(2), eps=eps)
     y = _in(g, g.group_norm(_in(g, x, dtype), call.integer("num_groups"), eps=eps), x.dtype)
     shape = (x.shape[1], *(1,) * (len(x.shape) - 2))
