@@ -70,6 +70,17 @@ def packed(m, scheme, n, blocks):
     return g, [np.random.default_rng(4).standard_normal((m, k)).astype(np.float32), w]
 
 
+def by_expert(m, k, n, experts, dtype="f16"):
+    g = rlx.Graph()
+    x, w, idx = (
+        g.input("x", (m, k), dtype),
+        g.input("w", (experts, k, n), dtype),
+        g.input("idx", (m,), "i32"),
+    )
+    g.set_outputs([g.grouped_matmul(x, w, idx)])
+    return g
+
+
 def random_products(seed, count):
     rng = np.random.default_rng(seed)
     for _ in range(count):
@@ -111,6 +122,13 @@ CONVOLUTIONS = (
     ((2, 32, 7, 6), (48, 16, 3, 2), {"groups": 2, "padding": (1, 0)}),
     ((1, 9, 5, 6, 7), (10, 9, 2, 3, 2), {"padding": 1}),
     ((1, 128, 4, 4), (16, 128, 3, 3), {"padding": 1}),
+)
+# The last expert of each has no rows.
+EXPERTS = (
+    (40, 36, 68, 3, "f16"),
+    (100, 64, 32, 4, "f16"),
+    (70, 33, 50, 9, "f16"),
+    (60, 40, 40, 2, "f32"),
 )
 INTEGERS = (((40, 36), (36, 68)), ((3, 20, 132), (3, 132, 200)), ((33, 260), (260, 40)))
 PACKED = ((40, "Q4_0", 36, 3), (33, "Q8_0", 66, 2), (67, "Q6_K", 9, 1), (40, "Q5_0", 33, 5))

@@ -7,11 +7,13 @@ import pytest
 from half_graphs import (
     ATTENTIONS,
     CONVOLUTIONS,
+    EXPERTS,
     INTEGERS,
     PACKED,
     PRODUCTS,
     SIGNS,
     attention,
+    by_expert,
     check_attention,
     check_convolution,
     check_fewer_images,
@@ -48,7 +50,7 @@ def smallest(monkeypatch):
 
     def force(device):
         if backend("dawn").devices()[int(device.partition(":")[2] or 0)].software:
-            families = ("matmul", "matmul_integer", "conv", "dequant")
+            families = ("matmul", "matmul_integer", "grouped_matmul", "conv", "dequant")
             monkeypatch.setenv(
                 "RLX_VARIANT", ",".join(f"{name}=fragments_tiny" for name in families)
             )
@@ -110,6 +112,18 @@ def test_several_weights_of_one_operand(units, smallest, rng):
         wanted = arrays[0].astype(np.float64) @ weight.astype(np.float64)
         assert np.abs(found - wanted).max() <= 1e-3 * np.abs(wanted).max()
     compiled.close()
+
+
+@pytest.mark.webgpu
+@pytest.mark.parametrize(("m", "k", "n", "experts", "dtype"), EXPERTS)
+def test_rows_by_their_experts(units, smallest, rng, m, k, n, experts, dtype):
+    smallest(units)
+    x, w = draw(rng, [(m, k), (experts, k, n)])
+    idx = rng.integers(0, experts - 1, m).astype(np.int32)
+    arrays = [x.astype(dtype.replace("f", "float")), w.astype(dtype.replace("f", "float")), idx]
+    (found,) = on_units(units, by_expert(m, k, n, experts, dtype), arrays)
+    expected = np.einsum("mk,mkn->mn", x.astype(np.float64), w[idx].astype(np.float64))
+    np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-3 * np.abs(expected).max())
 
 
 @pytest.mark.webgpu
@@ -259,3 +273,14 @@ def test_weights_in_blocks(units, smallest, at):
 def test_fewer_images(units, smallest):
     smallest(units)
     check_fewer_images(units)
+
+
+def test_weights_beyond_a_half_are_refused(units):
+    g = rlx.Graph()
+    g.set_outputs([g.input("x", (64, 64)) @ g.param("w", (64, 64))])
+    with rlx.Session(units, precision="f16").compile(g) as compiled:
+        with pytest.raises(rlx.InputError, match="f16 can't hold"):
+            compiled.set_param("w", np.full((64, 64), 7e4, np.float32))
+        compiled.set_param("w", np.eye(64, dtype=np.float32))
+        x = np.ones((64, 64), np.float32)
+        np.testing.assert_allclose(compiled.run({"x": x})[0], x)

@@ -1,8 +1,10 @@
-// Row m times the matrix of its expert; a workgroup makes 64 columns of one row.
-@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<f32>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> w: array<f32>;
+// Row m times the matrix of its expert; a workgroup makes 64 columns of one row. f32, or f16 summed in f32.
+{% set E = "f32" %}
+{% import "lib/stored.wgsl" as stored with context %}
+@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ stored.unit }}>;
+@group(0) @binding(1) var<storage, {{ access[1] }}> w: array<{{ stored.unit }}>;
 @group(0) @binding(2) var<storage, {{ access[2] }}> idx: array<{{ type[2] }}>;
-@group(0) @binding(3) var<storage, {{ access[3] }}> y: array<f32>;
+@group(0) @binding(3) var<storage, {{ access[3] }}> y: array<{{ stored.unit }}>;
 
 {% if type[2] == two_words %}
 {% include "lib/wide_index.wgsl" %}
@@ -18,6 +20,6 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let expert = u32(clamp({{ index(type[2], "idx[row]") }}, 0, {{ experts - 1 }}));
     let base = expert * (K * N) + column;
     var sum = 0.0;
-    for (var k = 0u; k < K; k++) { sum += x[row * K + k] * w[base + k * N]; } // trips: K
-    y[row * N + column] = sum;
+    for (var k = 0u; k < K; k++) { sum += {{ stored.read("x[row * K + k]") }} * {{ stored.read("w[base + k * N]") }}; } // trips: K
+    y[row * N + column] = {{ stored.held_as("sum") }};
 }

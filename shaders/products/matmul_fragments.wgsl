@@ -6,7 +6,8 @@
 // loop over k goes in steps of BK: all threads bring BK columns of the left operand and BK rows of the weights into
 // workgroup memory (lib/fragment_loader.wgsl), from where the subgroups load their fragments.
 //
-// Weights in blocks (dequant_fragments.wgsl) are decoded on the way. Several weights make as many results (`parts`), or one: `gated` is act(a @ w0) * (a @ w1). Where the sums over k are split,
+// Weights in blocks (dequant_fragments.wgsl) are decoded on the way. With `picked` the rows of a tile are those of one expert
+// (grouped_fragments.wgsl). Several weights make as many results (`parts`), or one: `gated` is act(a @ w0) * (a @ w1). Where the sums over k are split,
 // every partition writes to `y0` as a result of its own, and split_sum.wgsl adds.
 {% set E = "f32" if rounded else "f16" %}
 {% set V = "vec4<" ~ E ~ ">" %}
@@ -46,13 +47,17 @@
 {% set a_size, b_size = a_lines * a_stride, b_lines * b_stride %}
 {% set sums = subgroups * sides|length * fm * wn %}
 {% set halves = [a_size + b_size * sides|length, 2 * sums]|max %}
+{% if picked is defined %}
+// The places of this tile's rows among all that are listed end here.
+var<private> places_end: u32;
+{% endif %}
 var<workgroup> shared_memory: buffer<{{ 2 * halves }}>;
 alias Left = subgroup_matrix_left<f16, {{ fk }}, {{ fm }}>;
 alias Right = subgroup_matrix_right<f16, {{ fn }}, {{ fk }}>;
 alias Sums = subgroup_matrix_result<f32, {{ fn }}, {{ fm }}>;
 
 {{ loader.function("load_a", "a", rounded, a_rows, a_along, a_along, a_along, "across" if transposed_a else "along",
-                   ragged_k if transposed_a else m % bm != 0, m % bm != 0 if transposed_a else ragged_k) }}
+                   ragged_k if transposed_a else m % bm != 0 or picked is defined, m % bm != 0 if transposed_a else ragged_k) }}
 {% if in_blocks %}
 {{ weights.functions() }}
 {% endif %}
@@ -83,14 +88,37 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let g = wid.x + wid.y * FOLD;
     if (g >= GROUPS) { return; }
     let across = {{ ns.across }}u;
-    let tiles = {{ ns.across * ((m + bm - 1) // bm) }}u;
+    let tiles = {{ ns.across * (tiles if picked is defined else (m + bm - 1) // bm) }}u;
     let split = g / tiles / BATCH;
     let z = g / tiles % BATCH;
+    // The same memory as pieces, which threads write, and as halves, which fragments are loaded from.
+    let pieces = bufferView<array<vec4<u32>, {{ halves // 8 }}>>(&shared_memory, 0u);
+    let half_words = bufferView<array<f16, {{ halves }}>>(&shared_memory, 0u);
+{% if picked is defined %}
+    let tile = M + 3u * ((g % tiles) / across);
+    let row0 = u32(listed[tile + 1u]);
+    places_end = u32(listed[tile + 2u]);
+    // The threads wait for each other below, so they leave together: all go by what one of them says.
+    if (lane == 0u) { pieces[0] = vec4<u32>(u32(row0 < places_end)); }
+    if (workgroupUniformLoad(&pieces[0]).x == 0u) { return; }
+    // The row behind each piece that this thread brings. It stays the same at every step.
+{% for i in range(a_loads) %}
+    let place{{ i }} = row0 + (lane + {{ i * threads }}u) / {{ a_line // 8 }}u;
+    var line{{ i }} = 0u;
+    if (place{{ i }} < places_end) { line{{ i }} = u32(listed[place{{ i }}]); }
+{% endfor %}
+{% else %}
     let row0 = ((g % tiles) / across) * {{ bm }}u;
+{% endif %}
 {% set columns = bn %}
 {% include "lib/part.wgsl" %}
     let column0 = piece * {{ bn }}u;
+{% if picked is defined %}
+    let a_matrix = 0u;
+    let b_matrix = u32(listed[tile]);
+{% else %}
 {% include "lib/batch.wgsl" %}
+{% endif %}
     let a_base = a_matrix * (M * K);
     let b_base = b_matrix * (K * N);
     let k_begin = split * {{ partition_k }}u;
@@ -98,9 +126,6 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     // This subgroup's part of the tile.
     let sub_row = subgroup / {{ bn // wn }}u * {{ wm }}u;
     let sub_column = subgroup % {{ bn // wn }}u * {{ wn }}u;
-    // The same memory as pieces, which threads write, and as halves, which fragments are loaded from.
-    let pieces = bufferView<array<vec4<u32>, {{ halves // 8 }}>>(&shared_memory, 0u);
-    let half_words = bufferView<array<f16, {{ halves }}>>(&shared_memory, 0u);
 {% for side in sides %}
 {% for i in range(ia) %}
 {% for j in range(jb) %}
@@ -123,7 +148,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% for i in range(a_loads) %}
 {% set piece = "(lane + " ~ i * threads ~ "u)" %}
 {% set line, at = piece ~ " / " ~ a_line // 8 ~ "u", piece ~ " % " ~ a_line // 8 ~ "u * 8u" %}
-        a_next{{ i }} = load_a(a_base, {{ "k0 + " ~ line ~ ", row0 + " ~ at if transposed_a else "row0 + " ~ line ~ ", k0 + " ~ at }});
+{% set first = "line" ~ i if picked is defined else "row0 + " ~ line %}
+        a_next{{ i }} = load_a(a_base, {{ "k0 + " ~ line ~ ", row0 + " ~ at if transposed_a else first ~ ", k0 + " ~ at }});
 {% endfor %}
 {% if in_blocks %}
 {{ weights.fetch("k0") }}

@@ -10,7 +10,7 @@ import numpy as np
 
 from rlx.errors import DTypeError, ShapeError, describe
 from rlx.ir.dtype import DType
-from rlx.ir.fragments import FragmentVariant, fragment_params
+from rlx.ir.fragments import FragmentVariant, fragment_params, halves
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Emitter, Kernels, NodeLike, Sample, TensorType
 from rlx.ir.shape import size
@@ -69,12 +69,13 @@ def _lower_grouped_webgpu(node: Node, emitter: Emitter) -> None:
     if size(node.shape) == 0:
         return
     (m, k), (experts, _, n) = node.inputs[0].shape, node.inputs[1].shape
-    problem = Grouped(m, n, k, experts)
+    problem = Grouped(m, n, k, experts, halves(node.dtype, emitter.limits))
     variant = EXPERTS.choose(problem, emitter)
     operands, results = [emitter.operand(at) for at in range(3)], [emitter.result()]
     if variant.name == "plain":
         across = math.ceil(n / _COLUMNS)
-        emitter.call("grouped_matmul", operands, results, _grouped_params(node), m * across, across)
+        params = {**_grouped_params(node), "half": int(node.dtype is DType.F16)}
+        emitter.call("grouped_matmul", operands, results, params, m * across, across)
     elif variant.name == "rows":
         params = product_params(Product(1, k, n, m, (m,), (1,), (0,)), node.dtype)
         few_rows_product("grouped_gemv", emitter, operands, results, {**params, "experts": experts})
@@ -87,12 +88,24 @@ def _lower_grouped_webgpu(node: Node, emitter: Emitter) -> None:
         across = math.ceil(n / variant.params["bn"])
         params |= {"transposed_a": 0, "parts": (n,), "gated": 0, "splits": 1, "partition_k": k}
         params |= {**variant.params, "experts": experts, "tiles": count}
-        emitter.call("grouped_tiles", [*operands[:2], table], results, params, count * across, 0)
+        kernel = "grouped_tiles"
+        if isinstance(variant, FragmentVariant):
+            kernel = "grouped_fragments"
+            rounded = int(node.dtype is DType.F32)
+            params |= {**fragment_params(emitter.limits), "rounded": rounded, "fragments": 1}
+        emitter.call(kernel, [*operands[:2], table], results, params, count * across, 0)
 
 
 _GROUPED = Kernels(("grouped_matmul",), _lower_grouped_cpu)
 _GROUPED_WEBGPU = Kernels(
-    ("grouped_matmul", "grouped_gemv", "grouped_tiles", "expert_tiles", "split_sum"),
+    (
+        "grouped_matmul",
+        "grouped_gemv",
+        "grouped_tiles",
+        "grouped_fragments",
+        "expert_tiles",
+        "split_sum",
+    ),
     _lower_grouped_webgpu,
 )
 
@@ -105,6 +118,7 @@ _GROUPED_WEBGPU = Kernels(
     webgpu=_GROUPED_WEBGPU,
     dtypes=FLOAT_KERNELS,
     webgpu_dtypes=WEBGPU_FLOATS,
+    webgpu_f16=True,
     samples=lambda: tuple(
         Sample(
             ((m, k), (e, k, n), (m,)),

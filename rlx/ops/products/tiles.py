@@ -105,7 +105,7 @@ def tiles(problem: Problem, variant: Variant) -> int:
 _ENOUGH_FRAGMENTS = (
     ("fragments_paired", 0),
     ("fragments_large", 1.5 * ENOUGH),
-    ("fragments_medium", ENOUGH),
+    ("fragments_medium", 2 * ENOUGH),
     ("fragments_small", 0),
     ("fragments_tiny", 0),
     ("fragments_tiny_paired", 0),
@@ -292,12 +292,14 @@ class Grouped(NamedTuple):
         n: Columns of the result.
         k: Length of the sums.
         experts: Matrices.
+        halves: Whether matrix units may multiply: operands are f16, or may be rounded to that.
     """
 
     m: int
     n: int
     k: int
     experts: int
+    halves: bool = False
 
 
 # Limits of shaders/products/expert_tiles.wgsl: experts that it counts in workgroup memory,
@@ -306,13 +308,24 @@ MOST_EXPERTS = 1024
 MOST_LISTED = 1 << 20
 
 
+# By preference: tiles, how many there have to be, and the rows that an expert has to have on average.
+_BY_EXPERT = (
+    ("fragments_large", 1.5 * ENOUGH, 96),
+    ("fragments_medium", 2 * ENOUGH, 48),
+    ("fragments_small", 0, 0),
+    ("fragments_tiny", 0, 0),
+    ("large", ENOUGH, 48),
+    ("small", 0, 0),
+)
+
+
 def _grouped_rule(problem: Grouped, legal: Sequence[Variant]) -> Variant:
     found = {variant.name: variant for variant in legal}
     # With few rows per expert, tiles would share little.
     if "rows" in found and problem.m <= max(FEW_ROWS, 2 * problem.experts):
         return found["rows"]
     as_product = Problem(problem.m, (problem.n,), problem.k, 1)
-    for name, enough, rows_per_expert in (("large", ENOUGH, 48), ("small", 0, 0)):
+    for name, enough, rows_per_expert in _BY_EXPERT:
         if (
             name in found
             and tiles(as_product, found[name]) >= enough
@@ -326,6 +339,8 @@ def _grouped_takes(variant: Variant, problem: Grouped) -> bool:
     if variant.name == "plain":
         return True
     listed = problem.experts <= MOST_EXPERTS and problem.m <= MOST_LISTED
+    if isinstance(variant, FragmentVariant) and not problem.halves:
+        return False
     return problem.k > 0 and (variant.name == "rows" or listed)
 
 
@@ -333,6 +348,7 @@ def _grouped_takes(variant: Variant, problem: Grouped) -> bool:
 EXPERTS = Family(
     "grouped_matmul",
     (
+        *(one for one in FRAGMENTS if one.sides == 1),
         _tile("large", 64, 128, 16, 8, 8),
         _tile("small", 32, 64, 16, 4, 4),
         Variant("rows", 256, 12288),
