@@ -47,6 +47,8 @@ def device_lines(opdef: OpDef, row: dict[str, Any]) -> Iterator[tuple[str, str]]
     said = words[how]
     if opdef.webgpu is not None and opdef.webgpu_f16:
         said += "; also in half precision, where the adapter has it"
+    if opdef.webgpu is not None and opdef.units_f16 is not None:
+        said += "; in half precision on matrix units"
     if host and how != "-":
         said += f"; on the CPU where {host}"
     elif host:

@@ -24,6 +24,7 @@ class KernelSet:
         computes_f16: Whether kernels that can do so compute f16 in half precision.
         half: Name of the set that does so, for devices with such arithmetic; None where there is none.
         units: Name of the set for devices whose matrix units multiply halves as well; None where there is none.
+        on_units: Whether its kernels multiply halves on matrix units.
         fuses: Fusions that are worth having for some sets alone, by name; ``rlx/passes/patterns`` asks.
     """
 
@@ -36,6 +37,7 @@ class KernelSet:
     computes_f16: bool = False
     half: str | None = None
     units: str | None = None
+    on_units: bool = False
     fuses: frozenset[str] = frozenset()
 
 
@@ -64,7 +66,11 @@ KERNEL_SETS: Mapping[str, KernelSet] = MappingProxyType(
                 "webgpu-f16", "webgpu", computes_f16=True, units="webgpu-units", fuses=_ON_GPU
             ),
             KernelSet(
-                "webgpu-units", "webgpu", computes_f16=True, fuses=_ON_GPU | {"turned_weights"}
+                "webgpu-units",
+                "webgpu",
+                computes_f16=True,
+                on_units=True,
+                fuses=_ON_GPU | {"turned_weights"},
             ),
         )
     }

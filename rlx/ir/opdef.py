@@ -261,6 +261,8 @@ class OpDef:
         webgpu_dtypes: those of them that the WebGPU kernels take.
         webgpu_f16: The WebGPU kernels also take f16 where the adapter has shader-f16 and the compile
             asks for it; otherwise f16 is widened to f32.
+        units_f16: Says which nodes of f16 have kernels for matrix units alone; without such units, or where it
+            says no, f16 is widened. None where there are no such kernels.
         tolerance: Exceptions to ``TOLERANCE``, each with its reason in a comment of the record.
         bound: Largest ||out - ref|| / ||ref|| of a node, where the error grows with its size; it
             takes the place of the tolerance.
@@ -288,6 +290,7 @@ class OpDef:
         {DType.F32, DType.I32, DType.U32, DType.I64, DType.BOOL}
     )
     webgpu_f16: bool = False
+    units_f16: Callable[[Any], bool] | None = None
     tolerance: Mapping[DType, float] = field(default_factory=dict)
     bound: Cost | None = None
     make_samples: Samples = _no_samples
@@ -350,13 +353,14 @@ class OpDef:
         found: Kernels | None = getattr(self, KERNEL_SETS[kernel_set].records)
         return found
 
-    def native_dtypes(self, kernel_set: str) -> frozenset[DType]:
-        """Types of the main operand that its kernels in a set take as they are."""
+    def native_dtypes(self, kernel_set: str, node: Any) -> frozenset[DType]:
+        """Types of the main operand that its kernels in a set take as they are, at the sizes of a node."""
         kernels = KERNEL_SETS[kernel_set]
         if kernels.every_dtype:
             return self.dtypes
-        half = {DType.F16} if kernels.computes_f16 and self.webgpu_f16 else frozenset()
-        return self.webgpu_dtypes | half
+        by_units = kernels.on_units and self.units_f16 is not None and self.units_f16(node)
+        half = kernels.computes_f16 and (self.webgpu_f16 or by_units)
+        return self.webgpu_dtypes | ({DType.F16} if half else frozenset())
 
 
 class Registry(Mapping[str, OpDef]):

@@ -22,7 +22,7 @@ from rlx.passes.fusion_gate import Specialisation
 
 # Where elements of bool share words, few kernels take them.
 _WIDER_IN_WORDS = {**WIDER, DType.BOOL: DType.I32}
-# Operations whose weights are read again and again: what prepares them is worth more than the memory it takes.
+# Operations of the CPU whose weights are read again and again: what prepares them is worth more than the memory it takes.
 _READS_WEIGHTS = frozenset(
     {op for kind in ("convolution", "recurrence") for op in KINDS[kind].ops}
     | {"matmul", "matmul_transposed", "fused_matmul_bias_act"}
@@ -31,7 +31,7 @@ _READS_WEIGHTS = frozenset(
 
 def widened(node: Node, kernel_set: str) -> DType | None:
     """The dtype that a node is computed in instead of its own, or None when it need not or can't be."""
-    taken, main = node.opdef.native_dtypes(kernel_set), main_dtype(node)
+    taken, main = node.opdef.native_dtypes(kernel_set, node), main_dtype(node)
     wide = (WIDER if KERNEL_SETS[kernel_set].every_dtype else _WIDER_IN_WORDS).get(main)
     return wide if main not in taken and wide in taken else None
 
@@ -56,7 +56,7 @@ def blocked(node: Node, kernel_set: str) -> str | None:
     if subgraphs:
         return None
     main = main_dtype(node)
-    if main in opdef.native_dtypes(kernel_set) or widened(node, kernel_set) is not None:
+    if main in opdef.native_dtypes(kernel_set, node) or widened(node, kernel_set) is not None:
         return None
     return NO_F64 if main is DType.F64 else f"no kernel for {main}"
 
@@ -112,15 +112,13 @@ def legalize(graph: Graph, notes: list[Note], target: Specialisation) -> Graph:
     return rewriter.finish()
 
 
-def widen_products(graph: Graph, notes: list[Note], target: Specialisation) -> Graph:
-    """Puts casts around products and convolutions by known weights in 16 bits that the device's kernels don't take.
+def widen_weights(graph: Graph, notes: list[Note], target: Specialisation) -> Graph:
+    """Puts casts around nodes that read known weights in 16 bits, which the device's kernels don't take.
 
     These are those of ``legalize``, put in before what depends on params alone is parted from the rest. Otherwise every
     run would widen the weights anew, and pack them.
     """
-    if "half_weights" not in KERNEL_SETS[target.kernel_set].fuses:
-        return graph
-    chosen = {node.id for node in graph.nodes if _by_half_weights(node, target.kernel_set)}
+    chosen = {node.id for node in graph.nodes if _reads_narrow(node, target.kernel_set)}
     if not chosen:
         return graph
     rewriter = Rewriter(graph)
@@ -135,11 +133,14 @@ def widen_products(graph: Graph, notes: list[Note], target: Specialisation) -> G
     return rewriter.finish()
 
 
-def _by_half_weights(node: Node, kernel_set: str) -> bool:
-    if node.op not in _READS_WEIGHTS or widened(node, kernel_set) is not DType.F32:
+def _reads_narrow(node: Node, kernel_set: str) -> bool:
+    if node.op in LEAVES or node.opdef.view or node.opdef.elementwise or node.fixed:
+        return False
+    # The CPU's kernels for other operations read each weight once: widening it takes no longer.
+    if KERNEL_SETS[kernel_set].on_host and node.op not in _READS_WEIGHTS:
         return False
     known = any(one.fixed and one.dtype in HALVES and len(one.shape) > 1 for one in node.inputs)
-    return known and not node.fixed and blocked(node, kernel_set) is None
+    return known and widened(node, kernel_set) is DType.F32 and blocked(node, kernel_set) is None
 
 
 def _widen(rewriter: Rewriter, node: Node, wide: DType) -> None:

@@ -15,7 +15,7 @@ from rlx.ir.spans import phase
 from rlx.ir.verify import verify
 from rlx.passes.fuse import fuse_elementwise
 from rlx.passes.fusion_gate import Specialisation
-from rlx.passes.legalize import legalize, widen_products
+from rlx.passes.legalize import legalize, widen_weights
 from rlx.passes.patterns import fuse_patterns, fuse_widened
 from rlx.passes.powers import expand_powers
 from rlx.passes.simplify import cse, dce, fold
@@ -47,7 +47,7 @@ GRAPH_PASSES: tuple[Pass, ...] = (
     # Before legalize, whose casts would come between a product and its bias.
     Pass("fuse", fuse_patterns, "fuse", specialise=True),
     # Before what needs no run is split off, so that weights are widened once.
-    Pass("widen", widen_products, "hoist", specialise=True),
+    Pass("widen", widen_weights, "hoist", specialise=True),
     Pass("fuse_widened", fuse_widened, "fuse", specialise=True),
     Pass("fold", fold, "fold"),
 )

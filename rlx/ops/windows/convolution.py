@@ -353,7 +353,7 @@ def _convolution(rank: int) -> OpDef:
         webgpu=Kernels(WEBGPU_NAMES, _lower_webgpu),
         dtypes=FLOAT_KERNELS,
         webgpu_dtypes=WEBGPU_FLOATS,
-        webgpu_f16=True,
+        units_f16=suits_units,
         tolerance={DType.F32: 1e-5},  # sums of up to thousands of products, in f32
         samples=lambda: _samples(rank),
     )

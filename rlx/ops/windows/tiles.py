@@ -54,12 +54,13 @@ def _fragments(name: str, bm: int, bn: int, bk: int, wm: int, wn: int) -> Fragme
 
 
 # By preference: tiles of fragments, the outputs that fill them, and how many of them there have to be. The sums of large
-# ones are split where these are few.
+# ones are split where these are few. Tiny ones, better for few outputs, don't fit subgroups of many threads.
 _PREFERRED = (
     ("fragments_large", 96, 36),
     ("fragments_medium", 48, 240),
     ("fragments_small", 24, 0),
     ("fragments_tiny", 0, 0),
+    ("fragments_small", 0, 0),
 )
 TILES = (
     _fragments("fragments_large", 128, 128, 32, 64, 64),

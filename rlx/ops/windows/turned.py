@@ -23,6 +23,7 @@ from rlx.ops.windows.convolution import (
     fragments_of,
     infer_convolution,
     lower_wide,
+    suits_units,
 )
 from rlx.ops.windows.convolution_cpu import CPU
 
@@ -122,7 +123,7 @@ def _turned(rank: int) -> OpDef:
         internal=True,
         dtypes=FLOAT_KERNELS,
         webgpu_dtypes=WEBGPU_FLOATS,
-        webgpu_f16=True,
+        units_f16=suits_units,
         tolerance={DType.F32: 1e-5},  # as the convolution
         samples=lambda: _samples(rank),
     )
