@@ -17,6 +17,7 @@ from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array
 from rlx.passes.extent import Extent
 from rlx.passes.place_experts import expert_layers
+from rlx.runtime.half_params import rounded_params
 from rlx.runtime.owning import Incomplete, Refusing, RunSlots, guarded
 from rlx.runtime.routed import Placement
 from rlx.runtime.watched import WatchedExecutable
@@ -48,6 +49,7 @@ class Loaded:
         bound: Inputs that keep their value from run to run: "host" or "device" by name.
         feeds: The output that an input takes after each run, by the position of the input.
         placement: Where experts are placed, and counts of their use.
+        rounded: Names of params that are multiplied as halves though they are wider.
         wrap: Wraps a new executable before it is used.
         closed: Whether nothing runs any more.
     """
@@ -68,6 +70,7 @@ class Loaded:
         "names",
         "owner",
         "placement",
+        "rounded",
         "target",
         "values",
         "wrap",
@@ -100,6 +103,7 @@ class Loaded:
         self.bound: dict[str, str] = {}
         self.feeds: dict[int, int] = {}
         self.placement: Placement = Placement(expert_layers(graph))
+        self.rounded: frozenset[str] = rounded_params(graph, target)
         self.wrap: Wrap = _as_it_is
         self.closed: bool = False
         # The unwatched executable and its ``run_slots``. Callers may hold that function: it is used again later.

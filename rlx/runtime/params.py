@@ -11,6 +11,7 @@ from rlx.backends.base import set_params
 from rlx.ir.dtype import DTypeLike
 from rlx.ir.opdef import Array
 from rlx.runtime.fit import fit, from_bytes
+from rlx.runtime.half_params import check_half
 from rlx.runtime.loaded import Part
 from rlx.runtime.owning import owned
 
@@ -34,7 +35,8 @@ class Params(Part):
 
         Raises:
             UnknownNameError: The graph has no param of that name.
-            InputError: Wrong shape, or a dtype that does not convert.
+            InputError: Wrong shape, a dtype that does not convert, or numbers that a product in half
+                precision can't hold.
         """
         self._set({name: array})
 
@@ -69,6 +71,8 @@ class Params(Part):
         for name, array in values.items():
             node = loaded.param(name)
             fitted[name] = fit(array, node.shape, node.dtype, f"param {name!r}")
+            if name in loaded.rounded:
+                check_half(fitted[name], node.dtype, f"param {name!r}")
         set_params(loaded.executable, fitted)
         for name, array in values.items():
             self._keep(name, array, fitted[name])

@@ -1,0 +1,59 @@
+"""Weights that are multiplied as halves: which they are, and that numbers beyond a half are refused."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import rlx
+from rlx.ir.dtype import DType, store
+from rlx.runtime.half_params import check_half, rounded_params
+
+F32, BF16 = DType.F32, DType.BF16
+
+
+def _target(kernel_set):
+    return SimpleNamespace(kernel_set=kernel_set)
+
+
+@pytest.fixture
+def graph():
+    """A graph with weights of every kind."""
+    g = rlx.Graph()
+    x = g.input("x", (4, 8))
+    y = x @ g.param("w", (8, 8)) + g.param("b", (8,))
+    y = y @ g.transpose(g.param("t", (8, 8)), (1, 0))
+    y = y @ g.cast(g.param("bf", (8, 8), "bf16"), "f32")
+    y = y @ g.cast(g.param("half", (8, 8), "f16"), "f32")
+    image = g.reshape(y, (1, 8, 4, 1))
+    g.set_outputs([g.conv2d(image, g.param("k", (8, 8, 1, 1)))])
+    return g
+
+
+def test_weights_of_products_that_are_wider_than_halves(graph):
+    assert rounded_params(graph, _target("webgpu-units")) == {"w", "t", "bf", "k"}
+
+
+@pytest.mark.parametrize("kernel_set", ["", "cpu", "webgpu", "webgpu-f16"])
+def test_elsewhere_nothing_is_rounded(graph, kernel_set):
+    assert rounded_params(graph, _target(kernel_set)) == set()
+
+
+@pytest.mark.parametrize("dtype", [F32, BF16])
+@pytest.mark.parametrize("shape", [(), (0, 3), (3, 5)])
+def test_numbers_of_a_half_are_taken(dtype, shape):
+    for value in (0.0, -65504.0, 1e-30, np.inf, -np.inf, np.nan):
+        # bf16 has no 65504: the number below is taken.
+        value = -65280.0 if dtype is BF16 and value == -65504.0 else value
+        check_half(store(np.full(shape, value, np.float32), dtype), dtype, "w")
+
+
+@pytest.mark.parametrize("dtype", [F32, BF16])
+@pytest.mark.parametrize("value", [65537.0, -1e6, 3e38])
+def test_larger_ones_are_refused(dtype, value):
+    array = np.full((3, 5), np.inf, np.float32)
+    array[1, 2] = value
+    with pytest.raises(
+        rlx.InputError, match=r"(?s)param 'w' holds a number that f16 can't hold.*precision='f32'"
+    ):
+        check_half(store(array, dtype), dtype, "param 'w'")
