@@ -1,8 +1,9 @@
 """Locks: one call at a time for each graph, and no change of weights during a run of several steps.
 
-They are compiled, so that no signal handler runs between taking a lock and noting who holds it. A handler that
-raises an exception therefore never leaves a lock taken. Without the GIL, critical sections keep threads apart where
-several steps belong together.
+They are compiled, so that no signal handler runs between taking a lock and noting who holds it. They call what is done
+under the lock, and are no context managers: CPython 3.14 runs handlers between the entry of a ``with`` and its block. A
+handler that raises an exception therefore never leaves a lock taken. Without the GIL, critical sections keep threads
+apart where several steps belong together.
 """
 
 import threading
@@ -29,8 +30,8 @@ cdef extern from "owner.h" nogil:
 cdef class Owner:
     """Held from the first read of a call's arguments to the last copy of its results.
 
-    ``with owner:`` never waits. Compiled code takes and releases it by itself, with one assignment each
-    to the structure at ``address``.
+    ``owner.call(function, ...)`` never waits. Compiled code takes and releases it by itself, with one assignment
+    each to the structure at ``address``.
 
     Args:
         what: What messages call the thing that is owned.
@@ -49,13 +50,21 @@ cdef class Owner:
         """Where compiled code finds the ``struct rlx_owner`` (owner.h)."""
         return <uintptr_t>&self.state
 
-    def __enter__(self):
+    @cython.binding(False)
+    def call(self, function, /, *args, **kwargs):
+        """What a function returns that holds the owner while it runs. It may close the owner.
+
+        Raises:
+            BusyError: A call is under way.
+            InputError: The thing is closed.
+        """
         if not rlx_take(&self.state):
             self.refuse()
-
-    def __exit__(self, kind, value, trace):
-        if rlx_holder(&self.state) != RLX_CLOSED:
-            rlx_leave(&self.state, 0)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            if rlx_holder(&self.state) != RLX_CLOSED:
+                rlx_leave(&self.state, 0)
 
     def close(self):
         """From now on every call is refused."""
@@ -91,15 +100,10 @@ cdef _nested(str what):
 
 @cython.final
 cdef class Turns:
-    """A lock that threads take in turn: ``with turns:`` waits for other threads.
-
-    A call from inside the block is refused, since it would wait for itself.
+    """A lock that threads take in turn: ``turns.call(function, ...)`` waits for other threads.
 
     Args:
         what: What messages call the thing that is used in turn.
-
-    Raises:
-        BusyError: On entry: this thread is inside the block already.
     """
 
     cdef object _lock
@@ -109,42 +113,21 @@ cdef class Turns:
     def __cinit__(self, str what):
         self._what, self._lock = what, threading.Lock()
 
-    def __enter__(self):
+    def call(self, function, /, *args, **kwargs):
+        """What a function returns that holds the lock while it runs.
+
+        Raises:
+            BusyError: This is a call from inside such a function; it would wait for itself.
+        """
         if rlx_holder(&self._state) == RLX_ME:
             raise _nested(f"{self._what} is already in use")
         self._lock.acquire()
         rlx_take(&self._state)
-
-    def __exit__(self, kind, value, trace):
-        rlx_leave(&self._state, 0)
-        self._lock.release()
-
-
-@cython.final
-cdef class Gate:
-    """Keeps runs of several steps and changes of what they read apart; runs go side by side.
-
-    ``with gate.running():`` begins when nothing is being changed, ``with gate.changing():`` when the runs
-    under way have ended. A run inside a run of the same thread begins at once.
-    """
-
-    cdef dict _running
-    cdef Py_ssize_t _changes
-
-    def __cinit__(self):
-        self._running = {}
-
-    def running(self):
-        """Around a run."""
-        return _Running(self)
-
-    def changing(self):
-        """Around a change.
-
-        Raises:
-            BusyError: On entry: a run is under way further up in this thread, and would never end.
-        """
-        return _Changing(self)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            rlx_leave(&self._state, 0)
+            self._lock.release()
 
 
 # How long a thread sleeps before it looks again whether it may go on, in seconds.
@@ -152,74 +135,78 @@ cdef double _NAP = 0.0005
 
 
 @cython.final
-cdef class _Running:
-    cdef Gate _gate
+cdef class Gate:
+    """Keeps runs of several steps and changes of what they read apart; runs go side by side."""
 
-    def __cinit__(self, Gate gate):
-        self._gate = gate
+    cdef dict _running
+    cdef Py_ssize_t _changes
 
-    def __enter__(self):
+    def __cinit__(self):
+        self._running = {}
+
+    def run(self, function, /, *args, **kwargs):
+        """What a function returns that begins when nothing is being changed.
+
+        A run inside a run of the same thread begins at once.
+        """
         while not self._begun():
             time.sleep(_NAP)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            self._ended()
 
-    cdef bint _begun(self) except -1:
-        """Begins the run if it may begin now; whether it may."""
-        cdef uintptr_t me = RLX_ME
-        with cython.critical_section(self._gate):
-            running = self._gate._running
-            if self._gate._changes and me not in running:
-                return False
-            running[me] = running.get(me, 0) + 1
-        return True
+    def change(self, function, /, *args, **kwargs):
+        """What a function returns that begins when the runs under way have ended; no other begins before it returns.
 
-    def __exit__(self, kind, value, trace):
-        cdef uintptr_t me = RLX_ME
-        with cython.critical_section(self._gate):
-            running = self._gate._running
-            count = running.pop(me) - 1
-            if count:
-                running[me] = count
-
-
-@cython.final
-cdef class _Changing:
-    cdef Gate _gate
-
-    def __cinit__(self, Gate gate):
-        self._gate = gate
-
-    def __enter__(self):
+        Raises:
+            BusyError: A run is under way further up in this thread, and would never end.
+        """
         self._announce()
         try:
             while self._runs():
                 time.sleep(_NAP)
-        except BaseException:
-            self._add(-1)
-            raise
+            return function(*args, **kwargs)
+        finally:
+            self._changed()
+
+    cdef bint _begun(self) except -1:
+        """Begins a run if it may begin now; whether it may."""
+        cdef uintptr_t me = RLX_ME
+        with cython.critical_section(self):
+            if self._changes and me not in self._running:
+                return False
+            self._running[me] = self._running.get(me, 0) + 1
+        return True
+
+    cdef int _ended(self) except -1:
+        cdef uintptr_t me = RLX_ME
+        with cython.critical_section(self):
+            count = self._running.pop(me) - 1
+            if count:
+                self._running[me] = count
+        return 0
 
     cdef int _announce(self) except -1:
         """From now on no run begins."""
         cdef uintptr_t me = RLX_ME
-        with cython.critical_section(self._gate):
-            if me in self._gate._running:
+        with cython.critical_section(self):
+            if me in self._running:
                 raise BusyError(
                     describe(
                         "weights can't change inside a run of a clone that shares them",
                         hint="set them when the run has returned",
                     )
                 )
-            self._gate._changes += 1
+            self._changes += 1
         return 0
 
     cdef bint _runs(self) except -1:
         """Whether runs are under way."""
-        with cython.critical_section(self._gate):
-            return len(self._gate._running) > 0
+        with cython.critical_section(self):
+            return len(self._running) > 0
 
-    cdef int _add(self, Py_ssize_t count) except -1:
-        with cython.critical_section(self._gate):
-            self._gate._changes += count
+    cdef int _changed(self) except -1:
+        with cython.critical_section(self):
+            self._changes -= 1
         return 0
-
-    def __exit__(self, kind, value, trace):
-        self._add(-1)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx._ext.owner import Turns
+from rlx._ext.owner import Gate, Owner, Turns
 
 N = 1 << 12
 # What the custom operation "reenters" does.
@@ -75,9 +75,23 @@ def _tick(*_):
     raise _Tick
 
 
+def _nothing():
+    pass
+
+
+# What makes a function that takes a lock, calls another and gives the lock back.
+TAKEN = {
+    "turns": lambda: Turns("this test").call,
+    "owner": lambda: Owner("this test", "wait").call,
+    "runs": lambda: Gate().run,
+    "changes": lambda: Gate().change,
+}
+
+
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="timers are of POSIX")
-def test_a_handler_that_raises_leaves_no_lock_taken():
-    turns, raised = Turns("this test"), 0
+@pytest.mark.parametrize("name", TAKEN)
+def test_a_handler_that_raises_leaves_no_lock_taken(name):
+    call, raised = TAKEN[name](), 0
     before = signal.signal(signal.SIGALRM, _tick)
     deadline = time.monotonic() + 1
     try:
@@ -85,8 +99,7 @@ def test_a_handler_that_raises_leaves_no_lock_taken():
             try:
                 signal.setitimer(signal.ITIMER_REAL, 2e-5)  # once
                 for _ in range(200):
-                    with turns:
-                        pass
+                    call(_nothing)
                 signal.setitimer(signal.ITIMER_REAL, 0)
                 time.sleep(0)  # a signal that came last is handled here
             except _Tick:
@@ -94,22 +107,37 @@ def test_a_handler_that_raises_leaves_no_lock_taken():
     finally:
         signal.signal(signal.SIGALRM, before)
     assert raised > 100
-    # Had a handler left it taken, this would be refused, or wait for ever.
-    with turns, pytest.raises(rlx.BusyError, match="this test is already in use"):
-        turns.__enter__()
+    # Had a handler left it taken, this would be refused, or wait for ever: a change waits for runs, and runs for changes.
+    gate = getattr(call, "__self__", None)
+    if isinstance(gate, Gate):
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(gate.run, _nothing).result()
+        gate.change(_nothing)
+    else:
+        call(_nothing)
+
+
+@pytest.mark.parametrize("name", ["turns", "owner"])
+def test_a_call_from_inside_is_refused(name):
+    call = TAKEN[name]()
+    with pytest.raises(rlx.BusyError, match=r"this test is already .*, further up in this thread"):
+        call(call, _nothing)
+    assert call(lambda *args, **kwargs: (args, kwargs), 1, function=2) == ((1,), {"function": 2})
 
 
 def test_other_threads_wait_for_their_turn():
     turns, inside, most = Turns("this test"), 0, 0
 
-    def work():
+    def alone():
         nonlocal inside, most
+        inside += 1
+        time.sleep(1e-5)
+        most = max(most, inside)
+        inside -= 1
+
+    def work():
         for _ in range(50):
-            with turns:
-                inside += 1
-                time.sleep(1e-5)
-                most = max(most, inside)
-                inside -= 1
+            turns.call(alone)
 
     with ThreadPoolExecutor(4) as pool:
         for done in [pool.submit(work) for _ in range(4)]:
@@ -164,15 +192,19 @@ def test_every_call_is_refused_while_another_is_under_way(target_device):
         "profile": lambda: cg.profile({"x": x}, runs=1),
         "close": cg.close,
     }
-    with cg._loaded.owner, ThreadPoolExecutor(1) as pool:
-        for name, call in calls.items():
-            if name in ("set_param_typed", "profile"):
-                continue
-            with pytest.raises(rlx.BusyError, match="further up in this thread"):
-                call()
-            with pytest.raises(rlx.BusyError, match="in another thread"):
-                pool.submit(call).result()
-        assert pool.submit(lambda: cg.clone().run({"x": x})[0][0]).result() == 2
+
+    def during():
+        with ThreadPoolExecutor(1) as pool:
+            for name, call in calls.items():
+                if name in ("set_param_typed", "profile"):
+                    continue
+                with pytest.raises(rlx.BusyError, match="further up in this thread"):
+                    call()
+                with pytest.raises(rlx.BusyError, match="in another thread"):
+                    pool.submit(call).result()
+            assert pool.submit(lambda: cg.clone().run({"x": x})[0][0]).result() == 2
+
+    cg._loaded.owner.call(during)
     np.testing.assert_array_equal(cg.run({"x": x})[0], 2)
 
 

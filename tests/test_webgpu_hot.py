@@ -409,7 +409,8 @@ def test_entered_twice(way):
         one.recover,
         one.close,
     )
-    with one._loaded.owner:
+
+    def during():
         for call in calls:
             with pytest.raises(rlx.BusyError, match="already running, further up in this thread"):
                 call()
@@ -417,6 +418,8 @@ def test_entered_twice(way):
             for call in calls:
                 with pytest.raises(rlx.BusyError, match="already running in another thread"):
                     pool.submit(call).result()
+
+    one._loaded.owner.call(during)
     one.run_slots(X)
 
 

@@ -55,15 +55,17 @@ def test_one_thread_at_a_time_has_an_owner():
     owner = Owner("this test", "wait")
     inside, most = [], []
 
+    def alone(at):
+        inside.append(at)
+        most.append(len(inside))
+        inside.pop()
+
     def work(at):
         entered, end = 0, time.monotonic() + SECONDS
         while time.monotonic() < end:
             try:
-                with owner:
-                    inside.append(at)
-                    most.append(len(inside))
-                    inside.pop()
-                    entered += 1
+                owner.call(alone, at)
+                entered += 1
             except rlx.BusyError:
                 continue
         return entered
@@ -72,32 +74,35 @@ def test_one_thread_at_a_time_has_an_owner():
     assert set(most) == {1}
     owner.close()
     with pytest.raises(rlx.InputError, match="closed"):
-        owner.__enter__()
+        owner.call(alone, 0)
 
 
 def test_runs_and_changes_stay_apart():
     gate, running, changing = Gate(), [], []
 
+    def change(at):
+        changing.append(at)
+        assert not running
+        changing.pop()
+
+    def run(at):
+        running.append(at)
+        assert not changing
+        running.pop()
+
     def work(at):
         seen, end = 0, time.monotonic() + SECONDS
         while time.monotonic() < end:
             if at % 2:
-                with gate.changing():
-                    changing.append(at)
-                    assert not running
-                    changing.pop()
+                gate.change(change, at)
                 time.sleep(1e-4)
             else:
-                with gate.running(), gate.running():
-                    running.append(at)
-                    assert not changing
-                    running.pop()
+                gate.run(gate.run, run, at)
             seen += 1
         return seen
 
     assert all(together(work))
-    with gate.changing():  # nothing counts as running any more
-        pass
+    gate.change(int)  # nothing counts as running any more
 
 
 def scaled(n=LARGE):

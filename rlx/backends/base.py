@@ -199,7 +199,7 @@ class Executable(Protocol):
     make it faster and stronger:
 
     - ``owned_by(owner)`` returns ``run_slots`` as a function that holds a ``rlx._ext.owner.Owner`` while it
-      runs, where that is cheaper in compiled code.
+      runs, where that is cheaper than ``owner.call(run_slots, ...)``.
     - ``set_params(values)`` sets several params so that a clone's run sees all new values or none.
     - ``fill(given)`` puts ``(position, array)`` pairs into ``input_views``, ``run_fresh(given)`` then runs and
       returns the outputs in arrays of their own, and ``run_named(names, inputs)`` does so for a dict that

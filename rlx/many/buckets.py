@@ -142,10 +142,13 @@ class BucketedCompileCache:
             RlxError: See ``Session.compile``.
         """
         bucket = self._bucket(key)
-        with bucket.turns:
+
+        def whole() -> CompiledGraph:
             compiled = self._compiled(bucket, builder)
             bucket.extend(None)
-        return bucket.high, compiled
+            return compiled
+
+        return bucket.high, bucket.turns.call(whole)
 
     def run_padded(
         self,
@@ -188,7 +191,8 @@ class BucketedCompileCache:
                     expected=f"1 to {bucket.high}",
                 )
             )
-        with bucket.turns:
+
+        def run() -> list[Array]:
             compiled = self._compiled(bucket, builder)
             bucket.set_params(params or {})
             graph = compiled._loaded.graph
@@ -198,17 +202,17 @@ class BucketedCompileCache:
                 for name, value in inputs.items()
             }
             bucket.extend((rows, bucket.high) if rows < bucket.high else None)
-            outputs = [
+            return [
                 (view[:rows] if view.shape[:1] == (bucket.high,) else view).copy()
                 for view in compiled.run_raw(padded)
             ]
-        return bucket.high, outputs
+
+        return bucket.high, bucket.turns.call(run)
 
     def close(self) -> None:
         """Closes every compiled graph; a bucket that is used again is compiled again."""
         for bucket in self._buckets:
-            with bucket.turns:
-                bucket.close()
+            bucket.turns.call(bucket.close)
 
     def __enter__(self) -> BucketedCompileCache:
         return self

@@ -347,8 +347,7 @@ class CompiledGraph:
         if queue is not None:
             queue.close()
         if not self._loaded.closed:
-            with self._loaded.owner:
-                self._loaded.close()
+            self._loaded.owner.call(self._loaded.close)
 
     @property
     def closed(self) -> bool:

@@ -129,8 +129,7 @@ class Observed(Part):
             self._needs_times()
             self._unwatched()
             if inputs is not None:
-                with self._owner:
-                    self._inputs.fill(inputs)
+                self._owner.call(self._inputs.fill, inputs)
             totals = Totals()
             with self._watched(totals):
                 for _ in range(runs):
@@ -198,16 +197,21 @@ class Observed(Part):
     @contextmanager
     def _watched(self, recorder: Recorder) -> Iterator[None]:
         """Records the calls inside it; the totals of ``CompileOptions(profile=True)`` pause."""
-        with self._owner:
+
+        def begin() -> None:
             self._unwatch()
             self._watch(recorder)
+
+        def end() -> None:
+            self._unwatch()
+            self._keep_totals()
+
+        self._owner.call(begin)
         try:
             yield
         finally:
             if not self._loaded.closed:
-                with self._owner:
-                    self._unwatch()
-                    self._keep_totals()
+                self._owner.call(end)
 
     def suspend(self) -> tuple[Recorder, Mapping[str, int]] | None:
         """Stops watching, so that another executable can take the place of the one that is watched.

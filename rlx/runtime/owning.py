@@ -36,8 +36,7 @@ def owned(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P],
 
     @functools.wraps(method)
     def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        with self._owner:
-            return method(self, *args, **kwargs)
+        return self._owner.call(method, self, *args, **kwargs)
 
     return call
 
@@ -51,8 +50,7 @@ def guarded(executable: Executable, owner: Owner) -> RunSlots:
     run = executable.run_slots
 
     def run_slots(*arrays: Any) -> tuple[Array, ...]:
-        with owner:
-            return run(*arrays)
+        return owner.call(run, *arrays)
 
     run_slots.__doc__ = Program.run_owned.__doc__
     return run_slots

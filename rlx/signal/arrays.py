@@ -154,11 +154,13 @@ def on_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
             return graph, isinstance(made, tuple)
 
         entry, padding = _entry(family, tuple(a.shape for a in arrays), on, build)
-        with entry.turns:
+
+        def run() -> list[Array]:
             if padding is None:
-                results = [view.copy() for view in entry.runs.run_slots(*arrays)]
-            else:
-                results = padding.run(entry.runs, dict(zip(given, arrays, strict=True)))
+                return [view.copy() for view in entry.runs.run_slots(*arrays)]
+            return padding.run(entry.runs, dict(zip(given, arrays, strict=True)))
+
+        results = entry.turns.call(run)
         return tuple(results) if entry.several else results[0]
 
     # What help() shows, and what a caller may inspect.

@@ -68,20 +68,22 @@ class Fixed:
         Raises:
             BusyError: One of those is under way further up in this thread.
         """
-        with self.gate.changing():
-            self._write(
-                [
-                    (self._schedule.params[name], array)
-                    for name, array in values.items()
-                    if name in self._schedule.params
-                ]
-            )
-            for name, array in values.items():
-                programs = self.readers(name)
-                for program in programs:
-                    program.set_param(name, array)
-                if not programs and name not in self._schedule.params:
-                    self.unread[name] = np.array(array)
+        self.gate.change(self._set_params, values)
+
+    def _set_params(self, values: Mapping[str, Array]) -> None:
+        self._write(
+            [
+                (self._schedule.params[name], array)
+                for name, array in values.items()
+                if name in self._schedule.params
+            ]
+        )
+        for name, array in values.items():
+            programs = self.readers(name)
+            for program in programs:
+                program.set_param(name, array)
+            if not programs and name not in self._schedule.params:
+                self.unread[name] = np.array(array)
 
     def readers(self, name: str) -> list[Executable]:
         """The host parts that read a param."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -171,19 +170,26 @@ class WebGpuExecutable:
         if given not in self._alone:
             self._use(given)
         runners = self._runners(self._traffic.every if outputs is None else outputs, given)
-        with self._whole_run(runners):
-            self._lead(runners)
-            check(runners[-1], runners[-1].run())
+        self._run_whole(runners, lambda: check(runners[-1], runners[-1].run()))
 
-    def _whole_run(self, runners: list[Runner]) -> AbstractContextManager[None]:
-        """A lock for runs of several submissions: no weight changes between two of them."""
-        return self._fixed.gate.running() if len(runners) > 1 else nullcontext()
+    def _run_whole(self, runners: list[Runner], last: Callable[[], None]) -> None:
+        """A run of one or several submissions; no weight changes between two of them.
 
-    def _lead(self, runners: list[Runner]) -> None:
-        """Runs all submissions but the last, each followed by its host step."""
-        for runner, step in zip(runners, self._host_steps, strict=False):
-            check(runner, runner.run())
-            step.run()
+        Args:
+            runners: Of the submissions.
+            last: Makes the last of them.
+        """
+
+        def run() -> None:
+            for runner, step in zip(runners, self._host_steps, strict=False):
+                check(runner, runner.run())
+                step.run()
+            last()
+
+        if len(runners) > 1:
+            self._fixed.gate.run(run)
+        else:
+            run()
 
     def run_outputs(self, indices: Sequence[int], *arrays: Any) -> list[Array]:
         """A run that brings back only some outputs.
@@ -213,9 +219,7 @@ class WebGpuExecutable:
         if arrays:
             self._take(arrays)
         runners = self._runners(self._traffic.every, bool(arrays))
-        with self._whole_run(runners):
-            self._lead(runners)
-            check(runners[-1], runners[-1].submit())
+        self._run_whole(runners, lambda: check(runners[-1], runners[-1].submit()))
         self._pending = runners[-1]
 
     def wait(self) -> None:
@@ -250,9 +254,7 @@ class WebGpuExecutable:
         """A run on these arguments with another last submission."""
         self._take(arrays)
         runners = self._runners(self._traffic.every, True)
-        with self._whole_run(runners):
-            self._lead(runners)
-            last()
+        self._run_whole(runners, last)
 
     # --- sharing values with other work on the device --------------------------------------------------
 
@@ -288,9 +290,7 @@ class WebGpuExecutable:
         if key not in self._prepared:
             self._keep(key, outputs, uploaded)
         runners = self._prepared[key]
-        with self._whole_run(runners):
-            self._lead(runners)
-            check(runners[-1], runners[-1].submit())
+        self._run_whole(runners, lambda: check(runners[-1], runners[-1].submit()))
         self._left = runners[-1]
         if outputs or self._maker.recording is not None:
             self.wait()

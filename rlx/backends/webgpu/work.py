@@ -221,14 +221,16 @@ class PythonEntry:
 
     def run_slots(self, *arrays: Any) -> tuple[Array, ...]:
         """See ``CompiledGraph``; below it gets the text of the compiled function."""
-        with self._owner:
-            if arrays:
-                self._take(arrays)
-            runner = self._runners[bool(arrays)]
-            if runner is None:
-                self._slow(bool(arrays))
-            elif runner.run() != OK:
-                self._failed(runner)
+        self._owner.call(self._run, arrays)
         return self._views
+
+    def _run(self, arrays: tuple[Any, ...]) -> None:
+        if arrays:
+            self._take(arrays)
+        runner = self._runners[bool(arrays)]
+        if runner is None:
+            self._slow(bool(arrays))
+        elif runner.run() != OK:
+            self._failed(runner)
 
     run_slots.__doc__ = Program.run_owned.__doc__
