@@ -7,8 +7,10 @@ A variable is read when it is first asked for, not at import. One that does not 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Generic, TypeVar
 
 from rlx.dataclasses import dataclass
@@ -142,6 +144,23 @@ def _power(text: str) -> str:
     return text.lower()
 
 
+def _plugins(text: str) -> Mapping[str, str]:
+    found = {}
+    for one in filter(None, (part.strip() for part in text.split(","))):
+        device, equals, package = (part.strip() for part in one.partition("="))
+        if not (device and equals and package):
+            raise ValueError("devices with packages: cuda=rlx-xla,mlx=rlx-mlx")
+        found[device.lower()] = re.sub(r"[-_.]+", "-", package).lower()
+    return found
+
+
+_NO_PLUGINS: Mapping[str, str] = MappingProxyType({})
+PLUGINS = _flag(
+    "RLX_PLUGINS",
+    _plugins,
+    _NO_PLUGINS,
+    "which package serves a device that several packages have a backend for: cuda=rlx-xla",
+)
 CACHE = _flag(
     "RLX_CACHE",
     _cache,

@@ -39,6 +39,12 @@ class Capabilities:
         optional_features: Names of ``DeviceInfo.features`` that kernels use where a device has them.
         gpu_buffers: Inputs and outputs stand in buffers of a GPU that a program may use as well, and a run may
             leave its results there: the executable has ``gpu_buffers`` and ``run_on_device``.
+        precisions: Values of ``precision`` that a backend without kernels of the op records takes besides "f32":
+            "tf32", "bf16", "f16".
+        prepared_params: What depends on params alone is computed by rlx when they are set, and the backend gets the
+            results as params of the names ``prepared:...``. Backends with a kernel set always have that.
+        allocates: A run allocates memory, for its results or for the engine's own records. One that does not is
+            fit for threads that must never wait for an allocator.
     """
 
     run_slots: bool = True
@@ -52,6 +58,9 @@ class Capabilities:
     kernel_variants: bool = False
     optional_features: tuple[str, ...] = ()
     gpu_buffers: bool = False
+    precisions: tuple[str, ...] = ()
+    prepared_params: bool = False
+    allocates: bool = False
 
 
 @dataclass(frozen=True)
@@ -107,10 +116,12 @@ class CompileOptions:
             anything, by the figures measured on the device or the defaults of its kind.
         hoist: Compute what depends on params alone when they are set, not in every run.
         precision: "f32" computes f16 values in f32, "f16" in half precision, and rounds operands of
-            f32 products where matrix units make them; see ``Session``.
+            f32 products where matrix units make them; "tf32" and "bf16" round the operands of f32 products to 10
+            and to 7 bits behind the point, on devices that have such units; see ``Session``.
         threads: At most this many CPU threads, the caller's included, 1 to 1024; None takes ``RLX_THREADS``,
             else the cores that the process may use. Results do not depend on it.
-        memory_limit: Refuse a graph whose arena and params are larger than this, in bytes.
+        memory_limit: Refuse a graph whose arena and params are larger than this, in bytes. A backend that plans its
+            memory itself is asked when it has loaded the graph.
         profile: Keep the time of every kernel of every run for ``cg.profile()``. Runs then take the
             slower, timed way all the time; a device that can't time kernels is refused.
         arena_alignment: Offsets in the arena are multiples of this power of two.
@@ -398,6 +409,9 @@ class Backend(Protocol):
     Besides what is listed here a backend may have any of these methods; see ``docs/guides/plugins.md``:
 
     - ``refuses(info: DeviceInfo, graph: Graph) -> str | None``: why it can't run a graph.
+    - ``unsupported(info: DeviceInfo, node: Node) -> str | None``: why it can't run one operation, of a backend
+      without kernel set: by op, by dtype, by size. rlx runs those nodes on the host, and gives the backend the
+      parts of the graph between them.
     - ``cost_model(info: DeviceInfo) -> BackendCostModel``: the figures of a device. Without it one
       counts as a GPU that is not calibrated.
     - ``capabilities(info: DeviceInfo) -> Capabilities``: what its executables can do.

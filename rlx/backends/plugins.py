@@ -18,8 +18,9 @@ from rlx.backends.registered import backend, plugin_error, request
 from rlx.cost.model import BackendCostModel
 from rlx.dataclasses import dataclass
 from rlx.errors import CompileError, DeviceUnavailableError, InputError, RlxError, describe
-from rlx.ir.graph import Graph
+from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.plan import MemoryPlan, Schedule
+from rlx.ops.leaves import LEAVES
 
 
 def is_built_in(name: str) -> bool:
@@ -130,6 +131,28 @@ def refusal(info: DeviceInfo, graph: Graph) -> str | None:
     except DeviceUnavailableError as error:
         return str(error)
     return None if found is None else str(found)
+
+
+def unsupported_by(info: DeviceInfo, graph: Graph) -> dict[Node, str]:
+    """The nodes that a device's backend can't run, each with its reason; those that hold one in a subgraph as well.
+
+    Raises:
+        DeviceUnavailableError: The backend's ``unsupported`` does not work.
+    """
+    if getattr(backend(info.backend), "unsupported", None) is None:
+        return {}
+    found: dict[Node, str] = {}
+    for node in graph.nodes:
+        if node.op in LEAVES or node.op == PART:
+            continue
+        reason = _asked(info, "unsupported", node)
+        inner = [one for one in node.attrs.values() if isinstance(one, Graph)]
+        inside = [why for one in inner for why in unsupported_by(info, one).values()]
+        if reason is not None:
+            found[node] = str(reason)
+        elif inside:
+            found[node] = f"in its subgraph: {inside[0]}"
+    return found
 
 
 def figures_of(info: DeviceInfo) -> BackendCostModel | None:

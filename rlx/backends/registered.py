@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import importlib
+import re
 from collections.abc import Sequence
 from typing import Any
 
+from rlx import flags
 from rlx.backends.base import Backend
 from rlx.errors import DeviceUnavailableError, InputError, describe
 from rlx.ir.kernel_sets import KERNEL_SETS
@@ -136,9 +138,7 @@ def _load_plugin(name: str, points: Sequence[Any]) -> None:
     """
     if name not in _broken:
         try:
-            if len(points) > 1:
-                raise InputError(f"{len(points)} packages claim this name")
-            found = points[0].load()
+            found = _chosen(name, points).load()
             if getattr(found, "name", name) != name:
                 raise InputError(f"its backend is named {found.name!r}")
             register_backend(found)
@@ -148,6 +148,30 @@ def _load_plugin(name: str, points: Sequence[Any]) -> None:
             claimed = "; ".join(f"{point.value} of {_package(point)}" for point in points)
             _broken[name] = str(plugin_error(name, f"import ({claimed})", error))
     raise DeviceUnavailableError(_broken[name])
+
+
+def _chosen(name: str, points: Sequence[Any]) -> Any:
+    """The entry point of a name: the only one, or that of the package that ``RLX_PLUGINS`` names.
+
+    Raises:
+        InputError: Several packages claim the name, and none of them was chosen.
+    """
+    wanted = flags.PLUGINS.get().get(name)
+    if wanted is None:
+        if len(points) == 1:
+            return points[0]
+        packages = " or ".join(sorted(f"{name}={_name_of(point)}" for point in points))
+        raise InputError(f"{len(points)} packages claim this name; set RLX_PLUGINS to {packages}")
+    for point in points:
+        if _name_of(point) == wanted:
+            return point
+    raise InputError(f"RLX_PLUGINS names the package {wanted!r}, which has no such backend")
+
+
+def _name_of(point: Any) -> str:
+    """The name of an entry point's package, as package indexes write it."""
+    dist = getattr(point, "dist", None)
+    return re.sub(r"[-_.]+", "-", dist.name).lower() if dist is not None else "unknown"
 
 
 def _package(point: Any) -> str:

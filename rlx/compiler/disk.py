@@ -13,6 +13,7 @@ from rlx.kept_files import kept_files, mark_used, prune
 
 _SUFFIX = ".rlxc"
 _OURS = re.compile(r".+\.rlxc")
+_ENGINES = re.compile(r".+")
 # The folder's size is measured once per this many stores: listing all files costs more than writing one.
 _PUTS_PER_LOOK = 64
 # Per folder: its size in bytes when it was last measured, and the stores since then.
@@ -123,3 +124,30 @@ def disk_cache(wanted: str) -> DiskCache:
     """
     folder = default_folder() if wanted == "on" else Path(wanted)
     return DiskCache(folder, flags.CACHE_BYTES.get(), flags.CACHE_DAYS.get())
+
+
+def engine_folder(name: str) -> Path | None:
+    """A folder for what an engine of a plug-in keeps on disk itself, such as XLA's compiled programs.
+
+    It lies beside rlx's own entries, for this user only. ``RLX_CACHE`` moves it and switches it off. A call removes
+    what was used longest ago where the folder is larger than ``RLX_CACHE_BYTES``, or older than ``RLX_CACHE_DAYS``.
+
+    Args:
+        name: The plug-in.
+
+    Returns:
+        The folder, which is there; None where nothing may be kept, or where other users can write to it.
+    """
+    wanted = flags.CACHE.get()
+    if wanted == "off":
+        return None
+    folder = (default_folder().parent if wanted == "on" else Path(wanted)) / f"engine-{name}"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        _log.debug("the folder of %s can't be made: %s", name, error)
+        return None
+    if not is_private(folder):
+        return None
+    prune(folder, _ENGINES, flags.CACHE_DAYS.get(), flags.CACHE_BYTES.get())
+    return folder

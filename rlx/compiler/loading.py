@@ -10,6 +10,7 @@ from rlx.backends.plugins import executable_of, program_of
 from rlx.compiler.lowered import Lowered
 from rlx.compiler.prepared import PreparedExecutable, Preparing
 from rlx.compiler.target import Target
+from rlx.errors import DeviceMemoryError, describe
 from rlx.ir.spans import phase
 
 
@@ -31,6 +32,18 @@ def programmed(lowered: Lowered, target: Target) -> Lowered:
 
 
 def _with_program(lowered: Lowered, target: Target) -> Lowered:
+    if not target.reads_kernels and lowered.hosted:
+        from rlx.compiler.parts import PartedProgram, parted
+
+        parts = tuple(
+            part
+            if part.on_host
+            else replace(
+                part, program=program_of(target.info, part.graph, None, None, target.options)
+            )
+            for part in parted(lowered.graph, lowered.hosted)
+        )
+        return replace(lowered, program=PartedProgram(lowered.graph, parts))
     made = program_of(target.info, lowered.graph, lowered.schedule, lowered.plan, target.options)
     return replace(lowered, program=made)
 
@@ -55,6 +68,7 @@ def _load(lowered: Lowered, target: Target) -> Executable:
     """Takes the target's memory and makes everything that runs need."""
     assert lowered.program is not None
     executable = executable_of(lowered.program, target.info, lowered.graph, target.options)
+    _check_memory(executable, target)
     if not lowered.preparations:
         return executable
     kept = frozenset(lowered.graph.param_names)
@@ -62,3 +76,24 @@ def _load(lowered: Lowered, target: Target) -> Executable:
     for made in preparing.at_once():
         set_params(executable, made)
     return cast(Executable, PreparedExecutable(executable, preparing))
+
+
+def _check_memory(executable: Executable, target: Target) -> None:
+    """Closes and refuses an executable that is above the memory limit, of a backend that plans its own memory.
+
+    Raises:
+        DeviceMemoryError: It is.
+    """
+    limit = target.options.memory_limit
+    if limit is None or target.reads_kernels:
+        return
+    memory = executable.memory()
+    if memory["arena"] + memory["params"] > limit:
+        executable.close()
+        raise DeviceMemoryError(
+            describe(
+                f"the graph takes more memory on {target.device} than the limit",
+                got=f"{memory['arena']} bytes of values and {memory['params']} of params",
+                expected=f"at most {limit} bytes (memory_limit)",
+            )
+        )

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from rlx import flags
 from rlx.backends.base import KernelLimitError
-from rlx.backends.plugins import refusal, unpacked
+from rlx.backends.plugins import refusal, unpacked, unsupported_by
 from rlx.budget import budget
 from rlx.compiler.lowered import NOTHING_HOSTED, Decisions, Lowered
 from rlx.compiler.target import Target
@@ -69,11 +69,14 @@ def _lower(graph: Graph, target: Target) -> Lowered:
             graph = _within_bindings(lift(graph, early), target, early)
         whole, notes = _specialise(graph, target, GRAPH_PASSES)
         notes = early + notes
-        hoisted = hoist(whole, notes) if target.reads_kernels and options.hoist else Hoisted(whole)
+        prepares = target.reads_kernels or target.capabilities.prepared_params
+        hoisted = hoist(whole, notes) if prepares and options.hoist else Hoisted(whole)
         fused, more = _specialise(hoisted.graph, target, KERNEL_PASSES)
         notes += more
     if not target.reads_kernels:
-        return Lowered(fused, tuple(notes), None, None)
+        _check_params(fused, target)
+        hosted = _without_kernels(fused, target, unsupported_by(target.info, fused))
+        return Lowered(fused, tuple(notes), None, None, hoisted.preparations, (), hosted)
     # Param values belong to the caller. The lowered graph may be shared with other compiles, so it holds none.
     fused.param_values.clear()
     with phase("schedule"):
@@ -81,6 +84,42 @@ def _lower(graph: Graph, target: Target) -> Lowered:
     with phase("memory plan"):
         plan = _plan(schedule, target)
     return Lowered(fused, tuple(notes), schedule, plan, hoisted.preparations, subgraphs)
+
+
+def _without_kernels(
+    graph: Graph, target: Target, reasons: Mapping[Node, str]
+) -> Mapping[int, str]:
+    """The nodes that a backend without kernel set leaves to the host, by id, and why.
+
+    Raises:
+        UnsupportedOpError: There are some, and the host may not help, or can't.
+    """
+    refused = [
+        f"{node.op}: {reason} ({node.where()})"
+        for node, reason in reasons.items()
+        if not target.options.allow_host_fallback or blocked(node, HOST_KERNELS) is not None
+    ]
+    if refused:
+        raise UnsupportedOpError(
+            describe(
+                f"{target.device} can't run {len(refused)} nodes of graph {graph.name!r}",
+                got="; ".join(refused),
+                hint="allow host fallbacks, cast to another dtype, or compile for another device",
+            )
+        )
+    return MappingProxyType({node.id: reason for node, reason in reasons.items()})
+
+
+def _check_params(graph: Graph, target: Target) -> None:
+    """Refuses a graph whose params alone are above the memory limit, before anything of it is loaded.
+
+    Raises:
+        DeviceMemoryError: They are.
+    """
+    limit = target.options.memory_limit
+    nbytes = sum(graph.named(name).type.nbytes for name in graph.param_names)
+    if limit is not None and nbytes > limit:
+        raise _too_many_params(nbytes, limit)
 
 
 def derive(graph: Graph, target: Target, decisions: Decisions) -> Lowered:
@@ -215,13 +254,7 @@ def _plan(schedule: Schedule, target: Target, offsets: Sequence[int] | None = No
     options, limit = target.options, target.options.memory_limit
     param_bytes = sum(value.type.nbytes for value in schedule.params.values())
     if limit is not None and param_bytes > limit:
-        raise DeviceMemoryError(
-            describe(
-                "the params alone are above the memory limit",
-                got=f"{param_bytes} bytes",
-                expected=f"at most {limit} bytes (memory_limit)",
-            )
-        )
+        raise _too_many_params(param_bytes, limit)
     alignment = target.info.limits.get("min-storage-buffer-offset-alignment", 1)
     return plan_memory(
         schedule,
@@ -229,6 +262,16 @@ def _plan(schedule: Schedule, target: Target, offsets: Sequence[int] | None = No
         None if limit is None else limit - param_bytes,
         options.reuse_memory,
         offsets=offsets,
+    )
+
+
+def _too_many_params(nbytes: int, limit: int) -> DeviceMemoryError:
+    return DeviceMemoryError(
+        describe(
+            "the params alone are above the memory limit",
+            got=f"{nbytes} bytes",
+            expected=f"at most {limit} bytes (memory_limit)",
+        )
     )
 
 
@@ -244,6 +287,9 @@ def moved_to_host(lowered: Lowered, target: Target, error: KernelLimitError) -> 
         UnsupportedOpError: The host may not help, or can't.
     """
     hosted = {**lowered.hosted, **_moved(lowered.graph, error.reasons)}
+    if not target.reads_kernels:
+        nodes = {lowered.graph.nodes[at]: reason for at, reason in hosted.items()}
+        return replace(lowered, hosted=_without_kernels(lowered.graph, target, nodes))
     if any(_only_here(lowered.graph.nodes[at], target) for at in hosted):
         raise UnsupportedOpError(str(error)) from error
     schedule, subgraphs = _specialised(lowered.graph, target, hosted)

@@ -47,7 +47,7 @@ def save_model(
 
     Returns:
         A line for every weight that was changed or had to be left, and for every device that the graph
-        can't be compiled for beforehand, because of a custom op.
+        can't be compiled for beforehand: because of a custom op, or because a plug-in compiles it itself.
 
     Raises:
         VerifyError: The graph is not legal.
@@ -83,6 +83,11 @@ def save_model(
     plans = {}
     for device in devices:
         target = Target.of(Device.parse(device), options or CompileOptions())
+        if not target.reads_kernels:
+            notes.append(
+                f"{device}: it is compiled when it is loaded; its backend takes graphs whole"
+            )
+            continue
         try:
             plan = memo.packed(loaded, target, programmed(lower(loaded, target), target))
         except OpaqueError as error:

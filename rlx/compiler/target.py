@@ -63,19 +63,14 @@ class Target:
         info, runs_on = info_of(device), backend(device.backend)
         kernel_set = runs_on.kernel_set
         if options.precision != "f32":
-            half = KERNEL_SETS[kernel_set].half if kernel_set else kernel_set
-            if half is None or not abilities(info).f16:
-                raise CompileError(
-                    describe(
-                        f"{device} has no half-precision arithmetic",
-                        got=f"{info.adapter}: {', '.join(sorted(info.features)) or 'no features'}",
-                        expected="a GPU with shader-f16",
-                        hint='precision="f32" keeps f16 in memory and computes in f32',
-                    )
-                )
-            kernel_set = half
-            if fragment_params(fragment_limits(info.fragments, info.features)):
-                kernel_set = KERNEL_SETS[half].units or half
+            able = abilities(info)
+            if options.precision not in _precisions(kernel_set, able):
+                raise _no_precision(device, info, kernel_set, options.precision)
+            half = KERNEL_SETS[kernel_set].half if kernel_set else None
+            if half is not None:
+                kernel_set = half
+                if fragment_params(fragment_limits(info.fragments, info.features)):
+                    kernel_set = KERNEL_SETS[half].units or half
         if options.io_gate is None and kernel_set:
             # Measured figures of the device, else defaults of its kind. Any positive gain is enough to fuse.
             gate = IoFusionGate.from_cost_model(cost_model(device, info))
@@ -84,3 +79,32 @@ class Target:
         if kernel_set and abilities(info).kernel_variants:
             choices = Choices.now(stored_variants(device))
         return cls(device, info, runs_on, kernel_set, options, choices)
+
+
+def _precisions(kernel_set: str, able: Capabilities) -> tuple[str, ...]:
+    """The precisions that a device takes."""
+    if not kernel_set:
+        return tuple(dict.fromkeys(("f32", *able.precisions, *(["f16"] if able.f16 else []))))
+    half = KERNEL_SETS[kernel_set].half is not None and able.f16
+    return ("f32", "f16") if half else ("f32",)
+
+
+def _no_precision(device: Device, info: DeviceInfo, kernel_set: str, wanted: str) -> CompileError:
+    """The error that a device has not the precision that was asked for."""
+    if wanted == "f16" and kernel_set:
+        return CompileError(
+            describe(
+                f"{device} has no half-precision arithmetic",
+                got=f"{info.adapter}: {', '.join(sorted(info.features)) or 'no features'}",
+                expected="a GPU with shader-f16",
+                hint='precision="f32" keeps f16 in memory and computes in f32',
+            )
+        )
+    return CompileError(
+        describe(
+            f"{device} does not compute in precision {wanted!r}",
+            got=wanted,
+            expected=" or ".join(map(repr, _precisions(kernel_set, abilities(info)))),
+            hint='"tf32" and "bf16" need a device of a plug-in that has them, such as cuda',
+        )
+    )

@@ -151,8 +151,11 @@ class CompiledGraph:
 
         Every such place costs a read-back and an upload.
         """
-        schedule = self._loaded.lowered.schedule
-        return schedule.host_fallbacks() if schedule is not None else ()
+        lowered = self._loaded.lowered
+        if lowered.schedule is not None:
+            return lowered.schedule.host_fallbacks()
+        nodes = lowered.graph.nodes
+        return tuple(f"{nodes[at].where()}: {reason}" for at, reason in lowered.hosted.items())
 
     @property
     def active_extent(self) -> tuple[int, int] | None:

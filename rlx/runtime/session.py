@@ -30,7 +30,7 @@ from rlx.ir.spans import progress as told
 from rlx.runtime.compiled import CompiledGraph
 from rlx.threads import MOST_THREADS
 
-PRECISIONS = ("f32", "f16")
+PRECISIONS = ("f32", "tf32", "bf16", "f16")
 DENORMALS = ("flush", "keep")
 
 
@@ -47,7 +47,9 @@ class Session:
         precision: How values of dtype f16 are computed; their storage is f16 either way. "f32" widens
             them. "f16" hands them to half-precision kernels (products, convolutions and attention, summed
             in f32) and needs an adapter with shader-f16; on matrix units (the device "dawn") it also rounds
-            the operands of those of f32 to f16. Sums and all other operations stay f32.
+            the operands of those of f32 to f16. "tf32" and "bf16" round the operands of products of f32 to 10 and
+            to 7 bits behind the point, where a device multiplies those faster; devices without such units refuse them.
+            Sums and all other operations stay f32.
         options: Everything else.
 
     Raises:
