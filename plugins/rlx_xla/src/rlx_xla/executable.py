@@ -1,0 +1,419 @@
+"""A graph on a device of JAX: weights and handles stay there, and a run is one call of a compiled function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+
+from rlx.plugin import (
+    Capabilities,
+    DeviceLostError,
+    DeviceMemoryError,
+    Extent,
+    InputError,
+    Moved,
+    Node,
+    as_input,
+    check_slots,
+    describe,
+)
+from rlx_xla.engine import jax, wide_types
+from rlx_xla.program import Key, XlaProgram
+from rlx_xla.trace import as_stored, stored_dtype
+
+CAPABILITIES = Capabilities(
+    arena_ptr=False,
+    zero_copy_inputs=True,
+    allocates=True,
+    precisions=("f32", "tf32", "bf16", "f16"),
+    prepared_params=True,
+)
+Array = np.ndarray[Any, Any]
+
+
+class Held:
+    """Weights and large constants on a device, which clones share.
+
+    Args:
+        program: What they belong to.
+        device: JAX's device.
+
+    Attributes:
+        arrays: The arrays in the order of the program; replaced as a whole, so that a run sees all new ones or none.
+    """
+
+    def __init__(self, program: XlaProgram, device: Any) -> None:
+        self._device = device
+        self._at = {node.name: at for at, node in enumerate(program.params)}
+        self._nodes = program.params
+        self.arrays: list[Any] = [None] * len(program.params)
+        for node in program.constants:
+            self.arrays.append(self._put(node, node.attrs["value"]))
+        for node in program.params:
+            self.arrays[self._at[node.name]] = self._put(
+                node, np.zeros(node.shape, node.dtype.numpy)
+            )
+
+    def _put(self, node: Node, array: Array) -> Any:
+        # A copy of its own: on the CPU JAX would keep the caller's memory, which may change.
+        return put(np.array(array, order="C"), node, self._device)
+
+    def set(self, values: Mapping[str, Array]) -> int:
+        """Takes new values; gives their bytes."""
+        arrays = list(self.arrays)
+        for name, array in values.items():
+            at = self._at[name]
+            arrays[at] = self._put(self._nodes[at], array)
+        self.arrays = arrays
+        return sum(array.nbytes for array in values.values())
+
+    def get(self, name: str) -> Array:
+        """A value, as a fresh array."""
+        at = self._at[name]
+        return fetched(self.arrays[at], self._nodes[at]).copy()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the device."""
+        return sum(int(one.nbytes) for one in self.arrays)
+
+
+def put(array: Array, node: Node, device: Any) -> Any:
+    """An array on a device."""
+    with wide_types():
+        return jax().device_put(as_stored(array, node.dtype), device)
+
+
+def fetched(array: Any, node: Node) -> Array:
+    """An array of JAX in the storage of rlx; maybe JAX's own memory."""
+    found = np.asarray(array)
+    return found if found.dtype == node.dtype.numpy else found.view(node.dtype.numpy)
+
+
+class XlaExecutable:
+    """One loaded graph.
+
+    Args:
+        program: What it runs.
+        device: JAX's device.
+        held: Its weights.
+    """
+
+    capabilities = CAPABILITIES
+    output_slots: tuple[tuple[int, int], ...] = ()
+    arena_ptr = 0
+
+    def __init__(self, program: XlaProgram, device: Any, held: Held) -> None:
+        self._program, self._device, self._held = program, device, held
+        self._inputs, self._outputs = program.inputs, program.graph.outputs
+        self.input_views = tuple(np.zeros(node.shape, node.dtype.numpy) for node in self._inputs)
+        self._results = [np.zeros(node.shape, node.dtype.numpy) for node in self._outputs]
+        self.output_views = tuple(_read_only(array) for array in self._results)
+        self._given = tuple(range(len(self._inputs)))
+        self._resident: dict[int, Any] = {}
+        self._feeds: list[tuple[int, int]] = []
+        self._extent: Extent | None = None
+        self._rows: tuple[int, int] | None = None
+        self._last: list[Any] = []
+        self._moved = [0, 0]
+        self._stored = [stored_dtype(node.dtype) for node in self._inputs]
+        self._narrow = [
+            node.dtype.numpy != dtype
+            for node, dtype in zip(self._inputs, self._stored, strict=True)
+        ]
+        self._choose()
+
+    def _choose(self) -> None:
+        """Makes ready the code that runs as things stand."""
+        cudnn = self._program.platform == "cuda"
+        key = Key(self._device, self._rows, self._program.donated(self._feeds), cudnn)
+        code = self._program.code(key)
+        self._code, self._call = code, code.run
+        self._around: Callable[[], Any] = wide_types if code.wide else nullcontext
+        self._plain = not (self._feeds or self._rows or any(self._narrow) or code.wide)
+        self._plain &= self._program.options.max_iterations is None
+
+    # --- runs ---------------------------------------------------------------------------------------
+
+    def run_slots(self, *arrays: Any) -> tuple[Array, ...]:
+        """Runs, and refreshes the output views."""
+        self._read_back(self._start(arrays))
+        return self.output_views
+
+    def _start(self, arrays: Sequence[Any], copied: bool = False) -> list[Any]:
+        """Begins a run; gives JAX's outputs."""
+        given = self._arguments(arrays) if arrays else self._from_views()
+        if copied:
+            given = [one.copy() if isinstance(one, np.ndarray) else one for one in given]
+        try:
+            if self._plain:
+                found = self._call(self._held.arrays, *given)
+            else:
+                found = self._with_state(given)
+        except Exception as error:
+            raise _told(error) from error
+        self._last = found
+        return found  # type: ignore[no-any-return]
+
+    def _with_state(self, given: list[Any]) -> list[Any]:
+        """The call where handles, feeds, fewer rows, or types that NumPy lacks are in play."""
+        call = [self._cut(at, self._as_stored(at, one)) for at, one in enumerate(given)]
+        with self._around():
+            found = list(self._call(self._held.arrays, *call))
+        if self._program.options.max_iterations is not None and int(found.pop()) < 0:
+            raise InputError(
+                describe(
+                    "the loops of a run make more trips than they may",
+                    hint="CompileOptions(max_iterations=...) sets the bound",
+                )
+            )
+        for at, output in self._feeds:
+            self._resident[at] = self._joined(self._resident[at], found[output])
+        return found
+
+    def _as_stored(self, at: int, one: Any) -> Any:
+        return (
+            one.view(self._stored[at]) if self._narrow[at] and isinstance(one, np.ndarray) else one
+        )
+
+    def _cut(self, at: int, one: Any) -> Any:
+        """An input on the rows that are computed."""
+        if self._rows is None or self._extent is None or at not in self._extent.inputs:
+            return one
+        return one[: self._rows[0]]
+
+    def _joined(self, whole: Any, part: Any) -> Any:
+        """A handle that takes an output, which may have fewer rows."""
+        if whole.shape == part.shape:
+            return part
+        with wide_types():
+            return whole.at[: part.shape[0]].set(part)
+
+    def _arguments(self, arrays: Sequence[Any]) -> list[Any]:
+        """Arguments of a run: NumPy's as they are, JAX's and those of DLPack on the device."""
+        check_slots(arrays, len(self._given))
+        found: list[Any] = [None] * len(self._inputs)
+        for position, (at, value) in enumerate(zip(self._given, arrays, strict=True)):
+            view = self.input_views[at]
+            if (
+                type(value) is np.ndarray
+                and value.dtype == view.dtype
+                and value.shape == view.shape
+            ):
+                found[at] = value
+                self._moved[0] += value.nbytes
+            else:
+                found[at] = self._other(value, at, position)
+        for at, held in self._resident.items():
+            found[at] = held
+        return found
+
+    def _other(self, value: Any, at: int, position: int) -> Any:
+        """An argument that is not an array of NumPy that fits."""
+        placed = on_device(value, self._device)
+        if placed is None:
+            array = as_input(value, self.input_views[at], position)
+            self._moved[0] += array.nbytes
+            return array
+        if placed.shape != self._inputs[at].shape or placed.dtype != self._stored[at]:
+            raise InputError(
+                describe(
+                    f"input {position} does not fit",
+                    got=f"{placed.dtype}{list(placed.shape)} on the device",
+                    expected=str(self._inputs[at].type),
+                    hint="convert it on the device, or pass a NumPy array",
+                )
+            )
+        return placed
+
+    def _from_views(self) -> list[Any]:
+        found = [self._resident.get(at, view) for at, view in enumerate(self.input_views)]
+        self._moved[0] += sum(self.input_views[at].nbytes for at in self._given)
+        return found
+
+    def _read_back(self, found: Sequence[Any], chosen: Sequence[int] | None = None) -> None:
+        """Brings outputs to their views; waits for them."""
+        for at in range(len(self._results)) if chosen is None else chosen:
+            array, target = np.asarray(found[at]), self._results[at]
+            if array.dtype != target.dtype:
+                array = array.view(target.dtype)
+            if array.shape == target.shape:
+                target[...] = array
+            else:
+                target[: array.shape[0]] = array
+            self._moved[1] += array.nbytes
+
+    def run_fresh(self, given: Sequence[tuple[int, Array]]) -> list[Array]:
+        """Runs on arrays, and gives the outputs in arrays of their own."""
+        for at, array in given:
+            self.input_views[at][...] = array
+        found = self._start(())
+        if self._rows is not None:
+            self._read_back(found)
+            return [view.copy() for view in self.output_views]
+        self._moved[1] += sum(array.nbytes for array in self._results)
+        return [
+            np.array(fetched(one, node)) for one, node in zip(found, self._outputs, strict=False)
+        ]
+
+    def run_outputs(self, indices: Sequence[int]) -> list[Array]:
+        """Runs on the input views; the other outputs stay on the device."""
+        self._read_back(self._start(()), indices)
+        return [self.output_views[at] for at in indices]
+
+    def read_row(self, output: int, row: int) -> Array:
+        """One row of an output of the last run."""
+        if not self._last:
+            kept: Array = self.output_views[output][row].copy()
+            return kept
+        with wide_types():
+            found = self._last[output][row]
+        self._moved[1] += found.nbytes
+        row_array: Array = np.array(fetched(found, self._outputs[output]))
+        return row_array
+
+    def run_on_device(self, *arrays: Any) -> tuple[Any, ...]:
+        """Runs, and gives JAX's arrays: nothing is read back. They have ``__dlpack__``."""
+        return tuple(self._start(arrays))
+
+    def submit(self) -> None:
+        """Begins a run; the input views may change at once."""
+        self._start((), copied=True)
+
+    def wait(self) -> None:
+        """Waits for the last run that was begun."""
+        if self._last:
+            self._read_back(self._last)
+
+    def run_many(self, sets: Sequence[Sequence[Array]]) -> list[list[Array]]:
+        """All runs are begun before the first result is waited for."""
+        begun = [self._start(arrays, copied=True) for arrays in sets]
+        found = []
+        for outputs in begun:
+            self._last = outputs
+            self._read_back(outputs)
+            found.append([view.copy() for view in self.output_views])
+        return found
+
+    # --- what stays between runs --------------------------------------------------------------------
+
+    @property
+    def bytes_moved(self) -> Moved:
+        """Bytes of inputs and outputs so far."""
+        return Moved(self._moved[0], self._moved[1], 0)
+
+    def set_param(self, name: str, array: Array) -> None:
+        """Uploads a weight."""
+        self.set_params({name: array})
+
+    def set_params(self, values: Mapping[str, Array]) -> None:
+        """Uploads several weights."""
+        self._held.set(values)
+
+    def read_param(self, name: str) -> Array:
+        """The weight as it is held."""
+        return self._held.get(name)
+
+    def write_input(self, index: int, array: Array) -> None:
+        """Puts an array into an input's own memory, on the device as well."""
+        self.input_views[index][...] = array
+        if index in self._resident:
+            self._resident[index] = self._put(index)
+
+    def _put(self, index: int) -> Any:
+        self._moved[0] += self.input_views[index].nbytes
+        return put(self.input_views[index].copy(), self._inputs[index], self._device)
+
+    def read_input(self, index: int) -> Array:
+        """What stands in an input's own memory."""
+        if index in self._resident:
+            return fetched(self._resident[index], self._inputs[index]).copy()
+        return self.input_views[index].copy()
+
+    def set_resident(self, indices: Sequence[int]) -> None:
+        """Inputs that stay on the device."""
+        self._resident = {
+            at: self._resident[at] if at in self._resident else self._put(at) for at in indices
+        }
+        self._given = tuple(at for at in range(len(self._inputs)) if at not in self._resident)
+        self._choose()
+
+    def set_feeds(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """After each run these inputs take these outputs, without a copy."""
+        self._feeds = list(pairs)
+        self._choose()
+
+    def set_extent(self, extent: Extent | None) -> None:
+        """Later runs compute as many rows as the next power of two has, or all."""
+        self._extent = extent
+        self._rows = None if extent is None else self._program.bucket(extent)
+        self._choose()
+
+    def clone(self) -> XlaExecutable:
+        """Another one with the same code and weights."""
+        return XlaExecutable(self._program, self._device, self._held)
+
+    def memory(self) -> dict[str, int]:
+        """Bytes: the arena is what a run takes for inputs, outputs and temporaries."""
+        views = sum(array.nbytes for array in (*self.input_views, *self._results))
+        arena, params = views + self._code.temporary, self._held.nbytes
+        return {"arena": arena, "params": params, "staging": views, "peak": arena + params}
+
+    def kernels(self) -> str:
+        """The program as XLA optimised it."""
+        return str(self._code.compiled.as_text())
+
+    def abandon(self) -> None:
+        """JAX can't open a device anew in one process."""
+
+    def close(self) -> None:
+        """Lets go of what is on the device."""
+        self._resident, self._last = {}, []
+        self._held = _CLOSED
+
+
+class _Closed(Held):
+    """The weights of an executable that is closed."""
+
+    def __init__(self) -> None:
+        self.arrays = []
+
+
+_CLOSED = _Closed()
+
+
+def on_device(value: Any, device: Any) -> Any:
+    """A value that is on JAX's device already, without a copy; None for any other."""
+    if isinstance(value, jax().Array):
+        return value if value.devices() == {device} else jax().device_put(value, device)
+    if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack_device__"):
+        return None
+    kind, index = value.__dlpack_device__()
+    if int(kind) in (1, 3):  # host memory, which as_array takes
+        return None
+    if index != device.local_hardware_id:
+        return None
+    return jax().dlpack.from_dlpack(value)
+
+
+def _told(error: Exception) -> Exception:
+    """An error of JAX as one of rlx."""
+    text = str(error)
+    if isinstance(error, InputError):
+        return error
+    if "RESOURCE_EXHAUSTED" in text:
+        return DeviceMemoryError(
+            describe("the device has no room for a run", got=text.splitlines()[0])
+        )
+    if "DEVICE_LOST" in text or "CUDA_ERROR" in text or "INTERNAL: Failed" in text:
+        return DeviceLostError(describe("XLA lost its device", got=text.splitlines()[0]))
+    return error
+
+
+def _read_only(array: Array) -> Array:
+    view = array.view()
+    view.setflags(write=False)
+    return view

@@ -1,0 +1,229 @@
+"""What a device of JAX is capable of, measured once through the calls that runs go through, and kept on disk.
+
+rlx's own probes would tell nothing: XLA fuses a chain of additions into one loop, and leaves out what nobody reads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlx.plugin import (
+    CalibratedModel,
+    Calibration,
+    Curve,
+    Device,
+    DeviceInfo,
+    Identity,
+    calibration_allowed,
+    engine_folder,
+)
+from rlx_xla.engine import devices_of, jax
+
+# Sizes of square products, and of operands, as far as there is time.
+_PRODUCTS, _BYTES = (16, 64, 256, 1024, 2048, 4096), (1 << 10, 1 << 16, 1 << 20, 1 << 24, 1 << 26)
+_DTYPES = {"f32": "float32", "f16": "float16"}
+_BUDGET_S, _EACH_S = 3.0, 0.02
+# Kernels in a chain that XLA can't join: products of tiny matrices.
+_CHAIN = 33
+_lock = threading.Lock()
+_known: dict[tuple[str, int], CalibratedModel] = {}
+
+
+def model_of(info: DeviceInfo, platform: str) -> CalibratedModel | None:
+    """The figures of a device; None where ``RLX_CALIBRATION`` is off.
+
+    The first call on a machine measures for some seconds.
+    """
+    if not calibration_allowed():
+        return None
+    key = info.backend, info.index
+    with _lock:
+        if key not in _known:
+            folder = engine_folder("xla")
+            text = f"{info.adapter} {info.driver}"
+            path = None if folder is None else folder / f"figures-{_digest(text)}.json"
+            points = _read(path)
+            if points is None:
+                points = _measured(devices_of(platform)[info.index])
+                if path is not None:
+                    path.write_text(json.dumps(points))
+            _known[key] = CalibratedModel(Device(*key), _calibration(info, points))
+        return _known[key]
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _read(path: Path | None) -> dict[str, Any] | None:
+    """Points that were measured before; None where the file is not what was written."""
+    try:
+        found: dict[str, Any] | None = None if path is None else json.loads(path.read_text())
+        _curves(found)
+    except (OSError, ValueError, KeyError, TypeError, AssertionError):
+        return None
+    return found
+
+
+def _curves(points: Mapping[str, Any] | None) -> dict[str, Curve]:
+    if points is None:
+        return {}
+    found = {name: Curve.through(listed) for name, listed in points["curves"].items()}
+    assert {"upload", "readback", "copy", "f32"} <= found.keys()
+    return found
+
+
+def _calibration(info: DeviceInfo, points: Mapping[str, Any]) -> Calibration:
+    curves = _curves(points)
+    products = {name: curves[name] for name in _DTYPES if name in curves}
+    thin = {name: curves["thin " + name] for name in _DTYPES if "thin " + name in curves}
+    identity = Identity(
+        info.backend, info.adapter, info.api, info.driver, "", str(points["rlx"]), ""
+    )
+    return Calibration(
+        identity=identity,
+        threads=1,
+        unified_memory=False,
+        roundtrip_ns=float(points["roundtrip_ns"]),
+        dispatch_ns=float(points["dispatch_ns"]),
+        host_thunk_ns=float(points["roundtrip_ns"]),
+        upload_ns_by_bytes=curves["upload"],
+        readback_ns_by_bytes=curves["readback"],
+        copy_ns_by_bytes=curves["copy"],
+        matmul_ns_by_flops=products,
+        thin_matmul_ns_by_flops=thin or products,
+        narrow_matmul_ns_by_flops=thin or products,
+        kernel_ns_by_work={},
+        row_ns_by_kind={},
+        serial_ns_by_kind={},
+        measured_at_unix_s=float(points["at"]),
+        measuring_s=float(points["took_s"]),
+    )
+
+
+def _measured(device: Any) -> dict[str, Any]:
+    import rlx
+
+    start = time.monotonic()
+    bench = _Bench(device, start + _BUDGET_S)
+    roundtrip = bench.call(lambda x: x + 1, [np.ones(16, np.float32)])
+    one, many = (bench.chain(count) for count in (1, _CHAIN))
+    curves = {
+        "upload": bench.uploads(roundtrip),
+        "readback": bench.readbacks(roundtrip),
+        "copy": bench.copies(),
+    }
+    for name, dtype in _DTYPES.items():
+        curves[name] = bench.products(dtype, thin=False)
+        curves["thin " + name] = bench.products(dtype, thin=True)
+    return {
+        "rlx": rlx.__version__,
+        "roundtrip_ns": max(roundtrip, 100.0),
+        "dispatch_ns": max((many - one) / (_CHAIN - 1), 10.0),
+        "curves": {name: listed for name, listed in curves.items() if listed},
+        "at": time.time(),
+        "took_s": time.monotonic() - start,
+    }
+
+
+class _Bench:
+    """Times functions on a device until a moment.
+
+    Args:
+        device: JAX's device.
+        until: When to stop, by ``time.monotonic``.
+    """
+
+    def __init__(self, device: Any, until: float) -> None:
+        self._device, self._until = device, until
+
+    def call(
+        self, function: Callable[..., Any], operands: Sequence[Any], read: bool = True
+    ) -> float:
+        """Least nanoseconds of a call with its operands, and the result on the host if that is wanted."""
+        jitted = jax().jit(function)
+        done = np.asarray if read else lambda found: found.block_until_ready()
+        with jax().default_device(self._device), jax().default_matmul_precision("highest"):
+            done(jitted(*operands))
+            best, stop = float("inf"), time.monotonic() + _EACH_S
+            while True:
+                start = time.perf_counter_ns()
+                done(jitted(*operands))
+                best = min(best, time.perf_counter_ns() - start)
+                if time.monotonic() > stop:
+                    return float(best)
+
+    def _placed(self, shape: tuple[int, ...], dtype: str) -> Any:
+        return jax().device_put(np.full(shape, 0.01, dtype), self._device)
+
+    def chain(self, count: int) -> float:
+        """A chain of products that can't be joined."""
+
+        def function(x: Any) -> Any:
+            for _ in range(count):
+                x = x @ x
+            return x
+
+        return self.call(function, [self._placed((16, 16), "float32")], read=False)
+
+    def _each(
+        self, works: Sequence[int], measure: Callable[[int], tuple[float, float]]
+    ) -> list[Any]:
+        found = []
+        for at, work in enumerate(works):
+            if at and time.monotonic() > self._until:
+                break
+            found.append(list(measure(work)))
+        return found
+
+    def uploads(self, roundtrip: float) -> list[Any]:
+        """Bytes of an operand on the host, and what they add to a call."""
+
+        def measure(nbytes: int) -> tuple[float, float]:
+            given = np.ones(nbytes // 4, np.float32)
+            ns = self.call(lambda x: x[:1] + 1, [given])
+            return float(nbytes), max(ns - roundtrip, nbytes / 1000.0)
+
+        return self._each(_BYTES, measure)
+
+    def readbacks(self, roundtrip: float) -> list[Any]:
+        """Bytes of a result, and what they add to a call."""
+
+        def measure(nbytes: int) -> tuple[float, float]:
+            count = nbytes // 4
+            ns = self.call(lambda x: jax().numpy.broadcast_to(x, (count,)) + 1, [np.float32(1)])
+            return float(nbytes), max(ns - roundtrip, nbytes / 1000.0)
+
+        return self._each(_BYTES, measure)
+
+    def copies(self) -> list[Any]:
+        """Bytes that a kernel reads and writes."""
+        least = self.call(lambda x: x + 1, [self._placed((16,), "float32")], read=False)
+
+        def measure(nbytes: int) -> tuple[float, float]:
+            ns = self.call(lambda x: x + 1, [self._placed((nbytes // 4,), "float32")], read=False)
+            return 2.0 * nbytes, max(ns - least, nbytes / 4000.0)
+
+        return self._each(_BYTES, measure)
+
+    def products(self, dtype: str, thin: bool) -> list[Any]:
+        """Operations of products, and their time besides that of the call."""
+        tiny = self._placed((1, 1), dtype)
+        least = self.call(lambda a: a + 1, [tiny], read=False)
+
+        def measure(size: int) -> tuple[float, float]:
+            rows = 1 if thin else size
+            operands = [self._placed((rows, size), dtype), self._placed((size, size), dtype)]
+            ns = self.call(lambda a, b: a @ b, operands, read=False)
+            flops = 2.0 * rows * size * size
+            return flops, max(ns - least, flops / 1e6)
+
+        return self._each(_PRODUCTS, measure)

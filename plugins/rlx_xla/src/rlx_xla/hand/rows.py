@@ -1,0 +1,122 @@
+"""Sorting: by keys that are whole numbers, so that ties and NaN fall where NumPy's stable sort puts them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from rlx_xla.values import Traced, is_float
+
+_WORDS = {2: jnp.int16, 4: jnp.int32, 8: jnp.int64}
+
+
+def _keys(x: Any, largest: bool) -> Any:
+    """Whole numbers in the order of the elements, the first one largest; NaN has the least of all."""
+    if x.dtype == jnp.bool_:
+        x = x.astype(jnp.int8)
+    if not is_float(x.dtype):
+        return x if largest else ~x
+    bits = lax.bitcast_convert_type(
+        x + np.asarray(0, x.dtype), _WORDS[x.dtype.itemsize]
+    )  # -0 becomes 0
+    least = np.iinfo(bits.dtype).min
+    rising = jnp.where(bits < 0, bits ^ np.asarray(~least, bits.dtype), bits)
+    return jnp.where(jnp.isnan(x), least, rising if largest else ~rising)
+
+
+def order(x: Any, largest: bool) -> Traced:
+    """Positions along the last axis in order: ties to the lower one, NaN last."""
+    # The sort rises, and the largest key comes first.
+    return Traced(jnp.argsort(~_keys(x.raw, largest), axis=-1, stable=True).astype(jnp.int64))
+
+
+def ordered(x: Any, k: int, largest: bool) -> Any:
+    """The first ``k`` elements in order, and where they stand."""
+    keys = _keys(x.raw, largest)
+    if 0 < k < x.shape[-1] and keys.size:
+        _, at = lax.top_k(keys, k)
+    else:
+        at = jnp.argsort(~keys, axis=-1, stable=True)[..., :k]
+    return Traced(jnp.take_along_axis(x.raw, at, -1)), Traced(at)
+
+
+def _split_for(x: Any, splits: Any, questions: Any) -> Any:
+    """Splits as numbers of the operand's width that give the same answers as those in float64."""
+    narrow = splits.astype(x.dtype)
+    asked = questions % 4
+    with np.errstate(over="ignore"):
+        below = np.where(narrow > splits, np.nextafter(narrow, x.dtype.type(-np.inf)), narrow)
+        above = np.where(narrow < splits, np.nextafter(narrow, x.dtype.type(np.inf)), narrow)
+    equal = np.where(narrow == splits, narrow, x.dtype.type(np.nan))
+    return np.choose(asked, (below, above, equal))
+
+
+def _leaf_values(leaves: Any, count: int, join: str) -> Any:
+    """What each leaf gives to each target, and whether it gives anything."""
+    starts, targets, weights = leaves
+    held = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    nothing = {"sum": 0.0, "min": np.inf, "max": -np.inf}[join]
+    found = np.full((len(starts) - 1, count), nothing)
+    number = ~np.isnan(weights) | (join == "sum")
+    step = {"sum": np.add, "min": np.minimum, "max": np.maximum}[join]
+    step.at(found, (held[number], targets[number]), weights[number])
+    given = np.zeros(found.shape, bool)
+    given[held[number], targets[number]] = True
+    return found, given
+
+
+def tree_scores(  # noqa: PLR0913 - trees are eight tables
+    x: Any,
+    features: Any,
+    splits: Any,
+    questions: Any,
+    children: Any,
+    roots: Any,
+    starts: Any,
+    targets: Any,
+    weights: Any,
+    count: int,
+    join: str = "sum",
+) -> Traced:
+    """All rows go down all trees at once, as many steps as the deepest tree has."""
+    values, given = _leaf_values((starts, targets, weights), count, join)
+    depth, level = 0, np.unique(roots)
+    while (level := level[features[level] >= 0]).size:
+        level, depth = np.unique(np.concatenate([children[level], children[level] + 1])), depth + 1
+    rows = x.wide
+    # Nodes by number fit 32 bits, and so do features.
+    limits = jnp.asarray(_split_for(np.zeros(0, rows.dtype), splits, questions))
+    at = jnp.broadcast_to(jnp.asarray(roots, jnp.int32), (x.shape[0], len(roots)))
+    tables = (
+        jnp.asarray(features, jnp.int32),
+        jnp.asarray(questions),
+        jnp.asarray(children, jnp.int32),
+    )
+
+    def step(_: Any, at: Any) -> Any:
+        feature, question = tables[0][at], tables[1][at]
+        value, limit = jnp.take_along_axis(rows, jnp.maximum(feature, 0), 1), limits[at]
+        asked = question % 4
+        yes = jnp.where(
+            asked == 0, value <= limit, jnp.where(asked == 1, value < limit, value == limit)
+        )
+        yes |= (question >= 4) & jnp.isnan(value)
+        return jnp.where(feature >= 0, tables[2][at] + 1 - yes.astype(jnp.int32), at)
+
+    at = lax.fori_loop(0, depth, step, at) if rows.size else at
+    leaf = tables[2][at]
+    if not values.size:
+        return Traced(jnp.zeros((x.shape[0], count), rows.dtype))
+    found, some = jnp.asarray(values.astype(rows.dtype))[leaf], jnp.asarray(given)[leaf].any(1)
+    if join == "sum":
+        return Traced(jnp.sum(found, 1))
+    # Without trees there is nothing to join, and 0 is the result.
+    y = jnp.min(found, 1, initial=np.inf) if join == "min" else jnp.max(found, 1, initial=-np.inf)
+    return Traced(jnp.where(some, y, 0))
+
+
+INSTEAD = {"rlx.ops.rows.sorting._order": order}
+RECORDS = {"ordered": ordered, "tree_scores": tree_scores}

@@ -1,0 +1,158 @@
+"""Convolutions and pools, by XLA's own."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from rlx.ops.windows.geometry import Window
+from rlx.ops.windows.pooling import _counts, _window
+from rlx.ops.windows.turned import usual_order
+from rlx_xla.hand.products import operands
+from rlx_xla.values import Traced, arithmetic, capped
+
+
+def _biased(y: Any, bias: Any) -> Traced:
+    found = Traced(capped(y))
+    return found if bias is None else found + bias.reshape(-1, *(1,) * (y.ndim - 2))
+
+
+def convolution(
+    x: Any,
+    w: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Traced:
+    """``conv1d``, ``conv2d`` and ``conv3d``."""
+    window = Window.of(x.shape[2:], w.shape[2:], stride, dilation, padding, where="conv")
+    shape = (x.shape[0], w.shape[0], *window.out)
+    if not x.size or not w.size or not math.prod(shape):
+        return _biased(jnp.zeros(shape, arithmetic().real), bias)
+    (left, right), how = operands(x, w)
+    y = lax.conv_general_dilated(
+        left,
+        right,
+        window.stride,
+        [
+            (before, reach - n - before)
+            for (before, _), reach, n in zip(window.pads, window.reach, window.dims)
+        ],
+        rhs_dilation=window.dilation,
+        feature_group_count=groups,
+        **how,
+    )
+    return _biased(y, bias)
+
+
+def turned_convolution(x: Any, w: Any, *rest: Any, **named: Any) -> Traced:
+    """A convolution whose weights lie in another order."""
+    return convolution(x, usual_order(w), *rest, **named)
+
+
+def fused_convolution(  # noqa: PLR0913 - the reference's own parameters
+    x: Any,
+    w: Any,
+    bias: Any = None,
+    residual: Any = None,
+    act: str = "none",
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Any:
+    """A convolution, then a sum and an activation."""
+    from rlx_xla.references import REBOUND
+
+    y = convolution(x, w, bias, stride, padding, dilation, groups)
+    y = y if residual is None else y + residual
+    return y if act == "none" else REBOUND.reference(act)(y)
+
+
+def transposed_convolution(
+    x: Any,
+    w: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Traced:
+    """A convolution of the operand with zeros between its entries, the kernel turned around."""
+    taps = [(k - 1) * d for k, d in zip(w.shape[2:], dilation)]
+    sizes = list(zip(x.shape[2:], taps, stride, output_padding, padding))
+    out = [s * (n - 1) + t + 1 + more - before - after for n, t, s, more, (before, after) in sizes]
+    shape = (x.shape[0], w.shape[1] * groups, *out)
+    if not x.size or not w.size or not math.prod(shape):
+        return _biased(jnp.zeros(shape, arithmetic().real), bias)
+    (left, right), how = operands(x, w)
+    right = right.reshape(groups, w.shape[0] // groups, *w.shape[1:]).swapaxes(1, 2)
+    right = jnp.flip(
+        right.reshape(shape[1], w.shape[0] // groups, *w.shape[2:]), range(2, right.ndim - 1)
+    )
+    y = lax.conv_general_dilated(
+        left,
+        right,
+        (1,) * len(out),
+        [(t - before, t - after + more) for _, t, _, more, (before, after) in sizes],
+        lhs_dilation=stride,
+        rhs_dilation=dilation,
+        feature_group_count=groups,
+        **how,
+    )
+    return _biased(y, bias)
+
+
+def _reduced(x: Any, window: Window, start: Any, join: Any) -> Any:
+    """Every window of an operand reduced to one element."""
+    axes = range(len(window.dims))
+    # What no window reaches is cut off: padding is never negative.
+    cut = [slice(None)] * 2 + [slice(0, window.reach[a] - window.pads[a][0]) for a in axes]
+    after = [max(window.reach[a] - window.dims[a] - window.pads[a][0], 0) for a in axes]
+    return lax.reduce_window(
+        x[tuple(cut)],
+        np.asarray(start, x.dtype),
+        join,
+        (1, 1, *window.kernel),
+        (1, 1, *window.stride),
+        [(0, 0), (0, 0), *((window.pads[a][0], after[a]) for a in axes)],
+        window_dilation=(1, 1, *window.dilation),
+    )
+
+
+_PARAMETERS = ("kernel", "stride", "padding", "dilation", "ceil_mode")
+
+
+def max_pool(x: Any, *window: Any) -> Traced:
+    """The largest element of each window; NaN where there is one."""
+    found = _window("max_pool", x.shape[2:], dict(zip(_PARAMETERS, window, strict=True)))
+    lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
+    return Traced(_reduced(x.raw, found, lowest, lax.max))
+
+
+def window_sum(x: Any, *window: Any) -> Traced:
+    """The sum of each window, or its mean."""
+    *given, divide = window
+    found = _window("window_sum", x.shape[2:], dict(zip(_PARAMETERS, given, strict=True)))
+    total = _reduced(x.wide, found, 0, lax.add)
+    if divide == "no":
+        return Traced(total)
+    counts = np.maximum(_counts(found, divide == "padded"), 1)
+    return Traced(total / counts.astype(total.dtype))
+
+
+RECORDS = {
+    **{f"conv{rank}d": convolution for rank in (1, 2, 3)},
+    **{f"turned_conv{rank}d": turned_convolution for rank in (1, 2, 3)},
+    **{f"fused_conv{rank}d": fused_convolution for rank in (1, 2, 3)},
+    **{f"conv_transpose{rank}d": transposed_convolution for rank in (1, 2)},
+    "max_pool": max_pool,
+    "window_sum": window_sum,
+}

@@ -1,0 +1,164 @@
+"""What ``np`` stands for in the copies of references: jax.numpy for traced values, NumPy for all others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from rlx_xla.hand.products import einsum, matmul
+from rlx_xla.values import Traced, arithmetic, capped, is_float, is_traced, lifted
+
+# Functions that only move elements: values of 16 bits stay as they are.
+_MOVES = frozenset(
+    "reshape transpose swapaxes moveaxis broadcast_to concatenate stack expand_dims squeeze flip tile split repeat "
+    "triu tril take_along_axis hstack pad".split()
+)
+
+
+class Space:
+    """A module of NumPy whose functions take traced arrays as well.
+
+    Args:
+        static: The module of NumPy.
+        traced: The one of JAX.
+        path: Its name below ``np``, with a dot behind it.
+    """
+
+    def __init__(self, static: Any = np, traced: Any = jnp, path: str = "") -> None:
+        self._static, self._traced, self._path = static, traced, path
+        self._known: dict[str, Any] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self._known:
+            self._known[name] = self._made(name)
+        return self._known[name]
+
+    def _made(self, name: str) -> Any:
+        static, path = getattr(self._static, name), self._path + name
+        if isinstance(static, ModuleType):
+            return Space(static, getattr(self._traced, name, None), path + ".")
+        if isinstance(static, type) or not callable(static):
+            return static
+        return _function(static, BY_HAND.get(path) or _of_jax(name, self._traced), name)
+
+
+def _of_jax(name: str, module: Any) -> Callable[..., Any]:
+    """JAX's function of a name, for traced arguments."""
+    function, moves = getattr(module, name), name in _MOVES
+
+    def apply(*args: Any, **kwargs: Any) -> Any:
+        found = _moved(function, args, kwargs) if moves else None
+        if found is None:
+            found = function(
+                *map(lifted, args), **{key: lifted(one) for key, one in kwargs.items()}
+            )
+        return traced(found)
+
+    return apply
+
+
+def _moved(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """The result of a function that moves elements of 16 bits; None where they are not all of one dtype."""
+    first = args[0] if isinstance(args[0], (list, tuple)) else [args[0]]
+    dtypes = {one.raw.dtype for one in first if isinstance(one, Traced)}
+    if len(dtypes) != 1 or not all(isinstance(one, Traced) for one in first):
+        return None
+    (dtype,) = dtypes
+    if not is_float(dtype) or dtype == arithmetic().real:
+        return None
+    raw = [one.raw for one in first] if isinstance(args[0], (list, tuple)) else first[0].raw
+    return function(
+        raw, *map(lifted, args[1:]), **{key: lifted(one) for key, one in kwargs.items()}
+    )
+
+
+def _function(
+    static: Callable[..., Any], traced: Callable[..., Any], name: str
+) -> Callable[..., Any]:
+    """A function that asks what its arguments are."""
+
+    def ask(*args: Any, **kwargs: Any) -> Any:
+        known = not is_traced(args) and not is_traced(tuple(kwargs.values()))
+        return (static if known else traced)(*args, **kwargs)
+
+    ask.__name__ = name
+    return ask
+
+
+def traced(found: Any) -> Any:
+    """Results of JAX as traced values."""
+    if isinstance(found, (tuple, list)):
+        return type(found)(traced(one) for one in found)
+    if not hasattr(found, "dtype"):
+        return found
+    moved = is_float(found.dtype) and found.dtype.itemsize == 2
+    return Traced(found if moved else capped(found))
+
+
+def _asarray(value: Any, dtype: Any = None, **_: Any) -> Traced:
+    if isinstance(value, (list, tuple)):
+        value = traced(jnp.stack([jnp.asarray(lifted(one)) for one in value]))
+    found = Traced(value.raw)  # of its own: it may be changed in place
+    return found if dtype is None else found.astype(dtype)
+
+
+def _power(x: Any, y: Any) -> Traced:
+    """Powers; of whole numbers by squaring, for exponents of all their bits, and wrapped around as in NumPy."""
+    base, exponent = jnp.asarray(lifted(x)), jnp.asarray(lifted(y))
+    if base.dtype.kind not in "iu":
+        return Traced(capped(jnp.power(base, exponent)))
+    base, exponent = _alike(base, exponent)
+
+    def step(at: Any, state: Any) -> Any:
+        found, square = state
+        odd = ((exponent >> at.astype(exponent.dtype)) & 1) != 0
+        return jnp.where(odd, found * square, found), square * square
+
+    bits = 8 * exponent.dtype.itemsize - (exponent.dtype.kind == "i")
+    return Traced(lax.fori_loop(0, bits, step, (jnp.ones_like(base), base))[0])
+
+
+def _alike(one: Any, other: Any) -> tuple[Any, Any]:
+    """Two arrays of one dtype and shape."""
+    dtype = jnp.promote_types(one.dtype, other.dtype)
+    shape = jnp.broadcast_shapes(one.shape, other.shape)
+    return tuple(jnp.broadcast_to(each.astype(dtype), shape) for each in (one, other))  # type: ignore[return-value]
+
+
+def _take(x: Any, indices: Any, axis: int | None = None) -> Traced:
+    places = np.asarray(indices) if isinstance(indices, (list, tuple, range)) else lifted(indices)
+    raw = x.raw if isinstance(x, Traced) else jnp.asarray(lifted(x))
+    return Traced(jnp.take(raw, places, axis))
+
+
+def _argsort(x: Any, axis: int = -1, kind: str | None = None) -> Traced:
+    """All of NumPy's kinds that references name are stable."""
+    return Traced(jnp.argsort(lifted(x), axis=axis, stable=True))
+
+
+def _frames(x: Traced, window_shape: int, axis: int = -1) -> Any:
+    raise TypeError("windows of traced arrays are made by hand")
+
+
+# Functions of NumPy that have another name or meaning in JAX.
+BY_HAND: dict[str, Callable[..., Any]] = {
+    "array": _asarray,
+    "asarray": _asarray,
+    "ascontiguousarray": _asarray,
+    "copy": _asarray,
+    "argsort": _argsort,
+    "power": _power,
+    "take": _take,
+    "matmul": matmul,
+    "einsum": einsum,
+    "float_power": lambda x, y: Traced(capped(jnp.power(lifted(x), lifted(y)))),
+    "shape": lambda x: x.shape,
+    "ndim": lambda x: x.ndim,
+    "size": lambda x: x.size,
+    "lib.stride_tricks.sliding_window_view": _frames,
+}

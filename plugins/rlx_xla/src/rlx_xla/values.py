@@ -1,0 +1,297 @@
+"""A value of a graph while it is traced: a JAX array that behaves like the float64 array that references expect."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+_NARROW = (np.dtype(jnp.float16), np.dtype(jnp.bfloat16))
+
+
+class Arithmetic(NamedTuple):
+    """What the numbers of one node are computed in.
+
+    Attributes:
+        real: The dtype of floats between operands and results: f32, or f64 where an operand or result is.
+        precision: The public precision of products: "f32", "tf32", "bf16" or "f16".
+        platform: The platform that JAX names: "cpu", "cuda", "rocm" or "tpu".
+        cudnn: Whether attention may run in cuDNN.
+    """
+
+    real: Any = jnp.float32
+    precision: str = "f32"
+    platform: str = "cpu"
+    cudnn: bool = False
+
+    @property
+    def complex(self) -> Any:
+        """The dtype of complex numbers."""
+        return jnp.complex128 if self.real == jnp.float64 else jnp.complex64
+
+
+_PLAIN = Arithmetic()
+_NOW: ContextVar[Arithmetic] = ContextVar("arithmetic", default=_PLAIN)
+
+
+def arithmetic() -> Arithmetic:
+    """What numbers are computed in now."""
+    return _NOW.get()
+
+
+@contextmanager
+def computing(**fields: Any) -> Iterator[None]:
+    """Changes what numbers are computed in."""
+    token = _NOW.set(_NOW.get()._replace(**fields))
+    try:
+        yield
+    finally:
+        _NOW.reset(token)
+
+
+class Traced:
+    """A JAX array in place of a NumPy array.
+
+    References compute in float64. They see this as float64, too, whatever the engine computes in: f32 mostly. Values
+    of 16 bits stay as they are while they are only moved, and are widened when something is computed from them.
+
+    Attributes:
+        raw: The array, maybe of 16 bits.
+    """
+
+    __slots__ = ("raw",)
+    # NumPy leaves operators between its arrays and this to this.
+    __array_ufunc__ = None
+
+    def __init__(self, raw: Any) -> None:
+        self.raw = raw
+
+    @property
+    def wide(self) -> Any:
+        """The array in the dtype that numbers are computed in."""
+        return widened(self.raw)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the axes."""
+        return tuple(self.raw.shape)
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return int(self.raw.ndim)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype that references see."""
+        dtype = np.dtype(self.raw.dtype)
+        if is_float(dtype):
+            return np.dtype(np.float64)
+        return np.dtype(np.complex128) if dtype.kind == "c" else dtype
+
+    @property
+    def T(self) -> Traced:  # noqa: N802 - NumPy's name
+        """The axes in reverse order."""
+        return Traced(self.raw.T)
+
+    @property
+    def real(self) -> Traced:
+        """The real parts."""
+        return Traced(self.wide.real)
+
+    @property
+    def imag(self) -> Traced:
+        """The imaginary parts."""
+        return Traced(self.wide.imag)
+
+    def astype(self, dtype: Any, **_: Any) -> Traced:
+        """The same values in another dtype."""
+        return Traced(
+            self.raw
+            if is_float(np.dtype(dtype)) and is_float(self.raw.dtype)
+            else self.wide.astype(computed(dtype))
+        )
+
+    def reshape(self, *shape: Any) -> Traced:
+        """The elements in another shape."""
+        wanted = list(_listed(shape))
+        if -1 in wanted and 0 in wanted:  # of nothing NumPy makes nothing, whatever is left open
+            wanted[wanted.index(-1)] = 0
+        return Traced(self.raw.reshape(wanted))
+
+    def transpose(self, *axes: Any) -> Traced:
+        """The axes in another order."""
+        order = _listed(axes)
+        return Traced(jnp.transpose(self.raw, order if order and order[0] is not None else None))
+
+    def swapaxes(self, one: int, other: int) -> Traced:
+        """Two axes exchanged."""
+        return Traced(jnp.swapaxes(self.raw, one, other))
+
+    def ravel(self) -> Traced:
+        """All elements in one axis."""
+        return Traced(self.raw.reshape(-1))
+
+    def copy(self) -> Traced:
+        """Another value, which may be changed."""
+        return Traced(self.raw)
+
+    def view(self, dtype: Any) -> Traced:
+        """The same bytes as elements of another dtype, along the last axis."""
+        return Traced(reinterpreted(self.raw, np.dtype(dtype)))
+
+    def sum(self, axis: Any = None, keepdims: bool = False) -> Traced:
+        """Sums along axes."""
+        return Traced(capped(jnp.sum(self.wide, axis, keepdims=keepdims)))
+
+    def mean(self, axis: Any = None, keepdims: bool = False) -> Traced:
+        """Means along axes."""
+        return Traced(capped(jnp.mean(self.wide, axis, keepdims=keepdims)))
+
+    def max(self, axis: Any = None, keepdims: bool = False) -> Traced:
+        """Largest elements along axes."""
+        return Traced(jnp.max(self.wide, axis, keepdims=keepdims))
+
+    def min(self, axis: Any = None, keepdims: bool = False) -> Traced:
+        """Least elements along axes."""
+        return Traced(jnp.min(self.wide, axis, keepdims=keepdims))
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Traced]:
+        return (self[at] for at in range(len(self)))
+
+    def __getitem__(self, index: Any) -> Traced:
+        return Traced(self.raw[lifted(index)])
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        """Takes another array in place of its own: JAX's are never changed."""
+        self.raw = self.raw.at[lifted(index)].set(lifted(value))
+
+    def __bool__(self) -> bool:
+        raise TypeError("the value of a traced array is not known")
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise TypeError("NumPy was asked to compute with a traced array")
+
+
+def _operator(function: Callable[..., Any], turned: bool) -> Callable[[Traced, Any], Any]:
+    def apply(self: Traced, other: Any) -> Any:
+        one, two = self.wide, lifted(other)
+        return Traced(capped(function(two, one) if turned else function(one, two)))
+
+    return apply
+
+
+def _of_one(function: Callable[[Any], Any]) -> Callable[[Traced], Traced]:
+    return lambda self: Traced(function(self.wide))
+
+
+for _name in (
+    "add",
+    "sub",
+    "mul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "pow",
+    "and",
+    "or",
+    "xor",
+    "lshift",
+    "rshift",
+):
+    _function = getattr(operator, _name + "_" if _name in ("and", "or") else _name)
+    setattr(Traced, f"__{_name}__", _operator(_function, False))
+    setattr(Traced, f"__r{_name}__", _operator(_function, True))
+for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
+    setattr(Traced, f"__{_name}__", _operator(getattr(operator, _name), False))
+for _name in ("neg", "invert", "abs"):
+    setattr(Traced, f"__{_name}__", _of_one(getattr(operator, _name)))
+Traced.__hash__ = object.__hash__  # type: ignore[method-assign]
+
+
+def is_float(dtype: Any) -> bool:
+    """Whether a dtype is one of floats, bf16 among them."""
+    return bool(jnp.issubdtype(dtype, jnp.floating))
+
+
+def widened(array: Any) -> Any:
+    """An array as numbers are computed from it: floats in one dtype."""
+    if is_float(array.dtype) and array.dtype != arithmetic().real:
+        return array.astype(arithmetic().real)
+    return array
+
+
+def capped(array: Any) -> Any:
+    """A result whose floats are no wider than what numbers are computed in."""
+    if array.dtype == jnp.float64 or array.dtype in _NARROW:
+        return array.astype(arithmetic().real)
+    return array.astype(arithmetic().complex) if array.dtype == jnp.complex128 else array
+
+
+def computed(dtype: Any) -> Any:
+    """What stands for a dtype that a reference names."""
+    found = np.dtype(dtype)
+    if is_float(found):
+        return arithmetic().real
+    return arithmetic().complex if found.kind == "c" else found
+
+
+def lifted(value: Any) -> Any:
+    """A value of a reference as JAX takes it: traced ones as arrays, static floats in the dtype of the others."""
+    if isinstance(value, Traced):
+        return value.wide
+    if isinstance(value, np.generic):
+        # A NumPy float would widen what it meets; a number of Python takes the other's dtype.
+        return value.item() if value.dtype.kind in "fc" else value
+    if isinstance(value, np.ndarray):
+        return value.astype(computed(value.dtype)) if value.dtype.kind in "fc" else value
+    if isinstance(value, (np.dtype, type)) and _names_dtype(value):
+        return computed(value)
+    if isinstance(value, slice):
+        return value
+    if isinstance(value, tuple):
+        return tuple(lifted(one) for one in value)
+    if isinstance(value, list):
+        return [lifted(one) for one in value]
+    return np.arange(value.start, value.stop, value.step) if isinstance(value, range) else value
+
+
+def _names_dtype(value: Any) -> bool:
+    return isinstance(value, np.dtype) or issubclass(value, (np.generic, float, int, bool, complex))
+
+
+def is_traced(value: Any) -> bool:
+    """Whether a value, or one in a list, is traced."""
+    if isinstance(value, (tuple, list)):
+        return any(is_traced(one) for one in value)
+    return isinstance(value, Traced)
+
+
+def reinterpreted(array: Any, dtype: np.dtype[Any]) -> Any:
+    """The bytes of an array as elements of another dtype, along the last axis."""
+    target, (old, new) = jnp.dtype(dtype), (array.dtype.itemsize, dtype.itemsize)
+    if new > old:
+        array = array.reshape(*array.shape[:-1], array.shape[-1] * old // new, new // old)
+    found = lax.bitcast_convert_type(array, target)
+    return found.reshape(*found.shape[:-2], -1) if new < old else found
+
+
+def _listed(given: tuple[Any, ...]) -> Sequence[Any]:
+    """Sizes or axes, which NumPy's methods take one by one or as one tuple."""
+    first = given[0] if len(given) == 1 else given
+    return tuple(first) if isinstance(first, (tuple, list)) else (first,)
