@@ -82,6 +82,7 @@ if TYPE_CHECKING:  # for type checkers, and for tools that collect what a progra
         GraphError as GraphError,
         ImportModelError as ImportModelError,
         InputError as InputError,
+        FileInUseError as FileInUseError,
         LimitError as LimitError,
         RlxError as RlxError,
         ShapeError as ShapeError,
@@ -138,7 +139,7 @@ _NAMES = {
     "rlx.errors": (
         "BusyError CancelledError CompileError DeviceError DeviceFallbackError "
         "DeviceLostError DeviceMemoryError DeviceParseError DeviceUnavailableError "
-        "DTypeError GraphError ImportModelError InputError LimitError RlxError "
+        "DTypeError FileInUseError GraphError ImportModelError InputError LimitError RlxError "
         "ShapeError UnknownNameError UnsupportedOpError VerifyError"
     ),
     "rlx.ir.dtype": "DType",

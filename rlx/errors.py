@@ -95,6 +95,10 @@ class ImportModelError(RlxError):
     """A model file could not be read."""
 
 
+class FileInUseError(RlxError, PermissionError):
+    """A file can't be replaced on Windows while a program has it open in a way that forbids it."""
+
+
 class LimitError(RlxError):
     """Loading, building or compiling is more work than ``rlx.limits`` allows; it was not done."""
 

@@ -1,15 +1,20 @@
-"""Opening files that somebody else may have put there: their kind and size are checked before they are read."""
+"""Opening files that somebody else may have put there, whose kind and size are checked first, and replacing files."""
 
 from __future__ import annotations
 
 import os
 import stat
+import sys
+import time
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from rlx.errors import InputError, describe
+from rlx.errors import FileInUseError, InputError, describe
 
+# Windows: others may read, write, and rename or remove a file that is open.
+_SHARE_ALL = 1 | 2 | 4
 # Absent on Windows, where these kinds of files are.
 _NEVER_WAIT = getattr(os, "O_NONBLOCK", 0)
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
@@ -21,6 +26,10 @@ _KINDS = (
     (stat.S_ISCHR, "a device"),
     (stat.S_ISBLK, "a device"),
 )
+# Whether files that are mapped into memory can't be removed, and so not replaced either.
+_MAPPED_STAY = os.name == "nt"
+# What the name of a file ends in that was replaced while somebody had it mapped.
+REPLACED = ".old"
 # Folders that were complained about; once is enough.
 _refused: set[Path] = set()
 
@@ -43,13 +52,29 @@ def open_regular(path: str | os.PathLike[str], links: bool = True) -> BinaryIO:
     # Before it is opened as well: opening a device may do something, and a folder has no name for it.
     kind = _kind(os.stat(path).st_mode)
     if kind is None:
-        flags = os.O_RDONLY | _BINARY | _NEVER_WAIT | (0 if links else _NO_LINK)
-        file = os.fdopen(os.open(path, flags), "rb")
+        file = os.fdopen(_opened(os.fspath(path), links), "rb")
         kind = _kind(os.fstat(file.fileno()).st_mode)
         if kind is None:
             return file
         file.close()
     raise UnfitFileError(f"{os.fspath(path)!r} is {kind}, and no file")
+
+
+def _opened(path: str, links: bool) -> int:
+    """The descriptor of a file that is read. On Windows others may rename the file meanwhile, also while it is mapped."""
+    if sys.platform != "win32":
+        return os.open(path, os.O_RDONLY | _NEVER_WAIT | (0 if links else _NO_LINK))
+    # ``os.open`` forbids renaming, and a file that is mapped stays open.
+    import _winapi
+    import msvcrt
+
+    try:
+        handle = _winapi.CreateFile(
+            os.fsdecode(path), _winapi.GENERIC_READ, _SHARE_ALL, 0, _winapi.OPEN_EXISTING, 0, 0
+        )
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path, error.winerror) from None
+    return msvcrt.open_osfhandle(handle, os.O_RDONLY | _BINARY)
 
 
 def _kind(mode: int) -> str | None:
@@ -86,6 +111,71 @@ def create(path: Path, raw: bytes) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY | _NO_LINK
     with os.fdopen(os.open(path, flags, 0o666), "wb") as file:
         file.write(raw)
+
+
+def replace(made: Path, path: Path) -> None:
+    """Puts a file in the place of another one, in one step. Whoever has the old one open or mapped keeps it.
+
+    Windows can't remove a file that is mapped. There the old one gets a name that ends in ``.old`` first, and for
+    a moment there is no file under its own; it goes with a later call, when nobody maps it any more.
+
+    Args:
+        made: The new file.
+        path: Where it belongs.
+
+    Raises:
+        FileInUseError: A program has the old file open and forbids renaming it, which is possible on Windows.
+        OSError: It can't be replaced.
+    """
+    if not _MAPPED_STAY:
+        os.replace(made, path)
+        return
+    for left in _replaced(path):
+        _remove(left)
+    try:
+        os.replace(made, path)
+    except PermissionError:
+        aside = _set_aside(path)
+        try:
+            os.replace(made, path)
+        except BaseException:
+            os.replace(aside, path)
+            raise
+        _remove(aside)
+
+
+def _set_aside(path: Path) -> Path:
+    """Gives a file another name, and returns that."""
+    aside = path.with_name(f"{path.name}.{os.getpid()}-{time.monotonic_ns()}{REPLACED}")
+    try:
+        os.rename(path, aside)
+    except PermissionError as error:
+        raise FileInUseError(
+            describe(
+                "a file can't be replaced",
+                where=path,
+                got=error,
+                hint="close what has it open, or write a file of another name",
+            )
+        ) from None
+    return aside
+
+
+def _replaced(path: Path) -> list[Path]:
+    """What earlier calls of ``replace`` left behind of a file."""
+    start = f"{path.name}."
+    with os.scandir(path.parent) as entries:
+        return [
+            Path(entry.path)
+            for entry in entries
+            if entry.name.startswith(start) and entry.name.endswith(REPLACED)
+        ]
+
+
+def _remove(path: Path) -> None:
+    """Removes a file, if nobody has it mapped."""
+    with suppress(OSError):
+        path.unlink(missing_ok=True)
 
 
 def is_private(folder: Path) -> bool:

@@ -15,11 +15,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from rlx.files import REPLACED
+
 DAY_S = 86_400.0
 # A writer finishes its temporary file within seconds; one that is older than this was left behind.
 _ABANDONED_S = 3600.0
-# What ``rlx.ir.container.write`` calls a file while it writes it.
-_WRITING = re.compile(r"\.\d+-\d+\.tmp$")
+# What ``rlx.ir.container.write`` calls a file while it writes it, and one that it replaced, on Windows.
+_WRITING = re.compile(r"\.\d+-\d+\.(tmp|old)$")
 _log = logging.getLogger(__name__)
 
 
@@ -108,8 +110,10 @@ def prune(
     for one in files:
         unused_s = time_now - one.used
         written = one.path.suffix == ".tmp"  # by another process, now or never again
+        replaced = one.path.suffix == REPLACED  # while a process had it mapped
         too_much = most is not None and total > most
-        gone = unused_s > _ABANDONED_S if written else too_much or unused_s > days * DAY_S
+        too_old = unused_s > days * DAY_S
+        gone = unused_s > _ABANDONED_S if written else replaced or too_much or too_old
         if gone and one.remove():
             total -= one.nbytes
     return total

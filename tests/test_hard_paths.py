@@ -1,5 +1,6 @@
 """Caches, models and reports in folders whose paths are hard to get right, and files that are replaced while they are used."""
 
+import gc
 import json
 import multiprocessing
 import os
@@ -11,7 +12,9 @@ import numpy as np
 import pytest
 
 import rlx
+from rlx import files
 from rlx.compiler import memo
+from rlx.ir import container
 
 # Longer than the 260 characters of old functions of Windows; each part is as long as most file systems take.
 PARTS = {
@@ -147,5 +150,101 @@ def test_a_model_is_replaced_while_it_is_used(tmp_path):
         np.testing.assert_array_equal(ran(rlx.load_model(path)), ran(graph(scale)))
     np.testing.assert_array_equal(ran(first), ran(graph(2.0)))
     del first, second
+    gc.collect()  # a graph refers to itself
     rlx.save_model(graph(6.0), path)
     assert [one.name for one in Path(tmp_path).iterdir()] == ["model.rlx"]
+
+
+@pytest.mark.skipif(os.name != "nt", reason="only Windows can forbid that a file is renamed")
+def test_a_file_that_another_program_has_open(tmp_path):
+    path = tmp_path / "model.rlx"
+    rlx.save_model(graph(2.0), path)
+    with open(path, "rb"), pytest.raises(rlx.FileInUseError, match="can't be replaced") as found:
+        rlx.save_model(graph(3.0), path)
+    assert "another name" in str(found.value)
+    assert isinstance(found.value, PermissionError)
+    assert [one.name for one in tmp_path.iterdir()] == ["model.rlx"]
+    np.testing.assert_array_equal(ran(rlx.load_model(path)), ran(graph(2.0)))
+
+
+class Windows:
+    """How Windows treats files that are in use, on any system.
+
+    Attributes:
+        mapped: Files that are mapped: they can be renamed, and neither removed nor replaced.
+        held: Files that are open in a way that forbids renaming, too.
+    """
+
+    def __init__(self, monkeypatch):
+        self.mapped, self.held = set(), set()
+        replace, rename, unlink = os.replace, os.rename, Path.unlink
+
+        def allowed(used, path):
+            if Path(path).exists() and Path(path).stat().st_ino in used:
+                raise PermissionError(13, "The process cannot access the file", str(path))
+
+        def replaced(made, path):
+            allowed(self.held, made)
+            allowed(self.mapped | self.held, path)
+            replace(made, path)
+
+        def renamed(made, path):
+            allowed(self.held, made)
+            assert not Path(path).exists()
+            rename(made, path)
+
+        def removed(path, missing_ok=False):
+            allowed(self.mapped | self.held, path)
+            unlink(path, missing_ok)
+
+        monkeypatch.setattr(os, "replace", replaced)
+        monkeypatch.setattr(os, "rename", renamed)
+        monkeypatch.setattr(Path, "unlink", removed)
+        monkeypatch.setattr(files, "_MAPPED_STAY", True)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="it stands in for Windows elsewhere")
+def test_files_are_put_aside_while_they_are_mapped(tmp_path, monkeypatch):
+    system, path = Windows(monkeypatch), tmp_path / "model.rlx"
+    texts = [b"one", b"two", b"three", b"four"]
+
+    def names():
+        return sorted(one.name.split(".")[-1] for one in tmp_path.iterdir())
+
+    for at, text in enumerate(texts):
+        container.write(path, text)
+        assert path.read_bytes() == text
+        assert names() == ["old"] * at + ["rlx"]
+        system.mapped.add(path.stat().st_ino)
+    kept = [one.read_bytes() for one in tmp_path.glob("*.old")]
+    assert sorted(kept) == sorted(texts[:-1])  # whoever has mapped one keeps it
+    system.held.add(path.stat().st_ino)
+    with pytest.raises(rlx.FileInUseError, match="can't be replaced"):
+        container.write(path, b"five")
+    assert path.read_bytes() == b"four"
+    assert names() == ["old"] * 3 + ["rlx"]
+    system.mapped.clear()
+    system.held.clear()
+    container.write(path, b"six")
+    assert path.read_bytes() == b"six"
+    assert names() == ["rlx"]
+    assert files.read_regular(path, 3) == b"six"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="it stands in for Windows elsewhere")
+def test_the_old_file_comes_back_when_the_new_one_fails(tmp_path, monkeypatch):
+    system, path = Windows(monkeypatch), tmp_path / "model.rlx"
+    container.write(path, b"one")
+    system.mapped.add(path.stat().st_ino)
+    replace = os.replace
+
+    def fails(made, place):
+        if not path.exists() and str(made).endswith(".tmp"):
+            raise OSError(28, "No space left on device")
+        replace(made, place)
+
+    monkeypatch.setattr(os, "replace", fails)
+    with pytest.raises(OSError, match="No space"):
+        container.write(path, b"two")
+    assert [one.name for one in tmp_path.iterdir()] == ["model.rlx"]
+    assert path.read_bytes() == b"one"

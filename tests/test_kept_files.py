@@ -128,6 +128,14 @@ def test_only_our_own_files_are_removed(tmp_path):
     assert kept_files.prune(tmp_path / "missing", OURS, 90) == 0
 
 
+def test_replaced_files_are_removed_at_any_age(tmp_path):
+    """On Windows a file that was mapped when it was replaced stays beside the new one until nobody maps it."""
+    for name in ("a.rlxc", "a.rlxc.12-34.old", "a.rlxc.12-35.tmp"):
+        (tmp_path / name).write_bytes(b"1")
+    assert kept_files.prune(tmp_path, OURS, 90) == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.rlxc", "a.rlxc.12-35.tmp"]
+
+
 def test_a_clock_that_was_set_back_removes_nothing(tmp_path):
     (tmp_path / "a.rlxc").write_bytes(b"12")
     assert kept_files.prune(tmp_path, OURS, 90, now=lambda: 0.0) == 2

@@ -38,7 +38,9 @@ def save_model(
 
     Args:
         graph: The graph, with outputs set; params without a value have to be set after loading.
-        path: The file, by custom ``*.rlx``; an older one is replaced in one step.
+        path: The file, by custom ``*.rlx``; an older one is replaced in one step. Graphs that were loaded
+            from that keep their weights. On Windows it stays beside for as long, under a name that ends in
+            ``.old``.
         weights: "f16" or "int8" stores large f32 weights in fewer bytes, and computes with what they
             round to.
         devices: Devices that the graph is compiled for beforehand. Loading it on a machine with such
@@ -53,6 +55,7 @@ def save_model(
         VerifyError: The graph is not legal.
         InputError: There are no such weights.
         DeviceError: A device is not here.
+        FileInUseError: On Windows: another program has the file open and forbids renaming it.
         OSError: The file can't be written.
 
     Example:

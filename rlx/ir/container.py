@@ -31,7 +31,7 @@ import numpy as np
 
 from rlx.dataclasses import dataclass
 from rlx.errors import RlxError, describe
-from rlx.files import UnfitFileError, create, open_regular, read_regular
+from rlx.files import UnfitFileError, create, open_regular, read_regular, replace
 from rlx.ir.dtype import stored_array
 from rlx.ir.opdef import Array
 
@@ -183,7 +183,7 @@ def read(path: str | os.PathLike[str], most: int = MOST_BYTES, links: bool = Tru
 def mapped(path: str | os.PathLike[str], check: bool = False) -> Container:
     """A container file, memory-mapped: arrays are read when they are touched.
 
-    The file must stay as it is while the arrays are in use; replace it by renaming a new one over it.
+    The file must stay as it is while the arrays are in use; ``write`` puts another one in its place.
 
     Args:
         path: The file.
@@ -207,11 +207,14 @@ def mapped(path: str | os.PathLike[str], check: bool = False) -> Container:
 def write(path: str | os.PathLike[str], raw: bytes) -> None:
     """Writes a file in one step: readers see the old one or the new one, never a part of it.
 
+    Whoever has mapped the old one keeps it; see ``rlx.files.replace`` for Windows.
+
     Args:
         path: The file.
         raw: What ``dump`` made.
 
     Raises:
+        FileInUseError: On Windows: a program has it open and forbids renaming it.
         OSError: It can't be written.
     """
     path = Path(path)
@@ -219,7 +222,7 @@ def write(path: str | os.PathLike[str], raw: bytes) -> None:
     aside = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     try:
         create(aside, raw)
-        os.replace(aside, path)
+        replace(aside, path)
     except BaseException:
         aside.unlink(missing_ok=True)
         raise
