@@ -73,8 +73,9 @@ def run_steps(
             tests = [f"{root}{ROOT}/{test}" for test in STEPS[step]]
             start = time.monotonic()
             pytest = [*command, "-m", "pytest", *options, *tests]
-            # Pipes: Python in wine does not take files of this system as its streams.
+            # Pipes: Python in wine does not take files of this system as its streams. It writes some texts as Windows does.
             streams = {"input": "", "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+            streams["errors"] = "replace"
             done = subprocess.run(pytest, cwd=folder, env=env, text=True, check=False, **streams)
             log = RESULTS / f"{name} {step}.log"
             RESULTS.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,8 @@
 """A CPython for Windows that runs in wine, made of files from PyPI and Debian, and the tests of a wheel in it.
 
 PyPI's panda3d has python.org's DLLs, Debian's sources of CPython have the library, and zig compiles ``python.exe``.
-Wine 8 lacks a few functions that NumPy and wgpu call; they are compiled here as well. Nothing else is a substitute.
+Wine 8 lacks a few functions that NumPy and wgpu call; they are compiled here as well. It fails for real paths of long
+paths; a module stands in for that. Nothing else is a substitute.
 """
 
 import os
@@ -138,6 +139,7 @@ def installed(wheel: Path) -> Path:
             unpacked(one, site)
         mend_numpy(python, site)
         stamp.touch()
+    shutil.copy(HERE / "windows_paths.py", site / "sitecustomize.py")
     shutil.rmtree(site / "rlx", ignore_errors=True)
     unpacked(wheel, site)
     return python / "python.exe"
