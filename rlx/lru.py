@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from typing import Generic, TypeVar
 
 from rlx.errors import InputError, describe
+from rlx.locks import Lock
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -43,7 +43,7 @@ class Lru(Generic[K, V]):
         self._count, self._most = count, nbytes
         self._kept: OrderedDict[K, tuple[V, int]] = OrderedDict()
         # A signal handler may use the cache while its thread does.
-        self._lock = threading.RLock()
+        self._lock = Lock()
         self.nbytes = 0
         self.evictions = 0
 

@@ -15,6 +15,7 @@ import pytest
 
 import rlx
 from rlx._ext.owner import Gate, Owner, Turns
+from rlx.locks import Lock
 
 N = 1 << 12
 # What the custom operation "reenters" does.
@@ -79,19 +80,50 @@ def _nothing():
     pass
 
 
-# What makes a function that takes a lock, calls another and gives the lock back.
-TAKEN = {
-    "turns": lambda: Turns("this test").call,
-    "owner": lambda: Owner("this test", "wait").call,
-    "runs": lambda: Gate().run,
-    "changes": lambda: Gate().change,
-}
+def _within(lock, times):
+    """A function that calls another inside ``with``, so many times inside each other."""
+
+    def call(function):
+        with lock:
+            return _within(lock, times - 1)(function) if times > 1 else function()
+
+    return call
+
+
+# What makes a function that takes a lock, calls another and gives the lock back; and one that would be refused, or wait
+# for ever, in another thread if that had left the lock taken.
+def _turns():
+    return (Turns("this test").call,) * 2
+
+
+def _owner():
+    return (Owner("this test", "wait").call,) * 2
+
+
+def _runs():
+    gate = Gate()
+    return gate.run, gate.change
+
+
+def _changes():
+    gate = Gate()
+    return gate.change, gate.run
+
+
+def _lock(times=1):
+    return (_within(Lock(), times),) * 2
+
+
+def _lock_inside_itself():
+    return _lock(2)
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="timers are of POSIX")
-@pytest.mark.parametrize("name", TAKEN)
-def test_a_handler_that_raises_leaves_no_lock_taken(name):
-    call, raised = TAKEN[name](), 0
+@pytest.mark.parametrize(
+    "kind", [_turns, _owner, _runs, _changes, _lock, _lock_inside_itself], ids=lambda f: f.__name__
+)
+def test_a_handler_that_raises_leaves_no_lock_taken(kind):
+    (call, other), raised = kind(), 0
     before = signal.signal(signal.SIGALRM, _tick)
     deadline = time.monotonic() + 1
     try:
@@ -107,19 +139,16 @@ def test_a_handler_that_raises_leaves_no_lock_taken(name):
     finally:
         signal.signal(signal.SIGALRM, before)
     assert raised > 100
-    # Had a handler left it taken, this would be refused, or wait for ever: a change waits for runs, and runs for changes.
-    gate = getattr(call, "__self__", None)
-    if isinstance(gate, Gate):
-        with ThreadPoolExecutor(1) as pool:
-            pool.submit(gate.run, _nothing).result()
-        gate.change(_nothing)
-    else:
-        call(_nothing)
+    done = []
+    thread = threading.Thread(target=lambda: done.append(other(_nothing)), daemon=True)
+    thread.start()
+    thread.join(30)
+    assert done
 
 
-@pytest.mark.parametrize("name", ["turns", "owner"])
-def test_a_call_from_inside_is_refused(name):
-    call = TAKEN[name]()
+@pytest.mark.parametrize("kind", [_turns, _owner])
+def test_a_call_from_inside_is_refused(kind):
+    call, _ = kind()
     with pytest.raises(rlx.BusyError, match=r"this test is already .*, further up in this thread"):
         call(call, _nothing)
     assert call(lambda *args, **kwargs: (args, kwargs), 1, function=2) == ((1,), {"function": 2})

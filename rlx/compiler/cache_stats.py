@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
 
 from rlx.dataclasses import dataclass
+from rlx.locks import Lock
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class CacheStats:
 
 
 _stats = CacheStats()
-_lock = threading.Lock()
+_lock = Lock()
 
 
 def cache_stats() -> CacheStats:

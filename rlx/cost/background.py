@@ -14,6 +14,7 @@ from typing import Any
 from rlx import flags
 from rlx.cost import store
 from rlx.errors import RlxError
+from rlx.locks import Lock
 
 _log = logging.getLogger(__name__)
 # Seconds that the end of the process waits for a measurement, which looks between figures whether it should stop.
@@ -45,7 +46,7 @@ class _Measuring:
     """A thread that measures one device after the other, and ends when none is left."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._wanted: deque[Any] = deque()
         # Asked for once: one that can't be measured is not tried again and again.
         self._known: set[Any] = set()

@@ -6,7 +6,6 @@ import hashlib
 import json
 import logging
 import re
-import threading
 import warnings
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from rlx.files import UnfitFileError, is_private, read_regular
 from rlx.ir.container import write
 from rlx.ir.spans import Watcher, watched, watcher
 from rlx.kept_files import mark_used, prune
+from rlx.locks import Lock
 
 _FORMAT = "rlx calibration 1"
 # Names of the files in a folder, those of ``rlx.cost.tuned`` among them.
@@ -31,9 +31,9 @@ _OURS = re.compile(r".+-[0-9a-f]{12}-[0-9a-f]{8}(\.variants)?\.json")
 # The largest file that is read; a whole one has a few KiB.
 MOST_BYTES = 4 << 20
 _log = logging.getLogger(__name__)
-_lock = threading.RLock()
+_lock = Lock()
 # One measurement at a time: two would disturb each other. Figures that are known can be had meanwhile.
-_measuring = threading.RLock()
+_measuring = Lock()
 # Calibrations loaded or measured by this process, keyed by identity and file.
 _known: dict[tuple[Identity, str], Calibration] = {}
 # Files that a warning was issued for: one warning per file.

@@ -6,7 +6,6 @@ import dataclasses
 import hashlib
 import json
 import logging
-import threading
 import warnings
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,11 @@ from rlx.files import UnfitFileError, read_regular
 from rlx.ir.container import write
 from rlx.ir.variants import Table
 from rlx.kept_files import mark_used
+from rlx.locks import Lock
 
 _FORMAT = "rlx variants 1"
 _log = logging.getLogger(__name__)
-_lock = threading.RLock()
+_lock = Lock()
 _known: dict[tuple[Identity, str], Table] = {}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
@@ -10,6 +9,7 @@ from rlx.backends.base import CompileOptions
 from rlx.device.names import DeviceLike
 from rlx.errors import InputError, describe
 from rlx.ir.graph import Graph
+from rlx.locks import Lock
 from rlx.lru import Lru
 from rlx.runtime.compiled import CompiledGraph
 from rlx.runtime.session import Session
@@ -60,7 +60,7 @@ class CompileCache:
     ) -> None:
         self._session = Session(device, options=options)
         self._kept: Lru[Hashable, CompiledGraph] = Lru(capacity, max_bytes)
-        self._lock = threading.RLock()
+        self._lock = Lock()
         # Held while the graph of a key is compiled: a second thread waits instead of compiling too.
         self._gates: dict[Hashable, _Gate] = {}
         self._closed = False
@@ -169,5 +169,5 @@ class _Gate:
     """The lock of one key, and how many threads are at it."""
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
+        self.lock = Lock()
         self.waiting = 0

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator
 
 from rlx.errors import RlxError
+from rlx.locks import Lock
 from rlx.runtime.compiled import CompiledGraph
 
 
@@ -26,7 +26,7 @@ class Clones:
         self.made = 1
         self._kept = kept
         self._idle = [first]
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._closed = self._lent = False
 
     @contextlib.contextmanager

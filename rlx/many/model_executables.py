@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Container, Hashable, Mapping, Sequence
 from typing import Protocol
@@ -17,6 +16,7 @@ from rlx.importers.onnx.values import NeedsValueError
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.shape import Shape
+from rlx.locks import Lock
 from rlx.lru import Lru
 from rlx.many.clones import Clones
 from rlx.many.kept_models import ModelFile
@@ -142,7 +142,7 @@ class Executables:
         self.session = session
         self.choice: Choice | None = None
         self.fixed: frozenset[str] = frozenset()
-        self.lock = threading.RLock()
+        self.lock = Lock()
         self._file, self._source, self._watch = file, file.source, watch
         self._buckets = Buckets(file.source, buckets)
         self._kept: Lru[Hashable, Exact | Padded] = Lru(capacity)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from rlx.errors import CompileError, describe
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.spans import Span
+from rlx.locks import Lock
 from rlx.runtime.active_rows import ActiveRows
 from rlx.runtime.handles import Handles
 from rlx.runtime.inputs import Inputs
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 # Held while the queue of a graph is made.
-_QUEUES = threading.Lock()
+_QUEUES = Lock()
 
 
 class CompiledGraph:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from rlx.errors import InputError, describe
+from rlx.locks import Lock
 
 if TYPE_CHECKING:
     import asyncio
@@ -33,7 +34,7 @@ class Queue(Generic[R]):
         from concurrent.futures import ThreadPoolExecutor
 
         self._threads = ThreadPoolExecutor(workers, "rlx-queue")
-        self._room = threading.Condition()
+        self._room = threading.Condition(Lock())
         self._waiting: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = deque()
         self._pending = 0
         self._closed = False

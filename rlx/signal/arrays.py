@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -21,6 +20,7 @@ from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array
 from rlx.ir.shape import Shape
 from rlx.late import provided
+from rlx.locks import Lock
 from rlx.lru import Lru
 
 _COMPLEX = (
@@ -81,7 +81,7 @@ class _Padding(NamedTuple):
 _cache: OrderedDict[Any, _Entry] = OrderedDict()
 # By function and settings, the lengths that it was called with.
 _families: Lru[Any, Any] = Lru(CAPACITY)
-_guard = threading.RLock()
+_guard = Lock()
 _wide: dict[str, bool] = {}  # by the device's name
 
 

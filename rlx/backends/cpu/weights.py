@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 import zlib
 from collections.abc import Hashable, Mapping
@@ -14,6 +13,7 @@ from rlx.backends.cpu.layouts import Layout
 from rlx.backends.cpu.memory import aligned, view_of
 from rlx.ir.opdef import Array
 from rlx.ir.plan import Value
+from rlx.locks import Lock
 
 # Minimum bytes for sharing: smaller weights are not compared with those of other graphs.
 _SHARED = 1 << 14
@@ -39,7 +39,7 @@ class Block:
         self.key: Hashable = None
 
 
-_LOCK = threading.RLock()
+_LOCK = Lock()
 _BLOCKS: weakref.WeakValueDictionary[Hashable, Block] = weakref.WeakValueDictionary()
 
 
@@ -173,7 +173,7 @@ class Weights:
         self._unset = set(names)
         # Values of params that no kernel reads.
         self._unread: dict[str, Array] = {}
-        self.lock = threading.RLock()
+        self.lock = Lock()
         self.readers: weakref.WeakSet[Any] = weakref.WeakSet()
         if not self._unset:
             self._share()

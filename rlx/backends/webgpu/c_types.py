@@ -26,7 +26,8 @@ import cffi
 _NATIVE = "wgpu.backends.wgpu_native"
 # The module of wgpu-py that makes the interface.
 _ASKING = f"{_NATIVE}._ffi"
-_lock = threading.Lock()
+# Not that of rlx.locks: setup.py runs this file where rlx can't be imported yet.
+_lock = threading.RLock()
 
 
 class UnexpectedError(Exception):

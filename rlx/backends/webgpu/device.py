@@ -25,6 +25,7 @@ from rlx.errors import (
     describe,
 )
 from rlx.ir.spans import checkpoint, progress
+from rlx.locks import Lock
 from rlx.lru import Lru
 
 _ACCESS = {"read": "read-only-storage", "read_write": "storage"}
@@ -71,7 +72,7 @@ class GpuDevice:
         self._recent: Lru[tuple[str, bool], Any] = Lru(MOST_PIPELINES)
         self._being_made: dict[tuple[str, bool], tuple[Future[Any], int]] = {}
         self._layouts: dict[tuple[str, ...], tuple[Any, Any]] = {}
-        self._lock = threading.RLock()
+        self._lock = Lock()
         self._loading = threading.local()
 
     def __del__(self, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
@@ -283,7 +284,7 @@ def _opened(info: DeviceInfo) -> Any:
 _devices: dict[tuple[Any, ...], GpuDevice] = {}
 # Devices of the program, by the ``id`` of the wgpu device, for as long as something of rlx is on them.
 _shared: WeakValueDictionary[int, GpuDevice] = WeakValueDictionary()
-_devices_lock = threading.RLock()
+_devices_lock = Lock()
 
 
 def gpu_device(info: DeviceInfo) -> GpuDevice:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 from rlx.backends.webgpu import forked
 from rlx.backends.webgpu.provider import Provider
+from rlx.locks import Lock
 
-_lock = threading.Lock()
+_lock = Lock()
 _found: dict[str, tuple[Any, ...]] = {}
 
 
