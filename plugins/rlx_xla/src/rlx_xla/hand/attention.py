@@ -10,7 +10,7 @@ import numpy as np
 
 from rlx.ops.attention.attention import _kind
 from rlx.plugin import OPS
-from rlx_xla.hand.products import operands
+from rlx_xla.hand.products import PRECISIONS, operands
 from rlx_xla.values import Traced, arithmetic, lifted, widened
 
 # What cuDNN takes: heads of at most so many numbers, a multiple of 8.
@@ -81,16 +81,17 @@ def attention(  # noqa: PLR0913 - the reference's own parameters
     if name == "bias":
         bias = jnp.asarray(lifted(mask))
         bias = jnp.broadcast_to(bias, (*(1,) * (4 - bias.ndim), *bias.shape))
-    y = jax.nn.dot_product_attention(
-        q4,
-        k4,
-        v4,
-        bias,
-        seen,
-        scale=scale,
-        is_causal=causal,
-        implementation="cudnn" if cudnn else "xla",
-    )
+    with jax.default_matmul_precision(PRECISIONS[arithmetic().precision]):
+        y = jax.nn.dot_product_attention(
+            q4,
+            k4,
+            v4,
+            bias,
+            seen,
+            scale=scale,
+            is_causal=causal,
+            implementation="cudnn" if cudnn else "xla",
+        )
     if seen is not None:  # a query that sees nothing gives zeros
         y = jnp.where(jnp.moveaxis(jnp.any(seen, -1, keepdims=True), 1, 2), y, 0)
     if q.ndim == 3:

@@ -32,6 +32,9 @@ def operands(*given: Any) -> tuple[list[Any], dict[str, Any]]:
         return raw, {"precision": "highest"}
     if not narrow and now.precision in _ROUNDED:
         raw = [one.astype(_ROUNDED[now.precision]) for one in raw]
+    if narrow and now.platform != "cpu":
+        # The units add up in f32 and round once. A result in f32 would be written, read and rounded apart from them.
+        return raw, {"precision": "default"}
     precision = "default" if narrow else PRECISIONS[now.precision]
     return raw, {"precision": precision, "preferred_element_type": jnp.float32}
 
@@ -39,13 +42,18 @@ def operands(*given: Any) -> tuple[list[Any], dict[str, Any]]:
 def matmul(a: Any, b: Any) -> Traced:
     """``np.matmul``."""
     raw, how = operands(a, b)
-    return Traced(capped(jnp.matmul(*raw, **how)))
+    return product(jnp.matmul(*raw, **how))
 
 
 def einsum(equation: str, *xs: Any) -> Traced:
     """``np.einsum``."""
     raw, how = operands(*xs)
-    return Traced(capped(jnp.einsum(equation, *raw, **how)))
+    return product(jnp.einsum(equation, *raw, **how))
+
+
+def product(found: Any) -> Traced:
+    """The result of a product; one of 16 bits stays so until something is computed from it."""
+    return Traced(found if is_float(found.dtype) and found.dtype.itemsize == 2 else capped(found))
 
 
 def _turned(b: Any, a: Any) -> Traced:
@@ -75,7 +83,7 @@ def grouped_matmul(x: Any, w: Any, idx: Any) -> Traced:
     sizes = jnp.bincount(index, length=w.shape[0]).astype(jnp.int32)
     (rows, weights), how = operands(x, w)
     found = lax.ragged_dot(rows[order], weights, sizes, **how)
-    return Traced(capped(jnp.zeros_like(found).at[order].set(found, unique_indices=True)))
+    return product(jnp.zeros_like(found).at[order].set(found, unique_indices=True))
 
 
 def partial_grouped_matmul(x: Any, w: Any, idx: Any) -> Traced:

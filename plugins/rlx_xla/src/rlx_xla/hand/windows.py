@@ -12,12 +12,12 @@ from jax import lax
 from rlx.ops.windows.geometry import Window
 from rlx.ops.windows.pooling import _counts, _window
 from rlx.ops.windows.turned import usual_order
-from rlx_xla.hand.products import operands
-from rlx_xla.values import Traced, arithmetic, capped
+from rlx_xla.hand.products import operands, product
+from rlx_xla.values import Traced, arithmetic
 
 
 def _biased(y: Any, bias: Any) -> Traced:
-    found = Traced(capped(y))
+    found = product(y)
     return found if bias is None else found + bias.reshape(-1, *(1,) * (y.ndim - 2))
 
 

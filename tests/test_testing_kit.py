@@ -1,0 +1,123 @@
+"""The conformance kit finds what is wrong with a backend, and nothing with a right one."""
+
+import numpy as np
+import pytest
+
+import rlx
+import rlx.testing
+from rlx.backends import registered
+from rlx.backends.reference import ReferenceExecutable
+from rlx.plugin import DeviceInfo
+
+
+class Faulty:
+    """The reference with one fault."""
+
+    name, kernel_set = "npu", ""
+
+    def __init__(self, fault):
+        self.fault = fault
+
+    def devices(self):
+        return [DeviceInfo("npu", 0, "Faulty")]
+
+    def absent(self):
+        return "never"
+
+    def refuses(self, info, graph):
+        return "no relu" if self.fault == "refuses" else None
+
+    def load(self, info, graph, schedule, plan, options):
+        if self.fault == "load":
+            raise RuntimeError("it breaks")
+        return type("Executable", (_Executable,), {"fault": self.fault})(graph, {})
+
+
+class _Executable(ReferenceExecutable):
+    fault = ""
+
+    def run_slots(self, *arrays):
+        if self.fault == "views" and arrays:
+            for view, array in zip(self.input_views, arrays, strict=False):
+                view[...] = array
+        found = super().run_slots(*arrays)
+        if self.fault == "wrong":
+            for array in self._outputs:
+                array += 1
+        if self.fault == "fresh":
+            return tuple(view.copy() for view in found)
+        return found
+
+    def set_param(self, name, array):
+        self._params[name] = array if self.fault == "params" else np.array(array)
+
+    def set_feeds(self, pairs):
+        super().set_feeds([] if self.fault == "feeds" else pairs)
+
+    def clone(self):
+        if self.fault == "clones":
+            return self
+        return super().clone()
+
+
+@pytest.fixture
+def faulty():
+    def make(fault):
+        rlx.register_backend(Faulty(fault))
+
+    yield make
+    registered._loaded.pop("npu", None)
+
+
+def test_a_right_backend_keeps_every_promise(faulty):
+    faulty("")
+    rlx.testing.check_backend("npu")
+    report = rlx.testing.conformance("npu", ["relu", "matmul"], most=3)
+    assert report.counts() == {"right": 6, "host": 0, "refused": 0, "wrong": 0, "failed": 0}
+    assert report.faults == ()
+    assert str(report).startswith("npu: 6 right")
+
+
+@pytest.mark.parametrize(
+    ("fault", "promise"),
+    [
+        ("wrong", "runs, and the same views"),
+        ("views", "input views"),
+        ("fresh", "runs, and the same views"),
+        ("params", "params are copied"),
+        ("feeds", "handles and feeds"),
+        ("clones", "clones"),
+    ],
+)
+def test_a_broken_promise_is_named(faulty, fault, promise):
+    faulty(fault)
+    with pytest.raises(AssertionError, match=promise):
+        rlx.testing.check_backend("npu")
+
+
+@pytest.mark.parametrize(
+    ("fault", "outcome", "detail"),
+    [
+        ("wrong", "wrong", "error"),
+        ("load", "failed", "CompileError"),
+        ("refuses", "refused", "no relu"),
+    ],
+)
+def test_a_case_has_an_outcome(faulty, fault, outcome, detail):
+    faulty(fault)
+    told = []
+    report = rlx.testing.conformance("npu", ["relu"], 2, ["f32"], told=told.append)
+    assert [one.outcome for one in report.verdicts] == [outcome] * 2
+    assert all(detail in one.detail for one in told)
+    assert report.by_op()["relu"][outcome] == 2
+    assert len(report.faults) == (0 if outcome == "refused" else 2)
+
+
+def test_cases_are_spread_over_dtypes():
+    found = list(rlx.testing.cases(["relu"], most=6))
+    assert len({case.dtypes for case in found}) == 6
+    assert len(found) == 6
+    f32 = list(rlx.testing.cases(["relu"], dtypes=["f32"]))
+    assert {str(dtype) for case in f32 for dtype in case.dtypes} == {"f32"}
+    with pytest.raises(rlx.UnknownNameError, match="did you mean"):
+        list(rlx.testing.cases(["relv"]))
