@@ -15,7 +15,7 @@ if not os.environ.get("RLX_XLA_TEST_DEVICE"):
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
-import rlx_xla  # noqa: E402
+import rlx_xla
 
 rlx_xla.register()
 DEVICE = os.environ.get("RLX_XLA_TEST_DEVICE") or "xla"

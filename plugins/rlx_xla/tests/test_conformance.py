@@ -3,11 +3,11 @@
 import pytest
 from conftest import DEVICE, EVERYTHING
 from random_graphs import random_graph
+from rlx_xla.references import BY_HAND
 from test_random_graphs import check
 
 import rlx.testing
 from rlx.plugin import OPS
-from rlx_xla.references import BY_HAND
 
 # Each case is compiled by XLA, which takes a tenth of a second.
 FEW = None if EVERYTHING else 3

@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import rlx_xla
 from conftest import DEVICE
 
 import rlx
 import rlx.testing
-import rlx_xla
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
 W = np.array([[1, 0], [0, 1], [1, 1]], np.float32)

@@ -106,3 +106,23 @@ print(jax.config.jax_compilation_cache_dir)
         run(code, tmp_path, RLX_CACHE=str(folder), JAX_COMPILATION_CACHE_DIR=theirs).strip()
         == theirs
     )
+
+
+def test_the_example_runs_and_says_what_is_missing(tmp_path):
+    example = PACKAGE / "examples" / "cache_on_device.py"
+    env = {**os.environ, "JAX_PLATFORMS": "cpu"}
+
+    def run_it(*folders):
+        path = os.pathsep.join([*map(str, folders), os.environ.get("PYTHONPATH", "")])
+        command = [sys.executable, str(example)]
+        return subprocess.run(
+            command, env={**env, "PYTHONPATH": path}, capture_output=True, text=True, check=False
+        )
+
+    bare = run_it()
+    assert bare.returncode == 1
+    assert "pip install 'rlx[xla]'" in bare.stderr
+    installed(tmp_path)
+    done = run_it(tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "the cache holds 768, of 768" in done.stdout

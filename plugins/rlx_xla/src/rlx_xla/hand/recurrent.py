@@ -162,11 +162,13 @@ def selective_scan(x: Any, delta: Any, a: Any, b: Any, c: Any, d: Any = None) ->
 
 def cascade(x: Any, sections: Sequence[Any], zi: Any, count: Any = None) -> Any:
     """Filters one behind the other: rows ``[rows, n]``, states ``[sections, rows, order]``."""
-    order, rows, real = len(sections[0]) // 2 - 1, x.shape[0], arithmetic().real
+    order, rows = len(sections[0]) // 2 - 1, x.shape[0]
+    # Errors of a filter grow with every sample, and its steps wait for each other whatever they compute in.
+    real = arithmetic().real if arithmetic().platform == "tpu" else jnp.float64
     taps = (
         np.asarray(sections, np.float64).reshape(len(sections), 2, order + 1).astype(np.dtype(real))
     )
-    state = jnp.zeros((len(sections), rows, order), real) if zi is None else _wide(zi)
+    state = jnp.zeros((len(sections), rows, order), real) if zi is None else _wide(zi).astype(real)
     length = x.shape[1]
     end: Any = length if count is None else jnp.clip(_wide(count)[0], 0, length)
 
@@ -184,8 +186,9 @@ def cascade(x: Any, sections: Sequence[Any], zi: Any, count: Any = None) -> Any:
         on = at < end
         return jnp.where(on, jnp.stack(new), state), jnp.where(on, y, 0.0)
 
-    state, y = lax.scan(step, state, (_wide(x).T, jnp.arange(length)))
-    return Traced(y.T), Traced(state)
+    state, y = lax.scan(step, state, (_wide(x).astype(real).T, jnp.arange(length)))
+    own = arithmetic().real
+    return Traced(y.T.astype(own)), Traced(state.astype(own))
 
 
 INSTEAD = {"rlx.ops.recurrent.recursive._cascade": cascade}
