@@ -10,7 +10,7 @@ from rlx.backends.plugins import absent, adopted, devices_of, refresh
 from rlx.backends.registered import backend, backend_names, listed_backends
 from rlx.cost.io_profile import host_sync_ops
 from rlx.dataclasses import dataclass
-from rlx.errors import DeviceParseError, DeviceUnavailableError, describe, did_you_mean
+from rlx.errors import DeviceError, DeviceParseError, DeviceUnavailableError, describe, did_you_mean
 
 if TYPE_CHECKING:
     from wgpu import GPUDevice
@@ -101,6 +101,22 @@ class Device:
             )
         canonical, api = _NAMES.get(name, (name, ""))
         return Device(canonical, int(number or 0), api, numbered=bool(colon))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Devices pickle by name.
+
+        Raises:
+            DeviceError: It is a device object of the program.
+        """
+        if self.handle is not None:
+            raise DeviceError(
+                describe(
+                    f"{str(self)!r} is a device of this program, which no other process has",
+                    got=repr(self.handle),
+                    hint=f"compile for {self.backend!r} by name; rlx then opens a device of its own",
+                )
+            )
+        return Device, (self.backend, self.index, self.api, self.numbered)
 
     def __str__(self) -> str:
         name = self.api or self.backend

@@ -19,7 +19,7 @@ from rlx.ir.opdef import REGISTRY, Array, HasArray, Numbers, OpDef, TensorType, 
 from rlx.ir.operands import held_as
 from rlx.ir.operators import Operators
 from rlx.ir.printer import print_graph
-from rlx.ir.serialize import from_json, to_json
+from rlx.ir.serialize import from_json, joined, parted, to_json
 from rlx.ir.shape import Shape, as_shape, check_size
 from rlx.ir.sources import caller
 from rlx.ir.spans import checkpoint
@@ -104,6 +104,10 @@ class Node(Operators):
     def dtype(self) -> DType:
         """Element type of the result."""
         return self.type.dtype
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A node pickles with its graph."""
+        return _node, (self.graph, self.id)
 
     def __repr__(self) -> str:
         return f"<Node %{self.id} {self.op} {self.type}>"
@@ -428,6 +432,10 @@ class Graph(Builders, metaclass=Methods):
         """
         return from_json(Graph, text)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Graphs pickle by content, with the values that are attached to params."""
+        return _from_parts, parted(self)
+
     def __str__(self) -> str:
         return print_graph(self)
 
@@ -469,6 +477,15 @@ class Graph(Builders, metaclass=Methods):
             )
         self.nodes.append(node)
         return node
+
+
+def _from_parts(data: Any, arrays: Sequence[Array]) -> Graph:
+    """The graph that ``parted`` took apart."""
+    return joined(Graph, data, arrays)
+
+
+def _node(graph: Graph, at: int) -> Node:
+    return graph.nodes[at]
 
 
 def _text(name: Any, of: str) -> str:

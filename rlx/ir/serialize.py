@@ -73,13 +73,15 @@ def from_json(make: Callable[[str], G], text: str) -> G:
     return from_data(make, data)
 
 
-def to_data(graph: GraphView, held: Callable[[Array], Any]) -> dict[str, Any]:
+def to_data(graph: GraphView, held: Callable[[Array], Any], values: bool = True) -> dict[str, Any]:
     """The graph as JSON values.
 
     Args:
         graph: The graph.
         held: What stands for an array: ``{"$array": ...}`` with its bytes, or its place elsewhere.
+        values: Whether the values attached to params come with it.
     """
+    attached = graph.param_values if values else {}
     return {
         "rlx_graph": FORMAT,
         "name": graph.name,
@@ -94,9 +96,44 @@ def to_data(graph: GraphView, held: Callable[[Array], Any]) -> dict[str, Any]:
         ],
         "outputs": [node.id for node in graph.outputs],
         "param_values": {
-            name: _encode(np.asarray(value), held) for name, value in graph.param_values.items()
+            name: _encode(np.asarray(value), held) for name, value in attached.items()
         },
     }
+
+
+def parted(graph: GraphView, values: bool = True) -> tuple[dict[str, Any], list[Array]]:
+    """The graph as JSON values and the arrays that these name; ``joined`` puts them together.
+
+    Args:
+        graph: The graph.
+        values: As ``to_data``.
+
+    Raises:
+        GraphError: It has no outputs yet.
+    """
+    if not graph.outputs:
+        raise GraphError(
+            describe(f"graph {graph.name!r} has no outputs yet", hint="g.set_outputs([...]) first")
+        )
+    arrays: list[Array] = []
+
+    def held(array: Array) -> dict[str, int]:
+        arrays.append(array)
+        return {"$at": len(arrays) - 1}
+
+    return to_data(graph, held, values), arrays
+
+
+def joined(make: Callable[[str], G], data: dict[str, Any], arrays: Sequence[Array]) -> G:
+    """The graph that ``parted`` took apart. Arrays are not copied; the graph does not write to them.
+
+    Raises:
+        GraphError: The data is not such a graph.
+    """
+    views = [array.view() for array in arrays]
+    for view in views:
+        view.flags.writeable = False
+    return from_data(make, data, views)
 
 
 def from_data(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Container, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from rlx.backends.base import CompileOptions
@@ -13,6 +14,7 @@ from rlx.compiler.watching import CancelToken, ProgressCallback, watching
 from rlx.device.names import HOST_DEVICE, Device, DeviceLike
 from rlx.errors import (
     DeviceLostError,
+    ImportModelError,
     InputError,
     describe,
     did_you_mean,
@@ -323,6 +325,27 @@ class Model:
         with self._executables.lock:
             self._forget()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles by the file's path, or by its bytes where it was given those; with the device that was asked for.
+
+        Where it is read, the model compiles for itself. Callbacks of ``progress`` and ``cancel`` stay behind.
+
+        Raises:
+            DeviceError: The device is one of the program (a ``wgpu.GPUDevice``).
+            InputError: It is closed.
+        """
+        self._open()
+        capacity, buckets, _ = self._how
+        session, file = self._executables.session, self._source.file
+        how = {
+            "capacity": capacity,
+            "options": session.options,
+            "on_lost": self._on_lost,
+            "buckets": buckets,
+        }
+        given = bytes(file.view) if file.path is None else file.path
+        return _restored, (given, len(file.view), session.device or "auto", how)
+
     def __enter__(self) -> Model:
         return self
 
@@ -391,3 +414,23 @@ class Model:
         with self._executables.lock:
             self._open()
             return self._executables.of(arrays, contents, exact)
+
+
+def _restored(file: Path | bytes, size: int, device: DeviceLike, how: Mapping[str, Any]) -> Model:
+    """The model of a pickle.
+
+    Raises:
+        ImportModelError: The file is not there, or has another size.
+    """
+    found = Model(file, device, **how)
+    got = len(found._source.file.view)
+    if got != size:
+        raise ImportModelError(
+            describe(
+                "another file stands where the pickled model was",
+                where=str(file),
+                got=f"{got} bytes",
+                expected=f"{size} bytes",
+            )
+        )
+    return found

@@ -363,6 +363,20 @@ class CompiledGraph:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles by content: the graph, the device's name, options, params and handles as they are now.
+
+        Where it is read, it is compiled again, for a device of that name. Inputs that are no handles, and
+        ``input_views``, are not part of it.
+
+        Raises:
+            DeviceError: The device is one of the program (a ``wgpu.GPUDevice``).
+            InputError: It is closed.
+        """
+        from rlx.runtime.pickled import Pickled, restored
+
+        return restored, tuple(Pickled(self._loaded).state())
+
     def __repr__(self) -> str:
         return self._loaded.what
 

@@ -73,11 +73,13 @@ class File:
         view: The bytes; those of a file are mapped.
         label: How messages name the file.
         folder: Where its external data lies; None where there can't be any.
+        path: Where it is, from the root; None for bytes.
     """
 
     view: memoryview
     label: str
     folder: Path | None
+    path: Path | None = None
 
     def array_at(self, origin: Origin) -> Array:
         """A weight by its place."""
@@ -147,7 +149,7 @@ def open_file(path_or_bytes: Any) -> File:
     if view is not None:
         return File(view.toreadonly(), "the model", None)
     path = Path(os.fspath(path_or_bytes))
-    return File(_map(path), path.name, path.parent)
+    return File(_map(path), path.name, path.parent, path.absolute())
 
 
 def _map(path: Path) -> memoryview:
