@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 
@@ -20,8 +20,7 @@ from rlx.files import contents
 from rlx.ir import container
 from rlx.ir.content import OpaqueError
 from rlx.ir.graph import Graph
-from rlx.ir.opdef import Array
-from rlx.ir.serialize import from_data, to_data
+from rlx.ir.serialize import from_data, parted
 from rlx.passes.shrink import shrunk
 
 KIND = "model"
@@ -74,13 +73,7 @@ def save_model(
     notes: list[str] = []
     if weights is not None:
         graph, notes = shrunk(graph, weights)
-    arrays: list[Array] = []
-
-    def held(array: Array) -> Any:
-        arrays.append(np.asarray(array, order="C"))
-        return {"$at": len(arrays) - 1}
-
-    data = to_data(graph, held)
+    data, arrays = parted(graph)
     # Plans are made for the graph as it will be read back.
     loaded = from_data(Graph, data, arrays)
     plans = {}

@@ -118,7 +118,7 @@ def parted(graph: GraphView, values: bool = True) -> tuple[dict[str, Any], list[
     arrays: list[Array] = []
 
     def held(array: Array) -> dict[str, int]:
-        arrays.append(array)
+        arrays.append(np.asarray(array, order="C"))
         return {"$at": len(arrays) - 1}
 
     return to_data(graph, held, values), arrays
