@@ -100,6 +100,7 @@ if TYPE_CHECKING:  # for type checkers, and for tools that collect what a progra
         devices_for as devices_for,
         fastest_device_for as fastest_device_for,
     )
+    from rlx.many.pool import Pool as Pool, PoolDevice as PoolDevice
     from rlx.ops.custom import register_custom_op as register_custom_op
     from rlx.runtime.compiled import CompiledGraph as CompiledGraph, run_slots as run_slots
     from rlx.runtime.device_bench import DeviceBenchResult as DeviceBenchResult
@@ -147,6 +148,7 @@ _NAMES = {
     "rlx.many.buckets": "BucketedCompileCache",
     "rlx.many.caches": "CompileCache",
     "rlx.many.graph_devices": "GraphDevices devices_for fastest_device_for",
+    "rlx.many.pool": "Pool PoolDevice",
     "rlx.ops.custom": "register_custom_op",
     "rlx.runtime.compiled": "CompiledGraph run_slots",
     "rlx.runtime.device_bench": "DeviceBenchResult",

@@ -228,7 +228,7 @@ def test_a_hundred_tasks_and_cancellations(queued):
         return late[0]
 
     assert asyncio.run(main()) < 1.0  # a blocked loop would wait for all of them
-    assert queued._queue._pending == 0
+    assert queued._queue._room._inside == 0
 
 
 def test_a_full_queue_makes_callers_wait(queued):
@@ -247,8 +247,8 @@ def test_a_full_queue_makes_callers_wait(queued):
         x = {"x": array(2, 0.5)}
         tasks = [asyncio.create_task(queued.run_async(x, max_pending=2)) for _ in range(6)]
         await asyncio.sleep(0.05)
-        assert queue._pending == 2
-        assert len(queue._waiting) == 4
+        assert queue._room._inside == 2
+        assert len(queue._room._waiting) == 4
         tasks[4].cancel()
         free.set()
         found = await asyncio.gather(*tasks, return_exceptions=True)

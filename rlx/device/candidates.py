@@ -19,7 +19,7 @@ from rlx.backends.plugins import (
 from rlx.backends.registered import backend, backend_names, is_second_way, listed_backends
 from rlx.cost.store import stored
 from rlx.dataclasses import dataclass
-from rlx.device.names import PLUGIN_DEVICES, Device, info_of
+from rlx.device.names import HOST_DEVICE, PLUGIN_DEVICES, Device, info_of
 from rlx.device.policy import DevicePolicy
 from rlx.errors import CompileError, DeviceError, DeviceUnavailableError, describe, users_level
 from rlx.ir.graph import Graph
@@ -233,6 +233,26 @@ def _row(
         capabilities=capabilities,
         same_as=same_as,
     )
+
+
+def separate_devices() -> list[Device]:
+    """One device for each processor of this machine that can work beside the others: the CPU, and each GPU once.
+
+    GPUs that the CPU imitates, and backends for tests, are left out.
+    """
+    hardware: dict[tuple[str, int], Device] = {}
+    separate = [HOST_DEVICE]
+    for name in listed_backends():
+        try:
+            found = devices_of(name)
+        except DeviceUnavailableError:
+            continue
+        for at, info in enumerate(found):
+            device = Device(name, at, numbered=True)
+            twin = _twin(hardware, device, info, found[:at])
+            if twin is None and info.kind not in ("cpu", "software") and not info.software:
+                separate.append(device)
+    return separate
 
 
 def _missing(name: str, reason: str, registered: bool = True) -> DeviceCandidate:

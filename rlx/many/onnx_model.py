@@ -258,11 +258,21 @@ class Model:
         """What was compiled: buckets, exact shapes with the reason, and how long each took."""
         return self._executables.report()
 
-    def clone(self) -> Model:
-        """Another model of the same file on the same device, that compiles for itself."""
+    def clone(self, device: DeviceLike | None = None) -> Model:
+        """Another model of the same file, that compiles for itself.
+
+        Args:
+            device: Where it runs; None for the same device.
+
+        Raises:
+            DeviceError: There is no such device here.
+        """
         found = object.__new__(Model)
         found._on_lost = self._on_lost
-        found._begin(self._file, self._executables.session, self._how)
+        session = self._executables.session
+        if device is not None:
+            session = Session(device, options=session.options)
+        found._begin(self._file, session, self._how)
         return found
 
     # --- without waiting ---------------------------------------------------------------------------

@@ -1,0 +1,270 @@
+"""Hands items to devices by the time that each takes, and takes devices out that fail."""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import field
+from typing import TYPE_CHECKING, Any
+
+from rlx.dataclasses import dataclass
+from rlx.device.names import Device
+from rlx.errors import (
+    CompileError,
+    DeviceError,
+    DeviceFallbackError,
+    DeviceMemoryError,
+    InputError,
+    RlxError,
+    describe,
+)
+from rlx.locks import Lock
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+# How much the newest time of a device counts beside those before, and how many items in a row a device has to fail at, that
+# others can do, to lose its place.
+_NEWEST, _STRIKES = 0.2, 3
+# How long a device that leaves items to faster ones waits before it looks again, in seconds.
+_SHORTEST, _LONGEST = 0.001, 1.0
+
+
+@dataclass(eq=False)
+class Item:
+    """One set of inputs.
+
+    Attributes:
+        inputs: What a device is given.
+        future: Gets the outputs.
+        failed: Devices that could not do it, each with its error.
+        started: Whether a device has taken it before.
+    """
+
+    inputs: Any
+    future: Future[Any]
+    failed: list[tuple[Device, Exception]] = field(default_factory=list)
+    started: bool = False
+
+
+@dataclass(eq=False)
+class Lane:
+    """A device, and what is known of it.
+
+    Attributes:
+        device: The device.
+        run: Does one item.
+        close: Frees what it runs on.
+        seconds: An item's time lately; None before the first.
+        done: Items done.
+        busy_s: Time that they took together.
+        since: When the item that it works on began, on ``time.perf_counter``; None where it works on none.
+        strikes: Items in a row that it failed at and another device did.
+        left: Why it has left; None where it has not.
+    """
+
+    device: Device
+    run: Callable[[Any], Any]
+    close: Callable[[], None]
+    seconds: float | None = None
+    done: int = 0
+    busy_s: float = 0.0
+    since: float | None = None
+    strikes: int = 0
+    left: Exception | None = None
+
+    def took(self, seconds: float) -> None:
+        """Notes the time of an item. The first one of a device also prepares it, and counts until the second is done."""
+        self.done += 1
+        self.busy_s += seconds
+        self.strikes = 0
+        if self.done <= 2 or self.seconds is None:
+            self.seconds = seconds
+        else:
+            self.seconds += _NEWEST * (seconds - self.seconds)
+
+    def ends_by(self, when: float, now: float) -> int:
+        """How many waiting items it would have done by then."""
+        if self.left is not None or self.seconds is None:
+            return 0
+        free = now if self.since is None else max(now, self.since + self.seconds)
+        return max(0, int((when - free) / max(self.seconds, 1e-9)))
+
+
+class Lanes:
+    """A queue of items, and a thread for each device that takes them from it.
+
+    A free device takes the next item, unless the others would have done all that wait by the time that it would be
+    through with this one.
+
+    Args:
+        lanes: The devices.
+        what: What messages call the whole.
+    """
+
+    def __init__(self, lanes: Sequence[Lane], what: str) -> None:
+        self.lanes, self._what = list(lanes), what
+        self._changed = threading.Condition(Lock())
+        self._waiting: deque[Item] = deque()
+        self._closed = False
+        self._threads = [
+            threading.Thread(
+                target=self._work, args=(lane,), name=f"rlx-pool-{lane.device}", daemon=True
+            )
+            for lane in self.lanes
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def add(self, item: Item) -> None:
+        """Puts an item behind those that wait.
+
+        Raises:
+            DeviceFallbackError: All devices have left.
+            InputError: It is closed.
+        """
+        with self._changed:
+            if self._closed:
+                raise InputError(describe(f"{self._what} is closed"))
+            if all(lane.left is not None for lane in self.lanes):
+                raise self._all_left([])
+            self._waiting.append(item)
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Cancels what waits, and lets what runs end."""
+        with self._changed:
+            self._closed = True
+            waiting = list(self._waiting)
+            self._waiting.clear()
+            self._changed.notify_all()
+        for item in waiting:
+            item.future.cancel()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join()
+
+    # --- what the threads do -----------------------------------------------------------------------
+
+    def _work(self, lane: Lane) -> None:
+        while (item := self._next(lane)) is not None:
+            if not item.started and not item.future.set_running_or_notify_cancel():
+                self._free(lane)
+                continue
+            item.started = True
+            began = time.perf_counter()
+            try:
+                outputs = lane.run(item.inputs)
+            except Exception as error:
+                self._failed(lane, item, error)
+            else:
+                self._done(lane, item, time.perf_counter() - began)
+                item.future.set_result(outputs)
+        lane.close()
+
+    def _next(self, lane: Lane) -> Item | None:
+        """The item that a device does next; None where it is to end."""
+        with self._changed:
+            while True:
+                if self._closed or lane.left is not None:
+                    return None
+                at = self._chosen(lane)
+                if at is not None:
+                    item = self._waiting[at]
+                    del self._waiting[at]
+                    lane.since = time.perf_counter()
+                    return item
+                self._changed.wait(self._patience(lane))
+
+    def _chosen(self, lane: Lane) -> int | None:
+        """The place of the first waiting item that a device should take. The caller holds the lock."""
+        mine = [
+            at
+            for at, item in enumerate(self._waiting)
+            if all(device != lane.device for device, _ in item.failed)
+        ]
+        if not mine or lane.seconds is None:
+            return mine[0] if mine else None
+        now = time.perf_counter()
+        others = (one for one in self.lanes if one is not lane)
+        if sum(one.ends_by(now + lane.seconds, now) for one in others) < len(self._waiting):
+            return mine[0]
+        # What others have failed at is left to nobody.
+        return next((at for at in mine if self._waiting[at].failed), None)
+
+    def _patience(self, lane: Lane) -> float | None:
+        if not self._waiting or lane.seconds is None:
+            return None
+        return min(max(lane.seconds, _SHORTEST), _LONGEST)
+
+    def _free(self, lane: Lane) -> None:
+        with self._changed:
+            lane.since = None
+
+    def _done(self, lane: Lane, item: Item, seconds: float) -> None:
+        gone = []
+        with self._changed:
+            lane.took(seconds)
+            lane.since = None
+            for device, error in item.failed:
+                (failed,) = (one for one in self.lanes if one.device == device)
+                failed.strikes += 1
+                if failed.strikes >= _STRIKES and failed.left is None:
+                    failed.left = error
+                    gone.append(failed)
+            if gone:
+                self._changed.notify_all()
+        for one in gone:
+            self._warn(one, others=True)
+
+    # --- failures -----------------------------------------------------------------------------------
+
+    def _failed(self, lane: Lane, item: Item, error: Exception) -> None:
+        """Decides whose fault an error is: the item's, or the device's, whose item goes to another one."""
+        item.failed.append((lane.device, error))
+        lost = isinstance(error, DeviceError) and not isinstance(error, DeviceMemoryError)
+        # Inputs that don't fit fit nowhere.
+        fits = not isinstance(error, RlxError) or isinstance(error, (DeviceError, CompileError))
+        with self._changed:
+            lane.since = None
+            if lost:
+                lane.left = error
+            tried = {device for device, _ in item.failed}
+            rest = [one for one in self.lanes if one.left is None]
+            again = fits and any(one.device not in tried for one in rest)
+            stranded: list[Item] = []
+            if again:
+                self._waiting.appendleft(item)
+            if not rest:
+                stranded += self._waiting
+                self._waiting.clear()
+            self._changed.notify_all()
+        if lost:
+            self._warn(lane, bool(rest))
+        if not again:
+            item.future.set_exception(self._all_left(item.failed) if lost and not rest else error)
+        for one in stranded:
+            if one.started or one.future.set_running_or_notify_cancel():
+                one.future.set_exception(self._all_left(one.failed))
+
+    def _warn(self, lane: Lane, others: bool) -> None:
+        first = f"{type(lane.left).__name__}: {lane.left}".splitlines()[0]
+        then = "its work is done elsewhere" if others else "no device is left"
+        warnings.warn(
+            f"{lane.device} has left {self._what} ({first}); {then}", RuntimeWarning, stacklevel=2
+        )
+
+    def _all_left(self, failed: Sequence[tuple[Device, Exception]]) -> DeviceFallbackError:
+        tried = {device for device, _ in failed}
+        attempts = list(failed) + [
+            (lane.device, lane.left)
+            for lane in self.lanes
+            if lane.left is not None and lane.device not in tried
+        ]
+        listed = "; ".join(f"{device}: {str(error).splitlines()[0]}" for device, error in attempts)
+        return DeviceFallbackError(
+            describe(f"all devices have left {self._what}", got=listed), attempts
+        )
