@@ -181,19 +181,20 @@ class Lanes:
 
     def _chosen(self, lane: Lane) -> int | None:
         """The place of the first waiting item that a device should take. The caller holds the lock."""
-        mine = [
-            at
-            for at, item in enumerate(self._waiting)
-            if all(device != lane.device for device, _ in item.failed)
-        ]
-        if not mine or lane.seconds is None:
-            return mine[0] if mine else None
+        # Items that failed elsewhere stand in front. They are left to nobody: others may have failed at them, too.
+        for at, item in enumerate(self._waiting):
+            if not item.failed:
+                break
+            if all(device != lane.device for device, _ in item.failed):
+                return at
+        else:
+            return None
+        if lane.seconds is None:
+            return at
         now = time.perf_counter()
         others = (one for one in self.lanes if one is not lane)
-        if sum(one.ends_by(now + lane.seconds, now) for one in others) < len(self._waiting):
-            return mine[0]
-        # What others have failed at is left to nobody.
-        return next((at for at in mine if self._waiting[at].failed), None)
+        done = sum(one.ends_by(now + lane.seconds, now) for one in others)
+        return at if done < len(self._waiting) else None
 
     def _patience(self, lane: Lane) -> float | None:
         if not self._waiting or lane.seconds is None:

@@ -58,7 +58,7 @@ class Pool:
     item. A device that is lost, or fails where others do not, leaves the pool with a ``RuntimeWarning``; what it was
     doing is done by another one. Every set of inputs is answered once, by its future or in its place in ``map``.
 
-    It pays for items of a millisecond and more: handing one to a thread takes some 50 us.
+    It pays for items of a millisecond and more: handing one to a thread takes tens of microseconds.
 
     Args:
         source: A graph with its params attached; an ``rlx.onnx.Model``; or a file or the bytes of one: ``.rlx`` of
