@@ -141,6 +141,13 @@ def _argsort(x: Any, axis: int = -1, kind: str | None = None) -> Traced:
     return Traced(jnp.argsort(lifted(x), axis=axis, stable=True))
 
 
+def _unpackbits(x: Traced, axis: int, bitorder: str) -> Traced:
+    """The bits of bytes along the last axis, the lowest first."""
+    assert (axis % x.ndim, bitorder) == (x.ndim - 1, "little"), "references ask for nothing else"
+    bits = (x.raw[..., None] >> np.arange(8, dtype=np.uint8)) & np.uint8(1)
+    return Traced(bits.reshape(*x.shape[:-1], 8 * x.shape[-1]))
+
+
 def _frames(x: Traced, window_shape: int, axis: int = -1) -> Any:
     raise TypeError("windows of traced arrays are made by hand")
 
@@ -154,6 +161,7 @@ BY_HAND: dict[str, Callable[..., Any]] = {
     "argsort": _argsort,
     "power": _power,
     "take": _take,
+    "unpackbits": _unpackbits,
     "matmul": matmul,
     "einsum": einsum,
     "float_power": lambda x, y: Traced(capped(jnp.power(lifted(x), lifted(y)))),

@@ -40,7 +40,7 @@ class _Cell:
         return jnp.clip(v, -self.clip, self.clip) if self.clip > 0 else v
 
     def _sigmoid(self, v: Any) -> Any:
-        return 0.5 * (1.0 + jnp.tanh(0.5 * self._squash(v)))
+        return lax.logistic(self._squash(v))
 
     def step(self, x: Any, h: Any, c: Any) -> tuple[Any, Any]:
         """The new state: output and cell."""
