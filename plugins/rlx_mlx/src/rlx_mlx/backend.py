@@ -1,0 +1,70 @@
+"""The backend: MLX on the GPU of a Mac, or on the processor where there is none."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+from rlx.plugin import (
+    Capabilities,
+    CompileOptions,
+    DeviceInfo,
+    Graph,
+    Lowering,
+    MemoryPlan,
+    Node,
+    Program,
+    Schedule,
+)
+from rlx_mlx.engine import device_facts, mlx
+from rlx_mlx.limits import reason
+
+
+class MlxBackend(Lowering):
+    """Graphs by MLX."""
+
+    name = "mlx"
+    kernel_set = ""
+
+    def devices(self) -> list[DeviceInfo]:
+        """MLX's device."""
+        if mlx() is None:
+            return []
+        adapter, kind = device_facts()
+        return [DeviceInfo("mlx", 0, adapter, api="MLX", driver=self.build_id(), kind=kind)]
+
+    def absent(self) -> str:
+        """What to install."""
+        return 'MLX is not installed; pip install "rlx[mlx]" on a Mac, or mlx[cpu] elsewhere'
+
+    def build_id(self) -> str:
+        """The version that programs depend on."""
+        try:
+            return f"MLX {version('mlx')}"
+        except PackageNotFoundError:
+            return "MLX"
+
+    def capabilities(self, info: DeviceInfo) -> Capabilities:
+        """What executables can do."""
+        from rlx_mlx.executable import CAPABILITIES
+
+        return CAPABILITIES
+
+    def unsupported(self, info: DeviceInfo, node: Node) -> str | None:
+        """Why a node runs on the host."""
+        return reason(node)
+
+    def lower(
+        self,
+        info: DeviceInfo,
+        graph: Graph,
+        schedule: Schedule | None,
+        plan: MemoryPlan | None,
+        options: CompileOptions,
+    ) -> Program:
+        """Keeps the graph; MLX traces it at the first run."""
+        from rlx_mlx.executable import MlxProgram
+
+        return MlxProgram(graph)
+
+
+MLX = MlxBackend()

@@ -1,0 +1,304 @@
+"""What ``np`` stands for in the copies of references: MLX for traced values, NumPy for all others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+
+from rlx_mlx.values import Traced, array_of, is_traced, lifted, named
+
+
+class Space:
+    """A module of NumPy whose functions take traced arrays as well.
+
+    Args:
+        static: The module of NumPy.
+        path: Its name below ``np``, with a dot behind it.
+    """
+
+    def __init__(self, static: Any = np, path: str = "") -> None:
+        self._static, self._path = static, path
+        self._known: dict[str, Any] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self._known:
+            self._known[name] = self._made(name)
+        return self._known[name]
+
+    def _made(self, name: str) -> Any:
+        static, path = getattr(self._static, name), self._path + name
+        if isinstance(static, ModuleType):
+            return Space(static, path + ".")
+        if isinstance(static, type) or not callable(static):
+            return static
+        return _asking(static, BY_HAND.get(path) or _of_mlx(path))
+
+
+def _asking(static: Callable[..., Any], traced: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that asks what its arguments are."""
+
+    def ask(*args: Any, **kwargs: Any) -> Any:
+        known = not is_traced(args) and not is_traced(tuple(kwargs.values()))
+        return (static if known else traced)(*args, **kwargs)
+
+    if isinstance(static, np.ufunc):  # whose methods are for static values alone
+        vars(ask).update(outer=static.outer, reduce=static.reduce)
+    return ask
+
+
+def _of_mlx(path: str) -> Callable[..., Any]:
+    """MLX's function of a name, for traced arguments."""
+    name = _NAMES.get(path, path)
+
+    def apply(*args: Any, **kwargs: Any) -> Any:
+        kwargs.pop("dtype", None)  # sums of a dtype that they have already
+        function: Any = mx
+        for part in name.split("."):
+            function = getattr(function, part, None)
+        if function is None:
+            raise NotImplementedError(f"MLX has no {name}")
+        return traced(function(*_arrays(args), **{key: lifted(one) for key, one in kwargs.items()}))
+
+    return apply
+
+
+def _arrays(args: tuple[Any, ...]) -> list[Any]:
+    return [lifted(one) for one in args]
+
+
+def traced(found: Any) -> Any:
+    """Results of MLX as traced values."""
+    if isinstance(found, (tuple, list)):
+        return type(found)(traced(one) for one in found)
+    return Traced(found) if isinstance(found, mx.array) else found
+
+
+def raw(value: Any) -> Any:
+    """A value as an array of MLX, of 16 bits where it has no more."""
+    if isinstance(value, Traced):
+        return value.raw
+    return array_of(np.asarray(value)) if not isinstance(value, mx.array) else value
+
+
+def _asarray(value: Any, dtype: Any = None, **_: Any) -> Traced:
+    if isinstance(value, (list, tuple)):
+        value = Traced(mx.stack([raw(one) for one in value]))
+    found = Traced(value.raw)  # of its own: it may be changed in place
+    return found if dtype is None else found.astype(dtype)
+
+
+def _moved(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that only moves elements, which may stay in 16 bits."""
+
+    def apply(x: Any, *args: Any, **kwargs: Any) -> Any:
+        first = [raw(one) for one in x] if isinstance(x, (list, tuple)) else raw(x)
+        return traced(function(first, *args, **kwargs))
+
+    return apply
+
+
+def _extreme(join: Any, both: Any) -> Callable[..., Any]:
+    """``np.max`` and its like, which may have a least value and no elements."""
+
+    def apply(
+        x: Any, axis: Any = None, keepdims: bool = False, initial: Any = None, **_: Any
+    ) -> Traced:
+        array = lifted(x)
+        if initial is not None and not array.size:
+            return Traced(mx.full(_reduced(array.shape, axis, keepdims), initial, array.dtype))
+        found = join(array, axis, keepdims=keepdims)
+        return Traced(found if initial is None else both(found, initial))
+
+    return apply
+
+
+def _reduced(shape: Any, axis: Any, keepdims: bool) -> list[int]:
+    axes = range(len(shape)) if axis is None else [axis] if isinstance(axis, int) else axis
+    gone = {at % len(shape) for at in axes}
+    return [1 if at in gone else n for at, n in enumerate(shape) if keepdims or at not in gone]
+
+
+def _split(x: Any, places: Any, axis: int = 0) -> list[Any]:
+    cuts = places if isinstance(places, int) else [int(one) for one in places]
+    return [Traced(one) for one in mx.split(raw(x), cuts, axis)]
+
+
+def _flip(x: Any, axis: Any = None) -> Traced:
+    array = raw(x)
+    axes = range(array.ndim) if axis is None else [axis] if isinstance(axis, int) else axis
+    index: list[Any] = [slice(None)] * array.ndim
+    for at in axes:
+        index[at] = slice(None, None, -1)
+    return Traced(array[tuple(index)])
+
+
+def _take(x: Any, indices: Any, axis: int | None = None) -> Traced:
+    """Indices count from the end where they are negative; those outside give the nearest end."""
+    array = raw(x)
+    size = array.size if axis is None else array.shape[axis]
+    if isinstance(indices, range):
+        indices = np.arange(indices.start, indices.stop, indices.step)
+    at = indices.wide if isinstance(indices, Traced) else mx.array(np.asarray(indices, np.int64))
+    at = at.astype(mx.int64)
+    at = mx.clip(mx.where(at < 0, at + size, at), 0, max(size - 1, 0))
+    return Traced(mx.take(array, at, axis))
+
+
+def _pad(x: Any, pads: Any, mode: str = "constant", constant_values: Any = 0) -> Traced:
+    """Padding of all modes, by a table of places for those that repeat."""
+    array = raw(x)
+    if mode == "constant":
+        return Traced(
+            mx.pad(array, [tuple(pair) for pair in pads], constant_values=lifted(constant_values))
+        )
+    for axis, pair in enumerate(pads):
+        if any(pair):
+            kind: Any = mode
+            at = np.pad(np.arange(array.shape[axis]), pair, kind)
+            array = mx.take(array, mx.array(at), axis)
+    return Traced(array)
+
+
+# Elements that are added up one after the other at most, on the processor; Metal adds up in a tree.
+_BLOCK = 32
+
+
+def total(x: Any, axis: Any, keepdims: bool) -> Any:
+    """Sums along axes; on the processor those of long rows by blocks, whose rounding does not pile up."""
+    axes = list(range(x.ndim)) if axis is None else [axis] if isinstance(axis, int) else list(axis)
+    count = math.prod(x.shape[at] for at in axes)
+    if count <= _BLOCK or x.dtype != mx.float32 or mx.metal.is_available():
+        return mx.sum(x, axes, keepdims=keepdims)
+    gone = {at % x.ndim for at in axes}
+    kept = [at for at in range(x.ndim) if at not in gone]
+    rows = mx.reshape(mx.transpose(x, [*kept, *sorted(gone)]), [-1, count])
+    while rows.shape[-1] > _BLOCK:
+        whole = rows.shape[-1] // _BLOCK * _BLOCK
+        sums = mx.sum(mx.reshape(rows[:, :whole], [rows.shape[0], -1, _BLOCK]), -1)
+        rows = mx.concatenate([sums, rows[:, whole:]], -1)
+    return mx.reshape(mx.sum(rows, -1), _reduced(x.shape, axis, keepdims))
+
+
+def _sum(x: Any, axis: Any = None, keepdims: bool = False, **_: Any) -> Traced:
+    array = lifted(x)
+    found = total(array, axis, keepdims)
+    return Traced(found if array.dtype == mx.bool_ else found.astype(array.dtype))
+
+
+def _mean(x: Any, axis: Any = None, keepdims: bool = False) -> Traced:
+    array = lifted(x)
+    found = total(array, axis, keepdims)
+    return Traced(found * (found.size / array.size) if array.size else found)
+
+
+def _where(condition: Any, one: Any, other: Any) -> Traced:
+    return Traced(mx.where(lifted(condition), lifted(one), lifted(other)))
+
+
+def _full(shape: Any, value: Any, dtype: Any = None) -> Traced:
+    found = lifted(value)
+    return Traced(
+        mx.full(list(shape), found, found.dtype if dtype is None else named(np.dtype(dtype)))
+    )
+
+
+def _stable(x: Any, axis: int = -1, kind: Any = None) -> Traced:
+    """Positions in order, ties to the lower one."""
+    return Traced(stable_order(mx.moveaxis(lifted(x), axis, -1), math.inf))
+
+
+def stable_order(x: Any, nan: float) -> Any:
+    """Positions along the last axis in rising order, NaN where ``nan`` stands, ties to the lower one."""
+    if x.dtype == mx.float32:
+        x = mx.where(mx.isnan(x), nan, x)
+    return mx.argsort(x, axis=-1)
+
+
+def _unpackbits(x: Traced, axis: int, bitorder: str) -> Traced:
+    """The bits of bytes along the last axis, the lowest first."""
+    assert (axis % x.ndim, bitorder) == (x.ndim - 1, "little"), "references ask for nothing else"
+    places = mx.array(np.arange(8, dtype=np.uint8))
+    bits = mx.bitwise_and(mx.right_shift(mx.expand_dims(x.raw, -1), places), mx.array(1, mx.uint8))
+    return Traced(mx.reshape(bits, [*x.shape[:-1], 8 * x.shape[-1]]))
+
+
+_NAMES = {
+    "absolute": "abs", "rint": "round", "float_power": "power", "concatenate": "concatenate", "invert": "bitwise_invert",
+    "true_divide": "divide",
+}  # fmt: skip
+# Functions of NumPy that have another name or meaning in MLX.
+BY_HAND: dict[str, Callable[..., Any]] = {
+    "array": _asarray,
+    "asarray": _asarray,
+    "ascontiguousarray": _asarray,
+    "copy": _asarray,
+    "concatenate": _moved(mx.concatenate),
+    "stack": _moved(mx.stack),
+    "hstack": _moved(lambda xs: mx.concatenate(xs, 1 if xs[0].ndim > 1 else 0)),
+    "transpose": lambda x, perm=None: x.transpose(perm),
+    "swapaxes": _moved(mx.swapaxes),
+    "moveaxis": _moved(mx.moveaxis),
+    "broadcast_to": _moved(mx.broadcast_to),
+    "expand_dims": _moved(lambda x, axis: mx.expand_dims(x, axis)),
+    "squeeze": _moved(lambda x, axis=None: mx.squeeze(x, axis)),
+    "tile": _moved(lambda x, repeats: mx.tile(x, repeats)),
+    "repeat": _moved(mx.repeat),
+    "triu": _moved(lambda x, k=0: mx.where(_corner(x, k, True), x, mx.zeros_like(x))),
+    "tril": _moved(lambda x, k=0: mx.where(_corner(x, k, False), x, mx.zeros_like(x))),
+    "take_along_axis": lambda x, at, axis: Traced(mx.take_along_axis(raw(x), lifted(at), axis)),
+    "split": _split,
+    "flip": _flip,
+    "take": _take,
+    "unpackbits": _unpackbits,
+    "pad": _pad,
+    "where": _where,
+    "full": _full,
+    "mean": _mean,
+    "sum": _sum,
+    "max": _extreme(mx.max, mx.maximum),
+    "min": _extreme(mx.min, mx.minimum),
+    "exp2": lambda x: Traced(mx.exp(lifted(x) * math.log(2.0))),
+    "fmod": lambda x, y: _fmod(lifted(x), lifted(y)),
+    "isneginf": lambda x: Traced(mx.isneginf(lifted(x))),
+    "zeros_like": lambda x: Traced(mx.zeros_like(lifted(x))),
+    "ones_like": lambda x: Traced(mx.ones_like(lifted(x))),
+    "matmul": lambda a, b: product(a, b),
+    "einsum": lambda equation, *xs: Traced(mx.einsum(equation, *map(lifted, xs))),
+    "argsort": _stable,
+    "shape": lambda x: x.shape,
+    "ndim": lambda x: x.ndim,
+    "size": lambda x: x.size,
+}
+
+
+def _corner(x: Any, k: int, upper: bool) -> Any:
+    rows, columns = x.shape[-2:]
+    kept = np.arange(columns)[None, :] - np.arange(rows)[:, None]
+    return mx.array(kept >= k if upper else kept <= k)
+
+
+def _fmod(x: Any, y: Any) -> Traced:
+    """The remainder with the sign of the dividend."""
+    rest = mx.remainder(mx.abs(x), mx.abs(y))
+    return Traced(mx.where(x < 0, -rest, rest))
+
+
+def product(a: Any, b: Any) -> Traced:
+    """``np.matmul``: operands of 16 bits as they are, where both have no more."""
+    one, two = raw(a), raw(b)
+    if one.dtype != two.dtype or not mx.metal.is_available():
+        one, two = lifted(a), lifted(b)
+    return Traced(mx.matmul(one, two))
+
+
+def _turned(b: Any, a: Any) -> Traced:
+    return product(a, b)
+
+
+setattr(Traced, "__matmul__", product)  # noqa: B010 - products stand on values
+setattr(Traced, "__rmatmul__", _turned)  # noqa: B010

@@ -1,0 +1,263 @@
+"""A value of a graph while it is traced: an MLX array that behaves like the float64 array that references expect."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+
+from rlx.plugin import DType
+
+# By dtype of rlx, the one of MLX. f64 is not here: Metal has none.
+STORED = {
+    DType.F32: mx.float32,
+    DType.F16: mx.float16,
+    DType.BF16: mx.bfloat16,
+    DType.I8: mx.int8,
+    DType.U8: mx.uint8,
+    DType.I32: mx.int32,
+    DType.U32: mx.uint32,
+    DType.I64: mx.int64,
+    DType.BOOL: mx.bool_,
+}
+_NUMPY: dict[Any, np.dtype[Any]] = {
+    mx.float32: np.dtype(np.float64),
+    mx.float16: np.dtype(np.float64),
+    mx.bfloat16: np.dtype(np.float64),
+    mx.complex64: np.dtype(np.complex128),
+    mx.int8: np.dtype(np.int8),
+    mx.uint8: np.dtype(np.uint8),
+    mx.int16: np.dtype(np.int16),
+    mx.uint16: np.dtype(np.uint16),
+    mx.int32: np.dtype(np.int32),
+    mx.uint32: np.dtype(np.uint32),
+    mx.int64: np.dtype(np.int64),
+    mx.uint64: np.dtype(np.uint64),
+    mx.bool_: np.dtype(np.bool_),
+}
+_MLX = {numpy: found for found, numpy in _NUMPY.items() if numpy.kind not in "fc"}
+NARROW = (mx.float16, mx.bfloat16)
+
+
+class Traced:
+    """An MLX array in place of a NumPy array.
+
+    References see floats of every width as float64; numbers are computed in f32. Values of 16 bits stay as they are
+    while they are only moved.
+
+    Attributes:
+        raw: The array.
+    """
+
+    __slots__ = ("raw",)
+    # NumPy leaves operators between its arrays and this to this.
+    __array_ufunc__ = None
+
+    def __init__(self, raw: Any) -> None:
+        self.raw = raw
+
+    @property
+    def wide(self) -> Any:
+        """The array as numbers are computed from it."""
+        return self.raw.astype(mx.float32) if self.raw.dtype in NARROW else self.raw
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the axes."""
+        return tuple(self.raw.shape)
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return int(self.raw.ndim)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype that references see."""
+        return _NUMPY[self.raw.dtype]
+
+    @property
+    def T(self) -> Traced:  # noqa: N802 - NumPy's name
+        """The axes in reverse order."""
+        return Traced(mx.transpose(self.raw))
+
+    @property
+    def real(self) -> Traced:
+        """The real parts."""
+        return Traced(mx.real(self.raw))
+
+    @property
+    def imag(self) -> Traced:
+        """The imaginary parts."""
+        return Traced(mx.imag(self.raw))
+
+    def astype(self, dtype: Any, **_: Any) -> Traced:
+        """The same values in another dtype."""
+        target = named(np.dtype(dtype))
+        floats = target == mx.float32 and (self.raw.dtype in NARROW or self.raw.dtype == mx.float32)
+        return Traced(self.raw if floats else self.wide.astype(target))
+
+    def reshape(self, *shape: Any) -> Traced:
+        """The elements in another shape."""
+        wanted = list(_listed(shape))
+        if -1 in wanted:
+            others = math.prod(size for size in wanted if size != -1)
+            wanted[wanted.index(-1)] = self.size // others if others else 0
+        return Traced(mx.reshape(self.raw, wanted))
+
+    def transpose(self, *axes: Any) -> Traced:
+        """The axes in another order."""
+        order = _listed(axes)
+        return Traced(
+            mx.transpose(self.raw, order)
+            if order and order[0] is not None
+            else mx.transpose(self.raw)
+        )
+
+    def swapaxes(self, one: int, other: int) -> Traced:
+        """Two axes exchanged."""
+        return Traced(mx.swapaxes(self.raw, one, other))
+
+    def ravel(self) -> Traced:
+        """All elements in one axis."""
+        return Traced(mx.reshape(self.raw, [self.size]))
+
+    def copy(self) -> Traced:
+        """Another value, which may be changed."""
+        return Traced(self.raw)
+
+    def view(self, dtype: Any) -> Traced:
+        """The same bytes as elements of another dtype."""
+        found = np.dtype(dtype)
+        views = {"<f2": mx.float16, "<f4": mx.float32}
+        return Traced(mx.view(mx.contiguous(self.raw), views.get(found.str) or named(found)))
+
+    def sum(self, axis: Any = None, keepdims: bool = False) -> Traced:
+        """Sums along axes."""
+        from rlx_mlx.space import total
+
+        return Traced(total(self.wide, axis, keepdims))
+
+    def mean(self, axis: Any = None, keepdims: bool = False) -> Traced:
+        """Means along axes."""
+        return Traced(mx.mean(self.wide, axis, keepdims=keepdims))
+
+    def max(self, axis: Any = None, keepdims: bool = False) -> Traced:
+        """Largest elements along axes."""
+        return Traced(mx.max(self.wide, axis, keepdims=keepdims))
+
+    def min(self, axis: Any = None, keepdims: bool = False) -> Traced:
+        """Least elements along axes."""
+        return Traced(mx.min(self.wide, axis, keepdims=keepdims))
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Traced]:
+        return (self[at] for at in range(len(self)))
+
+    def __getitem__(self, index: Any) -> Traced:
+        return Traced(self.raw[lifted(index)])
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        """Takes another array in place of its own."""
+        found = mx.array(self.raw)
+        found[lifted(index)] = lifted(value)
+        self.raw = found
+
+    def __bool__(self) -> bool:
+        raise TypeError("the value of a traced array is not known")
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise TypeError("NumPy was asked to compute with a traced array")
+
+
+def _operator(function: Callable[..., Any], turned: bool) -> Callable[[Traced, Any], Any]:
+    def apply(self: Traced, other: Any) -> Any:
+        one, two = self.wide, lifted(other)
+        return Traced(function(two, one) if turned else function(one, two))
+
+    return apply
+
+
+def _of_one(function: Callable[[Any], Any]) -> Callable[[Traced], Traced]:
+    return lambda self: Traced(function(self.wide))
+
+
+for _name in (
+    "add",
+    "sub",
+    "mul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "pow",
+    "and",
+    "or",
+    "xor",
+    "lshift",
+    "rshift",
+):
+    _function = getattr(operator, _name + "_" if _name in ("and", "or") else _name)
+    setattr(Traced, f"__{_name}__", _operator(_function, False))
+    setattr(Traced, f"__r{_name}__", _operator(_function, True))
+for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
+    setattr(Traced, f"__{_name}__", _operator(getattr(operator, _name), False))
+for _name, _function in (("neg", mx.negative), ("invert", mx.bitwise_invert), ("abs", mx.abs)):
+    setattr(Traced, f"__{_name}__", _of_one(_function))
+Traced.__hash__ = object.__hash__  # type: ignore[method-assign]
+
+
+def named(dtype: np.dtype[Any]) -> Any:
+    """What stands for a dtype that a reference names."""
+    if dtype.kind in "fc":
+        return mx.float32 if dtype.kind == "f" else mx.complex64
+    return _MLX[dtype]
+
+
+def array_of(value: np.ndarray[Any, Any]) -> Any:
+    """A static array as MLX has it: floats in f32."""
+    if value.dtype.kind == "c":
+        return mx.array(value.astype(np.complex64))
+    return mx.array(
+        value.astype(np.float32)
+        if value.dtype.kind == "f"
+        else np.ascontiguousarray(value).reshape(value.shape)
+    )
+
+
+def lifted(value: Any) -> Any:
+    """A value of a reference as MLX takes it."""
+    if isinstance(value, Traced):
+        return value.wide
+    if isinstance(value, np.generic):
+        return value.item() if value.dtype.kind in "fcb" else mx.array(np.asarray(value))
+    if isinstance(value, np.ndarray):
+        return array_of(value)
+    if isinstance(value, tuple):
+        return tuple(lifted(one) for one in value)
+    if isinstance(value, list):
+        return [lifted(one) for one in value]
+    return mx.arange(value.start, value.stop, value.step) if isinstance(value, range) else value
+
+
+def is_traced(value: Any) -> bool:
+    """Whether a value, or one in a list, is traced."""
+    if isinstance(value, (tuple, list)):
+        return any(is_traced(one) for one in value)
+    return isinstance(value, Traced)
+
+
+def _listed(given: tuple[Any, ...]) -> Sequence[Any]:
+    """Sizes or axes, which NumPy's methods take one by one or as one tuple."""
+    first = given[0] if len(given) == 1 else given
+    return tuple(first) if isinstance(first, (tuple, list)) else (first,)
