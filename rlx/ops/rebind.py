@@ -32,14 +32,12 @@ class Rebound:
     Example:
         >>> import numpy
         >>> import rlx
-        >>> class Loud:
+        >>> class Library:
         ...     def __getattr__(self, name):
-        ...         print("numpy." + name)
-        ...         return getattr(numpy, name)
-        >>> rebound = Rebound(Loud())
-        >>> rebound.reference("softsign")(numpy.float64(1.0))
-        numpy.abs
-        np.float64(0.5)
+        ...         return (lambda x: 3 * x) if name == "abs" else getattr(numpy, name)
+        >>> softsign = Rebound(Library()).reference("softsign")  # x / (1 + np.abs(x))
+        >>> float(softsign(numpy.float64(1.0)))
+        0.25
     """
 
     def __init__(
