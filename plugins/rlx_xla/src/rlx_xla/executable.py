@@ -52,10 +52,11 @@ class Held:
         self.arrays: list[Any] = [None] * len(program.params)
         for node in program.constants:
             self.arrays.append(self._put(node, node.attrs["value"]))
-        for node in program.params:
-            self.arrays[self._at[node.name]] = self._put(
-                node, np.zeros(node.shape, node.dtype.numpy)
-            )
+        with wide_types():
+            for at, node in enumerate(program.params):
+                self.arrays[at] = jax().numpy.zeros(
+                    node.shape, stored_dtype(node.dtype), device=device
+                )
 
     def _put(self, node: Node, array: Array) -> Any:
         # A copy of its own: on the CPU JAX would keep the caller's memory, which may change.
@@ -154,7 +155,10 @@ class XlaExecutable:
             else:
                 found = self._with_state(given)
         except Exception as error:
-            raise _told(error) from error
+            told = _told(error)
+            if told is error:
+                raise
+            raise told from error
         self._last = found
         return found  # type: ignore[no-any-return]
 
@@ -276,8 +280,15 @@ class XlaExecutable:
         return row_array
 
     def run_on_device(self, *arrays: Any) -> tuple[Any, ...]:
-        """Runs, and gives JAX's arrays: nothing is read back. They have ``__dlpack__``."""
-        return tuple(self._start(arrays))
+        """Runs, and gives JAX's arrays: nothing is read back. They have ``__dlpack__``.
+
+        They are the caller's: one that feeds a handle, whose memory the next run takes, is a copy.
+        """
+        # On the processor JAX reads the caller's memory, maybe after this call.
+        found = self._start(arrays, copied=self._program.platform == "cpu")
+        donated = self._program.donated(self._feeds)
+        taken = {output for at, output in self._feeds if at in donated}
+        return tuple(one.copy() if at in taken else one for at, one in enumerate(found))
 
     def submit(self) -> None:
         """Begins a run; the input views may change at once."""
