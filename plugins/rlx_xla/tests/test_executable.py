@@ -244,3 +244,15 @@ def test_a_large_constant_is_no_part_of_the_program():
     with rlx.compile(g, DEVICE) as cg:
         assert cg.run_slots(np.array([3, -1], np.int32))[0].tolist() == [3, 65535]
         assert len(cg.as_text("kernels")) < 1 << 16
+
+
+def test_operands_that_are_known_stand_beside_others():
+    """References write into arrays that they make of an operand: of a constant, what is traced."""
+    g = rlx.Graph("gradient")
+    spec = np.random.default_rng(3).random((2, 16), np.float32)
+    filters = np.random.default_rng(4).random((3, 5), np.float32)
+    dy = np.ones((2, 3), np.float32)
+    found = g.log_mel_backward(g.constant(spec), g.constant(filters), g.input("dy", (2, 3)))
+    g.set_outputs([found])
+    with rlx.compile(g, DEVICE) as cg, rlx.compile(g, "cpu") as expected:
+        np.testing.assert_allclose(cg.run_slots(dy)[0], expected.run_slots(dy)[0], rtol=1e-4)

@@ -19,7 +19,6 @@ from rlx.plugin import (
     describe,
     evaluate,
     store,
-    widen,
 )
 from rlx_mlx.references import REBOUND
 from rlx_mlx.values import STORED, Traced
@@ -69,12 +68,9 @@ def results_of(node: Node, operands: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(_stored(one, type, node) for one, type in zip(listed, node.types, strict=True))
 
 
-def _operand(value: Any, source: Node) -> Any:
-    """An operand as a reference takes it."""
-    if not isinstance(value, np.ndarray):
-        return Traced(value)
-    large = value.size > _STATIC_SIZE
-    return Traced(as_stored(value, source.dtype)) if large else widen(value, source.dtype)
+def _operand(value: Any, source: Node) -> Traced:
+    """An operand as a reference takes it; one that is known is traced where another is not."""
+    return Traced(as_stored(value, source.dtype) if isinstance(value, np.ndarray) else value)
 
 
 def _stored(found: Any, type: Any, node: Node) -> Any:

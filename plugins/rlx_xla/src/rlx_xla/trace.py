@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,7 +19,6 @@ from rlx.plugin import (
     describe,
     evaluate,
     store,
-    widen,
 )
 from rlx_xla.references import REBOUND
 from rlx_xla.values import Traced, computing, is_float
@@ -90,13 +88,10 @@ def _has_graph(node: Node) -> bool:
     return any(isinstance(value, Graph) for value in node.attrs.values())
 
 
-def _operand(value: Any, source: Node) -> Any:
-    """An operand as a reference takes it."""
-    if not isinstance(value, np.ndarray):
-        return Traced(value)
-    if value.size > _STATIC_SIZE or math.prod(value.shape) == 0:
-        return Traced(jnp.asarray(as_stored(value, source.dtype)))
-    return widen(value, source.dtype)
+def _operand(value: Any, source: Node) -> Traced:
+    """An operand as a reference takes it; one that is known is traced where another is not."""
+    known = isinstance(value, np.ndarray)
+    return Traced(jnp.asarray(as_stored(value, source.dtype)) if known else value)
 
 
 def _stored(found: Any, type: Any, node: Node) -> Any:
