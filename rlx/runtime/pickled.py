@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from rlx import late
 from rlx.backends.base import CompileOptions
 from rlx.device.names import Device
 from rlx.ir.graph import Graph
@@ -11,9 +12,6 @@ from rlx.ir.opdef import Array
 from rlx.ir.serialize import joined, parted
 from rlx.runtime.loaded import Part
 from rlx.runtime.owning import owned
-
-if TYPE_CHECKING:
-    from rlx.runtime.compiled import CompiledGraph
 
 
 class State(NamedTuple):
@@ -80,18 +78,16 @@ class Pickled(Part):
         )
 
 
-def restored(*fields: Any) -> CompiledGraph:
+def restored(*fields: Any) -> Any:
     """Compiles the graph of a ``State``, and tells it what the other one was told.
 
     Raises:
         DeviceUnavailableError: This machine has no such device.
-        RlxError: As ``Session.compile``.
+        RlxError: As ``rlx.compile``.
     """
-    from rlx.runtime.session import Session
-
     state = State(*fields)
     graph = joined(Graph, state.graph, state.arrays)
-    made = Session(state.device, options=state.options).compile(graph, state.params)
+    made = late.provided("compile")(graph, state.device, state.params, state.options)
     try:
         for name, (kind, array) in state.handles.items():
             bind = made.bind_gpu_handle if kind == "device" else made.bind_handle
