@@ -92,7 +92,8 @@ if TYPE_CHECKING:  # for type checkers, and for tools that collect what a progra
     )
     from rlx.importers import gguf as gguf, safetensors as safetensors
     from rlx.ir.dtype import DType as DType
-    from rlx.ir.graph import Graph as Graph, Node as Node, graph_param_names as graph_param_names
+    from rlx.ir.graph import Graph as Graph, Node as Node
+    from rlx.ir.view import graph_param_names as graph_param_names
     from rlx.many.buckets import BucketedCompileCache as BucketedCompileCache
     from rlx.many.caches import CompileCache as CompileCache
     from rlx.many.graph_devices import (
@@ -144,7 +145,8 @@ _NAMES = {
         "ShapeError UnknownNameError UnsupportedOpError VerifyError"
     ),
     "rlx.ir.dtype": "DType",
-    "rlx.ir.graph": "Graph Node graph_param_names",
+    "rlx.ir.graph": "Graph Node",
+    "rlx.ir.view": "graph_param_names",
     "rlx.many.buckets": "BucketedCompileCache",
     "rlx.many.caches": "CompileCache",
     "rlx.many.graph_devices": "GraphDevices devices_for fastest_device_for",

@@ -14,12 +14,21 @@ from rlx.errors import GraphError, ShapeError, UnknownNameError, describe, did_y
 from rlx.ir.attributes import frozen
 from rlx.ir.dtype import DType, DTypeLike, store
 from rlx.ir.methods import Methods, absent
+from rlx.ir.opdef import (
+    BUILDER_KINDS,
+    REGISTRY,
+    Array,
+    HasArray,
+    Numbers,
+    OpDef,
+    TensorType,
+    lookup,
+)
 from rlx.ir.opdef import PART as PART
-from rlx.ir.opdef import REGISTRY, Array, HasArray, Numbers, OpDef, TensorType, lookup
 from rlx.ir.operands import held_as
 from rlx.ir.operators import Operators
 from rlx.ir.printer import print_graph
-from rlx.ir.serialize import from_json, joined, parted, to_json
+from rlx.ir.serialize import from_json, joined, node_of, parted, to_json
 from rlx.ir.shape import Shape, as_shape, check_size
 from rlx.ir.sources import caller
 from rlx.ir.spans import checkpoint
@@ -107,7 +116,7 @@ class Node(Operators):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A node pickles with its graph."""
-        return _node, (self.graph, self.id)
+        return node_of, (self.graph, self.id)
 
     def __repr__(self) -> str:
         return f"<Node %{self.id} {self.op} {self.type}>"
@@ -321,7 +330,7 @@ class Graph(Builders, metaclass=Methods):
         return self._of_kind("reduce", kind)(x, axes, keepdims)
 
     def _of_kind(self, what: str, kind: str) -> Callable[..., Node]:
-        belongs = _KINDS[what]
+        belongs = BUILDER_KINDS[what]
         if not (isinstance(kind, str) and kind in REGISTRY and belongs(REGISTRY[kind])):
             # Listing the operations imports all of them.
             names = [name for name, op in REGISTRY.items() if belongs(op)]
@@ -434,7 +443,7 @@ class Graph(Builders, metaclass=Methods):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Graphs pickle by content, with the values that are attached to params."""
-        return _from_parts, parted(self)
+        return joined, (Graph, *parted(self))
 
     def __str__(self) -> str:
         return print_graph(self)
@@ -479,38 +488,7 @@ class Graph(Builders, metaclass=Methods):
         return node
 
 
-def _from_parts(data: Any, arrays: Sequence[Array]) -> Graph:
-    """The graph that ``parted`` took apart."""
-    return joined(Graph, data, arrays)
-
-
-def _node(graph: Graph, at: int) -> Node:
-    return graph.nodes[at]
-
-
 def _text(name: Any, of: str) -> str:
     if not isinstance(name, str):
         raise GraphError(describe(f"[{of}] a name is text", got=repr(name)))
     return name
-
-
-_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
-# The operations that a builder taking the name of one is for.
-_KINDS: Mapping[str, Callable[[OpDef], bool]] = {
-    "binary": lambda op: op.elementwise and len(op.operands) == 2,
-    "activation": lambda op: op.elementwise and len(op.operands) == 1,
-    "compare": lambda op: op.name in _COMPARISONS,
-    "reduce": lambda op: {"axes", "keepdims"} <= set(op.signature.parameters),
-}
-
-
-def graph_param_names(graph: Graph) -> list[str]:
-    """Names of the params of a graph in declaration order.
-
-    Example:
-        >>> g = Graph()
-        >>> _ = g.param("w", (2,))
-        >>> graph_param_names(g)
-        ['w']
-    """
-    return list(graph.param_names)

@@ -429,3 +429,13 @@ def lookup(name: str) -> OpDef:
         raise UnknownNameError(
             describe(f"no op is named {name!r}", hint=did_you_mean(name, REGISTRY))
         ) from None
+
+
+_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+# The operations that a builder taking the name of one is for.
+BUILDER_KINDS: Mapping[str, Callable[[OpDef], bool]] = {
+    "binary": lambda op: op.elementwise and len(op.operands) == 2,
+    "activation": lambda op: op.elementwise and len(op.operands) == 1,
+    "compare": lambda op: op.name in _COMPARISONS,
+    "reduce": lambda op: {"axes", "keepdims"} <= set(op.signature.parameters),
+}

@@ -136,6 +136,11 @@ def joined(make: Callable[[str], G], data: dict[str, Any], arrays: Sequence[Arra
     return from_data(make, data, views)
 
 
+def node_of(graph: GraphView, number: int) -> NodeView:
+    """A node by its number."""
+    return graph.nodes[number]
+
+
 def from_data(
     make: Callable[[str], G], data: Any, arrays: Sequence[Array] = (), inside: int = 0
 ) -> G:

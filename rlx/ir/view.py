@@ -75,3 +75,16 @@ class GraphView(Protocol):
 def operand_types(opdef: OpDef, inputs: Sequence[NodeView]) -> Sequence[TensorType]:
     """What inference is given: the operands' types; ``part`` is given all results of its operand."""
     return inputs[0].types if opdef.name == PART else [node.types[0] for node in inputs]
+
+
+def graph_param_names(graph: GraphView) -> list[str]:
+    """Names of the params of a graph in declaration order.
+
+    Example:
+        >>> import rlx
+        >>> g = rlx.Graph()
+        >>> _ = g.param("w", (2,))
+        >>> rlx.graph_param_names(g)
+        ['w']
+    """
+    return [node.name for node in graph.nodes if node.op == "param"]
