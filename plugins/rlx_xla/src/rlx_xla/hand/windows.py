@@ -16,6 +16,17 @@ from rlx_xla.hand.products import operands, product
 from rlx_xla.values import Traced, arithmetic
 
 
+def _pair(x: Any, w: Any) -> tuple[Any, dict[str, Any]]:
+    """Operands of a convolution and what to tell it. Operands that were rounded are f32 again, as the result is.
+
+    Units for TF32 hold what f16 and bf16 hold; a convolution of 16 bits with a result of 32 is none of cuDNN's.
+    """
+    pair, how = operands(x, w)
+    if how.get("preferred_element_type") == jnp.float32 and pair[0].dtype != jnp.float32:
+        pair = [one.astype(jnp.float32) for one in pair]
+    return pair, how
+
+
 def _biased(y: Any, bias: Any) -> Traced:
     found = product(y)
     return found if bias is None else found + bias.reshape(-1, *(1,) * (y.ndim - 2))
@@ -35,7 +46,7 @@ def convolution(
     shape = (x.shape[0], w.shape[0], *window.out)
     if not x.size or not w.size or not math.prod(shape):
         return _biased(jnp.zeros(shape, arithmetic().real), bias)
-    (left, right), how = operands(x, w)
+    (left, right), how = _pair(x, w)
     y = lax.conv_general_dilated(
         left,
         right,
@@ -92,7 +103,7 @@ def transposed_convolution(
     shape = (x.shape[0], w.shape[1] * groups, *out)
     if not x.size or not w.size or not math.prod(shape):
         return _biased(jnp.zeros(shape, arithmetic().real), bias)
-    (left, right), how = operands(x, w)
+    (left, right), how = _pair(x, w)
     right = right.reshape(groups, w.shape[0] // groups, *w.shape[1:]).swapaxes(1, 2)
     right = jnp.flip(
         right.reshape(shape[1], w.shape[0] // groups, *w.shape[2:]), range(2, right.ndim - 1)
