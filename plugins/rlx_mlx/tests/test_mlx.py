@@ -87,3 +87,12 @@ def test_long_sums_do_not_pile_up_errors():
     x = np.full(100_003, 0.1, np.float32)
     with rlx.compile(g, "mlx") as cg:
         assert abs(cg.run_slots(x)[0] / (x.astype(np.float64).sum()) - 1) < 2e-6
+
+
+def test_what_is_only_passed_on_may_be_f64():
+    g = rlx.Graph("passed")
+    x = g.input("x", (2,), "f64")
+    g.set_outputs([x, g.input("y", (2,)) + 1.0])
+    given = np.array([1 / 3, 2 / 3])
+    with rlx.compile(g, "mlx") as cg:
+        np.testing.assert_array_equal(cg.run_slots(given, np.zeros(2, np.float32))[0], given)

@@ -260,6 +260,8 @@ class MlxExecutable:
 def fetched(array: Any, node: Node) -> Array:
     """An array of MLX in the storage of rlx; maybe MLX's own memory."""
     core = mlx()
+    if node.dtype is DType.F64:
+        return np.asarray(array).view(np.float64)
     return np.asarray(array.view(core.uint16) if node.dtype is DType.BF16 else array)
 
 
