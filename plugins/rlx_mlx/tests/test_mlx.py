@@ -96,3 +96,12 @@ def test_what_is_only_passed_on_may_be_f64():
     given = np.array([1 / 3, 2 / 3])
     with rlx.compile(g, "mlx") as cg:
         np.testing.assert_array_equal(cg.run_slots(given, np.zeros(2, np.float32))[0], given)
+
+
+def test_auto_does_not_take_mlx_on_the_processor():
+    g = rlx.Graph("large")
+    g.set_outputs([g.input("x", (1024, 1024)) @ g.param("w", (1024, 1024))])
+    rows = {str(row.device): row for row in rlx.GraphDevices(g).report()}
+    assert rows["mlx"].viable
+    if rows["mlx"].label.startswith("MLX on the processor"):
+        assert rows["mlx"].estimate_ns > rows["cpu"].estimate_ns

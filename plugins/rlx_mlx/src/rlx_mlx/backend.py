@@ -5,14 +5,17 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 
 from rlx.plugin import (
+    BackendCostModel,
     Capabilities,
     CompileOptions,
+    Device,
     DeviceInfo,
     Graph,
     Lowering,
     MemoryPlan,
     Node,
     Program,
+    RooflineModel,
     Schedule,
 )
 from rlx_mlx.engine import device_facts, mlx
@@ -48,6 +51,21 @@ class MlxBackend(Lowering):
         from rlx_mlx.executable import CAPABILITIES
 
         return CAPABILITIES
+
+    def cost_model(self, info: DeviceInfo) -> BackendCostModel | None:
+        """On the processor figures that keep "auto" from it; on a Mac rlx's defaults for a GPU, as nothing is measured."""
+        if info.kind != "cpu":
+            return None
+        return RooflineModel(
+            Device("mlx", info.index),
+            gflops=20.0,
+            dispatch_ns=10_000.0,
+            roundtrip_ns=30_000.0,
+            bandwidth=5.0,
+            upload_bandwidth=5.0,
+            readback_bandwidth=5.0,
+            unified_memory=True,
+        )
 
     def unsupported(self, info: DeviceInfo, node: Node) -> str | None:
         """Why a node runs on the host."""
