@@ -112,7 +112,12 @@ typedef struct {
 /* A thread joins a job in three steps: it says that it is inside, reads the job, and takes parts if there is one. The
    caller withdraws the job first and waits for those inside afterwards, so that each thread either finds no job or is
    waited for. No lock is taken unless a thread sleeps, and each thread writes a line of its own: a line that all of them
-   write goes from one core to the next, which takes longer than a small part. */
+   write goes from one core to the next, which takes longer than a small part.
+
+   Both sides write first and look at what the other one wrote afterwards. They write by exchanges: x86 has one instruction
+   for these and for stores that keep such an order, while qemu 7.2 lets loads pass the stores of ARM that do. */
+#define WRITE_FIRST(place, value) ((void)atomic_exchange(&(place), value))
+
 static struct {
     _Atomic(rlx_job *) job; /* the job that threads may join; NULL between calls */
     _Atomic int64_t seats;  /* threads that may join it, with the caller */
@@ -240,7 +245,7 @@ static void await_job(int64_t seat, int64_t spin)
             pause_briefly();
         }
     rlx_lock(&pool.mutex);
-    pool.asleep[seat] = 1;
+    WRITE_FIRST(pool.asleep[seat], 1);
     while (!called(seat)) rlx_wait(&pool.work[seat], &pool.mutex);
     pool.asleep[seat] = 0;
     rlx_unlock(&pool.mutex);
@@ -253,7 +258,7 @@ RLX_THREAD(work, given)
     int64_t spin = 0;
     for (;;) {
         await_job(seat, spin);
-        pool.inside[seat].count = 1;
+        WRITE_FIRST(pool.inside[seat].count, 1);
         rlx_job *job = pool.job;
         if (job && seat < job->call->split->threads) {
             spin = job->call->split->spin;
@@ -261,7 +266,7 @@ RLX_THREAD(work, given)
             /* The job has no parts left, so no other thread needs to join it. */
             if (pool.job == job) atomic_compare_exchange_strong(&pool.job, &job, NULL);
         }
-        pool.inside[seat].count = 0;
+        WRITE_FIRST(pool.inside[seat].count, 0);
         if (pool.waiting) {
             rlx_lock(&pool.mutex);
             rlx_wake(&pool.done);
@@ -298,7 +303,7 @@ static void await_threads(int64_t spin)
             pause_briefly();
         }
     rlx_lock(&pool.mutex);
-    pool.waiting = 1;
+    WRITE_FIRST(pool.waiting, 1);
     for (; seat <= all; seat++)
         while (pool.inside[seat].count) rlx_wait(&pool.done, &pool.mutex);
     pool.waiting = 0;
@@ -389,10 +394,10 @@ int rlx_parallel(const rlx_call *call)
     job.status = RLX_OK;
     job.floats = floats_of(call);
     atomic_store_explicit(&pool.seats, wanted, memory_order_relaxed);
-    pool.job = &job;
+    WRITE_FIRST(pool.job, &job);
     wake(wanted);
     const int64_t began = rlx_clock_ns(), parts = make_parts(&job, 0);
-    pool.job = NULL;
+    WRITE_FIRST(pool.job, NULL);
     const int64_t waits = rlx_clock_ns(), most = HELD_UP_NS + HELD_UP_PARTS * ((waits - began) / (parts ? parts : 1));
     await_threads(split->spin);
     const int64_t ended = rlx_clock_ns();
