@@ -2,7 +2,6 @@
    whatever the length and its factors. The layout is [element][real, imaginary][row]. rlx/ops/spectra/fft_plans.py says
    when this is used. */
 
-#if defined(__GNUC__) && !defined(__clang__)
 /* The source of lane l when two vectors exchange groups of `by` lanes. */
 #define LOW(l, by) ((l) & (by) ? (l) - (by) + VL : (l))
 #define HIGH(l, by) ((l) & (by) ? (l) + VL : (l) + (by))
@@ -12,10 +11,8 @@
 #define SIXTEEN(F, at, by) EIGHT(F, at, by), EIGHT(F, at + 8, by)
 #ifdef SINGLE
 #define ENTRIES (VECTOR_BYTES / 4)
-typedef int32_t NAME(places) __attribute__((vector_size(VECTOR_BYTES)));
 #else
 #define ENTRIES (VECTOR_BYTES / 8)
-typedef int64_t NAME(places) __attribute__((vector_size(VECTOR_BYTES)));
 #endif
 /* One stage of a transposition in registers: lane i of vector j is exchanged with lane j of vector i, for one bit of i
    and j. */
@@ -23,8 +20,8 @@ typedef int64_t NAME(places) __attribute__((vector_size(VECTOR_BYTES)));
     _Pragma("GCC unroll 16") for (int i = 0; i < ENTRIES; i++) if (!(i & (by)))                   \
     {                                                                                             \
         const VEC a = v[i], b = v[i + (by)];                                                      \
-        v[i] = __builtin_shuffle(a, b, (NAME(places)){LIST(LOW, 0, by)});                    \
-        v[i + (by)] = __builtin_shuffle(a, b, (NAME(places)){LIST(HIGH, 0, by)});            \
+        v[i] = __builtin_shufflevector(a, b, LIST(LOW, 0, by));                                   \
+        v[i + (by)] = __builtin_shufflevector(a, b, LIST(HIGH, 0, by));                           \
     }
 #if VECTOR_BYTES == 64
 #define STAGES_16 STAGE(SIXTEEN, 8) STAGE(SIXTEEN, 4) STAGE(SIXTEEN, 2) STAGE(SIXTEEN, 1)
@@ -54,16 +51,6 @@ static RLX_INLINE void NAME(transpose_lanes)(VEC *v)
 #undef TWO
 #undef HIGH
 #undef LOW
-#else
-static inline void NAME(transpose_lanes)(VEC *v)
-{
-    for (int64_t i = 0; i < VL; i++)
-        for (int64_t j = i + 1; j < VL; j++) {
-            const T t = v[i][j];
-            v[i][j] = v[j][i], v[j][i] = t;
-        }
-}
-#endif
 
 /* Loads rows into lanes: element j of every row, times taper[j], to vector j * apart. */
 static void NAME(lanes_in)(const T *const *row, const T *taper, int64_t n, T *to, int64_t apart)
