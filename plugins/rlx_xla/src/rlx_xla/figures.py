@@ -27,10 +27,13 @@ from rlx.plugin import (
 )
 from rlx_xla.engine import devices_of, jax
 
-# Sizes of square products, and of operands, as far as there is time.
-_PRODUCTS, _BYTES = (16, 64, 256, 1024, 2048, 4096), (1 << 10, 1 << 16, 1 << 20, 1 << 24, 1 << 26)
+# Sizes of square products, and bytes of operands. Where time runs out, what was measured is spread over all sizes.
+_PRODUCTS = (64, 1024, 4096, 256, 2048, 16)
+_BYTES = (1 << 10, 1 << 20, 1 << 26, 1 << 16, 1 << 24)
+# The same for a processor, where the largest ones would take seconds.
+_SMALL_PRODUCTS, _SMALL_BYTES = (64, 1024, 256, 16), (1 << 10, 1 << 20, 1 << 24)
 _DTYPES = {"f32": "float32", "f16": "float16"}
-_BUDGET_S, _EACH_S = 3.0, 0.02
+_BUDGET_S, _EACH_S = 12.0, 0.02
 # Kernels in a chain that XLA can't join: products of tiny matrices.
 _CHAIN = 33
 _lock = threading.Lock()
@@ -40,7 +43,7 @@ _known: dict[tuple[str, int], CalibratedModel] = {}
 def model_of(info: DeviceInfo, platform: str) -> CalibratedModel | None:
     """The figures of a device; None where ``RLX_CALIBRATION`` is off.
 
-    The first call on a machine measures for some seconds.
+    The first call on a machine measures for some seconds, most of which XLA compiles.
     """
     if not calibration_allowed():
         return None
@@ -144,6 +147,9 @@ class _Bench:
 
     def __init__(self, device: Any, until: float) -> None:
         self._device, self._until = device, until
+        small = device.platform == "cpu"
+        self._bytes = _SMALL_BYTES if small else _BYTES
+        self._products = _SMALL_PRODUCTS if small else _PRODUCTS
 
     def call(
         self, function: Callable[..., Any], operands: Sequence[Any], read: bool = True
@@ -192,7 +198,7 @@ class _Bench:
             ns = self.call(lambda x: x[:1] + 1, [given])
             return float(nbytes), max(ns - roundtrip, nbytes / 1000.0)
 
-        return self._each(_BYTES, measure)
+        return self._each(self._bytes, measure)
 
     def readbacks(self, roundtrip: float) -> list[Any]:
         """Bytes of a result, and what they add to a call."""
@@ -202,7 +208,7 @@ class _Bench:
             ns = self.call(lambda x: jax().numpy.broadcast_to(x, (count,)) + 1, [np.float32(1)])
             return float(nbytes), max(ns - roundtrip, nbytes / 1000.0)
 
-        return self._each(_BYTES, measure)
+        return self._each(self._bytes, measure)
 
     def copies(self) -> list[Any]:
         """Bytes that a kernel reads and writes."""
@@ -212,7 +218,7 @@ class _Bench:
             ns = self.call(lambda x: x + 1, [self._placed((nbytes // 4,), "float32")], read=False)
             return 2.0 * nbytes, max(ns - least, nbytes / 4000.0)
 
-        return self._each(_BYTES, measure)
+        return self._each(self._bytes, measure)
 
     def products(self, dtype: str, thin: bool) -> list[Any]:
         """Operations of products, and their time besides that of the call."""
@@ -226,4 +232,4 @@ class _Bench:
             flops = 2.0 * rows * size * size
             return flops, max(ns - least, flops / 1e6)
 
-        return self._each(_PRODUCTS, measure)
+        return self._each(self._products, measure)
