@@ -398,16 +398,18 @@ _CLOSED = _Closed()
 
 def on_device(value: Any, device: Any) -> Any:
     """A value that is on JAX's device already, without a copy; None for any other."""
-    if isinstance(value, jax().Array):
-        return value if value.devices() == {device} else jax().device_put(value, device)
-    if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack_device__"):
-        return None
-    kind, index = value.__dlpack_device__()
-    if int(kind) in (1, 3):  # host memory, which as_array takes
-        return None
-    if index != device.local_hardware_id:
-        return None
-    return jax().dlpack.from_dlpack(value)
+    if not isinstance(value, jax().Array):
+        if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack_device__"):
+            return None
+        kind, index = value.__dlpack_device__()
+        if int(kind) in _HOST_MEMORY or index != device.local_hardware_id:
+            return None
+        value = jax().dlpack.from_dlpack(value)
+    return value if value.devices() == {device} else jax().device_put(value, device)
+
+
+# DLPack's kinds of devices whose memory NumPy reads: the processor's, and that which is pinned for CUDA and ROCm.
+_HOST_MEMORY = (1, 3, 11)
 
 
 def _told(error: Exception) -> Exception:
