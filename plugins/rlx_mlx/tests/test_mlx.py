@@ -105,3 +105,13 @@ def test_auto_does_not_take_mlx_on_the_processor():
     assert rows["mlx"].viable
     if rows["mlx"].label.startswith("MLX on the processor"):
         assert rows["mlx"].estimate_ns > rows["cpu"].estimate_ns
+
+
+def test_a_shift_by_all_bits_gives_what_numpy_gives():
+    g = rlx.Graph("shift")
+    x, by = g.input("x", (3,), "i32"), g.input("by", (3,), "i32")
+    g.set_outputs([g.shift_left(x, by), g.shift_right(x, by)])
+    given = np.array([-8, 2, 1], np.int32), np.array([32, 40, 1], np.int32)
+    with rlx.compile(g, "mlx") as cg, rlx.compile(g, "reference") as expected:
+        for one, other in zip(cg.run_slots(*given), expected.run_slots(*given), strict=True):
+            np.testing.assert_array_equal(one, other)

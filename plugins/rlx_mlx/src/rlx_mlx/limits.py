@@ -38,8 +38,8 @@ _SHIFT = "a shift by more than the bits of a number is undefined in MLX"
 _BY_DTYPE = {
     "mod": (_WHOLE, _DIVISION),
     "fmod": (_WHOLE, _DIVISION),
-    "shift_left": (frozenset({DType.I64}), _SHIFT),
-    "shift_right": (frozenset({DType.I64}), _SHIFT),
+    "shift_left": (_WHOLE, _SHIFT),
+    "shift_right": (_WHOLE, _SHIFT),
 }
 
 
