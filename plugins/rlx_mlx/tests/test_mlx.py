@@ -13,9 +13,9 @@ import rlx
 import rlx.testing
 from rlx.plugin import OPS
 
-FEW = None if EVERYTHING else 8
+FEW = None if EVERYTHING else 3
 OPERATIONS = sorted(op for op, record in OPS.items() if record.samples)
-SEEDS = range(300 if EVERYTHING else 20)
+SEEDS = range(300 if EVERYTHING else 8)
 
 
 @pytest.mark.parametrize("op", OPERATIONS)
