@@ -333,8 +333,11 @@ def test_two_graphs_on_two_threads(device):
         with rlx.compile(g, device) as compiled:
             for _ in range(30):
                 x = rng.normal(size=(64, 64)).astype(np.float32)
-                error = np.abs(compiled.run_slots(x)[0] - np.tanh(x @ x)).max()
-                if error > 1e-3:
+                # NumPy's product on ARM says of finite numbers that they overflow or are divided by 0.
+                with np.errstate(all="ignore"):
+                    expected = np.tanh(x @ x)
+                error = np.abs(compiled.run_slots(x)[0] - expected).max()
+                if not error <= 1e-3:
                     failures.append(error)
 
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
