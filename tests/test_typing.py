@@ -40,7 +40,8 @@ warn_unused_ignores = true
 """
 # Part of all public names below rlx whose types pyright finds stated, and not only inferred.
 LEAST_SCORE = 0.95
-# A library that an example may use, and that need not be there.
+# Libraries that examples may use, and that need not be there.
+ABSENT_LIBRARIES = ("sounddevice", "triton_python_backend_utils")
 ABSENT = "from typing import Any\ndef __getattr__(name: str) -> Any: ...\n"
 
 
@@ -52,11 +53,12 @@ def outside(tmp_path):
         shutil.copytree(ROOT / folder, tmp_path / Path(folder).name, ignore=ignored)
     (tmp_path / "mypy.ini").write_text(MYPY_INI)
     (tmp_path / "typings").mkdir()
-    (tmp_path / "typings/sounddevice.pyi").write_text(ABSENT)
+    for library in ABSENT_LIBRARIES:
+        (tmp_path / f"typings/{library}.pyi").write_text(ABSENT)
     settings = {
         "include": [Path(folder).name for folder in FOLDERS],
         "executionEnvironments": [{"root": folder} for folder in PROGRAMS],
-        # A loop of a program goes around at least once, and of sounddevice there is only a stub.
+        # A loop of a program goes around at least once, and of absent libraries there are only stubs.
         "reportPossiblyUnboundVariable": False,
         "reportMissingModuleSource": False,
     }

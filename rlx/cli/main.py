@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 from rich.console import Console
@@ -58,10 +58,22 @@ def ops(args: argparse.Namespace) -> int:
     return int(bool(missing))
 
 
+def _as_given(value: object) -> object:
+    """A value of a variable; pairs as they are written there."""
+    if isinstance(value, Mapping):
+        return ",".join(f"{name}={one}" for name, one in value.items())
+    return value
+
+
 def env(args: argparse.Namespace) -> int:
     """The environment variables, their values and what they do."""
     rows: list[dict[str, object]] = [
-        {"variable": name, "value": flag.get(), "default": flag.default, "meaning": flag.doc}
+        {
+            "variable": name,
+            "value": _as_given(flag.get()),
+            "default": _as_given(flag.default),
+            "meaning": flag.doc,
+        }
         for name, flag in sorted(flags.TABLE.items())
     ]
     rows.append(

@@ -89,6 +89,14 @@ def _precisions(kernel_set: str, able: Capabilities) -> tuple[str, ...]:
     return ("f32", "f16") if half else ("f32",)
 
 
+# Where precisions are to be had that few devices have.
+_HAVE_IT = {
+    "f16": "GPUs with shader-f16 have it, through WebGPU or a plug-in",
+    "tf32": "devices of plug-ins have it, such as cuda",
+    "bf16": "devices of plug-ins have it, such as cuda",
+}
+
+
 def _no_precision(device: Device, info: DeviceInfo, kernel_set: str, wanted: str) -> CompileError:
     """The error that a device has not the precision that was asked for."""
     if wanted == "f16" and kernel_set:
@@ -105,6 +113,6 @@ def _no_precision(device: Device, info: DeviceInfo, kernel_set: str, wanted: str
             f"{device} does not compute in precision {wanted!r}",
             got=wanted,
             expected=" or ".join(map(repr, _precisions(kernel_set, abilities(info)))),
-            hint='"tf32" and "bf16" need a device of a plug-in that has them, such as cuda',
+            hint=_HAVE_IT[wanted],
         )
     )

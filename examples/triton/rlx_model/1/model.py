@@ -37,6 +37,8 @@ class TritonPythonModel:
         with rlx.onnx.Model(path, device="cpu") as model:
             batched = all(isinstance(port.dims[0], str) for port in model.inputs if port.dims)
             for port in model.inputs:
+                if port.dims is None:
+                    raise rlx.InputError(f"the file does not say how many dimensions {port} has")
                 dims = [-1 if isinstance(size, str) else size for size in port.dims]
                 kind = _TYPES.get(port.element.name)
                 if kind is None:
@@ -92,7 +94,7 @@ class TritonPythonModel:
 
     def _alike(self, requests, responses):
         """Places of requests that can be joined; those that lack an input are answered with the error."""
-        groups = {}
+        groups: dict[object, list[int]] = {}
         for at, request in enumerate(requests):
             try:
                 arrays = _arrays(request, self._names)
