@@ -69,6 +69,11 @@ def _all(fake, count):
     return [future.result() for future in futures]
 
 
+def _let_go(event, fake):
+    event.set()
+    fake.lanes._threads[0].join(10)
+
+
 def _until_one_has_left(work, lanes):
     """Does some work again and again; devices take turns by chance."""
     deadline = time.monotonic() + 60
@@ -171,8 +176,69 @@ def test_all_devices_are_lost():
             errors = [future.exception() for future in futures]
         assert all(isinstance(error, rlx.DeviceFallbackError) for error in errors)
         assert any(len(error.attempts) == 2 for error in errors)
-        with pytest.raises(rlx.DeviceFallbackError, match="all devices have left the pool"):
+        with pytest.raises(rlx.DeviceFallbackError, match="no device of the pool is left"):
             fake.add(0)
+
+
+def test_an_item_whose_last_device_leaves_is_answered():
+    """It has failed at one device and waits for the other, which is then lost under another item."""
+    began, go = threading.Event(), threading.Event()
+
+    def small(at):
+        if at == "large":
+            raise rlx.DeviceMemoryError("no room")
+        return at
+
+    def dying(at):
+        began.set()
+        go.wait(10)
+        raise rlx.DeviceLostError("gone")
+
+    with Fake(b=dying) as fake:
+        first = fake.add("any")
+        began.wait(10)
+        fake.lanes.lanes.append(Lane(rlx.Device("a"), small, lambda: None))
+        large = Item("large", type(first)(), [(rlx.Device("a"), rlx.DeviceMemoryError("no room"))])
+        fake.lanes.add(large)
+        with pytest.warns(RuntimeWarning, match="b has left"):
+            _let_go(go, fake)
+        assert isinstance(large.future.exception(0), rlx.DeviceFallbackError)
+
+
+def test_what_waits_for_another_device_ends_with_the_pool():
+    began, go = threading.Event(), threading.Event()
+
+    def busy(at):
+        began.set()
+        go.wait(10)
+        return at
+
+    def small(at):
+        began.wait(10)
+        raise rlx.DeviceMemoryError("no room")
+
+    fake = Fake(a=busy, b=small)
+    futures = [fake.add(at) for at in range(2)]
+    began.wait(10)
+    closing = threading.Thread(target=fake.lanes.close)
+    time.sleep(0.1)
+    closing.start()
+    time.sleep(0.05)
+    go.set()
+    closing.join(10)
+    assert not closing.is_alive()
+    for future in futures:
+        assert future.done() or future.cancel()
+
+
+@pytest.mark.filterwarnings("error")
+def test_warnings_that_are_errors_end_no_thread():
+    def lost(at):
+        raise rlx.DeviceLostError("gone")
+
+    with Fake(a=_sleeping(0.001), b=lost) as fake:
+        assert _all(fake, 100) == list(range(100))
+        assert _all(fake, 100) == list(range(100))
 
 
 def test_too_large_for_one_device():

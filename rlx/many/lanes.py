@@ -49,6 +49,10 @@ class Item:
     failed: list[tuple[Device, Exception]] = field(default_factory=list)
     started: bool = False
 
+    def may_go_to(self, lane: Lane) -> bool:
+        """Whether a device has not failed at it yet."""
+        return all(device != lane.device for device, _ in self.failed)
+
 
 @dataclass(eq=False)
 class Lane:
@@ -128,7 +132,7 @@ class Lanes:
         """
         with self._changed:
             if self._closed:
-                raise InputError(describe(f"{self._what} is closed"))
+                raise self._is_closed()
             if all(lane.left is not None for lane in self.lanes):
                 raise self._all_left([])
             self._waiting.append(item)
@@ -142,7 +146,11 @@ class Lanes:
             self._waiting.clear()
             self._changed.notify_all()
         for item in waiting:
-            item.future.cancel()
+            # One that a device has failed at is under way, and can't be cancelled any more.
+            if item.started:
+                item.future.set_exception(self._is_closed())
+            else:
+                item.future.cancel()
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join()
@@ -160,6 +168,9 @@ class Lanes:
                 outputs = lane.run(item.inputs)
             except Exception as error:
                 self._failed(lane, item, error)
+            except BaseException as error:  # an exit that the item's own code asks for
+                self._free(lane)
+                item.future.set_exception(error)
             else:
                 self._done(lane, item, time.perf_counter() - began)
                 item.future.set_result(outputs)
@@ -185,7 +196,7 @@ class Lanes:
         for at, item in enumerate(self._waiting):
             if not item.failed:
                 break
-            if all(device != lane.device for device, _ in item.failed):
+            if item.may_go_to(lane):
                 return at
         else:
             return None
@@ -206,7 +217,7 @@ class Lanes:
             lane.since = None
 
     def _done(self, lane: Lane, item: Item, seconds: float) -> None:
-        gone = []
+        gone, stranded = [], list[Item]()
         with self._changed:
             lane.took(seconds)
             lane.since = None
@@ -217,7 +228,9 @@ class Lanes:
                     failed.left = error
                     gone.append(failed)
             if gone:
+                stranded = self._stranded()
                 self._changed.notify_all()
+        self._give_up(stranded)
         for one in gone:
             self._warn(one, others=True)
 
@@ -233,30 +246,46 @@ class Lanes:
             lane.since = None
             if lost:
                 lane.left = error
-            tried = {device for device, _ in item.failed}
             rest = [one for one in self.lanes if one.left is None]
-            again = fits and any(one.device not in tried for one in rest)
-            stranded: list[Item] = []
+            again = fits and not self._closed and any(item.may_go_to(one) for one in rest)
             if again:
                 self._waiting.appendleft(item)
-            if not rest:
-                stranded += self._waiting
-                self._waiting.clear()
+            stranded = self._stranded() if lost else []
             self._changed.notify_all()
-        if lost:
-            self._warn(lane, bool(rest))
         if not again:
             item.future.set_exception(self._all_left(item.failed) if lost and not rest else error)
+        self._give_up(stranded)
+        if lost:
+            self._warn(lane, bool(rest))
+
+    def _stranded(self) -> list[Item]:
+        """Takes out items that no device is left for. The caller holds the lock."""
+        rest = [lane for lane in self.lanes if lane.left is None]
+        found = [one for one in self._waiting if not any(one.may_go_to(lane) for lane in rest)]
+        for one in found:
+            self._waiting.remove(one)
+        return found
+
+    def _give_up(self, stranded: Sequence[Item]) -> None:
         for one in stranded:
             if one.started or one.future.set_running_or_notify_cancel():
                 one.future.set_exception(self._all_left(one.failed))
 
+    def _is_closed(self) -> InputError:
+        return InputError(describe(f"{self._what} is closed"))
+
     def _warn(self, lane: Lane, others: bool) -> None:
         first = f"{type(lane.left).__name__}: {lane.left}".splitlines()[0]
         then = "its work is done elsewhere" if others else "no device is left"
-        warnings.warn(
-            f"{lane.device} has left {self._what} ({first}); {then}", RuntimeWarning, stacklevel=2
-        )
+        try:
+            warnings.warn(
+                f"{lane.device} has left {self._what} ({first}); {then}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        except RuntimeWarning:
+            # The program makes errors of warnings, which would end a thread that nobody calls; ``left`` tells as well.
+            pass
 
     def _all_left(self, failed: Sequence[tuple[Device, Exception]]) -> DeviceFallbackError:
         tried = {device for device, _ in failed}
@@ -267,5 +296,5 @@ class Lanes:
         ]
         listed = "; ".join(f"{device}: {str(error).splitlines()[0]}" for device, error in attempts)
         return DeviceFallbackError(
-            describe(f"all devices have left {self._what}", got=listed), attempts
+            describe(f"no device of {self._what} is left", got=listed), attempts
         )
