@@ -115,3 +115,11 @@ def test_a_shift_by_all_bits_gives_what_numpy_gives():
     with rlx.compile(g, "mlx") as cg, rlx.compile(g, "reference") as expected:
         for one, other in zip(cg.run_slots(*given), expected.run_slots(*given), strict=True):
             np.testing.assert_array_equal(one, other)
+
+
+def test_a_function_that_mlx_lacks_is_a_typed_error(monkeypatch):
+    monkeypatch.delattr(mx, "tanh")
+    g = rlx.Graph()
+    g.set_outputs([g.tanh(g.input("x", (3,)))])
+    with pytest.raises(rlx.UnsupportedOpError, match="has no function tanh"):
+        rlx.compile(g, "mlx").run_slots(np.zeros(3, np.float32))

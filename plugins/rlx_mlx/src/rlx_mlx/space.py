@@ -10,6 +10,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
+from rlx.plugin import UnsupportedOpError, describe
 from rlx_mlx.values import Traced, array_of, is_traced, lifted, named
 
 
@@ -61,7 +62,12 @@ def _of_mlx(path: str) -> Callable[..., Any]:
         for part in name.split("."):
             function = getattr(function, part, None)
         if function is None:
-            raise NotImplementedError(f"MLX has no {name}")
+            raise UnsupportedOpError(
+                describe(
+                    f"this release of MLX has no function {name}",
+                    hint="compile for another device, such as cpu",
+                )
+            )
         return traced(function(*_arrays(args), **{key: lifted(one) for key, one in kwargs.items()}))
 
     return apply
