@@ -19,6 +19,7 @@ from samples import looped
 
 import rlx
 from rlx import flags
+from rlx.calibrate.stopwatch import BUDGET_S, Stopwatch
 from rlx.cli.main import main
 from rlx.compiler.device_choice import choose
 from rlx.cost import Calibration, CpuCostModel, calibration, store
@@ -97,6 +98,42 @@ def runs_as_estimated(place, found):
             times.append(time.perf_counter_ns() - began)
     expected = found.roundtrip_ns + found.dispatch_ns
     return expected / 4 < np.median(times) < expected * 4
+
+
+@pytest.mark.parametrize("allowed", [0.0, 1.0])
+def test_a_driver_that_compiles_takes_nothing_from_the_budget_of_a_gpu(webgpu, allowed):
+    """One that has never seen the kernels left no time for figures, and what was kept told nothing of the device."""
+    watch = Stopwatch(rlx.Device.parse(webgpu), lambda part, what: None)
+    watch._allowed = allowed  # what a GPU has that is not software
+    with watch.aside():
+        time.sleep(0.5)
+    assert (watch.spent() < 0.4) == bool(allowed)
+    assert watch.left() == pytest.approx(BUDGET_S - watch.spent(), abs=0.2)
+    assert watch.elapsed() >= 0.5
+    with watch.aside():
+        time.sleep(1.0)
+    assert watch.spent() >= 0.5  # no driver has all the time that it wants
+
+
+def test_a_gpu_is_awake_at_each_figure(webgpu):
+    watch, runs = Stopwatch(rlx.Device.parse(webgpu), lambda part, what: None), []
+
+    class Busy:
+        def once(self):
+            runs.append("busy")
+
+    class Timed:
+        def once(self):
+            runs.append("timed")
+            return 1
+
+    watch.stay_awake(Busy())
+    assert set(runs) == {"busy"}
+    for _ in range(2):
+        runs.clear()
+        watch.times([Timed()])
+        assert runs[0] == "busy"
+        assert runs[-1] == "timed"
 
 
 def test_names_of_one_device_share_their_figures(webgpu):

@@ -8,6 +8,8 @@ import pytest
 import rlx
 from rlx.backends import registered
 from rlx.backends.reference import ReferenceExecutable
+from rlx.cli.main import main
+from rlx.compiler.device_choice import measured_model
 from rlx.plugin import Capabilities, DeviceInfo, KernelLimitError, Rebound, RooflineModel, method_of
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -294,3 +296,16 @@ def test_a_figure_of_a_plug_in_is_its_own(partial):
     backend.cost_model = lambda info: figures
     row = next(r for r in rlx.GraphDevices(chain(rlx.Graph())).report() if str(r.device) == "npu")
     assert row.estimate_ns > 5e4
+    assert measured_model(rlx.Device("npu")) is figures
+
+
+def test_the_command_does_not_measure_what_nobody_would_read(partial, monkeypatch, capsys):
+    partial()
+    measured = []
+    monkeypatch.setattr(
+        "rlx.cli.devices.remeasure", lambda device, show: measured.append(str(device))
+    )
+    assert main(["devices", "--calibrate"]) == 0
+    assert "cpu" in measured
+    assert "npu" not in measured
+    assert "the plug-in of npu states its figures" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""One measurement of a device, through the calls that users' runs go through, in two seconds."""
+"""One measurement of a device, through the calls that users' runs go through."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from rlx.backends.base import CompileOptions
 from rlx.calibrate import probes
 from rlx.calibrate.identity import identity_of
-from rlx.calibrate.stopwatch import BUDGET_S, AllClosed, Stopwatch
+from rlx.calibrate.stopwatch import BUDGET_S, Loaded, Stopwatch
 from rlx.compiler.target import Target
 from rlx.cost.calibration import Calibration, Progress
 from rlx.cost.curve import Curve
@@ -46,8 +46,8 @@ _UNFUSED = CompileOptions(fuse=False, hoist=False)
 # No memory reuse: every value has memory of its own.
 _APART = CompileOptions(fuse=False, hoist=False, reuse_memory=False)
 _HALF = CompileOptions(precision="f16", hoist=False)
-# Size, rows and number of products that keep a GPU busy.
-_WAKING = (1024, 1024, 8)
+# Size and rows of products that keep a GPU busy, how many a fast one gets, and from how few nanoseconds on it is fast.
+_WAKING, _WAKING_MORE, _FAST_NS = (1024, 1024), 8, 1_000_000
 # Key of the surplus rows among the kinds of work.
 _ROWS = ""
 
@@ -71,14 +71,27 @@ class Measurement:
         """All figures."""
         watch = self._watch
         self._progress(0.0, "starting the device")
-        with AllClosed() as loaded:
+        with watch.loading() as loaded:
             loaded(probes.dispatches(1), self._with(_UNFUSED))
             # The clock starts here: starting the driver is not part of the measurement.
             watch.begin()
             if not self._on_host and not self._software:
-                watch.say("shaders")
                 watch.prepare(self._first_graphs())
-                watch.wake(probes.product(DType.F32, *_WAKING))
+                watch.stay_awake(self._busy(loaded))
+            found = self._figures()
+        self._progress(1.0, "done")
+        return found
+
+    def _busy(self, loaded: Callable[[Graph, Target], Loaded]) -> Loaded:
+        """Work for all of a GPU, some hundred microseconds of it on a fast one."""
+        one = loaded(probes.product(DType.F32, *_WAKING, 1), self._target)
+        if one.warm_ns > _FAST_NS:
+            return one
+        return loaded(probes.product(DType.F32, *_WAKING, _WAKING_MORE), self._target)
+
+    def _figures(self) -> Calibration:
+        watch = self._watch
+        with watch.loading() as loaded:
             watch.say("kernel calls and round trips")
             one, many = (loaded(probes.dispatches(n), self._with(_UNFUSED)) for n in (1, 101))
             few, lots = watch.times([one, many], seconds=0.03)
@@ -120,8 +133,7 @@ class Measurement:
         if not self._on_host and not self._software:
             found = self._waiting(found)
         found = self._kernels(found)
-        self._progress(1.0, "done")
-        return replace(found, measuring_s=watch.spent())
+        return replace(found, measuring_s=watch.elapsed())
 
     def _first_graphs(self) -> Iterator[tuple[Graph, Target]]:
         """Graphs with the kernels of the figures that tell most.
@@ -136,7 +148,7 @@ class Measurement:
             yield probes.narrow(size, size, 1), self._target
         for at in (0, 1):
             for probe in probes.PROBES:
-                sizes = probe.large, min(probe.sizes)
+                sizes = probe.large, probe.waiting or min(probe.sizes)
                 if at == 0 or probe.kind in SERIAL:
                     yield probes.chain(probe, probe.shape(sizes[at]), 1), self._target
         for size in _COPIES:
@@ -213,7 +225,7 @@ class Measurement:
         for before, size in zip((0, *_TRANSFERS), _TRANSFERS):
             if before and not self._watch.worth(spent * size / before):
                 return
-            with AllClosed() as loaded:
+            with self._watch.loading() as loaded:
                 times = self._watch.times([loaded(graph, self._target) for graph in graphs(size)])
             spent, nbytes = times[0], 4.0 * size
             yield nbytes, max(times[0] - sum(times[1:]) - less, nbytes / _FASTEST_TRANSFER)
@@ -221,7 +233,7 @@ class Measurement:
     def _thunk(self) -> float:
         if self._watch.left() <= 0:
             return self._watch.roundtrip_ns  # it stops the run once more
-        with AllClosed() as loaded:
+        with self._watch.loading() as loaded:
             graphs = _both(probes.host_part)(64)
             cut, whole = self._watch.times([loaded(graph, self._target) for graph in graphs])
         return max(0.0, cut - whole)
@@ -246,11 +258,11 @@ class Measurement:
             found = self._kernel(probe, probe.shape(size), model)
             if found is None:
                 continue
-            first = not own
+            most = size > max(own, default=0)
             own[size] = min(found[:2], own.get(size, found[:2]), key=lambda point: point[1])
             curves = {kind: Curve.through(some.values()) for kind, some in points.items() if some}
             figures = replace(figures, kernel_ns_by_work=curves)
-            if probe.short is not None and first:
+            if probe.short is not None and most:
                 rows = self._rows(probe, size, CalibratedModel(self._device, figures))
                 figures = replace(figures, row_ns_by_kind={**figures.row_ns_by_kind, **rows})
         return figures
@@ -266,7 +278,7 @@ class Measurement:
             if self._watch.left() <= 0.4 * BUDGET_S:
                 break
             self._watch.say(f"{probe.kind}, little of it")
-            shape = probe.shape(min(probe.sizes))
+            shape = probe.shape(probe.waiting or min(probe.sizes))
             model = CalibratedModel(self._device, figures)
             node = next(
                 node
@@ -312,7 +324,7 @@ class Measurement:
         """Work, time and surplus rows of one step of a chain, the known parts of it taken away."""
         watch = self._watch
         try:
-            with AllClosed() as loaded:
+            with self._watch.loading() as loaded:
                 short = loaded(probes.chain(probe, shape, 1), self._target)
                 if watch.is_clear(short):
                     steps, calls = 1, short.calls()

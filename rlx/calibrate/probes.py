@@ -26,6 +26,8 @@ class Probe(NamedTuple):
         sizes: Amounts of elements on the CPU, the most telling first.
         large: The largest amount on a GPU, where small kernels take no more than their dispatch.
         short: The shape with rows of 16 elements instead of 256, for kinds that work row by row.
+        waiting: The amount on a GPU whose steps wait for each other, see ``rlx.cost.serial``; the least of ``sizes``
+            where it is 0.
     """
 
     kind: str
@@ -34,6 +36,7 @@ class Probe(NamedTuple):
     sizes: tuple[int, ...]
     large: int
     short: Callable[[int], tuple[int, ...]] | None = None
+    waiting: int = 0
 
 
 def chain(probe: Probe, shape: tuple[int, ...], steps: int) -> Graph:
@@ -266,30 +269,31 @@ def _peaks(g: Graph, x: Node) -> Any:
 
 
 SHORT, MEDIUM, LARGE = 1 << 12, 1 << 17, 1 << 20
-_ALL = (SHORT, MEDIUM, LARGE)
-_TWO = (SHORT, MEDIUM)
+# The ends first: several threads make large work cheaper by the element, so nothing may be extrapolated from small work.
+_ALL = (SHORT, LARGE, MEDIUM)
 
 # Most informative first: kinds that are not measured in time take the speed of their stand-in.
 PROBES: tuple[Probe, ...] = (
     Probe("arithmetic", _line, _arithmetic, _ALL, LARGE),
-    Probe("function", _line, _function, _TWO, LARGE),
-    Probe("softmax", _rows, lambda g, x: g.softmax(x), _TWO, LARGE, _short),
-    Probe("norm", _rows, lambda g, x: g.layer_norm(x), _TWO, LARGE, _short),
+    Probe("function", _line, _function, _ALL, LARGE),
+    Probe("softmax", _rows, lambda g, x: g.softmax(x), _ALL, LARGE, _short),
+    Probe("norm", _rows, lambda g, x: g.layer_norm(x), _ALL, LARGE, _short),
     Probe("reduce", _rows, _reduced, _ALL, LARGE, _short),
     Probe("transpose", _square, _transposed, _ALL, LARGE),
     Probe("move", _twice(_rows), _roll, _ALL, LARGE, _twice(_short)),
-    Probe("gather", _rows, _shuffled, _TWO, LARGE, _short),
+    Probe("gather", _rows, _shuffled, _ALL, LARGE, _short),
     Probe("convolution", _images, _convolved, _ALL, LARGE),
-    Probe("attention", _heads, _attended, (1 << 15, SHORT, 1 << 7), MEDIUM),
+    # Of fewer keys hardly more than the dispatch would be seen.
+    Probe("attention", _heads, _attended, (1 << 15, SHORT, 1 << 7), MEDIUM, waiting=1 << 15),
     Probe("fourier", _rows, _fourier, _ALL, LARGE, _short),
     Probe("real_fourier", _rows, _real_fourier, _ALL, LARGE, _short),
-    Probe("extreme", _rows, _extreme, _TWO, LARGE, _short),
-    Probe("pool", _images, _pooled, _TWO, LARGE),
-    Probe("running", _rows, _running, _TWO, LARGE, _short),
-    Probe("select", _rows, _selected, _TWO, LARGE, _short),
-    Probe("sort", _rows, _ordered, _TWO, MEDIUM),
+    Probe("extreme", _rows, _extreme, _ALL, LARGE, _short),
+    Probe("pool", _images, _pooled, _ALL, LARGE),
+    Probe("running", _rows, _running, _ALL, LARGE, _short),
+    Probe("select", _rows, _selected, _ALL, LARGE, _short),
+    Probe("sort", _rows, _ordered, _ALL, MEDIUM),
     Probe("recurrence", _steps_of_time, _recurrent, (1 << 10, MEDIUM), MEDIUM),
-    Probe("filter", lambda n: (n // 1024, 1024), _filtered, (1 << 14, 1 << 10), LARGE),
-    Probe("state_space", lambda n: (1, max(1, n // 64), 64), _state_space, _TWO, LARGE),
-    Probe("peaks", _rows, _peaks, _TWO, MEDIUM),
+    Probe("filter", lambda n: (n // 1024, 1024), _filtered, (1 << 14, LARGE, 1 << 10), LARGE),
+    Probe("state_space", lambda n: (1, max(1, n // 64), 64), _state_space, _ALL, LARGE),
+    Probe("peaks", _rows, _peaks, _ALL, MEDIUM),
 )

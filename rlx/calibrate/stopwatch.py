@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import numpy as np
 
@@ -24,8 +24,13 @@ from rlx.ir.graph import Graph
 
 # Budget for one device in seconds. A measurement that has begun is finished.
 BUDGET_S = 1.7
-# Seconds of work until a GPU runs at full clock.
-_WAKING_S = 0.05
+# What a GPU gets besides, most of it for the driver, which compiles the kernels. One that has compiled them before
+# needs little; one that has not takes up to a tenth of a second for each.
+_ASIDE_S = 8.0
+# Part of that for what is compiled side by side at the beginning.
+_AHEAD = 0.6
+# Seconds of work until a GPU runs at full clock, at the beginning and before each figure: it lowers the clock meanwhile.
+_WAKING_S, _WAKING_AGAIN_S = 0.25, 0.01
 # Per figure: seconds of all runs, and the least and largest number of runs.
 _FIGURE_S, _FEWEST, _MOST = 0.01, 3, 60
 # Runs that are expected to take longer are skipped.
@@ -71,16 +76,22 @@ class Loaded:
 
 
 class AllClosed:
-    """A ``with`` that gives a function to load graphs, and closes them all at its end."""
+    """A ``with`` that gives a function to load graphs, and closes them all at its end.
 
-    def __init__(self) -> None:
+    Args:
+        stopwatch: Is told how long loading takes.
+    """
+
+    def __init__(self, stopwatch: Stopwatch) -> None:
+        self._stopwatch = stopwatch
         self._made: list[Loaded] = []
 
     def __enter__(self) -> Callable[[Graph, Target], Loaded]:
         return self._load
 
     def _load(self, graph: Graph, target: Target) -> Loaded:
-        self._made.append(Loaded(graph, target))
+        with self._stopwatch.aside():
+            self._made.append(Loaded(graph, target))
         return self._made[-1]
 
     def __exit__(self, *exc: object) -> None:
@@ -105,35 +116,67 @@ class Stopwatch:
         self.device, self._progress = device, progress
         self.target = Target.of(device, CompileOptions(hoist=False))
         self.dispatch_ns = self.roundtrip_ns = 0.0
+        # The CPU's kernels are there, and a software adapter is not worth the wait.
+        real = not self.target.capabilities.host_memory and not self.target.info.software
+        self._allowed = _ASIDE_S if real else 0.0
+        self._busy: Loaded | None = None
         self.begin()
 
     def begin(self) -> None:
         """The budget begins now."""
         self._began = time.monotonic()
+        self._aside = 0.0
 
-    def spent(self) -> float:
-        """Seconds used."""
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Time that the budget does not count, as far as that goes: a driver compiles, or a clock rises."""
+        began = time.monotonic()
+        yield
+        self._aside += time.monotonic() - began
+
+    def elapsed(self) -> float:
+        """Seconds since the beginning."""
         return time.monotonic() - self._began
 
+    def spent(self) -> float:
+        """Seconds of the budget that are used."""
+        return self.elapsed() - min(self._aside, self._allowed)
+
+    def loading(self) -> AllClosed:
+        """A ``with`` that gives a function to load graphs."""
+        return AllClosed(self)
+
     def prepare(self, graphs: Iterable[tuple[Graph, Target]]) -> None:
-        """Has the kernels of graphs made, side by side, for as long as a third of the budget."""
-        until = self._began + BUDGET_S / 3
+        """Has the kernels of graphs made, side by side, as far as there is time for that."""
+        until = self._began + _AHEAD * self._allowed
 
         def make(one: tuple[Graph, Target]) -> None:
+            # Where the process ends meanwhile, this raises.
+            self._progress(0.0, "kernels that the driver compiles")
             if time.monotonic() < until:
                 with suppress(CompileError, DeviceMemoryError):
                     loaded(lower(*one), one[1])[1].close()
 
-        with ThreadPoolExecutor(min(8, max(1, (os.cpu_count() or 1) - 1))) as pool:
+        # A program that starts just now needs processors, too.
+        workers = min(8, max(1, (os.cpu_count() or 1) // 2))
+        with self.aside(), ThreadPoolExecutor(workers) as pool:
             list(pool.map(make, graphs))
 
-    def wake(self, graph: Graph) -> None:
-        """Keeps the device busy until its clock has risen: GPUs with little to do lower it."""
-        with AllClosed() as loaded:
-            busy = loaded(graph, self.target)
-            until = time.monotonic() + _WAKING_S
-            while time.monotonic() < until:
-                busy.once()
+    def stay_awake(self, busy: Loaded) -> None:
+        """Has the device at its full clock from now on: GPUs with little to do lower it.
+
+        Args:
+            busy: Work for all of the device, which is run before each figure.
+        """
+        self._busy = busy
+        self._wake(_WAKING_S)
+
+    def _wake(self, seconds: float) -> None:
+        if self._busy is not None:
+            with self.aside():
+                until = time.monotonic() + seconds
+                while time.monotonic() < until:
+                    self._busy.once()
 
     def left(self) -> float:
         """Seconds left."""
@@ -141,7 +184,7 @@ class Stopwatch:
 
     def say(self, what: str) -> None:
         """Tells what comes next."""
-        self._progress(min(0.99, self.spent() / BUDGET_S), what)
+        self._progress(min(0.99, max(0.0, self.spent() / BUDGET_S)), what)
 
     def worth(self, run_ns: float) -> bool:
         """Whether there is time for a figure whose longest run takes so long."""
@@ -156,6 +199,7 @@ class Stopwatch:
             loaded: What is run.
             seconds: How long, if there are enough runs by then.
         """
+        self._wake(_WAKING_AGAIN_S)
         samples: list[list[int]] = [[] for _ in loaded]
         began = time.monotonic()
         for at in range(_MOST):
@@ -183,7 +227,7 @@ class Stopwatch:
             target: Other options than usual.
         """
         target = target or self.target
-        with AllClosed() as loaded:
+        with self.loading() as loaded:
             one = loaded(graph(1), target)
             if self.is_clear(one):
                 (ns,) = self.times([one])

@@ -13,7 +13,7 @@ from rich.table import Table
 
 import rlx
 from rlx.backends.base import DeviceInfo
-from rlx.backends.plugins import abilities, absent, figures_of
+from rlx.backends.plugins import abilities, absent, figures_of, is_built_in
 from rlx.backends.registered import listed_backends, request_all
 from rlx.cli import device_report
 from rlx.cost.calibration import Calibration
@@ -44,7 +44,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     """The options of the command, besides ``--json``."""
     command.add_argument("--graph", metavar="FILE", help="what they make of a graph (JSON)")
     command.add_argument(
-        "--calibrate", action="store_true", help="measure every device now, two seconds each"
+        "--calibrate", action="store_true", help="measure every device now, two to ten seconds each"
     )
 
 
@@ -76,6 +76,9 @@ def _calibrate(quiet: bool) -> None:
     )
     with bars:
         for device in rlx.available_devices():
+            if not is_built_in(device.backend):
+                print(f"rlx devices: the plug-in of {device} states its figures", file=sys.stderr)
+                continue
             bar = bars.add_task("", device=str(device), total=1.0)
 
             def show(part: float, what: str, bar: Any = bar) -> None:

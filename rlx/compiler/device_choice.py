@@ -83,13 +83,13 @@ def cost_on(graph: Graph, target: Target, model: BackendCostModel) -> tuple[Grap
 def measured_model(device: Device) -> BackendCostModel:
     """The figures of a device, which are measured now if they never were.
 
-    With ``RLX_CALIBRATION=off`` they are the defaults.
+    With ``RLX_CALIBRATION=off`` they are the defaults. A plug-in states its own.
 
     Raises:
         DeviceError: The device is not here, or does not work.
         InputError: ``RLX_CALIBRATION`` does not parse.
     """
-    if flags.CALIBRATION.get() == "off":
+    if flags.CALIBRATION.get() == "off" or not is_built_in(device.backend):
         return cost_model(device, info_of(device))
     return CalibratedModel(device, Calibration.load_or_measure(device))
 
@@ -134,8 +134,7 @@ class Estimates:
             CompileError: The device can't run the graph.
             DeviceError: It does not work.
         """
-        measured = device in self._measured and is_built_in(device.backend)
-        model = measured_model(device) if measured else cost_model(device, info)
+        model = measured_model(device) if device in self._measured else cost_model(device, info)
         with phase(f"estimate on {device}"):
             target = Target.of(device, self._options)
             cost, self.lowered[device] = cost_on(self._graph, target, model)

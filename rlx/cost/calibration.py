@@ -80,7 +80,9 @@ class Calibration:
         narrow_matmul_ns_by_flops: By dtype, products with eight columns.
         kernel_ns_by_work: By kind of kernel (see ``rlx.cost.kinds``), floating-point operations, or
             bytes where a kind only moves them; on rows of 256 elements.
-        row_ns_by_kind: What one row more adds to a kernel of a kind that works row by row.
+        row_ns_by_kind: What one row more adds to a kernel of a kind that works row by row, with as much work
+            as was measured at most. On the CPU less work is slower for each element where it takes fewer threads,
+            and so is a row.
         serial_ns_by_kind: On a GPU, what one of the steps takes that wait for each other in a kernel of a
             kind; see ``rlx.cost.serial``.
         measured_at_unix_s: When, in seconds since 1970.
@@ -163,7 +165,7 @@ class Calibration:
 
     @classmethod
     def measure(cls, device: Any, progress: Progress | None = None) -> Calibration:
-        """Measures a device now, in about two seconds; nothing is stored.
+        """Measures a device now, in two to ten seconds; nothing is stored.
 
         Args:
             device: A device or its name.

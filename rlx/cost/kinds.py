@@ -186,7 +186,9 @@ def _row(node: Node) -> int:
     if node.op == "narrow":
         return size(node.shape[node.attrs["axis"] :])
     if kind_of(node) in ("reduce", "extreme") and len(node.inputs) == 1:
-        return size(shape) // max(1, size(node.shape))
+        # Sums over an axis in the middle read all that lies inside of it in one go.
+        axes = node.attrs.get("axes") or (node.attrs.get("axis", 0),)
+        return size(shape[min(axis % len(shape) for axis in axes) :]) if shape else 1
     axis = node.attrs.get("axis", -1)
     shape = node.shape if node.op in _KIND_MOVES else shape
     return shape[axis] if shape and isinstance(axis, int) else 1

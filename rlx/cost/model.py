@@ -195,10 +195,14 @@ class CalibratedModel:
                 return max(waiting, self.copy_ns(int(work)) if moves else plain.ns(work))
             work *= KINDS[kind].slower
             kind = KINDS[kind].stand_in
-        ns = figures.kernel_ns_by_work[kind].ns(work)
+        curve = figures.kernel_ns_by_work[kind]
+        ns = curve.ns(work)
+        row_ns = figures.row_ns_by_kind.get(kind, 0.0)
+        if figures.unified_memory and work > 0:
+            # Measured where all threads share the rows; fewer threads do less work.
+            row_ns *= (ns / work) / (curve.ns(curve.largest) / curve.largest)
         # Longer rows save something, but never the most of it.
-        ns = max(ns + more_rows * figures.row_ns_by_kind.get(kind, 0.0), 0.25 * ns)
-        return max(ns, waiting)
+        return max(ns + more_rows * row_ns, 0.25 * ns, waiting)
 
     def product_ns(self, dtype: str, batch: int, m: int, k: int, n: int) -> float:
         """See ``DetailedCostModel``; dtypes that were not measured are computed as f32.

@@ -173,7 +173,7 @@ def forget() -> None:
 
 def _measured(identity: Identity, device: Any, progress: Progress | None) -> Calibration:
     path = file_of(identity)
-    _log.info("measuring %s (%s); this takes about two seconds", identity.device, identity.adapter)
+    _log.info("measuring %s (%s); this takes some seconds", identity.device, identity.adapter)
     told = watcher()
     if progress is None and told is not None:
         progress = _passed_on(told, f"measuring {identity.device}")
