@@ -149,6 +149,9 @@ class XlaExecutable:
         given = self._arguments(arrays) if arrays else self._from_views()
         if copied:
             given = [one.copy() if isinstance(one, np.ndarray) else one for one in given]
+        # XLA records a program's kernels as one CUDA graph, with the addresses of its memory. While earlier outputs are
+        # held, new ones lie elsewhere, and every run has to change the graph.
+        self._last = []
         try:
             if self._plain:
                 found = self._call(self._held.arrays, *given)

@@ -36,6 +36,10 @@ _DTYPES = {"f32": "float32", "f16": "float16"}
 _BUDGET_S, _EACH_S = 12.0, 0.02
 # Kernels in a chain that XLA can't join: products of tiny matrices.
 _CHAIN = 33
+# Columns of ``Calibration.narrow_matmul_ns_by_flops``.
+_NARROW = 8
+# Steps of a loop, and how many of a recurrent layer's waits a step of XLA's loop counts for (``rlx.cost.serial``).
+_LOOP, _WAITS = 256, 96
 _lock = threading.Lock()
 _known: dict[tuple[str, int], CalibratedModel] = {}
 
@@ -71,6 +75,8 @@ def _read(path: Path | None) -> dict[str, Any] | None:
     try:
         found: dict[str, Any] | None = None if path is None else json.loads(path.read_text())
         _curves(found)
+        if found is not None:
+            float(found["loop_step_ns"])
     except (OSError, ValueError, KeyError, TypeError, AssertionError):
         return None
     return found
@@ -87,7 +93,11 @@ def _curves(points: Mapping[str, Any] | None) -> dict[str, Curve]:
 def _calibration(info: DeviceInfo, points: Mapping[str, Any]) -> Calibration:
     curves = _curves(points)
     products = {name: curves[name] for name in _DTYPES if name in curves}
-    thin = {name: curves["thin " + name] for name in _DTYPES if "thin " + name in curves}
+    thin, narrow = (
+        {name: curves[f"{form} {name}"] for name in _DTYPES if f"{form} {name}" in curves}
+        for form in ("thin", "narrow")
+    )
+    step_ns = float(points["loop_step_ns"])
     identity = Identity(
         info.backend, info.adapter, info.api, info.driver, "", str(points["rlx"]), ""
     )
@@ -103,10 +113,14 @@ def _calibration(info: DeviceInfo, points: Mapping[str, Any]) -> Calibration:
         copy_ns_by_bytes=curves["copy"],
         matmul_ns_by_flops=products,
         thin_matmul_ns_by_flops=thin or products,
-        narrow_matmul_ns_by_flops=thin or products,
+        narrow_matmul_ns_by_flops=narrow or products,
         kernel_ns_by_work={},
         row_ns_by_kind={},
-        serial_ns_by_kind={},
+        serial_ns_by_kind={
+            "filter": step_ns,
+            "state_space": step_ns,
+            "recurrence": step_ns / _WAITS,
+        },
         measured_at_unix_s=float(points["at"]),
         measuring_s=float(points["took_s"]),
     )
@@ -125,12 +139,14 @@ def _measured(device: Any) -> dict[str, Any]:
         "copy": bench.copies(),
     }
     for name, dtype in _DTYPES.items():
-        curves[name] = bench.products(dtype, thin=False)
-        curves["thin " + name] = bench.products(dtype, thin=True)
+        curves[name] = bench.products(dtype)
+        curves[f"thin {name}"] = bench.products(dtype, rows=1)
+        curves[f"narrow {name}"] = bench.products(dtype, columns=_NARROW)
     return {
         "rlx": rlx.__version__,
         "roundtrip_ns": max(roundtrip, 100.0),
         "dispatch_ns": max((many - one) / (_CHAIN - 1), 10.0),
+        "loop_step_ns": bench.loop_step(),
         "curves": {name: listed for name, listed in curves.items() if listed},
         "at": time.time(),
         "took_s": time.monotonic() - start,
@@ -156,7 +172,7 @@ class _Bench:
     ) -> float:
         """Least nanoseconds of a call with its operands, and the result on the host if that is wanted."""
         jitted = jax().jit(function)
-        done = np.asarray if read else lambda found: found.block_until_ready()
+        done = np.asarray if read else jax().block_until_ready
         with jax().default_device(self._device), jax().default_matmul_precision("highest"):
             done(jitted(*operands))
             best, stop = float("inf"), time.monotonic() + _EACH_S
@@ -179,6 +195,15 @@ class _Bench:
             return x
 
         return self.call(function, [self._placed((16, 16), "float32")], read=False)
+
+    def loop_step(self) -> float:
+        """One step of a loop that carries a state from step to step, as filters and recurrent layers do."""
+
+        def function(state: Any, given: Any) -> Any:
+            return jax().lax.scan(lambda s, x: (s * 0.5 + x, s + x), state, given)
+
+        operands = [self._placed(shape, "float32") for shape in ((4,), (_LOOP, 4))]
+        return self.call(function, operands, read=False) / _LOOP
 
     def _each(
         self, works: Sequence[int], measure: Callable[[int], tuple[float, float]]
@@ -220,16 +245,22 @@ class _Bench:
 
         return self._each(self._bytes, measure)
 
-    def products(self, dtype: str, thin: bool) -> list[Any]:
-        """Operations of products, and their time besides that of the call."""
+    def products(self, dtype: str, rows: int = 0, columns: int = 0) -> list[Any]:
+        """Operations of products, and their time besides that of the call.
+
+        Args:
+            dtype: Of the operands.
+            rows: Of the left operand; square where 0.
+            columns: Of the right operand; square where 0.
+        """
         tiny = self._placed((1, 1), dtype)
         least = self.call(lambda a: a + 1, [tiny], read=False)
 
         def measure(size: int) -> tuple[float, float]:
-            rows = 1 if thin else size
-            operands = [self._placed((rows, size), dtype), self._placed((size, size), dtype)]
+            m, n = rows or size, columns or size
+            operands = [self._placed((m, size), dtype), self._placed((size, n), dtype)]
             ns = self.call(lambda a, b: a @ b, operands, read=False)
-            flops = 2.0 * rows * size * size
+            flops = 2.0 * m * size * n
             return flops, max(ns - least, flops / 1e6)
 
         return self._each(self._products, measure)
