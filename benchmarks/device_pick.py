@@ -21,7 +21,8 @@ import numpy as np
 
 import rlx
 from rlx import cost
-from rlx.compiler.device_choice import choose
+from rlx.backends.plugins import is_built_in
+from rlx.compiler.device_choice import choose, measured_model
 from rlx.device.names import info_of
 
 DTYPE = "f32"
@@ -285,9 +286,9 @@ def main():
     args = parser.parse_args()
     devices = rlx.parse_device_list(args.devices)
     for device in devices:
-        if args.recalibrate:
+        if args.recalibrate and is_built_in(device.backend):
             cost.store.remeasure(device)
-        found = cost.Calibration.load_or_measure(device)
+        found = measured_model(device).calibration
         print(f"{device}: {found.identity.adapter}, measured in {found.measuring_s:.1f} s")
     rng = np.random.default_rng(args.seed)
     keep_busy = [None if args.idle else busy(device) for device in devices]

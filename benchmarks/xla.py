@@ -1,6 +1,7 @@
 """The same work by rlx on WebGPU, by rlx through XLA, by bare JAX and by PyTorch, on one machine.
 
     python benchmarks/xla.py --json table.json
+    python benchmarks/xla.py --from-json benchmarks/xla_h100.json --docs docs/guides/xla.md
 
 Every contestant is called in the same way: weights and large operands lie on the device, each call brings 16 floats
 from the host, and reads back 16 others, which waits for everything. Contestants take turns of several calls, so that a
@@ -26,6 +27,7 @@ from typing import Any, NamedTuple
 sys.path.insert(0, str(Path(__file__).parent))
 
 import numpy as np
+import report
 import xla_work
 from xla_work import WORK, Work
 
@@ -35,6 +37,7 @@ from rlx.backends.registered import backend_names
 # Calls of a turn that don't count, and that do.
 UNCOUNTED, COUNTED = 3, 8
 CONTESTANTS = ("webgpu", "cuda", "jax", "torch")
+SCRIPT = "benchmarks/xla.py"
 
 
 class Contestant(NamedTuple):
@@ -272,12 +275,33 @@ def parsed() -> argparse.Namespace:
         action="store_true",
         help="XLA's and PyTorch's CPU in place of the GPU, small sizes",
     )
+    parser.add_argument("--docs", type=Path, help="write the table into this page")
+    parser.add_argument("--from-json", type=Path, help="take the figures from an earlier --json")
     parser.add_argument("--list", action="store_true", help="names of the work")
     return parser.parse_args()
 
 
+def write_page(page: Path, found: dict[str, Any]) -> None:
+    """Puts the table into a page. Rows whose first two contestants were measured again later have a star."""
+    headings = ["us a call", *CONTESTANTS, "cuda / jax"]
+    cells = []
+    for row in found["rows"]:
+        times = row["times"]
+        name = row["work"] + ("" if row["precision"] == "f32" else f", {row['precision']}")
+        ratio = times["cuda"]["us"] / times["jax"]["us"]
+        shown_times = (f"{times[one]['us']:,.0f}" if one in times else "-" for one in CONTESTANTS)
+        cells.append([name + " \\*" * row.get("again", False), *shown_times, f"{ratio:.2f}"])
+    made = "\n".join(report.markdown(headings, cells))
+    about = found["about"]
+    packages = ", ".join(f"{name} {about[name]}" for name in ("jax", "torch") if name in about)
+    report.write_between(page, SCRIPT, f"{made}\n\n{about.get('machine', '')}; {packages}.")
+
+
 def main() -> int:
     args = parsed()
+    if args.from_json:
+        write_page(args.docs, json.loads(args.from_json.read_text()))
+        return 0
     work = xla_work.small(WORK) if args.cpu else WORK
     wanted = [text.strip() for text in args.only.split(",") if text.strip()]
     chosen = [one for one in work if not wanted or any(text in one.name for text in wanted)]
@@ -313,6 +337,8 @@ def main() -> int:
         print(shown(found[-1]), flush=True)
     if args.json:
         args.json.write_text(json.dumps({"about": about, "rows": found}, indent=1))
+    if args.docs:
+        write_page(args.docs, {"about": about, "rows": found})
     return int(any(row["failed"] for row in found))
 
 
