@@ -1,0 +1,107 @@
+"""How many rows a batch should have, so that handing it over costs little beside running it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from rlx.dataclasses import dataclass
+from rlx.errors import InputError, describe
+from rlx.ir.opdef import Array
+
+# Seconds that Ray Data takes for a batch of 1 MiB, measured on two processors by benchmarks/ray_overhead.py.
+OVERHEAD_S = 0.015
+# The part of a batch's time that handing it over may take.
+SHARE = 0.1
+# No batch gets larger: what it holds is in the object store several times.
+MOST_ROWS, MOST_BYTES = 1 << 14, 64 << 20
+# Sizes that are tried are so many times apart, and the least time of so many runs counts.
+_APART, _RUNS = 8, 3
+
+
+@dataclass(frozen=True)
+class BatchSize:
+    """A number of rows, and what it comes from.
+
+    Attributes:
+        rows: Rows of a batch.
+        run_s: Seconds that a run of them takes, as far as they were measured.
+        overhead_s: Seconds that handing a batch over takes.
+        enough: Whether that is within ``SHARE`` of the whole; where it is not, a limit of rows or bytes was met.
+    """
+
+    rows: int
+    run_s: float
+    overhead_s: float
+    enough: bool
+
+    @property
+    def share(self) -> float:
+        """The part of a batch's time that handing it over takes."""
+        return self.overhead_s / (self.overhead_s + self.run_s)
+
+
+def measure_batch_size(
+    run: Callable[[Mapping[str, Array]], object],
+    sample: Mapping[str, Array],
+    multiple: int = 1,
+    overhead_s: float = OVERHEAD_S,
+) -> BatchSize:
+    """The least number of rows whose run makes handing them over cheap, by running some.
+
+    Args:
+        run: Runs a batch.
+        sample: A batch of at least one row, whose rows are repeated.
+        multiple: Rows of a batch are so many times a whole number.
+        overhead_s: Seconds that handing a batch over takes.
+
+    Returns:
+        Powers of two times ``multiple``.
+
+    Raises:
+        InputError: The sample is empty.
+
+    Example:
+        >>> import numpy as np
+        >>> import time
+        >>> found = measure_batch_size(lambda batch: time.sleep(0.02), {"x": np.zeros((1, 2))})
+        >>> found.rows >= 1
+        True
+    """
+    count = min((len(one) for one in sample.values()), default=0)
+    if not count:
+        raise InputError(describe("a batch to measure with is empty", expected="one row at least"))
+    row_bytes = max(1, sum(one.nbytes // max(len(one), 1) for one in sample.values()))
+    most = _floor(max(multiple, min(MOST_ROWS, MOST_BYTES // row_bytes)), multiple)
+    wanted = overhead_s * (1.0 - SHARE) / SHARE
+    rows = multiple
+    while True:
+        seconds = _least_seconds(run, _repeated(sample, rows))
+        if seconds >= wanted or rows >= most:
+            return BatchSize(rows, seconds, overhead_s, seconds >= wanted)
+        # Near the aim the next size is worked out: larger batches are not slower by the row.
+        times = min(_APART, 1 << max(1, int(np.ceil(np.log2(wanted / max(seconds, 1e-9))))))
+        rows = min(rows * times, most)
+
+
+def _floor(most: int, multiple: int) -> int:
+    """The largest power of two times a number that is not above another."""
+    return multiple << ((most // multiple).bit_length() - 1)
+
+
+def _repeated(sample: Mapping[str, Array], rows: int) -> dict[str, Array]:
+    return {name: np.resize(one, (rows, *one.shape[1:])) for name, one in sample.items()}
+
+
+def _least_seconds(
+    run: Callable[[Mapping[str, Array]], object], batch: Mapping[str, Array]
+) -> float:
+    run(batch)  # compiles, and touches memory
+    best = float("inf")
+    for _ in range(_RUNS):
+        began = time.perf_counter()
+        run(batch)
+        best = min(best, time.perf_counter() - began)
+    return best
