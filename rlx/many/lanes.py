@@ -62,7 +62,7 @@ class Lane:
         device: The device.
         run: Does one item.
         close: Frees what it runs on.
-        seconds: An item's time lately; None before the first.
+        seconds: An item's time lately; None before the second is done.
         done: Items done.
         busy_s: Time that they took together.
         since: When the item that it works on began, on ``time.perf_counter``; None where it works on none.
@@ -81,14 +81,14 @@ class Lane:
     left: Exception | None = None
 
     def took(self, seconds: float) -> None:
-        """Notes the time of an item. The first one of a device also prepares it, and counts until the second is done."""
+        """Notes the time of an item. That of the first one does not count: a driver compiles its kernels meanwhile."""
         self.done += 1
         self.busy_s += seconds
         self.strikes = 0
-        if self.done <= 2 or self.seconds is None:
-            self.seconds = seconds
-        else:
+        if self.seconds is not None:
             self.seconds += _NEWEST * (seconds - self.seconds)
+        elif self.done > 1:
+            self.seconds = seconds
 
     def ends_by(self, when: float, now: float) -> int:
         """How many waiting items it would have done by then."""

@@ -39,7 +39,7 @@ class PoolDevice:
         device: The device.
         done: Items that it has done.
         busy_s: Seconds that it worked on them.
-        item_s: Seconds of an item lately; None before the first.
+        item_s: Seconds of an item lately, the first one aside; None before the second is done.
         left: Why it has left the pool; None where it is in it.
     """
 
