@@ -48,6 +48,7 @@ from rlx.ir.plan import MemoryPlan, Schedule
 from rlx.ops.declare import bind_reference, call_with, evaluate
 from rlx.ops.interpret import interpret
 from rlx.ops.rebind import Rebound
+from rlx.ops.traced import TracedArray, Tracer, is_traced, listed
 from rlx.passes.extent import Extent, extent_of
 from rlx.runtime.compiled import CompiledGraph
 
@@ -56,9 +57,9 @@ __all__ = [
     "CompileOptions", "CompiledGraph", "Curve", "DType", "Device", "DeviceInfo", "DeviceLostError",
     "DeviceMemoryError", "DeviceUnavailableError", "Executable", "Extent", "Graph", "HostMemory", "Identity",
     "InputError", "KernelLimitError", "Lowering", "MemoryPlan", "Moved", "Node", "OpDef", "Program", "Rebound",
-    "RlxError", "RooflineModel", "Schedule", "TensorType", "UnsupportedOpError", "as_array", "as_input",
+    "RlxError", "RooflineModel", "Schedule", "TensorType", "TracedArray", "Tracer", "UnsupportedOpError", "as_array", "as_input",
     "bind_reference", "calibration_allowed", "call_with", "check_slots", "describe", "engine_folder", "evaluate",
-    "extent_of", "fill", "interpret", "method_of", "register_backend", "store", "taken", "widen",
+    "extent_of", "fill", "interpret", "is_traced", "listed", "method_of", "register_backend", "store", "taken", "widen",
 ]  # fmt: skip
 
 

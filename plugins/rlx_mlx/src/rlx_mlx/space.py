@@ -10,8 +10,8 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from rlx.plugin import UnsupportedOpError, describe
-from rlx_mlx.values import Traced, array_of, is_traced, lifted, named
+from rlx.plugin import UnsupportedOpError, describe, is_traced
+from rlx_mlx.values import Traced, array_of, lifted, named
 
 
 class Space:

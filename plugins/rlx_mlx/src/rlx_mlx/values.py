@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
 
-from rlx.plugin import DType
+from rlx.plugin import DType, TracedArray, listed
 
 # By dtype of rlx, the one of MLX. f64 is not here: Metal has none.
 STORED = {
@@ -43,7 +41,7 @@ _MLX = {numpy: found for found, numpy in _NUMPY.items() if numpy.kind not in "fc
 NARROW = (mx.float16, mx.bfloat16)
 
 
-class Traced:
+class Traced(TracedArray):
     """An MLX array in place of a NumPy array.
 
     References see floats of every width as float64; numbers are computed in f32. Values of 16 bits stay as they are
@@ -53,32 +51,12 @@ class Traced:
         raw: The array.
     """
 
-    __slots__ = ("raw",)
-    # NumPy leaves operators between its arrays and this to this.
-    __array_ufunc__ = None
-
-    def __init__(self, raw: Any) -> None:
-        self.raw = raw
+    __slots__ = ()
 
     @property
     def wide(self) -> Any:
         """The array as numbers are computed from it."""
         return self.raw.astype(mx.float32) if self.raw.dtype in NARROW else self.raw
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Sizes of the axes."""
-        return tuple(self.raw.shape)
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return int(self.raw.ndim)
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return math.prod(self.shape)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -108,7 +86,7 @@ class Traced:
 
     def reshape(self, *shape: Any) -> Traced:
         """The elements in another shape."""
-        wanted = list(_listed(shape))
+        wanted = list(listed(shape))
         if -1 in wanted:
             others = math.prod(size for size in wanted if size != -1)
             wanted[wanted.index(-1)] = self.size // others if others else 0
@@ -116,7 +94,7 @@ class Traced:
 
     def transpose(self, *axes: Any) -> Traced:
         """The axes in another order."""
-        order = _listed(axes)
+        order = listed(axes)
         return Traced(
             mx.transpose(self.raw, order)
             if order and order[0] is not None
@@ -126,14 +104,6 @@ class Traced:
     def swapaxes(self, one: int, other: int) -> Traced:
         """Two axes exchanged."""
         return Traced(mx.swapaxes(self.raw, one, other))
-
-    def ravel(self) -> Traced:
-        """All elements in one axis."""
-        return Traced(mx.reshape(self.raw, [self.size]))
-
-    def copy(self) -> Traced:
-        """Another value, which may be changed."""
-        return Traced(self.raw)
 
     def view(self, dtype: Any) -> Traced:
         """The same bytes as elements of another dtype."""
@@ -159,62 +129,25 @@ class Traced:
         """Least elements along axes."""
         return Traced(mx.min(self.wide, axis, keepdims=keepdims))
 
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __iter__(self) -> Iterator[Traced]:
-        return (self[at] for at in range(len(self)))
-
-    def __getitem__(self, index: Any) -> Traced:
-        return Traced(self.raw[lifted(index)])
-
     def __setitem__(self, index: Any, value: Any) -> None:
         """Takes another array in place of its own."""
         found = mx.array(self.raw)
         found[lifted(index)] = lifted(value)
         self.raw = found
 
-    def __bool__(self) -> bool:
-        raise TypeError("the value of a traced array is not known")
+    @staticmethod
+    def lifted(value: Any) -> Any:
+        """A value of a reference as MLX takes it."""
+        return lifted(value)
 
-    def __array__(self, *_: Any, **__: Any) -> Any:
-        raise TypeError("NumPy was asked to compute with a traced array")
+    def __neg__(self) -> Traced:
+        return Traced(mx.negative(self.wide))
 
+    def __invert__(self) -> Traced:
+        return Traced(mx.bitwise_invert(self.wide))
 
-def _operator(function: Callable[..., Any], turned: bool) -> Callable[[Traced, Any], Any]:
-    def apply(self: Traced, other: Any) -> Any:
-        one, two = self.wide, lifted(other)
-        return Traced(function(two, one) if turned else function(one, two))
-
-    return apply
-
-
-def _of_one(function: Callable[[Any], Any]) -> Callable[[Traced], Traced]:
-    return lambda self: Traced(function(self.wide))
-
-
-for _name in (
-    "add",
-    "sub",
-    "mul",
-    "truediv",
-    "floordiv",
-    "mod",
-    "pow",
-    "and",
-    "or",
-    "xor",
-    "lshift",
-    "rshift",
-):
-    _function = getattr(operator, _name + "_" if _name in ("and", "or") else _name)
-    setattr(Traced, f"__{_name}__", _operator(_function, False))
-    setattr(Traced, f"__r{_name}__", _operator(_function, True))
-for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
-    setattr(Traced, f"__{_name}__", _operator(getattr(operator, _name), False))
-for _name, _function in (("neg", mx.negative), ("invert", mx.bitwise_invert), ("abs", mx.abs)):
-    setattr(Traced, f"__{_name}__", _of_one(_function))
-Traced.__hash__ = object.__hash__  # type: ignore[method-assign]
+    def __abs__(self) -> Traced:
+        return Traced(mx.abs(self.wide))
 
 
 def named(dtype: np.dtype[Any]) -> Any:
@@ -248,16 +181,3 @@ def lifted(value: Any) -> Any:
     if isinstance(value, list):
         return [lifted(one) for one in value]
     return mx.arange(value.start, value.stop, value.step) if isinstance(value, range) else value
-
-
-def is_traced(value: Any) -> bool:
-    """Whether a value, or one in a list, is traced."""
-    if isinstance(value, (tuple, list)):
-        return any(is_traced(one) for one in value)
-    return isinstance(value, Traced)
-
-
-def _listed(given: tuple[Any, ...]) -> Sequence[Any]:
-    """Sizes or axes, which NumPy's methods take one by one or as one tuple."""
-    first = given[0] if len(given) == 1 else given
-    return tuple(first) if isinstance(first, (tuple, list)) else (first,)

@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from rlx.plugin import is_traced
 from rlx_xla.hand.products import einsum, matmul
-from rlx_xla.values import Traced, arithmetic, capped, is_float, is_traced, lifted
+from rlx_xla.values import Traced, arithmetic, capped, is_float, lifted
 
 # Functions that only move elements: values of 16 bits stay as they are.
 _MOVES = frozenset(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -12,6 +10,8 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+
+from rlx.plugin import TracedArray, listed
 
 _NARROW = (np.dtype(jnp.float16), np.dtype(jnp.bfloat16))
 
@@ -56,7 +56,7 @@ def computing(**fields: Any) -> Iterator[None]:
         _NOW.reset(token)
 
 
-class Traced:
+class Traced(TracedArray):
     """A JAX array in place of a NumPy array.
 
     References compute in float64. They see this as float64, too, whatever the engine computes in: f32 mostly. Values
@@ -66,32 +66,12 @@ class Traced:
         raw: The array, maybe of 16 bits.
     """
 
-    __slots__ = ("raw",)
-    # NumPy leaves operators between its arrays and this to this.
-    __array_ufunc__ = None
-
-    def __init__(self, raw: Any) -> None:
-        self.raw = raw
+    __slots__ = ()
 
     @property
     def wide(self) -> Any:
         """The array in the dtype that numbers are computed in."""
         return widened(self.raw)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Sizes of the axes."""
-        return tuple(self.raw.shape)
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return int(self.raw.ndim)
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return math.prod(self.shape)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -126,27 +106,19 @@ class Traced:
 
     def reshape(self, *shape: Any) -> Traced:
         """The elements in another shape."""
-        wanted = list(_listed(shape))
+        wanted = list(listed(shape))
         if -1 in wanted and 0 in wanted:  # of nothing NumPy makes nothing, whatever is left open
             wanted[wanted.index(-1)] = 0
         return Traced(self.raw.reshape(wanted))
 
     def transpose(self, *axes: Any) -> Traced:
         """The axes in another order."""
-        order = _listed(axes)
+        order = listed(axes)
         return Traced(jnp.transpose(self.raw, order if order and order[0] is not None else None))
 
     def swapaxes(self, one: int, other: int) -> Traced:
         """Two axes exchanged."""
         return Traced(jnp.swapaxes(self.raw, one, other))
-
-    def ravel(self) -> Traced:
-        """All elements in one axis."""
-        return Traced(self.raw.reshape(-1))
-
-    def copy(self) -> Traced:
-        """Another value, which may be changed."""
-        return Traced(self.raw)
 
     def view(self, dtype: Any) -> Traced:
         """The same bytes as elements of another dtype, along the last axis."""
@@ -168,60 +140,19 @@ class Traced:
         """Least elements along axes."""
         return Traced(jnp.min(self.wide, axis, keepdims=keepdims))
 
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __iter__(self) -> Iterator[Traced]:
-        return (self[at] for at in range(len(self)))
-
-    def __getitem__(self, index: Any) -> Traced:
-        return Traced(self.raw[lifted(index)])
-
     def __setitem__(self, index: Any, value: Any) -> None:
         """Takes another array in place of its own: JAX's are never changed."""
         self.raw = self.raw.at[lifted(index)].set(lifted(value))
 
-    def __bool__(self) -> bool:
-        raise TypeError("the value of a traced array is not known")
+    @staticmethod
+    def lifted(value: Any) -> Any:
+        """A value of a reference as JAX takes it."""
+        return lifted(value)
 
-    def __array__(self, *_: Any, **__: Any) -> Any:
-        raise TypeError("NumPy was asked to compute with a traced array")
-
-
-def _operator(function: Callable[..., Any], turned: bool) -> Callable[[Traced, Any], Any]:
-    def apply(self: Traced, other: Any) -> Any:
-        one, two = self.wide, lifted(other)
-        return Traced(capped(function(two, one) if turned else function(one, two)))
-
-    return apply
-
-
-def _of_one(function: Callable[[Any], Any]) -> Callable[[Traced], Traced]:
-    return lambda self: Traced(function(self.wide))
-
-
-for _name in (
-    "add",
-    "sub",
-    "mul",
-    "truediv",
-    "floordiv",
-    "mod",
-    "pow",
-    "and",
-    "or",
-    "xor",
-    "lshift",
-    "rshift",
-):
-    _function = getattr(operator, _name + "_" if _name in ("and", "or") else _name)
-    setattr(Traced, f"__{_name}__", _operator(_function, False))
-    setattr(Traced, f"__r{_name}__", _operator(_function, True))
-for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
-    setattr(Traced, f"__{_name}__", _operator(getattr(operator, _name), False))
-for _name in ("neg", "invert", "abs"):
-    setattr(Traced, f"__{_name}__", _of_one(getattr(operator, _name)))
-Traced.__hash__ = object.__hash__  # type: ignore[method-assign]
+    @staticmethod
+    def capped(array: Any) -> Any:
+        """See the function of that name."""
+        return capped(array)
 
 
 def is_float(dtype: Any) -> bool:
@@ -275,13 +206,6 @@ def _names_dtype(value: Any) -> bool:
     return isinstance(value, np.dtype) or issubclass(value, (np.generic, float, int, bool, complex))
 
 
-def is_traced(value: Any) -> bool:
-    """Whether a value, or one in a list, is traced."""
-    if isinstance(value, (tuple, list)):
-        return any(is_traced(one) for one in value)
-    return isinstance(value, Traced)
-
-
 def reinterpreted(array: Any, dtype: np.dtype[Any]) -> Any:
     """The bytes of an array as elements of another dtype, along the last axis."""
     target, (old, new) = jnp.dtype(dtype), (array.dtype.itemsize, dtype.itemsize)
@@ -289,9 +213,3 @@ def reinterpreted(array: Any, dtype: np.dtype[Any]) -> Any:
         array = array.reshape(*array.shape[:-1], array.shape[-1] * old // new, new // old)
     found = lax.bitcast_convert_type(array, target)
     return found.reshape(*found.shape[:-2], -1) if new < old else found
-
-
-def _listed(given: tuple[Any, ...]) -> Sequence[Any]:
-    """Sizes or axes, which NumPy's methods take one by one or as one tuple."""
-    first = given[0] if len(given) == 1 else given
-    return tuple(first) if isinstance(first, (tuple, list)) else (first,)
