@@ -215,6 +215,7 @@ REFUSED = (
     ("DFT", [np.ones((1, 4, 1), "f4")], {"inverse": 1, "onesided": 1}, "complex"),
     ("DFT", [np.ones((1, 4, 2), "f4")], {"onesided": 1}, "half a spectrum"),
     ("NegativeLogLikelihoodLoss", [F, np.zeros((2, 1, 4, 4), I64)], {}, "labels of shape"),
+    ("SoftmaxCrossEntropyLoss", [F, np.zeros((2, 4, 4), I64), np.ones(4, "f4")], {}, "weights of shape"),
     ("DequantizeLinear", [np.ones((2, 4), "i1"), np.ones((3, 2), "f4")], {"block_size": 2}, "scales of shape"),
     ("DequantizeLinear", [np.ones((2, 4), "i1"), np.float32(1)], {"block_size": 2}, "no single scale"),
     ("QuantizeLinear", [M, np.float32(1), np.uint8(0)], {"output_dtype": 3}, "output_dtype 3"),

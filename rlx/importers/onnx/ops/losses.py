@@ -29,6 +29,8 @@ def _loss(call: Call, scores: Node) -> Node:
     loss = g.neg(g.gather_elements(flat, labels, 1))
     weight: Node | None = None
     if call.has(2):
+        given = call.x(2).shape
+        call.need(math.prod(given) == classes, f"weights of shape {given}, not ({classes},)")
         weight = g.reshape(g.gather(call.x(2), g.reshape(labels, (n * rest,)), 0), (n, 1, rest))
     zero, one = g.constant(0.0, scores.dtype), g.constant(1.0, scores.dtype)
     if kept is not None:
