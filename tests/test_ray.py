@@ -17,7 +17,7 @@ import rlx.ray
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.filterwarnings("default")]
 ROWS = 100_000
-EXAMPLES = Path(__file__).parents[1] / "examples/ray"
+EXAMPLES = Path(__file__).parents[1] / "examples/ray_serve"
 
 
 @pytest.fixture(scope="module")

@@ -270,7 +270,7 @@ def test_a_batch_is_as_large_as_its_overhead_asks_for(monkeypatch, row_s):
 
 def test_batches_of_a_graph_are_multiples_of_its_rows(monkeypatch):
     model = Model(monkeypatch, 0.0, 1e-3)
-    found = rlx.ray.measure_batch_size(model, {"x": X}, multiple=24)
+    found = rlx.ray.measure_batch_size(model, {"x": X}, multiple=24, overhead_s=0.006)
     assert found.rows % 24 == 0
     assert all(size % 24 == 0 for size in model.sizes)
     assert found.rows == 96

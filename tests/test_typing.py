@@ -18,7 +18,7 @@ import rlx
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("examples", "tests/typing")
 # The folders that hold programs: what a program imports lies beside it.
-PROGRAMS = ("examples/desktop", "examples", "typing")
+PROGRAMS = ("examples/desktop", "examples/ray_serve", "examples", "typing")
 MARK = re.compile(r"# error: (?P<mypy>[\w-]+), (?P<pyright>\w+)$")
 MYPY = re.compile(r"(?P<path>[^:]+):(?P<line>\d+): error: .*  \[(?P<code>[\w-]+)\]$")
 # Of tests/typing mypy is asked as much as of rlx itself; the examples are checked as a user's first programs are.
@@ -41,7 +41,7 @@ warn_unused_ignores = true
 # Part of all public names below rlx whose types pyright finds stated, and not only inferred.
 LEAST_SCORE = 0.95
 # Libraries that examples may use, and that need not be there.
-ABSENT_LIBRARIES = ("sounddevice", "triton_python_backend_utils")
+ABSENT_LIBRARIES = ("aiohttp", "ray", "sounddevice", "triton_python_backend_utils")
 ABSENT = "from typing import Any\ndef __getattr__(name: str) -> Any: ...\n"
 
 

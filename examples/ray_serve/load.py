@@ -1,6 +1,6 @@
 """Starts the service in a local cluster, and calls it from many clients at once for a while.
 
-usage: python examples/ray/load.py [--seconds 60] [--clients 32] [--device cpu]
+usage: python examples/ray_serve/load.py [--seconds 60] [--clients 32] [--device cpu]
 
 Every answer is compared with that of the model in this process. The exit code is 0 if there was no error.
 """
@@ -46,14 +46,15 @@ async def client(url, model, stop, times, errors):
 async def load(url, path, seconds, clients):
     """The times of all answers, and what went wrong."""
     model = rlx.ray.Predictor(path, "cpu")
-    times, errors = [], []
+    times: list[float] = []
+    errors: list[str] = []
     stop = time.monotonic() + seconds
     await asyncio.gather(*(client(url, model, stop, times, errors) for _ in range(clients)))
     return times, errors
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="many clients of the service at once")
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--device", help="where the model runs; the lender's choice without it")

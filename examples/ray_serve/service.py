@@ -7,10 +7,10 @@ small network of random weights is made.
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from ray import serve
-from starlette.requests import Request
 
 import rlx
 import rlx.ray
@@ -34,8 +34,7 @@ def stand_in() -> Path:
     return path
 
 
-@serve.deployment(ray_actor_options={"num_cpus": 1}, max_ongoing_requests=4 * MOST)
-class Service:
+class Answers:
     """Answers ``{"x": [64 numbers]}`` by ``{"y": [8 numbers]}``.
 
     Args:
@@ -53,7 +52,7 @@ class Service:
         (name,) = self.predict.outputs
         return self.predict({"x": np.stack(rows)})[name].tolist()
 
-    async def __call__(self, request: Request) -> dict:
+    async def __call__(self, request: Any) -> dict:
         body = await request.json()
         row = np.asarray(body.get("x", ()), np.float32)
         if row.shape != (FEATURES,):
@@ -61,4 +60,7 @@ class Service:
         return {"y": await self.answers(row)}
 
 
+Service: Any = serve.deployment(ray_actor_options={"num_cpus": 1}, max_ongoing_requests=4 * MOST)(
+    Answers
+)
 app = Service.bind(os.environ.get("RLX_SERVICE_MODEL") or str(stand_in()))
