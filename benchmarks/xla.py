@@ -278,7 +278,10 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--docs", type=Path, help="write the table into this page")
     parser.add_argument("--from-json", type=Path, help="take the figures from an earlier --json")
     parser.add_argument("--list", action="store_true", help="names of the work")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.from_json and not args.docs:
+        parser.error("--from-json needs --docs")
+    return args
 
 
 def write_page(page: Path, found: dict[str, Any]) -> None:

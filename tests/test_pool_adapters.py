@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from rlx import flags
+
 THREE = """
 import warnings
 
@@ -71,9 +73,10 @@ def test_two_software_adapters_and_the_processor_of_which_one_is_lost(tmp_path):
     drivers = [Path("/usr/share/vulkan/icd.d/lvp_icd.x86_64.json"), tmp_path / "swiftshader.json"]
     library = Path("/usr/lib/chromium/libvk_swiftshader.so")
     if not (library.exists() and drivers[0].exists()):
-        pytest.skip(
+        what = (
             "needs lavapipe and SwiftShader, which Debian has in mesa-vulkan-drivers and chromium"
         )
+        (pytest.fail if flags.REQUIRE_WEBGPU.get() else pytest.skip)(what)
     stated = {"library_path": str(library), "api_version": "1.1.0"}
     drivers[1].write_text(json.dumps({"file_format_version": "1.0.0", "ICD": stated}))
     env = {**os.environ, "VK_DRIVER_FILES": os.pathsep.join(map(str, drivers)), "RLX_CACHE": "off"}

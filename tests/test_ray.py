@@ -116,6 +116,14 @@ def test_an_onnx_model_of_bytes_with_batches_that_are_measured(cluster):
     np.testing.assert_allclose(found["y"], x @ W * 3, rtol=1e-4, atol=1e-5)
 
 
+def test_batches_of_several_times_the_rows_that_a_model_is_written_for(cluster):
+    x, rows = table(cluster, 100, 3)
+    mapped = rlx.ray.map_batches(
+        rows, onnx_model(4, 4), devices=["cpu"], fixed=SCALE, batch_size=24
+    )
+    np.testing.assert_allclose(columns(mapped)["y"], x @ W * 3, rtol=1e-4, atol=1e-5)
+
+
 def test_a_model_too_small_for_a_cluster_is_said_to_be(cluster):
     _, rows = table(cluster, 100, 2)
     with pytest.warns(RuntimeWarning, match="of the time"):
@@ -155,7 +163,15 @@ def test_errors_of_workers_are_those_of_rlx(cluster, tmp_path):
         rlx.ray.map_batches(rows, tmp_path / "none.onnx", devices=["cpu"])
     with pytest.raises(rlx.InputError, match="scale"):
         rlx.ray.map_batches(rows, onnx_model(), devices=["cpu"])  # nothing says what it is
-    for how in ({"batch_size": 0}, {"actors": 0}, {"batch_size": "large"}, {"devices": "gpu"}):
+    for how in (
+        {"batch_size": 0},
+        {"actors": 0},
+        {"batch_size": "large"},
+        {"devices": "gpu"},
+        {"actors": "auto"},
+        {"batch_size": None},
+        {"actors": True},
+    ):
         with pytest.raises(rlx.InputError):
             rlx.ray.map_batches(rows, onnx_model(), **how)
 

@@ -67,7 +67,7 @@ def main():
     serve.run(service.Service.bind(path, arguments.device), name="service")
     url = f"http://127.0.0.1:{PORT}/"
     times, errors = asyncio.run(load(url, path, arguments.seconds, arguments.clients))
-    p50, p99 = np.percentile(times, [50, 99]) * 1e3
+    p50, p99 = np.percentile(times or [np.nan], [50, 99]) * 1e3
     print(
         f"{len(times)} answers in {arguments.seconds:.0f} s by {arguments.clients} clients, {len(errors)} errors"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -75,8 +76,6 @@ def devices() -> dict[str, list[str]]:
     Raises:
         RlxError: Ray is not installed.
     """
-    import warnings
-
     ray = ray_module()
     asked = {
         node["NodeID"]: lender(node["NodeID"]).devices.remote()
@@ -125,6 +124,7 @@ class NodePredictor(Predictor):
         path: See ``Predictor``.
         among: Devices to choose from; None for all of the node.
         how: Other arguments of ``Predictor``.
+        batch_size: Rows of a piece where the model leaves them open, so that the last batch compiles nothing.
     """
 
     def __init__(
@@ -132,5 +132,7 @@ class NodePredictor(Predictor):
         path: str | os.PathLike[str] | bytes,
         among: Sequence[str] | None = None,
         how: Mapping[str, Any] | None = None,
+        batch_size: int | None = None,
     ) -> None:
         super().__init__(path, device_here(among), **(how or {}))
+        self.rows = self.rows or batch_size

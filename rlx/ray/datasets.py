@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rlx.backends.base import CompileOptions
+from rlx.device.names import Device
 from rlx.errors import DeviceUnavailableError, InputError, describe
 from rlx.ray.batch_size import OVERHEAD_S, BatchSize, measure_batch_size
 from rlx.ray.cluster import NodePredictor, ray_module
@@ -57,6 +58,7 @@ def map_batches(  # noqa: PLR0913 - each is an option of its own
 
     Raises:
         DeviceUnavailableError: No node has any of the devices.
+        DeviceParseError: A name of a device can't be read.
         InputError: An option is out of range, or the dataset is empty where batches are to be measured.
         RlxError: Ray is not installed; or the model can't be loaded, or does not fit the columns.
 
@@ -67,14 +69,17 @@ def map_batches(  # noqa: PLR0913 - each is an option of its own
         ```
     """
     ray = ray_module()
-    for name, value in (("batch_size", batch_size), ("actors", actors)):
-        if value not in ("auto", None) and (not isinstance(value, int) or value < 1):
-            raise InputError(describe(f"option {name}", got=repr(value), expected=">= 1"))
+    for name, value, other in (("batch_size", batch_size, "auto"), ("actors", actors, None)):
+        number = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+        if value != other and not number:
+            raise InputError(
+                describe(f"option {name}", got=repr(value), expected=f">= 1, or {other!r}")
+            )
     if isinstance(devices, str) and devices != "all":
         raise InputError(
             describe("devices", got=repr(devices), expected='"all", or a list of names of devices')
         )
-    among = None if isinstance(devices, str) else [str(one) for one in devices]
+    among = None if isinstance(devices, str) else [str(Device.parse(one)) for one in devices]
     if not isinstance(path, bytes):
         path = str(Path(path).resolve())
     found = [
@@ -90,7 +95,7 @@ def map_batches(  # noqa: PLR0913 - each is an option of its own
     count = actors or _actors(ray, len(found))
     mapped = dataset.map_batches(
         NodePredictor,
-        fn_constructor_args=(path, among, {**how, "rows": _rows(path, batch_size)}),
+        fn_constructor_args=(path, among, how, batch_size),
         batch_size=batch_size,
         batch_format="numpy",
         zero_copy_batch=True,
@@ -99,12 +104,6 @@ def map_batches(  # noqa: PLR0913 - each is an option of its own
     )
     mapped.context.execution_options.preserve_order = True
     return mapped
-
-
-def _rows(path: str | bytes, batch_size: int) -> int | None:
-    """Rows of a piece: those of the batch, but for a graph, which has its own."""
-    graph = not isinstance(path, bytes) and path.lower().endswith(".rlx")
-    return None if graph else batch_size
 
 
 def _actors(ray: Any, devices: int) -> int:
