@@ -4,14 +4,13 @@ import asyncio
 import itertools
 import threading
 import time
-import warnings
 
 import numpy as np
 import pytest
+from test_lanes import _sleeping, _until_one_has_left
 from test_pickles import sample_model
 
 import rlx
-from rlx.many.lanes import Item, Lane, Lanes
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -26,270 +25,54 @@ def _expected(x):
     return x * 2 + 1
 
 
-class Fake:
-    """Lanes of functions in place of devices."""
-
-    def __init__(self, **functions):
-        self.closed = []
-        self.lanes = Lanes(
-            [
-                Lane(rlx.Device(name), function, lambda name=name: self.closed.append(name))
-                for name, function in functions.items()
-            ],
-            "the pool",
+def test_map_hands_out_short_sets_of_a_list_together(monkeypatch):
+    g = rlx.Graph()
+    g.set_outputs([g.input("x", (4,)) + 1.0])
+    sizes = []
+    with rlx.Pool(g, ["cpu"]) as pool:
+        add = pool._lanes.add
+        monkeypatch.setattr(
+            pool._lanes, "add", lambda item: (sizes.append(len(item.sets)), add(item))
         )
-
-    def add(self, inputs):
-        from concurrent.futures import Future
-
-        item = Item(inputs, Future())
-        self.lanes.add(item)
-        return item.future
-
-    def done(self):
-        return {str(lane.device): lane.done for lane in self.lanes.lanes}
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exc):
-        self.lanes.close()
-
-
-def _sleeping(seconds):
-    def run(at):
-        time.sleep(seconds)
-        return at
-
-    return run
+        monkeypatch.setattr(pool._lanes, "together", lambda: 10)
+        xs = [np.full(4, at, np.float32) for at in range(95)]
+        assert [y[0] for (y,) in pool.map(xs)] == [at + 1 for at in range(95)]
+        assert sum(sizes) == 95
+        assert max(sizes) == 10
+        assert pool.report()[0].done == 95
+        sizes.clear()
+        # One that has no length may wait between two sets.
+        assert [y[0] for (y,) in pool.map(iter(xs))] == [at + 1 for at in range(95)]
+        assert set(sizes) == {1}
+        # The first that can't be run is told in its place.
+        got = pool.map([*xs[:13], np.zeros(3, np.float32), *xs[13:]])
+        assert [next(got)[0][0] for _ in range(13)] == [at + 1 for at in range(13)]
+        with pytest.raises(rlx.InputError):
+            next(got)
+        assert pool.run(xs[3])[0][0] == 4
+    assert pool._room._inside == 0
 
 
-def _all(fake, count):
-    futures = [fake.add(at) for at in range(count)]
-    return [future.result() for future in futures]
+def test_no_more_are_under_way_than_may_be(monkeypatch):
+    g = rlx.Graph()
+    g.set_outputs([g.input("x", (4,)) + 1.0])
+    with rlx.Pool(g, ["cpu"], max_pending=5) as pool:
+        most, enter = [], pool._room.enter
 
+        def entered(limit, calls=1):
+            enter(limit, calls)
+            most.append(pool._room._inside)
 
-def _let_go(event, fake):
-    event.set()
-    fake.lanes._threads[0].join(10)
-
-
-def _until_one_has_left(work, lanes):
-    """Does some work again and again; devices take turns by chance."""
-    deadline = time.monotonic() + 60
-    while True:
-        work()
-        if any(lane.left is not None for lane in lanes):
-            return
-        assert time.monotonic() < deadline
-
-
-# --- the queue ---------------------------------------------------------------------------------------
-
-
-def test_work_is_shared_by_time():
-    with Fake(a=_sleeping(0.004), b=_sleeping(0.02)) as fake:
-        futures = [fake.add(at) for at in range(120)]
-        assert [future.result() for future in futures] == list(range(120))
-        done = fake.done()
-    # 5 to 1 if sleeps were exact, which they are not on a busy machine.
-    assert done["a"] + done["b"] == 120
-    assert done["a"] > 2 * done["b"] > 0
-
-
-def test_a_slow_device_leaves_the_last_item_to_a_fast_one():
-    with Fake(fast=_sleeping(0.002), slow=_sleeping(0.5)) as fake:
-        for _ in range(2):  # the second item of a device tells its time
-            for future in [fake.add(at) for at in range(40)]:
-                future.result()
-        began, before = time.perf_counter(), fake.done()["slow"]
-        assert before >= 2
-        for at in range(5):  # the slow one is free
-            assert fake.add(at).result() == at
-        assert fake.done()["slow"] == before
-        assert time.perf_counter() - began < 0.4
-
-
-def test_a_first_item_that_takes_long_does_not_keep_a_fast_device_from_work():
-    """A driver compiles kernels while the first item is run. Once it judged the device by that, and left it out."""
-    first = threading.Event()
-
-    def compiling(at):
-        time.sleep(0.0005 if first.is_set() else 0.5)
-        first.set()
-        return at
-
-    with Fake(gpu=compiling, cpu=_sleeping(0.005)) as fake:
-        assert _all(fake, 300) == list(range(300))
-        first_round = fake.done()["gpu"]
-        assert _all(fake, 100) == list(range(100))
-        assert fake.done()["gpu"] - first_round > 50
-
-
-def test_a_lost_device_leaves_and_its_item_is_done_elsewhere():
-    calls, lock = [], threading.Lock()
-
-    def note(at):
-        with lock:
-            calls.append(at)
-        time.sleep(0.001)
-        return at
-
-    def lost(at):
-        if len(calls) > 20:
-            raise rlx.DeviceLostError("gone")
-        return note(at)
-
-    with Fake(a=note, b=lost, c=note) as fake:
-        with pytest.warns(RuntimeWarning, match=r"b has left the pool \(DeviceLostError: gone\)"):
-            found = _all(fake, 300)
-    assert found == list(range(300))
-    assert sorted(calls) == list(range(300))  # each once
-    assert sorted(fake.closed) == ["a", "b", "c"]
-
-
-def test_bad_inputs_are_the_callers():
-    def run(at):
-        if at % 3 == 0:
-            raise rlx.InputError("no such input")
-        return at
-
-    with Fake(a=run, b=run) as fake:
-        futures = [fake.add(at) for at in range(30)]
-        errors = [future.exception() for future in futures]
-        assert [isinstance(error, rlx.InputError) for error in errors] == [
-            at % 3 == 0 for at in range(30)
-        ]
-        assert all(lane.left is None for lane in fake.lanes.lanes)
-
-
-def test_errors_everywhere_are_the_items_and_errors_of_one_device_are_its_own():
-    def bad(at):
-        if at < 0:
-            raise ValueError("negative")
-        return at
-
-    def broken(at):
-        raise OSError("broken driver")
-
-    with Fake(a=bad, b=bad) as fake:
-        for _ in range(8):
-            assert isinstance(fake.add(-1).exception(), ValueError)
-        assert all(lane.left is None for lane in fake.lanes.lanes)
-    with Fake(a=_sleeping(0.002), b=broken) as fake:
-        with pytest.warns(RuntimeWarning, match="b has left"):
-            _until_one_has_left(lambda: _all(fake, 40), fake.lanes.lanes)
-
-
-def test_all_devices_are_lost():
-    def lost(at):
-        time.sleep(0.002)
-        raise rlx.DeviceLostError(f"gone at {at}")
-
-    with Fake(a=lost, b=lost) as fake:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)
-            futures = [fake.add(at) for at in range(2)]
-            errors = [future.exception() for future in futures]
-        assert all(isinstance(error, rlx.DeviceFallbackError) for error in errors)
-        assert any(len(error.attempts) == 2 for error in errors)
-        with pytest.raises(rlx.DeviceFallbackError, match="no device of the pool is left"):
-            fake.add(0)
-
-
-def test_an_item_whose_last_device_leaves_is_answered():
-    """It has failed at one device and waits for the other, which is then lost under another item."""
-    began, go = threading.Event(), threading.Event()
-
-    def small(at):
-        if at == "large":
-            raise rlx.DeviceMemoryError("no room")
-        return at
-
-    def dying(at):
-        began.set()
-        go.wait(10)
-        raise rlx.DeviceLostError("gone")
-
-    with Fake(b=dying) as fake:
-        first = fake.add("any")
-        began.wait(10)
-        fake.lanes.lanes.append(Lane(rlx.Device("a"), small, lambda: None))
-        large = Item("large", type(first)(), [(rlx.Device("a"), rlx.DeviceMemoryError("no room"))])
-        fake.lanes.add(large)
-        with pytest.warns(RuntimeWarning, match="b has left"):
-            _let_go(go, fake)
-        assert isinstance(large.future.exception(0), rlx.DeviceFallbackError)
-
-
-def test_what_waits_for_another_device_ends_with_the_pool():
-    began, go = threading.Event(), threading.Event()
-
-    def busy(at):
-        began.set()
-        go.wait(10)
-        return at
-
-    def small(at):
-        began.wait(10)
-        raise rlx.DeviceMemoryError("no room")
-
-    fake = Fake(a=busy, b=small)
-    futures = [fake.add(at) for at in range(2)]
-    began.wait(10)
-    closing = threading.Thread(target=fake.lanes.close)
-    time.sleep(0.1)
-    closing.start()
-    time.sleep(0.05)
-    go.set()
-    closing.join(10)
-    assert not closing.is_alive()
-    for future in futures:
-        assert future.done() or future.cancel()
-
-
-@pytest.mark.filterwarnings("error")
-def test_warnings_that_are_errors_end_no_thread():
-    def lost(at):
-        raise rlx.DeviceLostError("gone")
-
-    with Fake(a=_sleeping(0.001), b=lost) as fake:
-        assert _all(fake, 100) == list(range(100))
-        assert _all(fake, 100) == list(range(100))
-
-
-def test_too_large_for_one_device():
-    def small(at):
-        if at > 5:
-            raise rlx.DeviceMemoryError("no room")
-        return at
-
-    with Fake(a=small, b=_sleeping(0.001)) as fake:
-        assert fake.add(9).result() == 9
-        assert all(lane.left is None for lane in fake.lanes.lanes)
-
-
-def test_a_cancelled_item_is_not_done():
-    began, go = threading.Event(), threading.Event()
-    seen = []
-
-    def run(at):
-        began.set()
-        go.wait(10)
-        seen.append(at)
-        return at
-
-    with Fake(a=run) as fake:
-        first = fake.add(0)
-        began.wait(10)
-        second, third = fake.add(1), fake.add(2)
-        assert second.cancel()
-        go.set()
-        assert (first.result(), third.result()) == (0, 2)
-    assert seen == [0, 2]
-
-
-# --- pools -------------------------------------------------------------------------------------------
+        monkeypatch.setattr(pool._room, "enter", entered)
+        monkeypatch.setattr(pool._lanes, "together", lambda: 100)
+        xs = [np.full(4, at, np.float32) for at in range(60)]
+        threads = [threading.Thread(target=lambda: list(pool.map(xs))) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        assert not any(thread.is_alive() for thread in threads)
+        assert 1 < max(most) <= 5
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import warnings
@@ -31,23 +32,44 @@ if TYPE_CHECKING:
 _NEWEST, _STRIKES = 0.2, 3
 # How long a device that leaves items to faster ones waits before it looks again, in seconds.
 _SHORTEST, _LONGEST = 0.001, 1.0
+# Sets of inputs are handed out together where they take the fastest device less than this, in seconds. Each hand-over
+# costs threads of Python some 50 microseconds, in which only one of them runs.
+_TOGETHER = 0.002
 
 
 @dataclass(eq=False)
 class Item:
-    """One set of inputs.
+    """Sets of inputs that one device does, one after the other.
 
     Attributes:
-        inputs: What a device is given.
-        future: Gets the outputs.
+        sets: What a device is given.
+        future: Gets the outputs; of several sets, a list that ends where one fails, with its error.
+        together: Whether these are several sets.
+        outcomes: The outputs so far. Where a device fails, another one goes on from there.
         failed: Devices that could not do it, each with its error.
         started: Whether a device has taken it before.
     """
 
-    inputs: Any
+    sets: Sequence[Any]
     future: Future[Any]
+    together: bool = False
+    outcomes: list[Any] = field(default_factory=list)
     failed: list[tuple[Device, Exception]] = field(default_factory=list)
     started: bool = False
+
+    @property
+    def left(self) -> int:
+        """How many sets are to be done."""
+        return len(self.sets) - len(self.outcomes)
+
+    def settle(self, error: BaseException | None = None) -> None:
+        """Gives the future its outputs, and the error of the first set that could not be run."""
+        if self.together:
+            self.future.set_result([*self.outcomes, *([] if error is None else [error])])
+        elif error is not None:
+            self.future.set_exception(error)
+        else:
+            self.future.set_result(self.outcomes[0])
 
     def may_go_to(self, lane: Lane) -> bool:
         """Whether a device has not failed at it yet."""
@@ -60,12 +82,13 @@ class Lane:
 
     Attributes:
         device: The device.
-        run: Does one item.
+        run: Does one set of inputs.
         close: Frees what it runs on.
-        seconds: An item's time lately; None before the second is done.
-        done: Items done.
+        seconds: A set's time lately; None before the second is done.
+        done: Sets done.
         busy_s: Time that they took together.
         since: When the item that it works on began, on ``time.perf_counter``; None where it works on none.
+        taken: How many sets that item had.
         strikes: Items in a row that it failed at and another device did.
         left: Why it has left; None where it has not.
     """
@@ -77,25 +100,40 @@ class Lane:
     done: int = 0
     busy_s: float = 0.0
     since: float | None = None
+    taken: int = 0
     strikes: int = 0
     left: Exception | None = None
 
-    def took(self, seconds: float) -> None:
-        """Notes the time of an item. That of the first one does not count: a driver compiles its kernels meanwhile."""
-        self.done += 1
-        self.busy_s += seconds
-        self.strikes = 0
-        if self.seconds is not None:
-            self.seconds += _NEWEST * (seconds - self.seconds)
-        elif self.done > 1:
-            self.seconds = seconds
+    def takes(self, item: Item) -> None:
+        """Notes that it begins an item."""
+        self.since, self.taken = time.perf_counter(), item.left
 
-    def ends_by(self, when: float, now: float) -> int:
-        """How many waiting items it would have done by then."""
+    def ends(self, item: Item) -> None:
+        """Notes the time of an item. That of the first does not count: a driver compiles its kernels meanwhile."""
+        first, sets = self.done == 0, self.taken - item.left
+        spent = time.perf_counter() - (self.since or 0.0)
+        self.since = None
+        if not sets:
+            return
+        self.done += sets
+        self.busy_s += spent
+        if self.seconds is not None:
+            self.seconds += _NEWEST * (spent / sets - self.seconds)
+        elif not first:
+            self.seconds = spent / sets
+
+    def would_do(self, seconds: float, sets: int) -> int:
+        """How many items of so many sets it would have done before some seconds are over."""
         if self.left is not None or self.seconds is None:
             return 0
-        free = now if self.since is None else max(now, self.since + self.seconds)
-        return max(0, int((when - free) / max(self.seconds, 1e-9)))
+        if self.since is not None:
+            # It is busy first. This is left out where it is not: the sum must come out exact for devices that are alike.
+            expected = self.seconds * self.taken
+            ahead = self.since + expected - time.perf_counter()
+            if ahead < -expected:  # twice as long as usual: it may be stuck
+                return 0
+            seconds -= max(0.0, ahead)
+        return max(0, math.ceil(seconds / max(self.seconds * sets, 1e-9)) - 1)
 
 
 class Lanes:
@@ -138,6 +176,14 @@ class Lanes:
             self._waiting.append(item)
             self._changed.notify_all()
 
+    def together(self) -> int:
+        """How many sets are worth handing out as one item; one as long as the time of a device is not known."""
+        lanes = [lane for lane in self.lanes if lane.left is None]
+        times = [lane.seconds for lane in lanes if lane.seconds is not None]
+        if not times or len(times) < len(lanes):
+            return 1
+        return max(1, int(_TOGETHER / max(min(times), 1e-9)))
+
     def close(self) -> None:
         """Cancels what waits, and lets what runs end."""
         with self._changed:
@@ -148,7 +194,7 @@ class Lanes:
         for item in waiting:
             # One that a device has failed at is under way, and can't be cancelled any more.
             if item.started:
-                item.future.set_exception(self._is_closed())
+                item.settle(self._is_closed())
             else:
                 item.future.cancel()
         for thread in self._threads:
@@ -163,17 +209,17 @@ class Lanes:
                 self._free(lane)
                 continue
             item.started = True
-            began = time.perf_counter()
             try:
-                outputs = lane.run(item.inputs)
+                for inputs in item.sets[len(item.outcomes) :]:
+                    item.outcomes.append(lane.run(inputs))
             except Exception as error:
                 self._failed(lane, item, error)
             except BaseException as error:  # an exit that the item's own code asks for
                 self._free(lane)
-                item.future.set_exception(error)
+                item.settle(error)
             else:
-                self._done(lane, item, time.perf_counter() - began)
-                item.future.set_result(outputs)
+                self._done(lane, item)
+                item.settle()
         lane.close()
 
     def _next(self, lane: Lane) -> Item | None:
@@ -186,7 +232,7 @@ class Lanes:
                 if at is not None:
                     item = self._waiting[at]
                     del self._waiting[at]
-                    lane.since = time.perf_counter()
+                    lane.takes(item)
                     return item
                 self._changed.wait(self._patience(lane))
 
@@ -202,9 +248,11 @@ class Lanes:
             return None
         if lane.seconds is None:
             return at
-        now = time.perf_counter()
+        # What waits is taken to be as long as this item. Before the fastest device is through with it no other one is, so
+        # that there is always one that takes it.
+        sets = self._waiting[at].left
         others = (one for one in self.lanes if one is not lane)
-        done = sum(one.ends_by(now + lane.seconds, now) for one in others)
+        done = sum(one.would_do(lane.seconds * sets, sets) for one in others)
         return at if done < len(self._waiting) else None
 
     def _patience(self, lane: Lane) -> float | None:
@@ -216,11 +264,11 @@ class Lanes:
         with self._changed:
             lane.since = None
 
-    def _done(self, lane: Lane, item: Item, seconds: float) -> None:
+    def _done(self, lane: Lane, item: Item) -> None:
         gone, stranded = [], list[Item]()
         with self._changed:
-            lane.took(seconds)
-            lane.since = None
+            lane.ends(item)
+            lane.strikes = 0
             for device, error in item.failed:
                 (failed,) = (one for one in self.lanes if one.device == device)
                 failed.strikes += 1
@@ -243,7 +291,7 @@ class Lanes:
         # Inputs that don't fit fit nowhere.
         fits = not isinstance(error, RlxError) or isinstance(error, (DeviceError, CompileError))
         with self._changed:
-            lane.since = None
+            lane.ends(item)
             if lost:
                 lane.left = error
             rest = [one for one in self.lanes if one.left is None]
@@ -253,7 +301,7 @@ class Lanes:
             stranded = self._stranded() if lost else []
             self._changed.notify_all()
         if not again:
-            item.future.set_exception(self._all_left(item.failed) if lost and not rest else error)
+            item.settle(self._all_left(item.failed) if lost and not rest else error)
         self._give_up(stranded)
         if lost:
             self._warn(lane, bool(rest))
@@ -269,7 +317,7 @@ class Lanes:
     def _give_up(self, stranded: Sequence[Item]) -> None:
         for one in stranded:
             if one.started or one.future.set_running_or_notify_cancel():
-                one.future.set_exception(self._all_left(one.failed))
+                one.settle(self._all_left(one.failed))
 
     def _is_closed(self) -> InputError:
         return InputError(describe(f"{self._what} is closed"))

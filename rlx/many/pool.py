@@ -8,6 +8,7 @@ import warnings
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -150,7 +151,7 @@ class Pool:
             InputError: The pool is closed.
         """
         self._room.enter(self._most)
-        return self._added(inputs)
+        return self._added((inputs,))
 
     def run(self, inputs: Inputs) -> list[Array]:
         """Runs one set of inputs, and waits for it.
@@ -165,7 +166,8 @@ class Pool:
     ) -> Iterator[list[Array]]:
         """The outputs of every set of inputs, in their order.
 
-        Sets are taken from ``items`` as there is room for them, so that it may be endless, or read a file.
+        Sets are taken from ``items`` as there is room for them, so that it may be endless, or read a file. Where it has
+        a length (a list, say) and a set takes well under a millisecond, a device is given several at a time.
 
         Args:
             items: Sets of inputs.
@@ -175,24 +177,33 @@ class Pool:
             RlxError: That of the first set that could not be run, in its place; what waits is cancelled.
         """
         total = len(items) if isinstance(items, Sized) else None
-        began, at = time.monotonic(), 0
-        pending: deque[Future[list[Array]]] = deque()
+        began, at, under_way = time.monotonic(), 0, 0
+        pending: deque[Future[list[Any]]] = deque()
         source = iter(items)
         try:
             while True:
-                # Room for others stays where a caller shares the pool.
-                while len(pending) < self._most and (one := next(source, _END)) is not _END:
-                    pending.append(self.submit(one))
+                while under_way < self._most:
+                    # A source without a length may wait between two of its sets, which keeps none of them back.
+                    some = self._together() if total is not None else 1
+                    sets = tuple(islice(source, min(some, self._most - under_way)))
+                    if not sets:
+                        break
+                    self._room.enter(self._most, len(sets))
+                    pending.append(self._added(sets, together=True))
+                    under_way += len(sets)
+                    # Room for others stays where a caller shares the pool.
                     if pending[0].done():
                         break
                 if not pending:
                     return
-                outputs = pending.popleft().result()
-                at += 1
-                if progress is not None:
-                    part = None if not total else at / total
-                    progress(Progress("items", part, time.monotonic() - began))
-                yield outputs
+                for outcome in pending.popleft().result():
+                    if isinstance(outcome, BaseException):
+                        raise outcome
+                    at, under_way = at + 1, under_way - 1
+                    if progress is not None:
+                        part = None if not total else at / total
+                        progress(Progress("items", part, time.monotonic() - began))
+                    yield outcome
         finally:
             for future in pending:
                 future.cancel()
@@ -206,7 +217,7 @@ class Pool:
         import asyncio
 
         await self._room.enter_async(self._most)
-        return await asyncio.wrap_future(self._added(inputs))
+        return await asyncio.wrap_future(self._added((inputs,)))
 
     async def map_async(
         self, items: Iterable[Inputs] | AsyncIterator[Inputs]
@@ -264,18 +275,21 @@ class Pool:
     def __repr__(self) -> str:
         return f"<rlx.Pool on {', '.join(map(str, self.devices)) or 'no device'}>"
 
-    def _added(self, inputs: Inputs) -> Future[list[Array]]:
-        future: Future[list[Array]] = Future()
-        future.add_done_callback(lambda _: self._room.leave())
+    def _added(self, sets: Sequence[Inputs], together: bool = False) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.add_done_callback(lambda _: self._room.leave(len(sets)))
         try:
-            self._lanes.add(Item(inputs, future))
+            self._lanes.add(Item(sets, future, together))
         except BaseException:
             future.cancel()
             raise
         return future
 
+    def _together(self) -> int:
+        """How many sets ``map`` hands out at a time: each device finds two portions of what may be pending."""
+        return min(self._lanes.together(), max(1, self._most // (2 * len(self._lanes.lanes))))
 
-_END: Any = object()
+
 _Make = Callable[[Device], Lane]
 
 

@@ -27,14 +27,14 @@ class Room:
         self._inside = 0
         self._closed = False
 
-    def enter(self, most: int) -> None:
-        """Waits until fewer than ``most`` calls are inside, and counts one more.
+    def enter(self, most: int, calls: int = 1) -> None:
+        """Waits until there is room for so many calls among ``most``, and counts them.
 
         Raises:
             InputError: It is closed, or ``most`` is below 1.
         """
         with self._changed:
-            while not self._enters(most):
+            while not self._enters(most, calls):
                 self._changed.wait()
 
     async def enter_async(self, most: int) -> None:
@@ -62,12 +62,13 @@ class Room:
                         self._wake()
                 raise
 
-    def leave(self) -> None:
-        """A call has ended."""
+    def leave(self, calls: int = 1) -> None:
+        """So many calls have ended."""
         with self._changed:
-            self._inside -= 1
-            self._changed.notify()
-            self._wake()
+            self._inside -= calls
+            self._changed.notify(calls)
+            for _ in range(calls):
+                self._wake()
 
     def close(self) -> None:
         """Refuses calls that wait, and those that come."""
@@ -81,15 +82,15 @@ class Room:
         """What a call after ``close`` raises."""
         return InputError(describe(f"{self._what} is closed"))
 
-    def _enters(self, most: int) -> bool:
-        """Whether there is room for a call, which is counted if so. The caller holds the lock."""
+    def _enters(self, most: int, calls: int = 1) -> bool:
+        """Whether there is room for so many calls, which are counted if so. The caller holds the lock."""
         if most < 1:
             raise InputError(describe("option max_pending", got=most, expected=">= 1"))
         if self._closed:
             raise self.closed()
-        if self._inside >= most:
+        if self._inside + calls > max(most, calls):
             return False
-        self._inside += 1
+        self._inside += calls
         return True
 
     def _wake(self) -> None:
