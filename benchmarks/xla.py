@@ -285,7 +285,7 @@ def parsed() -> argparse.Namespace:
 
 
 def write_page(page: Path, found: dict[str, Any]) -> None:
-    """Puts the table into a page. Rows whose first two contestants were measured again later have a star."""
+    """Puts the table into a page."""
     headings = ["us a call", *CONTESTANTS, "cuda / jax"]
     cells = []
     for row in found["rows"]:
@@ -293,11 +293,13 @@ def write_page(page: Path, found: dict[str, Any]) -> None:
         name = row["work"] + ("" if row["precision"] == "f32" else f", {row['precision']}")
         ratio = times["cuda"]["us"] / times["jax"]["us"]
         shown_times = (f"{times[one]['us']:,.0f}" if one in times else "-" for one in CONTESTANTS)
-        cells.append([name + " \\*" * row.get("again", False), *shown_times, f"{ratio:.2f}"])
+        cells.append([name, *shown_times, f"{ratio:.2f}"])
     made = "\n".join(report.markdown(headings, cells))
     about = found["about"]
     packages = ", ".join(f"{name} {about[name]}" for name in ("jax", "torch") if name in about)
-    report.write_between(page, SCRIPT, f"{made}\n\n{about.get('machine', '')}; {packages}.")
+    adapters = {one.split(": ", 1)[1] for one in about["devices"] if not one.startswith("xla")}
+    machine = ", ".join(sorted(adapters))
+    report.write_between(page, SCRIPT, f"{made}\n\n{machine}; {packages}.")
 
 
 def main() -> int:

@@ -181,3 +181,17 @@ def excluded(name, device):
         if pattern.fullmatch(name) and devices in ("all", device):
             return reason
     return None
+
+
+def failures(cases, device):
+    """The cases that are not excluded and do not pass, with the reason; and how many pass."""
+    failed, passed = {}, 0
+    for name, case in cases.items():
+        if excluded(name, device) is not None:
+            continue
+        try:
+            run_case(case, device)
+            passed += 1
+        except (AssertionError, rlx.RlxError) as error:
+            failed[name] = f"{type(error).__name__}: {str(error).strip()[:300]}"
+    return failed, passed

@@ -7,6 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 from fetched import read
+from onnx_oracle import run_model
+
+import rlx
 
 ROMANIZER = "arabic-name-romanizer==0.2.0", "arabic_name_romanizer/resources/"
 CAPTCHA = "ddddocr==1.6.1", "ddddocr/"
@@ -149,3 +152,18 @@ MODELS = {
         TRAFFIC[0], TRAFFIC[1] + "funcnet/x100_w32full_pair.onnx", lambda n: {"x": noise(n, 15, 64)}, (1, 2)
     ),
 }  # fmt: skip
+
+
+def check(name: str, device: str) -> None:
+    """Compares a model's results on a device with ONNX Runtime's, at both sizes."""
+    row = MODELS[name]
+    data = read(row.package, row.member).getvalue()
+    with rlx.onnx.Model(data, device=device) as model:
+        for size in row.sizes:
+            feeds = row.feeds(size)
+            for found, wanted in zip(model.run(feeds), run_model(data, feeds), strict=True):
+                assert found.shape == wanted.shape
+                assert found.dtype == wanted.dtype
+                apart = np.linalg.norm((found * 1.0 - wanted).ravel())
+                assert apart <= row.rtol * np.linalg.norm(wanted.ravel())
+        assert not model.fixed_inputs

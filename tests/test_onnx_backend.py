@@ -1,7 +1,7 @@
 """The backend suite of onnx on the CPU and on WebGPU, less a committed list of what is left out and why."""
 
 import pytest
-from onnx_suite import excluded, exclusions, file_cases, node_cases, run_case
+from onnx_suite import excluded, exclusions, failures, file_cases, node_cases, run_case
 
 import rlx
 
@@ -17,25 +17,11 @@ def device(request):
     return request.param
 
 
-def failures(cases, device):
-    """The cases that are not excluded and do not pass, with the reason; and how many pass."""
-    failed, passed = {}, 0
-    for name, case in cases.items():
-        if excluded(name, device) is not None:
-            continue
-        try:
-            run_case(case, device)
-            passed += 1
-        except (AssertionError, rlx.RlxError) as error:
-            failed[name] = f"{type(error).__name__}: {str(error).strip()[:300]}"
-    return failed, passed
-
-
 def test_the_list_names_cases_that_there_are():
     names = [*node_cases(), *file_cases()]
     for pattern, devices, reason in exclusions():
         assert any(pattern.fullmatch(name) for name in names), f"{pattern.pattern}: no such case"
-        assert devices in ("all", "cpu", "webgpu")
+        assert devices in ("all", "cpu", "webgpu", "cuda")
         assert len(reason.split()) > 1 or reason == "strings", pattern.pattern
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from fetched import read
 from onnx_oracle import run_model
-from package_models import MODELS
+from package_models import MODELS, check
 
 import rlx
 
@@ -18,17 +18,7 @@ import rlx
 def test_as_onnx_runtime(name, device, request):
     if device == "webgpu":
         request.getfixturevalue("webgpu")
-    row = MODELS[name]
-    data = read(row.package, row.member).getvalue()
-    with rlx.onnx.Model(data, device=device) as model:
-        for size in row.sizes:
-            feeds = row.feeds(size)
-            for found, wanted in zip(model.run(feeds), run_model(data, feeds), strict=True):
-                assert found.shape == wanted.shape
-                assert found.dtype == wanted.dtype
-                apart = np.linalg.norm((found * 1.0 - wanted).ravel())
-                assert apart <= row.rtol * np.linalg.norm(wanted.ravel())
-        assert not model.fixed_inputs
+    check(name, device)
 
 
 @pytest.mark.parametrize("name", ["captcha, in 8 bits", "vowels, in 8 bits"])

@@ -178,7 +178,8 @@ class XlaProgram:
         )
         analysis = compiled.memory_analysis()
         temporary = int(getattr(analysis, "temp_size_in_bytes", 0) or 0)
-        return Code(compiled, wide, temporary, compiled)
+        # The bound method spares each call a look-up.
+        return Code(compiled.__call__, wide, temporary, compiled)
 
     def _constants_of(self, graph: Graph) -> list[Node]:
         """The large constants of a graph; those of one on fewer rows are the same, in the same order."""
