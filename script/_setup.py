@@ -32,7 +32,8 @@ FIND_ADAPTER = """
 import wgpu, sys
 sys.exit(all(one.info["backend_type"] == "OpenGL" for one in wgpu.gpu.enumerate_adapters_sync()))
 """
-PIP = ("-m", "pip", "install", "-q", "--disable-pip-version-check")
+# Python compiles a module when it is first imported; pip would compile all of some hundred packages.
+PIP = ("-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-compile")
 
 
 def say(text: str) -> None:

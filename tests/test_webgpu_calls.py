@@ -61,7 +61,7 @@ def test_two_threads_run_at_the_same_time(way):
 
     def work(at):
         barrier.wait()
-        for _ in range(30):
+        for _ in range(10):
             inside[0] += 1
             seen.add(inside[0])
             got = both[at].run_slots(arrays[at])[0]
