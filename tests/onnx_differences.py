@@ -124,6 +124,16 @@ def huge(case):
     )
 
 
+def bias_of_integers(case):
+    """A node's bias is added to integers, and is NaN, infinite, or takes unsigned ones below zero."""
+    biases = [
+        one.f for node in case.proto.graph.node for one in node.attribute if one.name == "bias"
+    ]
+    integers = [array for array in case.operands() if array.dtype.kind in "iu"]
+    unsigned = any(array.dtype.kind == "u" for array in integers)
+    return bool(integers) and any(not abs(one) < 2**31 or unsigned for one in biases)
+
+
 def no_scale(case):
     """A scale is 0 or not finite."""
     arrays = [array for array in case.operands() if array.dtype.kind == "f"]
@@ -178,6 +188,8 @@ TABLE = (
                "Windows are computed in f64; ONNX Runtime computes them in f32, and one of a single sample is NaN there."),
     Difference("differ", "GroupNormalization Shrink Gelu DFT STFT Selu LpNormalization Resize GridSample", "^values.*float64",
                "Operations on f64 are computed in f64; ONNX Runtime computes some in f32, or with constants rounded to f32.", within=1e-3),
+    Difference("differ", "Shrink", "^values.*int",
+               "What an integer becomes whose bias is NaN, or takes it out of its type, is not defined.", when=bias_of_integers),
     Difference("differ", NORMS + " LpNormalization", "^values",
                "Norms of rows that are nearly constant divide a rounding error by its own size.", within=0.1),
     Difference("differ", NORMS, "^values",
