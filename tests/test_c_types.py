@@ -111,6 +111,7 @@ def test_only_wgpu_is_given_it():
 
 
 @pytest.mark.webgpu
+@pytest.mark.wgpu_native
 def test_a_fresh_process_has_it(webgpu):
     (kind, module, parsed), found = asked()
     assert (kind, module) == ("Compiled", "cffi.api")

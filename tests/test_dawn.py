@@ -45,12 +45,13 @@ def right(device):
 
 @pytest.fixture
 def run(swiftshader):
-    """Runs the lines of a program; gives what it prints."""
+    """Runs the lines of a program, in which WebGPU is wgpu-native unless they say otherwise; gives what it prints."""
+    unset = {name: value for name, value in os.environ.items() if name != "RLX_WEBGPU"}
 
     def call(lines, **env):
         done = subprocess.run(
             [sys.executable, "-c", START + textwrap.dedent(lines)],
-            env={**os.environ, "RLX_CACHE": "off", "RLX_CALIBRATION": "off", **swiftshader, **env},
+            env={**unset, "RLX_CACHE": "off", "RLX_CALIBRATION": "off", **swiftshader, **env},
             capture_output=True,
             text=True,
             check=False,

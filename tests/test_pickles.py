@@ -126,6 +126,7 @@ def test_a_closed_graph_is_refused():
 
 
 @pytest.mark.webgpu
+@pytest.mark.wgpu_native
 def test_a_device_of_the_program_is_refused():
     import wgpu
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.webgpu
+# Picture and numbers share a device, which is one of the package wgpu.
+pytestmark = [pytest.mark.webgpu, pytest.mark.wgpu_native]
 PATH = Path(__file__).parent.parent / "examples/12_waterfall.py"
 
 
