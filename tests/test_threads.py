@@ -46,7 +46,7 @@ def run(case: Case, count: int) -> list[bytes]:
         return [view.tobytes() for view in compiled.run_slots(*case.operands())]
 
 
-# The instruction sets that all runs take: the widest of this machine, and none. Slow runs take those between, too.
+# The instruction sets that every run of the tests takes: the widest of this machine, and plain C. Slow tests take the rest.
 FIRST_AND_LAST = (cpu.isas()[0], cpu.isas()[-1])
 
 

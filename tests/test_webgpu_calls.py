@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from samples import ALL
 from test_webgpu_hot import X, compiled
 
 import rlx
@@ -61,7 +62,7 @@ def test_two_threads_run_at_the_same_time(way):
 
     def work(at):
         barrier.wait()
-        for _ in range(10):
+        for _ in range(30 if ALL else 10):
             inside[0] += 1
             seen.add(inside[0])
             got = both[at].run_slots(arrays[at])[0]

@@ -127,7 +127,8 @@ class Lane:
         if self.left is not None or self.seconds is None:
             return 0
         if self.since is not None:
-            # It is busy first. This is left out where it is not: the sum must come out exact for devices that are alike.
+            # It ends its present item first. For an idle device nothing is subtracted, not even a rounding error: two
+            # devices of the same speed must not each count on the other.
             expected = self.seconds * self.taken
             ahead = self.since + expected - time.perf_counter()
             if ahead < -expected:  # twice as long as usual: it may be stuck
