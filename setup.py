@@ -4,7 +4,8 @@ Switches, from the environment: ``RLX_BUILD_DEBUG=1`` turns Cython's checks on a
 down; ``RLX_BUILD_SANITIZE=address,undefined`` builds with those sanitizers; ``RLX_BUILD_ANNOTATE=1``
 writes Cython's annotated HTML beside the generated C in build/cython; ``RLX_BUILD_ABI3=0`` builds for
 this version of Python alone, in place of CPython 3.11 and all later ones; ``RLX_BUILD_NUMPY`` is the folder of
-NumPy's headers for another system than this one.
+NumPy's headers for another system than this one; ``RLX_BUILD_FROM`` is a wheel for this system, whose modules are
+taken as they are where its sources are the same as these.
 
 The compiler is GCC, clang or zig, and ``CC`` names it, on every system. ``sysconfig.get_platform()`` is the system that
 is built for; ``_PYTHON_HOST_PLATFORM`` makes it another one than this. ``script/portable`` builds for other systems.
@@ -17,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
@@ -34,6 +36,7 @@ os.chdir(ROOT)  # extension sources are relative, and pip may start elsewhere
 DEBUG = os.environ.get("RLX_BUILD_DEBUG") == "1"
 SANITIZE = os.environ.get("RLX_BUILD_SANITIZE", "")
 ANNOTATE = os.environ.get("RLX_BUILD_ANNOTATE") == "1"
+FROM = os.environ.get("RLX_BUILD_FROM", "")
 # Whether the modules use no more of Python than what CPython 3.11 and all later versions have in common. Builds
 # without the GIL have no such set of functions before 3.15.
 ABI3 = os.environ.get("RLX_BUILD_ABI3", "1") != "0" and not sysconfig.get_config_var(
@@ -205,6 +208,11 @@ class BuildExtensions(build_ext):
                     path.unlink()
 
     def build_extension(self, extension: Extension) -> None:
+        if BUILT:
+            target = Path(self.get_ext_fullpath(extension.name))
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(BUILT[f"rlx/_ext/{target.name}"])
+            return
         if self.compiler.compiler_type == "msvc":
             raise SystemExit(MSVC)
         extension.extra_compile_args += [flag for flag in IF_KNOWN if self.knows(flag)]
@@ -230,8 +238,26 @@ class BuildExtensions(build_ext):
         return subprocess.run(test, capture_output=True, check=False).returncode == 0
 
 
+def built_before() -> dict[str, bytes]:
+    """The modules of the wheel that ``RLX_BUILD_FROM`` names, by their paths; empty where they must be compiled."""
+    if not FROM or DEBUG or SANITIZE or ANNOTATE:
+        return {}
+    digests = runpy.run_path("rlx/build_digest.py")
+    with zipfile.ZipFile(FROM) as wheel:
+        of_the_wheel = wheel.read("rlx/_build.py").decode()
+        if of_the_wheel != digests["module_text"](digests["digest_of"](ROOT)):
+            print(f"{FROM} was built from other sources: compiling", file=sys.stderr)
+            return {}
+        names = [name for name in wheel.namelist() if name.startswith("rlx/_ext/")]
+        return {name: wheel.read(name) for name in names}
+
+
 def extensions() -> list[Extension]:
     """The extension modules."""
+    if BUILT:
+        return [
+            Extension(name, sources, py_limited_api=ABI3) for name, sources in EXTENSIONS.items()
+        ]
     compile_args, link_args = flags()
     macros = [("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")]
     macros += [("Py_LIMITED_API", "0x030B0000")] if ABI3 else []
@@ -266,6 +292,7 @@ def extensions() -> list[Extension]:
     )
 
 
+BUILT = built_before()
 setup(
     ext_modules=extensions(),
     cmdclass={"build_py": BuildPackage, "build_ext": BuildExtensions},

@@ -74,26 +74,37 @@ def make_venv(folder: Path) -> None:
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
 
 
-def make_environment(extras: str) -> None:
-    """Makes .venv with rlx as an editable install; what is up to date is left alone."""
+def ensure_venv() -> None:
+    """Makes .venv where there is none."""
     if not PYTHON.exists():
         say("making .venv")
         make_venv(VENV)
+
+
+def make_environment(extras: str, wheel: Path | None = None) -> None:
+    """Makes .venv with rlx as an editable install; what is up to date is left alone.
+
+    Args:
+        extras: What is installed beside it.
+        wheel: A wheel of these sources, whose modules need not be compiled again.
+    """
+    ensure_venv()
     forget_metadata()
+    env = {**os.environ, "RLX_BUILD_FROM": str(wheel)} if wheel else None
     stamp = VENV / f"rlx-{extras.replace(',', '-')}.stamp"
     built = VENV / "rlx-compiled.stamp"
     wanted, modules = digest(("pyproject.toml",), extras), digest(COMPILED)
     if not stamp.exists() or stamp.read_text() != wanted:
         say(f"installing rlx and its dependencies ({extras}) into .venv")
         pip = [str(PYTHON), *PIP, "-e", f".[{extras}]"]
-        if subprocess.run(pip, cwd=ROOT, check=False).returncode:
+        if subprocess.run(pip, cwd=ROOT, env=env, check=False).returncode:
             sys.exit("-- rlx can't be installed; what pip says stands above")
         stamp.write_text(wanted)
         built.write_text(modules)
     elif not built.exists() or built.read_text() != modules:
         say("building the compiled modules")
         pip = [str(PYTHON), *PIP, "--no-deps", "-e", "."]
-        if subprocess.run(pip, cwd=ROOT, check=False).returncode:
+        if subprocess.run(pip, cwd=ROOT, env=env, check=False).returncode:
             sys.exit("-- the compiled modules can't be built; what the compiler says stands above")
         built.write_text(modules)
 
@@ -106,7 +117,10 @@ def forget_metadata() -> None:
 def build_wheel() -> Path:
     """Makes the sdist, and the wheel from the sdist; gives the wheel, which may be there already."""
     stamp, wanted = DIST / "sources.stamp", digest(PACKAGED)
+    ensure_venv()
     if not stamp.exists() or stamp.read_text() != wanted:
+        if subprocess.run([str(PYTHON), *PIP, "build"], check=False).returncode:
+            sys.exit("-- what builds wheels can't be installed; what pip says stands above")
         say("building the sdist, and the wheel from it")
         shutil.rmtree(DIST, ignore_errors=True)
         command = [str(PYTHON), "-m", "build", "--outdir", str(DIST), str(ROOT)]
@@ -145,7 +159,7 @@ def ensure_vulkan() -> None:
         say("no WebGPU adapter: rlx runs on the CPU only")
 
 
-def prepare(extras: str) -> None:
-    """Everything before the first use of .venv."""
-    make_environment(extras)
+def prepare(extras: str, wheel: Path | None = None) -> None:
+    """Everything before the first use of .venv; the arguments are those of ``make_environment``."""
+    make_environment(extras, wheel)
     ensure_vulkan()
