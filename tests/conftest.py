@@ -16,6 +16,7 @@ import pytest
 import rlx
 from rlx import flags
 from rlx.backends.registered import backend
+from rlx.device.names import info_of
 
 assert rlx.ops  # every operation is registered
 
@@ -53,6 +54,12 @@ def webgpu():
             pytest.fail(f"RLX_REQUIRE_WEBGPU is set: {reason}")
         pytest.skip(reason)
     return "webgpu"
+
+
+@pytest.fixture(scope="session")
+def hardware(webgpu):
+    """Whether the WebGPU device is a GPU, and not the processor by a software adapter."""
+    return not info_of(rlx.Device(webgpu)).software
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
 
 import rlx
+from rlx.device.names import info_of
 
 EXCLUDED = Path(__file__).with_name("onnx_excluded.txt")
 # Types that NumPy lacks, and what rlx takes and gives: bits, or integers with their value.
@@ -175,10 +176,19 @@ def exclusions():
     return rows
 
 
+@cache
+def on_a_gpu(device):
+    """Whether a device is webgpu on a GPU, and not on a software adapter."""
+    return (
+        device == "webgpu" and rlx.is_available(device) and not info_of(rlx.Device(device)).software
+    )
+
+
 def excluded(name, device):
     """Why a case is left out on a device, or None."""
+    names = {"all", device, "gpu"} if on_a_gpu(device) else {"all", device}
     for pattern, devices, reason in exclusions():
-        if pattern.fullmatch(name) and devices in ("all", device):
+        if pattern.fullmatch(name) and names & set(devices.split(",")):
             return reason
     return None
 

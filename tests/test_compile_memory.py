@@ -66,7 +66,7 @@ def model(tmp_path_factory):
     # The memory of a software adapter is the process's own: its weights, and one more time what a driver keeps of it.
     [("cpu", 1.2), pytest.param("webgpu", 1.8, marks=pytest.mark.webgpu)],
 )
-def test_weights_are_held_once(model, place, copies):
+def test_weights_are_held_once(model, place, copies, request):
     done = subprocess.run(
         [sys.executable, "-c", MEASURED, str(model), place],
         capture_output=True,
@@ -75,4 +75,6 @@ def test_weights_are_held_once(model, place, copies):
     )
     took = int(done.stdout)
     assert took < copies * WEIGHTS + (100 << 20), f"{took / WEIGHTS:.2f} times the weights"
-    assert took > WEIGHTS // 2, "something was measured"
+    # A GPU holds them in memory of its own.
+    if place == "cpu" or not request.getfixturevalue("hardware"):
+        assert took > WEIGHTS // 2, "something was measured"

@@ -93,7 +93,9 @@ def test_the_check_of_sources_sees_faults():
 
 
 @pytest.mark.parametrize("group", by_family(thinned([case for case in CASES if native(case)])))
-def test_checks_change_no_bit(group, webgpu, monkeypatch):
+def test_checks_change_no_bit(group, webgpu, hardware, monkeypatch):
+    """On GPUs, whose compilers may fuse other products and sums with the checks, the results stay right."""
+
     def check(case):
         operands, results = case.operands(), []
         session = rlx.Session(webgpu, options=CompileOptions(fold=False))
@@ -102,7 +104,9 @@ def test_checks_change_no_bit(group, webgpu, monkeypatch):
             with session.compile(case.graph()) as one:
                 results.append([np.array(view) for view in one.run_slots(*operands)])
         for plain, checked in zip(*results, strict=True):
-            assert plain.tobytes() == checked.tobytes()
+            assert hardware or plain.tobytes() == checked.tobytes()
+        error, allowed = case.error(case.graph(), results[1], operands)
+        assert error <= allowed, f"error {error:.3g} > {allowed:.3g}"
 
     each(group, check)
 
