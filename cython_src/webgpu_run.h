@@ -226,21 +226,30 @@ static int rlx_is_gone(rlx_work *work) {
     return work->status = RLX_GPU_LOST;
 }
 
-/* Uploads to their buffers: through the mapped memory of the upload buffer, or, where that is NULL, by the queue. */
-static void rlx_encode_uploads(rlx_work *work, rlx_handle encoder, char *upload_buffer) {
+/* Writes all uploads into the mapped memory of the upload buffer, and unmaps it. False where there is no such memory,
+   as in Dawn after the device was lost. Nothing of the library is called between the first and the last byte: a device
+   that is lost in a call takes the memory along. */
+static int rlx_fill_upload_buffer(rlx_work *work) {
+    char *mapped = (char *)work->api->writable(work->upload_buffer, 0, work->upload_bytes);
+    if (mapped == NULL)
+        return 0;
+    for (const rlx_upload *u = work->upload; u < work->upload + work->uploads; mapped += u->size, u++)
+        memcpy(mapped, u->from, u->size);
+    work->api->unmap(work->upload_buffer);
+    return 1;
+}
+
+/* Uploads to their buffers: from the upload buffer if it is filled, else by the queue. */
+static void rlx_encode_uploads(rlx_work *work, rlx_handle encoder, int filled) {
     const rlx_wgpu *api = work->api;
     uint64_t at = 0;
-    for (const rlx_upload *u = work->upload; u < work->upload + work->uploads; u++) {
-        if (upload_buffer != NULL) {
-            memcpy(upload_buffer + at, u->from, u->size);
+    for (const rlx_upload *u = work->upload; u < work->upload + work->uploads; at += u->size, u++) {
+        if (filled)
             api->copy(encoder, work->upload_buffer, at, u->to, u->at, u->size);
-            at += u->size;
-        } else
+        else
             api->write(work->queue, u->to, u->at, u->from, u->size);
         work->moved[0] += (int64_t)u->size;
     }
-    if (upload_buffer != NULL)
-        api->unmap(work->upload_buffer);
 }
 
 /* The dispatches, as one pass. */
@@ -268,7 +277,7 @@ static int rlx_submit(rlx_work *work, uint64_t shift) {
     if (api->ways->gone(work))
         return rlx_is_gone(work);
     rlx_catch(work);
-    char *upload_buffer = NULL;
+    int filled = 0;
     if (work->upload_buffer != NULL && !RLX_LOAD(&work->upload_open))
         api->ways->ask(work, work->opening);
     if (work->upload_buffer != NULL && RLX_LOAD(&work->upload_open) == RLX_MAP_SUCCESS) {
@@ -279,10 +288,10 @@ static int rlx_submit(rlx_work *work, uint64_t shift) {
         if (work->status != RLX_GPU_OK)
             return work->status;
         rlx_catch(work);
-        upload_buffer = (char *)api->writable(work->upload_buffer, 0, work->upload_bytes); /* Dawn gives NULL if it is gone */
+        filled = rlx_fill_upload_buffer(work);
     }
     rlx_handle encoder = api->create_encoder(work->device, &label);
-    rlx_encode_uploads(work, encoder, upload_buffer);
+    rlx_encode_uploads(work, encoder, filled);
     if (work->dispatches)
         rlx_encode_pass(work, encoder);
     for (const rlx_move *m = work->move; m < work->move + work->moves; m++) {
@@ -298,9 +307,9 @@ static int rlx_submit(rlx_work *work, uint64_t shift) {
         api->ways->send(work, &commands);
     api->release_commands(commands);
     api->release_encoder(encoder);
-    if (upload_buffer != NULL && work->status != RLX_GPU_OK)
+    if (filled && work->status != RLX_GPU_OK)
         RLX_STORE(&work->upload_open, RLX_MAP_CANCELLED); /* it stays unmapped and is not used any more */
-    else if (upload_buffer != NULL) {
+    else if (filled) {
         const rlx_map_info info = {NULL, RLX_SPONTANEOUS, rlx_on_upload_buffer, work, NULL};
         RLX_STORE(&work->upload_open, 0);
         work->opening = api->map(work->upload_buffer, RLX_MAP_WRITE, 0, work->upload_bytes, info);

@@ -6,8 +6,11 @@ static rlx_wgpu real;
 static void (*destroy)(rlx_handle device);
 static rlx_handle victim;
 static int left;
+/* Whether mapped memory is in use, which a device that is lost takes along; and how many calls were made meanwhile. */
+static int held, calls_while_held;
 
 static void step(void) {
+    calls_while_held += held;
     if (left > 0 && --left == 0)
         destroy(victim);
 }
@@ -42,9 +45,23 @@ static rlx_future map(rlx_handle a, uint64_t b, size_t c, size_t d, rlx_map_info
     step();
     return real.map(a, b, c, d, e);
 }
-static const void *mapped(rlx_handle a, size_t b, size_t c) { step(); return real.mapped(a, b, c); }
-static void *writable(rlx_handle a, size_t b, size_t c) { step(); return real.writable(a, b, c); }
-static void unmap(rlx_handle a) { step(); real.unmap(a); }
+static const void *mapped(rlx_handle a, size_t b, size_t c) {
+    step();
+    const void *found = real.mapped(a, b, c);
+    held = found != NULL;
+    return found;
+}
+static void *writable(rlx_handle a, size_t b, size_t c) {
+    step();
+    void *found = real.writable(a, b, c);
+    held = found != NULL;
+    return found;
+}
+static void unmap(rlx_handle a) {
+    held = 0;
+    step();
+    real.unmap(a);
+}
 static void push_scope(rlx_handle a, int b) { step(); real.push_scope(a, b); }
 static rlx_future pop_scope(rlx_handle a, rlx_scope_info b) { step(); return real.pop_scope(a, b); }
 
@@ -69,6 +86,9 @@ void shim_install(void **addresses, int n, void *destroys) {
             addresses[at] = ((void **)&shim)[at];
     destroy = (void (*)(rlx_handle))destroys;
 }
+
+/* How many functions were called while mapped memory was in use. */
+int shim_calls_while_held(void) { return calls_while_held; }
 
 /* The device is destroyed before the ``steps``-th call from now on. Returns how many calls were left of the last. */
 int shim_arm(void *device, int steps) {
