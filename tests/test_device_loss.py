@@ -107,4 +107,6 @@ def test_a_device_is_lost_at_every_step(way, graph, library, webgpu):
     steps, lost, calls_while_held = map(int, done.stdout.split())
     # Which calls notice depends on the driver: an answer that a GPU has given before can still be read.
     assert lost > steps // 4
-    assert not calls_while_held, "a call of the library may end the map of memory that is being copied"
+    assert not calls_while_held, (
+        "a call of the library may end the map of memory that is being copied"
+    )
