@@ -17,6 +17,10 @@ import threading
 import time
 
 BEGAN = time.perf_counter()
+if __name__ == "__main__":
+    # Until the window takes it, Ctrl-C ends the program. Python would raise KeyboardInterrupt, and if that happens in a
+    # call from Qt, Qt prints it and goes on.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 from pathlib import Path
 from typing import Any
