@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from samples import ALL
 
 # Counts what Python, NumPy and rlx allocate; the driver and wgpu-native, which is called with their own
 # allocators, are told by the file that the caller's code is in.
@@ -124,7 +125,10 @@ print(kib() - before)
 @LINUX
 @pytest.mark.parametrize(
     ("device", "calls"),
-    [("cpu", 1_000_000), pytest.param("webgpu", 50_000, marks=pytest.mark.webgpu)],
+    [
+        ("cpu", 1_000_000),
+        pytest.param("webgpu", 50_000 if ALL else 20_000, marks=pytest.mark.webgpu),
+    ],
 )
 def test_memory_stays_flat(device, calls, request):
     if device == "webgpu":

@@ -79,6 +79,7 @@ def both():
     return plain, made(text)
 
 
+@pytest.mark.slow
 def test_all_types_of_wgpu_are_the_same(both):
     plain, compiled = both
     assert sorted(names(plain)) == sorted(names(compiled))

@@ -280,7 +280,7 @@ def test_closed(compiled):
 def long_graph():
     """Long enough to be met in the middle."""
     g = rlx.Graph("long")
-    x = g.input("x", (512, 512))
+    x = g.input("x", (256, 256))
     y = x
     for _ in range(12):
         y = g.tanh(y @ x)
@@ -292,7 +292,7 @@ def long_graph():
 def test_one_graph_entered_twice(device, request):
     if device == "webgpu":
         request.getfixturevalue("webgpu")
-    x = np.full((512, 512), 0.01, np.float32)
+    x = np.full((256, 256), 0.01, np.float32)
     with rlx.compile(long_graph(), device) as compiled:
         compiled.run_slots(x)
         started = threading.Event()

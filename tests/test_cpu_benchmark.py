@@ -42,6 +42,7 @@ def modules(monkeypatch):
             del sys.modules[name]
 
 
+@pytest.mark.slow
 def test_small_sizes_are_right_and_every_row_has_a_peer(tmp_path):
     found = tmp_path / "found.json"
     done = run("--check", "--threads", "1", "--json", found)

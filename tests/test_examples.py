@@ -45,6 +45,7 @@ runpy.run_path({path!r}, run_name="__main__")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_example_without_extras(path):
     """It runs, or says what to install before it does anything."""

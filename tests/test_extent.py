@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 from dispatches import CASES as EVERY
+from dispatches import thinned
 from samples import by_family, each
 
 import rlx
@@ -68,7 +69,7 @@ def test_cpu(group):
 
 
 @pytest.mark.webgpu
-@pytest.mark.parametrize("group", by_family(CASES))
+@pytest.mark.parametrize("group", by_family(thinned(CASES)))
 def test_webgpu(group, webgpu):
     each(group, lambda case: check_case(case, webgpu))
 

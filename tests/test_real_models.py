@@ -20,6 +20,8 @@ from samples import ALL
 import rlx
 
 DEVICES = ["cpu", pytest.param("webgpu", marks=pytest.mark.webgpu)]
+# Of hundreds of runs, each of which takes a software adapter long.
+MANY_RUNS = ["cpu", pytest.param("webgpu", marks=[pytest.mark.webgpu, pytest.mark.slow])]
 RATE = 16000
 
 
@@ -50,7 +52,7 @@ def marked(stretches, seconds):
     return found
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", MANY_RUNS)
 def test_voice_activity(device, tmp_path):
     live = example("10_voice_activity")
     model = tmp_path / "vad.onnx"
@@ -119,7 +121,7 @@ def si_sdr(found, wanted):
     return 10 * np.log10(np.sum(wanted**2) / np.sum((found - wanted) ** 2))
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", MANY_RUNS)
 def test_noise_suppression(device):
     clean = speech()[0][8 * RATE : 14 * RATE]
     noise = np.random.default_rng(0).normal(size=len(clean))

@@ -81,6 +81,7 @@ def listing(project):
     return git(project.root, "worktree", "list"), git(project.root, "status", "--porcelain")
 
 
+@pytest.mark.slow
 def test_the_first_bad_of_sixteen_commits(sixteen, tmp_path):
     before, lines = listing(sixteen), []
     checkout = Checkout(sixteen.root / "toy")

@@ -258,6 +258,7 @@ fresh.times = made_up([1.0])
 """
 
 
+@pytest.mark.slow
 def test_workers_of_xdist_write_one_recording(project):
     many = f"""{GRAPH}
 @pytest.mark.parametrize("number", range(3))
