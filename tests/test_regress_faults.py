@@ -92,6 +92,7 @@ def test_faults_of_the_cpu_are_named(tmp_path):
     _check(comparison, read([paths[0]])[0].devices["cpu"].adapter)
 
 
+@pytest.mark.slow
 def test_two_recordings_of_the_same_code_have_the_same_results(tmp_path):
     comparison, _ = _compared(tmp_path, sys.executable, "cpu")
     assert not _named(comparison)

@@ -312,6 +312,7 @@ def test_two_files_one_after_the_other_are_one(recorded, tmp_path, capsys):
     assert "is there already" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_installs_that_are_compared_take_turns(tmp_path):
     paths = [tmp_path / "a.rlxreg", tmp_path / "b.rlxreg"]
     targets = [Target(sys.executable, path) for path in paths]
