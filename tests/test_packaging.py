@@ -64,6 +64,25 @@ def unpacked(wheel, tmp_path_factory):
     return folder
 
 
+def test_a_build_takes_the_modules_of_a_wheel_of_the_same_sources(dist, wheel, unpacked, tmp_path):
+    with tarfile.open(next(dist.glob("*.tar.gz"))) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (root,) = tmp_path.iterdir()
+    command = [sys.executable, "setup.py", "-q", "build_ext", "--build-lib", "made"]
+    run(*command, cwd=root, RLX_BUILD_FROM=str(wheel))
+    made = [path for path in (root / "made/rlx/_ext").iterdir() if path.suffix in (".so", ".pyd")]
+    assert len(made) == 4
+    for path in made:
+        assert path.read_bytes() == (unpacked / "rlx/_ext" / path.name).read_bytes()
+    # With other sources they have to be compiled; asking for the version does not compile them.
+    with (root / "rlx/version.py").open("a") as file:
+        file.write("# changed\n")
+    env = {**os.environ, "RLX_BUILD_FROM": str(wheel)}
+    command = [sys.executable, "setup.py", "--version"]
+    done = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True)
+    assert "was built from other sources: compiling" in done.stderr
+
+
 def test_the_suite_runs_on_the_installed_wheel():
     """``script/test`` says so by RLX_TEST_WHEEL; nothing of the checkout may be imported then."""
     package = Path(rlx.__file__).resolve().parent
