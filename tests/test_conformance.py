@@ -128,7 +128,7 @@ FIRST = {
 }
 
 
-# The second library has the same kernels: normally it takes one case of each op and type.
+# Dawn runs the same kernels as wgpu-native. Normally it is given the first case of each op and type.
 ON_WEBGPU = thinned() if flags.WEBGPU.get() == "dawn" else CASES
 
 
