@@ -32,7 +32,9 @@ FIND_ADAPTER = """
 import wgpu, sys
 sys.exit(all(one.info["backend_type"] == "OpenGL" for one in wgpu.gpu.enumerate_adapters_sync()))
 """
-# Python compiles a module when it is first imported; pip would compile all of some hundred packages.
+# Python compiles a module when it is first imported; pip would compile all of some hundred packages. Python has to keep
+# what it compiles then, or each of the many processes that the tests start would compile its modules again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 PIP = ("-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-compile")
 
 
