@@ -239,8 +239,11 @@ class BuildExtensions(build_ext):
 
 
 def built_before() -> dict[str, bytes]:
-    """The modules of the wheel that ``RLX_BUILD_FROM`` names, by their paths; empty where they must be compiled."""
-    if not FROM or DEBUG or SANITIZE or ANNOTATE:
+    """The modules of the wheel that ``RLX_BUILD_FROM`` names, by their paths.
+
+    Empty where they have to be compiled: for other sources, and for builds with other switches than the wheel's.
+    """
+    if not FROM or not ABI3 or DEBUG or SANITIZE or ANNOTATE:
         return {}
     digests = runpy.run_path("rlx/build_digest.py")
     with zipfile.ZipFile(FROM) as wheel:

@@ -11,7 +11,6 @@ from dispatches import CASES, thinned
 from samples import ALL, by_op, each
 
 import rlx
-from rlx import flags
 from rlx._ext import cpu
 from rlx.backends.base import CompileOptions
 from rlx.cli.ops import ALLOWED
@@ -59,8 +58,8 @@ def allowed_on_host(case: Case, fallbacks: tuple[str, ...]) -> None:
 def of_set(case: Case, isa: str) -> bool:
     """Whether a case is worth running on an instruction set of its own.
 
-    Casts are the same loops on every one, and narrow types are casts around them. Normally one case of each op and type
-    is run on those that the device does not choose by itself.
+    Casts are the same loops on every one, and narrow types are casts around them. Normally the first case of each op
+    and type is run on them; all cases are run on the set that the device chooses by itself.
     """
     same = case.opdef.name == "cast" or case.dtypes[:1] == (DType.BF16,)
     return isa in cpu.isas() and id(case) in FEW and not same
@@ -128,12 +127,8 @@ FIRST = {
 }
 
 
-# Dawn runs the same kernels as wgpu-native. Normally it is given the first case of each op and type.
-ON_WEBGPU = thinned() if flags.WEBGPU.get() == "dawn" else CASES
-
-
 @pytest.mark.webgpu
-@pytest.mark.parametrize("group", by_op(ON_WEBGPU))
+@pytest.mark.parametrize("group", by_op(CASES))
 def test_webgpu(group, webgpu):
     """With what the adapter has, and, for one case of each op, with the default limits of WebGPU."""
 

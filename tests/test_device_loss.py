@@ -95,7 +95,7 @@ def library(tmp_path_factory):
 
 @pytest.mark.parametrize("graph", ["plain", "hosted"])
 @pytest.mark.parametrize("way", ["run_slots", "read", "later", "many", "param", "gpu", "trace"])
-def test_a_device_is_lost_at_every_step(way, graph, library, webgpu):
+def test_a_device_is_lost_at_every_step(way, graph, library, hardware):
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(library), way, graph],
         env={**os.environ, "RUST_BACKTRACE": "0", "RLX_CACHE": "off"},
@@ -105,8 +105,8 @@ def test_a_device_is_lost_at_every_step(way, graph, library, webgpu):
     )
     assert done.returncode == 0, done.stderr[-3000:]
     steps, lost, calls_while_held = map(int, done.stdout.split())
-    # Which calls notice depends on the driver: an answer that a GPU has given before can still be read.
-    assert lost > steps // 4
+    # Fewer calls notice on a GPU: a result that it has computed before it is lost can still be read.
+    assert lost > steps // (4 if hardware else 2)
     # Traced runs end maps through the Python package, which is not seen here.
     assert not calls_while_held or way == "trace", (
         "a call of the library may end the map of memory that is being copied"

@@ -80,6 +80,7 @@ def test_a_build_takes_the_modules_of_a_wheel_of_the_same_sources(dist, wheel, u
     env = {**os.environ, "RLX_BUILD_FROM": str(wheel)}
     command = [sys.executable, "setup.py", "--version"]
     done = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
     assert "was built from other sources: compiling" in done.stderr
 
 
