@@ -176,12 +176,13 @@ class BuildPackage(build_py):
 
 
 class BuildExtensions(build_ext):
-    """Compiles the source files of a module at the same time, one on each processor."""
+    """Compiles the source files of all modules at the same time, one on each processor."""
 
     def finalize_options(self) -> None:
         if os.name == "nt" and self.compiler is None and os.environ.get("CC"):
             self.compiler = "mingw32"  # which is how setuptools calls all but Microsoft's
         super().finalize_options()
+        self.parallel = self.parallel or len(EXTENSIONS)
 
     def get_libraries(self, extension: Extension) -> list[str]:
         """Modules of Windows name the library that has Python's functions; elsewhere the process has them."""
@@ -216,18 +217,22 @@ class BuildExtensions(build_ext):
         if self.compiler.compiler_type == "msvc":
             raise SystemExit(MSVC)
         extension.extra_compile_args += [flag for flag in IF_KNOWN if self.knows(flag)]
+        super().build_extension(extension)
+
+    def build_extensions(self) -> None:
+        """Each module has a thread, which waits for its source files; these share the processors."""
         compile_one = self.compiler.compile
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
 
-        def compile_all(sources: list[str], **options: Any) -> list[str]:
-            with ThreadPoolExecutor(os.cpu_count()) as pool:
+            def compile_all(sources: list[str], **options: Any) -> list[str]:
                 found = list(pool.map(lambda source: compile_one([source], **options), sources))
-            return [name for names in found for name in names]
+                return [name for names in found for name in names]
 
-        self.compiler.compile = compile_all
-        try:
-            super().build_extension(extension)
-        finally:
-            self.compiler.compile = compile_one
+            self.compiler.compile = compile_all
+            try:
+                super().build_extensions()
+            finally:
+                self.compiler.compile = compile_one
 
     def knows(self, flag: str) -> bool:
         """Whether the compiler takes a flag."""
