@@ -64,6 +64,29 @@ def test_a_recording_tells_what_was_measured(recorded):
         assert peaks[1].dispatch_us > 0
 
 
+def test_results_alone_can_be_recorded(recorded, tmp_path, capsys):
+    """``--no-times``: the same results, no time of a run, and no cases that are nothing but times."""
+    path = tmp_path / "results.rlxreg"
+    chosen = ["--only", "^(tanh|welch_peaks)( .* f32|$)", "--suite", "ops", "signal", "cold"]
+    command = ["regress", "record", "--quick", "--no-times", "--processes", "1", *chosen]
+    assert main([*command, "--devices", "cpu", "-o", str(path)]) == 0
+    (base,), (found,) = read([recorded]), read([path])
+    assert found.measured
+    assert not found.peaks
+    for key, measured in found.measured.items():
+        assert not measured.failures, measured.failures
+        assert not measured.case.timed
+        assert measured.case.suite != "cold"
+        assert not measured.times[0].ns
+        assert measured.times[0].bits == base.measured[key].times[0].bits
+    report = tmp_path / "report.json"
+    compared = ["regress", "compare", str(recorded), str(path), "--json", str(report)]
+    assert main(compared) == 0, capsys.readouterr().out
+    cases = json.loads(report.read_text())["cases"]
+    assert len(cases) == len(found.measured)
+    assert not any(timing["judged"] for case in cases for timing in case["times"])
+
+
 @pytest.mark.webgpu
 def test_a_gpu_has_texts_and_times_of_its_own(recorded, webgpu):
     (found,) = read([recorded])

@@ -110,7 +110,7 @@ def times(
 
     Args:
         one: The case.
-        found: Nanoseconds of its runs.
+        found: Nanoseconds of its runs; empty where none was timed.
         seconds: How long it ran; 0 where its times do not count, so that no timestamps are taken either.
         watch: Tells what other processes took meanwhile.
         run: The recording.
@@ -120,7 +120,7 @@ def times(
     """
     gpu = one.compiled.device.backend != "cpu"
     # Runs that are left out are spread over all of them, so that those kept span the same time.
-    kept = list(found[:: -(-len(found) // KEPT)])
+    kept = list(found[:: max(1, -(-len(found) // KEPT))])
     return Times(
         run,
         device,

@@ -85,6 +85,7 @@ class Plan:
         quick: Fewer cases, and less time for each.
         only: A regular expression that a case's name or the beginning of its digest matches; empty for all.
         texts: Whether schedules and WGSL are kept, so that a report can show what changed.
+        times: Whether times are measured; without them results, kernels and memory are recorded.
     """
 
     suites: Sequence[str] = tuple(SUITES)
@@ -93,6 +94,7 @@ class Plan:
     quick: bool = False
     only: str = ""
     texts: bool = True
+    times: bool = True
 
     def chooses(self, name: str, case: str) -> bool:
         """Whether a case is measured, by its name and its digest."""
@@ -151,6 +153,7 @@ def checked(plan: Plan) -> Plan:
         plan.quick,
         plan.only,
         plan.texts,
+        plan.times,
     )
 
 
@@ -187,7 +190,7 @@ class _Side:
         self.stop()
         self.worker = _Worker(self.target.python)
         plan = self.plan
-        begun = self.worker.ask(Begin(list(plan.suites), plan.quick, plan.processes))
+        begun = self.worker.ask(Begin(list(plan.suites), plan.quick, plan.processes, plan.times))
         (self.process,) = [one.process for one in begun if isinstance(one, Here)]
         self.listed = [
             one for one in begun if isinstance(one, Listed) and plan.chooses(one.name, one.case)
@@ -265,7 +268,7 @@ def _process(sides: Sequence[_Side], plan: Plan, number: int) -> None:
     """One fresh process of each side measures every case."""
     for side in sides:
         side.start()
-        for device in plan.devices:
+        for device in plan.devices if plan.times else ():
             side.ask(Look(side.run, device, number))
     seconds = _QUICK_SECONDS if plan.quick else _SECONDS
     cases = _order(sides, number)
@@ -286,7 +289,7 @@ def _case(sides: Sequence[_Side], command: Measure) -> None:
     for side in sides:
         beside = [other.process for other in sides if other is not side]
         side.ask(msgspec.structs.replace(command, run=side.run, beside=beside))
-    turns = _TURNS if len(sides) > 1 else 1
+    turns = 0 if not sides[0].plan.times else _TURNS if len(sides) > 1 else 1
     for turn in range(turns):
         for side in sides if turn % 2 == 0 else reversed(sides):
             side.ask(Turn(1 / turns))

@@ -11,7 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import field, replace
 from typing import BinaryIO, TypeAlias
 
 import msgspec
@@ -23,16 +23,20 @@ from rlx.ir.opdef import Array
 from rlx.regress import machine, measure
 from rlx.regress.contention import Watch
 from rlx.regress.machine_peaks import peaks
-from rlx.regress.record_schema import Failure, Line
+from rlx.regress.record_schema import COLD, Failure, Line
 from rlx.regress.subjects import Subject, subjects
 
 
 class Begin(Struct, frozen=True, tag_field="do", tag="begin"):
-    """What the process will measure. The answer names the process, and lists the cases."""
+    """What the process will measure. The answer names the process, and lists the cases.
+
+    Without ``times`` no case is timed, and those of a cold start, which are nothing but times, are left out.
+    """
 
     suites: list[str]
     quick: bool
     processes: int
+    times: bool = True
 
 
 class Header(Struct, frozen=True, tag_field="do", tag="header"):
@@ -137,7 +141,10 @@ class Worker:
         match command:
             case Begin():
                 self._begin = command
-                self._found = {one.digest: one for one in subjects(command.suites, command.quick)}
+                found = subjects(command.suites, command.quick)
+                if not command.times:
+                    found = [replace(one, timed=False) for one in found if one.suite != COLD]
+                self._found = {one.digest: one for one in found}
                 yield Here(os.getpid())
                 for digest, one in self._found.items():
                     yield Listed(digest, one.name, one.suite, one.timed)

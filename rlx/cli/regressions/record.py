@@ -39,6 +39,11 @@ def add_plan(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--quick", action="store_true", help="fewer cases, less time for each")
     command.add_argument(
+        "--no-times",
+        action="store_true",
+        help="results, kernels and memory alone, which other programs can't disturb",
+    )
+    command.add_argument(
         "--only",
         default="",
         metavar="REGEX",
@@ -49,7 +54,8 @@ def add_plan(command: argparse.ArgumentParser) -> None:
 def plan_of(args: argparse.Namespace, texts: bool = True) -> Plan:
     """The plan that the options say."""
     devices = () if args.devices == "all" else tuple(args.devices.split(","))
-    return Plan(tuple(args.suite), devices, args.processes, args.quick, args.only, texts)
+    times = not args.no_times
+    return Plan(tuple(args.suite), devices, args.processes, args.quick, args.only, texts, times)
 
 
 def run(args: argparse.Namespace) -> int:
