@@ -36,6 +36,8 @@ sys.exit(all(one.info["backend_type"] == "OpenGL" for one in wgpu.gpu.enumerate_
 # what it compiles then, or each of the many processes that the tests start would compile its modules again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 PIP = ("-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-compile")
+# Copies: tests may write into an environment, and uv's cache would share the files of links.
+UV = {"UV_LINK_MODE": "copy"}
 
 
 def say(text: str) -> None:
@@ -77,10 +79,37 @@ def make_venv(folder: Path) -> None:
 
 
 def ensure_venv() -> None:
-    """Makes .venv where there is none."""
+    """Makes .venv where there is none, with uv in it."""
     if not PYTHON.exists():
         say("making .venv")
         make_venv(VENV)
+        subprocess.run([str(PYTHON), *PIP, "uv"], check=False)
+
+
+def uv_works() -> bool:
+    """Whether .venv has uv, which this system and this network may not have."""
+    asked = [str(PYTHON), "-m", "uv", "--version"]
+    return subprocess.run(asked, capture_output=True, check=False).returncode == 0
+
+
+def install(python: Path, *what: str, **env: str) -> bool:
+    """Installs packages for an interpreter, by uv in seconds.
+
+    pip takes minutes. It is asked where uv fails: it may know of another index, and its messages are the known ones.
+
+    Args:
+        python: The interpreter.
+        what: Requirements and options, in words that both understand.
+        env: More variables of the environment.
+    """
+    everything = {**os.environ, **UV, **env}
+    if uv_works():
+        command = [str(PYTHON), "-m", "uv", "pip", "install", "-q", "--python", str(python), *what]
+        if subprocess.run(command, cwd=ROOT, env=everything, check=False).returncode == 0:
+            return True
+        say("uv could not install that; trying pip")
+    command = [str(python), *PIP, *what]
+    return subprocess.run(command, cwd=ROOT, env=everything, check=False).returncode == 0
 
 
 def make_environment(extras: str, wheel: Path | None = None) -> None:
@@ -92,21 +121,19 @@ def make_environment(extras: str, wheel: Path | None = None) -> None:
     """
     ensure_venv()
     forget_metadata()
-    env = {**os.environ, "RLX_BUILD_FROM": str(wheel)} if wheel else None
+    env = {"RLX_BUILD_FROM": str(wheel)} if wheel else {}
     stamp = VENV / f"rlx-{extras.replace(',', '-')}.stamp"
     built = VENV / "rlx-compiled.stamp"
     wanted, modules = digest(("pyproject.toml",), extras), digest(COMPILED)
     if not stamp.exists() or stamp.read_text() != wanted:
         say(f"installing rlx and its dependencies ({extras}) into .venv")
-        pip = [str(PYTHON), *PIP, "-e", f".[{extras}]"]
-        if subprocess.run(pip, cwd=ROOT, env=env, check=False).returncode:
+        if not install(PYTHON, "-e", f".[{extras}]", **env):
             sys.exit("-- rlx can't be installed; what pip says stands above")
         stamp.write_text(wanted)
         built.write_text(modules)
     elif not built.exists() or built.read_text() != modules:
         say("building the compiled modules")
-        pip = [str(PYTHON), *PIP, "--no-deps", "-e", "."]
-        if subprocess.run(pip, cwd=ROOT, env=env, check=False).returncode:
+        if not install(PYTHON, "--no-deps", "-e", ".", **env):
             sys.exit("-- the compiled modules can't be built; what the compiler says stands above")
         built.write_text(modules)
 
@@ -121,12 +148,14 @@ def build_wheel() -> Path:
     stamp, wanted = DIST / "sources.stamp", digest(PACKAGED)
     ensure_venv()
     if not stamp.exists() or stamp.read_text() != wanted:
-        if subprocess.run([str(PYTHON), *PIP, "build"], check=False).returncode:
+        if not install(PYTHON, "build"):
             sys.exit("-- what builds wheels can't be installed; what pip says stands above")
         say("building the sdist, and the wheel from it")
         shutil.rmtree(DIST, ignore_errors=True)
-        command = [str(PYTHON), "-m", "build", "--outdir", str(DIST), str(ROOT)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        installer = ["--installer", "uv"] if uv_works() else []
+        command = [str(PYTHON), "-m", "build", *installer, "--outdir", str(DIST), str(ROOT)]
+        env = {**os.environ, **UV}
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
         forget_metadata()
         if done.returncode:
             print(done.stdout, done.stderr)
@@ -143,7 +172,8 @@ def install_wheel(wheel: Path, extras: str) -> Path:
     if not stamp.exists() or stamp.read_text() != wanted:
         say(f"installing the wheel ({extras}) into build/installed")
         make_venv(INSTALLED)
-        subprocess.run([str(python), *PIP, f"{wheel}[{extras}]"], cwd=INSTALLED, check=True)
+        if not install(python, f"{wheel}[{extras}]"):
+            sys.exit("-- the wheel can't be installed; what pip says stands above")
         stamp.write_text(wanted)
     return python
 
