@@ -1,5 +1,6 @@
 """Fixtures: the verifier after every pass, and a WebGPU device that must be there when CI says so."""
 
+import gc
 import json
 import os
 from pathlib import Path
@@ -24,6 +25,12 @@ assert rlx.ops  # every operation is registered
 def pytest_addoption(parser):
     text = "of the tests that are marked per_op, only those of this op"
     parser.addoption("--op", action="append", default=[], metavar="NAME", help=text)
+
+
+def pytest_collection_finish(session):
+    """What collecting the tests made is there for good: looking through it took each ``gc.collect()`` half a second."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(config, items):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from unittest import mock
 
 from samples import ALL
@@ -22,15 +23,15 @@ CASES = [*cases(), *cases(bench=True)]
 PER_DIMENSION = DEFAULT_LIMITS["max-compute-workgroups-per-dimension"]
 
 
-def schedule_of(graph, limits=DEFAULT_LIMITS):
-    """The schedule of a graph for WebGPU within some limits."""
+def schedule_of(graph, limits=DEFAULT_LIMITS, device="webgpu"):
+    """The schedule of a graph for a device within some limits."""
 
     def specialise(one):
         # Without folding: it would compute a composite of constants by the reference.
-        return run_pipeline(one, lambda option: option != "fold", "webgpu")
+        return run_pipeline(one, lambda option: option != "fold", device)
 
     fused, _ = specialise(graph)
-    return Scheduler(fused, "webgpu", limits, specialise).run()
+    return Scheduler(fused, device, limits, specialise).run()
 
 
 def dispatches(case, limits=DEFAULT_LIMITS):
@@ -44,6 +45,36 @@ def planned(graph, limits=DEFAULT_LIMITS, **options):
     plan = plan_memory(schedule, **options)
     made = [lower(call, PER_DIMENSION, plan) for call in schedule.calls if call.kernel != HOST]
     return [one for one in made if one is not None], plan
+
+
+def of_each_kernel(group, device="cpu"):
+    """The identities of cases by which each op meets every kernel with each dtype; of all cases with ``--all``.
+
+    Large cases are taken before small ones, which often have no whole vector; those that are there to be timed last.
+
+    Args:
+        group: The cases.
+        device: The device whose kernels are meant.
+    """
+    if ALL:
+        return {id(case) for case in group}
+    found, seen = set(), set()
+    limits = {} if device == "cpu" else DEFAULT_LIMITS
+    for case in sorted(group, key=lambda case: (case.sample.bench, -elements(case))):
+        key, kernels = (case.opdef.name, case.dtypes[:1]), getattr(case.opdef, device)
+        left = kernels is None or {(key, kernel) for kernel in kernels.names} - seen
+        if left and not any(0 in shape for shape in case.sample.shapes):
+            calls = schedule_of(case.graph(), limits, device).calls
+            met = {(key, call.kernel) for call in calls}
+            if not met <= seen:
+                found.add(id(case))
+                seen |= met
+    return found
+
+
+def elements(case):
+    """Elements of a case's operands."""
+    return sum(math.prod(shape) for shape in case.sample.shapes)
 
 
 def thinned(chosen=CASES, every=False):

@@ -9,7 +9,7 @@ import itertools
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from rlx.backends.webgpu.adapters import DEFAULT_LIMITS
 from rlx.backends.webgpu.modules import for_naga
 from rlx.ir.dtype import DType
 from rlx.ir.variants import SUBGROUPS
+from rlx.ops.cases import Case
 
 # What adapters of Direct3D 12 and Metal usually have, where it is more than the default limits.
 LARGE = {
@@ -33,10 +34,13 @@ _BINDING = re.compile(r"@binding\(\d+\)")
 _COMMENT = re.compile(r"//[^\n]*")
 
 
-def texts() -> Iterator[dict[str, Any]]:
-    """Each text once: its label, its source, the same for naga, its bindings, whether it exchanges values within subgroups."""
+def texts(chosen: Iterable[Case] = CASES) -> Iterator[dict[str, Any]]:
+    """Each text of some cases once.
+
+    It has a label, its source, the same for naga, its bindings, and whether it exchanges values within subgroups.
+    """
     seen = set()
-    for case in CASES:
+    for case in chosen:
         if DType.F64 in case.dtypes:  # the CPU computes it
             continue
         graphs = case.graph(), joined_graph(case)[0]

@@ -7,7 +7,7 @@ the device of a backend that is installed: its samples are then run, too.
 import os
 
 import pytest
-from dispatches import CASES, thinned
+from dispatches import CASES, of_each_kernel, thinned
 from samples import ALL, by_op, each
 
 import rlx
@@ -23,7 +23,6 @@ pytestmark = pytest.mark.per_op
 FUSED, PLAIN = CompileOptions(), CompileOptions(fuse=False, fold=False, cse=False)
 # Constant folding would compute a composite of constants by the reference itself.
 KEPT = CompileOptions(fold=False)
-FEW = {id(case) for case in thinned()}
 SETS = ("plain", "neon", "avx2", "avx512")
 OTHER = os.environ.get("RLX_TEST_DEVICE", "")
 
@@ -58,11 +57,10 @@ def allowed_on_host(case: Case, fallbacks: tuple[str, ...]) -> None:
 def of_set(case: Case, isa: str) -> bool:
     """Whether a case is worth running on an instruction set of its own.
 
-    Casts are the same loops on every one, and narrow types are casts around them. Normally the first case of each op
-    and type is run on them; all cases are run on the set that the device chooses by itself.
+    Casts are the same loops on every one, and narrow types are casts around them.
     """
     same = case.opdef.name == "cast" or case.dtypes[:1] == (DType.BF16,)
-    return isa in cpu.isas() and id(case) in FEW and not same
+    return isa in cpu.isas() and not same
 
 
 if OTHER:
@@ -80,7 +78,7 @@ if OTHER:
         each(group, check)
 
 
-@pytest.mark.parametrize("group", by_op(case for case in CASES if not case.sample.bench))
+@pytest.mark.parametrize("group", by_op(thinned([one for one in CASES if not one.sample.bench])))
 def test_reference(group):
     """The device "reference" computes the same as the record's reference function by itself."""
 
@@ -96,11 +94,15 @@ def test_reference(group):
 
 @pytest.mark.parametrize("group", by_op(CASES))
 def test_cpu(group):
+    """All cases on the instruction set that the device chooses, and on each of the others every kernel."""
+    few = of_each_kernel(group)
+
     def check(case):
         expected = Expected(case)
         expected.check("cpu", FUSED, "fused")
-        expected.check("cpu", PLAIN, "plain")
-        for isa in SETS:
+        if id(case) in few:
+            expected.check("cpu", PLAIN, "plain")
+        for isa in SETS if id(case) in few else ():
             if of_set(case, isa):
                 with pytest.MonkeyPatch.context() as patch:
                     patch.setenv("RLX_CPU_ISA", isa)

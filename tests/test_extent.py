@@ -75,7 +75,10 @@ def test_webgpu(group, webgpu):
 
 
 def test_most_ops_take_rows_one_by_one():
-    by_rows = {case.opdef.name for case in CASES if check_case(case, "reference")}
+    by_rows = set()
+    for case in CASES:
+        if case.opdef.name not in by_rows and check_case(case, "reference"):
+            by_rows.add(case.opdef.name)
     assert len(by_rows) > 0.7 * len({case.opdef.name for case in CASES})
 
 

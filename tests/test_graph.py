@@ -1,5 +1,6 @@
 """Building, checking, printing and storing graphs, and the errors of wrong ones."""
 
+import functools
 import json
 
 import numpy as np
@@ -47,10 +48,21 @@ def test_bad_json(text):
         rlx.Graph.from_json(text)
 
 
+@functools.cache
+def first_with():
+    """For each operation the first graph of the cases that has it, as JSON."""
+    found = {}
+    for case in cases():
+        graph = case.graph()
+        for node in graph.nodes:
+            if node.op not in found:
+                found[node.op] = graph.to_json()
+    return found
+
+
 def changed(op, key, value):
     """A graph as JSON with one attribute of one node another."""
-    graphs = (case.graph() for case in cases())
-    data = json.loads(next(g for g in graphs if any(n.op == op for n in g.nodes)).to_json())
+    data = json.loads(first_with()[op])
     attrs = next(node for node in data["nodes"] if node["op"] == op)["attrs"]
     if value is None:
         del attrs[key]

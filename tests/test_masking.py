@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from samples import each, looped
+from samples import ALL, each, looped
 
 import rlx
 import rlx.signal.framing
@@ -401,8 +401,9 @@ def test_every_operation_keeps_its_results_wherever_its_rule_allows_padding():
         if opdef.name not in ("input", "param", "constant", "custom")
         for case in samples_of(opdef)
     ]
-    each(cases, lambda case: try_ways(case, tried))
-    assert tried[0] > 1500, tried
+    # Normally every second one: they are in the order of the operations, with several of each.
+    each(cases if ALL else cases[::2], lambda case: try_ways(case, tried))
+    assert tried[0] > (1500 if ALL else 750), tried
 
 
 def test_axes_of_a_reshape():

@@ -10,16 +10,15 @@ from rlx._ext import cpu
 from rlx.backends.base import CompileOptions
 from rlx.backends.cpu import split
 
-ISAS = ("plain", "neon", "avx2", "avx512")
 DTYPES = {"u8": np.uint8, "f16": np.float16, "f32": np.float32, "i64": np.int64}
 # Around the sides of tiles and vectors.
 SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 65)
 
 
-@pytest.fixture(params=ISAS)
+@pytest.fixture(params=cpu.isas())
 def isa(request, monkeypatch):
     """Every call is shared by the threads that there are, on one of the instruction sets."""
-    monkeypatch.setenv("RLX_CPU_ISA", request.param if request.param in cpu.isas() else "plain")
+    monkeypatch.setenv("RLX_CPU_ISA", request.param)
     monkeypatch.setattr(split, "_WORTH", 1e-9)
     return request.param
 
@@ -36,7 +35,7 @@ def results(build, operands, threads):
 
 def same(build, operands, expected):
     """The results are exactly these on any number of threads."""
-    for threads in (1, 2, 3):
+    for threads in (1, 3):
         for found, one in zip(results(build, operands, threads), expected, strict=True):
             np.testing.assert_array_equal(found, one)
 

@@ -11,7 +11,7 @@ import functools
 
 import numpy as np
 import pytest
-from dispatches import CASES, native, render_with, thinned
+from dispatches import CASES, native, of_each_kernel, render_with, thinned
 from random_graphs import random_graph
 from samples import ALL, by_op, each, looped
 from test_half import HALF
@@ -123,16 +123,14 @@ def check_webgpu(case, session):
     assert error <= allowed, f"{case} reads what nobody wrote: error {error:.3g} > {allowed:.3g}"
 
 
-FEW = {id(case) for case in thinned()}
-
-
-@pytest.mark.parametrize("group", by_op(thinned()))
+@pytest.mark.parametrize("group", by_op(thinned(every=True)))
 def test_cpu(group, guarded):
-    """The first case of each dtype, on every instruction set; with ``--all`` the others, too."""
+    """Every case, and on every instruction set every kernel."""
+    few = of_each_kernel(group)
 
     def check(case):
         check_cpu(case)
-        for isa in cpu.isas() if id(case) in FEW else ():
+        for isa in cpu.isas() if id(case) in few else ():
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("RLX_CPU_ISA", isa)
                 check_cpu(case)

@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from dispatches import of_each_kernel
 from samples import looped
 from side_by_side import side_by_side
 
@@ -59,7 +60,10 @@ FIRST_AND_LAST = (cpu.isas()[0], cpu.isas()[-1])
 )
 def test_every_op_gives_the_same_bits(isa, shared, monkeypatch):
     monkeypatch.setenv("RLX_CPU_ISA", isa)
-    differ = [str(case) for case in CASES if run(case, 1) != run(case, 3)]
+    # Normally every kernel, and some of the cases that are left: of a few kernels the largest case has but one row.
+    few = of_each_kernel(CASES)
+    chosen = [case for at, case in enumerate(CASES) if id(case) in few or at % 4 == 0]
+    differ = [str(case) for case in chosen if run(case, 1) != run(case, 3)]
     assert differ == []
     # Operands of cases are inputs; conv_winograd takes weights that are known (test_winograd.py).
     parallel = {name for name, one in KERNELS.items() if one.parallel}
