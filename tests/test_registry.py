@@ -125,6 +125,47 @@ assert "rlx.ops.everything" not in sys.modules or set(sys.argv[1:]) & {"stft", "
         subprocess.run([sys.executable, "-c", code, *names[at : at + 40]], check=True)
 
 
+def test_threads_may_name_an_operation_first_at_the_same_time():
+    """One imports it, slowed down here; the others wait until its module is complete."""
+    code = """
+import threading, time
+import rlx
+from rlx.ir import opdef
+from rlx.ops import declare
+
+def slow(owner, name):
+    function = getattr(owner, name)
+    def slower(*args, **kwargs):
+        made = function(*args, **kwargs)
+        time.sleep(0.01)
+        return made
+    setattr(owner, name, slower)
+
+slow(opdef.Registry, "add")
+slow(declare, "attach")
+failed = []
+
+def build(name):
+    try:
+        g = rlx.Graph()
+        g.set_outputs([getattr(g, name)(g.input("x", (4, 4)))])
+    except Exception as error:
+        failed.append(f"{name}: {error!r}"[:200])
+
+for name in ("softmax", "gelu", "sort", "mish", "rfft", "trilu", "l2_normalize"):
+    threads = [threading.Thread(target=build, args=(name,)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+        time.sleep(0.004)
+    for thread in threads:
+        thread.join()
+assert not failed, failed
+"""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_what_is_imported_for_a_few_operations():
     """The modules of others are not."""
     code = """

@@ -364,10 +364,15 @@ class OpDef:
 
 
 class Registry(Mapping[str, OpDef]):
-    """The records by name. One that is not imported yet is when it is asked for, and all are when they are listed."""
+    """The records by name. One that is not imported yet is when it is asked for, and all are when they are listed.
+
+    A record is there before the rest of its module. Whoever asks for it waits until another thread has imported all.
+    """
 
     def __init__(self) -> None:
         self._records: dict[str, OpDef] = {}
+        # Those whose modules are imported to their ends.
+        self._complete: dict[str, OpDef] = {}
 
     def add(self, opdef: OpDef) -> None:
         """Adds a record.
@@ -380,13 +385,16 @@ class Registry(Mapping[str, OpDef]):
         self._records[opdef.name] = opdef
 
     def __getitem__(self, name: str) -> OpDef:
-        found = self._records.get(name)
+        found = self._complete.get(name)
         if found is not None:
             return found
         home = provided("homes").get(name)
-        if home is not None:
-            import_module(home)
-        return self._records[name]
+        # This waits for another thread that imports the module, but not for the same thread.
+        spec = import_module(home).__spec__ if home is not None else None
+        found = self._records[name]
+        if not getattr(spec, "_initializing", False):
+            self._complete[name] = found
+        return found
 
     def __contains__(self, name: object) -> bool:
         return name in self._records or name in provided("homes")
@@ -395,7 +403,7 @@ class Registry(Mapping[str, OpDef]):
         provided("operations")
         homes = provided("homes")
         ours = [name for name in homes if name in self._records]
-        return iter(ours + [name for name in self._records if name not in homes])
+        return iter(ours + [name for name in list(self._records) if name not in homes])
 
     def __len__(self) -> int:
         return len(list(iter(self)))

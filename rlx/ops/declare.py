@@ -17,7 +17,7 @@ import numpy as np
 from rlx.errors import DTypeError, GraphError, InputError, RlxError, ShapeError, describe
 from rlx.ir.dtype import DType, store, widen
 from rlx.ir.graph import PART, Graph, Node
-from rlx.ir.opdef import PRESENT, Array, Attrs, OpDef, TensorType, register
+from rlx.ir.opdef import PRESENT, REGISTRY, Array, Attrs, OpDef, TensorType, register
 
 # The functions of ``rlx.ops``, by the names of the operations that are imported.
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
@@ -268,6 +268,7 @@ def build(opdef: OpDef, graph: Graph, *args: Any, **kwargs: Any) -> Any:
     Raises:
         GraphError: The arguments do not fit the signature, or the node is not legal.
     """
+    REGISTRY[opdef.name]  # waits for another thread that imports the operation's module
     attrs = _arguments(opdef, args, kwargs)
     given: list[tuple[str, Any]] = []
     operands, optional = opdef.operand_kinds, opdef.optional
