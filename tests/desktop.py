@@ -36,7 +36,11 @@ def start(platform, *arguments, cwd=None, program=SOURCES, environment=os.enviro
 def result(*arguments, platform="offscreen", **how):
     """The JSON that a run prints, which ends by itself."""
     with start(platform, *arguments, **how) as program:
-        out, err = program.communicate(timeout=100)
+        try:
+            out, err = program.communicate(timeout=100)
+        except subprocess.TimeoutExpired:
+            program.kill()
+            out, err = program.communicate()
     assert program.returncode == 0, out + err
     assert "Traceback" not in err
     return json.loads(out)

@@ -2,13 +2,16 @@
 
 import json
 import os
+import re
+import shutil
 import signal
+import sys
 import time
 import wave
 
 import numpy as np
 import pytest
-from desktop import CLOSE_S, PLATFORMS, middle, result, start
+from desktop import CLOSE_S, FOLDER, PLATFORMS, middle, result, start
 
 pytest.importorskip("PySide6.QtWidgets", exc_type=ImportError)
 from PySide6.QtGui import QImage
@@ -91,6 +94,31 @@ def test_what_does_not_work_is_said(arguments, words, tmp_path):
             program.kill()
     assert program.returncode == 1, err
     assert words in json.loads(out)["failures"][0]
+
+
+@pytest.mark.parametrize("module", ["processing", "audio"])
+def test_a_fault_that_nobody_expected_ends_a_run(module, tmp_path):
+    """It is shown; the window does not wait for results that will never come."""
+    for name in FOLDER.glob("*.py"):
+        shutil.copy(name, tmp_path)
+    broken = {
+        "processing": ("class Listener:", "class Listener:\n    device = 1 / 0\n"),
+        "audio": ("def read_wav(path: Path)", "def read_wav(broken)"),
+    }
+    path = tmp_path / f"{module}.py"
+    text = path.read_text()
+    assert broken[module][0] in text
+    path.write_text(text.replace(*broken[module]))
+    source = ["tone.wav"] if module == "audio" else []
+    arguments = [*source, "--seconds", 1, "--device", "cpu"]
+    program = (sys.executable, tmp_path / "app.py")
+    with start("offscreen", *arguments, cwd=tmp_path, program=program) as program:
+        try:
+            out, err = program.communicate(timeout=60)
+        finally:
+            program.kill()
+    assert program.returncode == 1, err
+    assert re.search("ZeroDivisionError|NameError", json.loads(out)["failures"][0])
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT for one process")

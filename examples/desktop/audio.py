@@ -6,6 +6,7 @@ import math
 import queue
 import threading
 import time
+import traceback
 import wave
 from pathlib import Path
 
@@ -122,6 +123,11 @@ class Source:
                 self._play(lambda start: padded[start % len(padded) :][:CHUNK])
         except SourceError as error:
             self._failed(str(error))
+        except (
+            Exception
+        ) as error:  # a fault that nobody expected: no sound would come, without a word
+            traceback.print_exc()
+            self._failed(f"{type(error).__name__}: {error}")
 
     def _play(self, chunk_at) -> None:
         """Chunks at the pace of real time."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -95,9 +96,17 @@ class Engine(QObject):
 
     def _start(self, work, name: str, *given) -> None:
         # A daemon: a driver that hangs doesn't keep the program alive.
-        thread = threading.Thread(target=work, name=name, args=given, daemon=True)
+        thread = threading.Thread(target=self._guarded, name=name, args=(work, *given), daemon=True)
         self._threads.append(thread)
         thread.start()
+
+    def _guarded(self, work, *given) -> None:
+        """Does a thread's work. A fault that nobody expected is shown, or the window would wait for results for good."""
+        try:
+            work(*given)
+        except Exception as error:
+            traceback.print_exc()
+            self.failed.emit(f"{type(error).__name__}: {error}")
 
     def _interrupt(self) -> None:
         self._changed.set()
