@@ -14,7 +14,7 @@ from shader_sizes import shared_bytes, shared_of, threads_of
 
 import rlx
 from rlx.backends.base import CompileOptions
-from rlx.backends.webgpu import device, elementwise_wgsl, rendering
+from rlx.backends.webgpu import device, elementwise_wgsl, rendering, trips
 from rlx.backends.webgpu.adapters import DEFAULT_LIMITS
 from rlx.backends.webgpu.provider import provider_of
 
@@ -48,6 +48,11 @@ def check_source(one):
     assert len(bindings) <= DEFAULT_LIMITS["max-storage-buffers-per-shader-stage"], one.label
     assert max(one.grid) <= DEFAULT_LIMITS["max-compute-workgroups-per-dimension"], one.label
     assert not not_finite(source), f"{one.label}: {not_finite(source)}"
+    # Of elementwise kernels tests/test_trip_counts.py bounds the loops of all programs; custom ones are the user's.
+    if one.call.kernel not in ("elementwise", "custom"):
+        # A loop without a declaration, or with one that can't be read, is an error, too.
+        assert trips.trips_of(one.source).total < trips.TOO_MANY, one.label
+        assert not one.excess, one.label
 
 
 @pytest.fixture

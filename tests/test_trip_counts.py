@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import trip_counts
-from dispatches import CASES, dispatches, native, thinned
+from dispatches import CASES, native, thinned
 from samples import by_family, each, looped
 
 import rlx
@@ -34,19 +34,6 @@ DECLARED = re.compile(r"// trips: \S")
 def test_every_loop_of_every_file_declares_its_trips(name):
     for line in shader_text(name).splitlines():
         assert bool(LOOP.match(line)) == bool(DECLARED.search(line)), line
-
-
-def test_every_kernel_of_the_samples_keeps_to_the_limit():
-    """Each text is read as a whole: a loop without a declaration, or with one that can't be read, is an error."""
-    seen = set()
-    for case in CASES:
-        for one in dispatches(case):
-            if one.source in seen or one.call.kernel in ("elementwise", "custom"):
-                continue
-            seen.add(one.source)
-            assert trips.trips_of(one.source).total < trips.TOO_MANY, one.label
-            assert not one.excess
-    assert len(seen) > 1500
 
 
 def test_every_region_keeps_to_the_limit():

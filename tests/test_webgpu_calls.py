@@ -48,14 +48,14 @@ def test_nothing_is_allocated(webgpu):
 def test_two_threads_run_at_the_same_time(way):
     """Each its own executable: right results, and both are inside a run at once."""
     g = rlx.Graph()
-    x = g.input("x", (256, 256))
+    x = g.input("x", (128, 128))
     y = x
     for _ in range(8):
         y = g.tanh(y @ x)
     g.set_outputs([y])
     first = rlx.compile(g, "webgpu")
     both = [first, first.clone()]
-    arrays = [np.full((256, 256), 0.001 * k, np.float32) for k in (1, 2)]
+    arrays = [np.full((128, 128), 0.002 * k, np.float32) for k in (1, 2)]
     expected = [one.run_slots(a)[0].copy() for one, a in zip(both, arrays, strict=True)]
     inside, seen, failures = [0], set(), []
     barrier = threading.Barrier(2)
