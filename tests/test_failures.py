@@ -5,13 +5,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from samples import ALL
 
 import rlx
-from rlx.backends.webgpu.device import gpu_device
+from rlx.backends.webgpu.device import GpuDevice, gpu_device
 
 X = np.arange(16, dtype=np.float32).reshape(4, 4)
 
@@ -196,6 +197,16 @@ def resident_bytes():
         return 0
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_a_device_may_lose_its_queue_before_it_goes():
+    """The garbage collector takes wgpu-py's device and rlx's in any order; the queue is freed all the same."""
+    made = object.__new__(GpuDevice)
+    made.shared, made.queue = False, SimpleNamespace()
+    made.device = SimpleNamespace(destroy=lambda: None, queue=None)
+    made.__del__()
+    assert made.device._device is None
+    assert made.queue._device is None
 
 
 def test_compiles_leak_nothing(device):

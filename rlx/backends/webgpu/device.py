@@ -83,7 +83,10 @@ class GpuDevice:
         device = None if self.shared else getattr(self, "device", None)
         if device is not None and not finalizing() and not forked.dead():
             device.destroy()
-            device._device = device.queue._device = None
+            # Where the garbage collector takes both together, wgpu-py's device may have let go of its queue already.
+            device._device = None
+            if (queue := getattr(self, "queue", None)) is not None:
+                queue._device = None
 
     def buffer(self, label: str, size: int, *usages: str, mapped: bool = False) -> Any:
         """A buffer.
