@@ -55,7 +55,7 @@ def fuzz(kind, first, count, folder):
 
 @pytest.mark.parametrize("kind", ["onnx", "safetensors", "gguf", "rlx", "plan"])
 def test_changed_files(kind, tmp_path):
-    fuzz(kind, 0, 150, tmp_path)
+    fuzz(kind, 0, 100, tmp_path)
 
 
 @pytest.mark.slow

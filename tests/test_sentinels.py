@@ -11,7 +11,7 @@ import functools
 
 import numpy as np
 import pytest
-from dispatches import CASES, native, of_each_kernel, render_with, thinned
+from dispatches import CASES, native, of_each_kernel, render_with, thinned, usual
 from random_graphs import random_graph
 from samples import ALL, by_op, each, looped
 from test_half import HALF
@@ -125,7 +125,7 @@ def check_webgpu(case, session):
 
 @pytest.mark.parametrize("group", by_op(thinned(every=True)))
 def test_cpu(group, guarded):
-    """Every case, and on every instruction set every kernel."""
+    """The usual cases, and on every instruction set every kernel."""
     few = of_each_kernel(group)
 
     def check(case):
@@ -135,7 +135,7 @@ def test_cpu(group, guarded):
                 patch.setenv("RLX_CPU_ISA", isa)
                 check_cpu(case)
 
-    each(group, check)
+    each(usual(group, few), check)
 
 
 def weights(executable):

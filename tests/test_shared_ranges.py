@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 import pytest
-from dispatches import CASES, joined_graph, native, planned, thinned, usual
+from dispatches import CASES, joined_graph, native, of_each_kernel, planned, thinned, usual
 from random_graphs import random_graph
 from samples import by_family, each, looped
 from shader_texts import LARGE
@@ -45,8 +45,7 @@ def overlapping(dispatched, plan):
     ("limits", "alignment"), [(DEFAULT_LIMITS, 256), (LARGE, 64)], ids=["default", "large, close"]
 )
 def test_no_case_binds_writable_memory_twice(limits, alignment):
-    """All cases within the default limits; within others, which differ in few kernels, normally the usual ones."""
-    for case in CASES if limits is DEFAULT_LIMITS else usual(CASES, ()):
+    for case in usual(CASES, of_each_kernel(CASES, "webgpu")):
         graphs = [case.graph(), *([joined_graph(case)[0]] if native(case) else [])]
         for graph in graphs:
             found = overlapping(*planned(graph, limits, alignment=alignment))

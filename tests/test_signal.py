@@ -105,6 +105,7 @@ def test_istft_undoes_stft(device, rng, n_fft, hop):
     assert signal.istft(spec, n_fft, hop, length=400).shape == (2, 400)
 
 
+@pytest.mark.slow  # importing librosa compiles for half a minute
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("center", [False, True])
 def test_stft_is_librosas(rng, center):
@@ -209,17 +210,45 @@ def test_welch_errors(settings, message):
         signal.welch(np.zeros(1000, np.float32), **settings)
 
 
+def triangles(rate, n_fft, mels, low, high, mel, norm):
+    """Triangles between points that are equally far apart in mels, over the frequencies of a spectrum."""
+    if mel == "htk":
+        marks = 2595 * np.log10(1 + np.array([low, high]) / 700)
+        points = 700 * (10 ** (np.linspace(*marks, mels + 2) / 2595) - 1)
+    else:  # linear below 1 kHz, 27 mels for each factor of 6.4 above
+        hz = np.array([low, high])
+        bent = 15 + 27 * np.log(np.maximum(hz, 1000) / 1000) / np.log(6.4)
+        at = np.linspace(*np.where(hz < 1000, 3 * hz / 200, bent), mels + 2)
+        points = np.where(at < 15, 200 * at / 3, 1000 * np.exp((at - 15) / 27 * np.log(6.4)))
+    begin, middle, end = (points[k : k + mels, None] for k in range(3))
+    f = np.fft.rfftfreq(n_fft, 1 / rate)
+    made = np.maximum(0, np.minimum((f - begin) / (middle - begin), (end - f) / (end - middle)))
+    return made * (2 / (end - begin) if norm else 1)
+
+
+FILTERBANKS = (
+    (16000, 400, 80, 0.0, 8000.0),
+    (22050, 2048, 128, 20.0, 8000.0),
+    (8000, 255, 13, 0.0, 3000.0),
+)
+
+
+@pytest.mark.parametrize("mel", ["slaney", "htk"])
+@pytest.mark.parametrize("norm", ["slaney", None])
+def test_mel_filterbank_has_triangles(mel, norm):
+    for rate, n_fft, mels, low, high in FILTERBANKS:
+        expected = triangles(rate, n_fft, mels, low, high, mel, norm)
+        close(signal.mel_filterbank(rate, n_fft, mels, low, high, mel, norm), expected, 1e-6)
+
+
+@pytest.mark.slow  # importing librosa compiles for half a minute
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("mel", ["slaney", "htk"])
 @pytest.mark.parametrize("norm", ["slaney", None])
-def test_mel_filterbank(mel, norm):
+def test_mel_filterbank_is_librosas(mel, norm):
     import librosa
 
-    for rate, n_fft, mels, low, high in (
-        (16000, 400, 80, 0.0, None),
-        (22050, 2048, 128, 20.0, 8000.0),
-        (8000, 255, 13, 0.0, 3000.0),
-    ):
+    for rate, n_fft, mels, low, high in FILTERBANKS:
         expected = librosa.filters.mel(
             sr=rate, n_fft=n_fft, n_mels=mels, fmin=low, fmax=high, htk=mel == "htk", norm=norm
         )
@@ -246,6 +275,7 @@ def test_log_mel(device, rng, log):
     close(signal.log_mel(x, 16000, 400, 160, 40, log=log, device=device), expected)
 
 
+@pytest.mark.slow  # importing librosa compiles for half a minute
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("htk", "center"), [(False, True), (True, False)])
 def test_mfcc_is_librosas(rng, htk, center):

@@ -118,6 +118,7 @@ def exported():
     return found
 
 
+@pytest.mark.slow
 def test_what_rlx_exports_has_types(tmp_path):
     """pyright's own count of a package's types: nothing exported is unknown, and the score stays what it is."""
     command = [

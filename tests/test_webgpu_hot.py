@@ -302,7 +302,7 @@ def test_changes_between_submit_and_wait(way):
 
 
 def test_dropped_while_running(way):
-    for _ in range(20):
+    for _ in range(10):
         one = executable()
         one.submit(X)
         del one
