@@ -104,6 +104,17 @@ def test_softmax(op, shared):
     check(op, FLOATS, 5e-6, axis=1)
 
 
+@pytest.mark.parametrize("op", ["softmax", "log_softmax"])
+def test_the_largest_score_may_stand_anywhere(op, isa):
+    """Its exponential is infinite in either type, so it has to be found to be taken off first."""
+    for dtype in FLOATS:
+        for n in (1, 3, 5, 9, 15, 17, 19, 35, 67, 131):
+            x = np.zeros((n, n), dtype)
+            np.fill_diagonal(x, 900)
+            (found,), (expected,) = results(op, x, 1, axis=1), reference(op, x, axis=1)
+            np.testing.assert_allclose(found, expected, 1e-6, 1e-6, err_msg=f"{n} {dtype}")
+
+
 @pytest.mark.parametrize("op", ["sum", "mean", "prod", "max", "min"])
 def test_reductions(op, shared):
     # NumPy's own sums of many numbers are less precise.
