@@ -78,7 +78,7 @@ def of_each_kernel(group, device="cpu"):
 def usual(group, few):
     """What the normal run takes of some cases: all of f32, ``few``, and every third of the others; with ``--all`` all.
 
-    Kernels of other types are those of f32 with other loads and stores.
+    The kernels of other types come from the same sources as those of f32.
     """
     return [
         case

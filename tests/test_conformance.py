@@ -11,6 +11,7 @@ from dispatches import CASES, of_each_kernel, thinned, usual
 from samples import ALL, by_op, each
 
 import rlx
+from rlx import flags
 from rlx._ext import cpu
 from rlx.backends.base import CompileOptions
 from rlx.cli.ops import ALLOWED
@@ -25,7 +26,7 @@ FUSED, PLAIN = CompileOptions(), CompileOptions(fuse=False, fold=False, cse=Fals
 KEPT = CompileOptions(fold=False)
 SETS = ("plain", "neon", "avx2", "avx512")
 OTHER = os.environ.get("RLX_TEST_DEVICE", "")
-ON_DAWN = os.environ.get("RLX_WEBGPU") == "dawn"
+ON_DAWN = flags.WEBGPU.get() == "dawn"
 
 
 class Expected:

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from samples import ALL
 
 HERE = Path(__file__).parent
 # Of so many files at least this part is refused, and at least one in 200 taken: fewer would mean that the
@@ -55,7 +56,7 @@ def fuzz(kind, first, count, folder):
 
 @pytest.mark.parametrize("kind", ["onnx", "safetensors", "gguf", "rlx", "plan"])
 def test_changed_files(kind, tmp_path):
-    fuzz(kind, 0, 100, tmp_path)
+    fuzz(kind, 0, 250 if ALL else 100, tmp_path)
 
 
 @pytest.mark.slow

@@ -212,6 +212,7 @@ def test_welch_errors(settings, message):
 
 def triangles(rate, n_fft, mels, low, high, mel, norm):
     """Triangles between points that are equally far apart in mels, over the frequencies of a spectrum."""
+    high = rate / 2 if high is None else high
     if mel == "htk":
         marks = 2595 * np.log10(1 + np.array([low, high]) / 700)
         points = 700 * (10 ** (np.linspace(*marks, mels + 2) / 2595) - 1)
@@ -227,7 +228,7 @@ def triangles(rate, n_fft, mels, low, high, mel, norm):
 
 
 FILTERBANKS = (
-    (16000, 400, 80, 0.0, 8000.0),
+    (16000, 400, 80, 0.0, None),
     (22050, 2048, 128, 20.0, 8000.0),
     (8000, 255, 13, 0.0, 3000.0),
 )

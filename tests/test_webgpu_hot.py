@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from samples import looped
+from samples import ALL, looped
 
 import rlx
 from rlx._ext import webgpu_hot
@@ -302,7 +302,7 @@ def test_changes_between_submit_and_wait(way):
 
 
 def test_dropped_while_running(way):
-    for _ in range(10):
+    for _ in range(20 if ALL else 10):
         one = executable()
         one.submit(X)
         del one

@@ -123,9 +123,8 @@ class Source:
                 self._play(lambda start: padded[start % len(padded) :][:CHUNK])
         except SourceError as error:
             self._failed(str(error))
-        except (
-            Exception
-        ) as error:  # a fault that nobody expected: no sound would come, without a word
+        except Exception as error:
+            # A fault that nobody expected is shown, or the window would wait for sound for good.
             traceback.print_exc()
             self._failed(f"{type(error).__name__}: {error}")
 
