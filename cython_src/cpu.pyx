@@ -92,11 +92,16 @@ def loops(str isa):
 
 cdef extern from "processor.h":
     int rlx_has_dots() nogil
+    int rlx_has_mmla() nogil
 
 
-def has_dots():
-    """Whether the processor adds up four products of bytes in one instruction (AVX512_VNNI, ARM's dot product)."""
-    return bool(rlx_has_dots())
+def variants():
+    """The variants of kernels whose instructions the processor has, the best first.
+
+    "mmla" multiplies tiles of 2 x 8 bytes (ARM's i8mm), "dots" adds up four products of bytes (AVX512_VNNI, ARM's dot
+    product).
+    """
+    return ("mmla",) * bool(rlx_has_mmla()) + ("dots",) * bool(rlx_has_dots())
 
 
 def panel(str isa):

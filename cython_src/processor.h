@@ -41,6 +41,7 @@ static inline int rlx_has_dots(void)
     unsigned a, b, c, d;
     return rlx_has_avx512() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (c & bit_AVX512VNNI);
 }
+static inline int rlx_has_mmla(void) { return 0; }
 #elif (defined(__aarch64__) || defined(_M_ARM64)) && (defined(__GNUC__) || defined(__clang__))
 /* Whether vectors for 64-bit ARM can be compiled. */
 #define RLX_ARM_VECTORS
@@ -48,22 +49,28 @@ static inline int rlx_has_dots(void)
 /* Declared here: windows.h defines `near` and other words as macros. */
 __declspec(dllimport) int __stdcall IsProcessorFeaturePresent(unsigned long);
 static inline int rlx_has_dots(void) { return IsProcessorFeaturePresent(43); } /* PF_ARM_V82_DP_INSTRUCTIONS_AVAILABLE */
+static inline int rlx_has_mmla(void) { return IsProcessorFeaturePresent(66); } /* PF_ARM_V82_I8MM_INSTRUCTIONS_AVAILABLE */
 #elif defined(__APPLE__)
 #include <sys/sysctl.h>
-static inline int rlx_has_dots(void)
+static inline int rlx_has_feature(const char *name)
 {
     int has = 0;
     size_t bytes = sizeof has;
-    return !sysctlbyname("hw.optional.arm.FEAT_DotProd", &has, &bytes, NULL, 0) && has;
+    return !sysctlbyname(name, &has, &bytes, NULL, 0) && has;
 }
+static inline int rlx_has_dots(void) { return rlx_has_feature("hw.optional.arm.FEAT_DotProd"); }
+static inline int rlx_has_mmla(void) { return rlx_has_feature("hw.optional.arm.FEAT_I8MM"); }
 #elif defined(__linux__)
 #include <sys/auxv.h>
 static inline int rlx_has_dots(void) { return getauxval(AT_HWCAP) >> 20 & 1; } /* HWCAP_ASIMDDP */
+static inline int rlx_has_mmla(void) { return getauxval(AT_HWCAP2) >> 13 & 1; } /* HWCAP2_I8MM */
 #else
 static inline int rlx_has_dots(void) { return 0; }
+static inline int rlx_has_mmla(void) { return 0; }
 #endif
 #else
 static inline int rlx_has_dots(void) { return 0; }
+static inline int rlx_has_mmla(void) { return 0; }
 #endif
 
 #endif

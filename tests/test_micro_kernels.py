@@ -6,23 +6,26 @@ from samples import looped
 
 import rlx
 from rlx._ext import cpu as compiled
-from rlx.backends.cpu import linker
+from rlx.backends.cpu import processor
 from rlx.ops import decode_blocks, quantize_blocks
 
-WAYS = [(isa, False) for isa in compiled.isas()]
+WAYS = [(isa, "") for isa in compiled.isas()]
 WAYS += [
-    (isa, True) for isa in compiled.isas() if isa in ("avx512", "neon") and compiled.has_dots()
+    (isa, variant)
+    for isa in compiled.isas()
+    for variant in compiled.variants()
+    if f"matmul_integer_{variant}" in compiled.kernels(isa)
 ]
 # Both sides of every edge: vectors of 4, 8 and 16, panels of 8, 16 and 64 columns, tiles of 6 rows, 4 bytes at a time.
 SIZES = (*range(1, 19), 23, 31, 32, 33, 47, 48, 49, 63, 64, 65, 79, 96, 97, 127, 128, 129, 130)
 OTHERS = ((7, 37, 69), (3, 66, 21), (1, 7, 130))
 
 
-@pytest.fixture(params=WAYS, ids=lambda way: f"{way[0]}{'-dots' if way[1] else ''}")
+@pytest.fixture(params=WAYS, ids=lambda way: "-".join(filter(None, way)))
 def way(request, monkeypatch):
-    isa, dots = request.param
+    isa, variant = request.param
     monkeypatch.setenv("RLX_CPU_ISA", isa)
-    monkeypatch.setattr(linker, "HAS_DOTS", dots)
+    monkeypatch.setattr(processor, "VARIANTS", (variant,) if variant else ())
     return isa
 
 

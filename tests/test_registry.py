@@ -68,7 +68,8 @@ def test_no_orphan_kernels():
 @pytest.mark.parametrize("isa", cpu.isas())
 def test_every_instruction_set_has_every_kernel(isa):
     # A way of its own beside the kernel that every set has.
-    ways = {"matmul_integer_dots"} if isa in ("avx512", "neon") else set()
+    variants = {"avx512": {"dots"}, "neon": {"dots", "mmla"}}.get(isa, set())
+    ways = {f"matmul_integer_{variant}" for variant in variants}
     assert cpu.kernels(isa).keys() == cpu.kernels("plain").keys() | ways
     assert sorted(cpu.loops(isa)) == sorted(loop_names())
 

@@ -27,6 +27,7 @@
 #include "control/control.h"
 #include "control/custom.h"
 
+#include "products/byte_methods.h"
 #include "products/integers.h"
 #include "products/rounded.h"
 
@@ -50,8 +51,12 @@
 #undef RLX_KERNELS_DOTS
 #define RLX_KERNELS_DOTS(K)
 #endif
+#ifndef MMLA_FEATURES
+#undef RLX_KERNELS_MMLA
+#define RLX_KERNELS_MMLA(K)
+#endif
 #define ENTRY(name) {#name, kernel_##name},
-static const rlx_named_kernel kernel_table[] = {RLX_KERNELS(ENTRY) RLX_KERNELS_DOTS(ENTRY) {NULL, NULL}};
+static const rlx_named_kernel kernel_table[] = {RLX_KERNELS(ENTRY) RLX_KERNELS_DOTS(ENTRY) RLX_KERNELS_MMLA(ENTRY) {NULL, NULL}};
 #undef ENTRY
 
 const rlx_table CONCAT(rlx_table_, ISA) = {

@@ -58,7 +58,7 @@ def _panel(p: Any) -> int:
 
 def _byte_rows(p: Any) -> int:
     """Bytes: where the sums of rows begin, these rows as 16-bit numbers, and a panel with its sums."""
-    fours = -(-p.k // 4)
+    fours = -(-p.k // 8) * 2
     columns = min(-(-p.n // 16) * 16, PANEL_COLUMNS)
     return int(4 * BYTE_ROWS + 8 * fours * min(p.m, BYTE_ROWS) + 4 * columns * (fours + 1))
 
@@ -123,7 +123,7 @@ KERNELS = (
         {"a": "i8|u8", "b": "i8|u8"},
         {"y": "i32"},
         {"rows": Scratch("u8", _byte_rows)},
-        variants=("dots",),
+        variants=("dots", "mmla"),
         parallel=Parallel(),
     ),
     Kernel(

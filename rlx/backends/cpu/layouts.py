@@ -139,7 +139,7 @@ class CheckedPanels(Panels):
 
 
 class Bytes(NamedTuple):
-    """Matrices of 8-bit integers in panels: for every column 4 rows side by side (kernels/products/integers.h).
+    """Matrices of 8-bit integers in panels: for every column some rows side by side (kernels/products/integers.h).
 
     Before the rows of a panel stands the sum of each column. Unsigned values are 128 less.
 
@@ -150,6 +150,7 @@ class Bytes(NamedTuple):
         n: Columns of each.
         columns: Panel width. The last panel is narrower: padded to a multiple of ``lanes``.
         lanes: Elements of a vector.
+        deep: Rows side by side, a multiple of 4.
     """
 
     signed: bool
@@ -158,11 +159,17 @@ class Bytes(NamedTuple):
     n: int
     columns: int
     lanes: int
+    deep: int
+
+    @property
+    def rows(self) -> int:
+        """Rows of a panel, with those of zeros at its end."""
+        return -(-self.k // self.deep) * self.deep
 
     @property
     def stride(self) -> int:
         """Bytes from one matrix to the next."""
-        return 4 * (-(-self.k // 4) + 1) * (-(-self.n // self.lanes) * self.lanes)
+        return (self.rows + 4) * (-(-self.n // self.lanes) * self.lanes)
 
     @property
     def nbytes(self) -> int:
@@ -176,32 +183,32 @@ class Bytes(NamedTuple):
 
     def pack(self, plain: Array, memory: Array) -> None:
         """Writes the panels of the matrices to memory of ``nbytes`` bytes."""
-        for panel, part in self.moves(plain, memory):
+        for sums, panel, part in self.moves(plain, memory):
             values = part.view(np.int8) if self.signed else (part ^ np.uint8(128)).view(np.int8)
             columns = part.shape[1]
-            rows = np.zeros((4 * (panel.shape[0] - 1), columns), np.int8)
+            rows = np.zeros((self.rows, columns), np.int8)
             rows[: self.k] = values
-            panel[1:, :columns] = rows.reshape(-1, 4, columns).swapaxes(1, 2)
-            sums = values.sum(0, dtype=np.int32)
-            panel[0, :columns] = sums[:, None].view(np.int8)
+            panel[:, :columns] = rows.reshape(-1, self.deep, columns).swapaxes(1, 2)
+            sums[:columns] = values.sum(0, dtype=np.int32)[:, None].view(np.int8)
 
     def unpack(self, memory: Array, plain: Array) -> None:
         """The opposite: writes to an array of the matrices."""
-        for panel, part in self.moves(plain, memory):
+        for _, panel, part in self.moves(plain, memory):
             columns = part.shape[1]
-            rows = panel[1:, :columns].swapaxes(1, 2).reshape(-1, columns)[: self.k]
+            rows = panel[:, :columns].swapaxes(1, 2).reshape(-1, columns)[: self.k]
             part[...] = rows if self.signed else rows.view(np.uint8) ^ np.uint8(128)
 
-    def moves(self, plain: Array, memory: Array) -> Iterator[tuple[Array, Array]]:
-        """Every panel, ``[1 + k / 4, columns, 4]``, beside its columns."""
+    def moves(self, plain: Array, memory: Array) -> Iterator[tuple[Array, Array, Array]]:
+        """The sums ``[columns, 4]`` and the rows ``[k / deep, columns, deep]`` of every panel, beside its columns."""
         whole = plain.reshape(self.matrices, self.k, self.n)
         packed = memory[: self.nbytes].view(np.int8).reshape(self.matrices, self.stride)
-        fours = -(-self.k // 4) + 1
         for matrix, into in zip(whole, packed, strict=True):
             for j in range(0, self.n, self.columns):
                 some = min(self.columns, -(-(self.n - j) // self.lanes) * self.lanes)
-                panel = into[4 * fours * j :][: 4 * fours * some].reshape(fours, some, 4)
-                yield panel, matrix[:, j : j + self.columns]
+                panel = into[(self.rows + 4) * j :][: (self.rows + 4) * some]
+                sums, rows = panel[: 4 * some], panel[4 * some :]
+                columns = matrix[:, j : j + self.columns]
+                yield sums.reshape(some, 4), rows.reshape(-1, some, self.deep), columns
 
 
 @dataclass(frozen=True)

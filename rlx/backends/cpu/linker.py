@@ -15,6 +15,7 @@ from rlx.backends.cpu.elementwise_program import program_fields
 from rlx.backends.cpu.layouts import Layout
 from rlx.backends.cpu.memory import aligned, view_of
 from rlx.backends.cpu.packed import FIXED, layouts_of
+from rlx.backends.cpu.processor import variant_of
 from rlx.backends.cpu.split import Split, flushes, split_of
 from rlx.backends.cpu.weights import Block, Weight
 from rlx.errors import CompileError, describe
@@ -23,8 +24,6 @@ from rlx.ir.plan import Call, Value
 from rlx.ir.spans import checkpoint
 from rlx.threads import usable_cores
 
-# Whether products of bytes may take the instruction made for them.
-HAS_DOTS = compiled.has_dots()
 # The address of the kernel that has threads share a call, and the fields of struct rlx_split (parallel.h).
 Shared = tuple[
     int, int, int, bool, list[int], int, bool, int, int, int, int, tuple[int, ...], tuple[int, ...]
@@ -158,7 +157,8 @@ class Linker:
         held = [(str(v.type.dtype), v.type.size) for v in call.outputs[results:]]
         calls.check_scratch(signature, params, first, held)
         name = f"{call.kernel}_{type}" if type else call.kernel
-        return f"{name}_dots" if HAS_DOTS and f"{name}_dots" in self._kernels else name
+        variant = variant_of(name, self._kernels)
+        return f"{name}_{variant}" if variant else name
 
     def _python(self, call: Call) -> Unshared:
         """A Python function amid the kernels, on views of the memory that it reads and writes."""

@@ -19,6 +19,7 @@ from rlx.backends.cpu.layouts import (
     Panels,
     Transposed,
 )
+from rlx.backends.cpu.processor import variant_of
 from rlx.backends.cpu.transformed import Spectra, TileFilters
 from rlx.backends.cpu.weights import Weight, Weights
 from rlx.ir.dtype import HALVES
@@ -80,7 +81,8 @@ def _integer(call: Call, isa: str) -> dict[int, Layout]:
     p, count = call.params, _matrices(call)
     if not count:
         return {}
-    return {1: Bytes(bool(p["b_signed"]), count, p["k"], p["n"], *_widths(isa, 4))}
+    deep = 8 if variant_of(call.kernel, compiled.kernels(isa)) == "mmla" else 4
+    return {1: Bytes(bool(p["b_signed"]), count, p["k"], p["n"], *_widths(isa, 4), deep)}
 
 
 def _dequant(call: Call, isa: str) -> dict[int, Layout]:

@@ -1,0 +1,20 @@
+"""Which variants of kernels this processor can run: those for instructions that others of its instruction set lack."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from rlx._ext import cpu as compiled
+
+# The best first.
+VARIANTS = compiled.variants()
+
+
+def variant_of(kernel: str, kernels: Container[str]) -> str:
+    """The variant of a kernel that is taken here; empty where there is none.
+
+    Args:
+        kernel: Its name without the variant.
+        kernels: The names of all kernels of the instruction set.
+    """
+    return next((one for one in VARIANTS if f"{kernel}_{one}" in kernels), "")
