@@ -45,6 +45,50 @@ static RLX_INLINE void NAME(store_lanes)(T *to, VEC v, int64_t count)
 }
 #endif
 
+#if defined(NEON) && defined(SINGLE)
+/* On ARM several numbers of the left matrix are loaded at a time, and multiplied from their lanes: on many processors an
+   instruction that loads one number into all lanes keeps a multiplier busy. In MICRO_FOURS the elements of a row are next
+   to each other, in MICRO_BESIDE those of a column. Sums are added up in the same order as without. */
+#define MICRO_LANE(r, v, left, lane, FMA) \
+    acc[0][r][v] = (VEC)FMA((float32x4_t)acc[0][r][v], vld1q_f32(b + (v) * VL), left, lane);
+#define MICRO_STEP(S, ROWS, VECTORS)                                                               \
+    _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                                      \
+        _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++) MICRO_LANE(r, v, left[r], S, vfmaq_laneq_f32) \
+    if (ROWS > 2) RLX_PREFETCH(b + MICRO_AHEAD * step);                                            \
+    b += step;
+#define MICRO_FOURS(ROWS, VECTORS)                                                                 \
+    for (; along == 1 && i + 4 <= depth; i += 4, a += 4) {                                         \
+        float32x4_t left[ROWS];                                                                    \
+        _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++) left[r] = vld1q_f32(a + r * lda);   \
+        MICRO_STEP(0, ROWS, VECTORS) MICRO_STEP(1, ROWS, VECTORS)                                  \
+        MICRO_STEP(2, ROWS, VECTORS) MICRO_STEP(3, ROWS, VECTORS)                                  \
+    }
+#define MICRO_BESIDE(VECTORS, LAST, LANES)                                                         \
+    for (; lda == 1 && i < depth; i++, a += along, b += step) {                                    \
+        const float32x4_t left = vld1q_f32(a);                                                     \
+        LAST                                                                                       \
+        RLX_PREFETCH(b + MICRO_AHEAD * step);                                                      \
+        _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                                  \
+        {                                                                                          \
+            MICRO_LANE(0, v, left, 0, vfmaq_laneq_f32) MICRO_LANE(1, v, left, 1, vfmaq_laneq_f32)  \
+            MICRO_LANE(2, v, left, 2, vfmaq_laneq_f32) MICRO_LANE(3, v, left, 3, vfmaq_laneq_f32)  \
+            LANES                                                                                  \
+        }                                                                                          \
+    }
+#define MICRO_LANES_1(VECTORS) MICRO_FOURS(1, VECTORS)
+#define MICRO_LANES_2(VECTORS) MICRO_FOURS(2, VECTORS)
+#define MICRO_LANES_4(VECTORS) MICRO_FOURS(4, VECTORS) MICRO_BESIDE(VECTORS, , )
+#define MICRO_LANES_6(VECTORS)                                                                     \
+    MICRO_FOURS(6, VECTORS)                                                                        \
+    MICRO_BESIDE(VECTORS, const float32x2_t last = vld1_f32(a + 4);                                \
+                 , MICRO_LANE(4, v, last, 0, vfmaq_lane_f32) MICRO_LANE(5, v, last, 1, vfmaq_lane_f32))
+#define MICRO_LANES_alone(VECTORS)
+#define MICRO_LANES_tail(VECTORS)
+#define MICRO_LANES(NUMBER, VECTORS) MICRO_LANES_##NUMBER(VECTORS)
+#else
+#define MICRO_LANES(NUMBER, VECTORS)
+#endif
+
 /* Multiplies ROWS rows of a by `depth` rows of a panel, which are `step` apart, and adds to c or to `start`. The last
    vector of a row of c has `lanes` lanes. A single row has WAYS independent sums along k, which hide the latency of an
    addition. The last panel of several is summed as the others are (`tail`), so that equal columns give equal results. */
@@ -64,6 +108,7 @@ static RLX_INLINE void NAME(store_lanes)(T *to, VEC v, int64_t count)
                 _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                          \
                     acc[w][r][v] = (VEC){0};                                                       \
         int64_t i = 0;                                                                             \
+        MICRO_LANES(NUMBER, VECTORS)                                                               \
         for (; i + WAYS <= depth; i += WAYS)                                                       \
             _Pragma("GCC unroll 8") for (int w = 0; w < WAYS; w++, b += step, a += along)          \
             {                                                                                      \
@@ -112,6 +157,7 @@ MICROS(3, 2) MICROS(4, 2)
 #undef PANEL_WAYS
 #undef MICRO
 #undef MICROS
+#undef MICRO_LANES
 
 /* Columns that a panel of `width` columns has in memory. */
 static inline int64_t NAME(panel_columns)(int64_t width) { return (width + VL - 1) / VL * VL; }
