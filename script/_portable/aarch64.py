@@ -7,7 +7,7 @@ from pathlib import Path
 
 from _setup import apt, say
 
-from _portable.sources import DEBIAN, HOME, mirror, place
+from _portable.sources import DEBIAN, HOME, mirror, mounted, place
 from _portable.suite import run_steps
 from _portable.targets import TARGETS
 from _portable.windows import DEPENDENCIES
@@ -67,6 +67,8 @@ def test(wheel: Path, steps: tuple[str, ...]) -> bool:
     if not emulated():
         say("this system can't start programs for ARM: binfmt_misc is needed")
         return False
-    command = ["chroot", str(installed(wheel)), "/usr/bin/python3"]
+    folder = installed(wheel)
+    command = ["chroot", str(folder), "/usr/bin/python3"]
     env = {**os.environ, "PYTHONPATH": "/opt/site", "HOME": "/root", "LC_ALL": "C.UTF-8"}
-    return run_steps("aarch64", command, env, steps)
+    with mounted(folder, "proc"):
+        return run_steps("aarch64", command, env, steps)

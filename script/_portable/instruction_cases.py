@@ -1,9 +1,14 @@
-"""Runs kernels in qemu and asks its plug-in for counts before and after each (instructions.c); prints their names."""
+"""Runs kernels in qemu and asks its plug-in for counts before and after each (instructions.c); prints their names.
+
+Then products by OpenBLAS, and what ONNX Runtime has of the cases. Arguments are the names of cases; all without any.
+"""
 
 import ctypes
 import json
+import sys
 
 import numpy as np
+from instruction_peers import PEERS, call_of
 
 import rlx
 
@@ -94,19 +99,24 @@ def counted(call):
 
 
 def main():
-    names = []
-    for name, build in CASES.items():
+    cases, names = sys.argv[1:] or list(CASES), []
+    for name in cases:
         graph = rlx.Graph()
-        graph.set_outputs([build(graph)])
+        graph.set_outputs([CASES[name](graph)])
         with rlx.compile(graph, "cpu", options=rlx.CompileOptions(threads=1)) as compiled:
             for view in compiled.input_views:
                 view[...] = RNG.normal(size=view.shape) * 10
             counted(compiled.run_slots)
         names.append(name)
     for n in (64, 128, 256, 512):
-        left, right, result = weights(n, n), weights(n, n), np.empty((n, n), np.float32)
-        counted(lambda x=left, y=right, z=result: np.dot(x, y, out=z))
-        names.append(f"OpenBLAS {n}")
+        if f"product {n}" in cases:
+            left, right, result = weights(n, n), weights(n, n), np.empty((n, n), np.float32)
+            counted(lambda x=left, y=right, z=result: np.dot(x, y, out=z))
+            names.append(f"OpenBLAS {n}")
+    for name in cases:
+        if name in PEERS:
+            counted(call_of(name))
+            names.append(f"ONNX Runtime {name}")
     print("names", json.dumps({"calls": CALLS, "names": names}))
 
 

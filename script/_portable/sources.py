@@ -9,6 +9,8 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from _setup import BIN, PIP, ROOT, make_venv, say
@@ -102,6 +104,18 @@ def place(
     for part in _COPIED:
         shutil.copytree(ROOT / part, there / part, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", there)
+
+
+@contextmanager
+def mounted(system: Path, *names: str) -> Iterator[None]:
+    """Has a system that stands in a folder see folders of this one, such as "proc", in which the kernel tells of processes."""
+    for name in names:
+        subprocess.run(["mount", "--rbind", f"/{name}", str(system / name)], check=True)
+    try:
+        yield
+    finally:
+        for name in names:
+            subprocess.run(["umount", "-R", "-l", str(system / name)], check=False)
 
 
 def numpy_headers(platforms: tuple[str, ...], python: str = "3.11") -> Path:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from _setup import apt, build_wheel, say
 
-from _portable.sources import HOME, mirror, place
+from _portable.sources import HOME, mirror, mounted, place
 from _portable.suite import run_steps
 from _portable.windows import DEPENDENCIES
 
@@ -23,8 +23,6 @@ PLATFORMS = (
     "manylinux2014_x86_64",
     "any",
 )
-# What is mounted into it: a driver reads of the kernel how many processors there are.
-MOUNTED = ("proc", "dev")
 STEPS = ("matrix units",)
 VERSION = "import sys; print('.'.join(map(str, sys.version_info[:2])))"
 
@@ -61,14 +59,9 @@ def check() -> bool:
     if shutil.which("mmdebstrap") is None and not apt("mmdebstrap"):
         return False
     folder = installed(build_wheel())
-    for name in MOUNTED:
-        subprocess.run(["mount", "--rbind", f"/{name}", str(folder / name)], check=True)
-    try:
+    with mounted(folder, "proc", "dev"):  # a driver reads there how many processors there are
         (folder / "tmp").mkdir(exist_ok=True)
         command = ["chroot", str(folder), "/usr/bin/python3"]
         own = {"PYTHONPATH": "/opt/site", "HOME": "/root", "LC_ALL": "C.UTF-8", "TMPDIR": "/tmp"}
         env = {**os.environ, **own, "XDG_RUNTIME_DIR": "/tmp", "RLX_REQUIRE_FRAGMENTS": "1"}
         return run_steps("units", command, env, STEPS)
-    finally:
-        for name in MOUNTED:
-            subprocess.run(["umount", "-R", "-l", str(folder / name)], check=False)
