@@ -340,7 +340,9 @@ def test_adapters_through_two_apis_come_last_and_keep_their_names(monkeypatch):
         # A name of an API counts its own adapters; a policy understands either name.
         assert rlx.is_available("vulkan:3")
         policy = rlx.DevicePolicy(deny="cpu,vulkan")
-        assert list(map(str, rlx.GraphDevices(doubled(), policy).devices)) == ["webgpu", "webgpu:1"]
+        left = map(str, rlx.GraphDevices(doubled(), policy).devices)
+        # Where Dawn is installed and finds a GPU, its devices stay: they are no adapters of wgpu-native.
+        assert [one for one in left if one != "dawn"] == ["webgpu", "webgpu:1"]
         only = rlx.DevicePolicy(allow="vulkan:1")
         assert list(map(str, rlx.GraphDevices(doubled(), only).devices)) == ["webgpu:3"]
     finally:
