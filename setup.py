@@ -20,6 +20,7 @@ import sys
 import sysconfig
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -167,9 +168,10 @@ class BuildPackage(build_py):
         environment = runpy.run_path(f"{folder}/template_runtime.py")["environment"]
         write = runpy.run_path(f"{folder}/template_compiler.py")["write"]
         write(Path("shaders"), compiled, environment.filters, environment.tests)
-        types = runpy.run_path(f"{folder}/c_types.py")
-        text = types["source_of"](types["header"]())
-        (target.parent / "_wgpu_types.py").write_text(text, encoding="utf-8", newline="\n")
+        if find_spec("cffi"):  # CPython 3.13 without the GIL has none, and so no GPU
+            types = runpy.run_path(f"{folder}/c_types.py")
+            text = types["source_of"](types["header"]())
+            (target.parent / "_wgpu_types.py").write_text(text, encoding="utf-8", newline="\n")
         found = runpy.run_path("rlx/build_digest.py")
         text = found["module_text"](found["digest_of"](ROOT))
         (target.parent / "_build.py").write_text(text, encoding="utf-8", newline="\n")

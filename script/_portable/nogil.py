@@ -1,95 +1,113 @@
-"""A CPython without the GIL, compiled from Debian's sources, and the tests of threads on it.
+"""CPythons without the GIL, compiled from Debian's sources, and tests of a wheel that is built and installed there.
 
-Debian has no such interpreter. NumPy and SciPy have wheels for it; cffi, and so wgpu, has none for this version, so that
-tests of GPUs stay out.
+Debian has no such interpreters. They have no limited API before 3.15, so that a wheel is for one version: pip builds it
+from the sdist, as it does for users.
 """
 
 import os
 import shutil
 import subprocess
-import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
-from _setup import PIP, apt, digest, say
+from _setup import DIST, build_wheel, say
 
-from _portable.sources import HOME, python_sources
+from _portable.interpreters import (
+    ONNX,
+    TESTING,
+    environment,
+    install_wheel,
+    version_of,
+    without_gil,
+)
+from _portable.sources import HOME
 from _portable.suite import run_steps
-from _portable.wheel import SOURCES, copied
 
-PACKAGE, SUITE, VERSION = "python3.13", "trixie", "3.13"
-NEEDED = "libffi-dev libssl-dev zlib1g-dev libbz2-dev liblzma-dev libsqlite3-dev"
-# What builds rlx, what it imports on the CPU, and what its tests import.
-DEPENDENCIES = (
-    "setuptools>=80", "cython>=3.3", "numpy>=2", "jinja2>=3.1,<3.2", "rich>=13", "platformdirs>=4", "scipy",
-    "pytest>=8", "pytest-timeout", "pytest-xdist", "hypothesis",
-)  # fmt: skip
-LEFT_OUT = {"ONNX"}  # which has no wheel for it either
-# Whether the GIL stays off when everything that is compiled has been imported and a graph has run.
+
+@dataclass(frozen=True)
+class Free:
+    """A version of CPython, without the GIL.
+
+    Attributes:
+        suite: The Debian that has its sources.
+        devices: The devices that a graph runs on while the GIL has to stay off.
+        packages: What tests import, and what pip does not install with rlx.
+        tools: What builds rlx, where pip can't install all that the build asks for; else pip does that by itself.
+        left_out: Steps of the tests.
+    """
+
+    suite: str
+    devices: tuple[str, ...]
+    packages: tuple[str, ...]
+    tools: tuple[str, ...] = ()
+    left_out: frozenset[str] = frozenset()
+
+
+VERSIONS = {
+    # There is no cffi, and so no wgpu; and no wheel of ONNX.
+    "3.13": Free(
+        "trixie",
+        ("cpu", "reference"),
+        (*TESTING, "numpy>=2", "jinja2>=3.1", "rich>=13", "platformdirs>=4"),
+        ("setuptools>=80", "cython>=3.3", "numpy>=2", "jinja2>=3.1,<3.2"),
+        frozenset({"ONNX"}),
+    ),
+    "3.14": Free("sid", ("cpu", "reference", "webgpu"), (*TESTING, *ONNX)),
+}
+# Exits with 1 where the GIL is on after everything that is compiled was imported and graphs have run.
 ASKED = """
 import sys, numpy as np, rlx
 from rlx._ext import cpu, owner, program, webgpu_hot
 g = rlx.Graph()
 g.set_outputs([g.softmax(g.input("x", (64, 64)) @ g.constant(np.eye(64, dtype=np.float32)))])
-for device in ("cpu", "reference"):
+for device in sys.argv[1:]:
     rlx.compile(g, device).run({"x": np.ones((64, 64), np.float32)})
+assert "webgpu" not in sys.argv or "wgpu" in sys.modules
 sys.exit(sys._is_gil_enabled())
 """
 
 
-def interpreter() -> Path | None:
-    """The interpreter, compiled when it is not there; None where what it needs can't be installed."""
-    folder = HOME / "nogil/python"
-    python = folder / f"bin/python{VERSION}t"
-    if not (folder / "complete").exists():
-        if not apt(NEEDED):
-            return None
-        sources = python_sources(PACKAGE, SUITE)
-        say("compiling a CPython without the GIL")
-        shutil.rmtree(folder, ignore_errors=True)
-        with tempfile.TemporaryDirectory(prefix="rlx-portable-") as place:
-            configure = [str(sources / "configure"), "-q", "--disable-gil", f"--prefix={folder}"]
-            make = ["make", "-s", f"-j{os.cpu_count()}", "install"]
-            for command in (configure, make):
-                done = subprocess.run(
-                    command, cwd=place, check=False, capture_output=True, text=True
-                )
-                if done.returncode:
-                    raise RuntimeError(f"{command[0]}: {done.stderr[-2000:]}")
-        # Newer versions may have no wheel for it, and take long to compile.
-        subprocess.run([str(python), *PIP, "--only-binary=:all:", *DEPENDENCIES], check=True)
-        (folder / "complete").touch()
-    return python
-
-
-def built(python: Path) -> Path:
-    """A folder with rlx, whose modules are for that interpreter."""
-    folder = HOME / "nogil/checkout"
-    stamp, wanted = HOME / "nogil/sources.stamp", digest(SOURCES)
+def wheel_of(version: str, python: Path) -> Path:
+    """The wheel that pip builds of the sdist for an interpreter."""
+    build_wheel()  # and the sdist before it
+    (sdist,) = DIST.glob("*.tar.gz")
+    folder = HOME / "nogil" / version / "wheel"
+    stamp = folder / "sources.stamp"
+    wanted = f"{version_of(str(python))} {(DIST / 'sources.stamp').read_text()}"
     if not stamp.exists() or stamp.read_text() != wanted:
-        say("building for it")
-        stamp.unlink(missing_ok=True)
-        copied(folder)
-        command = [str(python), "setup.py", "-q", "build_ext", "--inplace"]
-        subprocess.run(command, cwd=folder, check=True)
+        say(f"building a wheel for {version} without the GIL")
+        shutil.rmtree(folder, ignore_errors=True)
+        command = ["-m", "pip", "wheel", "-q", "--disable-pip-version-check", "--no-deps"]
+        tools = VERSIONS[version].tools
+        if tools:
+            python = environment(HOME / "nogil" / version / "tools", python, tools)
+            command.append("--no-build-isolation")
+        subprocess.run([str(python), *command, "-w", str(folder), str(sdist)], check=True)
         stamp.write_text(wanted)
-    return folder
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def check_version(version: str, steps: tuple[str, ...]) -> bool:
+    """Whether the GIL of a version stays off, and all tests pass."""
+    free = VERSIONS[version]
+    interpreter = without_gil(version, free.suite)
+    if interpreter is None:
+        return False
+    wheel = wheel_of(version, interpreter)
+    python = environment(HOME / "nogil" / version / "installed", interpreter, free.packages)
+    install_wheel(python, wheel, needs=not free.tools)
+    env = {key: value for key, value in os.environ.items() if key != "PYTHON_GIL"}
+    name = f"Python {version_of(str(interpreter))} without the GIL"
+    asked = [str(python), "-c", ASKED, *free.devices]
+    off = subprocess.run(asked, cwd=HOME, env=env, check=False).returncode == 0
+    say(
+        f"{name}: it {'stays off' if off else 'is ON, or that failed,'} after runs on {free.devices}"
+    )
+    wanted = tuple(step for step in steps if step not in free.left_out)
+    return run_steps(name, [str(python)], env, wanted) and off
 
 
 def check(steps: tuple[str, ...]) -> bool:
-    """Whether the GIL stays off, and all tests pass."""
-    python = interpreter()
-    if python is None:
-        return False
-    folder = built(python)
-    env = {**os.environ, "PYTHONPATH": str(folder)}
-    env.pop("PYTHON_GIL", None)
-    off = (
-        subprocess.run([str(python), "-c", ASKED], cwd=folder, env=env, check=False).returncode == 0
-    )
-    say(f"without the GIL: it {'stays off' if off else 'is ON after importing and running'}")
-    return (
-        run_steps(
-            "nogil", [str(python)], env, tuple(step for step in steps if step not in LEFT_OUT)
-        )
-        and off
-    )
+    """Whether all is well on every version."""
+    return all([check_version(version, steps) for version in VERSIONS])

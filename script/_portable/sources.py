@@ -158,6 +158,8 @@ def python_sources(package: str = "python3.11", suite: str = DEBIAN) -> Path:
         (apt / "sources.list").write_text(f"deb-src [signed-by={KEY}] {mirror()} {suite} main\n")
         options = ["-qq", "-o", f"Dir::Etc::sourcelist={apt / 'sources.list'}"]
         options += ["-o", "Dir::Etc::sourceparts=-", "-o", f"Dir::State::lists={apt / 'lists'}"]
+        # Mirrors may be older than the lists of packages are valid for.
+        options += ["-o", "Acquire::Check-Valid-Until=false"]
         env = {**os.environ, "LC_ALL": "C"}
         subprocess.run(["apt-get", *options, "update"], check=True, env=env)
         source = ["apt-get", *options, "source", "--download-only", package]
