@@ -54,14 +54,26 @@ def installed(wheel: Path) -> Path:
     return folder
 
 
-def check() -> bool:
-    """Runs the tests of kernels for matrix units; whether all passed, none left out for want of such units."""
+def run(name: str, wheel: Path, steps: tuple[str, ...], **env: str) -> bool:
+    """Runs steps of the tests in that Debian; whether all passed.
+
+    Args:
+        name: What the file of counts is named after.
+        wheel: The wheel.
+        steps: Names of steps of ``suite.py``.
+        env: More variables of the environment.
+    """
     if shutil.which("mmdebstrap") is None and not apt("mmdebstrap"):
         return False
-    folder = installed(build_wheel())
+    folder = installed(wheel)
     with mounted(folder, "proc", "dev"):  # a driver reads there how many processors there are
         (folder / "tmp").mkdir(exist_ok=True)
         command = ["chroot", str(folder), "/usr/bin/python3"]
         own = {"PYTHONPATH": "/opt/site", "HOME": "/root", "LC_ALL": "C.UTF-8", "TMPDIR": "/tmp"}
-        env = {**os.environ, **own, "XDG_RUNTIME_DIR": "/tmp", "RLX_REQUIRE_FRAGMENTS": "1"}
-        return run_steps("units", command, env, STEPS)
+        own |= {"XDG_RUNTIME_DIR": "/tmp", **env}
+        return run_steps(name, command, {**os.environ, **own}, steps)
+
+
+def check() -> bool:
+    """Runs the tests of kernels for matrix units; whether all passed, none left out for want of such units."""
+    return run("units", build_wheel(), STEPS, RLX_REQUIRE_FRAGMENTS="1")
