@@ -20,6 +20,8 @@ from rlx._ext.program import free_idle, idle_bytes
 THREADS = 4
 SECONDS = 0.5
 LARGE = 1 << 14  # elements, enough that an output gets a block of its own
+# Where each device is tried: without an adapter WebGPU is left out, or fails where that is asked for.
+DEVICES = ("cpu", pytest.param("webgpu", marks=pytest.mark.webgpu))
 FREE = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 MODULES = """
 import sys
@@ -27,9 +29,35 @@ import rlx
 from rlx._ext import cpu, owner, program, webgpu_hot
 g = rlx.Graph()
 g.set_outputs([g.input("x", (4,)) + 1.0])
-for device in ("cpu", "reference"):
+for device in ("cpu", "reference", *["webgpu"] * rlx.is_available("webgpu")):
     rlx.compile(g, device).run({"x": [0, 1, 2, 3]})
 print(sys._is_gil_enabled())
+"""
+# All threads import, open devices and compile at the same time, and nothing was there before.
+FIRST = """
+import sys, threading
+from concurrent.futures import ThreadPoolExecutor
+import numpy as np
+
+THREADS, device = 6, sys.argv[1]
+ready = threading.Barrier(THREADS)
+
+def work(at):
+    ready.wait()
+    import rlx
+    g = rlx.Graph()
+    x = g.input("x", (4, 8 + at % 3))
+    g.set_outputs([g.softmax(x), x * g.constant(np.float32(at))])
+    given = np.arange(4 * (8 + at % 3), dtype=np.float32).reshape(4, -1)
+    expected = rlx.compile(g, "reference").run({"x": given})
+    compiled = rlx.compile(g, device)
+    for one in (compiled, compiled.clone()):
+        for found, right in zip(one.run({"x": given}), expected, strict=True):
+            np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-6)
+    return 1
+
+with ThreadPoolExecutor(THREADS) as pool:
+    print(sum(pool.map(work, range(THREADS))))
 """
 
 
@@ -105,14 +133,24 @@ def test_runs_and_changes_stay_apart():
     gate.change(int)  # nothing counts as running any more
 
 
-def scaled(n=LARGE):
+@pytest.fixture(params=DEVICES)
+def device(request):
+    return request.getfixturevalue("webgpu") if request.param == "webgpu" else request.param
+
+
+def test_many_threads_may_be_the_first(device):
+    done = subprocess.run([sys.executable, "-c", FIRST, device], capture_output=True, text=True)
+    assert done.stdout.strip() == "6", done.stderr
+
+
+def scaled(device="cpu"):
     g = rlx.Graph()
-    g.set_outputs([g.input("x", (n,)) * 2.0])
-    return rlx.compile(g, "cpu")
+    g.set_outputs([g.input("x", (LARGE,)) * 2.0])
+    return rlx.compile(g, device)
 
 
-def test_a_graph_of_many_callers_gives_each_its_own_results():
-    compiled = scaled()
+def test_a_graph_of_many_callers_gives_each_its_own_results(device):
+    compiled = scaled(device)
 
     def work(at):
         x = np.full(LARGE, at, np.float32)
@@ -127,6 +165,24 @@ def test_a_graph_of_many_callers_gives_each_its_own_results():
         return right
 
     assert sum(together(work)) > THREADS
+
+
+def test_threads_make_use_and_drop_graphs(device):
+    def work(at):
+        runs, end = 0, time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            g = rlx.Graph()
+            x = g.input("x", (1 + (at + runs) % 5, 16))
+            g.set_outputs([x @ g.param("w", (16, 16)) + float(runs % 3)])
+            compiled = rlx.compile(g, device, {"w": np.eye(16, dtype=np.float32)})
+            given = np.full(x.shape, at, np.float32)
+            for one in (compiled, compiled.clone()):
+                (y,) = one.run({"x": given})
+                assert np.array_equal(y, given + runs % 3)
+            runs += 1
+        return runs
+
+    assert all(together(work))
 
 
 def test_no_two_results_share_memory():
@@ -171,11 +227,11 @@ def test_views_may_be_asked_for_during_runs():
         assert np.array_equal(view, np.arange(LARGE, dtype=np.float32))
 
 
-def test_weights_may_change_while_clones_run():
+def test_weights_may_change_while_clones_run(device):
     g = rlx.Graph()
     g.set_outputs([g.input("x", (8, 64)) @ g.param("w", (64, 64))])
     ones = np.ones((64, 64), np.float32)
-    compiled = rlx.compile(g, "cpu", {"w": ones})
+    compiled = rlx.compile(g, device, {"w": ones})
     clones = [compiled.clone() for _ in range(THREADS)]
 
     def work(at):
