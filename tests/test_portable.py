@@ -89,6 +89,35 @@ def test_every_step_names_tests_that_exist(portable):
             assert f"def {name}" in (ROOT / file).read_text()
 
 
+def test_every_python_without_the_gil_leaves_out_steps_that_exist(portable):
+    from _portable.nogil import VERSIONS
+    from _portable.suite import ORDER
+
+    for version, free in VERSIONS.items():
+        assert free.left_out <= set(ORDER), version
+        assert ("webgpu" in free.devices) == (not free.tools), version  # pip can install wgpu
+
+
+def test_a_mirror_without_the_sources_is_told(portable, monkeypatch, tmp_path, capsys):
+    from _portable import interpreters
+
+    def failing(*_):
+        raise subprocess.CalledProcessError(100, "apt-get")
+
+    monkeypatch.setattr(interpreters, "HOME", tmp_path)
+    monkeypatch.setattr(interpreters, "apt", lambda _: True)
+    monkeypatch.setattr(interpreters, "python_sources", failing)
+    assert interpreters.without_gil("3.14", "sid") is None
+    assert "the sources of python3.14 in sid" in capsys.readouterr().out
+
+
+def test_the_version_of_an_interpreter(portable, tmp_path):
+    from _portable.interpreters import version_of
+
+    assert version_of(sys.executable) == ".".join(map(str, sys.version_info[:3]))
+    assert version_of(sys.executable, str(tmp_path / "none")) == ""  # as of one that does not start
+
+
 def test_texts_beyond_a_platform_are_told(portable):
     from _portable.shaders import beyond
 
