@@ -41,6 +41,8 @@ STEPS = {
         "tests/test_filters.py",
         "tests/test_signatures.py",
     ),
+    # Products by each instruction that the processor has for them.
+    "kernels": ("tests/test_micro_kernels.py",),
     # In script/portable units alone.
     "matrix units": ("tests/test_fragments.py", "tests/test_matrix_units.py"),
     # Tests of commands on models compare with ONNX Runtime, and stay out.
