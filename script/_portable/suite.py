@@ -41,6 +41,14 @@ STEPS = {
         "tests/test_filters.py",
         "tests/test_signatures.py",
     ),
+    # Of threads, files and caches what takes little time in qemu.
+    "basics": (
+        "tests/test_owner.py",
+        "tests/test_teams.py",
+        "tests/test_cache_folder.py",
+        "tests/test_kept_files.py",
+        "tests/test_model_file.py",
+    ),
     # Products by each instruction that the processor has for them.
     "kernels": ("tests/test_micro_kernels.py",),
     # In script/portable units alone.
@@ -48,9 +56,9 @@ STEPS = {
     # Tests of commands on models compare with ONNX Runtime, and stay out.
     "ONNX": ("tests/test_onnx.py", "tests/test_smoke.py"),
 }
-# The steps of script/test --portable.
-REDUCED = ("conformance", "threads", "caches")
-ORDER = tuple(step for step in STEPS if step != "matrix units")
+# The steps of script/test --portable, which has twenty minutes on two processors.
+REDUCED = ("conformance", "basics")
+ORDER = ("conformance", "threads", "caches", "numbers", "kernels", "ONNX")
 RESULTS = HOME / "results"
 
 
