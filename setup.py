@@ -168,7 +168,8 @@ class BuildPackage(build_py):
         environment = runpy.run_path(f"{folder}/template_runtime.py")["environment"]
         write = runpy.run_path(f"{folder}/template_compiler.py")["write"]
         write(Path("shaders"), compiled, environment.filters, environment.tests)
-        if find_spec("cffi"):  # CPython 3.13 without the GIL has none, and so no GPU
+        # CPython 3.13 without the GIL has no cffi, and so no GPU.
+        if find_spec("cffi") or not sysconfig.get_config_var("Py_GIL_DISABLED"):
             types = runpy.run_path(f"{folder}/c_types.py")
             text = types["source_of"](types["header"]())
             (target.parent / "_wgpu_types.py").write_text(text, encoding="utf-8", newline="\n")
