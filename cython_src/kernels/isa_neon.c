@@ -17,8 +17,8 @@ static int isa_usable(void) { return 1; }
 #define DOT_FEATURES "dotprod"
 #define MMLA_FEATURES "i8mm"
 #else
-#define DOT_FEATURES "+dotprod"
-#define MMLA_FEATURES "+i8mm"
+#define DOT_FEATURES "arch=armv8.2-a+dotprod"
+#define MMLA_FEATURES "arch=armv8.2-a+i8mm"
 #endif
 #include "all.h"
 #else

@@ -109,7 +109,9 @@ static void micro_pairs(const char *a, int64_t row, const int8_t *b, int64_t ste
 static const byte_method method_pairs = {2, 1, 4, micro_pairs};
 
 #ifdef DOT_FEATURES
-/* Products of bytes, four of them added to each sum: of unsigned with signed ones on x86, of signed ones on ARM. */
+/* Products of bytes, four of them added to each sum: of unsigned with signed ones on x86, of signed ones on ARM. ARM's
+   instructions are written as such: GCC and clang before 16 have their functions only for code that is compiled for newer
+   processors as a whole. */
 #if VECTOR_BYTES == 64
 #define DOT_SIGNED 0
 typedef __m512i dot_bytes;
@@ -128,8 +130,12 @@ static RLX_INLINE __mmask16 last_lanes(int64_t width, int64_t v, int64_t vectors
 #define DOT_SIGNED 1
 typedef int8x16_t dot_bytes;
 #define DOT_LOAD(from) vld1q_s8(from)
-#define DOT_ADD(sum, left, right) \
-    ((sums_i32)vdotq_s32((int32x4_t)(sum), right, vreinterpretq_s8_s32(vdupq_n_s32(left))))
+#define DOT_ADD(sum, left, right)                                                                  \
+    ({                                                                                             \
+        sums_i32 more = (sum);                                                                     \
+        __asm__("sdot %0.4s, %1.16b, %2.16b" : "+w"(more) : "w"(right), "w"(vdupq_n_s32(left)));   \
+        more;                                                                                      \
+    })
 #define DOT_STORE(c, v, sum, width, vectors) \
     store_integers((c) + (v) * I32_LANES, (vec_i32)(sum), (v) + 1 < (vectors) ? I32_LANES : (width) - (v) * I32_LANES)
 /* Step S of four: row r of the left operand has its bytes of all of them in a register. */
@@ -138,7 +144,7 @@ typedef int8x16_t dot_bytes;
     {                                                                                              \
         const int8x16_t right = vld1q_s8(b + v * VECTOR_BYTES);                                    \
         _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++)                                     \
-            acc[r][v] = (sums_i32)vdotq_laneq_s32((int32x4_t)acc[r][v], right, left[r], S);        \
+            __asm__("sdot %0.4s, %1.16b, %2.4b[" #S "]" : "+w"(acc[r][v]) : "w"(right), "w"(left[r])); \
     }                                                                                              \
     b += step;
 #define DOT_FOURS(ROWS, VECTORS)                                                                   \
@@ -214,8 +220,7 @@ static const byte_method method_dots = {1, DOT_SIGNED, 4, micro_dots};
 #endif
 
 #ifdef MMLA_FEATURES
-/* Adds the products of two rows and two columns of 8 signed bytes each to 2 x 2 sums. Written as the instruction: compilers
-   before clang 16 offer a function for it only where all code may use it. */
+/* Adds the products of two rows and two columns of 8 signed bytes each to 2 x 2 sums. */
 #define MMLA_ADD(sum, left, right) __asm__("smmla %0.4s, %1.16b, %2.16b" : "+w"(sum) : "w"(left), "w"(right))
 
 /* Two halves of vectors, low or high ones. */
