@@ -56,8 +56,9 @@ STEPS = {
     # Tests of commands on models compare with ONNX Runtime, and stay out.
     "ONNX": ("tests/test_onnx.py", "tests/test_smoke.py"),
 }
-# The steps of script/test --portable, which has twenty minutes on two processors.
-REDUCED = ("conformance", "basics")
+# The steps of script/test --portable, and those of a system that is emulated: it has twenty minutes on two processors.
+REDUCED = ("conformance", "threads", "caches")
+EMULATED = {"aarch64": ("conformance", "basics")}
 ORDER = ("conformance", "threads", "caches", "numbers", "kernels", "ONNX")
 RESULTS = HOME / "results"
 
