@@ -1,5 +1,10 @@
 {# Point functions of the elementwise table that WGSL lacks or leaves undefined somewhere, for four
    lanes. An elementwise kernel includes those that it calls. #}
+// x, of which a compiler knows nothing; zero is 0 at run time.
+fn opaque(x: vec4<f32>, zero: u32) -> vec4<f32> {
+    return bitcast<vec4<f32>>(bitcast<vec4<u32>>(x) ^ vec4<u32>(zero));
+}
+
 fn nan_like(x: vec4<f32>) -> vec4<f32> {
     // Made from run-time bits: WGSL forbids NaN as a constant.
     return bitcast<vec4<f32>>((bitcast<vec4<u32>>(x) & vec4<u32>(0u)) | vec4<u32>(0x7fc00000u));
@@ -9,6 +14,15 @@ fn nan_like(x: vec4<f32>) -> vec4<f32> {
 fn nan_bits(x: vec4<f32>) -> vec4<bool> {
     return (bitcast<vec4<u32>>(x) & vec4<u32>(0x7fffffffu)) > vec4<u32>(0x7f800000u);
 }
+
+// By its sign bit: 0 - x is not -0 for 0.
+fn negative_f32(x: vec4<f32>) -> vec4<f32> {
+    return bitcast<vec4<f32>>(bitcast<vec4<u32>>(x) ^ vec4<u32>(0x80000000u));
+}
+
+fn negative_i32(x: vec4<i32>) -> vec4<i32> { return vec4<i32>(0) - x; }
+
+fn negative_u32(x: vec4<u32>) -> vec4<u32> { return vec4<u32>(0u) - x; }
 
 fn relu_f32(x: vec4<f32>) -> vec4<f32> { return select(max(x, vec4<f32>(0.0)), x, nan_bits(x)); }
 

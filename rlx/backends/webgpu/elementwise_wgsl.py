@@ -29,6 +29,8 @@ _OF_A_VECTOR = re.compile(r"\b(i|first|element|at_x\d+|v\d+|t\d+)\b")
 # The register type whose four values are a structure, with functions in place of operators
 # (shaders/lib/wide.wgsl).
 _WIDE = "wide"
+# Every dispatch is flat, so this is 0; a driver's compiler can't know that.
+_ZERO = "wid.z"
 # Names in a table expression that stand for something of the operands' type.
 _PLACEHOLDER = re.compile(r"\b([xyzVU])\b|\b(\w+)_T\(")
 
@@ -159,10 +161,25 @@ def _literal(value: Any, dtype: DType) -> str:
         low, high = (int(value) >> shift & 0xFFFFFFFF for shift in (0, 32))
         return f"wide_all(vec2<u32>({low}u, {high}u))"
     if dtype.is_float and not math.isfinite(np.float32(value)):
-        # WGSL forbids constants that are not finite; `i & 0u` makes the bits a run-time value.
+        # WGSL forbids constants that are not finite.
         bits = int(np.float32(value).view(np.uint32))
-        return f"{vec}(bitcast<f32>({bits}u | (i & 0u)))"
-    return f"{vec}({literal(value, STORAGE[dtype].register)})"
+        return f"{vec}(bitcast<f32>({bits}u ^ {_ZERO}))"
+    text = f"{vec}({literal(value, STORAGE[dtype].register)})"
+    # A driver that sees the 0 may give 0 for x * 0 and 0 / x, and x for x + 0.
+    return _opaque(text) if dtype.is_float and value == 0 else text
+
+
+def _opaque(value: str) -> str:
+    """Four floats of which the driver's compiler knows nothing.
+
+    WGSL lets a compiler treat floats as real numbers that are never NaN or infinite: (x + y) - y may become x, and
+    x - x may become 0. Results would depend on the operations that share a kernel.
+    """
+    return f"opaque({value}, {_ZERO})"
+
+
+def _is_float(dtype: DType) -> bool:
+    return STORAGE[dtype].register == "f32"
 
 
 def _cast(value: str, source: DType, target: DType, last: bool) -> str:
@@ -302,7 +319,14 @@ def region_source(
     for at, step in enumerate(program):
         last = at == len(program) - 1
         args = [names[o] for o in step[1]]
+        for which, operand in enumerate(step[1][1:], 1):
+            # Two operands may be one value. A driver's compiler sees that, also where both are loaded from one place.
+            same = operand < len(dtypes) or operand in step[1][:which]
+            if same and _is_float(kinds[operand]):
+                args[which] = _opaque(args[which])
         text = _step(step, args, [kinds[o] for o in step[1]], last)
+        if not last and step[0] != "literal" and _is_float(step[2]):
+            text = _opaque(text)
         lines.append(f"let t{at} = {text};")
         names.append(f"t{at}")
         kinds.append(step[2])

@@ -100,7 +100,7 @@ class Row(NamedTuple):
 
 TABLE: tuple[Row, ...] = (
     Row("copy", 1, "fib", "same", lambda x: x, "x", "x", 0, "x itself, in memory of its own."),
-    Row("neg", 1, "fi", "same", np.negative, "V(0) - x", "NEG(x)", 1, "-x."),
+    Row("neg", 1, "fi", "same", np.negative, "negative_T(x)", "NEG(x)", 1, "-x."),
     Row("abs", 1, "fi", "same", np.abs, "abs(x)", "FN(abs)(x)", 1, "Absolute value."),
     Row("sign", 1, "fi", "same", np.sign, "sign_T(x)", "FN(sign)(x)", 1,
         "-1, 0 or 1 by the sign of x; NaN for NaN."),

@@ -1,0 +1,145 @@
+"""Operations that share a kernel round as they do in kernels of their own, and keep NaN and infinity."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import rlx
+from rlx.ops.elementwise.table import TABLE
+
+# Numbers that cancel, that are lost beside larger ones, and that are none.
+NUMBERS = np.float32(
+    [
+        0.0, -0.0, 1.0, -1.0, 3.0, -7.25, 0.1, -2.5, 1e-3, 12582912.0, 16777217.0, 4097.0, 1e30, -1e30, 1e-30,
+        np.inf, -np.inf, np.nan,
+    ]
+)  # fmt: skip
+FLOATS = [row for row in TABLE if "f" in row.kinds and row.result == "same"]
+# Those that compilers know laws of: (x + y) - y, sqrt(x) * sqrt(x), exp(log(x)).
+ALGEBRA = "neg abs exp exp2 log sqrt rsqrt reciprocal add sub mul div maximum fma".split()
+# Operations that are left out: they have no builder.
+BUILDERS = [row for row in FLOATS if hasattr(rlx.ops, row.name)]
+GRAPH = 24
+
+
+def build(g, names, x, y):
+    """Each operation of the result of the one before; the second operands are x or y, in turn."""
+    value, others = x, itertools.cycle((y, x))
+    for name in names:
+        count = next(row.operands for row in FLOATS if row.name == name)
+        value = getattr(g, name)(value, *(next(others) for _ in range(count - 1)))
+    return value
+
+
+def bits(arrays):
+    """Arrays of f32 as integers; all NaNs are one."""
+    return [np.where(np.isnan(one), np.uint32(0x7FC00000), one.view(np.uint32)) for one in arrays]
+
+
+def compare(device, chains):
+    """The bits of chains of operations in one kernel each, and in kernels of their own."""
+    x, y = (np.ascontiguousarray(one.ravel()) for one in np.meshgrid(NUMBERS, NUMBERS))
+    for at in range(0, len(chains), GRAPH):
+        some = chains[at : at + GRAPH]
+        results = []
+        for fuse in (True, False):
+            g = rlx.Graph()
+            a, b = g.input("x", x.shape), g.input("y", y.shape)
+            g.set_outputs([build(g, names, a, b) for names in some])
+            # Without cse no two chains have a node in common, which would be computed by itself.
+            options = rlx.CompileOptions(fuse=fuse, cse=False)
+            with rlx.compile(g, device, options=options) as cg:
+                results.append(bits(cg.run({"x": x, "y": y})))
+        for names, joined, apart in zip(some, *results, strict=True):
+            differ = joined != apart
+            assert not differ.any(), (
+                names,
+                x[differ][:4],
+                y[differ][:4],
+                joined[differ][:4],
+                apart[differ][:4],
+            )
+
+
+def algebraic(count):
+    return list(itertools.product(ALGEBRA, repeat=count))
+
+
+def test_pairs(webgpu):
+    """All pairs of those operations that compilers know laws of."""
+    compare(webgpu, algebraic(2))
+
+
+def test_some_triples(webgpu, rng):
+    """Some of three such operations, and of two of all operations."""
+    names = [row.name for row in BUILDERS]
+    pairs, triples = list(itertools.product(names, repeat=2)), algebraic(3)
+    compare(webgpu, [pairs[at] for at in rng.choice(len(pairs), 48, False)])
+    compare(webgpu, [triples[at] for at in rng.choice(len(triples), 48, False)])
+
+
+@pytest.mark.slow
+def test_all_pairs_and_triples(webgpu):
+    """All pairs of operations, and all of three that compilers know laws of."""
+    compare(webgpu, list(itertools.product([row.name for row in BUILDERS], repeat=2)))
+    compare(webgpu, algebraic(3))
+
+
+MAGIC, SPLIT = np.float32(12582912), np.float32(4097)
+# What is computed step by step, in the same words for nodes and for arrays.
+STEPS = {
+    "rounding by a large number": lambda x, y: (x + MAGIC) - MAGIC,
+    "error of a sum": lambda x, y: y - ((x + y) - x),
+    "upper half of the digits": lambda x, y: (x * SPLIT) - ((x * SPLIT) - x),
+    "there and back by a third": lambda x, y: (x * np.float32(3)) / np.float32(3),
+    "above the range and back": lambda x, y: (x * np.float32(1e30)) * np.float32(1e-30),
+    "one more, and x less": lambda x, y: (x + np.float32(1)) - x,
+    "x less x": lambda x, y: x - x,
+    "x by x": lambda x, y: x / x,
+    "no x": lambda x, y: x * np.float32(0),
+    "no x and one": lambda x, y: x * np.float32(0) + np.float32(1),
+    "none by x": lambda x, y: np.float32(0) / x,
+    "x and its negative": lambda x, y: x + (-x),
+    "negative": lambda x, y: -x,
+    "equal squares": lambda x, y: x * x - x * x,
+    "x and no y": lambda x, y: x + y * np.float32(0),
+}
+
+
+@pytest.mark.parametrize("device", ["reference", "cpu", "webgpu"])
+def test_steps_are_taken_as_written(device, request, rng):
+    """The results are those of NumPy in f32, bit by bit."""
+    if device == "webgpu":
+        request.getfixturevalue("webgpu")
+    x = np.concatenate([rng.uniform(-1e3, 1e3, 200).astype(np.float32), NUMBERS])
+    y = np.concatenate([rng.uniform(-1, 1, 200).astype(np.float32), NUMBERS[::-1]])
+    g = rlx.Graph()
+    a, b = g.input("x", x.shape), g.input("y", y.shape)
+    # The last reads one place of memory by two names.
+    again = g.reshape(g.reshape(a, (2, x.size // 2)), x.shape)
+    g.set_outputs([*(steps(a, b) for steps in STEPS.values()), a - again])
+    with np.errstate(all="ignore"), rlx.compile(g, device) as cg:
+        found = bits(cg.run({"x": x, "y": y}))
+        wanted = bits([steps(x, y) for steps in STEPS.values()] + [x - x])
+    for name, one, other in zip([*STEPS, "two names"], found, wanted, strict=True):
+        assert np.array_equal(one, other), (name, x[one != other][:4], y[one != other][:4])
+
+
+@pytest.mark.parametrize("device", ["reference", "cpu", "webgpu"])
+def test_square_of_a_root(device, request, rng):
+    """The square of a root is no absolute value: of a negative number it is NaN."""
+    if device == "webgpu":
+        request.getfixturevalue("webgpu")
+    x = np.concatenate(
+        [rng.uniform(0, 1e3, 200).astype(np.float32), np.float32([-1, -np.inf, np.nan])]
+    )
+    g = rlx.Graph()
+    root = g.sqrt(g.input("x", x.shape))
+    g.set_outputs([root * root])
+    with np.errstate(all="ignore"), rlx.compile(g, device) as cg:
+        (found,) = cg.run({"x": x})
+        wanted = np.sqrt(x) * np.sqrt(x)
+    # Roots may be a unit in the last place off.
+    np.testing.assert_allclose(found, wanted, 1e-6)
+    assert (found[:200] != x[:200]).any()
