@@ -5,6 +5,7 @@ A start from the compile cache does none of this, and does not import this modul
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -16,6 +17,7 @@ from rlx.budget import budget
 from rlx.compiler.lowered import NOTHING_HOSTED, Decisions, Lowered
 from rlx.compiler.target import Target
 from rlx.errors import DeviceMemoryError, InputError, UnsupportedOpError, describe
+from rlx.ir.dtype import HALVES
 from rlx.ir.fragments import ROUNDS, fragment_limits
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.kernel_sets import HOST_KERNELS, KERNEL_SETS
@@ -30,7 +32,15 @@ from rlx.passes.large_weights import split_large
 from rlx.passes.legalize import blocked, refuse_unready
 from rlx.passes.lift import lift
 from rlx.passes.memory_plan import plan_memory
-from rlx.passes.pipeline import GRAPH_PASSES, KERNEL_PASSES, PIPELINE, Pass, run_pipeline
+from rlx.passes.pipeline import (
+    FOLD_PASSES,
+    KERNEL_PASSES,
+    PATTERN_PASSES,
+    SIMPLIFY_PASSES,
+    Pass,
+    run_pipeline,
+)
+from rlx.passes.promote import promote, reads_halves
 from rlx.passes.schedule import Scheduler, check_supported
 
 
@@ -47,10 +57,16 @@ def lower(graph: Graph, target: Target) -> Lowered:
         LimitError: It is more work than ``rlx.limits`` allows.
     """
     with budget():
-        return _lower(graph, target)
+        try:
+            return _lower(graph, target, promotes=True)
+        except DeviceMemoryError:
+            if not any(one.dtype in HALVES for node in graph.nodes for one in node.types):
+                raise
+            # Values of 16 bits take half the memory, and are rounded after each operation.
+            return _lower(graph, target, promotes=False)
 
 
-def _lower(graph: Graph, target: Target) -> Lowered:
+def _lower(graph: Graph, target: Target, promotes: bool) -> Lowered:
     options, kernel_set = target.options, target.kernel_set
     reason = refusal(target.info, graph)
     if reason is not None:
@@ -67,7 +83,7 @@ def _lower(graph: Graph, target: Target) -> Lowered:
         early = list[Note]()
         if target.reads_kernels and options.hoist:
             graph = _within_bindings(lift(graph, early), target, early)
-        whole, notes = _specialise(graph, target, GRAPH_PASSES)
+        whole, notes = _joined(graph, target, promotes)
         notes = early + notes
         prepares = target.reads_kernels or target.capabilities.prepared_params
         hoisted = hoist(whole, notes) if prepares and options.hoist else Hoisted(whole)
@@ -196,6 +212,29 @@ def _only_here(node: Node, target: Target) -> bool:
     return not allowed or blocked(node, HOST_KERNELS) is not None
 
 
+def _promoted(graph: Graph, target: Target, notes: list[Note]) -> Graph:
+    """The graph with f32 between its operations in place of halves."""
+    halves = reads_halves(target.kernel_set, target.options.precision)
+    largest = target.info.limits.get("max-storage-buffer-binding-size", math.inf)
+    return promote(graph, notes, halves, largest)
+
+
+def _joined(graph: Graph, target: Target, promotes: bool = True) -> tuple[Graph, list[Note]]:
+    """The graph after the passes on it as its owner wrote it."""
+    graph, notes = _specialise(graph, target, SIMPLIFY_PASSES)
+    # Patterns join products of halves with what follows them, before that is computed in f32.
+    late = target.options.precision == "f16"
+    if promotes and not late:
+        graph = _promoted(graph, target, notes)
+    graph, fused = _specialise(graph, target, PATTERN_PASSES)
+    if promotes and late:
+        graph = _promoted(graph, target, fused)
+    graph, folded = _specialise(graph, target, FOLD_PASSES)
+    if not promotes:
+        notes.append(Note("promote", ("left out: f32 takes more memory than there is",)))
+    return graph, [*notes, *fused, *folded]
+
+
 def _within_bindings(graph: Graph, target: Target, notes: list[Note]) -> Graph:
     """The graph with no weight above what the device binds, as far as that can be."""
     limit = target.info.limits.get("max-storage-buffer-binding-size")
@@ -211,9 +250,7 @@ def fewer_rows(lowered: Lowered, target: Target, actual: int, upper: int) -> Ext
     return found
 
 
-def _specialise(
-    graph: Graph, target: Target, passes: Sequence[Pass] = PIPELINE
-) -> tuple[Graph, list[Note]]:
+def _specialise(graph: Graph, target: Target, passes: Sequence[Pass]) -> tuple[Graph, list[Note]]:
     options = target.options
 
     def enabled(name: str) -> bool:
@@ -229,9 +266,10 @@ def _specialised(
     subgraphs: list[Graph] = []
 
     def specialise(one: Graph) -> tuple[Graph, list[Note]]:
-        found = _specialise(one, target)
-        subgraphs.append(found[0])
-        return found
+        whole, notes = _joined(one, target)
+        found, more = _specialise(whole, target, KERNEL_PASSES)
+        subgraphs.append(found)
+        return found, notes + more
 
     return _schedule(graph, target, specialise, hosted), tuple(subgraphs)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rlx.cost.kinds import KINDS
 from rlx.errors import UnsupportedOpError, describe
 from rlx.ir.dtype import HALVES, WIDER, DType
 from rlx.ir.graph import PART, Graph, Node
@@ -22,11 +21,6 @@ from rlx.passes.fusion_gate import Specialisation
 
 # Where elements of bool share words, few kernels take them.
 _WIDER_IN_WORDS = {**WIDER, DType.BOOL: DType.I32}
-# Operations of the CPU whose weights are read again and again: what prepares them is worth more than the memory it takes.
-_READS_WEIGHTS = frozenset(
-    {op for kind in ("convolution", "recurrence") for op in KINDS[kind].ops}
-    | {"matmul", "matmul_transposed", "fused_matmul_bias_act"}
-)
 
 
 def widened(node: Node, kernel_set: str) -> DType | None:
@@ -110,37 +104,6 @@ def legalize(graph: Graph, notes: list[Note], target: Specialisation) -> Graph:
             said = f" of {main_dtype(node)} is computed in {wide}"
             notes.append(Note.of("legalize", node, said))
     return rewriter.finish()
-
-
-def widen_weights(graph: Graph, notes: list[Note], target: Specialisation) -> Graph:
-    """Puts casts around nodes that read known weights in 16 bits, which the device's kernels don't take.
-
-    These are those of ``legalize``, put in before what depends on params alone is parted from the rest. Otherwise every
-    run would widen the weights anew, and pack them.
-    """
-    chosen = {node.id for node in graph.nodes if _reads_narrow(node, target.kernel_set)}
-    if not chosen:
-        return graph
-    rewriter = Rewriter(graph)
-    for node in graph.nodes:
-        if node.id in chosen:
-            _widen(rewriter, node, DType.F32)
-            notes.append(Note.of("widen", node, f" of {main_dtype(node)} is computed in f32"))
-        elif node.op == PART and node.inputs[0].id in chosen:
-            rewriter.replace(node, _cast(rewriter.keep(node), node.dtype))
-        else:
-            rewriter.keep(node)
-    return rewriter.finish()
-
-
-def _reads_narrow(node: Node, kernel_set: str) -> bool:
-    if node.op in LEAVES or node.opdef.view or node.opdef.elementwise or node.fixed:
-        return False
-    # The CPU's kernels for other operations read each weight once: widening it takes no longer.
-    if KERNEL_SETS[kernel_set].on_host and node.op not in _READS_WEIGHTS:
-        return False
-    known = any(one.fixed and one.dtype in HALVES and len(one.shape) > 1 for one in node.inputs)
-    return known and widened(node, kernel_set) is DType.F32 and blocked(node, kernel_set) is None
 
 
 def _widen(rewriter: Rewriter, node: Node, wide: DType) -> None:

@@ -15,8 +15,8 @@ from rlx.ir.spans import phase
 from rlx.ir.verify import verify
 from rlx.passes.fuse import fuse_elementwise
 from rlx.passes.fusion_gate import Specialisation
-from rlx.passes.legalize import legalize, widen_weights
-from rlx.passes.patterns import fuse_patterns, fuse_widened
+from rlx.passes.legalize import legalize
+from rlx.passes.patterns import fuse_patterns
 from rlx.passes.powers import expand_powers
 from rlx.passes.simplify import cse, dce, fold
 
@@ -38,19 +38,17 @@ class Pass(NamedTuple):
     specialise: bool = False
 
 
-# Passes on the graph as its owner wrote it. What depends on params alone is split off after these.
-GRAPH_PASSES: tuple[Pass, ...] = (
+# Passes on the graph as its owner wrote it. What depends on params alone is split off after these and the next ones.
+SIMPLIFY_PASSES: tuple[Pass, ...] = (
     Pass("dce", dce, "dce"),
     Pass("fold", fold, "fold"),
     Pass("cse", cse, "cse"),
     Pass("dce", dce, "dce"),
-    # Before legalize, whose casts would come between a product and its bias.
-    Pass("fuse", fuse_patterns, "fuse", specialise=True),
-    # Before what needs no run is split off, so that weights are widened once.
-    Pass("widen", widen_weights, "hoist", specialise=True),
-    Pass("fuse_widened", fuse_widened, "fuse", specialise=True),
-    Pass("fold", fold, "fold"),
 )
+# Before legalize, whose casts would come between a product and its bias.
+PATTERN_PASSES: tuple[Pass, ...] = (Pass("fuse", fuse_patterns, "fuse", specialise=True),)
+# What patterns and casts leave.
+FOLD_PASSES: tuple[Pass, ...] = (Pass("fold", fold, "fold"),)
 # Passes that bring the graph to the kernels that exist.
 KERNEL_PASSES: tuple[Pass, ...] = (
     Pass("legalize", legalize, specialise=True),
@@ -60,7 +58,7 @@ KERNEL_PASSES: tuple[Pass, ...] = (
     Pass("fuse_elementwise", fuse_elementwise, "fuse", specialise=True),
     Pass("dce", dce, "dce"),
 )
-PIPELINE = (*GRAPH_PASSES, *KERNEL_PASSES)
+PIPELINE = (*SIMPLIFY_PASSES, *PATTERN_PASSES, *FOLD_PASSES, *KERNEL_PASSES)
 
 
 def run_pipeline(

@@ -230,10 +230,7 @@ def l1(x: Array, axes: Axes = None, keepdims: bool = False) -> Array:
 
 
 def _l2(g: Graph, x: Node, axes: Any, keepdims: bool) -> Node:
-    # Squares leave the range of half precision long before the norm does.
-    wide = g.cast(x, DType.F32) if x.dtype is DType.F16 else x
-    norm = g.sqrt(g.sum(g.mul(wide, wide), axes, keepdims))
-    return norm if wide is x else g.cast(norm, x.dtype)
+    return g.sqrt(g.sum(g.mul(x, x), axes, keepdims))
 
 
 @_composed(_l2)

@@ -11,7 +11,7 @@ import numpy as np
 
 from rlx.abi.windows import DIVISORS
 from rlx.errors import GraphError, ShapeError, describe
-from rlx.ir.dtype import DType
+from rlx.ir.dtype import HALVES, DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Emitter, Kernels, PerAxis, Sample, TensorType
 from rlx.ir.shape import Shape, size
@@ -320,13 +320,13 @@ def _check_power(name: str, p: Any) -> float:
 
 
 def _norm(g: Graph, x: Node, p: float, total: Callable[[Node], Node]) -> Node:
-    """(sum of abs(x) ** p) ** (1 / p) around a sum; of half types in f32, which holds the powers and p."""
-    if x.dtype in (DType.F16, DType.BF16):
-        return g.cast(_norm(g, g.cast(x, DType.F32), p, total), x.dtype)
+    """(sum of abs(x) ** p) ** (1 / p) around a sum; p may be a number that half types round."""
     if p == 1:
         return total(g.abs(x))
     if p == 2:
         return g.sqrt(total(x * x))
+    if x.dtype in HALVES:
+        return g.cast(_norm(g, g.cast(x, DType.F32), p, total), x.dtype)
     return g.pow(total(g.pow(g.abs(x), p)), 1.0 / p)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,24 +14,13 @@ from rlx.passes.fuse import fuse_elementwise
 from rlx.passes.fusion_gate import Specialisation, Weighed
 from rlx.passes.hoist import run_part
 from rlx.passes.patterns.match import Match, Pattern, Site
-from rlx.passes.patterns.table import AFTER_WIDENING, PATTERNS
+from rlx.passes.patterns.table import PATTERNS
 
 
 def fuse_patterns(graph: Graph, notes: list[Note], target: Specialisation) -> Graph:
     """Replaces what patterns match, where that pays on the target."""
-    return _fused(graph, notes, target, PATTERNS)
-
-
-def fuse_widened(graph: Graph, notes: list[Note], target: Specialisation) -> Graph:
-    """Leaves weights in 16 bits where products have just got casts around them."""
-    return _fused(graph, notes, target, AFTER_WIDENING)
-
-
-def _fused(
-    graph: Graph, notes: list[Note], target: Specialisation, patterns: Sequence[Pattern]
-) -> Graph:
     site = Site(graph, target.kernel_set)
-    for pattern in patterns:
+    for pattern in PATTERNS:
         found = _find(pattern, site, notes, target)
         if found:
             graph = _rewritten(graph, found)

@@ -25,8 +25,6 @@ def _row(name: str, match: Finder, *ends: str) -> Pattern:
     return Pattern(name, match, frozenset(ends))
 
 
-# Looked for again when products in 16 bits have become products in f32.
-AFTER_WIDENING = (_row("product of weights in 16 bits", halves, *WIDENED),)
 PATTERNS = (
     _row("spectrum and peaks", peaks, "ordered"),
     _row("spectrum and log-mel", log_mel, "mul", "div"),
@@ -47,7 +45,7 @@ PATTERNS = (
     _row("product, bias and activation", product, "add", *ACTIVATIONS),
     _row("product and transpose", transposed, "matmul"),
     _row("product of bytes and scale", scaled, "mul"),
-    *AFTER_WIDENING,
+    _row("product of weights in 16 bits", halves, *WIDENED),
     # After the rows that join biases to products.
     _row("product of weights in 8 bits", rounded, "matmul", "fused_matmul_bias_act"),
     _row("recurrence of weights in 8 bits", rounded_recurrence, "recurrence"),

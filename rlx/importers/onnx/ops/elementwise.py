@@ -13,7 +13,7 @@ from rlx.importers.onnx.call import Call
 from rlx.importers.onnx.elements import UINT64
 from rlx.importers.onnx.handlers import Handler, onnx_op
 from rlx.importers.onnx.values import CARRIERS, RefusedError
-from rlx.ir.dtype import DType
+from rlx.ir.dtype import DType, store, widen
 from rlx.ir.graph import Node
 
 # ONNX's name, rlx's, and whether it is right for 16-bit integers and u64 in a wider type.
@@ -116,6 +116,25 @@ def mod(call: Call) -> Any:
     return method(call.x(0), call.x(1))
 
 
+def _power_of_half(call: Call, base: Node, exponent: Node) -> Node:
+    """A power of 16 bits whose exponent has more.
+
+    A known exponent is the sum of what 16 bits hold of it and of the rest, so that all stays in the type of the base.
+    """
+    g = call.g
+    if not call.is_known(1):
+        # An exponent rounded to 16 bits may become a whole number, which powers of negative numbers have.
+        wide: Node = g.cast(g.pow(g.cast(base, "f32"), g.cast(exponent, "f32")), base.dtype)
+        return wide
+    given = np.asarray(call.known(1), np.float64)
+    held = widen(store(given, base.dtype), base.dtype)
+    found: Node = g.pow(base, g.constant(store(held, base.dtype), base.dtype))
+    rest = np.where(np.isfinite(held), given - held, 0)
+    if rest.any():
+        found = g.mul(found, g.pow(base, g.constant(store(rest, base.dtype), base.dtype)))
+    return found
+
+
 @onnx_op("Pow", carried=True)
 def power(call: Call) -> Any:
     """The result has the base's type, whatever the exponent's."""
@@ -124,14 +143,10 @@ def power(call: Call) -> Any:
     g, base, exponent = call.g, call.x(0), second(call)
     if base.dtype is exponent.dtype:
         return g.pow(base, exponent)
+    if base.dtype.is_float and base.dtype.itemsize == 2 and exponent.dtype.is_float:
+        return _power_of_half(call, base, exponent)
     if base.dtype.is_float:
-        # An exponent rounded to 16 bits may become a whole number, which powers of negative numbers have.
-        precise = exponent.dtype.is_float and base.dtype.itemsize == 2
-        kind = DType.F32 if precise else base.dtype
-        power = g.pow(
-            *(one if one.dtype is kind else g.cast(one, kind) for one in (base, exponent))
-        )
-        return power if kind is base.dtype else g.cast(power, base.dtype)
+        return g.pow(base, g.cast(exponent, base.dtype))
     if exponent.dtype.is_float:
         # In f64: f32 does not hold all integers.
         wide = g.pow(g.cast(base, "f64"), g.cast(exponent, "f64"))

@@ -215,9 +215,7 @@ def det(call: Call) -> Any:
 
     The rows are sorted at each step by the size of their first entry, so that the pivot is the largest.
     """
-    g, given = call.g, call.x()
-    # Differences of products of 16-bit numbers would have few bits left.
-    x = g.cast(given, "f32") if given.dtype.itemsize == 2 else given
+    g, x = call.g, call.x()
     n = x.shape[-1]
     call.need(len(x.shape) >= 2 and x.shape[-2] == n, f"a determinant of {x.shape}")
     batch = x.shape[:-2]
@@ -248,4 +246,4 @@ def det(call: Call) -> Any:
         rows = g.narrow(reduced, len(batch) + 1, 1, size - 1)
     if found is None:
         found = g.expand(g.constant(1.0, x.dtype), batch)
-    return found if x is given else g.cast(found, given.dtype)
+    return found

@@ -1,0 +1,137 @@
+"""Promotion of halves: values of f16 and bf16 between two operations are f32, and are rounded where the graph is left.
+
+A model in f16 is computed as one in f32 then, with casts of its inputs and weights and of its outputs. A square above
+65,504 stays finite, and a result does not depend on the operations that share a kernel. Casts of the user round as they
+say. With ``precision="f16"`` a value stays narrow where a kernel for halves reads or writes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from rlx.cost.kinds import CONTROL
+from rlx.ir.dtype import HALVES, DType, widen
+from rlx.ir.graph import PART, Graph, Node
+from rlx.ir.notes import Note
+from rlx.ir.rewrite import Rewriter
+from rlx.ops.declare import main_dtype
+from rlx.ops.leaves import LEAVES
+
+# Operations whose parts say which types they take.
+_TYPED = CONTROL | {"custom"}
+# Says whether the kernel of a node of f16 reads and writes halves.
+ReadsHalves = Callable[[Node], bool]
+
+
+def reads_halves(kernel_set: str, precision: str) -> ReadsHalves:
+    """Which nodes of f16 a device computes by kernels for halves.
+
+    Args:
+        kernel_set: The device's kernels; "" where it has others than those of the records.
+        precision: The precision that the user asked for.
+    """
+
+    def in_set(node: Node) -> bool:
+        return DType.F16 in node.opdef.native_dtypes(kernel_set, node)
+
+    def by_record(node: Node) -> bool:
+        return node.opdef.webgpu_f16 or node.opdef.units_f16 is not None
+
+    if precision != "f16":
+        return lambda node: False
+    return in_set if kernel_set else by_record
+
+
+def promote(graph: Graph, notes: list[Note], halves: ReadsHalves, largest: float) -> Graph:
+    """Computes halves in f32 from the operands of the graph to its outputs.
+
+    Operations that move elements move those that they get. Loops, branches and custom operations get the types that
+    they ask for.
+
+    Args:
+        graph: The graph; it is not changed.
+        notes: Gets a line for every operation that computes in f32.
+        halves: Which nodes have kernels for halves.
+        largest: The most bytes that a value may have. A larger one stays narrow.
+    """
+    if not any(one.dtype in HALVES for node in graph.nodes for one in node.types):
+        return graph
+    narrow = _narrow(graph, halves)
+    rewriter = _Casts(graph)
+    for node in graph.nodes:
+        if node.op in LEAVES or node.op == PART or not any(map(_half, node.inputs)):
+            rewriter.keep(node)
+        elif node.op == "cast":
+            rewriter.replace(node, rewriter.cast(node.inputs[0], node.dtype))
+        elif node.id in narrow or 4 * node.type.size > largest or not _promotes(node, rewriter):
+            rewriter.keep_with(node, [one.dtype for one in node.inputs])
+        else:
+            rewriter.keep_with(
+                node, [DType.F32 if _half(one) else one.dtype for one in node.inputs]
+            )
+            notes.append(Note.of("promote", node, f" of {main_dtype(node)} is computed in f32"))
+    for node in graph.outputs:
+        rewriter.replace(node, rewriter.cast(node, node.dtype))
+    return rewriter.finish()
+
+
+class _Casts(Rewriter):
+    """A rewriter whose values have other types than before; each value is cast to a type once."""
+
+    def __init__(self, old: Graph) -> None:
+        super().__init__(old)
+        self._made: dict[tuple[int, DType], Node] = {}
+
+    def keep_with(self, node: Node, dtypes: Sequence[DType]) -> None:
+        """Copies a node on operands of these types."""
+        pairs = zip(node.inputs, dtypes, strict=True)
+        inputs = tuple([self.cast(one, dtype) for one, dtype in pairs])
+        self.replace(node, self.new.copy_node(node, inputs))
+
+    def cast(self, old: Node, dtype: DType) -> Node:
+        """The new value of an old node as ``dtype``."""
+        value = self[old]
+        if value.dtype is dtype:
+            return value
+        key = value.id, dtype
+        if key not in self._made:
+            if value.op == "constant" and dtype is DType.F32 and len(value.shape) < 2:
+                # Patterns look for numbers. A matrix of 16 bits is left to them as it is.
+                wide = widen(value.attrs["value"], value.dtype).astype(np.float32)
+                self._made[key] = self.new.constant(wide, dtype)
+            else:
+                attrs = {"dtype": dtype}
+                self._made[key] = self.new.add_node("cast", [value], attrs, source=old.source)
+        return self._made[key]
+
+
+def _half(node: Node) -> bool:
+    return node.dtype in HALVES
+
+
+def _moves(node: Node) -> bool:
+    """Whether an operation of halves only moves them: its kernels take any type."""
+    return main_dtype(node) in node.opdef.dtypes
+
+
+def _narrow(graph: Graph, halves: ReadsHalves) -> set[int]:
+    """The nodes whose results have to be halves: kernels for halves write them, or read them."""
+    narrow: set[int] = set()
+    for node in reversed(graph.nodes):
+        if node.op in LEAVES or node.op == "cast":
+            continue
+        native = main_dtype(node) is DType.F16 and not _moves(node) and halves(node)
+        if native:
+            narrow.add(node.id)
+        if native or (node.id in narrow and (node.op == PART or _moves(node))):
+            narrow.update(one.id for one in node.inputs if _half(one))
+    return narrow
+
+
+def _promotes(node: Node, rewriter: Rewriter) -> bool:
+    """Whether a node is computed in f32: it can be, and it computes or moves what is f32 already."""
+    if node.op in _TYPED or main_dtype(node) not in HALVES or DType.F32 not in node.opdef.dtypes:
+        return False
+    return not _moves(node) or any(_half(one) and not _half(rewriter[one]) for one in node.inputs)
