@@ -181,3 +181,18 @@ def test_spectra_and_back():
     packed = spectra(filters, 512)
     assert packed.shape == (5, 1024)
     np.testing.assert_allclose(filters_of(packed, 100), filters, 0, 1e-6)
+
+
+@looped("fixed", (True, False))
+@looped("sizes", ((1e20, 1.3e-38), (1.3e-38, 1e20), (1e-30, 1e-3), (1e12, 1e-6), (3e38, 1e-6)))
+def test_normal_numbers_of_any_size(isa, fixed, sizes):
+    """Transforms of tiny samples and tiny filters lose no digits where results are normal numbers."""
+    x, w = (
+        (RNG.choice([-1.0, 1.0], shape) * RNG.uniform(0.5, 1, shape) * size).astype(np.float32)
+        for shape, size in zip(((1, 4, 4096), (4, 4, 256)), sizes, strict=True)
+    )
+    x, w = (np.copysign(np.maximum(np.abs(one), np.float32(1.2e-38)), one) for one in (x, w))
+    wanted = exactly(x, w, None, 1, (0, 0))
+    with made(x, w, fixed=fixed) as cg:
+        (got,) = cg.run({"x": x} if fixed else {"x": x, "w": w})
+    assert np.abs(got - wanted).max() <= 2e-6 * np.abs(wanted).max()

@@ -233,3 +233,40 @@ def test_where_tiles_are_taken(shape, tiles, monkeypatch):
     params = {"w": np.zeros((outputs, channels, taps, taps), np.float32)} if fixed else {}
     with rlx.compile(g, "cpu", params) as compiled:
         assert ("conv_winograd" in compiled.as_text("schedule")) is tiles
+
+
+def of_size(shape, size):
+    """Normal numbers of one to two times a size, of either sign."""
+    return (RNG.choice([-1.0, 1.0], shape) * RNG.uniform(1, 2, shape) * size).astype(np.float32)
+
+
+# The smallest normal number is 1.2e-38.
+SIZES = (
+    (1, 1e-33),
+    (1e20, 1e-34),
+    (1e20, 1.3e-38),
+    (1e-35, 1e20),
+    (1.3e-38, 1e20),
+    (1e-20, 1e-14),
+    (1e15, 1e15),
+)
+
+
+@looped("sizes", SIZES)
+def test_normal_numbers_of_any_size(sizes):
+    """Transforms of tiny elements and tiny weights lose no digits where results are normal numbers."""
+    x, w = of_size((1, 8, 9, 11), sizes[0]), of_size((16, 8, 3, 3), sizes[1])
+    wanted = exactly(x, w, None, 1, 1)
+    with made(x, w) as cg:
+        (got,) = cg.run({"x": x})
+    assert np.abs(got - wanted).max() <= 4e-6 * np.abs(wanted).max()
+
+
+def test_channels_of_different_sizes():
+    """A channel of large elements and tiny weights counts beside one of tiny elements and large weights."""
+    x = np.concatenate([of_size((1, 4, 9, 9), 1e30), of_size((1, 4, 9, 9), 1e-20)], 1)
+    w = np.concatenate([of_size((16, 4, 3, 3), 2e-38), of_size((16, 4, 3, 3), 1.0)], 1)
+    wanted = exactly(x, w, None, 1, 1)
+    with made(x, w) as cg:
+        (got,) = cg.run({"x": x})
+    assert np.abs(got - wanted).max() <= 4e-6 * np.abs(wanted).max()

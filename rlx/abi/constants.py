@@ -30,6 +30,11 @@ CONV_COLUMNS, CONV_FEW_WINDOWS = 64, 64
 # Convolutions with 3x3 filters in tiles: results of a tile along each axis, points that it is transformed to, and tiles
 # that are transformed together.
 WINOGRAD_TILE, WINOGRAD_POINTS, WINOGRAD_RUN = 4, 36, 8
+# Powers of two that transforms of tiles and of long filters multiply elements and filters by. Transformed normal numbers
+# are normal then. A result takes them back.
+ELEMENT_SCALE, FILTER_SCALE = 1 << 24, 1 << 24
+# The same once more for spectra, which are divided by the samples of a block: at most so many.
+SPECTRUM_SCALE = 1 << 15
 # Windows of a row that a pool makes together.
 POOL_STRIP = 512
 # Bytes of a mask of lanes of a depthwise convolution.

@@ -3,7 +3,13 @@
    Sample 16 j + l is in lane l of element j, so that a line is loaded as it is. The transform has two steps: m-point
    transforms of whole vectors, then, after a multiplication by twiddle factors, 16-point transforms across the lanes, for
    which tiles of 16 elements are transposed. A spectrum keeps the order of the tiles, [m / 16][16][real, imaginary][16],
-   where entry (t, k, i) is bin m k + 16 t + i (rlx/ops/windows/long.py). */
+   where entry (t, k, i) is bin m k + 16 t + i (rlx/ops/windows/long.py).
+
+   Samples and spectra of filters are multiplied by powers of two, so that those of normal numbers are not subnormal, which
+   would count as 0. Results are divided by them. */
+
+#define LONG_FILTER_SCALE ((T)RLX_FILTER_SCALE * RLX_SPECTRUM_SCALE)
+#define LONG_BACK ((T)1 / RLX_ELEMENT_SCALE / LONG_FILTER_SCALE)
 
 enum { ACROSS = RLX_LONG_ACROSS, ACROSS_VECTORS = ACROSS / (VECTOR_BYTES / 4) };
 
@@ -91,15 +97,16 @@ static T *NAME(long_inverse)(const NAME(rlx_long) *f, const T *spectra, const T 
     return NAME(lanes_transform)(f->x, f->z, f->m, ACROSS_VECTORS, f->passes, f->radices, f->twiddles, f->count);
 }
 
-/* Loads samples [from, from + n) of a line into every second vector of a block; zeros outside of the line. */
-static void NAME(long_read)(T *to, const T *line, int64_t from, int64_t n, int64_t samples)
+/* Loads samples [from, from + n) of a line, multiplied by a scale, into every second vector of a block; zeros outside of
+   the line. */
+static void NAME(long_read)(T *to, const T *line, int64_t from, int64_t n, int64_t samples, T scale)
 {
     for (int64_t i = 0; i < n; i += VL, to += 2 * VL) {
         const int64_t at = from + i;
         if (at >= 0 && at + VL <= samples)
-            *(VEC *)to = *(const VEC *)(line + at);
+            *(VEC *)to = scale * *(const VEC *)(line + at);
         else
-            for (int64_t v = 0; v < VL; v++) to[v] = at + v >= 0 && at + v < samples ? line[at + v] : 0;
+            for (int64_t v = 0; v < VL; v++) to[v] = at + v >= 0 && at + v < samples ? scale * line[at + v] : 0;
     }
 }
 
@@ -109,14 +116,14 @@ static int NAME(long_write)(T *to, const T *from, T start, int64_t count)
     VEC wrong = {0};
     int64_t i = 0;
     for (; i + VL <= count; i += VL) {
-        const VEC v = *(const VEC *)(from + 2 * i) + start;
+        const VEC v = *(const VEC *)(from + 2 * i) * LONG_BACK + start;
         *(VEC *)(to + i) = v;
         wrong += v * 0;
     }
     T sum = 0;
     for (int64_t v = 0; v < VL; v++) sum += wrong[v];
     for (int64_t v = 0; i + v < count; v++) {
-        to[i + v] = from[2 * i + v] + start;
+        to[i + v] = from[2 * i + v] * LONG_BACK + start;
         sum += to[i + v] * 0;
     }
     return sum == 0;
@@ -161,18 +168,18 @@ static int NAME(kernel_conv_long)(const rlx_call *call)
         const T *weight = (const T *)in->weight + g * outputs * channels * taps;
         if (!p->packing) {
             for (int64_t c = 0; g != known && c < outputs * channels; c++) {
-                NAME(long_read)(f.x, weight + c * taps, 0, n, taps);
+                NAME(long_read)(f.x, weight + c * taps, 0, n, taps, RLX_FILTER_SCALE);
                 for (int64_t i = 0; i < n; i += VL) *LANE(f.x, 2 * (i / VL) + 1) = (VEC){0};
                 T *to = own + c * 2 * n;
                 NAME(long_forward)(&f, to);
-                for (int64_t i = 0; i < 2 * n; i++) to[i] *= (i & ACROSS ? (T)-1 : (T)1) / n;
+                for (int64_t i = 0; i < 2 * n; i++) to[i] *= (i & ACROSS ? (T)-1 : (T)1) * RLX_SPECTRUM_SCALE / n;
             }
             filters = own, known = g;
         }
         for (int64_t c = 0; c < channels; c++) {
             const T *line = lines + c * samples;
-            NAME(long_read)(f.x, line, first - w.before[2], n, samples);
-            NAME(long_read)(f.x + VL, line, first + valid - w.before[2], n, samples);
+            NAME(long_read)(f.x, line, first - w.before[2], n, samples, RLX_ELEMENT_SCALE);
+            NAME(long_read)(f.x + VL, line, first + valid - w.before[2], n, samples, RLX_ELEMENT_SCALE);
             NAME(long_forward)(&f, spectra + c * 2 * n);
         }
         for (int64_t o = 0; o < outputs; o++) {
@@ -192,3 +199,6 @@ static int NAME(kernel_conv_long)(const rlx_call *call)
     }
     return RLX_OK;
 }
+
+#undef LONG_FILTER_SCALE
+#undef LONG_BACK

@@ -6,6 +6,9 @@
    If the elements of a filter are `apart` (its dilation), so are the elements and the results of a tile. As many tiles share
    a part of the plane: each begins one element after the one before, and their results alternate.
 
+   Differences within a tile, and tiny weights, would be subnormal and count as 0. So elements and filters are multiplied by
+   powers of two before they are transformed, and results are divided by them.
+
    The lanes of a vector are channels while elements are transformed, and outputs while sums are. Between the two, each of
    the 36 points is a matrix product: tiles times packed weights, which are transformed already
    (rlx/ops/windows/winograd.py). */
@@ -18,10 +21,11 @@ static_assert(RUN_REACH * REACH * 4 <= 1 << 13, "strips of a run are on the stac
 #define ROOT_HALF ((T)0.70710678118654752440)
 #define ROOT_TWO ((T)1.41421356237309504880)
 
-/* Six elements, `apart` from each other, at the six points. In place. */
-static RLX_INLINE void NAME(to_points)(VEC *v, int64_t apart)
+/* Six elements, `apart` from each other and multiplied by a scale, at the six points. In place. */
+static RLX_INLINE void NAME(to_points)(VEC *v, int64_t apart, T scale)
 {
-    const VEC d0 = v[0], d1 = v[apart], d2 = v[2 * apart], d3 = v[3 * apart], d4 = v[4 * apart], d5 = v[5 * apart];
+    const VEC d0 = scale * v[0], d1 = scale * v[apart], d2 = scale * v[2 * apart];
+    const VEC d3 = scale * v[3 * apart], d4 = scale * v[4 * apart], d5 = scale * v[5 * apart];
     const VEC even = d4 - 2 * d2, odd = ROOT_HALF * (d3 - 2 * d1);
     const VEC more_even = d4 - (T)0.5 * d2, more_odd = ROOT_TWO * (d3 - (T)0.5 * d1);
     v[0] = d0 + d4 - (T)2.5 * d2;
@@ -114,14 +118,14 @@ static void NAME(run_in)(const NAME(tiling) *f, const NAME(run) *run, const T *x
         for (int64_t l = 0; l < VL; l++)
             from[l] = x + run->image * image + (c + l < f->channels ? c + l : f->channels - 1) * plane;
         NAME(read_run)(f, run, from, end, (T *)strip);
-        for (int64_t i = 0; i < n; i++) NAME(to_points)(strip + i, n);
+        for (int64_t i = 0; i < n; i++) NAME(to_points)(strip + i, n, RLX_ELEMENT_SCALE);
         T *to = f->elements + t * f->from_row + c;
         for (int64_t i = 0; i < run->count; i++, to += f->from_row) {
             const VEC *tile = strip + NAME(tile_begin)(f, i);
             for (int64_t y = 0; y < REACH; y++) {
                 VEC v[REACH];
                 _Pragma("GCC unroll 6") for (int64_t j = 0; j < REACH; j++) v[j] = tile[y * n + j * f->apart[1]];
-                NAME(to_points)(v, 1);
+                NAME(to_points)(v, 1, 1);
                 _Pragma("GCC unroll 6") for (int64_t j = 0; j < REACH; j++)
                     *(VEC *)(to + (y * REACH + j) * f->from_point) = v[j];
             }
@@ -185,6 +189,7 @@ static RLX_INLINE VEC NAME(run_results)(const NAME(tiling) *f, const NAME(run) *
                                         VEC *results)
 {
     const int64_t n = TILE * run->count;
+    const T scale = (T)1 / RLX_ELEMENT_SCALE / RLX_FILTER_SCALE;
     VEC wrong = {0};
     for (int64_t i = 0; i < run->count; i++, products += f->to_row) {
         VEC rows[TILE * REACH];
@@ -199,7 +204,7 @@ static RLX_INLINE VEC NAME(run_results)(const NAME(tiling) *f, const NAME(run) *
             VEC *to = results + y * n + NAME(tile_begin)(f, i), made[TILE];
             NAME(from_points)(made, rows + y * REACH, 1);
             _Pragma("GCC unroll 4") for (int64_t x = 0; x < TILE; x++)
-                made[x] += start, wrong += made[x] * 0, to[x * f->apart[1]] = made[x];
+                made[x] = made[x] * scale + start, wrong += made[x] * 0, to[x * f->apart[1]] = made[x];
         }
     }
     return wrong;

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.abi.constants import LONG_ACROSS
+from rlx.abi.constants import FILTER_SCALE, LONG_ACROSS, SPECTRUM_SCALE
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter
@@ -18,7 +18,9 @@ from rlx.ops.windows.geometry import Window
 # Minimum taps for transforms.
 FEWEST_TAPS = 32
 # Samples of the longest block: its transform, tables and spectra stay in the second-level cache.
-_LONGEST = 1 << 15
+_LONGEST = SPECTRUM_SCALE
+# What spectra are multiplied by.
+_SCALE = float(FILTER_SCALE * SPECTRUM_SCALE)
 # ns of a transform, each way, for a sample and a pass of radix 4 over it, and beside the passes.
 _PASS_NS, _SAMPLE_NS = 0.21, 0.70
 # ns of a product of a bin of two spectra.
@@ -46,13 +48,11 @@ def as_tiles(values: Array) -> Array:
 
 
 def spectra(filters: Array, n: int) -> Array:
-    """Conjugate spectra of ``[count, taps]`` over n samples, divided by n: ``[count, 2 n]`` in f32."""
-    with np.errstate(
-        invalid="ignore"
-    ):  # results of filters that are not finite are not finite either way
-        bins = np.fft.fft(filters.astype(np.float64), n, axis=-1).conj() / n
-    found = as_tiles(bins.reshape(len(filters), LONG_ACROSS, n // LONG_ACROSS))
-    return found.astype(np.float32).reshape(len(filters), 2 * n)
+    """Conjugate spectra of ``[count, taps]`` over n samples, divided by n and scaled: ``[count, 2 n]`` in f32."""
+    with np.errstate(all="ignore"):  # what is not finite is computed by the definition
+        bins = np.fft.fft(filters.astype(np.float64), n, axis=-1).conj() * (_SCALE / n)
+        found = as_tiles(bins.reshape(len(filters), LONG_ACROSS, n // LONG_ACROSS))
+        return found.astype(np.float32).reshape(len(filters), 2 * n)
 
 
 def filters_of(packed: Array, taps: int) -> Array:
@@ -62,7 +62,7 @@ def filters_of(packed: Array, taps: int) -> Array:
         np.float64
     )
     bins = (tiles[..., 0, :] + 1j * tiles[..., 1, :]).swapaxes(-3, -2).reshape(-1, n)
-    return np.asarray(np.fft.ifft(bins.conj() * n, axis=-1).real[:, :taps], np.float32)
+    return np.asarray(np.fft.ifft(bins.conj() * (n / _SCALE), axis=-1).real[:, :taps], np.float32)
 
 
 @lru_cache(maxsize=64)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.abi.constants import WINOGRAD_POINTS, WINOGRAD_RUN
+from rlx.abi.constants import FILTER_SCALE, WINOGRAD_POINTS, WINOGRAD_RUN
 from rlx.abi.windows import tiles_of
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
@@ -45,9 +45,9 @@ def _points() -> Array:
 
 
 def filters_at_points(filters: Array) -> Array:
-    """Filters ``[count, 3, 3]`` at the 36 points, ``[count, 36]`` in f32, computed in float64."""
+    """Filters ``[count, 3, 3]`` at the 36 points, ``[count, 36]`` in f32, computed in float64 and scaled."""
     one = _points()
-    both = np.einsum("ai,bj->ijab", one, one).reshape(9, WINOGRAD_POINTS)
+    both = FILTER_SCALE * np.einsum("ai,bj->ijab", one, one).reshape(9, WINOGRAD_POINTS)
     with np.errstate(all="ignore"):  # what is not finite is computed by the definition
         return np.asarray(filters.reshape(-1, 9).astype(np.float64) @ both, np.float32)
 
@@ -55,7 +55,7 @@ def filters_at_points(filters: Array) -> Array:
 def filters_of(points: Array) -> Array:
     """The filters that these are, rounded as those are: ``[count, 3, 3]``."""
     back = np.linalg.pinv(_points())
-    whole = points.reshape(-1, 6, 6).astype(np.float64)
+    whole = points.reshape(-1, 6, 6).astype(np.float64) / FILTER_SCALE
     return np.asarray(np.einsum("ia,nab,jb->nij", back, whole, back), np.float32)
 
 
