@@ -229,7 +229,7 @@ TABLE = (
     Difference("differ", "Squeeze", "^shape",
                "Squeeze with an empty list of axes takes no axis away; ONNX Runtime takes all of size 1."),
     Difference("differ", "Resize Upsample", "^values",
-               "Where scales give a fractional size, coordinates go by the scales, as in the standard's reference."),
+               "A Resize whose scale gives the size that there was interpolates; ONNX Runtime copies."),
     Difference("differ", "ReduceLogSumExp ReduceLogSum", "^values.*int",
                "Logarithms of sums of integers are computed in f64, and cut to integers."),
     Difference("differ", "ReduceLogSum", "^values",

