@@ -36,8 +36,8 @@ def by_onnx_runtime(model, feeds):
 
 
 def furthest(found, wanted, finite):
-    """The largest difference, beside the largest value."""
-    scale = np.abs(wanted[finite]).max(initial=1e-30)
+    """The largest difference, beside the largest value; beside 1 where all values are less."""
+    scale = np.abs(wanted[finite]).max(initial=1.0)
     return np.abs(np.float64(found)[finite] - wanted[finite]).max(initial=0) / scale
 
 

@@ -107,11 +107,23 @@ STEPS = {
 }
 
 
+# A GPU's quotients may be 2.5 units in the last place off (WGSL, accuracy of division).
+DIVIDING = {"there and back by a third", "x by x", "none by x"}
+
+
+def differing(found, wanted, units):
+    """Where two arrays differ: by more than so many units in the last place, or in NaN, infinity or the sign of 0."""
+    same = bits([found])[0] == bits([wanted])[0]
+    with np.errstate(all="ignore"):
+        return ~(same | (np.abs(found - wanted) <= units * np.spacing(np.abs(wanted))))
+
+
 @pytest.mark.parametrize("device", ["reference", "cpu", "webgpu"])
 def test_steps_are_taken_as_written(device, request, rng):
     """The results are those of NumPy in f32, bit by bit."""
-    if device == "webgpu":
-        request.getfixturevalue("webgpu")
+    quotient = 0
+    if device == "webgpu" and request.getfixturevalue("hardware"):
+        quotient = 5  # two roundings of 2.5 units
     x = np.concatenate([rng.uniform(-1e3, 1e3, 200).astype(np.float32), NUMBERS])
     y = np.concatenate([rng.uniform(-1, 1, 200).astype(np.float32), NUMBERS[::-1]])
     g = rlx.Graph()
@@ -119,11 +131,15 @@ def test_steps_are_taken_as_written(device, request, rng):
     # The last reads one place of memory by two names.
     again = g.reshape(g.reshape(a, (2, x.size // 2)), x.shape)
     g.set_outputs([*(steps(a, b) for steps in STEPS.values()), a - again])
+    wrong = {}
     with np.errstate(all="ignore"), rlx.compile(g, device) as cg:
-        found = bits(cg.run({"x": x, "y": y}))
-        wanted = bits([steps(x, y) for steps in STEPS.values()] + [x - x])
-    for name, one, other in zip([*STEPS, "two names"], found, wanted, strict=True):
-        assert np.array_equal(one, other), (name, x[one != other][:4], y[one != other][:4])
+        wanted = [*(steps(x, y) for steps in STEPS.values()), x - x]
+        results = zip([*STEPS, "two names"], cg.run({"x": x, "y": y}), wanted, strict=True)
+        for name, one, other in results:
+            at = differing(one, other, quotient if name in DIVIDING else 0)
+            if at.any():
+                wrong[name] = x[at][:3], y[at][:3], one[at][:3], other[at][:3]
+    assert not wrong
 
 
 @pytest.mark.parametrize("device", ["reference", "cpu", "webgpu"])
@@ -140,6 +156,6 @@ def test_square_of_a_root(device, request, rng):
     with np.errstate(all="ignore"), rlx.compile(g, device) as cg:
         (found,) = cg.run({"x": x})
         wanted = np.sqrt(x) * np.sqrt(x)
-    # Roots may be a unit in the last place off.
+    # Roots may be units in the last place off.
     np.testing.assert_allclose(found, wanted, 1e-6)
     assert (found[:200] != x[:200]).any()

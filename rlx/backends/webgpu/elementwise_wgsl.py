@@ -31,6 +31,13 @@ _OF_A_VECTOR = re.compile(r"\b(i|first|element|at_x\d+|v\d+|t\d+)\b")
 _WIDE = "wide"
 # Every dispatch is flat, so this is 0; a driver's compiler can't know that.
 _ZERO = "wid.z"
+# Operations whose WGSL ends in a choice among values by their bits. No law of algebra passes through that.
+_SEALED = frozenset(
+    "literal exp exp2 expm1 log log1p tanh erf sigmoid sin cos asin acos atan sinh cosh asinh acosh atanh atan2 pow "
+    "power_half mod fmod".split()
+)
+# Operations that choose or cut what they get, and do not calculate with it.
+_CHOOSES = frozenset("where cast maximum minimum relu ceil floor round".split())
 # Names in a table expression that stand for something of the operands' type.
 _PLACEHOLDER = re.compile(r"\b([xyzVU])\b|\b(\w+)_T\(")
 
@@ -316,6 +323,7 @@ def region_source(
         names.append(f"v{at}")
     bindings.append(_binding(len(dtypes), access[-1], "out", packed(result)))
     program = params["program"]
+    combined = {operand for step in program if step[0] not in _CHOOSES for operand in step[1]}
     for at, step in enumerate(program):
         last = at == len(program) - 1
         args = [names[o] for o in step[1]]
@@ -325,7 +333,7 @@ def region_source(
             if same and _is_float(kinds[operand]):
                 args[which] = _opaque(args[which])
         text = _step(step, args, [kinds[o] for o in step[1]], last)
-        if not last and step[0] != "literal" and _is_float(step[2]):
+        if len(dtypes) + at in combined and _is_float(step[2]) and step[0] not in _SEALED:
             text = _opaque(text)
         lines.append(f"let t{at} = {text};")
         names.append(f"t{at}")
