@@ -167,10 +167,10 @@ def test_errors_name_the_node():
 @looped(
     ("nodes", "what"),
     [
-        ([node("Relu", "b", "a"), node("Relu", "a", "b")], "nothing before it gives"),
+        ([node("Relu", "b", "a"), node("Relu", "a", "b")], "in a cycle"),
         ([node("Relu", "x", "b"), node("Neg", "x", "b")], "two values have the name"),
         ([node("Relu", "x", "x2"), node("Add", "x2", "b")], "input 1 is missing"),
-        ([node("Relu", "nowhere", "b")], "nothing before it gives 'nowhere'"),
+        ([node("Relu", "nowhere", "b")], "nothing gives 'nowhere'"),
         ([node("Concat", "x x", "b", axis=7)], "axis 7"),
         ([node("Softmax", "x", "b", axis="one")], "has another type"),
         ([node("Reshape", "x huge", "b")], "no reshape|elements"),

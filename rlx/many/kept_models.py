@@ -135,7 +135,7 @@ def open_kept(file: File) -> ModelFile:
         source = _read(file)
         if has_external(source):
             return ModelFile(source, None, "")
-        _put(entries, name, (source.inputs, source.outputs))
+        _put(entries, name, (source.inputs, source.outputs, source.defaults))
         return ModelFile(source, entries, digest)
 
 

@@ -95,7 +95,8 @@ class Buckets:
         return tuple(
             name
             for name in dims
-            if any(seen[name] != dims[name] for seen in self._seen) and dims[name] > 0
+            if any(seen.get(name, dims[name]) != dims[name] for seen in self._seen)
+            and dims[name] > 0
         )
 
     def compiled(self, dims: Mapping[str, int]) -> None:
@@ -125,7 +126,7 @@ def bucket_of(size: int) -> Range:
 def dims_of(source: Source, arrays: Mapping[str, Array]) -> dict[str, int] | None:
     """The sizes of the dimensions that a model leaves open; None if it does not say how many there are."""
     found: dict[str, int] = {}
-    for port in source.inputs:
+    for port in source.given(arrays):
         if port.dims is None:
             return None
         for dim, size in zip(port.dims, arrays[port.name].shape, strict=True):
@@ -143,7 +144,7 @@ def shapes_with(
             sizes.get(dim, size) if isinstance(dim, str) else size
             for dim, size in zip(port.dims or (), arrays[port.name].shape, strict=True)
         )
-        for port in source.inputs
+        for port in source.given(arrays)
     }
 
 

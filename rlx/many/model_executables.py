@@ -183,7 +183,7 @@ class Executables:
         """
         with watching(*self._watch):
             while True:
-                self._check_contents(contents)
+                self._check_contents(arrays, contents)
                 key = self._key(arrays)  # another thread may have compiled it
                 found = self._known(key)
                 if isinstance(found, Exact) or (found is not None and not exact):
@@ -233,7 +233,7 @@ class Executables:
         clones = self._compiled(lowered.graph)
         self._buckets.compiled(dims)
         report = _report({name: (size, size) for name, size in dims.items()}, began, reason)
-        found = Exact(lowered, clones, self._is_plain(lowered), report)
+        found = Exact(lowered, clones, self._is_plain(lowered, arrays), report)
         self._kept.put(key, found)
         return found
 
@@ -248,7 +248,7 @@ class Executables:
         began = time.perf_counter()
         shapes = {name: array.shape for name, array in arrays.items()}
         last = shapes_with(self._source, arrays, {name: high for name, (_, high) in ranges.items()})
-        if any(last[name] != shapes[name] for name in self.fixed):
+        if any(last[name] != shapes[name] for name in self.fixed.intersection(shapes)):
             raise UnmaskableError("an input whose contents decide shapes has dimensions that vary")
         at = "bucket", tuple(last.items()), self._values_key(arrays)
         asked = self._looked_at(shapes, arrays)
@@ -318,19 +318,18 @@ class Executables:
         self.compiles += 1
         return Clones(compiled, _KEPT)
 
-    def _is_plain(self, lowered: Lowered) -> bool:
+    def _is_plain(self, lowered: Lowered, arrays: Mapping[str, Array]) -> bool:
         """Whether a graph takes and gives the model's arrays as they are."""
         graph = lowered.graph
-        ports = {port.name: port.element.numpy for port in self._source.inputs}
+        ports = {port.name: port.element.numpy for port in self._source.given(arrays)}
         held = {name: graph.named(name).dtype.numpy for name in graph.input_names}
         made = zip(graph.outputs, lowered.elements, strict=True)
         same = all(node.dtype.numpy == element.numpy for node, element in made)
-        return same and held == ports and not self.fixed
+        return same and held == ports
 
-    def _check_contents(self, contents: Container[str] | None) -> None:
-        unknown = [
-            name for name in sorted(self.fixed) if contents is not None and name not in contents
-        ]
+    def _check_contents(self, arrays: Mapping[str, Array], contents: Container[str] | None) -> None:
+        decide = sorted(self.fixed.intersection(arrays))
+        unknown = [name for name in decide if contents is not None and name not in contents]
         if unknown:
             raise InputError(
                 describe(
@@ -346,7 +345,8 @@ class Executables:
         return shapes, self._values_key(arrays)
 
     def _values_key(self, arrays: Mapping[str, Array]) -> Hashable:
-        return tuple((name, arrays[name].tobytes()) for name in sorted(self.fixed))
+        decide = sorted(self.fixed.intersection(arrays))
+        return tuple((name, arrays[name].tobytes()) for name in decide)
 
 
 def _stored(arrays: Sequence[Array], elements: Sequence[Element]) -> list[Array]:

@@ -21,29 +21,22 @@ def arrays_of(source: Source, inputs: Mapping[str, Any] | Any) -> dict[str, Arra
 
     Args:
     source: The model.
-    inputs: An array for every input by name; of a model of one input, that alone.
+    inputs: An array for every input by name, and for defaults of the file that it replaces; of a model of one
+    input, that alone.
 
     Raises:
     InputError: An input is missing, or does not fit the model.
     UnknownNameError: There is no such input.
     """
-    ports = {port.name: port for port in source.inputs}
-    if not isinstance(inputs, Mapping):
-        if len(ports) != 1:
-            raise InputError(
-                describe(
-                    f"{source.label} takes {len(ports)} inputs",
-                    got=type(inputs).__name__,
-                    expected=f"a dict of arrays by name: {', '.join(ports)}",
-                )
-            )
-        inputs = {next(iter(ports)): inputs}
+    inputs = _by_name(source, inputs, "arrays")
+    ports = {port.name: port for port in source.given(inputs)}
     for name in inputs:
         if name not in ports:
+            known = (port.name for port in (*source.inputs, *source.defaults))
             raise UnknownNameError(
                 describe(
                     f"{source.label} has no input named {name!r}",
-                    hint=did_you_mean(name, ports),
+                    hint=did_you_mean(name, known),
                 )
             )
     missing = [name for name in ports if name not in inputs]
@@ -68,19 +61,10 @@ def stand_ins(source: Source, one: Mapping[str, Any] | Any) -> tuple[dict[str, A
         InputError: A dimension has no size, or a shape is none.
         UnknownNameError: There is no such input or dimension.
     """
-    ports = {port.name: port for port in source.inputs}
-    if not isinstance(one, Mapping):
-        if len(ports) != 1:
-            raise InputError(
-                describe(
-                    f"{source.label} takes {len(ports)} inputs",
-                    got=repr(one),
-                    expected=f"a dict of shapes by name: {', '.join(ports)}",
-                )
-            )
-        one = {next(iter(ports)): one}
+    one = _by_name(source, one, "shapes")
+    ports = {port.name: port for port in source.given(one)}
     given = {name: one[name] for name in one if name in ports}
-    known = {dim for port in source.inputs for dim in port.dims or () if isinstance(dim, str)}
+    known = {dim for port in ports.values() for dim in port.dims or () if isinstance(dim, str)}
     dims = {name: size for name, size in one.items() if name not in ports}
     for name in dims:
         if name not in known:
@@ -99,6 +83,25 @@ def stand_ins(source: Source, one: Mapping[str, Any] | Any) -> tuple[dict[str, A
         for name, port in ports.items()
     }
     return arrays_of(source, arrays), contents
+
+
+def _by_name(source: Source, given: Mapping[str, Any] | Any, what: str) -> Mapping[str, Any]:
+    """What inputs are given, by name; of a model of one input it may stand alone.
+
+    Raises:
+        InputError: It stands alone, and there are several inputs.
+    """
+    if isinstance(given, Mapping):
+        return given
+    if len(source.inputs) != 1:
+        raise InputError(
+            describe(
+                f"{source.label} takes {len(source.inputs)} inputs",
+                got=type(given).__name__,
+                expected=f"a dict of {what} by name: {', '.join(p.name for p in source.inputs)}",
+            )
+        )
+    return {source.inputs[0].name: given}
 
 
 def _shape(name: str, given: Any) -> tuple[int, ...]:
@@ -123,8 +126,9 @@ def _array(port: Port, given: Any, bound: dict[str, int]) -> np.ndarray[Any, Any
         check_array(array, array.shape, port.element.name, where)
         array = converted(array, port.element.numpy, where)
     if port.dims is not None:
+        before = {dim: bound[dim] for dim in port.dims if isinstance(dim, str) and dim in bound}
         fits = len(port.dims) == array.ndim
-        for dim, size in zip(port.dims, array.shape, strict=False):
+        for dim, size in zip(port.dims, array.shape, strict=True) if fits else ():
             known = bound.setdefault(dim, size) if isinstance(dim, str) else dim
             fits = fits and known == size
         if not fits:
@@ -132,7 +136,7 @@ def _array(port: Port, given: Any, bound: dict[str, int]) -> np.ndarray[Any, Any
                 describe(
                     f"input {port.name!r} has another shape",
                     got=array.shape,
-                    expected=f"{port.dims}" + (f" with {bound}" if bound else ""),
+                    expected=f"{port.dims}" + (f" with {before}" if before else ""),
                 )
             )
     return np.ascontiguousarray(array) if array.ndim else array

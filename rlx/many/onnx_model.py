@@ -73,6 +73,7 @@ class Model:
 
     Attributes:
         inputs: What ``run`` takes: name, element type and dimensions of each.
+        defaults: Inputs that have a value in the file. ``run`` may be given another one, which is compiled for anew.
         output_names: Names of what it returns.
         device: Where it runs: the device that was asked for, or, with "auto", the one that was chosen for
             the last compiled shapes; None before the first of them.
@@ -131,6 +132,11 @@ class Model:
         return self._source.inputs
 
     @property
+    def defaults(self) -> tuple[Port, ...]:
+        """Inputs that have a value in the file, which ``run`` takes in the place of another one."""
+        return self._source.defaults
+
+    @property
     def output_names(self) -> tuple[str, ...]:
         """Names of what ``run`` returns."""
         return self._source.outputs
@@ -161,8 +167,8 @@ class Model:
         """Runs the model. Any thread may call it at any time.
 
         Args:
-            inputs: An array for every input, of any shape that the model takes. A model of one input may be
-                given its array alone.
+            inputs: An array for every input, of any shape that the model takes, and for each of ``defaults`` whose
+                value in the file it replaces in this run. A model of one input may be given its array alone.
 
         Returns:
             The outputs in the file's order, in the model's own types: bfloat16 as its bits in uint16, floats of

@@ -39,6 +39,8 @@ from rlx.ir.casting import check_array, converted
 from rlx.ir.graph import Graph
 
 MAX_RANK = 32
+# Version of the file format from which on an initializer that is an input, too, is its default.
+FIRST_DEFAULTS = 4
 
 
 def load(
@@ -55,8 +57,8 @@ def load(
         path_or_bytes: The file, its contents, or a binary file object. External data needs the path.
         dims: Sizes of the symbolic dimensions by name. A dimension without a name is called
             ``input[axis]``.
-        values: Values of inputs that decide shapes (the ``shape`` of a Reshape); they are fixed, and no
-            inputs of the graph.
+        values: Values of inputs that decide shapes (the ``shape`` of a Reshape), or that replace a default of
+            the file; they are fixed, and no inputs of the graph.
 
     Returns:
         The graph, with inputs and outputs in the file's order.
@@ -116,17 +118,40 @@ def read_model(file: File) -> Source:
         raise ImportModelError(
             describe("the file holds no ONNX graph", where=label, hint="is it an ONNX model?")
         )
-    weights = {tensor.name for tensor in model.graph.initializers}
+    weights = {tensor.name: tensor for tensor in model.graph.initializers}
     inputs = tuple(_port(info, label) for info in model.graph.inputs if info.name not in weights)
+    defaults: tuple[Port, ...] = ()
+    if model.ir_version >= FIRST_DEFAULTS:
+        found = [info for info in model.graph.inputs if info.name in weights]
+        defaults = tuple(_default(info, weights[info.name], label) for info in found)
     outputs = tuple(info.name for info in model.graph.outputs)
     if not outputs:
         raise ImportModelError(describe("the graph has no outputs", where=label))
-    names = [port.name for port in inputs]
+    names = [info.name for info in model.graph.inputs]
     if len(set(names)) != len(names) or "" in names:
         raise ImportModelError(describe("inputs need names of their own", where=label, got=names))
-    found = Source(file, inputs, outputs)
-    vars(found)["model"] = model
-    return found
+    source = Source(file, inputs, outputs, defaults)
+    vars(source)["model"] = model
+    return source
+
+
+def _default(info: schema.ValueInfo, tensor: schema.Tensor, label: str) -> Port:
+    """The input that an initializer is the default of; one without a type is like the initializer."""
+    where = f"{label}, input {info.name!r}"
+    element = element_of(tensor.element, where)
+    if info.type is None:
+        return Port(info.name, element, None)
+    port = _port(info, label)
+    if port.element is not element:
+        raise ImportModelError(
+            describe(
+                "the initializer of an input has another type",
+                where=where,
+                got=element.name,
+                expected=port.element.name,
+            )
+        )
+    return port
 
 
 def _port(info: schema.ValueInfo, label: str) -> Port:
@@ -159,7 +184,7 @@ def _port(info: schema.ValueInfo, label: str) -> Port:
 
 def _check_names(source: Source, dims: Mapping[str, int], values: Mapping[str, Any]) -> None:
     known = {d for port in source.inputs for d in port.dims or () if isinstance(d, str)}
-    inputs = {port.name for port in source.inputs}
+    inputs = {port.name for port in (*source.inputs, *source.defaults)}
     for given, names, what in ((dims, known, "dimension"), (values, inputs, "input")):
         for name in given:
             if name not in names:
@@ -178,7 +203,7 @@ def lower(
 
     Args:
         source: The model.
-        shapes: Shape of every input that stays one.
+        shapes: Shape of every input that stays one; a default is an input where it has a shape here.
         values: Arrays of those that do not.
 
     Raises:
@@ -197,7 +222,7 @@ def _lower(
     opsets = versions(source.model.opsets, source.label)
     graph = Graph(source.graph.name or "model")
     scope, site = Scope({}, opsets), Site(graph)
-    for port in source.inputs:
+    for port in source.given({*shapes, *values}):
         scope.define(port.name, _input(port, graph, shapes, values))
     try:
         try:

@@ -47,8 +47,8 @@ class Scope:
             scope = scope.parent
         raise ImportModelError(
             describe(
-                f"nothing before it gives {name!r}",
-                hint="a graph's nodes have to stand in the order in which they are computed",
+                f"nothing gives {name!r}",
+                expected="an input, an initializer or a result of this graph or of one around it",
             )
         )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import mmap
 import os
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -95,16 +95,22 @@ class Source:
         file: Its bytes.
         inputs: What a run is given.
         outputs: Names of what it returns.
+        defaults: Inputs that have a value in the file; a run may be given another one.
     """
 
     file: File
     inputs: tuple[Port, ...]
     outputs: tuple[str, ...]
+    defaults: tuple[Port, ...] = ()
 
     @property
     def label(self) -> str:
         """How messages name the file."""
         return self.file.label
+
+    def given(self, names: Container[str]) -> list[Port]:
+        """The inputs of a run that is given values of these names: the defaults among them, and all others."""
+        return [*self.inputs, *(port for port in self.defaults if port.name in names)]
 
     @functools.cached_property
     def model(self) -> schema.ModelDef:

@@ -40,7 +40,7 @@ class MissingError(RlxError):
 
 @dataclass(slots=True, eq=False)
 class Value:
-    """A tensor: either ``array`` or ``node`` is there.
+    """A tensor: ``array`` or ``node`` is there, and both once the elements of a node were asked for.
 
     Attributes:
         element: Its ONNX element type.
@@ -149,10 +149,11 @@ class Site:
         """
         if isinstance(value, Coded) and value.node is None and value.decode is not None:
             value.node = value.decode()
-        if value.node is not None:
-            if value.node.graph is not self.graph:
-                raise RefusedError("a value of the graph around it that was not passed in")
+        if value.node is not None and value.node.graph is self.graph:
             return value.node
+        # A value of the graph around this one may be used here once its elements are known.
+        if value.array is None:
+            raise RefusedError("a value of the graph around it that was not passed in")
         kept = self.made.get(id(value))
         if kept is None:
             kept = self.made[id(value)] = (value, self._leaf(value))

@@ -21,6 +21,7 @@ from rlx.errors import (
 from rlx.importers.onnx import allowed, handlers
 from rlx.importers.onnx.call import Call
 from rlx.importers.onnx.handlers import Operator
+from rlx.importers.onnx.node_order import in_order, live_nodes
 from rlx.importers.onnx.opsets import plain, refused, versions
 from rlx.importers.onnx.schema import Attribute, Function, GraphDef, ModelDef, NodeDef, Tensor
 from rlx.importers.onnx.scope import Problem, Scope
@@ -128,9 +129,9 @@ class Lowering:
     def nodes(
         self, nodes: Sequence[NodeDef], wanted: Iterable[str], scope: Scope, site: Site
     ) -> None:
-        """Lowers the nodes that ``wanted`` depends on, in order."""
+        """Lowers the nodes that ``wanted`` depends on, each behind those whose results it reads."""
         spend("reading the nodes of a graph", elements=len(nodes))
-        live = _live(nodes, wanted)
+        live = in_order(live_nodes(nodes, wanted), scope.values, self.name)
         for at, node in enumerate(live):
             if scope.parent is None and not self._calls:
                 progress(at / len(live), node.op)
@@ -354,29 +355,3 @@ def _listed(found: Any) -> list[Held | None]:
         else one
         for one in many
     ]
-
-
-def _live(nodes: Sequence[NodeDef], wanted: Iterable[str]) -> list[NodeDef]:
-    """The nodes that the wanted values depend on, in order; subgraphs may use any name."""
-    names = set(wanted)
-    live = []
-    for node in reversed(nodes):
-        if names.isdisjoint(node.output):
-            continue
-        live.append(node)
-        names.update(node.input)
-        for attribute in node.attributes:
-            for graph in [*attribute.graphs, *([attribute.g] if attribute.g else [])]:
-                names |= used_names(graph)
-    return live[::-1]
-
-
-def used_names(graph: GraphDef) -> set[str]:
-    """Every name that a graph or a graph within it reads."""
-    names = {output.name for output in graph.outputs}
-    for node in graph.nodes:
-        names.update(node.input)
-        for attribute in node.attributes:
-            for inner in [*attribute.graphs, *([attribute.g] if attribute.g else [])]:
-                names |= used_names(inner)
-    return names

@@ -9,19 +9,22 @@ import numpy as np
 
 from rlx.errors import ImportModelError
 from rlx.importers.onnx.call import Call
-from rlx.importers.onnx.elements import BOOL, INT64
+from rlx.importers.onnx.elements import BOOL, INT64, Element
 from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.ops.subgraphs import (
     attempt,
     captured,
     known_bool,
+    made_up_kinds,
     separate,
     stacked,
     written_out,
 )
-from rlx.importers.onnx.schema import GraphDef
+from rlx.importers.onnx.schema import GraphDef, ValueInfo
+from rlx.importers.onnx.tensors import element_of
 from rlx.importers.onnx.values import Held, NeedsValueError, RefusedError, Value, inputs_of
 from rlx.ir.graph import Graph, Node
+from rlx.ir.shape import Shape, as_axis
 
 # Loops of fewer nodes than this, trips times body, are written out.
 WRITTEN_OUT = 512
@@ -138,7 +141,45 @@ def _unrolled(
             )
         goes_on = answer
         trip += 1
+    if not trip:
+        given = [Value(INT64, np.array(0, np.int64)), Value(BOOL, np.array(True)), *start]
+        return [*state, *map(_none_of, _kinds_of_a_trip(call, body, given, 1 + len(start)))]
     return [*state, *(stacked(call, row) for row in rows)]
+
+
+def _kinds_of_a_trip(
+    call: Call, body: GraphDef, given: Sequence[Held], carried: int
+) -> list[tuple[Element, Shape]]:
+    """Types and shapes of what each trip gives besides the state, for a loop that makes none.
+
+    Raises:
+        RefusedError: Neither the body nor what it declares tells them.
+    """
+    declared = body.outputs[carried:]
+    if not declared:
+        return []
+    try:
+        with attempt(call):
+            return made_up_kinds(call, body, given)[carried:]
+    except RefusedError as error:
+        return [_declared(info, str(error)) for info in declared]
+
+
+def _none_of(kind: tuple[Element, Shape], axis: int = 0) -> Value:
+    """The results of no trips, which are joined along a new axis."""
+    element, shape = kind
+    axis = as_axis(axis, len(shape) + 1, where="axis")
+    return Value(element, np.zeros((*shape[:axis], 0, *shape[axis:]), element.numpy))
+
+
+def _declared(info: ValueInfo, otherwise: str) -> tuple[Element, Shape]:
+    """Element type and shape that a file declares; sizes that it leaves open are 0."""
+    kind = info.type.tensor if info.type is not None else None
+    if kind is None or kind.shape is None:
+        raise RefusedError(f"results of no trips, whose shape is not declared: {otherwise}")
+    return element_of(kind.element, info.name), tuple(
+        max(dim.value or 0, 0) for dim in kind.shape.dims
+    )
 
 
 def _values(held: Sequence[Held]) -> list[Value]:
@@ -242,7 +283,7 @@ def scan(call: Call) -> Any:
     body = call.subgraph("body")
     count = call.integer("num_scan_inputs")
     carried = len(call.operands) - count
-    if not 0 <= carried or len(body.inputs) != len(call.operands):
+    if not 0 <= carried <= len(body.outputs) or len(body.inputs) != len(call.operands):
         raise ImportModelError("the body does not fit the scan's operands")
     values = [call.value(at) for at in range(len(call.operands))]
     return _scan(call, body, values, carried)
@@ -259,6 +300,10 @@ def scan_batched(call: Call) -> Any:
     batches = []
     if values[0].shape[0] > MOST_TRIPS:
         raise RefusedError(f"a batch of {values[0].shape[0]}")
+    if not values[0].shape[0]:
+        one = [Value(v.element, np.zeros(v.shape[1:], v.element.numpy)) for v in values]
+        found = _scan(call, body, one, len(values) - count)
+        return [_none_of((value.element, value.shape)) for value in found]
     for at in range(values[0].shape[0]):
         one = [
             Value.of(call.g.reshape(call.g.narrow(n, 0, at, 1), n.shape[1:]))
@@ -273,6 +318,14 @@ def _directions(call: Call, name: str, count: int) -> tuple[int, ...]:
     if len(found) != count:
         raise ImportModelError(f"{name} has {len(found)} entries for {count}")
     return found
+
+
+def _entry(call: Call, sequence: Value) -> Value:
+    """The first entry of a sequence; one of zeros where there is none."""
+    node, shape = sequence.node, sequence.shape[1:]
+    if node is None or not sequence.shape[0]:
+        return Value(sequence.element, np.zeros(shape, sequence.element.numpy))
+    return Value(sequence.element, node=call.g.reshape(call.g.narrow(node, 0, 0, 1), shape))
 
 
 def _scan(call: Call, body: GraphDef, values: list[Value], carried: int) -> list[Value]:
@@ -291,13 +344,13 @@ def _scan(call: Call, body: GraphDef, values: list[Value], carried: int) -> list
             node = g.transpose(node, (axis, *rest))
         node = g.flip(node, (0,)) if reversed_ else node
         sequences.append(Value(value.element, node=node))
+    axes = _directions(call, "scan_output_axes", rows)
+    if sequences and not any(value.shape[0] for value in sequences):
+        given = [*state, *(_entry(call, value) for value in sequences)]
+        kinds = _kinds_of_a_trip(call, body, given, carried)
+        return [*state, *map(_none_of, kinds, axes)]
     around = captured(call, (body,))
-    entries = [
-        Value(value.element, node=g.reshape(g.narrow(value.node, 0, 0, 1), value.shape[1:]))
-        if value.node is not None and value.shape[0]
-        else Value(value.element, np.zeros(value.shape[1:], value.element.numpy))
-        for value in sequences
-    ]
+    entries = [_entry(call, value) for value in sequences]
     inner, nodes, site, found = separate(call, body, [*state, *entries], around)
     kept = [site.node(value) for value in found[:carried]]
     _same_types(nodes[:carried], kept)
@@ -319,7 +372,7 @@ def _scan(call: Call, body: GraphDef, values: list[Value], carried: int) -> list
     )
     final = [Value(v.element, node=n) for v, n in zip(found, results[:carried], strict=False)]
     for value, node, axis, reversed_ in zip(
-        found[carried:], results[len(given) :], _directions(call, "scan_output_axes", rows),
+        found[carried:], results[len(given) :], axes,
         _directions(call, "scan_output_directions", rows), strict=True,
     ):  # fmt: skip
         node = g.flip(node, (0,)) if reversed_ else node

@@ -5,16 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from rlx.errors import GraphError, ImportModelError
 from rlx.importers.onnx.call import Call, known_node
+from rlx.importers.onnx.elements import Element
+from rlx.importers.onnx.node_order import free_names
 from rlx.importers.onnx.schema import GraphDef
-from rlx.importers.onnx.values import Held, MissingError, RefusedError, Site, Value, inputs_of
-from rlx.importers.onnx.walk import used_names
+from rlx.importers.onnx.values import (
+    Held,
+    Items,
+    MissingError,
+    RefusedError,
+    Site,
+    Value,
+    inputs_of,
+)
 from rlx.ir.graph import Graph, Node
-from rlx.ir.shape import as_axis
+from rlx.ir.shape import Shape, as_axis
 
 
 def known_bool(call: Call, held: Held) -> bool | None:
@@ -53,22 +63,20 @@ def captured(call: Call, graphs: Sequence[GraphDef]) -> dict[str, Value]:
     Raises:
         MissingError: One of them was not imported.
     """
-    names = set().union(*(used_names(graph) for graph in graphs))
-    own = {info.name for graph in graphs for info in graph.inputs}
+    names = set().union(*(free_names(graph) for graph in graphs))
     found: dict[str, Value] = {}
-    for name in sorted(names - own):
-        try:
-            held = call.scope.find(name)
-        except ImportModelError:
-            continue  # a name of the subgraph's own
-        if isinstance(held, Value) and (held.node is not None or _large(held)):
+    for name in sorted(names):
+        held = call.scope.find(name)
+        if isinstance(held, Value) and _passed_in(held):
             found[name] = held
     return found
 
 
-def _large(value: Value) -> bool:
-    """Whether an array is a weight: passed in as a param of the graph around, not copied."""
-    return value.array is not None and value.array.size > 64 and value.element.dtype is not None
+def _passed_in(value: Value) -> bool:
+    """Whether a subgraph is given a value: a computed one, or a weight, which is not copied."""
+    if value.node is not None or value.array is None:
+        return True
+    return value.array.size > 64 and value.element.dtype is not None
 
 
 def separate(
@@ -92,18 +100,71 @@ def separate(
         raise ImportModelError(f"a subgraph of {len(graph.inputs)} inputs is given {len(inputs)}")
     inner = Graph(graph.name or "subgraph")
     site = Site(inner, params=False)
-    scope = call.scope.inner()
+    # A name of the subgraph's own hides the same name of the graph around it.
+    outside = call.scope.inner()
+    scope = outside.inner()
     nodes = []
-    pairs = [*zip([info.name for info in graph.inputs], inputs, strict=True), *around.items()]
-    for at, (name, value) in enumerate(pairs):
+    own = [(scope, info.name, value) for info, value in zip(graph.inputs, inputs, strict=True)]
+    pairs = [*own, *((outside, name, value) for name, value in around.items())]
+    for at, (holder, name, value) in enumerate(pairs):
         outer = call.site.node(value)
         node = inner.input(f"x{at}", outer.shape, outer.dtype)
         nodes.append(node)
-        scope.define(name, Value(value.element, node=node))
+        holder.define(name, Value(value.element, node=node))
     found = call.lowering.body(graph, scope, site)
     if not all(isinstance(value, Value) for value in found):
         raise RefusedError("a subgraph that gives a sequence or an optional")
     return inner, nodes, site, [value for value in found if isinstance(value, Value)]
+
+
+def made_up_kinds(
+    call: Call, graph: GraphDef, given: Sequence[Held]
+) -> list[tuple[Element, Shape]]:
+    """Types and shapes of a subgraph's outputs, found by lowering it for zeros in the place of values.
+
+    Axes of no entries are made up too, since some operators refuse them: one entry and two entries tell what each
+    size of a result would be for none.
+
+    Args:
+        call: The node that has the subgraph.
+        graph: The subgraph.
+        given: What its inputs are like.
+
+    Raises:
+        RefusedError: An output is no tensor, or its rank depends on the sizes.
+    """
+    one, two = ([*_made_up_outputs(call, graph, given, size)] for size in (1, 2))
+    if any(len(a.shape) != len(b.shape) for a, b in zip(one, two, strict=True)):
+        raise RefusedError("results whose rank depends on sizes")
+    return [
+        (a.element, tuple(max(2 * p - q, 0) for p, q in zip(a.shape, b.shape, strict=True)))
+        for a, b in zip(one, two, strict=True)
+    ]
+
+
+def _made_up_outputs(
+    call: Call, graph: GraphDef, given: Sequence[Held], size: int
+) -> Iterator[Value]:
+    outside = call.scope.inner()
+    for name, value in captured(call, (graph,)).items():
+        outside.define(name, _zeros(value, size))
+    scope = outside.inner()
+    for info, held in zip(graph.inputs, given, strict=True):
+        scope.define(info.name, _zeros(held, size))
+    for found in call.lowering.body(graph, scope, Site(Graph("made up"))):
+        if not isinstance(found, Value):
+            raise RefusedError("a subgraph that gives a sequence or an optional")
+        yield found
+
+
+def _zeros(held: Held, size: int) -> Any:
+    """Zeros of the shape of a value, with ``size`` entries along its empty axes."""
+    if isinstance(held, Items):
+        return Items(_zeros(one, size) for one in held)
+    if not isinstance(held, Value):
+        return held
+    shape = tuple(entries or size for entries in held.shape)
+    return Value(held.element, np.broadcast_to(np.zeros((), held.element.numpy), shape))
 
 
 @contextmanager
@@ -126,7 +187,7 @@ def stacked(call: Call, values: Sequence[Held], axis: int = 0) -> Value:
     """Values of one type joined along a new axis."""
     tensors = [value for value in values if isinstance(value, Value)]
     if not tensors or len(tensors) != len(values):
-        raise RefusedError("results of no trips")
+        raise RefusedError("a sequence without tensors, whose type nothing tells")
     element = tensors[0].element
     axis = as_axis(axis, len(tensors[0].shape) + 1, where="axis")
     if all(value.array is not None for value in tensors):
