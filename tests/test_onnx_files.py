@@ -168,7 +168,7 @@ def test_a_default_of_another_type_than_its_input():
     made = model(
         [node("Relu", "x", "y")], [info("x", [2]), info("w", [2], I)], ["y"], {"w": X}, ir=8
     )
-    with pytest.raises(rlx.ImportModelError, match="another type\n.*'w'\n.*float\n.*int64"):
+    with pytest.raises(rlx.ImportModelError, match=r"another type\n.*'w'\n.*float\n.*int64"):
         rlx.onnx.load(made)
 
 

@@ -75,11 +75,19 @@ WRONG_SAFETENSORS = {
     "not UTF-8": (files.safetensors_raw(b'{"\xff":1}'), "not JSON"),
     "nested": (files.safetensors_raw("[" * 100_000), "not JSON"),
     "not an object": (files.safetensors_raw("[]"), "not a JSON object"),
+    "twice in all": (files.safetensors_raw('{"a": {}, "b": {}, "a": {}}'), "stands there twice"),
+    "half characters": (files.safetensors_raw('{"\\ud800": {}}'), "not JSON"),
+    "no number": (files.safetensors_raw('{"a": NaN}'), "not JSON"),
     "metadata": (files.safetensors_raw('{"__metadata__": {"a": 1}}'), "table of texts"),
     "twice": (files.safetensors_raw('{"a": 1, "a": 1}'), "stands there twice"),
+    "hole": (files.safetensors_raw(json.dumps({"a": {**_W, "data_offsets": [4, 12]}}), bytes(12)), "a hole"),
+    "overlap": (files.safetensors_raw(json.dumps({"a": _W, "b": _W}), _BODY), "overlap"),
+    "rest": (files.safetensors_raw(json.dumps({"a": _W}), bytes(9)), "belong to none"),
+}  # fmt: skip
+# One tensor of the file; it is "a".
+UNREADABLE_SAFETENSORS = {
     "entry": (files.safetensors_raw('{"a": 3}'), "not described"),
-    "fields": (files.safetensors_raw(json.dumps({"a": {**_W, "b": 1}}), _BODY), "not described"),
-    "type": (files.safetensors_raw(json.dumps({"a": {**_W, "dtype": "F8_E4M3"}}), _BODY), "F8_E4M3 (1"),
+    "type": (files.safetensors_raw(json.dumps({"a": {**_W, "dtype": "F8_E4M3"}}), _BODY), "got: F8_E4M3"),
     "type list": (files.safetensors_raw(json.dumps({"a": {**_W, "dtype": [1]}}), _BODY), "can't be read"),
     "shape": (files.safetensors_raw(json.dumps({"a": {**_W, "shape": [-2]}}), _BODY), "not a shape"),
     "bool size": (files.safetensors_raw(json.dumps({"a": {**_W, "shape": [True, 2]}}), _BODY), "not a shape"),
@@ -88,9 +96,6 @@ WRONG_SAFETENSORS = {
     "size": (files.safetensors_raw(json.dumps({"a": {**_W, "shape": [3]}}), _BODY), "bytes do not fit"),
     "outside": (files.safetensors_raw(json.dumps({"a": _W}), _BODY[1:]), "outside of the file"),
     "backwards": (files.safetensors_raw(json.dumps({"a": {**_W, "data_offsets": [8, 0]}}), _BODY), "outside"),
-    "hole": (files.safetensors_raw(json.dumps({"a": {**_W, "data_offsets": [4, 12]}}), bytes(12)), "a hole"),
-    "overlap": (files.safetensors_raw(json.dumps({"a": _W, "b": _W}), _BODY), "overlap"),
-    "rest": (files.safetensors_raw(json.dumps({"a": _W}), bytes(9)), "belong to none"),
     "bool": (files.safetensors_raw(json.dumps({"a": {"dtype": "BOOL", "shape": [1], "data_offsets": [0, 1]}}), b"\2"),
              "neither 0 nor 1"),
 }  # fmt: skip
@@ -102,6 +107,45 @@ def test_wrong_safetensors_are_refused(save, case):
     with pytest.raises(rlx.ImportModelError) as error:
         rlx.safetensors.load(save(raw))
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize("case", UNREADABLE_SAFETENSORS)
+def test_one_unreadable_tensor_is_refused_when_it_is_asked_for(save, case):
+    raw, message = UNREADABLE_SAFETENSORS[case]
+    found = rlx.safetensors.load(save(raw))
+    assert (list(found), list(found.dtypes), list(found.refused)) == ([], [], ["a"])
+    assert "a" in found
+    for ask in (found.__getitem__, found.get):
+        with pytest.raises(rlx.ImportModelError) as error:
+            ask("a")
+        assert message in str(error.value)
+    assert found.get("b") is None
+    with pytest.raises(rlx.UnknownNameError, match="no entry 'aa'\n  hint: did you mean 'a'"):
+        found["aa"]
+
+
+def test_the_tensors_beside_an_unreadable_one_are_read(save):
+    entries = {
+        "first": {"dtype": "U8", "shape": [2], "data_offsets": [0, 2]},
+        "narrow": {"dtype": "F8_E5M2", "shape": [4], "data_offsets": [2, 6]},
+        "nowhere": {"dtype": "U8", "shape": [1]},
+        "last": {"dtype": "U8", "shape": [3], "data_offsets": [7, 10]},
+        "cut off": {"dtype": "U8", "shape": [5], "data_offsets": [10, 15]},
+    }
+    found = rlx.safetensors.load(save(files.safetensors_raw(json.dumps(entries), bytes(range(12)))))
+    assert {name: array.tolist() for name, array in found.items()} == {
+        "first": [0, 1],
+        "last": [7, 8, 9],
+    }
+    assert list(found.refused) == ["narrow", "nowhere", "cut off"]
+
+
+def test_safetensors_take_what_the_package_takes(save):
+    header = '{"__metadata__": null, "a": {"x": {"y": [1, null]}, "x": 2, "dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}'
+    found = rlx.safetensors.load(save(files.safetensors_raw(header, _BODY)))
+    assert (found.metadata, found["a"].tolist()) == ({}, [0, 0])
+    header = '{"__metadata__": {"by": "me", "by": "you"}}'
+    assert rlx.safetensors.load(save(files.safetensors_raw(header))).metadata == {"by": "you"}
 
 
 @pytest.mark.parametrize("load", [rlx.safetensors.load, rlx.gguf.load])
@@ -220,12 +264,9 @@ WRONG_GGUF = {
     "version": (_bad(version=1, counts=(0, 0)), "another version"),
     "big endian": (_bad(version=3 << 24, counts=(0, 0)), "big-endian"),
     "counts": (_bad(counts=(2**40, 0)), "cut short"),
-    "key": (_bad(files.text(b"\xff") + files.value(1)), "not UTF-8"),
     "key length": (_bad(struct.pack("<Q", 2**63)), "cut short"),
     "key twice": (_bad(2 * (_KEY + files.value(1)), counts=(0, 2)), "a key stands there twice"),
     "value type": (_bad(_KEY + struct.pack("<I", 13)), "no such type of value"),
-    "bool": (_bad(_KEY + struct.pack("<IB", 7, 2)), "neither 0 nor 1"),
-    "bools": (_bad(_KEY + struct.pack("<IIQ4s", 9, 7, 4, b"\0\1\2\1")), "neither 0 nor 1"),
     "array": (_bad(_KEY + struct.pack("<IIQ", 9, 8, 2**60)), "cut short"),
     "array of numbers": (_bad(_KEY + struct.pack("<IIQ", 9, 10, 2**60)), "cut short"),
     "array type": (_bad(_KEY + struct.pack("<IIQ", 9, 77, 1)), "no such type of value"),
@@ -234,13 +275,26 @@ WRONG_GGUF = {
     "alignment type": (files.gguf({"general.alignment": "8"}, {}), "no power of two"),
     "tensor twice": (_bad(entries=2 * _entry(), counts=(2, 0)), "a tensor stands there twice"),
     "axes": (_bad(entries=_entry(sizes=(1,) * 5), counts=(1, 0)), "too many axes"),
-    "type": (_bad(entries=_entry(kind=16), counts=(1, 0)), "IQ2_XXS (1 tensors)"),
+    "overlap": (_bad(entries=_entry() + _entry("v"), counts=(2, 0)), "tensors overlap"),
+}  # fmt: skip
+
+# One tensor of the file; it is "w".
+UNREADABLE_GGUF = {
+    "type": (_bad(entries=_entry(kind=16), counts=(1, 0)), "got: IQ2_XXS"),
     "type number": (_bad(entries=_entry(kind=999), counts=(1, 0)), "number 999"),
     "shape": (_bad(entries=_entry(sizes=(2**40, 2**40)), counts=(1, 0)), "not a shape"),
     "block": (_bad(entries=_entry(sizes=(33,), kind=2), counts=(1, 0)), "whole number of blocks"),
     "outside": (_bad(entries=_entry(sizes=(17,)), counts=(1, 0)), "outside of the file"),
     "offset": (_bad(entries=_entry(offset=8), counts=(1, 0)), "not aligned"),
-    "overlap": (_bad(entries=_entry() + _entry("v"), counts=(2, 0)), "tensors overlap"),
+    "name": (_bad(entries=_entry(name=b"w\xff"), counts=(1, 0)), "not UTF-8"),
+}  # fmt: skip
+# One value of the file; "a" is its key, or begins it.
+UNREADABLE_VALUES = {
+    "key": (_bad(files.text(b"a\xff") + files.value(1)), "not UTF-8"),
+    "bool": (_bad(_KEY + struct.pack("<IB", 7, 2)), "neither 0 nor 1"),
+    "bools": (_bad(_KEY + struct.pack("<IIQ4s", 9, 7, 4, b"\0\1\2\1")), "neither 0 nor 1"),
+    "text": (_bad(_KEY + struct.pack("<I", 8) + files.text(b"\xff")), "not UTF-8"),
+    "texts": (_bad(_KEY + struct.pack("<IIQ", 9, 8, 2) + files.text("b") + files.text(b"\xff")), "not UTF-8"),
 }  # fmt: skip
 
 
@@ -250,6 +304,43 @@ def test_wrong_gguf_is_refused(save, case):
     with pytest.raises(rlx.ImportModelError) as error:
         rlx.gguf.load(save(raw))
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize("case", UNREADABLE_GGUF)
+def test_one_unreadable_gguf_tensor_is_refused_when_it_is_asked_for(save, case):
+    raw, message = UNREADABLE_GGUF[case]
+    found = rlx.gguf.load(save(raw)).tensors
+    (name,) = found.refused
+    with pytest.raises(rlx.ImportModelError) as error:
+        found[name]
+    assert name.startswith("w")
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize("case", UNREADABLE_VALUES)
+def test_one_unreadable_value_is_refused_when_it_is_asked_for(save, case):
+    raw, message = UNREADABLE_VALUES[case]
+    found = rlx.gguf.load(save(raw)).metadata
+    (key,) = found.refused
+    assert key.startswith("a")
+    assert key in found
+    for ask in (found.__getitem__, found.get):
+        with pytest.raises(rlx.ImportModelError) as error:
+            ask(key)
+        assert message in str(error.value)
+
+
+def test_what_stands_beside_unreadable_entries_is_read(save):
+    keys = [_KEY + struct.pack("<I", 8) + files.text(b"\xff"), files.text("b") + files.value(5)]
+    entries = _entry("narrow", kind=16) + _entry("w", (4,)) + _entry("far", offset=2**40)
+    found = rlx.gguf.load(save(_bad(b"".join(keys), entries, (3, 2))))
+    assert (dict(found.metadata), list(found.metadata.refused)) == ({"b": 5}, ["a"])
+    assert found.tensors["w"].array().tolist() == [0, 0, 0, 0]
+    assert list(found.tensors.refused) == ["narrow", "far"]
+    assert repr(found) == "<gguf.File ?: 1 keys, 1 tensors>"
+    raw = _bad(files.text("general.alignment") + struct.pack("<I", 8) + files.text(b"\xff"))
+    with pytest.raises(rlx.ImportModelError, match="not UTF-8"):
+        rlx.gguf.load(save(raw))
 
 
 def test_every_type_has_a_meaning():

@@ -7,7 +7,6 @@ import math
 import mmap
 import os
 import struct
-from collections import Counter
 from dataclasses import field
 from typing import Any
 
@@ -16,7 +15,7 @@ import numpy as np
 from rlx.dataclasses import dataclass
 from rlx.errors import ImportModelError, describe
 from rlx.importers.gguf_metadata import Cursor, read_metadata
-from rlx.importers.mapped import legal_shape, map_file, refuse, view
+from rlx.importers.mapped import Entries, legal_shape, map_file, refuse, view
 from rlx.ir.dtype import DType, widen
 from rlx.ir.opdef import Array
 from rlx.ops.products.block_formats import FORMATS, decode_blocks
@@ -99,13 +98,15 @@ class File:
     Attributes:
         metadata: Values by key: int, float, bool, str, NumPy arrays of numbers, lists of str.
         tensors: Tensors by name, in the order of the file.
+
+    Both have ``refused``: by the name of each entry that can't be read, why. ``[]`` raises it.
     """
 
-    metadata: dict[str, Any] = field(repr=False)
-    tensors: dict[str, Tensor] = field(repr=False)
+    metadata: Entries[Any] = field(repr=False)
+    tensors: Entries[Tensor] = field(repr=False)
 
     def __repr__(self) -> str:
-        kind = self.metadata.get("general.architecture", "?")
+        kind = dict.get(self.metadata, "general.architecture", "?")
         return f"<gguf.File {kind!s:.40}: {len(self.metadata)} keys, {len(self.tensors)} tensors>"
 
 
@@ -121,8 +122,9 @@ def load(path: str | os.PathLike[str]) -> File:
         Its metadata and tensors.
 
     Raises:
-        ImportModelError: The file can't be read, is malformed, of another version or byte order, or
-            has tensors of types that rlx has no kernels for; the message counts those.
+        ImportModelError: The file can't be read, is malformed, or of another version or byte order. A single
+            tensor or text that can't be read is refused when it is asked for: a tensor of a type that rlx has no
+            kernels for, or one that is cut off.
 
     Example:
         >>> import os, tempfile
@@ -158,7 +160,8 @@ def _front(cursor: Cursor) -> tuple[int, int]:
     return tensors, keys
 
 
-_Entry = tuple[str, tuple[int, ...], int, int]
+# Name, shape, number of the type, offset, and why the name can't be read.
+_Entry = tuple[str, tuple[int, ...], int, int, str | None]
 
 
 def _entries(cursor: Cursor, count: int) -> list[_Entry]:
@@ -171,13 +174,7 @@ def _entries(cursor: Cursor, count: int) -> list[_Entry]:
         if axes > _AXES:
             raise cursor.error(f"tensor {name!r:.80} has too many axes", axes, f"up to {_AXES}")
         shape = tuple(cursor.u64() for _ in range(axes))[::-1]
-        found[name] = (name, shape, cursor.u32(), cursor.u64())
-    unread = Counter(_KNOWN.get(kind, f"number {kind}") for *_, kind, _ in found.values()
-                     if kind not in TYPES)  # fmt: skip
-    if unread:
-        listed = ", ".join(f"{kind} ({count} tensors)" for kind, count in unread.most_common(8))
-        expected = ", ".join(TYPES.values())
-        raise refuse("the file has types that can't be read", cursor.path, listed, expected)
+        found[name] = (name, shape, cursor.u32(), cursor.u64(), cursor.unreadable())
     return list(found.values())
 
 
@@ -191,27 +188,55 @@ def _row_bytes(kind: str, weights: int) -> int | None:
 
 def _tensors(
     raw: mmap.mmap, entries: list[_Entry], start: int, alignment: int, path: object
-) -> dict[str, Tensor]:
-    found: dict[str, Tensor] = {}
+) -> Entries[Tensor]:
+    found = Entries[Tensor]()
     spans: list[tuple[int, int, str]] = []
-    for name, shape, number, offset in entries:
-        at, kind = f"{path}, tensor {name!r:.80}", TYPES[number]
-        if not legal_shape(shape, 8):
-            raise refuse("not a shape", at, shape)
-        row = _row_bytes(kind, shape[-1] if shape else 1)
-        if row is None:
-            form = FORMATS[kind]
-            raise refuse(f"rows are no whole number of blocks of {kind}", at, shape, form.weights)
-        nbytes = math.prod(shape[:-1]) * row
-        if offset % alignment or start + offset + nbytes > max(len(raw), start):
-            got = f"{nbytes} bytes at {offset}"
-            expected = f"a multiple of {alignment} in {max(len(raw) - start, 0)} bytes"
-            raise refuse("a tensor lies outside of the file, or not aligned", at, got, expected)
+    for entry in entries:
+        name, *_, offset, unreadable = entry
+        try:
+            if unreadable is not None:
+                raise ImportModelError(unreadable)
+            found[name] = _tensor(raw, entry, start, alignment, f"{path}, tensor {name!r:.80}")
+        except ImportModelError as error:
+            found.refused[name] = str(error)
+            continue
+        nbytes = found[name].packed.nbytes
         spans += [(offset, offset + nbytes, name)] if nbytes else []
-        packed = view(raw, np.dtype(np.uint8), (*shape[:-1], row), start + offset)
-        found[name] = Tensor(name, shape, kind, packed)
     spans.sort()
     for (_, last, _), (first, _, name) in itertools.pairwise(spans):
         if first < last:
             raise refuse("tensors overlap", f"{path}, tensor {name!r:.80}", first, f"from {last}")
     return found
+
+
+def _tensor(raw: mmap.mmap, entry: _Entry, start: int, alignment: int, at: str) -> Tensor:
+    """A tensor of the file.
+
+    Args:
+        raw: The file.
+        entry: What its front says of the tensor.
+        start: Where the tensors begin.
+        alignment: What their offsets are multiples of.
+        at: What messages call it.
+
+    Raises:
+        ImportModelError: It can't be read.
+    """
+    name, shape, number, offset, _ = entry
+    kind = TYPES.get(number)
+    if kind is None:
+        unread = _KNOWN.get(number, f"number {number}")
+        raise refuse("a type that can't be read", at, unread, ", ".join(TYPES.values()))
+    if not legal_shape(shape, 8):
+        raise refuse("not a shape", at, shape)
+    row = _row_bytes(kind, shape[-1] if shape else 1)
+    if row is None:
+        form = FORMATS[kind]
+        raise refuse(f"rows are no whole number of blocks of {kind}", at, shape, form.weights)
+    nbytes = math.prod(shape[:-1]) * row
+    if offset % alignment or start + offset + nbytes > max(len(raw), start):
+        got = f"{nbytes} bytes at {offset}"
+        expected = f"a multiple of {alignment} in {max(len(raw) - start, 0)} bytes"
+        raise refuse("a tensor lies outside of the file, or not aligned", at, got, expected)
+    packed = view(raw, np.dtype(np.uint8), (*shape[:-1], row), start + offset)
+    return Tensor(name, shape, kind, packed)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import ImportModelError
-from rlx.importers.mapped import refuse, view
+from rlx.importers.mapped import Entries, refuse, view
 
 # Numbers of the file's value types: the numeric ones as NumPy has them, and those with a length.
 _NUMBERS: dict[int, np.dtype[Any]] = {
@@ -44,10 +44,16 @@ class Cursor:
         self.raw = raw
         self.path = path
         self.at = 0
+        self._unreadable: list[ImportModelError] = []
 
     def error(self, what: str, got: object = None, expected: object = None) -> ImportModelError:
         """The error for what stands here."""
         return refuse(what, f"{self.path}, byte {self.at}", got, expected)
+
+    def unreadable(self) -> str | None:
+        """Why what was read since the last call has no meaning; None where it has one. Reading can go on."""
+        found, self._unreadable = self._unreadable, []
+        return str(found[0]) if found else None
 
     def take(self, count: int) -> int:
         """Moves behind the next ``count`` bytes.
@@ -77,17 +83,15 @@ class Cursor:
         return int.from_bytes(self.raw[self.take(8) : self.at], "little")
 
     def text(self) -> str:
-        """A length and as many bytes of UTF-8.
-
-        Raises:
-            ImportModelError: They are none.
-        """
+        """A length and as many bytes of UTF-8. Others are unreadable, and given as escapes."""
         length = self.u64()
         start = self.take(length)
+        raw = self.raw[start : self.at]
         try:
-            return self.raw[start : self.at].decode("utf-8")
+            return raw.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise self.error("a text is not UTF-8", error) from None
+            self._unreadable.append(self.error("a text is not UTF-8", error))
+            return raw.decode("utf-8", "backslashreplace")
 
     def value(self, kind: int, depth: int = 0) -> Any:
         """A value of a type: a number, bool or text, a NumPy array of numbers, or a list.
@@ -113,11 +117,11 @@ class Cursor:
     def _numbers(self, dtype: np.dtype[Any], count: int) -> Any:
         start = self.take(count * dtype.itemsize)
         if dtype == np.bool_ and self.raw[start : self.at].strip(b"\0\1"):
-            raise self.error("a bool is neither 0 nor 1")
+            self._unreadable.append(self.error("a bool is neither 0 nor 1"))
         return view(self.raw, dtype, (count,), start)
 
 
-def read_metadata(cursor: Cursor, count: int) -> dict[str, Any]:
+def read_metadata(cursor: Cursor, count: int) -> Entries[Any]:
     """The file's keys and values.
 
     Args:
@@ -125,15 +129,21 @@ def read_metadata(cursor: Cursor, count: int) -> dict[str, Any]:
         count: How many there are.
 
     Returns:
-        Python's int, float, bool and str, read-only NumPy arrays, lists of str or of lists.
+        Python's int, float, bool and str, read-only NumPy arrays, lists of str or of lists. Values with a text that is
+        not UTF-8, or a bool that is none, are refused when they are asked for.
 
     Raises:
         ImportModelError: A key stands there twice, or something does not fit the file.
     """
-    found: dict[str, Any] = {}
+    found = Entries[Any]()
     for _ in range(count):
         key = cursor.text()
         if key in found:
             raise cursor.error("a key stands there twice", f"{key!r:.80}")
-        found[key] = cursor.value(cursor.u32())
+        value = cursor.value(cursor.u32())
+        why = cursor.unreadable()
+        if why is None:
+            found[key] = value
+        else:
+            found.refused[key] = why
     return found

@@ -2,20 +2,57 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import mmap
 import os
 from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
-from rlx.errors import ImportModelError, describe
+from rlx.errors import ImportModelError, UnknownNameError, describe, did_you_mean
 from rlx.files import open_regular
 from rlx.ir.opdef import Array
 
 # NumPy before 2 has arrays of up to 32 axes.
 _AXES = 32
 _MOST = 2**63 - 1
+_V = TypeVar("_V")
+
+
+class Entries(dict[str, _V]):
+    """What can be read of a file, by name.
+
+    An entry that can't be read is refused when it is asked for. It counts as being there, and loops leave it out.
+
+    Attributes:
+        refused: By the name of each entry that can't be read, why.
+    """
+
+    refused: dict[str, str]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refused = {}
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or name in self.refused
+
+    def get(self, name: str, default: Any = None, /) -> Any:
+        """The entry of a name, or ``default`` where the file has none.
+
+        Raises:
+            ImportModelError: The entry can't be read.
+        """
+        return self[name] if name in self else default
+
+    def __missing__(self, name: str) -> _V:
+        if name in self.refused:
+            raise ImportModelError(self.refused[name])
+        near = difflib.get_close_matches(str(name), [*self, *self.refused])
+        hint = did_you_mean(str(name), near) if near else None
+        raise UnknownNameError(describe(f"the file has no entry {name!r}", hint=hint))
 
 
 def refuse(

@@ -7,6 +7,7 @@ and the first and last byte of each tensor; the tensors, which fill the rest wit
 from __future__ import annotations
 
 import json
+import math
 import mmap
 import os
 from collections import Counter
@@ -14,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from rlx.importers.mapped import legal_shape, map_file, refuse, view
+from rlx.errors import ImportModelError
+from rlx.importers.mapped import Entries, legal_shape, map_file, refuse, view
 from rlx.ir.dtype import DType
 from rlx.ir.opdef import Array
 
@@ -40,12 +42,13 @@ _HEADER_BYTES = 100_000_000
 _FIELDS = {"dtype", "shape", "data_offsets"}
 
 
-class Tensors(dict[str, Array]):
+class Tensors(Entries[Array]):
     """Arrays by name, in the order of the file's header.
 
     Attributes:
         metadata: The file's own texts.
         dtypes: The type of each tensor; None for those that rlx has no counterpart of (I16, U16, U64).
+        refused: By the name of each tensor that can't be read, why: what ``[]`` raises.
     """
 
     metadata: dict[str, str]
@@ -71,8 +74,9 @@ def load(path: str | os.PathLike[str]) -> Tensors:
         take as it is; ``.dtypes`` tells it from U16, ``.metadata`` has the file's own texts.
 
     Raises:
-        ImportModelError: The file can't be read, is malformed, or has types of fewer than 8 bits or
-            8-bit floats.
+        ImportModelError: The file can't be read, or is malformed. A single tensor that can't be read is in
+            ``.refused``, with the reason, and is refused when it is asked for: one of 8-bit floats, or one that is
+            cut off.
 
     Example:
         >>> import json, os, tempfile
@@ -87,18 +91,41 @@ def load(path: str | os.PathLike[str]) -> Tensors:
     raw = map_file(path, "safetensors")
     entries, start = _header(raw, path)
     found = Tensors()
-    found.metadata = _metadata(entries.pop(_METADATA, {}), path)
-    _refuse_types(entries, path)
+    found.metadata = _metadata(entries.pop(_METADATA, None), path)
+    nbytes = len(raw) - start
     spans: list[tuple[int, int, str]] = []
     for name, entry in entries.items():
-        dtype, known, shape, span = _entry(name, entry, len(raw) - start, path)
-        spans.append((*span, name))
-        found[name] = view(raw, dtype, shape, start + span[0])
-        if dtype == np.bool_ and found[name].size and found[name].view(np.uint8).max() > 1:
-            raise refuse("bytes of BOOL are neither 0 nor 1", f"{path}, tensor {name!r:.80}")
-        found.dtypes[name] = known
-    _check_filled(spans, len(raw) - start, path)
+        at = f"{path}, tensor {name!r:.80}"
+        span = _span(entry)
+        if span is not None:
+            spans.append((*span, name))
+        try:
+            dtype, known, shape = _described(entry, span, nbytes, at)
+            assert span is not None
+            array = view(raw, dtype, shape, start + span[0])
+            if dtype == np.bool_ and array.size and array.view(np.uint8).max() > 1:
+                raise refuse("bytes of BOOL are neither 0 nor 1", at)
+        except ImportModelError as error:
+            found.refused[name] = str(error)
+            continue
+        found[name], found.dtypes[name] = array, known
+    # What tensors without a place, or behind the end of the file, would have filled is not known.
+    lost = len(spans) < len(entries) or any(last > nbytes for _, last, _ in spans)
+    _check_filled(spans, nbytes, path, lost)
     return found
+
+
+class _Object(dict[str, Any]):
+    """An object of the header.
+
+    Attributes:
+        twice: Names that stand there twice.
+    """
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        counts = Counter(key for key, _ in pairs) if len(self) < len(pairs) else Counter[str]()
+        self.twice = {name for name, count in counts.items() if count > 1}
 
 
 def _header(raw: mmap.mmap, path: object) -> tuple[dict[str, Any], int]:
@@ -112,78 +139,100 @@ def _header(raw: mmap.mmap, path: object) -> tuple[dict[str, Any], int]:
             "the header's length does not fit the file", path, f"{length} bytes", f"at most {most}"
         )
 
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        made = dict(pairs)
-        if len(made) != len(pairs):
-            twice = [name for name, count in Counter(key for key, _ in pairs).items() if count > 1]
-            raise ValueError(f"the name {twice[0]!r:.80} stands there twice")
-        return made
-
     try:
-        entries = json.loads(raw[8 : 8 + length].decode("utf-8"), object_pairs_hook=once)
+        entries = json.loads(
+            raw[8 : 8 + length].decode("utf-8"),
+            object_pairs_hook=_Object,
+            parse_constant=_no_constant,
+        )
+        if isinstance(entries, _Object):
+            "".join(entries).encode("utf-8")  # escapes may write halves of characters
     except (ValueError, RecursionError) as error:
         raise refuse("the header is not JSON", path, f"{type(error).__name__}: {error}") from None
-    if not isinstance(entries, dict):
+    if not isinstance(entries, _Object):
         raise refuse("the header is not a JSON object", path, type(entries).__name__)
+    if entries.twice:
+        raise refuse("a tensor stands there twice", path, f"{min(entries.twice)!r:.80}")
     return entries, 8 + length
 
 
+def _no_constant(text: str) -> None:
+    raise ValueError(f"{text} is no number")
+
+
 def _metadata(entry: Any, path: object) -> dict[str, str]:
+    """The file's own texts; null stands for none."""
+    if entry is None:
+        return {}
     if not isinstance(entry, dict) or not all(isinstance(text, str) for text in entry.values()):
         raise refuse(f"{_METADATA} is not a table of texts", path, f"{entry!r:.80}")
-    return entry
+    return dict(entry)
 
 
-def _refuse_types(entries: dict[str, Any], path: object) -> None:
-    """Names every type that can't be read at once."""
-    named = [str(entry.get("dtype")) for entry in entries.values() if isinstance(entry, dict)]
-    unknown = Counter(name for name in named if name not in TYPES)
-    if unknown:
-        listed = ", ".join(
-            f"{name:.20} ({count} tensors)" for name, count in unknown.most_common(8)
-        )
-        raise refuse("the file has types that can't be read", path, listed, ", ".join(TYPES))
+def _span(entry: Any) -> tuple[int, int] | None:
+    """The first and last byte of a tensor behind the header; None where they are not said."""
+    offsets = entry.get("data_offsets") if isinstance(entry, dict) else None
+    if not isinstance(offsets, list) or [type(at) for at in offsets] != [int, int]:
+        return None
+    first, last = offsets
+    return (first, last) if 0 <= first <= last else None
 
 
-def _entry(
-    name: str, entry: Any, nbytes: int, path: object
-) -> tuple[np.dtype[Any], DType | None, tuple[int, ...], tuple[int, int]]:
-    """dtype, rlx's dtype, shape, and first and last byte of a tensor."""
-    at = f"{path}, tensor {name!r:.80}"
-    if not isinstance(entry, dict) or entry.keys() != _FIELDS:
+def _described(
+    entry: Any, span: tuple[int, int] | None, nbytes: int, at: str
+) -> tuple[np.dtype[Any], DType | None, tuple[int, ...]]:
+    """dtype, rlx's dtype and shape of a tensor; fields of other names are not looked at.
+
+    Args:
+        entry: What the header says of it.
+        span: Where it says that its bytes are.
+        nbytes: How many bytes there are.
+        at: What messages call it.
+
+    Raises:
+        ImportModelError: It can't be read.
+    """
+    if not isinstance(entry, _Object) or not entry.keys() >= _FIELDS or entry.twice & _FIELDS:
         got = sorted(entry) if isinstance(entry, dict) else entry
         raise refuse("a tensor is not described", at, f"{got!r:.80}", sorted(_FIELDS))
-    dtype, known = TYPES[str(entry["dtype"])]
-    shape, offsets = entry["shape"], entry["data_offsets"]
+    named = entry["dtype"]
+    if not isinstance(named, str) or named not in TYPES:
+        raise refuse("a type that can't be read", at, f"{named!s:.20}", ", ".join(TYPES))
+    dtype, known = TYPES[named]
+    shape = entry["shape"]
     if not isinstance(shape, list) or not legal_shape(shape, dtype.itemsize):
         raise refuse("not a shape", at, f"{shape!r:.80}", "a list of sizes from 0 on")
-    pair = isinstance(offsets, list) and len(offsets) == 2 and all(type(o) is int for o in offsets)
-    if not pair or not 0 <= offsets[0] <= offsets[1] <= nbytes:
-        raise refuse("a tensor lies outside of the file", at, f"{offsets!r:.80}", f"0 to {nbytes}")
-    needed = dtype.itemsize
-    for size in shape:
-        needed *= size
-    if offsets[1] - offsets[0] != needed:
+    if span is None or span[1] > nbytes:
+        got = f"{entry['data_offsets']!r:.80}"
+        raise refuse("a tensor lies outside of the file", at, got, f"0 to {nbytes}")
+    needed = dtype.itemsize * math.prod(shape)
+    if span[1] - span[0] != needed:
         raise refuse(
             "bytes do not fit dtype and shape",
             at,
-            f"{offsets[1] - offsets[0]} bytes",
-            f"{needed} for {entry['dtype']}{shape}",
+            f"{span[1] - span[0]} bytes",
+            f"{needed} for {named}{shape}",
         )
-    return dtype, known, tuple(shape), (offsets[0], offsets[1])
+    return dtype, known, tuple(shape)
 
 
-def _check_filled(spans: list[tuple[int, int, str]], nbytes: int, path: object) -> None:
+def _check_filled(spans: list[tuple[int, int, str]], nbytes: int, path: object, lost: bool) -> None:
     """Checks that the tensors fill the file: no overlap, no hole.
+
+    Args:
+        spans: First and last byte of each, and its name.
+        nbytes: How many bytes there are.
+        path: What messages call the file.
+        lost: Whether the place of some is not known: there may be holes then.
 
     Raises:
         ImportModelError: They do not.
     """
     at = 0
     for first, last, name in sorted(spans):
-        if first != at:
+        if first < at or (first > at and not lost):
             what = "tensors overlap" if first < at else "there is a hole between tensors"
             raise refuse(what, f"{path}, tensor {name!r:.80}", f"begins at {first}", at)
         at = last
-    if at != nbytes:
+    if at != nbytes and not lost:
         raise refuse("bytes behind the last tensor belong to none", path, f"{nbytes - at} bytes", 0)

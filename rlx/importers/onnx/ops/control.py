@@ -346,8 +346,8 @@ def _scan(call: Call, body: GraphDef, values: list[Value], carried: int) -> list
         sequences.append(Value(value.element, node=node))
     axes = _directions(call, "scan_output_axes", rows)
     if sequences and not any(value.shape[0] for value in sequences):
-        given = [*state, *(_entry(call, value) for value in sequences)]
-        kinds = _kinds_of_a_trip(call, body, given, carried)
+        entries = [_entry(call, value) for value in sequences]
+        kinds = _kinds_of_a_trip(call, body, [*state, *entries], carried)
         return [*state, *map(_none_of, kinds, axes)]
     around = captured(call, (body,))
     entries = [_entry(call, value) for value in sequences]
