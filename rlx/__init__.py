@@ -71,6 +71,7 @@ if TYPE_CHECKING:  # for type checkers, and for tools that collect what a progra
     from rlx.errors import (
         BusyError as BusyError,
         CancelledError as CancelledError,
+        ClosedError as ClosedError,
         CompileError as CompileError,
         DeviceError as DeviceError,
         DeviceFallbackError as DeviceFallbackError,
@@ -84,6 +85,9 @@ if TYPE_CHECKING:  # for type checkers, and for tools that collect what a progra
         InputError as InputError,
         FileInUseError as FileInUseError,
         LimitError as LimitError,
+        ModelFileError as ModelFileError,
+        ModelNotFoundError as ModelNotFoundError,
+        NodeValueError as NodeValueError,
         RlxError as RlxError,
         ShapeError as ShapeError,
         UnknownNameError as UnknownNameError,
@@ -139,9 +143,10 @@ _NAMES = {
     ),
     "rlx.device.policy": "Benchmark DevicePolicy",
     "rlx.errors": (
-        "BusyError CancelledError CompileError DeviceError DeviceFallbackError "
+        "BusyError CancelledError ClosedError CompileError DeviceError DeviceFallbackError "
         "DeviceLostError DeviceMemoryError DeviceParseError DeviceUnavailableError "
-        "DTypeError FileInUseError GraphError ImportModelError InputError LimitError RlxError "
+        "DTypeError FileInUseError GraphError ImportModelError InputError LimitError "
+        "ModelFileError ModelNotFoundError NodeValueError RlxError "
         "ShapeError UnknownNameError UnsupportedOpError VerifyError"
     ),
     "rlx.ir.dtype": "DType",

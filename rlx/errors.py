@@ -35,6 +35,10 @@ class UnknownNameError(GraphError, KeyError):
         return Exception.__str__(self)
 
 
+class NodeValueError(GraphError, TypeError):
+    """A node is used as a number or a list, which it becomes only when its graph runs: ``float(x)``, ``len(x)``."""
+
+
 class VerifyError(GraphError):
     """A graph breaks an invariant; the message shows the neighbouring nodes."""
 
@@ -91,8 +95,29 @@ class InputError(RlxError, ValueError):
     """A value given to a call is wrong: missing, surplus, wrong shape, dtype or range."""
 
 
+class ClosedError(InputError):
+    """Something is used after its ``close``: a compiled graph, a model, a cache, a pool. Make a new one."""
+
+
 class ImportModelError(RlxError):
     """A model file could not be read."""
+
+
+class ModelFileError(ImportModelError, OSError):
+    """The system refuses to open or read a model file: permissions, a folder, a faulty disk.
+
+    Attributes:
+        errno: The system's number of the fault, where it gave one.
+        filename: The file.
+    """
+
+    # OSError shows its number and file name, which the message has already.
+    def __str__(self) -> str:
+        return Exception.__str__(self)
+
+
+class ModelNotFoundError(ModelFileError, FileNotFoundError):
+    """A model file is not there."""
 
 
 class FileInUseError(RlxError, PermissionError):
@@ -143,6 +168,25 @@ def describe(
     parts = (("where", where), ("got", got), ("expected", expected), ("hint", hint))
     lines = [what, *(f"  {label}: {text}" for label, text in parts if text is not None)]
     return "\n".join(lines)
+
+
+def unreadable(
+    what: str, path: object, error: OSError | TypeError | ValueError
+) -> ImportModelError:
+    """The error for a model file that can't be opened or read.
+
+    Args:
+        what: One sentence.
+        path: The file.
+        error: What the system said, or what is wrong with the path.
+    """
+    text = describe(what, where=path, got=str(error))
+    if not isinstance(error, OSError):
+        return ImportModelError(text)
+    missing = isinstance(error, FileNotFoundError)
+    found = (ModelNotFoundError if missing else ModelFileError)(text)
+    found.errno, found.filename = error.errno, error.filename
+    return found
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

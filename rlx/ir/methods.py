@@ -27,9 +27,61 @@ def method_names() -> list[str]:
     return [name for name, record in REGISTRY.items() if not record.internal]
 
 
+# What stands for names of NumPy and PyTorch that graphs and nodes do not have.
+_ELSEWHERE = {
+    "T": "g.transpose({x})",
+    "mT": "g.transpose({x}, perm)",
+    "array": "g.constant(array)",
+    "asarray": "g.constant(array)",
+    "astype": "g.cast({x}, dtype)",
+    "to": "g.cast({x}, dtype)",
+    "type": "g.cast({x}, dtype)",
+    "dim": "len({x}.shape)",
+    "ndim": "len({x}.shape)",
+    "size": "math.prod({x}.shape)",
+    "numel": "math.prod({x}.shape)",
+    "flatten": "g.reshape({x}, (-1,))",
+    "ravel": "g.reshape({x}, (-1,))",
+    "view": "g.reshape({x}, shape)",
+    "permute": "g.transpose({x}, perm)",
+    "swapaxes": "g.transpose({x}, perm)",
+    "eye": "g.constant(np.eye(n, dtype=np.float32))",
+    "full": "g.constant(np.full(shape, value, np.float32))",
+    "ones": "g.constant(np.ones(shape, np.float32))",
+    "zeros": "g.constant(np.zeros(shape, np.float32))",
+    "stack": "g.concat([g.unsqueeze(one, (0,)) for one in nodes], 0)",
+    "cat": "g.concat(nodes, axis)",
+    "concatenate": "g.concat(nodes, axis)",
+    "dot": "a @ b",
+    "norm": "g.l2({x}, axes)",
+    "std": "g.sqrt of g.mean of squares",
+    "var": "g.mean of squares",
+    "take": "g.gather({x}, indices, axis)",
+    "item": "the outputs of a run",
+    "numpy": "the outputs of a run",
+    "tolist": "the outputs of a run",
+    "output": "g.set_outputs([...])",
+    "compile": "rlx.compile(g, device)",
+    "run": "rlx.compile(g, device).run({{...}})",
+}
+
+
+def hint_of(kind: type, name: str, x: str) -> str:
+    """What stands for a name that graphs or nodes do not have.
+
+    Args:
+        kind: The type of graphs.
+        name: The name.
+        x: What an operand is called.
+    """
+    if name in _ELSEWHERE:
+        return f"use {_ELSEWHERE[name].format(x=x)}"
+    if name in REGISTRY and not REGISTRY[name].internal:
+        return f"use g.{name}({x}, ...)"
+    return did_you_mean(name, [one for one in dir(kind) if not one.startswith("_")])
+
+
 def absent(kind: type, name: str) -> str:
     """What is said where a graph has no such method."""
-    if name.startswith("_"):
-        return f"a Graph has no {name!r}"
-    known = [one for one in dir(kind) if not one.startswith("_")]
-    return f"a Graph has no {name!r}; {did_you_mean(name, known)}"
+    text = f"a Graph has no {name!r}"
+    return text if name.startswith("_") else f"{text}; {hint_of(kind, name, 'x')}"

@@ -1,16 +1,22 @@
-"""Python's operators and indexing on nodes: ``a + b``, ``x[..., 1:]``."""
+"""Python's operators and indexing on nodes: ``a + b``, ``x[..., 1:]``, ``x[rows]``."""
 
 from __future__ import annotations
 
-import operator
+from collections.abc import Sequence
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, Self, SupportsIndex
+from typing import TYPE_CHECKING, Any, NoReturn, Self, SupportsIndex, TypeAlias
 
-from rlx.errors import GraphError, ShapeError, describe
-from rlx.ir.opdef import Numbers
+from rlx.errors import NodeValueError, describe
+from rlx.ir.dtype import DType
+from rlx.ir.indexing import pick, read_key
+from rlx.ir.methods import hint_of
+from rlx.ir.opdef import HasArray, Numbers
 from rlx.ir.shape import Shape
 
-Index = SupportsIndex | slice | EllipsisType | None
+# What stands in the brackets of an index, once or several times.
+Index: TypeAlias = (
+    "SupportsIndex | slice | EllipsisType | Operators | HasArray | Sequence[int] | None"
+)
 
 
 class Operators:
@@ -36,6 +42,11 @@ class Operators:
     @property
     def shape(self) -> Shape:
         """Shape of the result."""
+        raise NotImplementedError
+
+    @property
+    def dtype(self) -> DType:
+        """Element type of the result."""
         raise NotImplementedError
 
     def where(self) -> str:
@@ -103,60 +114,90 @@ class Operators:
     def __ge__(self, other: Self | Numbers) -> Self:
         return self._apply("ge", self, other)
 
+    def __mod__(self, other: Self | Numbers) -> Self:
+        return self._apply("mod", self, other)
+
+    def __rmod__(self, other: Self | Numbers) -> Self:
+        return self._apply("mod", other, self)
+
+    def __floordiv__(self, other: Self | Numbers) -> Self:
+        return self._floored(self, other)
+
+    def __rfloordiv__(self, other: Self | Numbers) -> Self:
+        return self._floored(other, self)
+
+    def _floored(self, a: Any, b: Any) -> Self:
+        """As in NumPy: towards minus infinity. Division of integers alone goes towards zero."""
+        if self.dtype.is_float:
+            return self._apply("floor", self._apply("div", a, b))
+        return self._apply("div", self._apply("sub", a, self._apply("mod", a, b)), b)
+
+    def __and__(self, other: Self | Numbers) -> Self:
+        return self._bits("and", self, other)
+
+    def __rand__(self, other: Self | Numbers) -> Self:
+        return self._bits("and", other, self)
+
+    def __or__(self, other: Self | Numbers) -> Self:
+        return self._bits("or", self, other)
+
+    def __ror__(self, other: Self | Numbers) -> Self:
+        return self._bits("or", other, self)
+
+    def __xor__(self, other: Self | Numbers) -> Self:
+        return self._bits("xor", self, other)
+
+    def __rxor__(self, other: Self | Numbers) -> Self:
+        return self._bits("xor", other, self)
+
+    def __invert__(self) -> Self:
+        return self._apply("logical_not", self) if self._truths() else self ^ -1
+
+    def __abs__(self) -> Self:
+        return self._apply("abs", self)
+
+    def _truths(self) -> bool:
+        return self.dtype is DType.BOOL
+
+    def _bits(self, kind: str, *operands: Any) -> Self:
+        """As in NumPy an operator on bits is a logical one between truth values."""
+        return self._apply(f"{'logical' if self._truths() else 'bit'}_{kind}", *operands)
+
     def __getitem__(self, key: Index | tuple[Index, ...]) -> Self:
-        """Basic indexing: integers, slices with any step, ``...`` and None."""
-        starts, stops, steps, shape = [], [], [], []
-        dims = iter(self.shape)
-        for item in self._whole_key(key):
-            if item is None:
-                shape.append(1)
-                continue
-            dim = next(dims)
-            if isinstance(item, slice):
-                start, stop, step = item.indices(dim)
-                shape.append(len(range(start, stop, step)))
-            else:
-                start = self._index(item, dim)
-                stop, step = start + 1, 1
-            starts.append(start)
-            # A negative step that runs past the front has no non-negative stop to name.
-            stops.append(stop if stop >= 0 else -dim - 1)
-            steps.append(step)
+        """NumPy's indexing: integers, slices with any step, ``...``, None, and one array or node of integers.
+
+        Raises:
+            GraphError: There are several arrays, or a mask, whose result has no shape before the graph runs.
+            ShapeError: An index is out of range, or there are too many.
+        """
+        found = read_key(self, key)
         cut = self
-        if any(r != (0, d, 1) for r, d in zip(zip(starts, stops, steps), self.shape)):
-            axes = tuple(range(len(self.shape)))
-            cut = self._apply("slice", self, starts, stops, axes, steps)
-        return cut if cut.shape == tuple(shape) else self._apply("reshape", cut, tuple(shape))
+        if any(part != (0, d, 1) for part, d in zip(found.parts, self.shape, strict=True)):
+            starts, stops, steps = (list(column) for column in zip(*found.parts, strict=True))
+            cut = self._apply("slice", self, starts, stops, tuple(range(len(starts))), steps)
+        if cut.shape != found.shape:
+            cut = self._apply("reshape", cut, found.shape)
+        return cut if found.many is None else pick(cut, *found.many)
 
-    def _whole_key(self, key: Any) -> list[Any]:
-        """The key with a slice for every axis that it does not name."""
-        keys = list(key) if isinstance(key, tuple) else [key]
-        taken = sum(item is not None and item is not Ellipsis for item in keys)
-        if keys.count(Ellipsis) > 1 or taken > len(self.shape):
-            raise ShapeError(describe("too many indices", where=self.where(), got=repr(key)))
-        if Ellipsis not in keys:
-            keys.append(Ellipsis)
-        at = keys.index(Ellipsis)
-        keys[at : at + 1] = [slice(None)] * (len(self.shape) - taken)
-        return keys
+    # --- what nodes are not ---
 
-    def _index(self, item: Any, dim: int) -> int:
-        try:
-            index = operator.index(item)
-        except TypeError:
-            raise GraphError(
-                describe(
-                    "not an index",
-                    where=self.where(),
-                    got=repr(item),
-                    expected="integers, slices, ... or None",
-                    hint="use g.gather for an array of indices",
-                )
-            ) from None
-        if not -dim <= index < dim:
-            raise ShapeError(
-                describe(
-                    "index out of range", where=self.where(), got=index, expected=f"size {dim}"
-                )
-            )
-        return index % dim
+    def __len__(self) -> int:
+        self._no("len(node)", "node.shape[0] is the length of its first axis")
+
+    def __float__(self) -> float:
+        self._no("float(node)", "run the graph, and take the number from its output")
+
+    def __int__(self) -> int:
+        self._no("int(node)", "run the graph, or add g.cast(node, 'i32')")
+
+    def _no(self, what: str, hint: str) -> NoReturn:
+        text = f"{what}: a node has no value before its graph runs"
+        raise NodeValueError(describe(text, where=self.where(), hint=hint))
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            text = f"a Node has no {name!r}"
+            if not name.startswith("_"):
+                text = f"{text}; {hint_of(type(self.graph), name, 'node')}"
+            raise AttributeError(text, name=name, obj=self)

@@ -9,12 +9,21 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import numbers
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from rlx.errors import DTypeError, GraphError, InputError, RlxError, ShapeError, describe
+from rlx.errors import (
+    MALFORMED,
+    DTypeError,
+    GraphError,
+    InputError,
+    RlxError,
+    ShapeError,
+    describe,
+)
 from rlx.ir.dtype import DType, store, widen
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.opdef import PRESENT, REGISTRY, Array, Attrs, OpDef, TensorType, register
@@ -268,6 +277,22 @@ def build(opdef: OpDef, graph: Graph, *args: Any, **kwargs: Any) -> Any:
     Raises:
         GraphError: The arguments do not fit the signature, or the node is not legal.
     """
+    try:
+        return _built(opdef, graph, args, kwargs)
+    except MALFORMED as error:
+        if isinstance(error, RlxError | MemoryError) or opdef.name == "custom":
+            raise
+        # What Python finds wrong with arguments that no check knows.
+        raise GraphError(
+            describe(
+                f"[{opdef.name}] an argument does not fit",
+                got=f"{type(error).__name__}: {error}",
+                expected=f"{opdef.name}{show_signature(opdef)}",
+            )
+        ) from error
+
+
+def _built(opdef: OpDef, graph: Graph, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     REGISTRY[opdef.name]  # waits for another thread that imports the operation's module
     attrs = _arguments(opdef, args, kwargs)
     given: list[tuple[str, Any]] = []
@@ -289,8 +314,19 @@ def build(opdef: OpDef, graph: Graph, *args: Any, **kwargs: Any) -> Any:
         graph.as_node(value, None if name in opdef.free else like, where=opdef.name)
         for name, value in given
     ]
+    annotations = opdef.attributes
     for name, value in attrs.items():
         _check_whole(opdef.name, name, value)
+        known = ARGUMENTS.get(annotations[name])
+        if known is not None and not known[0](value):
+            raise GraphError(
+                describe(
+                    f"[{opdef.name}] argument {name!r}",
+                    got=f"{value!r:.60}",
+                    expected=known[1],
+                    hint=f"{opdef.name}{show_signature(opdef)}",
+                )
+            )
     if optional:
         there = {name for name, _ in given}
         attrs[PRESENT] = tuple([name for name in optional if name in there])
@@ -342,6 +378,42 @@ def _check_whole(op: str, name: str, value: Any) -> None:
         raise GraphError(
             describe(f"[{op}] attribute {name!r}", got=value, expected="a whole number of 64 bits")
         )
+
+
+def _is_whole(value: Any) -> bool:
+    return hasattr(value, "__index__") and not isinstance(value, np.ndarray)
+
+
+def _is_real(value: Any) -> bool:
+    return isinstance(value, numbers.Real) or (
+        isinstance(value, np.ndarray) and value.ndim == 0 and value.dtype.kind in "fiu"
+    )
+
+
+def _are_whole(value: Any) -> bool:
+    if isinstance(value, Node | str | bytes | dict) or not isinstance(value, Iterable):
+        return False
+    # An iterator is read once, by who takes its numbers.
+    return isinstance(value, Iterator) or all(map(_is_whole, value))
+
+
+def _is_whole_or_are(value: Any) -> bool:
+    return value is None or _is_whole(value) or _are_whole(value)
+
+
+_LIST = "a list of whole numbers"
+# What arguments have to be, by the annotations of parameters; those of other annotations are checked where they are used.
+ARGUMENTS: Mapping[object, tuple[Callable[[Any], bool], str]] = {
+    "int": (_is_whole, "a whole number"),
+    "int | None": (lambda value: value is None or _is_whole(value), "a whole number, or None"),
+    "float": (_is_real, "a number"),
+    "float | None": (lambda value: value is None or _is_real(value), "a number, or None"),
+    "str": (lambda value: isinstance(value, str), "a text"),
+    "Sequence[int]": (_are_whole, _LIST),
+    "Sequence[int] | None": (lambda value: value is None or _are_whole(value), f"{_LIST}, or None"),
+    "PerAxis": (lambda value: _is_whole(value) or _are_whole(value), f"a whole number, or {_LIST}"),
+    "Axes": (_is_whole_or_are, f"an axis, {_LIST}, or None"),
+}
 
 
 def show_signature(opdef: OpDef) -> str:

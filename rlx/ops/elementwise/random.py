@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -146,9 +147,16 @@ def _numbers(g: Graph, kind: str, shape: Any, seed: Any, stream: int) -> Node:
             raise DTypeError(describe("[random] the seed is not an integer", got=seed.dtype))
         words = g.cast(seed, DType.U32)
     else:
-        number = int(seed)
+        number = operator.index(seed) if hasattr(seed, "__index__") else -1
         if not 0 <= number < 2**64:
-            raise GraphError(describe("[random] seed", got=seed, expected="0 to 2^64 - 1"))
+            raise GraphError(
+                describe(
+                    "[random] seed",
+                    got=f"{seed!r:.60}",
+                    expected="a whole number from 0 to 2^64 - 1, or a node of one",
+                    hint="the shape comes first, the seed second: g.random_uniform((3, 4), 7)",
+                )
+            )
         words = g.constant(np.array([number % 2**32, number >> 32], np.uint32))
     attrs = {"shape": as_shape(shape, where="random"), "stream": stream, "kind": kind}
     return g.add_node("random", [words], attrs)

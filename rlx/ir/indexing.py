@@ -1,0 +1,164 @@
+"""What an index means: ``x[key]`` as one cut, a new shape, and entries that are picked from one axis."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlx.errors import GraphError, ShapeError, describe
+from rlx.ir.dtype import DType
+from rlx.ir.shape import Shape
+
+
+class Key(NamedTuple):
+    """An index of a node.
+
+    Attributes:
+        parts: Start, stop and step along each axis.
+        shape: The shape of what they leave, integers' axes gone and new axes added.
+        many: The axis of that, and the array or node of integers that picks from it; None for no such index.
+    """
+
+    parts: list[tuple[int, int, int]]
+    shape: Shape
+    many: tuple[int, Any] | None
+
+
+def read_key(node: Any, key: Any) -> Key:
+    """Reads an index.
+
+    Args:
+        node: What is indexed.
+        key: What stands in the brackets.
+
+    Raises:
+        GraphError: An item is no index, or a mask, or there are several arrays.
+        ShapeError: One is out of range, or there are too many.
+    """
+    items = _whole(node, key)
+    parts: list[tuple[int, int, int]] = []
+    shape: list[int] = []
+    many: list[tuple[int, Any]] = []
+    dims = iter(node.shape)
+    for item in items:
+        if item is None:
+            shape.append(1)
+            continue
+        dim = next(dims)
+        if _is_many(item):
+            many.append((len(shape), _integers(node, item, dim)))
+            item = slice(None)
+        if isinstance(item, slice):
+            start, stop, step = item.indices(dim)
+            shape.append(len(range(start, stop, step)))
+        else:
+            start = _index(node, item, dim)
+            stop, step = start + 1, 1
+        # A negative step that runs past the front has no non-negative stop to name.
+        parts.append((start, stop if stop >= 0 else -dim - 1, step))
+    if len(many) > 1 or (many and _apart(items)):
+        raise _not_an_index(
+            node,
+            key,
+            "one array of integers, with any integers right beside it",
+            "index one axis after the other, or use g.gather_nd for several arrays",
+        )
+    return Key(parts, tuple(shape), many[0] if many else None)
+
+
+def pick(node: Any, axis: int, index: Any) -> Any:
+    """The entries of an axis that an array or a node of integers picks."""
+    picked = index if _is_node(index) else node.graph.constant(index)
+    return node.graph.gather(node, picked, axis)
+
+
+def _is_node(item: Any) -> bool:
+    return hasattr(item, "graph")
+
+
+def _is_many(item: Any) -> bool:
+    """Whether an item stands for several entries, or for one that is known only when the graph runs."""
+    if isinstance(item, np.ndarray):
+        return item.ndim > 0 or item.dtype == bool
+    return _is_node(item) or isinstance(item, (list, tuple, bool, np.bool_))
+
+
+def _apart(items: list[Any]) -> bool:
+    """Whether a slice stands between integers and an array: NumPy moves the array's axes to the front then."""
+    kinds = "".join("s" if item is None or isinstance(item, slice) else "i" for item in items)
+    return "i" in kinds.strip("s").replace("i", "", 1) and "s" in kinds.strip("s")
+
+
+def _whole(node: Any, key: Any) -> list[Any]:
+    """The items of a key, with a slice for every axis that it does not name."""
+    items = list(key) if isinstance(key, tuple) else [key]
+    dots = [at for at, item in enumerate(items) if item is Ellipsis]
+    taken = sum(item is not None for item in items) - len(dots)
+    if len(dots) > 1 or taken > len(node.shape):
+        raise ShapeError(describe("too many indices", where=node.where(), got=f"{key!r:.120}"))
+    at = dots[0] if dots else len(items)
+    items[at : at + 1] = [slice(None)] * (len(node.shape) - taken)
+    return items
+
+
+def _integers(node: Any, item: Any, dim: int) -> Any:
+    """An array or a node of integers; an array's are checked, and count from the front.
+
+    Raises:
+        GraphError: It holds truth values, or no whole numbers.
+        ShapeError: An index is out of range.
+    """
+    if _is_node(item):
+        kind = "b" if item.dtype is DType.BOOL else "i" if item.dtype.is_integer else "f"
+    else:
+        found = np.asarray(item)
+        kind = found.dtype.kind if found.size or found.dtype.kind == "b" else "i"
+    if kind == "b":
+        raise _not_an_index(
+            node,
+            item,
+            "integers: how many entries a mask picks is known only when the graph runs",
+            "g.where(mask, x, 0.0) keeps the shape; np.flatnonzero(mask) makes integers of a known mask",
+        )
+    if kind not in "iu":
+        raise _not_an_index(node, item, "integers", "add g.cast(index, 'i32') for a node")
+    if _is_node(item):
+        return item
+    found = found.astype(np.int64)
+    if found.size and not (-dim <= found.min() and found.max() < dim):
+        raise ShapeError(
+            describe(
+                "index out of range",
+                where=node.where(),
+                got=f"{item!r:.80}",
+                expected=f"size {dim}",
+            )
+        )
+    return found % max(dim, 1)
+
+
+def _index(node: Any, item: Any, dim: int) -> int:
+    try:
+        index = operator.index(item)
+    except TypeError:
+        raise _not_an_index(
+            node,
+            item,
+            "integers, slices, ..., None, or an array or node of integers",
+            "g.gather(x, indices, axis) picks entries of an axis",
+        ) from None
+    if not -dim <= index < dim:
+        raise ShapeError(
+            describe("index out of range", where=node.where(), got=index, expected=f"size {dim}")
+        )
+    return index % dim
+
+
+def _not_an_index(node: Any, got: Any, expected: str, hint: str) -> GraphError:
+    return GraphError(
+        describe(
+            "not an index", where=node.where(), got=f"{got!r:.80}", expected=expected, hint=hint
+        )
+    )
