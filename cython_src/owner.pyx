@@ -13,7 +13,7 @@ from libc.stdint cimport uintptr_t
 
 cimport cython
 
-from rlx.errors import BusyError, InputError, describe
+from rlx.errors import BusyError, ClosedError, describe
 
 
 cdef extern from "owner.h" nogil:
@@ -56,7 +56,7 @@ cdef class Owner:
 
         Raises:
             BusyError: A call is under way.
-            InputError: The thing is closed.
+            ClosedError: The thing is closed.
         """
         if not rlx_take(&self.state):
             self.refuse()
@@ -75,11 +75,11 @@ cdef class Owner:
 
         Raises:
             BusyError: A call is under way.
-            InputError: The thing is closed.
+            ClosedError: The thing is closed.
         """
         cdef uintptr_t holder = rlx_holder(&self.state)
         if holder == RLX_CLOSED:
-            raise InputError(describe(f"{self._what} is closed", hint="make a new one"))
+            raise ClosedError(describe(f"{self._what} is closed", hint="make a new one"))
         if holder == RLX_ME:
             raise _nested(f"{self._what} is already running")
         raise BusyError(

@@ -3,7 +3,7 @@
 FOLDER holds all-MiniLM-L6-v2 or a relative: model.safetensors, vocab.txt and config.json. Without it, a tiny model of
 random weights is made: its vectors are computed the same way and mean nothing.
 
-It needs the tokenizers library: pip install 'rlx[text]'.
+It needs the tokenizers library: pip install tokenizers.
 """
 
 import argparse

@@ -3,7 +3,7 @@
 Any file of the llama architecture does: weights stay packed as the file has them, keys and values stay on the device.
 Without a file, or with ``--tiny``, it makes a tiny one of random weights: what comes out is nonsense then.
 
-It needs the tokenizers library: pip install 'rlx[text]'.
+It needs the tokenizers library: pip install tokenizers.
 """
 
 import argparse

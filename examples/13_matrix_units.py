@@ -1,6 +1,6 @@
 """Products on the matrix units of a GPU: what precision="f16" changes, in the numbers and in the time.
 
-Matrix units (tensor cores and their like) multiply halves. The device "dawn", of `pip install 'rlx[dawn]'`, has kernels
+Matrix units (tensor cores and their like) multiply halves. The device "dawn", of `pip install '.[dawn]'`, has kernels
 for them. Elsewhere the same program runs with other kernels, or in f32 where there is no f16 at all.
 """
 

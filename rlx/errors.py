@@ -170,6 +170,15 @@ def describe(
     return "\n".join(lines)
 
 
+def install_line(what: str) -> str:
+    """How a part of rlx that is left out by default is installed; it is on no package index.
+
+    Args:
+        what: What pip is given in a checkout: ".[regress]", "plugins/rlx_mlx".
+    """
+    return f"in a checkout of rlx: pip install '{what}'"
+
+
 def unreadable(
     what: str, path: object, error: OSError | TypeError | ValueError
 ) -> ImportModelError:

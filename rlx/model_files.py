@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import rlx
-from rlx.errors import describe, did_you_mean
-from rlx.files import UnfitFileError, read_regular
+from rlx.errors import describe, did_you_mean, unreadable
+from rlx.files import read_regular
 from rlx.importers.onnx.load import open_model
 from rlx.ir.graph import Graph
 from rlx.runtime.device_bench import made_up
@@ -114,13 +114,16 @@ def load_graph(path: str) -> Graph:
 
     Raises:
         ImportModelError: It holds no graph.
-        OSError: It can't be read.
+        ModelFileError: It can't be read.
     """
     try:
-        return Graph.from_json(read_regular(path, _MOST_BYTES).decode("utf-8"))
+        raw = read_regular(path, _MOST_BYTES)
+    except OSError as error:
+        raise unreadable("the model can't be read", path, error) from None
+    try:
+        return Graph.from_json(raw.decode("utf-8"))
     except (
         rlx.RlxError,
-        UnfitFileError,
         ValueError,
         KeyError,
         TypeError,

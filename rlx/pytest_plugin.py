@@ -62,11 +62,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _application(config: pytest.Config) -> Application:
     if _APPLICATION not in config.stash:
+        from rlx.errors import RlxError, install_line
+
         try:
             from rlx.regress.application import Application, Settings
         except ModuleNotFoundError as error:
-            raise pytest.UsageError(f"rlx_regress: {error}; pip install rlx[regress]") from error
-        from rlx.errors import RlxError
+            hint = install_line(".[regress]")
+            raise pytest.UsageError(f"rlx_regress: {error}; {hint}") from error
 
         option = config.option
         baseline, record = (

@@ -192,7 +192,7 @@ def test_without_the_package(run):
             rlx.compile(graph(), "dawn")
         except rlx.DeviceUnavailableError as error:
             assert "wgpudawn is not installed" in str(error)
-            assert 'pip install "rlx[dawn]"' in str(error)
+            assert "pip install '.[dawn]'" in str(error)
         else:
             raise AssertionError
         right("webgpu")

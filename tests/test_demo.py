@@ -52,7 +52,7 @@ def test_what_is_not_installed_is_named_whole(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(demo_report, "_plots", lambda result: {})
     report = str(tmp_path / "report.html")
     assert main(["demo", "--device", "cpu", "--hops", "2", "--out", report]) == 0
-    assert "pip install rlx[demo]" in capsys.readouterr().out
+    assert "pip install '.[demo]'" in capsys.readouterr().out
 
 
 def test_wrong_numbers_fail(tmp_path, monkeypatch, capsys):

@@ -356,7 +356,7 @@ def test_a_missing_extra_is_named(command, missing):
     code = f"import sys; sys.modules[{missing!r}] = None; import rlx.cli.main as m; m.main(['regress', {command!r}, 'x'])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert f"needs {missing}" in done.stderr
-    assert "pip install 'rlx[regress]'" in done.stderr
+    assert "pip install '.[regress]'" in done.stderr
 
 
 def test_json_and_junit_have_every_case(tmp_path, capsys):

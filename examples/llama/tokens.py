@@ -14,7 +14,7 @@ try:
     import tokenizers
 except ImportError:
     raise ImportError(
-        "text needs the tokenizers library: pip install 'rlx[text]' or pip install tokenizers"
+        "text needs the tokenizers library: pip install tokenizers"
     ) from None
 
 from tokenizers import AddedToken, Regex, decoders, normalizers, pre_tokenizers

@@ -13,7 +13,7 @@ try:
     import tokenizers
 except ImportError:
     raise ImportError(
-        "text needs the tokenizers library: pip install 'rlx[text]' or pip install tokenizers"
+        "text needs the tokenizers library: pip install tokenizers"
     ) from None
 
 from tokenizers.models import WordPiece

@@ -10,7 +10,7 @@ from typing import Any
 
 from rlx import flags
 from rlx.backends.base import Backend
-from rlx.errors import DeviceUnavailableError, InputError, describe
+from rlx.errors import DeviceUnavailableError, InputError, describe, install_line
 from rlx.ir.kernel_sets import KERNEL_SETS
 
 # Built-in backends are imported on first use, so that ``import rlx`` needs no driver.
@@ -25,6 +25,14 @@ _BUILT_IN = {
 _FOR_DEVELOPERS = ("reference", "null")
 # Second ways to the same hardware. One is listed once somebody has asked for it: to start it takes a while.
 _ON_REQUEST = ("dawn",)
+# What pip is given in a checkout of rlx for a backend of a package of its own.
+PACKAGES = {
+    "cuda": "plugins/rlx_xla[cuda]",
+    "rocm": "plugins/rlx_xla[rocm]",
+    "tpu": "plugins/rlx_xla[tpu]",
+    "xla": "plugins/rlx_xla",
+    "mlx": "plugins/rlx_mlx",
+}
 _requested: set[str] = set()
 _loaded: dict[str, Backend] = {}
 
@@ -120,14 +128,32 @@ def backend(name: str) -> Backend:
         else:
             raise DeviceUnavailableError(
                 describe(
-                    f"no backend for {name!r} is registered",
+                    f"no backend for {name!r} is installed",
                     got=name,
-                    expected=", ".join(backend_names()),
-                    hint="install a package with an entry point in the group rlx.backends, "
-                    "or call rlx.register_backend",
+                    expected=f"one of {', '.join(_working())}",
+                    hint=how_to_install(name),
                 )
             )
     return _loaded[name]
+
+
+def how_to_install(name: str) -> str:
+    """Where a backend that is not installed comes from."""
+    place = PACKAGES.get(name)
+    if place is None:
+        return "a package with an entry point in the group rlx.backends brings one, or rlx.register_backend"
+    return install_line(place)
+
+
+def _working() -> list[str]:
+    """The listed backends that have a device here."""
+    found = []
+    for name in listed_backends():
+        try:
+            found += [name] if list(backend(name).devices()) else []
+        except Exception:  # what does not work is not to be had
+            continue
+    return found
 
 
 def _load_plugin(name: str, points: Sequence[Any]) -> None:

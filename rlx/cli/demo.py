@@ -23,6 +23,7 @@ from rlx.cli.demo_result import DeviceResult, Result
 from rlx.cli.eeg import Recording, load_recording
 from rlx.compiler.device_choice import choose
 from rlx.device.figures import describe_devices
+from rlx.errors import install_line
 from rlx.ir.opdef import Array
 from rlx.signal import complex_block, frame, window
 
@@ -255,9 +256,8 @@ def print_tables(result: Result, console: Console) -> None:
     console.print(table)
     console.print(f"device chosen: {result.chosen} ({result.reason})", markup=False)
     if result.devices[0].scipy_difference is None:
-        console.print(
-            "SciPy is not installed, so nothing is compared with it: pip install rlx\\[demo]"
-        )
+        text = f"SciPy is not installed, so nothing is compared with it; {install_line('.[demo]')}"
+        console.print(text, markup=False)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -10,6 +10,7 @@ import jinja2
 import numpy as np
 
 from rlx.cli.demo_result import Result
+from rlx.errors import install_line
 
 _COLOURS = ("#2563eb", "#d97706", "#059669", "#9333ea")
 
@@ -34,7 +35,7 @@ def write_report(result: Result, path: Path) -> str:
     oz = result.channels.index("Oz")
     text = environment.get_template("demo.html.j2").render(result=result, plots=plots, oz=oz)
     path.write_text(text, encoding="utf-8")
-    return "" if plots else " (without plots: pip install rlx[demo] brings matplotlib)"
+    return "" if plots else f" (without plots, which take matplotlib; {install_line('.[demo]')})"
 
 
 def _plots(result: Result) -> dict[str, str]:

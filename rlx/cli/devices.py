@@ -14,7 +14,7 @@ from rich.table import Table
 import rlx
 from rlx.backends.base import DeviceInfo
 from rlx.backends.plugins import abilities, absent, figures_of, is_built_in
-from rlx.backends.registered import listed_backends, request_all
+from rlx.backends.registered import how_to_install, listed_backends, request_all
 from rlx.cli import device_report
 from rlx.cost.calibration import Calibration
 from rlx.cost.model import BackendCostModel
@@ -190,11 +190,8 @@ def _missing() -> list[str]:
     here = {device.backend for device in rlx.available_devices()}
     names = listed_backends()
     found = [f"{name}: {one_line(absent(name))}" for name in names if name not in here]
-    unknown = [name for name in PLUGIN_DEVICES if name not in names]
-    if unknown:
-        text = "no plug-in; a package with an entry point in the group rlx.backends brings one"
-        found.append(f"{', '.join(unknown)}: {text}")
-    return found
+    absentees = [name for name in PLUGIN_DEVICES if name not in names]
+    return [*found, *(f"{name}: no plug-in; {how_to_install(name)}" for name in absentees)]
 
 
 def _print(rows: list[dict[str, Any]], missing: list[str]) -> None:

@@ -15,7 +15,7 @@ from rlx.compiler.loading import programmed
 from rlx.compiler.lowering import lower
 from rlx.compiler.target import Target
 from rlx.device.names import Device
-from rlx.errors import ImportModelError, InputError, RlxError, describe
+from rlx.errors import ImportModelError, InputError, RlxError, describe, unreadable
 from rlx.files import contents
 from rlx.ir import container
 from rlx.ir.content import OpaqueError
@@ -119,7 +119,7 @@ def load_model(
 
     Raises:
         ImportModelError: It is no such file, of another version, or damaged.
-        OSError: It can't be read.
+        ModelFileError: It can't be read; ``ModelNotFoundError`` where it is not there.
     """
     held = contents(path)
     where = "the model" if held is not None else os.fspath(path)  # type: ignore[arg-type]
@@ -141,5 +141,7 @@ def load_model(
                 expected="what rlx.save_model writes",
             )
         ) from error
+    except OSError as error:
+        raise unreadable("the model can't be read", where, error) from None
     memo.offer(graph, plans, found.data.get("build"))
     return graph

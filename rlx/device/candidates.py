@@ -16,7 +16,13 @@ from rlx.backends.plugins import (
     refusal,
     unusable,
 )
-from rlx.backends.registered import backend, backend_names, is_second_way, listed_backends
+from rlx.backends.registered import (
+    backend,
+    backend_names,
+    how_to_install,
+    is_second_way,
+    listed_backends,
+)
 from rlx.cost.store import stored
 from rlx.dataclasses import dataclass
 from rlx.device.names import HOST_DEVICE, PLUGIN_DEVICES, Device, info_of
@@ -92,7 +98,8 @@ def survey(graph: Graph, policy: DevicePolicy, estimate: Estimate) -> list[Devic
             rows.append(_row(graph, device, info, twin, policy, estimate))
     for name in PLUGIN_DEVICES:
         if name not in backend_names():
-            rows.append(_missing(name, "no backend for it is installed", registered=False))
+            reason = f"no backend for it is installed; {how_to_install(name)}"
+            rows.append(_missing(name, reason, registered=False))
     times = {row.device: row.estimate_ns for row in contenders(rows)}
     known = {device: time for device, time in times.items() if time is not None}
     best = policy.best(known) if known else None

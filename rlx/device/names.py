@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rlx.backends.base import DeviceInfo
 from rlx.backends.plugins import absent, adopted, devices_of, refresh
-from rlx.backends.registered import backend, backend_names, listed_backends
+from rlx.backends.registered import PACKAGES, backend, backend_names, listed_backends
 from rlx.cost.io_profile import host_sync_ops
 from rlx.dataclasses import dataclass
 from rlx.errors import DeviceError, DeviceParseError, DeviceUnavailableError, describe, did_you_mean
@@ -89,7 +89,7 @@ class Device:
         name, colon, number = str(text).strip().lower().partition(":")
         name = _ALIASES.get(name, name)
         # The names of plug-ins are asked for last: it takes a while to look for them.
-        known = name in _NAMES or name in backend_names()
+        known = name in _NAMES or name in PACKAGES or name in backend_names()
         if not known or (colon and not _is_number(number)):
             names = {*_NAMES, *_ALIASES, *backend_names()}
             raise DeviceParseError(

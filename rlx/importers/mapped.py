@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from rlx.errors import ImportModelError, UnknownNameError, describe, did_you_mean
+from rlx.errors import ImportModelError, UnknownNameError, describe, did_you_mean, unreadable
 from rlx.files import open_regular
 from rlx.ir.opdef import Array
 
@@ -84,7 +84,7 @@ def map_file(path: str | os.PathLike[str], kind: str) -> mmap.mmap:
                 raise refuse(f"a {kind} file is empty", path)
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, TypeError, ValueError) as error:
-        raise refuse(f"a {kind} file can't be opened", path, error) from None
+        raise unreadable(f"a {kind} file can't be opened", path, error) from None
 
 
 def legal_shape(shape: Sequence[object], itemsize: int) -> bool:

@@ -140,9 +140,11 @@ def open_kept(file: File) -> ModelFile:
 
 
 def _read(file: File) -> Source:
-    from rlx.importers.onnx.load import read_model
+    from rlx.importers.onnx.load import check_operators, read_model
 
-    return read_model(file)
+    source = read_model(file)
+    check_operators(source)
+    return source
 
 
 def _imported(

@@ -6,13 +6,14 @@ import os
 import warnings
 from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Never
 
 from rlx.backends.base import CompileOptions
 from rlx.compiler.choice import Choice
 from rlx.compiler.watching import CancelToken, ProgressCallback, watching
 from rlx.device.names import HOST_DEVICE, Device, DeviceLike
 from rlx.errors import (
+    ClosedError,
     DeviceLostError,
     ImportModelError,
     InputError,
@@ -37,6 +38,14 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 ON_LOST = ("recover", "cpu", "raise")
+_OPTIONS = ("device", "capacity", "options", "on_lost", "buckets", "progress", "cancel")
+# What stands for the options of onnxruntime.InferenceSession.
+_DEVICES = 'device="auto", "cpu", "webgpu" or another of rlx.available_devices() takes the place of providers'
+_ELSEWHERE = {
+    "providers": _DEVICES,
+    "provider_options": _DEVICES,
+    "sess_options": "options=rlx.CompileOptions(threads=...) takes its place",
+}
 # Times that a run is repeated on a device that is lost under it.
 _TRIES = 3
 # Calls of ``run_async`` and ``submit`` that run at a time.
@@ -70,6 +79,7 @@ class Model:
             results equal, sizes are compiled as they are, and ``report`` says why.
         progress: Called while the model is compiled; see ``rlx.compile``.
         cancel: Ends a compile that is under way; see ``rlx.compile``.
+        **others: Nothing: an option that there is not is refused with what takes its place.
 
     Attributes:
         inputs: What ``run`` takes: name, element type and dimensions of each.
@@ -80,8 +90,8 @@ class Model:
         choice: Why, for the last compiled shapes: an ``rlx.Choice``.
 
     Raises:
-        ImportModelError: The file can't be read.
-        UnsupportedOpError: An input is of a type that rlx lacks.
+        ImportModelError: It is no ONNX model; ``ModelFileError`` where the file can't be read.
+        UnsupportedOpError: An input is of a type that rlx lacks, or operators are not known; all of them are listed.
         DeviceError: There is no such device here.
         InputError: ``on_lost`` or ``buckets`` is none of these.
         UnknownNameError: ``buckets`` names no dimension of the model.
@@ -108,7 +118,11 @@ class Model:
         buckets: BucketsLike = "auto",
         progress: ProgressCallback | None = None,
         cancel: CancelToken | None = None,
+        **others: Never,
     ) -> None:
+        for name in others:
+            hint = _ELSEWHERE.get(name) or did_you_mean(name, _OPTIONS)
+            raise InputError(describe(f"rlx.onnx.Model has no option {name!r}", hint=hint))
         if on_lost not in ON_LOST:
             hint = did_you_mean(on_lost, ON_LOST)
             raise InputError(describe("option on_lost", got=repr(on_lost), hint=hint))
@@ -163,12 +177,13 @@ class Model:
         """Whether ``close`` was called."""
         return self._closed
 
-    def run(self, inputs: Mapping[str, Any] | Any) -> list[Array]:
+    def run(self, inputs: Mapping[str, Any] | Any, *others: Never) -> list[Array]:
         """Runs the model. Any thread may call it at any time.
 
         Args:
             inputs: An array for every input, of any shape that the model takes, and for each of ``defaults`` whose
                 value in the file it replaces in this run. A model of one input may be given its array alone.
+            *others: Nothing: all outputs are returned, and no list of them is taken.
 
         Returns:
             The outputs in the file's order, in the model's own types: bfloat16 as its bits in uint16, floats of
@@ -176,12 +191,22 @@ class Model:
             the same form.
 
         Raises:
-            InputError: An input is missing, or does not fit the model; or the model is closed.
+            InputError: An input is missing, or does not fit the model.
+            ClosedError: The model is closed.
             UnknownNameError: There is no such input.
             ImportModelError: The model makes no sense for these shapes.
             UnsupportedOpError: Nodes can't be imported; all of them are listed.
             DeviceLostError: The GPU was lost, and ``on_lost`` is "raise"; or it was lost again and again.
         """
+        if others:
+            raise InputError(
+                describe(
+                    "run takes the inputs alone, and returns all outputs",
+                    got=f"{len(others) + 1} arguments",
+                    expected="model.run({name: array, ...})",
+                    hint="one output of several is outputs[model.output_names.index(name)]",
+                )
+            )
         for _ in range(_TRIES):
             session = self._executables.session
             try:
@@ -348,7 +373,7 @@ class Model:
 
         Raises:
             DeviceError: The device is one of the program (a ``wgpu.GPUDevice``).
-            InputError: It is closed.
+            ClosedError: It is closed.
         """
         self._open()
         capacity, buckets, _ = self._how
@@ -374,7 +399,7 @@ class Model:
 
     def _open(self) -> None:
         if self._closed:
-            raise InputError(describe(f"{self._source.label} is closed", hint="make a new Model"))
+            raise ClosedError(describe(f"{self._source.label} is closed", hint="make a new Model"))
 
     def _forget(self) -> None:
         """Closes all executables, those in use when their calls end. The caller holds the lock."""

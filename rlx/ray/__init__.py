@@ -1,6 +1,6 @@
 """Models in a Ray cluster: datasets of any size, and services.
 
-Nothing here is imported before it is used, and ``import rlx`` never imports Ray. Install it by ``pip install "rlx[ray]"``.
+Nothing here is imported before it is used, and ``import rlx`` never imports Ray. In a checkout ``pip install '.[ray]'`` brings it.
 
 Example:
     ```python

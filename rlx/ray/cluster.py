@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlx.errors import DeviceUnavailableError, RlxError, describe
+from rlx.errors import DeviceUnavailableError, RlxError, describe, install_line
 from rlx.ray.lending import DeviceLender, this_process
 from rlx.ray.predictor import Predictor
 
@@ -28,7 +28,7 @@ def ray_module() -> Any:
     try:
         import ray
     except ImportError as error:
-        text = describe("Ray is not installed", hint='pip install "rlx[ray]"')
+        text = describe("Ray is not installed", hint=install_line(".[ray]"))
         raise RlxError(text) from error
     return ray
 

@@ -33,7 +33,19 @@ if TYPE_CHECKING:
 _QUEUES = Lock()
 
 
-class CompiledGraph:
+class _SlotsByClass(type):
+    """The type of ``CompiledGraph``: its ``run_slots``, asked of the class, is the function of that name.
+
+    Each graph keeps a compiled function in a slot of that name, and slots have no docstrings.
+    """
+
+    @property
+    def run_slots(cls) -> Callable[..., tuple[Array, ...]]:
+        """``rlx.run_slots``."""
+        return run_slots
+
+
+class CompiledGraph(metaclass=_SlotsByClass):
     """A graph compiled for one device. Made by ``rlx.compile`` or ``Session.compile``.
 
     One call at a time uses it, from the first read of its arguments to the last copy of its results. A
@@ -371,7 +383,7 @@ class CompiledGraph:
 
         Raises:
             DeviceError: The device is one of the program (a ``wgpu.GPUDevice``).
-            InputError: It is closed.
+            ClosedError: It is closed.
         """
         from rlx.runtime.pickled import Pickled, restored
 

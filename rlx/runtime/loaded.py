@@ -12,7 +12,7 @@ from rlx.backends.base import Capabilities, Executable
 from rlx.compiler.extents import Extents
 from rlx.compiler.lowered import Lowered
 from rlx.compiler.target import Target
-from rlx.errors import InputError, UnknownNameError, describe, did_you_mean
+from rlx.errors import ClosedError, InputError, UnknownNameError, describe, did_you_mean
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array
 from rlx.passes.extent import Extent
@@ -138,10 +138,10 @@ class Loaded:
         """Refuses calls after ``close``.
 
         Raises:
-            InputError: It was closed.
+            ClosedError: It was closed.
         """
         if self.closed:
-            raise InputError(describe(f"{self.what} is closed", hint="compile the graph again"))
+            raise ClosedError(describe(f"{self.what} is closed", hint="compile the graph again"))
 
     def complete(self) -> None:
         """Refuses runs while params are missing.

@@ -73,7 +73,7 @@ class OnDevice(Part):
 
         Raises:
             CompileError: The device is no GPU that rlx runs on through WebGPU.
-            InputError: The graph is closed.
+            ClosedError: The graph is closed.
         """
         self._there()
         executable: Any = self._loaded.executable

@@ -10,7 +10,7 @@ from typing import Any, Concatenate, NoReturn, ParamSpec, Protocol, TypeVar
 from rlx._ext.owner import Owner
 from rlx._ext.program import Program
 from rlx.backends.base import Executable
-from rlx.errors import InputError, describe
+from rlx.errors import ClosedError, InputError, describe
 from rlx.ir.opdef import Array
 
 P = ParamSpec("P")
@@ -31,7 +31,7 @@ def owned(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P],
     """Makes a method hold the owner during the whole call, including the conversion of arguments.
 
     It raises ``BusyError`` where another call is under way, in another thread or further up in this one,
-    and ``InputError`` where the object is closed. Methods that hold the owner don't call each other.
+    and ``ClosedError`` where the object is closed. Methods that hold the owner don't call each other.
     """
 
     @functools.wraps(method)
@@ -70,7 +70,7 @@ class Refusing:
 
     def __call__(self, *arrays: Any) -> NoReturn:
         """Raises that error."""
-        raise InputError(describe(f"{self._what} is closed", hint="compile the graph again"))
+        raise ClosedError(describe(f"{self._what} is closed", hint="compile the graph again"))
 
 
 class Incomplete:

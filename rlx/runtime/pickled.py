@@ -52,7 +52,7 @@ class Pickled(Part):
         """What it takes to make the same graph in another process.
 
         Raises:
-            InputError: It is closed.
+            ClosedError: It is closed.
         """
         loaded = self._loaded
         loaded.open()

@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
-from rlx.errors import InputError, describe
+from rlx.errors import ClosedError, InputError, describe
 from rlx.locks import Lock
 
 if TYPE_CHECKING:
@@ -78,9 +78,9 @@ class Room:
             while self._waiting:
                 self._wake()
 
-    def closed(self) -> InputError:
+    def closed(self) -> ClosedError:
         """What a call after ``close`` raises."""
-        return InputError(describe(f"{self._what} is closed"))
+        return ClosedError(describe(f"{self._what} is closed", hint="make a new one"))
 
     def _enters(self, most: int, calls: int = 1) -> bool:
         """Whether there is room for so many calls, which are counted if so. The caller holds the lock."""

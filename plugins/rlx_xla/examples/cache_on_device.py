@@ -1,6 +1,6 @@
 """One graph on the CPU and by XLA: the same numbers, how long a call takes, and a cache that stays on the device.
 
-The devices come with `pip install 'rlx[cuda]'`, `rlx[rocm]`, `rlx[tpu]`, or `rlx[xla]` for XLA on the processor.
+The devices come with `pip install 'plugins/rlx_xla[cuda]'`, or `[rocm]` or `[tpu]`; without any of them XLA runs on the processor.
 """
 
 import sys
@@ -13,7 +13,7 @@ from rlx.backends.registered import backend_names
 
 if "xla" not in backend_names():
     sys.exit(
-        "this example runs graphs by XLA: pip install 'rlx[xla]', or rlx[cuda] on a machine with an NVIDIA GPU"
+        "this example runs graphs by XLA: in a checkout of rlx: pip install plugins/rlx_xla, or 'plugins/rlx_xla[cuda]' for an NVIDIA GPU"
     )
 
 WIDTH, LENGTH, RUNS = 256, 128, 10

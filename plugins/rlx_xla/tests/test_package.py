@@ -121,7 +121,7 @@ def test_the_example_runs_and_says_what_is_missing(tmp_path):
 
     bare = run_it()
     assert bare.returncode == 1
-    assert "pip install 'rlx[xla]'" in bare.stderr
+    assert "pip install plugins/rlx_xla" in bare.stderr
     installed(tmp_path)
     done = run_it(tmp_path)
     assert done.returncode == 0, done.stderr

@@ -25,7 +25,7 @@ from rlx.backends.webgpu.pieces import Pieces
 from rlx.backends.webgpu.recorded import Recording
 from rlx.backends.webgpu.submissions import Traffic
 from rlx.backends.webgpu.work import Runner
-from rlx.errors import InputError, describe
+from rlx.errors import ClosedError, describe
 from rlx.ir.opdef import Array
 from rlx.ir.plan import Call, MemoryPlan, Schedule
 from rlx.passes.extent import Extent
@@ -166,7 +166,7 @@ class WebGpuExecutable:
     def _run_all(self, given: bool, outputs: tuple[int, ...] | None = None) -> None:
         if self._closed:  # through a ``run_slots`` that was taken before ``recover``
             hint = "cg.run_slots is another function since cg.recover()"
-            raise InputError(describe("what this run_slots belongs to is closed", hint=hint))
+            raise ClosedError(describe("what this run_slots belongs to is closed", hint=hint))
         if given not in self._alone:
             self._use(given)
         runners = self._runners(self._traffic.every if outputs is None else outputs, given)

@@ -17,11 +17,12 @@ from types import ModuleType
 from typing import Any
 
 from rlx import flags
+from rlx.errors import install_line
 from rlx.ir.fragments import Fragment
 from rlx.ir.spans import phase
 
 _BACKEND = "wgpudawn.backends.dawn"
-_HINT = 'install it with pip install "rlx[dawn]"'
+_HINT = install_line(".[dawn]")
 # Asked of the instance before there is one: features that are not in the standard yet, and f16 on NVIDIA.
 _INSTANCE_TOGGLES = ("allow_unsafe_apis", "vulkan_enable_f16_on_nvidia")
 # What a device leaves out for kernels that keep to their own bounds and write workgroup memory before they read it.

@@ -35,6 +35,7 @@ from rlx.importers.onnx.values import (
     Value,
 )
 from rlx.importers.onnx.walk import Lowering
+from rlx.ir import container
 from rlx.ir.casting import check_array, converted
 from rlx.ir.graph import Graph
 
@@ -113,11 +114,14 @@ def read_model(file: File) -> Source:
         UnsupportedOpError: Its inputs are of types that rlx lacks.
     """
     label = file.label
-    model = schema.read(schema.ModelDef, wire.Span(file.view, 0))
+    try:
+        model = schema.read(schema.ModelDef, wire.Span(file.view, 0))
+    except ImportModelError as error:
+        what, *parts = str(error).splitlines()
+        got = "; ".join([what, *(part.strip() for part in parts)])
+        raise _not_onnx(file, got) from error
     if model.graph is None:
-        raise ImportModelError(
-            describe("the file holds no ONNX graph", where=label, hint="is it an ONNX model?")
-        )
+        raise _not_onnx(file, "a file without a graph")
     weights = {tensor.name: tensor for tensor in model.graph.initializers}
     inputs = tuple(_port(info, label) for info in model.graph.inputs if info.name not in weights)
     defaults: tuple[Port, ...] = ()
@@ -133,6 +137,49 @@ def read_model(file: File) -> Source:
     source = Source(file, inputs, outputs, defaults)
     vars(source)["model"] = model
     return source
+
+
+# What other files begin with, and what to do with them.
+_OTHERS = (
+    (b"GGUF", "a GGUF file: rlx.gguf.load reads it"),
+    (b"PK\x03\x04", "a zip, as PyTorch's checkpoints are: export the model to ONNX"),
+    (b"\x80", "a pickle, as PyTorch's checkpoints are: export the model to ONNX"),
+    (b"version https://git-lfs", "a pointer of Git LFS: git lfs pull brings the file"),
+    (container.MAGIC, "a .rlx file: rlx.load_model reads it"),
+    (b"\x89HDF", "an HDF5 file, as Keras writes: export the model to ONNX"),
+    (b"<", "a page or XML, as of a failed download"),
+    (b"{", "JSON"),
+)
+
+
+def _not_onnx(file: File, got: str) -> ImportModelError:
+    begins = bytes(file.view[:32])
+    # FlatBuffers have their mark behind four bytes.
+    other = next((text for mark, text in _OTHERS if begins.startswith(mark)), None)
+    if begins[4:8] == b"ORTM":
+        other = "an .ort file of ONNX Runtime: take the .onnx file that it was made of"
+    elif begins[8:9] == b"{":
+        other = "a safetensors file: rlx.safetensors.load reads it"
+    hint = (
+        f"it looks like {other}"
+        if other
+        else "it may be cut short or damaged, or another kind of file"
+    )
+    return ImportModelError(
+        describe("not an ONNX model", where=str(file.path or file.label), got=got, hint=hint)
+    )
+
+
+def check_operators(source: Source) -> None:
+    """Refuses a model with operators that the importer does not know, before any shape is.
+
+    Raises:
+        UnsupportedOpError: There are some; all of them are listed, with counts.
+    """
+    file = source.file
+    lowering = Lowering(source.model, file.folder, file.label, file.view)
+    lowering.look_over(source.graph, versions(source.model.opsets, file.label))
+    lowering.check()
 
 
 def _default(info: schema.ValueInfo, tensor: schema.Tensor, label: str) -> Port:

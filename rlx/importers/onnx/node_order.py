@@ -81,7 +81,7 @@ def _cyclic(cycle: Sequence[str]) -> ImportModelError:
 def reads(node: NodeDef) -> Iterator[str]:
     """The names that a node reads, its subgraphs included."""
     yield from filter(None, node.input)
-    for graph in _subgraphs(node):
+    for graph in subgraphs(node):
         yield from sorted(free_names(graph))
 
 
@@ -95,7 +95,8 @@ def free_names(graph: GraphDef) -> set[str]:
     return names - own - {""}
 
 
-def _subgraphs(node: NodeDef) -> Iterator[GraphDef]:
+def subgraphs(node: NodeDef) -> Iterator[GraphDef]:
+    """The graphs that are attributes of a node."""
     for attribute in node.attributes:
         yield from attribute.graphs
         if attribute.g is not None:

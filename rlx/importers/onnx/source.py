@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rlx.dataclasses import dataclass
-from rlx.errors import ImportModelError, InputError, describe
+from rlx.errors import ImportModelError, InputError, describe, unreadable
 from rlx.files import contents, open_regular
 from rlx.importers.onnx.element_bytes import raw_array
 from rlx.importers.onnx.elements import Element
@@ -154,6 +154,13 @@ def open_file(path_or_bytes: Any) -> File:
     view = contents(path_or_bytes)
     if view is not None:
         return File(view.toreadonly(), "the model", None)
+    if not isinstance(path_or_bytes, str | os.PathLike):
+        raise ImportModelError(
+            describe(
+                "a model is a path, bytes, or a binary file object",
+                got=type(path_or_bytes).__name__,
+            )
+        )
     path = Path(os.fspath(path_or_bytes))
     return File(_map(path), path.name, path.parent, path.absolute())
 
@@ -165,9 +172,7 @@ def _map(path: Path) -> memoryview:
                 raise ImportModelError(describe("the file is empty", where=path.name))
             return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except (OSError, ValueError) as error:
-        raise ImportModelError(
-            describe("the model can't be read", where=str(path), got=str(error))
-        ) from None
+        raise unreadable("the model can't be read", path, error) from None
 
 
 def bind(

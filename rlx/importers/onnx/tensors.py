@@ -8,7 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import ImportModelError, UnsupportedOpError, describe
+from rlx.errors import (
+    ImportModelError,
+    ModelNotFoundError,
+    UnsupportedOpError,
+    describe,
+    unreadable,
+)
 from rlx.files import open_regular
 from rlx.importers.onnx import schema
 from rlx.importers.onnx.element_bytes import from_bytes, shaped, unpacked
@@ -17,6 +23,7 @@ from rlx.ir.shape import MAX_SIZE
 
 Array = np.ndarray[Any, Any]
 EXTERNAL = 1
+_NOT_THERE = "no such file"
 
 
 def element_of(code: int, where: str) -> Element:
@@ -135,9 +142,7 @@ def _external(
         length = int(keys.get("length", str(nbytes)))
         size = path.stat().st_size
     except (ValueError, OSError) as error:
-        raise ImportModelError(
-            describe("external data can't be read", where=where, got=str(error))
-        ) from None
+        raise unreadable("external data can't be read", where, error) from None
     if length != nbytes or offset < 0 or offset + length > size:
         raise ImportModelError(
             describe(
@@ -153,8 +158,7 @@ def _external(
         with open_regular(path) as file:
             mapped = np.memmap(file, np.uint8, "r", offset, (length,))
     except (ValueError, OSError) as error:
-        what = "external data can't be read"
-        raise ImportModelError(describe(what, where=where, got=str(error))) from None
+        raise unreadable("external data can't be read", where, error) from None
     return from_bytes(memoryview(mapped.data), element, count, where)
 
 
@@ -175,11 +179,12 @@ def _inside(folder: Path, location: str, where: str) -> Path:
             if not path.is_relative_to(root):
                 problem = "outside the model's folder"
             elif not path.is_file():
-                problem = "no such file"
+                problem = _NOT_THERE
         except (OSError, RuntimeError):
             problem = "not a path"
     if problem:
-        raise ImportModelError(
+        kind = ModelNotFoundError if problem == _NOT_THERE else ImportModelError
+        raise kind(
             describe(
                 f"external data: {problem}",
                 where=where,

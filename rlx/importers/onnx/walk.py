@@ -21,7 +21,7 @@ from rlx.errors import (
 from rlx.importers.onnx import allowed, handlers
 from rlx.importers.onnx.call import Call
 from rlx.importers.onnx.handlers import Operator
-from rlx.importers.onnx.node_order import in_order, live_nodes
+from rlx.importers.onnx.node_order import in_order, live_nodes, subgraphs
 from rlx.importers.onnx.opsets import plain, refused, versions
 from rlx.importers.onnx.schema import Attribute, Function, GraphDef, ModelDef, NodeDef, Tensor
 from rlx.importers.onnx.scope import Problem, Scope
@@ -86,6 +86,31 @@ class Lowering:
     def position(self) -> int:
         """Number of the node that is being lowered."""
         return self._nodes
+
+    # --- before anything is lowered ---
+
+    def look_over(self, graph: GraphDef, opsets: Mapping[str, int]) -> None:
+        """Notes the nodes that outputs depend on and whose operators are not known, in subgraphs and functions too."""
+        waiting = [(graph.nodes, [output.name for output in graph.outputs], opsets)]
+        seen = set()
+        while waiting:
+            nodes, wanted, sets = waiting.pop()
+            for node in live_nodes(nodes, wanted):
+                key = plain(node.domain), node.op, node.overload
+                function = self._functions.get(key)
+                if function is None:
+                    try:
+                        _operator(node, key[0], sets)
+                    except RefusedError as error:
+                        self._note(node, str(error))
+                elif key not in seen:
+                    seen.add(key)
+                    own = versions(function.opsets, self.label) or sets
+                    waiting.append((function.nodes, function.outputs, own))
+                waiting += [
+                    (inner.nodes, [output.name for output in inner.outputs], sets)
+                    for inner in subgraphs(node)
+                ]
 
     # --- a graph ---
 
@@ -234,12 +259,7 @@ class Lowering:
         attributes = _attributes(node, scope.attributes)
         if function is not None:
             return self._inline(function, node, attributes, scope, site)
-        opset = scope.opsets.get(domain)
-        if opset is None:
-            raise RefusedError(f"the model imports no operator set {domain or 'ai.onnx'!r}")
-        operator = handlers.find(domain, node.op, opset)
-        if operator is None:
-            raise RefusedError(f"no such operator in version {opset} of the set here")
+        opset, operator = _operator(node, domain, scope.opsets)
         old = refused(node.op, opset, attributes) if not domain else None
         if old is not None:
             raise RefusedError(old)
@@ -301,6 +321,21 @@ class Lowering:
         finally:
             self._calls -= 1
         return [inner.values.get(name) for name in function.outputs]
+
+
+def _operator(node: NodeDef, domain: str, opsets: Mapping[str, int]) -> tuple[int, Operator]:
+    """The version of a node's operator set, and how the operator is lowered.
+
+    Raises:
+        RefusedError: There is no such operator here.
+    """
+    opset = opsets.get(domain)
+    if opset is None:
+        raise RefusedError(f"the model imports no operator set {domain or 'ai.onnx'!r}")
+    operator = handlers.find(domain, node.op, opset)
+    if operator is None:
+        raise RefusedError(f"no such operator in version {opset} of the set here")
+    return opset, operator
 
 
 def _kind(domain: str, op: str) -> str:

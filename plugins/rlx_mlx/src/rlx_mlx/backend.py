@@ -37,7 +37,7 @@ class MlxBackend(Lowering):
 
     def absent(self) -> str:
         """What to install."""
-        return 'MLX is not installed; pip install "rlx[mlx]" on a Mac, or mlx[cpu] elsewhere'
+        return "MLX is not installed; pip install mlx on a Mac, or mlx[cpu] elsewhere"
 
     def build_id(self) -> str:
         """The version that programs depend on."""

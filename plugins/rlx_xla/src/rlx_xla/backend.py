@@ -20,21 +20,21 @@ from rlx_xla.engine import devices_of, version
 
 # By the name of a backend: JAX's platform, what kind of device it is, and why there may be none.
 _PLATFORMS = {
-    "xla": ("cpu", "cpu", 'JAX is not installed; pip install "rlx[xla]"'),
+    "xla": ("cpu", "cpu", "JAX is not installed; pip install jax"),
     "cuda": (
         "cuda",
         "discrete",
-        'JAX finds no NVIDIA GPU; pip install "rlx[cuda]" on a machine that has one',
+        'JAX finds no NVIDIA GPU; in a checkout of rlx: pip install "plugins/rlx_xla[cuda]" on a machine that has one',
     ),
     "rocm": (
         "rocm",
         "discrete",
-        'JAX finds no AMD GPU; pip install "rlx[rocm]" on a machine that has one',
+        'JAX finds no AMD GPU; in a checkout of rlx: pip install "plugins/rlx_xla[rocm]" on a machine that has one',
     ),
     "tpu": (
         "tpu",
         "discrete",
-        'JAX finds no TPU; pip install "rlx[tpu]" on a machine that has one',
+        'JAX finds no TPU; in a checkout of rlx: pip install "plugins/rlx_xla[tpu]" on a machine that has one',
     ),
 }
 
