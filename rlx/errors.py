@@ -11,8 +11,39 @@ import sys
 from collections.abc import Iterable
 
 
+def printable(text: object) -> str:
+    r"""A text that comes from a file, a driver or a command line, as it is shown: on one line, in characters that print.
+
+    Others become escapes: those that drive a terminal, turn the direction of writing, or end the line.
+
+    Example:
+        >>> print(printable("a\x1b[2J"))
+        a\x1b[2J
+    """
+    found = str(text)
+    if found.isprintable():
+        return found
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in found)
+
+
+def printable_lines(text: object) -> str:
+    """``printable`` of each line of a text that has several."""
+    return "\n".join(map(printable, str(text).split("\n")))
+
+
+def printable_value(value: object) -> object:
+    """``printable_lines`` of a text; anything else as it is: what templates of reports put their values through."""
+    return printable_lines(value) if type(value) is str else value
+
+
 class RlxError(Exception):
-    """Base of everything rlx raises on purpose."""
+    """Base of everything rlx raises on purpose.
+
+    Messages hold names from files. Characters of these that do not print are shown as escapes.
+    """
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(printable_lines(one) if isinstance(one, str) else one for one in args))
 
 
 class GraphError(RlxError):
@@ -207,7 +238,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """
     import difflib
 
-    choices = sorted(set(known))
+    choices = sorted({printable(one) for one in known})
     folded = {choice.lower(): choice for choice in choices}
     near = [folded[n] for n in difflib.get_close_matches(name.lower(), folded, n=1)]
     listed = ", ".join(choices) if choices else "(none)"

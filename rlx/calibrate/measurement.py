@@ -13,7 +13,7 @@ from rlx.calibrate import probes
 from rlx.calibrate.identity import identity_of
 from rlx.calibrate.stopwatch import BUDGET_S, Loaded, Stopwatch
 from rlx.compiler.target import Target
-from rlx.cost.calibration import Calibration, Progress
+from rlx.cost.calibration import FASTEST_TRANSFER, Calibration, Progress
 from rlx.cost.curve import Curve
 from rlx.cost.kinds import FREE, ROWED, more_rows, work_of
 from rlx.cost.model import NARROW, CalibratedModel
@@ -31,8 +31,6 @@ _COPIES = (1 << 12, 1 << 15, 1 << 18, 1 << 21, 1 << 23)
 _PRODUCTS = ((16, 32), (64, 16), (256, 4), (1024, 1), (2048, 1))
 _PRODUCTS_F16 = _PRODUCTS[1:4]
 _THIN, _NARROW = (128, 1024), (64, 512)
-# Upper bound on believable transfer speed, in bytes per ns: it is a difference of noisy times.
-_FASTEST_TRANSFER = 1000.0
 # Rows and size of a product that is bound by the latency of its sums.
 _WAITING_PRODUCT = (64, 1024)
 # Additional steps of a chain. A GPU needs more: one step is short against the noise of a round trip.
@@ -228,7 +226,7 @@ class Measurement:
             with self._watch.loading() as loaded:
                 times = self._watch.times([loaded(graph, self._target) for graph in graphs(size)])
             spent, nbytes = times[0], 4.0 * size
-            yield nbytes, max(times[0] - sum(times[1:]) - less, nbytes / _FASTEST_TRANSFER)
+            yield nbytes, max(times[0] - sum(times[1:]) - less, nbytes / FASTEST_TRANSFER)
 
     def _thunk(self) -> float:
         if self._watch.left() <= 0:

@@ -116,7 +116,7 @@ def run(args: argparse.Namespace) -> int:
     names += [str(device) for device in devices]
     if not names:
         raise rlx.InputError(describe("--devices names none", got=repr(named)))
-    with model.progress(args.json) as say, tempfile.TemporaryDirectory() as folder:
+    with model.progress(args.json, "load", "run") as say, tempfile.TemporaryDirectory() as folder:
         say("load")
         graph, notes = model_files.load(args.model, model.dims_of(args))
         inputs = model.inputs_of(args, graph)

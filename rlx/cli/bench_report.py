@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
+from rlx.cli import screen
 from rlx.cli.agreement import Agreement
 from rlx.cli.bench_row import Row, first_that_ran
+from rlx.errors import printable
 from rlx.ir.graph import Graph
 
 
@@ -23,22 +24,20 @@ def output_names(graph: Graph) -> list[str]:
 
 
 def show(about: Mapping[str, Any], rows: Sequence[Row]) -> None:
-    """Prints all."""
-    console = Console()
+    """Prints all: tables that fit 80 columns, one after the other."""
+    out = screen.Screen()
     for note in about["made_up"]:
-        console.print(note, highlight=False, markup=False)
-    title = f"{about['model']}, {about['threads']} threads"
-    console.print(_times(title, rows))
-    console.print(_differences(f"tolerance {about['tolerance']:g} ({about['precision']})", rows))
+        screen.say(note)
+    out.print(_times(f"{about['model']}, {about['threads']} threads", rows))
+    out.print(_differences(f"tolerance {about['tolerance']:g} ({about['precision']})", rows))
     for row in rows:
         for line in row.facts.get("on_the_host", ()):
-            console.print(f"{row.name}, on the host: {line}", highlight=False, markup=False)
+            screen.say(f"{row.name}, on the host: {line}")
         if row.error:
-            console.print(f"{row.name}: {row.error}", highlight=False, markup=False)
+            screen.say(f"{row.name}: {row.error}")
         for one in row.agreements:
             if one.failure:
-                text = f"{row.name}, output {one.output}: {one.failure}"
-                console.print(text, highlight=False, markup=False)
+                screen.say(f"{row.name}, output {printable(one.output)}: {one.failure}")
 
 
 def _number(value: float | None, form: str) -> str:
@@ -46,29 +45,27 @@ def _number(value: float | None, form: str) -> str:
 
 
 def _times(title: str, rows: Sequence[Row]) -> Table:
-    table = Table(title=title, title_justify="left")
-    for heading in ("", "load ms", "compile ms", "first run ms", "p50 us", "p25 to p75", "p99 us"):
-        table.add_column(heading, justify="right" if heading else "left")
-    table.add_column("runs/s", justify="right")
+    """A column for each contestant: there are fewer of them than figures."""
     first = first_that_ran(rows)
-    table.add_column(f"x {first.name} (quartiles)", justify="right")
-    table.add_column("MB", justify="right")
-    for row in rows:
-        p25, p50, p75, p99 = (row.microseconds(q) for q in (25, 50, 75, 99))
-        speed = row.speed(first)
-        table.add_row(
-            row.name,
-            _number(row.facts.get("load_ms"), ",.1f"),
-            _number(row.facts.get("compile_ms"), ",.1f"),
-            _number(row.facts.get("first_ms"), ",.2f"),
-            _number(p50, ",.1f"),
-            "-" if p25 is None else f"{p25:,.1f} to {p75:,.1f}",
-            _number(p99, ",.1f"),
-            _number(1e6 / p50 if p50 else None, ",.0f"),
-            "-" if speed is None else f"{speed[1]:.2f} ({speed[0]:.2f} to {speed[2]:.2f})",
-            _number(row.facts.get("memory_mb"), ",.1f"),
-        )
-    return table
+    speeds = [row.speed(first) or (None, None, None) for row in rows]
+    facts = (
+        ("load ms", "load_ms", 1),
+        ("compile ms", "compile_ms", 1),
+        ("first run ms", "first_ms", 2),
+    )
+    lines: list[list[object]] = [
+        [text, *(_number(row.facts.get(key), f",.{digits}f") for row in rows)]
+        for text, key, digits in facts
+    ]
+    for percentile in (25, 50, 75, 99):
+        found = [row.microseconds(percentile) for row in rows]
+        lines.append([f"p{percentile} us", *(_number(value, ",.1f") for value in found)])
+    medians = [row.microseconds(50) for row in rows]
+    lines.append(["runs/s", *(_number(1e6 / p50 if p50 else None, ",.0f") for p50 in medians)])
+    for at, text in ((1, f"x {first.name}"), (0, "  quartile 1"), (2, "  quartile 3")):
+        lines.append([text, *(_number(speed[at], ".2f") for speed in speeds)])
+    lines.append(["MB", *(_number(row.facts.get("memory_mb"), ",.1f") for row in rows)])
+    return screen.columns(title, ["", *(row.name for row in rows)], lines, right=True)
 
 
 _COLUMNS: tuple[tuple[str, Callable[[Agreement], str]], ...] = (
@@ -77,7 +74,7 @@ _COLUMNS: tuple[tuple[str, Callable[[Agreement], str]], ...] = (
     ("max ULP", lambda one: _number(one.max_ulp, ",")),
     ("RMS", lambda one: f"{one.rms:.1e}"),
     ("relative", lambda one: f"{one.relative:.1e}"),
-    ("same arg-max", lambda one: _number(one.same_argmax, ".2%")),
+    ("arg-max", lambda one: _number(one.same_argmax, ".2%")),
     ("NaN", lambda one: _beside(one.nan, one.nan_expected)),
     ("inf", lambda one: _beside(one.inf, one.inf_expected)),
     ("", lambda one: "fails" if one.failure else "ok"),
@@ -89,11 +86,8 @@ def _beside(found: int, expected: int) -> str:
 
 
 def _differences(title: str, rows: Sequence[Row]) -> Table:
-    table = Table(title=f"difference; {title}", title_justify="left")
-    table.add_column("")
-    for at, (heading, _) in enumerate(_COLUMNS):
-        table.add_column(heading, justify="right" if at else "left")
-    for row in rows:
-        for one in row.agreements:
-            table.add_row(row.name, *(shown(one) for _, shown in _COLUMNS))
-    return table
+    lines = [
+        [row.name, *(shown(one) for _, shown in _COLUMNS)] for row in rows for one in row.agreements
+    ]
+    headings = ["", *(heading for heading, _ in _COLUMNS)]
+    return screen.narrow(screen.columns(f"difference; {title}", headings, lines))

@@ -15,12 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 import rlx
 from rlx import model_files
-from rlx.cli import model
+from rlx.cli import model, screen
 from rlx.cli.cold_start import ORDER
 from rlx.dataclasses import dataclass
 from rlx.errors import describe
@@ -84,7 +82,7 @@ def run(args: Any) -> int:
     names = [*([args.against] if args.against else []), *(str(one) for one in devices)]
     if not names:
         raise rlx.InputError(describe("--devices names none", got=repr(args.devices)))
-    with model.progress(args.json) as say, tempfile.TemporaryDirectory() as folder:
+    with model.progress(args.json, "load", "run") as say, tempfile.TemporaryDirectory() as folder:
         say("load")
         graph, notes = model_files.load(args.model, model.dims_of(args))
         inputs = model.inputs_of(args, graph)
@@ -97,7 +95,7 @@ def run(args: Any) -> int:
         )
     else:
         for note in notes:
-            print(note)
+            screen.say(note)
         show(f"{Path(args.model).name}, first runs, milliseconds", found)
     return int(any(one.error for one in found))
 
@@ -181,23 +179,18 @@ def _as_json(one: FirstRuns) -> dict[str, Any]:
 
 def show(title: str, rows: Sequence[FirstRuns]) -> None:
     """Prints the medians of first runs, phase by phase."""
-    console = Console()
-    table = Table(title=title, title_justify="left")
-    table.add_column("")
     ran = [one for one in rows if one.error is None]
-    for one in ran:
-        for state in STATES:
-            table.add_column(f"{one.name}\n{state}", justify="right")
+    headings = ["", *(f"{one.name}\n{state}" for one in ran for state in STATES)]
+    lines = []
     for phase in in_order({name for one in ran for name in one.phases()}):
         shown = [
             f"{one.middle(state, phase):,.1f}" if phase in one.phases() else "-"
             for one in ran
             for state in STATES
         ]
-        table.add_row(phase, *shown)
-    table.add_section()
-    table.add_row("all", *(f"{one.middle(state):,.1f}" for one in ran for state in STATES))
-    console.print(table)
+        lines.append([phase, *shown])
+    lines.append(["all", *(f"{one.middle(state):,.1f}" for one in ran for state in STATES)])
+    screen.Screen().print(screen.columns(title, headings, lines, right=True))
     for one in rows:
         if one.error:
-            console.print(f"{one.name}: {one.error}", highlight=False, markup=False)
+            screen.say(f"{one.name}: {one.error}")

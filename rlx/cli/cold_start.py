@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -109,6 +109,7 @@ def _rlx(spec: Mapping[str, Any], inputs: Mapping[str, Any], clock: _Clock) -> N
     clock.lap("import")
     options = rlx.CompileOptions(threads=spec["threads"])
     with phases() as spans:
+        run: Callable[[Any], Any]
         if spec["model"].lower().endswith(".onnx"):
             run = rlx.onnx.Model(spec["model"], device=spec["contestant"], options=options).run
         else:

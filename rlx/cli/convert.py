@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import rlx
-from rlx.cli import model
+from rlx.cli import model, screen
 from rlx.passes.shrink import WEIGHTS
 
 
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
         OSError: A file can't be read or written.
     """
     target = Path(args.output) if args.output else Path(args.model).with_suffix(".rlx")
-    with model.progress(args.json) as say:
+    with model.progress(args.json, "load", "convert") as say:
         say("load")
         graph = model.read(args, guess=False)
         if target.exists() and target.samefile(args.model):
@@ -49,6 +49,6 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(found, indent=2))
         return 0
     for note in notes:
-        print(note)
-    print(f"{target}: {found['bytes']:,} bytes, {args.model} has {found['bytes_before']:,}")
+        screen.say(note)
+    screen.say(f"{target}: {found['bytes']:,} bytes, {args.model} has {found['bytes_before']:,}")
     return 0

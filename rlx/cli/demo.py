@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import platform
-import sys
 import time
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table
 
 import rlx
 from rlx import flags
 from rlx.backends.plugins import absent
 from rlx.backends.registered import listed_backends
+from rlx.cli import screen
 from rlx.cli.demo_result import DeviceResult, Result
 from rlx.cli.eeg import Recording, load_recording
 from rlx.compiler.device_choice import choose
@@ -119,7 +117,7 @@ def difference(a: Array, b: Array) -> float:
     return float(np.linalg.norm(a - b) / np.linalg.norm(b))
 
 
-def measure(devices: list[str], hops: int, console: Console) -> Result:
+def measure(devices: list[str], hops: int, console: screen.Screen) -> Result:
     """Runs the whole job on the devices."""
     recording = load_recording()
     channels = len(recording.names)
@@ -138,12 +136,11 @@ def measure(devices: list[str], hops: int, console: Console) -> Result:
     track: Array = np.zeros(0)
     last: dict[str, Array] = {}
     count = min(hops, (recording.samples.shape[1] - (SEGMENTS + 1) * NPERSEG // 2) // HOP + 1)
-    with Progress(console=console, disable=not console.is_terminal) as progress:
+    with screen.Bars(quiet=False) as bars:
         for name in devices:
-            if not console.is_terminal:
+            if not bars.shown:
                 console.print(f"streaming on {name} ...")
-            task = progress.add_task(f"streaming on {name}", total=count)
-            watch = partial(progress.advance, task)
+            watch = _advance(bars, f"streaming on {name}", count)
             with rlx.compile(whole, device=name) as compiled:
                 power = spectra_of(compiled.run_slots(used)[0], bins)
             with rlx.compile(hop_graph, device=name) as compiled:
@@ -210,27 +207,31 @@ def problems(result: Result) -> list[str]:
     return found
 
 
-def print_tables(result: Result, console: Console) -> None:
+def _advance(bars: screen.Bars, name: str, count: int) -> Callable[[int], None]:
+    """Adds a bar for so many steps; gives what is called after each."""
+    bar, steps = bars.add(name), itertools.count(1)
+    return lambda _: bars.show(bar, next(steps) / count, "")
+
+
+def print_tables(result: Result, console: screen.Screen) -> None:
     """The console's summary."""
-    peaks = Table(title=f"Alpha peak per channel ({result.seconds:.0f} s, eyes closed), Hz")
-    for _ in range(4):
-        peaks.add_column("channel", style="bold")
-        peaks.add_column("alpha", justify="right")
-        peaks.add_column("uV²/Hz", justify="right")
     main = result.devices[0]
     cells = [
         (name, f"{hz:.2f}", f"{power:.1f}")
         for name, hz, power in zip(result.channels, main.alpha_hz, main.alpha_power, strict=True)
     ]
     rows = -(-len(cells) // 4)
-    for row in range(rows):
-        peaks.add_row(*(text for cell in cells[row::rows] for text in cell))
-    console.print(peaks)
+    lines = [
+        [text for cell in cells[row::rows] for text in cell]
+        + [""] * (3 * (4 - len(cells[row::rows])))
+        for row in range(rows)
+    ]
+    title = f"Alpha peak per channel ({result.seconds:.0f} s, eyes closed), Hz"
+    console.print(screen.columns(title, ("channel", "alpha", "uV²/Hz") * 4, lines))
 
-    table = Table(title=f"Streaming, one hop = {HOP} samples = {HOP / result.fs * 1e3:.0f} ms")
-    table.add_column("device", style="bold")
-    table.add_column("adapter")
-    for name in (
+    headings = (
+        "device",
+        "adapter",
         "hops",
         "p50 us",
         "p99 us",
@@ -239,25 +240,27 @@ def print_tables(result: Result, console: Console) -> None:
         "Oz Hz",
         "vs SciPy",
         "vs first",
-    ):
-        table.add_column(name, justify="right")
+    )
     oz = result.channels.index("Oz")
-    for d in result.devices:
-        scipy = "-" if d.scipy_difference is None else f"{d.scipy_difference:.1e}"
-        table.add_row(
+    lines = [
+        [
             d.device,
             d.label,
             str(d.hops),
             *(f"{value:,.0f}" for value in (d.p50_us, d.p99_us, d.p999_us, d.realtime)),
             f"{d.alpha_hz[oz]:.2f}",
-            scipy,
+            "-" if d.scipy_difference is None else f"{d.scipy_difference:.1e}",
             f"{d.device_difference:.1e}",
-        )
+        ]
+        for d in result.devices
+    ]
+    title = f"Streaming, one hop = {HOP} samples = {HOP / result.fs * 1e3:.0f} ms"
+    table = screen.columns(title, headings, lines)
     console.print(table)
-    console.print(f"device chosen: {result.chosen} ({result.reason})", markup=False)
+    console.print(f"device chosen: {result.chosen} ({result.reason})")
     if result.devices[0].scipy_difference is None:
         text = f"SciPy is not installed, so nothing is compared with it; {install_line('.[demo]')}"
-        console.print(text, markup=False)
+        console.print(text)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -276,8 +279,7 @@ def run(args: argparse.Namespace) -> int:
 
     if args.hops < 1:
         raise rlx.InputError(f"--hops must be at least 1, got {args.hops}")
-    # A pipe has no width of its own; the tables need this much.
-    console = Console(stderr=args.json, width=None if sys.stdout.isatty() else 130)
+    console = screen.Screen(stderr=args.json)
     named = rlx.parse_device_list(args.device) if args.device else rlx.available_devices()
     result = measure([str(device) for device in named], args.hops, console)
     # Without --device every adapter was meant to run, so that none did is worth a word.
@@ -293,7 +295,7 @@ def run(args: argparse.Namespace) -> int:
         print(result.as_json())
     else:
         print_tables(result, console)
-    console.print(f"report: {args.out}{note}", highlight=False, markup=False)
+    console.print(f"report: {args.out}{note}")
     for problem in result.problems:
-        print(f"rlx demo: {problem}", file=sys.stderr)
+        screen.say(f"rlx demo: {problem}", error=True)
     return int(bool(result.problems))

@@ -10,7 +10,7 @@ import jinja2
 import numpy as np
 
 from rlx.cli.demo_result import Result
-from rlx.errors import install_line
+from rlx.errors import install_line, printable_value
 
 _COLOURS = ("#2563eb", "#d97706", "#059669", "#9333ea")
 
@@ -31,6 +31,7 @@ def write_report(result: Result, path: Path) -> str:
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=printable_value,
     )
     oz = result.channels.index("Oz")
     text = environment.get_template("demo.html.j2").render(result=result, plots=plots, oz=oz)

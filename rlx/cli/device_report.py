@@ -7,9 +7,7 @@ import dataclasses
 import json
 import math
 
-from rich.console import Console
-from rich.table import Table
-
+from rlx.cli import screen
 from rlx.device.candidates import DeviceCandidate
 from rlx.device.policy import DevicePolicy
 from rlx.many.graph_devices import GraphDevices
@@ -27,12 +25,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps([_fields(row) for row in rows], indent=2))
         return 0
-    table = Table(title=args.graph)
-    for heading in ("device", "what it is", "estimate", "", "in its way"):
-        table.add_column(heading, overflow="fold")
-    for row in rows:
-        table.add_row(*_cells(row))
-    Console().print(table)
+    headings = ("device", "what it is", "estimate", "", "in its way")
+    screen.Screen().print(screen.columns(args.graph, headings, map(_cells, rows)))
     return 0
 
 

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
+from functools import partial
 from typing import Any
-
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 import rlx
 from rlx.backends.base import DeviceInfo
 from rlx.backends.plugins import abilities, absent, figures_of, is_built_in
 from rlx.backends.registered import how_to_install, listed_backends, request_all
-from rlx.cli import device_report
-from rlx.cost.calibration import Calibration
+from rlx.cli import device_report, screen
+from rlx.cost.calibration import FASTEST_TRANSFER, Calibration
 from rlx.cost.model import BackendCostModel
 from rlx.cost.store import remeasure, stored
 from rlx.device.candidates import one_line
@@ -65,31 +61,17 @@ def run(args: argparse.Namespace) -> int:
 
 def _calibrate(quiet: bool) -> None:
     """Measures every device, with a bar for each on standard error if that is a terminal."""
-    console = Console(stderr=True)
-    bars = Progress(
-        TextColumn("{task.fields[device]}"),
-        BarColumn(),
-        TextColumn("{task.description}"),
-        TimeElapsedColumn(),
-        console=console,
-        disable=quiet or not console.is_terminal,
-    )
-    with bars:
+    with screen.Bars(quiet) as bars:
         for device in rlx.available_devices():
             if not is_built_in(device.backend):
-                print(f"rlx devices: the plug-in of {device} states its figures", file=sys.stderr)
+                screen.say(f"rlx devices: the plug-in of {device} states its figures", error=True)
                 continue
-            bar = bars.add_task("", device=str(device), total=1.0)
-
-            def show(part: float, what: str, bar: Any = bar) -> None:
-                bars.update(bar, completed=part, description=what)
-
             try:
-                remeasure(device, show)
+                remeasure(device, partial(bars.show, bars.add(str(device))))
             except rlx.RlxError as error:
                 # The other devices are still worth knowing.
                 first = str(error).splitlines()[0]
-                print(f"rlx devices: {device} could not be measured: {first}", file=sys.stderr)
+                screen.say(f"rlx devices: {device} could not be measured: {first}", error=True)
 
 
 def _rows() -> list[dict[str, Any]]:
@@ -141,9 +123,15 @@ def _measured(figures: Calibration | None) -> str:
     ]
     if not figures.unified_memory:
         up, down = figures.upload_gb_per_s, figures.readback_gb_per_s
-        found.append(f"upload {up:,.1f}, read-back {down:,.1f} GB/s")
+        found.append(f"upload {_speed(up)}, read-back {_speed(down)}")
         found.append(f"part on the host {_time(figures.host_thunk_ns)}")
     return "\n".join(found)
+
+
+def _speed(gb_per_s: float) -> str:
+    """A transfer's speed; a difference of noisy times tells none from a bound on."""
+    fast = gb_per_s > 0.99 * FASTEST_TRANSFER
+    return "faster than can be told" if fast else f"{gb_per_s:,.1f} GB/s"
 
 
 def _time(ns: float) -> str:
@@ -195,24 +183,24 @@ def _missing() -> list[str]:
 
 
 def _print(rows: list[dict[str, Any]], missing: list[str]) -> None:
-    table = Table(title="devices", show_lines=True)
-    for heading in ("device", "adapter", "features and limits", "measured", "recommended for"):
-        table.add_column(heading, overflow="fold")
+    lines = []
     for row in rows:
-        software = "\nin software, on the CPU" if row["software"] else ""
+        software = ["in software, on the CPU"] if row["software"] else []
         limits = [
             f"{text} {row['limits'][name] / 2**20:,.0f} MiB"
             for name, text in _LIMITS.items()
             if name in row["limits"]
         ]
-        table.add_row(
-            row["device"],
-            f"{row['adapter']}\n{row['api']}, {row['driver']}{software}",
-            "\n".join([", ".join(row["features"]), *limits, *row["lacks"]]),
-            row["measured"],
-            row["recommended"],
+        lines.append(
+            [
+                row["device"],
+                [row["adapter"], f"{row['api']}, {row['driver']}", *software],
+                [", ".join(row["features"]), *limits, *row["lacks"]],
+                row["measured"].split("\n"),
+                row["recommended"],
+            ]
         )
-    console = Console()
-    console.print(table)
+    headings = ("device", "adapter", "features and limits", "measured", "recommended for")
+    screen.Screen().print(screen.columns("devices", headings, lines, rule=True))
     for line in missing:
-        console.print(f"missing: {line}", highlight=False, markup=False)
+        screen.say(f"missing: {line}")

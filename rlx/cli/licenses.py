@@ -5,9 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from rich.console import Console
-from rich.table import Table
-
+from rlx.cli import screen
 from rlx.licenses import as_json, licenses, notices
 
 
@@ -23,10 +21,8 @@ def run(args: argparse.Namespace) -> int:
     elif args.full:
         print(notices())
     else:
-        table = Table(title="what a program with rlx carries; --full has the texts")
-        for heading in ("name", "version", "licence", "inside", "sources"):
-            table.add_column(heading, overflow="fold")
-        for one in licenses():
-            table.add_row(one.name, one.version, one.license, one.inside, one.home)
-        Console().print(table, markup=False)
+        headings = ("name", "version", "licence", "inside", "sources")
+        rows = [(one.name, one.version, one.license, one.inside, one.home) for one in licenses()]
+        title = "what a program with rlx carries; --full has the texts"
+        screen.Screen().print(screen.columns(title, headings, rows))
     return 0

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from typing import cast
-
-from rich.console import Console
-from rich.table import Table
 
 import rlx
 from rlx import flags
 from rlx.build_digest import build_digest
-from rlx.cli import bench, convert, demo, devices, licenses, profile, regress
+from rlx.cli import bench, convert, demo, devices, licenses, profile, regress, screen
 from rlx.cli import ops as support
 from rlx.cli import run as run_once
 from rlx.cost.background import waiting_for_figures
@@ -25,12 +21,9 @@ def _show(rows: list[dict[str, object]], title: str, as_json: bool) -> int:
     if as_json:
         print(json.dumps(rows, indent=2))
         return 0
-    table = Table(title=title)
-    for name in rows[0]:
-        table.add_column(name, overflow="fold")
-    for row in rows:
-        table.add_row(*(str(value) for value in row.values()))
-    Console().print(table)
+    screen.Screen().print(
+        screen.columns(title, list(rows[0]), [list(row.values()) for row in rows])
+    )
     return 0
 
 
@@ -40,7 +33,7 @@ def ops(args: argparse.Namespace) -> int:
         _show(support.coverage(), "conformance cases per op and backend", args.json)
         lacking = support.untested()
         if lacking:
-            print(f"rlx ops: no conformance case for {', '.join(lacking)}", file=sys.stderr)
+            screen.say(f"rlx ops: no conformance case for {', '.join(lacking)}", error=True)
         return int(bool(lacking))
     rows = support.support()
     missing = [
@@ -54,7 +47,7 @@ def ops(args: argparse.Namespace) -> int:
         args.json,
     )
     for entry in missing:
-        print(f"rlx ops: no WebGPU kernel: {entry}", file=sys.stderr)
+        screen.say(f"rlx ops: no WebGPU kernel: {entry}", error=True)
     return int(bool(missing))
 
 
@@ -134,7 +127,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: Arguments; those of the process by default.
 
     Returns:
-        The exit status: 2 for bad input, with one line on standard error.
+        The exit status: 2 for bad input, with one line on standard error; on a terminal it is cut into its parts.
     """
     parser = argparse.ArgumentParser(prog="rlx", description="An ML compiler and runtime.")
     parser.add_argument("--version", action="version", version=f"rlx {rlx.__version__}")
@@ -162,6 +155,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         with waiting_for_figures():  # a command may end before they were measured in the background
             status: int = args.run(args)
     except (rlx.RlxError, OSError) as error:
-        print(f"rlx {args.command}: {' '.join(str(error).split())}", file=sys.stderr)
+        screen.fail(f"rlx {args.command}", error)
         return 2
     return status

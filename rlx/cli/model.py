@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 import rlx
 from rlx import model_files
+from rlx.cli import screen
+from rlx.cli.screen import Bars
+from rlx.compiler.watching import Whole
 from rlx.errors import describe, did_you_mean
 from rlx.files import UnfitFileError, open_regular
 from rlx.ir.graph import Graph
@@ -46,34 +46,29 @@ def add_arguments(command: argparse.ArgumentParser, optional: bool = False) -> N
     )
 
 
+# What ``ready`` and a run after it do.
+STAGES = ("load", "compile", "run")
+
+
 @contextmanager
-def progress(quiet: bool) -> Iterator[Callable[[str], None]]:
-    """A bar that shows what is going on, and how far it is; gives a function to say what it is for.
+def progress(quiet: bool, *stages: str) -> Iterator[Callable[[str], None]]:
+    """A bar that shows what is going on, and how much of all is done; gives a function to say that a stage begins.
 
     Args:
         quiet: Whether nothing is shown; so it is where standard error is no terminal.
+        *stages: What will be done, in order.
     """
-    console = Console(stderr=True)
-    bars = Progress(
-        TextColumn("{task.fields[what]}"),
-        BarColumn(24),
-        TextColumn("{task.description}"),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=quiet or not console.is_terminal,
-    )
-    with bars:
-        bar = bars.add_task("", what="", total=None, visible=False)
+    with Bars(quiet, kept=False) as bars:
+        whole = Whole(len(stages))
+        bar = bars.add(stages[0]) if bars.shown else None
 
-        def say(what: str) -> None:
-            bars.tasks[0].total = None
-            bars.update(bar, what=what, description="", visible=True, refresh=True)
+        def show(what: str, part: float | None, stage: str | None = None) -> None:
+            if bar is not None:
+                bars.show(bar, whole.tell(what, part), what, stage)
 
-        def show(name: str, part: float | None) -> None:
-            # None is for a bar that moves to and fro; ``update`` takes it for no change.
-            bars.tasks[0].total = None if part is None else 1.0
-            bars.update(bar, description=name, completed=part or 0.0)
+        def say(stage: str) -> None:
+            whole.step(stages.index(stage))
+            show("", None, stage)
 
         with watched(show):
             yield say
@@ -103,7 +98,7 @@ def read(args: argparse.Namespace, guess: bool = True) -> Graph:
     """
     graph, notes = model_files.load(args.model, dims_of(args), guess)
     for note in notes:
-        print(f"rlx: {note}", file=sys.stderr)
+        screen.say(f"rlx: {note}", error=True)
     return graph
 
 
@@ -115,7 +110,7 @@ def add_device(command: argparse.ArgumentParser) -> None:
 def ready(
     args: argparse.Namespace, say: Callable[[str], None]
 ) -> tuple[Graph, rlx.CompiledGraph, dict[str, Array]]:
-    """The model, compiled for ``--device``, and values for its inputs; says what is going on.
+    """The model, compiled for ``--device``, and values for its inputs; says what is going on, by ``STAGES``.
 
     Raises:
         RlxError: The file holds no legal model, or the device can't run it.

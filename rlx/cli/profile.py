@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from contextlib import nullcontext
 
-from rlx.cli import model
+from rlx.cli import model, screen
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
         RlxError: The file holds no legal model, or the device can't run it.
         OSError: A file can't be read or written.
     """
-    with model.progress(args.json) as say:
+    with model.progress(args.json, *model.STAGES) as say:
         _, compiled, inputs = model.ready(args, say)
         with compiled:
             found = compiled.profile(inputs, args.runs)
@@ -38,5 +38,5 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(found.to_json())
     else:
-        print(found.table("nodes" if args.nodes else "rows"))
+        screen.say(found.table("nodes" if args.nodes else "rows"))
     return 0

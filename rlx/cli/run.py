@@ -7,10 +7,8 @@ import json
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
-from rlx.cli import model
+from rlx.cli import model, screen
 from rlx.cli.bench_report import output_names
 from rlx.ir.opdef import Array
 
@@ -29,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
         RlxError: The file holds no legal model, or the device can't run it.
         OSError: A file can't be read or written.
     """
-    with model.progress(args.json) as say:
+    with model.progress(args.json, *model.STAGES) as say:
         graph, compiled, inputs = model.ready(args, say)
         with compiled:
             outputs = compiled.run(inputs)
@@ -47,15 +45,11 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(found, indent=2))
         return 0
-    table = Table(title=f"{args.model} on {found['device']}", title_justify="left")
-    for heading in rows[0] if rows else ("name",):
-        table.add_column(heading, overflow="fold")
-    for row in rows:
-        table.add_row(*(_text(value) for value in row.values()))
-    console = Console()
-    console.print(table)
+    headings = list(rows[0]) if rows else ["name"]
+    lines = [[_text(value) for value in row.values()] for row in rows]
+    screen.Screen().print(screen.columns(f"{args.model} on {found['device']}", headings, lines))
     for line in on_the_host:
-        console.print(f"on the host: {line}", highlight=False, markup=False)
+        screen.say(f"on the host: {line}")
     return 0
 
 

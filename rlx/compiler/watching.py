@@ -20,14 +20,70 @@ class Progress:
         phase: What is done now, such as "lower" or "pipelines".
         part: The part of the phase that is done, from 0 to 1; None where that is not known.
         seconds: Time since the call began.
+        done: How much of the whole call is done, from 0 to 1. It never falls, and is an estimate: phases take their
+            usual part of the time.
     """
 
     phase: str
     part: float | None
     seconds: float
+    done: float = 0.0
 
     def __str__(self) -> str:
         return self.phase if self.part is None else f"{self.phase} {self.part:.0%}"
+
+
+# Where the phases of a compile usually begin and end, as parts of all of it. Others belong to the one before them.
+_SPANS = {
+    "begin": (0.0, 0.0),
+    "read": (0.0, 0.05),
+    "nodes": (0.05, 0.3),
+    "passes": (0.3, 0.45),
+    "schedule": (0.45, 0.5),
+    "load": (0.5, 0.55),
+    "render": (0.55, 0.6),
+    "pipelines": (0.6, 0.95),
+    "params": (0.95, 1.0),
+    "done": (1.0, 1.0),
+}
+# The phase that ends each step of a call that compiles several times.
+STEP = "shapes"
+
+
+class Whole:
+    """How much of a call is done, by the phases that it tells of. It never falls.
+
+    Args:
+        steps: Compiles, or stages of a command, each of which takes as much of the whole.
+    """
+
+    def __init__(self, steps: int = 1) -> None:
+        self._steps = max(steps, 1)
+        self._step, self._span, self._done = 0, (0.0, 1.0), 0.0
+
+    def step(self, at: int) -> None:
+        """A step begins.
+
+        Args:
+            at: Its number, from 0.
+        """
+        self._step, self._span = at, (0.0, 1.0)
+
+    def tell(self, phase: str, part: float | None) -> float:
+        """A phase begins, or goes on; gives the part of the whole that is done.
+
+        Args:
+            phase: Its name.
+            part: The part of it that is done.
+        """
+        if phase == STEP and part is not None:
+            self.step(round(part * self._steps))
+            phase, part = "", 0.0
+        self._span = _SPANS.get(phase, self._span)
+        low, high = self._span
+        found = (self._step + low + (part or 0.0) * (high - low)) / self._steps
+        self._done = max(self._done, min(found, 1.0))
+        return self._done
 
 
 ProgressCallback = Callable[[Progress], object]
@@ -80,12 +136,15 @@ class CancelToken:
 
 
 @contextmanager
-def watching(told: ProgressCallback | None, cancel: CancelToken | None) -> Iterator[None]:
+def watching(
+    told: ProgressCallback | None, cancel: CancelToken | None, steps: int = 1
+) -> Iterator[None]:
     """Tells what is compiled inside it, and ends it where a token says so.
 
     Args:
         told: Called in the thread that compiles, with a ``Progress``. What it raises ends the compile.
         cancel: The token.
+        steps: Compiles inside it, each of which ends in the phase ``STEP``.
 
     Raises:
         CancelledError: The token was cancelled.
@@ -93,7 +152,7 @@ def watching(told: ProgressCallback | None, cancel: CancelToken | None) -> Itera
     if told is None and cancel is None:
         yield
         return
-    began, outer, now = time.perf_counter(), watcher(), "begin"
+    began, outer, now, whole = time.perf_counter(), watcher(), "begin", Whole(steps)
 
     def watch(what: str, part: float | None) -> None:
         nonlocal now
@@ -102,7 +161,8 @@ def watching(told: ProgressCallback | None, cancel: CancelToken | None) -> Itera
         if outer is not None:
             outer(what, part)
         if told is not None:
-            told(Progress(what, part, time.perf_counter() - began))
+            done = whole.tell(what, part)
+            told(Progress(what, part, time.perf_counter() - began, done))
 
     def check() -> None:
         if cancel is not None:

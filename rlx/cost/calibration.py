@@ -32,6 +32,8 @@ TABLES = (
     "kernel_ns_by_work",
 )
 NUMBERS = ("row_ns_by_kind", "serial_ns_by_kind")
+# Upper bound on believable speeds of transfers, in bytes per ns: they are differences of noisy times.
+FASTEST_TRANSFER = 1000.0
 
 Progress = Callable[[float, str], None]
 

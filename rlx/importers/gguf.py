@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from rlx.dataclasses import dataclass
-from rlx.errors import ImportModelError, describe
+from rlx.errors import ImportModelError, describe, printable
 from rlx.importers.gguf_metadata import Cursor, read_metadata
 from rlx.importers.mapped import Entries, legal_shape, map_file, refuse, view
 from rlx.ir.dtype import DType, widen
@@ -107,7 +107,7 @@ class File:
 
     def __repr__(self) -> str:
         kind = dict.get(self.metadata, "general.architecture", "?")
-        return f"<gguf.File {kind!s:.40}: {len(self.metadata)} keys, {len(self.tensors)} tensors>"
+        return f"<gguf.File {printable(kind):.40}: {len(self.metadata)} keys, {len(self.tensors)} tensors>"
 
 
 def load(path: str | os.PathLike[str]) -> File:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlx.errors import GraphError, ShapeError, UnknownNameError, describe, did_you_mean
+from rlx.errors import GraphError, ShapeError, UnknownNameError, describe, did_you_mean, printable
 from rlx.ir.attributes import frozen
 from rlx.ir.dtype import DType, DTypeLike, store
 from rlx.ir.methods import Methods, absent
@@ -140,7 +140,7 @@ class Node(Operators):
 
     def where(self) -> str:
         """How messages name this node: its label, and the line of code that made it."""
-        return f"{self.label} <- {self.source}" if self.source else self.label
+        return f"{self.label} <- {printable(self.source)}" if self.source else self.label
 
 
 # What builders take as an operand: a node, or numbers, which become a constant.

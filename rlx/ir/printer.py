@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.errors import printable
 from rlx.ir.dtype import DType
 from rlx.ir.opdef import REGISTRY
 from rlx.ir.view import GraphView, NodeView
@@ -26,7 +27,7 @@ def print_graph(graph: GraphView) -> str:
           %2 = mul %0, %1 : f32[2]
           return %2
     """
-    lines = [f"graph {graph.name}", *(f"  {print_node(node)}" for node in graph.nodes)]
+    lines = [f"graph {printable(graph.name)}", *(f"  {print_node(node)}" for node in graph.nodes)]
     lines.append("  return " + ", ".join(f"%{node.id}" for node in graph.outputs))
     return "\n".join(lines)
 
@@ -35,7 +36,7 @@ def print_node(node: NodeView) -> str:
     """``%2 = softmax %1 axis=1 : f32[2, 3]``, followed by the name that an importer gave it, if one did."""
     parts = [f"%{node.id} = {node.op}"]
     if node.op in ("input", "param"):
-        parts.append(node.name)
+        parts.append(printable(node.name))
     elif node.op == "constant":
         parts.append(print_value(node.attrs["value"]))
     else:
@@ -43,9 +44,9 @@ def print_node(node: NodeView) -> str:
             parts.append(", ".join(f"%{operand.id}" for operand in node.inputs))
         parts += [f"{key}={print_value(value)}" for key, value in sorted(node.attrs.items())]
     text = " ".join(parts) + " : " + ", ".join(map(str, node.types))
-    return (
-        text if node.op in ("input", "param") or _numbered(node.name) else f"{text}  # {node.name}"
-    )
+    if node.op in ("input", "param") or _numbered(node.name):
+        return text
+    return f"{text}  # {printable(node.name)}"
 
 
 def _numbered(name: str) -> bool:
@@ -64,10 +65,10 @@ def print_value(value: Any) -> str:
     if isinstance(value, DType):
         return str(value)
     if isinstance(value, GraphView):
-        return f"<graph {value.name}, {len(value.nodes)} nodes>"
+        return f"<graph {printable(value.name)}, {len(value.nodes)} nodes>"
     if isinstance(value, tuple):
         return "(" + ", ".join(print_value(item) for item in value) + ")"
-    return str(value)
+    return printable(value)
 
 
 def print_around(graph: GraphView, at: int, reach: int = 4) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rlx.dataclasses import dataclass
+from rlx.errors import printable
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,9 @@ class ShapesReport:
 
     def __str__(self) -> str:
         sizes = [
-            f"{name} {first}" if first == last else f"{name} {first} to {last}"
+            f"{printable(name)} {first}"
+            if first == last
+            else f"{printable(name)} {first} to {last}"
             for name, first, last in self.dims
         ]
         what = f"bucket, {self.shapes} sets of shapes" if self.bucket else f"exact: {self.reason}"

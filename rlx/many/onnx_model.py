@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Never
 
 from rlx.backends.base import CompileOptions
 from rlx.compiler.choice import Choice
-from rlx.compiler.watching import CancelToken, ProgressCallback, watching
+from rlx.compiler.watching import STEP, CancelToken, ProgressCallback, watching
 from rlx.device.names import HOST_DEVICE, Device, DeviceLike
 from rlx.errors import (
     ClosedError,
@@ -274,7 +274,7 @@ class Model:
         self, shapes: Sequence[Any], told: ProgressCallback | None, cancel: CancelToken | None
     ) -> int:
         made, exact = 0, not isinstance(self._how[1], Mapping)
-        with watching(told, cancel):
+        with watching(told, cancel, len(shapes)):
             for at, one in enumerate(shapes):
                 arrays, contents = stand_ins(self._source, one)
                 before = self._executables.compiles
@@ -282,7 +282,7 @@ class Model:
                 made += self._executables.compiles - before
                 with found.clones.one() as compiled:
                     compiled.warm()
-                tell((at + 1) / len(shapes), "shapes")
+                tell((at + 1) / len(shapes), STEP)
         return made
 
     def report(self) -> ModelReport:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import jinja2
 
 from rlx.dataclasses import dataclass
+from rlx.errors import printable_value
 from rlx.regress import charts
 from rlx.regress.compare import CaseResult, Comparison
 from rlx.regress.differing import TextDiff, text_diffs
@@ -116,6 +117,7 @@ def _render(name: str, **values: object) -> str:
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=printable_value,
         undefined=jinja2.StrictUndefined,
     )
     environment.filters |= {

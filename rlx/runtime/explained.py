@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlx.errors import UnknownNameError, describe, did_you_mean
+from rlx.errors import UnknownNameError, describe, did_you_mean, printable
 from rlx.runtime.loaded import Loaded
 
 STAGES = ("graph", "fused", "schedule", "memory", "kernels")
@@ -19,7 +19,7 @@ def text_of(loaded: Loaded, stage: str) -> str:
     if stage == "graph":
         return str(loaded.graph)
     if stage == "fused":
-        return "\n".join([str(lowered.graph), *(f"# {note}" for note in lowered.notes)])
+        return "\n".join([str(lowered.graph), *(f"# {printable(note)}" for note in lowered.notes)])
     if stage == "kernels":
         return loaded.executable.kernels()
     found = str(lowered.schedule or none) if stage == "schedule" else str(lowered.plan or none)

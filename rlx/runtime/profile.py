@@ -13,6 +13,7 @@ from rlx.backends.recorder import Kernel, Recorder
 from rlx.cost.estimate import NodeCost
 from rlx.cost.model import BackendCostModel, CalibratedModel
 from rlx.dataclasses import dataclass
+from rlx.errors import printable
 from rlx.ir.spans import KERNEL, PART
 
 # Latest times kept per kernel; the median is computed from them.
@@ -36,7 +37,8 @@ class ProfileRow:
         flops: Floating-point operations.
         gb_per_s: Bytes by time, in 1e9 bytes/s; None where the clock saw no time pass.
         gflop_per_s: Operations by time, in 1e9 flop/s; None likewise.
-        bandwidth_share: ``gb_per_s`` by the device's peak; None likewise, and on the host.
+        bandwidth_share: ``gb_per_s`` by the device's peak; None likewise, and on the host. Above 1 data stays in
+            caches, or the peak is higher than its figure.
         compute_share: ``gflop_per_s`` by the device's peak; None likewise.
         estimate_us: Microseconds that the cost model expects, what it takes to call the kernels
             included; None where a node inside of a subgraph or a part on the host is among them.
@@ -92,24 +94,31 @@ class Profile:
         """A table: by op for "rows", one row for each node for "nodes"."""
         title = f"{self.device}: {self.us:,.1f} us in kernels per run, median of {self.runs} runs"
         peaks = f"peak {self.peak_gb_per_s:,.0f} GB/s, {self.peak_gflop_per_s:,.0f} GFLOP/s"
+        notes = [f"{peaks}: {self.peaks}"]
+        shares = [(row.bandwidth_share or 0, row.compute_share or 0) for row in getattr(self, of)]
+        if any(max(both) > 1 for both in shares):
+            notes.append(
+                "above: data that stays in caches, or a peak that is higher than its figure"
+            )
         try:
             # Imported here to keep ``import rlx`` fast.
             from rich.console import Console
             from rich.table import Table
         except ImportError:  # a frozen program goes without
-            return self._plain(of, title, f"{peaks}: {self.peaks}")
+            return "\n".join(self._plain(of, title, notes))
         table = Table(title=title, title_justify="left")
         for heading, _ in _COLUMNS:
             table.add_column(heading, justify="left" if heading == "op" else "right")
         for row in getattr(self, of):
             table.add_row(*(shown(row) for _, shown in _COLUMNS))
         text = io.StringIO()
-        console = Console(file=text, width=150)
+        console = Console(file=text, width=150, highlight=False, markup=False, emoji=False)
         console.print(table)
-        console.print(f"{peaks}: {self.peaks}", highlight=False)
+        for note in notes:
+            console.print(note)
         return text.getvalue().rstrip()
 
-    def _plain(self, of: str, title: str, peaks: str) -> str:
+    def _plain(self, of: str, title: str, notes: list[str]) -> list[str]:
         """The same as columns of text."""
         lines = [[heading for heading, _ in _COLUMNS]]
         lines += [[shown(row) for _, shown in _COLUMNS] for row in getattr(self, of)]
@@ -118,26 +127,31 @@ class Profile:
             "  ".join([first.ljust(widths[0]), *map(str.rjust, rest, widths[1:])])
             for first, *rest in lines
         )
-        return "\n".join([title, *rows, peaks])
+        return [title, *rows, *notes]
 
 
 _COLUMNS: tuple[tuple[str, Callable[[ProfileRow], str]], ...] = (
-    ("op", lambda row: row.name),
+    ("op", lambda row: printable(row.name)),
     ("calls", lambda row: f"{row.calls:g}"),
     ("us", lambda row: f"{row.us:,.1f}"),
     ("estimate us", lambda row: "-" if row.estimate_us is None else f"{row.estimate_us:,.1f}"),
     ("share", lambda row: _percent(row.share)),
     ("bytes", lambda row: f"{row.nbytes:,}"),
     ("GB/s", lambda row: _number(row.gb_per_s)),
-    ("of peak", lambda row: _percent(row.bandwidth_share)),
+    ("of peak", lambda row: _part(row.bandwidth_share)),
     ("GFLOP/s", lambda row: _number(row.gflop_per_s)),
-    ("of peak", lambda row: _percent(row.compute_share)),
+    ("of peak", lambda row: _part(row.compute_share)),
     ("bound", lambda row: row.bound or "-"),
 )
 
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:,.2f}"
+
+
+def _part(value: float | None) -> str:
+    """A part of a peak. More than all of it is no speed of the memory, or of the arithmetic."""
+    return "above" if value is not None and value > 1 else _percent(value)
 
 
 def _percent(value: float | None) -> str:

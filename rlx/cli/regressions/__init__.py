@@ -21,10 +21,3 @@ def part(text: str) -> float:
     if rest or not 0 <= value < 10:
         raise InputError(describe("no part of a whole", got=text, expected="such as 5% or 0.05"))
     return value
-
-
-def plain(value: object) -> str:
-    """A text from a file for the console: control characters, which could drive a terminal, as escapes."""
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(value)
-    )

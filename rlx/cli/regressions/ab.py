@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
         for path in paths:
             if path.exists():
                 raise InputError(describe("a record file is there already", got=path))
-        with progress(False) as say:
+        with progress(False, "measure") as say:
             say("measure")
             pythons = args.base_python, args.new_python
             targets = [Target(*both) for both in zip(pythons, paths, strict=True)]

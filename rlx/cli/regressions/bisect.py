@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from rlx.cli.model import progress
 from rlx.cli.regressions import part
+from rlx.cli.screen import say as show_lines
 from rlx.errors import InputError, describe
 from rlx.regress.bisect import Found, built, first_bad
 from rlx.regress.commits import Checkout
@@ -90,12 +91,12 @@ def run(args: argparse.Namespace) -> int:
     with (
         _tidy(),
         tempfile.TemporaryDirectory(prefix="rlx-bisect-") as scratch,
-        progress(False) as show,
+        progress(False, "bisect") as show,
     ):
         show("bisect")
         installs = Installs(checkout, Path(scratch), args.wheels or default_folder(), say)
         found = first_bad(checkout, good, bad, built(good, installs.python, judge), say)
-    print(_text(found))
+    show_lines(_text(found))
     return FOUND if len(found.commits) == 1 else SEVERAL
 
 

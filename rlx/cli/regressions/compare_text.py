@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 
 from rich.console import Console
 
-from rlx.cli.regressions import plain
-from rlx.cli.regressions.tables import console, table, when
+from rlx.cli.screen import Screen, table, when
+from rlx.errors import printable
 from rlx.regress.compare import CaseResult, Comparison
 from rlx.regress.findings import KINDS
 from rlx.regress.pairing import DevicePair
@@ -17,7 +17,7 @@ from rlx.regress.timing import Timing, Verdict
 
 def show(comparison: Comparison, fail_on: Collection[str]) -> None:
     """Prints a comparison."""
-    out = console()
+    out = Screen()
     title = f"{when(comparison.base.run.began)} -> {when(comparison.new.run.began)}"
     status = comparison.exit_code(fail_on)
     out.print(f"{title}: {comparison.headline} (exit status {status})", style="bold")
@@ -34,7 +34,7 @@ def show(comparison: Comparison, fail_on: Collection[str]) -> None:
     _reported(out, comparison)
     for which, names in (("before", comparison.only_base), ("now", comparison.only_new)):
         if names:
-            out.print(f"only {which}: {len(names)} cases: {plain(', '.join(names[:5]))}, ...")
+            out.print(f"only {which}: {len(names)} cases: {printable(', '.join(names[:5]))}, ...")
     for which, one in (("before", comparison.base), ("now", comparison.new)):
         if one.end is None:
             out.print(f"The recording {which} was interrupted; what it has is compared.")
@@ -62,7 +62,7 @@ def _reported(out: Console, comparison: Comparison) -> None:
 
 def where(pair: DevicePair) -> str:
     """The device and its adapter."""
-    return plain(f"{pair.title}, {pair.new.adapter}")
+    return printable(f"{pair.title}, {pair.new.adapter}")
 
 
 def _times(out: Console, pair: DevicePair, cases: Sequence[CaseResult]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rlx.cli.regressions.tables import console, table, when
+from rlx.cli.screen import Screen, table, when
 from rlx.regress import history
 from rlx.regress.report import history_report
 
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
             causes = "; ".join(history.causes(one.points[at - 1], one.points[at]))
             began = when(one.points[at].run.began)
             rows.append((began, one.adapter, one.name, "other bits", causes or "nothing known"))
-    out = console()
+    out = Screen()
     out.print(f"{len(found)} series of cases that are in two recordings or more")
     headings = ("since", "adapter", "case", "change", "what else changed then")
     table(out, "changes", headings, sorted(rows))

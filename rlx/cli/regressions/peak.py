@@ -6,10 +6,9 @@ import argparse
 import json
 
 import msgspec
-from rich.console import Console
-from rich.table import Table
 
 import rlx
+from rlx.cli import screen
 from rlx.regress.machine_peaks import peaks
 
 _COLUMNS = {
@@ -41,9 +40,12 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(rows, indent=2))
         return 0
-    table = Table("device", *_COLUMNS.values())
-    for row in rows:
-        figures = ["-" if row[name] is None else f"{row[name]:.3g}" for name in _COLUMNS]
-        table.add_row(row["device"], *figures)
-    Console().print(table)
+    lines = [
+        [row["device"], *("-" if row[name] is None else f"{row[name]:.3g}" for name in _COLUMNS)]
+        for row in rows
+    ]
+    made = screen.columns(
+        "what the devices can do", ["device", *_COLUMNS.values()], lines, right=True
+    )
+    screen.Screen().print(made)
     return 0

@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
         RlxError: A suite, device or case does not exist, or the file can't be written.
         OSError: A file can't be read.
     """
-    with progress(False) as say:
+    with progress(False, "record") as say:
         say("record")
         record([Target(sys.executable, args.output)], plan_of(args, not args.no_texts))
     return 0

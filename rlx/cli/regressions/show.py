@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from rlx.cli.regressions import plain
-from rlx.cli.regressions.tables import console, figure, table, when
+from rlx.cli.screen import Screen, figure, table, when
+from rlx.errors import printable
 from rlx.regress.numerics import STANDS_OUT, ledger
 from rlx.regress.pairing import peak_medians
 from rlx.regress.recording import Recording, read
@@ -61,11 +61,11 @@ def _header(recording: Recording) -> None:
     ]
     if recording.end is None:
         rows.append(("ended", "no: it was interrupted, and what it has is valid"))
-    table(console(), f"{when(run.began)} UTC", ("", ""), rows)
+    table(Screen(), f"{when(run.began)} UTC", ("", ""), rows)
 
 
 def _device(recording: Recording, device: str) -> None:
-    out, line = console(), recording.devices[device]
+    out, line = Screen(), recording.devices[device]
     rows: list[tuple[object, ...]] = [
         ("adapter", line.adapter),
         ("API, driver", f"{line.api}, {line.driver or 'not told'}"),
@@ -96,7 +96,7 @@ def _device(recording: Recording, device: str) -> None:
 
 
 def _numerics(recordings: list[Recording]) -> None:
-    out, entries = console(), ledger(recordings)
+    out, entries = Screen(), ledger(recordings)
     adapters = sorted({(one.adapter, one.api, one.driver) for one in entries})
     rows = [
         (
@@ -116,7 +116,7 @@ def _numerics(recordings: list[Recording]) -> None:
     headings = ("op", "", "on", "ULP", "RMS", "relative", "allowed", "x others", "edges", "")
     table(out, "largest errors against float64", headings, rows, most=len(rows))
     for number, named in enumerate(adapters, 1):
-        out.print(plain(f"{number}: {', '.join(text for text in named if text)}"))
+        out.print(printable(f"{number}: {', '.join(text for text in named if text)}"))
     outstanding = [one for one in entries if one.stands_out or one.fails]
     for one in outstanding:
         what = "is beyond the tolerance" if one.fails else "stands out"
@@ -124,6 +124,6 @@ def _numerics(recordings: list[Recording]) -> None:
             f", {figure(one.times_others)} times the others" if one.times_others is not None else ""
         )
         text = f"{one.op} ({one.dtype}) on {one.adapter} {what}: {figure(one.relative)}{more}; {one.worst}"
-        out.print(plain(text))
+        out.print(printable(text))
     if not outstanding:
         out.print(f"No operation is {STANDS_OUT:g} times worse on one adapter than on the others.")

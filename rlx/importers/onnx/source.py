@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rlx.dataclasses import dataclass
-from rlx.errors import ImportModelError, InputError, describe, unreadable
+from rlx.errors import ImportModelError, InputError, describe, printable, unreadable
 from rlx.files import contents, open_regular
 from rlx.importers.onnx.element_bytes import raw_array
 from rlx.importers.onnx.elements import Element
@@ -62,7 +62,7 @@ class Port:
 
     def __str__(self) -> str:
         dims = "any shape" if self.dims is None else ", ".join(map(str, self.dims))
-        return f"{self.name}: {self.element.name} [{dims}]"
+        return printable(f"{self.name}: {self.element.name} [{dims}]")
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ def open_file(path_or_bytes: Any) -> File:
             )
         )
     path = Path(os.fspath(path_or_bytes))
-    return File(_map(path), path.name, path.parent, path.absolute())
+    return File(_map(path), printable(path.name), path.parent, path.absolute())
 
 
 def _map(path: Path) -> memoryview:

@@ -17,6 +17,7 @@ from rlx.errors import (
     RlxError,
     UnsupportedOpError,
     describe,
+    printable,
 )
 from rlx.importers.onnx import allowed, handlers
 from rlx.importers.onnx.call import Call
@@ -339,7 +340,7 @@ def _operator(node: NodeDef, domain: str, opsets: Mapping[str, int]) -> tuple[in
 
 
 def _kind(domain: str, op: str) -> str:
-    return f"{domain}.{op}" if plain(domain) else op
+    return printable(f"{domain}.{op}" if plain(domain) else op)
 
 
 def _attributes(node: NodeDef, called: Mapping[str, Attribute] | None) -> dict[str, Attribute]:
