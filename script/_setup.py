@@ -35,7 +35,7 @@ sys.exit(all(one.info["backend_type"] == "OpenGL" for one in wgpu.gpu.enumerate_
 # Python compiles a module when it is first imported; pip would compile all of some hundred packages. Python has to keep
 # what it compiles then, or each of the many processes that the tests start would compile its modules again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-PIP = ("-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-compile")
+PIP = ("-P", "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-compile")
 # Copies: tests may write into an environment, and uv's cache would share the files of links.
 UV = {"UV_LINK_MODE": "copy"}
 
@@ -73,9 +73,9 @@ def digest(patterns: tuple[str, ...], *more: str) -> str:
 
 def make_venv(folder: Path) -> None:
     """Makes an empty virtual environment; where Python lacks the module and it may, installs that first."""
-    made = subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=False)
+    made = subprocess.run([sys.executable, "-P", "-m", "venv", "--clear", str(folder)], check=False)
     if made.returncode and apt("python3-venv python3-dev gcc"):
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
+        subprocess.run([sys.executable, "-P", "-m", "venv", "--clear", str(folder)], check=True)
 
 
 def ensure_venv() -> None:
@@ -88,7 +88,7 @@ def ensure_venv() -> None:
 
 def uv_works() -> bool:
     """Whether .venv has uv, which this system and this network may not have."""
-    asked = [str(PYTHON), "-m", "uv", "--version"]
+    asked = [str(PYTHON), "-P", "-m", "uv", "--version"]
     return subprocess.run(asked, capture_output=True, check=False).returncode == 0
 
 
@@ -104,7 +104,7 @@ def install(python: Path, *what: str, **env: str) -> bool:
     """
     everything = {**os.environ, **UV, **env}
     if uv_works():
-        command = [str(PYTHON), "-m", "uv", "pip", "install", "-q", "--python", str(python), *what]
+        command = [str(PYTHON), "-P", "-m", "uv", "pip", "install", "-q", "--python", str(python), *what]
         if subprocess.run(command, cwd=ROOT, env=everything, check=False).returncode == 0:
             return True
         say("uv could not install that; trying pip")
@@ -153,7 +153,7 @@ def build_wheel() -> Path:
         say("building the sdist, and the wheel from it")
         shutil.rmtree(DIST, ignore_errors=True)
         installer = ["--installer", "uv"] if uv_works() else []
-        command = [str(PYTHON), "-m", "build", *installer, "--outdir", str(DIST), str(ROOT)]
+        command = [str(PYTHON), "-P", "-m", "build", *installer, "--outdir", str(DIST), str(ROOT)]
         env = {**os.environ, **UV}
         done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
         forget_metadata()

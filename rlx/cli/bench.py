@@ -8,7 +8,6 @@ import json
 import math
 import platform
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -30,6 +29,7 @@ from rlx.files import open_regular
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.spans import progress
+from rlx.python_start import python
 from rlx.runtime.session import DENORMALS
 from rlx.threads import thread_count
 
@@ -217,8 +217,7 @@ def _take_turns(ready: Sequence[tuple[Row, subprocess.Popen[str]]], seconds: flo
 
 
 def _started() -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "rlx.cli.contestant"]
-    pipe = subprocess.PIPE
+    command, pipe = python("-m", "rlx.cli.contestant"), subprocess.PIPE
     return subprocess.Popen(
         command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, encoding="utf-8"
     )

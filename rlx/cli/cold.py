@@ -6,7 +6,6 @@ import json
 import os
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -24,6 +23,7 @@ from rlx.dataclasses import dataclass
 from rlx.errors import describe
 from rlx.ir.opdef import Array
 from rlx.ir.spans import progress
+from rlx.python_start import python
 from rlx.threads import thread_count
 
 # Drivers keep compiled kernels of their own. These have them do without.
@@ -126,7 +126,7 @@ def measure(
     for at, (one, state, counts) in enumerate(turns):
         progress(at / len(turns), f"{one.name}, {state}")
         if one.error is None:
-            command = commands.get(one.name, (sys.executable, "-m", "rlx.cli.cold_start"))
+            command = commands.get(one.name, python("-m", "rlx.cli.cold_start"))
             times = _fresh(command, spec, one, state, folder)
             if counts and times:
                 one.times[state].append(times)

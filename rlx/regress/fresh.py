@@ -19,6 +19,7 @@ from rlx.dataclasses import dataclass
 from rlx.errors import RlxError, describe
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
+from rlx.python_start import python
 from rlx.regress import measure
 from rlx.regress.contention import Watch
 from rlx.regress.record import NOTHING_KEPT
@@ -65,7 +66,7 @@ def times(graph: Graph, job: Job, processes: Sequence[int]) -> Iterator[Times]:
         save_model(graph, Path(folder, _GRAPH))
         Path(folder, _REST).write_bytes(pickle.dumps(job))
         for process in processes:
-            command = [sys.executable, "-P", "-m", _MODULE, folder, str(process)]
+            command = python("-m", _MODULE, folder, str(process))
             here = {**os.environ, **NOTHING_KEPT}
             done = subprocess.run(command, capture_output=True, env=here, check=False)
             if done.returncode:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from rlx.errors import InputError, RlxError, describe
 from rlx.files import is_private
+from rlx.python_start import python
 from rlx.regress.commits import Checkout, Commit
 
 # The wheels that were used last are kept.
@@ -126,15 +127,7 @@ def pip(*arguments: str) -> None:
         raise InputError(
             describe("pip is not installed here", got=sys.prefix, hint="python -m ensurepip")
         )
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "pip",
-        "--quiet",
-        "--disable-pip-version-check",
-        *arguments,
-    ]
+    command = python("-m", "pip", "--quiet", "--disable-pip-version-check", *arguments)
     done = subprocess.run(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )

@@ -25,6 +25,7 @@ import rlx
 from rlx.dataclasses import dataclass
 from rlx.errors import InputError, describe
 from rlx.ir.spans import progress
+from rlx.python_start import python
 from rlx.regress import contention, machine
 from rlx.regress.record_schema import COLD, End, Failure, Line, Run, SourceText
 from rlx.regress.recording import encoded, read
@@ -330,9 +331,9 @@ class _Worker:
 
     _decoder: msgspec.json.Decoder[_Answer] = msgspec.json.Decoder(_Answer)
 
-    def __init__(self, python: str) -> None:
-        # -P: what lies in the folder that the user is in does not count, a checkout of rlx for example.
-        command = [python, "-P", "-m", "rlx.regress.worker"]
+    def __init__(self, interpreter: str) -> None:
+        # A checkout of rlx in the current folder does not count either.
+        command = python("-m", "rlx.regress.worker", executable=interpreter)
         try:
             self._process = subprocess.Popen(
                 command,
@@ -343,9 +344,9 @@ class _Worker:
             )
         except OSError as error:
             raise InputError(
-                describe("no Python to measure with", got=python, hint=str(error))
+                describe("no Python to measure with", got=interpreter, hint=str(error))
             ) from error
-        self._python = python
+        self._python = interpreter
 
     def ask(self, command: Command) -> list[_Answer]:
         """The lines that answer a command.

@@ -69,7 +69,7 @@ def environment(folder: Path, python: Path, packages: tuple[str, ...]) -> Path:
     own, stamp = folder / BIN, folder / "packages.stamp"
     wanted = repr((version_of(str(python)), packages))
     if not stamp.exists() or stamp.read_text() != wanted:
-        subprocess.run([str(python), "-m", "venv", "--clear", str(folder)], check=True)
+        subprocess.run([str(python), "-P", "-m", "venv", "--clear", str(folder)], check=True)
         subprocess.run([str(own), *PIP, "--only-binary=:all:", *packages], check=True)
         stamp.write_text(wanted)
     return own

@@ -77,7 +77,7 @@ def wheel_of(version: str, python: Path) -> Path:
     if not stamp.exists() or stamp.read_text() != wanted:
         say(f"building a wheel for {version} without the GIL")
         shutil.rmtree(folder, ignore_errors=True)
-        command = ["-m", "pip", "wheel", "-q", "--disable-pip-version-check", "--no-deps"]
+        command = ["-P", "-m", "pip", "wheel", "-q", "--disable-pip-version-check", "--no-deps"]
         tools = VERSIONS[version].tools
         if tools:
             python = environment(HOME / "nogil" / version / "tools", python, tools)

@@ -68,7 +68,7 @@ def _dxc() -> Path:
     if not library.exists():
         say("downloading Microsoft's compiler of HLSL")
         wanted = ["--no-deps", "--no-binary=compushady", "-d", str(folder), DXC]
-        subprocess.run([str(PYTHON), "-m", "pip", "download", "-q", *wanted], check=True)
+        subprocess.run([str(PYTHON), "-P", "-m", "pip", "download", "-q", *wanted], check=True)
         (package,) = folder.glob("compushady-*.tar.gz")
         with tarfile.open(package) as archive:
             name = next(name for name in archive.getnames() if name.endswith(DXC_LIBRARY))

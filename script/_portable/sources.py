@@ -34,7 +34,7 @@ def tools() -> Path:
 
 def zig(*command: str) -> list[str]:
     """A command of zig, its C compiler when none is named."""
-    return [str(tools()), "-m", "ziglang", *(command or ("cc",))]
+    return [str(tools()), "-P", "-m", "ziglang", *(command or ("cc",))]
 
 
 def zig_caches() -> dict[str, str]:
@@ -51,7 +51,7 @@ def wheels(platforms: tuple[str, ...], python: str, *packages: str) -> list[Path
         there = sorted(folder.glob(f"{name}-*.whl"))
         if not there:
             say(f"downloading {package} for {platforms[0]}, Python {python}")
-            command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps"]
+            command = [sys.executable, "-P", "-m", "pip", "download", "-q", "--no-deps"]
             command += [
                 "--only-binary=:all:",
                 "--python-version",

@@ -103,5 +103,5 @@ def build(name: str) -> Path:
 def audited(wheel: Path) -> bool:
     """Whether the modules of a wheel use the limited API alone."""
     python = tools()
-    command = [str(python), "-m", "abi3audit", "--strict", "--summary", str(wheel)]
+    command = [str(python), "-P", "-m", "abi3audit", "--strict", "--summary", str(wheel)]
     return subprocess.run(command, check=False).returncode == 0
