@@ -31,6 +31,11 @@ def printable_lines(text: object) -> str:
     return "\n".join(map(printable, str(text).split("\n")))
 
 
+def listed(names: Iterable[object]) -> str:
+    """Names in a message, one behind the other."""
+    return ", ".join(map(printable, names))
+
+
 def printable_value(value: object) -> object:
     """``printable_lines`` of a text; anything else as it is: what templates of reports put their values through."""
     return printable_lines(value) if type(value) is str else value
@@ -196,7 +201,8 @@ def describe(
         [matmul] shapes do not fit
           got: (2, 3) and (4, 5)
     """
-    parts = (("where", where), ("got", got), ("expected", expected), ("hint", hint))
+    place = None if where is None else printable(where)
+    parts = (("where", place), ("got", got), ("expected", expected), ("hint", hint))
     lines = [what, *(f"  {label}: {text}" for label, text in parts if text is not None)]
     return "\n".join(lines)
 
@@ -241,8 +247,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     choices = sorted({printable(one) for one in known})
     folded = {choice.lower(): choice for choice in choices}
     near = [folded[n] for n in difflib.get_close_matches(name.lower(), folded, n=1)]
-    listed = ", ".join(choices) if choices else "(none)"
-    return f"did you mean {near[0]!r}? known: {listed}" if near else f"known: {listed}"
+    known = ", ".join(choices) if choices else "(none)"
+    return f"did you mean {near[0]!r}? known: {known}" if near else f"known: {known}"
 
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))

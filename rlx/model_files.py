@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import rlx
-from rlx.errors import describe, did_you_mean, unreadable
+from rlx.errors import describe, did_you_mean, listed, printable, unreadable
 from rlx.files import read_regular
 from rlx.importers.onnx.load import open_model
 from rlx.ir.graph import Graph
@@ -36,10 +36,10 @@ def _onnx(path: str, dims: dict[str, int], guess: bool) -> tuple[Graph, dict[str
                 raise
             first = first or error
     assert first is not None
-    given = " ".join(f"--dim {name}=SIZE" for name in symbolic)
+    given = " ".join(f"--dim {printable(name)}=SIZE" for name in symbolic)
     raise rlx.InputError(
         describe(
-            f"no made-up sizes of the symbolic dimensions suit {path}",
+            f"no made-up sizes of the symbolic dimensions suit {printable(path)}",
             got=first,
             hint=f"give them: {given}",
         )
@@ -97,9 +97,9 @@ _Reader = Callable[[str, dict[str, int], bool], tuple[Graph, dict[str, int]]]
 def _fixed(read: Callable[[str], Graph]) -> _Reader:
     def checked(path: str, dims: dict[str, int], guess: bool) -> tuple[Graph, dict[str, int]]:
         if dims:
-            names = ", ".join(dims)
+            names = listed(dims)
             raise rlx.InputError(
-                describe(f"{path} has no symbolic dimensions", got=f"--dim {names}")
+                describe(f"{printable(path)} has no symbolic dimensions", got=f"--dim {names}")
             )
         return read(path), {}
 
@@ -132,7 +132,7 @@ def load_graph(path: str) -> Graph:
     ) as error:
         raise rlx.ImportModelError(
             describe(
-                f"{path} holds no graph",
+                f"{printable(path)} holds no graph",
                 got=f"{type(error).__name__}: {error}",
                 expected="what g.to_json() gives",
             )
@@ -165,7 +165,7 @@ def load(path: str, dims: dict[str, int], guess: bool = True) -> tuple[Graph, li
     if suffix not in READERS:
         raise rlx.InputError(
             describe(
-                f"what kind of file is {path}?",
+                f"what kind of file is {printable(path)}?",
                 got=suffix or "no suffix",
                 expected=", ".join(READERS),
                 hint=did_you_mean(suffix, tuple(READERS)),
@@ -174,7 +174,7 @@ def load(path: str, dims: dict[str, int], guess: bool = True) -> tuple[Graph, li
     graph, guessed = READERS[suffix](path, dims, guess)
     notes = []
     if guessed:
-        sizes = " ".join(f"--dim {name}={size}" for name, size in guessed.items())
+        sizes = " ".join(f"--dim {printable(name)}={size}" for name, size in guessed.items())
         notes.append(f"made-up sizes of symbolic dimensions: {sizes}")
     missing = [name for name in graph.param_names if name not in graph.param_values]
     if missing:

@@ -212,3 +212,24 @@ def test_capabilities_say_who_takes_times(webgpu):
     cg = rlx.compile(product_and_sum(), webgpu)
     found = "timestamp-query" in cg._loaded.target.info.features
     assert cg.capabilities.device_timestamps is found
+
+
+def test_no_share_of_a_peak_is_above_all_of_it():
+    from dataclasses import replace
+
+    g = rlx.Graph()
+    g.set_outputs([g.exp(g.input("x", (64,)))])
+    with rlx.compile(g, "cpu") as cg:
+        found = cg.profile({"x": np.ones(64, np.float32)}, 2)
+    fast = [replace(row, bandwidth_share=1.709, compute_share=0.5) for row in found.rows]
+    text = replace(found, rows=tuple(fast)).table()
+    assert "170.9" not in text
+    assert "above" in text
+    assert "data that stays in caches" in text
+
+
+def test_no_transfer_is_as_fast_as_the_bound_of_the_clock():
+    from rlx.cli.devices import _speed
+
+    assert _speed(12.34) == "12.3 GB/s"
+    assert _speed(1000.0) == _speed(999.9999) == "faster than can be told"

@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 import pytest
+from test_onnx import info, model, node
 
 import rlx
 from rlx.compiler import watching
@@ -48,6 +49,23 @@ def test_progress(device):
     seconds = [one.seconds for one in told]
     assert seconds == sorted(seconds)
     assert all(one.part is None or 0 <= one.part <= 1 for one in told)
+    done = [one.done for one in told]
+    assert done == sorted(done)
+    assert (done[0], done[-1]) == (0, 1)
+    assert len(set(done)) > 3
+
+
+def test_progress_of_several_compiles_is_one_fraction():
+    told = []
+    data = model([node("Relu", "x", "y")], [info("x", ["n"])], ["y"])
+    with rlx.onnx.Model(data, "cpu") as made:
+        made.prewarm([{"n": size} for size in (2, 3, 5, 7)], progress=told.append)
+    done = [one.done for one in told]
+    assert done == sorted(done)
+    ends = [one.done for one in told if one.phase == "shapes"]
+    assert ends == [0.25, 0.5, 0.75, 1.0]
+    # Within each of them it goes on.
+    assert any(0.25 < part < 0.5 for part in done)
 
 
 def test_an_error_in_progress_ends_the_compile(device):

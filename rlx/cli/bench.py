@@ -248,7 +248,7 @@ def _expected(args: argparse.Namespace, graph: Graph) -> dict[int, Array]:
         if not path:
             raise rlx.InputError(describe("--expect", got=text, expected="OUTPUT=FILE.npy"))
         if name not in names:
-            hint = did_you_mean(name, names) or ", ".join(names)
+            hint = did_you_mean(name, names)
             raise rlx.UnknownNameError(describe(f"the model has no output {name!r}", hint=hint))
         try:
             with open_regular(path) as file:

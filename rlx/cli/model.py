@@ -139,7 +139,7 @@ def inputs_of(args: argparse.Namespace, graph: Graph) -> dict[str, Array]:
         if not path:
             raise rlx.InputError(describe("--input", got=text, expected="NAME=FILE.npy"))
         if name not in found:
-            hint = did_you_mean(name, graph.input_names) or ", ".join(graph.input_names)
+            hint = did_you_mean(name, graph.input_names)
             raise rlx.UnknownNameError(describe(f"the model has no input {name!r}", hint=hint))
         try:
             with open_regular(path) as file:

@@ -94,7 +94,7 @@ def columns(
         right: Whether all columns but the first hold numbers.
         rule: Whether there is a line between two rows.
     """
-    made = Table(title=title, title_justify="left", show_lines=rule)
+    made = Table(title=printable(title), title_justify="left", show_lines=rule)
     listed = [[_cell(cell) for cell in row] for row in rows]
     for at, heading in enumerate(headings):
         longest = max((len(row[at]) for row in listed), default=0)
@@ -112,6 +112,7 @@ def columns(
 def narrow(made: Table) -> Table:
     """The same table with a space between columns in place of lines: more of them fit."""
     made.box, made.padding, made.pad_edge = box.SIMPLE_HEAD, (0, 1, 0, 0), False
+    made.show_edge = False
     return made
 
 

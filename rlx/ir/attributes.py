@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import GraphError, describe
+from rlx.errors import GraphError, describe, listed
 from rlx.ir.dtype import DType
 from rlx.ir.opdef import PART, PRESENT, TensorType, lookup
 from rlx.ir.view import GraphView, NodeView
@@ -64,7 +64,7 @@ def check_attributes(node: NodeView, given: Mapping[str, Any]) -> None:
         raise GraphError(
             describe(
                 f"[{node.op}] other attributes than it has",
-                got=", ".join(sorted(given)) or "none",
+                got=listed(sorted(given)) or "none",
                 expected=", ".join(sorted(wanted)) or "none",
             )
         )

@@ -9,7 +9,7 @@ from typing import Protocol
 from rlx.compiler.choice import Choice
 from rlx.compiler.watching import CancelToken, ProgressCallback, watching
 from rlx.dataclasses import dataclass
-from rlx.errors import CancelledError, DeviceLostError, InputError, RlxError, describe
+from rlx.errors import CancelledError, DeviceLostError, InputError, RlxError, describe, listed
 from rlx.importers.onnx.elements import Element
 from rlx.importers.onnx.source import Lowered
 from rlx.importers.onnx.values import NeedsValueError
@@ -358,7 +358,7 @@ def _stored(arrays: Sequence[Array], elements: Sequence[Element]) -> list[Array]
 
 
 def _named(ranges: Mapping[str, Range]) -> str:
-    return ", ".join(f"{name} {low} to {high}" for name, (low, high) in ranges.items())
+    return listed(f"{name} {low} to {high}" for name, (low, high) in ranges.items())
 
 
 def _report(dims: Mapping[str, Range], began: float, reason: str = "") -> ShapesReport:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlx.backends.arguments import as_array
-from rlx.errors import InputError, UnknownNameError, describe, did_you_mean
+from rlx.errors import InputError, UnknownNameError, describe, did_you_mean, listed
 from rlx.importers.onnx.source import Port, Source, bind
 from rlx.ir.casting import check_array, converted
 from rlx.ir.dtype import DType
@@ -41,7 +41,7 @@ def arrays_of(source: Source, inputs: Mapping[str, Any] | Any) -> dict[str, Arra
             )
     missing = [name for name in ports if name not in inputs]
     if missing:
-        raise InputError(describe(f"{source.label}: inputs are missing", got=", ".join(missing)))
+        raise InputError(describe(f"{source.label}: inputs are missing", got=listed(missing)))
     bound: dict[str, int] = {}
     return {name: _array(port, inputs[name], bound) for name, port in ports.items()}
 
@@ -98,7 +98,7 @@ def _by_name(source: Source, given: Mapping[str, Any] | Any, what: str) -> Mappi
             describe(
                 f"{source.label} takes {len(source.inputs)} inputs",
                 got=type(given).__name__,
-                expected=f"a dict of {what} by name: {', '.join(p.name for p in source.inputs)}",
+                expected=f"a dict of {what} by name: {listed(p.name for p in source.inputs)}",
             )
         )
     return {source.inputs[0].name: given}

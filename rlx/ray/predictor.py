@@ -12,7 +12,7 @@ import numpy as np
 from rlx.backends.base import CompileOptions
 from rlx.compiler.model_file import load_model
 from rlx.device.names import Device, DeviceLike
-from rlx.errors import InputError, UnknownNameError, describe, did_you_mean
+from rlx.errors import InputError, UnknownNameError, describe, did_you_mean, printable
 from rlx.ir.opdef import Array
 from rlx.many.onnx_model import Model
 from rlx.runtime.session import Session
@@ -183,7 +183,9 @@ class Predictor:
 def _rows_of(columns: Mapping[str, Array]) -> int:
     counts = {name: len(one) if one.ndim else None for name, one in columns.items()}
     if len(set(counts.values())) != 1 or None in counts.values():
-        listed = ", ".join(f"{name}: {count}" for name, count in counts.items()) or "no input"
+        listed = (
+            ", ".join(f"{printable(name)}: {count}" for name, count in counts.items()) or "no input"
+        )
         raise InputError(
             describe("columns of a batch", got=listed, expected="the same rows in each")
         )
@@ -221,7 +223,10 @@ class _Graph:
         found = {self._shapes[name][:1] for name in inputs}
         if len(found) == 1 and (only := found.pop()):
             return only[0]
-        listed = ", ".join(f"{name}: {list(self._shapes[name])}" for name in inputs) or "no input"
+        listed = (
+            ", ".join(f"{printable(name)}: {list(self._shapes[name])}" for name in inputs)
+            or "no input"
+        )
         raise InputError(
             describe(
                 "inputs of a graph that is mapped over rows",

@@ -7,7 +7,7 @@ from typing import Any
 
 from rlx.backends.arguments import apart
 from rlx.backends.base import fill
-from rlx.errors import InputError, describe
+from rlx.errors import InputError, describe, listed
 from rlx.ir.opdef import Array
 from rlx.runtime.fit import fit
 from rlx.runtime.loaded import Loaded
@@ -120,6 +120,6 @@ class Inputs:
                     "inputs are missing",
                     got=", ".join(inputs) or "none",
                     expected=", ".join(wanted),
-                    hint="missing: " + ", ".join(missing),
+                    hint=f"missing: {listed(missing)}",
                 )
             )

@@ -10,7 +10,7 @@ from typing import Any, Concatenate, NoReturn, ParamSpec, Protocol, TypeVar
 from rlx._ext.owner import Owner
 from rlx._ext.program import Program
 from rlx.backends.base import Executable
-from rlx.errors import ClosedError, InputError, describe
+from rlx.errors import ClosedError, InputError, describe, listed
 from rlx.ir.opdef import Array
 
 P = ParamSpec("P")
@@ -108,7 +108,7 @@ class Incomplete:
             raise InputError(
                 describe(
                     f"params of graph {self._graph!r} were never set",
-                    got="no value for " + ", ".join(sorted(self._missing)),
+                    got=f"no value for {listed(sorted(self._missing))}",
                     hint="cg.set_param(name, array), or rlx.compile(g, params={...})",
                 )
             )

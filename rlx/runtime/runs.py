@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rlx.backends.base import run_fresh
-from rlx.errors import InputError, describe
+from rlx.errors import InputError, describe, listed
 from rlx.ir.dtype import DType, DTypeLike
 from rlx.ir.opdef import Array
 from rlx.runtime.fit import from_bytes
@@ -193,7 +193,7 @@ class Runs(Part):
         for name in names:
             self._loaded.input(name)
         if len(set(names)) < len(names):
-            raise InputError(describe("an input is given twice", got=", ".join(names)))
+            raise InputError(describe("an input is given twice", got=listed(names)))
         found = self.run(
             {name: from_bytes(self._loaded.graph.named(name), data, d) for name, data, d in inputs}
         )

@@ -19,6 +19,7 @@ from rlx.errors import (
     UnsupportedOpError,
     describe,
     did_you_mean,
+    listed,
 )
 from rlx.importers.onnx import schema, wire
 from rlx.importers.onnx.opsets import versions
@@ -86,7 +87,7 @@ def load(
     try:
         return lower(source, shapes, given).graph
     except NeedsValueError as error:
-        names = ", ".join(sorted(error.names))
+        names = listed(sorted(error.names))
         raise InputError(
             describe(
                 f"shapes within the model depend on what these inputs hold: {names}",

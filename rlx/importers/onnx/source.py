@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rlx.dataclasses import dataclass
-from rlx.errors import ImportModelError, InputError, describe, printable, unreadable
+from rlx.errors import ImportModelError, InputError, describe, listed, printable, unreadable
 from rlx.files import contents, open_regular
 from rlx.importers.onnx.element_bytes import raw_array
 from rlx.importers.onnx.elements import Element
@@ -205,7 +205,7 @@ def bind(
             describe(
                 "dimensions without a size",
                 where=source.label,
-                got=", ".join(sorted(missing)),
+                got=listed(sorted(missing)),
                 hint="give them as dims={...} (--dim NAME=SIZE), or run it with rlx.onnx.Model, "
                 "which takes them from the arrays",
             )
