@@ -21,8 +21,8 @@ extensions = [
     "op_pages",
     "flag_table",
 ]
-# Pages of the operations are made when the site is built: docs/_ext/op_pages.py.
-exclude_patterns = ["_ext", "_static"]
+# Pages of the operations are made when the site is built: docs/_ext/op_pages.py. Those in reference/plain are for clones.
+exclude_patterns = ["_ext", "_static", "reference/plain"]
 nitpicky = True
 # Types of other packages, and types of rlx that have no page of their own.
 nitpick_ignore_regex = [

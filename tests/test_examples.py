@@ -84,9 +84,28 @@ def test_pages_have_code():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}-{page.stem}")
-def test_page_of_the_documentation(page):
-    """The code blocks of a page run, one after the other."""
-    run("\n".join(blocks_of(page)))
+def test_page_of_the_documentation(page, tmp_path):
+    """The code blocks of a page run, one after the other; those of a tutorial in an empty folder."""
+    run("\n".join(blocks_of(page)), tmp_path if page.parent.name == "tutorials" else ROOT)
+
+
+def test_the_tutorial_on_onnx_can_be_followed_to_the_letter(tmp_path):
+    """Its commands run in the folder that its code has worked in."""
+    page = DOCS / "tutorials/onnx_model.md"
+    run("\n".join(blocks_of(page)), tmp_path)
+    commands = re.findall(r"^    rlx (.+)$", page.read_text(), re.MULTILINE)
+    assert len(commands) == 3
+    start = "import sys; from rlx.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    for command in commands:
+        given = [sys.executable, "-P", "-c", start, *command.split()]
+        done = subprocess.run(given, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "model.onnx",
+        "model.rlx",
+        "small.rlx",
+        "x.npy",
+    }
 
 
 def test_links_lead_somewhere():

@@ -33,6 +33,20 @@ def test_they_are_up_to_date():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_the_reference_of_a_clone_is_up_to_date(tmp_path):
+    """``script/reference`` would write what is there, and finds a page that is another."""
+    command = [sys.executable, str(ROOT / "script/reference"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    plain = ROOT / "docs/reference/plain"
+    names = {path.name for path in plain.glob("*.md")}
+    assert {"index.md", "operations.md", "graphs.md", "errors.md"} <= names
+    text = "".join(path.read_text(encoding="utf-8") for path in plain.glob("*.md"))
+    assert "{eval-rst}" not in text
+    public = [name for name in BUILDERS if f"### `{name}(" not in text]
+    assert public == []
+
+
 def test_a_changed_record_is_found(tmp_path):
     """A stub that differs in one default is named."""
     made = (
