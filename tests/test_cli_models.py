@@ -407,43 +407,6 @@ def test_bars_on_a_terminal_only(onnx_file, fresh, webgpu):
     assert "share" in done.stdout
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
-def test_a_bar_has_one_fraction_for_all(onnx_file, fresh):
-    shown, _ = on_a_terminal("run", onnx_file, "--device", "cpu", env=fresh)
-    parts = [int(part) for part in re.findall(r"(\d+)%", shown)]
-    assert parts == sorted(parts)
-    assert min(parts) < 50 < max(parts)
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
-def test_errors_have_lines_on_a_terminal_and_parts_elsewhere(tmp_path, monkeypatch, capsys):
-    missing = str(tmp_path / "none.onnx")
-    assert main(["run", missing]) == 2
-    message = capsys.readouterr().err
-    assert message.count("\n") == 1
-    assert f"rlx run: the model can't be read; where: {missing}; got: " in message
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    assert main(["run", missing]) == 2
-    err = capsys.readouterr().err
-    first, *rest = err[err.index("rlx run") :].splitlines()
-    assert first == "rlx run: the model can't be read"
-    assert rest[0] == f"  where: {missing}"
-
-
-def test_bench_fits_80_columns_and_is_whole_in_a_pipe(file, monkeypatch, capsys, webgpu):
-    monkeypatch.setenv("COLUMNS", "80")
-    for devices in ("cpu", f"reference,cpu,{webgpu}"):
-        assert main(["bench", file, "--devices", devices, "--seconds", "0.02"]) == 0
-        out = capsys.readouterr().out
-        for device in devices.split(","):
-            assert re.search(rf"\b{device}\b", out)
-        for figure in ("load ms", "first run ms", "p50 us", "runs/s", "relative", "max ULP"):
-            assert figure in out
-        # No figure is cut, and no line is longer than the table needs.
-        assert "\u2026" not in out
-        assert max(map(len, (line.rstrip() for line in out.splitlines()))) <= 80
-
-
 def test_loading_and_compiling_say_how_far_they_are(onnx_file):
     told = []
     with watched(lambda what, part: told.append((what, part))):

@@ -306,4 +306,4 @@ def test_without_ray_the_message_says_how_to_get_it(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env
     )
-    assert "rlx[ray]" in done.stdout
+    assert "pip install '.[ray]'" in done.stdout

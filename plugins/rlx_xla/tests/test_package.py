@@ -49,11 +49,11 @@ rows = {str(row.device): row for row in rlx.GraphDevices(g).report()}
 assert rows["xla"].available and rows["xla"].supports_graph, rows["xla"]
 assert rows["xla"].capabilities.allocates
 for name in ("cuda", "rocm", "tpu"):
-    assert not rows[name].available and f"rlx[{name}]" in rows[name].blocker, rows[name]
+    assert not rows[name].available and f"rlx_xla[{name}]" in rows[name].blocker, rows[name]
 try:
     rlx.compile(g, "cuda")
 except rlx.DeviceUnavailableError as error:
-    assert "rlx[cuda]" in str(error), error
+    assert "rlx_xla[cuda]" in str(error), error
 else:
     raise AssertionError("compiled")
 from rlx.cli.main import main
