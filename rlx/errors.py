@@ -207,6 +207,17 @@ def describe(
     return "\n".join(lines)
 
 
+def one_line(error: object) -> str:
+    """A message of several lines as one, its parts told apart.
+
+    Example:
+        >>> one_line(describe("no such file", where="a.onnx"))
+        'no such file; where: a.onnx'
+    """
+    # A line that ends in a colon goes on in the next one.
+    return "; ".join(line.strip() for line in str(error).split("\n")).replace(":; ", ": ")
+
+
 def install_line(what: str) -> str:
     """How a part of rlx that is left out by default is installed; it is on no package index.
 

@@ -10,6 +10,7 @@ from test_cli_models import on_a_terminal
 from test_onnx import info, model, node
 
 import rlx
+from rlx.cli.cold import _last_error
 from rlx.cli.main import main
 
 
@@ -59,3 +60,15 @@ def test_bench_fits_80_columns_and_is_whole_in_a_pipe(file, monkeypatch, capsys,
         # No figure is cut, and no line is longer than the table needs.
         assert "\u2026" not in out
         assert max(map(len, (line.rstrip() for line in out.splitlines()))) <= 80
+
+
+def test_errors_in_tables_are_one_line_of_parts(file, capsys):
+    assert main(["bench", file, "--devices", "cuda,cpu", "--seconds", "0.02"]) == 1
+    out = capsys.readouterr().out
+    assert "cuda: no backend for 'cuda' is installed; got: cuda; expected: " in out
+
+
+def test_the_error_of_a_process_that_ended():
+    said = "Traceback (most recent call last):\n  File x\nrlx.errors.InputError: no\n  got: 1\n  hint: two"
+    assert _last_error(said) == "rlx.errors.InputError: no; got: 1; hint: two"
+    assert _last_error("") == ""

@@ -20,7 +20,7 @@ from rlx import model_files
 from rlx.cli import model, screen
 from rlx.cli.cold_start import ORDER
 from rlx.dataclasses import dataclass
-from rlx.errors import describe
+from rlx.errors import describe, one_line
 from rlx.ir.opdef import Array
 from rlx.ir.spans import progress
 from rlx.python_start import python
@@ -161,10 +161,17 @@ def _fresh(
             check=False,
         )
     if done.returncode:
-        one.error = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
+        one.error = _last_error(done.stderr) or f"status {done.returncode}"
         return None
     times: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
     return times
+
+
+def _last_error(said: str) -> str:
+    """The error that a process ended with: the last line of its text that is not indented, and those behind it."""
+    lines = said.strip().splitlines()
+    begins = [at for at, line in enumerate(lines) if line[:1].strip()]
+    return one_line("\n".join(lines[begins[-1] :])) if begins else ""
 
 
 def _as_json(one: FirstRuns) -> dict[str, Any]:

@@ -21,7 +21,7 @@ import rlx
 from rlx import model_files
 from rlx.backends.plugins import path_of
 from rlx.device.names import info_of
-from rlx.errors import describe
+from rlx.errors import describe, one_line
 from rlx.ir.opdef import Array
 
 Once = Callable[[], Any]
@@ -40,7 +40,7 @@ def main() -> None:
             else:
                 answer = {"ns": _burst(once, command["seconds"])}
         except Exception as error:  # whatever goes wrong is this contestant's own
-            text = " ".join(str(error).split())
+            text = one_line(error)
             kind = "" if isinstance(error, rlx.RlxError) else f"{type(error).__name__}: "
             answer = {"error": kind + text}
         print(json.dumps(answer), file=answers, flush=True)

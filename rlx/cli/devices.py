@@ -15,9 +15,9 @@ from rlx.cli import device_report, screen
 from rlx.cost.calibration import FASTEST_TRANSFER, Calibration
 from rlx.cost.model import BackendCostModel
 from rlx.cost.store import remeasure, stored
-from rlx.device.candidates import one_line
 from rlx.device.figures import cost_model, describe_devices
 from rlx.device.names import PLUGIN_DEVICES, info_of
+from rlx.errors import one_line
 
 # What a feature of an adapter is good for.
 _WORTH = {

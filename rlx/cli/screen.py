@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table
 from rich.text import Text
 
-from rlx.errors import printable, printable_lines
+from rlx.errors import one_line, printable, printable_lines
 
 MOST = 30
 """Rows of a table of ``rlx regress``; the files of ``--json`` and ``--html`` have all."""
@@ -70,12 +70,8 @@ def fail(who: str, error: object) -> None:
         who: What begins it.
         error: The error.
     """
-    lines = str(error).split("\n")
-    if not sys.stderr.isatty():
-        parts = [line.strip() for line in lines]
-        # A line that ends in a colon goes on in the next one.
-        lines = ["; ".join(parts).replace(":; ", ": ")]
-    say("\n".join([f"{who}: {lines[0]}", *lines[1:]]), error=True)
+    text = str(error) if sys.stderr.isatty() else one_line(error)
+    say(f"{who}: {text}", error=True)
 
 
 def columns(

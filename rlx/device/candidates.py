@@ -27,7 +27,14 @@ from rlx.cost.store import stored
 from rlx.dataclasses import dataclass
 from rlx.device.names import HOST_DEVICE, PLUGIN_DEVICES, Device, info_of
 from rlx.device.policy import DevicePolicy
-from rlx.errors import CompileError, DeviceError, DeviceUnavailableError, describe, users_level
+from rlx.errors import (
+    CompileError,
+    DeviceError,
+    DeviceUnavailableError,
+    describe,
+    one_line,
+    users_level,
+)
 from rlx.ir.graph import Graph
 from rlx.passes.schedule import check_supported
 
@@ -202,11 +209,6 @@ def not_viable(device: Device, source: str, blocker: str, viable: Sequence[Devic
             expected=f"one of {', '.join(map(str, viable)) or '(none)'}",
         )
     )
-
-
-def one_line(reason: object) -> str:
-    """A message for the cell of a table."""
-    return " ".join(str(reason).split())
 
 
 def _row(

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from rlx.dataclasses import dataclass
-from rlx.errors import InputError, RlxError, describe
+from rlx.errors import InputError, RlxError, describe, one_line
 from rlx.ir.opdef import Array
 from rlx.regress import contention, fresh, machine, measure
 from rlx.regress.compare import CHANGED, CaseResult, compare, fail_on
@@ -181,7 +181,7 @@ class Application:
                 raise RlxError("its weights are not in graph.param_values")
             return {one.process: one for one in fresh.times(one.loaded.graph, job, numbers)}
         except RlxError as error:
-            reason = " ".join(str(error).split())
+            reason = one_line(error)
             found.warnings.append(
                 f"{one.subject.name}: timed by the tests' own process alone: {reason}"
             )

@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from rlx.dataclasses import dataclass
-from rlx.errors import RlxError
+from rlx.errors import RlxError, one_line
 from rlx.regress.bisect import Opinion
 from rlx.regress.compare import CaseResult, Comparison, compare
 from rlx.regress.findings import KINDS
@@ -55,7 +55,7 @@ class RecordedCase:
             try:
                 found = self._compared(good, candidate, processes)
             except RlxError as error:
-                return Opinion(None, f"can't be measured: {' '.join(str(error).split())}")
+                return Opinion(None, f"can't be measured: {one_line(error)}")
             opinion = opinion_of(found, self.by)
             undecided = any(one.verdict in _UNDECIDED for one in found.cases)
             if opinion.bad is not None or not undecided:

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from rlx.dataclasses import dataclass
-from rlx.errors import RlxError
+from rlx.errors import RlxError, one_line
 from rlx.ir.opdef import Array
 from rlx.regress import machine, measure
 from rlx.regress.contention import Watch
@@ -211,7 +211,7 @@ class Worker:
             yield from lines
         except Exception as error:
             self._close()
-            text = " ".join(str(error).split()) or type(error).__name__
+            text = one_line(error) or type(error).__name__
             kind = "" if isinstance(error, RlxError) else f"{type(error).__name__}: "
             yield Failure(
                 command.run,
@@ -239,7 +239,7 @@ def main() -> None:
             for line in worker.answer(_decoder.decode(raw)):
                 answers.write(msgspec.json.encode(line) + b"\n")
         except (RlxError, OSError) as error:
-            answers.write(msgspec.json.encode({"error": " ".join(str(error).split())}) + b"\n")
+            answers.write(msgspec.json.encode({"error": one_line(error)}) + b"\n")
         answers.write(b"\n")
         answers.flush()
 

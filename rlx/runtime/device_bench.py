@@ -12,7 +12,7 @@ import numpy as np
 
 from rlx.dataclasses import dataclass
 from rlx.device.names import Device
-from rlx.errors import DeviceFallbackError, describe
+from rlx.errors import DeviceFallbackError, describe, one_line
 from rlx.ir.dtype import store
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array
@@ -114,7 +114,7 @@ def all_failed(
         attempts: Each device and its error.
     """
     known = [(device, error) for device, error in attempts if error is not None]
-    tried = "; ".join(f"{d}: {' '.join(str(error).split())}" for d, error in known)
+    tried = "; ".join(f"{d}: {one_line(error)}" for d, error in known)
     return DeviceFallbackError(
         describe(
             f"no device of the chain could {verb} graph {graph.name!r}",
