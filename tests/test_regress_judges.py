@@ -110,7 +110,7 @@ def test_an_install_that_can_not_measure_is_skipped(monkeypatch):
     monkeypatch.setattr(judges, "record", refuses)
     opinion = RecordedCase(Plan(), "time", 0.05)(Path("good"), Path("candidate"))
     assert opinion.bad is None
-    assert opinion.reason == "can't be measured: a measuring process ended got: status 1"
+    assert opinion.reason == "can't be measured: a measuring process ended; got: status 1"
 
 
 def test_kinds_of_regressions_are_kinds_of_findings():
