@@ -104,7 +104,18 @@ def install(python: Path, *what: str, **env: str) -> bool:
     """
     everything = {**os.environ, **UV, **env}
     if uv_works():
-        command = [str(PYTHON), "-P", "-m", "uv", "pip", "install", "-q", "--python", str(python), *what]
+        command = [
+            str(PYTHON),
+            "-P",
+            "-m",
+            "uv",
+            "pip",
+            "install",
+            "-q",
+            "--python",
+            str(python),
+            *what,
+        ]
         if subprocess.run(command, cwd=ROOT, env=everything, check=False).returncode == 0:
             return True
         say("uv could not install that; trying pip")

@@ -13,9 +13,7 @@ from rlx.errors import describe
 try:
     import tokenizers
 except ImportError:
-    raise ImportError(
-        "text needs the tokenizers library: pip install tokenizers"
-    ) from None
+    raise ImportError("text needs the tokenizers library: pip install tokenizers") from None
 
 from tokenizers import AddedToken, Regex, decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE

@@ -12,9 +12,7 @@ from rlx.errors import describe
 try:
     import tokenizers
 except ImportError:
-    raise ImportError(
-        "text needs the tokenizers library: pip install tokenizers"
-    ) from None
+    raise ImportError("text needs the tokenizers library: pip install tokenizers") from None
 
 from tokenizers.models import WordPiece
 from tokenizers.normalizers import BertNormalizer
