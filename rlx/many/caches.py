@@ -7,7 +7,7 @@ from typing import Any
 
 from rlx.backends.base import CompileOptions
 from rlx.device.names import DeviceLike
-from rlx.errors import InputError, describe
+from rlx.errors import ClosedError, describe
 from rlx.ir.graph import Graph
 from rlx.locks import Lock
 from rlx.lru import Lru
@@ -85,7 +85,7 @@ class CompileCache:
             The graph. It runs in one thread at a time; give others ``compiled.clone()``.
 
         Raises:
-            InputError: The cache is closed.
+            ClosedError: The cache is closed.
             RlxError: See ``Session.compile``; nothing is kept then.
         """
         with self._lock:
@@ -107,7 +107,7 @@ class CompileCache:
 
     def _find(self, key: Hashable) -> CompiledGraph | None:
         if self._closed:
-            raise InputError(describe("this CompileCache is closed", hint="make a new one"))
+            raise ClosedError(describe("this CompileCache is closed", hint="make a new one"))
         found = self._kept.get(key)
         self.hits += found is not None
         return found
