@@ -246,6 +246,20 @@ def unreadable(
     return found
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text; the name of its type where it has none, or makes none.
+
+    Example:
+        >>> first_line(ValueError("of three")), first_line(AssertionError())
+        ('of three', 'AssertionError')
+    """
+    try:
+        text = str(error).strip()
+    except Exception:
+        text = ""
+    return text.splitlines()[0] if text else type(error).__name__
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A hint for a wrong name: the nearest known one, and what there is.
 

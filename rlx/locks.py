@@ -1,17 +1,24 @@
-"""A lock that no signal handler leaves taken.
+"""A lock that no signal handler leaves taken, and a bell that wakes threads.
 
 CPython 3.14 runs Python's signal handlers between the entry of a ``with`` and its block, where the entry is compiled. A
 handler that raises there, as that of Ctrl-C does, leaves a lock of ``threading`` taken for ever. ``rlx._ext.owner`` has
 locks for what is called often or takes long.
+
+``threading.Condition`` is not safe from them either: its exit is Python, and a wait that is cut off may end without the
+lock. A thread therefore waits for a ``Bell`` without any lock, and looks again under the lock when it rings.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from queue import Empty, SimpleQueue
 from typing import Any
 
 # The type of what ``threading.RLock`` makes, whose exit is compiled: no handler runs before it gives the lock back.
 _Compiled: Any = type(threading.RLock())
+# A thread that waits looks again after so many seconds: a signal handler may have cut off the call that rings.
+LOOK_AGAIN = 1.0
 
 
 class Lock(_Compiled):  # type: ignore[misc]
@@ -28,3 +35,17 @@ class Lock(_Compiled):  # type: ignore[misc]
                 self.release()
             raise
         return True
+
+
+class Bell(SimpleQueue[None]):
+    """Wakes a thread that waits for it. A ring that nobody waits for is kept for the next wait; a second one is not."""
+
+    def ring(self) -> None:
+        """Wakes one thread."""
+        if self.empty():
+            self.put(None)
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Waits for a ring, or some seconds."""
+        with contextlib.suppress(Empty):
+            self.get(timeout=timeout)

@@ -234,14 +234,17 @@ def test_a_hundred_tasks_and_cancellations(queued):
 def test_a_full_queue_makes_callers_wait(queued):
     free, began = threading.Event(), threading.Event()
     queue = queued._queued()
-    real = queue._call
+    real = queue.of
 
-    def slow(*args):
-        began.set()
-        free.wait(10)
-        return real(*args)
+    def slowly(call, *args):
+        def slow(*args):
+            began.set()
+            free.wait(10)
+            return call(*args)
 
-    queue._call = slow
+        return real(slow, *args)
+
+    queue.of = slowly
 
     async def main():
         x = {"x": array(2, 0.5)}

@@ -59,8 +59,8 @@ def test_no_more_are_under_way_than_may_be(monkeypatch):
     with rlx.Pool(g, ["cpu"], max_pending=5) as pool:
         most, enter = [], pool._room.enter
 
-        def entered(limit, calls=1):
-            enter(limit, calls)
+        def entered(call, limit, calls=1):
+            enter(call, limit, calls)
             most.append(pool._room._inside)
 
         monkeypatch.setattr(pool._room, "enter", entered)

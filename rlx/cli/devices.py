@@ -17,7 +17,7 @@ from rlx.cost.model import BackendCostModel
 from rlx.cost.store import remeasure, stored
 from rlx.device.figures import cost_model, describe_devices
 from rlx.device.names import PLUGIN_DEVICES, info_of
-from rlx.errors import one_line
+from rlx.errors import first_line, one_line
 
 # What a feature of an adapter is good for.
 _WORTH = {
@@ -70,8 +70,8 @@ def _calibrate(quiet: bool) -> None:
                 remeasure(device, partial(bars.show, bars.add(str(device))))
             except rlx.RlxError as error:
                 # The other devices are still worth knowing.
-                first = str(error).splitlines()[0]
-                screen.say(f"rlx devices: {device} could not be measured: {first}", error=True)
+                text = f"rlx devices: {device} could not be measured: {first_line(error)}"
+                screen.say(text, error=True)
 
 
 def _rows() -> list[dict[str, Any]]:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import threading
 import time
 import warnings
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
@@ -18,11 +16,12 @@ from rlx.errors import (
     DeviceError,
     DeviceFallbackError,
     DeviceMemoryError,
-    InputError,
     RlxError,
     describe,
+    first_line,
 )
-from rlx.locks import Lock
+from rlx.locks import Bell
+from rlx.runtime.workers import Workers
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -70,6 +69,10 @@ class Item:
             self.future.set_exception(error)
         else:
             self.future.set_result(self.outcomes[0])
+
+    def drop(self) -> None:
+        """Lets go of the inputs and outputs."""
+        self.sets, self.outcomes = (), []
 
     def may_go_to(self, lane: Lane) -> bool:
         """Whether a device has not failed at it yet."""
@@ -137,7 +140,7 @@ class Lane:
         return max(0, math.ceil(seconds / max(self.seconds * sets, 1e-9)) - 1)
 
 
-class Lanes:
+class Lanes(Workers[Item]):
     """A queue of items, and a thread for each device that takes them from it.
 
     A free device takes the next item, unless the others would have done all that wait by the time that it would be
@@ -149,33 +152,9 @@ class Lanes:
     """
 
     def __init__(self, lanes: Sequence[Lane], what: str) -> None:
-        self.lanes, self._what = list(lanes), what
-        self._changed = threading.Condition(Lock())
-        self._waiting: deque[Item] = deque()
-        self._closed = False
-        self._threads = [
-            threading.Thread(
-                target=self._work, args=(lane,), name=f"rlx-pool-{lane.device}", daemon=True
-            )
-            for lane in self.lanes
-        ]
-        for thread in self._threads:
-            thread.start()
-
-    def add(self, item: Item) -> None:
-        """Puts an item behind those that wait.
-
-        Raises:
-            DeviceFallbackError: All devices have left.
-            InputError: It is closed.
-        """
-        with self._changed:
-            if self._closed:
-                raise self._is_closed()
-            if all(lane.left is not None for lane in self.lanes):
-                raise self._all_left([])
-            self._waiting.append(item)
-            self._changed.notify_all()
+        names = [f"rlx-pool-{lane.device}" for lane in lanes]
+        super().__init__(what, names, [Bell() for _ in lanes])
+        self.lanes = list(lanes)
 
     def together(self) -> int:
         """How many sets are worth handing out as one item; one as long as the time of a device is not known."""
@@ -185,89 +164,82 @@ class Lanes:
             return 1
         return max(1, int(_TOGETHER / max(min(times), 1e-9)))
 
-    def close(self) -> None:
-        """Cancels what waits, and lets what runs end."""
-        with self._changed:
-            self._closed = True
-            waiting = list(self._waiting)
-            self._waiting.clear()
-            self._changed.notify_all()
-        for item in waiting:
-            # One that a device has failed at is under way, and can't be cancelled any more.
-            if item.started:
-                item.settle(self._is_closed())
-            else:
-                item.future.cancel()
-        for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join()
-
     # --- what the threads do -----------------------------------------------------------------------
 
-    def _work(self, lane: Lane) -> None:
-        while (item := self._next(lane)) is not None:
-            if not item.started and not item.future.set_running_or_notify_cancel():
-                self._free(lane)
-                continue
-            item.started = True
-            try:
-                for inputs in item.sets[len(item.outcomes) :]:
-                    item.outcomes.append(lane.run(inputs))
-            except Exception as error:
-                self._failed(lane, item, error)
-            except BaseException as error:  # an exit that the item's own code asks for
-                self._free(lane)
-                item.settle(error)
-            else:
-                self._done(lane, item)
-                item.settle()
-        lane.close()
+    def _check(self) -> None:
+        super()._check()
+        if all(lane.left is not None for lane in self.lanes):
+            raise self._all_left([])
 
-    def _next(self, lane: Lane) -> Item | None:
-        """The item that a device does next; None where it is to end."""
-        with self._changed:
-            while True:
-                if self._closed or lane.left is not None:
-                    return None
-                at = self._chosen(lane)
-                if at is not None:
-                    item = self._waiting[at]
-                    del self._waiting[at]
-                    lane.takes(item)
-                    return item
-                self._changed.wait(self._patience(lane))
+    def _leaves(self, at: int) -> bool:
+        return self.lanes[at].left is not None
 
-    def _chosen(self, lane: Lane) -> int | None:
-        """The place of the first waiting item that a device should take. The caller holds the lock."""
+    def _do(self, at: int, job: Item) -> None:
+        lane = self.lanes[at]
+        if not job.started and not job.future.set_running_or_notify_cancel():
+            return
+        job.started = True
+        try:
+            for inputs in job.sets[len(job.outcomes) :]:
+                job.outcomes.append(lane.run(inputs))
+        except Exception as error:
+            self._failed(lane, job, error)
+        except BaseException as error:  # an exit that the item's own code asks for
+            job.settle(error)
+        else:
+            self._done(lane, job)
+            job.settle()
+
+    def _chosen(self, at: int) -> Item | None:
         # Items that failed elsewhere stand in front. They are left to nobody: others may have failed at them, too.
-        for at, item in enumerate(self._waiting):
+        lane = self.lanes[at]
+        for item in self._waiting:
             if not item.failed:
                 break
             if item.may_go_to(lane):
-                return at
+                return item
         else:
             return None
         if lane.seconds is None:
-            return at
+            return item
         # What waits is taken to be as long as this item. Before the fastest device is through with it no other one is, so
         # that there is always one that takes it.
-        sets = self._waiting[at].left
+        sets = item.left
         others = (one for one in self.lanes if one is not lane)
         done = sum(one.would_do(lane.seconds * sets, sets) for one in others)
-        return at if done < len(self._waiting) else None
+        return item if done < len(self._waiting) else None
 
-    def _patience(self, lane: Lane) -> float | None:
-        if not self._waiting or lane.seconds is None:
+    def _patience(self, at: int) -> float | None:
+        seconds = self.lanes[at].seconds
+        if not self._waiting or seconds is None:
             return None
-        return min(max(lane.seconds, _SHORTEST), _LONGEST)
+        return min(max(seconds, _SHORTEST), _LONGEST)
 
-    def _free(self, lane: Lane) -> None:
-        with self._changed:
-            lane.since = None
+    def _takes(self, at: int, job: Item) -> None:
+        self.lanes[at].takes(job)
+
+    def _idles(self, at: int) -> None:
+        self.lanes[at].since = None
+
+    def _refused(self, job: Item) -> None:
+        # One that a device has failed at is under way, and can't be cancelled any more.
+        if job.started:
+            job.settle(self.closed())
+        else:
+            job.future.cancel()
+
+    def _ended(self, at: int, failure: BaseException | None = None) -> None:
+        lane = self.lanes[at]
+        if failure is not None and lane.left is None:
+            lane.left = failure if isinstance(failure, Exception) else DeviceError(repr(failure))
+        with self._lock:
+            stranded = self._stranded()
+        self._give_up(stranded)
+        lane.close()
 
     def _done(self, lane: Lane, item: Item) -> None:
         gone, stranded = [], list[Item]()
-        with self._changed:
+        with self._lock:
             lane.ends(item)
             lane.strikes = 0
             for device, error in item.failed:
@@ -278,7 +250,7 @@ class Lanes:
                     gone.append(failed)
             if gone:
                 stranded = self._stranded()
-                self._changed.notify_all()
+                self._ring()
         self._give_up(stranded)
         for one in gone:
             self._warn(one, others=True)
@@ -291,19 +263,22 @@ class Lanes:
         lost = isinstance(error, DeviceError) and not isinstance(error, DeviceMemoryError)
         # Inputs that don't fit fit nowhere.
         fits = not isinstance(error, RlxError) or isinstance(error, (DeviceError, CompileError))
-        with self._changed:
+        with self._lock:
             lane.ends(item)
             if lost:
                 lane.left = error
             rest = [one for one in self.lanes if one.left is None]
             again = fits and not self._closed and any(item.may_go_to(one) for one in rest)
             if again:
-                self._waiting.appendleft(item)
+                self._waiting[item] = None
+                self._waiting.move_to_end(item, last=False)
             stranded = self._stranded() if lost else []
-            self._changed.notify_all()
-        if not again:
-            item.settle(self._all_left(item.failed) if lost and not rest else error)
-        self._give_up(stranded)
+            self._ring()
+        try:
+            if not again:
+                item.settle(self._all_left(item.failed) if lost and not rest else error)
+        finally:
+            self._give_up(stranded)
         if lost:
             self._warn(lane, bool(rest))
 
@@ -312,23 +287,20 @@ class Lanes:
         rest = [lane for lane in self.lanes if lane.left is None]
         found = [one for one in self._waiting if not any(one.may_go_to(lane) for lane in rest)]
         for one in found:
-            self._waiting.remove(one)
+            del self._waiting[one]
         return found
 
     def _give_up(self, stranded: Sequence[Item]) -> None:
         for one in stranded:
             if one.started or one.future.set_running_or_notify_cancel():
-                one.settle(self._all_left(one.failed))
-
-    def _is_closed(self) -> InputError:
-        return InputError(describe(f"{self._what} is closed"))
+                self._answered(one, self._all_left(one.failed))
 
     def _warn(self, lane: Lane, others: bool) -> None:
-        first = f"{type(lane.left).__name__}: {lane.left}".splitlines()[0]
+        first = f"{type(lane.left).__name__}: {lane.left and first_line(lane.left)}"
         then = "its work is done elsewhere" if others else "no device is left"
         try:
             warnings.warn(
-                f"{lane.device} has left {self._what} ({first}); {then}",
+                f"{lane.device} has left {self.what} ({first}); {then}",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -343,7 +315,7 @@ class Lanes:
             for lane in self.lanes
             if lane.left is not None and lane.device not in tried
         ]
-        listed = "; ".join(f"{device}: {str(error).splitlines()[0]}" for device, error in attempts)
+        listed = "; ".join(f"{device}: {first_line(error)}" for device, error in attempts)
         return DeviceFallbackError(
-            describe(f"no device of {self._what} is left", got=listed), attempts
+            describe(f"no device of {self.what} is left", got=listed), attempts
         )

@@ -9,7 +9,15 @@ from typing import Protocol
 from rlx.compiler.choice import Choice
 from rlx.compiler.watching import CancelToken, ProgressCallback, watching
 from rlx.dataclasses import dataclass
-from rlx.errors import CancelledError, DeviceLostError, InputError, RlxError, describe, listed
+from rlx.errors import (
+    CancelledError,
+    DeviceLostError,
+    InputError,
+    RlxError,
+    describe,
+    first_line,
+    listed,
+)
 from rlx.importers.onnx.elements import Element
 from rlx.importers.onnx.source import Lowered
 from rlx.importers.onnx.values import NeedsValueError
@@ -289,7 +297,7 @@ class Executables:
         except (CancelledError, DeviceLostError, NeedsValueError):
             raise
         except RlxError as error:
-            said = str(error).splitlines()[0]
+            said = first_line(error)
             raise UnmaskableError(f"a bucket of {_named(ranges)} can't be made: {said}") from error
         dims = dims_of(self._source, arrays) or {}
         report = _report({n: (size, size) for n, size in dims.items()} | dict(ranges), began)

@@ -19,6 +19,7 @@ from rlx.errors import (
     InputError,
     describe,
     did_you_mean,
+    first_line,
     users_level,
 )
 from rlx.importers.onnx.source import Port, open_file
@@ -30,7 +31,7 @@ from rlx.many.model_executables import Exact, Executables, Runs
 from rlx.many.model_inputs import arrays_of, stand_ins
 from rlx.many.model_report import ModelReport
 from rlx.runtime.compiled import CompiledGraph
-from rlx.runtime.queued import MOST_PENDING, Queue, run_in
+from rlx.runtime.queued import MOST_PENDING, Calls, run_in
 from rlx.runtime.session import Session
 from rlx.threads import usable_cores
 
@@ -137,7 +138,7 @@ class Model:
         self._executables = Executables(file, session, *how)
         # What ran last, if the inputs and outputs of its graph are just the model's.
         self._last: Exact | None = None
-        self._queue: Queue[list[Array]] | None = None
+        self._queue: Calls[list[Array]] | None = None
         self._closed = False
 
     @property
@@ -323,7 +324,9 @@ class Model:
         Raises:
             RlxError: As ``run``.
         """
-        return await self._queued().run(inputs, max_pending=max_pending)
+        queue = self._queued()
+        found: list[Array] = await queue.run(queue.of(self.run, inputs), max_pending)
+        return found
 
     def submit(
         self, inputs: Mapping[str, Any] | Any, max_pending: int = MOST_PENDING
@@ -336,14 +339,19 @@ class Model:
 
         Returns:
             A future of the outputs. To cancel it takes the call out of the queue.
-        """
-        return self._queued().submit(inputs, max_pending=max_pending)
 
-    def _queued(self) -> Queue[list[Array]]:
+        Raises:
+            InputError: The model is closed, or ``max_pending`` is no whole number from 1 on.
+            BusyError: The queue is full, and this is one of its threads: a callback of a future, or a custom operation.
+        """
+        queue = self._queued()
+        return queue.submit(queue.of(self.run, inputs), max_pending)
+
+    def _queued(self) -> Calls[list[Array]]:
         with self._executables.lock:
             self._open()
-            if self._queue is None:
-                self._queue = Queue(self.run, _WORKERS, self._source.label)
+            if self._queue is None or self._queue.forked:
+                self._queue = Calls(_WORKERS, self._source.label)
             return self._queue
 
     # --- life --------------------------------------------------------------------------------------
@@ -414,7 +422,7 @@ class Model:
             where = self.device
             to_cpu = self._on_lost == "cpu"
             again = "the CPU" if to_cpu else f"{where}, which is opened again"
-            first = str(error).splitlines()[0]
+            first = first_line(error)
             warnings.warn(
                 f"{where} was lost ({first}): {self._source.label} goes on on {again}",
                 RuntimeWarning,

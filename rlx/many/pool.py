@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from rlx.backends.base import CompileOptions
 from rlx.compiler.model_file import load_model
@@ -18,18 +18,17 @@ from rlx.compiler.watching import Progress, ProgressCallback
 from rlx.dataclasses import dataclass
 from rlx.device.candidates import separate_devices
 from rlx.device.names import Device, DeviceLike
-from rlx.errors import CompileError, DeviceError, InputError, RlxError, describe
+from rlx.errors import CompileError, DeviceError, InputError, describe
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.many.lanes import Item, Lane, Lanes
 from rlx.many.onnx_model import Model
-from rlx.runtime.room import Room
+from rlx.runtime.queued import MOST_PENDING, Queue
+from rlx.runtime.room import whole
 from rlx.runtime.session import Session
 
 Inputs = Mapping[str, Any] | Any
 Source = Graph | Model | str | os.PathLike[str] | bytes
-# Items that wait or run at a time, if the caller does not say how many.
-MOST_PENDING = 64
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,8 @@ class Pool:
         devices: "all" for the CPU and each GPU once; or devices, in any order.
         params: Values of params of a graph that has them not attached.
         options: How it is compiled.
-        max_pending: While so many items wait or run, ``submit`` and ``map`` wait.
+        max_pending: While so many items wait or run, ``submit`` and ``map`` wait. An item that is cancelled no longer
+            counts, and its inputs are let go of.
 
     Attributes:
         skipped: Devices of "all" that can't run the model, each with the reason.
@@ -96,8 +96,7 @@ class Pool:
         options: CompileOptions | None = None,
         max_pending: int = MOST_PENDING,
     ) -> None:
-        if max_pending < 1:
-            raise InputError(describe("option max_pending", got=max_pending, expected=">= 1"))
+        self._most = whole(max_pending)
         make = _maker(source, params, options)
         every = isinstance(devices, str)
         if every and devices != "all":
@@ -108,11 +107,10 @@ class Pool:
         if len(set(chosen)) < len(chosen) or not chosen:
             names = ", ".join(map(str, chosen)) or "none"
             raise InputError(describe("devices of a pool", got=names, expected="each once"))
-        self._most, self.skipped = max_pending, dict[Device, Exception]()
-        lanes = self._made(make, chosen, every)
-        what = f"the pool of {_name(source)}"
-        self._room, self._lanes = Room(what), Lanes(lanes, what)
-        self._closed = False
+        self.skipped = dict[Device, Exception]()
+        self._lanes = Lanes(self._made(make, chosen, every), f"the pool of {_name(source)}")
+        self._queue = Queue(self._lanes)
+        self._room = self._queue._room
 
     def _made(self, make: _Make, devices: Sequence[Device], every: bool) -> list[Lane]:
         """The devices, compiled side by side."""
@@ -139,6 +137,8 @@ class Pool:
     def submit(self, inputs: Inputs) -> Future[list[Array]]:
         """Has a set of inputs run on some device; while ``max_pending`` of them wait or run, it waits.
 
+        A callback of a future may submit one set, which then waits beside the ``max_pending`` others.
+
         Args:
             inputs: By name; the array alone for one input. They are read when their turn comes: leave them as they
                 are until then.
@@ -148,18 +148,24 @@ class Pool:
 
         Raises:
             DeviceFallbackError: All devices have left the pool.
-            InputError: The pool is closed.
+            InputError: The pool is closed, or was made by another process.
+            BusyError: There is no room, and this is a thread of the pool: a custom operation, or a callback.
         """
-        self._room.enter(self._most)
-        return self._added((inputs,))
+        return self._queue.submit(self._item((inputs,)), self._most)
 
     def run(self, inputs: Inputs) -> list[Array]:
         """Runs one set of inputs, and waits for it.
 
         Raises:
             RlxError: As ``CompiledGraph.run``, or ``submit``.
+            BusyError: This is a thread of the pool, which would wait for itself.
         """
-        return self.submit(inputs).result()
+        self._queue.check_outside()
+        future = self.submit(inputs)
+        try:
+            return future.result()
+        finally:
+            future.cancel()
 
     def map(
         self, items: Iterable[Inputs], progress: ProgressCallback | None = None
@@ -175,8 +181,10 @@ class Pool:
 
         Raises:
             RlxError: That of the first set that could not be run, in its place; what waits is cancelled.
+            BusyError: This is a thread of the pool, which would wait for itself.
         """
-        total = len(items) if isinstance(items, Sized) else None
+        self._queue.check_outside()
+        total = _length(items)
         began, at, under_way = time.monotonic(), 0, 0
         pending: deque[Future[list[Any]]] = deque()
         source = iter(items)
@@ -188,9 +196,10 @@ class Pool:
                     sets = tuple(islice(source, min(some, self._most - under_way)))
                     if not sets:
                         break
-                    self._room.enter(self._most, len(sets))
-                    pending.append(self._added(sets, together=True))
+                    item = self._item(sets, together=True)
                     under_way += len(sets)
+                    pending.append(self._queue.submit(item, self._most, len(sets)))
+                    del item, sets  # a generator that stands still keeps no inputs
                     # Room for others stays where a caller shares the pool.
                     if pending[0].done():
                         break
@@ -201,7 +210,7 @@ class Pool:
                         raise outcome
                     at, under_way = at + 1, under_way - 1
                     if progress is not None:
-                        part = None if not total else at / total
+                        part = None if not total else min(1.0, at / total)
                         progress(Progress("items", part, time.monotonic() - began))
                     yield outcome
         finally:
@@ -214,10 +223,8 @@ class Pool:
         Raises:
             RlxError: As ``run``.
         """
-        import asyncio
-
-        await self._room.enter_async(self._most)
-        return await asyncio.wrap_future(self._added((inputs,)))
+        found: list[Array] = await self._queue.run(self._item((inputs,)), self._most)
+        return found
 
     async def map_async(
         self, items: Iterable[Inputs] | AsyncIterator[Inputs]
@@ -261,10 +268,17 @@ class Pool:
 
     def close(self) -> None:
         """Cancels what waits, lets what runs end, and frees the devices. Closing twice does nothing."""
-        if not self._closed:
-            self._closed = True
-            self._room.close()
-            self._lanes.close()
+        self._queue.close()
+
+    def __reduce__(self) -> NoReturn:
+        """Refuses to be pickled.
+
+        Raises:
+            InputError: Always.
+        """
+        raise InputError(
+            describe("a pool can't be pickled", hint="pickle its model, and make a pool of that")
+        )
 
     def __enter__(self) -> Pool:
         return self
@@ -275,15 +289,8 @@ class Pool:
     def __repr__(self) -> str:
         return f"<rlx.Pool on {', '.join(map(str, self.devices)) or 'no device'}>"
 
-    def _added(self, sets: Sequence[Inputs], together: bool = False) -> Future[Any]:
-        future: Future[Any] = Future()
-        future.add_done_callback(lambda _: self._room.leave(len(sets)))
-        try:
-            self._lanes.add(Item(sets, future, together))
-        except BaseException:
-            future.cancel()
-            raise
-        return future
+    def _item(self, sets: Sequence[Inputs], together: bool = False) -> Item:
+        return Item(sets, self._queue.answer(), together)
 
     def _together(self) -> int:
         """How many sets ``map`` hands out at a time: each device finds two portions of what may be pending."""
@@ -300,6 +307,14 @@ async def _awaited(items: Iterable[Inputs] | AsyncIterator[Inputs]) -> AsyncIter
     else:
         for one in items:
             yield one
+
+
+def _length(items: Iterable[Inputs]) -> int | None:
+    """How many sets there are said to be. It serves progress alone: one that says nothing, or fails, has no length."""
+    try:
+        return len(items) if isinstance(items, Sized) else None
+    except Exception:
+        return None
 
 
 def _name(source: Source) -> str:
@@ -362,7 +377,7 @@ def _closed(close: Callable[[], None]) -> None:
     """Frees a device; one that is lost need not be freed."""
     try:
         close()
-    except RlxError as error:
+    except Exception as error:
         warnings.warn(
             f"a device of a pool could not be freed: {error}", RuntimeWarning, stacklevel=2
         )

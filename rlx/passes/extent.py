@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlx.dataclasses import dataclass
-from rlx.errors import RlxError
+from rlx.errors import RlxError, first_line
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import TensorType
 from rlx.ir.plan import MemoryPlan, Schedule
@@ -137,7 +137,7 @@ class _Shrinker(Rewriter):
             if units:
                 self.rows[node] = units
             return True
-        first = str(failure).splitlines()[0]
+        first = first_line(failure) if failure else ""
         self.reason = f"{node.where()} has no other number of rows: {first}"
         return False
 

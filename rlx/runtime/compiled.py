@@ -21,7 +21,7 @@ from rlx.runtime.loaded import Loaded, part
 from rlx.runtime.observed import Observed
 from rlx.runtime.on_device import OnDevice
 from rlx.runtime.params import Params
-from rlx.runtime.queued import MOST_PENDING, Queue
+from rlx.runtime.queued import MOST_PENDING, Calls
 from rlx.runtime.recovery import Recovery
 from rlx.runtime.residency import Experts
 from rlx.runtime.runs import Runs
@@ -100,7 +100,7 @@ class CompiledGraph(metaclass=_SlotsByClass):
     ) -> None:
         self.device = target.device
         self.choice = choice or Choice(target.device, "the device of another executable", {}, {})
-        self._queue: Queue[list[Array]] | None = None
+        self._queue: Calls[list[Array]] | None = None
         self.capabilities: Capabilities = executable.capabilities
         loaded = Loaded(self, graph, target, lowered, executable, values, missing)
         self._loaded = loaded
@@ -285,7 +285,9 @@ class CompiledGraph(metaclass=_SlotsByClass):
         Raises:
             RlxError: As ``run``.
         """
-        return await self._queued().run(inputs, max_pending=max_pending)
+        queue = self._queued()
+        found: list[Array] = await queue.run(queue.of(self.run, inputs), max_pending)
+        return found
 
     def submit(
         self, inputs: Mapping[str, Any] | Any, max_pending: int = MOST_PENDING
@@ -299,6 +301,10 @@ class CompiledGraph(metaclass=_SlotsByClass):
         Returns:
             A future of the outputs. To cancel it takes the call out of the queue.
 
+        Raises:
+            InputError: It is closed, or ``max_pending`` is no whole number from 1 on.
+            BusyError: The queue is full, and this is its thread: a callback of a future, or a custom operation.
+
         Example:
             >>> import rlx
             >>> g = rlx.Graph()
@@ -308,13 +314,14 @@ class CompiledGraph(metaclass=_SlotsByClass):
             ...     future.result()[0].tolist()
             [2.0, 3.0]
         """
-        return self._queued().submit(inputs, max_pending=max_pending)
+        queue = self._queued()
+        return queue.submit(queue.of(self.run, inputs), max_pending)
 
-    def _queued(self) -> Queue[list[Array]]:
+    def _queued(self) -> Calls[list[Array]]:
         self._loaded.open()
         with _QUEUES:
-            if self._queue is None:
-                self._queue = Queue(self.run, 1, self._loaded.what)
+            if self._queue is None or self._queue.forked:
+                self._queue = Calls(1, self._loaded.what)
             return self._queue
 
     def warm(self) -> None:

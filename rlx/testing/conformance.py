@@ -9,7 +9,14 @@ from typing import NamedTuple
 import rlx.ops.everything  # noqa: F401 - every record is registered by its module
 from rlx.backends.base import CompileOptions
 from rlx.device.names import DeviceLike
-from rlx.errors import RlxError, UnknownNameError, UnsupportedOpError, describe, did_you_mean
+from rlx.errors import (
+    RlxError,
+    UnknownNameError,
+    UnsupportedOpError,
+    describe,
+    did_you_mean,
+    first_line,
+)
 from rlx.ir.opdef import REGISTRY
 from rlx.ops.cases import Case
 from rlx.ops.cases import cases as _all_cases
@@ -144,9 +151,7 @@ def verdict_of(case: Case, device: DeviceLike, options: CompileOptions | None = 
     except UnsupportedOpError as error:
         return Verdict(case, "refused", _reason(error))
     except (RlxError, AssertionError, RuntimeError, ValueError, TypeError) as error:
-        return Verdict(
-            case, "failed", f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
-        )
+        return Verdict(case, "failed", f"{type(error).__name__}: {first_line(error)}")
     return Verdict(case, "host" if reasons else "right", "; ".join(dict.fromkeys(reasons)))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from rlx.backends.base import CompileOptions
 from rlx.backends.plugins import absent, devices_of
 from rlx.device.names import Device, DeviceLike
-from rlx.errors import CompileError, DeviceMemoryError, InputError
+from rlx.errors import CompileError, DeviceMemoryError, InputError, first_line
 from rlx.ir.graph import Graph
 from rlx.runtime.compiled import CompiledGraph
 from rlx.runtime.session import Session
@@ -225,7 +225,7 @@ def check_backend(device: DeviceLike) -> None:
         try:
             promise.check(device)
         except Exception as error:
-            broken.append(f"- {promise.name}: {type(error).__name__}: {str(error).splitlines()[0]}")
+            broken.append(f"- {promise.name}: {type(error).__name__}: {first_line(error)}")
     if broken:
         lines = "\n".join(broken)
         raise AssertionError(

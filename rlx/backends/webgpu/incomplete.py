@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from rlx.backends.webgpu.wgsl import can_render, shader_place
-from rlx.errors import CompileError
+from rlx.errors import CompileError, first_line
 
 # Files that the drivers of a GPU make on Linux: graphics cards, NVIDIA's, and those of Windows below WSL.
 _HARDWARE = ("dri/renderD*", "nvidia[0-9]*", "dxg")
@@ -56,7 +56,7 @@ def _without_wgpu() -> str | None:
         try:
             load()
         except Exception as error:  # whatever form it takes: OSError and RuntimeError are usual
-            said = str(error).strip().partition("\n")[0] or type(error).__name__
+            said = first_line(error)
             return f"{what} ({said}); {_HINT}"
     return None
 

@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from rlx import flags
-from rlx.errors import install_line
+from rlx.errors import first_line, install_line
 from rlx.ir.fragments import Fragment
 from rlx.ir.spans import phase
 
@@ -168,7 +168,7 @@ def _without_dawn() -> str | None:
         try:
             importlib.import_module(name)
         except Exception as error:  # whatever form it takes: OSError and RuntimeError are usual
-            said = str(error).strip().partition("\n")[0] or type(error).__name__
+            said = first_line(error)
             return f"{what} ({said}); {_HINT}"
     return None
 
