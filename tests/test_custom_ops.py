@@ -7,11 +7,13 @@ import threading
 
 import numpy as np
 import pytest
+from samples import looped
 from test_control import VECTOR, countdown
 
 import rlx
 from rlx._ext import cpu, program
 from rlx.abi.kernels import MOST_INPUTS, MOST_OUTPUTS
+from rlx.ir.dtype import DType
 
 
 class Refused(Exception):
@@ -240,3 +242,32 @@ def test_the_compiled_program_refuses_calls_that_do_not_fit():
     row = (cpu.kernels("plain")["jump"], [0] * 9, [], np.zeros(1, np.int64), "jump", None)
     with pytest.raises(ValueError, match="9 inputs and 0 outputs, where 8 and 4 fit"):
         program.Calls([row], [], None)
+
+
+@looped("dtype", [one.value for one in DType])
+def test_a_custom_op_gets_arrays_that_it_can_not_write(dtype, device):
+    """Inputs, results of other operations, and arrays that are widened for it, alone and in a branch."""
+    seen = []
+
+    def looks(x):
+        seen.append(x.flags.writeable)
+        with pytest.raises(ValueError, match="read-only"):
+            x[...] = 0
+        return x
+
+    rlx.register_custom_op("looks", shape=lambda x: x, numpy=looks)
+    side = rlx.Graph("side")
+    side.set_outputs([side.custom("looks", [side.input("x", (2,), dtype)])])
+    g = rlx.Graph("two")
+    x = g.input("x", (2,), dtype)
+    y = g.custom("looks", [x])
+    g.set_outputs(
+        [g.custom("looks", [g.reshape(y, (1, 2))]), g.if_(g.input("c", (), "bool"), side, side, y)]
+    )
+    with rlx.compile(g, device) as cg:
+        given = np.array([1, 0], DType.parse(dtype).numpy)
+        kept = given.copy()
+        cg.run({"x": given, "c": np.array(True)})
+        assert np.array_equal(given, kept)
+    assert seen
+    assert not any(seen)

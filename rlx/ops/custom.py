@@ -80,7 +80,7 @@ def register_custom_op(
         name: What ``g.custom`` calls it.
         shape: Called with the input shapes and the attributes by name. Returns the shape of the result
             (of the first input's dtype), or a list of ``(shape, dtype)``, one per result.
-        numpy: The meaning: called with arrays (floats in float64) and the attributes by name. Returns an
+        numpy: The meaning: called with read-only arrays (floats in float64) and the attributes by name. Returns an
             array, or a tuple for several results. It is what other implementations are tested against.
         wgsl: WGSL with a function ``fn compute(i: u32)``, called for i below the number of elements of
             the first result. ``in0``, ``in1``, ... and ``out0``, ... are arrays of f32, i32 or u32;
@@ -223,7 +223,7 @@ def _read_only(array: Array) -> Array:
 def _call_numpy(
     one: CustomOp, arrays: Sequence[Array], attrs: Mapping[str, Any], types: Sequence[TensorType]
 ) -> list[Array]:
-    found = one.numpy(*arrays, **attrs)
+    found = one.numpy(*map(_read_only, arrays), **attrs)
     listed = found if isinstance(found, tuple) else (found,)
     results = [store(np.asarray(v), t.dtype) for v, t in zip(listed, types, strict=True)]
     for result, type in zip(results, types, strict=True):
