@@ -67,7 +67,6 @@ def test_the_key_is_this_users_alone(folder, key):
     for spoil in (
         lambda: key.chmod(0o640),
         lambda: key.parent.chmod(0o777),
-        lambda: key.write_bytes(b"short"),
     ):
         sealed._key.cache_clear()
         assert sealed.sealed_entries() is not None
@@ -82,6 +81,33 @@ def test_the_key_is_this_users_alone(folder, key):
             assert sealed.sealed_entries() is None
         key.parent.chmod(0o700)
         key.unlink()
+
+
+@pytest.mark.parametrize("damage", ["empty", "short", "long", "unreadable"])
+def test_a_damaged_key_is_said_once_and_replaced(folder, key, monkeypatch, damage):
+    rlx.compile(mlp(), device="cpu")
+    old, real = key.read_bytes(), sealed.read_regular
+    key.write_bytes({"empty": b"", "short": b"short", "long": bytes(33)}.get(damage, old))
+    failing = [damage == "unreadable"]
+
+    def read(path, *args, **kwargs):
+        if failing.pop() if failing else False:
+            raise PermissionError(13, "Permission denied")
+        return real(path, *args, **kwargs)
+
+    monkeypatch.setattr(sealed, "read_regular", read)
+    sealed._key.cache_clear()
+    with pytest.warns(RuntimeWarning, match="a new one is made") as told:
+        assert sealed.sealed_entries() is not None
+    assert sealed.sealed_entries() is not None
+    assert len(told) == 1
+    assert len(key.read_bytes()) == 32
+    assert key.read_bytes() != old
+    assert [one.name for one in key.parent.iterdir()] == [key.name]
+    memo._kept.clear()
+    before = rlx.cache_stats()
+    rlx.compile(mlp(), device="cpu")
+    assert counted(before) == {"lowered": 1, "stored": 1}
 
 
 @posix

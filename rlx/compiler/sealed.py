@@ -14,6 +14,7 @@ import io
 import logging
 import os
 import pickle
+import stat
 import sys
 import threading
 import warnings
@@ -28,7 +29,7 @@ from rlx import flags
 from rlx.build_digest import build_digest
 from rlx.compiler.cache_stats import count
 from rlx.compiler.disk import DiskCache, disk_cache
-from rlx.errors import users_level
+from rlx.errors import first_line, users_level
 from rlx.files import is_private, read_regular
 from rlx.ir import container
 from rlx.ir.content import OpaqueError
@@ -55,23 +56,39 @@ def key_file() -> Path:
 
 @functools.cache
 def _key(path: Path) -> bytes | None:
-    """The key, made when there is none; None where it can't be kept, and then nothing is sealed."""
+    """The key, made where there is none that can be read; None where it can't be kept, and then nothing is sealed."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not path.exists():
             _make(path)
         if not is_private(path.parent):
             return None
-        if hasattr(os, "geteuid"):
-            found = os.lstat(path)
-            if found.st_uid != os.geteuid() or found.st_mode & 0o077:
-                _log.debug("%s is not this user's alone: nothing is sealed", path)
-                return None
-        raw = read_regular(path, _KEY_BYTES, links=False)
+        found = os.lstat(path)
+        if hasattr(os, "geteuid") and (found.st_uid != os.geteuid() or found.st_mode & 0o077):
+            _log.debug("%s is not this user's alone: nothing is sealed", path)
+            return None
+        if not stat.S_ISREG(found.st_mode):
+            _log.debug("%s is no regular file: nothing is sealed", path)
+            return None
+        problem = _damage(path)
+        if problem is not None:
+            text = f"{path}, the key of the compile cache, {problem}: a new one is made, and what was sealed is made again"
+            warnings.warn(text, RuntimeWarning, stacklevel=users_level())
+            path.unlink(missing_ok=True)
+            _make(path)
+        return read_regular(path, _KEY_BYTES, links=False)
     except OSError as error:
         _log.debug("no key for the compile cache: %s", error)
         return None
-    return bytes(raw) if len(raw) == _KEY_BYTES else None
+
+
+def _damage(path: Path) -> str | None:
+    """Why a file is not a key; None where it is one."""
+    try:
+        size = len(read_regular(path, _KEY_BYTES, links=False))
+    except OSError as error:
+        return f"can't be read ({first_line(error)})"
+    return None if size == _KEY_BYTES else f"has {size} bytes in place of {_KEY_BYTES}"
 
 
 def _make(path: Path) -> None:
