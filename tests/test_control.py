@@ -11,6 +11,7 @@ from samples import looped
 
 import rlx
 from rlx.backends.base import CompileOptions
+from rlx.ir import verify as verifying
 from rlx.ir.dtype import DType, store, widen
 
 MODES = {
@@ -90,6 +91,27 @@ def test_nested_branches(depth, device, options):
             got = compiled.run(inputs)
             close(got[0], y)
             close(got[1], 2 * y)
+
+
+@pytest.mark.parametrize("verify", [False, True])
+def test_a_graph_on_both_sides_of_many_branches_is_compiled_once(device, monkeypatch, verify):
+    """Two copies at each of fifteen levels would be 32,768."""
+    monkeypatch.setenv("RLX_VERIFY", str(int(verify)))
+    side = subgraph("innermost", lambda g, x: [x + 1.0], VECTOR)
+    for level in range(15):
+        side = subgraph(
+            f"level {level}",
+            lambda g, x, inner=side: [g.if_(g.sum(x) > 0.0, inner, inner, x)],
+            VECTOR,
+        )
+    checked, verified = [], verifying._verify
+    monkeypatch.setattr(verifying, "_verify", lambda *args: (checked.append(1), verified(*args)))
+    g = rlx.Graph("deep")
+    x = g.input("x", *VECTOR)
+    g.set_outputs([g.if_(g.sum(x) > 0.0, side, side, x)])
+    with rlx.compile(g, device) as compiled:
+        close(compiled.run([1, 2, 3])[0], [2, 3, 4])
+    assert len(checked) < 5000
 
 
 @looped("dtype", ["f16", "bf16", "bool", "i8", "u8", "i64", "u32", "f64"])

@@ -146,7 +146,7 @@ def unsupported_by(info: DeviceInfo, graph: Graph) -> dict[Node, str]:
         if node.op in LEAVES or node.op == PART:
             continue
         reason = _asked(info, "unsupported", node)
-        inner = [one for one in node.attrs.values() if isinstance(one, Graph)]
+        inner = dict.fromkeys(one for one in node.attrs.values() if isinstance(one, Graph))
         inside = [why for one in inner for why in unsupported_by(info, one).values()]
         if reason is not None:
             found[node] = str(reason)

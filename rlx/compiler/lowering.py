@@ -263,15 +263,18 @@ def _specialised(
     graph: Graph, target: Target, hosted: Mapping[int, str] = NOTHING_HOSTED
 ) -> tuple[Schedule, tuple[Graph, ...]]:
     """The schedule of a graph, and what the passes made of its subgraphs."""
-    subgraphs: list[Graph] = []
+    # One that stands in many places is specialised once.
+    made: dict[Graph, tuple[Graph, list[Note]]] = {}
 
     def specialise(one: Graph) -> tuple[Graph, list[Note]]:
-        whole, notes = _joined(one, target)
-        found, more = _specialise(whole, target, KERNEL_PASSES)
-        subgraphs.append(found)
-        return found, notes + more
+        if one not in made:
+            whole, notes = _joined(one, target)
+            found, more = _specialise(whole, target, KERNEL_PASSES)
+            made[one] = found, notes + more
+        return made[one]
 
-    return _schedule(graph, target, specialise, hosted), tuple(subgraphs)
+    schedule = _schedule(graph, target, specialise, hosted)
+    return schedule, tuple(found for found, _ in made.values())
 
 
 def _schedule(

@@ -214,7 +214,8 @@ def product_size(node: Node) -> tuple[int, int, int, int]:
 def nested(node: Node) -> list[tuple[Graph, float]]:
     """The graphs inside of a node, and how often each runs."""
     if node.op == "if_":
-        return [(node.attrs["then_graph"], 0.5), (node.attrs["else_graph"], 0.5)]
+        then, other = node.attrs["then_graph"], node.attrs["else_graph"]
+        return [(then, 1.0)] if then is other else [(then, 0.5), (other, 0.5)]
     if node.op == "scan":
         return [(node.attrs["body_graph"], float(node.inputs[-1].shape[0]))]
     # As the record counts it: 16 where the number of trips is open.

@@ -10,15 +10,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextvars import ContextVar
 
 from rlx.errors import GraphError, VerifyError, describe
 from rlx.ir.opdef import PART, REGISTRY
 from rlx.ir.printer import print_around
 from rlx.ir.view import GraphView, NodeView, operand_types
 
+# Subgraphs that are checked already, while a graph is: one that stands in many branches is checked once.
+_CHECKED: ContextVar[set[GraphView] | None] = ContextVar("checked", default=None)
+
 
 def verify(graph: GraphView, after: str | None = None) -> None:
-    """Checks a graph.
+    """Checks a graph, and those inside it.
 
     Args:
         graph: The graph.
@@ -27,6 +31,20 @@ def verify(graph: GraphView, after: str | None = None) -> None:
     Raises:
         VerifyError: An invariant does not hold.
     """
+    checked = _CHECKED.get()
+    if checked is not None:
+        if graph not in checked:
+            _verify(graph, after)
+            checked.add(graph)
+        return
+    token = _CHECKED.set(set())
+    try:
+        _verify(graph, after)
+    finally:
+        _CHECKED.reset(token)
+
+
+def _verify(graph: GraphView, after: str | None) -> None:
     origin = f" after pass {after!r}" if after else ""
     for at, node in enumerate(graph.nodes):
         for problem in _problems(graph, at, node):

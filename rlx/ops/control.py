@@ -143,14 +143,22 @@ def _lower_if_cpu(node: Node, emitter: Emitter) -> None:
 
         return run
 
-    emitter.choose(emitter.operand(0), side("then_graph"), side("else_graph"))
+    if node.attrs["then_graph"] is node.attrs["else_graph"]:
+        side("then_graph")()  # two copies at each of many levels would be too many
+    else:
+        emitter.choose(emitter.operand(0), side("then_graph"), side("else_graph"))
 
 
 def _lower_if_webgpu(node: Node, emitter: Emitter) -> None:
     # A dispatch can't be skipped without reading the condition back, so both sides are computed.
     operands, results = _operands(node, emitter, 1), emitter.results()
     condition = emitter.operand(0)
-    both = [emitter.inline(node.attrs[n], operands) for n in ("then_graph", "else_graph")]
+    sides = {node.attrs[n]: None for n in ("then_graph", "else_graph")}
+    both = [emitter.inline(side, operands) for side in sides]
+    if len(both) == 1:
+        for value, target, type in zip(both[0], results, node.types, strict=True):
+            _copy(emitter, value, target, type)
+        return
     for then, other, target, type in zip(*both, results, node.types, strict=True):
         program = (("where", (0, 1, 2), type.dtype, None),)
         shapes = ((), type.shape, type.shape)
@@ -195,7 +203,7 @@ _IF_SAMPLES = tuple(
     free=("cond", "xs"),
     infer=_infer_if,
     flops=lambda node: max(
-        _nested_flops(node.attrs["then_graph"]), _nested_flops(node.attrs["else_graph"])
+        map(_nested_flops, {node.attrs["then_graph"], node.attrs["else_graph"]})
     ),
     cpu=Kernels(("jump", "jump_unless", "strided_copy"), _lower_if_cpu),
     webgpu=Kernels(("strided_copy",), _lower_if_webgpu),

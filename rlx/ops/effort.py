@@ -14,7 +14,7 @@ _CALL = 1000.0
 
 def effort(node: Node) -> float:
     """Numbers that a reference computes, or as much other work; infinite where a loop has no bound."""
-    inside = [value for value in node.attrs.values() if isinstance(value, Graph)]
+    inside = {value for value in node.attrs.values() if isinstance(value, Graph)}
     if not inside:
         size = sum(math.prod(type.shape) for type in node.types)
         return float(max(size, node.opdef.flops(node) / _FLOPS))

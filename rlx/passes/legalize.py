@@ -44,7 +44,7 @@ def blocked(node: Node, kernel_set: str) -> str | None:
     if opdef.kernels(kernel_set) is None:
         return "no kernel"
     subgraphs = [value for value in node.attrs.values() if isinstance(value, Graph)]
-    for inside in (inner for graph in subgraphs for inner in graph.nodes):
+    for inside in (inner for graph in dict.fromkeys(subgraphs) for inner in graph.nodes):
         if (reason := blocked(inside, kernel_set)) is not None:
             return f"{inside.op} in its subgraph: {reason}"
     if subgraphs:

@@ -24,11 +24,21 @@ def lift(graph: Graph, notes: list[Note]) -> Graph:
     """
     if not any(node.op in BRANCHES for node in graph.nodes):
         return graph
-    return _lifted(graph, frozenset(), notes)
+    return _lifted(graph, frozenset(), notes, {})
 
 
-def _lifted(graph: Graph, given: frozenset[str], notes: list[Note]) -> Graph:
+# Graphs that are lifted, by graph and fixed inputs: one that stands in many branches is lifted once.
+_Known = dict[tuple[Graph, frozenset[str]], Graph]
+
+
+def _lifted(graph: Graph, given: frozenset[str], notes: list[Note], known: _Known) -> Graph:
     """The graph with its branches relieved; inputs of these names are as good as params."""
+    if (graph, given) not in known:
+        known[graph, given] = _relieved(graph, given, notes, known)
+    return known[graph, given]
+
+
+def _relieved(graph: Graph, given: frozenset[str], notes: list[Note], known: _Known) -> Graph:
     rewriter = Rewriter(graph)
     fixed: set[int] = set()
     for node in graph.nodes:
@@ -38,22 +48,24 @@ def _lifted(graph: Graph, given: frozenset[str], notes: list[Note]) -> Graph:
         if node.op not in BRANCHES:
             rewriter.keep(node)
             continue
-        known = [operand.id in fixed for operand in node.inputs[1:]]
+        fast = [operand.id in fixed for operand in node.inputs[1:]]
         operands = [rewriter[operand] for operand in node.inputs]
-        sides = {}
+        sides: dict[Graph, tuple[str, _Side]] = {}
         for name in BRANCHES[node.op]:
             side: Graph = node.attrs[name]
-            names = frozenset(n for n, fast in zip(side.input_names, known, strict=True) if fast)
-            sides[name] = _Side.of(_lifted(side, names, notes), names)
-        for name, side_found in sides.items():
-            made = side_found.moved(rewriter.new, operands[1 : 1 + len(known)])
+            if side not in sides:
+                names = frozenset(n for n, one in zip(side.input_names, fast, strict=True) if one)
+                sides[side] = name, _Side.of(_lifted(side, names, notes, known), names)
+        for name, side_found in sides.values():
+            made = side_found.moved(rewriter.new, operands[1 : 1 + len(fast)])
             for inner, outer in made:
                 said = f" of {name} needs no run, moved in front of it"
                 notes.append(Note.of("lift", inner, said))
-                for other in sides.values():
+                for _, other in sides.values():
                     other.more.append((inner if other is side_found else None, outer))
                 operands.append(outer)
-        attrs = {**node.attrs, **{name: side_found.graph() for name, side_found in sides.items()}}
+        relieved = {side: found.graph() for side, (_, found) in sides.items()}
+        attrs = {**node.attrs, **{n: relieved[node.attrs[n]] for n in BRANCHES[node.op]}}
         new = rewriter.new.add_node(node.opdef, operands, attrs, node.name)
         new.source = node.source
         rewriter.replace(node, new)
