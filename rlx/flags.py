@@ -179,6 +179,12 @@ CACHE_DAYS = _flag(
     90,
     "days after which compiled graphs and measured speeds that nothing used are removed",
 )
+GPU_CACHE_BYTES = _flag(
+    "RLX_GPU_CACHE_BYTES",
+    _bytes,
+    128 << 20,
+    "memory, as estimated, of the pipelines that a GPU keeps when the graphs that used them are gone",
+)
 CALIBRATION = _flag(
     "RLX_CALIBRATION",
     _calibration,

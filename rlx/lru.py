@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+from weakref import WeakSet
 
 from rlx.errors import InputError, describe
 from rlx.locks import Lock
@@ -103,3 +104,7 @@ class Lru(Generic[K, V]):
 
     def __len__(self) -> int:
         return len(self._kept)
+
+
+# Caches of what is in the memory of devices. ``rlx.clear_cache`` empties them.
+ON_DEVICES: WeakSet[Lru[Any, Any]] = WeakSet()

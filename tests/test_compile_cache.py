@@ -11,7 +11,7 @@ from cached_graphs import mlp
 
 import rlx
 from rlx.device import Device
-from rlx.lru import Lru
+from rlx.lru import ON_DEVICES, Lru
 
 
 @pytest.fixture(params=["cpu", pytest.param("webgpu", marks=pytest.mark.webgpu)])
@@ -168,3 +168,34 @@ def test_pipelines_kept_per_device_are_bounded(webgpu, monkeypatch):
     assert len(set(gpu._pipelines) - before) == 2
     times(2.25)
     assert len(made) == 6
+
+
+def test_pipelines_that_nobody_uses_are_bounded_in_bytes_and_cleared(webgpu, monkeypatch, tmp_path):
+    from rlx.backends.webgpu.device import GpuDevice, gpu_device
+    from rlx.device.names import info_of
+
+    monkeypatch.setenv("RLX_CACHE", str(tmp_path))
+    info = info_of(Device.parse(webgpu))
+    gpu, most = gpu_device(info), 1 << 20
+    monkeypatch.setenv("RLX_GPU_CACHE_BYTES", str(most))
+    bounded = GpuDevice(info)._recent
+    assert bounded in ON_DEVICES
+    monkeypatch.setattr(gpu, "_recent", bounded)
+    gc.collect()
+    before = set(gpu._pipelines)
+
+    def shifted(number):
+        g = rlx.Graph()
+        g.set_outputs([g.input("x", (3,)) + number])
+        return rlx.compile(g, device=webgpu)
+
+    graphs = [shifted(at + 0.375) for at in range(9)]
+    assert 0 < bounded.nbytes <= most
+    assert 1 < len(bounded) < 9
+    kept = graphs.pop()
+    graphs.clear()
+    rlx.clear_cache()
+    gc.collect()
+    assert bounded.nbytes == len(bounded) == 0
+    assert len(set(gpu._pipelines) - before) == 1  # in use
+    assert kept.run({"x": np.zeros(3, np.float32)})[0].tolist() == [8.375] * 3

@@ -35,7 +35,7 @@ from rlx.ir.content import OpaqueError, content_hash
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.spans import phase
-from rlx.lru import Lru
+from rlx.lru import ON_DEVICES, Lru
 
 # Graphs kept in memory, and bytes of their constants and kernel sources.
 MOST_GRAPHS = 64
@@ -61,9 +61,9 @@ _of_files: weakref.WeakKeyDictionary[Graph, _Plans] = weakref.WeakKeyDictionary(
 
 
 def clear_cache() -> int:
-    """Forgets every compiled graph: in this process, and in the cache folder for all processes.
+    """Forgets every compiled graph: in this process, on its devices, and in the cache folder for all processes.
 
-    Graphs in use stay as they are. Nothing happens on disk with ``RLX_CACHE=off``.
+    Graphs in use stay as they are, with the kernels that they use. Nothing happens on disk with ``RLX_CACHE=off``.
 
     Returns:
         How many bytes that freed in the cache folder.
@@ -74,6 +74,8 @@ def clear_cache() -> int:
         True
     """
     _kept.clear()
+    for on_device in list(ON_DEVICES):
+        on_device.clear()
     for plans in list(_of_files.values()):
         plans.kept.clear()
     wanted = flags.CACHE.get()
