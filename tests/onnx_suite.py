@@ -6,7 +6,6 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-import ml_dtypes
 import numpy as np
 import onnx
 from onnx import numpy_helper
@@ -15,40 +14,14 @@ from onnx.backend.test.runner import Runner
 
 import rlx
 from rlx.device.names import info_of
+from rlx.ir.extended import plain
 
 EXCLUDED = Path(__file__).with_name("onnx_excluded.txt")
-# Types that NumPy lacks, and what rlx takes and gives: bits, or integers with their value.
-HELD = {
-    np.dtype(kind): np.dtype(held)
-    for kind, held in (
-        (ml_dtypes.bfloat16, "u2"), (ml_dtypes.float8_e4m3fn, "u1"), (ml_dtypes.float8_e4m3fnuz, "u1"),
-        (ml_dtypes.float8_e5m2, "u1"), (ml_dtypes.float8_e5m2fnuz, "u1"), (ml_dtypes.float8_e8m0fnu, "u1"),
-        (ml_dtypes.float4_e2m1fn, "u1"), (ml_dtypes.int4, "i1"), (ml_dtypes.uint4, "u1"), (ml_dtypes.int2, "i1"),
-        (ml_dtypes.uint2, "u1"),
-    )
-}  # fmt: skip
-
-
-def _held(array):
-    """An array as rlx takes and gives it."""
-    held = HELD.get(array.dtype)
-    if held is None:
-        return array
-    return array.astype(held) if "int" in array.dtype.name else array.view(held)
-
-
-def _given(array, wanted):
-    """A result of rlx as the type of the expected one."""
-    if wanted.dtype not in HELD or "int" in wanted.dtype.name:
-        return array
-    return array.view(wanted.dtype)
 
 
 def _compared(array):
     """An array as the suite's own rule can compare it, which knows bfloat16 and no narrower types."""
-    if array.dtype not in HELD or array.dtype.name == "bfloat16":
-        return array
-    return _held(array) if "int" in array.dtype.name else array.astype("f4")
+    return array if array.dtype.name == "bfloat16" else plain(array)
 
 
 class Case(NamedTuple):
@@ -153,10 +126,10 @@ def run_case(case, device):
     with rlx.onnx.Model(case.model, device=device) as model:
         for given, wanted in case.sets():
             arrays = [_array(item) for item in given]
-            feeds = {port.name: _held(a) for port, a in zip(model.inputs, arrays, strict=False)}
-            expected = [_array(item) for item in wanted]
-            got = [_compared(_given(g, w)) for g, w in zip(model.run(feeds), expected, strict=True)]
-            expected = [_compared(w) for w in expected]
+            feeds = {port.name: a for port, a in zip(model.inputs, arrays, strict=False)}
+            expected, got = [_array(item) for item in wanted], model.run(feeds)
+            assert [one.dtype for one in got] == [one.dtype for one in expected]
+            got, expected = ([_compared(one) for one in each] for each in (got, expected))
             atol = case.atol
             if re.search("dft|stft", case.name):
                 # The suite's 1e-7 fails on the rounding of f32 in sums of large terms.

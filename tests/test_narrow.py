@@ -9,6 +9,7 @@ from onnx_oracle import node_model, run_model
 
 import rlx
 from rlx.importers.onnx import narrow
+from rlx.ir import extended
 
 FLOATS = {
     "float8e4m3fn": ml_dtypes.float8_e4m3fn,
@@ -227,3 +228,62 @@ def test_a_packed_weight_that_is_an_output_is_decoded(rng):
         {"x": np.ones((1, 256), "f4")}
     )
     np.testing.assert_array_equal(d, w.astype("f4") * 0.5)
+
+
+# --- arrays of ml_dtypes ----------------------------------------------------------------------------
+
+EXTENDED = {
+    **FLOATS,
+    "bfloat16": ml_dtypes.bfloat16,
+    **{n: getattr(ml_dtypes, n) for n in INTEGERS},
+}
+
+
+def identity(name):
+    code = {"bfloat16": 16, "float8e8m0": 24, **CODES, **INTEGERS}[name]
+    info = [helper.make_tensor_value_info(n, code, ["n"]) for n in "xy"]
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "g", info[:1], info[1:])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 25)])
+    return rlx.onnx.Model(made.SerializeToString(), device="cpu")
+
+
+@pytest.mark.parametrize("name", EXTENDED)
+def test_models_take_and_give_arrays_of_ml_dtypes(name, monkeypatch):
+    x = np.array([1, 0, 1], "f4").astype(EXTENDED[name])
+    with identity(name) as model:
+        for _ in range(2):  # the second run may go a shorter way
+            (y,) = model.run({"x": x})
+            assert y.dtype == x.dtype
+            np.testing.assert_array_equal(y.astype("f4"), x.astype("f4"))
+        assert model.run({"x": y})[0].dtype == x.dtype
+    monkeypatch.setattr(extended, "_package", lambda: None)  # as if it were not installed
+    with identity(name) as model:
+        (y,) = model.run({"x": x})
+        assert y.dtype == model.inputs[0].element.numpy
+        assert model.run({"x": y})[0].tolist() == y.tolist()
+
+
+def test_a_narrow_float_is_not_taken_for_another():
+    with identity("float8e5m2") as model, pytest.raises(rlx.InputError, match="does not convert"):
+        model.run({"x": np.ones(3, ml_dtypes.float8_e4m3fn)})
+
+
+def test_graphs_take_arrays_of_ml_dtypes(device):
+    b = np.array([1.5, -2.0, 3.25], ml_dtypes.bfloat16)
+    g = rlx.Graph()
+    x, z = g.input("x", (3,), ml_dtypes.bfloat16), g.input("z", (3,))
+    i = g.input("i", (3,), "i32")
+    w = g.param("w", (3,), "bf16")
+    four = g.constant(np.array([1, -2, 3], ml_dtypes.int4))
+    assert (x.dtype, four.dtype) == (rlx.DType.BF16, rlx.DType.I8)
+    g.set_outputs([g.cast(x + w + g.constant(b), "f32"), z * b, i + g.cast(four, "i32")])
+    given = {
+        "x": b,
+        "z": b.astype(ml_dtypes.float8_e5m2),
+        "i": np.array([1, 2, 3], ml_dtypes.uint4),
+    }
+    with rlx.compile(g, device, params={"w": b}) as cg:
+        for found in (cg.run(given), cg.run_slots(*given.values()), cg.run_pipelined([given])[0]):
+            assert found[0].tolist() == [4.5, -6.0, 9.75]
+            assert found[1].tolist() == (given["z"].astype("f4") * b.astype("f4")).tolist()
+            assert found[2].tolist() == [2, 0, 6]

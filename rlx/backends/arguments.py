@@ -7,6 +7,7 @@ from typing import Any
 
 from rlx.errors import InputError, RlxError, describe
 from rlx.ir.casting import check_array, converted
+from rlx.ir.extended import bits, name_of, plain
 from rlx.ir.opdef import Array
 
 
@@ -27,7 +28,15 @@ def check_slots(arrays: Sequence[Any], expected: int) -> None:
 
 
 def as_array(value: Any) -> Array:
-    """Anything that holds an array, without a copy: ``__array__``, the buffer protocol, or DLPack."""
+    """Anything that holds an array, without a copy: ``__array__``, the buffer protocol, or DLPack.
+
+    Numbers of ml_dtypes, which NumPy lacks, are copied to a dtype that holds them.
+    """
+    found = _as_array(value)
+    return plain(found) if found.dtype.isbuiltin == 2 else found
+
+
+def _as_array(value: Any) -> Array:
     import numpy as np
 
     if isinstance(value, np.ndarray):
@@ -83,6 +92,8 @@ def as_input(value: Any, view: Array, position: int) -> Array:
     Raises:
         InputError: Wrong shape or dtype, or a value is out of range.
     """
+    if view.dtype == "u2" and name_of(getattr(value, "dtype", None)) == "bfloat16":
+        value = bits(_as_array(value))
     array, where = as_array(value), f"input {position}"
     check_array(array, view.shape, str(view.dtype), where)
     return converted(array, view.dtype, where)

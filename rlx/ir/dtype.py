@@ -72,7 +72,9 @@ class DType(enum.Enum):
         if isinstance(value, str) and value in _BY_NAME:
             return _BY_NAME[value]
         try:
-            found = _BY_NUMPY.get(np.dtype(value))
+            kind = np.dtype(value)
+            # That of ml_dtypes, which NumPy lacks.
+            found = DType.BF16 if kind.name == "bfloat16" else _BY_NUMPY.get(kind)
         except TypeError:
             found = None
         if found is None:

@@ -13,6 +13,7 @@ import numpy as np
 from rlx.errors import GraphError, ShapeError, UnknownNameError, describe, did_you_mean, printable
 from rlx.ir.attributes import frozen
 from rlx.ir.dtype import DType, DTypeLike, store
+from rlx.ir.extended import name_of, plain
 from rlx.ir.methods import Methods, absent
 from rlx.ir.opdef import (
     BUILDER_KINDS,
@@ -260,6 +261,8 @@ class Graph(Builders, metaclass=Methods):
             if found.dtype == np.int64 and np.all(found == found.astype(np.int32)):
                 narrow[found.dtype] = DType.I32
             dtype = narrow.get(found.dtype, found.dtype)
+        if dtype is None and name_of(value.dtype) not in ("", "bfloat16"):
+            value = plain(np.asarray(value))
         dtype = DType.parse(value.dtype if dtype is None else dtype)
         array = store(np.array(value, order="C"), dtype)
         array.setflags(write=False)

@@ -8,6 +8,7 @@ import numpy as np
 
 from rlx.errors import DTypeError, describe
 from rlx.ir.dtype import DType
+from rlx.ir.extended import plain
 from rlx.ir.opdef import Array
 from rlx.ir.sources import caller
 
@@ -23,7 +24,7 @@ def held_as(value: Any, like: DType, where: str) -> Array:
     Raises:
         DTypeError: The value can't be held by ``like`` without loss of kind.
     """
-    array = np.asarray(value)
+    array = plain(np.asarray(value))
     wanted = np.dtype(np.float32) if like is DType.BF16 else like.numpy
     ok = np.can_cast(array.dtype, wanted, "same_kind") or (
         array.dtype.kind in "iu" and like.is_float

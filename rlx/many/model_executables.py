@@ -21,6 +21,7 @@ from rlx.errors import (
 from rlx.importers.onnx.elements import Element
 from rlx.importers.onnx.source import Lowered
 from rlx.importers.onnx.values import NeedsValueError
+from rlx.ir.extended import as_extended, dtype_of
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.shape import Shape
@@ -332,7 +333,10 @@ class Executables:
         ports = {port.name: port.element.numpy for port in self._source.given(arrays)}
         held = {name: graph.named(name).dtype.numpy for name in graph.input_names}
         made = zip(graph.outputs, lowered.elements, strict=True)
-        same = all(node.dtype.numpy == element.numpy for node, element in made)
+        same = all(
+            node.dtype.numpy == element.numpy and dtype_of(element.extended) is None
+            for node, element in made
+        )
         return same and held == ports
 
     def _check_contents(self, arrays: Mapping[str, Array], contents: Container[str] | None) -> None:
@@ -360,7 +364,7 @@ class Executables:
 def _stored(arrays: Sequence[Array], elements: Sequence[Element]) -> list[Array]:
     """Outputs in the model's own types."""
     return [
-        array if array.dtype == element.numpy else array.astype(element.numpy)
+        as_extended(array.astype(element.numpy, copy=False), element.extended)
         for array, element in zip(arrays, elements, strict=True)
     ]
 

@@ -9,9 +9,11 @@ import numpy as np
 
 from rlx.backends.arguments import as_array
 from rlx.errors import InputError, UnknownNameError, describe, did_you_mean, listed
+from rlx.importers.onnx.elements import NARROW
 from rlx.importers.onnx.source import Port, Source, bind
 from rlx.ir.casting import check_array, converted
 from rlx.ir.dtype import DType
+from rlx.ir.extended import bits, name_of
 from rlx.ir.opdef import Array
 from rlx.runtime.fit import fit
 
@@ -119,7 +121,11 @@ def _shape(name: str, given: Any) -> tuple[int, ...]:
 
 def _array(port: Port, given: Any, bound: dict[str, int]) -> np.ndarray[Any, Any]:
     """One input as an array of the model's type, its shape checked against the others'."""
-    array, where = as_array(given), f"input {port.name!r}"
+    element, where = port.element, f"input {port.name!r}"
+    if element in NARROW and name_of(getattr(given, "dtype", None)) == element.extended:
+        # Graphs hold integers by their value, and floats by their code.
+        given = given if element.bits and element.name[0] != "f" else bits(np.asarray(given))
+    array = as_array(given)
     if port.element.dtype is DType.BF16:
         array = fit(array, array.shape, DType.BF16, where)
     else:

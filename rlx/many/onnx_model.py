@@ -187,9 +187,10 @@ class Model:
             *others: Nothing: all outputs are returned, and no list of them is taken.
 
         Returns:
-            The outputs in the file's order, in the model's own types: bfloat16 as its bits in uint16, floats of
-            8 and 4 bits as their codes in uint8, integers of 4 and 2 bits in int8 and uint8. Inputs are taken in
-            the same form.
+            The outputs in the file's order, in the model's own types. Those that NumPy lacks (bfloat16, floats of 8 and
+            4 bits, integers of 4 and 2 bits) are arrays of ml_dtypes where that package is installed; else bfloat16 is
+            its bits in uint16, floats are their codes in uint8, and integers are int8 and uint8. Inputs are taken in
+            either form.
 
         Raises:
             InputError: An input is missing, or does not fit the model.

@@ -19,6 +19,7 @@ class Element(NamedTuple):
         dtype: What nodes of it are; None where rlx has no such type.
         field: Field of TensorProto that holds its elements one by one.
         bits: Bits of an element in a file, where several of them share a byte; 0 otherwise.
+        extended: Its name in ml_dtypes, where NumPy lacks it; "" otherwise.
     """
 
     code: int
@@ -27,6 +28,7 @@ class Element(NamedTuple):
     dtype: DType | None
     field: str
     bits: int = 0
+    extended: str = ""
 
     def __reduce__(self) -> tuple[Any, ...]:
         # There is one record of each type: code asks which one it is by identity.
@@ -50,9 +52,15 @@ def _known(code: int) -> Element:
 
 
 def _row(
-    code: int, name: str, numpy: str, dtype: DType | None, field: str, bits: int = 0
+    code: int,
+    name: str,
+    numpy: str,
+    dtype: DType | None,
+    field: str,
+    bits: int = 0,
+    extended: str = "",
 ) -> Element:
-    return Element(code, name, np.dtype(numpy), dtype, field, bits)
+    return Element(code, name, np.dtype(numpy), dtype, field, bits, extended)
 
 
 FLOAT = _row(1, "float", "f4", DType.F32, "floats")
@@ -68,14 +76,16 @@ FLOAT16 = _row(10, "float16", "f2", DType.F16, "int32s")
 DOUBLE = _row(11, "double", "f8", DType.F64, "doubles")
 UINT32 = _row(12, "uint32", "u4", DType.U32, "uint64s")
 UINT64 = _row(13, "uint64", "u8", None, "uint64s")
-BFLOAT16 = _row(16, "bfloat16", "u2", DType.BF16, "int32s")
+BFLOAT16 = _row(16, "bfloat16", "u2", DType.BF16, "int32s", extended="bfloat16")
 # Integers of 4 and 2 bits come as bytes with their value; narrow floats as bytes with their code.
 NARROW = tuple(
-    _row(code, name, numpy, None, "int32s", bits)
-    for code, name, numpy, bits in (
-        (17, "float8e4m3fn", "u1", 0), (18, "float8e4m3fnuz", "u1", 0), (19, "float8e5m2", "u1", 0),
-        (20, "float8e5m2fnuz", "u1", 0), (21, "uint4", "u1", 4), (22, "int4", "i1", 4),
-        (23, "float4e2m1", "u1", 4), (24, "float8e8m0", "u1", 0), (25, "uint2", "u1", 2), (26, "int2", "i1", 2),
+    _row(code, name, numpy, None, "int32s", bits, extended)
+    for code, name, numpy, bits, extended in (
+        (17, "float8e4m3fn", "u1", 0, "float8_e4m3fn"), (18, "float8e4m3fnuz", "u1", 0, "float8_e4m3fnuz"),
+        (19, "float8e5m2", "u1", 0, "float8_e5m2"), (20, "float8e5m2fnuz", "u1", 0, "float8_e5m2fnuz"),
+        (21, "uint4", "u1", 4, "uint4"), (22, "int4", "i1", 4, "int4"),
+        (23, "float4e2m1", "u1", 4, "float4_e2m1fn"), (24, "float8e8m0", "u1", 0, "float8_e8m0fnu"),
+        (25, "uint2", "u1", 2, "uint2"), (26, "int2", "i1", 2, "int2"),
     )
 )  # fmt: skip
 
