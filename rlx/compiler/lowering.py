@@ -159,13 +159,17 @@ def derive(graph: Graph, target: Target, decisions: Decisions) -> Lowered:
     check_supported(decisions.graph, target.kernel_set, str(target.device), allow_host)
     _check_hosted(decisions, target)
     known = iter(decisions.subgraphs)
+    made: dict[Graph, Graph] = {}
 
     def specialise(one: Graph) -> tuple[Graph, list[Note]]:
-        found = next(known, None)
-        if found is None:
-            raise InputError(describe("a plan without a subgraph that its graph has", got=one.name))
-        check_same(one, found)
-        return found, []
+        if one not in made:
+            found = next(known, None)
+            if found is None:
+                text = describe("a plan without a subgraph that its graph has", got=one.name)
+                raise InputError(text)
+            check_same(one, found)
+            made[one] = found
+        return made[one], []
 
     with budget():
         with phase("schedule"):

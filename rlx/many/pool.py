@@ -211,7 +211,7 @@ class Pool:
                     at, under_way = at + 1, under_way - 1
                     if progress is not None:
                         part = None if not total else min(1.0, at / total)
-                        progress(Progress("items", part, time.monotonic() - began))
+                        progress(Progress("items", part, time.monotonic() - began, part or 0.0))
                     yield outcome
         finally:
             for future in pending:
