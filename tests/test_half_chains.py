@@ -41,8 +41,8 @@ def furthest(found, wanted, finite):
     return np.abs(np.float64(found)[finite] - wanted[finite]).max(initial=0) / scale
 
 
-def check_networks(device, seeds):
-    """Random networks: finite wherever ONNX Runtime is, and at most as far from f64."""
+def check_networks(device, seeds, slack=5e-5):
+    """Random networks: finite wherever ONNX Runtime is, and at most as far from f64, but for some slack."""
     compared = 0
     for seed in seeds:
         model, feeds = Network(seed, np.float16).model()
@@ -58,7 +58,7 @@ def check_networks(device, seeds):
             compared += 1
             far, limit = (furthest(one, wanted, finite) for one in (found, peer))
             # Half a unit of f16 is 2.4e-4 to 4.9e-4. Where ONNX Runtime is farther, f32 itself has lost digits.
-            assert far <= limit + 5e-5 or (limit > 1e-3 and far <= 2 * limit), (seed, far, limit)
+            assert far <= limit + slack or (limit > 1e-3 and far <= 2 * limit), (seed, far, limit)
     assert compared >= len(seeds)
 
 
@@ -67,8 +67,10 @@ def test_networks(device):
 
 
 @pytest.mark.slow
-def test_a_thousand_networks(device):
-    check_networks(device, range(1000))
+def test_a_thousand_networks(device, request):
+    # A GPU's quotients are not exact: the mean of equal numbers may be another one, which a norm enlarges.
+    on_a_gpu = device == "webgpu" and request.getfixturevalue("hardware")
+    check_networks(device, range(1000), 5e-4 if on_a_gpu else 5e-5)
 
 
 def norm(g, x, form):
