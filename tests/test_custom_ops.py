@@ -95,6 +95,26 @@ def test_a_custom_op_of_another_shape_than_its_rule(device):
         compiled.run({"x": np.zeros(3, "f4")})
 
 
+@pytest.mark.parametrize(
+    ("result", "kind"),
+    [
+        (np.array(["a", "b"]), rlx.DTypeError),
+        (np.ones(2, complex), rlx.DTypeError),
+        (None, rlx.DTypeError),
+        ((np.ones(2), np.ones(2)), rlx.ShapeError),
+    ],
+)
+def test_a_custom_op_that_gives_no_such_numbers(result, kind, device):
+    rlx.register_custom_op("wrong_numbers", shape=lambda x: x, numpy=lambda x: result)
+    g = rlx.Graph()
+    g.set_outputs([g.custom("wrong_numbers", [g.input("x", (2,))], {})])
+    with (
+        rlx.compile(g, device) as cg,
+        pytest.raises(kind, match=r"\[custom.*\] the NumPy function gives"),
+    ):
+        cg.run({"x": np.ones(2, np.float32)})
+
+
 def test_clones_with_a_custom_op_run_in_threads(device):
     """Each clone has its own memory, also where Python is called amid the kernels."""
     n, failures = 501, []

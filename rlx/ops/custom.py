@@ -16,18 +16,18 @@ import numpy as np
 from rlx.abi.kernels import MOST_INPUTS, MOST_OUTPUTS
 from rlx.dataclasses import dataclass
 from rlx.errors import (
+    DTypeError,
     GraphError,
-    ShapeError,
     UnknownNameError,
     UnsupportedOpError,
     describe,
     did_you_mean,
 )
-from rlx.ir.dtype import ALL, DType, DTypeLike, store, widen
+from rlx.ir.dtype import ALL, DType, DTypeLike, widen
 from rlx.ir.graph import Node
 from rlx.ir.opdef import NO_F64, Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import as_shape
-from rlx.ops.declare import op
+from rlx.ops.declare import op, stored_results
 
 _WORKGROUP = 256
 # What a WGSL implementation can bind: types that don't share words.
@@ -204,13 +204,18 @@ class HostFunction:
                 widen(array.reshape(type.shape), type.dtype)
                 for array, type in zip(self.inputs, self._input_types, strict=True)
             ]
-            found = _call_numpy(self._one, wide, self._attrs, self._types)
+            given = _called(self._one, wide, self._attrs)
+            found = stored_results(f"custom {self._one.name}", given, self._types)
             for target, value in zip(self.outputs, found, strict=True):
                 target.reshape(value.shape)[...] = value
         except BaseException as error:
             self.error = error
             return False
         return True
+
+
+# Kinds of NumPy dtypes whose values are no real numbers: objects, texts, bytes, times, complex numbers.
+_NO_NUMBERS = "OUSMmc"
 
 
 def _read_only(array: Array) -> Array:
@@ -220,19 +225,22 @@ def _read_only(array: Array) -> Array:
     return view
 
 
-def _call_numpy(
-    one: CustomOp, arrays: Sequence[Array], attrs: Mapping[str, Any], types: Sequence[TensorType]
-) -> list[Array]:
+def _called(one: CustomOp, arrays: Sequence[Array], attrs: Mapping[str, Any]) -> tuple[Array, ...]:
+    """What a NumPy function gives.
+
+    Raises:
+        DTypeError: It gives no real numbers.
+    """
     found = one.numpy(*map(_read_only, arrays), **attrs)
-    listed = found if isinstance(found, tuple) else (found,)
-    results = [store(np.asarray(v), t.dtype) for v, t in zip(listed, types, strict=True)]
-    for result, type in zip(results, types, strict=True):
-        if result.shape != type.shape:
-            raise ShapeError(
+    results = tuple(map(np.asarray, found if isinstance(found, tuple) else (found,)))
+    for result in results:
+        if result.dtype.kind in _NO_NUMBERS:
+            raise DTypeError(
                 describe(
-                    f"[custom {one.name}] the NumPy function gives another shape than the rule",
-                    got=result.shape,
-                    expected=type.shape,
+                    f"[custom {one.name}] the NumPy function gives no real numbers",
+                    got=result.dtype,
+                    expected="an array of integers, floats or bools",
+                    hint="of complex numbers give the real and the imaginary part as two results",
                 )
             )
     return results
@@ -348,5 +356,4 @@ def custom(name: str, inputs: Sequence[Array], attrs: Mapping[str, Any] | None =
         >>> g.custom("square", [g.input("x", (2, 3))]).shape
         (2, 3)
     """
-    found = custom_op(name).numpy(*map(_read_only, inputs), **dict(attrs or ()))
-    return found if isinstance(found, tuple) else (found,)
+    return _called(custom_op(name), inputs, dict(attrs or ()))

@@ -255,16 +255,33 @@ def evaluate_reference(
             text = describe(f"[{opdef.name}] a value is out of range", got=error)
             raise InputError(text) from error
         listed = found if isinstance(found, tuple) else (found,)
-        results = [store(np.asarray(r), t.dtype) for r, t in zip(listed, types, strict=True)]
+        return stored_results(opdef.name, listed, types)
+
+
+def stored_results(
+    what: str, found: Sequence[Any], types: Sequence[TensorType]
+) -> tuple[Array, ...]:
+    """What a NumPy function gives, in the types that the rule of its operation says.
+
+    Args:
+        what: The operation, for messages.
+        found: The results.
+        types: What they have to be.
+
+    Raises:
+        ShapeError: There are more or fewer of them, or one has another shape.
+    """
+    if len(found) != len(types):
+        text = f"[{what}] the NumPy function gives more or fewer results than the rule"
+        raise ShapeError(describe(text, got=len(found), expected=len(types)))
+    # A number that is too large becomes infinity.
+    with np.errstate(all="ignore"):
+        pairs = zip(found, types, strict=True)
+        results = [store(np.asarray(one), type.dtype) for one, type in pairs]
     for result, type in zip(results, types, strict=True):
         if result.shape != type.shape:
-            raise ShapeError(
-                describe(
-                    f"[{opdef.name}] the reference gives another shape than inference",
-                    got=result.shape,
-                    expected=type.shape,
-                )
-            )
+            text = f"[{what}] the NumPy function gives another shape than the rule"
+            raise ShapeError(describe(text, got=result.shape, expected=type.shape))
     return tuple(results)
 
 
