@@ -315,6 +315,25 @@ def test_use_after_close(device):
             use()
 
 
+def test_use_of_a_pool_or_a_cache_after_close():
+    g = rlx.Graph("closed")
+    g.set_outputs([g.input("x", (2,)) * 2.0])
+    x = np.ones(2, np.float32)
+    pool, cache = rlx.Pool(g, devices=["cpu"]), rlx.CompileCache("cpu", 2)
+    for one in (pool, cache):
+        one.close()
+        one.close()
+    uses = (
+        lambda: pool.run(x),
+        lambda: pool.submit(x),
+        lambda: list(pool.map([x])),
+        lambda: cache.get_or_compile("key", lambda: g),
+    )
+    for use in uses:
+        with pytest.raises(rlx.ClosedError, match="is closed"):
+            use()
+
+
 def test_run_slots_has_help(device):
     assert "in declaration order" in rlx.CompiledGraph.run_slots.__doc__
     g = rlx.Graph()

@@ -148,7 +148,8 @@ class Pool:
 
         Raises:
             DeviceFallbackError: All devices have left the pool.
-            InputError: The pool is closed, or was made by another process.
+            ClosedError: The pool is closed.
+            InputError: It was made by another process.
             BusyError: There is no room, and this is a thread of the pool: a custom operation, or a callback.
         """
         return self._queue.submit(self._item((inputs,)), self._most)

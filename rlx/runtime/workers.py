@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from rlx.errors import InputError, describe
+from rlx.errors import ClosedError, describe
 from rlx.locks import Bell, Lock
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Workers(Generic[J]):
         """Puts a job behind those that wait.
 
         Raises:
-            InputError: It is closed.
+            ClosedError: It is closed.
         """
         # A future that is cancelled takes its job out, and its inputs with it.
         job.future.add_done_callback(lambda _: self._forget(job))
@@ -102,9 +102,9 @@ class Workers(Generic[J]):
         self._finishing = True
         self._ring()
 
-    def closed(self) -> InputError:
+    def closed(self) -> ClosedError:
         """What a call after ``close`` raises."""
-        return InputError(describe(f"{self.what} is closed"))
+        return ClosedError(describe(f"{self.what} is closed", hint="make a new one"))
 
     # --- what the threads do; the caller holds the lock where it says so ------------------------------
 
