@@ -9,6 +9,7 @@ from onnx.reference import ReferenceEvaluator
 
 import rlx
 from rlx.ir.dtype import DType, store, widen
+from rlx.ir.opdef import REGISTRY
 
 DEVICES = ["reference", "cpu", "webgpu"]
 
@@ -169,3 +170,57 @@ def test_a_memory_limit_keeps_halves():
     options = rlx.CompileOptions(memory_limit=whole - (1 << 18))
     with rlx.compile(g, "cpu", options=options) as cg:
         assert "promote: left out: f32 takes more memory than there is" in cg.as_text("fused")
+
+
+def attention_of(g, x):
+    q, k, v = (g.reshape(x, (2, 8, 2, 16)) * factor for factor in (1.5, 0.5, 2.0))
+    q, v = (g.transpose(one, (0, 2, 1, 3)) for one in (q, v))
+    scores = (q @ g.transpose(k, (0, 2, 3, 1))) * 0.25 + g.param("mask", (1, 1, 8, 8), x.dtype)
+    y = g.transpose(g.softmax(scores) @ v, (0, 2, 1, 3))
+    return g.reshape(y, (2, 8, 32))
+
+
+def block_of(g, x):
+    x = x @ g.param("first", (32, 32), x.dtype)
+    y = g.layer_norm(
+        x + attention_of(g, x), g.param("s", (32,), x.dtype), g.param("b", (32,), x.dtype)
+    )
+    return y + g.gelu(y @ g.param("w", (32, 32), x.dtype) + g.param("c", (32,), x.dtype))
+
+
+def convolutions_of(g, x):
+    x = g.reshape(x, (2, 4, 8, 8))
+    y = g.relu(
+        g.conv2d(x, g.param("w", (8, 4, 3, 3), x.dtype), g.param("b", (8,), x.dtype), padding=1)
+    )
+    scale, shift = (g.param(name, (8, 1, 1), x.dtype) for name in ("scale", "shift"))
+    return g.max_pool(y * scale + shift, 2)
+
+
+# The product of weights in 16 bits has a name of its own.
+PRODUCTS = {"matmul", "fused_matmul_bias_act", "half_matmul"}
+
+
+def _is_small(op):
+    return op in ("input", "param", "constant", "region") or REGISTRY[op].elementwise
+
+
+@pytest.mark.parametrize("build", [attention_of, block_of, convolutions_of])
+@pytest.mark.parametrize("device", ["cpu", "webgpu"])
+def test_patterns_are_found_as_in_f32(build, device, request):
+    """A graph in f16 becomes the operations that it becomes in f32, and casts of its inputs and outputs."""
+    if device == "webgpu":
+        request.getfixturevalue("webgpu")
+    found = []
+    for dtype in ("f32", "f16"):
+        g = rlx.Graph()
+        g.set_outputs([build(g, g.input("x", (2, 8, 32), dtype))])
+        nodes = [g.named(name) for name in g.param_names]
+        params = {node.name: np.ones(node.shape, node.dtype.numpy) for node in nodes}
+        with rlx.compile(g, device, params) as cg:
+            lines = [line for line in cg.as_text("fused").splitlines() if " = " in line]
+        ops = [line.split(" = ")[1].split()[0] for line in lines]
+        ops = ["product" if op in PRODUCTS else op for op in ops]
+        # Elementwise operations may be joined with casts.
+        found.append(sorted(op for op in ops if op == "product" or not _is_small(op)))
+    assert found[0] == found[1]
