@@ -69,9 +69,10 @@ def test_networks(device):
 
 @pytest.mark.slow
 def test_a_thousand_networks(device, request):
-    # A GPU's quotients are not exact: the mean of equal numbers may be another one, which a norm enlarges.
+    # A GPU's quotients are not exact: the mean of equal numbers may be another one, which a norm enlarges. 2e-3 is the
+    # tolerance of f16 in the tests of operations.
     on_a_gpu = device == "webgpu" and request.getfixturevalue("hardware")
-    check_networks(device, range(1000), 5e-4 if on_a_gpu else 5e-5)
+    check_networks(device, range(1000), 2e-3 if on_a_gpu else 5e-5)
 
 
 def norm(g, x, form):

@@ -106,6 +106,7 @@ class Room:
                 )
             )
         held = weakref.ref(call)
+        hash(held)  # a reference keeps its hash when the call is gone, and has none if it was not asked before
         places = [(held, at) for at in range(calls)]
         call.add_done_callback(lambda _: self._leave(places))
         return places
