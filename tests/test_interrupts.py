@@ -27,6 +27,8 @@ class Storm:
     def __init__(self, seed):
         self.random, self.inputs, self.futures = random.Random(seed), [], []
         self.interrupts = 0
+        # What an interrupt does in place of raising an exception; None where it raises one.
+        self.cut = None
         # Empty once the exception was raised. Python drops one that is raised in a finalizer.
         self.armed = []
 
@@ -45,9 +47,13 @@ class Storm:
         go.acquire()
 
         def handler(*_):
-            if armed:
-                armed.clear()
+            if not armed:
+                return
+            armed.clear()
+            if self.cut is None:
                 raise KeyboardInterrupt
+            self.interrupts += 1
+            self.cut()
 
         def sends(seconds, main):
             go.acquire()
@@ -64,13 +70,29 @@ class Storm:
             call()
         except KeyboardInterrupt:
             self.interrupts += 1
-        except RuntimeError as error:
-            if "Event loop" not in str(error):  # asyncio says so where the exception ends its loop
-                raise
+        except asyncio.CancelledError:
+            pass  # an event loop that was cut off
         finally:
             armed.clear()
             sender.join()
             signal.signal(signal.SIGUSR1, before)
+
+    def in_a_loop(self, main):
+        """Runs a coroutine. An interrupt cancels it, as Ctrl-C does: asyncio itself is not safe from exceptions."""
+
+        async def whole():
+            loop, task = asyncio.get_running_loop(), asyncio.current_task()
+            self.cut = lambda: loop.call_soon_threadsafe(task.cancel)
+            try:
+                await main()
+            finally:
+                self.cut = lambda: None
+
+        self.cut = lambda: None
+        try:
+            asyncio.run(whole())
+        finally:
+            self.cut = None
 
     # --- ways of calling -------------------------------------------------------------------------
 
@@ -111,7 +133,7 @@ class Storm:
                         call.cancel()
                 await asyncio.gather(*calls, return_exceptions=True)
 
-        asyncio.run(main())
+        self.in_a_loop(main)
 
     def mapping_async(self, pool):
         async def main():
@@ -119,7 +141,7 @@ class Storm:
                 if self.random.random() < 0.02:
                     return
 
-        asyncio.run(main())
+        self.in_a_loop(main)
 
     def left(self):
         """Inputs and futures that are still there."""
