@@ -106,7 +106,8 @@ class Room:
                 )
             )
         held = weakref.ref(call)
-        hash(held)  # a reference keeps its hash when the call is gone, and has none if it was not asked before
+        # A reference keeps its hash when the call is gone. It can't make one then.
+        hash(held)
         places = [(held, at) for at in range(calls)]
         call.add_done_callback(lambda _: self._leave(places))
         return places
