@@ -34,7 +34,7 @@ _ZERO = "wid.z"
 # Operations whose WGSL ends in a choice among values by their bits. No law of algebra passes through that.
 _SEALED = frozenset(
     "literal exp exp2 expm1 log log1p tanh erf sigmoid sin cos asin acos atan sinh cosh asinh acosh atanh atan2 pow "
-    "power_half mod fmod".split()
+    "power_half mod fmod maximum minimum relu".split()
 )
 # Operations that choose or cut what they get, and do not calculate with it.
 _CHOOSES = frozenset("where cast maximum minimum relu ceil floor round".split())
