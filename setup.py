@@ -63,7 +63,7 @@ EXTENSIONS = {
         "cython_src/kernels/isa_avx2.c",
         "cython_src/kernels/isa_avx512.c",
     ],
-    "rlx._ext.owner": ["cython_src/owner.pyx"],
+    "rlx._ext.locks": ["cython_src/locks.pyx"],
     "rlx._ext.program": ["cython_src/program.pyx"],
     "rlx._ext.webgpu_hot": ["cython_src/webgpu_hot.pyx"],
 }

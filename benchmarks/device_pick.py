@@ -21,7 +21,7 @@ import numpy as np
 
 import rlx
 from rlx import cost
-from rlx.backends.plugins import is_built_in
+from rlx.backends.registry import backend
 from rlx.compiler.device_choice import choose, measured_model
 from rlx.device.names import info_of
 
@@ -286,7 +286,7 @@ def main():
     args = parser.parse_args()
     devices = rlx.parse_device_list(args.devices)
     for device in devices:
-        if args.recalibrate and is_built_in(device.backend):
+        if args.recalibrate and backend(device.backend).is_built_in:
             cost.store.remeasure(device)
         found = measured_model(device).calibration
         print(f"{device}: {found.identity.adapter}, measured in {found.measuring_s:.1f} s")

@@ -79,7 +79,7 @@ class Loaded:
 
     def kernels(self):
         """The kernels of a run in order."""
-        work = self.compiled[0]._loaded.executable._work
+        work = self.compiled[0]._state.executable._work
         return [one.call.kernel if isinstance(one, Dispatch) else "host" for one in work]
 
     def outputs(self):
@@ -99,7 +99,7 @@ class Loaded:
 
 def poison(compiled):
     """Fills the memory that holds inputs, results and all between with NaN."""
-    executable = compiled._loaded.executable
+    executable = compiled._state.executable
     queue, arena = executable._gpu.queue, executable._arena
     words = np.full(min(arena.size, _CHUNK) // 4, POISON, np.uint32)
     for start in range(0, arena.size, _CHUNK):
@@ -126,7 +126,7 @@ class _Clock:
     """Runs the kernels of copies in turns, each between timestamps."""
 
     def __init__(self, loaded):
-        self._executables = [one._loaded.executable for one in loaded.compiled]
+        self._executables = [one._state.executable for one in loaded.compiled]
         self._gpu = self._executables[0]._gpu
         self.batches, named = [], {}
         for one in self._executables:

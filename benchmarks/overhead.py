@@ -232,7 +232,7 @@ def gpu(args, length):
     if optional("onnx") and optional("onnxruntime") and optional("onnxruntime_ep_webgpu"):
         contestants["onnxruntime WebGPU"] = onnx_chain(length)
     figures = timed(contestants, args.calls, expected_chain(length))
-    figures["rlx, its parts"] = parts(hot._loaded.executable, args.calls)
+    figures["rlx, its parts"] = parts(hot._state.executable, args.calls)
     return figures
 
 
@@ -285,7 +285,7 @@ def main():
         if module := optional(name):
             found["versions"][name] = module.__version__
     if rlx.is_available(args.device):
-        from rlx.backends.registered import backend
+        from rlx.backends.registry import backend
 
         found["adapters"] = [f"{d.adapter}, {d.driver}" for d in backend("webgpu").devices()]
     for name in args.which:

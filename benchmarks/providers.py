@@ -43,7 +43,7 @@ class Device:
 
     def __init__(self, work, device):
         self.loaded = Loaded(work, device, copies_for(work.nbytes or touched(work)))
-        executables = [one._loaded.executable for one in self.loaded.compiled]
+        executables = [one._state.executable for one in self.loaded.compiled]
         self.error = error_of(work, self.loaded.outputs())
         self.right = self.error <= work.tolerance
         self._gpu = executables[0]._gpu

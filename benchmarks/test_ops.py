@@ -6,7 +6,7 @@ usage: pytest benchmarks --benchmark-json=out.json
 import pytest
 
 import rlx
-from rlx.backends.registered import backend
+from rlx.backends.registry import backend
 from rlx.ops.cases import cases
 from rlx.passes.schedule import host_nodes
 

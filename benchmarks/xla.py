@@ -32,7 +32,7 @@ import xla_work
 from xla_work import WORK, Work
 
 import rlx
-from rlx.backends.registered import backend_names
+from rlx.backends.registry import backend_names
 
 # Calls of a turn that don't count, and that do.
 UNCOUNTED, COUNTED = 3, 8

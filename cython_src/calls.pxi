@@ -159,23 +159,23 @@ cdef class Calls:
             split.scratch[k] = <char*>address
         self.rows[at].split = split
 
-    def pointed(self):
-        """Whether each slot is used by calls alone, which can be pointed at another address."""
-        return [self.movable(at) for at in range(self._slots)]
+    def rebindable(self):
+        """Returns, by slot, whether only calls use it, so that they can be bound to another address."""
+        return [self.is_rebindable(at) for at in range(self._slots)]
 
-    cdef void tell(self, const rlx_floats* floats) noexcept:
-        """Where calls of Python find how its arithmetic treats subnormal numbers."""
+    cdef void set_callers_floats(self, const rlx_floats* floats) noexcept:
+        """Tells calls of Python where the caller's mode for subnormal numbers stands."""
         cdef Py_ssize_t at
         for at in range(self.count):
             if self.rows[at].fn == <rlx_kernel>_call_python:
                 self.rows[at].ins[0] = <void*>floats
 
-    cdef inline bint movable(self, Py_ssize_t which) noexcept:
-        """Whether an input may be read, or an output written, elsewhere."""
+    cdef inline bint is_rebindable(self, Py_ssize_t which) noexcept:
+        """Returns whether calls can be bound to another address for a slot."""
         return self._starts[which + 1] > self._starts[which]
 
-    cdef inline void point(self, Py_ssize_t which, void* address) noexcept:
-        """From now on an input is read, or an output written, there."""
+    cdef inline void rebind(self, Py_ssize_t which, void* address) noexcept:
+        """Binds the calls that use a slot to an address."""
         cdef Py_ssize_t at
         for at in range(self._starts[which], self._starts[which + 1]):
             self._spots[at][0] = address

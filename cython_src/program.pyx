@@ -36,11 +36,11 @@ cnp.import_array()
 cdef extern from "clock.h" nogil:
     int64_t rlx_clock_ns()
 
-cdef extern from "owner.h" nogil:
-    ctypedef struct rlx_owner:
+cdef extern from "try_lock.h" nogil:
+    ctypedef struct rlx_try_lock:
         pass
-    bint rlx_take(rlx_owner* owner)
-    void rlx_leave(rlx_owner* owner, uintptr_t to)
+    bint rlx_acquire(rlx_try_lock* owner)
+    void rlx_release(rlx_try_lock* owner, uintptr_t to)
     int rlx_bits(const int* bits)
     void rlx_set_bits(int* bits, int some)
     void rlx_clear_bits(int* bits, int some)
@@ -77,9 +77,10 @@ cdef struct rlx_feed:
     Py_ssize_t nbytes
 
 
-cdef struct rlx_slot:
-    Py_ssize_t which  # input of the graph
-    void* memory  # what calls read that can't be pointed elsewhere
+cdef struct rlx_input:
+    Py_ssize_t index
+    void* slot  # its memory in the arena; NULL for an empty input
+    void* view
     Py_ssize_t nbytes
     const cnp.npy_intp* dims
     int rank
@@ -91,21 +92,14 @@ include "program_outputs.pxi"
 
 
 @cython.final
-cdef class Program(GivesOutputs):
+cdef class Program(OutputBinder):
     """The calls of a run, with the arrays that they read and write.
 
-    Whoever calls a method, ``run_owned`` apart, sees to it that no other thread does at the same time. Those that any
-    thread may call are said to be so. They share what they change with a run under way, so that without the GIL each
-    method is a critical section of its program, which is left for as long as a run makes its calls.
+    The caller of a method sees to it that no other thread calls one at the same time. ``run_slots_locked`` and
+    ``run_dict`` do so themselves, and ``stale`` may be called by any thread. Methods share state with a run under way, so
+    without the GIL each method is a critical section of its program, which a run leaves while it makes its calls.
 
-    ``run_slots`` with arguments leaves ``input_views`` as they are. Where all readers of an input are calls,
-    they are pointed at the argument. Where a Python function has a view of the input's slot, the slot is
-    filled before each run, and the input's view is other memory.
-
-    ``run_fresh`` replaces what the input views hold. It reads large arguments where they are and keeps a
-    reference to them. They are copied into the views when somebody asks for the views, or runs on them. From
-    then on every ``run_fresh`` copies its arguments first. In the same way it writes large outputs where they
-    are returned, and ``settle_outputs`` copies them to the arena.
+    ``run_fresh`` writes large outputs to the arrays that it returns; ``settle_outputs`` copies them to the arena.
 
     Args:
         calls: The calls.
@@ -128,8 +122,9 @@ cdef class Program(GivesOutputs):
     cdef rlx_floats _callers  # how the thread that runs them treats them otherwise
     cdef int64_t _most_trips
     cdef object _link
-    cdef object _owner
-    cdef rlx_owner* _state
+    cdef object _lock
+    cdef rlx_try_lock* _lock_state
+    cdef tuple _names
     cdef object __weakref__
 
     def __cinit__(
@@ -141,7 +136,7 @@ cdef class Program(GivesOutputs):
         self._copier, self._threads, self._spin = <rlx_copier><void*>address, copier[1], copier[2]
         self._allocate = allocate
         self._floats = RLX_FLOATS_IEEE | (RLX_FLOATS_RESULTS if flush else 0)
-        self._held, self._blocks = [None] * count, [None] * len(output_views)
+        self._blocks = [None] * len(output_views)
         self._input_views = input_views
         self._output_views = output_views
         self._arena = <char*>cnp.PyArray_DATA(arena)
@@ -149,33 +144,31 @@ cdef class Program(GivesOutputs):
         self._inputs_end = self._arena + inputs_end
         self._link = link
         self._most_trips = INT64_MAX if most_trips is None else most_trips
-        self._given = <rlx_slot*>calloc(max(1, count), sizeof(rlx_slot))
+        self._input_count = count
+        self._inputs = <rlx_input*>calloc(max(1, count), sizeof(rlx_input))
         self._copies = <void**>calloc(max(1, count), sizeof(void*))
-        self._most_copies = len(input_views)
         self._slots = <uintptr_t*>calloc(max(1, count), sizeof(uintptr_t))
-        self._first = <Py_ssize_t*>calloc(max(1, len(output_views)), sizeof(Py_ssize_t))
-        if self._given == NULL or self._copies == NULL or self._slots == NULL or self._first == NULL:
+        self._alias_of = <Py_ssize_t*>calloc(max(1, len(output_views)), sizeof(Py_ssize_t))
+        if self._inputs == NULL or self._copies == NULL or self._slots == NULL or self._alias_of == NULL:
             raise MemoryError()
         for at in range(count):
             self._slots[at] = slots[at]
-            self._filled += self._is_filled(at)
         places = [<uintptr_t>cnp.PyArray_DATA(<cnp.ndarray>view) for view in output_views]
         for at in range(len(places)):
-            self._first[at] = places.index(places[at])
-        self._away = True  # the first run on the views notes that they are in use
-        self.use(calls)
-        self.set_resident(())
+            self._alias_of[at] = places.index(places[at])
+        self._use(calls)
+        self._set_residents(())
 
     def __dealloc__(self):
         cdef Py_ssize_t at
         if self._copies != NULL:
-            for at in range(self._most_copies):
+            for at in range(self._input_count):
                 free(self._copies[at])
         free(self._copies)
-        free(self._first)
+        free(self._alias_of)
         free(self._slots)
         free(self._feeds)
-        free(self._given)
+        free(self._inputs)
         _free_idle()
 
     @cython.critical_section
@@ -184,10 +177,9 @@ cdef class Program(GivesOutputs):
         self._use(calls)
 
     cdef int _use(self, Calls calls) except -1:
-        if self._used is not None:
-            self._home()
         self._used, self._calls, self._count = calls, calls.rows, calls.count
-        calls.tell(&self._callers)
+        calls.set_callers_floats(&self._callers)
+        self._bind_residents()
         return 0
 
     def stale(self):
@@ -220,39 +212,25 @@ cdef class Program(GivesOutputs):
         return 0
 
     @cython.critical_section
-    def set_resident(self, indices):
-        """Inputs that ``run_slots`` takes no argument for: their memory stays as it is."""
-        self._home()
-        cdef cnp.ndarray view
-        cdef Py_ssize_t at
-        self._given_count = 0
-        for at in range(len(self._input_views)):
-            if at not in indices:
-                view = <cnp.ndarray>self._input_views[at]
-                self._given[self._given_count] = rlx_slot(
-                    at,
-                    <void*>self._slots[at],
-                    cnp.PyArray_NBYTES(view),
-                    cnp.PyArray_DIMS(view),
-                    cnp.PyArray_NDIM(view),
-                    cnp.PyArray_TYPE(view),
-                )
-                self._given_count += 1
+    def set_residents(self, indices):
+        """Binds these inputs to their views: runs take no argument for them."""
+        self._set_residents(indices)
 
-    def owned_by(self, owner):
-        """``run_slots`` as a function that holds an owner while it runs, and is refused where it can't.
+    def compiled(self, lock, tuple names):
+        """Returns ``run_slots_locked`` and ``run_dict``, which hold a lock while they run.
 
         Args:
-            owner: A ``rlx._ext.owner.Owner``.
+            lock: A ``rlx._ext.locks.TryLock``.
+            names: Names of all inputs.
         """
-        cdef uintptr_t address = owner.address
-        self._owner, self._state = owner, <rlx_owner*>address
-        return self.run_owned
+        cdef uintptr_t address = lock.address
+        self._lock, self._lock_state, self._names = lock, <rlx_try_lock*>address, names
+        return self.run_slots_locked, self.run_dict
 
-    # A plain method of C: its arguments come in one tuple. Cython's own functions make a second one at each call.
+    # A plain method of C gets its arguments in one tuple. Cython's own functions make a second tuple at each call.
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
-    def run_owned(self, *arrays):
+    def run_slots_locked(self, *arrays):
         """Runs the graph and returns its outputs: the same read-only arrays at every call.
 
         ``run_slots(*arrays)`` takes one array per input, in the order of declaration. ``run_slots()``
@@ -263,13 +241,30 @@ cdef class Program(GivesOutputs):
             InputError: A wrong count or shape, a dtype or value that does not convert, or the graph is closed.
             BusyError: Another call uses the graph.
         """
-        if not rlx_take(self._state):
-            self._owner.refuse()
+        if not rlx_acquire(self._lock_state):
+            self._lock.refuse()
         try:
             self._run(arrays)
         finally:
-            rlx_leave(self._state, 0)
+            rlx_release(self._lock_state, 0)
         return self._output_views
+
+    @cython.binding(False)
+    def run_dict(self, inputs):
+        """Runs named inputs that need no conversion, and returns the outputs in arrays of their own.
+
+        Returns:
+            None for inputs that need conversion or do not fit; nothing has run then.
+
+        Raises:
+            BusyError: Another call uses the graph.
+        """
+        if not rlx_acquire(self._lock_state):
+            self._lock.refuse()
+        try:
+            return self._run_named(inputs)
+        finally:
+            rlx_release(self._lock_state, 0)
 
     def run_slots(self, *arrays):
         """Runs on the arguments, or on ``input_views`` without any, and returns the output views."""
@@ -277,70 +272,50 @@ cdef class Program(GivesOutputs):
         return self._output_views
 
     cdef inline list _begin(self, tuple arrays):
-        """Makes inputs and calls ready for a run; what is returned has to live until the run is over."""
+        """Prepares the calls and binds the inputs. The result has to live until the run is over."""
         if rlx_bits(&self._before):
             self._prepare()
+        if self._copied_residents:
+            self._copy_residents()
         if len(arrays):
-            if self._filled:
-                self._fill(False)
-            return self._take(arrays)
-        if self._away:
-            self._shown = True
-            self._home()
+            return self._bind_positional(arrays)
+        if not self._views_bound:
+            self._bind_views()
         return None
 
     @cython.critical_section
-    def run_named(self, tuple names, inputs):
-        """``run_fresh`` on named inputs that need no conversion.
-
-        Args:
-            names: Names of all inputs of the graph.
-            inputs: The arrays by name.
-
-        Returns:
-            None, and nothing has run, where an input does not fit as it is, or the views are in use.
-        """
-        cdef Py_ssize_t at
-        cdef cnp.PyObject* found
+    cdef list _run_named(self, inputs):
+        cdef Py_ssize_t position
+        cdef cnp.PyObject* value
         cdef list arrays = []
-        if type(inputs) is not dict or len(inputs) != self._given_count or self._shown:
+        if type(inputs) is not dict or len(inputs) != self._argument_count:
             return None
-        for at in range(self._given_count):
-            found = PyDict_GetItemWithError(inputs, names[self._given[at].which])
-            if found == NULL or not _fits(<object>found, &self._given[at]):
+        for position in range(self._argument_count):
+            value = PyDict_GetItemWithError(inputs, self._names[self._inputs[position].index])
+            if value == NULL or not _fits(<object>value, &self._inputs[position]):
                 return None
-            arrays.append(<object>found)
-        return self._run_fresh(arrays)
+            arrays.append(<object>value)
+        return self._run_fresh(tuple(arrays))
 
     @cython.critical_section
-    def run_fresh(self, list arrays):
-        """Runs on arguments that ``input_views`` then hold, and returns the outputs in arrays of their own.
-
-        Args:
-            arrays: What ``run_slots`` takes, each an array of its input's shape and dtype. None overlaps an
-                input view, unless it is that input's own.
-        """
+    def run_fresh(self, tuple arrays):
+        """Runs on arguments as ``run_slots`` takes them, and returns the outputs in arrays of their own."""
         return self._run_fresh(arrays)
 
-    cdef list _run_fresh(self, list arrays):
-        cdef list found, blocks
-        if rlx_bits(&self._before):
-            self._prepare()
-        self._receive(arrays)
-        if self._filled:
-            self._fill(True)
+    cdef list _run_fresh(self, tuple arrays):
+        cdef list outputs, blocks, converted = self._begin(arrays)
         blocks = [None] * len(self._output_views)
-        found = self._outward(blocks)
+        outputs = self._redirect_outputs(blocks)
         try:
             self._make_calls()
         finally:
-            self._inward(blocks)
-        self._copy_outputs(found, blocks)
+            self._restore_outputs(blocks)
+        self._copy_outputs(outputs, blocks)
         self._blocks = blocks
         rlx_set_bits(&self._before, OUTSIDE)
-        if self._watched:
+        if self._outputs_pinned:
             self._settle_outputs()
-        return found
+        return outputs
 
     cdef inline int _jump(self, Py_ssize_t* at, int64_t* trips, int64_t* looked) except -2 nogil:
         """Goes where the call at ``at`` leads. Back is another trip of a loop: signals are handled there."""
@@ -356,7 +331,7 @@ cdef class Program(GivesOutputs):
 
     @cython.critical_section
     cdef inline int _run(self, tuple arrays) except -1:
-        cdef list held = self._begin(arrays)
+        cdef list converted = self._begin(arrays)
         return self._make_calls()
 
     cdef inline int _make_calls(self) except -1:
@@ -393,7 +368,7 @@ cdef class Program(GivesOutputs):
         cdef int status = RLX_OK
         cdef int64_t start, end, looked = 0, trips = 0
         cdef bint kept = True
-        cdef list held = self._begin(arrays)
+        cdef list converted = self._begin(arrays)
         with nogil:
             self._callers = rlx_floats_enter(self._floats)
             try:
@@ -454,22 +429,22 @@ cdef int _look_at_signals(int64_t* looked, rlx_floats callers) except -1 nogil:
     return 0
 
 
-cdef inline bint _fits(object given, rlx_slot* slot) noexcept:
-    """Whether an argument is an array just like the view of its slot."""
+cdef inline bint _fits(object value, rlx_input* bound) noexcept:
+    """Whether an argument is an array just like the view of its bound."""
     cdef cnp.ndarray array
     cdef const cnp.npy_intp* dims
     cdef int axis
-    if not cnp.PyArray_CheckExact(given):
+    if not cnp.PyArray_CheckExact(value):
         return False
-    array = <cnp.ndarray>given
+    array = <cnp.ndarray>value
     if (
-        cnp.PyArray_TYPE(array) != slot.type
-        or cnp.PyArray_NDIM(array) != slot.rank
+        cnp.PyArray_TYPE(array) != bound.type
+        or cnp.PyArray_NDIM(array) != bound.rank
         or not cnp.PyArray_ISCARRAY_RO(array)
     ):
         return False
     dims = cnp.PyArray_DIMS(array)
-    for axis in range(slot.rank):
-        if dims[axis] != slot.dims[axis]:
+    for axis in range(bound.rank):
+        if dims[axis] != bound.dims[axis]:
             return False
     return True

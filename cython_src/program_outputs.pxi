@@ -1,19 +1,23 @@
 # Part of program.pyx: where the calls of a run write its outputs.
 
-cdef class GivesOutputs(TakesInputs):
-    """The part of ``Program`` that deals with outputs."""
+cdef class OutputBinder(InputBinder):
+    """The part of ``Program`` that binds outputs: to the arena, or to arrays that a run returns."""
 
     cdef tuple _output_views
-    cdef bint _watched  # whether somebody may look at outputs in the arena
-    cdef list _blocks  # of each output, the block that has it since the last run; None for the arena
-    cdef Py_ssize_t* _first  # of each output, the first one that stands at the same place of the arena
+    cdef bint _outputs_pinned  # whether outputs stand in the arena after every run
+    cdef list _blocks  # by output, the block that holds it since the last run; None for the arena
+    cdef Py_ssize_t* _alias_of  # by output, the first output at the same address of the arena
     cdef rlx_feed* _feeds
     cdef Py_ssize_t _feed_count
     cdef object _allocate
 
     @cython.critical_section
     def set_feeds(self, pairs):
-        """After each run these inputs take these outputs: ``(input, output)`` of one size."""
+        """Copies outputs to inputs after each later run.
+
+        Args:
+            pairs: ``(input, output)`` of one size.
+        """
         cdef rlx_feed* feeds
         cdef cnp.ndarray source, target
         cdef Py_ssize_t at
@@ -31,20 +35,20 @@ cdef class GivesOutputs(TakesInputs):
 
     @cython.final
     cdef inline void _feed(self) noexcept nogil:
-        """Inputs take the outputs that ``set_feeds`` names."""
+        """Copies outputs to the inputs that ``set_feeds`` names."""
         cdef Py_ssize_t at
         for at in range(self._feed_count):
             self._copy(self._feeds[at].target, self._feeds[at].source, self._feeds[at].nbytes)
 
     @cython.critical_section
-    def show_outputs(self):
-        """From now on outputs stand in the arena after every run. Any thread may call it."""
-        self._watched = True
+    def pin_outputs(self):
+        """Has outputs stand in the arena after every later run. Any thread may call it."""
+        self._outputs_pinned = True
         self._settle_outputs()
 
     @cython.critical_section
     def settle_outputs(self):
-        """Copies the outputs of the last run to the arena, as far as they were written elsewhere."""
+        """Copies those outputs of the last run to the arena that calls wrote to other memory."""
         self._settle_outputs()
 
     @cython.final
@@ -63,61 +67,60 @@ cdef class GivesOutputs(TakesInputs):
         return 0
 
     @cython.critical_section
-    def forget(self):
-        """Drops what the last run by name has read and written in place."""
-        self._held = [None] * len(self._held)
+    def forget_outputs(self):
+        """Drops the outputs of the last run by name."""
         self._blocks = [None] * len(self._blocks)
 
     @cython.final
-    cdef list _outward(self, list blocks):
-        """Makes an array for each output, and has calls write the large ones there, as ``blocks`` then says."""
+    cdef list _redirect_outputs(self, list blocks):
+        """Makes an array for each output and has calls write the large ones there; notes those in ``blocks``."""
         cdef Py_ssize_t at, inputs = len(self._input_views)
         cdef cnp.ndarray view
         cdef Block block
-        cdef list found = []
+        cdef list outputs = []
         for at in range(len(self._output_views)):
             view = <cnp.ndarray>self._output_views[at]
             if cnp.PyArray_NBYTES(view) < LARGE:
-                found.append(
+                outputs.append(
                     cnp.PyArray_EMPTY(
                         cnp.PyArray_NDIM(view), cnp.PyArray_DIMS(view), cnp.PyArray_TYPE(view), 0
                     )
                 )
                 continue
             block = _block(cnp.PyArray_NBYTES(view), self._allocate)
-            found.append(_array_in(block, view))
-            if self._used.movable(inputs + at) and not self._watched:
+            outputs.append(_array_in(block, view))
+            if self._used.is_rebindable(inputs + at) and not self._outputs_pinned:
                 blocks[at] = block
         for at in range(len(blocks)):
             if blocks[at] is not None:
-                self._write_at(at, cnp.PyArray_DATA((<Block>blocks[at])._memory))
-        return found
+                self._redirect(at, cnp.PyArray_DATA((<Block>blocks[at])._memory))
+        return outputs
 
     @cython.final
-    cdef void _inward(self, list blocks) noexcept:
-        """Calls write the outputs to the arena again."""
+    cdef void _restore_outputs(self, list blocks) noexcept:
+        """Has calls write the outputs to the arena again."""
         cdef Py_ssize_t at
         for at in range(len(blocks)):
             if blocks[at] is not None:
-                self._write_at(at, cnp.PyArray_DATA(<cnp.ndarray>self._output_views[at]))
+                self._redirect(at, cnp.PyArray_DATA(<cnp.ndarray>self._output_views[at]))
 
     @cython.final
-    cdef void _write_at(self, Py_ssize_t output, void* address) noexcept:
-        """From now on calls write and read an output there, and feeds take it from there."""
+    cdef void _redirect(self, Py_ssize_t output, void* address) noexcept:
+        """Has calls write and read an output at an address, and feeds copy it from there."""
         cdef Py_ssize_t at
-        self._used.point(len(self._input_views) + output, address)
+        self._used.rebind(len(self._input_views) + output, address)
         for at in range(self._feed_count):
-            if self._first[self._feeds[at].output] == output:
+            if self._alias_of[self._feeds[at].output] == output:
                 self._feeds[at].source = address
 
     @cython.final
-    cdef void _copy_outputs(self, list found, list blocks) noexcept:
-        """Copies the outputs that calls did not write where they are returned."""
+    cdef void _copy_outputs(self, list outputs, list blocks) noexcept:
+        """Copies the outputs that calls wrote to the arena to the arrays that are returned."""
         cdef Py_ssize_t at, first
-        for at in range(len(found)):
+        for at in range(len(outputs)):
             if blocks[at] is None:
-                first = self._first[at]
+                first = self._alias_of[at]
                 self._copy_array(
-                    <cnp.ndarray>found[at],
-                    <cnp.ndarray>(self._output_views if blocks[first] is None else found)[first],
+                    <cnp.ndarray>outputs[at],
+                    <cnp.ndarray>(self._output_views if blocks[first] is None else outputs)[first],
                 )

@@ -11,11 +11,11 @@ cimport numpy as cnp
 cnp.import_array()
 
 
-cdef extern from "owner.h" nogil:
-    ctypedef struct rlx_owner:
+cdef extern from "try_lock.h" nogil:
+    ctypedef struct rlx_try_lock:
         pass
-    bint rlx_take(rlx_owner* owner)
-    void rlx_leave(rlx_owner* owner, uintptr_t to)
+    bint rlx_acquire(rlx_try_lock* owner)
+    void rlx_release(rlx_try_lock* owner, uintptr_t to)
 
 cdef extern from "webgpu_run.h" nogil:
     ctypedef struct rlx_ways:
@@ -341,37 +341,39 @@ cdef class Runner:
 
 
 cdef class Entry:
-    """``run_slots``: copies the arguments into their slots, runs, returns the output views.
+    """The compiled calls of an executable: ``run_slots`` and ``run_dict``.
 
     Args:
-        owner: A ``rlx._ext.owner.Owner``, held while it runs.
-        input_views: What the arguments are like.
-        output_views: What is returned.
-        failed: Called with the runner that failed; raises.
-        take: Called with the arguments when one does not fit as it is; copies them or raises.
-        slow: Called with whether there are arguments, where no runner is prepared for that; runs the whole.
+        lock: A ``rlx._ext.locks.TryLock``, held while they run.
+        output_views: The arrays that ``run_slots`` returns.
+        failed: Is called with a runner that failed, and raises.
+        slow: Is called with the arguments that need conversion, or where no runner is set; makes the whole run.
     """
 
-    cdef object _owner, _failed, _take, _slow
-    cdef rlx_owner* _state
-    cdef tuple _taken, _output_views
-    cdef Runner _with_arguments, _without
+    cdef object _lock, _failed, _slow
+    cdef rlx_try_lock* _lock_state
+    cdef tuple _names, _slots, _output_views
+    cdef Runner _on_arguments, _on_views
     cdef object __weakref__
 
-    def __cinit__(
-        self, owner, tuple input_views, tuple output_views, failed, take, slow
-    ):
-        cdef uintptr_t address = owner.address
-        self._owner, self._state = owner, <rlx_owner*>address
-        self._taken, self._output_views = input_views, output_views
-        self._failed, self._take, self._slow = failed, take, slow
+    def __cinit__(self, lock, tuple output_views, failed, slow):
+        cdef uintptr_t address = lock.address
+        self._lock, self._lock_state = lock, <rlx_try_lock*>address
+        self._names, self._slots, self._output_views = (), (), output_views
+        self._failed, self._slow = failed, slow
 
-    def prepare(self, with_arguments, without, tuple taken):
-        """Sets the runners, None for the slow way, and the memory that arguments are copied into."""
-        self._with_arguments, self._without = with_arguments, without
-        self._taken = taken
+    def set_runners(self, on_arguments, on_views, tuple names, tuple slots):
+        """Sets the submissions of runs.
 
-    # A plain method of C: its arguments come in one tuple. Cython's own functions make a second one at each call.
+        Args:
+            on_arguments: The runner of a run on arguments; None for the slow way.
+            on_views: The runner of a run on ``input_views``; None for the slow way.
+            names: Names of the inputs that take an argument.
+            slots: The memory of those inputs.
+        """
+        self._on_arguments, self._on_views, self._names, self._slots = on_arguments, on_views, names, slots
+
+    # A plain method of C gets its arguments in one tuple. Cython's own functions make a second tuple at each call.
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def run_slots(self, *arrays):
@@ -385,29 +387,56 @@ cdef class Entry:
             InputError: A wrong count or shape, a dtype or value that does not convert, or the graph is closed.
             BusyError: Another call uses the graph.
         """
-        cdef Py_ssize_t at, count = len(arrays)
-        cdef int status
         cdef Runner runner
-        if not rlx_take(self._state):
-            self._owner.refuse()
+        if not rlx_acquire(self._lock_state):
+            self._lock.refuse()
         try:
-            if count:
-                if _fit(arrays, self._taken):
-                    for at in range(count):
-                        _copy(<cnp.ndarray>arrays[at], <cnp.ndarray>self._taken[at])
-                else:
-                    self._take(arrays)
-            runner = self._with_arguments if count else self._without
-            if runner is None:
-                self._slow(count > 0)
+            runner = self._on_arguments if len(arrays) else self._on_views
+            if runner is None or (len(arrays) and not _fit(arrays, self._slots)):
+                self._slow(arrays)
             else:
-                with nogil:
-                    status = rlx_safely(rlx_run_step, &runner.work, 0)
-                if status != RLX_GPU_OK:
-                    self._failed(runner)
+                self._run(runner, arrays)
         finally:
-            rlx_leave(self._state, 0)
+            rlx_release(self._lock_state, 0)
         return self._output_views
+
+    @cython.binding(False)
+    def run_dict(self, inputs):
+        """Runs named inputs that need no conversion, and returns the outputs in arrays of their own.
+
+        Returns:
+            None for inputs that need conversion or do not fit, and where a run is several submissions; nothing has
+            run then.
+
+        Raises:
+            BusyError: Another call uses the graph.
+        """
+        cdef tuple arrays
+        cdef Py_ssize_t count = len(self._slots)
+        if not rlx_acquire(self._lock_state):
+            self._lock.refuse()
+        try:
+            if self._on_arguments is None or type(inputs) is not dict or len(inputs) != count:
+                return None
+            arrays = tuple([(<dict>inputs).get(name) for name in self._names])
+            if not _fit(arrays, self._slots):
+                return None
+            self._run(self._on_arguments, arrays)
+            return [cnp.PyArray_NewCopy(<cnp.ndarray>view, cnp.NPY_CORDER) for view in self._output_views]
+        finally:
+            rlx_release(self._lock_state, 0)
+
+    cdef int _run(self, Runner runner, tuple arrays) except -1:
+        """Copies arguments that fit to their slots, and runs."""
+        cdef Py_ssize_t at
+        cdef int status
+        for at in range(len(arrays)):
+            _copy(<cnp.ndarray>arrays[at], <cnp.ndarray>self._slots[at])
+        with nogil:
+            status = rlx_safely(rlx_run_step, &runner.work, 0)
+        if status != RLX_GPU_OK:
+            self._failed(runner)
+        return 0
 
 
 cdef void* _table(size_t count, size_t size) except NULL:
@@ -422,7 +451,7 @@ cdef void* _pointer(address):
 
 
 cdef bint _fit(tuple arrays, tuple views):
-    """Whether every argument fits its slot as it is."""
+    """Returns whether every argument fits its slot without conversion."""
     cdef Py_ssize_t at
     cdef int axis, rank
     cdef cnp.ndarray array, view

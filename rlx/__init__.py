@@ -29,13 +29,15 @@ if TYPE_CHECKING:  # for type checkers, and for tools that collect what a progra
     from rlx.ahead import open_ahead as open_ahead
     from rlx.backends.base import (
         Backend as Backend,
-        Capabilities as Capabilities,
         CompileOptions as CompileOptions,
         DeviceInfo as DeviceInfo,
+    )
+    from rlx.backends.executable import (
+        Capabilities as Capabilities,
         Executable as Executable,
         GpuBuffer as GpuBuffer,
     )
-    from rlx.backends.registered import register_backend as register_backend
+    from rlx.backends.registry import register_backend as register_backend
     from rlx.budget import limits as limits
     from rlx.compiler.cache_stats import CacheStats as CacheStats, cache_stats as cache_stats
     from rlx.compiler.choice import Choice as Choice
@@ -110,7 +112,7 @@ if TYPE_CHECKING:  # for type checkers, and for tools that collect what a progra
     from rlx.runtime.compiled import CompiledGraph as CompiledGraph, run_slots as run_slots
     from rlx.runtime.device_bench import DeviceBenchResult as DeviceBenchResult
     from rlx.runtime.profile import Profile as Profile, ProfileRow as ProfileRow
-    from rlx.runtime.routed import MoeResidencyStats as MoeResidencyStats
+    from rlx.runtime.expert_placement import MoeResidencyStats as MoeResidencyStats
     from rlx.runtime.session import Session as Session, compile as compile
 
 # isort: on
@@ -124,8 +126,9 @@ _NAMES = {
     "rlx.ops": "",
     "rlx.signal": "",
     "rlx.ahead": "open_ahead",
-    "rlx.backends.base": "Backend Capabilities CompileOptions DeviceInfo Executable GpuBuffer",
-    "rlx.backends.registered": "register_backend",
+    "rlx.backends.base": "Backend CompileOptions DeviceInfo",
+    "rlx.backends.executable": "Capabilities Executable GpuBuffer",
+    "rlx.backends.registry": "register_backend",
     "rlx.budget": "limits",
     "rlx.compiler.choice": "Choice",
     "rlx.compiler.device_choice": "choose",
@@ -160,7 +163,7 @@ _NAMES = {
     "rlx.runtime.compiled": "CompiledGraph run_slots",
     "rlx.runtime.device_bench": "DeviceBenchResult",
     "rlx.runtime.profile": "Profile ProfileRow",
-    "rlx.runtime.routed": "MoeResidencyStats",
+    "rlx.runtime.expert_placement": "MoeResidencyStats",
     "rlx.runtime.session": "Session compile",
 }
 _homes, _attribute, __dir__ = late.names_of(__name__, _NAMES)

@@ -45,10 +45,11 @@ def _open(device: Any) -> None:
         # First, with next to nothing of rlx: the driver works while the program's thread imports.
         name = str(device).partition(":")[0]
         listed(provider_of(name))
-        from rlx.backends.plugins import open_ahead as begin
+        from rlx.backends.registry import backend
         from rlx.device.names import Device, info_of
 
         if device != "auto":
-            begin(info_of(Device.parse(device)))
+            info = info_of(Device.parse(device))
+            backend(info.backend).open_ahead(info)
     except RlxError:
         pass  # the same error is raised where the device is used

@@ -1,7 +1,7 @@
 """A lock that no signal handler leaves taken, and a bell that wakes threads.
 
 CPython 3.14 runs Python's signal handlers between the entry of a ``with`` and its block, where the entry is compiled. A
-handler that raises there, as that of Ctrl-C does, leaves a lock of ``threading`` taken for ever. ``rlx._ext.owner`` has
+handler that raises there, as that of Ctrl-C does, leaves a lock of ``threading`` taken for ever. ``rlx._ext.locks`` has
 locks for what is called often or takes long.
 
 ``threading.Condition`` is not safe from them either: its exit is Python, and a wait that is cut off may end without the

@@ -10,21 +10,28 @@ from collections.abc import Callable
 from typing import Any
 
 from rlx import flags
-from rlx.backends.arguments import as_array, as_input, check_slots, taken
+from rlx._ext.locks import TryLock
+from rlx.backends.arguments import as_array, as_input, check_args, check_slots
 from rlx.backends.base import (
     Backend,
-    Capabilities,
     CompileOptions,
     DeviceInfo,
-    Executable,
-    HostMemory,
     KernelLimitError,
-    Lowering,
-    Moved,
     Program,
-    fill,
 )
-from rlx.backends.registered import register_backend
+from rlx.backends.executable import (
+    Binding,
+    Capabilities,
+    Done,
+    Executable,
+    GpuBuffer,
+    HostExecutable,
+    Moved,
+    Pending,
+    RunDict,
+    RunSlots,
+)
+from rlx.backends.registry import register_backend
 from rlx.compiler.disk import engine_folder
 from rlx.cost.calibration import Calibration, Identity
 from rlx.cost.curve import Curve
@@ -53,13 +60,13 @@ from rlx.passes.extent import Extent, extent_of
 from rlx.runtime.compiled import CompiledGraph
 
 __all__ = [
-    "OPS", "PART", "Backend", "BackendCostModel", "CalibratedModel", "Calibration", "Capabilities", "CompileError",
+    "OPS", "PART", "Backend", "BackendCostModel", "Binding", "CalibratedModel", "Calibration", "Capabilities", "CompileError",
     "CompileOptions", "CompiledGraph", "Curve", "DType", "Device", "DeviceInfo", "DeviceLostError",
-    "DeviceMemoryError", "DeviceUnavailableError", "Executable", "Extent", "Graph", "HostMemory", "Identity",
-    "InputError", "KernelLimitError", "Lowering", "MemoryPlan", "Moved", "Node", "OpDef", "Program", "Rebound",
-    "RlxError", "RooflineModel", "Schedule", "TensorType", "TracedArray", "Tracer", "UnsupportedOpError", "as_array", "as_input",
-    "bind_reference", "calibration_allowed", "call_with", "check_slots", "describe", "engine_folder", "evaluate",
-    "extent_of", "fill", "interpret", "is_traced", "listed", "method_of", "register_backend", "store", "taken", "widen",
+    "DeviceMemoryError", "DeviceUnavailableError", "Done", "Executable", "Extent", "GpuBuffer", "Graph", "HostExecutable", "Identity",
+    "InputError", "KernelLimitError", "MemoryPlan", "Moved", "Node", "OpDef", "Pending", "Program", "Rebound",
+    "RlxError", "RooflineModel", "RunDict", "RunSlots", "Schedule", "TensorType", "TracedArray", "Tracer", "TryLock", "UnsupportedOpError", "as_array", "as_input",
+    "bind_reference", "calibration_allowed", "call_with", "check_args", "check_slots", "describe", "engine_folder", "evaluate",
+    "extent_of", "interpret", "is_traced", "listed", "method_of", "register_backend", "store", "widen",
 ]  # fmt: skip
 
 
@@ -93,11 +100,11 @@ def method_of(compiled: CompiledGraph, name: str) -> Callable[..., Any]:
         >>> method_of(rlx.compile(g, "cpu"), "memory")()["params"]
         0
     """
-    loaded = compiled._loaded
-    loaded.open()
-    found: Callable[..., Any] | None = getattr(loaded.executable, name, None)
-    if found is None:
+    state = compiled._state
+    state.check_open()
+    method: Callable[..., Any] | None = getattr(state.executable, name, None)
+    if method is None:
         what = f"executables for {compiled.device} have no {name!r}"
         hint = "compile for a device of the plug-in; parts on the host leave no method but those of the protocol"
         raise InputError(describe(what, got=str(compiled.device), hint=hint))
-    return found
+    return method

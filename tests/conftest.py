@@ -16,7 +16,7 @@ import pytest
 
 import rlx
 from rlx import flags
-from rlx.backends.registered import backend
+from rlx.backends.registry import absent
 from rlx.device.names import info_of
 
 assert rlx.ops  # every operation is registered
@@ -56,7 +56,7 @@ def rng():
 def webgpu():
     """The name of the WebGPU device; without an adapter the tests are left out, or fail in CI."""
     if not rlx.is_available("webgpu"):
-        reason = backend("webgpu").absent()
+        reason = absent("webgpu")
         if flags.REQUIRE_WEBGPU.get():
             pytest.fail(f"RLX_REQUIRE_WEBGPU is set: {reason}")
         pytest.skip(reason)

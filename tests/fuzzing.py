@@ -286,7 +286,7 @@ def run_plan(path):
     params = {name: made_up(graph.named(name)) for name in graph.param_names}
     with rlx.compile(graph, "cpu", params) as compiled:
         used = rlx.cache_stats().model_hits > before
-        lowered = compiled._loaded.lowered
+        lowered = compiled._state.lowered
         found = [array.copy() for array in compiled.run(arrays)]
     said = [lowered.graph, *lowered.subgraphs, *(one.graph for one in lowered.preparations)]
     elements = sum(type.size for one in said for node in one.nodes for type in node.types)

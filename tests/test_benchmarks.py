@@ -60,7 +60,7 @@ def test_memory_is_poisoned_before_the_run(webgpu, monkeypatch):
 
     (row,) = [row for row in ROWS if row.name == "softmax 16384 x 1024"]
     with Loaded(row.work(row.small[0]), webgpu) as loaded:
-        before = loaded.compiled[0]._loaded.executable.read_row(0, 0)
+        before = loaded.compiled[0]._state.executable.read_row(0, 0)
         assert np.isnan(before).all()
         assert np.isfinite(loaded.outputs()[0]).all()
 

@@ -158,13 +158,13 @@ def test_fewer_rows_are_computed(webgpu):
 
     cache = rlx.BucketedCompileCache(webgpu, [(1, 64)])
     _, compiled = cache.get_or_compile(64, wide)
-    whole = compiled._loaded.executable.workgroups
+    whole = compiled._state.executable.workgroups
     cache.run_padded(8, 8, wide, {"x": np.ones((8, 1024), np.float32)})
-    assert compiled._loaded.executable.workgroups == whole // 8
+    assert compiled._state.executable.workgroups == whole // 8
     # Whoever asks for the graph gets all of its rows.
     x = np.ones((64, 1024), np.float32)
     assert cache.get_or_compile(64, wide) == (64, compiled)
-    assert compiled._loaded.executable.workgroups == whole
+    assert compiled._state.executable.workgroups == whole
     np.testing.assert_allclose(compiled.run({"x": x})[0], np.exp(x), rtol=1e-5)
 
 

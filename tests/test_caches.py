@@ -51,7 +51,7 @@ def test_equal_graphs_are_lowered_once(folder, target_device):
     weights = [rng.normal(size=(8, 8)).astype(np.float32) for _ in range(3)]
     graphs = [rlx.compile(mlp(), device=target_device, params={"w": w}) for w in weights]
     assert counted(before) == {"lowered": 1, "stored": 1, "memory_hits": 2}
-    assert graphs[0]._loaded.lowered is graphs[2]._loaded.lowered
+    assert graphs[0]._state.lowered is graphs[2]._state.lowered
     for _ in range(2):
         for one, w in zip(graphs, weights, strict=True):
             expected = 0.5 * np.tanh(x @ w + np.linspace(0, 0.5, 8))
@@ -97,9 +97,9 @@ def test_an_equal_graph_from_elsewhere_keeps_its_own_lines(folder):
         found = rlx.compile(there(), device="cpu")
         assert counted(before) == {"disk_hits" if forget else "memory_hits": 1}
         fresh = lower(there(), Target.of(Device.parse("cpu"), CompileOptions()))
-        assert found._loaded.lowered.notes == fresh.notes
+        assert found._state.lowered.notes == fresh.notes
         assert any(".py:" in str(note) for note in fresh.notes)
-        sources = [node.source for node in found._loaded.lowered.graph.nodes]
+        sources = [node.source for node in found._state.lowered.graph.nodes]
         assert sources == [node.source for node in fresh.graph.nodes]
 
 

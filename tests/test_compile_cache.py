@@ -91,12 +91,12 @@ def test_compile_cache_bytes(target_device):
 def test_an_evicted_graph_lives_as_long_as_its_holders(target_device):
     cache = rlx.CompileCache(target_device, 1)
     held = cache.get_or_compile("held", mlp, {"w": np.eye(8, dtype=np.float32)})
-    alive = weakref.ref(cache.get_or_compile("dropped", mlp)._loaded.executable)
+    alive = weakref.ref(cache.get_or_compile("dropped", mlp)._state.executable)
     assert alive() is not None
     cache.get_or_compile("last", mlp)
     assert alive() is None
     held.run({"x": np.zeros((4, 8), np.float32)})
-    last = weakref.ref(cache.get_or_compile("last", mlp)._loaded.executable)
+    last = weakref.ref(cache.get_or_compile("last", mlp)._state.executable)
     cache.clear()
     assert last() is None
 

@@ -372,7 +372,7 @@ def test_the_estimate_is_that_of_the_fused_graph(place, request):
     g = graph(lambda g, x, w: g.relu((x @ w) * 2.0 + 1.0), (64, 64), (64, 64))
     with rlx.compile(g, place) as cg:
         costs = cg.cost()
-        calls = len(cg._loaded.lowered.schedule.calls)
+        calls = len(cg._state.lowered.schedule.calls)
         model = CPU if place == "cpu" else webgpu_model()
     assert len(costs) == calls < 4
     found = choose(g)
@@ -433,7 +433,7 @@ def test_a_loop_costs_its_trips():
 def test_work_of_a_region_is_that_of_its_steps():
     g = graph(lambda g, x: g.exp(x * 2.0) + 1.0, (100,))
     with rlx.compile(g, "cpu") as cg:
-        (node,) = [n for n in cg._loaded.lowered.graph.nodes if n.op == "region"]
+        (node,) = [n for n in cg._state.lowered.graph.nodes if n.op == "region"]
     assert work_of(node) == {"arithmetic": 200.0, "function": 800.0}
 
 

@@ -39,7 +39,7 @@ X = np.random.default_rng(0).normal(size=(8, 8)).astype(np.float32)
 def right(device):
     with rlx.compile(graph(), device) as cg, rlx.compile(graph(), "reference") as exact:
         np.testing.assert_allclose(cg.run_slots(X)[0], exact.run_slots(X)[0], 1e-5, 1e-6)
-        return cg._loaded.executable
+        return cg._state.executable
 """
 
 
@@ -124,8 +124,8 @@ def test_webgpu_may_mean_dawn(run):
             executable = right(name)
             assert executable._gpu.provider.name == "dawn"
         assert started()
-        from rlx.backends.plugins import build_id_of
-        print(build_id_of("webgpu"))
+        from rlx.backends.registry import backend
+        print(backend("webgpu").build_id())
         """
     assert run(lines, RLX_WEBGPU="dawn")[0] == "wgpudawn"
 

@@ -48,7 +48,7 @@ ways = {
     "read": lambda: cg.run_read_outputs({"x": a, "s": b}, [0, 1]),
     "later": lambda: [cg.commit_no_wait({"x": a, "s": b}), cg.sync_pending(), *cg.run({"x": a, "s": b})][2:],
     "many": lambda: cg.run_pipelined([{"x": a, "s": b}] * 2)[1],
-    "param": lambda: [cg._loaded.executable.read_param("w"), *cg.run({"x": a, "s": b})][1:],
+    "param": lambda: [cg._state.read_param("w"), *cg.run({"x": a, "s": b})][1:],
     "gpu": lambda: [cg.run_gpu({"x": a, "s": b}), *cg.run({"x": a, "s": b})][1:],
     "trace": lambda: traced(),
 }
@@ -56,7 +56,7 @@ def traced():
     with cg.trace(os.devnull):
         return cg.run({"x": a, "s": b})
 run = ways[way]
-handle = lambda: int(ffi.cast("uintptr_t", cg._loaded.executable._gpu.device._internal))
+handle = lambda: int(ffi.cast("uintptr_t", cg._state.executable._gpu.device._internal))
 want = run()
 run()
 shim.shim_arm(handle(), 1 << 30)
@@ -64,7 +64,7 @@ run()
 steps = (1 << 30) - shim.shim_arm(None, 0)
 lost = 0
 # A device that is lost in a panic stays with the driver, and drivers of hardware give some 64 to a process.
-apart = 1 if cg._loaded.target.info.software else steps // 40 + 1
+apart = 1 if cg._state.target.info.software else steps // 40 + 1
 for step in range(1, steps + 1, apart):
     shim.shim_arm(handle(), step)
     try:

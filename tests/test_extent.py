@@ -130,13 +130,13 @@ def test_dispatches_and_traffic_shrink(webgpu):
     values = data(graph)
     params = {name: values.pop(name) for name in graph.param_names}
     with rlx.compile(graph, webgpu, params) as compiled:
-        one = compiled._loaded.executable
+        one = compiled._state.executable
         pipelines = len(one._gpu._pipelines)
 
         def count():
-            before = one.bytes_moved
+            before = one.moved()
             compiled.run(values)
-            after = one.bytes_moved
+            after = one.moved()
             moved = after.uploaded - before.uploaded, after.read_back - before.read_back
             return one.workgroups, *moved
 
@@ -158,8 +158,8 @@ def test_calls_shrink_on_the_cpu():
         work = {}
         for actual in (64, 16):
             compiled.set_active_extent((actual, 64))
-            extent = compiled._loaded.extent
-            schedule = extent.lowered[0] if extent else compiled._loaded.lowered.schedule
+            extent = compiled._state.binding.extent
+            schedule = extent.lowered[0] if extent else compiled._state.lowered.schedule
             work[actual] = [
                 (call.kernel, sum(v.type.size for v in call.outputs[:1])) for call in schedule.calls
             ]

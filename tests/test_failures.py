@@ -36,7 +36,7 @@ one.bind_gpu_handle("state", 10 * X)
 one.set_gpu_handle_feed("state", 1)
 for _ in range(3):
     one.run_slots(X)
-one._loaded.executable._gpu.device.destroy()
+one._state.executable._gpu.device.destroy()
 for cg, arrays in ((one, (X,)), (other, (X, X)), (kept, (X, X))):
     for _ in range(2):
         try:
@@ -50,7 +50,7 @@ np.testing.assert_array_equal(one.run_slots(X)[0], 12 * X)
 np.testing.assert_array_equal(one.read_gpu_handle("state"), 10 * X + 1)
 np.testing.assert_array_equal(one.run_slots(X)[0], 12 * X + 1)
 np.testing.assert_array_equal(other.run({"x": X, "state": X})[0], 2 * X)
-assert one._loaded.executable._gpu is other._loaded.executable._gpu
+assert one._state.executable._gpu is other._state.executable._gpu
 twin = one.clone()
 one.recover()
 one.set_param("w", np.eye(4))

@@ -274,7 +274,7 @@ def test_options_and_calls_of_onnx_runtime():
 )  # fmt: skip
 def test_a_device_of_a_package_that_is_not_installed(g, name, line):
     g.set_outputs([g.input("x", (2,)) * 2.0])
-    from rlx.backends.registered import backend_names
+    from rlx.backends.registry import backend_names
 
     if rlx.Device.parse(name).backend in backend_names():
         pytest.skip("it is installed")

@@ -5,7 +5,7 @@ import pytest
 
 import rlx
 from rlx import Benchmark, Device, DevicePolicy, GraphDevices
-from rlx.backends import registered
+from rlx.backends import registry
 from rlx.backends.reference import ReferenceExecutable
 from rlx.compiler.device_choice import choose
 from rlx.cost import RooflineModel
@@ -39,7 +39,7 @@ def names(devices):
     return [str(device) for device in devices]
 
 
-class Fake:
+class Fake(rlx.Backend):
     """A backend of the reference with stated speeds, that may fail to load."""
 
     kernel_set = ""
@@ -68,17 +68,14 @@ class Fake:
 
 
 class Lost(ReferenceExecutable):
-    def run_outputs(self, indices):
-        raise rlx.DeviceLostError("gone")
-
-    def run_slots(self, *arrays):
+    def compute(self, inputs, targets):
         raise rlx.DeviceLostError("gone")
 
 
 @pytest.fixture
 def fakes(monkeypatch):
     """Registers backends with stated speeds for one test."""
-    monkeypatch.setattr(registered, "_loaded", dict(registered._loaded))
+    monkeypatch.setattr(registry, "_loaded", dict(registry._loaded))
 
     def register(**trips):
         made = {name: Fake(name, trip_ns) for name, trip_ns in trips.items()}
@@ -433,13 +430,13 @@ def test_the_benchmark_ranks_and_puts_a_failing_device_last(fakes):
 def test_the_benchmark_makes_one_run_more_than_it_times(fakes, monkeypatch):
     made = fakes(cuda=1)["cuda"]
     counts = []
-    run = ReferenceExecutable.run_slots
+    compute = ReferenceExecutable.compute
 
-    def counted(self, *arrays):
+    def counted(self, inputs, targets):
         counts.append(made)
-        return run(self, *arrays)
+        compute(self, inputs, targets)
 
-    monkeypatch.setattr(ReferenceExecutable, "run_slots", counted)
+    monkeypatch.setattr(ReferenceExecutable, "compute", counted)
     ready(allow="cuda").benchmark(X, 4)
     assert len(counts) == 5
 

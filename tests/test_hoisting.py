@@ -43,7 +43,7 @@ def test_params_are_prepared_when_they_are_set(device):
         close(other.run_slots(x), layered_by_hand(x, **given))
         compiled.recover()
         close(compiled.run({"x": x}), layered_by_hand(x, **given))
-        np.testing.assert_array_equal(compiled._loaded.executable.read_param("w"), given["w"])
+        np.testing.assert_array_equal(compiled._state.read_param("w"), given["w"])
 
 
 def test_hoisting_can_be_left_out(device):

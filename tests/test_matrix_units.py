@@ -29,7 +29,7 @@ from half_graphs import (
 
 import rlx
 from rlx import flags
-from rlx.backends.registered import backend
+from rlx.backends.registry import backend
 
 
 @pytest.fixture(scope="module")

@@ -85,7 +85,7 @@ class Products:
                 scale = max(1.0, float(np.abs(expected).max(initial=0)))
                 np.testing.assert_allclose(y, expected, rtol=0, atol=3e-6 * scale)
         for name, array in self.params.items():
-            np.testing.assert_array_equal(cg._loaded.executable.read_param(name), array)
+            np.testing.assert_array_equal(cg._state.read_param(name), array)
         return cg
 
 
@@ -214,7 +214,7 @@ def test_packed_weights_are_kept_once_and_come_back(way):
     twin, a = cg.clone(), rng.normal(size=(5, 96)).astype(np.float32)
     other = rng.normal(size=w.shape).astype(np.float32)
     cg.set_param("w", other)
-    np.testing.assert_array_equal(twin._loaded.executable.read_param("w"), other)
+    np.testing.assert_array_equal(twin._state.read_param("w"), other)
     for one in (cg, twin):
         np.testing.assert_allclose(one.run_slots(a)[0], a @ other, atol=1e-4)
 
@@ -232,7 +232,7 @@ def test_a_weight_that_others_read_is_kept_besides(way):
         product, total = cg.run_slots(a)
         np.testing.assert_allclose(product, a @ values, atol=1e-4)
         np.testing.assert_allclose(total, values.sum(0), atol=1e-4)
-        np.testing.assert_array_equal(cg._loaded.executable.read_param("w"), values)
+        np.testing.assert_array_equal(cg._state.read_param("w"), values)
 
 
 def test_matrices_of_a_batch_are_packed_each(way):

@@ -137,7 +137,7 @@ def test_a_lent_graph_is_the_callers_own(device):
     with rlx.onnx.Model(RAW, device) as model:
         compiled = model.compile({"x": array(2, 0.0)})
         assert model.compile({"x": array(2, 0.0)}) is compiled
-        result = compiled._loaded.owner.call(model.run, {"x": array(2, 0.5)})  # as if it ran
+        result = compiled._state.lock.call(model.run, {"x": array(2, 0.5)})  # as if it ran
         close(result, array(2, 0.5))
     assert compiled.closed
 

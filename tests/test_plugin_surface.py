@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.backends import registered
+from rlx.backends import registry
 from rlx.backends.reference import ReferenceExecutable
 from rlx.cli.main import main
 from rlx.compiler.device_choice import measured_model
@@ -15,7 +15,7 @@ from rlx.plugin import Capabilities, DeviceInfo, KernelLimitError, Rebound, Roof
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
-class Partial:
+class Partial(rlx.Backend):
     """The reference, but for operations and dtypes that it leaves to the host."""
 
     kernel_set = ""
@@ -55,7 +55,7 @@ def partial():
         return backend
 
     yield make
-    registered._loaded.pop("npu", None)
+    registry._loaded.pop("npu", None)
 
 
 def chain(graph):
@@ -91,7 +91,7 @@ def test_nodes_that_a_backend_leaves_run_on_the_host(partial):
             cg.set_param(name, 2 * params[name])
             expected.set_param(name, 2 * params[name])
             np.testing.assert_array_equal(
-                clone._loaded.executable.read_param(name), 2 * params[name]
+                clone._state.read_param(name), 2 * params[name]
             )
         for one, other in zip(clone.run_slots(X), expected.run_slots(X), strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-5)
@@ -202,7 +202,7 @@ def test_what_depends_on_params_alone_is_prepared_where_a_backend_wants_it(parti
         (graph,) = backend.graphs
         assert ("exp" in {node.op for node in graph.nodes}) is not prepares
         np.testing.assert_allclose(cg.run_slots(X)[0], X @ np.exp(w), rtol=1e-5)
-        np.testing.assert_array_equal(method_of(cg, "read_param")("w"), w)
+        np.testing.assert_array_equal(cg._state.read_param("w"), w)
     with rlx.compile(g, "npu", {"w": w}, rlx.CompileOptions(hoist=False)):
         assert "exp" in {node.op for node in backend.graphs[-1].nodes}
 
@@ -227,23 +227,23 @@ class _Point:
 
 def test_a_variable_chooses_among_packages_that_claim_one_device(monkeypatch):
     points = tuple(_Point(name, Partial("npu", (name,))) for name in ("rlx_one", "rlx-two"))
-    monkeypatch.setattr(registered, "_entry_points", lambda: {"npu": points})
+    monkeypatch.setattr(registry, "_entry_points", lambda: {"npu": points})
     for wanted, message in (
         ("", "RLX_PLUGINS to npu=rlx-one or npu=rlx-two"),
         ("npu=rlx-three", "'rlx-three', which has no such backend"),
     ):
-        registered._broken.pop("npu", None)
+        registry._broken.pop("npu", None)
         monkeypatch.setenv("RLX_PLUGINS", wanted)
         with pytest.raises(rlx.DeviceUnavailableError, match=message):
-            registered.backend("npu")
+            registry.backend("npu")
     for wanted, package in (("npu=RLX.one", "rlx_one"), ("npu = rlx-two", "rlx-two")):
-        monkeypatch.setattr(registered, "_broken", {})
-        monkeypatch.setattr(registered, "_loaded", {})
+        monkeypatch.setattr(registry, "_broken", {})
+        monkeypatch.setattr(registry, "_loaded", {})
         monkeypatch.setenv("RLX_PLUGINS", wanted)
-        assert registered.backend("npu")._leaves == (package,)
+        assert registry.backend("npu").plain._leaves == (package,)
     monkeypatch.setenv("RLX_PLUGINS", "npu")
     with pytest.raises(rlx.InputError, match="RLX_PLUGINS"):
-        registered._chosen("npu", points)
+        registry._chosen("npu", points)
 
 
 def test_a_method_beyond_the_protocol_is_found_or_refused():

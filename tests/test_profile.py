@@ -52,7 +52,7 @@ def test_figures_worked_out_by_hand(place):
         plain = cg.run_slots
         profile = cg.profile({"a": A, "b": A}, runs=7)
         assert cg.run_slots is plain
-        np.testing.assert_array_equal(cg.run_slots()[1], A + A)
+        np.testing.assert_array_equal(cg.run_slots()[1], 0)  # the views stay as they are
     assert profile.runs == 7
     rows = {row.name: row for row in profile.rows}
     for name, calls, nbytes, flops in (PRODUCT, ("add", 1, 3 * N * N * 4, N * N)):
@@ -71,7 +71,7 @@ def test_the_peaks_are_those_of_the_cost_model(place):
         profile = cg.profile(runs=1)
     model = rlx.cost.CpuCostModel()
     if place == "webgpu":
-        software = cg._loaded.target.info.software
+        software = cg._state.target.info.software
         model = rlx.cost.WebGpuCostModel(cg.device, software=software)
     assert profile.peak_gb_per_s == model.memory_bw()
     assert profile.peak_gflop_per_s == model.sgemm_gflops(N, N, N)
@@ -88,8 +88,8 @@ def test_one_op_in_several_nodes_and_several_kernels(place, monkeypatch):
         assert profile.runs == 20
         softmax = next(row for row in profile.rows if row.name == "softmax")
         rfft = next(row for row in profile.rows if row.name == "rfft")
-        node = next(node for node in cg._loaded.lowered.graph.nodes if node.op == "rfft")
-        kernels = sum(call.node.op == "rfft" for call in cg._loaded.lowered.schedule.calls)
+        node = next(node for node in cg._state.lowered.graph.nodes if node.op == "rfft")
+        kernels = sum(call.node.op == "rfft" for call in cg._state.lowered.schedule.calls)
     assert softmax.calls == 2
     assert softmax.nbytes == 2 * 2 * 3 * N * 4
     assert sum("softmax" in node.name for node in profile.nodes) == 2
@@ -118,7 +118,7 @@ def test_a_loop_counts_its_trips(place):
 
 def test_a_time_is_the_median_times_the_calls_of_a_run():
     with rlx.compile(product_and_sum(), "cpu") as cg:
-        kernels = list(kernels_of(cg._loaded.lowered.schedule.calls).values())
+        kernels = list(kernels_of(cg._state.lowered.schedule.calls).values())
     totals = Totals()
     for ns in (100, 300, 200_000, 100, 300, 300):
         totals.kernel(kernels[0], 1000, 1000 + ns)
@@ -154,7 +154,7 @@ def test_totals_of_every_run(place, tmp_path):
         assert cg.profile().runs == 5
         with cg.trace(tmp_path / "trace.json"):
             cg.run_slots()  # in the trace instead
-        np.testing.assert_array_equal(cg.run_slots()[1], A + A)
+        np.testing.assert_array_equal(cg.run_slots(A, A)[1], A + A)
         assert cg.profile().runs == 6
         assert cg.profile({"a": A, "b": A}, runs=2).runs == 2
         profile = cg.profile()
@@ -210,7 +210,7 @@ def test_capabilities_say_who_takes_times(webgpu):
         cg = rlx.compile(product_and_sum(), device)
         assert cg.capabilities.device_timestamps is expected
     cg = rlx.compile(product_and_sum(), webgpu)
-    found = "timestamp-query" in cg._loaded.target.info.features
+    found = "timestamp-query" in cg._state.target.info.features
     assert cg.capabilities.device_timestamps is found
 
 

@@ -45,7 +45,7 @@ def in_host(value):
 
 def gaps(compiled, nbytes):
     """(start, end, the value before) of all memory between values."""
-    schedule, plan = compiled._loaded.lowered.schedule, compiled._loaded.lowered.plan
+    schedule, plan = compiled._state.lowered.schedule, compiled._state.lowered.plan
     ends = sorted((s.offset, nbytes(schedule.values[at]), at) for at, s in plan.slots.items())
     starts = [offset for offset, _, _ in ends[1:]] + [plan.nbytes]
     return [
@@ -66,8 +66,8 @@ def check_gaps(memory, found, case):
 
 def check_inputs(memory, compiled, before):
     """Kernels leave the graph's inputs alone."""
-    for value in compiled._loaded.lowered.schedule.inputs:
-        start = compiled._loaded.lowered.plan.slots[value.id].offset
+    for value in compiled._state.lowered.schedule.inputs:
+        start = compiled._state.lowered.plan.slots[value.id].offset
         part = slice(start, start + value.type.nbytes)
         np.testing.assert_array_equal(memory[part], before[part], err_msg=value.name)
 
@@ -89,7 +89,7 @@ def guarded(monkeypatch):
 
 def run_poisoned(compiled, operands):
     """A run on a GPU whose arena held the pattern: its results, and the arena after it."""
-    executable = compiled._loaded.executable
+    executable = compiled._state.executable
     queue, arena = executable._gpu.queue, executable._arena
     executable._mirror.memory[:] = POISON
     queue.write_buffer(arena, 0, np.full(arena.size, POISON, np.uint8))
@@ -118,7 +118,7 @@ def check_webgpu(case, session):
     with session.compile(graph) as compiled:
         got, memory = run_poisoned(compiled, operands)
         check_gaps(memory, gaps(compiled, on_device), case)
-        check_inputs(memory, compiled, compiled._loaded.executable._mirror.memory)
+        check_inputs(memory, compiled, compiled._state.executable._mirror.memory)
         error, allowed = case.error(graph, got, operands)
     assert error <= allowed, f"{case} reads what nobody wrote: error {error:.3g} > {allowed:.3g}"
 
@@ -154,7 +154,7 @@ def check_cpu(case):
 
 def check_guards(compiled, operands, case):
     """A run of a graph on the CPU whose arena held the pattern: its results."""
-    executable = compiled._loaded.executable
+    executable = compiled._state.executable
     executable._arena[:] = POISON
     fixed = [memory.copy() for memory in weights(executable)]
     for view, operand in zip(compiled.input_views, operands, strict=True):
@@ -222,9 +222,9 @@ def test_random_graphs_cpu(seed, guarded):
     """Fused regions and everything between them."""
     graph, inputs, params = random_graph(seed)
     with rlx.Session("cpu", options=OPTIONS).compile(graph, params) as compiled:
-        compiled._loaded.executable._arena[:] = POISON
+        compiled._state.executable._arena[:] = POISON
         compiled.run(inputs)
-        check_gaps(compiled._loaded.executable._arena, gaps(compiled, in_host), seed)
+        check_gaps(compiled._state.executable._arena, gaps(compiled, in_host), seed)
 
 
 @pytest.mark.webgpu
@@ -234,4 +234,4 @@ def test_random_graphs_webgpu(seed, webgpu, guarded):
     with rlx.Session(webgpu, options=OPTIONS).compile(graph, params) as compiled:
         _, memory = run_poisoned(compiled, [inputs[name] for name in graph.input_names])
         check_gaps(memory, gaps(compiled, on_device), seed)
-        check_inputs(memory, compiled, compiled._loaded.executable._mirror.memory)
+        check_inputs(memory, compiled, compiled._state.executable._mirror.memory)

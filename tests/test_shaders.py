@@ -128,7 +128,7 @@ def test_folded_grids_give_the_same(group, webgpu, monkeypatch):
     def check(case):
         graph, operands = case.graph(), case.operands()
         with rlx.Session(webgpu, options=CompileOptions(fold=False)).compile(graph) as compiled:
-            work = compiled._loaded.executable._work
+            work = compiled._state.executable._work
             dispatched = [one for one in work if isinstance(one, rendering.Dispatch)]
             assert all(one.grid[0] <= 3 for one in dispatched)
             error, allowed = case.error(graph, compiled.run_slots(*operands), operands)
@@ -159,7 +159,7 @@ def test_large_grids_are_folded(build, shape, expected, webgpu, monkeypatch):
     if build.__code__.co_names[:2] == ("graph", "layer_norm"):
         x = np.stack([x[:, 0] + 1, -x[:, 0] - 1], axis=1)
     with rlx.compile(g, webgpu) as compiled:
-        (one,) = compiled._loaded.executable._work
+        (one,) = compiled._state.executable._work
         columns, rows = one.grid
         assert columns <= 65535
         assert rows > 1
@@ -242,7 +242,7 @@ def test_everything_has_a_label(webgpu, monkeypatch):
     monkeypatch.setenv("RLX_WEBGPU_HOT", "0")  # only Python's calls can be watched
     g, _ = normed()
     with rlx.compile(g, webgpu, params={"w": np.ones(4, "f4")}) as compiled:
-        executable = compiled._loaded.executable
+        executable = compiled._state.executable
         assert executable._arena.label == "arena"
         assert executable._staging.label == "staging"
         assert [buffer.label for buffer in executable._fixed.buffers.values()] == ["param w"]
@@ -272,7 +272,7 @@ def test_a_validation_error_names_the_kernel(webgpu):
     wgpu = provider_of("webgpu").module()
     g, _ = normed()
     with rlx.compile(g, webgpu, params={"w": np.ones(4, "f4")}) as compiled:
-        executable = compiled._loaded.executable
+        executable = compiled._state.executable
         (one,) = executable._work
         pieces = [executable._batches._resource(value, one) for value in one.values]
         pieces[0] = (pieces[0][0], 1, pieces[0][2])

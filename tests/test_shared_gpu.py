@@ -209,7 +209,7 @@ def test_waiting_for_it(shared):
         cg.run_gpu(other)
         cg.sync_pending()  # brings back what commit_no_wait computed, and waits for both
         cg.sync_pending()
-        views = cg._loaded.executable.output_views
+        views = cg._state.executable.output_views
         for one, view in zip(want, views, strict=True):
             assert one.tobytes() == view.tobytes()
         np.testing.assert_array_equal(cg.read_output_row(1, 2), 2 * want[1][2])
@@ -265,7 +265,7 @@ def test_experts_are_counted(shared):
 
 def test_limits_and_features_are_those_of_the_device(shared):
     cg = rlx.compile(scaled()[0], shared)
-    info = cg._loaded.target.info
+    info = cg._state.target.info
     assert info.features == set(listed.FEATURES) & set(shared.features)
     assert info.limits["max-buffer-size"] == shared.limits["max-buffer-size"]
     graph = rlx.Graph()
@@ -371,7 +371,7 @@ def test_adapters_are_looked_for_again(webgpu, monkeypatch):
     there = wgpu.gpu.enumerate_adapters_sync
     assert rlx.available_devices(again=True)[1:]
     monkeypatch.setattr(wgpu.gpu, "enumerate_adapters_sync", lambda: [])
-    cg._loaded.executable._gpu.device.destroy()
+    cg._state.executable._gpu.device.destroy()
     assert rlx.available_devices()[1:]  # nothing has looked again yet
     with pytest.raises(rlx.DeviceLostError):
         cg.run([1, 2])

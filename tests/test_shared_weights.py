@@ -40,7 +40,7 @@ def test_graphs_for_several_shapes_keep_weights_once():
     for rows, one in zip((1, 3, 20), compiled, strict=True):
         x = RNG.normal(size=(rows, 256)).astype(np.float32)
         np.testing.assert_allclose(one.run({"x": x})[0], expected(x, W), 1e-3, 1e-2)
-        np.testing.assert_array_equal(one._loaded.executable.read_param("w"), W)
+        np.testing.assert_array_equal(one._state.read_param("w"), W)
     del compiled, one
     assert not blocks() - before
 
@@ -78,8 +78,8 @@ def test_nearly_equal_weights_are_not_shared():
     x, w = g.input("x", (4, 256)), g.param("w", W.shape)
     g.set_outputs([x @ w])
     one, two = (rlx.compile(g, "cpu", {"w": values}) for values in (W, other))
-    np.testing.assert_array_equal(one._loaded.executable.read_param("w"), W)
-    np.testing.assert_array_equal(two._loaded.executable.read_param("w"), other)
+    np.testing.assert_array_equal(one._state.read_param("w"), W)
+    np.testing.assert_array_equal(two._state.read_param("w"), other)
 
 
 def test_params_that_are_set_later_are_shared_too():
@@ -139,6 +139,6 @@ def test_a_weight_is_set_while_a_clone_runs():
         _GO_ON.set()
         np.testing.assert_allclose(running.result(), 2 * (values @ W), 1e-3, 1e-2)
     for graph, weight in ((one, W + 1), (clone, W + 1), (other, W)):
-        np.testing.assert_array_equal(graph._loaded.executable.read_param("w"), weight)
+        np.testing.assert_array_equal(graph._state.read_param("w"), weight)
         found = graph.run({"x": values})[0]
         np.testing.assert_allclose(found, 2 * (values @ weight), 1e-3, 1e-2)

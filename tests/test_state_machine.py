@@ -158,8 +158,8 @@ class Calls(RuleBasedStateMachine):
             cg.commit_no_wait(named)
             cg.sync_pending()
             found = [
-                cg._loaded.executable.output_views[0].copy(),
-                cg._loaded.executable.output_views[1].copy(),
+                cg._state.executable.output_views[0].copy(),
+                cg._state.executable.output_views[1].copy(),
             ]
         elif how == "many":
             found = cg.run_pipelined([named])[0]
@@ -380,7 +380,7 @@ class Calls(RuleBasedStateMachine):
             return
         there = [live for live in self.live if live.family.device == "webgpu"]
         # Graphs that recovered before are on another device than those that did not.
-        for gpu in {live.cg._loaded.executable._gpu for live in there}:
+        for gpu in {live.cg._state.executable._gpu for live in there}:
             gpu.device.destroy()
         for live in there:
             x, s = self.operands(live, at)

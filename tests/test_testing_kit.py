@@ -1,16 +1,15 @@
 """The conformance kit finds what is wrong with a backend, and nothing with a right one."""
 
-import numpy as np
 import pytest
 
 import rlx
 import rlx.testing
-from rlx.backends import registered
+from rlx.backends import registry
 from rlx.backends.reference import ReferenceExecutable
 from rlx.plugin import DeviceInfo
 
 
-class Faulty:
+class Faulty(rlx.Backend):
     """The reference with one fault."""
 
     name, kernel_set = "npu", ""
@@ -36,23 +35,28 @@ class Faulty:
 class _Executable(ReferenceExecutable):
     fault = ""
 
-    def run_slots(self, *arrays):
-        if self.fault == "views" and arrays:
-            for view, array in zip(self.input_views, arrays, strict=False):
+    def compute(self, inputs, targets):
+        if self.fault == "views":
+            for view, array in zip(self.input_views, inputs, strict=True):
                 view[...] = array
-        found = super().run_slots(*arrays)
+        super().compute(inputs, targets)
         if self.fault == "wrong":
-            for array in self._outputs:
+            for array in targets:
                 array += 1
+
+    def submit(self, arrays, outputs, fresh):
         if self.fault == "fresh":
-            return tuple(view.copy() for view in found)
-        return found
+            self.output_views = tuple(view.copy() for view in self.output_views)
+        return super().submit(arrays, outputs, fresh)
 
-    def set_param(self, name, array):
-        self._params[name] = array if self.fault == "params" else np.array(array)
+    def set_params(self, values):
+        if self.fault == "params":
+            self._params.update(values)
+        else:
+            super().set_params(values)
 
-    def set_feeds(self, pairs):
-        super().set_feeds([] if self.fault == "feeds" else pairs)
+    def bind(self, binding):
+        super().bind(binding._replace(feeds=()) if self.fault == "feeds" else binding)
 
     def clone(self):
         if self.fault == "clones":
@@ -66,7 +70,7 @@ def faulty():
         rlx.register_backend(Faulty(fault))
 
     yield make
-    registered._loaded.pop("npu", None)
+    registry._loaded.pop("npu", None)
 
 
 def test_a_right_backend_keeps_every_promise(faulty):

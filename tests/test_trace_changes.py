@@ -105,7 +105,7 @@ try:
     with cg.trace(sys.argv[1]):
         cg.run({"x": X})
         cg.commit_no_wait({"x": X})
-        cg._loaded.executable._gpu.device.destroy()
+        cg._state.executable._gpu.device.destroy()
         try:
             cg.run({"x": X})
         except rlx.DeviceLostError:
@@ -116,7 +116,7 @@ try:
 except rlx.DeviceLostError:
     print("still lost")
     cg.recover()
-assert type(cg._loaded.executable).__name__ == "WebGpuExecutable" or sys.argv[2] == "profile"
+assert type(cg._state.executable).__name__ == "WebGpuExecutable" or sys.argv[2] == "profile"
 np.testing.assert_array_equal(cg.run({"x": X})[0], want)
 if sys.argv[2] == "profile":
     assert cg.profile().runs == 2, cg.profile().runs

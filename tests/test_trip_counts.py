@@ -370,7 +370,7 @@ def test_attention_goes_on_from_call_to_call(kind, variant, layout, queries, d, 
         patch.setenv("RLX_VARIANT", f"attention={variant}")
         patch.setenv("RLX_CACHE", "off")
         with rlx.compile(g, webgpu) as compiled:
-            assert len(compiled._loaded.executable._work) == 3
+            assert len(compiled._state.executable._work) == 3
             got = compiled.run_slots(*operands)[0]
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=2e-6)
 

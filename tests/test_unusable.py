@@ -9,7 +9,7 @@ import warnings
 import pytest
 
 import rlx
-from rlx.backends.plugins import absent
+from rlx.backends.registry import absent
 from rlx.backends.webgpu import adapters, incomplete, wgsl
 from rlx.device import candidates
 

@@ -14,7 +14,8 @@ from samples import ALL, looped
 
 import rlx
 from rlx._ext import webgpu_hot
-from rlx.backends.webgpu import hot, native
+from rlx.backends.executable import Binding
+from rlx.backends.webgpu import native, runner_factory
 from rlx.backends.webgpu.provider import provider_of
 
 pytestmark = pytest.mark.webgpu
@@ -75,13 +76,25 @@ def compiled(name):
 
 
 def executable(name="layer"):
-    return compiled(name)._loaded.executable
+    return compiled(name)._state.executable
 
 
-def waited(one):
-    """The outputs of the last run that was started."""
-    one.wait()
-    return one.output_views
+def run(one, *arrays, outputs=None, fresh=True):
+    """The outputs of one run of an executable."""
+    outputs = range(len(one.output_views)) if outputs is None else outputs
+    return one.submit(arrays, outputs, fresh).wait()
+
+
+def started(one, *arrays):
+    """A run of an executable that is not waited for; its outputs are views."""
+    return one.submit(arrays, range(len(one.output_views)), False)
+
+
+def run_many(one, sets):
+    """The outputs of several runs, of which none is waited for before all are submitted."""
+    outputs = range(len(one.output_views))
+    pending = [one.submit(arrays, outputs, True) for arrays in sets]
+    return [each.wait() for each in pending]
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -90,7 +103,7 @@ def test_same_bits(name, webgpu, monkeypatch):
     for flag in ("1", "0"):
         monkeypatch.setenv("RLX_WEBGPU_HOT", flag)
         with compiled(name) as one:
-            assert one._loaded.executable._maker.hot == (flag == "1")
+            assert one._state.executable._factory.hot == (flag == "1")
             runs = [[y.copy() for y in one.run_slots(*arguments(name, k))] for k in range(3)]
             results.append(runs)
     for ours, theirs in zip(*results, strict=True):
@@ -108,43 +121,56 @@ def test_same_bits(name, webgpu, monkeypatch):
 def test_every_way_of_running_agrees(name, way):
     one = executable(name)
     given = arguments(name)
-    expected = [y.copy() for y in one.run_slots(*given)]
+    expected = run(one, *given)
 
     def same(got):
         for a, b in zip(got, expected, strict=True):
             np.testing.assert_array_equal(a, b)
 
-    one.run_slots(*arguments(name, 1))
-    same(one.run_outputs(range(len(expected)), *given))
-    one.run_slots(*arguments(name, 1))
-    one.submit(*arguments(name, 2))
-    one.submit(*given)
-    same(waited(one))
-    same(waited(one))  # nothing is pending: the views stay
+    run(one, *arguments(name, 1))
+    same(run(one, *given, fresh=False))
+    run(one, *arguments(name, 1))
+    started(one, *arguments(name, 2))
+    last = started(one, *given)
+    same(last.wait())
+    same(last.wait())
+    same(one.output_views)
     sets = [arguments(name, k) for k in (1, 0, 2)]
-    many = one.run_many(sets)
+    many = run_many(one, sets)
     same(many[1])
     for k, got in zip((1, 0, 2), many, strict=True):
-        for a, b in zip(got, one.run_slots(*arguments(name, k)), strict=True):
+        for a, b in zip(got, run(one, *arguments(name, k)), strict=True):
             np.testing.assert_array_equal(a, b)
-    assert one.run_many([]) == []
+
+
+def test_runs_that_are_taken_in_another_order(way):
+    one = executable()
+    sets = [arguments("layer", k) for k in range(20)]
+    outputs = range(len(one.output_views))
+    pending = [one.submit(arrays, outputs, True) for arrays in sets]
+    for k in (3, 19, 0, 11):
+        for a, b in zip(pending[k].wait(), run(one, *sets[k]), strict=True):
+            np.testing.assert_array_equal(a, b)
+    del pending
+    for a, b in zip(run_many(one, sets)[7], run(one, *sets[7]), strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 def test_bytes_moved(way):
     one = executable()
-    one.run_slots(X)
-    assert one.bytes_moved == (256, 256 + 16, 0)
-    one.run_outputs([1])
-    assert one.bytes_moved == (512, 272 + 16, 0)
-    one.run_outputs([0])
-    assert one.bytes_moved == (768, 288 + 256, 0)
-    one.run_outputs([])
-    assert one.bytes_moved == (1024, 544, 0)
+    run(one, X)
+    assert one.moved() == (256, 256 + 16, 0)
+    run(one, X, outputs=[1])
+    assert one.moved() == (512, 272 + 16, 0)
+    run(one, X, outputs=[0])
+    assert one.moved() == (768, 288 + 256, 0)
+    run(one, X, outputs=[])
+    assert one.moved() == (1024, 544, 0)
     one.read_row(0, 2)
-    assert one.bytes_moved == (1024, 544 + 64, 0)
-    one.set_resident([0])
-    one.run_outputs([1])
-    assert one.bytes_moved == (1024, 608 + 16, 0)
+    assert one.moved() == (1024, 544 + 64, 0)
+    one.bind(Binding(residents=(0,)))
+    run(one, outputs=[1])
+    assert one.moved() == (1024, 608 + 16, 0)
 
 
 def test_rows(way):
@@ -152,24 +178,28 @@ def test_rows(way):
         outputs = [y.copy() for y in graph.run_slots(*arguments("mixed"))]
         for at in (0, 1, 2, 5):
             for row in range(len(outputs[at])):
-                got = graph._loaded.executable.read_row(at, row)
+                got = graph.read_output_row(at, row)
                 np.testing.assert_array_equal(got, outputs[at][row])
                 assert got.dtype == outputs[at].dtype
-        before = graph._loaded.executable.bytes_moved
-        graph._loaded.executable.read_row(2, 1)  # three f16 values from byte 6 on
-        assert graph._loaded.executable.bytes_moved.read_back - before.read_back == 8
-        for at, row in ((0, 3), (0, -1), (3, 0)):
-            with pytest.raises(rlx.InputError, match="no row"):
-                graph._loaded.executable.read_row(at, row)
-        with pytest.raises(rlx.InputError, match="no output 6"):
-            graph._loaded.executable.read_row(6, 0)
+        before = graph.bytes_moved
+        graph.read_output_row(2, 1)  # three f16 values from byte 6 on
+        assert graph.bytes_moved.read_back - before.read_back == 8
+        for at, row in ((0, 3), (0, -4), (3, 0)):
+            with pytest.raises(rlx.InputError, match="no such row"):
+                graph.read_output_row(at, row)
+        with pytest.raises(rlx.InputError, match="no such output"):
+            graph.read_output_row(6, 0)
 
 
-def state():
+def state_graph():
     g = rlx.Graph()
     x, s, n = g.input("x", (3,)), g.input("s", (3,)), g.input("n", (3,), rlx.DType.I64)
     g.set_outputs([s * 2.0, s + x, n + n])
-    return rlx.compile(g, "webgpu")._loaded.executable
+    return rlx.compile(g, "webgpu")
+
+
+def state():
+    return state_graph()._state.executable
 
 
 def test_resident_inputs(way):
@@ -177,25 +207,22 @@ def test_resident_inputs(way):
     x, s, n = np.ones(3, np.float32), np.arange(3, dtype=np.float32), np.arange(3)
     one.write_input(1, s)
     one.write_input(2, n)
-    one.set_resident([1, 2])
-    uploaded = one.bytes_moved.uploaded
+    one.bind(Binding(residents=(1, 2)))
+    uploaded = one.moved().uploaded
     for _ in range(3):
-        doubled, total, twice = one.run_slots(x)
+        doubled, total, twice = run(one, x)
         np.testing.assert_array_equal(doubled, s * 2)
         np.testing.assert_array_equal(total, s + x)
         np.testing.assert_array_equal(twice, n * 2)
-    assert one.bytes_moved.uploaded - uploaded == 3 * 12
+    assert one.moved().uploaded - uploaded == 3 * 12
     np.testing.assert_array_equal(one.read_input(1), s)
     np.testing.assert_array_equal(one.read_input(2), n)
     assert one.read_input(2).dtype == np.int64
-    with pytest.raises(rlx.InputError, match="run_slots takes every input"):
-        one.run_slots(x, s)
-    # What stands in the views of resident inputs does not travel.
-    one.input_views[0][:] = x
-    one.input_views[1][:] = 100
-    np.testing.assert_array_equal(one.run_slots()[1], s + x)
-    one.set_resident([])
-    np.testing.assert_array_equal(one.run_slots(x, x, n)[1], x + x)
+    # An input without a value is what the device holds.
+    run(one, x * 4)
+    np.testing.assert_array_equal(run(one, None)[1], s + x * 4)
+    one.bind(Binding())
+    np.testing.assert_array_equal(run(one, x, x, n)[1], x + x)
 
 
 def test_feeds(way):
@@ -203,111 +230,104 @@ def test_feeds(way):
     a, b, i = g.input("a", (5,)), g.input("b", (5,)), g.input("i", (3,), rlx.DType.I64)
     # The two states change places, and the third grows.
     g.set_outputs([b + 0.0, a + 1.0, i * 2, g.sum(a)])
-    one = rlx.compile(g, "webgpu")._loaded.executable
+    one = rlx.compile(g, "webgpu")._state.executable
     one.write_input(0, np.zeros(5, np.float32))
     one.write_input(1, np.full(5, 10, np.float32))
     one.write_input(2, np.arange(3))
-    one.set_feeds([(0, 0), (1, 1), (2, 2)])
-    before = one.bytes_moved
+    one.bind(Binding(residents=(0, 1, 2), feeds=((0, 0), (1, 1), (2, 2))))
+    before = one.moved()
     values = (0.0, 10.0)
     for _ in range(5):
-        one.run_outputs([3])
+        run(one, outputs=[3])
         values = values[1], values[0] + 1
-    after = one.bytes_moved
+    after = one.moved()
     assert after.uploaded == before.uploaded
     assert after.read_back - before.read_back == 5 * 4
     assert after.copied - before.copied == 5 * 2 * (20 + 20 + 24)
     assert one.read_input(0).tolist() == [values[0]] * 5
     assert one.read_input(1).tolist() == [values[1]] * 5
     assert one.read_input(2).tolist() == [0, 32, 64]
-    many = one.run_many([[]] * 3)
+    many = run_many(one, [[]] * 3)
     assert [m[2].tolist() for m in many] == [[0, 64, 128], [0, 128, 256], [0, 256, 512]]
-    one.set_feeds([])
-    with pytest.raises(rlx.InputError, match="can't feed"):
-        one.set_feeds([(0, 3)])
-    with pytest.raises(rlx.InputError, match="second feed"):
-        one.set_feeds([(0, 0), (0, 1)])
-    with pytest.raises(rlx.InputError, match="no input 3"):
-        one.set_feeds([(3, 0)])
 
 
 def test_feeds_across_a_host_step(way):
     g = rlx.Graph()
     x = g.input("x", (4,))
     g.set_outputs([g.cast(g.cast(x, rlx.DType.F64) + 1.0, rlx.DType.F32)])
-    one = rlx.compile(g, "webgpu")._loaded.executable
-    assert one._host_steps
+    one = rlx.compile(g, "webgpu")._state.executable
+    assert one._batches.host_steps
     one.write_input(0, np.zeros(4, np.float32))
-    one.set_feeds([(0, 0)])
+    one.bind(Binding(residents=(0,), feeds=((0, 0),)))
     for _ in range(3):
-        one.submit()
-    assert waited(one)[0].tolist() == [3.0] * 4
+        last = started(one)
+    assert last.wait()[0].tolist() == [3.0] * 4
     assert one.read_input(0).tolist() == [3.0] * 4
 
 
 def test_a_clone_starts_anew(way):
     one = state()
     one.write_input(1, np.ones(3, np.float32))
-    one.set_resident([1])
+    one.bind(Binding(residents=(1,)))
     other = one.clone()
     x, n = np.ones(3, np.float32), np.arange(3)
-    np.testing.assert_array_equal(other.run_slots(x, x, n)[1], x + x)
-    np.testing.assert_array_equal(one.run_slots(x, n)[1], x + 1)
+    np.testing.assert_array_equal(run(other, x, x, n)[1], x + x)
+    np.testing.assert_array_equal(run(one, x, n)[1], x + 1)
 
 
-def test_more_sets_than_fit_the_staging_buffer(way, monkeypatch):
-    monkeypatch.setattr("rlx.backends.webgpu.transfers._MOST_STAGED", 1000)
+def test_more_runs_than_fit_the_staging_memory(way, monkeypatch):
+    monkeypatch.setattr("rlx.backends.webgpu.staging._MAX_STAGED", 1000)
     one = executable()
     sets = [arguments("layer", k) for k in range(8)]
-    many = one.run_many(sets)
+    many = run_many(one, sets)
     assert len(many) == 8
     for given, got in zip(sets, many, strict=True):
-        for a, b in zip(got, one.run_slots(*given), strict=True):
+        for a, b in zip(got, run(one, *given), strict=True):
             np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize("most", [0, 100, 1 << 16])
 def test_uploads_large_and_small(most, webgpu, monkeypatch):
     """Through memory that stays mapped, and without it, in any order of submitting and waiting."""
-    monkeypatch.setattr(hot, "MOST_UPLOAD", most)
+    monkeypatch.setattr(runner_factory, "MAX_MAPPED_UPLOAD", most)
     one = executable()
-    expected = [[y.copy() for y in one.run_slots(*arguments("layer", k))] for k in range(4)]
+    expected = [run(one, *arguments("layer", k)) for k in range(4)]
     for count in (1, 2, 3, 4):
         for k in range(count):
-            one.submit(*arguments("layer", k))
-        for a, b in zip(waited(one), expected[count - 1], strict=True):
+            last = started(one, *arguments("layer", k))
+        for a, b in zip(last.wait(), expected[count - 1], strict=True):
             np.testing.assert_array_equal(a, b)
 
 
 def test_changes_between_submit_and_wait(way):
     one = executable("layer")
-    expected = [y.copy() for y in one.run_slots(X)]
+    expected = run(one, X)
 
     def submitted():
-        one.run_slots(X * 2)
-        one.submit(X)
+        run(one, X * 2)
+        return started(one, X)
 
-    submitted()
-    one.set_resident([0])
-    for a, b in zip(waited(one), expected, strict=True):
+    pending = submitted()
+    one.bind(Binding(residents=(0,)))
+    for a, b in zip(pending.wait(), expected, strict=True):
         np.testing.assert_array_equal(a, b)
-    one.set_resident([])
-    submitted()
-    np.testing.assert_array_equal(one.run_outputs([1], X)[0], expected[1])
-    np.testing.assert_array_equal(waited(one)[1], expected[1])
-    submitted()
-    one.run_many([[X * 3]])
-    for a, b in zip(waited(one), expected, strict=True):
+    one.bind(Binding())
+    pending = submitted()
+    np.testing.assert_array_equal(run(one, X, outputs=[1])[0], expected[1])
+    np.testing.assert_array_equal(pending.wait()[1], expected[1])
+    pending = submitted()
+    run_many(one, [[X * 3]])
+    for a, b in zip(pending.wait(), expected, strict=True):
         np.testing.assert_array_equal(a, b)
 
 
 def test_dropped_while_running(way):
     for _ in range(20 if ALL else 10):
         one = executable()
-        one.submit(X)
+        started(one, X)
         del one
         gc.collect()
-    np.testing.assert_allclose(executable().run_slots(X)[1], X.sum(1), rtol=1e-5)
+    np.testing.assert_allclose(run(executable(), X)[1], X.sum(1), rtol=1e-5)
 
 
 # --- errors --------------------------------------------------------------------------------------------
@@ -319,17 +339,16 @@ def test_wide_values_travel_whole(way):
     large = [small[0] * 2**40 - 2**62, *small[1:]]
     for given in (small, large):
         expected = given[0] + given[0]
-        np.testing.assert_array_equal(one.run_slots(*given)[0], expected)
-        one.submit(*given)
-        np.testing.assert_array_equal(waited(one)[0], expected)
-    many = one.run_many([small, large])
+        np.testing.assert_array_equal(run(one, *given)[0], expected)
+        np.testing.assert_array_equal(started(one, *given).wait()[0], expected)
+    many = run_many(one, [small, large])
     np.testing.assert_array_equal(many[1][0], large[0] + large[0])
     one.write_input(0, large[0])
     np.testing.assert_array_equal(one.read_input(0), large[0])
 
 
 def test_arguments_that_do_not_fit(way):
-    one = state()
+    one = state_graph()
     good = [np.ones(3, np.float32), np.ones(3, np.float32), np.ones(3, np.int64)]
     for view, value in zip(one.input_views, good, strict=True):
         view[:] = value
@@ -350,14 +369,16 @@ import numpy as np, rlx
 g = rlx.Graph()
 x = g.input("x", (4,))
 g.set_outputs([x + 1.0])
-one = rlx.compile(g, "webgpu")._loaded.executable
+cg = rlx.compile(g, "webgpu")
+one = cg._state.executable
 array = np.ones(4, np.float32)
-one.run_slots(array)
+cg.run_slots(array)
 one._gpu.device.destroy()
 calls = [
-    lambda: one.run_slots(array), lambda: one.submit(array), lambda: one.run_many([[array]]),
-    lambda: one.run_outputs([0], array), lambda: one.read_row(0, 0), lambda: one.read_input(0),
-    lambda: one.write_input(0, array), lambda: one.run_slots(array),
+    lambda: cg.run_slots(array), lambda: one.submit([array], [0], False).wait(),
+    lambda: cg.run_pipelined([{"x": array}] * 3), lambda: cg.run({"x": array}),
+    lambda: cg.read_output_row(0, 0), lambda: one.read_input(0),
+    lambda: one.write_input(0, array), lambda: cg.run_slots(array),
 ]
 for call in calls:
     try:
@@ -419,7 +440,7 @@ def test_entered_twice(way):
                 with pytest.raises(rlx.BusyError, match="already running in another thread"):
                     pool.submit(call).result()
 
-    one._loaded.owner.call(during)
+    one._state.lock.call(during)
     one.run_slots(X)
 
 
@@ -435,8 +456,8 @@ def test_an_unknown_release_of_wgpu_is_said_once(webgpu, monkeypatch):
     try:
         with pytest.warns(RuntimeWarning, match="not known to rlx"):
             one = executable()
-        assert not one._maker.hot
-        np.testing.assert_allclose(one.run_slots(X)[1], X.sum(1), rtol=1e-5)
+        assert not one._factory.hot
+        np.testing.assert_allclose(run(one, X)[1], X.sum(1), rtol=1e-5)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             executable()

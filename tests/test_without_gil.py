@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx._ext.owner import Gate, Owner
+from rlx._ext.locks import ReadWriteLock, TryLock
 from rlx._ext.program import free_idle, idle_bytes
 
 THREADS = 4
@@ -26,7 +26,7 @@ FREE = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 MODULES = """
 import sys
 import rlx
-from rlx._ext import cpu, owner, program, webgpu_hot
+from rlx._ext import cpu, locks, program, webgpu_hot
 g = rlx.Graph()
 g.set_outputs([g.input("x", (4,)) + 1.0])
 for device in ("cpu", "reference", *["webgpu"] * rlx.is_available("webgpu")):
@@ -80,7 +80,7 @@ def test_no_module_switches_the_gil_on():
 
 
 def test_one_thread_at_a_time_has_an_owner():
-    owner = Owner("this test", "wait")
+    lock = TryLock("this test", "wait")
     inside, most = [], []
 
     def alone(at):
@@ -92,7 +92,7 @@ def test_one_thread_at_a_time_has_an_owner():
         entered, end = 0, time.monotonic() + SECONDS
         while time.monotonic() < end:
             try:
-                owner.call(alone, at)
+                lock.call(alone, at)
                 entered += 1
             except rlx.BusyError:
                 continue
@@ -100,13 +100,13 @@ def test_one_thread_at_a_time_has_an_owner():
 
     assert sum(together(work))
     assert set(most) == {1}
-    owner.close()
+    lock.close()
     with pytest.raises(rlx.InputError, match="closed"):
-        owner.call(alone, 0)
+        lock.call(alone, 0)
 
 
 def test_runs_and_changes_stay_apart():
-    gate, running, changing = Gate(), [], []
+    gate, running, changing = ReadWriteLock(), [], []
 
     def change(at):
         changing.append(at)
@@ -122,15 +122,15 @@ def test_runs_and_changes_stay_apart():
         seen, end = 0, time.monotonic() + SECONDS
         while time.monotonic() < end:
             if at % 2:
-                gate.change(change, at)
+                gate.write(change, at)
                 time.sleep(1e-4)
             else:
-                gate.run(gate.run, run, at)
+                gate.read(gate.read, run, at)
             seen += 1
         return seen
 
     assert all(together(work))
-    gate.change(int)  # nothing counts as running any more
+    gate.write(int)  # nothing counts as running any more
 
 
 @pytest.fixture(params=DEVICES)

@@ -1,7 +1,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rlx._ext.owner import Owner
+from rlx._ext.locks import TryLock
 from rlx.ir.opdef import Array
 
 FUNCTIONS: tuple[str, ...]
@@ -47,14 +47,17 @@ class Runner:
 class Entry:
     def __init__(
         self,
-        owner: Owner,
-        input_views: tuple[Array, ...],
+        lock: TryLock,
         output_views: tuple[Array, ...],
         failed: Callable[[Any], None],
-        take: Callable[[Sequence[Any]], None],
-        slow: Callable[[bool], None],
+        slow: Callable[[tuple[Any, ...]], None],
     ) -> None: ...
-    def prepare(
-        self, with_arguments: Runner | None, without: Runner | None, taken: tuple[Array, ...]
+    def set_runners(
+        self,
+        on_arguments: Runner | None,
+        on_views: Runner | None,
+        names: tuple[str, ...],
+        slots: tuple[Array, ...],
     ) -> None: ...
     def run_slots(self, *arrays: Any) -> tuple[Array, ...]: ...
+    def run_dict(self, inputs: Any) -> list[Array] | None: ...

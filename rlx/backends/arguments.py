@@ -1,4 +1,4 @@
-"""What a run is given: anything that holds an array, as arrays of the declared shape and dtype."""
+"""Arguments of a run: anything that holds an array, converted to arrays of the declared shape and dtype."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def check_slots(arrays: Sequence[Any], expected: int) -> None:
 
 
 def as_array(value: Any) -> Array:
-    """Anything that holds an array, without a copy: ``__array__``, the buffer protocol, or DLPack.
+    """Returns anything that holds an array as an array, without a copy: ``__array__``, the buffer protocol, or DLPack.
 
     Numbers of ml_dtypes, which NumPy lacks, are copied to a dtype that holds them.
     """
@@ -52,32 +52,28 @@ def _as_array(value: Any) -> Array:
         raise InputError(text) from error
 
 
-def taken(arrays: Sequence[Any], views: Sequence[Array], memory: Sequence[Array]) -> list[Array]:
-    """The arguments of a run as arrays that fit their slots.
+def check_args(arrays: Sequence[Any], views: Sequence[Array]) -> list[Array]:
+    """Returns positional arguments of a run as arrays of the shapes and dtypes of views, in C order.
 
     Args:
         arrays: The arguments.
-        views: Arrays of the shapes and dtypes of the slots.
-        memory: What is overwritten before the arguments are read: those in it are copied.
+        views: Arrays of the shapes and dtypes of the inputs.
 
     Raises:
-        InputError: Wrong shape or dtype; nothing has been written.
+        InputError: A wrong count, shape or dtype.
     """
-    import numpy as np
-
     check_slots(arrays, len(views))
-    found = [as_input(a, view, at) for at, (a, view) in enumerate(zip(arrays, views, strict=True))]
-    # Check again: converting an argument may run the caller's code, which can change an earlier array.
-    for at, (array, view) in enumerate(zip(found, views, strict=True)):
-        as_input(array, view, at)
+    pairs = list(zip(arrays, views, strict=True))
+    converted = [as_input(value, view, index) for index, (value, view) in enumerate(pairs)]
+    # Converting an argument may run the caller's code, which can change an earlier array: all are checked again.
     return [
-        array.copy() if any(np.may_share_memory(array, held) for held in memory) else array
-        for array in found
+        contiguous(array, view, index)
+        for index, (array, view) in enumerate(zip(converted, views, strict=True))
     ]
 
 
-def apart(value: Array, views: Sequence[Array]) -> Array:
-    """A value, or a copy if it may be (in) the memory of a view; most values have memory of their own."""
+def copy_if_overlapping(value: Array, views: Sequence[Array]) -> Array:
+    """Returns an array, or a copy if it may share memory with a view; most arrays have memory of their own."""
     import numpy as np
 
     for view in views:
@@ -87,7 +83,7 @@ def apart(value: Array, views: Sequence[Array]) -> Array:
 
 
 def as_input(value: Any, view: Array, position: int) -> Array:
-    """An argument of ``run_slots`` as an array of the shape and dtype of its slot, in any strides.
+    """Returns an argument of ``run_slots`` as an array of the shape and dtype of its slot, in any strides.
 
     Raises:
         InputError: Wrong shape or dtype, or a value is out of range.
@@ -100,7 +96,7 @@ def as_input(value: Any, view: Array, position: int) -> Array:
 
 
 def contiguous(array: Array, view: Array, position: int) -> Array:
-    """What ``as_input`` gave, in row-major order and aligned.
+    """Returns a result of ``as_input`` in C order and aligned.
 
     Raises:
         InputError: It has changed and does not fit any more.

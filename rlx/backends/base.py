@@ -1,66 +1,20 @@
-"""What a backend is: the protocol that every way of running a graph fulfils."""
+"""Backends, their devices and the options of a compile."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
-from rlx.backends.arguments import apart
+from rlx.backends.executable import Capabilities, Executable
 from rlx.cost.gate import IoFusionGate
+from rlx.cost.model import BackendCostModel
 from rlx.dataclasses import dataclass
-from rlx.errors import CompileError
+from rlx.errors import CompileError, InputError, describe
 from rlx.ir.fragments import Fragment
 from rlx.ir.graph import Graph, Node
-from rlx.ir.opdef import Array
 from rlx.ir.plan import MemoryPlan, Schedule
-from rlx.passes.extent import Extent
-
-
-@dataclass(frozen=True)
-class Capabilities:
-    """What an executable can do; a call outside them raises.
-
-    Attributes:
-        run_slots: Has preallocated input and output views.
-        arena_ptr: The outputs stand at an address of host memory that stays.
-        zero_copy_inputs: ``run_slots`` reads arrays of an input's shape and dtype where they are.
-        f16: Computes in half precision.
-        device_timestamps: Kernels can be timed on the device; ``profile`` needs it, and ``trace``
-            shows whole calls only without it.
-        can_be_lost: The device may go away under it; ``CompiledGraph.recover`` gets it back.
-        host_memory: Runs on the processor, in the memory of the host: nothing is uploaded or read back,
-            and kernels run inside the call.
-        extent_programs: An active extent is a program of its own: the compiler schedules the graph on
-            fewer rows, and ``Executable.set_extent`` gets that in ``Extent.lowered``.
-        kernel_variants: Its kernels have variants that ``rlx bench --tune`` measures, and that compiles
-            choose among.
-        optional_features: Names of ``DeviceInfo.features`` that kernels use where a device has them.
-        gpu_buffers: Inputs and outputs stand in buffers of a GPU that a program may use as well, and a run may
-            leave its results there: the executable has ``gpu_buffers`` and ``run_on_device``.
-        precisions: Values of ``precision`` that a backend without kernels of the op records takes besides "f32":
-            "tf32", "bf16", "f16".
-        prepared_params: What depends on params alone is computed by rlx when they are set, and the backend gets the
-            results as params of the names ``prepared:...``. Backends with a kernel set always have that.
-        allocates: A run allocates memory, for its results or for the engine's own records. One that does not is
-            fit for threads that must never wait for an allocator.
-    """
-
-    run_slots: bool = True
-    arena_ptr: bool = True
-    zero_copy_inputs: bool = False
-    f16: bool = False
-    device_timestamps: bool = False
-    can_be_lost: bool = False
-    host_memory: bool = False
-    extent_programs: bool = False
-    kernel_variants: bool = False
-    optional_features: tuple[str, ...] = ()
-    gpu_buffers: bool = False
-    precisions: tuple[str, ...] = ()
-    prepared_params: bool = False
-    allocates: bool = False
 
 
 @dataclass(frozen=True)
@@ -170,223 +124,11 @@ class KernelLimitError(CompileError):
         self.reasons = dict(reasons)
 
 
-class GpuBuffer(NamedTuple):
-    """Where a value stands on a GPU.
-
-    Attributes:
-        buffer: The ``wgpu.GPUBuffer``. Other values stand in it as well.
-        offset: The value's first byte, a multiple of 256.
-        nbytes: Its bytes: the elements one after the other, as in a NumPy array in C order.
-    """
-
-    buffer: Any
-    offset: int
-    nbytes: int
-
-
-class Moved(NamedTuple):
-    """Bytes that runs have moved so far, weights apart.
-
-    Attributes:
-        uploaded: From the host.
-        read_back: To the host.
-        copied: On the device, for feeds. A value that is fed counts twice: a buffer can't be copied
-            into itself, so it goes through a second one.
-    """
-
-    uploaded: int
-    read_back: int
-    copied: int
-
-
-class Executable(Protocol):
-    """A graph loaded on a device: everything is allocated and prepared.
-
-    One that can take the time of its kernels has ``device_timestamps`` among its capabilities, and a
-    method ``record(recorder: rlx.backends.recorder.Recorder | None)`` from which on later runs tell
-    the recorder about each kernel, until it is called with None.
-
-    An executable is called by whoever holds its ``CompiledGraph``, one call at a time. Optional methods
-    make it faster and stronger:
-
-    - ``owned_by(owner)`` returns ``run_slots`` as a function that holds a ``rlx._ext.owner.Owner`` while it
-      runs, where that is cheaper than ``owner.call(run_slots, ...)``.
-    - ``set_params(values)`` sets several params so that a clone's run sees all new values or none.
-    - ``fill(given)`` puts ``(position, array)`` pairs into ``input_views``, ``run_fresh(given)`` then runs and
-      returns the outputs in arrays of their own, and ``run_named(names, inputs)`` does so for a dict that
-      needs no conversion, and gives None for any other. They save copies.
-    - ``gpu_buffers`` and ``run_on_device(given, outputs)`` share values with other work on the same GPU: see
-      ``CompiledGraph.run_gpu``. One that has them has ``gpu_buffers`` among its capabilities.
-    - ``show_inputs()`` and ``show_outputs()`` are called before somebody is told of ``input_views`` or
-      ``arena_ptr``: from then on what ``run_fresh`` reads and writes stands there, too.
-
-    Attributes:
-        input_views: Writable arrays, one per input: what a run without arguments computes from. A run with
-            arguments leaves them as they are.
-        output_views: Read-only arrays, one per output, refreshed by each run.
-        output_slots: Byte offset and element count of each output in host memory at ``arena_ptr``.
-        arena_ptr: Address of that memory.
-        capabilities: What it can do.
-        bytes_moved: What runs have moved between host and device.
-    """
-
-    input_views: tuple[Array, ...]
-    output_views: tuple[Array, ...]
-    output_slots: tuple[tuple[int, int], ...]
-    arena_ptr: int
-    capabilities: Capabilities
-
-    @property
-    def run_slots(self) -> Callable[..., tuple[Array, ...]]:
-        """The hot call; see ``CompiledGraph``."""
-
-    @property
-    def bytes_moved(self) -> Moved:
-        """Bytes that runs have moved so far."""
-
-    def set_param(self, name: str, array: Array) -> None:
-        """Uploads a weight of the declared shape and dtype."""
-
-    def read_param(self, name: str) -> Array:
-        """The weight as it is held, as a fresh array."""
-
-    def run_outputs(self, indices: Sequence[int]) -> list[Array]:
-        """Runs on ``input_views`` and brings back only these outputs, as views."""
-
-    def read_row(self, output: int, row: int) -> Array:
-        """One row of an output of the last run, without reading the rest."""
-
-    def write_input(self, index: int, array: Array) -> None:
-        """Puts an array into an input's own memory now."""
-
-    def read_input(self, index: int) -> Array:
-        """What stands in an input's own memory."""
-
-    def set_resident(self, indices: Sequence[int]) -> None:
-        """Inputs that stay as they are: ``run_slots`` takes no argument for them."""
-
-    def set_feeds(self, pairs: Sequence[tuple[int, int]]) -> None:
-        """After each run these inputs take these outputs, on the device: (input, output)."""
-
-    def set_extent(self, extent: Extent | None) -> None:
-        """Later runs compute fewer rows, or all again; see ``CompiledGraph.set_active_extent``."""
-
-    def submit(self) -> None:
-        """Starts a run on ``input_views`` without waiting for it; they may change at once."""
-
-    def wait(self) -> None:
-        """Waits for every run that was started; the outputs are those of the last."""
-
-    def run_many(self, sets: Sequence[Sequence[Array]]) -> list[list[Array]]:
-        """One run per set of inputs, one wait at the end; every set's outputs, as fresh arrays."""
-
-    def clone(self) -> Executable:
-        """An independent executable that shares the params."""
-
-    def memory(self) -> dict[str, int]:
-        """Bytes of arena, params and staging."""
-
-    def kernels(self) -> str:
-        """The kernels as text: names, or WGSL."""
-
-    def abandon(self) -> None:
-        """Before another is loaded in its place because the device is lost: that one gets a new device."""
-
-    def close(self) -> None:
-        """Frees device memory."""
-
-
-def set_params(executable: Executable, values: Mapping[str, Array]) -> None:
-    """Sets several params, at once where the executable can do that, else one after the other."""
-    together = getattr(executable, "set_params", None)
-    if together is not None:
-        together(values)
-        return
-    for name, array in values.items():
-        executable.set_param(name, array)
-
-
-def fill(executable: Executable, given: Sequence[tuple[int, Array]]) -> None:
-    """Puts arrays into input views, by their positions. They may be views of input views."""
-    direct = getattr(executable, "fill", None)
-    if direct is not None:
-        direct(given)
-        return
-    views = executable.input_views
-    for at, array in [(at, apart(array, views)) for at, array in given]:
-        views[at][...] = array
-
-
-def run_fresh(executable: Executable, given: Sequence[tuple[int, Array]]) -> list[Array]:
-    """Runs on arrays that ``input_views`` then hold; gives the outputs in arrays of their own."""
-    direct = getattr(executable, "run_fresh", None)
-    if direct is not None:
-        found: list[Array] = direct(given)
-        return found
-    fill(executable, given)
-    return [view.copy() for view in executable.run_slots()]
-
-
-def show(executable: Executable, what: str) -> None:
-    """Tells an executable that somebody will look at its "inputs" or "outputs" between runs."""
-    getattr(executable, f"show_{what}", _nothing)()
-
-
-def _nothing() -> None:
-    """What there is to do where runs use no other memory."""
-
-
-class HostMemory:
-    """What an executable can do that keeps inputs and outputs in host memory and runs at once."""
-
-    input_views: tuple[Array, ...]
-    output_views: tuple[Array, ...]
-    run_slots: Callable[..., tuple[Array, ...]]
-
-    @property
-    def bytes_moved(self) -> Moved:
-        """Nothing moves."""
-        return Moved(0, 0, 0)
-
-    def run_outputs(self, indices: Sequence[int]) -> list[Array]:
-        """Runs, and gives views of these outputs."""
-        views = self.run_slots()
-        return [views[index] for index in indices]
-
-    def read_row(self, output: int, row: int) -> Array:
-        """A copy of the row."""
-        found: Array = self.output_views[output][row].copy()
-        return found
-
-    def write_input(self, index: int, array: Array) -> None:
-        """Copies into the input's view."""
-        self.input_views[index][...] = array
-
-    def read_input(self, index: int) -> Array:
-        """A copy of the input's view."""
-        return self.input_views[index].copy()
-
-    def abandon(self) -> None:
-        """Host memory is not lost."""
-
-    def submit(self) -> None:
-        """Runs; there is nothing to wait for afterwards."""
-        self.run_slots()
-
-    def wait(self) -> None:
-        """Every run is over already."""
-
-    def run_many(self, sets: Sequence[Sequence[Array]]) -> list[list[Array]]:
-        """The runs one after the other."""
-        return [[view.copy() for view in self.run_slots(*arrays)] for arrays in sets]
-
-
 class Program(Protocol):
-    """What a backend makes of a graph before it takes any of the device's memory.
+    """A graph prepared for a kind of device, before it takes any of the device's memory.
 
-    Its type is the backend's own: everything else keeps it, counts its bytes, and hands it back. It is never
-    changed. Executables on several devices of the same kind may be loaded from one program, at the same
-    time.
+    Its type is the backend's own. It is never changed. Executables on several devices of the same kind may be loaded
+    from one program, at the same time.
     """
 
     @property
@@ -394,68 +136,38 @@ class Program(Protocol):
         """Bytes of host memory that it holds besides the schedule: texts of kernels, for instance."""
 
     def pack(self) -> Any:
-        """What the backend decided, as JSON values, for ``Backend.unpack``; None where it decides nothing.
+        """Returns the backend's decisions as JSON values, for ``Backend.unpack``; None where there are none.
 
-        Anybody may have written the file that gives it back. It must hold no code and no address.
+        Anybody may have written the file that gives them back. They must hold no code and no address.
         """
 
     def load(self, info: DeviceInfo, options: CompileOptions) -> Executable:
         """Takes the memory of a device, and makes everything that runs need."""
 
 
-class Backend(Protocol):
-    """A way of running graphs.
+class Backend(ABC):
+    """A way of running graphs: the base class of every backend, built in or of a plug-in.
 
-    Besides what is listed here a backend may have any of these methods; see ``docs/guides/plugins.md``:
+    A subclass sets ``name``, finds devices, and has ``lower`` or ``load``. The other methods have defaults;
+    ``docs/guides/plugins.md`` explains each.
 
-    - ``refuses(info: DeviceInfo, graph: Graph) -> str | None``: why it can't run a graph.
-    - ``unsupported(info: DeviceInfo, node: Node) -> str | None``: why it can't run one operation, of a backend
-      without kernel set: by op, by dtype, by size. rlx runs those nodes on the host, and gives the backend the
-      parts of the graph between them.
-    - ``cost_model(info: DeviceInfo) -> BackendCostModel``: the figures of a device. Without it one
-      counts as a GPU that is not calibrated.
-    - ``capabilities(info: DeviceInfo) -> Capabilities``: what its executables can do.
-    - ``lower(info, graph, schedule, plan, options) -> Program``, with the arguments of ``load``: what is
-      worth keeping for later loads of the same graph. ``load`` is then ``lower(...).load(info, options)``;
-      ``Lowering`` has that. It raises ``KernelLimitError`` where nodes are too large for its kernels.
-    - ``unpack(data, info, graph, schedule, plan, options) -> Program``: the program that ``lower`` made, by
-      what it packed. It checks the data, which may come from anybody, and raises ``rlx.RlxError``. Only
-      backends whose programs pack something need it.
-    - ``open_ahead(info: DeviceInfo) -> None``: begins to open a device, in a thread of its own. A ``Session`` for a named
-      device calls it when it is made; errors are for ``load`` to raise.
-    - ``refresh() -> None``: looks for its devices again, where they may come and go.
-    - ``build_id() -> str``: the versions of what its programs depend on besides rlx itself.
-    - ``path(info: DeviceInfo) -> str``: how kernels are made and called, where that can be chosen: an
-      instruction set, switches. Figures measured on a device belong to one path.
-    - ``unusable() -> str | None``: why devices that are there can't be used by this installation, and what to
-      do; "auto" warns of it once. None where nothing is wrong.
+    Attributes:
+        name: A lower-case word, which devices are named by.
+        kernel_set: The kernels of the op records that it runs ("cpu", "webgpu"), or "" for a backend that takes graphs
+            whole.
     """
 
     name: str
-    # Which kernels of the op records it runs ("cpu", "webgpu"), or "" when it reads none.
-    kernel_set: str
-
-    def devices(self) -> list[DeviceInfo]:
-        """The devices present; empty when there is none. Never raises."""
-
-    def absent(self) -> str:
-        """Why ``devices`` is empty, and what to install."""
-
-    def load(
-        self,
-        info: DeviceInfo,
-        graph: Graph,
-        schedule: Schedule | None,
-        plan: MemoryPlan | None,
-        options: CompileOptions,
-    ) -> Executable:
-        """Makes everything that runs need."""
-
-
-class Lowering(ABC):
-    """What a backend has in common with others whose schedules become programs."""
+    kernel_set: str = ""
 
     @abstractmethod
+    def devices(self) -> list[DeviceInfo]:
+        """Returns the devices present; none where there is none. Never raises."""
+
+    @abstractmethod
+    def absent(self) -> str:
+        """Returns why there is no device, and what to install."""
+
     def lower(
         self,
         info: DeviceInfo,
@@ -464,7 +176,19 @@ class Lowering(ABC):
         plan: MemoryPlan | None,
         options: CompileOptions,
     ) -> Program:
-        """Makes the program of a schedule; see ``Backend``."""
+        """Makes a program, which later loads of the same graph share. The default keeps the arguments of ``load``.
+
+        Args:
+            info: The device.
+            graph: The graph after the passes.
+            schedule: Its kernel calls; None for a backend without kernel set.
+            plan: The places of its values; None likewise.
+            options: The user's options.
+
+        Raises:
+            KernelLimitError: Nodes are too large for its kernels.
+        """
+        return WholeGraph(self, graph, schedule, plan)
 
     def load(
         self,
@@ -474,5 +198,97 @@ class Lowering(ABC):
         plan: MemoryPlan | None,
         options: CompileOptions,
     ) -> Executable:
-        """Lowers and loads, where nobody keeps the program."""
+        """Loads a graph on a device. The default loads the program that ``lower`` makes."""
         return self.lower(info, graph, schedule, plan, options).load(info, options)
+
+    def unpack(
+        self,
+        data: Any,
+        info: DeviceInfo,
+        graph: Graph,
+        schedule: Schedule | None,
+        plan: MemoryPlan | None,
+        options: CompileOptions,
+    ) -> Program:
+        """Makes the program that ``lower`` made from the values that it packed.
+
+        Args:
+            data: The packed values. Anybody may have written them, so they are checked.
+            info: See ``lower``; so are the others.
+            graph: See ``lower``.
+            schedule: See ``lower``.
+            plan: See ``lower``.
+            options: See ``lower``.
+
+        Raises:
+            RlxError: They are not what this backend packs.
+        """
+        raise InputError(describe(f"a plan with decisions of {self.name!r}, which makes none"))
+
+    def capabilities(self, info: DeviceInfo) -> Capabilities | None:
+        """Returns the abilities of executables on a device; None where they are not known before one is loaded."""
+        return None
+
+    def cost_model(self, info: DeviceInfo) -> BackendCostModel | None:
+        """Returns the figures of a device; None for those of a GPU that is not calibrated."""
+        return None
+
+    def refuses(self, info: DeviceInfo, graph: Graph) -> str | None:
+        """Returns why a device can't run a graph; None where it can."""
+        return None
+
+    def unsupported(self, info: DeviceInfo, node: Node) -> str | None:
+        """Returns why a device can't run a node, of a backend without kernel set; None where it can.
+
+        rlx runs such nodes on the host, and loads the parts of the graph between them.
+        """
+        return None
+
+    def unusable(self) -> str | None:
+        """Returns why devices that are there can't be used by this installation; None where nothing is wrong."""
+        return None
+
+    def adopted(self, handle: object) -> DeviceInfo | None:
+        """Returns a device object of the program as a device; None where the object is none of this backend's.
+
+        Raises:
+            DeviceUnavailableError: The device can't be shared.
+        """
+        return None
+
+    def open_ahead(self, info: DeviceInfo) -> None:
+        """Begins to open a device in a thread of its own. Errors are for ``load`` to raise."""
+        return
+
+    def refresh(self) -> None:
+        """Looks for devices again."""
+        return
+
+    def build_id(self) -> str:
+        """Returns the versions of everything besides rlx that programs depend on."""
+        return ""
+
+    def path(self, info: DeviceInfo) -> str:
+        """Returns how kernels are made and called, where that can be chosen: an instruction set, switches.
+
+        Figures that are measured on a device belong to one path.
+        """
+        return ""
+
+
+@dataclass(frozen=True)
+class WholeGraph:
+    """The program of a backend that has none of its own: the arguments of its ``load``."""
+
+    backend: Backend
+    graph: Graph
+    schedule: Schedule | None
+    plan: MemoryPlan | None
+    nbytes: int = 0
+
+    def pack(self) -> None:
+        """Returns None: nothing is decided before the load."""
+
+    def load(self, info: DeviceInfo, options: CompileOptions) -> Executable:
+        """Calls the backend's own ``load``."""
+        return self.backend.load(info, self.graph, self.schedule, self.plan, options)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from rlx.backends.base import CompileOptions, Executable
+from rlx.backends.base import CompileOptions
 from rlx.backends.cpu import BACKEND
+from rlx.backends.executable import Executable
 from rlx.ir.graph import Graph
 from rlx.ir.kernel_sets import HOST_KERNELS
 from rlx.ir.notes import Note
@@ -14,7 +15,7 @@ from rlx.passes.schedule import Scheduler
 
 
 def compile_host(graph: Graph, options: CompileOptions) -> Executable:
-    """A graph of its own as a CPU executable.
+    """Compiles a graph for the CPU.
 
     Args:
         graph: Its inputs are the values read from the device, its outputs those written back.

@@ -2,39 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from rlx.backends.base import Capabilities, CompileOptions, DeviceInfo, HostMemory
+from rlx.backends.base import Backend, CompileOptions, DeviceInfo
+from rlx.backends.executable import Capabilities, HostExecutable
 from rlx.errors import DeviceUnavailableError, describe
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.plan import MemoryPlan, Schedule
-from rlx.passes.extent import Extent
 
 
-class NullExecutable(HostMemory):
-    """A schedule and a memory plan, with nothing behind them."""
+class NullExecutable(HostExecutable):
+    """A schedule and a memory plan, with nothing behind them.
 
-    capabilities = Capabilities(run_slots=False, arena_ptr=False)
-    arena_ptr = 0
+    Args:
+        schedule: The schedule.
+        plan: The plan.
+    """
 
     def __init__(self, schedule: Schedule, plan: MemoryPlan) -> None:
-        self._schedule = schedule
-        self._plan = plan
-        self.input_views: tuple[Array, ...] = tuple(
-            np.zeros(value.type.shape, value.type.dtype.numpy) for value in schedule.inputs
-        )
-        self.output_views: tuple[Array, ...] = ()
+        inputs = [value.type for value in schedule.inputs]
+        super().__init__(inputs, (), Capabilities(run_slots=False, arena_ptr=False))
+        self._schedule, self._plan = schedule, plan
         self.output_slots = tuple(
             (plan.slots[value.id].offset, type.size)
             for value, type in zip(schedule.outputs, schedule.output_types, strict=True)
         )
 
-    def run_slots(self, *arrays: Any) -> tuple[Array, ...]:
-        """There is nothing to run on."""
+    def compute(self, inputs: Sequence[Array], targets: Sequence[Array]) -> None:
+        """Raises an error: there is nothing to run on."""
         raise DeviceUnavailableError(
             describe(
                 "the null device runs nothing",
@@ -42,42 +40,30 @@ class NullExecutable(HostMemory):
             )
         )
 
-    def set_resident(self, indices: Sequence[int]) -> None:
-        """Nothing runs, so nothing is taken."""
-
-    def set_feeds(self, pairs: Sequence[tuple[int, int]]) -> None:
-        """Nothing runs, so nothing is fed."""
-
-    def set_extent(self, extent: Extent | None) -> None:
-        """Nothing runs, on however few rows."""
-
-    def set_param(self, name: str, array: Array) -> None:
-        """Accepted and dropped: there is nothing to upload to."""
+    def set_params(self, values: Mapping[str, Array]) -> None:
+        """Drops the values: there is nothing to upload to."""
 
     def read_param(self, name: str) -> Array:
-        """Zeros: nothing was kept."""
+        """Returns zeros: nothing was kept."""
         type = self._schedule.params[name].type
         return np.zeros(type.shape, type.dtype.numpy)
 
     def clone(self) -> NullExecutable:
-        """The same nothing."""
+        """Returns the same nothing."""
         return NullExecutable(self._schedule, self._plan)
 
     def memory(self) -> dict[str, int]:
-        """What a device would hold."""
+        """Returns the bytes that a device would hold."""
         params = sum(value.type.nbytes for value in self._schedule.params.values())
         arena = self._plan.nbytes
         return {"arena": arena, "params": params, "staging": 0, "peak": arena + params}
 
     def kernels(self) -> str:
-        """Names of the kernels in order."""
+        """Lists the kernels in order."""
         return "\n".join(call.kernel for call in self._schedule.calls)
 
-    def close(self) -> None:
-        """Nothing to free."""
 
-
-class NullBackend:
+class NullBackend(Backend):
     """Compiles with the CPU's kernel records."""
 
     name = "null"

@@ -128,6 +128,8 @@ class Recorder:
         self.counts: list[Count] = []
         self.notes: dict[str, str] = {}
         self.runs = 0
+        self._moved: dict[str, int] = {}
+        self._base: dict[str, int] = {}
 
     @contextmanager
     def span(self, name: str, kind: str = CALL, **args: Any) -> Iterator[None]:
@@ -159,6 +161,20 @@ class Recorder:
             **args: More about this time.
         """
         self.add(kernel.label, kind, start, end, **_measured(kernel, end - start, args))
+
+    def begin_counting(self, moved: Mapping[str, int]) -> None:
+        """Goes on counting bytes, of an executable that has moved some before.
+
+        Args:
+            moved: The bytes that it has moved so far.
+        """
+        self._base = {name: n - self._moved.get(name, 0) for name, n in moved.items()}
+        self.count_moved(moved)
+
+    def count_moved(self, moved: Mapping[str, int]) -> None:
+        """Counts the bytes that the executable has moved since ``begin_counting``."""
+        self._moved = {name: n - self._base.get(name, 0) for name, n in moved.items()}
+        self.count("bytes moved", self._moved)
 
     def count(self, name: str, values: Mapping[str, int]) -> None:
         """The state of counters now."""

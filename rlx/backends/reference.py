@@ -2,117 +2,86 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from rlx.backends.arguments import taken
-from rlx.backends.base import Capabilities, CompileOptions, DeviceInfo, HostMemory
+from rlx.backends.base import Backend, CompileOptions, DeviceInfo
+from rlx.backends.executable import Capabilities, HostExecutable
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array
 from rlx.ir.plan import MemoryPlan, Schedule
 from rlx.ops.control import trips_of_a_run
 from rlx.ops.interpret import interpret
-from rlx.passes.extent import Extent
 
 
-class ReferenceExecutable(HostMemory):
-    """Interprets a graph node by node."""
+class ReferenceExecutable(HostExecutable):
+    """Interprets a graph node by node.
 
-    capabilities = Capabilities(arena_ptr=False)
-    output_slots: tuple[tuple[int, int], ...] = ()
-    arena_ptr = 0
+    Args:
+        graph: The graph.
+        params: Values of its params by name, which clones share.
+        max_iterations: Trips that the loops of a run make at most, all together; None for no bound.
+    """
 
     def __init__(
         self, graph: Graph, params: dict[str, Array], max_iterations: int | None = None
     ) -> None:
-        self._max_iterations = max_iterations
-        self._graph = graph
-        self._fewer: Graph | None = None
-        self._params = params
-        declared = [node for node in graph.nodes if node.op == "input"]
-        self._inputs = {node.name: np.zeros(node.shape, node.dtype.numpy) for node in declared}
-        self._outputs = [np.zeros(node.shape, node.dtype.numpy) for node in graph.outputs]
-        self.input_views = tuple(self._inputs.values())
-        self.output_views = tuple(_read_only(array) for array in self._outputs)
-        self._given = list(range(len(self.input_views)))
-        self._feeds: list[tuple[int, int]] = []
+        inputs = [graph.named(name) for name in graph.input_names]
+        super().__init__(
+            [node.type for node in inputs],
+            [node.type for node in graph.outputs],
+            Capabilities(arena_ptr=False),
+        )
+        self._graph, self._params, self._max_iterations = graph, params, max_iterations
 
-    def run_slots(self, *arrays: Any) -> tuple[Array, ...]:
-        """Interprets the graph on the arguments, or on ``input_views`` without any."""
-        graph, inputs = self._graph, dict(self._inputs)
-        if arrays:
-            views = [self.input_views[which] for which in self._given]
-            names = list(inputs)
-            for which, array in zip(self._given, taken(arrays, views, ()), strict=True):
-                inputs[names[which]] = array
-        if self._fewer is not None:
-            graph = self._fewer
-            inputs = {name: array[_of(graph.named(name), array)] for name, array in inputs.items()}
+    def compute(self, inputs: Sequence[Array], targets: Sequence[Array]) -> None:
+        """Interprets the graph. Fewer rows are another graph, on the beginnings of the arrays."""
+        extent = self.binding.extent
+        graph = (extent and extent.graph) or self._graph
+        named = {
+            name: array[_part(graph.named(name), array)]
+            for name, array in zip(self._graph.input_names, inputs, strict=True)
+        }
         with trips_of_a_run(self._max_iterations):
-            results = interpret(graph, {**inputs, **self._params})
-        for node, target, result in zip(graph.outputs, self._outputs, results, strict=True):
-            target[_of(node, target)] = result
-        for which, output in self._feeds:
-            self.input_views[which][...] = self.output_views[output]
-        return self.output_views
+            results = interpret(graph, {**named, **self._params})
+        for node, target, result in zip(graph.outputs, targets, results, strict=True):
+            target[_part(node, target)] = result
 
-    def set_resident(self, indices: Sequence[int]) -> None:
-        """Inputs that ``run_slots`` takes no argument for."""
-        self._given = [at for at in range(len(self.input_views)) if at not in indices]
-
-    def set_feeds(self, pairs: Sequence[tuple[int, int]]) -> None:
-        """Inputs that take an output after each run."""
-        self._feeds = list(pairs)
-
-    def set_extent(self, extent: Extent | None) -> None:
-        """Fewer rows are another graph, on the beginnings of the arrays."""
-        self._fewer = None if extent is None else extent.graph
-
-    def set_param(self, name: str, array: Array) -> None:
-        """Keeps a copy of the weight."""
-        self._params[name] = np.array(array)
+    def set_params(self, values: Mapping[str, Array]) -> None:
+        """Keeps copies of weights."""
+        self._params.update({name: np.array(array) for name, array in values.items()})
 
     def read_param(self, name: str) -> Array:
-        """A copy of the weight."""
+        """Returns a copy of the weight."""
         return self._params[name].copy()
 
     def clone(self) -> ReferenceExecutable:
-        """Another interpreter of the same graph and params."""
-        return ReferenceExecutable(self._graph, self._params, self._max_iterations)
+        """Returns another interpreter of the same graph and params."""
+        return type(self)(self._graph, self._params, self._max_iterations)
 
     def memory(self) -> dict[str, int]:
-        """NumPy allocates as it goes; only what stays is counted."""
-        held = sum(array.nbytes for array in (*self.input_views, *self._outputs))
+        """Counts the arrays that stay. NumPy allocates others as it goes."""
+        held = sum(array.nbytes for array in (*self.input_views, *self.output_views))
         params = sum(array.nbytes for array in self._params.values())
         return {"arena": held, "params": params, "staging": 0, "peak": held + params}
 
     def kernels(self) -> str:
-        """Every op by its reference."""
+        """Lists every op by its reference."""
         names = sorted({node.op for node in self._graph.nodes})
         return "\n".join(f"numpy reference of {name}" for name in names)
 
-    def close(self) -> None:
-        """Nothing is held outside Python."""
 
-
-def _of(node: Node, array: Array) -> Any:
+def _part(node: Node, array: Array) -> Any:
     """The beginning of an array that a node on fewer rows stands for."""
     return slice(node.shape[0]) if node.shape != array.shape else ...
 
 
-def _read_only(array: Array) -> Array:
-    view = array.view()
-    view.setflags(write=False)
-    return view
-
-
-class ReferenceBackend:
+class ReferenceBackend(Backend):
     """NumPy as a device."""
 
     name = "reference"
-    kernel_set = ""
 
     def devices(self) -> list[DeviceInfo]:
         """There is always one."""

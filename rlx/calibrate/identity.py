@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlx.backends.base import DeviceInfo
-from rlx.backends.plugins import build_id_of, path_of
+from rlx.backends.registry import backend
 from rlx.cost.calibration import Identity
 from rlx.device.names import Device
 from rlx.version import __version__
@@ -16,7 +16,7 @@ def identity_of(info: DeviceInfo) -> Identity:
         info.adapter,
         info.api,
         info.driver,
-        path_of(info),
+        backend(info.backend).path(info),
         __version__,
-        build_id_of(info.backend),
+        backend(info.backend).build_id(),
     )

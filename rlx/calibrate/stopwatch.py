@@ -10,9 +10,10 @@ from contextlib import contextmanager, suppress
 
 import numpy as np
 
+from rlx._ext.locks import TryLock
 from rlx.backends.base import CompileOptions
 from rlx.calibrate import probes
-from rlx.compiler.loading import loaded
+from rlx.compiler.loading import load
 from rlx.compiler.lowered import Lowered
 from rlx.compiler.lowering import lower
 from rlx.compiler.target import Target
@@ -21,6 +22,7 @@ from rlx.cost.kinds import FREE
 from rlx.device.names import Device
 from rlx.errors import CompileError, DeviceMemoryError
 from rlx.ir.graph import Graph
+from rlx.ir.opdef import Array
 
 # Budget for one device in seconds. A measurement that has begun is finished.
 BUDGET_S = 1.7
@@ -51,11 +53,13 @@ class Loaded:
 
     def __init__(self, graph: Graph, target: Target) -> None:
         self.lowered: Lowered
-        self.lowered, self._executable = loaded(lower(graph, target), target)
-        for name, value in probes.values_of(graph).items():
-            self._executable.set_param(name, value)
+        loaded = load(lower(graph, target), target)
+        self.lowered, self._executable = loaded.lowered, loaded.executable
+        self._executable.set_params(loaded.precomputed.apply(probes.values_of(graph)))
         self._inputs = [np.ones(v.shape, v.dtype) for v in self._executable.input_views]
-        self._run = self._executable.run_slots
+        lock, names = TryLock("a measurement", "wait"), graph.input_names
+        compiled = self._executable.compiled(lock, names)
+        self._run = self._uncompiled if compiled is None else compiled[0]
         self.once()
         self.warm_ns = self.once()
 
@@ -64,6 +68,11 @@ class Loaded:
         began = time.perf_counter_ns()
         self._run(*self._inputs)
         return time.perf_counter_ns() - began
+
+    def _uncompiled(self, *arrays: Array) -> None:
+        """Runs on a backend without a compiled ``run_slots``."""
+        outputs = range(len(self._executable.output_views))
+        self._executable.submit(arrays, outputs, False).wait()
 
     def calls(self) -> int:
         """Kernel calls of a run."""
@@ -155,7 +164,7 @@ class Stopwatch:
             self._progress(0.0, "kernels that the driver compiles")
             if time.monotonic() < until:
                 with suppress(CompileError, DeviceMemoryError):
-                    loaded(lower(*one), one[1])[1].close()
+                    load(lower(*one), one[1]).executable.close()
 
         # A program that starts just now needs processors, too.
         workers = min(8, max(1, (os.cpu_count() or 1) // 2))

@@ -19,7 +19,7 @@ import numpy as np
 
 import rlx
 from rlx import model_files
-from rlx.backends.plugins import path_of
+from rlx.backends.registry import backend
 from rlx.device.names import info_of
 from rlx.errors import describe, one_line
 from rlx.ir.opdef import Array
@@ -92,7 +92,7 @@ def _device(spec: Mapping[str, Any], inputs: Mapping[str, Array]) -> Ready:
         "adapter": info.adapter,
         "driver": info.driver,
         "api": info.api,
-        "path": path_of(info),
+        "path": backend(info.backend).path(info),
     }
     return partial(compiled.run_slots, *values), outputs, facts
 

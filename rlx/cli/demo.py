@@ -14,8 +14,7 @@ import numpy as np
 
 import rlx
 from rlx import flags
-from rlx.backends.plugins import absent
-from rlx.backends.registered import listed_backends
+from rlx.backends.registry import absent, listed_backends
 from rlx.cli import screen
 from rlx.cli.demo_result import DeviceResult, Result
 from rlx.cli.eeg import Recording, load_recording

@@ -9,8 +9,7 @@ from typing import Any
 
 import rlx
 from rlx.backends.base import DeviceInfo
-from rlx.backends.plugins import abilities, absent, figures_of, is_built_in
-from rlx.backends.registered import how_to_install, listed_backends, request_all
+from rlx.backends.registry import absent, backend, how_to_install, listed_backends, request_all
 from rlx.cli import device_report, screen
 from rlx.cost.calibration import FASTEST_TRANSFER, Calibration
 from rlx.cost.model import BackendCostModel
@@ -63,7 +62,7 @@ def _calibrate(quiet: bool) -> None:
     """Measures every device, with a bar for each on standard error if that is a terminal."""
     with screen.Bars(quiet) as bars:
         for device in rlx.available_devices():
-            if not is_built_in(device.backend):
+            if not backend(device.backend).is_built_in:
                 screen.say(f"rlx devices: the plug-in of {device} states its figures", error=True)
                 continue
             try:
@@ -106,7 +105,7 @@ def _rows() -> list[dict[str, Any]]:
 def _states_figures(info: DeviceInfo) -> bool:
     """Whether a plug-in states figures of its own for a device, so that none are measured."""
     try:
-        return figures_of(info) is not None
+        return backend(info.backend).figures(info) is not None
     except rlx.DeviceError:
         return False
 
@@ -167,7 +166,7 @@ def _recommended(
 
 def _lacks(info: DeviceInfo) -> list[str]:
     try:
-        wanted = abilities(info).optional_features
+        wanted = backend(info.backend).capabilities(info).optional_features
     except rlx.DeviceError:
         return []  # a plug-in that can't say
     return [f"{n}: no {_WORTH.get(n, 'such feature')}" for n in wanted if n not in info.features]

@@ -8,7 +8,7 @@ import re
 from functools import partial
 
 import rlx
-from rlx.backends.plugins import abilities
+from rlx.backends.registry import backend
 from rlx.cli import screen
 from rlx.device.names import info_of
 from rlx.errors import describe
@@ -49,7 +49,8 @@ def run(args: argparse.Namespace) -> int:
 def _has_variants(device: rlx.Device) -> bool:
     """Whether there is anything to tune; a plug-in that can't say has nothing."""
     try:
-        return abilities(info_of(device)).kernel_variants
+        info = info_of(device)
+        return backend(info.backend).capabilities(info).kernel_variants
     except rlx.DeviceError:
         return False
 

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from rlx import flags
 from rlx.backends.base import CompileOptions, DeviceInfo
-from rlx.backends.plugins import build_id_of, is_built_in
-from rlx.backends.registered import request, unasked
+from rlx.backends.registry import backend, request, unasked
 from rlx.compiler.choice import Choice
 from rlx.compiler.lowered import Lowered
 from rlx.compiler.memo import lowered_for
@@ -89,7 +88,7 @@ def measured_model(device: Device) -> BackendCostModel:
         DeviceError: The device is not here, or does not work.
         InputError: ``RLX_CALIBRATION`` does not parse.
     """
-    if flags.CALIBRATION.get() == "off" or not is_built_in(device.backend):
+    if flags.CALIBRATION.get() == "off" or not backend(device.backend).is_built_in:
         return cost_model(device, info_of(device))
     return CalibratedModel(device, Calibration.load_or_measure(device))
 
@@ -98,7 +97,7 @@ def _unmeasured(devices: Sequence[Device]) -> list[Device]:
     """Those of some devices that have no figures of their own yet."""
     if flags.CALIBRATION.get() == "off":
         return []
-    return [one for one in devices if is_built_in(one.backend) and stored(one) is None]
+    return [one for one in devices if backend(one.backend).is_built_in and stored(one) is None]
 
 
 class Estimates:
@@ -215,7 +214,7 @@ def _wakes_faster(found: Estimates, least: float, policy: DevicePolicy) -> bool:
         if policy.excludes(Device(name)) is not None:
             continue
         try:
-            versions = __version__, build_id_of(name)
+            versions = __version__, backend(name).build_id()
         except DeviceUnavailableError:
             continue  # its package is not here
         for figures in kept_of(name, versions):

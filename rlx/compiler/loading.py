@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import cast
+from typing import NamedTuple
 
-from rlx.backends.base import Executable, KernelLimitError, set_params
-from rlx.backends.plugins import executable_of, program_of
+from rlx.backends.base import KernelLimitError, Program
+from rlx.backends.executable import Executable
 from rlx.compiler.lowered import Lowered
-from rlx.compiler.prepared import PreparedExecutable, Preparing
+from rlx.compiler.precomputed_params import PrecomputedParams
 from rlx.compiler.target import Target
 from rlx.errors import DeviceMemoryError, describe
+from rlx.ir.graph import Graph
 from rlx.ir.spans import phase
+
+
+class Loaded(NamedTuple):
+    """A lowered graph on its target.
+
+    Attributes:
+        lowered: The graph with the backend's program.
+        executable: The executable, which knows the precomputed params.
+        precomputed: Computes those from the params of the graph.
+    """
+
+    lowered: Lowered
+    executable: Executable
+    precomputed: PrecomputedParams
 
 
 def programmed(lowered: Lowered, target: Target) -> Lowered:
@@ -33,26 +48,24 @@ def programmed(lowered: Lowered, target: Target) -> Lowered:
 
 def _with_program(lowered: Lowered, target: Target) -> Lowered:
     if not target.reads_kernels and lowered.hosted:
-        from rlx.compiler.parts import PartedProgram, parted
+        from rlx.compiler.partition import PartitionedProgram, partition
 
         parts = tuple(
-            part
-            if part.on_host
-            else replace(
-                part, program=program_of(target.info, part.graph, None, None, target.options)
-            )
-            for part in parted(lowered.graph, lowered.hosted)
+            part if part.on_host else replace(part, program=_program(part.graph, None, target))
+            for part in partition(lowered.graph, lowered.hosted)
         )
-        return replace(lowered, program=PartedProgram(lowered.graph, parts))
-    made = program_of(target.info, lowered.graph, lowered.schedule, lowered.plan, target.options)
-    return replace(lowered, program=made)
+        whole = PartitionedProgram(lowered.graph, target.backend, parts)
+        return replace(lowered, program=whole)
+    return replace(lowered, program=_program(lowered.graph, lowered, target))
 
 
-def loaded(lowered: Lowered, target: Target) -> tuple[Lowered, Executable]:
+def _program(graph: Graph, lowered: Lowered | None, target: Target) -> Program:
+    schedule, plan = (lowered.schedule, lowered.plan) if lowered is not None else (None, None)
+    return target.backend.program(target.info, graph, schedule, plan, target.options)
+
+
+def load(lowered: Lowered, target: Target) -> Loaded:
     """Makes the backend's program where there is none yet, and loads it.
-
-    Returns:
-        The lowered graph with its program, and an executable.
 
     Raises:
         UnsupportedOpError: See ``programmed``.
@@ -60,22 +73,18 @@ def loaded(lowered: Lowered, target: Target) -> tuple[Lowered, Executable]:
         DeviceMemoryError: The device has no room.
     """
     with phase("load"):
-        found = programmed(lowered, target)
-        return found, _load(found, target)
-
-
-def _load(lowered: Lowered, target: Target) -> Executable:
-    """Takes the target's memory and makes everything that runs need."""
-    assert lowered.program is not None
-    executable = executable_of(lowered.program, target.info, lowered.graph, target.options)
-    _check_memory(executable, target)
-    if not lowered.preparations:
-        return executable
-    kept = frozenset(lowered.graph.param_names)
-    preparing = Preparing(lowered.preparations, kept, target.options)
-    for made in preparing.at_once():
-        set_params(executable, made)
-    return cast(Executable, PreparedExecutable(executable, preparing))
+        lowered = programmed(lowered, target)
+        assert lowered.program is not None
+        executable = target.backend.executable(
+            lowered.program, target.info, lowered.graph, target.options
+        )
+        _check_memory(executable, target)
+        kept = frozenset(lowered.graph.param_names)
+        precomputed = PrecomputedParams(lowered.preparations, kept, target.options)
+        constants = precomputed.constants()
+        if constants:
+            executable.set_params(constants)
+        return Loaded(lowered, executable, precomputed)
 
 
 def _check_memory(executable: Executable, target: Target) -> None:

@@ -12,7 +12,6 @@ from types import MappingProxyType
 
 from rlx import flags
 from rlx.backends.base import KernelLimitError
-from rlx.backends.plugins import refusal, unpacked, unsupported_by
 from rlx.budget import budget
 from rlx.compiler.lowered import NOTHING_HOSTED, Decisions, Lowered
 from rlx.compiler.target import Target
@@ -68,7 +67,7 @@ def lower(graph: Graph, target: Target) -> Lowered:
 
 def _lower(graph: Graph, target: Target, promotes: bool) -> Lowered:
     options, kernel_set = target.options, target.kernel_set
-    reason = refusal(target.info, graph)
+    reason = target.backend.refusal(target.info, graph)
     if reason is not None:
         raise UnsupportedOpError(
             describe(
@@ -91,7 +90,7 @@ def _lower(graph: Graph, target: Target, promotes: bool) -> Lowered:
         notes += more
     if not target.reads_kernels:
         _check_params(fused, target)
-        hosted = _without_kernels(fused, target, unsupported_by(target.info, fused))
+        hosted = _without_kernels(fused, target, target.backend.unsupported(target.info, fused))
         return Lowered(fused, tuple(notes), None, None, hoisted.preparations, (), hosted)
     # Param values belong to the caller. The lowered graph may be shared with other compiles, so it holds none.
     fused.param_values.clear()
@@ -189,7 +188,7 @@ def derive(graph: Graph, target: Target, decisions: Decisions) -> Lowered:
     )
     if decisions.program is None:
         return lowered  # the backend makes its program when it is loaded
-    program = unpacked(
+    program = target.backend.unpacked(
         decisions.program, target.info, lowered.graph, schedule, plan, target.options
     )
     return replace(lowered, program=program)

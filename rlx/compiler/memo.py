@@ -18,13 +18,13 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from rlx import flags
-from rlx.backends.base import CompileOptions, Executable
-from rlx.backends.plugins import build_id_of
+from rlx.backends.base import CompileOptions
+from rlx.backends.registry import backend
 from rlx.build_digest import build_digest
 from rlx.compiler.cache_stats import count
 from rlx.compiler.decisions import KIND, MalformedError, pack, sources_of, unpack
 from rlx.compiler.disk import DiskCache, disk_cache
-from rlx.compiler.loading import loaded
+from rlx.compiler.loading import Loaded, load
 from rlx.compiler.lowered import Decisions, Lowered
 from rlx.compiler.sealed import sealed_entries
 from rlx.compiler.target import Target
@@ -106,7 +106,7 @@ def lowered_for(graph: Graph, target: Target) -> Lowered:
     return _lower(graph, target)
 
 
-def build(graph: Graph, target: Target, ready: Lowered | None = None) -> tuple[Lowered, Executable]:
+def build(graph: Graph, target: Target, ready: Lowered | None = None) -> Loaded:
     """Lowers and loads a graph, or only loads it where an equal one was lowered for such a target.
 
     Args:
@@ -115,7 +115,7 @@ def build(graph: Graph, target: Target, ready: Lowered | None = None) -> tuple[L
         ready: What ``lowered_for`` found for the two, if that was asked for.
 
     Returns:
-        The lowered graph, which others may share and nobody may change, and its executable.
+        The lowered graph, which others may share and nobody may change, with its executable.
 
     Raises:
         UnsupportedOpError: The target has no kernel for an op.
@@ -130,8 +130,8 @@ def build(graph: Graph, target: Target, ready: Lowered | None = None) -> tuple[L
         with phase("hash"):
             key = f"{content_hash(graph)} {target_text(target)}"
     except OpaqueError as error:
-        lowered, executable = _fresh(graph, target, ready)
-        return _refused(lowered, error), executable
+        made = _fresh(graph, target, ready)
+        return made._replace(lowered=_refused(made.lowered, error))
     plans = _of_files.get(graph)
     with phase("cache"):
         sources = tuple(sources_of(graph))
@@ -139,32 +139,32 @@ def build(graph: Graph, target: Target, ready: Lowered | None = None) -> tuple[L
         name = _name(key, target)
         found = _in_memory(graph, target, key, sources)
     if found is not None:
-        return loaded(found, target)
+        return load(found, target)
     if name is None:
-        lowered, executable = _fresh(graph, target, ready)
+        made = _fresh(graph, target, ready)
         text = "nothing is kept on disk, rlx was packaged without a digest"
-        lowered = lowered.noted("cache", text)
+        made = made._replace(lowered=made.lowered.noted("cache", text))
         count("unidentified")
-        _kept.put(key, (lowered, sources), _nbytes(lowered))
-        return lowered, executable
+        _kept.put(key, (made.lowered, sources), _nbytes(made.lowered))
+        return made
     request = _Request(graph, target, name, sources)
     raw = None if plans is None else plans.raw.get(name)
     if plans is not None and raw is not None:
         where = "the model's plan"
-        made = _stored(request, "model_hits", where, lambda: _plan(raw, where))
-        if made is not None:
+        stored = _stored(request, "model_hits", where, lambda: _plan(raw, where))
+        if stored is not None:
             # Kept for this file's graph alone: the plan may compute something else on purpose.
-            plans.kept.put(key, (made[0], sources), _nbytes(made[0]))
-            return made
-    made = _unsealed(request)
-    if made is None:
-        made = _stored(request, "disk_hits", str(disk.path(name)), lambda: disk.get(name))
-    if made is None:
-        lowered, executable = _fresh(graph, target, ready)
+            plans.kept.put(key, (stored.lowered, sources), _nbytes(stored.lowered))
+            return stored
+    stored = _unsealed(request)
+    if stored is None:
+        stored = _stored(request, "disk_hits", str(disk.path(name)), lambda: disk.get(name))
+    if stored is None:
+        stored = _fresh(graph, target, ready)
         with phase("store"):
-            made = _store(disk, name, lowered, sources), executable
-    _kept.put(key, (made[0], sources), _nbytes(made[0]))
-    return made
+            stored = stored._replace(lowered=_store(disk, name, stored.lowered, sources))
+    _kept.put(key, (stored.lowered, sources), _nbytes(stored.lowered))
+    return stored
 
 
 def _name(key: str, target: Target) -> str | None:
@@ -235,7 +235,7 @@ def _plan(raw: Array, where: str) -> container.Container:
 
 def _stored(
     request: _Request, hit: str, where: str, read: Callable[[], container.Container | None]
-) -> tuple[Lowered, Executable] | None:
+) -> Loaded | None:
     """Reads, checks and loads an entry; None where there is no usable one."""
     try:
         with phase("cache"):
@@ -247,7 +247,7 @@ def _stored(
                 raise MalformedError("it is not the entry of its name")
             decisions = unpack(found.data["lowered"], found.arrays, request.sources)
             lowered = _derive(request.graph, request.target, decisions)
-        made = loaded(lowered, request.target)
+        made = load(lowered, request.target)
     except (RlxError, *MALFORMED) as error:
         count("damaged" if isinstance(error, container.ContainerError) else "refused")
         said = error if isinstance(error, RlxError) else f"{type(error).__name__}: {error}"
@@ -258,7 +258,7 @@ def _stored(
     return made
 
 
-def _unsealed(request: _Request) -> tuple[Lowered, Executable] | None:
+def _unsealed(request: _Request) -> Loaded | None:
     """Reads and loads a sealed entry; None where there is no usable one."""
     entries = sealed_entries()
     if entries is None:
@@ -273,7 +273,7 @@ def _unsealed(request: _Request) -> tuple[Lowered, Executable] | None:
             lowered = _with_lines(request.graph, request.target, found, request.sources)
         except OpaqueError:
             return None
-    made = loaded(lowered, request.target)
+    made = load(lowered, request.target)
     count("disk_hits")
     return made
 
@@ -308,10 +308,10 @@ def _derive(graph: Graph, target: Target, decisions: Decisions) -> Lowered:
     return derive(graph, target, decisions)
 
 
-def _fresh(graph: Graph, target: Target, ready: Lowered | None) -> tuple[Lowered, Executable]:
+def _fresh(graph: Graph, target: Target, ready: Lowered | None) -> Loaded:
     lowered = ready or _lower(graph, target)
     count("lowered")
-    return loaded(lowered, target)
+    return load(lowered, target)
 
 
 def _in_memory(graph: Graph, target: Target, key: str, sources: tuple[str, ...]) -> Lowered | None:
@@ -365,7 +365,7 @@ def target_text(target: Target) -> str:
     Raises:
         OpaqueError: An option is an object that does not say what it is.
     """
-    info, runs_on = target.info, type(target.backend)
+    info, runs_on = target.info, type(target.backend.plain)
     return repr(
         (
             (runs_on.__module__, runs_on.__qualname__, target.kernel_set),
@@ -389,13 +389,13 @@ def _options_text(options: CompileOptions) -> str:
     return repr(options)
 
 
-def build_id(backend: str) -> str | None:
+def build_id(name: str) -> str | None:
     """Identifies this build: a digest of rlx's sources, and versions of what it depends on.
 
     Entries of one build are never read by another.
 
     Args:
-        backend: Name of the backend, which says what else its programs depend on.
+        name: Name of the backend, which says what else its programs depend on.
 
     Returns:
         None where rlx was packaged without its digest.
@@ -403,5 +403,5 @@ def build_id(backend: str) -> str | None:
     digest = build_digest()
     if digest is None:
         return None
-    versions = [np.__version__, sys.byteorder, build_id_of(backend)]
+    versions = [np.__version__, sys.byteorder, backend(name).build_id()]
     return hashlib.sha256(repr((digest, versions)).encode()).hexdigest()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import field, replace
 
-from rlx.backends.base import Backend, Capabilities, CompileOptions, DeviceInfo
-from rlx.backends.plugins import abilities
-from rlx.backends.registered import backend
+from rlx.backends.base import CompileOptions, DeviceInfo
+from rlx.backends.executable import Capabilities
+from rlx.backends.plugin_guard import GuardedBackend
+from rlx.backends.registry import backend
 from rlx.cost.gate import IoFusionGate
 from rlx.cost.tuned import stored_variants
 from rlx.dataclasses import dataclass
@@ -28,29 +29,22 @@ class Target:
         backend: What runs graphs on it.
         kernel_set: Which kernels of the op records it runs; "" when it reads none.
         options: The user's choices, the fusion gate filled in.
+        capabilities: The abilities of its executables, as far as its backend says so.
         choices: What is known about variants of its kernels.
     """
 
     device: Device
     info: DeviceInfo
-    backend: Backend
+    backend: GuardedBackend
     kernel_set: str
     options: CompileOptions
+    capabilities: Capabilities = field(default_factory=Capabilities)
     choices: Choices = field(default_factory=Choices)
 
     @property
     def reads_kernels(self) -> bool:
         """Whether its backend runs kernels of the op records; else it gets the graph as it is."""
         return bool(self.kernel_set)
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """What executables for it can do, as far as its backend says so.
-
-        Raises:
-            DeviceUnavailableError: The backend's ``capabilities`` does not work.
-        """
-        return abilities(self.info)
 
     @classmethod
     def of(cls, device: Device, options: CompileOptions) -> Target:
@@ -61,11 +55,11 @@ class Target:
             CompileError: It has no half-precision arithmetic, and that was asked for.
         """
         info, runs_on = info_of(device), backend(device.backend)
-        kernel_set = runs_on.kernel_set
+        kernel_set, able = runs_on.kernel_set, runs_on.capabilities(info)
         if options.precision != "f32":
-            able = abilities(info)
-            if options.precision not in _precisions(kernel_set, able):
-                raise _no_precision(device, info, kernel_set, options.precision)
+            takes = _precisions(kernel_set, able)
+            if options.precision not in takes:
+                raise _no_precision(device, info, kernel_set, options.precision, takes)
             half = KERNEL_SETS[kernel_set].half if kernel_set else None
             if half is not None:
                 kernel_set = half
@@ -76,9 +70,9 @@ class Target:
             gate = IoFusionGate.from_cost_model(cost_model(device, info))
             options = replace(options, io_gate=replace(gate, min_gain_ns=0.0))
         choices = Choices()
-        if kernel_set and abilities(info).kernel_variants:
+        if kernel_set and able.kernel_variants:
             choices = Choices.now(stored_variants(device))
-        return cls(device, info, runs_on, kernel_set, options, choices)
+        return cls(device, info, runs_on, kernel_set, options, able, choices)
 
 
 def _precisions(kernel_set: str, able: Capabilities) -> tuple[str, ...]:
@@ -97,7 +91,9 @@ _HAVE_IT = {
 }
 
 
-def _no_precision(device: Device, info: DeviceInfo, kernel_set: str, wanted: str) -> CompileError:
+def _no_precision(
+    device: Device, info: DeviceInfo, kernel_set: str, wanted: str, takes: tuple[str, ...]
+) -> CompileError:
     """The error that a device has not the precision that was asked for."""
     if wanted == "f16" and kernel_set:
         return CompileError(
@@ -112,7 +108,7 @@ def _no_precision(device: Device, info: DeviceInfo, kernel_set: str, wanted: str
         describe(
             f"{device} does not compute in precision {wanted!r}",
             got=wanted,
-            expected=" or ".join(map(repr, _precisions(kernel_set, abilities(info)))),
+            expected=" or ".join(map(repr, takes)),
             hint=_HAVE_IT[wanted],
         )
     )

@@ -7,18 +7,13 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from rlx.backends.base import Capabilities, DeviceInfo
-from rlx.backends.plugins import (
+from rlx.backends.base import DeviceInfo
+from rlx.backends.executable import Capabilities
+from rlx.backends.registry import (
     absent,
-    capabilities_of,
-    devices_of,
-    is_built_in,
-    refusal,
-    unusable,
-)
-from rlx.backends.registered import (
     backend,
     backend_names,
+    devices_of,
     how_to_install,
     is_second_way,
     listed_backends,
@@ -132,10 +127,18 @@ def warn_of_unusable(policy: DevicePolicy) -> None:
         if name in _asked or policy.excludes(Device(name)):
             continue
         _asked.add(name)
-        reason = unusable(name)
+        reason = _unusable(name)
         if reason is not None:
             text = f"a device for {name!r} is here, and 'auto' can't choose it: {one_line(reason)}"
             warnings.warn(text, RuntimeWarning, stacklevel=users_level())
+
+
+def _unusable(name: str) -> str | None:
+    """Returns why devices of a backend can't be used; None also for a backend that does not load."""
+    try:
+        return backend(name).unusable()
+    except DeviceUnavailableError:
+        return None
 
 
 def blocker_of(graph: Graph, device: Device, policy: DevicePolicy) -> str | None:
@@ -155,10 +158,11 @@ def blocker_of(graph: Graph, device: Device, policy: DevicePolicy) -> str | None
 
 def unsupported(graph: Graph, device: Device, info: DeviceInfo) -> str | None:
     """What of a graph a device can't run; None when it runs it all."""
-    reason = refusal(info, graph)
+    runs_on = backend(device.backend)
+    reason = runs_on.refusal(info, graph)
     if reason is not None:
         return one_line(reason)
-    kernel_set = backend(device.backend).kernel_set
+    kernel_set = runs_on.kernel_set
     if kernel_set:
         try:
             check_supported(graph, kernel_set, str(device), allow_host=True)
@@ -221,13 +225,13 @@ def _row(
 ) -> DeviceCandidate:
     reason, found, capabilities = unsupported(graph, device, info), None, None
     try:
-        capabilities = capabilities_of(info)
+        capabilities = backend(info.backend).known_capabilities(info)
         if reason is None:
             found = estimate(device, info)
             # Figures of a plug-in may be NaN: such a device is never picked.
             found = math.inf if math.isnan(found) else found
     except Exception as error:
-        if is_built_in(info.backend) and not isinstance(error, CompileError | DeviceError):
+        if backend(info.backend).is_built_in and not isinstance(error, CompileError | DeviceError):
             raise
         reason = reason or one_line(error)
     return DeviceCandidate(

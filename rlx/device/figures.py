@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlx.backends.base import DeviceInfo
-from rlx.backends.plugins import figures_of, is_built_in
+from rlx.backends.registry import backend
 from rlx.cost.model import BackendCostModel, WebGpuCostModel, default_model
 from rlx.dataclasses import dataclass
 from rlx.device.names import Device, available_devices, info_of
@@ -39,6 +39,7 @@ def cost_model(device: Device, info: DeviceInfo) -> BackendCostModel:
 
     A plug-in states its own; without any it has a GPU's defaults.
     """
-    if not is_built_in(device.backend):
-        return figures_of(info) or default_model(device, software=info.software)
+    runs_on = backend(device.backend)
+    if not runs_on.is_built_in:
+        return runs_on.figures(info) or default_model(device, software=info.software)
     return WebGpuCostModel(device, software=info.software)

@@ -6,8 +6,15 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rlx.backends.base import DeviceInfo
-from rlx.backends.plugins import absent, adopted, devices_of, refresh
-from rlx.backends.registered import PACKAGES, backend, backend_names, listed_backends
+from rlx.backends.registry import (
+    PACKAGES,
+    absent,
+    adopted,
+    backend,
+    backend_names,
+    devices_of,
+    listed_backends,
+)
 from rlx.cost.io_profile import host_sync_ops
 from rlx.dataclasses import dataclass
 from rlx.errors import DeviceError, DeviceParseError, DeviceUnavailableError, describe, did_you_mean
@@ -213,7 +220,7 @@ def available_devices(again: bool = False) -> list[Device]:
 def _refreshed(name: str) -> bool:
     """Has a backend look again; False for a plug-in that does not work."""
     try:
-        refresh(name)
+        backend(name).refresh()
     except DeviceUnavailableError:
         return False
     return True

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx._ext.owner import Turns
+from rlx._ext.locks import ReentrancyCheckedLock
 from rlx.backends.arguments import as_array
 from rlx.backends.base import CompileOptions
 from rlx.compiler.device_picks import checked
@@ -195,8 +195,8 @@ class BucketedCompileCache:
         def run() -> list[Array]:
             compiled = self._compiled(bucket, builder)
             bucket.set_params(params or {})
-            graph = compiled._loaded.graph
-            shapes = {name: graph.named(name).shape for name in compiled._loaded.names}
+            graph = compiled._state.graph
+            shapes = {name: graph.named(name).shape for name in compiled._state.names}
             padded = {
                 name: _padded(as_array(value), rows, shapes.get(name, ()), bucket.high)
                 for name, value in inputs.items()
@@ -243,7 +243,7 @@ class _Bucket:
 
     def __init__(self, low: int, high: int) -> None:
         self.low, self.high = low, high
-        self.turns = Turns(f"the bucket {low} to {high}")
+        self.turns = ReentrancyCheckedLock(f"the bucket {low} to {high}")
         self.compiled: CompiledGraph | None = None
         self._params: dict[str, Any] = {}
 

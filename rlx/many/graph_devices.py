@@ -22,6 +22,7 @@ from rlx.ir.dtype import DTypeLike
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.runtime.compiled import CompiledGraph
+from rlx.runtime.convert import from_bytes, to_array
 from rlx.runtime.device_bench import (
     DeviceBenchResult,
     all_failed,
@@ -30,7 +31,6 @@ from rlx.runtime.device_bench import (
     medians,
     timed,
 )
-from rlx.runtime.fit import fit, from_bytes
 from rlx.runtime.session import Session
 
 T = TypeVar("T")
@@ -93,7 +93,7 @@ class GraphDevices(DevicePicks):
             InputError: Wrong shape, or a dtype that does not convert.
         """
         node = self.graph.named(self._param(name))
-        value = fit(array, node.shape, node.dtype, f"param {name!r}")
+        value = to_array(array, node.shape, node.dtype, f"param {name!r}")
         if value.flags.writeable:
             value = value.copy()
             value.flags.writeable = False

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from rlx.compiler.cache_stats import count
-from rlx.compiler.prepared import keep_prepared
+from rlx.compiler.precomputed_params import use_weight_cache
 from rlx.compiler.sealed import Sealed, sealed_entries
 from rlx.dataclasses import dataclass
 from rlx.importers.onnx.source import File, Lowered, Source
@@ -75,7 +75,7 @@ class ModelFile:
         lowered: Lowered = found[0]
         if found[1]:
             settle(lowered.graph, found[1])
-            keep_prepared(lowered.graph, _Prepared(self.entries, name))
+            use_weight_cache(lowered.graph, _Prepared(self.entries, name))
         return lowered
 
     def looked_at(
@@ -159,7 +159,7 @@ def _imported(
 
 @dataclass(frozen=True)
 class _Prepared:
-    """Prepared params of a model's weights; see ``rlx.compiler.prepared.KeptParams``."""
+    """Prepared params of a model's weights; see ``rlx.compiler.precomputed_params.WeightCache``."""
 
     entries: Sealed
     model: str

@@ -15,7 +15,7 @@ from rlx.ir.casting import check_array, converted
 from rlx.ir.dtype import DType
 from rlx.ir.extended import bits, name_of
 from rlx.ir.opdef import Array
-from rlx.runtime.fit import fit
+from rlx.runtime.convert import to_array
 
 
 def arrays_of(source: Source, inputs: Mapping[str, Any] | Any) -> dict[str, Array]:
@@ -127,7 +127,7 @@ def _array(port: Port, given: Any, bound: dict[str, int]) -> np.ndarray[Any, Any
         given = given if element.bits and element.name[0] != "f" else bits(np.asarray(given))
     array = as_array(given)
     if port.element.dtype is DType.BF16:
-        array = fit(array, array.shape, DType.BF16, where)
+        array = to_array(array, array.shape, DType.BF16, where)
     else:
         check_array(array, array.shape, port.element.name, where)
         array = converted(array, port.element.numpy, where)

@@ -30,8 +30,9 @@ from rlx.many.model_buckets import BucketsLike
 from rlx.many.model_executables import Exact, Executables, Runs
 from rlx.many.model_inputs import arrays_of, stand_ins
 from rlx.many.model_report import ModelReport
+from rlx.runtime import MAX_PENDING
 from rlx.runtime.compiled import CompiledGraph
-from rlx.runtime.queued import MOST_PENDING, Calls, run_in
+from rlx.runtime.executor import Calls, run_in
 from rlx.runtime.session import Session
 from rlx.threads import usable_cores
 
@@ -311,7 +312,7 @@ class Model:
     # --- without waiting ---------------------------------------------------------------------------
 
     async def run_async(
-        self, inputs: Mapping[str, Any] | Any, max_pending: int = MOST_PENDING
+        self, inputs: Mapping[str, Any] | Any, max_pending: int = MAX_PENDING
     ) -> list[Array]:
         """``run`` for asyncio: it runs in another thread, and the event loop goes on.
 
@@ -330,7 +331,7 @@ class Model:
         return found
 
     def submit(
-        self, inputs: Mapping[str, Any] | Any, max_pending: int = MOST_PENDING
+        self, inputs: Mapping[str, Any] | Any, max_pending: int = MAX_PENDING
     ) -> Future[list[Array]]:
         """``run`` in another thread.
 
@@ -441,7 +442,7 @@ class Model:
         if last is not None and type(inputs) is dict:
             compiled = last.clones.take()
             try:
-                again = compiled._runs.run_fitting(inputs)
+                again = compiled._run_dict(inputs)
             finally:
                 last.clones.give(compiled)
             if again is not None:

@@ -23,8 +23,9 @@ from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.many.lanes import Item, Lane, Lanes
 from rlx.many.onnx_model import Model
-from rlx.runtime.queued import MOST_PENDING, Queue
-from rlx.runtime.room import whole
+from rlx.runtime import MAX_PENDING
+from rlx.runtime.executor import Queue
+from rlx.runtime.semaphore import whole
 from rlx.runtime.session import Session
 
 Inputs = Mapping[str, Any] | Any
@@ -94,7 +95,7 @@ class Pool:
         *,
         params: Mapping[str, Any] | None = None,
         options: CompileOptions | None = None,
-        max_pending: int = MOST_PENDING,
+        max_pending: int = MAX_PENDING,
     ) -> None:
         self._most = whole(max_pending)
         make = _maker(source, params, options)

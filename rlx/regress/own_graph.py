@@ -55,7 +55,7 @@ class OwnGraph:
     @property
     def options(self) -> CompileOptions:
         """How it was compiled."""
-        return self.loaded.compiled._loaded.target.options
+        return self.loaded.compiled._state.target.options
 
     @property
     def complete(self) -> bool:
@@ -119,7 +119,7 @@ def own_graph(
                 expected="what rlx.compile gives",
             )
         )
-    graph: Graph = compiled._loaded.graph
+    graph: Graph = compiled._state.graph
     outputs = compiled.run(_by_name(graph, inputs))
     # What the graph read: converted to the dtypes of the inputs.
     stored = [np.array(view) for view in compiled.input_views]

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from rlx.locks import LOOK_AGAIN, Bell, Lock
-from rlx.runtime.room import check_outside
+from rlx.runtime.semaphore import check_outside
 
 R = TypeVar("R")
 

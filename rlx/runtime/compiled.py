@@ -5,36 +5,35 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rlx.backends.base import Capabilities, Executable, GpuBuffer, Moved, show
+from rlx.backends.executable import Capabilities, GpuBuffer, Moved, RunDict, RunSlots
 from rlx.compiler.choice import Choice
-from rlx.compiler.lowered import Lowered
+from rlx.compiler.loading import Loaded
 from rlx.compiler.target import Target
 from rlx.errors import CompileError, describe
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.spans import Span
 from rlx.locks import Lock
-from rlx.runtime.active_rows import ActiveRows
-from rlx.runtime.handles import Handles
-from rlx.runtime.inputs import Inputs
-from rlx.runtime.loaded import Loaded, part
-from rlx.runtime.observed import Observed
-from rlx.runtime.on_device import OnDevice
-from rlx.runtime.params import Params
-from rlx.runtime.queued import MOST_PENDING, Calls
-from rlx.runtime.recovery import Recovery
-from rlx.runtime.residency import Experts
-from rlx.runtime.runs import Runs
+from rlx.runtime import MAX_PENDING
+from rlx.runtime.io_binding import IoBindingMethods
+from rlx.runtime.moe import MoeMethods
+from rlx.runtime.params import ParamMethods
+from rlx.runtime.profiling import ProfilingMethods, record_all_runs
+from rlx.runtime.recovery import RecoveryMethods
+from rlx.runtime.run import RunMethods, choose_calls, close
+from rlx.runtime.state import RuntimeState
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
+
+    from rlx.runtime.executor import Calls
 
 # Held while the queue of a graph is made.
 _QUEUES = Lock()
 
 
 class _SlotsByClass(type):
-    """The type of ``CompiledGraph``: its ``run_slots``, asked of the class, is the function of that name.
+    """The type of ``CompiledGraph``. Its attribute ``run_slots`` is the function ``rlx.run_slots``.
 
     Each graph keeps a compiled function in a slot of that name, and slots have no docstrings.
     """
@@ -45,7 +44,15 @@ class _SlotsByClass(type):
         return run_slots
 
 
-class CompiledGraph(metaclass=_SlotsByClass):
+class CompiledGraph(
+    RunMethods,
+    IoBindingMethods,
+    ParamMethods,
+    ProfilingMethods,
+    RecoveryMethods,
+    MoeMethods,
+    metaclass=_SlotsByClass,
+):
     """A graph compiled for one device. Made by ``rlx.compile`` or ``Session.compile``.
 
     One call at a time uses it, from the first read of its arguments to the last copy of its results. A
@@ -55,44 +62,38 @@ class CompiledGraph(metaclass=_SlotsByClass):
 
     Attributes:
         device: The device it runs on.
-        choice: Why: the device, the reason, and the estimates of all devices if "auto" chose.
+        choice: The reason for the device, and the estimates of all devices if "auto" chose.
         run_slots: ``run_slots(*arrays)`` takes every input in declaration order and returns the
             same preallocated read-only views at every call; the next run overwrites them. Without
-            arguments it computes from ``input_views``: what you wrote there, or the inputs of the last
-            run by name. Arguments of ``run_slots`` count for that call alone. It allocates nothing,
+            arguments it computes from ``input_views``. Arguments count for their call alone. It allocates nothing,
             looks nothing up and runs no Python loop; the CPU reads contiguous arrays of the right
             dtype where they are. Others are converted as ``run`` does. Raises ``InputError`` for a wrong count or shape, a dtype or
             value that does not convert, or a param that was never set, ``BusyError`` where another
             call is under way.
-        capabilities: What this device's executable can do.
+        capabilities: The abilities of this device's executable.
     """
 
     __slots__ = (
         "__weakref__",
-        "_experts",
-        "_handles",
-        "_loaded",
-        "_observed",
-        "_on_device",
-        "_params",
+        "_phases",
         "_queue",
-        "_recovery",
-        "_rows",
-        "_runs",
+        "_run_dict",
+        "_state",
+        "_totals",
         "capabilities",
         "choice",
         "device",
         "run_slots",
     )
 
-    run_slots: Callable[..., tuple[Array, ...]]
+    run_slots: RunSlots
+    _run_dict: RunDict
 
     def __init__(
         self,
         graph: Graph,
         target: Target,
-        lowered: Lowered,
-        executable: Executable,
+        loaded: Loaded,
         missing: set[str],
         values: dict[str, Array],
         phases: Sequence[Span] = (),
@@ -100,58 +101,12 @@ class CompiledGraph(metaclass=_SlotsByClass):
     ) -> None:
         self.device = target.device
         self.choice = choice or Choice(target.device, "the device of another executable", {}, {})
+        self.capabilities: Capabilities = loaded.executable.capabilities
         self._queue: Calls[list[Array]] | None = None
-        self.capabilities: Capabilities = executable.capabilities
-        loaded = Loaded(self, graph, target, lowered, executable, values, missing)
-        self._loaded = loaded
-        inputs = Inputs(loaded)
-        self._params = Params(loaded)
-        self._runs = Runs(loaded, inputs)
-        self._on_device = OnDevice(loaded, inputs)
-        self._rows = ActiveRows(loaded)
-        self._handles = Handles(loaded, self._runs)
-        self._observed = Observed(loaded, inputs, tuple(phases))
-        self._recovery = Recovery(loaded, self._observed)
-        self._experts = Experts(loaded, self._recovery)
-
-    set_param = part("_params", Params.set_param)
-    set_params = part("_params", Params.set_params)
-    set_param_typed = part("_params", Params.set_param_typed)
-
-    run = part("_runs", Runs.run)
-    run_raw = part("_runs", Runs.run_raw)
-    run_typed = part("_runs", Runs.run_typed)
-    run_read_outputs = part("_runs", Runs.run_read_outputs)
-    read_output_row = part("_runs", Runs.read_output_row)
-    run_pipelined = part("_runs", Runs.run_pipelined)
-    commit_no_wait = part("_runs", Runs.commit_no_wait)
-    sync_pending = part("_runs", Runs.sync_pending)
-
-    run_gpu = part("_on_device", OnDevice.run_gpu)
-
-    set_active_extent = part("_rows", ActiveRows.set_active_extent)
-
-    bind_handle = part("_handles", Handles.bind_handle)
-    read_handle = part("_handles", Handles.read_handle)
-    bind_gpu_handle = part("_handles", Handles.bind_gpu_handle)
-    has_gpu_handle = part("_handles", Handles.has_gpu_handle)
-    read_gpu_handle = part("_handles", Handles.read_gpu_handle)
-    set_gpu_handle_feed = part("_handles", Handles.set_gpu_handle_feed)
-    run_feed_gpu_handle = part("_handles", Handles.run_feed_gpu_handle)
-
-    trace = part("_observed", Observed.trace)
-    profile = part("_observed", Observed.profile)
-    cost = part("_observed", Observed.cost)
-
-    recover = part("_recovery", Recovery.recover)
-
-    set_moe_resident_experts = part("_experts", Experts.set_moe_resident_experts)
-    set_moe_resident_experts_per_layer = part(
-        "_experts", Experts.set_moe_resident_experts_per_layer
-    )
-    enable_moe_topk_capture = part("_experts", Experts.enable_moe_topk_capture)
-    take_moe_topk_capture = part("_experts", Experts.take_moe_topk_capture)
-    take_moe_residency_stats = part("_experts", Experts.take_moe_residency_stats)
+        self._phases = tuple(phases)
+        self._state = RuntimeState(self, graph, target, loaded, missing, values)
+        choose_calls(self._state)
+        self._totals = record_all_runs(self._state) if target.options.profile else None
 
     def __call__(self, **inputs: Any) -> list[Array]:
         """``cg(x=..., y=...)`` is ``cg.run({"x": ..., "y": ...})``."""
@@ -159,20 +114,22 @@ class CompiledGraph(metaclass=_SlotsByClass):
 
     @property
     def host_fallbacks(self) -> tuple[str, ...]:
-        """Ops that run on the host for want of a kernel on the device, each with the reason.
+        """Ops that run on the host since the device has no kernel for them, each with the reason.
 
         Every such place costs a read-back and an upload.
         """
-        lowered = self._loaded.lowered
+        lowered = self._state.lowered
         if lowered.schedule is not None:
             return lowered.schedule.host_fallbacks()
         nodes = lowered.graph.nodes
-        return tuple(f"{nodes[at].where()}: {reason}" for at, reason in lowered.hosted.items())
+        return tuple(
+            f"{nodes[index].where()}: {reason}" for index, reason in lowered.hosted.items()
+        )
 
     @property
     def active_extent(self) -> tuple[int, int] | None:
-        """What ``set_active_extent`` was last given; None where all rows are computed."""
-        extent = self._loaded.extent
+        """The argument of the last ``set_active_extent``; None where all rows are computed."""
+        extent = self._state.binding.extent
         return None if extent is None else (extent.actual, extent.upper)
 
     @property
@@ -181,22 +138,20 @@ class CompiledGraph(metaclass=_SlotsByClass):
 
         On the CPU nothing moves.
         """
-        return self._loaded.executable.bytes_moved
+        return self._state.executable.moved()
 
     @property
     def input_views(self) -> tuple[Array, ...]:
         """Writable arrays, one per input: fill them, then call ``run_slots()``.
 
-        They are zeros at first. ``run`` and the other ways of running named inputs write to them;
-        arguments of ``run_slots`` leave them as they are. The view of an input with a handle holds what
-        the handle was bound to.
+        They are zeros at first. Runs on named inputs and arguments of ``run_slots`` leave them as they are. The
+        view of an input with a handle holds the value that the handle was bound to.
         """
-        show(self._loaded.executable, "inputs")
-        return self._loaded.executable.input_views
+        return self._state.executable.input_views
 
     @property
     def input_buffers(self) -> tuple[GpuBuffer, ...]:
-        """``(wgpu.GPUBuffer, offset, nbytes)`` of each input on the GPU: what ``run_gpu`` computes from.
+        """``(wgpu.GPUBuffer, offset, nbytes)`` of each input on the GPU, from which ``run_gpu`` computes.
 
         Elements are stored as in NumPy. Work on the same wgpu device may write there. Other runs upload the
         inputs that are no handles, and so overwrite them. The buffers stay until ``close``; ``recover`` and
@@ -205,7 +160,7 @@ class CompiledGraph(metaclass=_SlotsByClass):
         Raises:
             CompileError: The device is no GPU that rlx runs on through WebGPU.
         """
-        return self._on_device.buffers(0)
+        return self._gpu_buffers(0)
 
     @property
     def output_buffers(self) -> tuple[GpuBuffer, ...]:
@@ -218,12 +173,12 @@ class CompiledGraph(metaclass=_SlotsByClass):
         Raises:
             CompileError: The device is no GPU that rlx runs on through WebGPU.
         """
-        return self._on_device.buffers(1)
+        return self._gpu_buffers(1)
 
     @property
     def output_slots(self) -> tuple[tuple[int, int], ...]:
         """``(byte offset, element count)`` of each output in the memory at ``arena_ptr``."""
-        return self._loaded.executable.output_slots
+        return self._state.executable.output_slots[: len(self._state.outputs)]
 
     @property
     def arena_ptr(self) -> int:
@@ -236,47 +191,45 @@ class CompiledGraph(metaclass=_SlotsByClass):
             raise CompileError(
                 describe(f"{self.device} keeps no arena in host memory", hint="use run_slots")
             )
-        show(self._loaded.executable, "outputs")
-        return self._loaded.executable.arena_ptr
+        return self._state.executable.arena()
 
     def clone(self) -> CompiledGraph:
         """An independent executable, for another thread, that shares the params.
 
         Any thread may ask for one, also while this one runs.
         """
-        loaded = self._loaded
+        state = self._state
         while True:
-            loaded.open()
-            lowered, extents = loaded.lowered, loaded.extents
-            placement, wrap = loaded.placement, loaded.wrap
-            executable = loaded.executable.clone()
-            if lowered is loaded.lowered and placement is loaded.placement:
+            state.check_open()
+            loaded = Loaded(state.lowered, state.executable.clone(), state.precomputed)
+            settings = state.extents, state.splits, state.routers, state.placement
+            if loaded.lowered is state.lowered:
                 break
-            executable.close()  # experts were placed meanwhile
-        found = CompiledGraph(
-            loaded.graph,
-            loaded.target,
-            lowered,
-            executable,
-            loaded.missing,
-            loaded.values,
-            self._observed.phases,
+            loaded.executable.close()  # experts were placed meanwhile
+        clone = CompiledGraph(
+            state.graph,
+            state.target,
+            loaded,
+            state.missing,
+            state.values,
+            self._phases,
             self.choice,
         )
-        told = found._loaded
-        told.extents, told.placement, told.wrap = extents, placement, wrap
-        return found
+        copy = clone._state
+        copy.extents, copy.splits, copy.routers, copy.placement = settings
+        choose_calls(copy)
+        return clone
 
     # --- without waiting ---------------------------------------------------------------------------
 
     async def run_async(
-        self, inputs: Mapping[str, Any] | Any, max_pending: int = MOST_PENDING
+        self, inputs: Mapping[str, Any] | Any, max_pending: int = MAX_PENDING
     ) -> list[Array]:
         """``run`` for asyncio: it runs in another thread, and the event loop goes on.
 
         Calls run one after the other. Arrays are read when their turn comes: leave them as they are until then.
-        A task that is cancelled takes its call out of the queue; one that runs already is made to the end, and its
-        results are dropped.
+        A task that is cancelled takes its call out of the queue. A running call is not interrupted; its results are
+        dropped.
 
         Args:
             inputs: As ``run`` takes them.
@@ -286,11 +239,11 @@ class CompiledGraph(metaclass=_SlotsByClass):
             RlxError: As ``run``.
         """
         queue = self._queued()
-        found: list[Array] = await queue.run(queue.of(self.run, inputs), max_pending)
-        return found
+        outputs: list[Array] = await queue.run(queue.of(self.run, inputs), max_pending)
+        return outputs
 
     def submit(
-        self, inputs: Mapping[str, Any] | Any, max_pending: int = MOST_PENDING
+        self, inputs: Mapping[str, Any] | Any, max_pending: int = MAX_PENDING
     ) -> Future[list[Array]]:
         """``run`` in another thread, after the calls that were submitted before.
 
@@ -318,29 +271,30 @@ class CompiledGraph(metaclass=_SlotsByClass):
         return queue.submit(queue.of(self.run, inputs), max_pending)
 
     def _queued(self) -> Calls[list[Array]]:
-        self._loaded.open()
+        self._state.check_open()
+        from rlx.runtime.executor import Calls
+
         with _QUEUES:
             if self._queue is None or self._queue.forked:
-                self._queue = Calls(1, self._loaded.what)
+                self._queue = Calls(1, self._state.what)
             return self._queue
 
     def warm(self) -> None:
-        """Makes everything that a first run would make: threads, memory, what the driver does on first use.
+        """Does the work of a first run in advance: threads, memory, and the first use of the driver.
 
-        It runs the graph once on zeros, or on what ``input_views`` hold. Params that are not set yet are no obstacle:
-        without them nothing is run.
+        It runs the graph once on ``input_views``. While params are missing it does nothing.
 
         Raises:
             BusyError: A call is under way.
             DeviceLostError: The device is gone.
         """
-        if not self._loaded.missing:
+        if not self._state.missing:
             self.run_slots()
 
     # --- explaining --------------------------------------------------------------------------------
 
     def as_text(self, stage: str = "fused") -> str:
-        """What was compiled, at one stage of the compiler.
+        """Returns the compiled graph as text, at one stage of the compiler.
 
         Args:
             stage: "graph" as built, "fused" with every change taken or refused and why,
@@ -349,13 +303,15 @@ class CompiledGraph(metaclass=_SlotsByClass):
         Raises:
             UnknownNameError: There is no such stage.
         """
-        from rlx.runtime.explained import text_of
+        from rlx.runtime.dump import text_of
 
-        return text_of(self._loaded, stage)
+        return text_of(self._state, stage)
 
     def memory(self) -> dict[str, int]:
         """Bytes held: ``arena``, ``params``, ``staging`` and their sum ``peak``."""
-        return self._loaded.executable.memory()
+        state = self._state
+        precomputed = state.precomputed.nbytes
+        return state.executable.memory() | ({"prepared": precomputed} if precomputed else {})
 
     # --- life --------------------------------------------------------------------------------------
 
@@ -368,13 +324,13 @@ class CompiledGraph(metaclass=_SlotsByClass):
         queue, self._queue = self._queue, None
         if queue is not None:
             queue.close()
-        if not self._loaded.closed:
-            self._loaded.owner.call(self._loaded.close)
+        if not self._state.closed:
+            self._state.lock.call(close, self._state)
 
     @property
     def closed(self) -> bool:
         """Whether ``close`` was called."""
-        return self._loaded.closed
+        return self._state.closed
 
     def __enter__(self) -> CompiledGraph:
         return self
@@ -392,12 +348,12 @@ class CompiledGraph(metaclass=_SlotsByClass):
             DeviceError: The device is one of the program (a ``wgpu.GPUDevice``).
             ClosedError: It is closed.
         """
-        from rlx.runtime.pickled import Pickled, restored
+        from rlx.runtime.pickle import pickled, restored
 
-        return restored, tuple(Pickled(self._loaded).state())
+        return restored, tuple(self._state.lock.call(pickled, self._state))
 
     def __repr__(self) -> str:
-        return self._loaded.what
+        return self._state.what
 
 
 def run_slots(compiled: CompiledGraph, *arrays: Any) -> tuple[Array, ...]:

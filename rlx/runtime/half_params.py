@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from rlx.compiler.target import Target
 from rlx.errors import InputError, describe
 from rlx.ir.dtype import DType, widen
 from rlx.ir.graph import Graph, Node
-from rlx.ir.kernel_sets import KERNEL_SETS
 from rlx.ir.opdef import Array
 
 # Operations whose second operand is a weight that matrix units multiply by.
@@ -23,19 +21,22 @@ _INFINITY = 0x7F800000
 _LARGEST = float(np.finfo(np.float16).max)
 
 
-def rounded_params(graph: Graph, target: Target) -> frozenset[str]:
-    """Names of the params of f32 or bf16 that are multiplied as halves on a device.
+def check_halves(graph: Graph, values: Mapping[str, Array]) -> None:
+    """Refuses weights that are multiplied as halves and hold numbers that a half can't hold.
 
     Args:
         graph: The graph as it was built.
-        target: What it is compiled for.
+        values: New values of its params, in their storage.
+
+    Raises:
+        InputError: A finite number is larger than 65,504.
     """
-    if not target.kernel_set or not KERNEL_SETS[target.kernel_set].on_units:
-        return frozenset()
-    return frozenset(_found(graph))
+    for name in sorted(set(_rounded(graph)) & values.keys()):
+        _check_half(values[name], graph.named(name).dtype, f"param {name!r}")
 
 
-def _found(graph: Graph) -> Iterator[str]:
+def _rounded(graph: Graph) -> Iterator[str]:
+    """Yields the names of params of f32 or bf16 that products multiply."""
     for node in graph.nodes:
         if node.op in _PRODUCTS:
             weight: Node = node.inputs[1]
@@ -45,17 +46,7 @@ def _found(graph: Graph) -> Iterator[str]:
                 yield weight.name
 
 
-def check_half(value: Array, dtype: DType, where: str) -> None:
-    """Refuses a weight with numbers that a half can't hold.
-
-    Args:
-        value: The weight in its storage.
-        dtype: What it holds.
-        where: What messages call it.
-
-    Raises:
-        InputError: A finite number of it is larger than 65,504.
-    """
+def _check_half(value: Array, dtype: DType, where: str) -> None:
     # Of numbers of one sign the bits of an IEEE number are in the order of its size; infinity comes after the finite ones.
     bits = np.dtype(f"u{value.itemsize}")
     infinity = int(_INFINITY >> (32 - 8 * value.itemsize))

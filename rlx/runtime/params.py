@@ -7,21 +7,22 @@ from typing import Any
 
 import numpy as np
 
-from rlx.backends.base import set_params
 from rlx.ir.dtype import DTypeLike
+from rlx.ir.kernel_sets import KERNEL_SETS
 from rlx.ir.opdef import Array
-from rlx.runtime.fit import fit, from_bytes
-from rlx.runtime.half_params import check_half
-from rlx.runtime.loaded import Part
-from rlx.runtime.owning import owned
+from rlx.runtime.convert import from_bytes, to_array
+from rlx.runtime.exclusive import exclusive
+from rlx.runtime.run import choose_calls
+from rlx.runtime.state import RuntimeState
 
 
-class Params(Part):
-    """The part of ``CompiledGraph`` that sets params."""
+class ParamMethods:
+    """The methods of ``CompiledGraph`` that set params."""
 
     __slots__ = ()
+    _state: RuntimeState
 
-    @owned
+    @exclusive
     def set_param(self, name: str, array: Any) -> None:
         """Uploads a weight.
 
@@ -38,9 +39,9 @@ class Params(Part):
             InputError: Wrong shape, a dtype that does not convert, or numbers that a product in half
                 precision can't hold.
         """
-        self._set({name: array})
+        _set(self._state, {name: array})
 
-    @owned
+    @exclusive
     def set_params(self, values: Mapping[str, Any]) -> None:
         """Uploads several weights; faster than one after the other.
 
@@ -62,23 +63,7 @@ class Params(Part):
             ...     cg.run({"x": np.ones(2, np.float32)})[0].tolist()
             [3.0, 4.0]
         """
-        self._set(values)
-
-    def _set(self, values: Mapping[str, Any]) -> None:
-        loaded = self._loaded
-        loaded.open()
-        fitted = {}
-        for name, array in values.items():
-            node = loaded.param(name)
-            fitted[name] = fit(array, node.shape, node.dtype, f"param {name!r}")
-            if name in loaded.rounded:
-                check_half(fitted[name], node.dtype, f"param {name!r}")
-        set_params(loaded.executable, fitted)
-        for name, array in values.items():
-            self._keep(name, array, fitted[name])
-        loaded.missing.difference_update(values)
-        if not loaded.missing:
-            loaded.use(loaded.executable)
+        _set(self._state, values)
 
     def set_param_typed(self, name: str, data: bytes, dtype: DTypeLike) -> None:
         """``set_param`` from raw bytes in row-major order.
@@ -92,12 +77,32 @@ class Params(Part):
             UnknownNameError: The graph has no param of that name.
             InputError: The bytes are too few or too many, or the dtype does not convert.
         """
-        self._loaded.open()
-        self.set_param(name, from_bytes(self._loaded.param(name), data, dtype))
+        self._state.check_open()
+        self.set_param(name, from_bytes(self._state.param(name), data, dtype))
 
-    def _keep(self, name: str, given: Any, value: Array) -> None:
-        """Keeps a value for ``recover``, apart from an array that its owner may change."""
-        loaded = self._loaded
-        if loaded.capabilities.can_be_lost and loaded.target.options.keep_params:
-            shared = np.asarray(given) is value or np.may_share_memory(value, np.asarray(given))
-            loaded.values[name] = value.copy() if shared and value.flags.writeable else value
+
+def _set(state: RuntimeState, values: Mapping[str, Any]) -> None:
+    state.check_open()
+    arrays = {}
+    for name, value in values.items():
+        node = state.param(name)
+        arrays[name] = to_array(value, node.shape, node.dtype, f"param {name!r}")
+    kernel_set = state.target.kernel_set
+    if kernel_set and KERNEL_SETS[kernel_set].on_units:
+        from rlx.runtime.half_params import check_halves
+
+        check_halves(state.graph, arrays)
+    with state.span("set_param"):
+        state.set_params(arrays)
+    if state.executable.capabilities.can_be_lost and state.target.options.keep_params:
+        for name, value in values.items():
+            state.values[name] = _own(value, arrays[name])
+    state.missing.difference_update(values)
+    if state.was_incomplete and not state.missing:
+        choose_calls(state)
+
+
+def _own(value: Any, array: Array) -> Array:
+    """Returns an array for ``recover``: a copy where the caller could change it."""
+    shared = np.asarray(value) is array or np.may_share_memory(array, np.asarray(value))
+    return array.copy() if shared and array.flags.writeable else array

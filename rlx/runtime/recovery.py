@@ -4,35 +4,30 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from rlx.backends.base import Executable, set_params
-from rlx.compiler.extents import Extents
-from rlx.compiler.loading import loaded as load
+from rlx.compiler.loading import Loaded, load
+from rlx.compiler.precomputed_params import ParamTransform
 from rlx.errors import RlxError
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
-from rlx.passes.extent import Extent
-from rlx.runtime.loaded import Loaded, Part, Wrap
-from rlx.runtime.observed import Observed
-from rlx.runtime.owning import owned
-from rlx.runtime.routed import Placement
+from rlx.runtime.exclusive import exclusive
+from rlx.runtime.io_binding import extent_of
+from rlx.runtime.run import use
+from rlx.runtime.state import RuntimeState
+
+if TYPE_CHECKING:
+    from rlx.passes.extent import Extent
+    from rlx.runtime.expert_placement import ExpertPlacement
 
 
-class Recovery(Part):
-    """The part of ``CompiledGraph`` that replaces its executable.
+class RecoveryMethods:
+    """The method of ``CompiledGraph`` that gets a lost device back."""
 
-    Args:
-        loaded: The graph.
-        observed: Watches runs, also those of the next executable.
-    """
+    __slots__ = ()
+    _state: RuntimeState
 
-    __slots__ = ("_observed",)
-
-    def __init__(self, loaded: Loaded, observed: Observed) -> None:
-        super().__init__(loaded)
-        self._observed = observed
-
-    @owned
+    @exclusive
     def recover(self) -> None:
         """Opens the device again after ``DeviceLostError``, and uploads everything again.
 
@@ -58,67 +53,81 @@ class Recovery(Part):
             ...     cg.recover()
             ...     y = cg.run_slots(x)
         """
-        loaded = self._loaded
-        loaded.open()
-        if not loaded.capabilities.can_be_lost:
+        state = self._state
+        state.check_open()
+        if not state.executable.capabilities.can_be_lost:
             return
-        loaded.executable.abandon()
-        executable = loaded.wrap(load(loaded.lowered, loaded.target)[1])
-        self._replace(executable, loaded.values, loaded.extent)
+        state.executable.discard_device()
+        loaded = load(state.lowered, state.target)
+        views = state.executable.input_views
+        handles = {name: views[state.input(name)] for name in state.handles}
+        _replace(state, loaded, state.splits, state.values, handles, state.binding.extent)
 
-    def rebuild(self, graph: Graph, wrap: Wrap, placement: Placement) -> None:
-        """Compiles another graph with the same inputs, outputs and params in this one's place.
 
-        Args:
-            graph: The graph.
-            wrap: Hides what the caller of runs does not know of.
-            placement: Where its experts are.
-        """
-        loaded = self._loaded
-        executable = loaded.executable
-        held = set(loaded.graph.param_names) - loaded.missing
-        values = {name: executable.read_param(name) for name in held}
-        handles = {name: executable.read_input(loaded.input(name)) for name in loaded.bound}
-        from rlx.compiler.lowering import lower
+def rebuild(
+    state: RuntimeState, graph: Graph, split: ParamTransform, placement: ExpertPlacement | None
+) -> None:
+    """Compiles another graph with the same inputs and params, and the same outputs first, in place of a graph's own.
 
-        lowered, made = load(lower(graph, loaded.target), loaded.target)
-        extents, extent = Extents(lowered, loaded.target), loaded.extent
+    Args:
+        state: The graph.
+        graph: The other graph. Outputs behind those of the first count the experts that a run chooses.
+        split: Translates the params of the graph to those of the other one.
+        placement: Counts the experts; None where no output is for that.
+    """
+    from rlx.compiler.lowering import lower
+
+    names = set(state.graph.param_names) - state.missing
+    values = {name: state.read_param(name) for name in names}
+    handles = {name: state.executable.read_input(state.input(name)) for name in state.handles}
+    loaded = load(lower(graph, state.target), state.target)
+    before = state.lowered, state.extents, state.routers, state.placement
+    state.lowered, state.extents = loaded.lowered, {}
+    state.routers = tuple(range(len(state.outputs), len(graph.outputs)))
+    state.placement = placement
+    try:
+        extent = state.binding.extent
         if extent is not None:
-            extent = extents.of(extent.actual, extent.upper)
-        self._replace(wrap(made), values, extent, handles)
-        loaded.lowered, loaded.extents, loaded.extent = lowered, extents, extent
-        loaded.wrap, loaded.placement = wrap, placement
+            extent = extent_of(state, extent.actual, extent.upper)
+        _replace(state, loaded, (split,), values, handles, extent)
+    except BaseException:
+        state.lowered, state.extents, state.routers, state.placement = before
+        raise
 
-    def _replace(
-        self,
-        executable: Executable,
-        values: Mapping[str, Array],
-        extent: Extent | None,
-        handles: Mapping[str, Array] | None = None,
-    ) -> None:
-        """Restores all settings on a new executable of the same graph, and uses it.
 
-        It is closed again when that fails, and the old one stays.
-        """
-        loaded = self._loaded
-        again = self._observed.suspend()
-        old = loaded.executable
-        bound = {name: loaded.input(name) for name in loaded.bound}
-        try:
-            set_params(executable, values)
-            for name, index in bound.items():
-                held = old.input_views[index] if handles is None else handles[name]
-                executable.write_input(index, held)
-            executable.set_resident(list(bound.values()))
-            executable.set_feeds(list(loaded.feeds.items()))
-            executable.set_extent(extent)
-        except BaseException:
-            executable.close()
-            raise
-        # The new executable has params of its own: they are no longer shared with clones.
-        loaded.missing = set(loaded.graph.param_names) - set(values)
-        loaded.values = dict(loaded.values)
-        loaded.use(executable)
-        self._observed.resume(again)
-        with contextlib.suppress(RlxError):  # what is lost can't be freed, and need not be
-            old.close()
+def _replace(
+    state: RuntimeState,
+    loaded: Loaded,
+    splits: tuple[ParamTransform, ...],
+    values: Mapping[str, Array],
+    handles: Mapping[str, Array],
+    extent: Extent | None,
+) -> None:
+    """Restores all settings on a new executable of the same graph, and uses it.
+
+    It is closed again when that fails, and the old one stays.
+    """
+    old, executable, recorder = state.executable, loaded.executable, state.binding.recorder
+    binding = state.binding._replace(extent=extent)
+    before = state.splits, state.precomputed
+    try:
+        state.executable, state.splits = executable, splits
+        state.precomputed = loaded.precomputed
+        state.set_params(dict(values))
+        for name, array in handles.items():
+            executable.write_input(state.input(name), array)
+        executable.bind(binding)
+    except BaseException:
+        state.executable, (state.splits, state.precomputed) = old, before
+        executable.close()
+        raise
+    # The new executable has params of its own: they are no longer shared with clones.
+    state.missing = set(state.graph.param_names) - set(values)
+    state.values = dict(state.values)
+    state.binding = binding
+    state.pending.clear()
+    use(state, executable)
+    if recorder is not None:
+        recorder.begin_counting(executable.moved()._asdict())
+    with contextlib.suppress(RlxError):  # what is lost can't be freed, and need not be
+        old.close()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from rlx.backends.base import CompileOptions
-from rlx.backends.plugins import open_ahead
+from rlx.backends.registry import backend
 from rlx.compiler.choice import Choice
 from rlx.compiler.memo import build, target_text
-from rlx.compiler.prepared import keeping, prepared_of
+from rlx.compiler.precomputed_params import weight_cache_of
 from rlx.compiler.target import Target
 from rlx.compiler.watching import CancelToken, ProgressCallback, watching
 from rlx.device.names import Device, DeviceLike, info_of
@@ -78,7 +79,8 @@ class Session:
         self.device: Device | None = None if device == "auto" else Device.parse(device)
         _check_options(self.options)
         if self.device is not None:
-            open_ahead(info_of(self.device))
+            info = info_of(self.device)
+            backend(info.backend).open_ahead(info)
 
     def compile(
         self,
@@ -121,7 +123,7 @@ class Session:
             choice = self._choice(graph)
             target = Target.of(choice.device, self.options)
             try:
-                lowered, executable = build(graph, target, choice.lowered.get(choice.device))
+                loaded = build(graph, target, choice.lowered.get(choice.device))
             except DeviceMemoryError:
                 raise
             except MemoryError as error:
@@ -131,12 +133,13 @@ class Session:
         missing = set(graph.param_names)
         # What the graph became for other devices is not kept.
         choice = replace(choice, lowered={})
-        compiled = CompiledGraph(graph, target, lowered, executable, missing, {}, spans, choice)
+        compiled = CompiledGraph(graph, target, loaded, missing, {}, spans, choice)
         try:
-            kept = None if params else prepared_of(graph)
-            with phase("params"), keeping(executable, kept, lambda: target_text(target)):
-                for at, batch in _batches(values):
-                    told(at / len(values), "params")
+            cache = None if params else weight_cache_of(graph)
+            text = partial(target_text, target)
+            with phase("params"), loaded.precomputed.cached(cache, text):
+                for start, batch in _batches(values):
+                    told(start / len(values), "params")
                     compiled.set_params(batch)
             told(1.0, "done")
         except BaseException:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from rlx._ext.owner import Turns
+from rlx._ext.locks import ReentrancyCheckedLock
 from rlx.errors import DTypeError, InputError, UnsupportedOpError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
@@ -62,7 +62,7 @@ class _Entry(NamedTuple):
 
     runs: Runs
     several: bool
-    turns: Turns
+    turns: ReentrancyCheckedLock
 
 
 class _Padding(NamedTuple):
@@ -271,7 +271,7 @@ def _entry(
             if padding is not None:
                 graph = padding.bucket.graph
             found = _cache[key] = _Entry(
-                compiled(graph, device), several[-1], Turns("this function")
+                compiled(graph, device), several[-1], ReentrancyCheckedLock("this function")
             )
             while len(_cache) > CAPACITY:
                 # Only dropped, not closed: another thread may be about to run it.

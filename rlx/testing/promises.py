@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlx.backends.base import CompileOptions
-from rlx.backends.plugins import absent, devices_of
+from rlx.backends.registry import absent, devices_of
 from rlx.device.names import Device, DeviceLike
 from rlx.errors import CompileError, DeviceMemoryError, InputError, first_line
 from rlx.ir.graph import Graph

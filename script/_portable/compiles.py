@@ -44,7 +44,7 @@ TESTS = (
     "tests/test_extent.py::test_cpu",
     "tests/test_filters.py",
     "tests/test_fuzz.py",
-    "tests/test_owner.py",
+    "tests/test_locks.py",
     "tests/test_runtime.py",
     "tests/test_signatures.py",
     "tests/test_threads.py",

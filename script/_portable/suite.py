@@ -22,7 +22,7 @@ STEPS = {
     "threads": (
         "tests/test_threads.py",
         "tests/test_teams.py",
-        "tests/test_owner.py",
+        "tests/test_locks.py",
         "tests/test_runtime.py",
         "tests/test_contract.py",
         "tests/test_without_gil.py",
@@ -43,7 +43,7 @@ STEPS = {
     ),
     # Of threads, files and caches what takes little time in qemu.
     "basics": (
-        "tests/test_owner.py",
+        "tests/test_locks.py",
         "tests/test_teams.py",
         "tests/test_cache_folder.py",
         "tests/test_kept_files.py",

@@ -9,7 +9,7 @@ import time
 import numpy as np
 
 import rlx
-from rlx.backends.registered import backend_names
+from rlx.backends.registry import backend_names
 
 if "xla" not in backend_names():
     sys.exit(

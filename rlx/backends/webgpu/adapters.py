@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from rlx import flags
-from rlx.backends.base import Capabilities, DeviceInfo
+from rlx.backends.base import DeviceInfo
+from rlx.backends.executable import Capabilities
 from rlx.backends.webgpu import forked
 from rlx.backends.webgpu.incomplete import has_hardware, is_loadable, missing_part
 from rlx.backends.webgpu.listing import forget, listed

@@ -6,7 +6,8 @@ import gc
 import sys
 
 from rlx import flags
-from rlx.backends.base import Capabilities, CompileOptions, DeviceInfo, Lowering
+from rlx.backends.base import Backend, CompileOptions, DeviceInfo
+from rlx.backends.executable import Capabilities
 from rlx.backends.webgpu import forked
 from rlx.backends.webgpu.adapters import (
     ABSENT,
@@ -16,11 +17,11 @@ from rlx.backends.webgpu.adapters import (
     shared_info,
     unusable,
 )
-from rlx.backends.webgpu.buffers import Fixed
 from rlx.backends.webgpu.device import GpuDevice, forget, gpu_device, open_ahead
 from rlx.backends.webgpu.dispatch import Dispatch
 from rlx.backends.webgpu.executable import WebGpuExecutable
 from rlx.backends.webgpu.provider import Provider, provider, provider_of
+from rlx.backends.webgpu.weight_buffers import ConstantBuffers
 from rlx.dataclasses import dataclass
 from rlx.errors import DeviceLostError, DeviceUnavailableError, describe
 from rlx.ir.graph import Graph
@@ -28,7 +29,7 @@ from rlx.ir.plan import Call, MemoryPlan, Schedule
 from rlx.ir.spans import phase
 
 
-class WebGpuBackend(Lowering):
+class WebGpuBackend(Backend):
     """Every adapter that a library of WebGPU finds.
 
     Args:
@@ -152,7 +153,7 @@ class WebGpuProgram:
 
     def _loaded(self, gpu: GpuDevice, options: CompileOptions) -> WebGpuExecutable:
         with phase("allocate"), gpu.all_or_nothing():
-            fixed = Fixed(gpu, self.schedule, options)
+            fixed = ConstantBuffers(gpu, self.schedule, options)
             return WebGpuExecutable(gpu, self.schedule, self.plan, self.work, fixed)
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rlx.backends.webgpu.buffers import Fixed, check_limit
 from rlx.backends.webgpu.device import GpuDevice
 from rlx.backends.webgpu.dispatch import Dispatch, shrunk
 from rlx.backends.webgpu.host_step import HostStep, Pause
 from rlx.backends.webgpu.storage import padded
-from rlx.backends.webgpu.work import Batch
+from rlx.backends.webgpu.submission import Batch
+from rlx.backends.webgpu.weight_buffers import ConstantBuffers, check_limit
 from rlx.ir.plan import Call, MemoryPlan, Value
 from rlx.ir.spans import phase
 from rlx.passes.extent import Extent
@@ -41,7 +41,7 @@ class Batches:
         self,
         gpu: GpuDevice,
         work: Sequence[Dispatch | Call],
-        fixed: Fixed,
+        fixed: ConstantBuffers,
         plan: MemoryPlan,
         arena: Any,
     ) -> None:

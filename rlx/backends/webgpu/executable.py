@@ -1,4 +1,4 @@
-"""A loaded graph on a GPU: its arena, its dispatches, and every way of running them."""
+"""A graph loaded on a GPU: its arena, its dispatches, and the submissions of its runs."""
 
 from __future__ import annotations
 
@@ -8,40 +8,43 @@ from typing import Any
 
 import numpy as np
 
-from rlx._ext.owner import Owner
-from rlx.backends.arguments import apart, taken
-from rlx.backends.base import GpuBuffer, Moved
+from rlx._ext.locks import TryLock
+from rlx.backends.arguments import check_args
+from rlx.backends.executable import Binding, GpuBuffer, Moved, Pending, RunDict, RunSlots
 from rlx.backends.recorder import Recorder
 from rlx.backends.webgpu.adapters import capabilities_with, features_of
 from rlx.backends.webgpu.batches import Batches
-from rlx.backends.webgpu.buffers import Fixed, check_limit
 from rlx.backends.webgpu.device import GpuDevice, forget
 from rlx.backends.webgpu.dispatch import Dispatch, text_of
-from rlx.backends.webgpu.faults import check, fail
-from rlx.backends.webgpu.hot import Maker
-from rlx.backends.webgpu.many_runs import ManyRuns
-from rlx.backends.webgpu.mirror import Mirror
-from rlx.backends.webgpu.pieces import Pieces
+from rlx.backends.webgpu.host_staging import HostStaging
+from rlx.backends.webgpu.readback import Readback
 from rlx.backends.webgpu.recorded import Recording
-from rlx.backends.webgpu.submissions import Traffic
-from rlx.backends.webgpu.work import Runner
+from rlx.backends.webgpu.runner_factory import RunnerFactory
+from rlx.backends.webgpu.runs import PreparedRun, SubmittedRun
+from rlx.backends.webgpu.submission_builder import SubmissionBuilder
+from rlx.backends.webgpu.weight_buffers import ConstantBuffers, check_limit
 from rlx.errors import ClosedError, describe
 from rlx.ir.opdef import Array
 from rlx.ir.plan import Call, MemoryPlan, Schedule
-from rlx.passes.extent import Extent
 
-# What else a program may do with the values on a device that it shares: draw them.
-_OF_PROGRAM = ("VERTEX", "INDEX", "UNIFORM", "INDIRECT")
+# Other uses of values on a device that a program shares: it may draw them.
+_USES_OF_PROGRAMS = ("VERTEX", "INDEX", "UNIFORM", "INDIRECT")
 # Prepared runs that an executable keeps.
-_MOST_PREPARED = 64
+_MAX_PREPARED = 64
 
 
 class WebGpuExecutable:
     """Dispatches on one arena. Clones share params, constants and pipelines.
 
-    The slots of inputs and outputs stay where they are between runs, so an input that stays on the
-    device is one that is not uploaded (``set_resident``), and a result becomes the next run's input
-    by a copy on the device (``set_feeds``).
+    The slots of inputs and outputs stay where they are between runs, so a resident is an input that is not uploaded,
+    and a feed is a copy on the device.
+
+    Args:
+        gpu: The device.
+        schedule: The kernel calls.
+        plan: The places of values in the arena.
+        work: Dispatches and calls on the host, in order.
+        constants: Params and constants, and the programs of the host.
     """
 
     def __init__(
@@ -50,11 +53,11 @@ class WebGpuExecutable:
         schedule: Schedule,
         plan: MemoryPlan,
         work: Sequence[Dispatch | Call],
-        fixed: Fixed,
+        constants: ConstantBuffers,
     ) -> None:
         self.capabilities = capabilities_with(gpu.provider, features_of(gpu.provider, gpu.device))
         self._gpu, self._schedule, self._plan = gpu, schedule, plan
-        self._work, self._fixed = work, fixed
+        self._work, self._constants = work, constants
         # Padding: the last slot can be bound in whole vectors, and an empty slot can start at the end.
         size = plan.nbytes + 256
         if size > gpu.limits["max-buffer-size"]:
@@ -63,372 +66,246 @@ class WebGpuExecutable:
                 key=lambda value: value.type.nbytes,
             )
             check_limit(gpu, "max-buffer-size", size, f"the arena; largest value {largest.name}")
-        usages = ("STORAGE", "COPY_SRC", "COPY_DST", *(_OF_PROGRAM if gpu.shared else ()))
-        self._arena: Any = gpu.buffer("arena", size, *usages)
-        self._mirror = Mirror(schedule, plan)
-        self._traffic = Traffic(gpu, schedule, plan, self._arena, self._mirror)
-        self._staging = self._traffic.staging
-        self._batches = Batches(gpu, work, fixed, plan, self._arena)
-        self._host_steps = self._batches.host_steps
-        self.arena_ptr = self._mirror.address
-        self.input_views = self._mirror.input_views
-        self.output_views = self._mirror.output_views
-        self.output_slots = self._mirror.output_slots
+        uses = ("STORAGE", "COPY_SRC", "COPY_DST", *(_USES_OF_PROGRAMS if gpu.shared else ()))
+        self._arena: Any = gpu.buffer("arena", size, *uses)
+        self._host = HostStaging(schedule, plan)
+        self._builder = SubmissionBuilder(gpu, schedule, plan, self._arena, self._host)
+        self._batches = Batches(gpu, work, constants, plan, self._arena)
+        self.input_views = self._host.input_views
+        self.output_views = self._host.output_views
+        self.output_slots = self._host.output_slots
         self._moved: Array = np.zeros(3, np.int64)
-        self._maker = Maker(gpu, self._moved)
-        self._pieces = Pieces(gpu, self._maker, self._traffic)
-        self._many = ManyRuns(gpu, self._maker, self._traffic, schedule.output_types)
-        self._prepared: dict[Hashable, list[Runner]] = {}
-        # What ``wait`` waits for: the last run that brings results back, and the last that leaves them.
-        self._pending: Runner | None = None
-        self._left: Runner | None = None
+        self._factory = RunnerFactory(gpu, self._moved)
+        self._readback = Readback(gpu, self._factory, self._builder)
+        self._prepared: dict[Hashable, PreparedRun] = {}
+        # Runs whose results have not been taken. Those that nobody holds any more drop out.
+        self._unfinished: weakref.WeakSet[SubmittedRun] = weakref.WeakSet()
         self._closed = False
         # Weak: the entry refers to the executable, and a cycle would delay freeing until a garbage collection.
         self._entry: Callable[[], Any] = lambda: None
-        # The submission of a run with arguments, and of one without, where that is all of the run.
-        self._alone: dict[bool, Runner | None] = {}
-        self._prepare()
+        self._names: tuple[str, ...] = ()
+        self._views_prepared = False  # whether the entry has a runner for runs on the input views
 
-    # --- preparing submissions ---------------------------------------------------------------------
+    # --- bindings ----------------------------------------------------------------------------------
 
-    def _prepare(self) -> None:
-        """Rebuilds the submissions of a run, after a change of inputs, outputs or feeds."""
-        self._prepared.clear()
-        self._select()
-
-    def _select(self) -> None:
-        self._many.forget()
-        self._alone = {}
-        self._use(bool(self._given()))
-
-    def _use(self, given: bool) -> None:
-        """Prepares the fast path of runs with arguments, or of runs without."""
-        runners = self._runners(self._traffic.every, given)
-        # The compiled fast path takes exactly one submission, and no recording.
-        alone = runners[0] if len(runners) == 1 and self._maker.recording is None else None
-        self._alone[given] = alone
-        entry = self._entry()
-        if entry is not None:
-            self._tell(entry)
-
-    def _tell(self, entry: Any) -> None:
-        entry.prepare(self._alone.get(True), self._alone.get(False), self._given())
-
-    def owned_by(self, owner: Owner) -> Callable[..., tuple[Array, ...]]:
-        """See ``Executable``. Only the latest such function is kept up to date with changes."""
-        entry = self._maker.entry(
-            owner, self.input_views, self.output_views, fail, self._take, self._run_all
-        )
-        self._tell(entry)
-        self._entry = weakref.ref(entry)
-        run_slots: Callable[..., tuple[Array, ...]] = entry.run_slots
-        return run_slots
-
-    def _given(self) -> tuple[Array, ...]:
-        """What arguments are copied into: the memory of all inputs but resident and fed ones."""
-        skipped = self._traffic.skipped
-        return tuple(view for at, view in enumerate(self._mirror.given) if at not in skipped)
-
-    def _runners(self, outputs: tuple[int, ...], given: bool) -> list[Runner]:
-        """The submissions of a run, with arguments or without, that brings back these outputs."""
-        key = self._key(), outputs, given
-        if key not in self._prepared:
-            self._keep(key, outputs, given)
-        return self._prepared[key]
-
-    def _keep(self, key: Hashable, outputs: tuple[int, ...], given: bool | tuple[int, ...]) -> None:
-        """Prepares the submissions of a run."""
-        if len(self._prepared) > _MOST_PREPARED:
-            self._prepared.clear()
-        batches, steps = self._batches.current, self._host_steps
-        works = self._traffic.submissions(batches, steps, outputs, given)
-        self._prepared[key] = [self._maker.runner(work) for work in works]
-
-    def _key(self) -> tuple[int, int] | None:
-        extent = self._traffic.extent
-        return None if extent is None else (extent.actual, extent.upper)
-
-    # --- running -----------------------------------------------------------------------------------
-
-    def run_slots(self, *arrays: Any) -> tuple[Array, ...]:
-        """Runs on the arguments, or on ``input_views`` without any, and returns the output views."""
-        if arrays:
-            self._take(arrays)
-        self._run_all(bool(arrays))
-        return self.output_views
-
-    def _take(self, arrays: Sequence[Any]) -> None:
-        # All are checked before one is copied, so that a refused call changes nothing.
-        views = self._given()
-        for view, array in zip(views, taken(arrays, views, ()), strict=True):
-            view[...] = array
-
-    def _run_all(self, given: bool, outputs: tuple[int, ...] | None = None) -> None:
-        if self._closed:  # through a ``run_slots`` that was taken before ``recover``
-            hint = "cg.run_slots is another function since cg.recover()"
-            raise ClosedError(describe("what this run_slots belongs to is closed", hint=hint))
-        if given not in self._alone:
-            self._use(given)
-        runners = self._runners(self._traffic.every if outputs is None else outputs, given)
-        self._run_whole(runners, lambda: check(runners[-1], runners[-1].run()))
-
-    def _run_whole(self, runners: list[Runner], last: Callable[[], None]) -> None:
-        """A run of one or several submissions; no weight changes between two of them.
-
-        Args:
-            runners: Of the submissions.
-            last: Makes the last of them.
-        """
-
-        def run() -> None:
-            for runner, step in zip(runners, self._host_steps, strict=False):
-                check(runner, runner.run())
-                step.run()
-            last()
-
-        if len(runners) > 1:
-            self._fixed.gate.run(run)
-        else:
-            run()
-
-    def run_outputs(self, indices: Sequence[int], *arrays: Any) -> list[Array]:
-        """A run that brings back only some outputs.
-
-        Args:
-            indices: Which ones; the others never leave the device.
-            arrays: As for ``run_slots``.
-
-        Returns:
-            Their views, in the order of ``indices``.
-
-        Raises:
-            InputError: There is no such output, or the arrays do not fit.
-        """
-        chosen = tuple(self._traffic.output(at) for at in indices)
-        if arrays:
-            self._take(arrays)
-        self._pending = None  # this run's results replace those staged before
-        self._run_all(bool(arrays), tuple(sorted(set(chosen))))
-        return [self.output_views[at] for at in chosen]
-
-    def submit(self, *arrays: Any) -> None:
-        """Enqueues a run without waiting for it; the inputs may change once this returns.
-
-        Host steps inside the graph are waited for; what stands behind the last of them is not.
-        """
-        if arrays:
-            self._take(arrays)
-        runners = self._runners(self._traffic.every, bool(arrays))
-        self._run_whole(runners, lambda: check(runners[-1], runners[-1].submit()))
-        self._pending = runners[-1]
-
-    def wait(self) -> None:
-        """Waits for everything submitted; the views show the outputs of the last run that brings them back."""
-        self._drain()
-        runner, self._left = self._left, None
-        if runner is not None:
-            check(runner, runner.wait())
-
-    def _drain(self) -> None:
-        runner, self._pending = self._pending, None
-        if runner is not None:
-            check(runner, runner.wait())
-
-    def run_many(self, sets: Sequence[Sequence[Any]]) -> list[list[Array]]:
-        """Runs on several sets of inputs, one submission each and one wait for all.
-
-        Args:
-            sets: One sequence of arrays each, as for ``run_slots``.
-
-        Returns:
-            Fresh arrays: the outputs of every set.
-
-        Raises:
-            InputError: A set does not fit; none has run then.
-        """
-        views = self._given()
-        found = [taken(arrays, views, ()) for arrays in sets]
-        return self._many.run(found, self._batches.current, self._host_steps, self._run_with)
-
-    def _run_with(self, arrays: Sequence[Any], last: Callable[[], None]) -> None:
-        """A run on these arguments with another last submission."""
-        self._take(arrays)
-        runners = self._runners(self._traffic.every, True)
-        self._run_whole(runners, last)
-
-    # --- sharing values with other work on the device --------------------------------------------------
-
-    @property
-    def gpu_buffers(self) -> tuple[tuple[GpuBuffer, ...], tuple[GpuBuffer, ...]]:
-        """Where the inputs stand on the device, and where the outputs stand."""
-        traffic = self._traffic
-        inputs, outputs = (
-            tuple(GpuBuffer(self._arena, offset, size) for offset, size in slots)
-            for slots in (traffic.inputs, traffic.outputs)
-        )
-        return inputs, outputs
-
-    def run_on_device(
-        self, given: Sequence[tuple[int, Array]], outputs: Sequence[int] = ()
-    ) -> list[Array]:
-        """A run on what the inputs' slots hold, which leaves its results on the device.
-
-        It is enqueued and not waited for, but for host steps inside the graph, and where somebody watches.
-
-        Args:
-            given: Inputs that are uploaded first, with their positions.
-            outputs: Positions of outputs that are brought back all the same; the run is waited for then.
-
-        Returns:
-            Views of those outputs.
-        """
-        views = self._mirror.given
-        for at, array in [(at, apart(array, views)) for at, array in given]:
-            views[at][...] = array
-        uploaded, outputs = tuple(sorted(at for at, _ in given)), tuple(outputs)
-        key = self._key(), outputs, uploaded
-        if key not in self._prepared:
-            self._keep(key, outputs, uploaded)
-        runners = self._prepared[key]
-        self._run_whole(runners, lambda: check(runners[-1], runners[-1].submit()))
-        self._left = runners[-1]
-        if outputs or self._maker.recording is not None:
-            self.wait()
-        return [self.output_views[at] for at in outputs]
-
-    # --- fewer rows ---------------------------------------------------------------------------------
-
-    def set_extent(self, extent: Extent | None) -> None:
-        """Later runs dispatch fewer workgroups and transfer fewer bytes; nothing is compiled."""
-        self._drain()
-        self._traffic.extent = extent
-        if self._batches.use(extent):
-            self._prepared.clear()
-            self._maker.forget()
-        if self._maker.recording is not None:
-            self._maker.recording.describe(extent)
-        self._select()
-
-    @property
-    def workgroups(self) -> int:
-        """How many one run dispatches."""
-        return self._batches.workgroups
-
-    # --- what stays on the device ------------------------------------------------------------------
-
-    def set_resident(self, indices: Sequence[int]) -> None:
-        """Sets the inputs that later runs do not upload, since their slots hold them already.
-
-        Args:
-            indices: Which ones; an empty sequence uploads all again.
-                ``run_slots`` takes no argument for them.
-        """
-        chosen = frozenset(self._traffic.input(at) for at in indices)
-        self._drain()
-        self._traffic.resident = chosen
-        self._prepare()
-
-    def set_feeds(self, pairs: Sequence[tuple[int, int]]) -> None:
-        """Sets the copies from outputs to inputs that the device makes after each run.
-
-        Args:
-            pairs: ``(input, output)`` positions. Such an input counts as resident; ``write_input``
-                gives its first value.
-
-        Raises:
-            InputError: The two differ in shape or dtype, or an input is fed twice.
-        """
-        feeds = self._traffic.checked_feeds(pairs)
-        self._drain()
-        self._traffic.set_feeds(feeds)
-        self._prepare()
-
-    def write_input(self, index: int, array: Any) -> None:
-        """Uploads one input into its slot now.
-
-        Raises:
-            InputError: There is no such input, or the array does not fit it.
-        """
-        self._pieces.write_input(index, array)
-
-    def read_input(self, index: int) -> Array:
-        """What an input's slot on the device holds now, as a fresh array."""
-        return self._pieces.read_input(index)
-
-    def read_row(self, output: int, row: int) -> Array:
-        """One row of an output of the last run, read from the device alone.
-
-        Args:
-            output: Which output.
-            row: Position on its first axis.
-
-        Raises:
-            InputError: There is no such output or row.
-        """
-        return self._pieces.read_row(output, row)
-
-    # --- the rest of the protocol ------------------------------------------------------------------
-
-    def record(self, recorder: Recorder | None) -> None:
-        """Times every kernel and transfer of later runs; None ends it."""
+    def bind(self, binding: Binding) -> None:
+        """See ``Executable``. Fewer rows are fewer workgroups and bytes of the same kernels."""
+        old = self._builder.binding
         try:
             self._drain()
-        finally:
-            self._record(recorder)
-        self._prepare()
+        finally:  # a lost device ends its recording too
+            if binding.recorder is not old.recorder:
+                self._record(binding)
+        self._builder.bind(binding)
+        if binding.extent is not old.extent:
+            if self._batches.use(binding.extent):
+                self._forget_runs()
+                self._factory.forget()
+            if self._factory.recording is not None:
+                self._factory.recording.describe(binding.extent)
+        if (binding.residents, binding.feeds) != (old.residents, old.feeds):
+            self._forget_runs()
+        self._views_prepared = False
+        self._update_entry()
 
-    def _record(self, recorder: Recorder | None) -> None:
-        self._prepared.clear()
-        if self._maker.recording is not None:
-            self._host_steps = self._maker.recording.end()
-            self._maker.recording = None
+    def _record(self, binding: Binding) -> None:
+        """Ends the recording under way, and begins one if the binding has a recorder."""
+        self._forget_runs()
+        recording, self._factory.recording = self._factory.recording, None
+        if recording is not None:
+            recording.end()
+        recorder: Recorder | None = binding.recorder
         if recorder is not None:
-            extent, steps = self._traffic.extent, self._host_steps
-            recording = Recording(
-                self._gpu, recorder, self._work, self._batches.bound, steps, extent
+            self._factory.recording = Recording(
+                self._gpu,
+                recorder,
+                self._work,
+                self._batches.bound,
+                self._batches.host_steps,
+                binding.extent,
             )
-            self._maker.recording, self._host_steps = recording, list(recording.steps)
 
-    @property
-    def bytes_moved(self) -> Moved:
-        """Bytes that runs of this executable have moved so far."""
-        return Moved(*(int(count) for count in self._moved))
+    def _forget_runs(self) -> None:
+        for run in self._prepared.values():
+            run.close()
+        self._prepared.clear()
 
-    def set_param(self, name: str, array: Array) -> None:
-        """Uploads a weight."""
-        self._fixed.set_params({name: array})
+    def _drain(self) -> None:
+        """Takes the results of all runs that were submitted."""
+        for run in list(self._unfinished):
+            run.wait()
+
+    # --- runs --------------------------------------------------------------------------------------
+
+    def submit(
+        self, arrays: Sequence[Array | None], outputs: Sequence[int], fresh: bool
+    ) -> Pending:
+        """Uploads and enqueues a run. Parts on the host are waited for, up to the last submission."""
+        self._check_open()
+        uploaded = []
+        for index, array in zip(self._builder.arguments(), arrays, strict=True):
+            if array is not None:
+                self._host.argument_slots[index][...] = array
+                uploaded.append(index)
+        run = self._run(tuple(outputs), tuple(uploaded))
+        return self._submit(run, outputs, fresh)
+
+    def _submit(self, run: PreparedRun, outputs: Sequence[int], fresh: bool) -> SubmittedRun:
+        block = run.ring.block() if fresh and self._unfinished else None
+        if block is None and fresh:
+            self._drain()  # no memory is free, or no run is under way
+            run.ring.reset()
+        if block is None:
+            run.submit(run.submit_last)
+            staged = None
+        else:
+            staged = block, run.submit(block.submit)
+        views, unfinished = self.output_views, self._unfinished
+        return SubmittedRun(run, outputs, views, fresh, staged, unfinished)
+
+    def _run(
+        self, outputs: tuple[int, ...], uploaded: tuple[int, ...], from_views: bool = False
+    ) -> PreparedRun:
+        """Returns the submissions of a run, which are prepared once."""
+        extent = self._builder.binding.extent
+        rows = None if extent is None else (extent.actual, extent.upper)
+        outputs = tuple(sorted(set(outputs)))
+        key = rows, outputs, uploaded, from_views
+        if key not in self._prepared:
+            if len(self._prepared) > _MAX_PREPARED:
+                self._drain()
+                self._forget_runs()
+            batches, steps = self._batches.current, self._batches.host_steps
+            works = self._builder.submissions(batches, steps, outputs, uploaded, from_views)
+            apart = works[-1]
+            if extent is not None:
+                every = self._builder.submissions(
+                    batches, steps, outputs, uploaded, from_views, whole=True
+                )
+                apart = every[-1]
+            self._prepared[key] = PreparedRun(
+                self._gpu,
+                self._factory,
+                works,
+                steps,
+                apart,
+                self._builder.output_slots(),
+                self._constants.gate,
+            )
+        return self._prepared[key]
+
+    # --- compiled calls ----------------------------------------------------------------------------
+
+    def compiled(self, lock: TryLock, names: tuple[str, ...]) -> tuple[RunSlots, RunDict] | None:
+        """See ``Executable``. Only the latest pair of functions is kept up to date with changes."""
+        entry = self._factory.entry(lock, self.output_views, self._run_uncompiled)
+        if entry is None:
+            return None
+        self._entry, self._names = weakref.ref(entry), names
+        self._update_entry()
+        return entry.run_slots, entry.run_dict
+
+    def _update_entry(self) -> None:
+        """Gives the compiled calls the submissions of runs."""
+        entry = self._entry()
+        if entry is None:
+            return
+        arguments = self._builder.arguments()
+        names = tuple(self._names[index] for index in arguments)
+        slots = tuple(self._host.argument_slots[index] for index in arguments)
+        on_arguments = on_views = None
+        if not self._closed and self._factory.recording is None:
+            every = self._builder.every
+            on_arguments = self._run(every, arguments).single()
+            if self._views_prepared:
+                on_views = self._run(every, arguments, from_views=True).single()
+        entry.set_runners(on_arguments, on_views, names, slots)
+
+    def _run_uncompiled(self, arrays: tuple[Any, ...]) -> None:
+        """Makes the runs of ``run_slots`` that its compiled function can't make, and refreshes the output views."""
+        if self._closed:  # through a ``run_slots`` that was taken before ``recover``
+            hint = "cg.run_slots is another function since cg.recover()"
+            raise ClosedError(describe("this run_slots belongs to a closed executable", hint=hint))
+        every, arguments = self._builder.every, self._builder.arguments()
+        if arrays:
+            views = [self._host.argument_slots[index] for index in arguments]
+            self.submit(check_args(arrays, views), every, False).wait()
+            return
+        self._submit(self._run(every, arguments, from_views=True), every, False).wait()
+        if not self._views_prepared:
+            self._views_prepared = True
+            self._update_entry()
+
+    # --- values ------------------------------------------------------------------------------------
 
     def set_params(self, values: Mapping[str, Array]) -> None:
-        """Uploads several weights, which every run sees all or none of."""
-        self._fixed.set_params(values)
+        """Uploads weights, which every run sees all or none of."""
+        self._constants.set_params(values)
 
     def read_param(self, name: str) -> Array:
         """Reads a weight back."""
         self._drain()
-        for program in self._fixed.readers(name):
+        for program in self._constants.readers(name):
             return program.read_param(name)
-        if name in self._fixed.unread:
-            return self._fixed.unread[name].copy()
+        if name in self._constants.unread:
+            return self._constants.unread[name].copy()
         value = self._schedule.params[name]
-        return self._pieces.read(self._fixed.buffers[value.id], 0, value.type)
+        return self._readback.read(self._constants.buffers[value.id], 0, value.type)
 
-    def clone(self) -> WebGpuExecutable:
-        """The same dispatches on a new arena, without residents and feeds."""
-        with self._gpu.all_or_nothing():
-            return WebGpuExecutable(self._gpu, self._schedule, self._plan, self._work, self._fixed)
+    def write_input(self, index: int, array: Array) -> None:
+        """Uploads an input to its slot."""
+        self._readback.write_input(index, array)
+
+    def read_input(self, index: int) -> Array:
+        """Returns the value in an input's slot."""
+        return self._readback.read_input(index)
+
+    def read_row(self, output: int, row: int) -> Array:
+        """Reads one row back; the rest stays on the device."""
+        return self._readback.read_row(output, row)
+
+    def arena(self) -> int:
+        """Returns the address of the host memory of the outputs."""
+        return self._host.address
+
+    def gpu_buffers(self) -> tuple[tuple[GpuBuffer, ...], tuple[GpuBuffer, ...]]:
+        """Returns the places of inputs and outputs in the arena."""
+        inputs, outputs = (
+            tuple(GpuBuffer(self._arena, offset, size) for offset, size in slots)
+            for slots in (self._builder.inputs, self._builder.outputs)
+        )
+        return inputs, outputs
+
+    # --- life --------------------------------------------------------------------------------------
+
+    def moved(self) -> Moved:
+        """Returns the bytes that runs of this executable have moved so far."""
+        return Moved(*(int(count) for count in self._moved))
+
+    @property
+    def workgroups(self) -> int:
+        """Workgroups that one run dispatches."""
+        return self._batches.workgroups
 
     def memory(self) -> dict[str, int]:
-        """The arena, the params and constants, and the buffers that results come back through."""
-        arena, params = self._plan.nbytes, self._fixed.nbytes
-        staging = self._traffic.staging_bytes
+        """Returns the bytes of the arena, of params and constants, and of the buffers that results come back through."""
+        arena, params = self._plan.nbytes, self._constants.nbytes
+        staging = self._builder.staging_bytes
         total = arena + params + staging
         return {"arena": arena, "params": params, "staging": staging, "peak": total}
 
     def kernels(self) -> str:
-        """The WGSL of every dispatch in order, and what the host runs between them."""
+        """Returns the WGSL of every dispatch in order, and the operations of the host between them."""
         return text_of(self._work)
 
-    def abandon(self) -> None:
+    def clone(self) -> WebGpuExecutable:
+        """Returns the same dispatches on a new arena."""
+        with self._gpu.all_or_nothing():
+            return WebGpuExecutable(
+                self._gpu, self._schedule, self._plan, self._work, self._constants
+            )
+
+    def discard_device(self) -> None:
         """Forgets the device: the next load opens a new one."""
         forget(self._gpu)
 
@@ -437,14 +314,18 @@ class WebGpuExecutable:
         if self._closed:
             return
         self._closed = True
-        entry = self._entry()
-        if entry is not None:
-            entry.prepare(None, None, self._given())
-        self._prepared.clear()
+        self._update_entry()
+        self._forget_runs()
+        if self._factory.recording is not None:
+            self._factory.recording.end()
+            self._factory.recording = None
         self._batches.close()
-        for step in self._host_steps:
+        for step in self._batches.host_steps:
             step.close()
-        self._many.forget()
-        self._traffic.close()
+        self._builder.close()
         self._arena.destroy()
-        self._pieces.close()
+        self._readback.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError(describe("this executable is closed", hint="compile the graph again"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from rlx.backends.webgpu import forked
-from rlx.backends.webgpu.work import MEMORY, OK, STOPPED, Runner
+from rlx.backends.webgpu.submission import MEMORY, OK, STOPPED, Runner
 from rlx.errors import DeviceLostError, DeviceMemoryError, describe
 
 

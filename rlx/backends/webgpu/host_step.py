@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
 
-from rlx.backends.base import Executable
-from rlx.backends.webgpu.buffers import check_limit
+from rlx.backends.executable import Executable
+from rlx.backends.recorder import Recorder, kernels_of
 from rlx.backends.webgpu.device import GpuDevice
-from rlx.backends.webgpu.mirror import from_device, to_device
+from rlx.backends.webgpu.host_staging import from_device, to_device
 from rlx.backends.webgpu.storage import padded
+from rlx.backends.webgpu.weight_buffers import check_limit
 from rlx.ir.opdef import Array
 from rlx.ir.plan import Call, Value
+from rlx.ir.spans import PART
 
 
 class Pause:
@@ -24,6 +27,7 @@ class Pause:
     uploads: Sequence[tuple[Array, Any, int]] = ()
     staging: Any = None
     staged = 0
+    recorder: Any = None
 
     def run(self) -> None:
         """Does nothing: returning to Python is the purpose."""
@@ -42,6 +46,7 @@ class HostStep:
         staged: Bytes of it.
         reads: Where they go.
         uploads: What the submission after it uploads.
+        recorder: Receives the time of each run; None records nothing.
     """
 
     def __init__(
@@ -51,7 +56,8 @@ class HostStep:
         program: Executable,
         place: Callable[[Value], tuple[Any, int]],
     ) -> None:
-        self.executable = program
+        self.executable, self._call = program, call
+        self.recorder: Recorder | None = None
         self.copies: list[tuple[Any, int, int, int]] = []
         self.reads: list[tuple[int, Array]] = []
         self.uploads: list[tuple[Array, Any, int]] = []
@@ -76,12 +82,24 @@ class HostStep:
 
     def run(self) -> None:
         """Computes on the CPU; the operands have been read back."""
-        for view, (data, type) in zip(self.executable.input_views, self._operands, strict=True):
+        start = perf_counter_ns()
+        try:
             # The operand may be a view of the value, with another shape.
-            view[...] = from_device(data, type).reshape(view.shape)
-        for result, data in zip(self.executable.run_slots(), self._results, strict=True):
-            raw = to_device(result)
-            data[: raw.size] = raw
+            arrays = [
+                from_device(data, type).reshape(view.shape)
+                for view, (data, type) in zip(
+                    self.executable.input_views, self._operands, strict=True
+                )
+            ]
+            outputs = self.executable.submit(arrays, range(len(self._results)), False).wait()
+            for output, data in zip(outputs, self._results, strict=True):
+                raw = to_device(output)
+                data[: raw.size] = raw
+        finally:
+            if self.recorder is not None:
+                reasons = list(self._call.params["reasons"])
+                kernel = kernels_of([self._call])[id(self._call)]
+                self.recorder.kernel(kernel, start, perf_counter_ns(), PART, reasons=reasons)
 
     def close(self) -> None:
         """Frees the staging buffer."""

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from time import perf_counter_ns
 from typing import Any, Protocol
 
 from rlx.backends.recorder import Kernel, Recorder, kernels_of
 from rlx.backends.webgpu.device import GpuDevice
 from rlx.backends.webgpu.dispatch import Dispatch
-from rlx.backends.webgpu.host_step import HostStep
+from rlx.backends.webgpu.host_step import HostStep, Pause
+from rlx.backends.webgpu.submission import OK, Batch, PythonRunner, Submission
 from rlx.backends.webgpu.timestamps import Timestamps
-from rlx.backends.webgpu.work import OK, Batch, PythonRunner, Submission
 from rlx.ir.opdef import Array
 from rlx.ir.plan import Call
-from rlx.ir.spans import KERNEL, PART
+from rlx.ir.spans import KERNEL
 from rlx.passes.extent import Extent
 
 
@@ -121,33 +121,6 @@ class RecordedRunner(PythonRunner):
         return fault or self._guarded(lambda: self._clock.collect(over))
 
 
-class RecordedStep:
-    """A host step that is recorded as a span.
-
-    Args:
-        step: The part.
-        kernel: What it computes.
-        recorder: Where its time goes.
-    """
-
-    def __init__(
-        self, step: HostStep, kernel: Kernel, reasons: Sequence[str], to: Recorder
-    ) -> None:
-        self.step, self._kernel, self._reasons, self._recorder = step, kernel, reasons, to
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.step, name)
-
-    def run(self) -> None:
-        """See ``HostStep``."""
-        start = perf_counter_ns()
-        try:
-            self.step.run()
-        finally:
-            end, reasons = perf_counter_ns(), list(self._reasons)
-            self._recorder.kernel(self._kernel, start, end, PART, reasons=reasons)
-
-
 class Recording:
     """Makes the recorded submissions of an executable.
 
@@ -156,13 +129,12 @@ class Recording:
         recorder: Where everything goes.
         work: Dispatches and host parts in order.
         bound: Pipeline and bind group of each dispatch, by its ``id``.
-        steps: The host parts.
+        steps: The host parts, which record themselves until the end.
         extent: The rows that are computed; None for all.
 
     Attributes:
         recorder: The same.
-        clock: What takes the GPU's times.
-        steps: The host parts, which now record themselves.
+        clock: Takes the GPU's times.
     """
 
     def __init__(
@@ -171,7 +143,7 @@ class Recording:
         recorder: Recorder,
         work: Sequence[Dispatch | Call],
         bound: Mapping[int, tuple[Any, Any]],
-        steps: Iterable[Any],
+        steps: Sequence[HostStep | Pause],
         extent: Extent | None,
     ) -> None:
         self._gpu, self.recorder = gpu, recorder
@@ -183,16 +155,9 @@ class Recording:
         self.clock: Clock = (
             Timestamps(gpu, recorder, self._groups) if timed else SubmissionTimes(recorder)
         )
-        hosted = [one for one in work if isinstance(one, Call)]
-        kernels, calls = kernels_of(hosted), iter(hosted)
-        self._plain = list(steps)
-        self.steps: list[Any] = []
-        for step in self._plain:
-            if isinstance(step, HostStep):
-                call = next(calls)
-                reasons = call.params["reasons"]
-                step = RecordedStep(step, kernels[id(call)], reasons, recorder)
-            self.steps.append(step)
+        self._steps = steps
+        for step in steps:
+            step.recorder = recorder
 
     def describe(self, extent: Extent | None) -> None:
         """Updates the kernel descriptions after a change of the extent."""
@@ -204,7 +169,8 @@ class Recording:
         """A submission that records itself."""
         return RecordedRunner(self, self._gpu, work, moved)
 
-    def end(self) -> list[Any]:
-        """Ends the recording; returns the plain host steps."""
+    def end(self) -> None:
+        """Ends the recording."""
+        for step in self._steps:
+            step.recorder = None
         self.clock.close()
-        return self._plain

@@ -11,7 +11,7 @@ import numpy as np
 
 from rlx.backends.recorder import Kernel, Recorder
 from rlx.backends.webgpu.device import GpuDevice
-from rlx.backends.webgpu.work import Batch
+from rlx.backends.webgpu.submission import Batch
 from rlx.dataclasses import dataclass
 
 # WebGPU's limit on queries per query set; a kernel uses two.

@@ -27,20 +27,15 @@ if FAULT == "exit":
 class Executable(ReferenceExecutable):
     """The reference, unless it is to fail."""
 
-    def run_outputs(self, indices):
+    def compute(self, inputs, targets):
         _fault("run")
-        return super().run_outputs(indices)
-
-    def run_slots(self, *arrays):
-        _fault("run")
-        return super().run_slots(*arrays)
+        super().compute(inputs, targets)
 
 
-class Backend:
+class Backend(rlx.Backend):
     """Two devices that are fast by their own account."""
 
     name = "cuda"
-    kernel_set = ""
 
     def devices(self):
         _fault("devices")
@@ -64,7 +59,7 @@ class Backend:
         return RooflineModel(device, 1e6, 1.0, trip, 1e4, 1e4, 1e4, unified_memory=False)
 
     def capabilities(self, info):
-        return Executable.capabilities
+        return rlx.Capabilities(arena_ptr=False)
 
     def load(self, info, graph, schedule, plan, options):
         _fault("load")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 
 from rlx.plugin import (
+    Backend,
     BackendCostModel,
     Capabilities,
     CompileOptions,
     Device,
     DeviceInfo,
     Graph,
-    Lowering,
     MemoryPlan,
     Node,
     Program,
@@ -22,7 +22,7 @@ from rlx_mlx.engine import device_facts, mlx
 from rlx_mlx.limits import reason
 
 
-class MlxBackend(Lowering):
+class MlxBackend(Backend):
     """Graphs by MLX."""
 
     name = "mlx"

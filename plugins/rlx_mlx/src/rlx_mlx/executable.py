@@ -8,16 +8,19 @@ from typing import Any
 import numpy as np
 
 from rlx.plugin import (
+    Binding,
     Capabilities,
     CompileOptions,
     DeviceInfo,
     DType,
     Extent,
+    GpuBuffer,
     Graph,
     Moved,
     Node,
+    TryLock,
+    check_args,
     extent_of,
-    taken,
 )
 from rlx_mlx.engine import mlx
 from rlx_mlx.trace import as_stored, outputs_of
@@ -85,7 +88,6 @@ class MlxExecutable:
 
     capabilities = CAPABILITIES
     output_slots: tuple[tuple[int, int], ...] = ()
-    arena_ptr = 0
 
     def __init__(self, program: MlxProgram, params: dict[str, dict[str, Any]]) -> None:
         self._program, self._shared = program, params
@@ -109,18 +111,31 @@ class MlxExecutable:
 
     # --- runs ---------------------------------------------------------------------------------------
 
-    def run_slots(self, *arrays: Any) -> tuple[Array, ...]:
-        """Runs, and refreshes the output views."""
-        self._read_back(self._start(arrays), range(len(self._results)))
-        return self.output_views
-
-    def _start(self, arrays: Sequence[Any]) -> list[Any]:
-        """Begins a run; gives MLX's outputs."""
+    def submit(self, arrays: Sequence[Array | None], outputs: Sequence[int], fresh: bool) -> MlxRun:
+        """Begins a run; MLX has copies of the arguments."""
         values: list[Any] = list(self.input_views)
-        if arrays:
-            views = [self.input_views[at] for at in self._given]
-            for at, array in zip(self._given, taken(arrays, views, ()), strict=True):
-                values[at] = array
+        for index, array in zip(self._given, arrays, strict=True):
+            if array is not None:
+                values[index] = array
+        return MlxRun(self, self._start(values), outputs, fresh)
+
+    def taken(self, arrays: Sequence[Any], outputs: Sequence[int], fresh: bool) -> list[Array]:
+        """Waits for outputs of a run and returns them.
+
+        Args:
+            arrays: All outputs, as MLX has them.
+            outputs: Positions of those that are wanted.
+            fresh: Whether they are copied; otherwise they are views.
+        """
+        self._read_back(arrays, outputs)
+        views = [self.output_views[index] for index in outputs]
+        return [view.copy() for view in views] if fresh else views
+
+    def compiled(self, lock: TryLock, names: tuple[str, ...]) -> None:
+        """Returns None: nothing is compiled."""
+
+    def _start(self, values: Sequence[Any]) -> list[Any]:
+        """Begins a run on all inputs; returns MLX's outputs."""
         inputs = [self._input(at, value) for at, value in enumerate(values)]
         found = list(self._program.function(self._rows)(self._shared["held"], inputs))
         mlx().async_eval(found)
@@ -149,11 +164,6 @@ class MlxExecutable:
             else:
                 target[: array.shape[0]] = array
 
-    def run_outputs(self, indices: Sequence[int]) -> list[Array]:
-        """Runs on the input views, and brings back these outputs."""
-        self._read_back(self._start(()), indices)
-        return [self.output_views[at] for at in indices]
-
     def read_row(self, output: int, row: int) -> Array:
         """One row of an output of the last run."""
         if not self._last:
@@ -162,36 +172,19 @@ class MlxExecutable:
         return np.array(fetched(self._last[output][row], self._outputs[output]))
 
     def run_on_device(self, *arrays: Any) -> tuple[Any, ...]:
-        """Runs, and gives MLX's arrays."""
-        return tuple(self._start(arrays))
-
-    def submit(self) -> None:
-        """Begins a run; MLX has copies of the input views."""
-        self._start(())
-
-    def wait(self) -> None:
-        """Waits for the last run that was begun."""
-        if self._last:
-            self._read_back(self._last, range(len(self._results)))
-
-    def run_many(self, sets: Sequence[Sequence[Array]]) -> list[list[Array]]:
-        """All runs are begun before the first result is waited for."""
-        found = []
-        for outputs in [self._start(arrays) for arrays in sets]:
-            self._read_back(outputs, range(len(self._results)))
-            found.append([view.copy() for view in self.output_views])
-        return found
+        """Runs, and returns MLX's arrays."""
+        values: list[Any] = list(self.input_views)
+        if arrays:
+            views = [self.input_views[index] for index in self._given]
+            for index, array in zip(self._given, check_args(arrays, views), strict=True):
+                values[index] = array
+        return tuple(self._start(values))
 
     # --- what stays between runs --------------------------------------------------------------------
 
-    @property
-    def bytes_moved(self) -> Moved:
-        """Memory is shared: nothing moves."""
+    def moved(self) -> Moved:
+        """Returns zeros: memory is shared, and nothing moves."""
         return Moved(0, 0, 0)
-
-    def set_param(self, name: str, array: Array) -> None:
-        """Takes a weight."""
-        self.set_params({name: array})
 
     def set_params(self, values: Mapping[str, Array]) -> None:
         """Takes several weights; a run sees all new ones or none."""
@@ -218,22 +211,25 @@ class MlxExecutable:
             return np.array(fetched(self._resident[index], self._program.inputs[index]))
         return self.input_views[index].copy()
 
-    def set_resident(self, indices: Sequence[int]) -> None:
-        """Inputs that stay in MLX's arrays."""
+    def bind(self, binding: Binding) -> None:
+        """See ``rlx.Executable``. Fewer rows are as many as the next power of two has."""
+        extent = binding.extent
+        rows = None if extent is None else self._program.rows(extent)
         known = self._resident
         self._resident = {
-            at: known[at] if at in known else self._input_of_view(at) for at in indices
+            index: known[index] if index in known else self._input_of_view(index)
+            for index in binding.residents
         }
-        self._given = [at for at in range(len(self.input_views)) if at not in self._resident]
+        self._given = list(binding.arguments(len(self.input_views)))
+        self._feeds, self._extent, self._rows = list(binding.feeds), extent, rows
 
-    def set_feeds(self, pairs: Sequence[tuple[int, int]]) -> None:
-        """After each run these inputs take these outputs."""
-        self._feeds = list(pairs)
+    def arena(self) -> int:
+        """Returns 0: outputs stand in no memory that stays."""
+        return 0
 
-    def set_extent(self, extent: Extent | None) -> None:
-        """Later runs compute as many rows as the next power of two has, or all."""
-        self._extent = extent
-        self._rows = None if extent is None else self._program.rows(extent)
+    def gpu_buffers(self) -> tuple[tuple[GpuBuffer, ...], tuple[GpuBuffer, ...]]:
+        """Returns none of WebGPU."""
+        return (), ()
 
     def clone(self) -> MlxExecutable:
         """Another one with the same functions and weights."""
@@ -249,12 +245,36 @@ class MlxExecutable:
         """The operations; MLX shows no kernels."""
         return "\n".join(f"mlx: {node.op}" for node in self._program.graph.nodes)
 
-    def abandon(self) -> None:
-        """MLX opens no device anew."""
+    def discard_device(self) -> None:
+        """Does nothing: MLX opens no device anew."""
 
     def close(self) -> None:
         """Lets go of what it holds."""
         self._resident, self._last, self._shared = {}, [], {"held": {}}
+
+
+class MlxRun:
+    """A run that was begun; see ``rlx.plugin.Pending``.
+
+    Args:
+        executable: Began it.
+        arrays: Its outputs, as MLX has them.
+        outputs: Positions of those that are wanted.
+        fresh: Whether they are copied.
+    """
+
+    def __init__(
+        self, executable: MlxExecutable, arrays: list[Any], outputs: Sequence[int], fresh: bool
+    ) -> None:
+        self._executable, self._arrays, self._outputs = executable, arrays, outputs
+        self._fresh = fresh
+        self._taken: list[Array] | None = None
+
+    def wait(self) -> list[Array]:
+        """Waits for the run and returns the outputs."""
+        if self._taken is None:
+            self._taken = self._executable.taken(self._arrays, self._outputs, self._fresh)
+        return self._taken
 
 
 def fetched(array: Any, node: Node) -> Array:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from rlx.plugin import (
+    Backend,
     BackendCostModel,
     Capabilities,
     CompileOptions,
     DeviceInfo,
     Graph,
-    Lowering,
     MemoryPlan,
     Node,
     Program,
@@ -39,7 +39,7 @@ _PLATFORMS = {
 }
 
 
-class XlaBackend(Lowering):
+class XlaBackend(Backend):
     """Graphs by XLA, on one platform.
 
     Args:

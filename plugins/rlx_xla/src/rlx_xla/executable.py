@@ -9,13 +9,18 @@ from typing import Any
 import numpy as np
 
 from rlx.plugin import (
+    Binding,
     Capabilities,
     DeviceLostError,
     DeviceMemoryError,
     Extent,
+    GpuBuffer,
     InputError,
     Moved,
     Node,
+    RunDict,
+    RunSlots,
+    TryLock,
     as_input,
     check_slots,
     describe,
@@ -105,7 +110,6 @@ class XlaExecutable:
 
     capabilities = CAPABILITIES
     output_slots: tuple[tuple[int, int], ...] = ()
-    arena_ptr = 0
 
     def __init__(self, program: XlaProgram, device: Any, held: Held) -> None:
         self._program, self._device, self._held = program, device, held
@@ -152,15 +156,15 @@ class XlaExecutable:
 
     def run_slots(self, *arrays: Any) -> tuple[Array, ...]:
         """Runs, and refreshes the output views."""
-        self._read_back(self._start(arrays))
+        given = self._arguments(arrays) if arrays else self._from_views()
+        self._read_back(self._start(given))
         return self.output_views
 
     # The work of Python in a call counts beside the few dozen microseconds that JAX takes for one: arrays that fit as
     # they are, and results that are stored as they come, are told by one comparison each.
 
-    def _start(self, arrays: Sequence[Any], copied: bool = False) -> list[Any]:
-        """Begins a run; gives JAX's outputs."""
-        given = self._arguments(arrays) if arrays else self._from_views()
+    def _start(self, given: Sequence[Any], copied: bool = False) -> list[Any]:
+        """Begins a run on all inputs; returns JAX's outputs."""
         if copied:
             given = [one.copy() if isinstance(one, np.ndarray) else one for one in given]
         # XLA records a program's kernels as one CUDA graph, with the addresses of its memory. While earlier outputs are
@@ -274,23 +278,48 @@ class XlaExecutable:
                 target[: array.shape[0]] = array
             self._moved[1] += array.nbytes
 
-    def run_fresh(self, given: Sequence[tuple[int, Array]]) -> list[Array]:
-        """Runs on arrays, and gives the outputs in arrays of their own."""
-        for at, array in given:
-            self.input_views[at][...] = array
-        found = self._start(())
-        if self._rows is not None:
-            self._read_back(found)
-            return [view.copy() for view in self.output_views]
-        self._moved[1] += self._result_bytes
-        return [
-            np.array(fetched(one, node)) for one, node in zip(found, self._outputs, strict=False)
+    def submit(self, arrays: Sequence[Array | None], outputs: Sequence[int], fresh: bool) -> XlaRun:
+        """Begins a run. JAX may read the arguments later, so they are copied."""
+        views = [self.input_views[index] for index in self._given]
+        given = [
+            view if array is None else array for array, view in zip(arrays, views, strict=True)
         ]
+        return XlaRun(self, self._start(self._arguments(given), copied=True), outputs, fresh)
 
-    def run_outputs(self, indices: Sequence[int]) -> list[Array]:
-        """Runs on the input views; the other outputs stay on the device."""
-        self._read_back(self._start(()), indices)
-        return [self.output_views[at] for at in indices]
+    def compiled(self, lock: TryLock, names: tuple[str, ...]) -> tuple[RunSlots, RunDict]:
+        """See ``rlx.Executable``. Arguments on JAX's device stay there, and no argument is copied."""
+
+        def run_slots(*arrays: Any) -> tuple[Array, ...]:
+            return lock.call(self.run_slots, *arrays)
+
+        def run_dict(inputs: Any) -> list[Array] | None:
+            return lock.call(self._run_dict, names, inputs)
+
+        return run_slots, run_dict
+
+    def _run_dict(self, names: tuple[str, ...], inputs: Any) -> list[Array] | None:
+        if type(inputs) is not dict or len(inputs) != len(self._given):
+            return None
+        arrays = [inputs.get(names[index]) for index in self._given]
+        for array, (dtype, shape) in zip(arrays, self._fitting, strict=True):
+            if type(array) is not np.ndarray or array.dtype is not dtype or array.shape != shape:
+                return None
+        return self.taken(self._start(self._arguments(arrays)), range(len(self._outputs)), True)
+
+    def taken(self, arrays: Sequence[Any], outputs: Sequence[int], fresh: bool) -> list[Array]:
+        """Waits for outputs of a run and returns them.
+
+        Args:
+            arrays: All outputs, as JAX has them.
+            outputs: Positions of those that are wanted.
+            fresh: Whether they are copied; otherwise they are views.
+        """
+        if fresh and self._rows is None:
+            self._moved[1] += sum(self._results[index].nbytes for index in outputs)
+            return [np.array(fetched(arrays[index], self._outputs[index])) for index in outputs]
+        self._read_back(arrays, outputs)
+        views = [self.output_views[index] for index in outputs]
+        return [view.copy() for view in views] if fresh else views
 
     def read_row(self, output: int, row: int) -> Array:
         """One row of an output of the last run."""
@@ -309,40 +338,17 @@ class XlaExecutable:
         They are the caller's: one that feeds a handle, whose memory the next run takes, is a copy.
         """
         # On the processor JAX reads the caller's memory, maybe after this call.
-        found = self._start(arrays, copied=self._program.platform == "cpu")
+        given = self._arguments(arrays) if arrays else self._from_views()
+        found = self._start(given, copied=self._program.platform == "cpu")
         donated = self._program.donated(self._feeds)
         taken = {output for at, output in self._feeds if at in donated}
         return tuple(one.copy() if at in taken else one for at, one in enumerate(found))
 
-    def submit(self) -> None:
-        """Begins a run; the input views may change at once."""
-        self._start((), copied=True)
-
-    def wait(self) -> None:
-        """Waits for the last run that was begun."""
-        if self._last:
-            self._read_back(self._last)
-
-    def run_many(self, sets: Sequence[Sequence[Array]]) -> list[list[Array]]:
-        """All runs are begun before the first result is waited for."""
-        begun = [self._start(arrays, copied=True) for arrays in sets]
-        found = []
-        for outputs in begun:
-            self._last = outputs
-            self._read_back(outputs)
-            found.append([view.copy() for view in self.output_views])
-        return found
-
     # --- what stays between runs --------------------------------------------------------------------
 
-    @property
-    def bytes_moved(self) -> Moved:
-        """Bytes of inputs and outputs so far."""
+    def moved(self) -> Moved:
+        """Returns the bytes of inputs and outputs so far."""
         return Moved(self._moved[0], self._moved[1], 0)
-
-    def set_param(self, name: str, array: Array) -> None:
-        """Uploads a weight."""
-        self.set_params({name: array})
 
     def set_params(self, values: Mapping[str, Array]) -> None:
         """Uploads several weights."""
@@ -368,24 +374,31 @@ class XlaExecutable:
             return fetched(self._resident[index], self._inputs[index]).copy()
         return self.input_views[index].copy()
 
-    def set_resident(self, indices: Sequence[int]) -> None:
-        """Inputs that stay on the device."""
-        self._resident = {
-            at: self._resident[at] if at in self._resident else self._put(at) for at in indices
-        }
-        self._expect()
-        self._choose()
+    def bind(self, binding: Binding) -> None:
+        """See ``rlx.Executable``. Fewer rows are as many as the next power of two has; a feed takes no copy."""
+        before = self._resident, self._feeds, self._extent, self._rows
+        extent, resident = binding.extent, self._resident
+        try:
+            self._resident = {
+                index: resident[index] if index in resident else self._put(index)
+                for index in binding.residents
+            }
+            self._feeds, self._extent = list(binding.feeds), extent
+            self._rows = None if extent is None else self._program.bucket(extent)
+            self._expect()
+            self._choose()
+        except BaseException:
+            self._resident, self._feeds, self._extent, self._rows = before
+            self._expect()
+            raise
 
-    def set_feeds(self, pairs: Sequence[tuple[int, int]]) -> None:
-        """After each run these inputs take these outputs, without a copy."""
-        self._feeds = list(pairs)
-        self._choose()
+    def arena(self) -> int:
+        """Returns 0: outputs stand in no memory that stays."""
+        return 0
 
-    def set_extent(self, extent: Extent | None) -> None:
-        """Later runs compute as many rows as the next power of two has, or all."""
-        self._extent = extent
-        self._rows = None if extent is None else self._program.bucket(extent)
-        self._choose()
+    def gpu_buffers(self) -> tuple[tuple[GpuBuffer, ...], tuple[GpuBuffer, ...]]:
+        """Returns none of WebGPU."""
+        return (), ()
 
     def clone(self) -> XlaExecutable:
         """Another one with the same code and weights."""
@@ -401,13 +414,38 @@ class XlaExecutable:
         """The program as XLA optimised it."""
         return str(self._code.compiled.as_text())
 
-    def abandon(self) -> None:
-        """JAX can't open a device anew in one process."""
+    def discard_device(self) -> None:
+        """Does nothing: JAX can't open a device anew in one process."""
 
     def close(self) -> None:
         """Lets go of what is on the device."""
         self._resident, self._last = {}, []
         self._held = _CLOSED
+
+
+class XlaRun:
+    """A run that was begun; see ``rlx.plugin.Pending``.
+
+    Args:
+        executable: Began it.
+        arrays: Its outputs, as JAX has them.
+        outputs: Positions of those that are wanted.
+        fresh: Whether they are copied.
+    """
+
+    def __init__(
+        self, executable: XlaExecutable, arrays: list[Any], outputs: Sequence[int], fresh: bool
+    ) -> None:
+        self._executable, self._arrays, self._outputs = executable, arrays, outputs
+        self._fresh, self._taken = fresh, list[Array]()
+        self._waiting = True
+
+    def wait(self) -> list[Array]:
+        """Waits for the run and returns the outputs."""
+        if self._waiting:
+            self._taken = self._executable.taken(self._arrays, self._outputs, self._fresh)
+            self._waiting, self._arrays = False, []
+        return self._taken
 
 
 class _Closed(Held):

@@ -1,0 +1,165 @@
+"""The calls of an executable on the CPU: for all rows and for fewer, linked again when weights move."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rlx._ext import program as compiled
+from rlx.backends.cpu.linker import Linker
+from rlx.backends.cpu.memory import aligned
+from rlx.backends.cpu.weights import Block, Weight, Weights
+from rlx.ir.opdef import Array
+from rlx.ir.plan import Call, MemoryPlan, Schedule, Value
+from rlx.passes.extent import Extent
+
+# Programs for fewer rows that an executable keeps.
+_MOST_EXTENTS = 64
+
+
+class CallLists:
+    """Links the calls of one executable.
+
+    Args:
+        schedule: The calls.
+        plan: Where their values are in the arena.
+        weights: Params and constants.
+        arena: The memory of everything else.
+        slots: Addresses of the inputs' memory, then of the outputs', 0 for empty ones.
+        isa: The instruction set.
+        threads: Threads that may make a call together.
+        flush: Whether arithmetic takes subnormal numbers for 0.
+
+    Attributes:
+        used: The calls of the runs to come, as the schedule has them.
+        names: Names of all kernels.
+        spare: Bytes of scratch of the threads but the first.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        plan: MemoryPlan,
+        weights: Weights,
+        arena: Array,
+        slots: Sequence[int],
+        isa: str,
+        threads: int,
+        flush: bool,
+    ) -> None:
+        self._schedule, self._plan, self._weights = schedule, plan, weights
+        self._arena, self._slots, self._isa, self._threads = arena, slots, isa, threads
+        self._flush = flush
+        self._extent: Extent | None = None
+        self._whole: compiled.Calls | None = None
+        self._fewer: dict[tuple[int, int], compiled.Calls] = {}
+        self._pinned: set[Block] = set()
+        self.used: Sequence[Call] = schedule.calls
+        self.names: list[str] = []
+        self.spare = 0
+
+    def link(self) -> compiled.Calls:
+        """The calls on the weights as they stand now."""
+        with self._weights.lock:
+            before, self._pinned = self._pinned, set()
+            try:
+                self._whole = self._all_rows()
+                self._fewer.clear()
+                return self.now()
+            finally:
+                for block in before - self._pinned:
+                    block.pins.discard(self)
+
+    def now(self) -> compiled.Calls:
+        """The calls of the runs to come."""
+        extent = self._extent
+        if extent is None or extent.lowered is None:
+            assert self._whole is not None
+            return self._whole
+        key = extent.actual, extent.upper
+        if key not in self._fewer:
+            if len(self._fewer) >= _MOST_EXTENTS:
+                self._fewer.pop(next(iter(self._fewer)))
+            with self._weights.lock:
+                self._fewer[key] = self._fewer_rows(*extent.lowered)
+        return self._fewer[key]
+
+    def set_extent(self, extent: Extent | None) -> compiled.Calls:
+        """Fewer rows are other calls on the same memory; they are kept for the next time."""
+        self._extent = extent
+        lowered = extent.lowered if extent is not None else None
+        self.used = lowered[0].calls if lowered is not None else self._schedule.calls
+        return self.now()
+
+    def _all_rows(self) -> compiled.Calls:
+        linker = Linker(
+            self._isa,
+            self._place,
+            lambda value: self._weights[value.id],
+            self._threads,
+            self._flush,
+        )
+        rows = linker.link(self._schedule.calls)
+        self.names = [row[4] for row in rows]
+        self.spare = linker.spare.nbytes
+        return self._calls(linker, rows, ())
+
+    def _place(self, value: Value) -> Array:
+        """The memory of a value of the arena, from its first byte on."""
+        return self._arena[self._plan.slots[value.id].offset :]
+
+    def _fewer_rows(self, schedule: Schedule, plan: MemoryPlan) -> compiled.Calls:
+        """Calls on fewer rows: what the caller sees stays in place, and so do params and constants."""
+        whole, held = self._schedule, self._plan
+        moved = {}
+        for few, many in ((schedule.inputs, whole.inputs), (schedule.outputs, whole.outputs)):
+            for value, like in zip(few, many, strict=True):
+                moved[plan.slots[value.id].offset, value.kind] = held.slots[like.id].offset
+        room = plan.nbytes - plan.outputs_end
+        fits = room <= held.nbytes - held.outputs_end
+        temps = self._arena[held.outputs_end :] if fits else aligned(room)
+        weight = _FewerWeights(whole, self._weights)
+
+        def place(value: Value) -> Array:
+            offset = plan.slots[value.id].offset
+            # A temporary may have the same offset as the output that reuses its memory.
+            for kind in (value.kind, "output") if offset < plan.outputs_end else ():
+                if (offset, kind) in moved:
+                    return self._arena[moved[offset, kind] :]
+            return temps[offset - plan.outputs_end :]
+
+        linker = Linker(self._isa, place, weight.__getitem__, self._threads, self._flush)
+        rows = linker.link(schedule.calls)
+        return self._calls(linker, rows, (temps, weight))
+
+    def _calls(self, linker: Linker, rows: list[Any], keep: Any) -> compiled.Calls:
+        self._pin(linker.blocks)
+        # Custom Python operations hold views of inputs and outputs.
+        slots = [0 if address in linker.viewed else address for address in self._slots]
+        held = self._arena, linker.functions, linker.spare, linker.blocks, keep
+        return compiled.Calls(rows, slots, held)
+
+    def _pin(self, blocks: Iterable[Block]) -> None:
+        for block in blocks:
+            block.pins.add(self)
+            self._pinned.add(block)
+
+
+class _FewerWeights:
+    """The weights that a schedule for fewer rows reads: those of the whole one, and constants of its own."""
+
+    def __init__(self, whole: Schedule, weights: Weights) -> None:
+        self._whole, self._weights = whole, weights
+        self._constants: Mapping[int, int] = {
+            id(value.array): value.id for value in whole.values if value.array is not None
+        }
+        self._extra: dict[int, Weight] = {}
+
+    def __getitem__(self, value: Value) -> Weight:
+        if value.kind == "param":
+            return self._weights[self._whole.params[value.name].id]
+        if id(value.array) in self._constants:
+            return self._weights[self._constants[id(value.array)]]
+        if value.id not in self._extra:
+            self._extra[value.id] = Weight(value)
+        return self._extra[value.id]

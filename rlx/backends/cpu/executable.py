@@ -1,0 +1,205 @@
+"""A schedule loaded on the CPU: memory, parameters and addresses become one compiled program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from rlx._ext import cpu as compiled
+from rlx._ext.locks import TryLock
+from rlx._ext.program import Program, free_idle
+from rlx.backends.cpu.call_list import CallLists
+from rlx.backends.cpu.memory import aligned, view_of
+from rlx.backends.cpu.timed import TimedRuns
+from rlx.backends.cpu.weights import Weights
+from rlx.backends.executable import (
+    Binding,
+    Capabilities,
+    Done,
+    GpuBuffer,
+    Moved,
+    Pending,
+    RunDict,
+    RunSlots,
+    read_only,
+)
+from rlx.ir.opdef import Array
+from rlx.ir.plan import MemoryPlan, Schedule
+from rlx.threads import usable_cores
+
+CAPABILITIES = Capabilities(
+    zero_copy_inputs=True, device_timestamps=True, host_memory=True, extent_programs=True
+)
+
+
+class CpuExecutable:
+    """A loaded program. Clones share the params and constants.
+
+    Args:
+        schedule: The kernel calls.
+        plan: The places of values in the arena.
+        weights: Params and constants.
+        isa: The instruction set.
+        threads: Threads that may make a call together.
+        max_iterations: Trips that the loops of a run make at most, all together; None for no bound.
+        flush: Whether arithmetic gives 0 in place of subnormal numbers.
+    """
+
+    capabilities = CAPABILITIES
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        plan: MemoryPlan,
+        weights: Weights,
+        isa: str,
+        threads: int,
+        max_iterations: int | None,
+        flush: bool,
+    ) -> None:
+        self._schedule, self._plan, self._weights, self._isa = schedule, plan, weights, isa
+        self._threads, self._max_iterations, self._flush = threads, max_iterations, flush
+        self._arena = aligned(plan.nbytes)
+        inputs = [
+            view_of(self._arena, plan.slots[value.id].offset, value.type)
+            for value in schedule.inputs
+        ]
+        outputs = list(zip(schedule.outputs, schedule.output_types, strict=True))
+        self.output_slots = tuple((plan.slots[v.id].offset, type.size) for v, type in outputs)
+        self.output_views = tuple(
+            read_only(view_of(self._arena, plan.slots[v.id].offset, type)) for v, type in outputs
+        )
+        slots = [view.ctypes.data if view.size else 0 for view in (*inputs, *self.output_views)]
+        self._calls = CallLists(schedule, plan, weights, self._arena, slots, isa, threads, flush)
+        # Locked: a weight must not move between linking and the entry into ``readers``.
+        with weights.lock:
+            calls = self._calls.link()
+            self.input_views = tuple(
+                view if rebindable else np.zeros_like(view)
+                for view, rebindable in zip(inputs, calls.rebindable(), strict=False)
+            )
+            self._program = Program(
+                calls,
+                self.input_views,
+                slots[: len(inputs)],
+                self.output_views,
+                self._arena,
+                plan.inputs_end,
+                self._calls.link,
+                max_iterations,
+                (compiled.parallel_copy(), min(threads, usable_cores()), True),
+                aligned,
+                flush,
+            )
+            weights.readers.add(self._program)
+        self._every = tuple(range(len(self.output_views)))
+        self._binding = Binding()
+        self._timed: TimedRuns | None = None
+
+    def bind(self, binding: Binding) -> None:
+        """See ``Executable``. Fewer rows are other calls on the same memory, which are kept for the next time."""
+        program = self._program
+        if binding.extent is not self._binding.extent:
+            program.use(self._calls.set_extent(binding.extent))
+        if binding.residents != self._binding.residents:
+            program.set_residents(binding.residents)
+        if binding.feeds != self._binding.feeds:
+            program.set_feeds(binding.feeds)
+        recorder = binding.recorder
+        self._timed = None if recorder is None else TimedRuns(program, self._calls.used, recorder)
+        self._binding = binding
+
+    def submit(
+        self, arrays: Sequence[Array | None], outputs: Sequence[int], fresh: bool
+    ) -> Pending:
+        """Runs to the end."""
+        given = self._filled(arrays)
+        if self._timed is not None or (fresh and tuple(outputs) != self._every):
+            run = self._program.run_slots if self._timed is None else self._timed.run_slots
+            views = run(*given)
+            return Done([views[index].copy() if fresh else views[index] for index in outputs])
+        if fresh:
+            return Done(self._program.run_fresh(given))
+        views = self._program.run_slots(*given)
+        return Done([views[index] for index in outputs])
+
+    def _filled(self, arrays: Sequence[Array | None]) -> tuple[Array, ...]:
+        """The arguments of a run, with the views of inputs in place of None."""
+        arguments = self._binding.arguments(len(self.input_views))
+        return tuple(
+            self.input_views[index] if array is None else array
+            for index, array in zip(arguments, arrays, strict=True)
+        )
+
+    def compiled(self, lock: TryLock, names: tuple[str, ...]) -> tuple[RunSlots, RunDict]:
+        """See ``Executable``."""
+        return self._program.compiled(lock, names)
+
+    def set_params(self, values: Mapping[str, Array]) -> None:
+        """Copies weights to the memory that kernels read."""
+        self._weights.set(values, self._calls)
+        self._program.refresh()
+
+    def read_param(self, name: str) -> Array:
+        """Returns a copy of the weight."""
+        return self._weights.read(name)
+
+    def write_input(self, index: int, array: Array) -> None:
+        """Writes the input's view."""
+        self.input_views[index][...] = array
+
+    def read_input(self, index: int) -> Array:
+        """Returns a copy of the input's view."""
+        return self.input_views[index].copy()
+
+    def read_row(self, output: int, row: int) -> Array:
+        """Returns a copy of the row."""
+        self._program.settle_outputs()
+        values: Array = self.output_views[output][row].copy()
+        return values
+
+    def arena(self) -> int:
+        """Has outputs stand in the arena after every later run, and returns its address."""
+        self._program.pin_outputs()
+        address: int = self._arena.ctypes.data
+        return address
+
+    def gpu_buffers(self) -> tuple[tuple[GpuBuffer, ...], tuple[GpuBuffer, ...]]:
+        """Returns none."""
+        return (), ()
+
+    def moved(self) -> Moved:
+        """Returns zeros: nothing moves."""
+        return Moved(0, 0, 0)
+
+    def clone(self) -> CpuExecutable:
+        """Loads the same program on an arena of its own."""
+        return CpuExecutable(
+            self._schedule,
+            self._plan,
+            self._weights,
+            self._isa,
+            self._threads,
+            self._max_iterations,
+            self._flush,
+        )
+
+    def memory(self) -> dict[str, int]:
+        """See ``Executable``. Nothing is staged. Other threads have scratch of their own."""
+        params, arena = self._weights.nbytes, self._plan.nbytes
+        peak = arena + params + self._calls.spare
+        return {"arena": arena, "params": params, "staging": 0, "peak": peak}
+
+    def kernels(self) -> str:
+        """Returns the compiled kernels in order, and their instruction set."""
+        return "\n".join([f"instruction set {self._isa}", *self._calls.names])
+
+    def discard_device(self) -> None:
+        """Does nothing: the processor is not lost."""
+
+    def close(self) -> None:
+        """Lets go of weights. The arena goes with the last view of it; clones run on."""
+        self._weights.readers.discard(self._program)
+        self._program.forget_outputs()
+        free_idle()

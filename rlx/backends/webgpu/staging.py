@@ -1,0 +1,151 @@
+"""Transfers of a run between host and device: merged ranges, and staging memory for several runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from rlx.backends.webgpu.device import GpuDevice
+from rlx.backends.webgpu.faults import check
+from rlx.backends.webgpu.runner_factory import RunnerFactory
+from rlx.backends.webgpu.submission import Runner, Submission
+from rlx.ir.opdef import Array
+
+# Ranges that are closer are merged into one transfer, in bytes.
+_NEAR = 4096
+# Staging memory of runs that are under way at the same time, in bytes.
+_MAX_STAGED = 1 << 28
+# Runs whose results come back in one transfer, and bytes of it where the results are large.
+_RUNS_PER_BLOCK = 8
+_BLOCK_BYTES = 1 << 20
+
+
+def words(nbytes: int) -> int:
+    """Bytes in whole 32-bit words, the unit of every copy."""
+    return -(-nbytes // 4) * 4
+
+
+def spans(slots: Sequence[tuple[int, int]], chosen: Sequence[int]) -> list[tuple[int, int]]:
+    """The chosen slots as few ranges.
+
+    Args:
+        slots: Offset and size of every slot.
+        chosen: Positions in ``slots``.
+
+    Returns:
+        Offsets and sizes in bytes, whole words. Neighbours are joined over the padding between
+        them, but never over a slot that was not chosen.
+    """
+    wanted = {slots[at] for at in chosen}
+    joined: list[tuple[int, int]] = []
+    whole = False
+    for offset, size in sorted(set(slots)):
+        if (offset, size) not in wanted:
+            whole = False
+        elif size and whole and offset - sum(joined[-1]) <= _NEAR:
+            joined[-1] = (joined[-1][0], offset + words(size) - joined[-1][0])
+        elif size:
+            joined.append((offset, words(size)))
+            whole = True
+    return joined
+
+
+class Block:
+    """Staging memory of several runs, which comes back at once.
+
+    Args:
+        gpu: The device.
+        factory: Makes the runner.
+        work: The submission of one run, or its last one.
+        count: Runs that there is memory for.
+
+    Attributes:
+        free: Runs that there is memory for still.
+    """
+
+    def __init__(
+        self, gpu: GpuDevice, factory: RunnerFactory, work: Submission, count: int
+    ) -> None:
+        self._stride, self.free = _stride(work), count
+        size = count * self._stride
+        self.staging: Any = gpu.buffer("staging block", size, "MAP_READ", "COPY_DST")
+        memory: Array = np.zeros(size, np.uint8)
+        self._rows = memory.reshape(count, self._stride)
+        staged, reads = (size, [(0, memory)]) if work.staged else (0, [])
+        self._runner: Runner = factory.runner(
+            replace(work, staging=self.staging, staged=staged, reads=reads, often=False)
+        )
+        self._submitted = False
+
+    def submit(self) -> int:
+        """Submits a run; returns its number in the block."""
+        index = len(self._rows) - self.free
+        self.free -= 1
+        self._submitted = True
+        check(self._runner, self._runner.submit(index * self._stride))
+        return index
+
+    def row(self, index: int) -> Array:
+        """Waits for a run and returns the bytes that it staged."""
+        if self._submitted:
+            check(self._runner, self._runner.wait())
+            self._submitted = False
+        row: Array = self._rows[index]
+        return row
+
+    def reset(self) -> None:
+        """Makes room for new runs; the results of the old ones were taken or are not wanted."""
+        self.free, self._submitted = len(self._rows), False
+
+
+class StagingRing:
+    """Staging memory of runs that are under way at the same time.
+
+    Args:
+        gpu: The device.
+        factory: Makes runners.
+        work: The submission of one run, or its last one.
+    """
+
+    def __init__(self, gpu: GpuDevice, factory: RunnerFactory, work: Submission) -> None:
+        self._gpu, self._factory, self._work = gpu, factory, work
+        self._blocks: list[Block] = []
+        stride = _stride(work)
+        bound = min(_MAX_STAGED, gpu.limits["max-buffer-size"])
+        self._count = max(1, min(_RUNS_PER_BLOCK, _BLOCK_BYTES // stride, bound // stride))
+        self._max_blocks = max(1, bound // (self._count * stride))
+
+    def block(self) -> Block | None:
+        """Returns a block with memory for a run; None where all memory is in use."""
+        for block in self._blocks:
+            if block.free:
+                return block
+        if len(self._blocks) >= self._max_blocks:
+            return None
+        self._blocks.append(Block(self._gpu, self._factory, self._work, self._count))
+        return self._blocks[-1]
+
+    def reset(self) -> None:
+        """Makes all memory free; no run is under way."""
+        for block in self._blocks:
+            block.reset()
+
+    def place(self, offset: int) -> int:
+        """Returns the offset among staged bytes of an offset of the arena."""
+        for _, start, index, size in self._work.copies:
+            if start <= offset < start + size:
+                return index + offset - start
+        return 0  # an empty value
+
+    def close(self) -> None:
+        """Frees the memory."""
+        for block in self._blocks:
+            block.staging.destroy()
+        self._blocks = []
+
+
+def _stride(work: Submission) -> int:
+    return -(-max(16, work.staged) // 16) * 16

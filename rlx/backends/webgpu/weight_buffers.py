@@ -1,0 +1,146 @@
+"""Device memory: the buffers of params and constants, and what a buffer may not exceed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from rlx._ext.locks import ReadWriteLock
+from rlx.backends.base import CompileOptions
+from rlx.backends.executable import Executable
+from rlx.backends.webgpu.device import GpuDevice
+from rlx.backends.webgpu.host_staging import to_device
+from rlx.backends.webgpu.storage import padded
+from rlx.backends.webgpu.submission import OK, PythonRunner, Submission
+from rlx.errors import DeviceLostError, DeviceMemoryError, describe
+from rlx.ir.graph import Graph
+from rlx.ir.opdef import Array
+from rlx.ir.plan import ARENA, HOST, Call, Schedule, Value
+
+
+class ConstantBuffers:
+    """Params and constants, on the device and in the host's parts; clones share them.
+
+    Attributes:
+        buffers: The buffer of each, by the id of its value.
+        nbytes: Bytes of all.
+        unread: Values of params that nothing reads.
+        gate: Held by runs with parts on the host.
+
+    Raises:
+        DeviceMemoryError: One is above the device's limits.
+    """
+
+    def __init__(self, gpu: GpuDevice, schedule: Schedule, options: CompileOptions) -> None:
+        self.buffers: dict[int, Any] = {}
+        self.nbytes = 0
+        self.unread: dict[str, Array] = {}
+        self.gate = ReadWriteLock()
+        self._gpu, self._schedule = gpu, schedule
+        self._programs: dict[int, Executable] = {}
+        for value in schedule.values:
+            if value.kind in ARENA:
+                continue
+            size = padded(value.type)
+            check_limit(gpu, "max-storage-buffer-binding-size", size, value.name)
+            check_limit(gpu, "max-buffer-size", size, value.name)
+            label = f"{value.kind} {value.name}"
+            self.buffers[value.id] = gpu.buffer(label, size, "STORAGE", "COPY_DST", "COPY_SRC")
+            self.nbytes += size
+            if value.array is not None:
+                self._write([(value, value.array)])
+        for call in schedule.calls:
+            if call.kernel == HOST and id(call) not in self._programs:
+                from rlx.backends.host import compile_host
+
+                self._programs[id(call)] = compile_host(_graph(call), options)
+
+    def program(self, call: Call) -> Executable:
+        """A host part as a program with an arena of its own."""
+        return self._programs[id(call)].clone()
+
+    def set_params(self, values: Mapping[str, Array]) -> None:
+        """Uploads weights for kernels and host parts. Every run sees all new values or none.
+
+        Runs that have parts on the host make several submissions: they are waited for.
+
+        Raises:
+            BusyError: One of those is under way further up in this thread.
+        """
+        self.gate.write(self._set_params, values)
+
+    def _set_params(self, values: Mapping[str, Array]) -> None:
+        self._write(
+            [
+                (self._schedule.params[name], array)
+                for name, array in values.items()
+                if name in self._schedule.params
+            ]
+        )
+        for name, array in values.items():
+            programs = self.readers(name)
+            for program in programs:
+                program.set_params({name: array})
+            if not programs and name not in self._schedule.params:
+                self.unread[name] = np.array(array)
+
+    def readers(self, name: str) -> list[Executable]:
+        """The host parts that read a param."""
+        calls = {id(call): call for call in self._schedule.calls if call.kernel == HOST}
+        return [
+            program
+            for at, program in self._programs.items()
+            if name in _graph(calls[at]).param_names
+        ]
+
+    def _write(self, pairs: Sequence[tuple[Value, Array]]) -> None:
+        """Uploads values in one submission, so that no submission of another thread comes in between."""
+        copies = []
+        at = 0
+        for value, array in pairs:
+            size = padded(value.type)
+            data = np.zeros(size, np.uint8)
+            raw = to_device(array)
+            data[: raw.size] = raw
+            copies.append((data, at, self.buffers[value.id]))
+            at += size
+        if len(copies) == 1:
+            self._gpu.queue.write_buffer(copies[0][2], 0, copies[0][0])
+        elif copies:
+            staging = self._gpu.buffer("weights", at, "COPY_SRC", "COPY_DST")
+            for data, start, _ in copies:
+                self._gpu.queue.write_buffer(staging, start, data)
+            moves = [(staging, start, to, 0, data.size) for data, start, to in copies]
+            runner = PythonRunner(self._gpu, Submission([], moves=moves), np.zeros(3, np.int64))
+            # Waiting frees what they were copied through, before the next weights come.
+            if runner.submit() != OK or runner.wait() != OK:
+                raise DeviceLostError(
+                    describe(
+                        "weights were not uploaded", got=runner.error()[1], hint="cg.recover()"
+                    )
+                )
+
+
+def _graph(call: Call) -> Graph:
+    graph: Any = call.params["graph"]
+    return cast(Graph, graph)
+
+
+def check_limit(gpu: GpuDevice, limit: str, nbytes: int, where: str) -> None:
+    """Refuses a buffer that the device can't hold.
+
+    Raises:
+        DeviceMemoryError: Names the limit, its value, and whose memory it is.
+    """
+    if nbytes > gpu.limits[limit]:
+        raise DeviceMemoryError(
+            describe(
+                f"a buffer is above the device's {limit}",
+                where=where,
+                got=f"{nbytes} bytes",
+                expected=f"at most {gpu.limits[limit]} bytes",
+                hint="use smaller batches, or the CPU",
+            )
+        )

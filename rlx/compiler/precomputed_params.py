@@ -1,0 +1,175 @@
+"""Params that are computed from other params once, when these are set, instead of in every run."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+import numpy as np
+
+from rlx.backends.base import CompileOptions
+from rlx.ir.graph import Graph
+from rlx.ir.opdef import Array
+from rlx.ir.plan import Preparation
+from rlx.ir.rewrite import joined
+
+# Most bytes of all values of preparations that are computed at once: their memory comes on top of the weights.
+_TOGETHER_BYTES = 16 << 20
+ReadParam = Callable[[str], Array]
+
+
+class ParamTransform(Protocol):
+    """A translation from the params of a graph to those of its executable. Clones share it, as they share the params."""
+
+    @property
+    def nbytes(self) -> int:
+        """Host memory held."""
+
+    def apply(self, values: Mapping[str, Array]) -> dict[str, Array]:
+        """Returns the executable's params that have new values.
+
+        Args:
+            values: New values by name.
+        """
+
+    def read(self, name: str, read: ReadParam) -> Array:
+        """Returns a copy of a param.
+
+        Args:
+            name: The param of the graph.
+            read: Reads a param of the executable.
+        """
+
+
+class WeightCache(Protocol):
+    """A store of precomputed params of the weights of one file."""
+
+    def get(self, target: str, names: Sequence[str]) -> Mapping[str, Array] | None:
+        """Returns params by name, for a target; None where they are not stored."""
+
+    def put(self, target: str, values: Mapping[str, Array]) -> None:
+        """Stores params."""
+
+
+_caches: weakref.WeakKeyDictionary[Graph, WeightCache] = weakref.WeakKeyDictionary()
+
+
+def use_weight_cache(graph: Graph, cache: WeightCache) -> None:
+    """Stores the params that are precomputed from the values attached to a graph. Those values never change."""
+    _caches[graph] = cache
+
+
+def weight_cache_of(graph: Graph) -> WeightCache | None:
+    """Returns the store of a graph's precomputed params; None where there is none."""
+    return _caches.get(graph)
+
+
+class PrecomputedParams:
+    """Computes params on the CPU, and keeps the values that they are computed from.
+
+    Preparations are compiled when their params are complete, many at a time, and dropped when they have run: they need
+    much memory, and weights are seldom set twice.
+
+    Args:
+        preparations: The computations.
+        kept: Params that the executable reads as well.
+        options: The options of the graph.
+    """
+
+    def __init__(
+        self,
+        preparations: Sequence[Preparation],
+        kept: frozenset[str],
+        options: CompileOptions,
+    ) -> None:
+        self._kept, self._options = kept, options
+        self._readers = {name: one for one in preparations for name in one.graph.input_names}
+        self._constant = [one for one in preparations if not one.graph.input_names]
+        self._values: dict[str, Array] = {}
+        self._cache: tuple[WeightCache, str] | None = None
+
+    def constants(self) -> dict[str, Array]:
+        """Returns the params that depend on no other param."""
+        return self._compute(self._constant)
+
+    def apply(self, values: Mapping[str, Array]) -> dict[str, Array]:
+        """See ``ParamTransform``."""
+        result = {
+            name: array
+            for name, array in values.items()
+            if name not in self._readers or name in self._kept
+        }
+        ready: dict[int, Preparation] = {}
+        for name in values.keys() & self._readers.keys():
+            array = values[name]
+            self._values[name] = array.copy() if array.flags.writeable else array
+        for name in values:
+            reader = self._readers.get(name)
+            if reader is not None and self._values.keys() >= set(reader.graph.input_names):
+                ready[id(reader)] = reader
+        return result | self._compute(ready.values())
+
+    def read(self, name: str, read: ReadParam) -> Array:
+        """See ``ParamTransform``."""
+        return self._values[name].copy() if name in self._readers else read(name)
+
+    @property
+    def nbytes(self) -> int:
+        """Host memory held."""
+        return sum(value.nbytes for value in self._values.values())
+
+    @contextmanager
+    def cached(self, cache: WeightCache | None, target: Callable[[], str]) -> Iterator[None]:
+        """Takes params from a store inside the ``with``, and adds those that are missing there.
+
+        Args:
+            cache: The store of the values that are set; None for none.
+            target: Returns a text of what the graph is compiled for.
+        """
+        if cache is None or not (self._readers or self._constant):
+            yield
+            return
+        self._cache = cache, target()
+        try:
+            yield
+        finally:
+            self._cache = None
+
+    def _compute(self, preparations: Iterable[Preparation]) -> dict[str, Array]:
+        result: dict[str, Array] = {}
+        for some in _together(preparations):
+            names = [name for one in some for name in one.names]
+            cache, target = self._cache or (None, "")
+            values = None if cache is None else cache.get(target, names)
+            if values is None:
+                values = dict(zip(names, self._run(some), strict=True))
+                if cache is not None:
+                    cache.put(target, values)
+            result |= values
+        return result
+
+    def _run(self, preparations: Sequence[Preparation]) -> list[Array]:
+        from rlx.backends.host import compile_host
+
+        graph = joined([one.graph for one in preparations])
+        arrays = [np.asarray(self._values[name], order="C") for name in graph.input_names]
+        executable = compile_host(graph, self._options)
+        # No copies: the arrays keep the arena, which nothing else uses.
+        return executable.submit(arrays, range(len(graph.outputs)), False).wait()
+
+
+def _together(preparations: Iterable[Preparation]) -> Iterator[list[Preparation]]:
+    """Groups preparations that are compiled as one graph: a compile costs more than the nodes of small ones."""
+    some: list[Preparation] = []
+    nbytes = 0
+    for one in preparations:
+        own = sum(type.nbytes for node in one.graph.nodes for type in node.types)
+        if some and nbytes + own > _TOGETHER_BYTES:
+            yield some
+            some, nbytes = [], 0
+        some.append(one)
+        nbytes += own
+    if some:
+        yield some

@@ -1,0 +1,205 @@
+"""Handles, feeds and the active extent: settings that runs keep until they are changed.
+
+An input has memory of its own for as long as the executable lives. A handle is that memory with a value
+that stays: runs take no argument for it, and after each run it may take over an output without the host.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rlx.errors import InputError, describe
+from rlx.ir.opdef import Array
+from rlx.runtime.bind_inputs import bind_all
+from rlx.runtime.convert import to_array
+from rlx.runtime.exclusive import exclusive
+from rlx.runtime.run import execute, rebind
+from rlx.runtime.state import RuntimeState
+
+if TYPE_CHECKING:
+    from rlx.passes.extent import Extent
+
+# Numbers of rows whose graphs are kept.
+_MAX_EXTENTS = 32
+
+
+def extent_of(state: RuntimeState, actual: int, upper: int) -> Extent:
+    """Returns the graph on ``actual`` of ``upper`` rows; clones share what was lowered."""
+    extents, key = state.extents, (actual, upper)
+    if key not in extents:
+        from rlx.compiler.lowering import fewer_rows
+
+        if len(extents) >= _MAX_EXTENTS:
+            extents.pop(next(iter(extents)), None)
+        extents[key] = fewer_rows(state.lowered, state.target, actual, upper)
+    return extents[key]
+
+
+class IoBindingMethods:
+    """The methods of ``CompiledGraph`` that bind handles, feeds and rows."""
+
+    __slots__ = ()
+    _state: RuntimeState
+
+    @exclusive
+    def bind_handle(self, name: str, array: Any) -> None:
+        """Gives an input a value that feeds every later run, in host-visible memory.
+
+        Args:
+            name: An input of the graph; runs no longer take it.
+            array: Its value.
+
+        Raises:
+            UnknownNameError: The graph has no input of that name.
+            InputError: The array does not fit.
+        """
+        _bind(self._state, name, array, "host")
+
+    @exclusive
+    def bind_gpu_handle(self, name: str, array: Any) -> None:
+        """``bind_handle`` with the value resident on the device: no run uploads it again."""
+        _bind(self._state, name, array, "device")
+
+    @exclusive
+    def read_handle(self, name: str) -> Array:
+        """Returns the value that a handle holds now. For a device handle that costs one read-back.
+
+        Raises:
+            InputError: No handle is bound to that input.
+        """
+        state = self._state
+        index = _handle(state, name)
+        with state.span("read_handle"):
+            return state.executable.read_input(index)
+
+    read_gpu_handle = read_handle
+
+    def has_gpu_handle(self, name: str) -> bool:
+        """Returns whether an input is a device handle."""
+        self._state.input(name)
+        return self._state.handles.get(name) == "device"
+
+    @exclusive
+    def set_gpu_handle_feed(self, name: str, out_idx: int) -> None:
+        """Has a handle take an output after each run, on the device.
+
+        Args:
+            name: A bound handle.
+            out_idx: An output of its shape and dtype.
+
+        Raises:
+            InputError: There is no such handle or output, or they differ in shape or dtype.
+        """
+        rebind(self._state, feeds=_feeds_with(self._state, name, out_idx))
+
+    @exclusive
+    def run_feed_gpu_handle(self, inputs: Mapping[str, Any], name: str, out_idx: int) -> Array:
+        """Runs, lets a handle take an output this once, and returns that output.
+
+        Raises:
+            InputError: See ``set_gpu_handle_feed``.
+        """
+        state = self._state
+        before = state.binding.feeds
+        rebind(state, feeds=_feeds_with(state, name, out_idx))
+        try:
+            outputs = [state.output(out_idx)]
+            return execute(state, "run_read_outputs", bind_all(state, inputs), outputs, True)[0]
+        finally:
+            rebind(state, feeds=before)
+
+    @exclusive
+    def set_active_extent(self, extent: tuple[int, int] | None) -> None:
+        """Makes later runs compute fewer rows than the graph was compiled for.
+
+        Each input whose leading axis is ``upper`` counts as ``actual`` rows, and so does all that is
+        computed from them row by row; arrays keep their shapes. The caller promises that rows are
+        independent. Rows past ``actual`` of inputs are not read where that saves something, and those
+        of outputs are unspecified. Nothing is compiled on a GPU: it dispatches fewer workgroups. Where
+        an op allows no other number of rows the whole is computed; ``as_text("schedule")`` says so.
+
+        Args:
+            extent: ``(actual, upper)``; None computes everything again.
+
+        Raises:
+            InputError: It is no pair of whole numbers, ``actual`` is not in 0 to ``upper``, or no
+                input has ``upper`` rows.
+
+        Example:
+            >>> import numpy as np, rlx
+            >>> g = rlx.Graph()
+            >>> g.set_outputs([g.input("x", (8, 2)) * 2.0])
+            >>> cg = rlx.compile(g, device="cpu")
+            >>> cg.set_active_extent((3, 8))
+            >>> cg.run({"x": np.ones((8, 2), np.float32)})[0][:3].tolist()
+            [[2.0, 2.0], [2.0, 2.0], [2.0, 2.0]]
+        """
+        state = self._state
+        state.check_open()
+        if extent is None:
+            rebind(state, extent=None)
+            return
+        actual, upper = _rows(extent)
+        leading = {state.graph.named(name).shape[:1] for name in state.names}
+        if not 0 <= actual <= upper or (upper,) not in leading:
+            sizes = sorted(shape[0] for shape in leading if shape)
+            raise InputError(
+                describe(
+                    "no such extent",
+                    got=f"{actual} of {upper} rows",
+                    expected=f"0 to upper, and an upper of {sizes or 'no input with rows'}",
+                    hint="upper is the leading axis of the inputs that hold rows",
+                )
+            )
+        rebind(state, extent=extent_of(state, actual, upper) if actual < upper else None)
+
+
+def _bind(state: RuntimeState, name: str, array: Any, kind: str) -> None:
+    state.check_open()
+    index, node = state.input(name), state.graph.named(name)
+    value = to_array(array, node.shape, node.dtype, f"handle {name!r}")
+    with state.span("bind_handle"):
+        state.executable.write_input(index, value)
+    state.handles[name] = kind
+    rebind(state, residents=tuple(sorted({*state.binding.residents, index})))
+
+
+def _handle(state: RuntimeState, name: str) -> int:
+    """Returns the position of a handle."""
+    state.check_open()
+    index = state.input(name)
+    if name not in state.handles:
+        raise InputError(
+            describe(
+                f"input {name!r} is no handle",
+                got=", ".join(state.handles) or "none bound",
+                hint="cg.bind_handle(name, array) or cg.bind_gpu_handle(name, array) first",
+            )
+        )
+    return index
+
+
+def _feeds_with(state: RuntimeState, name: str, out_idx: int) -> tuple[tuple[int, int], ...]:
+    """Returns the feeds of a graph with one more."""
+    index, position = _handle(state, name), state.output(out_idx)
+    output, handle = state.graph.outputs[position], state.graph.named(name)
+    if output.type != handle.type:
+        raise InputError(
+            describe(
+                f"output {out_idx} does not fit handle {name!r}",
+                got=output.type,
+                expected=handle.type,
+            )
+        )
+    return tuple({**dict(state.binding.feeds), index: position}.items())
+
+
+def _rows(extent: Any) -> tuple[int, int]:
+    try:
+        actual, upper = (operator.index(count) for count in extent)
+    except (TypeError, ValueError):
+        text = describe("not an extent", got=repr(extent), expected="(actual, upper) or None")
+        raise InputError(text) from None
+    return actual, upper

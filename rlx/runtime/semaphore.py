@@ -1,0 +1,235 @@
+"""BoundedSemaphore for calls: threads and coroutines wait until fewer than so many are under way."""
+
+from __future__ import annotations
+
+import operator
+import os
+import threading
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Set
+from typing import TYPE_CHECKING, Any
+
+from rlx.errors import BusyError, ClosedError, InputError, describe
+from rlx.locks import LOOK_AGAIN, Bell, Lock
+
+if TYPE_CHECKING:
+    import asyncio
+    from concurrent.futures import Future
+
+
+class BoundedSemaphore:
+    """Lets calls in while there are fewer than may be, and makes others wait.
+
+    A call has its places until its future is done. Places are counted from the futures, which are held weakly, so that
+    none is lost wherever a signal handler raises an exception.
+
+    Args:
+        what: What errors call the thing that is called.
+        crew: Identities of the threads that make the calls. They never wait here: each has one place more.
+    """
+
+    def __init__(self, what: str, crew: Set[int] = frozenset()) -> None:
+        self._what, self._crew, self._process = what, crew, os.getpid()
+        self._lock = Lock()
+        self._places: set[tuple[weakref.ref[Future[Any]], int]] = set()
+        self._swept = time.monotonic()
+        self._threads: OrderedDict[Bell, None] = OrderedDict()
+        self._waiting: OrderedDict[_Turn, None] = OrderedDict()
+        self._closed = False
+
+    def enter(self, call: Future[Any], most: int, calls: int = 1) -> None:
+        """Waits until there is room for so many calls among ``most``. They leave when a future is done.
+
+        Raises:
+            InputError: It is closed, or belongs to another process, or ``most`` is no whole number from 1 on.
+            BusyError: There is no room, and the thread is one of those that would make it.
+        """
+        bell, places = Bell(), self._for(call, calls)
+        try:
+            while not self._enters(places, most, bell):
+                bell.wait(LOOK_AGAIN)
+        finally:
+            self._threads.pop(bell, None)
+
+    async def enter_async(self, call: Future[Any], most: int) -> None:
+        """``enter`` for asyncio: the event loop goes on meanwhile.
+
+        Raises:
+            InputError: As ``enter``.
+        """
+        import asyncio  # takes a while: only programs that use it pay for it
+
+        turn, places = _Turn(asyncio.get_running_loop()), self._for(call, 1)
+        try:
+            while not self._enters(places, most, turn):
+                await turn.comes()
+        except asyncio.CancelledError:
+            with self._lock:
+                if turn not in self._waiting:  # its turn goes to the next one
+                    self._wake()
+            raise
+        finally:
+            self._waiting.pop(turn, None)
+
+    def close(self) -> None:
+        """Refuses calls that wait, and those that come."""
+        with self._lock:
+            self._closed = True
+            for bell in self._threads:
+                bell.ring()
+            for turn in self._waiting:
+                turn.ring()
+
+    def closed(self) -> ClosedError:
+        """What a call after ``close`` raises."""
+        return ClosedError(describe(f"{self._what} is closed", hint="make a new one"))
+
+    @property
+    def forked(self) -> bool:
+        """Whether this process was forked from the one that it belongs to."""
+        return os.getpid() != self._process
+
+    @property
+    def _inside(self) -> int:
+        """Calls that wait or run."""
+        return sum(not _ended(place) for place in list(self._places))
+
+    def _for(self, call: Future[Any], calls: int) -> list[tuple[weakref.ref[Future[Any]], int]]:
+        """The places of a call, which it gives back by itself."""
+        if self.forked:
+            raise InputError(
+                describe(
+                    f"{self._what} belongs to another process, whose threads were not forked with it",
+                    hint="make another one in this process",
+                )
+            )
+        held = weakref.ref(call)
+        # A reference keeps its hash when the call is gone. It can't make one then.
+        hash(held)
+        places = [(held, at) for at in range(calls)]
+        call.add_done_callback(lambda _: self._leave(places))
+        return places
+
+    def _leave(self, places: list[tuple[weakref.ref[Future[Any]], int]]) -> None:
+        with self._lock:
+            self._places.difference_update(places)
+            for _ in places:
+                self._wake()
+
+    def _enters(
+        self,
+        places: list[tuple[weakref.ref[Future[Any]], int]],
+        most: int,
+        waits: Bell | _Turn,
+    ) -> bool:
+        """Whether there is room for places, which are taken if so; else the caller is woken later."""
+        most = whole(most)
+        inside = threading.get_ident() in self._crew
+        most = max(most + len(self._crew) if inside else most, len(places))
+        waiting: Any = self._threads if isinstance(waits, Bell) else self._waiting
+        with self._lock:
+            if self._closed:
+                raise self.closed()
+            if not self._has_room(len(places), most):
+                if inside:
+                    raise BusyError(
+                        describe(
+                            f"{self._what} is full",
+                            got="a call in one of its own threads, which would wait for itself",
+                            hint="a callback may make one call; make more of them in another thread",
+                        )
+                    )
+                waiting[waits] = None
+                return False
+            self._places.update(places)
+            waiting.pop(waits, None)
+            return True
+
+    def _has_room(self, calls: int, most: int) -> bool:
+        """Whether so many calls fit. The caller holds the lock."""
+        if len(self._places) + calls <= most:
+            return True
+        # A signal handler may have cut off calls that were about to leave. It costs as much as there are places.
+        if time.monotonic() - self._swept >= LOOK_AGAIN / 2:
+            self._places.difference_update([one for one in self._places if _ended(one)])
+            self._swept = time.monotonic()
+        return len(self._places) + calls <= most
+
+    def _wake(self) -> None:
+        """Lets the thread and the coroutine that have waited longest try again. The caller holds the lock."""
+        if self._threads:
+            bell = next(iter(self._threads))
+            bell.ring()
+            self._threads.pop(bell, None)
+        while self._waiting and not self._waiting.popitem(last=False)[0].ring():
+            pass
+
+
+class _Turn:
+    """A coroutine that waits."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._comes: asyncio.Future[None] = loop.create_future()
+
+    async def comes(self) -> None:
+        """Waits until it is woken; it also looks again now and then."""
+        again = self._loop.call_later(LOOK_AGAIN, _done, self._comes)
+        try:
+            await self._comes
+        finally:
+            again.cancel()
+            self._comes = self._loop.create_future()
+
+    def ring(self) -> bool:
+        """Wakes it; False where its event loop stands still, and may never go on."""
+        try:
+            self._loop.call_soon_threadsafe(_done, self._comes)
+        except RuntimeError:  # the event loop is closed
+            return False
+        return self._loop.is_running()
+
+
+def whole(most: int) -> int:
+    """``max_pending`` as a whole number.
+
+    Raises:
+        InputError: It is none, or below 1.
+    """
+    try:
+        found = 0 if isinstance(most, bool) else operator.index(most)
+    except TypeError:
+        found = 0
+    if found < 1:
+        raise InputError(
+            describe("option max_pending", got=repr(most), expected="a whole number >= 1")
+        )
+    return found
+
+
+def check_outside(crew: Set[int], what: str) -> None:
+    """Refuses a call that waits for an answer in a thread that gives the answers.
+
+    Raises:
+        BusyError: The thread is one of those.
+    """
+    if threading.get_ident() in crew:
+        raise BusyError(
+            describe(
+                f"{what} would wait for itself",
+                got="a wait in one of its own threads: in a custom operation, or a callback of a future",
+                hint="wait in another thread; submit does not wait there",
+            )
+        )
+
+
+def _ended(place: tuple[weakref.ref[Future[Any]], int]) -> bool:
+    call = place[0]()
+    return call is None or call.done()
+
+
+def _done(turn: asyncio.Future[None]) -> None:
+    if not turn.done():
+        turn.set_result(None)
