@@ -72,7 +72,7 @@ def test_it_is_started_when_somebody_asks(run):
         assert not started()
         executable = right("dawn")
         assert started()
-        assert executable._maker.hot
+        assert executable._factory.hot
         assert [str(one) for one in rlx.available_devices()] == ["cpu", "webgpu", "dawn"]
         """
     )

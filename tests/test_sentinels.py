@@ -91,7 +91,7 @@ def run_poisoned(compiled, operands):
     """A run on a GPU whose arena held the pattern: its results, and the arena after it."""
     executable = compiled._state.executable
     queue, arena = executable._gpu.queue, executable._arena
-    executable._mirror.memory[:] = POISON
+    executable._host.memory[:] = POISON
     queue.write_buffer(arena, 0, np.full(arena.size, POISON, np.uint8))
     got = compiled.run_slots(*operands)
     return got, np.frombuffer(queue.read_buffer(arena), np.uint8)
@@ -118,7 +118,7 @@ def check_webgpu(case, session):
     with session.compile(graph) as compiled:
         got, memory = run_poisoned(compiled, operands)
         check_gaps(memory, gaps(compiled, on_device), case)
-        check_inputs(memory, compiled, compiled._state.executable._mirror.memory)
+        check_inputs(memory, compiled, compiled._state.executable._host.memory)
         error, allowed = case.error(graph, got, operands)
     assert error <= allowed, f"{case} reads what nobody wrote: error {error:.3g} > {allowed:.3g}"
 
@@ -234,4 +234,4 @@ def test_random_graphs_webgpu(seed, webgpu, guarded):
     with rlx.Session(webgpu, options=OPTIONS).compile(graph, params) as compiled:
         _, memory = run_poisoned(compiled, [inputs[name] for name in graph.input_names])
         check_gaps(memory, gaps(compiled, on_device), seed)
-        check_inputs(memory, compiled, compiled._state.executable._mirror.memory)
+        check_inputs(memory, compiled, compiled._state.executable._host.memory)

@@ -245,7 +245,7 @@ def test_everything_has_a_label(webgpu, monkeypatch):
         executable = compiled._state.executable
         assert executable._arena.label == "arena"
         assert executable._staging.label == "staging"
-        assert [buffer.label for buffer in executable._fixed.buffers.values()] == ["param w"]
+        assert [buffer.label for buffer in executable._constants.buffers.values()] == ["param w"]
         ((pipeline, group, _, _),) = executable._batches.current[0]
         assert pipeline.label == group.label == "layer_norm/norm_rows"
         device, seen = executable._gpu.device, []
