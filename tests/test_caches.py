@@ -254,7 +254,7 @@ def test_what_was_lowered_is_never_changed(folder, target_device):
     assert not lowered.graph.param_values
     assert list(graph.param_values) == ["w"], "the caller's own stay"
     notes = lowered.notes
-    made, executable = memo.build(graph, target, lowered)
+    made, executable, _ = memo.build(graph, target, lowered)
     executable.close()
     assert made.program is not None
     assert (lowered.program, lowered.notes) == (None, notes)

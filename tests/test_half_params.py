@@ -1,6 +1,6 @@
 """Weights that are multiplied as halves: which they are, and that numbers beyond a half are refused."""
 
-from types import SimpleNamespace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,10 +10,6 @@ from rlx.ir.dtype import DType, store
 from rlx.runtime.half_params import check_half, rounded_params
 
 F32, BF16 = DType.F32, DType.BF16
-
-
-def _target(kernel_set):
-    return SimpleNamespace(kernel_set=kernel_set)
 
 
 @pytest.fixture
@@ -31,12 +27,22 @@ def graph():
 
 
 def test_weights_of_products_that_are_wider_than_halves(graph):
-    assert rounded_params(graph, _target("webgpu-units")) == {"w", "t", "bf", "k"}
+    assert set(rounded_params(graph)) == {"w", "t", "bf", "k"}
 
 
 @pytest.mark.parametrize("kernel_set", ["", "cpu", "webgpu", "webgpu-f16"])
 def test_elsewhere_nothing_is_rounded(graph, kernel_set):
-    assert rounded_params(graph, _target(kernel_set)) == set()
+    with rlx.compile(graph, "cpu") as cg:
+        cg._state.target = replace(cg._state.target, kernel_set=kernel_set)
+        cg.set_param("w", np.full((8, 8), 1e6))
+
+
+def test_a_weight_that_is_rounded_is_checked_when_it_is_set(graph):
+    with rlx.compile(graph, "cpu") as cg:
+        cg._state.target = replace(cg._state.target, kernel_set="webgpu-units")
+        with pytest.raises(rlx.InputError, match="param 'w' holds a number that f16 can't hold"):
+            cg.set_params({"b": np.full(8, 1e6), "w": np.full((8, 8), 1e6)})
+        cg.set_param("b", np.full(8, 1e6))
 
 
 @pytest.mark.parametrize("dtype", [F32, BF16])

@@ -163,7 +163,7 @@ def check_guards(compiled, operands, case):
     check_gaps(executable._arena, gaps(compiled, in_host), case)
     # What stands before the first value: the bytes that align the arena.
     block = executable._arena.base
-    assert not block[: executable.arena_ptr - block.ctypes.data].any(), case
+    assert not block[: executable.arena() - block.ctypes.data].any(), case
     for view, operand in zip(compiled.input_views, operands, strict=True):
         assert view.tobytes() == np.asarray(operand, view.dtype).tobytes()
     for memory, before in zip(weights(executable), fixed, strict=True):

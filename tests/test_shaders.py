@@ -244,7 +244,7 @@ def test_everything_has_a_label(webgpu, monkeypatch):
     with rlx.compile(g, webgpu, params={"w": np.ones(4, "f4")}) as compiled:
         executable = compiled._state.executable
         assert executable._arena.label == "arena"
-        assert executable._staging.label == "staging"
+        assert executable._builder.staging.label == "staging"
         assert [buffer.label for buffer in executable._constants.buffers.values()] == ["param w"]
         ((pipeline, group, _, _),) = executable._batches.current[0]
         assert pipeline.label == group.label == "layer_norm/norm_rows"

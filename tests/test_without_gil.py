@@ -224,7 +224,7 @@ def test_views_may_be_asked_for_during_runs():
             asked.wait(10)
             (view,) = compiled.input_views
             running.result()
-        assert np.array_equal(view, np.arange(LARGE, dtype=np.float32))
+        assert not view.any()
 
 
 def test_weights_may_change_while_clones_run(device):

@@ -31,11 +31,11 @@ def check_halves(graph: Graph, values: Mapping[str, Array]) -> None:
     Raises:
         InputError: A finite number is larger than 65,504.
     """
-    for name in sorted(set(_rounded(graph)) & values.keys()):
-        _check_half(values[name], graph.named(name).dtype, f"param {name!r}")
+    for name in sorted(set(rounded_params(graph)) & values.keys()):
+        check_half(values[name], graph.named(name).dtype, f"param {name!r}")
 
 
-def _rounded(graph: Graph) -> Iterator[str]:
+def rounded_params(graph: Graph) -> Iterator[str]:
     """Yields the names of params of f32 or bf16 that products multiply."""
     for node in graph.nodes:
         if node.op in _PRODUCTS:
@@ -46,7 +46,14 @@ def _rounded(graph: Graph) -> Iterator[str]:
                 yield weight.name
 
 
-def _check_half(value: Array, dtype: DType, where: str) -> None:
+def check_half(value: Array, dtype: DType, where: str) -> None:
+    """Refuses one weight; see ``check_halves``.
+
+    Args:
+        value: The weight in its storage.
+        dtype: Its dtype.
+        where: Its name in messages.
+    """
     # Of numbers of one sign the bits of an IEEE number are in the order of its size; infinity comes after the finite ones.
     bits = np.dtype(f"u{value.itemsize}")
     infinity = int(_INFINITY >> (32 - 8 * value.itemsize))
