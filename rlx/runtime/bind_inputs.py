@@ -25,7 +25,7 @@ def bind_all(state: RuntimeState, inputs: Any) -> list[Array]:
     """
     arrays = _convert(state, inputs, complete=True)
     state.check_params()
-    return [arrays[index] for index in state.arguments()]
+    return [arrays[index] for index in state.arguments]
 
 
 def bind_some(state: RuntimeState, inputs: Any) -> list[Array | None]:
@@ -37,7 +37,7 @@ def bind_some(state: RuntimeState, inputs: Any) -> list[Array | None]:
     """
     arrays = _convert(state, inputs, complete=False)
     state.check_params()
-    return [arrays.get(index) for index in state.arguments()]
+    return [arrays.get(index) for index in state.arguments]
 
 
 def bind_batches(state: RuntimeState, batches: Iterable[Any]) -> list[list[Array]]:

@@ -218,7 +218,7 @@ def _begin(state: RuntimeState, recorder: Recorder | None) -> None:
         rebind(state, recorder=recorder)
     except BaseException:
         if recorder is None:  # a lost device ends its recording too
-            state.binding = state.binding._replace(recorder=None)
+            state.use_binding(state.binding._replace(recorder=None))
             choose_calls(state)
         raise
     if recorder is not None:

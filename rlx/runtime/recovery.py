@@ -124,7 +124,7 @@ def _replace(
     # The new executable has params of its own: they are no longer shared with clones.
     state.missing = set(state.graph.param_names) - set(values)
     state.values = dict(state.values)
-    state.binding = binding
+    state.use_binding(binding)
     state.pending.clear()
     use(state, executable)
     if recorder is not None:

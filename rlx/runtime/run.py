@@ -60,7 +60,7 @@ def rebind(state: RuntimeState, **changes: Any) -> None:
     """Changes settings of later runs: fields of ``Binding``. After an error the old ones stay."""
     binding = state.binding._replace(**changes)
     state.executable.bind(binding)
-    state.binding = binding
+    state.use_binding(binding)
     choose_calls(state)
 
 

@@ -37,6 +37,7 @@ class RuntimeState:
         names: Names of the inputs, in order.
         lock: Held by one call at a time.
         binding: The settings of runs.
+        arguments: Positions of the inputs that take an argument.
         handles: Inputs that keep their value from run to run: "host" or "device" by name.
         outputs: Positions of the outputs that the caller knows.
         routers: Positions of the hidden outputs that count the experts that a run chooses.
@@ -54,6 +55,7 @@ class RuntimeState:
         "_compiled",
         "_compiled_of",
         "_holder",
+        "arguments",
         "binding",
         "closed",
         "executable",
@@ -100,7 +102,7 @@ class RuntimeState:
         self.lock = TryLock("this CompiledGraph", hint)
         self.missing: set[str] = missing
         self.values: dict[str, Array] = values
-        self.binding = Binding()
+        self.use_binding(Binding())
         self.handles: dict[str, str] = {}
         self.outputs: tuple[int, ...] = tuple(range(len(graph.outputs)))
         self.routers: tuple[int, ...] = ()
@@ -140,14 +142,15 @@ class RuntimeState:
         """Returns whether runs are recorded or counted, or wait for params, and so take the general way."""
         return bool(self.missing or self.routers or self.binding.recorder)
 
-    def arguments(self) -> tuple[int, ...]:
-        """Returns the positions of the inputs that take an argument."""
-        return self.binding.arguments(len(self.names))
+    def use_binding(self, binding: Binding) -> None:
+        """Notes the binding that the executable has."""
+        self.binding = binding
+        self.arguments = binding.arguments(len(self.names))
 
     def argument_views(self) -> list[Array]:
         """Returns the views of the inputs that take an argument."""
         views = self.executable.input_views
-        return [views[index] for index in self.arguments()]
+        return [views[index] for index in self.arguments]
 
     def output_views(self) -> tuple[Array, ...]:
         """Returns the views of the outputs that the caller knows."""

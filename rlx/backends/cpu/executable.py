@@ -125,7 +125,10 @@ class CpuExecutable:
         return Done([views[index] for index in outputs])
 
     def _filled(self, arrays: Sequence[Array | None]) -> tuple[Array, ...]:
-        """The arguments of a run, with the views of inputs in place of None."""
+        """Returns the arguments of a run, with the views of inputs in place of None."""
+        given = tuple(array for array in arrays if array is not None)
+        if len(given) == len(arrays):
+            return given
         arguments = self._binding.arguments(len(self.input_views))
         return tuple(
             self.input_views[index] if array is None else array
