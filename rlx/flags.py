@@ -63,6 +63,11 @@ class Flag(Generic[T]):
         return replace(self, name=prefix + self.name.removeprefix("RLX_"))
 
 
+def snapshot() -> tuple[str | None, ...]:
+    """Returns the texts of all variables, for comparison with a later snapshot."""
+    return tuple(map(os.environ.get, TABLE))
+
+
 def _flag(name: str, parse: Callable[[str], T], default: T, doc: str) -> Flag[T]:
     if name in TABLE:
         raise RuntimeError(f"{name} is declared twice")

@@ -52,6 +52,7 @@ class GuardedBackend:
     def __init__(self, plain: Backend) -> None:
         self.plain, self.name, self.kernel_set = plain, plain.name, plain.kernel_set
         self.is_built_in = type(plain).__module__.startswith("rlx.")
+        self._refuses = type(plain).refuses is not Backend.refuses
 
     def devices(self) -> list[DeviceInfo]:
         """Returns its devices; see ``Backend``.
@@ -87,6 +88,8 @@ class GuardedBackend:
 
     def refusal(self, info: DeviceInfo, graph: Graph) -> str | None:
         """Returns why a device refuses a graph; None where it does not."""
+        if not self._refuses:
+            return None
         try:
             reason = self._ask("refuses", self.plain.refuses, info, graph)
         except DeviceUnavailableError as error:

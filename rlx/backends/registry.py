@@ -12,6 +12,7 @@ from rlx import flags
 from rlx.backends.base import Backend, DeviceInfo
 from rlx.backends.plugin_guard import GuardedBackend, plugin_error
 from rlx.errors import DeviceUnavailableError, InputError, RlxError, describe, install_line
+from rlx.generation import renew
 from rlx.ir.kernel_sets import KERNEL_SETS
 
 # Built-in backends are imported on first use, so that ``import rlx`` needs no driver.
@@ -54,6 +55,7 @@ def register_backend(backend: Backend) -> None:
     if fault:
         raise InputError(describe(fault, got=repr(backend), expected="a rlx.Backend"))
     _loaded[backend.name] = GuardedBackend(backend)
+    renew()
     _broken.pop(backend.name, None)
 
 

@@ -29,7 +29,7 @@ from rlx.passes.extent import Extent, extent_of
 from rlx.passes.hoist import Hoisted, check_fit, check_same, hoist
 from rlx.passes.large_weights import split_large
 from rlx.passes.legalize import blocked, refuse_unready
-from rlx.passes.lift import lift
+from rlx.passes.lift import BRANCHES, lift
 from rlx.passes.memory_plan import plan_memory
 from rlx.passes.pipeline import (
     FOLD_PASSES,
@@ -81,11 +81,14 @@ def _lower(graph: Graph, target: Target, promotes: bool) -> Lowered:
     with phase("passes"):
         early = list[Note]()
         if target.reads_kernels and options.hoist:
-            graph = _within_bindings(lift(graph, early), target, early)
+            if any(node.op in BRANCHES for node in graph.nodes):
+                graph = lift(graph, early)
+            graph = _within_bindings(graph, target, early)
         whole, notes = _joined(graph, target, promotes)
         notes = early + notes
         prepares = target.reads_kernels or target.capabilities.prepared_params
-        hoisted = hoist(whole, notes) if prepares and options.hoist else Hoisted(whole)
+        prepares = prepares and options.hoist and _has_weights(whole)
+        hoisted = hoist(whole, notes) if prepares else Hoisted(whole)
         fused, more = _specialise(hoisted.graph, target, KERNEL_PASSES)
         notes += more
     if not target.reads_kernels:
@@ -99,6 +102,11 @@ def _lower(graph: Graph, target: Target, promotes: bool) -> Lowered:
     with phase("memory plan"):
         plan = _plan(schedule, target)
     return Lowered(fused, tuple(notes), schedule, plan, hoisted.preparations, subgraphs)
+
+
+def _has_weights(graph: Graph) -> bool:
+    """Returns whether something may depend on params and constants alone."""
+    return any(node.op in ("param", "constant") for node in graph.nodes)
 
 
 def _without_kernels(
@@ -217,6 +225,8 @@ def _only_here(node: Node, target: Target) -> bool:
 
 def _promoted(graph: Graph, target: Target, notes: list[Note]) -> Graph:
     """The graph with f32 between its operations in place of halves."""
+    if not any(type.dtype in HALVES for node in graph.nodes for type in node.types):
+        return graph
     halves = reads_halves(target.kernel_set, target.options.precision)
     largest = target.info.limits.get("max-storage-buffer-binding-size", math.inf)
     return promote(graph, notes, halves, largest)
@@ -241,7 +251,9 @@ def _joined(graph: Graph, target: Target, promotes: bool = True) -> tuple[Graph,
 def _within_bindings(graph: Graph, target: Target, notes: list[Note]) -> Graph:
     """The graph with no weight above what the device binds, as far as that can be."""
     limit = target.info.limits.get("max-storage-buffer-binding-size")
-    return graph if limit is None else split_large(graph, limit, notes)
+    if limit is None or not _has_weights(graph):
+        return graph
+    return split_large(graph, limit, notes)
 
 
 def fewer_rows(lowered: Lowered, target: Target, actual: int, upper: int) -> Extent:
@@ -289,7 +301,8 @@ def _schedule(
     limits = dict(target.info.limits)
     if "subgroup" in target.info.features and not flags.WEBGPU_DEFAULT_LIMITS.get():
         limits[SUBGROUPS] = 1
-    limits |= fragment_limits(target.info.fragments, target.info.features)
+    if target.info.fragments:
+        limits |= fragment_limits(target.info.fragments, target.info.features)
     limits[ROUNDS] = int(KERNEL_SETS[target.kernel_set].computes_f16)
     return Scheduler(graph, target.kernel_set, limits, specialise, target.choices, hosted).run()
 

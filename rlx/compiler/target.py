@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import field, replace
 
+from rlx import flags
 from rlx.backends.base import CompileOptions, DeviceInfo
 from rlx.backends.executable import Capabilities
 from rlx.backends.plugin_guard import GuardedBackend
 from rlx.backends.registry import backend
 from rlx.cost.gate import IoFusionGate
+from rlx.cost.store import stored
 from rlx.cost.tuned import stored_variants
 from rlx.dataclasses import dataclass
 from rlx.device.figures import cost_model
 from rlx.device.names import Device, info_of
 from rlx.errors import CompileError, describe
+from rlx.generation import generation
 from rlx.ir.fragments import fragment_limits, fragment_params
 from rlx.ir.kernel_sets import KERNEL_SETS
 from rlx.ir.variants import Choices
@@ -48,12 +52,32 @@ class Target:
 
     @classmethod
     def of(cls, device: Device, options: CompileOptions) -> Target:
-        """The target that a device's name stands for.
+        """Returns the target that a device's name stands for; the same one until devices or figures change.
 
         Raises:
             DeviceUnavailableError: It is not on this machine.
             CompileError: It has no half-precision arithmetic, and that was asked for.
         """
+        key = _key(device, options)
+        if key is not None and key in _targets:
+            return _targets[key]
+        target = cls._found(device, options)
+        # Without figures of the device, those that another process stores are looked for in every compile.
+        settled = flags.CALIBRATION.get() == "off" or stored(device) is not None
+        key = _key(device, options)
+        if key is not None and settled:
+            if len(_targets) >= _MAX_TARGETS:
+                _targets.clear()
+            _targets[key] = target
+        return target
+
+    @classmethod
+    def is_known(cls, device: Device, options: CompileOptions) -> bool:
+        """Returns whether a target was found before, so that its device is open."""
+        return _key(device, options) in _targets
+
+    @classmethod
+    def _found(cls, device: Device, options: CompileOptions) -> Target:
         info, runs_on = info_of(device), backend(device.backend)
         kernel_set, able = runs_on.kernel_set, runs_on.capabilities(info)
         if options.precision != "f32":
@@ -73,6 +97,19 @@ class Target:
         if kernel_set and able.kernel_variants:
             choices = Choices.now(stored_variants(device))
         return cls(device, info, runs_on, kernel_set, options, able, choices)
+
+
+_MAX_TARGETS = 64
+# Targets by device, options, and everything else that they depend on.
+_targets: dict[Hashable, Target] = {}
+
+
+def _key(device: Device, options: CompileOptions) -> Hashable | None:
+    """Returns the key of a target; None where it is not kept: for a device object of the program."""
+    gate = options.io_gate
+    if device.handle is not None or not (gate is None or type(gate) is IoFusionGate):
+        return None
+    return device, options, flags.snapshot(), generation()
 
 
 def _precisions(kernel_set: str, able: Capabilities) -> tuple[str, ...]:

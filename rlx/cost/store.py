@@ -20,6 +20,7 @@ from rlx.cost.calibration import (
 )
 from rlx.errors import describe
 from rlx.files import UnfitFileError, is_private, read_regular
+from rlx.generation import renew
 from rlx.ir.container import write
 from rlx.ir.spans import Watcher, watched, watcher
 from rlx.kept_files import mark_used, prune
@@ -108,6 +109,7 @@ def stored(device: Any) -> Calibration | None:
             found = _load(path, identity)
             if found is not None:
                 _known[identity, str(path)] = found
+                renew()
         return found
 
 
@@ -168,6 +170,7 @@ def forget() -> None:
     """Makes this process read the files again."""
     with _lock:
         _known.clear()
+        renew()
         _refused.clear()
 
 
@@ -183,6 +186,7 @@ def _measured(identity: Identity, device: Any, progress: Progress | None) -> Cal
     # Kept in memory even with "off", so that a process does not measure twice.
     with _lock:
         _known[identity, str(path)] = found
+        renew()
         if path is not None:
             save(path, found)
     return found

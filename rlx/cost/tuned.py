@@ -14,6 +14,7 @@ from rlx import flags
 from rlx.cost.calibration import Identity, meter
 from rlx.cost.store import MOST_BYTES, file_of, forget_old, usable
 from rlx.files import UnfitFileError, read_regular
+from rlx.generation import renew
 from rlx.ir.container import write
 from rlx.ir.variants import Table
 from rlx.kept_files import mark_used
@@ -66,6 +67,7 @@ def store_variants(device: Any, table: Table) -> Path | None:
     path = variants_file(identity)
     with _lock:
         _known[identity, str(path)] = table
+        renew()
     if path is None:
         return None
     body = {"identity": dataclasses.asdict(identity), "families": _plain(table)}
@@ -86,6 +88,7 @@ def forget_variants() -> None:
     """Makes this process read the files again."""
     with _lock:
         _known.clear()
+        renew()
 
 
 def _load(path: Path, identity: Identity) -> Table:

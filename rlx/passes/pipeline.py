@@ -13,6 +13,7 @@ from rlx.ir.notes import Note
 from rlx.ir.rewrite import copied
 from rlx.ir.spans import phase
 from rlx.ir.verify import verify
+from rlx.ops.leaves import LEAVES
 from rlx.passes.fuse import fuse_elementwise
 from rlx.passes.fusion_gate import Specialisation
 from rlx.passes.legalize import legalize
@@ -30,12 +31,28 @@ class Pass(NamedTuple):
             change that it made or left out. A pass that specialises is told what for as well.
         option: The field of ``CompileOptions`` that switches it; "" when it is always needed.
         specialise: Whether it belongs to the part that knows the device.
+        concerns: Says whether a graph has operations that it may change; others are left out.
     """
 
     name: str
     run: Callable[..., Graph]
     option: str = ""
     specialise: bool = False
+    concerns: Callable[[Graph], bool] = lambda graph: True
+
+
+def _has_powers(graph: Graph) -> bool:
+    return any(node.op == "pow" for node in graph.nodes)
+
+
+def _has_more_than_elementwise(graph: Graph) -> bool:
+    """Returns whether a pattern may match: each holds an operation that is not elementwise."""
+    return any(not node.opdef.elementwise and node.op not in LEAVES for node in graph.nodes)
+
+
+def _has_chains(graph: Graph) -> bool:
+    """Returns whether there are two operations to join."""
+    return sum(node.op not in LEAVES for node in graph.nodes) > 1
 
 
 # Passes on the graph as its owner wrote it. What depends on params alone is split off after these and the next ones.
@@ -46,16 +63,18 @@ SIMPLIFY_PASSES: tuple[Pass, ...] = (
     Pass("dce", dce, "dce"),
 )
 # Before legalize, whose casts would come between a product and its bias.
-PATTERN_PASSES: tuple[Pass, ...] = (Pass("fuse", fuse_patterns, "fuse", specialise=True),)
+PATTERN_PASSES: tuple[Pass, ...] = (
+    Pass("fuse", fuse_patterns, "fuse", True, _has_more_than_elementwise),
+)
 # What patterns and casts leave.
 FOLD_PASSES: tuple[Pass, ...] = (Pass("fold", fold, "fold"),)
 # Passes that bring the graph to the kernels that exist.
 KERNEL_PASSES: tuple[Pass, ...] = (
     Pass("legalize", legalize, specialise=True),
     # After legalize: chains of narrow types are computed in wider ones and rounded once.
-    Pass("powers", expand_powers, "fold", specialise=True),
+    Pass("powers", expand_powers, "fold", True, _has_powers),
     Pass("cse", cse, "cse"),
-    Pass("fuse_elementwise", fuse_elementwise, "fuse", specialise=True),
+    Pass("fuse_elementwise", fuse_elementwise, "fuse", True, _has_chains),
     Pass("dce", dce, "dce"),
 )
 PIPELINE = (*SIMPLIFY_PASSES, *PATTERN_PASSES, *FOLD_PASSES, *KERNEL_PASSES)
@@ -83,11 +102,12 @@ def run_pipeline(
     notes: list[Note] = []
     given = graph
     check = flags.VERIFY.get()
-    target = Specialisation.of(kernel_set, gate)
     for step in passes:
         if (step.specialise and not kernel_set) or (step.option and not enabled(step.option)):
             continue
-        more = (target,) if step.specialise else ()
+        if not step.concerns(graph):
+            continue
+        more = (Specialisation.of(kernel_set, gate),) if step.specialise else ()
         spend(f"pass {step.name}")
         with phase(f"pass {step.name}"):
             graph = step.run(graph, notes, *more)

@@ -60,6 +60,10 @@ class CompiledGraph(
     signal handler, a custom operation, ``__array__`` of an argument). Different graphs run in parallel;
     ``clone`` makes one for another thread.
 
+    It pickles by content: the graph, the device's name, options, params and handles as they are now. It is compiled again
+    where it is read, for a device of that name. Inputs that are no handles, and ``input_views``, are not part of it. A
+    graph on a ``wgpu.GPUDevice`` of the program raises ``DeviceError``, and a closed one ``ClosedError``.
+
     Attributes:
         device: The device it runs on.
         choice: The reason for the device, and the estimates of all devices if "auto" chose.
@@ -337,20 +341,6 @@ class CompiledGraph(
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles by content: the graph, the device's name, options, params and handles as they are now.
-
-        Where it is read, it is compiled again, for a device of that name. Inputs that are no handles, and
-        ``input_views``, are not part of it.
-
-        Raises:
-            DeviceError: The device is one of the program (a ``wgpu.GPUDevice``).
-            ClosedError: It is closed.
-        """
-        from rlx.runtime.pickle import pickled, restored
-
-        return restored, tuple(self._state.lock.call(pickled, self._state))
 
     def __repr__(self) -> str:
         return self._state.what

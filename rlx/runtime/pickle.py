@@ -6,9 +6,8 @@ from typing import Any, NamedTuple
 
 from rlx.backends.base import CompileOptions
 from rlx.device.names import Device
-from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
-from rlx.ir.serialize import joined, parted
+from rlx.ir.serialize import parted
 from rlx.runtime.state import RuntimeState
 
 
@@ -67,37 +66,3 @@ def pickled(state: RuntimeState) -> PickledGraph:
         None if placement is None else placement.masks,
         placement.layers[0].experts if placement is not None and capture else None,
     )
-
-
-def restored(*fields: Any) -> Any:
-    """Compiles a pickled graph and restores its settings.
-
-    Args:
-        *fields: Those of ``PickledGraph``.
-
-
-    Raises:
-        DeviceUnavailableError: This machine has no such device.
-        RlxError: As ``rlx.compile``.
-    """
-    from rlx.runtime.session import compile
-
-    state = PickledGraph(*fields)
-    graph = joined(Graph, state.graph, state.arrays)
-    compiled = compile(graph, state.device, state.params, state.options)
-    try:
-        for name, (kind, array) in state.handles.items():
-            bind = compiled.bind_gpu_handle if kind == "device" else compiled.bind_handle
-            bind(name, array)
-        for name, output in state.feeds.items():
-            compiled.set_gpu_handle_feed(name, output)
-        if state.masks is not None:
-            compiled.set_moe_resident_experts_per_layer(state.masks)
-        if state.capture is not None:
-            compiled.enable_moe_topk_capture(state.capture)
-        if state.extent is not None:
-            compiled.set_active_extent(state.extent)
-    except BaseException:
-        compiled.close()
-        raise
-    return compiled

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -26,6 +27,7 @@ from rlx.errors import (
 )
 from rlx.ir.content import is_settled
 from rlx.ir.graph import Graph
+from rlx.ir.serialize import joined
 from rlx.ir.spans import phase, phases
 from rlx.ir.spans import progress as told
 from rlx.runtime.compiled import CompiledGraph
@@ -78,7 +80,7 @@ class Session:
         self.options: CompileOptions = options
         self.device: Device | None = None if device == "auto" else Device.parse(device)
         _check_options(self.options)
-        if self.device is not None:
+        if self.device is not None and not Target.is_known(self.device, options):
             info = info_of(self.device)
             backend(info.backend).open_ahead(info)
 
@@ -109,6 +111,8 @@ class Session:
             LimitError: Compiling it is more work than ``rlx.limits`` allows.
             CancelledError: ``cancel`` was cancelled.
         """
+        if progress is None and cancel is None:
+            return self._compile(graph, params)
         with watching(progress, cancel):
             return self._compile(graph, params)
 
@@ -231,8 +235,52 @@ def compile(
         >>> cg.run_slots(np.float32([[3, 4]]))[0].tolist()
         [[4.0, 6.0]]
     """
-    with watching(progress, cancel):
-        return Session(device, options=options).compile(graph, params)
+    return Session(device, options=options).compile(graph, params, progress, cancel)
+
+
+def _reduce(compiled: CompiledGraph) -> tuple[Any, ...]:
+    """Pickles a compiled graph by content."""
+    from rlx.runtime.pickle import pickled
+
+    state = compiled._state
+    return restored, tuple(state.lock.call(pickled, state))
+
+
+copyreg.pickle(CompiledGraph, _reduce)
+
+
+def restored(*fields: Any) -> Any:
+    """Compiles a pickled graph and restores its settings.
+
+    Args:
+        *fields: Those of ``PickledGraph``.
+
+
+    Raises:
+        DeviceUnavailableError: This machine has no such device.
+        RlxError: As ``rlx.compile``.
+    """
+    from rlx.runtime.pickle import PickledGraph
+
+    state = PickledGraph(*fields)
+    graph = joined(Graph, state.graph, state.arrays)
+    compiled = compile(graph, state.device, state.params, state.options)
+    try:
+        for name, (kind, array) in state.handles.items():
+            bind = compiled.bind_gpu_handle if kind == "device" else compiled.bind_handle
+            bind(name, array)
+        for name, output in state.feeds.items():
+            compiled.set_gpu_handle_feed(name, output)
+        if state.masks is not None:
+            compiled.set_moe_resident_experts_per_layer(state.masks)
+        if state.capture is not None:
+            compiled.enable_moe_topk_capture(state.capture)
+        if state.extent is not None:
+            compiled.set_active_extent(state.extent)
+    except BaseException:
+        compiled.close()
+        raise
+    return compiled
 
 
 def _check_options(options: CompileOptions) -> None:

@@ -15,6 +15,7 @@ from rlx.backends.webgpu.incomplete import has_hardware, is_loadable, missing_pa
 from rlx.backends.webgpu.listing import forget, listed
 from rlx.backends.webgpu.provider import Provider, provider, provider_of
 from rlx.errors import DeviceUnavailableError, describe
+from rlx.generation import renew
 from rlx.ir.fragments import Fragment
 from rlx.ir.spans import phase
 
@@ -75,6 +76,7 @@ def look_again() -> None:
     """Forgets the adapters: the next call of ``adapters`` finds those that are there by then."""
     forget()
     adapters.cache_clear()
+    renew()
 
 
 def adapter_of(info: DeviceInfo) -> Any:

@@ -14,7 +14,12 @@ from weakref import WeakValueDictionary
 from rlx import flags
 from rlx.backends.base import DeviceInfo
 from rlx.backends.webgpu import forked
-from rlx.backends.webgpu.adapters import adapter_of, features_of, look_again
+from rlx.backends.webgpu.adapters import (
+    adapter_of,
+    capabilities_with,
+    features_of,
+    look_again,
+)
 from rlx.backends.webgpu.dispatch import Dispatch
 from rlx.backends.webgpu.provider import provider_of
 from rlx.errors import (
@@ -54,6 +59,7 @@ class GpuDevice:
         device: The wgpu device.
         provider: The library that it is of.
         queue: Its queue.
+        capabilities: The abilities of executables on it.
         limits: The limits it was asked for.
         spin_ns: How long a run asks it whether it is done before it sleeps. Waking up costs more
             than a small run; a software adapter needs the processor itself.
@@ -69,6 +75,9 @@ class GpuDevice:
         self.limits, self.provider = dict(info.limits), provider_of(info.backend)
         self.device: Any = info.handle if self.shared else _opened(info)
         self.queue: Any = self.device.queue
+        self.capabilities = capabilities_with(
+            self.provider, features_of(self.provider, self.device)
+        )
         self.spin_ns = 0 if info.software else SPIN_NS
         # Every pipeline that an executable holds (weak), and the ones used most recently.
         self._pipelines: WeakValueDictionary[tuple[str, bool], Any] = WeakValueDictionary()

@@ -12,7 +12,6 @@ from rlx._ext.locks import TryLock
 from rlx.backends.arguments import check_args
 from rlx.backends.executable import Binding, GpuBuffer, Moved, Pending, RunDict, RunSlots
 from rlx.backends.recorder import Recorder
-from rlx.backends.webgpu.adapters import capabilities_with, features_of
 from rlx.backends.webgpu.batches import Batches
 from rlx.backends.webgpu.device import GpuDevice, forget
 from rlx.backends.webgpu.dispatch import Dispatch, text_of
@@ -55,7 +54,7 @@ class WebGpuExecutable:
         work: Sequence[Dispatch | Call],
         constants: ConstantBuffers,
     ) -> None:
-        self.capabilities = capabilities_with(gpu.provider, features_of(gpu.provider, gpu.device))
+        self.capabilities = gpu.capabilities
         self._gpu, self._schedule, self._plan = gpu, schedule, plan
         self._work, self._constants = work, constants
         # Padding: the last slot can be bound in whole vectors, and an empty slot can start at the end.
@@ -76,7 +75,7 @@ class WebGpuExecutable:
         self.output_slots = self._host.output_slots
         self._moved: Array = np.zeros(3, np.int64)
         self._factory = RunnerFactory(gpu, self._moved)
-        self._readback = Readback(gpu, self._factory, self._builder)
+        self._readback: Readback | None = None
         self._prepared: dict[Hashable, PreparedRun] = {}
         # Runs whose results have not been taken. Those that nobody holds any more drop out.
         self._unfinished: weakref.WeakSet[SubmittedRun] = weakref.WeakSet()
@@ -154,7 +153,7 @@ class WebGpuExecutable:
         block = run.ring.block() if fresh and self._unfinished else None
         if block is None and fresh:
             self._drain()  # no memory is free, or no run is under way
-            run.ring.reset()
+            run.reset()
         if block is None:
             run.submit(run.submit_last)
             staged = None
@@ -250,19 +249,25 @@ class WebGpuExecutable:
         if name in self._constants.unread:
             return self._constants.unread[name].copy()
         value = self._schedule.params[name]
-        return self._readback.read(self._constants.buffers[value.id], 0, value.type)
+        return self._values().read(self._constants.buffers[value.id], 0, value.type)
+
+    def _values(self) -> Readback:
+        """Returns the reader and writer of single values, which is made by its first use."""
+        if self._readback is None:
+            self._readback = Readback(self._gpu, self._factory, self._builder)
+        return self._readback
 
     def write_input(self, index: int, array: Array) -> None:
         """Uploads an input to its slot."""
-        self._readback.write_input(index, array)
+        self._values().write_input(index, array)
 
     def read_input(self, index: int) -> Array:
         """Returns the value in an input's slot."""
-        return self._readback.read_input(index)
+        return self._values().read_input(index)
 
     def read_row(self, output: int, row: int) -> Array:
         """Reads one row back; the rest stays on the device."""
-        return self._readback.read_row(output, row)
+        return self._values().read_row(output, row)
 
     def arena(self) -> int:
         """Returns the address of the host memory of the outputs."""
@@ -324,7 +329,8 @@ class WebGpuExecutable:
             step.close()
         self._builder.close()
         self._arena.destroy()
-        self._readback.close()
+        if self._readback is not None:
+            self._readback.close()
 
     def _check_open(self) -> None:
         if self._closed:

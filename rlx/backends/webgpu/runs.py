@@ -31,8 +31,6 @@ class PreparedRun:
         outputs: Offset in the arena and type of every output.
         gate: Keeps changes of weights out of runs of several submissions.
 
-    Attributes:
-        ring: Memory for the results of more runs at the same time.
     """
 
     def __init__(
@@ -47,7 +45,20 @@ class PreparedRun:
     ) -> None:
         self._steps, self._outputs, self._gate = steps, outputs, gate
         self._runners = [factory.runner(work) for work in works]
-        self.ring = StagingRing(gpu, factory, apart)
+        self._apart = gpu, factory, apart
+        self._ring: StagingRing | None = None
+
+    @property
+    def ring(self) -> StagingRing:
+        """Memory for the results of more runs at the same time, which the first of them makes."""
+        if self._ring is None:
+            self._ring = StagingRing(*self._apart)
+        return self._ring
+
+    def reset(self) -> None:
+        """Makes the memory of the ring free; no run is under way."""
+        if self._ring is not None:
+            self._ring.reset()
 
     def single(self) -> Runner | None:
         """Returns the runner of a run that is one submission; None for others."""
@@ -86,7 +97,8 @@ class PreparedRun:
 
     def close(self) -> None:
         """Frees the memory of the ring."""
-        self.ring.close()
+        if self._ring is not None:
+            self._ring.close()
 
 
 class SubmittedRun:

@@ -1,8 +1,7 @@
-"""Transfers of a run between host and device: merged ranges, and staging memory for several runs."""
+"""Staging memory of runs that are under way at the same time."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,43 +13,11 @@ from rlx.backends.webgpu.runner_factory import RunnerFactory
 from rlx.backends.webgpu.submission import Runner, Submission
 from rlx.ir.opdef import Array
 
-# Ranges that are closer are merged into one transfer, in bytes.
-_NEAR = 4096
 # Staging memory of runs that are under way at the same time, in bytes.
 _MAX_STAGED = 1 << 28
 # Runs whose results come back in one transfer, and bytes of it where the results are large.
 _RUNS_PER_BLOCK = 8
 _BLOCK_BYTES = 1 << 20
-
-
-def words(nbytes: int) -> int:
-    """Bytes in whole 32-bit words, the unit of every copy."""
-    return -(-nbytes // 4) * 4
-
-
-def spans(slots: Sequence[tuple[int, int]], chosen: Sequence[int]) -> list[tuple[int, int]]:
-    """The chosen slots as few ranges.
-
-    Args:
-        slots: Offset and size of every slot.
-        chosen: Positions in ``slots``.
-
-    Returns:
-        Offsets and sizes in bytes, whole words. Neighbours are joined over the padding between
-        them, but never over a slot that was not chosen.
-    """
-    wanted = {slots[at] for at in chosen}
-    joined: list[tuple[int, int]] = []
-    whole = False
-    for offset, size in sorted(set(slots)):
-        if (offset, size) not in wanted:
-            whole = False
-        elif size and whole and offset - sum(joined[-1]) <= _NEAR:
-            joined[-1] = (joined[-1][0], offset + words(size) - joined[-1][0])
-        elif size:
-            joined.append((offset, words(size)))
-            whole = True
-    return joined
 
 
 class Block:

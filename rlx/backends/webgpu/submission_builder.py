@@ -9,11 +9,43 @@ from rlx.backends.executable import Binding
 from rlx.backends.webgpu.device import GpuDevice
 from rlx.backends.webgpu.host_staging import HostStaging
 from rlx.backends.webgpu.host_step import HostStep, Pause
-from rlx.backends.webgpu.staging import spans, words
 from rlx.backends.webgpu.submission import Batch, Submission
 from rlx.ir.opdef import TensorType
 from rlx.ir.plan import MemoryPlan, Schedule
 from rlx.passes.extent import scaled
+
+# Ranges that are closer are merged into one transfer, in bytes.
+_NEAR = 4096
+
+
+def words(nbytes: int) -> int:
+    """Returns bytes in whole 32-bit words, the unit of every copy."""
+    return -(-nbytes // 4) * 4
+
+
+def spans(slots: Sequence[tuple[int, int]], chosen: Sequence[int]) -> list[tuple[int, int]]:
+    """Joins the chosen slots to few ranges.
+
+    Args:
+        slots: Offset and size of every slot.
+        chosen: Positions in ``slots``.
+
+    Returns:
+        Offsets and sizes in bytes, whole words. Neighbours are joined over the padding between
+        them, but never over a slot that was not chosen.
+    """
+    wanted = {slots[at] for at in chosen}
+    joined: list[tuple[int, int]] = []
+    whole = False
+    for offset, size in sorted(set(slots)):
+        if (offset, size) not in wanted:
+            whole = False
+        elif size and whole and offset - sum(joined[-1]) <= _NEAR:
+            joined[-1] = (joined[-1][0], offset + words(size) - joined[-1][0])
+        elif size:
+            joined.append((offset, words(size)))
+            whole = True
+    return joined
 
 
 class SubmissionBuilder:
