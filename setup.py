@@ -11,6 +11,7 @@ The compiler is GCC, clang or zig, and ``CC`` names it, on every system. ``sysco
 is built for; ``_PYTHON_HOST_PLATFORM`` makes it another one than this. ``script/portable`` builds for other systems.
 """
 
+import functools
 import importlib
 import os
 import runpy
@@ -147,6 +148,12 @@ def generate() -> list[str]:
     return [str(GENERATED / name) for name in texts]
 
 
+@functools.cache
+def write_stubs() -> None:
+    """Writes the types of the operations, and where their records are, beside the sources of rlx."""
+    subprocess.run([sys.executable, "script/stubs"], check=True)
+
+
 class BuildPackage(build_py):
     """Copies ``shaders/`` into the package, compiles them as templates and wgpu's C types as tables.
 
@@ -156,6 +163,7 @@ class BuildPackage(build_py):
     """
 
     def run(self) -> None:
+        write_stubs()
         super().run()
         if self.editable_mode:
             return
@@ -186,6 +194,11 @@ class BuildExtensions(build_ext):
             self.compiler = "mingw32"  # which is how setuptools calls all but Microsoft's
         super().finalize_options()
         self.parallel = self.parallel or len(EXTENSIONS)
+
+    def run(self) -> None:
+        if self.inplace:
+            write_stubs()
+        super().run()
 
     def get_libraries(self, extension: Extension) -> list[str]:
         """Modules of Windows name the library that has Python's functions; elsewhere the process has them."""

@@ -25,8 +25,16 @@ INSTALLED = ROOT / "build/installed"
 DRIVERS = "mesa-vulkan-drivers libvulkan1"
 # What a change of means that the compiled modules have to be built again, or the wheel.
 COMPILED = ("setup.py", "cython_src/**/*", "rlx/abi/**/*.py", "rlx/ops/elementwise/table.py")
-PACKAGED = (*COMPILED, "pyproject.toml", "MANIFEST.in", "README.md", "shaders/**/*", "rlx/**/*")
+PACKAGED = (*COMPILED, "script/stubs", "pyproject.toml", "MANIFEST.in", "README.md", "shaders/**/*", "rlx/**/*")
 NOT_PACKAGED = {".so", ".pyd", ".pyc"}
+# What script/stubs makes of other files.
+MADE = {
+    "rlx/importers/onnx/operator_homes.py",
+    "rlx/ir/builders.pyi",
+    "rlx/ops/__init__.pyi",
+    "rlx/ops/homes.py",
+    "rlx/signal/__init__.pyi",
+}
 # OpenGL does not count: it lacks much of WebGPU, and wgpu offers it wherever Mesa's libraries are.
 FIND_ADAPTER = """
 import wgpu, sys
@@ -65,8 +73,9 @@ def digest(patterns: tuple[str, ...], *more: str) -> str:
     found = hashlib.sha256("\0".join(more).encode())
     for pattern in patterns:
         for path in sorted(ROOT.glob(pattern)):
-            if path.is_file() and path.suffix not in NOT_PACKAGED:
-                found.update(f"{path.relative_to(ROOT).as_posix()}\0".encode())
+            name = path.relative_to(ROOT).as_posix()
+            if path.is_file() and path.suffix not in NOT_PACKAGED and name not in MADE:
+                found.update(f"{name}\0".encode())
                 found.update(path.read_bytes())
     return found.hexdigest()
 
@@ -147,6 +156,8 @@ def make_environment(extras: str, wheel: Path | None = None) -> None:
         if not install(PYTHON, "--no-deps", "-e", ".", **env):
             sys.exit("-- the compiled modules can't be built; what the compiler says stands above")
         built.write_text(modules)
+    # In half a second: operations may have changed since the last build.
+    subprocess.run([str(PYTHON), str(ROOT / "script/stubs")], check=True)
 
 
 def forget_metadata() -> None:

@@ -79,7 +79,7 @@ def native() -> bool:
     """Builds for this machine, in a copy, and runs the tests there; whether they passed."""
     with tempfile.TemporaryDirectory(prefix="rlx-portable-") as folder:
         target = Path(folder)
-        for name in ("rlx", "shaders", "tests", "examples", "cython_src"):
+        for name in ("rlx", "shaders", "tests", "examples", "cython_src", "script"):
             shutil.copytree(
                 ROOT / name, target / name, ignore=shutil.ignore_patterns("*.so", "__pycache__")
             )

@@ -11,9 +11,9 @@ from _setup import PYTHON, ROOT, digest, say
 from _portable.sources import HOME, numpy_headers, python_sources, tools, zig, zig_caches
 from _portable.targets import TARGETS, Target
 
-COPIED = ("rlx", "shaders", "cython_src")
+COPIED = ("rlx", "shaders", "cython_src", "script")
 FILES = ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE")
-SOURCES = ("setup.py", "pyproject.toml", "cython_src/**/*", "shaders/**/*", "rlx/**/*")
+SOURCES = ("setup.py", "script/stubs", "pyproject.toml", "cython_src/**/*", "shaders/**/*", "rlx/**/*")
 MODULES = ("cpu", "owner", "program", "webgpu_hot")
 
 
