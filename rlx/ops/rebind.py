@@ -53,6 +53,20 @@ class Rebound:
         self._functions: dict[int, tuple[FunctionType, Any]] = {}
         self._references: dict[str, Callable[..., Any]] = {}
 
+    def replace(
+        self,
+        instead: Mapping[str, Callable[..., Any]],
+        records: Mapping[str, Callable[..., Any]],
+    ) -> None:
+        """Adds functions that take the place of others, before the first copy is made.
+
+        Args:
+            instead: Functions that take the place of others, by module and name.
+            records: Functions that take the place of whole references, by operation.
+        """
+        self._instead.update(instead)
+        self._records.update(records)
+
     def reference(self, op: str) -> Callable[..., Any]:
         """The reference of an operation, with the parameters that it has."""
         if op not in self._references:

@@ -6,6 +6,7 @@ import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from types import ModuleType
 from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
@@ -164,6 +165,49 @@ def listed(given: tuple[Any, ...]) -> Sequence[Any]:
     """Sizes or axes, which NumPy's methods take one by one or as one tuple."""
     first = given[0] if len(given) == 1 else given
     return tuple(first) if isinstance(first, (tuple, list)) else (first,)
+
+
+class Namespace:
+    """A module of NumPy whose functions take traced arrays as well: what ``np`` stands for in copies of references.
+
+    Args:
+        of_library: Makes the function for traced arguments, by the name of NumPy's below ``np``.
+        static: The module of NumPy, whose functions take all other arguments.
+        path: Its name below ``np``, with a dot behind it.
+
+    Example:
+        >>> import numpy as np
+        >>> Namespace(lambda name: lambda x: f"{name} of a traced array").fft.rfft(TracedArray(np.ones(2)))
+        'fft.rfft of a traced array'
+    """
+
+    def __init__(
+        self, of_library: Callable[[str], Callable[..., Any]], static: Any = np, path: str = ""
+    ) -> None:
+        self._of_library, self._static, self._path = of_library, static, path
+
+    def __getattr__(self, name: str) -> Any:
+        static, path = getattr(self._static, name), self._path + name
+        if isinstance(static, ModuleType):
+            value: Any = Namespace(self._of_library, static, path + ".")
+        elif isinstance(static, type) or not callable(static):
+            value = static
+        else:
+            value = _by_arguments(static, self._of_library(path))
+        setattr(self, name, value)  # found without this function from now on
+        return value
+
+
+def _by_arguments(static: Callable[..., Any], traced: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that asks whether one of its arguments is traced."""
+
+    def ask(*args: Any, **kwargs: Any) -> Any:
+        known = not is_traced(args) and not is_traced(tuple(kwargs.values()))
+        return (static if known else traced)(*args, **kwargs)
+
+    if isinstance(static, np.ufunc):  # whose methods are for static values alone
+        vars(ask).update(outer=static.outer, reduce=static.reduce)
+    return ask
 
 
 T = TypeVar("T", bound=TracedArray)

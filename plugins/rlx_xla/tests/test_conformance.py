@@ -3,7 +3,7 @@
 import pytest
 from conftest import DEVICE, EVERYTHING
 from random_graphs import random_graph
-from rlx_xla.references import BY_HAND
+from rlx_xla.hand import BY_HAND
 from test_random_graphs import check
 
 import rlx.testing

@@ -23,6 +23,7 @@ from rlx.plugin import (
     extent_of,
 )
 from rlx_mlx.engine import mlx
+from rlx_mlx.hand import replace_references
 from rlx_mlx.trace import as_stored, outputs_of
 
 CAPABILITIES = Capabilities(arena_ptr=False, prepared_params=True, allocates=True)
@@ -42,6 +43,7 @@ class MlxProgram:
         self.graph = graph
         self.inputs = [graph.named(name) for name in graph.input_names]
         self._functions: dict[tuple[int, int] | None, Any] = {}
+        replace_references()
 
     def pack(self) -> None:
         """Nothing is decided before it is loaded."""

@@ -11,7 +11,10 @@ import numpy as np
 
 from rlx.ops.attention.attention import _kind
 from rlx.ops.windows.geometry import Window
+from rlx.plugin import OPS
+from rlx_mlx.references import REBOUND
 from rlx_mlx.space import product, raw
+from rlx_mlx.trace import outputs_of
 from rlx_mlx.values import NARROW, Traced, lifted
 
 
@@ -173,8 +176,6 @@ def _running(function: Any) -> Any:
 
 def if_(cond: Any, then_graph: Any, else_graph: Any, *xs: Any) -> Any:
     """Both branches are computed, and one is selected: a branch of MLX would wait for the condition."""
-    from rlx_mlx.trace import outputs_of
-
     taken = raw(cond)
     sides = [
         outputs_of(graph, dict(zip(graph.input_names, map(raw, xs), strict=True)))
@@ -197,9 +198,6 @@ def attention(  # noqa: PLR0913 - the reference's own parameters
     layout: str = "bhsd",
 ) -> Any:
     """softmax(q k' scale) v, by MLX's own kernel where there is no cap."""
-    from rlx.plugin import OPS
-    from rlx_mlx.references import REBOUND
-
     assert num_heads is not None, "inference states it"
     assert num_kv_heads is not None, "inference states it"
     assert scale is not None, "inference states it"
@@ -248,8 +246,6 @@ def grouped_matmul(x: Any, w: Any, idx: Any) -> Traced:
 
 def half_matmul(x: Any, w: Any, bias: Any = (), act: str = "none", transposed: bool = False) -> Any:
     """A product with weights of f16, which are exact in f32."""
-    from rlx_mlx.references import REBOUND
-
     y = product(x, w.T if transposed else w)
     y = y + bias[0] if len(bias) else y
     return y if act == "none" else REBOUND.reference(act)(y)
@@ -275,3 +271,8 @@ RECORDS: dict[str, Callable[..., Any]] = {
     "narrow": narrow,
     "pad_constant": pad_constant,
 }
+
+
+def replace_references() -> None:
+    """Has graphs traced by these functions."""
+    REBOUND.replace(INSTEAD, RECORDS)

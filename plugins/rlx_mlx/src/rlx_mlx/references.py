@@ -1,9 +1,8 @@
-"""The references of all operations, with MLX in place of NumPy."""
+"""The references of all operations, with MLX in place of NumPy. ``rlx_mlx.hand`` replaces some of them."""
 
 from __future__ import annotations
 
-from rlx.plugin import Rebound
-from rlx_mlx.hand import INSTEAD, RECORDS
-from rlx_mlx.space import Space
+from rlx.plugin import Namespace, Rebound
+from rlx_mlx.space import of_mlx
 
-REBOUND = Rebound(Space(), INSTEAD, RECORDS)
+REBOUND = Rebound(Namespace(of_mlx))

@@ -1,55 +1,22 @@
-"""What ``np`` stands for in the copies of references: MLX for traced values, NumPy for all others."""
+"""The functions of MLX that stand for those of NumPy where arguments are traced."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
 
-from rlx.plugin import UnsupportedOpError, describe, is_traced
+from rlx.plugin import UnsupportedOpError, describe
+from rlx_mlx.sums import reduced, total
 from rlx_mlx.values import Traced, array_of, lifted, named
 
 
-class Space:
-    """A module of NumPy whose functions take traced arrays as well.
-
-    Args:
-        static: The module of NumPy.
-        path: Its name below ``np``, with a dot behind it.
-    """
-
-    def __init__(self, static: Any = np, path: str = "") -> None:
-        self._static, self._path = static, path
-        self._known: dict[str, Any] = {}
-
-    def __getattr__(self, name: str) -> Any:
-        if name not in self._known:
-            self._known[name] = self._made(name)
-        return self._known[name]
-
-    def _made(self, name: str) -> Any:
-        static, path = getattr(self._static, name), self._path + name
-        if isinstance(static, ModuleType):
-            return Space(static, path + ".")
-        if isinstance(static, type) or not callable(static):
-            return static
-        return _asking(static, BY_HAND.get(path) or _of_mlx(path))
-
-
-def _asking(static: Callable[..., Any], traced: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that asks what its arguments are."""
-
-    def ask(*args: Any, **kwargs: Any) -> Any:
-        known = not is_traced(args) and not is_traced(tuple(kwargs.values()))
-        return (static if known else traced)(*args, **kwargs)
-
-    if isinstance(static, np.ufunc):  # whose methods are for static values alone
-        vars(ask).update(outer=static.outer, reduce=static.reduce)
-    return ask
+def of_mlx(path: str) -> Callable[..., Any]:
+    """The function for traced arguments that stands for one of NumPy."""
+    return BY_HAND.get(path) or _of_mlx(path)
 
 
 def _of_mlx(path: str) -> Callable[..., Any]:
@@ -116,17 +83,11 @@ def _extreme(join: Any, both: Any) -> Callable[..., Any]:
     ) -> Traced:
         array = lifted(x)
         if initial is not None and not array.size:
-            return Traced(mx.full(_reduced(array.shape, axis, keepdims), initial, array.dtype))
+            return Traced(mx.full(reduced(array.shape, axis, keepdims), initial, array.dtype))
         found = join(array, axis, keepdims=keepdims)
         return Traced(found if initial is None else both(found, initial))
 
     return apply
-
-
-def _reduced(shape: Any, axis: Any, keepdims: bool) -> list[int]:
-    axes = range(len(shape)) if axis is None else [axis] if isinstance(axis, int) else axis
-    gone = {at % len(shape) for at in axes}
-    return [1 if at in gone else n for at, n in enumerate(shape) if keepdims or at not in gone]
 
 
 def _split(x: Any, places: Any, axis: int = 0) -> list[Any]:
@@ -168,26 +129,6 @@ def _pad(x: Any, pads: Any, mode: str = "constant", constant_values: Any = 0) ->
             at = np.pad(np.arange(array.shape[axis]), pair, kind)
             array = mx.take(array, mx.array(at), axis)
     return Traced(array)
-
-
-# Elements that are added up one after the other at most, on the processor; Metal adds up in a tree.
-_BLOCK = 32
-
-
-def total(x: Any, axis: Any, keepdims: bool) -> Any:
-    """Sums along axes; on the processor those of long rows by blocks, whose rounding does not pile up."""
-    axes = list(range(x.ndim)) if axis is None else [axis] if isinstance(axis, int) else list(axis)
-    count = math.prod(x.shape[at] for at in axes)
-    if count <= _BLOCK or x.dtype != mx.float32 or mx.metal.is_available():
-        return mx.sum(x, axes, keepdims=keepdims)
-    gone = {at % x.ndim for at in axes}
-    kept = [at for at in range(x.ndim) if at not in gone]
-    rows = mx.reshape(mx.transpose(x, [*kept, *sorted(gone)]), [-1, count])
-    while rows.shape[-1] > _BLOCK:
-        whole = rows.shape[-1] // _BLOCK * _BLOCK
-        sums = mx.sum(mx.reshape(rows[:, :whole], [rows.shape[0], -1, _BLOCK]), -1)
-        rows = mx.concatenate([sums, rows[:, whole:]], -1)
-    return mx.reshape(mx.sum(rows, -1), _reduced(x.shape, axis, keepdims))
 
 
 def _sum(x: Any, axis: Any = None, keepdims: bool = False, **_: Any) -> Traced:

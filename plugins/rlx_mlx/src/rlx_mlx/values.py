@@ -9,6 +9,7 @@ import mlx.core as mx
 import numpy as np
 
 from rlx.plugin import DType, TracedArray, listed
+from rlx_mlx.sums import total
 
 # By dtype of rlx, the one of MLX. f64 is not here: Metal has none.
 STORED = {
@@ -113,8 +114,6 @@ class Traced(TracedArray):
 
     def sum(self, axis: Any = None, keepdims: bool = False) -> Traced:
         """Sums along axes."""
-        from rlx_mlx.space import total
-
         return Traced(total(self.wide, axis, keepdims))
 
     def mean(self, axis: Any = None, keepdims: bool = False) -> Traced:

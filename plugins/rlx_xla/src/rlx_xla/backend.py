@@ -103,7 +103,7 @@ class XlaBackend(Backend):
         options: CompileOptions,
     ) -> Program:
         """Keeps the graph; XLA compiles it when it is loaded for a device."""
-        from rlx_xla.program import XlaProgram
+        from rlx_xla.executable import XlaProgram
 
         return XlaProgram(graph, options, self._platform)
 

@@ -11,6 +11,8 @@ import numpy as np
 from rlx.plugin import (
     Binding,
     Capabilities,
+    CompileOptions,
+    DeviceInfo,
     DeviceLostError,
     DeviceMemoryError,
     Extent,
@@ -25,8 +27,8 @@ from rlx.plugin import (
     check_slots,
     describe,
 )
-from rlx_xla.engine import jax, wide_types
-from rlx_xla.program import Key, XlaProgram
+from rlx_xla.engine import devices_of, jax, wide_types
+from rlx_xla.program import Compilation, Key
 from rlx_xla.trace import as_stored, stored_dtype
 
 CAPABILITIES = Capabilities(
@@ -50,7 +52,7 @@ class Held:
         arrays: The arrays in the order of the program; replaced as a whole, so that a run sees all new ones or none.
     """
 
-    def __init__(self, program: XlaProgram, device: Any) -> None:
+    def __init__(self, program: Compilation, device: Any) -> None:
         self._device = device
         self._at = {node.name: at for at, node in enumerate(program.params)}
         self._nodes = program.params
@@ -111,7 +113,7 @@ class XlaExecutable:
     capabilities = CAPABILITIES
     output_slots: tuple[tuple[int, int], ...] = ()
 
-    def __init__(self, program: XlaProgram, device: Any, held: Held) -> None:
+    def __init__(self, program: Compilation, device: Any, held: Held) -> None:
         self._program, self._device, self._held = program, device, held
         self._inputs, self._outputs = program.inputs, program.graph.outputs
         self.input_views = tuple(np.zeros(node.shape, node.dtype.numpy) for node in self._inputs)
@@ -492,3 +494,15 @@ def _read_only(array: Array) -> Array:
     view = array.view()
     view.setflags(write=False)
     return view
+
+
+class XlaProgram(Compilation):
+    """A graph that devices take."""
+
+    def pack(self) -> None:
+        """Nothing is decided before it is loaded; XLA's executables are in a cache of JAX."""
+
+    def load(self, info: DeviceInfo, options: CompileOptions) -> XlaExecutable:
+        """Takes memory on a device."""
+        device = devices_of(self.platform)[info.index]
+        return XlaExecutable(self, device, Held(self, device))

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from rlx.plugin import (
     CompileOptions,
-    DeviceInfo,
     DeviceMemoryError,
     Extent,
     Graph,
@@ -15,7 +14,7 @@ from rlx.plugin import (
     describe,
     extent_of,
 )
-from rlx_xla.engine import devices_of, jax, wide_types
+from rlx_xla.engine import jax, wide_types
 
 # Handles up to this many bytes are copied when an output feeds them; larger ones give up their memory to it.
 _DONATED_BYTES = 1 << 20
@@ -54,7 +53,7 @@ class Code(NamedTuple):
     compiled: Any
 
 
-class XlaProgram:
+class Compilation:
     """A graph, and what was compiled of it so far.
 
     Args:
@@ -78,16 +77,6 @@ class XlaProgram:
         self._codes: dict[Key, Code] = {}
         self._buckets: dict[tuple[int, int], Graph | None] = {}
         self._lock = threading.Lock()
-
-    def pack(self) -> None:
-        """Nothing is decided before it is loaded; XLA's executables are in a cache of JAX."""
-
-    def load(self, info: DeviceInfo, options: CompileOptions) -> Any:
-        """Takes memory on a device."""
-        from rlx_xla.executable import Held, XlaExecutable
-
-        device = devices_of(self.platform)[info.index]
-        return XlaExecutable(self, device, Held(self, device))
 
     def donated(self, feeds: Any) -> frozenset[int]:
         """The inputs whose memory an output takes that feeds them."""
@@ -133,10 +122,12 @@ class XlaProgram:
             raise
 
     def _built(self, graph: Graph, key: Key) -> Code:
+        from rlx_xla.hand import replace_references
         from rlx_xla.trace import outputs_of, stored_dtype
         from rlx_xla.trips import bounded
         from rlx_xla.values import computing
 
+        replace_references()
         jax_ = jax()
         names, most = graph.input_names, self.options.max_iterations
         large = [graph.nodes[node.id] for node in self._constants_of(graph)]

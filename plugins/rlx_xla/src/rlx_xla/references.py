@@ -1,27 +1,8 @@
-"""The references of all operations, with JAX in place of NumPy."""
+"""The references of all operations, with JAX in place of NumPy. ``rlx_xla.hand`` replaces some of them."""
 
 from __future__ import annotations
 
-from rlx.plugin import Rebound
-from rlx_xla.hand import (
-    attention,
-    control,
-    elementwise,
-    movement,
-    products,
-    recurrent,
-    rows,
-    spectra,
-    windows,
-)
-from rlx_xla.space import Space
+from rlx.plugin import Namespace, Rebound
+from rlx_xla.space import of_jax
 
-_FAMILIES = (attention, control, elementwise, movement, products, recurrent, rows, spectra, windows)
-# What is written by hand, by operation; every other one traces as its reference is written.
-BY_HAND = {op: function for family in _FAMILIES for op, function in family.RECORDS.items()}
-_INSTEAD = {
-    name: function
-    for family in _FAMILIES
-    for name, function in getattr(family, "INSTEAD", {}).items()
-}
-REBOUND = Rebound(Space(), _INSTEAD, BY_HAND)
+REBOUND = Rebound(Namespace(of_jax))

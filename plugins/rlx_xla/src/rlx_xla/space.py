@@ -1,17 +1,16 @@
-"""What ``np`` stands for in the copies of references: jax.numpy for traced values, NumPy for all others."""
+"""The functions of jax.numpy that stand for those of NumPy where arguments are traced."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import ModuleType
+from operator import attrgetter
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from rlx.plugin import is_traced
-from rlx_xla.hand.products import einsum, matmul
+from rlx_xla.products import einsum, matmul
 from rlx_xla.values import Traced, arithmetic, capped, is_float, lifted
 
 # Functions that only move elements: values of 16 bits stay as they are.
@@ -21,36 +20,14 @@ _MOVES = frozenset(
 )
 
 
-class Space:
-    """A module of NumPy whose functions take traced arrays as well.
-
-    Args:
-        static: The module of NumPy.
-        traced: The one of JAX.
-        path: Its name below ``np``, with a dot behind it.
-    """
-
-    def __init__(self, static: Any = np, traced: Any = jnp, path: str = "") -> None:
-        self._static, self._traced, self._path = static, traced, path
-        self._known: dict[str, Any] = {}
-
-    def __getattr__(self, name: str) -> Any:
-        if name not in self._known:
-            self._known[name] = self._made(name)
-        return self._known[name]
-
-    def _made(self, name: str) -> Any:
-        static, path = getattr(self._static, name), self._path + name
-        if isinstance(static, ModuleType):
-            return Space(static, getattr(self._traced, name, None), path + ".")
-        if isinstance(static, type) or not callable(static):
-            return static
-        return _function(static, BY_HAND.get(path) or _of_jax(name, self._traced), name)
+def of_jax(path: str) -> Callable[..., Any]:
+    """The function for traced arguments that stands for one of NumPy."""
+    return BY_HAND.get(path) or _of_jax(path)
 
 
-def _of_jax(name: str, module: Any) -> Callable[..., Any]:
-    """JAX's function of a name, for traced arguments."""
-    function, moves = getattr(module, name), name in _MOVES
+def _of_jax(path: str) -> Callable[..., Any]:
+    """JAX's function of a name."""
+    function, moves = attrgetter(path)(jnp), path in _MOVES
 
     def apply(*args: Any, **kwargs: Any) -> Any:
         found = _moved(function, args, kwargs) if moves else None
@@ -76,19 +53,6 @@ def _moved(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     return function(
         raw, *map(lifted, args[1:]), **{key: lifted(one) for key, one in kwargs.items()}
     )
-
-
-def _function(
-    static: Callable[..., Any], traced: Callable[..., Any], name: str
-) -> Callable[..., Any]:
-    """A function that asks what its arguments are."""
-
-    def ask(*args: Any, **kwargs: Any) -> Any:
-        known = not is_traced(args) and not is_traced(tuple(kwargs.values()))
-        return (static if known else traced)(*args, **kwargs)
-
-    ask.__name__ = name
-    return ask
 
 
 def traced(found: Any) -> Any:

@@ -10,7 +10,8 @@ import numpy as np
 
 from rlx.ops.attention.attention import _kind
 from rlx.plugin import OPS
-from rlx_xla.hand.products import PRECISIONS, operands
+from rlx_xla.products import PRECISIONS, operands
+from rlx_xla.references import REBOUND
 from rlx_xla.values import Traced, arithmetic, lifted, widened
 
 # What cuDNN takes: heads of at most so many numbers, a multiple of 8.
@@ -55,8 +56,6 @@ def attention(  # noqa: PLR0913 - the reference's own parameters
     layout: str = "bhsd",
 ) -> Any:
     """softmax(q k' scale) v."""
-    from rlx_xla.references import REBOUND
-
     assert num_heads is not None, "inference states it"
     assert num_kv_heads is not None, "inference states it"
     name, window = _kind(kind)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from rlx.ir.graph import Graph
+from rlx_xla.trace import outputs_of, stored_dtype
 from rlx_xla.trips import count_trip, counted, trips_left
 from rlx_xla.values import Traced, lifted
 
@@ -18,8 +19,6 @@ def _given(xs: Any) -> tuple[Any, ...]:
 
 
 def _body(graph: Graph, arrays: Any) -> tuple[Any, ...]:
-    from rlx_xla.trace import outputs_of
-
     # Every result is an array of its own dtype, also one that is a constant.
     return tuple(
         one if hasattr(one, "aval") else jnp.asarray(one)
@@ -78,8 +77,6 @@ def scan(body_graph: Graph, carried: int, *xs: Any, reverse: bool = False) -> An
 
 
 def _dtype(node: Any) -> Any:
-    from rlx_xla.trace import stored_dtype
-
     return stored_dtype(node.dtype)
 
 

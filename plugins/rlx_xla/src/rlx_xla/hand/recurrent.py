@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 
 from rlx.abi.recurrent import CELLS
-from rlx_xla.hand.products import operands
+from rlx_xla.products import operands
 from rlx_xla.values import Traced, arithmetic, lifted
 
 

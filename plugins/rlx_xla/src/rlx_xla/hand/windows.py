@@ -12,7 +12,8 @@ from jax import lax
 from rlx.ops.windows.geometry import Window
 from rlx.ops.windows.pooling import _counts, _window
 from rlx.ops.windows.turned import usual_order
-from rlx_xla.hand.products import operands, product
+from rlx_xla.products import operands, product
+from rlx_xla.references import REBOUND
 from rlx_xla.values import Traced, arithmetic
 
 
@@ -79,8 +80,6 @@ def fused_convolution(  # noqa: PLR0913 - the reference's own parameters
     groups: int = 1,
 ) -> Any:
     """A convolution, then a sum and an activation."""
-    from rlx_xla.references import REBOUND
-
     y = convolution(x, w, bias, stride, padding, dilation, groups)
     y = y if residual is None else y + residual
     return y if act == "none" else REBOUND.reference(act)(y)

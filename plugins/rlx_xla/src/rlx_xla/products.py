@@ -1,0 +1,61 @@
+"""Products: in the precision that was asked for, from operands of 16 bits where they have no more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from rlx_xla.values import Traced, arithmetic, capped, is_float, lifted
+
+# What the public precisions are called by JAX; f16 and bf16 round the operands instead.
+PRECISIONS = {"f32": "highest", "tf32": "tensorfloat32", "bf16": "default", "f16": "default"}
+_ROUNDED = {"bf16": jnp.bfloat16, "f16": jnp.float16}
+
+
+def operands(*given: Any) -> tuple[list[Any], dict[str, Any]]:
+    """Operands of a product as JAX takes them, and what to tell it.
+
+    Operands of 16 bits are multiplied as they are, which gives exact products, and added up in f32.
+    """
+    now = arithmetic()
+    raw = [one.raw if isinstance(one, Traced) else jnp.asarray(lifted(one)) for one in given]
+    floats = {np.dtype(one.dtype) for one in raw if is_float(one.dtype)}
+    narrow = len(floats) == 1 and next(iter(floats)).itemsize == 2
+    if not narrow:
+        raw = [one.astype(now.real) if is_float(one.dtype) else one for one in raw]
+    if now.real == jnp.float64 or not floats:
+        return raw, {"precision": "highest"}
+    if not narrow and now.precision in _ROUNDED:
+        raw = [one.astype(_ROUNDED[now.precision]) for one in raw]
+    if narrow and now.platform != "cpu":
+        # The units add up in f32 and round once. A result in f32 would be written, read and rounded apart from them.
+        return raw, {"precision": "default"}
+    precision = "default" if narrow else PRECISIONS[now.precision]
+    return raw, {"precision": precision, "preferred_element_type": jnp.float32}
+
+
+def matmul(a: Any, b: Any) -> Traced:
+    """``np.matmul``."""
+    raw, how = operands(a, b)
+    return product(jnp.matmul(*raw, **how))
+
+
+def einsum(equation: str, *xs: Any) -> Traced:
+    """``np.einsum``."""
+    raw, how = operands(*xs)
+    return product(jnp.einsum(equation, *raw, **how))
+
+
+def product(found: Any) -> Traced:
+    """The result of a product; one of 16 bits stays so until something is computed from it."""
+    return Traced(found if is_float(found.dtype) and found.dtype.itemsize == 2 else capped(found))
+
+
+def _turned(b: Any, a: Any) -> Traced:
+    return matmul(a, b)
+
+
+setattr(Traced, "__matmul__", matmul)  # noqa: B010 - products stand on values
+setattr(Traced, "__rmatmul__", _turned)  # noqa: B010
