@@ -25,7 +25,15 @@ INSTALLED = ROOT / "build/installed"
 DRIVERS = "mesa-vulkan-drivers libvulkan1"
 # What a change of means that the compiled modules have to be built again, or the wheel.
 COMPILED = ("setup.py", "cython_src/**/*", "rlx/abi/**/*.py", "rlx/ops/elementwise/table.py")
-PACKAGED = (*COMPILED, "script/stubs", "pyproject.toml", "MANIFEST.in", "README.md", "shaders/**/*", "rlx/**/*")
+PACKAGED = (
+    *COMPILED,
+    "script/stubs",
+    "pyproject.toml",
+    "MANIFEST.in",
+    "README.md",
+    "shaders/**/*",
+    "rlx/**/*",
+)
 NOT_PACKAGED = {".so", ".pyd", ".pyc"}
 # What script/stubs makes of other files.
 MADE = {

@@ -13,7 +13,14 @@ from _portable.targets import TARGETS, Target
 
 COPIED = ("rlx", "shaders", "cython_src", "script")
 FILES = ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE")
-SOURCES = ("setup.py", "script/stubs", "pyproject.toml", "cython_src/**/*", "shaders/**/*", "rlx/**/*")
+SOURCES = (
+    "setup.py",
+    "script/stubs",
+    "pyproject.toml",
+    "cython_src/**/*",
+    "shaders/**/*",
+    "rlx/**/*",
+)
 MODULES = ("cpu", "owner", "program", "webgpu_hot")
 
 
