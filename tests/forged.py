@@ -6,7 +6,7 @@ import rlx
 from rlx.ir import container
 
 
-def forge(path, graph, change, device="cpu"):
+def forge(path, graph, change, device="cpu", whole=lambda kind, data: (kind, data)):
     """Saves a graph with a plan, and changes the plan.
 
     Args:
@@ -14,6 +14,7 @@ def forge(path, graph, change, device="cpu"):
         graph: The graph.
         change: Called with the plan's data and arrays, which it changes in place.
         device: What the plan is for.
+        whole: Takes the kind and the data of the plan's container, and gives others.
     """
     rlx.save_model(graph, path, devices=[device])
     box = container.load(path.read_bytes())
@@ -22,5 +23,5 @@ def forge(path, graph, change, device="cpu"):
     plan = container.load(arrays[at].tobytes())
     held = [np.array(one) for one in plan.arrays]
     change(plan.data["lowered"], held)
-    arrays[at] = np.frombuffer(container.dump(plan.kind, plan.data, held), np.uint8)
+    arrays[at] = np.frombuffer(container.dump(*whole(plan.kind, plan.data), held), np.uint8)
     container.write(path, container.dump(box.kind, box.data, arrays))

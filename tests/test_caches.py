@@ -14,7 +14,7 @@ from cached_graphs import compiled_twice, counted, mlp
 import rlx
 from rlx.backends.base import CompileOptions
 from rlx.compiler import memo, sealed
-from rlx.compiler.decisions import KIND, sources_of
+from rlx.compiler.decisions import sources_of
 from rlx.compiler.lowering import lower
 from rlx.compiler.target import Target
 from rlx.device import Device
@@ -23,14 +23,12 @@ from rlx.ir.content import OpaqueError, content_hash
 from rlx.ir.graph import Graph
 
 
-@pytest.fixture(params=["sealed", "checked"])
-def folder(request, tmp_path, monkeypatch):
-    """A cache folder of its own, and nothing in memory. Entries are used as they are, or made of checked decisions."""
-    monkeypatch.setenv("RLX_CACHE", str(tmp_path / request.param))
-    if request.param == "checked":
-        monkeypatch.setattr("rlx.compiler.memo.sealed_entries", lambda: None)
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A cache folder of its own, and nothing in memory."""
+    monkeypatch.setenv("RLX_CACHE", str(tmp_path / "kept"))
     memo._kept.clear()
-    yield tmp_path / request.param
+    yield tmp_path / "kept"
     memo._kept.clear()
 
 
@@ -336,7 +334,7 @@ def test_threads_that_write_the_same_entry_at_once(folder):
         thread.join()
     assert not errors
     (entry,) = folder.iterdir()
-    assert container.read(entry).kind == {"sealed": sealed.KIND, "checked": KIND}[folder.name]
+    assert container.read(entry).kind == sealed.KIND
 
 
 def test_graphs_with_custom_ops_are_not_kept(folder):

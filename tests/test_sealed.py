@@ -18,7 +18,6 @@ from test_cache_folder import mutated
 
 import rlx
 from rlx.compiler import memo, sealed
-from rlx.compiler.decisions import KIND as CHECKED
 from rlx.ir import container
 from rlx.ir.content import OpaqueError
 
@@ -118,12 +117,12 @@ def test_a_key_that_is_a_link_is_not_read(folder, key, tmp_path):
     assert sealed.sealed_entries() is None
 
 
-def test_without_a_key_entries_are_checked(folder, key):
+def test_without_a_key_nothing_is_kept(folder, key):
     key.parent.write_bytes(b"a file where the key's folder would be")
     assert sealed.sealed_entries() is None
     _, _, done = compiled_twice(mlp(), "cpu")
-    assert done == {"disk_hits": 1}
-    assert kinds(folder) == [CHECKED]
+    assert done == {"lowered": 1}
+    assert not folder.exists()
 
 
 def test_another_users_entries_are_not_found(folder, key):

@@ -108,6 +108,11 @@ WRONG = {
     "a type without a kernel": replaced(("cast", [0], {"dtype": {"dtype": "f16"}}), ("cumsum", [1], {"axis": 0, "exclusive": False, "reverse": False}), ("cast", [2], {"dtype": F32})),
     "another output": replaced(("narrow", [0], {"axis": 0, "start": 0, "length": 2})),
     "a constant of another type": replaced(("constant", [], {"value": {"array": 0}, "dtype": {"dtype": "i64"}}), arrays=[np.ones(4, np.float32)]),
+    "no such op": replaced(("nope", [0], {})),
+    "no such graph": lambda plan, held: plan.update(graph=99),
+    "no such tag": replaced(("relu", [0], {"a": {"b": 1}})),
+    "an input of another shape": lambda plan, held: plan["graphs"].__setitem__(plan["graph"], ["g", [["input", "x", [], {"shape": [2], "dtype": F32}, ""]], [0]]),
+    "an offset outside": lambda plan, held: plan.update(offsets=[1 << 40] * max(len(plan["offsets"]), 1)),
     "an offset more": lambda plan, held: plan["offsets"].append(0),
     "no offsets": lambda plan, held: plan.pop("offsets"),
     "a graph in two places": lambda plan, held: plan["subgraphs"].append(plan["graph"]),
@@ -128,6 +133,24 @@ def test_plans_that_fail_their_checks_are_made_again(path, what, target_device):
     forge(path, model(), WRONG[what], target_device)
     with pytest.warns(RuntimeWarning, match="the model's plan.*is made again"):
         found, hits, refused = compiled_with(path, target_device)
+    np.testing.assert_allclose(found, expected(), rtol=1e-5)
+    assert (hits, refused) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [
+        lambda kind, data: ("model", data),
+        lambda kind, data: (kind, {**data, "name": "0" * 64}),
+        lambda kind, data: (kind, []),
+        lambda kind, data: (kind, {**data, "lowered": {}}),
+    ],
+    ids=["another kind", "another name", "a list", "no graph"],
+)
+def test_what_is_no_plan_is_made_again(path, whole):
+    forge(path, model(), lambda plan, held: None, whole=whole)
+    with pytest.warns(RuntimeWarning, match="the model's plan.*is made again"):
+        found, hits, refused = compiled_with(path)
     np.testing.assert_allclose(found, expected(), rtol=1e-5)
     assert (hits, refused) == (0, 1)
 

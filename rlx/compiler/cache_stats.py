@@ -19,8 +19,8 @@ class CacheStats:
         model_hits: Graphs that were found in the model file they came from.
         stored: Graphs written to the cache folder.
         damaged: Entries of the cache folder that could not be used.
-        refused: Plans in the cache folder or in a model file that failed their checks and were made
-            again, and graphs that can't be cached, because they hold custom ops or Python objects.
+        refused: Plans in a model file that failed their checks, entries of the cache folder without this
+            user's seal, and graphs that can't be cached, because they hold custom ops or Python objects.
         unidentified: Graphs for which nothing was looked up or stored on disk, because this rlx was
             packaged without the digest that tells one build from another.
         imported: ONNX models that were read and turned into a graph for some shapes.

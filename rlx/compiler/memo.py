@@ -1,19 +1,18 @@
 """The compile cache: graphs that were compiled before, in this process or by another one.
 
-An entry on disk with this user's seal is used as it is. Nothing else on disk is trusted: other entries, and plans in
-model files, say what was decided; ``derive`` checks it and writes the kernel calls anew. A model file's plan
-serves the graph of that file alone.
+An entry on disk carries this user's seal and is used as it is. Plans in model files are not trusted: they say what was
+decided; ``derive`` checks it and writes the kernel calls anew. A model file's plan serves the graph of that file alone.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-import logging
 import sys
 import warnings
 import weakref
 from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,7 +22,7 @@ from rlx.backends.registry import backend
 from rlx.build_digest import build_digest
 from rlx.compiler.cache_stats import count
 from rlx.compiler.decisions import KIND, MalformedError, pack, sources_of, unpack
-from rlx.compiler.disk import DiskCache, disk_cache
+from rlx.compiler.disk import disk_cache
 from rlx.compiler.loading import Loaded, load
 from rlx.compiler.lowered import Decisions, Lowered
 from rlx.compiler.sealed import sealed_entries
@@ -40,7 +39,7 @@ from rlx.lru import ON_DEVICES, Lru
 # Graphs kept in memory, and bytes of their constants and kernel sources.
 MOST_GRAPHS = 64
 MOST_BYTES = 256 << 20
-_log = logging.getLogger(__name__)
+T = TypeVar("T")
 _PLAIN = (type(None), int, float, str, bool)
 
 
@@ -135,7 +134,6 @@ def build(graph: Graph, target: Target, ready: Lowered | None = None) -> Loaded:
     plans = _of_files.get(graph)
     with phase("cache"):
         sources = tuple(sources_of(graph))
-        disk = disk_cache(wanted)
         name = _name(key, target)
         found = _in_memory(graph, target, key, sources)
     if found is not None:
@@ -150,19 +148,16 @@ def build(graph: Graph, target: Target, ready: Lowered | None = None) -> Loaded:
     request = _Request(graph, target, name, sources)
     raw = None if plans is None else plans.raw.get(name)
     if plans is not None and raw is not None:
-        where = "the model's plan"
-        stored = _stored(request, "model_hits", where, lambda: _plan(raw, where))
+        stored = _planned(request, raw)
         if stored is not None:
             # Kept for this file's graph alone: the plan may compute something else on purpose.
             plans.kept.put(key, (stored.lowered, sources), _nbytes(stored.lowered))
             return stored
     stored = _unsealed(request)
     if stored is None:
-        stored = _stored(request, "disk_hits", str(disk.path(name)), lambda: disk.get(name))
-    if stored is None:
         stored = _fresh(graph, target, ready)
         with phase("store"):
-            stored = stored._replace(lowered=_store(disk, name, stored.lowered, sources))
+            stored = stored._replace(lowered=_sealed(name, stored.lowered, sources))
     _kept.put(key, (stored.lowered, sources), _nbytes(stored.lowered))
     return stored
 
@@ -226,56 +221,75 @@ class _Request:
     sources: tuple[str, ...]
 
 
-def _plan(raw: Array, where: str) -> container.Container:
-    """A plan of a model file, copied, so that later changes of the file have no effect."""
-    if raw.nbytes > container.MOST_BYTES:
-        raise MalformedError(f"it has {raw.nbytes} bytes, at most {container.MOST_BYTES} are read")
-    return container.load(raw.tobytes(), where)
+def _planned(request: _Request, raw: Array) -> Loaded | None:
+    """Checks and loads a plan of a model file; None where it is not usable."""
+    where = "the model's plan"
 
-
-def _stored(
-    request: _Request, hit: str, where: str, read: Callable[[], container.Container | None]
-) -> Loaded | None:
-    """Reads, checks and loads an entry; None where there is no usable one."""
-    try:
+    def make() -> Loaded:
         with phase("cache"):
-            found = read()
-            if found is None:
-                return None
-            # A file renamed to another entry's name holds another graph.
+            if raw.nbytes > container.MOST_BYTES:
+                text = f"it has {raw.nbytes} bytes, at most {container.MOST_BYTES} are read"
+                raise MalformedError(text)
+            # Copied, so that later changes of the file have no effect.
+            found = container.load(raw.tobytes(), where)
+            # A plan under another plan's name is one of another graph.
             if found.kind != KIND or found.data["name"] != request.name:
                 raise MalformedError("it is not the entry of its name")
             decisions = unpack(found.data["lowered"], found.arrays, request.sources)
             lowered = _derive(request.graph, request.target, decisions)
-        made = load(lowered, request.target)
+        return load(lowered, request.target)
+
+    made = _usable(where, make)
+    if made is not None:
+        count("model_hits")
+    return made
+
+
+def _usable(where: str, make: Callable[[], T]) -> T | None:
+    """What is made of a file's contents; None, after a warning, where they fail a check."""
+    try:
+        return make()
     except (RlxError, *MALFORMED) as error:
         count("damaged" if isinstance(error, container.ContainerError) else "refused")
         said = error if isinstance(error, RlxError) else f"{type(error).__name__}: {error}"
         text = f"{where}, a compiled graph, is not used and is made again: {said}"
         warnings.warn(text, RuntimeWarning, stacklevel=users_level())
         return None
-    count(hit)
-    return made
 
 
 def _unsealed(request: _Request) -> Loaded | None:
-    """Reads and loads a sealed entry; None where there is no usable one."""
+    """Reads and loads an entry of the cache folder; None where there is no usable one."""
     entries = sealed_entries()
     if entries is None:
         return None
-    with phase("cache"):
-        found: tuple[Lowered, tuple[str, ...]] | None = entries.get(
-            entries.name("lowered", request.name)
-        )
+    name = entries.name("lowered", request.name)
+
+    def make() -> Lowered | None:
+        found = entries.get(name)
         if found is None:
             return None
+        lowered, sources, packed = found
+        kept = lowered, sources
+        lowered = _with_lines(request.graph, request.target, kept, request.sources)
+        return lowered if packed is None else _with_program(lowered, request.target, packed)
+
+    with phase("cache"):
         try:
-            lowered = _with_lines(request.graph, request.target, found, request.sources)
+            lowered = _usable(name, make)
         except OpaqueError:
             return None
+    if lowered is None:
+        return None
     made = load(lowered, request.target)
     count("disk_hits")
     return made
+
+
+def _with_program(lowered: Lowered, target: Target, packed: Any) -> Lowered:
+    """A lowered graph with the program that a plug-in makes of what it packed."""
+    graph, schedule, plan = lowered.graph, lowered.schedule, lowered.plan
+    program = target.backend.unpacked(packed, target.info, graph, schedule, plan, target.options)
+    return dataclasses.replace(lowered, program=program)
 
 
 def _with_lines(
@@ -327,23 +341,21 @@ def _in_memory(graph: Graph, target: Target, key: str, sources: tuple[str, ...])
     return lowered
 
 
-def _store(disk: DiskCache, name: str, lowered: Lowered, sources: tuple[str, ...]) -> Lowered:
-    """Writes an entry, sealed if that can be. Returns the lowered graph, with a note where it can't be stored."""
+def _sealed(name: str, lowered: Lowered, sources: tuple[str, ...]) -> Lowered:
+    """Writes an entry where there is a key to seal it. Returns the lowered graph, with a note where it can't be stored."""
     entries = sealed_entries()
-    ours = type(lowered.program).__module__.startswith("rlx.")  # others may hold addresses
-    if entries is not None and ours:
-        try:
-            if entries.put(entries.name("lowered", name), (lowered, sources)):
-                count("stored")
-            return lowered
-        except OpaqueError as error:
-            _log.debug("a compiled graph is not sealed: %s", error)
+    if entries is None:
+        return lowered
+    stored, program = lowered, lowered.program
+    packed = None
+    if program is not None and not type(program).__module__.startswith("rlx."):
+        # A plug-in's program may hold addresses; what it packs is data.
+        stored, packed = dataclasses.replace(lowered, program=None), program.pack()
     try:
-        data, arrays = pack(lowered, sources)
+        if entries.put(entries.name("lowered", name), (stored, sources, packed)):
+            count("stored")
     except OpaqueError as error:
         return _refused(lowered, error)
-    if disk.put(name, container.dump(KIND, {"name": name, "lowered": data}, arrays)):
-        count("stored")
     return lowered
 
 
