@@ -117,6 +117,39 @@ def test_a_program_of_a_plugin_is_stored_and_checked(registry, tmp_path, monkeyp
     assert Tiling.lowered == 2
 
 
+def test_what_a_plugin_refuses_of_the_folder_is_made_again(registry, tmp_path, monkeypatch):
+    """An update of the plug-in may refuse what it packed before, with the same build."""
+    monkeypatch.setenv("RLX_CACHE", str(tmp_path / "cache"))
+    rlx.register_backend(Tiling([rlx.DeviceInfo("npu", 0, "NPU 1")]))
+    monkeypatch.setattr(Tiled, "pack", lambda self: {"tile": 16})
+    memo._kept.clear()
+    rlx.compile(doubled(), "npu").close()
+    memo._kept.clear()
+    before = rlx.cache_stats()
+    with pytest.warns(RuntimeWarning, match="no such tile"):
+        assert rlx.compile(doubled(), "npu")._state.executable.tile == 8
+    after = rlx.cache_stats()
+    assert (after.refused, after.lowered) == (before.refused + 1, before.lowered + 1)
+
+
+def test_a_plugin_without_programs_is_found_in_the_folder(registry, tmp_path, monkeypatch):
+    """It loads a schedule itself, and the entry holds the schedule."""
+
+    class Loading(Npu):
+        kernel_set = "cpu"
+
+        def load(self, info, graph, schedule, plan, options):
+            return NullExecutable(schedule, plan)
+
+    monkeypatch.setenv("RLX_CACHE", str(tmp_path / "cache"))
+    rlx.register_backend(Loading([rlx.DeviceInfo("npu", 0, "NPU 1")]))
+    hits = rlx.cache_stats().disk_hits
+    for _ in range(2):
+        memo._kept.clear()
+        rlx.compile(doubled(), "npu").close()
+    assert rlx.cache_stats().disk_hits == hits + 1
+
+
 @pytest.mark.parametrize(
     ("change", "tile"), [({"tile": 4}, 4), ({"tile": 1 << 40}, 8), ("no dict", 8), ([], 8)]
 )

@@ -157,7 +157,7 @@ def build(graph: Graph, target: Target, ready: Lowered | None = None) -> Loaded:
     if stored is None:
         stored = _fresh(graph, target, ready)
         with phase("store"):
-            stored = stored._replace(lowered=_sealed(name, stored.lowered, sources))
+            stored = stored._replace(lowered=_sealed(request, stored.lowered))
     _kept.put(key, (stored.lowered, sources), _nbytes(stored.lowered))
     return stored
 
@@ -341,18 +341,18 @@ def _in_memory(graph: Graph, target: Target, key: str, sources: tuple[str, ...])
     return lowered
 
 
-def _sealed(name: str, lowered: Lowered, sources: tuple[str, ...]) -> Lowered:
+def _sealed(request: _Request, lowered: Lowered) -> Lowered:
     """Writes an entry where there is a key to seal it. Returns the lowered graph, with a note where it can't be stored."""
     entries = sealed_entries()
     if entries is None:
         return lowered
-    stored, program = lowered, lowered.program
-    packed = None
-    if program is not None and not type(program).__module__.startswith("rlx."):
+    stored, packed = lowered, None
+    ours = type(request.target.backend.plain).__module__.startswith("rlx.")
+    if lowered.program is not None and not ours:
         # A plug-in's program may hold addresses; what it packs is data.
-        stored, packed = dataclasses.replace(lowered, program=None), program.pack()
+        stored, packed = dataclasses.replace(lowered, program=None), lowered.program.pack()
     try:
-        if entries.put(entries.name("lowered", name), (stored, sources, packed)):
+        if entries.put(entries.name("lowered", request.name), (stored, request.sources, packed)):
             count("stored")
     except OpaqueError as error:
         return _refused(lowered, error)
