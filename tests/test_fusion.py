@@ -4,17 +4,26 @@ import math
 
 import numpy as np
 import pytest
-from fused_graphs import ANY, NEVER, made, values
+from fused_graphs import (
+    ANY,
+    NEVER,
+    geglu_with_bias,
+    made,
+    product,
+    qkv,
+    qkv_with_bias,
+    qkv_with_known_bias,
+    silu_written_out,
+    swiglu,
+    swiglu_of_one_row,
+    values,
+    weights,
+)
 from samples import looped
 
 import rlx
 from rlx.backends.base import CompileOptions
 from rlx.passes.patterns import PATTERNS
-
-
-def product(g):
-    y = g.input("x", (5, 7)) @ g.param("w", (7, 6)) + g.param("b", (6,))
-    return [g.gelu(y)]
 
 
 def product_without_activation(g):
@@ -145,15 +154,6 @@ def coarse_recurrence(g):
     return [g.add_node("part", [node], {"index": at}) for at in range(2)]
 
 
-def swiglu(g, m=5, act="silu", shape=(24, 18)):
-    x = g.input("x", (m, shape[0]))
-    return [getattr(g, act)(x @ g.param("wg", shape)) * (x @ g.param("wu", shape))]
-
-
-def swiglu_of_one_row(g):
-    return swiglu(g, 1)
-
-
 def swiglu_of_many_rows(g):
     return swiglu(g, 70, shape=(40, 72))
 
@@ -162,27 +162,9 @@ def gated_by_a_sigmoid(g):
     return swiglu(g, 3, "sigmoid")
 
 
-def geglu_with_bias(g):
-    x = g.input("x", (2, 3, 24))
-    gate = x @ g.param("wg", (24, 20)) + g.param("bg", (20,))
-    up = g.param("bu", (20,)) + x @ g.param("wu", (24, 20))
-    return [g.gelu(gate) * up]
-
-
 def gate_on_the_right(g):
     x = g.input("x", (5, 24))
     return [(x @ g.param("wu", (24, 16))) * g.tanh(x @ g.param("wg", (24, 16)))]
-
-
-def silu_written_out(g):
-    x = g.input("x", (5, 24))
-    gate, up = x @ g.param("wg", (24, 16)), x @ g.param("wu", (24, 16))
-    return [up * (g.sigmoid(gate) * gate)]
-
-
-def qkv(g):
-    x = g.input("x", (5, 24))
-    return [x @ g.param(name, (24, 16)) for name in ("wq", "wk", "wv")]
 
 
 def qkv_of_grouped_queries(g, m=70):
@@ -193,19 +175,6 @@ def qkv_of_grouped_queries(g, m=70):
 
 def qkv_of_one_row(g):
     return qkv_of_grouped_queries(g, 1)
-
-
-def qkv_with_bias(g):
-    x = g.input("x", (2, 3, 24))
-    sizes = {"q": 32, "k": 8, "v": 8}
-    return [
-        x @ g.param(f"w{name}", (24, n)) + g.param(f"b{name}", (n,)) for name, n in sizes.items()
-    ]
-
-
-def qkv_with_known_bias(g):
-    x, bias = g.input("x", (1, 24)), np.arange(9, dtype=np.float32)
-    return [x @ g.param(f"w{at}", (24, 9)) + g.constant(bias * at) for at in range(3)]
 
 
 def welch_peaks(g):
@@ -251,10 +220,6 @@ def log_mel_per_frame(g):
     power = g.pow(x[..., :5], 2.0) + g.pow(x[..., 8:13], 2.0)
     level = g.log(g.maximum(power @ g.transpose(f), 1e-10)) / math.log(10)
     return [(g.maximum(level, g.max(level, -1, keepdims=True) - 8.0) + 4.0) / 4.0]
-
-
-def weights(g, n, *names):
-    return {name: g.param(name, (n,)) for name in names}
 
 
 def sum_normed(g):

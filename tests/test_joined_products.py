@@ -2,60 +2,24 @@
 
 import numpy as np
 import pytest
-from fused_graphs import ANY, close, made, schedule, values
+from fused_graphs import (
+    ANY,
+    close,
+    geglu_with_bias,
+    made,
+    qkv,
+    qkv_with_bias,
+    qkv_with_known_bias,
+    schedule,
+    silu_written_out,
+    swiglu,
+    swiglu_of_one_row,
+    values,
+)
 
 import rlx
 from rlx.backends.base import CompileOptions
 from rlx.device.names import info_of
-
-
-def product(g):
-    y = g.input("x", (5, 7)) @ g.param("w", (7, 6)) + g.param("b", (6,))
-    return [g.gelu(y)]
-
-
-def swiglu(g, m=5, act="silu", shape=(24, 18)):
-    x = g.input("x", (m, shape[0]))
-    return [getattr(g, act)(x @ g.param("wg", shape)) * (x @ g.param("wu", shape))]
-
-
-def swiglu_of_one_row(g):
-    return swiglu(g, 1)
-
-
-def geglu_with_bias(g):
-    x = g.input("x", (2, 3, 24))
-    gate = x @ g.param("wg", (24, 20)) + g.param("bg", (20,))
-    up = g.param("bu", (20,)) + x @ g.param("wu", (24, 20))
-    return [g.gelu(gate) * up]
-
-
-def silu_written_out(g):
-    x = g.input("x", (5, 24))
-    gate, up = x @ g.param("wg", (24, 16)), x @ g.param("wu", (24, 16))
-    return [up * (g.sigmoid(gate) * gate)]
-
-
-def qkv(g):
-    x = g.input("x", (5, 24))
-    return [x @ g.param(name, (24, 16)) for name in ("wq", "wk", "wv")]
-
-
-def qkv_with_bias(g):
-    x = g.input("x", (2, 3, 24))
-    sizes = {"q": 32, "k": 8, "v": 8}
-    return [
-        x @ g.param(f"w{name}", (24, n)) + g.param(f"b{name}", (n,)) for name, n in sizes.items()
-    ]
-
-
-def qkv_with_known_bias(g):
-    x, bias = g.input("x", (1, 24)), np.arange(9, dtype=np.float32)
-    return [x @ g.param(f"w{at}", (24, 9)) + g.constant(bias * at) for at in range(3)]
-
-
-def weights(g, n, *names):
-    return {name: g.param(name, (n,)) for name in names}
 
 
 def test_a_gated_product_is_one_call(device):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -78,7 +77,8 @@ class _Padding(NamedTuple):
         return [one.copy() if one is view else one for one, view in zip(found, made, strict=True)]
 
 
-_cache: OrderedDict[Any, _Entry] = OrderedDict()
+# A graph that is forgotten is dropped, not closed: another thread may be about to run it.
+_cache: Lru[Any, _Entry] = Lru(CAPACITY)
 # By function and settings, the lengths that it was called with.
 _families: Lru[Any, Any] = Lru(CAPACITY)
 _guard = Lock()
@@ -244,7 +244,6 @@ def _entry(
     with _guard:
         found = _cache.get((family, shapes))
         if found is not None:
-            _cache.move_to_end((family, shapes))
             return found, None
         lengths = _families.get(family)
         if lengths is None:
@@ -270,13 +269,10 @@ def _entry(
                 graph = graph_of(shapes)
             if padding is not None:
                 graph = padding.bucket.graph
-            found = _cache[key] = _Entry(
+            found = _Entry(
                 compiled(graph, device), several[-1], ReentrancyCheckedLock("this function")
             )
-            while len(_cache) > CAPACITY:
-                # Only dropped, not closed: another thread may be about to run it.
-                _cache.popitem(last=False)
-        _cache.move_to_end(key)
+            _cache.put(key, found)
         return found, padding
 
 
