@@ -9,7 +9,7 @@ import functools
 import hashlib
 from pathlib import Path
 
-# What a build is made of, below the folder of setup.py.
+# The sources of a build, below the folder of setup.py.
 _SOURCES = (
     "setup.py",
     "rlx/**/*.py",
@@ -19,7 +19,7 @@ _SOURCES = (
     "cython_src/**/*.h",
     "shaders/**/*.wgsl",
 )
-# What a build writes there: the digest, and indexes that are made of the other files.
+# Files that a build writes there: the digest, and indexes of the sources.
 _WRITTEN = {"rlx/_build.py", "rlx/ops/homes.py", "rlx/importers/onnx/operator_homes.py"}
 
 

@@ -35,7 +35,7 @@ PACKAGED = (
     "rlx/**/*",
 )
 NOT_PACKAGED = {".so", ".pyd", ".pyc"}
-# What script/stubs makes of other files.
+# Files that script/stubs writes.
 MADE = {
     "rlx/importers/onnx/operator_homes.py",
     "rlx/ir/builders.pyi",

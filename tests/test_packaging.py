@@ -120,7 +120,7 @@ def test_one_wheel_for_all_versions_of_python(wheel, unpacked):
     ]
     assert sorted(name.partition(".")[0] for name in modules) == [
         "cpu",
-        "owner",
+        "locks",
         "program",
         "webgpu_hot",
     ]

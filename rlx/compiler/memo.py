@@ -246,7 +246,7 @@ def _planned(request: _Request, raw: Array) -> Loaded | None:
 
 
 def _usable(where: str, make: Callable[[], T]) -> T | None:
-    """What is made of a file's contents; None, after a warning, where they fail a check."""
+    """Calls a function that reads a file; gives None, after a warning, where the contents fail a check."""
     try:
         return make()
     except (RlxError, *MALFORMED) as error:

@@ -168,7 +168,7 @@ def listed(given: tuple[Any, ...]) -> Sequence[Any]:
 
 
 class Namespace:
-    """A module of NumPy whose functions take traced arrays as well: what ``np`` stands for in copies of references.
+    """A module of NumPy whose functions also take traced arrays. It replaces ``np`` in copies of references.
 
     Args:
         of_library: Makes the function for traced arguments, by the name of NumPy's below ``np``.
@@ -199,7 +199,7 @@ class Namespace:
 
 
 def _by_arguments(static: Callable[..., Any], traced: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that asks whether one of its arguments is traced."""
+    """A function that calls the second one where an argument is traced, and the first one elsewhere."""
 
     def ask(*args: Any, **kwargs: Any) -> Any:
         known = not is_traced(args) and not is_traced(tuple(kwargs.values()))

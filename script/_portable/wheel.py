@@ -21,7 +21,7 @@ SOURCES = (
     "shaders/**/*",
     "rlx/**/*",
 )
-MODULES = ("cpu", "owner", "program", "webgpu_hot")
+MODULES = ("cpu", "locks", "program", "webgpu_hot")
 
 
 def exported() -> list[tuple[str, bool]]:

@@ -274,5 +274,5 @@ RECORDS: dict[str, Callable[..., Any]] = {
 
 
 def replace_references() -> None:
-    """Has graphs traced by these functions."""
+    """Puts these functions in the place of references."""
     REBOUND.replace(INSTEAD, RECORDS)

@@ -1,4 +1,4 @@
-"""What is written by hand for XLA, by family of operations: where the reference does not trace, or is slow."""
+"""Functions for XLA in place of references that do not trace or are slow, by family of operations."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from rlx_xla.hand import (
 from rlx_xla.references import REBOUND
 
 _FAMILIES = (attention, control, elementwise, movement, products, recurrent, rows, spectra, windows)
-# What is written by hand, by operation; every other one traces as its reference is written.
+# The functions by operation. Every other operation traces as its reference is written.
 BY_HAND = {op: function for family in _FAMILIES for op, function in family.RECORDS.items()}
 
 
 def replace_references() -> None:
-    """Has graphs traced by these functions."""
+    """Puts these functions in the place of references."""
     for family in _FAMILIES:
         REBOUND.replace(getattr(family, "INSTEAD", {}), family.RECORDS)
