@@ -11,7 +11,6 @@ from rlx.ops.cases import Case, cases
 from rlx.ops.leaves import LEAVES
 from rlx.passes.schedule import host_nodes
 
-BACKENDS = ("reference", "cpu", "webgpu")
 # What may run on the host on WebGPU: f64, a loop of unknown length, and a custom op without WGSL.
 ALLOWED = (
     NO_F64,

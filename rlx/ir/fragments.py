@@ -14,8 +14,6 @@ from rlx.dataclasses import dataclass
 from rlx.ir.dtype import DType
 from rlx.ir.variants import Limits, Variant
 
-# The feature of an adapter that has them.
-FEATURE = "chromium-experimental-subgroup-matrix"
 # The feature that lets a kernel ask for the size of its subgroups.
 SIZED = "subgroup-size-control"
 # A key of the limits: 1 where the compile asks for ``precision="f16"``, so that products of f32 may be rounded.

@@ -474,10 +474,5 @@ def attach(opdef: OpDef) -> Callable[..., Any]:
     return function
 
 
-def same_dtype(types: Sequence[TensorType]) -> DType:
-    """The dtype of the first operand."""
-    return types[0].dtype
-
-
 FLOAT_KERNELS = frozenset({DType.F32, DType.F64})
 WEBGPU_FLOATS = frozenset({DType.F32})
