@@ -90,9 +90,7 @@ def test_nodes_that_a_backend_leaves_run_on_the_host(partial):
         for name in ("w", "b"):
             cg.set_param(name, 2 * params[name])
             expected.set_param(name, 2 * params[name])
-            np.testing.assert_array_equal(
-                clone._state.read_param(name), 2 * params[name]
-            )
+            np.testing.assert_array_equal(clone._state.read_param(name), 2 * params[name])
         for one, other in zip(clone.run_slots(X), expected.run_slots(X), strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-5)
         clone.close()
