@@ -170,11 +170,6 @@ _homes, _attribute, __dir__ = late.names_of(__name__, _NAMES)
 __all__ = sorted([*_homes, "__version__"])
 
 # What lower floors ask of higher ones.
-late.provide("operations", "rlx.signal.composites", "REGISTERED")
-late.provide("homes", "rlx.ops.homes", "HOMES")
-late.provide("compile", "rlx.runtime.session", "compile")
-late.provide("lengths", "rlx.many.function_lengths", "Lengths")
-late.provide("valid", "rlx.many.padded", "valid")
 late.provide("meter", "rlx.calibrate.measurer", "METER")
 
 

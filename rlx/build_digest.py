@@ -20,7 +20,7 @@ _SOURCES = (
     "shaders/**/*.wgsl",
 )
 # Files that a build writes there: the digest, and indexes of the sources.
-_WRITTEN = {"rlx/_build.py", "rlx/ops/homes.py", "rlx/importers/onnx/operator_homes.py"}
+_WRITTEN = {"rlx/_build.py", "rlx/ir/op_index.py", "rlx/importers/onnx/operator_index.py"}
 
 
 def digest_of(root: Path) -> str:

@@ -37,10 +37,10 @@ PACKAGED = (
 NOT_PACKAGED = {".so", ".pyd", ".pyc"}
 # Files that script/stubs writes.
 MADE = {
-    "rlx/importers/onnx/operator_homes.py",
+    "rlx/importers/onnx/operator_index.py",
     "rlx/ir/builders.pyi",
     "rlx/ops/__init__.pyi",
-    "rlx/ops/homes.py",
+    "rlx/ir/op_index.py",
     "rlx/signal/__init__.pyi",
 }
 # OpenGL does not count: it lacks much of WebGPU, and wgpu offers it wherever Mesa's libraries are.

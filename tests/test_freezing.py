@@ -16,7 +16,7 @@ from onnx import helper
 
 import rlx
 from rlx import late
-from rlx.importers.onnx.operator_homes import MODULES
+from rlx.importers.onnx.operator_index import MODULES
 
 PROGRAM = """
 import base64, importlib.util, json, sys

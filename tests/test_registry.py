@@ -15,7 +15,7 @@ from rlx.backends.webgpu.wgsl import shader_files, shader_names, shader_text
 from rlx.ir.opdef import REGISTRY
 from rlx.ops.cases import cases
 from rlx.ops.elementwise.table import loop_names
-from rlx.ops.homes import HOMES
+from rlx.ir.op_index import MODULE_OF
 from rlx.ops.leaves import LEAVES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -105,7 +105,7 @@ def test_every_module_of_records_is_imported_by_name():
     ]
     imported = {f"{node.module}.{alias.name}" for node in imports for alias in node.names}
     assert modules <= imported
-    assert set(HOMES.values()) <= imported | {"rlx.signal.composites"}
+    assert set(MODULE_OF.values()) <= imported | {"rlx.signal.composites"}
 
 
 def test_every_operation_is_found_by_its_name_alone():
@@ -113,15 +113,15 @@ def test_every_operation_is_found_by_its_name_alone():
     code = """
 import sys
 from rlx.ir.opdef import REGISTRY, lookup
-from rlx.ops.homes import HOMES, INTERNAL
+from rlx.ir.op_index import MODULE_OF, INTERNAL
 for name in sys.argv[1:]:
     assert lookup(name).name == name and name in REGISTRY
     assert lookup(name).internal == (name in INTERNAL)
-known = [name for name in HOMES if name in REGISTRY._records]
+known = [name for name in MODULE_OF if name in REGISTRY._records]
 assert "rlx.ops.everything" not in sys.modules or set(sys.argv[1:]) & {"stft", "istft"}, known
 """
-    names = list(HOMES)
-    assert names == [name for name in REGISTRY if name in HOMES]
+    names = list(MODULE_OF)
+    assert names == [name for name in REGISTRY if name in MODULE_OF]
     for at in range(0, len(names), 40):
         subprocess.run([sys.executable, "-c", code, *names[at : at + 40]], check=True)
 

@@ -52,8 +52,8 @@ def test_a_changed_record_is_found(tmp_path):
     made = (
         "rlx/ir/builders.pyi",
         "rlx/ops/__init__.pyi",
-        "rlx/ops/homes.py",
-        "rlx/importers/onnx/operator_homes.py",
+        "rlx/ir/op_index.py",
+        "rlx/importers/onnx/operator_index.py",
         "rlx/signal/__init__.pyi",
     )
     for path in ("script/stubs", "script/_setup.py", *made):

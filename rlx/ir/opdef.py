@@ -21,9 +21,9 @@ from rlx.dataclasses import dataclass
 from rlx.errors import UnknownNameError, describe, did_you_mean
 from rlx.ir.dtype import ALL, WIDER, DType
 from rlx.ir.kernel_sets import KERNEL_SETS
+from rlx.ir.op_index import MODULE_OF
 from rlx.ir.shape import Shape
 from rlx.ir.variants import Choices
-from rlx.late import provided
 
 Array = np.ndarray[Any, Any]
 Attrs = Mapping[str, Any]
@@ -388,22 +388,26 @@ class Registry(Mapping[str, OpDef]):
         found = self._complete.get(name)
         if found is not None:
             return found
-        home = provided("homes").get(name)
+        module = MODULE_OF.get(name)
         # This waits for another thread that imports the module, but not for the same thread.
-        spec = import_module(home).__spec__ if home is not None else None
+        spec = import_module(module).__spec__ if module is not None else None
         found = self._records[name]
         if not getattr(spec, "_initializing", False):
             self._complete[name] = found
         return found
 
     def __contains__(self, name: object) -> bool:
-        return name in self._records or name in provided("homes")
+        return name in self._records or name in MODULE_OF
 
     def __iter__(self) -> Iterator[str]:
-        provided("operations")
-        homes = provided("homes")
-        ours = [name for name in homes if name in self._records]
-        return iter(ours + [name for name in list(self._records) if name not in homes])
+        self.load_all()
+        ours = [name for name in MODULE_OF if name in self._records]
+        return iter(ours + [name for name in list(self._records) if name not in MODULE_OF])
+
+    def load_all(self) -> None:
+        """Imports every module that has records."""
+        for module in dict.fromkeys(MODULE_OF.values()):
+            import_module(module)
 
     def __len__(self) -> int:
         return len(list(iter(self)))

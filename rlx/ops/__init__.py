@@ -1,6 +1,6 @@
 """Every operation as a function over nodes: ``rlx.ops.gelu(x)`` is ``x.graph.gelu(x)``.
 
-An operation is imported when it is first named: ``rlx.ops.homes`` says where its record is. Type checkers read
+An operation is imported when it is first named: ``rlx.ir.op_index`` says where its record is. Type checkers read
 ``__init__.pyi`` in place of this file; `script/stubs` makes both of the records.
 """
 
@@ -12,8 +12,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
-from rlx.late import provided
-from rlx.ops.homes import HOMES, INTERNAL
+from rlx.ir.op_index import INTERNAL, MODULE_OF
 
 # Not ops but NumPy functions: they make and read the packed weights of the dequant ops.
 _OTHERS = {
@@ -33,13 +32,15 @@ def __getattr__(name: str) -> Any:
     from rlx.ops.declare import FUNCTIONS
 
     if name not in FUNCTIONS:
-        if name in HOMES and name not in INTERNAL:
-            import_module(HOMES[name])
+        if name in MODULE_OF and name not in INTERNAL:
+            import_module(MODULE_OF[name])
         elif find_spec(f"{__name__}.{name}") is not None:
             # ``from rlx.ops import leaves`` asks for an attribute first; then it imports the module.
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         else:
-            provided("operations")  # those of programs and plug-ins are among them
+            from rlx.ir.opdef import REGISTRY
+
+            REGISTRY.load_all()  # those of programs and plug-ins are among them
     if name == "__all__":
         return sorted(FUNCTIONS)
     if name not in FUNCTIONS:
@@ -55,7 +56,7 @@ class _Ops(ModuleType):
     """This module: where an operation has the name of a family's package, the name is the operation's."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if not (isinstance(value, ModuleType) and name in HOMES and name not in INTERNAL):
+        if not (isinstance(value, ModuleType) and name in MODULE_OF and name not in INTERNAL):
             super().__setattr__(name, value)
 
 

@@ -1,14 +1,11 @@
-"""Lets a function over nodes take NumPy arrays: compiled once per shape and settings, then run.
-
-This package stands below the runtime: ``rlx`` names the compiler for it, see ``rlx.late``.
-"""
+"""Lets a function over nodes take NumPy arrays: compiled once per shape and settings, then run."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -18,9 +15,11 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array
 from rlx.ir.shape import Shape
-from rlx.late import provided
 from rlx.locks import Lock
 from rlx.lru import Lru
+
+if TYPE_CHECKING:
+    from rlx.runtime.compiled import CompiledGraph
 
 _COMPLEX = (
     "transform the real and the imaginary parts of a signal one by one; a spectrum is taken in block "
@@ -29,37 +28,10 @@ _COMPLEX = (
 CAPACITY = 64  # compiled graphs kept; the one unused for longest goes first
 
 
-class Runs(Protocol):
-    """What a compiler gives back: a graph that runs. See ``rlx.CompiledGraph``."""
-
-    run_slots: Callable[..., tuple[Array, ...]]
-    capabilities: Any
-
-    @property
-    def input_views(self) -> tuple[Array, ...]:
-        """Writable arrays, one per input, that ``run_slots()`` runs on."""
-
-    @property
-    def host_fallbacks(self) -> tuple[str, ...]:
-        """Operations that the device can't compute."""
-
-    def bind_gpu_handle(self, name: str, array: Any) -> None:
-        """Gives an input a value that stays on the device."""
-
-    def read_gpu_handle(self, name: str) -> Array:
-        """The value that such an input has now."""
-
-    def set_gpu_handle_feed(self, name: str, out_idx: int) -> None:
-        """Has such an input take over an output after each run."""
-
-    def run_read_outputs(self, inputs: Any, indices: Any = None) -> list[Array]:
-        """Runs, and reads back only the chosen outputs."""
-
-
 class _Entry(NamedTuple):
     """A compiled graph, whether it has several results, and whose turn it is."""
 
-    runs: Runs
+    runs: CompiledGraph
     several: bool
     turns: ReentrancyCheckedLock
 
@@ -70,10 +42,12 @@ class _Padding(NamedTuple):
     bucket: Any
     fit: Any
 
-    def run(self, runs: Runs, arrays: Mapping[str, Array]) -> list[Array]:
+    def run(self, runs: CompiledGraph, arrays: Mapping[str, Array]) -> list[Array]:
         """The results, cut to their sizes."""
         made = runs.run_slots(*self.bucket.given(self.fit, arrays).values())
-        found = provided("valid")(self.fit, made)
+        from rlx.many.padded import valid
+
+        found = valid(self.fit, made)
         return [one.copy() if one is view else one for one, view in zip(found, made, strict=True)]
 
 
@@ -85,10 +59,11 @@ _guard = Lock()
 _wide: dict[str, bool] = {}  # by the device's name
 
 
-def compiled(graph: Graph, device: Any) -> Runs:
-    """The graph on a device, by ``rlx.compile``."""
-    found: Runs = provided("compile")(graph, device)
-    return found
+def compiled(graph: Graph, device: Any) -> CompiledGraph:
+    """Compiles a graph for a device. The compiler is imported by the first call."""
+    from rlx.runtime.session import compile
+
+    return compile(graph, device)
 
 
 def computes_f64(device: Any) -> bool:
@@ -247,7 +222,9 @@ def _entry(
             return found, None
         lengths = _families.get(family)
         if lengths is None:
-            lengths = provided("lengths")()
+            from rlx.many.function_lengths import Lengths
+
+            lengths = Lengths()
             _families.put(family, lengths)
         several: list[bool] = []
 

@@ -115,7 +115,3 @@ def istft(
         return signal[..., start : max(start, total - start)]
     cut = signal[..., start : start + length]
     return np.pad(cut, [(0, 0)] * (cut.ndim - 1) + [(0, length - cut.shape[-1])])
-
-
-# These are the last operations: once this module is imported, all are registered.
-REGISTERED = True

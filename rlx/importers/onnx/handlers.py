@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from rlx.importers.onnx.call import Call
-from rlx.importers.onnx.operator_homes import MODULES
+from rlx.importers.onnx.operator_index import MODULES
 
 Handler = Callable[[Call], Any]
 

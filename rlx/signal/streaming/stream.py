@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,9 +12,12 @@ from rlx.ir.dtype import DType, DTypeLike
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
 from rlx.ir.shape import Shape, size
-from rlx.signal.arrays import Runs, compiled, computes_f64
+from rlx.signal.arrays import compiled, computes_f64
 from rlx.signal.checks import integer
 from rlx.signal.streaming.intake import Intake
+
+if TYPE_CHECKING:
+    from rlx.runtime.compiled import CompiledGraph
 
 
 class Stream:
@@ -31,7 +34,7 @@ class Stream:
         nan: What becomes of samples that are NaN or infinite.
     """
 
-    _runs: Runs
+    _runs: CompiledGraph
     _views: dict[str, Array]
     _states: tuple[str, ...]
     _settings: dict[str, Array]
