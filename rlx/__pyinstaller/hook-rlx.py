@@ -19,9 +19,8 @@ hiddenimports = [
     *collect_submodules("rlx.importers.onnx.ops"),
     *compiled,
     *types,
-    # Named in rlx/__init__.py for lower floors, and imported by nothing.
+    # Named by strings alone, and imported by nothing.
     "rlx.calibrate.measurer",
-    "rlx.many.function_lengths",
     "rlx.signal.composites",
 ]
 # What the program does without: reports and the command line need these.

@@ -101,7 +101,9 @@ def _lower(graph: Graph, target: Target, promotes: bool) -> Lowered:
         schedule, subgraphs = _specialised(fused, target)
     with phase("memory plan"):
         plan = _plan(schedule, target)
-    return Lowered(fused, tuple(notes), schedule, plan, hoisted.preparations, subgraphs)
+    return Lowered(
+        fused, tuple(notes), schedule, plan, hoisted.preparations, subgraphs, NOTHING_HOSTED
+    )
 
 
 def _has_weights(graph: Graph) -> bool:

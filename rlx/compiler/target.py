@@ -11,7 +11,6 @@ from rlx.backends.executable import Capabilities
 from rlx.backends.plugin_guard import GuardedBackend
 from rlx.backends.registry import backend
 from rlx.cost.gate import IoFusionGate
-from rlx.cost.store import stored
 from rlx.cost.tuned import stored_variants
 from rlx.dataclasses import dataclass
 from rlx.device.figures import cost_model
@@ -62,10 +61,8 @@ class Target:
         if key is not None and key in _targets:
             return _targets[key]
         target = cls._found(device, options)
-        # Without figures of the device, those that another process stores are looked for in every compile.
-        settled = flags.CALIBRATION.get() == "off" or stored(device) is not None
-        key = _key(device, options)
-        if key is not None and settled:
+        key = _key(device, options)  # adapters may have been looked for
+        if key is not None:
             if len(_targets) >= _MAX_TARGETS:
                 _targets.clear()
             _targets[key] = target
