@@ -241,9 +241,9 @@ def parts(executable, calls):
     enqueue, wait = [], []
     for _ in range(calls):
         begin = time.perf_counter_ns()
-        executable.submit()
+        pending = executable.submit([X], [0], False)
         middle = time.perf_counter_ns()
-        executable.wait()
+        pending.wait()
         enqueue.append(middle - begin)
         wait.append(time.perf_counter_ns() - middle)
     return {"enqueue p50": np.median(enqueue) / 1e3, "wait p50": np.median(wait) / 1e3}
@@ -273,9 +273,9 @@ def main():
 
         device.SPIN_NS = int(args.spin_us * 1e3)
     if args.most_upload is not None:
-        from rlx.backends.webgpu import hot
+        from rlx.backends.webgpu import runner_factory
 
-        hot.MOST_UPLOAD = args.most_upload
+        runner_factory.MAX_MAPPED_UPLOAD = args.most_upload
     found = {
         "machine": platform.platform(),
         "processors": os.cpu_count(),

@@ -83,6 +83,15 @@ def test_a_right_backend_keeps_every_promise(faulty):
 
 
 @pytest.mark.parametrize(
+    "device", ["cpu", "reference", "null", pytest.param("webgpu", marks=pytest.mark.webgpu)]
+)
+def test_the_backends_of_rlx_keep_every_promise(device, request):
+    if device == "webgpu":
+        device = request.getfixturevalue("webgpu")
+    rlx.testing.check_backend(device)
+
+
+@pytest.mark.parametrize(
     ("fault", "promise"),
     [
         ("wrong", "runs, and the same views"),

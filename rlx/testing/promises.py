@@ -10,7 +10,7 @@ import numpy as np
 from rlx.backends.base import CompileOptions
 from rlx.backends.registry import absent, devices_of
 from rlx.device.names import Device, DeviceLike
-from rlx.errors import CompileError, DeviceMemoryError, InputError, first_line
+from rlx.errors import CompileError, DeviceError, DeviceMemoryError, InputError, first_line
 from rlx.ir.graph import Graph
 from rlx.runtime.compiled import CompiledGraph
 from rlx.runtime.session import Session
@@ -25,10 +25,12 @@ class Promise(NamedTuple):
     Attributes:
         name: What it is called in reports.
         check: Takes the device; raises AssertionError where it is not kept.
+        runs: Whether it runs graphs; a backend without ``capabilities.run_slots`` promises the others alone.
     """
 
     name: str
     check: Callable[[DeviceLike], None]
+    runs: bool = True
 
 
 def _graph() -> Graph:
@@ -190,8 +192,21 @@ def _empty(device: DeviceLike) -> None:
         )
 
 
+def _runs_or_refuses(device: DeviceLike) -> None:
+    with _compiled(device) as cg:
+        if cg.capabilities.run_slots:
+            return
+        for run in (lambda: cg.run({"x": _X}), lambda: cg.run_slots(_X), cg.run_slots):
+            try:
+                run()
+            except DeviceError:
+                continue
+            raise AssertionError("a device that runs nothing raises DeviceError in every run")
+
+
 PROMISES = (
-    Promise("devices are listed", _listed),
+    Promise("devices are listed", _listed, runs=False),
+    Promise("a device that runs nothing says so", _runs_or_refuses, runs=False),
     Promise("runs, and the same views at every call", _runs),
     Promise("input views", _views),
     Promise("arguments with strides", _strided),
@@ -201,9 +216,9 @@ PROMISES = (
     Promise("handles and feeds", _handles),
     Promise("runs that do not wait", _pipelined),
     Promise("the active extent", _extent),
-    Promise("wrong arguments are refused", _wrong_arguments),
-    Promise("memory_limit", _memory_limit),
-    Promise("precision", _precision),
+    Promise("wrong arguments are refused", _wrong_arguments, runs=False),
+    Promise("memory_limit", _memory_limit, runs=False),
+    Promise("precision", _precision, runs=False),
     Promise("empty tensors", _empty),
 )
 
@@ -221,7 +236,14 @@ def check_backend(device: DeviceLike) -> None:
         >>> check_backend("cpu")
     """
     broken = []
+    try:
+        with _compiled(device) as compiled:
+            runs = compiled.capabilities.run_slots
+    except Exception:
+        runs = True  # the promises name the error
     for promise in PROMISES:
+        if promise.runs and not runs:
+            continue
         try:
             promise.check(device)
         except Exception as error:
