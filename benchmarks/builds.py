@@ -1,6 +1,7 @@
-"""Two builds of rlx side by side on the CPU: which kernels became faster or slower.
+"""Two builds of rlx side by side: which kernels and calls became faster or slower.
 
-usage: python benchmarks/builds.py BASE NEW [--only REGEX] [--threads N] [--seconds S] [--json FILE]
+usage: python benchmarks/builds.py BASE NEW [--only REGEX] [--device NAME] [--call run] [--threads N] [--seconds S]
+                                   [--json FILE]
 
 BASE and NEW are Python interpreters that have rlx installed, or folders that hold a built ``rlx`` package. Each runs
 in a process of its own with the same workloads: the rows of ``benchmarks/cpu.py``, and the large sample of every
@@ -15,6 +16,7 @@ import re
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -59,7 +61,7 @@ def serve():
     os.environ["RLX_CACHE"] = "off"
     import rlx
 
-    listed, compiled = workloads(), None
+    listed, call = workloads(), None
     answers = {"names": list(listed), "where": rlx.__file__}
     print(json.dumps(answers), flush=True)
     for line in sys.stdin:
@@ -69,13 +71,17 @@ def serve():
                 make, what = listed[command["row"]]
                 graph, values, weights = make(what)
                 options = rlx.CompileOptions(threads=command["threads"], fold=False)
-                compiled = rlx.compile(graph, "cpu", weights, options)
+                compiled = rlx.compile(graph, command["device"], weights, options)
                 for view, value in zip(compiled.input_views, values, strict=True):
                     view[...] = value
-                compiled.run_slots()
-                answer = {"ns": min(burst(compiled.run_slots, 3))}
+                call = compiled.run_slots
+                if command["call"] == "run":
+                    named = dict(zip(graph.input_names, compiled.input_views, strict=True))
+                    call = partial(compiled.run, {name: v.copy() for name, v in named.items()})
+                call()
+                answer = {"ns": min(burst(call, 3))}
             else:
-                answer = {"ns": median(burst(compiled.run_slots, command["calls"]))}
+                answer = {"ns": median(burst(call, command["calls"]))}
         except Exception as error:  # whatever goes wrong costs this row only
             answer = {"failure": f"{type(error).__name__}: {str(error).splitlines()[0]}"}
         print(json.dumps(answer), flush=True)
@@ -128,7 +134,8 @@ class Build:
 def compare(builds, name, arguments):
     """The ratios of one workload: the time of the base by that of the new build."""
     line = {"row": name}
-    first = [build.ask(row=name, threads=arguments.threads) for build in builds]
+    asked = {"threads": arguments.threads, "device": arguments.device, "call": arguments.call}
+    first = [build.ask(row=name, **asked) for build in builds]
     failures = [one["failure"] for one in first if "failure" in one]
     if failures:
         return line | {"failure": failures[0]}
@@ -148,6 +155,8 @@ def main():
     parser.add_argument("base", help="an interpreter, or a folder that holds the built package")
     parser.add_argument("new", help="the same of the other build")
     parser.add_argument("--only", default="", metavar="REGEX", help="workloads whose name fits")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--call", choices=("run_slots", "run"), default="run_slots")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=0.5, help="of each workload")
     parser.add_argument("--json", type=Path)
