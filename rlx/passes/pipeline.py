@@ -51,8 +51,9 @@ def _has_more_than_elementwise(graph: Graph) -> bool:
 
 
 def _has_chains(graph: Graph) -> bool:
-    """Returns whether there are two operations to join."""
-    return sum(node.op not in LEAVES for node in graph.nodes) > 1
+    """Returns whether there are two operations to join, or a constant that may become part of one."""
+    leaves = [node.op for node in graph.nodes if node.op in LEAVES]
+    return len(graph.nodes) - len(leaves) > 1 or "constant" in leaves
 
 
 # Passes on the graph as its owner wrote it. What depends on params alone is split off after these and the next ones.
