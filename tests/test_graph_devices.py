@@ -10,6 +10,7 @@ from rlx.backends.reference import ReferenceExecutable
 from rlx.compiler.device_choice import choose
 from rlx.cost import RooflineModel
 from rlx.device.names import info_of
+from rlx.generation import renew
 
 CPU = Device("cpu")
 X = {"x": np.float32([[3, 4]])}
@@ -83,7 +84,8 @@ def fakes(monkeypatch):
             rlx.register_backend(one)
         return made
 
-    return register
+    yield register
+    renew()  # what was compiled for them is no longer there
 
 
 # --- known answers --------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from rlx.backends import registry
 from rlx.backends.reference import ReferenceExecutable
 from rlx.cli.main import main
 from rlx.compiler.device_choice import measured_model
+from rlx.generation import renew
 from rlx.plugin import Capabilities, DeviceInfo, KernelLimitError, Rebound, RooflineModel, method_of
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -56,6 +57,7 @@ def partial():
 
     yield make
     registry._loaded.pop("npu", None)
+    renew()
 
 
 def chain(graph):

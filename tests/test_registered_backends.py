@@ -18,6 +18,7 @@ from rlx.calibrate.measurer import Measurer
 from rlx.cli import devices, tune
 from rlx.compiler import memo
 from rlx.compiler.target import Target
+from rlx.generation import renew
 
 
 class Npu(rlx.Backend):
@@ -43,6 +44,8 @@ class Npu(rlx.Backend):
 def registry(monkeypatch):
     monkeypatch.setattr(backend_registry, "_loaded", dict(backend_registry._loaded))
     monkeypatch.setattr(backend_registry, "_broken", {})
+    yield
+    renew()  # what was compiled for them is no longer there
 
 
 def doubled():

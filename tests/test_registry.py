@@ -12,10 +12,10 @@ import rlx
 from rlx._ext import cpu
 from rlx.backends.webgpu import elementwise_wgsl
 from rlx.backends.webgpu.wgsl import shader_files, shader_names, shader_text
+from rlx.ir.op_index import MODULE_OF
 from rlx.ir.opdef import REGISTRY
 from rlx.ops.cases import cases
 from rlx.ops.elementwise.table import loop_names
-from rlx.ir.op_index import MODULE_OF
 from rlx.ops.leaves import LEAVES
 
 ROOT = Path(__file__).resolve().parent.parent

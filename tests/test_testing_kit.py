@@ -6,6 +6,7 @@ import rlx
 import rlx.testing
 from rlx.backends import registry
 from rlx.backends.reference import ReferenceExecutable
+from rlx.generation import renew
 from rlx.plugin import DeviceInfo
 
 
@@ -71,6 +72,7 @@ def faulty():
 
     yield make
     registry._loaded.pop("npu", None)
+    renew()
 
 
 def test_a_right_backend_keeps_every_promise(faulty):
