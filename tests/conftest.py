@@ -13,6 +13,7 @@ os.environ["RLX_CALIBRATION"] = "off"
 
 import numpy as np
 import pytest
+from selection import SELECTION
 
 import rlx
 from rlx import flags
@@ -45,6 +46,40 @@ def pytest_collection_modifyitems(config, items):
 
     config.hook.pytest_deselected(items=[item for item in items if left_out(item)])
     items[:] = [item for item in items if not left_out(item)]
+
+
+def pytest_configure(config):
+    if SELECTION.mode:
+        SELECTION.patch(pytest.MonkeyPatch())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """An item with the marker by_program is left out where its program is known (tests/selection.py)."""
+    if item.get_closest_marker("by_program") is None:
+        return (yield)
+    with SELECTION.item(item.path, item.name):
+        return (yield)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node, error):
+    """A worker of xdist has ended."""
+    SELECTION.add(getattr(node, "workeroutput", {}).get("selection"))
+
+
+def pytest_sessionfinish(session, exitstatus):
+    """Hands what a worker counted to the process that started it; that one writes the record after a green run."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["selection"] = SELECTION.result()
+    elif SELECTION.mode == "record" and exitstatus == 0:
+        SELECTION.write()
+
+
+def pytest_terminal_summary(terminalreporter):
+    if SELECTION.mode:
+        terminalreporter.section("selection")
+        terminalreporter.write_line(SELECTION.text())
 
 
 @pytest.fixture

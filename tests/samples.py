@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
+from selection import SELECTION
 
 from rlx.ir.fragments import FragmentVariant
 
@@ -39,7 +40,8 @@ def each(samples: Iterable[Any], check: Callable[[Any], None], name=str) -> None
             continue
         chosen += 1
         try:
-            check(sample)
+            with SELECTION.sample(name(sample), sample):
+                check(sample)
         except (Exception, pytest.fail.Exception) as error:
             failed.append((name(sample), error))
     assert count, "there are no samples"

@@ -4,8 +4,11 @@ On the CPU and on WebGPU, fused and not; on every instruction set; and with WebG
 the device of a backend that is installed: its samples are then run, too.
 """
 
+import functools
 import os
+from typing import NamedTuple
 
+import numpy as np
 import pytest
 from dispatches import CASES, of_each_kernel, thinned, usual
 from samples import ALL, by_op, each
@@ -34,7 +37,11 @@ class Expected:
 
     def __init__(self, case: Case) -> None:
         self.case, self.graph, self.operands = case, case.graph(), case.operands()
-        self.results = case.expected(self.graph, self.operands)
+
+    @functools.cached_property
+    def results(self) -> list[np.ndarray]:
+        """What the reference gives."""
+        return self.case.expected(self.graph, self.operands)
 
     def check(self, device: str, options: CompileOptions, way: str) -> None:
         """Compiles the case and runs it twice: the second run finds what the first left in the arena."""
@@ -131,22 +138,45 @@ FIRST = {
 }
 
 
+# On WebGPU: the options, and whether the device has the default limits.
+WAYS = {"own limits": (KEPT, False), "default limits": (FUSED, True), "plain": (PLAIN, False)}
+
+
+class Way(NamedTuple):
+    """A case, and one way to compute it on WebGPU."""
+
+    expected: Expected
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.expected.case}, {self.name}"
+
+    @property
+    def opdef(self):
+        """The record, as of a case."""
+        return self.expected.case.opdef
+
+    def check(self, device):
+        options, default = WAYS[self.name]
+        with pytest.MonkeyPatch.context() as patch:
+            if default:
+                patch.setenv("RLX_WEBGPU_DEFAULT_LIMITS", "1")
+            self.expected.check(device, options, self.name)
+
+
+def ways(case):
+    """The normal run takes one case of each op with the default limits; ``--all`` takes every way."""
+    expected = Expected(case)
+    few = ["own limits", *(["default limits"] if id(case) in FIRST else [])]
+    return (Way(expected, name) for name in (WAYS if ALL else few))
+
+
 @pytest.mark.webgpu
+@pytest.mark.by_program
 @pytest.mark.parametrize("group", by_op(CASES))
 def test_webgpu(group, webgpu):
     """With what the adapter has, and, for one case of each op, with the default limits of WebGPU."""
-
-    def check(case):
-        expected = Expected(case)
-        expected.check(webgpu, KEPT, "own limits")
-        if ALL:
-            expected.check(webgpu, PLAIN, "plain")
-        if ALL or id(case) in FIRST:
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setenv("RLX_WEBGPU_DEFAULT_LIMITS", "1")
-                expected.check(webgpu, FUSED, "default limits")
-
     few = of_each_kernel(group, "webgpu")
     # Kernels are the same texts for both libraries; through Dawn the normal run takes each of them once.
     chosen = [case for case in group if id(case) in few] if ON_DAWN else usual(group, few)
-    each(chosen, check)
+    each((way for case in chosen for way in ways(case)), lambda way: way.check(webgpu))

@@ -1,0 +1,323 @@
+"""Leaves out samples of WebGPU tests that passed before with the same program on the same runtime.
+
+``RLX_TEST_GREEN`` is empty where every sample runs. ``record`` runs all of them and writes what passed to
+``tests/green``, one file a driver. Any other text, the name of a commit, leaves out the samples that the file has,
+and chooses one in a hundred of them to run all the same.
+
+A sample is known by a digest of the source graph, of the program that the compiler makes of it (WGSL, bindings,
+grids, places in memory), of the test file and of the folders of the operations. The compiler always runs. The file
+is used only where its header holds: the driver, the versions of packages, and the floor, which is every source whose
+output no digest covers. A new folder is part of the floor. A sample that compiles two graphs is never left out.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import hashlib
+import os
+import platform
+import re
+import subprocess
+import sysconfig
+from collections.abc import Iterable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import rlx
+from rlx.backends.webgpu.dispatch import Dispatch
+from rlx.compiler import loading
+from rlx.device.names import info_of
+from rlx.ir.content import OpaqueError, content_hash
+from rlx.ir.opdef import REGISTRY
+from rlx.ir.plan import HOST
+from rlx.runtime.session import Session
+
+MODE = os.environ.get("RLX_TEST_GREEN", "")
+ROOT = Path(__file__).resolve().parent.parent
+FAMILIES = "rlx/ops/*/**/*.py"
+KERNELS = ("cython_src/kernels/**/*", "rlx/backends/cpu/**/*.py")
+# What a digest of the program or of the source graph covers, or what no test with the marker looks at.
+COVERED = (
+    FAMILIES, *KERNELS, "rlx/passes/**/*.py", "rlx/importers/**/*.py", "rlx/signal/**/*.py", "rlx/cli/**/*.py",
+    "rlx/regress/**/*.py", "rlx/many/**/*.py", "rlx/cost/**/*.py", "rlx/tune/**/*.py", "rlx/calibrate/**/*.py",
+    "rlx/ray/**/*.py", "rlx/testing/**/*.py", "rlx/__pyinstaller/**/*.py", "tests/test_*.py",
+)  # fmt: skip
+FLOOR = ("rlx/**/*.py", "cython_src/**/*", "tests/*.py")
+PACKAGES = ("numpy", "wgpu", "scipy", "onnx", "onnxruntime", "cython")
+AUDITED = 100  # one of so many known samples runs
+
+
+class LeftOut(BaseException):
+    """The sample under test is known. Nothing that a test catches is of this type."""
+
+
+def digest(*parts: Any) -> str:
+    """16 hexadecimal digits that say what the parts are."""
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+def meaning(path: Path) -> bytes:
+    """A source file without what changes nothing: of Python the comments, docstrings and blank lines."""
+    if path.suffix != ".py":
+        return path.read_bytes()
+    tree = ast.parse(path.read_bytes())
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list) and body and isinstance(body[0], ast.Expr):
+            value = body[0].value
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                del body[0]
+    return ast.dump(tree).encode()
+
+
+def files(patterns: Iterable[str], root: Path = ROOT) -> set[Path]:
+    """The files that globs name."""
+    found = {path for pattern in patterns for path in root.glob(pattern)}
+    return {path for path in found if path.is_file() and path.suffix not in (".pyc", ".so", ".pyd")}
+
+
+def of_sources(paths: Iterable[Path], root: Path = ROOT) -> str:
+    """A digest of some files and their names."""
+    return digest(*((path.relative_to(root).as_posix(), meaning(path)) for path in sorted(paths)))
+
+
+def floor(root: Path = ROOT) -> dict[str, str]:
+    """The digest of each folder of the floor."""
+    folders: dict[str, list[Path]] = {}
+    for path in files(FLOOR, root) - files(COVERED, root):
+        parts = path.relative_to(root).parts
+        folders.setdefault("/".join(parts[:2] if len(parts) > 2 else parts[:1]), []).append(path)
+    return {name: of_sources(paths, root) for name, paths in sorted(folders.items())}
+
+
+def compiler() -> str:
+    """The first line of what the C compiler says about itself."""
+    command = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()
+    done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False)
+    return (done.stdout.splitlines() or ["none"])[0]
+
+
+def header() -> dict[str, str]:
+    """Everything besides its digest that the result of a sample depends on."""
+    info = info_of(rlx.Device("webgpu"))
+    found = {"library": rlx.backends.registered.backend("webgpu").build_id()}
+    found |= {
+        "adapter": info.adapter,
+        "driver": info.driver,
+        "limits": digest(sorted(info.limits.items())),
+    }
+    found |= {"python": platform.python_version(), "compiler": compiler()}
+    found |= {name: version(name) for name in PACKAGES}
+    return found | {f"floor {name}": value for name, value in floor().items()}
+
+
+def record_of(said: dict[str, str]) -> Path:
+    """The file of a driver."""
+    name = re.sub(r"[^a-z0-9]+", "_", f"{said['library']} {said['adapter']}".lower()).strip("_")
+    return ROOT / "tests/green" / f"{name}.txt"
+
+
+def read(path: Path) -> tuple[dict[str, str], frozenset[str]]:
+    """The header of a record, and its digests."""
+    top, _, rest = path.read_text().partition("\n\n")
+    lines = (line.partition(": ") for line in top.splitlines())
+    return {name: value for name, _, value in lines}, frozenset(rest.split())
+
+
+def write(path: Path, said: dict[str, str], digests: Iterable[str]) -> None:
+    """Writes a record."""
+    top = "\n".join(f"{name}: {value}" for name, value in said.items())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{top}\n\n" + "".join(f"{one}\n" for one in sorted(set(digests))))
+
+
+@functools.cache
+def family(module: str) -> str:
+    """A digest of the folder of ``rlx/ops`` that an operation's reference stands in; empty outside of them."""
+    parts = module.split(".")
+    inside = parts[:2] == ["rlx", "ops"] and len(parts) > 3
+    return of_sources((ROOT / "rlx/ops" / parts[2]).rglob("*.py")) if inside else ""
+
+
+@functools.cache
+def of_file(path: Path) -> str:
+    """A digest of one source file."""
+    return of_sources([path])
+
+
+@functools.cache
+def kernels_of_the_host() -> str:
+    """A digest of what the CPU computes beside a GPU: nodes without a kernel, and prepared params."""
+    return of_sources(files(KERNELS))
+
+
+def of_array(array: Any) -> str:
+    """A digest of an array's elements."""
+    raw = np.ascontiguousarray(array).reshape(-1)
+    return hashlib.sha256(raw.view(np.uint8)).hexdigest()
+
+
+def of_graph(graph: Any, params: Any) -> str:
+    """A digest of a source graph, of the values of its params, and of the operations' folders."""
+    values = {**graph.param_values, **(params or {})}
+    modules = {
+        REGISTRY[node.op].reference.__module__ for node in graph.nodes if node.op in REGISTRY
+    }
+    return digest(
+        content_hash(graph),
+        [(name, of_array(values[name])) for name in sorted(values)],
+        sorted({family(one) for one in modules}),
+    )
+
+
+def of_program(lowered: Any, target: Any) -> str:
+    """A digest of what a device gets: texts, bindings, grids, places in memory, constants."""
+    schedule = lowered.schedule
+    values = [
+        (one.kind, str(one.type), one.array is not None and of_array(one.array))
+        for one in schedule.values
+    ]
+    ends = [one.id for one in (*schedule.inputs, *schedule.outputs, *schedule.params.values())]
+    steps = [one for one in lowered.program.work if isinstance(one, Dispatch)]
+    texts = [(one.source, one.access, one.grid, [v.id for v in one.values]) for one in steps]
+    hosted: tuple[str, ...] = ()
+    if lowered.preparations or any(call.kernel == HOST for call in schedule.calls):
+        prepared = (f"{content_hash(one.graph)} {one.names}" for one in lowered.preparations)
+        hosted = (content_hash(lowered.graph), *prepared, kernels_of_the_host())
+    notes, info = [str(note) for note in lowered.notes], target.info
+    device = (info.adapter, sorted(info.limits.items()), sorted(info.features))
+    return digest(values, ends, texts, hosted, notes, str(lowered.plan), target.options, device)
+
+
+class Selection:
+    """The samples of one process: which are known, which passed.
+
+    Attributes:
+        counts: How many samples were left out, run because they are not known, and run to audit the record.
+        passed: Digests of samples that passed; kept for a new record.
+        why: Why every sample runs; empty where the record holds.
+    """
+
+    def __init__(self, mode: str = MODE) -> None:
+        self.mode = mode
+        self.counts = {"left out": 0, "run": 0, "audited": 0}
+        self.passed: set[str] = set()
+        self.why = ""
+        self._item: tuple[str, ...] = ()
+        self._sample: list[Any] | None = None
+        self._graph = ""
+        self._digests: list[str] = []
+
+    @functools.cached_property
+    def header(self) -> dict[str, str]:
+        return header()
+
+    @functools.cached_property
+    def known(self) -> frozenset[str]:
+        """The digests of the record; none where its header does not hold."""
+        path = record_of(self.header)
+        if self.mode == "record":
+            return frozenset()
+        if not path.exists():
+            self.why = f"there is no {path.relative_to(ROOT)}"
+            return frozenset()
+        said, found = read(path)
+        other = [
+            name for name in {**said, **self.header} if said.get(name) != self.header.get(name)
+        ]
+        self.why = f"{path.relative_to(ROOT)} has another {', '.join(other)}" if other else ""
+        return frozenset() if other else found
+
+    @contextlib.contextmanager
+    def item(self, path: Path, name: str) -> Iterator[None]:
+        """An item of pytest that has the marker; it is a sample itself where it has none."""
+        self._item = (of_file(path), path.name, name)
+        try:
+            with self.sample("", None):
+                yield
+        finally:
+            self._item = ()
+
+    @contextlib.contextmanager
+    def sample(self, name: str, value: Any) -> Iterator[None]:
+        """One sample: its body ends early where it is known."""
+        if not self.mode or not self._item:
+            yield
+            return
+        case = getattr(value, "opdef", None)
+        before = self._sample
+        self._sample = [*self._item, name, case and family(case.reference.__module__)]
+        self._digests = []
+        try:
+            yield
+            if len(self._digests) == 1:
+                self.passed.add(self._digests[0])
+        except LeftOut:
+            self.counts["left out"] += 1
+        finally:
+            self._sample = before
+
+    def meet(self, lowered: Any, target: Any) -> None:
+        """A program is about to be loaded: counts it, and ends the sample where the record has it."""
+        if self._sample is None or target.info.backend != "webgpu":
+            return
+        try:
+            found = digest(self._sample, self._graph, of_program(lowered, target))
+        except OpaqueError:
+            found = ""
+        self._digests.append(found)
+        if len(self._digests) > 1 or found not in self.known:
+            self.counts["run"] += 1
+        elif int(digest(self.mode, found), 16) % AUDITED == 0:
+            self.counts["audited"] += 1
+        else:
+            raise LeftOut
+
+    def result(self) -> tuple[dict[str, int], list[str], str]:
+        """What this process counted, for ``add`` of another one."""
+        return self.counts, sorted(self.passed), self.why
+
+    def add(self, result: tuple[dict[str, int], list[str], str] | None) -> None:
+        """Adds what another process counted."""
+        counts, passed, self.why = result or ({}, (), self.why)
+        self.passed |= set(passed)
+        self.counts = {name: n + counts.get(name, 0) for name, n in self.counts.items()}
+
+    def text(self) -> str:
+        """The counts in a line or two."""
+        out, run, audited = self.counts.values()
+        said = f"{run} programs of WebGPU samples ran, {out} samples were left out: they passed before with"
+        said += f" the same programs; {audited} more of those ran all the same"
+        return f"{said}\nevery sample ran: {self.why}" if self.why else said
+
+    def write(self) -> None:
+        """Writes the record of this driver."""
+        path = record_of(self.header)
+        write(path, self.header, self.passed)
+
+    def patch(self, patch: Any) -> None:
+        """Looks at what is compiled from here on."""
+        compiled, load = Session.compile, loading._load
+
+        @functools.wraps(compiled)
+        def compile(
+            session: Session, graph: Any, params: Any = None, *more: Any, **named: Any
+        ) -> Any:
+            if self._sample is not None:
+                self._graph = of_graph(graph, params)
+            return compiled(session, graph, params, *more, **named)
+
+        def watched(lowered: Any, target: Any) -> Any:
+            self.meet(lowered, target)
+            return load(lowered, target)
+
+        patch.setattr(Session, "compile", compile)
+        patch.setattr(loading, "_load", watched)
+
+
+SELECTION = Selection()

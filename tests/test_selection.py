@@ -1,0 +1,166 @@
+"""Which samples of WebGPU tests are left out, and what brings them back."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import selection
+from selection import Selection
+
+import rlx
+
+# Files that a change of concerns every program: hot path, linker, ABI, driver, runtime, compiler, and test helpers.
+SHARED = (
+    "cython_src/webgpu_hot.pyx", "cython_src/program.pyx", "cython_src/webgpu_run.h", "rlx/abi/header.py",
+    "rlx/backends/webgpu/backend.py", "rlx/backends/webgpu/provider.py", "rlx/runtime/session.py",
+    "rlx/compiler/loading.py", "rlx/ir/graph.py", "rlx/ops/cases.py", "rlx/errors.py", "tests/samples.py",
+    "tests/conftest.py", "rlx/new_folder/module.py",
+)  # fmt: skip
+COVERED = (
+    "rlx/passes/fuse.py", "rlx/ops/rows/softmax.py", "rlx/importers/onnx/importer.py", "cython_src/kernels/rows/rows.h",
+    "shaders/rows/softmax.wgsl", "tests/test_conformance.py", "docs/index.md", "CHANGELOG.md", "rlx/cli/main.py",
+)  # fmt: skip
+HEADER = {"library": "0", "adapter": "made up", "driver": "1", "floor rlx/abi": "a"}
+
+
+@pytest.fixture
+def tree(tmp_path):
+    for name in (*SHARED, *COVERED):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text('"""Text."""\nx = 1\n')
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_a_change_of_a_shared_file_changes_the_floor(name, tree):
+    before = selection.floor(tree)
+    (tree / name).write_text('"""Text."""\nx = 2\n')
+    assert selection.floor(tree) != before
+
+
+@pytest.mark.parametrize("name", COVERED)
+def test_a_change_of_what_digests_cover_does_not(name, tree):
+    before = selection.floor(tree)
+    (tree / name).write_text("x = 2\n")
+    assert selection.floor(tree) == before
+
+
+def test_shared_files_are_those_of_this_tree():
+    """A file that was renamed has another place in the list above."""
+    found = selection.files(selection.FLOOR) - selection.files(selection.COVERED)
+    known = {path.relative_to(selection.ROOT).as_posix() for path in found}
+    assert {name for name in SHARED if "new_folder" not in name} <= known
+
+
+def test_comments_and_docstrings_change_nothing(tree):
+    before = selection.floor(tree)
+    for path in tree.rglob("*.py"):
+        path.write_text('"""Another text."""\n\n# A comment.\nx = 1  # another\n')
+    assert selection.floor(tree) == before
+
+
+@pytest.fixture
+def recorded(tmp_path, monkeypatch):
+    """Makes a selection that knows what another one passed; its header may say something else."""
+    monkeypatch.setattr(selection, "ROOT", tmp_path)
+    monkeypatch.setattr(selection, "AUDITED", 1 << 70)
+
+    def made(passed, **changes):
+        selection.write(selection.record_of(HEADER), HEADER, passed)
+        found = Selection("a commit")
+        found.header = {**HEADER, **changes}
+        return found
+
+    return made
+
+
+def graphs(*factors):
+    found = []
+    for factor in factors:
+        g = rlx.Graph("scaled")
+        g.set_outputs([g.exp(g.input("x", (4, 33))) * factor])
+        found.append(g)
+    return found
+
+
+def run(chosen, *compiled, fails=False, name="a sample"):
+    """A sample that compiles some graphs; whether its last line was reached."""
+    reached = False
+    with pytest.MonkeyPatch.context() as patch:
+        chosen.patch(patch)
+        with chosen.item(Path("test_a_file.py"), "an item"), chosen.sample(name, None):
+            for graph in compiled:
+                rlx.compile(graph, "webgpu").run({"x": np.ones((4, 33), np.float32)})
+            assert not fails
+            reached = True
+    return reached
+
+
+@pytest.fixture
+def first(webgpu, monkeypatch):
+    """The digests of a sample that passed."""
+    monkeypatch.setattr(selection, "of_file", lambda path: "a file")
+    chosen = Selection("record")
+    chosen.header = HEADER
+    assert run(chosen, *graphs(2.0))
+    assert len(chosen.passed) == 1
+    return chosen.passed
+
+
+@pytest.mark.webgpu
+def test_a_sample_is_left_out_where_its_program_passed(first, recorded):
+    chosen = recorded(first)
+    assert not run(chosen, *graphs(2.0))
+    assert chosen.counts == {"left out": 1, "run": 0, "audited": 0}
+
+
+@pytest.mark.webgpu
+def test_another_program_runs(first, recorded):
+    chosen = recorded(first)
+    assert run(chosen, *graphs(3.0))
+    assert run(chosen, *graphs(2.0), name="another sample")
+    assert chosen.counts["run"] == 2
+    assert "0 samples were left out" in chosen.text()
+
+
+@pytest.mark.webgpu
+@pytest.mark.parametrize("other", ["driver", "floor rlx/abi", "floor rlx/new"])
+def test_everything_runs_where_the_header_is_another(other, first, recorded):
+    chosen = recorded(first, **{other: "b"})
+    assert run(chosen, *graphs(2.0))
+    assert f"another {other}" in chosen.text()
+
+
+@pytest.mark.webgpu
+def test_everything_runs_without_a_record(first, recorded):
+    chosen = recorded(first, adapter="one that nobody has seen")
+    assert run(chosen, *graphs(2.0))
+    assert "there is no" in chosen.text()
+
+
+@pytest.mark.webgpu
+def test_known_samples_run_to_audit_the_record(first, recorded, monkeypatch):
+    chosen = recorded(first)
+    monkeypatch.setattr(selection, "AUDITED", 1)
+    assert run(chosen, *graphs(2.0))
+    assert chosen.counts["audited"] == 1
+
+
+@pytest.mark.webgpu
+def test_two_programs_in_a_sample_are_never_recorded(webgpu, recorded, monkeypatch):
+    monkeypatch.setattr(selection, "of_file", lambda path: "a file")
+    chosen = recorded(())
+    assert run(chosen, *graphs(2.0, 3.0))
+    with pytest.raises(AssertionError):
+        run(chosen, *graphs(4.0), fails=True)
+    assert not chosen.passed
+    assert chosen.counts["run"] == 3
+
+
+def test_workers_add_what_they_counted():
+    one, other = Selection("record"), Selection("record")
+    other.counts["run"], other.passed, other.why = 3, {"b"}, "no record"
+    one.add(other.result())
+    one.add(None)
+    assert one.result() == ({"left out": 0, "run": 3, "audited": 0}, ["b"], "no record")
