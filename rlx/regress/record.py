@@ -13,7 +13,7 @@ import re
 import secrets
 import subprocess
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import field
 from pathlib import Path
@@ -51,15 +51,12 @@ _TURNS = 5
 _UNTIMED_PROCESSES = 2
 # A command that is not answered after so many seconds is given up.
 _PATIENCE_S = 600.0
-NOTHING_KEPT = {
-    "RLX_CACHE": "off",
-    "MESA_SHADER_CACHE_DISABLE": "true",
-    "__GL_SHADER_DISK_CACHE": "0",
-}
+_DRIVER_COMPILES = {"MESA_SHADER_CACHE_DISABLE": "true", "__GL_SHADER_DISK_CACHE": "0"}
+NOTHING_KEPT = {"RLX_CACHE": "off", **_DRIVER_COMPILES}
 """Environment of processes in which nothing counts that an earlier one left behind."""
 
-# Nor may figures choose that were measured at another time.
-_ENVIRONMENT = {**NOTHING_KEPT, "RLX_CALIBRATION": "off"}
+# Nor may figures choose that were measured at another time. Without times the driver may keep what it compiled.
+_ENVIRONMENT = {"RLX_CACHE": "off", "RLX_CALIBRATION": "off"}
 
 
 @dataclass(frozen=True)
@@ -189,8 +186,8 @@ class _Side:
     def start(self) -> None:
         """Begins a fresh process; the first one writes the header."""
         self.stop()
-        self.worker = _Worker(self.target.python)
         plan = self.plan
+        self.worker = _Worker(self.target.python, _DRIVER_COMPILES if plan.times else {})
         begun = self.worker.ask(Begin(list(plan.suites), plan.quick, plan.processes, plan.times))
         (self.process,) = [one.process for one in begun if isinstance(one, Here)]
         self.listed = [
@@ -325,13 +322,17 @@ class _Refusal(msgspec.Struct):
 class _Worker:
     """A measuring process.
 
+    Args:
+        interpreter: The Python that it runs in.
+        more: Variables of its environment.
+
     Raises:
         InputError: It can't be started.
     """
 
     _decoder: msgspec.json.Decoder[_Answer] = msgspec.json.Decoder(_Answer)
 
-    def __init__(self, interpreter: str) -> None:
+    def __init__(self, interpreter: str, more: Mapping[str, str]) -> None:
         # A checkout of rlx in the current folder does not count either.
         command = python("-m", "rlx.regress.worker", executable=interpreter)
         try:
@@ -340,7 +341,7 @@ class _Worker:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                env={**os.environ, **_ENVIRONMENT},
+                env={**os.environ, **_ENVIRONMENT, **more},
             )
         except OSError as error:
             raise InputError(
