@@ -11,6 +11,7 @@ import onnx
 from onnx import numpy_helper
 from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
+from selection import SELECTION
 
 import rlx
 from rlx.device.names import info_of
@@ -173,7 +174,8 @@ def failures(cases, device):
         if excluded(name, device) is not None:
             continue
         try:
-            run_case(case, device)
+            with SELECTION.sample(name, case):
+                run_case(case, device)
             passed += 1
         except (AssertionError, rlx.RlxError) as error:
             failed[name] = f"{type(error).__name__}: {str(error).strip()[:300]}"

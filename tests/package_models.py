@@ -2,7 +2,7 @@
 
 import json
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -154,12 +154,12 @@ MODELS = {
 }  # fmt: skip
 
 
-def check(name: str, device: str) -> None:
-    """Compares a model's results on a device with ONNX Runtime's, at both sizes."""
+def check(name: str, device: str, sizes: Sequence[int] = ()) -> None:
+    """Compares a model's results on a device with ONNX Runtime's, at some sizes or at both of its own."""
     row = MODELS[name]
     data = read(row.package, row.member).getvalue()
     with rlx.onnx.Model(data, device=device) as model:
-        for size in row.sizes:
+        for size in sizes or row.sizes:
             feeds = row.feeds(size)
             for found, wanted in zip(model.run(feeds), run_model(data, feeds), strict=True):
                 assert found.shape == wanted.shape

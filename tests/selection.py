@@ -213,6 +213,11 @@ class Selection:
         self._graph = ""
         self._digests: list[str] = []
 
+    @property
+    def selects(self) -> bool:
+        """Whether this run leaves out known samples; such a run takes fewer of other kinds, too."""
+        return self.mode not in ("", "record")
+
     @functools.cached_property
     def header(self) -> dict[str, str]:
         return header()
@@ -249,9 +254,10 @@ class Selection:
         if not self.mode or not self._item:
             yield
             return
-        case = getattr(value, "opdef", None)
+        parts = value if isinstance(value, tuple) else ()
+        records = [one.opdef for one in (value, *parts) if hasattr(one, "opdef")]
         before = self._sample
-        self._sample = [*self._item, name, case and family(case.reference.__module__)]
+        self._sample = [*self._item, name, [family(one.reference.__module__) for one in records]]
         self._digests = []
         try:
             yield

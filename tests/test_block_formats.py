@@ -163,20 +163,21 @@ def test_any_bytes_on_the_cpu(scheme, rng):
     np.testing.assert_array_equal(y, expected)
 
 
+@pytest.mark.by_program
 @looped("scheme", SCHEMES)
-def test_products_of_any_size(scheme, device):
-    rng = np.random.default_rng(SCHEMES.index(scheme))
-    for _ in range(4):
-        m, n = int(rng.choice([1, 2, 5, 8, 9, 17, 33, 70])), int(rng.integers(1, 80))
-        k = 256 * int(rng.integers(1, 5))
-        x, w = np.float32(rng.standard_normal((m, k))), np.float32(rng.standard_normal((n, k)))
-        if scheme in GROUPED:
-            parts = quantize_groups(w, scheme, int(rng.choice([16, 32, 64, 128, 256])))
-        else:
-            parts = (quantize_blocks(w, scheme),)
-        y = run(device, lambda g, x, p, *rest: g.dequant_matmul(x, p, scheme, *rest), x, *parts)
-        expected = x.astype(np.float64) @ decode_blocks(parts[0], scheme, *parts[1:]).T
-        assert np.abs(y - expected).max() <= 1e-5 * np.abs(expected).max()
+@looped("number", range(4))
+def test_products_of_any_size(scheme, number, device):
+    rng = np.random.default_rng([SCHEMES.index(scheme), number])
+    m, n = int(rng.choice([1, 2, 5, 8, 9, 17, 33, 70])), int(rng.integers(1, 80))
+    k = 256 * int(rng.integers(1, 5))
+    x, w = np.float32(rng.standard_normal((m, k))), np.float32(rng.standard_normal((n, k)))
+    if scheme in GROUPED:
+        parts = quantize_groups(w, scheme, int(rng.choice([16, 32, 64, 128, 256])))
+    else:
+        parts = (quantize_blocks(w, scheme),)
+    y = run(device, lambda g, x, p, *rest: g.dequant_matmul(x, p, scheme, *rest), x, *parts)
+    expected = x.astype(np.float64) @ decode_blocks(parts[0], scheme, *parts[1:]).T
+    assert np.abs(y - expected).max() <= 1e-5 * np.abs(expected).max()
 
 
 def test_a_nan_stays_in_its_row(device, rng):

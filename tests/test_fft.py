@@ -137,22 +137,23 @@ def test_rows_are_apart(n, rows, device, limited, rng):
 
 
 @pytest.mark.webgpu
+@pytest.mark.by_program
 @looped("limits", ["", "1"], ids=["own", "default"])
 @looped("way", ["rows", "columns", "passes"])
 @looped(("n", "rows"), [(1024, 5), (1000, 3), (484, 40), (2028, 2), (509, 3)])
-def test_every_way(n, rows, way, limits, webgpu, monkeypatch, rng):
+@looped("inverse", [False, True])
+def test_every_way(n, rows, way, limits, inverse, webgpu, monkeypatch, rng):
     """Each variant that can do a length gives the same, from one row or many, to and fro."""
     monkeypatch.setenv("RLX_VARIANT", f"fft={way}")
     monkeypatch.setenv("RLX_WEBGPU_DEFAULT_LIMITS", limits)
     x = blocks(rng.standard_normal((rows, n)) + 1j * rng.standard_normal((rows, n)))
-    for inverse in (False, True):
-        with rlx.compile(graph(n, rows, inverse=inverse), webgpu) as compiled:
-            made = compiled.as_text("schedule")
-            (got,) = compiled.run_slots(x)
-        assert error(got, (np.fft.ifft if inverse else np.fft.fft)(complexes(x))) <= bound(n)
-        assert ("fft_pass" in made) == (way == "passes")
-        if plan(n):
-            assert made.count("= fft_tile") == {"rows": 1, "columns": 2, "passes": 0}[way]
+    with rlx.compile(graph(n, rows, inverse=inverse), webgpu) as compiled:
+        made = compiled.as_text("schedule")
+        (got,) = compiled.run_slots(x)
+    assert error(got, (np.fft.ifft if inverse else np.fft.fft)(complexes(x))) <= bound(n)
+    assert ("fft_pass" in made) == (way == "passes")
+    if plan(n):
+        assert made.count("= fft_tile") == {"rows": 1, "columns": 2, "passes": 0}[way]
 
 
 @looped("n", [*range(1, 300), 360, 1000, 4096, 6561, 8192, 8640, 65536, 1 << 20])

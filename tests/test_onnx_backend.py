@@ -34,6 +34,7 @@ def test_few_node_cases_are_excluded():
     assert left["webgpu"] >= 0.998 * left["cpu"]
 
 
+@pytest.mark.by_program
 def test_a_part_of_the_node_cases(device):
     part = {name: case for at, (name, case) in enumerate(node_cases().items()) if at % STRIDE == 0}
     failed, passed = failures(part, device)
@@ -49,6 +50,7 @@ def test_all_node_cases(device):
     assert passed >= 1800
 
 
+@pytest.mark.by_program
 @pytest.mark.timeout(900)
 def test_files_of_simple_and_converted_models(device):
     part = {name: case for name, case in file_cases().items() if not name.startswith("real")}

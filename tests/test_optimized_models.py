@@ -142,6 +142,7 @@ def made(tmp_path_factory):
     return make
 
 
+@pytest.mark.by_program
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "name",

@@ -15,10 +15,12 @@ import rlx
     [pytest.param(n, marks=pytest.mark.slow) if row.slow else n for n, row in MODELS.items()],
 )
 @pytest.mark.parametrize("device", ["cpu", pytest.param("webgpu", marks=pytest.mark.webgpu)])
-def test_as_onnx_runtime(name, device, request):
+@pytest.mark.parametrize("size", [0, 1])
+@pytest.mark.by_program
+def test_as_onnx_runtime(name, device, size, request):
     if device == "webgpu":
         request.getfixturevalue("webgpu")
-    check(name, device)
+    check(name, device, [MODELS[name].sizes[size]])
 
 
 @pytest.mark.parametrize("name", ["captcha, in 8 bits", "vowels, in 8 bits"])

@@ -196,6 +196,8 @@ def test_a_face_and_its_landmarks(cascade):
     assert np.abs(face.points - points).max() < 5
 
 
+# The cascade is compiled for each size of three pyramids, which takes a software adapter long.
+@pytest.mark.parametrize("cascade", MANY_RUNS, indirect=True)
 def test_others_have_a_face_or_none(cascade):
     (face,) = detect(photograph("camera"), cascade)
     assert overlap(np.array([179.0, 122, 254, 197]), face.box[None])[0] > 0.6
@@ -203,6 +205,7 @@ def test_others_have_a_face_or_none(cascade):
         assert detect(photograph(name), cascade) == []
 
 
+@pytest.mark.by_program
 @pytest.mark.parametrize("device", DEVICES)
 def test_kinds_of_eeg_components(device):
     found, places, fs = components()

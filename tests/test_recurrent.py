@@ -104,6 +104,7 @@ def test_batch_first(rng, op):
     close(got, [y.transpose(2, 0, 1, 3), *(s.transpose(1, 0, 2) for s in states)])
 
 
+@pytest.mark.by_program
 @looped("op", GATES)
 def test_long_sequences(rng, device, op):
     # Split over many dispatches on WebGPU.

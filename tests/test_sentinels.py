@@ -98,12 +98,14 @@ def run_poisoned(compiled, operands):
 
 
 @pytest.mark.webgpu
+@pytest.mark.by_program
 @pytest.mark.parametrize("group", by_op(thinned([case for case in CASES if native(case)])))
 def test_webgpu(group, webgpu, guarded):
     each(group, lambda case: check_webgpu(case, rlx.Session(webgpu, options=OPTIONS)))
 
 
 @pytest.mark.webgpu
+@pytest.mark.by_program
 @looped("case", HALF, ids=str)
 def test_webgpu_half_precision(case, webgpu, guarded):
     if "shader-f16" not in info_of(rlx.Device.parse(webgpu)).features:

@@ -119,6 +119,7 @@ def test_checks_change_no_bit(group, webgpu, hardware, monkeypatch):
 # --- grids: more groups than one dimension holds ----------------------------------------------------
 
 
+@pytest.mark.by_program
 @pytest.mark.parametrize("group", by_family(thinned([case for case in CASES if native(case)])))
 def test_folded_grids_give_the_same(group, webgpu, monkeypatch):
     """Every kernel when three groups are all that fit into a row, the last row with groups to spare."""

@@ -70,6 +70,7 @@ def test_the_check_sees_what_is_bound_twice(monkeypatch):
 
 
 @pytest.mark.webgpu
+@pytest.mark.by_program
 @pytest.mark.parametrize("group", by_family(thinned([one for one in CASES if native(one)])))
 def test_operands_that_are_one_value(group, webgpu):
     """Every operation on a value that stands at several of its operands, against the reference."""
@@ -92,6 +93,7 @@ def test_operands_that_are_one_value(group, webgpu):
 
 
 @pytest.mark.webgpu
+@pytest.mark.by_program
 @looped("dtype", ["f32", "i32", "u32", "i64", "f16", "bf16", "i8", "u8"])
 @looped("shape", [(1,), (7,), (4, 3), (5, 8)])
 def test_a_result_in_place_of_an_operand_of_another_type(dtype, shape, webgpu):

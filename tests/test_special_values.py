@@ -100,6 +100,7 @@ def test_cpu(group):
 
 
 @pytest.mark.webgpu
+@pytest.mark.by_program
 @pytest.mark.parametrize("group", FEWER)
 def test_webgpu(group, webgpu):
     each(group, lambda pair: check(pair[1], pair[0], webgpu), lambda pair: f"{pair[0]}-{pair[1]}")

@@ -114,6 +114,7 @@ def test_shares_cover_the_sums(m, k, n):
 
 
 @pytest.mark.webgpu
+@pytest.mark.by_program
 @looped("variant", [v.name for v in MATMUL.variants])
 @looped(
     ("m", "k", "n", "batch"),
@@ -146,51 +147,56 @@ SLOW_SCHEMES = [
 
 
 @pytest.mark.webgpu
+@pytest.mark.by_program
 @looped("variant", [v.name for v in without_units(DEQUANT)])
 @looped("scheme", ["Q5_1", "Q6_K", "int4", *SLOW_SCHEMES])
-def test_every_variant_of_weights_in_blocks(scheme, variant, webgpu, monkeypatch, rng):
+@looped(("m", "n", "k"), [(70, 130, 256), (16, 67, 2304), (3, 33, 512)])
+def test_every_variant_of_weights_in_blocks(scheme, variant, m, n, k, webgpu, monkeypatch):
+    rng = np.random.default_rng([m, n])
     monkeypatch.setenv("RLX_VARIANT", f"dequant={variant}")
-    for m, n, k in ((70, 130, 256), (16, 67, 2304), (3, 33, 512)):
-        w = rng.normal(size=(n, k)).astype(np.float32)
-        groups = scheme in ("int4", "int8")
-        parts = quantize_groups(w, scheme, 64) if groups else (quantize_blocks(w, scheme),)
-        x = rng.normal(size=(m, k)).astype(np.float32)
-        g = rlx.Graph()
-        held = [g.constant(part) for part in parts]
-        g.set_outputs(g.dequant_matmul(g.input("x", x.shape), held[0], scheme, *held[1:]))
-        exact = x.astype(np.float64) @ decode_blocks(parts[0], scheme, *parts[1:]).T
-        with rlx.compile(g, webgpu) as compiled:
-            kernel = "dequant_gemv" if variant == "few" and m <= 16 else "dequant_matmul"
-            # Default limits have no room for the large tiles.
-            assert f" {kernel}(" in compiled.as_text("schedule") or variant == "large"
-            got = compiled.run({"x": x})[0]
-        assert np.linalg.norm(got - exact) <= 3e-6 * np.linalg.norm(exact)
+    w = rng.normal(size=(n, k)).astype(np.float32)
+    groups = scheme in ("int4", "int8")
+    parts = quantize_groups(w, scheme, 64) if groups else (quantize_blocks(w, scheme),)
+    x = rng.normal(size=(m, k)).astype(np.float32)
+    g = rlx.Graph()
+    held = [g.constant(part) for part in parts]
+    g.set_outputs(g.dequant_matmul(g.input("x", x.shape), held[0], scheme, *held[1:]))
+    exact = x.astype(np.float64) @ decode_blocks(parts[0], scheme, *parts[1:]).T
+    with rlx.compile(g, webgpu) as compiled:
+        kernel = "dequant_gemv" if variant == "few" and m <= 16 else "dequant_matmul"
+        # Default limits have no room for the large tiles.
+        assert f" {kernel}(" in compiled.as_text("schedule") or variant == "large"
+        got = compiled.run({"x": x})[0]
+    assert np.linalg.norm(got - exact) <= 3e-6 * np.linalg.norm(exact)
 
 
 @pytest.mark.webgpu
+@pytest.mark.by_program
 @looped("variant", [v.name for v in without_units(INTEGER)])
 @looped("signs", [("i8", "i8"), ("u8", "i8"), ("i8", "u8"), ("u8", "u8")])
-def test_every_variant_of_products_of_bytes(signs, variant, webgpu, monkeypatch, rng):
+@looped(
+    ("m", "k", "n", "batch"), [(70, 68, 132, 1), (128, 64, 128, 2), (5, 1100, 40, 3), (9, 30, 7, 1)]
+)
+def test_every_variant_of_products_of_bytes(signs, variant, m, k, n, batch, webgpu, monkeypatch):
+    rng = np.random.default_rng([m, k])
     monkeypatch.setenv("RLX_VARIANT", f"matmul_integer={variant}")
-    for m, k, n, batch in ((70, 68, 132, 1), (128, 64, 128, 2), (5, 1100, 40, 3), (9, 30, 7, 1)):
-        shapes = {"a": (batch, m, k), "b": (batch, k, n)}
-        # The extremes: sums of 1,100 products of 255 by 255 are far from exact in f32.
-        feeds = {
-            name: (rng.integers(0, 2, shape) * 255 - 128 * (sign == "i8")).astype(BYTES[sign])
-            for (name, shape), sign in zip(shapes.items(), signs, strict=True)
-        }
-        g = rlx.Graph()
-        sides = [
-            g.input(name, shapes[name], sign) for name, sign in zip(shapes, signs, strict=True)
-        ]
-        g.set_outputs([g.matmul_integer(*sides)])
-        with rlx.compile(g, webgpu) as compiled:
-            got = compiled.run(feeds)[0]
-        exact = feeds["a"].astype(np.int32) @ feeds["b"].astype(np.int32)
-        np.testing.assert_array_equal(got, exact)
+    shapes = {"a": (batch, m, k), "b": (batch, k, n)}
+    # The extremes: sums of 1,100 products of 255 by 255 are far from exact in f32.
+    feeds = {
+        name: (rng.integers(0, 2, shape) * 255 - 128 * (sign == "i8")).astype(BYTES[sign])
+        for (name, shape), sign in zip(shapes.items(), signs, strict=True)
+    }
+    g = rlx.Graph()
+    sides = [g.input(name, shapes[name], sign) for name, sign in zip(shapes, signs, strict=True)]
+    g.set_outputs([g.matmul_integer(*sides)])
+    with rlx.compile(g, webgpu) as compiled:
+        got = compiled.run(feeds)[0]
+    exact = feeds["a"].astype(np.int32) @ feeds["b"].astype(np.int32)
+    np.testing.assert_array_equal(got, exact)
 
 
 @pytest.mark.webgpu
+@pytest.mark.by_program
 @looped("variant", [v.name for v in without_units(EXPERTS)])
 @looped(
     ("m", "k", "n", "experts"),
@@ -271,6 +277,7 @@ def test_few_rows_fit_the_least_memory(m, k):
 
 
 @pytest.mark.webgpu
+@pytest.mark.by_program
 @looped(("m", "n", "k"), [(16, 70, 2080), (3, 36, 4096), (1, 8, 4096)])
 @looped("scheme", ["Q4_0", "Q8_0", "Q6_K"])
 def test_few_rows_by_split_sums(m, n, k, scheme, webgpu, rng):
@@ -288,6 +295,7 @@ def test_few_rows_by_split_sums(m, n, k, scheme, webgpu, rng):
 
 
 @pytest.mark.webgpu
+@pytest.mark.by_program
 @looped("variant", ["wide", "deep", "tiles"])
 @looped("kind", ["none", "causal", "sliding:20"])
 @looped("shape", [(130, 130, 64, 64), (70, 200, 40, 17), (33, 20, 6, 128)])
@@ -444,6 +452,7 @@ def test_a_family_without_rivals():
 
 
 @pytest.mark.webgpu
+@pytest.mark.by_program
 @looped("variant", [v.name for v in ROWS.variants])
 def test_log_softmax_of_large_numbers_keeps_its_digits(webgpu, monkeypatch, variant):
     """Its result is small however large they are: the largest is taken off before anything is added."""

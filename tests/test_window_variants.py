@@ -67,6 +67,7 @@ def check(g, shapes, device, rng, least=3e-6):
 
 
 @pytest.mark.webgpu
+@pytest.mark.by_program
 @looped("variant", [v.name for v in without_units(CONV)])
 @looped("case", CONVOLUTIONS, ids=lambda case: f"{case[0]}-{case[1]}")
 def test_every_convolution_variant(variant, case, webgpu, monkeypatch, rng):
@@ -77,6 +78,7 @@ def test_every_convolution_variant(variant, case, webgpu, monkeypatch, rng):
 
 
 @pytest.mark.webgpu
+@pytest.mark.by_program
 @looped("variant", [v.name for v in strips.DIRECT.variants])
 @looped("case", DEPTHWISE, ids=lambda case: f"{case[0]}-{case[1]}")
 def test_every_variant_of_few_outputs(variant, case, webgpu, monkeypatch, rng):
@@ -86,6 +88,7 @@ def test_every_variant_of_few_outputs(variant, case, webgpu, monkeypatch, rng):
 
 
 @pytest.mark.webgpu
+@pytest.mark.by_program
 @looped("variant", [v.name for v in strips.POOL.variants])
 @looped("case", POOLS, ids=str)
 def test_every_pool_variant(variant, case, webgpu, monkeypatch, rng):
@@ -105,6 +108,7 @@ def test_every_pool_variant(variant, case, webgpu, monkeypatch, rng):
 
 
 @pytest.mark.webgpu
+@pytest.mark.by_program
 @looped("variant", [v.name for v in RESIZE.variants])
 @looped("mode", ["nearest", "linear", "cubic"])
 @looped("size", [(64, 40), (16, 80), (18, 33), (96, 40)])
