@@ -4,7 +4,8 @@ Switches, from the environment: ``RLX_BUILD_DEBUG=1`` turns Cython's checks on a
 down; ``RLX_BUILD_SANITIZE=address,undefined`` builds with those sanitizers; ``RLX_BUILD_ANNOTATE=1``
 writes Cython's annotated HTML beside the generated C in build/cython; ``RLX_BUILD_ABI3=0`` builds for
 this version of Python alone, in place of CPython 3.11 and all later ones; ``RLX_BUILD_NUMPY`` is the folder of
-NumPy's headers for another system than this one; ``RLX_BUILD_FROM`` is a wheel for this system, whose modules are
+NumPy's headers for another system than this one; ``RLX_BUILD_PROGRESS`` is a file that gets a line for each source
+file that is compiled, since installers hide what a build writes; ``RLX_BUILD_FROM`` is a wheel for this system, whose modules are
 taken as they are where its sources are the same as these.
 
 The compiler is GCC, clang or zig, and ``CC`` names it, on every system. ``sysconfig.get_platform()`` is the system that
@@ -21,8 +22,10 @@ import sys
 import sysconfig
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Lock
 from types import ModuleType
 from typing import Any
 
@@ -39,6 +42,7 @@ DEBUG = os.environ.get("RLX_BUILD_DEBUG") == "1"
 SANITIZE = os.environ.get("RLX_BUILD_SANITIZE", "")
 ANNOTATE = os.environ.get("RLX_BUILD_ANNOTATE") == "1"
 FROM = os.environ.get("RLX_BUILD_FROM", "")
+PROGRESS = os.environ.get("RLX_BUILD_PROGRESS", "")
 # Whether the modules use no more of Python than what CPython 3.11 and all later versions have in common. Builds
 # without the GIL have no such set of functions before 3.15.
 ABI3 = os.environ.get("RLX_BUILD_ABI3", "1") != "0" and not sysconfig.get_config_var(
@@ -186,6 +190,31 @@ class BuildPackage(build_py):
         (target.parent / "_build.py").write_text(text, encoding="utf-8", newline="\n")
 
 
+class Progress:
+    """Says which source file is being compiled: in a terminal by one line that is rewritten, else by lines.
+
+    Args:
+        total: How many files there are.
+    """
+
+    def __init__(self, total: int) -> None:
+        self._total, self._begun, self._lock = total, 0, Lock()
+
+    def begin(self, source: str) -> None:
+        """The compiler begins a file."""
+        with self._lock:
+            self._begun += 1
+            text = f"compiling {self._begun} of {self._total}: {Path(source).name}"
+            if PROGRESS:
+                with open(PROGRESS, "a") as file:
+                    file.write(f"{text}\n")
+            elif sys.stderr.isatty():
+                last = "\n" if self._begun == self._total else ""
+                print(f"\r\033[K{text}", end=last, file=sys.stderr, flush=True)
+            else:
+                print(text, file=sys.stderr, flush=True)
+
+
 class BuildExtensions(build_ext):
     """Compiles the source files of all modules at the same time, one on each processor."""
 
@@ -238,10 +267,17 @@ class BuildExtensions(build_ext):
     def build_extensions(self) -> None:
         """Each module has a thread, which waits for its source files; these share the processors."""
         compile_one = self.compiler.compile
+        progress = Progress(sum(len(extension.sources) for extension in self.extensions))
+
+        def compile_source(source: str, **options: Any) -> list[str]:
+            progress.begin(source)
+            found: list[str] = compile_one([source], **options)
+            return found
+
         with ThreadPoolExecutor(os.cpu_count()) as pool:
 
             def compile_all(sources: list[str], **options: Any) -> list[str]:
-                found = list(pool.map(lambda source: compile_one([source], **options), sources))
+                found = list(pool.map(partial(compile_source, **options), sources))
                 return [name for names in found for name in names]
 
             self.compiler.compile = compile_all

@@ -14,6 +14,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -59,6 +62,41 @@ UV = {"UV_LINK_MODE": "copy"}
 def say(text: str) -> None:
     """One line of progress, shown at once."""
     print(f"-- {text}", flush=True)
+
+
+def show(text: str) -> None:
+    """Progress of a long step: in a terminal one line that is rewritten, else a line."""
+    end, start = ("", "\r\033[K") if sys.stdout.isatty() else ("\n", "")
+    print(f"{start}-- {text}", end=end, flush=True)
+
+
+@contextmanager
+def building() -> Iterator[dict[str, str]]:
+    """Shows the progress of a build that an installer runs, which hides what the build writes.
+
+    Gives the environment of the installer. ``setup.py`` adds a line to a file for each source file that it compiles.
+    """
+    with tempfile.TemporaryDirectory(prefix="rlx-progress-") as folder:
+        path, done = Path(folder) / "progress", threading.Event()
+        path.touch()
+
+        def follow() -> None:
+            with path.open() as file:
+                over = False
+                while not over:
+                    over = done.wait(0.2)
+                    for line in file:
+                        show(line.strip())
+
+        thread = threading.Thread(target=follow)
+        thread.start()
+        try:
+            yield {"RLX_BUILD_PROGRESS": str(path)}
+        finally:
+            done.set()
+            thread.join()
+            if path.stat().st_size and sys.stdout.isatty():
+                print(flush=True)  # ends the line that was rewritten
 
 
 def apt(packages: str) -> bool:
@@ -120,6 +158,11 @@ def install(python: Path, *what: str, **env: str) -> bool:
         env: More variables of the environment.
     """
     everything = {**os.environ, **UV, **env}
+    with building() as progress:
+        return _install(python, what, {**everything, **progress})
+
+
+def _install(python: Path, what: tuple[str, ...], everything: dict[str, str]) -> bool:
     if uv_works():
         command = [
             str(PYTHON),
@@ -184,8 +227,9 @@ def build_wheel() -> Path:
         shutil.rmtree(DIST, ignore_errors=True)
         installer = ["--installer", "uv"] if uv_works() else []
         command = [str(PYTHON), "-P", "-m", "build", *installer, "--outdir", str(DIST), str(ROOT)]
-        env = {**os.environ, **UV}
-        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+        with building() as progress:
+            env = {**os.environ, **UV, **progress}
+            done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
         forget_metadata()
         if done.returncode:
             print(done.stdout, done.stderr)

@@ -48,7 +48,7 @@ COVERED = (
     "rlx/ray/**/*.py", "rlx/testing/**/*.py", "rlx/__pyinstaller/**/*.py", "tests/test_*.py",
 )  # fmt: skip
 FLOOR = ("rlx/**/*.py", "cython_src/**/*", "tests/*.py")
-PACKAGES = ("numpy", "wgpu", "scipy", "onnx", "onnxruntime", "cython")
+PACKAGES = ("numpy", "wgpu", "scipy", "onnx", "onnxruntime", "wgpudawn", "cython")
 AUDITED = 100  # one of so many known samples runs
 
 
@@ -210,7 +210,7 @@ class Selection:
         self.why = ""
         self._item: tuple[str, ...] = ()
         self._sample: list[Any] | None = None
-        self._graph = ""
+        self._source: tuple[Any, Any] = (None, None)
         self._digests: list[str] = []
 
     @property
@@ -256,26 +256,36 @@ class Selection:
             return
         parts = value if isinstance(value, tuple) else ()
         records = [one.opdef for one in (value, *parts) if hasattr(one, "opdef")]
-        before = self._sample
-        self._sample = [*self._item, name, [family(one.reference.__module__) for one in records]]
+        before = self._sample, self._digests
         self._digests = []
+        self._sample = [*self._item, name, [family(one.reference.__module__) for one in records]]
         try:
             yield
-            if len(self._digests) == 1:
+            if len(self._digests) == 1 and self._digests != [""]:
                 self.passed.add(self._digests[0])
         except LeftOut:
             self.counts["left out"] += 1
         finally:
-            self._sample = before
+            self._sample, self._digests = before
 
     def meet(self, lowered: Any, target: Any) -> None:
-        """A program is about to be loaded: counts it, and ends the sample where the record has it."""
-        if self._sample is None or target.info.backend != "webgpu":
+        """A program is about to be loaded."""
+        if self._sample is not None and target.info.backend == "webgpu":
+            try:
+                what = of_graph(*self._source), of_program(lowered, target)
+            except OpaqueError:
+                what = ()
+            self.compiles(*what)
+
+    def compiles(self, *what: Any) -> None:
+        """The sample is about to compile something: counts it, and ends the sample where the record has it.
+
+        Args:
+            what: Text that says what it is; nothing for what no text describes.
+        """
+        if self._sample is None:
             return
-        try:
-            found = digest(self._sample, self._graph, of_program(lowered, target))
-        except OpaqueError:
-            found = ""
+        found = digest(self._sample, what) if what else ""
         self._digests.append(found)
         if len(self._digests) > 1 or found not in self.known:
             self.counts["run"] += 1
@@ -314,8 +324,7 @@ class Selection:
         def compile(
             session: Session, graph: Any, params: Any = None, *more: Any, **named: Any
         ) -> Any:
-            if self._sample is not None:
-                self._graph = of_graph(graph, params)
+            self._source = graph, params
             return compiled(session, graph, params, *more, **named)
 
         def watched(lowered: Any, target: Any) -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from dispatches import CASES, dispatches, native, render_with, thinned
 from samples import by_family, each
+from selection import SELECTION
 from shader_sizes import shared_bytes, shared_of, threads_of
 
 import rlx
@@ -65,6 +66,7 @@ def default_device(webgpu, monkeypatch):
     return gpu_device(BACKEND.devices()[0])
 
 
+@pytest.mark.by_program
 @pytest.mark.parametrize("extent", ["kinds", pytest.param("all", marks=pytest.mark.slow)])
 @pytest.mark.timeout(1800)
 def test_every_source_compiles_within_the_default_limits(extent, default_device):
@@ -80,7 +82,9 @@ def test_every_source_compiles_within_the_default_limits(extent, default_device)
             kind = one.label, one.access, tuple(value.type.dtype for value in one.values)
             if extent == "all" or kind not in seen:
                 seen.add(kind)
-                default_device.pipelines([one])
+                with SELECTION.sample(one.label, None):
+                    SELECTION.compiles(one.source, one.access)
+                    default_device.pipelines([one])
     assert len(seen) > 3000
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from dispatches import CASES, of_each_kernel
+from selection import SELECTION
 from shader_texts import texts
 
 from rlx.backends.webgpu.modules import for_naga
@@ -39,6 +40,7 @@ def kind_of(one):
     return one["label"] if kernel == "elementwise" else (kernel, one["subgroups"])
 
 
+@pytest.mark.by_program
 @pytest.mark.parametrize("extent", ["kinds", pytest.param("all", marks=pytest.mark.slow)])
 @pytest.mark.timeout(3600)
 def test_dawn_compiles_every_text(extent, swiftshader, tmp_path):
@@ -51,6 +53,7 @@ def test_dawn_compiles_every_text(extent, swiftshader, tmp_path):
         made = list(texts(case for case in CASES if id(case) in few))
         chosen = list({kind_of(one): one for one in reversed(made)}.values())
         assert len(chosen) > 100, len(chosen)
+    SELECTION.compiles(*(one["source"] for one in chosen))
     found = compiled(chosen, tmp_path, swiftshader)
     shown = "\n".join(f"{one['label']}: {one['why']}" for one in found["refused"][:5])
     assert not found["refused"], f"{len(found['refused'])} of {found['texts']} refused:\n{shown}"
