@@ -29,6 +29,8 @@ from typing import Any
 import numpy as np
 
 import rlx
+from rlx import flags
+from rlx.backends.registered import backend
 from rlx.backends.webgpu.dispatch import Dispatch
 from rlx.compiler import loading
 from rlx.device.names import info_of
@@ -105,7 +107,7 @@ def compiler() -> str:
 def header() -> dict[str, str]:
     """Everything besides its digest that the result of a sample depends on."""
     info = info_of(rlx.Device("webgpu"))
-    found = {"library": rlx.backends.registered.backend("webgpu").build_id()}
+    found = {"library": f"{flags.WEBGPU.get()} {backend('webgpu').build_id()}"}
     found |= {
         "adapter": info.adapter,
         "driver": info.driver,
@@ -324,8 +326,12 @@ class Selection:
         def compile(
             session: Session, graph: Any, params: Any = None, *more: Any, **named: Any
         ) -> Any:
-            self._source = graph, params
-            return compiled(session, graph, params, *more, **named)
+            if self._sample is not None:
+                self._source = graph, params
+            try:
+                return compiled(session, graph, params, *more, **named)
+            finally:
+                self._source = None, None
 
         def watched(lowered: Any, target: Any) -> Any:
             self.meet(lowered, target)
