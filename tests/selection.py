@@ -24,6 +24,7 @@ import sysconfig
 from collections.abc import Iterable, Iterator
 from importlib.metadata import version
 from pathlib import Path
+from threading import current_thread, main_thread
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,11 @@ COVERED = (
     "rlx/regress/**/*.py", "rlx/many/**/*.py", "rlx/cost/**/*.py", "rlx/tune/**/*.py", "rlx/calibrate/**/*.py",
     "rlx/ray/**/*.py", "rlx/testing/**/*.py", "rlx/__pyinstaller/**/*.py", "tests/test_*.py",
 )  # fmt: skip
+# Folders that compute outside of programs, too, and the words by which a test file names them.
+BESIDE = {
+    "rlx/signal": "signal", "rlx/importers": "onnx|gguf|importers", "rlx/passes": "passes|fused|patterns",
+    "rlx/cost": "cost", "rlx/tune": "tun(e|ed|er|ing)", "rlx/calibrate": "calibrat(e|ion)",
+}  # fmt: skip
 FLOOR = ("rlx/**/*.py", "cython_src/**/*", "tests/*.py")
 PACKAGES = ("numpy", "wgpu", "scipy", "onnx", "onnxruntime", "wgpudawn", "cython")
 AUDITED = 100  # one of so many known samples runs
@@ -148,8 +154,10 @@ def family(module: str) -> str:
 
 @functools.cache
 def of_file(path: Path) -> str:
-    """A digest of one source file."""
-    return of_sources([path])
+    """A digest of a test file, and of the folders beside the floor that it names."""
+    words = set(re.findall(r"[a-z]+", path.read_text()))
+    named = (name for name, word in BESIDE.items() if any(re.fullmatch(word, w) for w in words))
+    return digest(of_sources([path]), [of_sources(files([f"{name}/**/*.py"])) for name in named])
 
 
 @functools.cache
@@ -272,12 +280,14 @@ class Selection:
 
     def meet(self, lowered: Any, target: Any) -> None:
         """A program is about to be loaded."""
-        if self._sample is not None and target.info.backend == "webgpu":
-            try:
-                what = of_graph(*self._source), of_program(lowered, target)
-            except OpaqueError:
-                what = ()
-            self.compiles(*what)
+        if self._sample is None or target.info.backend != "webgpu":
+            return
+        try:
+            what = of_graph(*self._source), of_program(lowered, target)
+        except OpaqueError:
+            what = ()
+        # Nobody would see that a thread of the test's own has ended.
+        self.compiles(*(what if current_thread() is main_thread() else ()))
 
     def compiles(self, *what: Any) -> None:
         """The sample is about to compile something: counts it, and ends the sample where the record has it.

@@ -14,6 +14,8 @@ from rlx.errors import DTypeError, InputError, ShapeError, UnknownNameError
 from rlx.ops import decode_blocks, quantize_blocks, quantize_groups
 from rlx.ops.products.block_formats import FORMATS, GROUPED, scrambled_blocks
 
+pytestmark = pytest.mark.by_program
+
 # Largest error of a round trip, relative to the largest weight: half a step of the coarsest code,
 # with what the rounding of the scales adds.
 STEP = {"Q4_0": 0.13, "Q4_1": 0.07, "Q5_0": 0.07, "Q5_1": 0.04, "Q8_0": 0.005, "Q2_K": 0.5,
@@ -163,7 +165,6 @@ def test_any_bytes_on_the_cpu(scheme, rng):
     np.testing.assert_array_equal(y, expected)
 
 
-@pytest.mark.by_program
 @looped("scheme", SCHEMES)
 @looped("number", range(4))
 def test_products_of_any_size(scheme, number, device):

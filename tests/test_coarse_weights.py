@@ -11,6 +11,8 @@ from rlx._ext import cpu
 from rlx.backends.base import CompileOptions
 from rlx.backends.cpu.layouts import BytePairs
 
+pytestmark = pytest.mark.by_program
+
 # Half a unit of 16 bits: by so much of the largest element of a row an element is off.
 ROUNDING = 0.5 / 32767
 

@@ -9,6 +9,8 @@ from samples import looped
 
 import rlx
 
+pytestmark = pytest.mark.by_program
+
 F = np.float32
 
 

@@ -14,6 +14,8 @@ from rlx.backends.base import CompileOptions
 from rlx.ir import verify as verifying
 from rlx.ir.dtype import DType, store, widen
 
+pytestmark = pytest.mark.by_program
+
 MODES = {
     "default": CompileOptions(),
     "no reuse": CompileOptions(reuse_memory=False),

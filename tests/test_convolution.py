@@ -7,6 +7,8 @@ from samples import looped
 
 import rlx
 
+pytestmark = pytest.mark.by_program
+
 
 def run(device, op, *arrays, **attrs):
     g = rlx.Graph(op)

@@ -11,6 +11,8 @@ import pytest
 import rlx
 from rlx._ext.cpu import isas
 
+pytestmark = pytest.mark.by_program
+
 TINY = np.float32(1e-39)
 # Flushing changes nothing above this; it is a little more than the smallest normal number.
 LEAST = 1e-37

@@ -13,6 +13,8 @@ from rlx.ir.dtype import DType, store, widen
 from rlx.ops.cases import EDGES
 from rlx.ops.elementwise.table import TABLE
 
+pytestmark = pytest.mark.by_program
+
 DEVICES = pytest.mark.parametrize(
     "device", ["cpu", pytest.param("webgpu", marks=pytest.mark.webgpu)], indirect=True
 )

@@ -5,6 +5,8 @@ import pytest
 
 import rlx
 
+pytestmark = pytest.mark.by_program
+
 LEAST, MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 

@@ -15,6 +15,8 @@ from rlx.ir.dtype import INTEGERS, WIDER
 from rlx.ir.opdef import lookup
 from rlx.ops.elementwise.table import TABLE
 
+pytestmark = pytest.mark.by_program
+
 ROWS = [row for row in TABLE if "i" in row.kinds and hasattr(rlx.Graph, row.name)]
 
 

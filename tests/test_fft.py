@@ -12,6 +12,8 @@ import rlx
 from rlx.ops.spectra.fft_plans import LARGEST_RADIX, convolution_length, plan
 from rlx.ops.spectra.fft_tiles import POINTS, Problem, halves, tile
 
+pytestmark = pytest.mark.by_program
+
 LARGE_LIMITS = {
     "max-compute-workgroup-storage-size": 49152,
     "max-compute-invocations-per-workgroup": 1024,
@@ -137,7 +139,6 @@ def test_rows_are_apart(n, rows, device, limited, rng):
 
 
 @pytest.mark.webgpu
-@pytest.mark.by_program
 @looped("limits", ["", "1"], ids=["own", "default"])
 @looped("way", ["rows", "columns", "passes"])
 @looped(("n", "rows"), [(1024, 5), (1000, 3), (484, 40), (2028, 2), (509, 3)])

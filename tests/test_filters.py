@@ -10,6 +10,8 @@ from samples import looped
 import rlx
 from rlx import signal
 
+pytestmark = pytest.mark.by_program
+
 
 @functools.cache
 def band():

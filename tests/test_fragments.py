@@ -40,6 +40,8 @@ from rlx.passes.memory_plan import plan_memory
 from rlx.passes.pipeline import run_pipeline
 from rlx.passes.schedule import Scheduler
 
+pytestmark = pytest.mark.by_program
+
 # What adapters tell of their matrix units: multiplications, bytes of workgroup memory, threads of a workgroup.
 ADAPTERS = {
     "NVIDIA": ((16, 16, 16, 32), (16, 16, 32, 32), 49152, 1024),

@@ -12,6 +12,8 @@ import rlx
 from rlx.many import function_lengths
 from rlx.signal import arrays
 
+pytestmark = pytest.mark.by_program
+
 SOS = scipy.signal.butter(4, 0.2, output="sos")
 B, A = scipy.signal.butter(3, 0.3)
 

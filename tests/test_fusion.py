@@ -25,6 +25,8 @@ import rlx
 from rlx.backends.base import CompileOptions
 from rlx.passes.patterns import PATTERNS
 
+pytestmark = pytest.mark.by_program
+
 
 def product_without_activation(g):
     return [g.param("b", (6,)) + g.input("x", (2, 5, 7)) @ g.param("w", (7, 6))]

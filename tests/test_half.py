@@ -10,6 +10,8 @@ from rlx.device.names import info_of
 from rlx.ir.dtype import DType, store, widen
 from rlx.ops.cases import Case, cases
 
+pytestmark = pytest.mark.by_program
+
 # Products summed in f32 are closer than the record asks for; the activation's input is not rounded.
 HALF = [
     Case(case.opdef, case.sample, (DType.F16,) * len(case.dtypes), case.number)

@@ -11,6 +11,8 @@ import rlx
 from rlx.ir.dtype import DType, store, widen
 from rlx.ir.opdef import REGISTRY
 
+pytestmark = pytest.mark.by_program
+
 DEVICES = ["reference", "cpu", "webgpu"]
 
 

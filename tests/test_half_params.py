@@ -9,6 +9,8 @@ import rlx
 from rlx.ir.dtype import DType, store
 from rlx.runtime.half_params import check_half, rounded_params
 
+pytestmark = pytest.mark.by_program
+
 F32, BF16 = DType.F32, DType.BF16
 
 

@@ -8,6 +8,8 @@ from samples import looped
 
 import rlx
 
+pytestmark = pytest.mark.by_program
+
 TYPES = {"u1": onnx.TensorProto.UINT8, "i1": onnx.TensorProto.INT8}
 
 

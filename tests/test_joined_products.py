@@ -21,6 +21,8 @@ import rlx
 from rlx.backends.base import CompileOptions
 from rlx.device.names import info_of
 
+pytestmark = pytest.mark.by_program
+
 
 def test_a_gated_product_is_one_call(device):
     if device == "reference":

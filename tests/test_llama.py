@@ -11,6 +11,8 @@ from samples import looped
 import rlx
 from rlx.ops.products.block_formats import FORMATS, decode_blocks
 
+pytestmark = pytest.mark.by_program
+
 PLACES = ["cpu", pytest.param("webgpu", marks=pytest.mark.webgpu)]
 PROMPT = [7, 99, 260, 31, 8]
 # Every type that a weight may have; no two neighbours of a layer share one.

@@ -14,6 +14,8 @@ from rlx.passes.masking.lengths import LENGTHS, UnmaskableError, cut, regrouped,
 from rlx.passes.masking.study import study
 from rlx.passes.masking.write import masked
 
+pytestmark = pytest.mark.by_program
+
 # The padded size, the smallest one, and those that are run.
 UPPER, LOWEST, ASKED = 12, 7, (7, 8, 11)
 

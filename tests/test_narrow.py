@@ -11,6 +11,8 @@ import rlx
 from rlx.importers.onnx import narrow
 from rlx.ir import extended
 
+pytestmark = pytest.mark.by_program
+
 FLOATS = {
     "float8e4m3fn": ml_dtypes.float8_e4m3fn,
     "float8e4m3fnuz": ml_dtypes.float8_e4m3fnuz,

@@ -15,6 +15,8 @@ from samples import each
 import rlx
 from rlx.importers.onnx import handlers
 
+pytestmark = pytest.mark.by_program
+
 KEYS = sorted(node_samples.MAKERS)
 
 

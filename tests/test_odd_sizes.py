@@ -8,6 +8,8 @@ import pytest
 
 import rlx
 
+pytestmark = pytest.mark.by_program
+
 
 def check(device, build, *operands, tolerance=0.0):
     """The results on a device against those of the reference."""

@@ -9,6 +9,8 @@ from samples import looped
 import rlx
 from rlx.importers.onnx import handlers
 
+pytestmark = pytest.mark.by_program
+
 F, I = TensorProto.FLOAT, TensorProto.INT64  # noqa: E741
 
 

@@ -11,6 +11,8 @@ from rlx.ir.dtype import widen
 from rlx.ir.opdef import REGISTRY
 from rlx.ops.interpret import interpret
 
+pytestmark = pytest.mark.by_program
+
 OPTIONS = {
     "fused": CompileOptions(),
     "unfused": CompileOptions(fuse=False, fold=False, cse=False, dce=False),

@@ -19,6 +19,8 @@ from samples import ALL
 
 import rlx
 
+pytestmark = pytest.mark.by_program
+
 DEVICES = ["cpu", pytest.param("webgpu", marks=pytest.mark.webgpu)]
 # Of hundreds of runs, each of which takes a software adapter long.
 MANY_RUNS = ["cpu", pytest.param("webgpu", marks=[pytest.mark.webgpu, pytest.mark.slow])]
@@ -205,7 +207,6 @@ def test_others_have_a_face_or_none(cascade):
         assert detect(photograph(name), cascade) == []
 
 
-@pytest.mark.by_program
 @pytest.mark.parametrize("device", DEVICES)
 def test_kinds_of_eeg_components(device):
     found, places, fs = components()

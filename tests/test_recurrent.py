@@ -9,6 +9,8 @@ import rlx
 from rlx.backends.cpu.layouts import Gates
 from rlx.ir.dtype import DType
 
+pytestmark = pytest.mark.by_program
+
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 DIRECTIONS = {"forward": 1, "reverse": 1, "bidirectional": 2}
 OPTIONAL = {"lstm": ("b", "h0", "c0"), "gru": ("b", "h0"), "rnn": ("b", "h0")}
@@ -104,7 +106,6 @@ def test_batch_first(rng, op):
     close(got, [y.transpose(2, 0, 1, 3), *(s.transpose(1, 0, 2) for s in states)])
 
 
-@pytest.mark.by_program
 @looped("op", GATES)
 def test_long_sequences(rng, device, op):
     # Split over many dispatches on WebGPU.

@@ -13,6 +13,8 @@ from rlx.backends.base import CompileOptions
 from rlx.backends.cpu import split
 from rlx.ops.resize.taps import COORDINATES, MODES, NEAREST
 
+pytestmark = pytest.mark.by_program
+
 
 def firsts(x, size):
     """The elements of x that are read where ``pytorch_half_pixel`` gives a single result along an axis: the first.

@@ -8,6 +8,8 @@ import pytest
 import rlx
 from rlx.ops.elementwise.table import TABLE
 
+pytestmark = pytest.mark.by_program
+
 # Numbers that cancel, that are lost beside larger ones, and that are none.
 NUMBERS = np.float32(
     [

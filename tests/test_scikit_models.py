@@ -25,6 +25,8 @@ from sklearn.preprocessing import (
 
 import rlx
 
+pytestmark = pytest.mark.by_program
+
 IRIS, CANCER, DIABETES = (
     datasets.load_iris(),
     datasets.load_breast_cancer(),

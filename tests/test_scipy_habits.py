@@ -13,6 +13,8 @@ from samples import looped
 import rlx
 from rlx import signal
 
+pytestmark = pytest.mark.by_program
+
 FS = 160.0
 SOS = scipy.signal.butter(3, 0.3, output="sos")
 B, A = scipy.signal.butter(3, 0.3)
@@ -173,7 +175,6 @@ def test_defaults_of_axis_are_scipys(rng):
     close(signal.lfilter([0.5, 0.5], [1.0], x), scipy.signal.lfilter([0.5, 0.5], [1.0], x), 1e-9)
 
 
-@pytest.mark.by_program
 @looped("name", sorted(AXES))
 @looped("axis", [0, 1, 2, -2, -3])
 def test_axis(device, rng, name, axis):

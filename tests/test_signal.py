@@ -12,6 +12,8 @@ from rlx import signal
 from rlx.ir.opdef import lookup
 from rlx.signal import arrays, window_functions
 
+pytestmark = pytest.mark.by_program
+
 
 def cells(block):
     """Complex numbers from block layout."""

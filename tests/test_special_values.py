@@ -10,7 +10,7 @@ import rlx
 from rlx.ir.dtype import DType
 from rlx.ops.cases import cases
 
-pytestmark = pytest.mark.per_op
+pytestmark = [pytest.mark.per_op, pytest.mark.by_program]
 
 VALUES = {
     "nan": [np.nan],
@@ -100,7 +100,6 @@ def test_cpu(group):
 
 
 @pytest.mark.webgpu
-@pytest.mark.by_program
 @pytest.mark.parametrize("group", FEWER)
 def test_webgpu(group, webgpu):
     each(group, lambda pair: check(pair[1], pair[0], webgpu), lambda pair: f"{pair[0]}-{pair[1]}")

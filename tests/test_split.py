@@ -9,6 +9,8 @@ from rlx.device.names import info_of
 from rlx.ops import quantize_blocks
 from rlx.passes.large_weights import split_large
 
+pytestmark = pytest.mark.by_program
+
 
 def close(got, expected):
     np.testing.assert_allclose(got, expected, 1e-4, 1e-3)

@@ -9,6 +9,8 @@ import rlx
 from rlx import signal
 from rlx.signal.streaming.averages import Ring, Sum
 
+pytestmark = pytest.mark.by_program
+
 AVERAGED = [{"average": "mean"}, {"average": "sliding", "last": 5}, {"average": "exponential", "alpha": 0.2}]  # fmt: skip
 
 

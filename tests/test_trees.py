@@ -6,6 +6,8 @@ import pytest
 import rlx
 from rlx.ops.rows.tree_tables import EQ, LE, LT, OR_NAN
 
+pytestmark = pytest.mark.by_program
+
 DTYPES = {
     "features": "i4", "splits": "f8", "questions": "u1", "children": "i4", "roots": "i4", "starts": "i4",
     "targets": "i4", "weights": "f8",
