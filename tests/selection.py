@@ -226,7 +226,7 @@ class Selection:
     @property
     def selects(self) -> bool:
         """Whether this run leaves out known samples; such a run takes fewer of other kinds, too."""
-        return self.mode not in ("", "record")
+        return self.mode not in ("", "record") and rlx.is_available("webgpu") and bool(self.known)
 
     @functools.cached_property
     def header(self) -> dict[str, str]:
