@@ -53,7 +53,7 @@ COVERED = (
 # Folders that compute outside of programs, too, and the words by which a test file names them.
 BESIDE = {
     "rlx/signal": "signal", "rlx/importers": "onnx|gguf|importers", "rlx/passes": "passes|fused|patterns",
-    "rlx/cost": "cost", "rlx/tune": "tun(e|ed|er|ing)", "rlx/calibrate": "calibrat(e|ion)",
+    "examples": "examples?|llama", "benchmarks": "benchmarks?", "rlx/cost": "cost", "rlx/tune": "tun(e|ed|er|ing)", "rlx/calibrate": "calibrat(e|ion)",
 }  # fmt: skip
 FLOOR = ("rlx/**/*.py", "cython_src/**/*", "tests/*.py")
 PACKAGES = ("numpy", "wgpu", "scipy", "onnx", "onnxruntime", "wgpudawn", "cython")

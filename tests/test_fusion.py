@@ -350,26 +350,26 @@ def test_every_pattern_has_a_case():
 
 
 @looped("build", CASES, ids=lambda build: build.__name__)
-def test_pattern(build, device):
+@looped("gate,takes", [(None, True), (ANY, True), (NEVER, False)], ids=["own", "any", "never"])
+def test_pattern(build, gate, takes, device):
     graph, (name, op) = made(build), CASES[build]
     given = values(graph)
     params = {k: given.pop(k) for k in graph.param_names}
     with rlx.compile(graph, "reference", params, CompileOptions(fuse=False)) as exact:
         expected = exact.run(given)
-    for gate, takes in ((None, True), (ANY, True), (NEVER, False)):
-        with rlx.compile(graph, device, params, CompileOptions(io_gate=gate)) as compiled:
-            for got, want in zip(compiled.run(given), expected, strict=True):
-                np.testing.assert_allclose(got, want, 1e-4, 1e-4)
-            if device == "reference":
-                continue
-            text = compiled.as_text("fused")
-            other = NOT_ON_THE_CPU if device == "cpu" else NOT_ON_A_GPU
-            if name in other or (device == "cpu" and build is transposed_left):
-                assert name not in text
-                continue
-            assert f"fuse: {'took' if takes else 'refused'} {name}" in text, text
-            assert " ns" in text
-            assert (f" {op}" in compiled.as_text("schedule")) or not takes
+    with rlx.compile(graph, device, params, CompileOptions(io_gate=gate)) as compiled:
+        for got, want in zip(compiled.run(given), expected, strict=True):
+            np.testing.assert_allclose(got, want, 1e-4, 1e-4)
+        if device == "reference":
+            return
+        text = compiled.as_text("fused")
+        other = NOT_ON_THE_CPU if device == "cpu" else NOT_ON_A_GPU
+        if name in other or (device == "cpu" and build is transposed_left):
+            assert name not in text
+            return
+        assert f"fuse: {'took' if takes else 'refused'} {name}" in text, text
+        assert " ns" in text
+        assert (f" {op}" in compiled.as_text("schedule")) or not takes
 
 
 @pytest.mark.webgpu

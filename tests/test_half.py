@@ -31,17 +31,18 @@ HALF = [
 
 @pytest.mark.webgpu
 @looped("case", HALF, ids=str)
-def test_half_precision_kernels(case, webgpu):
+@looped("fuse", [True, False])
+def test_half_precision_kernels(case, fuse, webgpu):
     graph, operands = case.graph(), case.operands()
     info = info_of(rlx.Device.parse(webgpu))
     if "shader-f16" not in info.features:
         with pytest.raises(rlx.CompileError, match="no half-precision arithmetic"):
             rlx.Session(webgpu, precision="f16").compile(graph)
         return
-    for options in (CompileOptions(), CompileOptions(fuse=False)):
-        compiled = rlx.Session(webgpu, precision="f16", options=options).compile(graph)
-        error, allowed = case.error(graph, compiled.run_slots(*operands), operands)
-        assert error <= allowed
+    options = CompileOptions(fuse=fuse)
+    compiled = rlx.Session(webgpu, precision="f16", options=options).compile(graph)
+    error, allowed = case.error(graph, compiled.run_slots(*operands), operands)
+    assert error <= allowed
 
 
 def test_the_cpu_says_that_it_has_none():

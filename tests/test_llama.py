@@ -1,12 +1,14 @@
 """The decoder of examples/llama against a plain float64 one, and models that make no sense."""
 
 import math
+import zlib
 
 import numpy as np
 import pytest
 from llama import Decoder, Sampler, Settings, Tokenizer, tiny
 from llama.network import Network
 from samples import looped
+from selection import SELECTION
 
 import rlx
 from rlx.ops.products.block_formats import FORMATS, decode_blocks
@@ -124,6 +126,10 @@ def check_same(file, place, most=12, sampler=None, context=None):
 
 @looped("shift", [0, 5, 10])
 def test_every_block_format_gives_the_tokens_of_float64(load, place, shift):
+    """On WebGPU a run that leaves out known samples takes one order of the formats, by commit."""
+    turn = zlib.crc32(SELECTION.mode.encode()) % 3
+    if place == "webgpu" and SELECTION.selects and shift != (0, 5, 10)[turn]:
+        return
     types = (*EVERY[shift:], *EVERY[:shift])
     file = load(types=types, layers=2)
     used = {t.type for name, t in file.tensors.items() if "norm" not in name}
