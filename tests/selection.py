@@ -31,7 +31,7 @@ import numpy as np
 
 import rlx
 from rlx import flags
-from rlx.backends.registered import backend
+from rlx.backends.registry import backend
 from rlx.backends.webgpu.dispatch import Dispatch
 from rlx.compiler import loading
 from rlx.device.names import info_of
@@ -94,10 +94,17 @@ def of_sources(paths: Iterable[Path], root: Path = ROOT) -> str:
     return digest(*((path.relative_to(root).as_posix(), meaning(path)) for path in sorted(paths)))
 
 
+def generated(root: Path) -> set[Path]:
+    """What a build writes beside the sources that it is made from."""
+    ignored = root / ".gitignore"
+    lines = ignored.read_text().split() if ignored.exists() else []
+    return {root / line[1:] for line in lines if line.startswith("/rlx/")}
+
+
 def floor(root: Path = ROOT) -> dict[str, str]:
     """The digest of each folder of the floor."""
     folders: dict[str, list[Path]] = {}
-    for path in files(FLOOR, root) - files(COVERED, root):
+    for path in files(FLOOR, root) - files(COVERED, root) - generated(root):
         parts = path.relative_to(root).parts
         folders.setdefault("/".join(parts[:2] if len(parts) > 2 else parts[:1]), []).append(path)
     return {name: of_sources(paths, root) for name, paths in sorted(folders.items())}
@@ -330,7 +337,7 @@ class Selection:
 
     def patch(self, patch: Any) -> None:
         """Looks at what is compiled from here on."""
-        compiled, load = Session.compile, loading._load
+        compiled, programmed = Session.compile, loading.programmed
 
         @functools.wraps(compiled)
         def compile(
@@ -344,11 +351,12 @@ class Selection:
                 self._source = None, None
 
         def watched(lowered: Any, target: Any) -> Any:
-            self.meet(lowered, target)
-            return load(lowered, target)
+            made = programmed(lowered, target)
+            self.meet(made, target)
+            return made
 
         patch.setattr(Session, "compile", compile)
-        patch.setattr(loading, "_load", watched)
+        patch.setattr(loading, "programmed", watched)
 
 
 SELECTION = Selection()
