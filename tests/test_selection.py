@@ -1,5 +1,6 @@
 """Which samples of WebGPU tests are left out, and what brings them back."""
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +59,21 @@ def test_comments_and_docstrings_change_nothing(tree):
     for path in tree.rglob("*.py"):
         path.write_text('"""Another text."""\n\n# A comment.\nx = 1  # another\n')
     assert selection.floor(tree) == before
+
+
+@pytest.mark.parametrize(("text", "counts"), [("import rlx.signal", True), ("import rlx", False)])
+def test_a_folder_that_a_test_file_names_is_part_of_its_digest(text, counts, tree, monkeypatch):
+    monkeypatch.setattr(selection, "ROOT", tree)
+    monkeypatch.setattr(selection, "of_sources", partial(selection.of_sources, root=tree))
+    monkeypatch.setattr(selection, "files", partial(selection.files, root=tree))
+    test, folder = tree / "tests/test_a_file.py", tree / "rlx/signal"
+    folder.mkdir()
+    digests = []
+    for value in (1, 2):
+        test.write_text(text)
+        (folder / "filters.py").write_text(f"x = {value}")
+        digests.append(selection.of_file.__wrapped__(test))
+    assert (digests[0] != digests[1]) == counts
 
 
 @pytest.fixture
