@@ -27,7 +27,10 @@ nitpicky = True
 # Types of other packages, and types of rlx that have no page of their own.
 nitpick_ignore_regex = [
     ("py:.*", r"(numpy|np|collections|typing|pathlib|argparse|types)(\..+)?"),
-    ("py:.*", r"rlx\.(\w+\.)+\w+|CalibrationError|GraphCost|Lowered|RunSlots|RunDict|Extent|Recorder|TryLock|KernelLimitError"),
+    (
+        "py:.*",
+        r"rlx\.(\w+\.)+\w+|CalibrationError|GraphCost|Lowered|RunSlots|RunDict|Extent|Recorder|TryLock|KernelLimitError",
+    ),
 ]
 
 myst_enable_extensions = ["colon_fence", "deflist", "attrs_inline"]
