@@ -32,7 +32,7 @@ def workloads():
     from work import graph_of
 
     from rlx.ir.dtype import DType
-    from rlx.ops.cases import Case, cases
+    from rlx.ops.conformance_cases import Case, cases
 
     def of_row(row):
         work = row.work(row.size)

@@ -14,12 +14,12 @@ import time
 
 import rlx
 from rlx.backends.base import CompileOptions
-from rlx.compiler import memo
-from rlx.compiler.decisions import sources_of
+from rlx.compiler import compile_cache
 from rlx.compiler.disk import disk_cache
 from rlx.compiler.loading import programmed
 from rlx.compiler.lowering import lower
-from rlx.compiler.sealed import sealed_entries
+from rlx.compiler.plan_codec import sources_of
+from rlx.compiler.signed_cache import sealed_entries
 from rlx.compiler.target import Target
 from rlx.ir.content import content_hash
 
@@ -77,7 +77,7 @@ def measured(graph, device, folder, rounds):
     def compile_with(cache, forget=False):
         os.environ["RLX_CACHE"] = cache
         if forget:
-            memo._kept.clear()
+            compile_cache._kept.clear()
         rlx.compile(graph, device=device).close()
 
     lowered = programmed(lower(graph, target), target)
@@ -108,7 +108,7 @@ def main():
         rlx.is_available(device)  # imports its backend, which compiling needs in any case
     for backend in ("cpu", "webgpu"):
         begin = time.perf_counter()
-        memo.build_id(backend)
+        compile_cache.build_id(backend)
         print(f"build id {backend}: {(time.perf_counter() - begin) * 1e3:.1f} ms, once")
     with tempfile.TemporaryDirectory() as folder:
         for device in args.devices:

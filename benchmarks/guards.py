@@ -21,7 +21,7 @@ from work import Work, noise
 from work_streams import chain_of
 
 import rlx
-from rlx.backends.webgpu import elementwise_wgsl, rendering
+from rlx.backends.webgpu import codegen, elementwise_wgsl
 from rlx.device.names import info_of
 
 GUARD = elementwise_wgsl._opaque
@@ -51,7 +51,7 @@ KERNELS = {
 def made(work, device, guarded):
     """The kernel with guards, or without."""
     elementwise_wgsl._opaque = GUARD if guarded else lambda value: value
-    rendering._sources.clear()
+    codegen._sources.clear()
     return Loaded(work, device)
 
 

@@ -23,7 +23,7 @@ from faulty_installs import slow
 from rlx.regress.compare import compare
 from rlx.regress.record import Plan, Target, record
 from rlx.regress.recording import read
-from rlx.regress.subjects import subjects
+from rlx.regress.regress_cases import subjects
 
 
 def arguments():

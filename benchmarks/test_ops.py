@@ -7,7 +7,7 @@ import pytest
 
 import rlx
 from rlx.backends.registry import backend
-from rlx.ops.cases import cases
+from rlx.ops.conformance_cases import cases
 from rlx.passes.schedule import host_nodes
 
 

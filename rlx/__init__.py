@@ -20,13 +20,13 @@ if find_spec("rlx._ext.cpu") is None:
         name="rlx",  # `python -m rlx` then shows this sentence without a traceback
     )
 
-from rlx import late
+from rlx import lazy_imports
 from rlx.version import __version__ as __version__
 
 # isort: off
 if TYPE_CHECKING:  # for type checkers, and for tools that collect what a program needs
     from rlx import cost as cost, onnx as onnx, ops as ops, signal as signal
-    from rlx.ahead import open_ahead as open_ahead
+    from rlx.prewarm import open_ahead as open_ahead
     from rlx.backends.base import (
         Backend as Backend,
         CompileOptions as CompileOptions,
@@ -38,13 +38,13 @@ if TYPE_CHECKING:  # for type checkers, and for tools that collect what a progra
         GpuBuffer as GpuBuffer,
     )
     from rlx.backends.registry import register_backend as register_backend
-    from rlx.budget import limits as limits
+    from rlx.resource_limits import limits as limits
     from rlx.compiler.cache_stats import CacheStats as CacheStats, cache_stats as cache_stats
     from rlx.compiler.choice import Choice as Choice
     from rlx.compiler.device_choice import choose as choose
-    from rlx.compiler.memo import clear_cache as clear_cache
+    from rlx.compiler.compile_cache import clear_cache as clear_cache
     from rlx.compiler.model_file import load_model as load_model, save_model as save_model
-    from rlx.compiler.watching import CancelToken as CancelToken, Progress as Progress
+    from rlx.compiler.progress import CancelToken as CancelToken, Progress as Progress
     from rlx.cost.estimate import (
         estimate_graph_cost as estimate_graph_cost,
         pick_best_device as pick_best_device,
@@ -100,14 +100,14 @@ if TYPE_CHECKING:  # for type checkers, and for tools that collect what a progra
     from rlx.ir.dtype import DType as DType
     from rlx.ir.graph import Graph as Graph, Node as Node
     from rlx.ir.view import graph_param_names as graph_param_names
-    from rlx.many.buckets import BucketedCompileCache as BucketedCompileCache
-    from rlx.many.caches import CompileCache as CompileCache
-    from rlx.many.graph_devices import (
+    from rlx.serving.buckets import BucketedCompileCache as BucketedCompileCache
+    from rlx.serving.caches import CompileCache as CompileCache
+    from rlx.serving.graph_devices import (
         GraphDevices as GraphDevices,
         devices_for as devices_for,
         fastest_device_for as fastest_device_for,
     )
-    from rlx.many.pool import Pool as Pool, PoolDevice as PoolDevice
+    from rlx.serving.pool import Pool as Pool, PoolDevice as PoolDevice
     from rlx.ops.custom import register_custom_op as register_custom_op
     from rlx.runtime.compiled import CompiledGraph as CompiledGraph, run_slots as run_slots
     from rlx.runtime.device_bench import DeviceBenchResult as DeviceBenchResult
@@ -125,17 +125,17 @@ _NAMES = {
     "rlx.onnx": "",
     "rlx.ops": "",
     "rlx.signal": "",
-    "rlx.ahead": "open_ahead",
+    "rlx.prewarm": "open_ahead",
     "rlx.backends.base": "Backend CompileOptions DeviceInfo",
     "rlx.backends.executable": "Capabilities Executable GpuBuffer",
     "rlx.backends.registry": "register_backend",
-    "rlx.budget": "limits",
+    "rlx.resource_limits": "limits",
     "rlx.compiler.choice": "Choice",
     "rlx.compiler.device_choice": "choose",
     "rlx.compiler.cache_stats": "CacheStats cache_stats",
-    "rlx.compiler.memo": "clear_cache",
+    "rlx.compiler.compile_cache": "clear_cache",
     "rlx.compiler.model_file": "load_model save_model",
-    "rlx.compiler.watching": "CancelToken Progress",
+    "rlx.compiler.progress": "CancelToken Progress",
     "rlx.cost.estimate": "estimate_graph_cost pick_best_device",
     "rlx.cost.gate": "FusionBenefit IoFusionGate fusion_benefit",
     "rlx.cost.io_profile": "GraphIoOptions GraphIoProfile profile_graph_io profile_graph_io_outputs",
@@ -155,10 +155,10 @@ _NAMES = {
     "rlx.ir.dtype": "DType",
     "rlx.ir.graph": "Graph Node",
     "rlx.ir.view": "graph_param_names",
-    "rlx.many.buckets": "BucketedCompileCache",
-    "rlx.many.caches": "CompileCache",
-    "rlx.many.graph_devices": "GraphDevices devices_for fastest_device_for",
-    "rlx.many.pool": "Pool PoolDevice",
+    "rlx.serving.buckets": "BucketedCompileCache",
+    "rlx.serving.caches": "CompileCache",
+    "rlx.serving.graph_devices": "GraphDevices devices_for fastest_device_for",
+    "rlx.serving.pool": "Pool PoolDevice",
     "rlx.ops.custom": "register_custom_op",
     "rlx.runtime.compiled": "CompiledGraph run_slots",
     "rlx.runtime.device_bench": "DeviceBenchResult",
@@ -166,11 +166,11 @@ _NAMES = {
     "rlx.runtime.expert_placement": "MoeResidencyStats",
     "rlx.runtime.session": "Session compile",
 }
-_homes, _attribute, __dir__ = late.names_of(__name__, _NAMES)
+_homes, _attribute, __dir__ = lazy_imports.names_of(__name__, _NAMES)
 __all__ = sorted([*_homes, "__version__"])
 
 # What lower floors ask of higher ones.
-late.provide("meter", "rlx.calibrate.measurer", "METER")
+lazy_imports.provide("meter", "rlx.calibrate.measurer", "METER")
 
 
 # A type checker would take any name for an attribute.

@@ -10,21 +10,21 @@ Example:
 
 from typing import TYPE_CHECKING
 
-from rlx import late
+from rlx import lazy_imports
 
 if TYPE_CHECKING:
     from rlx.importers.onnx.load import load as load
-    from rlx.many.model_report import ModelReport as ModelReport
-    from rlx.many.model_report import ShapesReport as ShapesReport
-    from rlx.many.onnx_model import Model as Model
+    from rlx.serving.model_report import ModelReport as ModelReport
+    from rlx.serving.model_report import ShapesReport as ShapesReport
+    from rlx.serving.onnx_model import Model as Model
 
 # A model that the cache folder knows needs no importer.
-_homes, _attribute, __dir__ = late.names_of(
+_homes, _attribute, __dir__ = lazy_imports.names_of(
     __name__,
     {
         "rlx.importers.onnx.load": "load",
-        "rlx.many.model_report": "ModelReport ShapesReport",
-        "rlx.many.onnx_model": "Model",
+        "rlx.serving.model_report": "ModelReport ShapesReport",
+        "rlx.serving.onnx_model": "Model",
     },
 )
 __all__ = sorted(_homes)

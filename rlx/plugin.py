@@ -52,11 +52,11 @@ from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.opdef import REGISTRY as OPS
 from rlx.ir.opdef import OpDef, TensorType
 from rlx.ir.plan import MemoryPlan, Schedule
+from rlx.ops.array_namespace import Rebound
 from rlx.ops.declare import bind_reference, call_with, evaluate
 from rlx.ops.interpret import interpret
-from rlx.ops.rebind import Rebound
-from rlx.ops.traced import Namespace, TracedArray, Tracer, is_traced, listed
-from rlx.passes.extent import Extent, extent_of
+from rlx.ops.tracing import Namespace, TracedArray, Tracer, is_traced, listed
+from rlx.passes.dynamic_batch import Extent, extent_of
 from rlx.runtime.compiled import CompiledGraph
 
 __all__ = [

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 import rlx
-from rlx.compiler import memo
+from rlx.compiler import compile_cache
 
 
 def mlp(scale=0.5, rows=4, dtype="f32", name="mlp"):
@@ -28,6 +28,6 @@ def compiled_twice(graph, device, *, forget=True):
     """A fresh executable and one from a cache, and what the caches did for the second."""
     first = rlx.compile(graph, device=device)
     if forget:
-        memo._kept.clear()
+        compile_cache._kept.clear()
     before = rlx.cache_stats()
     return first, rlx.compile(graph, device=device), counted(before)

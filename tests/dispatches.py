@@ -7,14 +7,14 @@ from unittest import mock
 
 from samples import ALL
 
-from rlx.backends.webgpu import rendering
+from rlx.backends.webgpu import codegen
 from rlx.backends.webgpu.adapters import DEFAULT_LIMITS
-from rlx.backends.webgpu.rendering import lower
+from rlx.backends.webgpu.codegen import lower
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph
 from rlx.ir.plan import HOST
 from rlx.lru import Lru
-from rlx.ops.cases import cases
+from rlx.ops.conformance_cases import cases
 from rlx.passes.memory_plan import plan_memory
 from rlx.passes.pipeline import run_pipeline
 from rlx.passes.schedule import Scheduler
@@ -115,8 +115,8 @@ def native(case):
 
 def render_with(monkeypatch, render):
     """Renders kernels otherwise from here on: texts that were rendered before are not used."""
-    monkeypatch.setattr(rendering, "render", render)
-    monkeypatch.setattr(rendering, "_sources", Lru(64))
+    monkeypatch.setattr(codegen, "render", render)
+    monkeypatch.setattr(codegen, "_sources", Lru(64))
 
 
 def joined_graph(case):

@@ -17,10 +17,10 @@ if "rlx.regress.worker" in " ".join(sys.orig_argv):
 
 # Replaces lines of WGSL in modules that hold a text.
 _WGSL = """
-from rlx.backends.webgpu import rendering
+from rlx.backends.webgpu import codegen
 
 FAULTS = {faults!r}
-before = rendering._source
+before = codegen._source
 
 
 def source(*args, **kwargs):
@@ -32,7 +32,7 @@ def source(*args, **kwargs):
     return text
 
 
-rendering._source = source
+codegen._source = source
 """
 
 # Wastes a part of the time of each run of some cases: waiting, or reading memory once more.

@@ -17,12 +17,12 @@ import onnx
 from mutations import TEXTS, bytes_changed, json_changed, message_changed, pick
 
 import rlx
-from rlx.compiler import memo
+from rlx.compiler import compile_cache
 from rlx.importers.onnx.load import open_model
 from rlx.ir import container
 from rlx.ir.dtype import DType, widen
 from rlx.ir.opdef import REGISTRY
-from rlx.ops.cases import cases
+from rlx.ops.conformance_cases import cases
 from rlx.ops.interpret import interpret
 from rlx.ops.products.block_formats import FORMATS, scrambled_blocks
 from rlx.runtime.device_bench import made_up
@@ -279,8 +279,8 @@ def plan_changed(raw, rng):
 def run_plan(path):
     """Runs the loaded graph: by its plan where that is legal, and then as the plan's own graph says."""
     graph = rlx.load_model(path)
-    assert memo._of_files[graph].raw
-    memo._kept.clear()  # an equal graph was compiled for the file before
+    assert compile_cache._of_files[graph].raw
+    compile_cache._kept.clear()  # an equal graph was compiled for the file before
     before = rlx.cache_stats().model_hits
     arrays = {name: made_up(graph.named(name)) for name in graph.input_names}
     params = {name: made_up(graph.named(name)) for name in graph.param_names}
@@ -393,7 +393,7 @@ def _limit():
 
 def _make_key(path):
     """The key of the compile cache, which is made once: before files are watched."""
-    from rlx.compiler import sealed as entries
+    from rlx.compiler import signed_cache as entries
 
     entries.key_file = lambda: path
     assert entries._key(path)

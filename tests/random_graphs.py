@@ -13,7 +13,7 @@ from rlx.ir.dtype import DType, store, widen
 from rlx.ir.graph import PART, Graph
 from rlx.ir.opdef import REGISTRY
 from rlx.ops.declare import bind_reference, call_with
-from rlx.ops.leaves import LEAVES
+from rlx.ops.placeholders import LEAVES
 
 # Ops whose results jump with their operands, or that blow up small differences (a norm of equal values).
 _JUMPS = {

@@ -47,7 +47,7 @@ KERNELS = ("cython_src/kernels/**/*", "rlx/backends/cpu/**/*.py")
 # What a digest of the program or of the source graph covers, or what no test with the marker looks at.
 COVERED = (
     FAMILIES, *KERNELS, "rlx/passes/**/*.py", "rlx/importers/**/*.py", "rlx/signal/**/*.py", "rlx/cli/**/*.py",
-    "rlx/regress/**/*.py", "rlx/many/**/*.py", "rlx/cost/**/*.py", "rlx/tune/**/*.py", "rlx/calibrate/**/*.py",
+    "rlx/regress/**/*.py", "rlx/serving/**/*.py", "rlx/cost/**/*.py", "rlx/tune/**/*.py", "rlx/calibrate/**/*.py",
     "rlx/ray/**/*.py", "rlx/testing/**/*.py", "rlx/__pyinstaller/**/*.py", "tests/test_*.py",
 )  # fmt: skip
 # Folders that compute outside of programs, too, and the words by which a test file names them.

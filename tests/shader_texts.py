@@ -20,7 +20,7 @@ from rlx.backends.webgpu.adapters import DEFAULT_LIMITS
 from rlx.backends.webgpu.modules import for_naga
 from rlx.ir.dtype import DType
 from rlx.ir.variants import SUBGROUPS
-from rlx.ops.cases import Case
+from rlx.ops.conformance_cases import Case
 
 # What adapters of Direct3D 12 and Metal usually have, where it is more than the default limits.
 LARGE = {

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rlx.ir.dtype import DType, store
 from rlx.ir.opdef import REGISTRY, Sample
-from rlx.ops.cases import Case
+from rlx.ops.conformance_cases import Case
 
 DIMS = (0, 1, 1, 2, 3, 3, 4, 5, 7, 8, 9, 13, 16, 17, 31, 33, 64, 65, 127, 257)
 MOST = 6000

@@ -8,7 +8,7 @@ from samples import looped
 
 import rlx
 from rlx.backends.base import CompileOptions
-from rlx.compiler import memo
+from rlx.compiler import compile_cache
 
 X = np.random.default_rng(0).normal(size=(64, 8)).astype(np.float32)
 W = np.random.default_rng(1).normal(size=(8, 4)).astype(np.float32)
@@ -309,7 +309,7 @@ def test_fewer_rows_of_a_graph_from_disk(target_device, tmp_path, monkeypatch):
     """The extent is found on the graph that was read as it is on one that was lowered."""
     monkeypatch.setenv("RLX_CACHE", str(tmp_path))
     for _ in range(2):
-        memo._kept.clear()
+        compile_cache._kept.clear()
         before = rlx.cache_stats()
         cache = rlx.BucketedCompileCache(target_device, RANGES)
         for rows in (12, 5, 16, 7):
@@ -317,4 +317,4 @@ def test_fewer_rows_of_a_graph_from_disk(target_device, tmp_path, monkeypatch):
             for got, want in zip(outputs, expected(rows), strict=True):
                 np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
     assert rlx.cache_stats().disk_hits == before.disk_hits + 1
-    memo._kept.clear()
+    compile_cache._kept.clear()

@@ -10,7 +10,7 @@ import pytest
 from cached_graphs import counted, mlp
 
 import rlx
-from rlx.compiler import memo
+from rlx.compiler import compile_cache
 from rlx.compiler.disk import DiskCache
 
 
@@ -18,9 +18,9 @@ from rlx.compiler.disk import DiskCache
 def folder(tmp_path, monkeypatch):
     """A cache folder of its own, and nothing in memory."""
     monkeypatch.setenv("RLX_CACHE", str(tmp_path / "kept"))
-    memo._kept.clear()
+    compile_cache._kept.clear()
     yield tmp_path / "kept"
-    memo._kept.clear()
+    compile_cache._kept.clear()
 
 
 def mutated(raw, rng):
@@ -55,7 +55,7 @@ def test_damaged_entries_are_made_again(folder):
             continue
         tried += 1
         entry.write_bytes(damaged)
-        memo._kept.clear()
+        compile_cache._kept.clear()
         before = rlx.cache_stats()
         with pytest.warns(RuntimeWarning) as said:
             found = rlx.compile(mlp(), device="cpu", params=params)
@@ -73,12 +73,12 @@ def test_the_folder_is_bounded(folder, monkeypatch):
         time.sleep(0.02)
     sizes = {path: path.stat().st_size for path in folder.iterdir()}
     first, second = sorted(sizes, key=lambda path: path.stat().st_mtime)[:2]
-    memo._kept.clear()
+    compile_cache._kept.clear()
     rlx.compile(mlp(rows=1), device="cpu")  # used last, so the second is now the oldest
     monkeypatch.setenv("RLX_CACHE_BYTES", str(sum(sizes.values())))
     stray = folder / "notes.txt"
     stray.write_text("not an entry")
-    memo._kept.clear()
+    compile_cache._kept.clear()
     rlx.compile(mlp(rows=7), device="cpu")
     left = set(folder.iterdir())
     assert sum(p.stat().st_size for p in left - {stray}) <= sum(sizes.values())
@@ -105,7 +105,7 @@ def test_clear_cache(folder):
 
 
 def test_a_folder_where_nothing_may_be_written(tmp_path, monkeypatch, caplog):
-    memo._kept.clear()
+    compile_cache._kept.clear()
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("RLX_CACHE", str(tmp_path / "file" / "below"))
     before = rlx.cache_stats()

@@ -13,9 +13,9 @@ from cached_graphs import compiled_twice, counted, mlp
 
 import rlx
 from rlx.backends.base import CompileOptions
-from rlx.compiler import memo, sealed
-from rlx.compiler.decisions import sources_of
+from rlx.compiler import compile_cache, signed_cache
 from rlx.compiler.lowering import lower
+from rlx.compiler.plan_codec import sources_of
 from rlx.compiler.target import Target
 from rlx.device import Device
 from rlx.ir import container
@@ -27,9 +27,9 @@ from rlx.ir.graph import Graph
 def folder(tmp_path, monkeypatch):
     """A cache folder of its own, and nothing in memory."""
     monkeypatch.setenv("RLX_CACHE", str(tmp_path / "kept"))
-    memo._kept.clear()
+    compile_cache._kept.clear()
     yield tmp_path / "kept"
-    memo._kept.clear()
+    compile_cache._kept.clear()
 
 
 @pytest.fixture(params=["cpu", pytest.param("webgpu", marks=pytest.mark.webgpu)])
@@ -65,7 +65,7 @@ def test_the_weights_of_a_graph_are_not_kept(folder):
     g.set_outputs([g.input("x", (2, 2)) @ g.param("w", (2, 2), value=value)])
     alive = weakref.ref(value)
     assert rlx.compile(g, device="cpu").run({"x": np.eye(2, dtype=np.float32)})[0].sum() == 4
-    assert len(memo._kept) == 1
+    assert len(compile_cache._kept) == 1
     del g, value
     gc.collect()
     assert alive() is None
@@ -87,10 +87,10 @@ def test_an_equal_graph_from_elsewhere_keeps_its_own_lines(folder):
     assert content_hash(here()) == content_hash(there())
     assert sources_of(here()) != sources_of(there())
     for forget in (False, True):
-        memo._kept.clear()
+        compile_cache._kept.clear()
         rlx.compile(here(), device="cpu")
         if forget:
-            memo._kept.clear()
+            compile_cache._kept.clear()
         before = rlx.cache_stats()
         found = rlx.compile(there(), device="cpu")
         assert counted(before) == {"disk_hits" if forget else "memory_hits": 1}
@@ -107,7 +107,7 @@ def test_off_keeps_nothing(folder, monkeypatch):
     for _ in range(2):
         rlx.compile(mlp(), device="cpu")
     assert counted(before) == {"lowered": 2}
-    assert len(memo._kept) == 0
+    assert len(compile_cache._kept) == 0
     assert not folder.exists()
     assert rlx.clear_cache() == 0
 
@@ -115,7 +115,7 @@ def test_off_keeps_nothing(folder, monkeypatch):
 def text_of(options=None, **changed):
     target = Target.of(Device.parse("cpu"), CompileOptions(**(options or {})))
     info = dataclasses.replace(target.info, **changed)
-    return memo.target_text(dataclasses.replace(target, info=info))
+    return compile_cache.target_text(dataclasses.replace(target, info=info))
 
 
 def test_what_changes_the_key():
@@ -170,8 +170,8 @@ def test_an_option_that_does_not_say_what_it_is():
 def test_another_build_reads_no_entry_of_this_one(folder, monkeypatch):
     _, _, done = compiled_twice(mlp(), "cpu")
     assert done == {"disk_hits": 1}
-    memo._kept.clear()
-    monkeypatch.setattr(memo, "build_id", lambda kernel_set: "another build")
+    compile_cache._kept.clear()
+    monkeypatch.setattr(compile_cache, "build_id", lambda kernel_set: "another build")
     before = rlx.cache_stats()
     rlx.compile(mlp(), device="cpu")
     assert counted(before) == {"lowered": 1, "stored": 1}
@@ -234,9 +234,9 @@ def test_the_same_results_from_disk(folder, target_device, name):
 
 def test_what_is_found_is_not_compiled_again(folder, webgpu, monkeypatch):
     rlx.compile(mlp(), device=webgpu)
-    memo._kept.clear()
+    compile_cache._kept.clear()
     # Calls are rendered, but a call that was rendered before is not.
-    monkeypatch.setattr("rlx.backends.webgpu.rendering._source", lambda *_: pytest.fail("rendered"))
+    monkeypatch.setattr("rlx.backends.webgpu.codegen._source", lambda *_: pytest.fail("rendered"))
     monkeypatch.setattr("rlx.compiler.lowering.lower", lambda *_: pytest.fail("lowered"))
     for _ in range(2):
         found = rlx.compile(mlp(), device=webgpu, params={"w": np.zeros((8, 8), np.float32)})
@@ -252,7 +252,7 @@ def test_what_was_lowered_is_never_changed(folder, target_device):
     assert not lowered.graph.param_values
     assert list(graph.param_values) == ["w"], "the caller's own stay"
     notes = lowered.notes
-    made, executable, _ = memo.build(graph, target, lowered)
+    made, executable, _ = compile_cache.build(graph, target, lowered)
     executable.close()
     assert made.program is not None
     assert (lowered.program, lowered.notes) == (None, notes)
@@ -267,9 +267,9 @@ def test_what_was_lowered_is_never_changed(folder, target_device):
 def test_entries_of_another_version_are_not_read(folder, target_device, monkeypatch):
     """They stay in the folder until they are the oldest; nothing asks for them."""
     with monkeypatch.context() as older:
-        older.setattr(memo, "build_digest", lambda: "0" * 64)
+        older.setattr(compile_cache, "build_digest", lambda: "0" * 64)
         rlx.compile(mlp(), device=target_device).close()
-    memo._kept.clear()
+    compile_cache._kept.clear()
     before = rlx.cache_stats()
     rlx.compile(mlp(), device=target_device).close()
     assert counted(before) == {"lowered": 1, "stored": 1}
@@ -313,7 +313,7 @@ def test_processes_that_write_the_same_entry_at_once(folder):
     assert len({result for result, _ in found}) == 1
     assert all("damaged=0" in stats for _, stats in found)
     (entry,) = folder.iterdir()
-    assert container.read(entry).kind == sealed.KIND
+    assert container.read(entry).kind == signed_cache.KIND
 
 
 def test_threads_that_write_the_same_entry_at_once(folder):
@@ -322,7 +322,7 @@ def test_threads_that_write_the_same_entry_at_once(folder):
     def work():
         try:
             for _ in range(10):
-                memo._kept.clear()
+                compile_cache._kept.clear()
                 rlx.compile(mlp(), device="cpu")
         except BaseException as error:
             errors.append(error)
@@ -334,7 +334,7 @@ def test_threads_that_write_the_same_entry_at_once(folder):
         thread.join()
     assert not errors
     (entry,) = folder.iterdir()
-    assert container.read(entry).kind == sealed.KIND
+    assert container.read(entry).kind == signed_cache.KIND
 
 
 def test_graphs_with_custom_ops_are_not_kept(folder):

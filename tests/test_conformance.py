@@ -20,7 +20,7 @@ from rlx.backends.base import CompileOptions
 from rlx.cli.ops import ALLOWED
 from rlx.ir.dtype import DType
 from rlx.ir.opdef import NO_F64
-from rlx.ops.cases import Case
+from rlx.ops.conformance_cases import Case
 
 pytestmark = pytest.mark.per_op
 

@@ -385,7 +385,7 @@ set_gpu_handle_feed run_feed_gpu_handle set_active_extent commit_no_wait sync_pe
 run_typed set_moe_resident_experts set_moe_resident_experts_per_layer enable_moe_topk_capture
 take_moe_topk_capture take_moe_residency_stats clone capabilities trace close recover profile""".split()
 # Members whose rows are many enough for a file of their own.
-ELSEWHERE = ("test_extent.py", "test_experts.py", "test_trace.py", "test_failures.py")
+ELSEWHERE = ("test_dynamic_batch.py", "test_experts.py", "test_trace.py", "test_failures.py")
 
 
 def test_every_member_is_tested(compiled):

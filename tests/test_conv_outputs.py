@@ -8,7 +8,7 @@ import rlx
 from rlx._ext import cpu as compiled_cpu
 from rlx.backends.base import CompileOptions
 from rlx.backends.cpu import linker, split
-from rlx.ops.windows import inside, winograd
+from rlx.ops.windows import conv_no_padding, winograd
 
 
 @pytest.fixture(params=compiled_cpu.isas(), autouse=True)
@@ -166,7 +166,7 @@ def _compare(name, x, w, bias, attrs, ways, dtype="f32"):
 def test_threads_share_a_panel(outputs, packed, monkeypatch):
     monkeypatch.setattr(split, "_WORTH", 1e-9)
     monkeypatch.setattr(split, "usable_cores", lambda: 8)
-    monkeypatch.setattr(inside, "_OF_A_ROW", 1e9)
+    monkeypatch.setattr(conv_no_padding, "_OF_A_ROW", 1e9)
     monkeypatch.setattr(winograd, "pays", lambda *_: False)
     rng = np.random.default_rng(outputs)
     x = rng.normal(size=(2, 30, 4, 5)).astype(np.float32)

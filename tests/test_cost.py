@@ -13,14 +13,14 @@ from samples import looped
 import rlx
 from rlx.compiler.device_choice import choose
 from rlx.cost import CalibratedModel, CpuCostModel, Curve, Lowering, WebGpuCostModel
+from rlx.cost.dependency_chain import SERIAL, serial_steps
 from rlx.cost.estimate import FREE, graph_cost, node_costs
-from rlx.cost.kinds import CONTROL, KINDS, ROWED, kind_of, more_rows, product_size, work_of
-from rlx.cost.serial import SERIAL, serial_steps
+from rlx.cost.op_classes import CONTROL, KINDS, ROWED, kind_of, more_rows, product_size, work_of
 from rlx.device.names import info_of
 from rlx.ir.graph import PART
 from rlx.ir.opdef import REGISTRY
-from rlx.ops.cases import cases
-from rlx.ops.leaves import LEAVES
+from rlx.ops.conformance_cases import cases
+from rlx.ops.placeholders import LEAVES
 from rlx.threads import thread_count
 
 CPU, GPU = CpuCostModel(), WebGpuCostModel("webgpu")

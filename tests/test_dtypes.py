@@ -10,7 +10,7 @@ from shapes import case, values
 import rlx
 from rlx.backends.base import CompileOptions
 from rlx.ir.dtype import DType, store, widen
-from rlx.ops.cases import EDGES
+from rlx.ops.conformance_cases import EDGES
 from rlx.ops.elementwise.table import TABLE
 
 pytestmark = pytest.mark.by_program

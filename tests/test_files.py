@@ -11,7 +11,7 @@ import pytest
 import rlx
 from rlx import files
 from rlx.cli.main import main
-from rlx.compiler import memo
+from rlx.compiler import compile_cache
 from rlx.cost import store
 from rlx.ir import container
 
@@ -25,10 +25,10 @@ def folder(tmp_path, monkeypatch):
     """A compile cache of the test's own."""
     made = tmp_path / "cache"
     monkeypatch.setenv("RLX_CACHE", str(made))
-    memo._kept.clear()
+    compile_cache._kept.clear()
     files._refused.clear()
     yield made
-    memo._kept.clear()
+    compile_cache._kept.clear()
 
 
 def graph():
@@ -39,7 +39,7 @@ def graph():
 
 def counted():
     """Compiles anew, and says what the caches did; the result is right in any case."""
-    memo._kept.clear()
+    compile_cache._kept.clear()
     before = rlx.cache_stats()
     with rlx.compile(graph(), "cpu") as cg:
         assert cg.run({"x": np.float32([1, 2])})[0].tolist() == [3, 6]

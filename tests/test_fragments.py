@@ -27,8 +27,8 @@ from shader_sizes import threads_of
 
 import rlx
 from rlx.backends.webgpu.adapters import DEFAULT_LIMITS
-from rlx.backends.webgpu.rendering import lower
-from rlx.backends.webgpu.trips import trips_of
+from rlx.backends.webgpu.codegen import lower
+from rlx.backends.webgpu.loop_bounds import trips_of
 from rlx.device.names import info_of
 from rlx.ir.fragments import ROUNDS, Fragment, fragment_limits, fragment_params
 from rlx.ir.variants import Choices

@@ -15,7 +15,7 @@ from frozen import alone, freeze, packaged
 from onnx import helper
 
 import rlx
-from rlx import late
+from rlx import lazy_imports
 from rlx.importers.onnx.operator_index import MODULES
 from rlx.ir.op_index import MODULE_OF
 
@@ -86,7 +86,7 @@ def test_modules_that_are_only_named_are_in_the_hook():
             if isinstance(node, ast.ImportFrom) and node.module:
                 imported.add(node.module)
     hook = (package / "__pyinstaller/hook-rlx.py").read_text("utf-8")
-    named = {module for module, _ in late._named.values()}
+    named = {module for module, _ in lazy_imports._named.values()}
     # ``rlx.signal.composites`` imports the modules of all operations.
     named |= {module for module in MODULE_OF.values() if not module.startswith("rlx.ops.")}
     assert "rlx.signal.composites" in named - imported

@@ -11,7 +11,7 @@ from samples import ALL, looped
 import rlx
 from rlx.backends.base import CompileOptions
 from rlx.ir.plan import ARENA
-from rlx.ops.cases import cases
+from rlx.ops.conformance_cases import cases
 from rlx.passes.memory_plan import plan_memory
 from rlx.passes.pipeline import run_pipeline
 from rlx.passes.schedule import Scheduler

@@ -8,7 +8,7 @@ import rlx
 from rlx.backends.base import CompileOptions
 from rlx.device.names import info_of
 from rlx.ir.dtype import DType, store, widen
-from rlx.ops.cases import Case, cases
+from rlx.ops.conformance_cases import Case, cases
 
 pytestmark = pytest.mark.by_program
 

@@ -13,7 +13,7 @@ import pytest
 
 import rlx
 from rlx import files
-from rlx.compiler import memo
+from rlx.compiler import compile_cache
 from rlx.ir import container
 
 # Longer than the 260 characters of old functions of Windows; each part is as long as most file systems take.
@@ -49,13 +49,13 @@ def ran(g):
 
 def test_the_cache_folder(folder, monkeypatch):
     monkeypatch.setenv("RLX_CACHE", str(folder / "kept"))
-    memo._kept.clear()
+    compile_cache._kept.clear()
     first = ran(graph())
-    memo._kept.clear()
+    compile_cache._kept.clear()
     before = rlx.cache_stats()
     np.testing.assert_array_equal(ran(graph()), first)
     after = rlx.cache_stats()
-    memo._kept.clear()
+    compile_cache._kept.clear()
     assert after.disk_hits == before.disk_hits + 1
     assert list((folder / "kept").iterdir())
 

@@ -65,9 +65,9 @@ def test_prepared_graphs_come_back_from_the_caches(device, tmp_path, monkeypatch
         for _ in range(2):
             with rlx.compile(layered(), device, given) as compiled:
                 close(compiled.run({"x": x}), layered_by_hand(x, **given))
-        from rlx.compiler import memo
+        from rlx.compiler import compile_cache
 
-        memo._kept.clear()  # what comes next is read from the folder
+        compile_cache._kept.clear()  # what comes next is read from the folder
 
 
 def test_sums_and_norms_take_over_the_memory_of_what_they_read(device):
@@ -96,7 +96,7 @@ def test_sums_and_norms_take_over_the_memory_of_what_they_read(device):
 @pytest.mark.parametrize("steps", [2, 12])
 def test_threads_of_several_vectors(webgpu, shape, steps, monkeypatch):
     """A large elementwise region gives a thread several vectors; here, a small one does."""
-    from rlx.backends.webgpu import elementwise_wgsl, rendering
+    from rlx.backends.webgpu import codegen, elementwise_wgsl
     from rlx.lru import Lru
 
     g = rlx.Graph()
@@ -110,7 +110,7 @@ def test_threads_of_several_vectors(webgpu, shape, steps, monkeypatch):
     with rlx.compile(g, webgpu) as compiled:
         expected = compiled.run(given)[0].copy()
     monkeypatch.setattr(elementwise_wgsl, "_MANY", 0)
-    monkeypatch.setattr(rendering, "_sources", Lru(8))  # texts with the other number
+    monkeypatch.setattr(codegen, "_sources", Lru(8))  # texts with the other number
     made, write = list[int](), elementwise_wgsl._vectors
     monkeypatch.setattr(elementwise_wgsl, "_vectors", lambda *a: made.append(a[-1]) or write(*a))
     with rlx.compile(g, webgpu) as compiled:

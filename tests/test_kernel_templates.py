@@ -11,7 +11,7 @@ import pytest
 
 import rlx
 from rlx.backends.base import CompileOptions
-from rlx.backends.webgpu import elementwise_wgsl, rendering, template_compiler, wgsl
+from rlx.backends.webgpu import codegen, elementwise_wgsl, template_compiler, wgsl
 from rlx.backends.webgpu.template_runtime import (
     GLOBALS,
     StrictUndefined,
@@ -23,7 +23,7 @@ from rlx.compiler.loading import programmed
 from rlx.compiler.lowering import lower
 from rlx.compiler.target import Target
 from rlx.lru import Lru
-from rlx.ops.cases import cases
+from rlx.ops.conformance_cases import cases
 
 OWN = ("range", "dict", "namespace")  # Jinja has these itself
 
@@ -52,8 +52,8 @@ def test_texts_are_those_of_jinja(webgpu, monkeypatch):
             assert text == peer.get_template(f"{name}.wgsl").render(context), name
         return text
 
-    monkeypatch.setattr(rendering, "_sources", Lru(1024, 16 << 20))
-    monkeypatch.setattr(rendering, "render", both)
+    monkeypatch.setattr(codegen, "_sources", Lru(1024, 16 << 20))
+    monkeypatch.setattr(codegen, "render", both)
     monkeypatch.setattr(elementwise_wgsl, "render", both)
     target = Target.of(rlx.Device.parse(webgpu), CompileOptions())
     for at, case in enumerate(cases()):

@@ -11,8 +11,8 @@ import pytest
 from onnx import TensorProto, helper
 
 import rlx
-from rlx import budget, signal
-from rlx.ops.effort import effort
+from rlx import resource_limits, signal
+from rlx.ops.fold_cost import effort
 
 BIG = 1 << 30
 # Most memory that a child process may have taken in the end, in bytes: mostly libraries.
@@ -200,7 +200,7 @@ def test_limits_hold_inside_and_for_each_call(monkeypatch):
         with rlx.limits(elements=math.inf):
             g.arange(101)
         with rlx.limits(nodes=5):  # the other limits stay
-            assert budget.limits_now().elements == 100
+            assert resource_limits.limits_now().elements == 100
     assert g.arange(101).shape == (101,)
     monkeypatch.setenv("RLX_MOST_ELEMENTS", "50")
     with pytest.raises(rlx.LimitError, match="got: 51 elements"):

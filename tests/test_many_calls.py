@@ -10,11 +10,11 @@ import weakref
 
 import numpy as np
 import pytest
-from test_lanes import Fake
 from test_model_threads import RAW, array
+from test_scheduler import Fake
 
 import rlx
-from rlx.many.lanes import Lanes
+from rlx.serving.scheduler import Lanes
 
 X = np.ones(4, np.float32)
 _count = iter(range(10**6))

@@ -9,10 +9,10 @@ from samples import ALL, each, looped
 import rlx
 import rlx.signal.framing
 from rlx.ir.opdef import REGISTRY
-from rlx.ops.cases import Case
-from rlx.passes.masking.lengths import LENGTHS, UnmaskableError, cut, regrouped, whole
-from rlx.passes.masking.study import study
-from rlx.passes.masking.write import masked
+from rlx.ops.conformance_cases import Case
+from rlx.passes.masking.analysis import study
+from rlx.passes.masking.dim_sizes import LENGTHS, UnmaskableError, cut, regrouped, whole
+from rlx.passes.masking.mask_rewrite import masked
 
 pytestmark = pytest.mark.by_program
 

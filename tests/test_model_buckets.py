@@ -9,10 +9,10 @@ from onnx import TensorProto, helper, numpy_helper
 from samples import looped
 
 import rlx
-from rlx.compiler import memo, sealed
-from rlx.many.model_buckets import bucket_of
-from rlx.many.padded import Bucket
-from rlx.passes.masking.lengths import UnmaskableError
+from rlx.compiler import compile_cache, signed_cache
+from rlx.passes.masking.dim_sizes import UnmaskableError
+from rlx.serving.bucket_padding import Bucket
+from rlx.serving.model_buckets import bucket_of
 
 WIDTH, HEADS = 16, 4
 
@@ -329,17 +329,17 @@ def test_wrong_buckets(buckets, error, text):
 def test_the_masked_graph_is_kept_in_the_cache_folder(monkeypatch, tmp_path):
     """It is compiled from there like any other."""
     monkeypatch.setenv("RLX_CACHE", str(tmp_path / "kept"))
-    monkeypatch.setattr(sealed, "key_file", lambda: tmp_path / "user" / "cache-key")
-    sealed._key.cache_clear()
+    monkeypatch.setattr(signed_cache, "key_file", lambda: tmp_path / "user" / "cache-key")
+    signed_cache._key.cache_clear()
     lowered = []
     for _ in range(2):
-        memo._kept.clear()
+        compile_cache._kept.clear()
         with rlx.onnx.Model(RAW, "cpu", buckets={"length": [64]}) as model:
             before = rlx.cache_stats()
             model.run(ids(40))
             lowered.append(rlx.cache_stats().lowered - before.lowered)
-    sealed._key.cache_clear()
-    memo._kept.clear()
+    signed_cache._key.cache_clear()
+    compile_cache._kept.clear()
     assert lowered == [1, 0]
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.compiler import memo
+from rlx.compiler import compile_cache
 from rlx.ir import container
-from rlx.passes.shrink import shrunk
+from rlx.passes.quantize_weights import shrunk
 
 
 def model(rows=4):
@@ -68,7 +68,7 @@ def test_scalars_stay_scalars(path):
 def test_plans_serve_what_they_were_made_for(path, target_device, monkeypatch, tmp_path):
     monkeypatch.setenv("RLX_CACHE", str(tmp_path / "cache"))
     rlx.save_model(model(), path, devices=[target_device])
-    memo._kept.clear()
+    compile_cache._kept.clear()
     loaded = rlx.load_model(path)
     before = rlx.cache_stats()
     with rlx.compile(loaded, target_device) as compiled:
@@ -95,7 +95,7 @@ def test_plans_of_another_version_are_refused(build, path):
     if build == "other":
         data["build"] = "0" * 64
     container.write(path, container.dump(box.kind, data, box.arrays))
-    memo._kept.clear()
+    compile_cache._kept.clear()
     before = rlx.cache_stats()
     with pytest.warns(RuntimeWarning, match="built by another version of rlx"):
         loaded = rlx.load_model(path)

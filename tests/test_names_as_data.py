@@ -174,7 +174,7 @@ def test_only_one_module_shows_things():
         and made.func.id in ("Console", "Table", "Progress", "TextColumn")
     ]
     # A profile is text of its own, and prints names by ``printable``.
-    assert sorted(set(rich) - {"compiler/watching.py", "many/pool.py"}) == [
+    assert sorted(set(rich) - {"compiler/progress.py", "serving/pool.py"}) == [
         "cli/screen.py",
         "runtime/profile.py",
     ]

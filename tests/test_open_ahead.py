@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx import ahead
+from rlx import prewarm
 from rlx.backends.webgpu import device as devices
 from rlx.backends.webgpu import forked, listing
 from rlx.backends.webgpu.provider import provider
@@ -68,7 +68,7 @@ def test_the_device_is_opened_once(webgpu, monkeypatch):
 
 @pytest.mark.parametrize("name", ["cpu", "reference", "null"])
 def test_devices_without_a_driver_start_no_thread(name, monkeypatch):
-    monkeypatch.setattr(ahead.threading, "Thread", None)
+    monkeypatch.setattr(prewarm.threading, "Thread", None)
     rlx.open_ahead(name)
     rlx.open_ahead(rlx.Device.parse(name))
 

@@ -8,15 +8,15 @@ import pytest
 
 import rlx
 from rlx.backends.base import CompileOptions
-from rlx.compiler.decisions import KIND, MalformedError, pack, sources_of, unpack
 from rlx.compiler.loading import programmed
 from rlx.compiler.lowering import derive, lower
+from rlx.compiler.plan_codec import KIND, MalformedError, pack, sources_of, unpack
 from rlx.compiler.target import Target
 from rlx.device import Device
 from rlx.ir import container
 from rlx.ir.graph import Graph, Node
 from rlx.ir.notes import Note
-from rlx.ops.cases import cases
+from rlx.ops.conformance_cases import cases
 
 
 @pytest.fixture(params=["cpu", pytest.param("webgpu", marks=pytest.mark.webgpu)])

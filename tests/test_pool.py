@@ -7,8 +7,8 @@ import time
 
 import numpy as np
 import pytest
-from test_lanes import _sleeping, _until_one_has_left
 from test_pickles import sample_model
+from test_scheduler import _sleeping, _until_one_has_left
 
 import rlx
 

@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
-from test_kept_models import given, network, resized
+from test_import_cache import given, network, resized
 
 import rlx
 

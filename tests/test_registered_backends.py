@@ -16,7 +16,7 @@ from rlx.backends.webgpu import adapters
 from rlx.backends.webgpu.provider import provider
 from rlx.calibrate.measurer import Measurer
 from rlx.cli import devices, tune
-from rlx.compiler import memo
+from rlx.compiler import compile_cache
 from rlx.compiler.target import Target
 from rlx.generation import renew
 
@@ -108,13 +108,13 @@ def test_a_program_of_a_plugin_is_stored_and_checked(registry, tmp_path, monkeyp
     for _ in range(2):  # the second is found in memory, with its program
         assert rlx.compile(doubled(), "npu")._state.executable.tile == 8
     assert Tiling.lowered == 1
-    memo._kept.clear()
+    compile_cache._kept.clear()
     before = rlx.cache_stats()
     assert rlx.compile(doubled(), "npu")._state.executable.tile == 8
     assert rlx.cache_stats().disk_hits == before.disk_hits + 1
     assert Tiling.lowered == 1
     # Its build is part of an entry's name.
-    memo._kept.clear()
+    compile_cache._kept.clear()
     monkeypatch.setattr(Tiling, "build_id", lambda self: "npu 1.1")
     rlx.compile(doubled(), "npu").close()
     assert Tiling.lowered == 2
@@ -125,9 +125,9 @@ def test_what_a_plugin_refuses_of_the_folder_is_made_again(registry, tmp_path, m
     monkeypatch.setenv("RLX_CACHE", str(tmp_path / "cache"))
     rlx.register_backend(Tiling([rlx.DeviceInfo("npu", 0, "NPU 1")]))
     monkeypatch.setattr(Tiled, "pack", lambda self: {"tile": 16})
-    memo._kept.clear()
+    compile_cache._kept.clear()
     rlx.compile(doubled(), "npu").close()
-    memo._kept.clear()
+    compile_cache._kept.clear()
     before = rlx.cache_stats()
     with pytest.warns(RuntimeWarning, match="no such tile"):
         assert rlx.compile(doubled(), "npu")._state.executable.tile == 8
@@ -148,7 +148,7 @@ def test_a_plugin_without_programs_is_found_in_the_folder(registry, tmp_path, mo
     rlx.register_backend(Loading([rlx.DeviceInfo("npu", 0, "NPU 1")]))
     hits = rlx.cache_stats().disk_hits
     for _ in range(2):
-        memo._kept.clear()
+        compile_cache._kept.clear()
         rlx.compile(doubled(), "npu").close()
     assert rlx.cache_stats().disk_hits == hits + 1
 
@@ -161,7 +161,7 @@ def test_what_a_plugin_packed_is_checked_by_it(registry, tmp_path, monkeypatch, 
     rlx.register_backend(Tiling([rlx.DeviceInfo("npu", 0, "NPU 1")]))
     path = tmp_path / "model.rlx"
     forge(path, doubled(), lambda plan, held: plan.update(program=change), "npu")
-    memo._kept.clear()
+    compile_cache._kept.clear()
     checked = contextlib.nullcontext() if tile == 4 else pytest.warns(RuntimeWarning, match="again")
     with checked:
         compiled = rlx.compile(rlx.load_model(path), "npu")

@@ -14,9 +14,9 @@ from rlx.backends.webgpu import elementwise_wgsl
 from rlx.backends.webgpu.wgsl import shader_files, shader_names, shader_text
 from rlx.ir.op_index import MODULE_OF
 from rlx.ir.opdef import REGISTRY
-from rlx.ops.cases import cases
+from rlx.ops.conformance_cases import cases
 from rlx.ops.elementwise.table import loop_names
-from rlx.ops.leaves import LEAVES
+from rlx.ops.placeholders import LEAVES
 
 ROOT = Path(__file__).resolve().parent.parent
 OPS = [op for op in REGISTRY.values() if op.name not in (*LEAVES, "part")]
@@ -92,7 +92,7 @@ def test_no_orphan_shader_libraries():
 
 
 def test_every_module_of_records_is_imported_by_name():
-    """Tools that freeze programs read imports: those of ``rlx.ops.everything``."""
+    """Tools that freeze programs read imports: those of ``rlx.ops.all_ops``."""
     folder = Path(rlx.ops.__file__).parent
     files = [path for path in folder.rglob("*.py") if "\n@op(" in path.read_text()]
     modules = {
@@ -100,7 +100,7 @@ def test_every_module_of_records_is_imported_by_name():
     }
     imports = [
         node
-        for node in ast.parse((folder / "everything.py").read_text()).body
+        for node in ast.parse((folder / "all_ops.py").read_text()).body
         if isinstance(node, ast.ImportFrom)
     ]
     imported = {f"{node.module}.{alias.name}" for node in imports for alias in node.names}
@@ -118,7 +118,7 @@ for name in sys.argv[1:]:
     assert lookup(name).name == name and name in REGISTRY
     assert lookup(name).internal == (name in INTERNAL)
 known = [name for name in MODULE_OF if name in REGISTRY._records]
-assert "rlx.ops.everything" not in sys.modules or set(sys.argv[1:]) & {"stft", "istft"}, known
+assert "rlx.ops.all_ops" not in sys.modules or set(sys.argv[1:]) & {"stft", "istft"}, known
 """
     names = list(MODULE_OF)
     assert names == [name for name in REGISTRY if name in MODULE_OF]
@@ -180,7 +180,7 @@ print(*sorted(name for name in sys.modules if name.startswith("rlx.ops.")))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     imported = done.stdout.split()
     for absent in (
-        "everything",
+        "all_ops",
         "recurrent.layers",
         "spectra.welch",
         "resize.plane",
@@ -194,10 +194,10 @@ def test_names_of_families_are_operations():
     code = """
 import rlx.ops.attention.attention, rlx.ops.resize.plane
 import rlx.ops
-from rlx.ops import attention, resize, leaves
+from rlx.ops import attention, resize, placeholders
 for name in ("attention", "resize"):
     assert getattr(rlx.ops, name).__name__ == name and callable(getattr(rlx.ops, name))
-assert callable(attention) and callable(resize) and leaves.LEAVES
+assert callable(attention) and callable(resize) and placeholders.LEAVES
 """
     subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rlx.regress import application, contention, fresh
+from rlx.regress import application, fresh, system_load
 from rlx.regress.record_schema import Load, Times
 from rlx.regress.recording import read
 
@@ -72,7 +72,7 @@ def project(pytester, monkeypatch):
     # This suite's own workers and options are no business of the project's run.
     for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_TESTRUNUID", "PYTEST_ADDOPTS"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(contention, "load", lambda: Load(0.0))
+    monkeypatch.setattr(system_load, "load", lambda: Load(0.0))
 
     def run(*options, apart=False, **environment):
         with monkeypatch.context() as patch:
@@ -103,7 +103,7 @@ def test_plain(pytestconfig):
     assert not found & {"wgpu", "numpy", "msgspec", "scipy"}
     # The package itself is imported with its plug-in, and imports next to nothing.
     mine = {name.removeprefix("rlx.") for name in sys.modules if name.startswith("rlx.")}
-    assert mine <= {"pytest_plugin", "late", "version", "_ext"}, mine
+    assert mine <= {"pytest_plugin", "lazy_imports", "version", "_ext"}, mine
 """
     )
     # Other plug-ins may import any of these.

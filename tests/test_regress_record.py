@@ -25,7 +25,7 @@ from rlx.regress.measure import loaded, reference
 from rlx.regress.record import Plan, Target, record
 from rlx.regress.record_schema import VERSION, Line
 from rlx.regress.recording import read
-from rlx.regress.subjects import subjects
+from rlx.regress.regress_cases import subjects
 
 
 @pytest.fixture(scope="module")
@@ -211,7 +211,7 @@ def test_a_process_that_dies_is_a_failure_of_its_case(tmp_path, monkeypatch):
         "import os, sys\n"
         "from importlib import import_module\n"
         "if 'rlx.regress.worker' in ' '.join(sys.orig_argv):\n"
-        "    subjects = import_module('rlx.regress.subjects')\n"
+        "    subjects = import_module('rlx.regress.regress_cases')\n"
         "    table = subjects.pipelines.TABLE\n"
         "    class Fatal(dict):\n"
         "        pass\n"

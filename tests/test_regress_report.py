@@ -25,7 +25,7 @@ from rlx.cli.regressions import show as show_command
 from rlx.regress import charts, history, report
 from rlx.regress.compare import compare
 from rlx.regress.differing import text_diffs
-from rlx.regress.numerics import ledger
+from rlx.regress.error_ledger import ledger
 from rlx.regress.record_schema import Kernel
 
 GPU = {"device": "webgpu", "adapter": LAVAPIPE, "gpu": True}

@@ -5,7 +5,7 @@ from calibrations import figures
 
 import rlx
 from rlx.cost import CalibratedModel, Curve
-from rlx.cost.kinds import FREE, more_rows
+from rlx.cost.op_classes import FREE, more_rows
 
 
 def calibrated(**changes):

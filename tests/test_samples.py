@@ -4,7 +4,7 @@ import pytest
 import samples
 from samples import by_op, each, grouped, looped
 
-from rlx.ops.cases import cases
+from rlx.ops.conformance_cases import cases
 
 
 def odd(number):

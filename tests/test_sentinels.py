@@ -19,7 +19,7 @@ from test_half import HALF
 import rlx
 from rlx._ext import cpu
 from rlx.backends.base import CompileOptions
-from rlx.backends.webgpu import rendering
+from rlx.backends.webgpu import codegen
 from rlx.backends.webgpu.batches import Batches
 from rlx.backends.webgpu.storage import padded
 from rlx.device.names import info_of
@@ -201,7 +201,7 @@ def test_tiles_of_convolutions(seed, isa, guarded, monkeypatch):
 @pytest.mark.webgpu
 def test_a_write_out_of_bounds_is_seen(webgpu, guarded, monkeypatch):
     """The tests above are worth something: a kernel that goes one vector too far is caught."""
-    render = rendering.render
+    render = codegen.render
 
     def wrong(name, context):
         return render(name, context).replace("y[e] =", "y[e + 4u] =")

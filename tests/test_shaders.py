@@ -15,7 +15,7 @@ from shader_sizes import shared_bytes, shared_of, threads_of
 
 import rlx
 from rlx.backends.base import CompileOptions
-from rlx.backends.webgpu import device, elementwise_wgsl, rendering, trips
+from rlx.backends.webgpu import codegen, device, elementwise_wgsl, loop_bounds
 from rlx.backends.webgpu.adapters import DEFAULT_LIMITS
 from rlx.backends.webgpu.provider import provider_of
 
@@ -52,7 +52,7 @@ def check_source(one):
     # Of elementwise kernels tests/test_trip_counts.py bounds the loops of all programs; custom ones are the user's.
     if one.call.kernel not in ("elementwise", "custom"):
         # A loop without a declaration, or with one that can't be read, is an error, too.
-        assert trips.trips_of(one.source).total < trips.TOO_MANY, one.label
+        assert loop_bounds.trips_of(one.source).total < loop_bounds.TOO_MANY, one.label
         assert not one.excess, one.label
 
 
@@ -127,14 +127,14 @@ def test_checks_change_no_bit(group, webgpu, hardware, monkeypatch):
 @pytest.mark.parametrize("group", by_family(thinned([case for case in CASES if native(case)])))
 def test_folded_grids_give_the_same(group, webgpu, monkeypatch):
     """Every kernel when three groups are all that fit into a row, the last row with groups to spare."""
-    grid = rendering.grid
-    monkeypatch.setattr(rendering, "grid", lambda work, limit: grid(work, 3))
+    grid = codegen.grid
+    monkeypatch.setattr(codegen, "grid", lambda work, limit: grid(work, 3))
 
     def check(case):
         graph, operands = case.graph(), case.operands()
         with rlx.Session(webgpu, options=CompileOptions(fold=False)).compile(graph) as compiled:
             work = compiled._state.executable._work
-            dispatched = [one for one in work if isinstance(one, rendering.Dispatch)]
+            dispatched = [one for one in work if isinstance(one, codegen.Dispatch)]
             assert all(one.grid[0] <= 3 for one in dispatched)
             error, allowed = case.error(graph, compiled.run_slots(*operands), operands)
         assert error <= allowed, f"error {error:.3g} > {allowed:.3g}"
@@ -199,7 +199,7 @@ REFUSED = {
 def test_a_refused_shader_is_shown(fault, checks, webgpu, monkeypatch):
     monkeypatch.setenv("RLX_SHADER_CHECKS", checks)
     monkeypatch.setenv("RLX_WEBGPU_DEFAULT_LIMITS", "1")
-    render = rendering.render
+    render = codegen.render
     render_with(monkeypatch, lambda *given: REFUSED[fault](render(*given)))
     g, place = normed()
     with pytest.raises(rlx.CompileError) as caught:
@@ -219,7 +219,7 @@ def test_a_refused_shader_is_shown(fault, checks, webgpu, monkeypatch):
 def test_pipelines_made_side_by_side(webgpu, monkeypatch):
     """Many at once, whatever this machine has: equal ones once, and a refused one tells which it is."""
     monkeypatch.setattr(device.os, "cpu_count", lambda: 8)
-    render, made = rendering.render, []
+    render, made = codegen.render, []
     make = device.GpuDevice._make
     monkeypatch.setattr(
         device.GpuDevice, "_make", lambda self, one: made.append(one.source) or make(self, one)

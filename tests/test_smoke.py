@@ -7,7 +7,7 @@ import pytest
 from samples import each
 
 import rlx
-from rlx.ops.cases import cases
+from rlx.ops.conformance_cases import cases
 
 
 def first_cases():

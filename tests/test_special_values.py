@@ -8,7 +8,7 @@ from samples import ALL, each, grouped, looped
 
 import rlx
 from rlx.ir.dtype import DType
-from rlx.ops.cases import cases
+from rlx.ops.conformance_cases import cases
 
 pytestmark = [pytest.mark.per_op, pytest.mark.by_program]
 

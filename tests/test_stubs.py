@@ -10,7 +10,7 @@ import pytest
 
 import rlx
 from rlx.ir.opdef import REGISTRY
-from rlx.ops.cases import cases
+from rlx.ops.conformance_cases import cases
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = Path(rlx.__file__).resolve().parent

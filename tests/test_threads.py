@@ -17,7 +17,7 @@ from rlx._ext import cpu
 from rlx.abi.kernels import KERNELS
 from rlx.backends.base import CompileOptions
 from rlx.backends.cpu import linker, split
-from rlx.ops.cases import Case, cases
+from rlx.ops.conformance_cases import Case, cases
 
 COUNTS = (2, 3, 7)
 CASES = [case for case in cases() if case.opdef.cpu is not None]

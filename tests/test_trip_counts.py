@@ -14,11 +14,11 @@ from samples import by_family, each, looped
 
 import rlx
 from rlx.backends.base import CompileOptions
-from rlx.backends.webgpu import elementwise_wgsl, rendering, trips
+from rlx.backends.webgpu import codegen, elementwise_wgsl, loop_bounds
 from rlx.backends.webgpu.wgsl import render, shader_files, shader_names, shader_text
-from rlx.compiler.decisions import pack, sources_of, unpack
 from rlx.compiler.loading import programmed
 from rlx.compiler.lowering import derive, lower
+from rlx.compiler.plan_codec import pack, sources_of, unpack
 from rlx.compiler.target import Target
 from rlx.ir.plan import HOST
 from rlx.passes.fuse import REGION_STEPS
@@ -39,10 +39,10 @@ def test_every_loop_of_every_file_declares_its_trips(name):
 def test_every_region_keeps_to_the_limit():
     """The loops are in library functions, which a program calls at most once in each step of each vector."""
     text = "\n".join(render(name, {}) for name in ("lib/math", "lib/point", "lib/wide"))
-    worst = max(trips.trips_of(text).functions.values())
+    worst = max(loop_bounds.trips_of(text).functions.values())
     assert worst >= 65
     vectors = max(count for (steps, _), count in zip(elementwise_wgsl._AHEAD, (4, 2), strict=True))
-    assert REGION_STEPS * vectors * worst < trips.TOO_MANY
+    assert REGION_STEPS * vectors * worst < loop_bounds.TOO_MANY
 
 
 @pytest.mark.parametrize("problem", trip_counts.PROBLEMS, ids=lambda one: one.name)
@@ -50,8 +50,8 @@ def test_large_problems_keep_to_the_limit_or_run_on_the_host(problem):
     made = list(trip_counts.dispatches(problem))
     assert {one.call.kernel for one in made if one.excess} == problem.host
     for one in made:
-        total = trips.trips_of(one.source).total
-        assert one.excess == (total if total >= trips.TOO_MANY else 0)
+        total = loop_bounds.trips_of(one.source).total
+        assert one.excess == (total if total >= loop_bounds.TOO_MANY else 0)
 
 
 def test_every_kernel_that_loops_has_a_large_problem():
@@ -82,15 +82,15 @@ def test_the_page_lists_the_trips_of_now():
     ],
 )  # fmt: skip
 def test_trips_are_added_up(text, total):
-    assert trips.trips_of(text).total == total
+    assert loop_bounds.trips_of(text).total == total
 
 
 def test_a_loop_in_a_function_counts_at_every_call():
     helper = "fn f() { for (;;) { } // trips: 100\n}\n"
     for calls, long in ((600, False), (700, True)):
         text = f"{helper}fn main() {{ {'f(); ' * calls}}}"
-        assert trips.trips_of(text).total == calls * 101
-        assert trips.excess(text) == (calls * 101 if long else 0)
+        assert loop_bounds.trips_of(text).total == calls * 101
+        assert loop_bounds.excess(text) == (calls * 101 if long else 0)
 
 
 @looped(
@@ -106,7 +106,7 @@ def test_a_loop_in_a_function_counts_at_every_call():
 )
 def test_what_is_not_declared_is_refused(text):
     with pytest.raises(rlx.CompileError):
-        trips.trips_of(text)
+        loop_bounds.trips_of(text)
 
 
 # --- what is declared holds ------------------------------------------------------------------------------
@@ -114,12 +114,12 @@ def test_what_is_not_declared_is_refused(text):
 
 def stopped(text: str, constants) -> str:
     """A kernel whose loops end after as many trips as they declare."""
-    values = {**trips._constants(text), **constants}
+    values = {**loop_bounds._constants(text), **constants}
     lines = []
     for at, line in enumerate(text.splitlines()):
-        found = trips._DECLARED.search(line)
+        found = loop_bounds._DECLARED.search(line)
         if found is not None and found[2] is None:
-            most = max(0, trips.evaluate(found[1], values))
+            most = max(0, loop_bounds.evaluate(found[1], values))
             body = line.index("{", closing(line))
             stop = f" trip{at} += 1u; if (trip{at} > {most}u) {{ break; }} "
             start = len(line) - len(line.lstrip())
@@ -154,7 +154,7 @@ def test_no_loop_makes_more_trips_than_it_declares(group, webgpu, monkeypatch):
         }
         return stopped(render(name, context), ints)
 
-    monkeypatch.setattr(rendering, "render", stopping)
+    monkeypatch.setattr(codegen, "render", stopping)
 
     def check(case):
         graph, operands = case.graph(), case.operands()
@@ -172,7 +172,7 @@ def test_the_check_of_declarations_sees_a_fault(webgpu, monkeypatch):
             render(name, context).replace("// trips: N /", "// trips: N / 2 /"), {"N": context["n"]}
         )
 
-    monkeypatch.setattr(rendering, "render", wrong)
+    monkeypatch.setattr(codegen, "render", wrong)
     g = rlx.Graph()
     g.set_outputs([g.argmax(g.input("x", (2, 700)), 1)])
     x = np.arange(1400, dtype=np.float32).reshape(2, 700)
@@ -185,7 +185,7 @@ def test_the_check_of_declarations_sees_a_fault(webgpu, monkeypatch):
 
 @pytest.fixture
 def few_trips(monkeypatch):
-    monkeypatch.setattr(trips, "TOO_MANY", 40)
+    monkeypatch.setattr(loop_bounds, "TOO_MANY", 40)
 
 
 def long_row():

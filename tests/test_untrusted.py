@@ -7,7 +7,7 @@ import pytest
 from forged import forge
 
 import rlx
-from rlx.compiler import memo
+from rlx.compiler import compile_cache
 from rlx.compiler.lowering import lower
 from rlx.compiler.target import Target
 from rlx.errors import InputError
@@ -25,9 +25,9 @@ def _folder(tmp_path, monkeypatch):
     """A cache folder of the test's own, in which nothing is stored."""
     monkeypatch.setenv("RLX_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("RLX_CACHE_BYTES", "1")
-    memo._kept.clear()
+    compile_cache._kept.clear()
     yield
-    memo._kept.clear()
+    compile_cache._kept.clear()
 
 
 @pytest.fixture(params=["cpu", pytest.param("webgpu", marks=pytest.mark.webgpu)])
@@ -164,11 +164,11 @@ def test_a_plan_serves_no_graph_but_its_file(path, target_device):
             np.testing.assert_array_equal(cg.run({"x": X})[0], -X)
         with rlx.compile(model(), target_device) as cg:
             np.testing.assert_allclose(cg.run({"x": X})[0], expected(), rtol=1e-5)
-        memo._kept.clear()
+        compile_cache._kept.clear()
         other = rlx.Graph.from_json(loaded.to_json())
         with rlx.compile(other, target_device) as cg:
             np.testing.assert_allclose(cg.run({"x": X})[0], expected(), rtol=1e-5)
-        memo._kept.clear()
+        compile_cache._kept.clear()
     # A graph that was changed after it was loaded is no longer the file's.
     loaded.set_outputs([loaded.outputs[0] + 1.0])
     with rlx.compile(loaded, target_device) as cg:

@@ -10,7 +10,7 @@ import pytest
 
 import rlx
 from rlx.backends.registry import absent
-from rlx.backends.webgpu import adapters, incomplete, wgsl
+from rlx.backends.webgpu import adapters, diagnose, wgsl
 from rlx.device import candidates
 
 
@@ -31,7 +31,7 @@ def fresh(monkeypatch):
 
 
 def clear():
-    incomplete.forget()
+    diagnose.forget()
     wgsl.shader_place.cache_clear()
 
 
@@ -39,7 +39,7 @@ def hide_shaders(monkeypatch):
     def missing():
         raise rlx.CompileError("the WGSL shaders are missing")
 
-    monkeypatch.setattr(incomplete, "shader_place", missing)
+    monkeypatch.setattr(diagnose, "shader_place", missing)
 
 
 def break_import(monkeypatch, name, error):
@@ -50,7 +50,7 @@ def break_import(monkeypatch, name, error):
             raise error
         return plain(module, *more)
 
-    monkeypatch.setattr(incomplete.importlib, "import_module", import_module)
+    monkeypatch.setattr(diagnose.importlib, "import_module", import_module)
 
 
 def hide_library(monkeypatch):
@@ -136,23 +136,23 @@ def test_asked_for_by_name_it_says_what_is_missing(fresh, part):
 
 def test_hardware_on_linux(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "platform", "linux")
-    monkeypatch.setattr(incomplete, "_FOLDER", tmp_path)
+    monkeypatch.setattr(diagnose, "_FOLDER", tmp_path)
     (tmp_path / "dri").mkdir()
     (tmp_path / "dri/card0").touch()  # a screen without a GPU, as servers have
     (tmp_path / "nvidiactl").touch()
-    assert not incomplete.has_hardware()
+    assert not diagnose.has_hardware()
     for name in ("dri/renderD128", "nvidia0", "dxg"):
         (tmp_path / name).touch()
-        assert incomplete.has_hardware(), name
+        assert diagnose.has_hardware(), name
         (tmp_path / name).unlink()
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert incomplete.has_hardware()
+    assert diagnose.has_hardware()
 
 
 HIDDEN = """
 import os, sys, warnings
 import numpy as np
-from rlx.backends.webgpu import adapters, incomplete
+from rlx.backends.webgpu import adapters, diagnose
 import rlx
 adapters.has_hardware = lambda: True
 warnings.simplefilter("always")

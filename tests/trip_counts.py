@@ -16,9 +16,9 @@ import numpy as np
 
 import rlx
 from rlx.backends.webgpu.adapters import DEFAULT_LIMITS
+from rlx.backends.webgpu.codegen import lower
 from rlx.backends.webgpu.dispatch import Dispatch
-from rlx.backends.webgpu.rendering import lower
-from rlx.backends.webgpu.trips import Trips, trips_of
+from rlx.backends.webgpu.loop_bounds import Trips, trips_of
 from rlx.ir.plan import HOST
 from rlx.ir.variants import Choices
 from rlx.passes.memory_plan import plan_memory

@@ -8,7 +8,7 @@ import numpy as np
 
 from rlx.ir.dtype import DType
 from rlx.ir.opdef import OpDef
-from rlx.ops.cases import Case, cases
+from rlx.ops.conformance_cases import Case, cases
 
 # Lines of an example that are longer would have to be scrolled.
 WIDEST = 84

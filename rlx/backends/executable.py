@@ -17,7 +17,7 @@ from rlx.ir.opdef import Array, TensorType
 if TYPE_CHECKING:
     from rlx._ext.locks import TryLock
     from rlx.backends.recorder import Recorder
-    from rlx.passes.extent import Extent
+    from rlx.passes.dynamic_batch import Extent
 
 RunSlots = Callable[..., tuple[Array, ...]]
 RunDict = Callable[[Any], list[Array] | None]

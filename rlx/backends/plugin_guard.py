@@ -12,7 +12,7 @@ from rlx.cost.model import BackendCostModel
 from rlx.errors import CompileError, DeviceUnavailableError, RlxError, describe
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.plan import MemoryPlan, Schedule
-from rlx.ops.leaves import LEAVES
+from rlx.ops.placeholders import LEAVES
 
 R = TypeVar("R")
 # The members that every executable has.

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from time import perf_counter_ns
 from typing import Any
 
-from rlx.cost.kinds import FREE
+from rlx.cost.op_classes import FREE
 from rlx.dataclasses import dataclass
 from rlx.ir.graph import Graph, Node
 from rlx.ir.plan import ARENA, HOST, Call
 from rlx.ir.spans import CALL, KERNEL, Span
-from rlx.passes.extent import Extent, scaled
+from rlx.passes.dynamic_batch import Extent, scaled
 
 # Control flow: calls that only decide which call is next.
 _CONTROL = frozenset({"jump", "jump_unless", "next_trip"})

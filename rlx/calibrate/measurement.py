@@ -10,14 +10,14 @@ from typing import Any
 
 from rlx.backends.base import CompileOptions
 from rlx.calibrate import probes
-from rlx.calibrate.identity import identity_of
+from rlx.calibrate.calibration_key import identity_of
 from rlx.calibrate.stopwatch import BUDGET_S, Loaded, Stopwatch
 from rlx.compiler.target import Target
 from rlx.cost.calibration import FASTEST_TRANSFER, Calibration, Progress
 from rlx.cost.curve import Curve
-from rlx.cost.kinds import FREE, ROWED, more_rows, work_of
+from rlx.cost.dependency_chain import SERIAL, serial_steps
 from rlx.cost.model import NARROW, CalibratedModel
-from rlx.cost.serial import SERIAL, serial_steps
+from rlx.cost.op_classes import FREE, ROWED, more_rows, work_of
 from rlx.device.names import Device
 from rlx.errors import CompileError, DeviceMemoryError
 from rlx.ir.dtype import DType

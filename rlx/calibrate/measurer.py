@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlx.calibrate.identity import identity_of
+from rlx.calibrate.calibration_key import identity_of
 from rlx.cost.calibration import Calibration, Identity, Progress
 from rlx.cost.store import load_or_measure
 from rlx.device.names import Device, info_of

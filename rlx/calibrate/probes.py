@@ -20,13 +20,13 @@ class Probe(NamedTuple):
     """A chain of equal steps; its slope over their number is the time of one.
 
     Attributes:
-        kind: The kind of work that it measures; see ``rlx.cost.kinds``.
+        kind: The kind of work that it measures; see ``rlx.cost.op_classes``.
         shape: Shape of the value for an amount of elements.
         step: One step.
         sizes: Amounts of elements on the CPU, the most telling first.
         large: The largest amount on a GPU, where small kernels take no more than their dispatch.
         short: The shape with rows of 16 elements instead of 256, for kinds that work row by row.
-        waiting: The amount on a GPU whose steps wait for each other, see ``rlx.cost.serial``; the least of ``sizes``
+        waiting: The amount on a GPU whose steps wait for each other, see ``rlx.cost.dependency_chain``; the least of ``sizes``
             where it is 0.
     """
 

@@ -14,11 +14,11 @@ from rlx._ext.locks import TryLock
 from rlx.backends.base import CompileOptions
 from rlx.calibrate import probes
 from rlx.compiler.loading import load
-from rlx.compiler.lowered import Lowered
+from rlx.compiler.lowered_module import Lowered
 from rlx.compiler.lowering import lower
 from rlx.compiler.target import Target
 from rlx.cost.calibration import Progress
-from rlx.cost.kinds import FREE
+from rlx.cost.op_classes import FREE
 from rlx.device.names import Device
 from rlx.errors import CompileError, DeviceMemoryError
 from rlx.ir.graph import Graph

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import rlx
 from rlx.cli import model, screen
-from rlx.passes.shrink import WEIGHTS
+from rlx.passes.quantize_weights import WEIGHTS
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:

@@ -10,8 +10,8 @@ import math
 from rlx.cli import screen
 from rlx.device.candidates import DeviceCandidate
 from rlx.device.policy import DevicePolicy
-from rlx.many.graph_devices import GraphDevices
 from rlx.model_files import load_graph
+from rlx.serving.graph_devices import GraphDevices
 
 
 def run(args: argparse.Namespace) -> int:

@@ -12,7 +12,7 @@ import rlx
 from rlx import model_files
 from rlx.cli import screen
 from rlx.cli.screen import Bars
-from rlx.compiler.watching import Whole
+from rlx.compiler.progress import Whole
 from rlx.errors import describe, did_you_mean
 from rlx.files import UnfitFileError, open_regular
 from rlx.ir.graph import Graph

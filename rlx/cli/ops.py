@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from rlx.ir.opdef import NO_F64, REGISTRY, OpDef
-from rlx.ops.cases import Case, cases
-from rlx.ops.leaves import LEAVES
+from rlx.ops.conformance_cases import Case, cases
+from rlx.ops.placeholders import LEAVES
 from rlx.passes.schedule import host_nodes
 
 # What may run on the host on WebGPU: f64, a loop of unknown length, and a custom op without WGSL.

@@ -9,7 +9,7 @@ from rlx.dataclasses import dataclass
 from rlx.device.names import Device
 
 if TYPE_CHECKING:
-    from rlx.compiler.lowered import Lowered
+    from rlx.compiler.lowered_module import Lowered
     from rlx.cost.estimate import GraphCost
 
 

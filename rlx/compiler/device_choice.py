@@ -9,8 +9,8 @@ from rlx import flags
 from rlx.backends.base import CompileOptions, DeviceInfo
 from rlx.backends.registry import backend, request, unasked
 from rlx.compiler.choice import Choice
-from rlx.compiler.lowered import Lowered
-from rlx.compiler.memo import lowered_for
+from rlx.compiler.compile_cache import lowered_for
+from rlx.compiler.lowered_module import Lowered
 from rlx.compiler.target import Target
 from rlx.cost.background import measure_later, waits
 from rlx.cost.calibration import Calibration

@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 
 from rlx import flags
+from rlx.file_cache import kept_files, mark_used, prune
 from rlx.files import is_private
 from rlx.ir.container import Container, read, write
-from rlx.kept_files import kept_files, mark_used, prune
 
 _SUFFIX = ".rlxc"
 _OURS = re.compile(r".+\.rlxc")

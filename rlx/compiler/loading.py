@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from rlx.backends.base import KernelLimitError, Program
 from rlx.backends.executable import Executable
-from rlx.compiler.lowered import Lowered
+from rlx.compiler.lowered_module import Lowered
 from rlx.compiler.precomputed_params import PrecomputedParams
 from rlx.compiler.target import Target
 from rlx.errors import DeviceMemoryError, describe

@@ -12,8 +12,7 @@ from types import MappingProxyType
 
 from rlx import flags
 from rlx.backends.base import KernelLimitError
-from rlx.budget import budget
-from rlx.compiler.lowered import NOTHING_HOSTED, Decisions, Lowered
+from rlx.compiler.lowered_module import NOTHING_HOSTED, Decisions, Lowered
 from rlx.compiler.target import Target
 from rlx.errors import DeviceMemoryError, InputError, UnsupportedOpError, describe
 from rlx.ir.dtype import HALVES
@@ -24,13 +23,13 @@ from rlx.ir.notes import Note
 from rlx.ir.plan import MemoryPlan, Schedule
 from rlx.ir.spans import phase
 from rlx.ir.variants import SUBGROUPS
-from rlx.ops.leaves import LEAVES
-from rlx.passes.extent import Extent, extent_of
-from rlx.passes.hoist import Hoisted, check_fit, check_same, hoist
+from rlx.ops.placeholders import LEAVES
+from rlx.passes.branch_hoist import BRANCHES, lift
+from rlx.passes.dynamic_batch import Extent, extent_of
 from rlx.passes.large_weights import split_large
 from rlx.passes.legalize import blocked, refuse_unready
-from rlx.passes.lift import BRANCHES, lift
 from rlx.passes.memory_plan import plan_memory
+from rlx.passes.param_hoist import Hoisted, check_fit, check_same, hoist
 from rlx.passes.pipeline import (
     FOLD_PASSES,
     KERNEL_PASSES,
@@ -41,6 +40,7 @@ from rlx.passes.pipeline import (
 )
 from rlx.passes.promote import promote, reads_halves
 from rlx.passes.schedule import Scheduler, check_supported
+from rlx.resource_limits import budget
 
 
 def lower(graph: Graph, target: Target) -> Lowered:

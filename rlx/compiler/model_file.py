@@ -10,7 +10,7 @@ import numpy as np
 
 from rlx.backends.base import CompileOptions
 from rlx.build_digest import build_digest
-from rlx.compiler import memo
+from rlx.compiler import compile_cache
 from rlx.compiler.loading import programmed
 from rlx.compiler.lowering import lower
 from rlx.compiler.target import Target
@@ -21,7 +21,7 @@ from rlx.ir import container
 from rlx.ir.content import OpaqueError
 from rlx.ir.graph import Graph
 from rlx.ir.serialize import from_data, parted
-from rlx.passes.shrink import shrunk
+from rlx.passes.quantize_weights import shrunk
 
 KIND = "model"
 
@@ -85,7 +85,7 @@ def save_model(
             )
             continue
         try:
-            plan = memo.packed(loaded, target, programmed(lower(loaded, target), target))
+            plan = compile_cache.packed(loaded, target, programmed(lower(loaded, target), target))
         except OpaqueError as error:
             notes.append(f"{device}: it is compiled when it is loaded, because of {error}")
             continue
@@ -143,5 +143,5 @@ def load_model(
         ) from error
     except OSError as error:
         raise unreadable("the model can't be read", where, error) from None
-    memo.offer(graph, plans, found.data.get("build"))
+    compile_cache.offer(graph, plans, found.data.get("build"))
     return graph

@@ -15,7 +15,7 @@ from rlx.backends.plugin_guard import GuardedBackend
 from rlx.dataclasses import dataclass
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.opdef import Array
-from rlx.ops.leaves import LEAVES
+from rlx.ops.placeholders import LEAVES
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from rlx import late
+from rlx import lazy_imports
 
 if TYPE_CHECKING:
     from rlx.cost.background import wait_for_figures as wait_for_figures
@@ -40,7 +40,7 @@ _NAMES = {
     "rlx.cost.io_profile": "GraphIoOptions GraphIoProfile host_sync_ops profile_graph_io profile_graph_io_outputs",
     "rlx.cost.model": "BackendCostModel CalibratedModel CpuCostModel DetailedCostModel RooflineModel WebGpuCostModel default_model",
 }
-_homes, _attribute, __dir__ = late.names_of(__name__, _NAMES)
+_homes, _attribute, __dir__ = lazy_imports.names_of(__name__, _NAMES)
 __all__ = sorted(_homes)
 
 # A type checker would take any name for an attribute.

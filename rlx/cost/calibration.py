@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from rlx.cost.curve import Curve
 from rlx.dataclasses import dataclass
 from rlx.errors import describe
-from rlx.late import provided
+from rlx.lazy_imports import provided
 
 # Smallest and largest believable value of each figure; a file with any other is not believed.
 RANGES: Mapping[str, tuple[float, float]] = {
@@ -80,13 +80,13 @@ class Calibration:
         matmul_ns_by_flops: By dtype, products of 16, 64, 256, 1024 and 2048 cubed, as far as there was time.
         thin_matmul_ns_by_flops: By dtype, products with a single row.
         narrow_matmul_ns_by_flops: By dtype, products with eight columns.
-        kernel_ns_by_work: By kind of kernel (see ``rlx.cost.kinds``), floating-point operations, or
+        kernel_ns_by_work: By kind of kernel (see ``rlx.cost.op_classes``), floating-point operations, or
             bytes where a kind only moves them; on rows of 256 elements.
         row_ns_by_kind: What one row more adds to a kernel of a kind that works row by row, with as much work
             as was measured at most. On the CPU less work is slower for each element where it takes fewer threads,
             and so is a row.
         serial_ns_by_kind: On a GPU, what one of the steps takes that wait for each other in a kernel of a
-            kind; see ``rlx.cost.serial``.
+            kind; see ``rlx.cost.dependency_chain``.
         measured_at_unix_s: When, in seconds since 1970.
         measuring_s: How long that took.
     """

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import Any
 
-from rlx.cost.kinds import (
+from rlx.cost.dependency_chain import serial_steps
+from rlx.cost.model import BackendCostModel, DetailedCostModel
+from rlx.cost.op_classes import (
     CONTROL,
     FREE,
     JOINED,
@@ -20,8 +22,6 @@ from rlx.cost.kinds import (
     traffic,
     work_of,
 )
-from rlx.cost.model import BackendCostModel, DetailedCostModel
-from rlx.cost.serial import serial_steps
 from rlx.dataclasses import dataclass
 from rlx.ir.graph import Graph, Node
 

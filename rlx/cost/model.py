@@ -6,7 +6,7 @@ import math
 from typing import Any, Protocol, runtime_checkable
 
 from rlx.cost.calibration import Calibration
-from rlx.cost.kinds import KINDS
+from rlx.cost.op_classes import KINDS
 from rlx.cost.store import stored
 from rlx.dataclasses import dataclass
 from rlx.errors import DeviceUnavailableError
@@ -56,10 +56,10 @@ class DetailedCostModel(BackendCostModel, Protocol):
     def kernel_ns(
         self, kind: str, work: float, more_rows: float = 0.0, steps: float = 0.0
     ) -> float:
-        """Time of the arithmetic of a kernel, or of its movement, of a kind of ``rlx.cost.kinds``.
+        """Time of the arithmetic of a kernel, or of its movement, of a kind of ``rlx.cost.op_classes``.
 
         ``more_rows`` are those beyond the number that it would have with rows of the usual length;
-        ``steps`` those that wait for each other, see ``rlx.cost.serial``.
+        ``steps`` those that wait for each other, see ``rlx.cost.dependency_chain``.
         """
 
     def product_ns(self, dtype: str, batch: int, m: int, k: int, n: int) -> float:

@@ -19,11 +19,11 @@ from rlx.cost.calibration import (
     meter,
 )
 from rlx.errors import describe
+from rlx.file_cache import mark_used, prune
 from rlx.files import UnfitFileError, is_private, read_regular
 from rlx.generation import renew
 from rlx.ir.container import write
 from rlx.ir.spans import Watcher, watched, watcher
-from rlx.kept_files import mark_used, prune
 from rlx.locks import Lock
 
 _FORMAT = "rlx calibration 1"

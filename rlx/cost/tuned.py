@@ -13,11 +13,11 @@ from typing import Any
 from rlx import flags
 from rlx.cost.calibration import Identity, meter
 from rlx.cost.store import MOST_BYTES, file_of, forget_old, usable
+from rlx.file_cache import mark_used
 from rlx.files import UnfitFileError, read_regular
 from rlx.generation import renew
 from rlx.ir.container import write
 from rlx.ir.variants import Table
-from rlx.kept_files import mark_used
 from rlx.locks import Lock
 
 _FORMAT = "rlx variants 1"

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from rlx import late
+from rlx import lazy_imports
 
 if TYPE_CHECKING:
     from rlx.device.candidates import DeviceCandidate as DeviceCandidate
@@ -25,7 +25,7 @@ _NAMES = {
     "rlx.device.names": "Device available_devices host_sync_op_kinds info_of infos is_available parse_device_list",
     "rlx.device.policy": "Benchmark DevicePolicy",
 }
-_homes, _attribute, __dir__ = late.names_of(__name__, _NAMES)
+_homes, _attribute, __dir__ = lazy_imports.names_of(__name__, _NAMES)
 __all__ = sorted(_homes)
 
 # A type checker would take any name for an attribute.

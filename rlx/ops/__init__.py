@@ -35,7 +35,7 @@ def __getattr__(name: str) -> Any:
         if name in MODULE_OF and name not in INTERNAL:
             import_module(MODULE_OF[name])
         elif find_spec(f"{__name__}.{name}") is not None:
-            # ``from rlx.ops import leaves`` asks for an attribute first; then it imports the module.
+            # ``from rlx.ops import placeholders`` asks for an attribute first; then it imports the module.
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         else:
             from rlx.ir.opdef import REGISTRY

@@ -18,14 +18,14 @@ from rlx.errors import GraphError, InputError, describe
 from rlx.ir.dtype import ALL, DType, store
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import NO_F64, Array, Emitter, Kernels, Sample, TensorType
-from rlx.ops import leaves
+from rlx.ops import placeholders
 from rlx.ops.declare import op
 from rlx.ops.elementwise import records
 from rlx.ops.interpret import interpret
 from rlx.ops.movement.strided import emit_strided_copy
 
 # The samples' subgraphs are made of their records.
-_NEEDED = (records, leaves)
+_NEEDED = (records, placeholders)
 _COUNTER = TensorType((1,), DType.I32)
 # Calls that a GPU makes of a scan at most: each trip's are listed one by one.
 _MOST_STEPS = 1 << 16

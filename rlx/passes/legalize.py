@@ -16,7 +16,7 @@ from rlx.ir.opdef import NO_F64
 from rlx.ir.rewrite import Rewriter
 from rlx.ops.declare import main_dtype, operand_names
 from rlx.ops.elementwise.table import ROUNDED_ONCE
-from rlx.ops.leaves import LEAVES
+from rlx.ops.placeholders import LEAVES
 from rlx.passes.fusion_gate import Specialisation
 
 # Where elements of bool share words, few kernels take them.

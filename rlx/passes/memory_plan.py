@@ -11,11 +11,11 @@ import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 
-from rlx.budget import spend
 from rlx.dataclasses import dataclass
 from rlx.errors import DeviceMemoryError, InputError, describe
 from rlx.ir.plan import Call, MemoryPlan, Schedule, Slot, Value
 from rlx.passes.lifetimes import Life, lifetimes
+from rlx.resource_limits import spend
 
 # A budget counts computed numbers. Looking at this many blocks costs as much as one of them.
 _LOOKS = 64

@@ -6,20 +6,20 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from rlx import flags
-from rlx.budget import spend
 from rlx.cost.gate import IoFusionGate
 from rlx.ir.graph import Graph
 from rlx.ir.notes import Note
 from rlx.ir.rewrite import copied
 from rlx.ir.spans import phase
 from rlx.ir.verify import verify
-from rlx.ops.leaves import LEAVES
+from rlx.ops.placeholders import LEAVES
 from rlx.passes.fuse import fuse_elementwise
 from rlx.passes.fusion_gate import Specialisation
 from rlx.passes.legalize import legalize
 from rlx.passes.patterns import fuse_patterns
 from rlx.passes.powers import expand_powers
 from rlx.passes.simplify import cse, dce, fold
+from rlx.resource_limits import spend
 
 
 class Pass(NamedTuple):

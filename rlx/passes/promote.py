@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from rlx.cost.kinds import CONTROL
+from rlx.cost.op_classes import CONTROL
 from rlx.ir.dtype import HALVES, DType, widen
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.notes import Note
 from rlx.ir.rewrite import Rewriter
 from rlx.ops.declare import main_dtype
-from rlx.ops.leaves import LEAVES
+from rlx.ops.placeholders import LEAVES
 
 # Operations whose parts say which types they take.
 _TYPED = CONTROL | {"custom"}

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from rlx.abi import calls
-from rlx.budget import spend
 from rlx.errors import UnsupportedOpError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import PART, Graph, Node
@@ -23,6 +22,7 @@ from rlx.ir.spans import checkpoint
 from rlx.ir.variants import Choices
 from rlx.ops.movement.strided import emit_strided_copy
 from rlx.passes.legalize import blocked
+from rlx.resource_limits import spend
 
 _NONE_KNOWN = Choices()
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from rlx.budget import affords
 from rlx.errors import InputError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
@@ -15,7 +14,8 @@ from rlx.ir.notes import Note
 from rlx.ir.rewrite import Rewriter
 from rlx.ops.control import trips_of_a_run
 from rlx.ops.declare import evaluate
-from rlx.ops.effort import effort
+from rlx.ops.fold_cost import effort
+from rlx.resource_limits import affords
 
 # Folding must not turn a small graph into a large one.
 FOLD_LIMIT_BYTES = 16 << 20

@@ -14,7 +14,7 @@ Example:
 
 from typing import TYPE_CHECKING
 
-from rlx import late
+from rlx import lazy_imports
 
 if TYPE_CHECKING:
     from rlx.ray.batch_size import BatchSize as BatchSize
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rlx.ray.lending import DeviceLender as DeviceLender
     from rlx.ray.predictor import Predictor as Predictor
 
-_homes, _attribute, __dir__ = late.names_of(
+_homes, _attribute, __dir__ = lazy_imports.names_of(
     __name__,
     {
         "rlx.ray.batch_size": "BatchSize measure_batch_size",

@@ -14,8 +14,8 @@ from rlx.compiler.model_file import load_model
 from rlx.device.names import Device, DeviceLike
 from rlx.errors import InputError, UnknownNameError, describe, did_you_mean, printable
 from rlx.ir.opdef import Array
-from rlx.many.onnx_model import Model
 from rlx.runtime.session import Session
+from rlx.serving.onnx_model import Model
 
 # What names the output columns of graphs, whose outputs have no names.
 _OUTPUT = "output{}"

@@ -17,9 +17,9 @@ import numpy as np
 from rlx.dataclasses import dataclass
 from rlx.errors import InputError, RlxError, describe, one_line
 from rlx.ir.opdef import Array
-from rlx.regress import contention, fresh, machine, measure
+from rlx.regress import fresh, machine, measure, system_load
+from rlx.regress.bisect_oracles import figures
 from rlx.regress.compare import CHANGED, CaseResult, compare, fail_on
-from rlx.regress.judges import figures
 from rlx.regress.own_graph import SUITE, OwnGraph, own_graph
 from rlx.regress.record_schema import End, Line, Run, SourceText, Times
 from rlx.regress.recording import Measured, Recording, encoded, lines, read
@@ -126,7 +126,7 @@ class Application:
         path = self._settings.record
         if path is not None and self._given is None:
             (recording,) = [one for one in read([path]) if one.run.run == self._run.run]
-            self._write([End(self._run.run, machine.now(), contention.load(), floors(recording))])
+            self._write([End(self._run.run, machine.now(), system_load.load(), floors(recording))])
 
     def look(
         self, name: str, compiled: CompiledGraph, inputs: Sequence[Any], tolerance: float | None
@@ -185,7 +185,7 @@ class Application:
             found.warnings.append(
                 f"{one.subject.name}: timed by the tests' own process alone: {reason}"
             )
-            watch, runs = contention.Watch(), measure.runs(one.loaded, fresh.SECONDS)
+            watch, runs = system_load.Watch(), measure.runs(one.loaded, fresh.SECONDS)
             arguments = fresh.SECONDS, watch, run, one.device, case, first
             return {first: measure.times(one.loaded, runs, *arguments)}
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from rlx.dataclasses import dataclass
+from rlx.regress.error_ledger import Entry
 from rlx.regress.history import Series
-from rlx.regress.numerics import Entry
 from rlx.regress.statistics import Effect, ratio_of
 
 _RATIOS = (

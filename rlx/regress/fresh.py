@@ -21,9 +21,9 @@ from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.python_start import python
 from rlx.regress import measure
-from rlx.regress.contention import Watch
 from rlx.regress.record import NOTHING_KEPT
 from rlx.regress.record_schema import Times
+from rlx.regress.system_load import Watch
 
 SECONDS = 0.3
 """How long a process runs the graph."""

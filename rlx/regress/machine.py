@@ -20,7 +20,7 @@ from rlx.backends.base import DeviceInfo
 from rlx.build_digest import build_digest
 from rlx.device.names import info_of
 from rlx.flags import CPU_ISA
-from rlx.regress import contention
+from rlx.regress import system_load
 from rlx.regress.record_schema import VERSION, DeviceLine, Run
 from rlx.threads import thread_count
 
@@ -49,7 +49,7 @@ def header(suites: Sequence[str], processes: int, quick: bool) -> Run:
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else _cores(),
         threads=thread_count(None),
         memory=psutil.virtual_memory().total,
-        load=contention.load(),
+        load=system_load.load(),
     )
 
 

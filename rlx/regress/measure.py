@@ -18,11 +18,11 @@ from rlx.dataclasses import dataclass
 from rlx.ir.dtype import widen
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
-from rlx.regress.contention import Watch
 from rlx.regress.exact import difference, exact_outputs
 from rlx.regress.record_schema import COLD, CaseLine, Difference, Kernel, Output, SourceText, Times
 from rlx.regress.recording import packed
-from rlx.regress.subjects import Subject
+from rlx.regress.regress_cases import Subject
+from rlx.regress.system_load import Watch
 from rlx.runtime.compiled import CompiledGraph
 from rlx.runtime.session import Session
 

@@ -20,7 +20,7 @@ from rlx.ir.opdef import Array
 from rlx.regress import measure
 from rlx.regress.exact import difference
 from rlx.regress.record_schema import Difference
-from rlx.regress.subjects import Subject
+from rlx.regress.regress_cases import Subject
 from rlx.runtime.compiled import CompiledGraph
 
 SUITE = "application"

@@ -26,10 +26,10 @@ from rlx.dataclasses import dataclass
 from rlx.errors import InputError, describe
 from rlx.ir.spans import progress
 from rlx.python_start import python
-from rlx.regress import contention, machine
+from rlx.regress import machine, system_load
 from rlx.regress.record_schema import COLD, End, Failure, Line, Run, SourceText
 from rlx.regress.recording import encoded, read
-from rlx.regress.subjects import SUITES
+from rlx.regress.regress_cases import SUITES
 from rlx.regress.timing import floors
 from rlx.regress.worker import (
     Begin,
@@ -243,7 +243,7 @@ class _Side:
         self.stop()
         (recording,) = [one for one in read([self.target.path]) if one.run.run == self.run]
         found = floors(recording)
-        self.write([End(self.run, machine.now(), contention.load(), found)])
+        self.write([End(self.run, machine.now(), system_load.load(), found)])
 
 
 @contextmanager

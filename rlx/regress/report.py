@@ -13,9 +13,9 @@ from rlx.errors import printable_value
 from rlx.regress import charts
 from rlx.regress.compare import CaseResult, Comparison
 from rlx.regress.differing import TextDiff, text_diffs
+from rlx.regress.error_ledger import Entry, ledger
 from rlx.regress.findings import KINDS
 from rlx.regress.history import Series
-from rlx.regress.numerics import Entry, ledger
 from rlx.regress.recording import Recording
 from rlx.regress.statistics import ratio_of
 from rlx.regress.timing import METRICS, Timing, Verdict

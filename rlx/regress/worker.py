@@ -21,10 +21,10 @@ from rlx.dataclasses import dataclass
 from rlx.errors import RlxError, one_line
 from rlx.ir.opdef import Array
 from rlx.regress import machine, measure
-from rlx.regress.contention import Watch
 from rlx.regress.machine_peaks import peaks
 from rlx.regress.record_schema import COLD, Failure, Line
-from rlx.regress.subjects import Subject, subjects
+from rlx.regress.regress_cases import Subject, subjects
+from rlx.regress.system_load import Watch
 
 
 class Begin(Struct, frozen=True, tag_field="do", tag="begin"):

@@ -10,7 +10,7 @@ from rlx.errors import InputError, describe
 from rlx.ir.kernel_sets import KERNEL_SETS
 from rlx.ir.opdef import Array
 from rlx.ir.verify import verify
-from rlx.passes.place_experts import Layer, Split, expert_layers, place_experts, with_routing
+from rlx.passes.moe_placement import Layer, Split, expert_layers, place_experts, with_routing
 from rlx.runtime.expert_placement import ExpertPlacement, MoeResidencyStats, SplitParams
 from rlx.runtime.recovery import rebuild
 from rlx.runtime.state import RuntimeState

@@ -10,8 +10,8 @@ import numpy as np
 from rlx.compiler.precomputed_params import ReadParam
 from rlx.dataclasses import dataclass
 from rlx.ir.opdef import Array
-from rlx.passes.extent import Extent, scaled
-from rlx.passes.place_experts import Layer, Split
+from rlx.passes.dynamic_batch import Extent, scaled
+from rlx.passes.moe_placement import Layer, Split
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from rlx.runtime.run import execute, rebind
 from rlx.runtime.state import RuntimeState
 
 if TYPE_CHECKING:
-    from rlx.passes.extent import Extent
+    from rlx.passes.dynamic_batch import Extent
 
 # Numbers of rows whose graphs are kept.
 _MAX_EXTENTS = 32

@@ -17,7 +17,7 @@ from rlx.runtime.run import use
 from rlx.runtime.state import RuntimeState
 
 if TYPE_CHECKING:
-    from rlx.passes.extent import Extent
+    from rlx.passes.dynamic_batch import Extent
     from rlx.runtime.expert_placement import ExpertPlacement
 
 

@@ -11,10 +11,10 @@ from typing import Any
 from rlx.backends.base import CompileOptions
 from rlx.backends.registry import backend
 from rlx.compiler.choice import Choice
-from rlx.compiler.memo import build, target_text
+from rlx.compiler.compile_cache import build, target_text
 from rlx.compiler.precomputed_params import weight_cache_of
+from rlx.compiler.progress import CancelToken, ProgressCallback, watching
 from rlx.compiler.target import Target
-from rlx.compiler.watching import CancelToken, ProgressCallback, watching
 from rlx.device.names import Device, DeviceLike, info_of
 from rlx.device.policy import DevicePolicy
 from rlx.errors import (

@@ -18,7 +18,7 @@ from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array
 
 if TYPE_CHECKING:
-    from rlx.passes.extent import Extent
+    from rlx.passes.dynamic_batch import Extent
     from rlx.runtime.expert_placement import ExpertPlacement
 
 

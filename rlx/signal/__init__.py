@@ -6,7 +6,7 @@ file; `script/stubs` makes it of this table.
 
 from typing import TYPE_CHECKING
 
-from rlx import late
+from rlx import lazy_imports
 
 if TYPE_CHECKING:
     # Tools that freeze a program find the modules here.
@@ -70,7 +70,7 @@ NAMES = {
     "window_functions": "window",
 }
 # The functions of programs are there, too: ``composites`` is known as a whole.
-_homes, __getattr__, __dir__ = late.names_of(
+_homes, __getattr__, __dir__ = lazy_imports.names_of(
     __name__, {f"{__name__}.{one}": "" if one == names else names for one, names in NAMES.items()}
 )
 __all__ = sorted(_homes.keys() - {"composites"})

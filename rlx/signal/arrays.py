@@ -37,7 +37,7 @@ class _Entry(NamedTuple):
 
 
 class _Padding(NamedTuple):
-    """The bucket that a call runs in, and what its shapes ask of it (``rlx.many.padded``)."""
+    """The bucket that a call runs in, and what its shapes ask of it (``rlx.serving.bucket_padding``)."""
 
     bucket: Any
     fit: Any
@@ -45,7 +45,7 @@ class _Padding(NamedTuple):
     def run(self, runs: CompiledGraph, arrays: Mapping[str, Array]) -> list[Array]:
         """The results, cut to their sizes."""
         made = runs.run_slots(*self.bucket.given(self.fit, arrays).values())
-        from rlx.many.padded import valid
+        from rlx.serving.bucket_padding import valid
 
         found = valid(self.fit, made)
         return [one.copy() if one is view else one for one, view in zip(found, made, strict=True)]
@@ -222,7 +222,7 @@ def _entry(
             return found, None
         lengths = _families.get(family)
         if lengths is None:
-            from rlx.many.function_lengths import Lengths
+            from rlx.serving.length_buckets import Lengths
 
             lengths = Lengths()
             _families.put(family, lengths)

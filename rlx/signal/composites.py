@@ -8,7 +8,7 @@ import numpy as np
 
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Sample
-from rlx.ops import everything as everything
+from rlx.ops import all_ops as all_ops
 from rlx.ops.declare import FLOAT_KERNELS, composite
 from rlx.signal import fourier
 from rlx.signal.window_functions import WindowLike, samples

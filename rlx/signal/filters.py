@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from rlx.budget import spend
 from rlx.errors import InputError, ShapeError, describe, did_you_mean
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
+from rlx.resource_limits import spend
 from rlx.signal.arrays import on_arrays, on_device
 from rlx.signal.axes import moved, position
 from rlx.signal.checks import integer

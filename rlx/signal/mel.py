@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from rlx.budget import spend
 from rlx.errors import InputError, UnknownNameError, describe, did_you_mean
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
+from rlx.resource_limits import spend
 from rlx.signal.arrays import on_arrays
 from rlx.signal.checks import integer, positive
 from rlx.signal.fourier import fft_frequencies, stft

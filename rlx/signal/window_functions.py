@@ -8,10 +8,10 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from rlx.budget import spend
 from rlx.dataclasses import dataclass
 from rlx.errors import InputError, UnknownNameError, describe, did_you_mean
 from rlx.ir.opdef import Array, HasArray
+from rlx.resource_limits import spend
 
 # A name, a tuple of a name and its parameters, or the samples themselves.
 WindowLike = str | tuple[Any, ...] | HasArray | Sequence[float]

@@ -7,9 +7,9 @@ Example:
     (4, ())
 """
 
-from rlx.ops.cases import Case
+from rlx.ops.conformance_cases import Case
+from rlx.testing.backend_contract import PROMISES, Promise, check_backend
 from rlx.testing.conformance import Report, Verdict, cases, conformance, verdict_of
-from rlx.testing.promises import PROMISES, Promise, check_backend
 
 __all__ = [
     "PROMISES", "Case", "Promise", "Report", "Verdict", "cases", "check_backend", "conformance", "verdict_of",

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-import rlx.ops.everything  # noqa: F401 - every record is registered by its module
+import rlx.ops.all_ops  # noqa: F401 - every record is registered by its module
 from rlx.backends.base import CompileOptions
 from rlx.device.names import DeviceLike
 from rlx.errors import (
@@ -18,8 +18,8 @@ from rlx.errors import (
     first_line,
 )
 from rlx.ir.opdef import REGISTRY
-from rlx.ops.cases import Case
-from rlx.ops.cases import cases as _all_cases
+from rlx.ops.conformance_cases import Case
+from rlx.ops.conformance_cases import cases as _all_cases
 from rlx.runtime.session import Session
 
 # What becomes of a case, in the order of reports.

@@ -41,7 +41,7 @@ TESTS = (
     "tests/test_conformance.py::test_cpu",
     "tests/test_contract.py",
     "tests/test_exact_numbers.py",
-    "tests/test_extent.py::test_cpu",
+    "tests/test_dynamic_batch.py::test_cpu",
     "tests/test_filters.py",
     "tests/test_fuzz.py",
     "tests/test_locks.py",

@@ -15,7 +15,7 @@ from _setup import ROOT, say
 from _portable.sources import HOME
 
 # What conformance is: each operation, dtype and sample on the CPU, against NumPy.
-CONFORMANCE = ("tests/test_conformance.py::test_cpu", "tests/test_extent.py::test_cpu")
+CONFORMANCE = ("tests/test_conformance.py::test_cpu", "tests/test_dynamic_batch.py::test_cpu")
 
 STEPS = {
     "conformance": CONFORMANCE,
@@ -31,7 +31,7 @@ STEPS = {
         "tests/test_cache_folder.py",
         "tests/test_compile_cache.py",
         "tests/test_hard_paths.py",
-        "tests/test_kept_files.py",
+        "tests/test_file_cache.py",
         "tests/test_model_file.py",
         "tests/test_weight_files.py",
     ),
@@ -46,7 +46,7 @@ STEPS = {
         "tests/test_locks.py",
         "tests/test_teams.py",
         "tests/test_cache_folder.py",
-        "tests/test_kept_files.py",
+        "tests/test_file_cache.py",
         "tests/test_model_file.py",
     ),
     # Products by each instruction that the processor has for them.

@@ -3,7 +3,7 @@
    Sample 16 j + l is in lane l of element j, so that a line is loaded as it is. The transform has two steps: m-point
    transforms of whole vectors, then, after a multiplication by twiddle factors, 16-point transforms across the lanes, for
    which tiles of 16 elements are transposed. A spectrum keeps the order of the tiles, [m / 16][16][real, imaginary][16],
-   where entry (t, k, i) is bin m k + 16 t + i (rlx/ops/windows/long.py).
+   where entry (t, k, i) is bin m k + 16 t + i (rlx/ops/windows/fft_conv.py).
 
    Samples and spectra of filters are multiplied by powers of two, so that those of normal numbers are not subnormal, which
    would count as 0. Results are divided by them. */

@@ -11,7 +11,7 @@ from rlx.backends.cpu.memory import aligned
 from rlx.backends.cpu.weights import Block, Weight, Weights
 from rlx.ir.opdef import Array
 from rlx.ir.plan import Call, MemoryPlan, Schedule, Value
-from rlx.passes.extent import Extent
+from rlx.passes.dynamic_batch import Extent
 
 # Programs for fewer rows that an executable keeps.
 _MOST_EXTENTS = 64

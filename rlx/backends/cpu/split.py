@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from rlx.abi.calls import fields
 from rlx.abi.kernels import KERNELS
-from rlx.cost.kinds import traffic, work_of
+from rlx.cost.op_classes import traffic, work_of
 from rlx.ir.plan import Call, Value
-from rlx.ops.windows import inside
+from rlx.ops.windows import conv_no_padding
 from rlx.threads import usable_cores
 
 # Work below this, in ns, is not worth waking a thread for; above, no part is smaller than half of it.
@@ -22,7 +22,7 @@ _WORTH_FLUSHING = 1_000
 # Scratch of a graph's other threads, in bytes; a call that would need more is made by fewer threads.
 _MOST_SCRATCH = 64 << 20
 _ALIGNMENT = 256
-# Roughly the time of a unit of work (rlx.cost.kinds) on one thread, in ns.
+# Roughly the time of a unit of work (rlx.cost.op_classes) on one thread, in ns.
 _NS: Mapping[str, float] = {
     "arithmetic": 0.1,
     "function": 0.05,
@@ -164,4 +164,4 @@ def _computing_ns(call: Call) -> float:
     if call.kernel == "matmul":
         stored = _STORE_NS * call.outputs[0].type.size
         return stored + (_FEW_ROWS * ns if call.params["m"] < 4 else ns)
-    return ns * inside.share(call.params) if call.kernel == "conv_inside" else ns
+    return ns * conv_no_padding.share(call.params) if call.kernel == "conv_inside" else ns

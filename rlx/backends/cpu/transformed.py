@@ -37,7 +37,7 @@ class Spectra(NamedTuple):
 
     def pack(self, plain: Array, memory: Array) -> None:
         """Writes the spectra to memory of ``nbytes`` bytes."""
-        from rlx.ops.windows.long import spectra
+        from rlx.ops.windows.fft_conv import spectra
 
         into = memory[: self.nbytes].view(np.float32).reshape(self.filters, -1)
         for spectrum, one in zip(into, plain.reshape(self.filters, 1, self.taps), strict=True):
@@ -45,7 +45,7 @@ class Spectra(NamedTuple):
 
     def unpack(self, memory: Array, plain: Array) -> None:
         """The filters, but for rounding: the exact ones are always kept besides."""
-        from rlx.ops.windows.long import filters_of
+        from rlx.ops.windows.fft_conv import filters_of
 
         packed = memory[: self.nbytes].view(np.float32).reshape(self.filters, -1)
         plain[...] = filters_of(packed, self.taps).reshape(plain.shape)

@@ -11,7 +11,7 @@ from rlx import flags
 from rlx.backends.base import DeviceInfo
 from rlx.backends.executable import Capabilities
 from rlx.backends.webgpu import forked
-from rlx.backends.webgpu.incomplete import has_hardware, is_loadable, missing_part
+from rlx.backends.webgpu.diagnose import has_hardware, is_loadable, missing_part
 from rlx.backends.webgpu.listing import forget, listed
 from rlx.backends.webgpu.provider import Provider, provider, provider_of
 from rlx.errors import DeviceUnavailableError, describe

@@ -101,7 +101,7 @@ class WebGpuBackend(Backend):
             CompileError: A kernel's file does not fit its call, or it binds more buffers than the device allows.
             KernelLimitError: Loops of kernels are too long for a GPU.
         """
-        from rlx.backends.webgpu.rendering import rendered
+        from rlx.backends.webgpu.codegen import rendered
 
         assert schedule is not None
         assert plan is not None

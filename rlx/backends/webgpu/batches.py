@@ -13,7 +13,7 @@ from rlx.backends.webgpu.submission import Batch
 from rlx.backends.webgpu.weight_buffers import ConstantBuffers, check_limit
 from rlx.ir.plan import Call, MemoryPlan, Value
 from rlx.ir.spans import phase
-from rlx.passes.extent import Extent
+from rlx.passes.dynamic_batch import Extent
 
 # Dispatches of one submission.
 _MOST_DISPATCHES = 4096

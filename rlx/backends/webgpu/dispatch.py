@@ -8,7 +8,7 @@ from typing import Any
 
 from rlx.dataclasses import dataclass
 from rlx.ir.plan import ARENA, Call, Value
-from rlx.passes.extent import Extent, scaled
+from rlx.passes.dynamic_batch import Extent, scaled
 
 
 @dataclass(frozen=True, eq=False)

@@ -52,7 +52,7 @@ class Dawn:
 
     def missing(self) -> str | None:
         """See ``Provider``."""
-        from rlx.backends.webgpu.incomplete import missing_kernels
+        from rlx.backends.webgpu.diagnose import missing_kernels
 
         return missing_kernels() or _without_dawn()
 

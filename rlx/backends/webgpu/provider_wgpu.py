@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
 from typing import Any
 
-from rlx.backends.webgpu import incomplete
+from rlx.backends.webgpu import diagnose
 from rlx.ir.fragments import Fragment
 from rlx.ir.spans import phase
 
@@ -29,7 +29,7 @@ class WgpuNative:
 
     def missing(self) -> str | None:
         """See ``Provider``."""
-        return incomplete.missing_part()
+        return diagnose.missing_part()
 
     def module(self) -> ModuleType:
         """See ``Provider``."""

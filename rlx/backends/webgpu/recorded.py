@@ -15,7 +15,7 @@ from rlx.backends.webgpu.timestamps import Timestamps
 from rlx.ir.opdef import Array
 from rlx.ir.plan import Call
 from rlx.ir.spans import KERNEL
-from rlx.passes.extent import Extent
+from rlx.passes.dynamic_batch import Extent
 
 
 class Clock(Protocol):

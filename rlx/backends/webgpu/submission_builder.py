@@ -12,7 +12,7 @@ from rlx.backends.webgpu.host_step import HostStep, Pause
 from rlx.backends.webgpu.submission import Batch, Submission
 from rlx.ir.opdef import TensorType
 from rlx.ir.plan import MemoryPlan, Schedule
-from rlx.passes.extent import scaled
+from rlx.passes.dynamic_batch import scaled
 
 # Ranges that are closer are merged into one transfer, in bytes.
 _NEAR = 4096

@@ -16,11 +16,11 @@ from rlx.cli.regressions import part
 from rlx.cli.screen import say as show_lines
 from rlx.errors import InputError, describe
 from rlx.regress.bisect import Found, built, first_bad
+from rlx.regress.bisect_oracles import BY, TIME, RecordedCase
 from rlx.regress.commits import Checkout
 from rlx.regress.installs import Installs, default_folder
-from rlx.regress.judges import BY, TIME, RecordedCase
 from rlx.regress.record import Plan, checked
-from rlx.regress.subjects import SUITES, subjects
+from rlx.regress.regress_cases import SUITES, subjects
 
 FOUND, SEVERAL = 0, 3
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rlx.cli.model import progress
 from rlx.regress.record import Plan, Target, record
-from rlx.regress.subjects import SUITES
+from rlx.regress.regress_cases import SUITES
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:

@@ -6,7 +6,7 @@ import argparse
 
 from rlx.cli.screen import Screen, figure, table, when
 from rlx.errors import printable
-from rlx.regress.numerics import STANDS_OUT, ledger
+from rlx.regress.error_ledger import STANDS_OUT, ledger
 from rlx.regress.pairing import peak_medians
 from rlx.regress.recording import Recording, read
 from rlx.regress.statistics import ratio_of

@@ -8,7 +8,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rlx.budget import spend
 from rlx.errors import ImportModelError
 from rlx.importers.onnx import narrow
 from rlx.importers.onnx.elements import Element
@@ -31,7 +30,8 @@ from rlx.ir.dtype import DType, widen
 from rlx.ir.graph import Graph, Node
 from rlx.ir.shape import Shape
 from rlx.ops.declare import evaluate
-from rlx.ops.effort import effort
+from rlx.ops.fold_cost import effort
+from rlx.resource_limits import spend
 
 # What is computed at load for a shape or an index is small; more elements than this is an attack.
 MAX_KNOWN = 1 << 24

@@ -11,7 +11,6 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from rlx.budget import budget
 from rlx.errors import (
     ImportModelError,
     InputError,
@@ -39,6 +38,7 @@ from rlx.importers.onnx.walk import Lowering
 from rlx.ir import container
 from rlx.ir.casting import check_array, converted
 from rlx.ir.graph import Graph
+from rlx.resource_limits import budget
 
 MAX_RANK = 32
 # Version of the file format from which on an initializer that is an input, too, is its default.

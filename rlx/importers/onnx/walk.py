@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from rlx.budget import affords, spend
 from rlx.errors import (
     MALFORMED,
     ImportModelError,
@@ -42,8 +41,9 @@ from rlx.importers.onnx.wrap import carries, wrapped
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array
 from rlx.ir.spans import progress
-from rlx.ops.effort import effort
+from rlx.ops.fold_cost import effort
 from rlx.ops.interpret import interpret
+from rlx.resource_limits import affords, spend
 
 # Folding is for shapes and small tables; what is larger stays in the graph, where weights are
 # params and what depends on them alone is computed once, when they are set.

@@ -21,7 +21,7 @@ from rlx.ir.variants import Variant
 from rlx.ops.attention.few_queries import DECODE, Decode, columns, splits
 from rlx.ops.attention.tiles import PREFILL, FragmentQueries, Prefill
 from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
-from rlx.ops.widened import lower_widened
+from rlx.ops.f16_via_f32 import lower_widened
 
 # The number of a mask kind is its parameter in the kernels.
 

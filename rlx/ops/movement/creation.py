@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from rlx.budget import spend
 from rlx.errors import GraphError, describe
 from rlx.ir.dtype import ALL, DType, DTypeLike
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Sample
 from rlx.ir.shape import as_axis
 from rlx.ops.declare import composite
+from rlx.resource_limits import spend
 
 
 def _arange(g: Graph, start: Any, stop: Any, step: Any, dtype: Any) -> Node:

@@ -7,13 +7,13 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from rlx.budget import spend
 from rlx.errors import GraphError, ShapeError, describe
 from rlx.ir.dtype import ALL
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Axes, PerAxis, Sample, ShapeLike
 from rlx.ir.shape import as_axes, as_axis
 from rlx.ops.declare import composite
+from rlx.resource_limits import spend
 
 # --- split -------------------------------------------------------------------------------------------
 

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rlx.budget import spend
 from rlx.errors import GraphError, ShapeError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Sample
 from rlx.ir.shape import size, strides
 from rlx.ops.declare import FLOAT_KERNELS, composite
+from rlx.resource_limits import spend
 
 
 def _refuse(equation: str, what: str) -> GraphError:

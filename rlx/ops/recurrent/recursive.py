@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from rlx.budget import spend
 from rlx.errors import DTypeError, InputError, ShapeError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType, ValuesLike
 from rlx.ir.shape import Shape, size
 from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
+from rlx.resource_limits import spend
 
 # A section: its order + 1 coefficients b, then as many a; a[0] is 1.
 Section = tuple[float, ...]

@@ -8,8 +8,8 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from rlx.budget import spend
 from rlx.ir.opdef import Array
+from rlx.resource_limits import spend
 
 Mode = Literal["nearest", "linear", "cubic"]
 NearestMode = Literal["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"]

@@ -12,9 +12,9 @@ from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, Sample, TensorType
 from rlx.ir.shape import as_axis, size
 from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
+from rlx.ops.f16_via_f32 import lower_widened
 from rlx.ops.rows.reduce_rows import as_rows, emit_reduce
 from rlx.ops.rows.tiles import ROWS, Rows, row_call
-from rlx.ops.widened import lower_widened
 
 # Longest line of one workgroup on a GPU: of neighbouring elements, and of elements that are apart.
 _LONGEST, _LONGEST_APART = 1 << 24, 1 << 20

@@ -10,10 +10,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from rlx.budget import spend
 from rlx.dataclasses import dataclass
 from rlx.ir.dtype import DType
 from rlx.ir.opdef import Array
+from rlx.resource_limits import spend
 
 LARGEST_RADIX = 13
 # Several rows are transformed side by side, one per vector lane. Fewer rows than this would leave lanes empty; longer

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from rlx.budget import spend
 from rlx.dataclasses import dataclass
 from rlx.ir.dtype import DType
 from rlx.ir.opdef import Array, Emitter, TensorType
@@ -23,6 +22,7 @@ from rlx.ops.spectra.fft_tiles import (
     tile,
     twiddles,
 )
+from rlx.resource_limits import spend
 
 KERNELS = ("fft_tile", "fft_pass", "fft_chirp")
 _PASS_WORKGROUP = 256

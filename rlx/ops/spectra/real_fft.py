@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from rlx.budget import spend
 from rlx.errors import GraphError, ShapeError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
@@ -33,6 +32,7 @@ from rlx.ops.spectra.fft_webgpu import (
     emit_fft,
     emit_tiles,
 )
+from rlx.resource_limits import spend
 
 _WORKGROUP = 256
 

@@ -16,8 +16,8 @@ from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, PerAxis, Sample, Tensor
 from rlx.ir.shape import Shape, size, strides
 from rlx.ir.variants import Variant
 from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
+from rlx.ops.f16_via_f32 import lower_widened
 from rlx.ops.movement.strided import emit_strided_copy
-from rlx.ops.widened import lower_widened
 from rlx.ops.windows import strips
 from rlx.ops.windows.convolution_cpu import CPU
 from rlx.ops.windows.geometry import (
@@ -150,7 +150,7 @@ def fragments_of(node: Node, emitter: Emitter) -> Variant | None:
 
 
 def _by_taps(node: Node, emitter: Emitter, weight: Any) -> Any:
-    """A weight in the order [outputs, taps, channels]: a copy, which known weights are spared (``turned.py``)."""
+    """A weight in the order [outputs, taps, channels]: a copy, which known weights are spared (``hwio_weights.py``)."""
     outputs, channels, *kernel = node.inputs[1].shape
     taps = math.prod(kernel)
     if taps == 1:

@@ -22,9 +22,9 @@ from rlx.ir.shape import size, strides
 from rlx.ops.declare import operand_names
 from rlx.ops.elementwise.records import Step
 from rlx.ops.movement.strided import emit_strided_copy
-from rlx.ops.windows import inside, winograd
+from rlx.ops.windows import conv_no_padding, winograd
+from rlx.ops.windows.fft_conv import call_long, samples_of_block
 from rlx.ops.windows.geometry import FEW, Window, collapsed, params_of, window_of, window_params
-from rlx.ops.windows.long import call_long, samples_of_block
 
 # Result rows whose panels are packed together, so that the panels stay in the cache.
 _MOST_OUTPUTS = 512
@@ -185,8 +185,8 @@ def lower_cpu(node: Node, emitter: Emitter) -> None:
     by_outputs = _is_by_outputs(node, window)
     filled = 1.0 if by_outputs else outputs / _lanes(outputs)
     weights = outputs * size(node.inputs[1].shape[1:])
-    if inside.pays(window, node.shape[0], weights, outputs, filled):
-        shared = {**params, "together": inside.together(window, node.shape[0])}
+    if conv_no_padding.pays(window, node.shape[0], weights, outputs, filled):
+        shared = {**params, "together": conv_no_padding.together(window, node.shape[0])}
         emitter.call("conv_inside", operands, [emitter.result()], shared)
         return
     # Only vectors of windows need those that are apart as neighbours, and so a copy.

@@ -10,13 +10,13 @@ from typing import Annotated, Any
 import numpy as np
 
 from rlx.abi.windows import WINDOW
-from rlx.budget import spend
 from rlx.dataclasses import dataclass
 from rlx.errors import ShapeError, describe
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
 from rlx.ir.shape import Shape, size
 from rlx.ops.declare import operand_names
+from rlx.resource_limits import spend
 
 # Minimum outputs of a group for the matrix product; for fewer, packing costs more than it gains.
 FEW = 4

@@ -12,7 +12,7 @@ from rlx.ir.rewrite import Rewriter
 from rlx.ir.spans import checkpoint
 from rlx.passes.fuse import fuse_elementwise
 from rlx.passes.fusion_gate import Specialisation, Weighed
-from rlx.passes.hoist import run_part
+from rlx.passes.param_hoist import run_part
 from rlx.passes.patterns.match import Match, Pattern, Site
 from rlx.passes.patterns.table import PATTERNS
 

@@ -10,7 +10,7 @@ from rlx.ir.graph import Graph, Node
 from rlx.ir.shape import size
 from rlx.ops.windows.convolution import suits_units
 from rlx.ops.windows.fused import FUSED
-from rlx.ops.windows.turned import TURNED
+from rlx.ops.windows.hwio_weights import TURNED
 from rlx.passes.patterns.match import Build, Match, Site, either_way
 
 _CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d")

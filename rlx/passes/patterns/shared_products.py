@@ -9,7 +9,7 @@ import numpy as np
 
 from rlx.abi.products import ACTIVATIONS
 from rlx.ir.graph import PART, Graph, Node
-from rlx.ops.products.joined import MOST_PARTS
+from rlx.ops.products.gated_matmul import MOST_PARTS
 from rlx.passes.patterns.match import Build, Match, Site, either_way
 
 # Products of which several can be one kernel.

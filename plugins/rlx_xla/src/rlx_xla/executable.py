@@ -27,7 +27,7 @@ from rlx.plugin import (
     describe,
 )
 from rlx_xla.engine import devices_of, jax, wide_types
-from rlx_xla.held import Held, fetched, put
+from rlx_xla.pinned import Held, fetched, put
 from rlx_xla.program import Compilation, Key
 from rlx_xla.trace import stored_dtype
 

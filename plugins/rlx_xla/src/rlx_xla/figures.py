@@ -38,7 +38,7 @@ _BUDGET_S, _EACH_S = 12.0, 0.02
 _CHAIN = 33
 # Columns of ``Calibration.narrow_matmul_ns_by_flops``.
 _NARROW = 8
-# Steps of a loop, and how many of a recurrent layer's waits a step of XLA's loop counts for (``rlx.cost.serial``).
+# Steps of a loop, and how many of a recurrent layer's waits a step of XLA's loop counts for (``rlx.cost.dependency_chain``).
 _LOOP, _WAITS = 256, 96
 _lock = threading.Lock()
 _known: dict[tuple[str, int], CalibratedModel] = {}

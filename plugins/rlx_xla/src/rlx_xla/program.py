@@ -123,8 +123,8 @@ class Compilation:
 
     def _built(self, graph: Graph, key: Key) -> Code:
         from rlx_xla.hand import replace_references
+        from rlx_xla.loop_bounds import bounded
         from rlx_xla.trace import outputs_of, stored_dtype
-        from rlx_xla.trips import bounded
         from rlx_xla.values import computing
 
         replace_references()

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from rlx.budget import spend
 from rlx.errors import ImportModelError, ShapeError, describe
 from rlx.importers.onnx.call import Call
 from rlx.importers.onnx.elements import BFLOAT16
@@ -18,6 +17,7 @@ from rlx.importers.onnx.values import Array, RefusedError, Value
 from rlx.ir.dtype import DType, store
 from rlx.ir.graph import Node
 from rlx.ir.shape import as_axes, as_axis
+from rlx.resource_limits import spend
 
 
 def axis_of(call: Call, default: int = 0, name: str = "axis", at: int = 0) -> int:

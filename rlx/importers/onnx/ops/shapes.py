@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from rlx.budget import spend
 from rlx.errors import ImportModelError
 from rlx.importers.onnx.call import Call
 from rlx.importers.onnx.elements import BFLOAT16, FLOAT, INT64, NARROW, UINT64, Element
@@ -17,6 +16,7 @@ from rlx.importers.onnx.tensors import element_of
 from rlx.importers.onnx.values import CARRIERS, RefusedError, Value
 from rlx.importers.onnx.wrap import cut
 from rlx.ir.dtype import DType, store, widen
+from rlx.resource_limits import spend
 
 
 @onnx_op("Shape", raw=True)

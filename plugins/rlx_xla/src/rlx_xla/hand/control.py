@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from rlx.ir.graph import Graph
+from rlx_xla.loop_bounds import count_trip, counted, trips_left
 from rlx_xla.trace import outputs_of, stored_dtype
-from rlx_xla.trips import count_trip, counted, trips_left
 from rlx_xla.values import Traced, lifted
 
 

@@ -10,8 +10,8 @@ import numpy as np
 from jax import lax
 
 from rlx.ops.windows.geometry import Window
+from rlx.ops.windows.hwio_weights import usual_order
 from rlx.ops.windows.pooling import _counts, _window
-from rlx.ops.windows.turned import usual_order
 from rlx_xla.products import operands, product
 from rlx_xla.references import REBOUND
 from rlx_xla.values import Traced, arithmetic

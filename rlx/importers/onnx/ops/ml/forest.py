@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from rlx.budget import spend
 from rlx.dataclasses import dataclass
 from rlx.importers.onnx.call import Call
 from rlx.importers.onnx.values import Array, RefusedError
 from rlx.ir.graph import Graph, Node
 from rlx.ops.rows.tree_tables import EQ, LE, LT, OR_NAN
+from rlx.resource_limits import spend
 
 NAMES = (
     "BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER",

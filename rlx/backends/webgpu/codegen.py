@@ -1,0 +1,159 @@
+"""From the calls of a schedule to dispatches: their WGSL is rendered.
+
+A start from the compile cache finds it there, and does not import this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rlx.backends.base import DeviceInfo, KernelLimitError
+from rlx.backends.webgpu.binding_aliasing import bound, joined, pattern_of
+from rlx.backends.webgpu.dispatch import Dispatch, access_of, grid
+from rlx.backends.webgpu.elementwise_wgsl import groups, region_source
+from rlx.backends.webgpu.loop_bounds import TOO_MANY, excess
+from rlx.backends.webgpu.storage import STORAGE
+from rlx.backends.webgpu.wgsl import header, render
+from rlx.errors import CompileError, describe
+from rlx.ir.dtype import DType
+from rlx.ir.graph import Node
+from rlx.ir.plan import HOST, Call, MemoryPlan, Schedule
+from rlx.ir.spans import checkpoint, phase
+from rlx.lru import Lru
+
+# Cache of rendered WGSL with the excess trips of its loops, keyed by everything that rendering depends on.
+# Bounds: number of texts, and characters of all of them.
+_sources: Lru[Any, tuple[str, int]] = Lru(1024, 16 << 20)
+
+
+def rendered(info: DeviceInfo, schedule: Schedule, plan: MemoryPlan) -> tuple[Dispatch | Call, ...]:
+    """What a run does, in order: dispatches, and calls on the host.
+
+    Args:
+        info: The device.
+        schedule: The calls.
+        plan: Where their values live: a kernel gets one binding for what shares memory.
+
+    Raises:
+        CompileError: A kernel's file does not fit its call, or it binds more buffers than the device allows.
+        KernelLimitError: Loops of kernels are too long for a GPU.
+    """
+    per_dimension = info.limits["max-compute-workgroups-per-dimension"]
+    # A loop repeats its calls; each is lowered once.
+    lowered: dict[int, Dispatch | Call | None] = {}
+    too_long: dict[Node, str] = {}
+    with phase("render"):
+        for call in schedule.calls:
+            if id(call) in lowered:
+                continue
+            checkpoint()
+            one = call if call.kernel == HOST else lower(call, per_dimension, plan)
+            if isinstance(one, Dispatch):
+                _check_bindings(one, info.limits["max-storage-buffers-per-shader-stage"])
+                if one.excess:
+                    too_long[call.node] = "its loops are longer than a GPU may run"
+            lowered[id(call)] = one
+    if too_long:
+        raise _too_long(too_long)
+    found = (lowered[id(call)] for call in schedule.calls)
+    return tuple(one for one in found if one is not None)
+
+
+def lower(call: Call, per_dimension: int, plan: MemoryPlan) -> Dispatch | None:
+    """Renders a call into a dispatch; None for a call without work.
+
+    Args:
+        call: The call.
+        per_dimension: The device's largest number of workgroups in one dimension.
+        plan: Where the values of its schedule live.
+
+    Raises:
+        CompileError: The kernel's file does not fit the call.
+    """
+    work = groups(call.params) if call.kernel == "elementwise" else call.work
+    if work == 0:
+        return None
+    values = (*(value for value in call.inputs if value is not None), *call.outputs)
+    access = tuple(access_of(value) for value in values)
+    size = grid(work, per_dimension)
+    dtypes = tuple(value.type.dtype for value in values)
+    pattern, label = pattern_of(values, plan.slots), f"{call.node.op}/{call.kernel}"
+    # Cached: the layers of a model repeat their calls, and rendering is most of the cost of a load.
+    key = call.kernel, _exact(call.params), dtypes, access, pattern, work, size[0]
+    known = _sources.get(key)
+    if known is None:
+        source = joined(_source(call, dtypes, access, work, size[0]), pattern, label)
+        # Kernels written by users declare no trip counts. Elementwise regions have no loops.
+        counted = call.kernel not in ("custom", "elementwise")
+        known = source, excess(source) if counted else 0
+        _sources.put(key, known, len(source))
+    left = bound(values, pattern)
+    return Dispatch(call, label, known[0], left, tuple(map(access_of, left)), size, work, known[1])
+
+
+def _source(
+    call: Call, dtypes: tuple[DType, ...], access: tuple[str, ...], work: int, fold: int
+) -> str:
+    """The whole WGSL text of a call."""
+    kernel, params = call.kernel, call.params
+    if kernel == "elementwise":
+        return header({}, work, fold) + region_source(params, dtypes[:-1], dtypes[-1], access)
+    if kernel == "strided_copy" and STORAGE[dtypes[0]].per_word > 1:
+        kernel = "strided_copy_narrow"  # elements share words, so they are written by atomics
+    types = [STORAGE[dtype].word for dtype in dtypes]
+    body = render(kernel, {**params, "access": list(access), "type": types})
+    return enabled(params) + header(params, work, fold) + body
+
+
+# What a text asks of WGSL before all else, by the parameter that says so.
+_ENABLED = {
+    "half": "enable f16;\n",
+    "subgroups": "enable subgroups;\n",
+    "fragments": "enable f16;\nenable subgroups;\nenable chromium_experimental_subgroup_matrix;\n"
+    "requires buffer_view;\n"
+    # Places that depend on the number of the subgroup are the same for all of its threads.
+    "diagnostic(off, chromium.subgroup_matrix_uniformity);\n",
+    "sized": "enable subgroup_size_control;\n",
+}
+
+
+def enabled(params: Mapping[str, Any]) -> str:
+    """The directives of a text."""
+    asked = "".join(lines for name, lines in _ENABLED.items() if params.get(name))
+    return "".join(dict.fromkeys(asked.splitlines(keepends=True)))
+
+
+def _exact(value: Any) -> Any:
+    """Parameters as a hashable key that also distinguishes types: 1, 1.0 and True differ."""
+    if isinstance(value, Mapping):
+        return tuple((name, _exact(item)) for name, item in value.items())
+    if isinstance(value, tuple | list):
+        return tuple(_exact(item) for item in value)
+    return type(value), repr(value) if isinstance(value, float) else value
+
+
+def _too_long(reasons: dict[Node, str]) -> KernelLimitError:
+    first = next(iter(reasons))
+    return KernelLimitError(
+        describe(
+            f"the loops of {len(reasons)} nodes are longer than a GPU may run",
+            where=first.where(),
+            expected=f"fewer than {TOO_MANY} trips in each kernel",
+            hint="compile for the CPU, or cut the axis into parts",
+        ),
+        reasons,
+    )
+
+
+def _check_bindings(dispatch: Dispatch, limit: int) -> None:
+    if len(dispatch.values) > limit:
+        raise CompileError(
+            describe(
+                f"kernel {dispatch.label} binds more buffers than the device allows",
+                where=dispatch.call.node.where(),
+                got=len(dispatch.values),
+                expected=f"at most {limit} (max-storage-buffers-per-shader-stage)",
+                hint="compile with CompileOptions(fuse=False)",
+            )
+        )

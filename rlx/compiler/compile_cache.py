@@ -1,0 +1,419 @@
+"""The compile cache: graphs that were compiled before, in this process or by another one.
+
+An entry on disk carries this user's seal and is used as it is. Plans in model files are not trusted: they say what was
+decided; ``derive`` checks it and writes the kernel calls anew. A model file's plan serves the graph of that file alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import sys
+import warnings
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+
+from rlx import flags
+from rlx.backends.base import CompileOptions
+from rlx.backends.registry import backend
+from rlx.build_digest import build_digest
+from rlx.compiler.cache_stats import count
+from rlx.compiler.disk import disk_cache
+from rlx.compiler.loading import Loaded, load
+from rlx.compiler.lowered_module import Decisions, Lowered
+from rlx.compiler.plan_codec import KIND, MalformedError, pack, sources_of, unpack
+from rlx.compiler.signed_cache import sealed_entries
+from rlx.compiler.target import Target
+from rlx.dataclasses import dataclass
+from rlx.errors import MALFORMED, RlxError, users_level
+from rlx.ir import container
+from rlx.ir.content import OpaqueError, content_hash
+from rlx.ir.graph import Graph
+from rlx.ir.opdef import Array
+from rlx.ir.spans import phase
+from rlx.lru import ON_DEVICES, Lru
+
+# Graphs kept in memory, and bytes of their constants and kernel sources.
+MOST_GRAPHS = 64
+MOST_BYTES = 256 << 20
+T = TypeVar("T")
+_PLAIN = (type(None), int, float, str, bool)
+
+
+# Lowered graphs, each with the source lines that its notes and messages name.
+_Kept = Lru[str, tuple[Lowered, tuple[str, ...]]]
+
+
+class _Plans:
+    """The plans of a model file, by name, and what became of them: the loaded graph's own."""
+
+    def __init__(self, raw: Mapping[str, Array]) -> None:
+        self.raw = raw
+        self.kept: _Kept = Lru(MOST_GRAPHS, MOST_BYTES)
+
+
+_kept: _Kept = Lru(MOST_GRAPHS, MOST_BYTES)
+_of_files: weakref.WeakKeyDictionary[Graph, _Plans] = weakref.WeakKeyDictionary()
+
+
+def clear_cache() -> int:
+    """Forgets every compiled graph: in this process, on its devices, and in the cache folder for all processes.
+
+    Graphs in use stay as they are, with the kernels that they use. Nothing happens on disk with ``RLX_CACHE=off``.
+
+    Returns:
+        How many bytes that freed in the cache folder.
+
+    Example:
+        >>> import rlx
+        >>> rlx.clear_cache() >= 0
+        True
+    """
+    _kept.clear()
+    for on_device in list(ON_DEVICES):
+        on_device.clear()
+    for plans in list(_of_files.values()):
+        plans.kept.clear()
+    wanted = flags.CACHE.get()
+    return 0 if wanted == "off" else disk_cache(wanted).clear()
+
+
+def lowered_for(graph: Graph, target: Target) -> Lowered:
+    """Lowers a graph, or finds what an equal one became for such a target; nothing is loaded.
+
+    What is lowered here is not kept: ``build`` takes it, and keeps it with what loading adds.
+
+    Args:
+        graph: A verified graph; it is not changed.
+        target: What it is for.
+
+    Raises:
+        UnsupportedOpError: The target has no kernel for an op.
+        DeviceMemoryError: The graph is above a limit.
+    """
+    if flags.CACHE.get() != "off" and target.reads_kernels:
+        try:
+            key = f"{content_hash(graph)} {target_text(target)}"
+        except OpaqueError:
+            return _lower(graph, target)
+        found = _in_memory(graph, target, key, tuple(sources_of(graph)))
+        if found is not None:
+            return found
+    return _lower(graph, target)
+
+
+def build(graph: Graph, target: Target, ready: Lowered | None = None) -> Loaded:
+    """Lowers and loads a graph, or only loads it where an equal one was lowered for such a target.
+
+    Args:
+        graph: A verified graph; it is not changed.
+        target: What it is for.
+        ready: What ``lowered_for`` found for the two, if that was asked for.
+
+    Returns:
+        The lowered graph, which others may share and nobody may change, with its executable.
+
+    Raises:
+        UnsupportedOpError: The target has no kernel for an op.
+        CompileError: A kernel does not compile.
+        DeviceMemoryError: The graph is above a limit.
+    """
+    wanted = flags.CACHE.get()
+    # A backend without kernels gets the graph nearly as it is: there is nothing to gain by a cache.
+    if wanted == "off" or not target.reads_kernels:
+        return _fresh(graph, target, ready)
+    try:
+        with phase("hash"):
+            key = f"{content_hash(graph)} {target_text(target)}"
+    except OpaqueError as error:
+        made = _fresh(graph, target, ready)
+        return made._replace(lowered=_refused(made.lowered, error))
+    plans = _of_files.get(graph)
+    with phase("cache"):
+        sources = tuple(sources_of(graph))
+        name = _name(key, target)
+        found = _in_memory(graph, target, key, sources)
+    if found is not None:
+        return load(found, target)
+    if name is None:
+        made = _fresh(graph, target, ready)
+        text = "nothing is kept on disk, rlx was packaged without a digest"
+        made = made._replace(lowered=made.lowered.noted("cache", text))
+        count("unidentified")
+        _kept.put(key, (made.lowered, sources), _nbytes(made.lowered))
+        return made
+    request = _Request(graph, target, name, sources)
+    raw = None if plans is None else plans.raw.get(name)
+    if plans is not None and raw is not None:
+        stored = _planned(request, raw)
+        if stored is not None:
+            # Kept for this file's graph alone: the plan may compute something else on purpose.
+            plans.kept.put(key, (stored.lowered, sources), _nbytes(stored.lowered))
+            return stored
+    stored = _unsealed(request)
+    if stored is None:
+        stored = _fresh(graph, target, ready)
+        with phase("store"):
+            stored = stored._replace(lowered=_sealed(request, stored.lowered))
+    _kept.put(key, (stored.lowered, sources), _nbytes(stored.lowered))
+    return stored
+
+
+def _name(key: str, target: Target) -> str | None:
+    """The name of an entry on disk; None for a build of rlx without a digest."""
+    build = build_id(target.info.backend)
+    return None if build is None else hashlib.sha256(f"{key} {build}".encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Packed:
+    """An entry of a cache.
+
+    Attributes:
+        name: What it is found by.
+        raw: Its container.
+    """
+
+    name: str
+    raw: bytes
+
+
+def packed(graph: Graph, target: Target, lowered: Lowered) -> Packed:
+    """Packs a lowered graph as a plan that ``offer`` takes.
+
+    Raises:
+        OpaqueError: It can't be stored.
+    """
+    name = _name(f"{content_hash(graph)} {target_text(target)}", target)
+    if name is None:
+        raise OpaqueError("an rlx that was packaged without its digest")
+    data, arrays = pack(lowered, sources_of(graph))
+    return Packed(name, container.dump(KIND, {"name": name, "lowered": data}, arrays))
+
+
+def offer(graph: Graph, plans: Mapping[str, Array], build: object) -> None:
+    """Lets a graph be loaded from the plans in the model file that it came from.
+
+    Args:
+        graph: The graph; equal ones have no part in it.
+        plans: What ``packed`` made, by name: the bytes, as they stand in the file.
+        build: What ``build_digest`` was where they were made; None where the file does not say.
+    """
+    here = build_digest()
+    if plans and here is not None and build != here:
+        count("refused")
+        text = "were built by another version of rlx; they are made again"
+        warnings.warn(f"the compiled plans of the model {text}", RuntimeWarning, stacklevel=3)
+        return
+    _of_files[graph] = _Plans(dict(plans))
+
+
+@dataclass(frozen=True)
+class _Request:
+    """A compile: the graph, its target, the name of its cache entry, and its source lines."""
+
+    graph: Graph
+    target: Target
+    name: str
+    sources: tuple[str, ...]
+
+
+def _planned(request: _Request, raw: Array) -> Loaded | None:
+    """Checks and loads a plan of a model file; None where it is not usable."""
+    where = "the model's plan"
+
+    def make() -> Loaded:
+        with phase("cache"):
+            if raw.nbytes > container.MOST_BYTES:
+                text = f"it has {raw.nbytes} bytes, at most {container.MOST_BYTES} are read"
+                raise MalformedError(text)
+            # Copied, so that later changes of the file have no effect.
+            found = container.load(raw.tobytes(), where)
+            # A plan under another plan's name is one of another graph.
+            if found.kind != KIND or found.data["name"] != request.name:
+                raise MalformedError("it is not the entry of its name")
+            decisions = unpack(found.data["lowered"], found.arrays, request.sources)
+            lowered = _derive(request.graph, request.target, decisions)
+        return load(lowered, request.target)
+
+    made = _usable(where, make)
+    if made is not None:
+        count("model_hits")
+    return made
+
+
+def _usable(where: str, make: Callable[[], T]) -> T | None:
+    """Calls a function that reads a file; gives None, after a warning, where the contents fail a check."""
+    try:
+        return make()
+    except (RlxError, *MALFORMED) as error:
+        count("damaged" if isinstance(error, container.ContainerError) else "refused")
+        said = error if isinstance(error, RlxError) else f"{type(error).__name__}: {error}"
+        text = f"{where}, a compiled graph, is not used and is made again: {said}"
+        warnings.warn(text, RuntimeWarning, stacklevel=users_level())
+        return None
+
+
+def _unsealed(request: _Request) -> Loaded | None:
+    """Reads and loads an entry of the cache folder; None where there is no usable one."""
+    entries = sealed_entries()
+    if entries is None:
+        return None
+    name = entries.name("lowered", request.name)
+
+    def make() -> Lowered | None:
+        found = entries.get(name)
+        if found is None:
+            return None
+        lowered, sources, packed = found
+        kept = lowered, sources
+        lowered = _with_lines(request.graph, request.target, kept, request.sources)
+        return lowered if packed is None else _with_program(lowered, request.target, packed)
+
+    with phase("cache"):
+        try:
+            lowered = _usable(name, make)
+        except OpaqueError:
+            return None
+    if lowered is None:
+        return None
+    made = load(lowered, request.target)
+    count("disk_hits")
+    return made
+
+
+def _with_program(lowered: Lowered, target: Target, packed: Any) -> Lowered:
+    """A lowered graph with the program that a plug-in makes of what it packed."""
+    graph, schedule, plan = lowered.graph, lowered.schedule, lowered.plan
+    program = target.backend.unpacked(packed, target.info, graph, schedule, plan, target.options)
+    return dataclasses.replace(lowered, program=program)
+
+
+def _with_lines(
+    graph: Graph, target: Target, found: tuple[Lowered, tuple[str, ...]], sources: tuple[str, ...]
+) -> Lowered:
+    """What an equal graph became, with the source lines of the graph at hand.
+
+    Raises:
+        OpaqueError: It holds something that is more than data.
+    """
+    lowered, lines = found
+    return (
+        lowered
+        if lines == sources
+        else _derive(graph, target, unpack(*pack(lowered, lines), sources))
+    )
+
+
+def _lower(graph: Graph, target: Target) -> Lowered:
+    """Lowers a graph. The passes and the scheduler are imported by the first one that no cache holds."""
+    from rlx.compiler.lowering import lower
+
+    return lower(graph, target)
+
+
+def _derive(graph: Graph, target: Target, decisions: Decisions) -> Lowered:
+    """What was decided for a graph, lowered again; see ``_lower`` for the import."""
+    from rlx.compiler.lowering import derive
+
+    return derive(graph, target, decisions)
+
+
+def _fresh(graph: Graph, target: Target, ready: Lowered | None) -> Loaded:
+    lowered = ready or _lower(graph, target)
+    count("lowered")
+    return load(lowered, target)
+
+
+def _in_memory(graph: Graph, target: Target, key: str, sources: tuple[str, ...]) -> Lowered | None:
+    plans = _of_files.get(graph)
+    found = _kept.get(key) or (plans and plans.kept.get(key))
+    if not found:
+        return None
+    try:
+        lowered = _with_lines(graph, target, found, sources)
+    except OpaqueError:
+        return None
+    count("memory_hits")
+    return lowered
+
+
+def _sealed(request: _Request, lowered: Lowered) -> Lowered:
+    """Writes an entry where there is a key to seal it. Returns the lowered graph, with a note where it can't be stored."""
+    entries = sealed_entries()
+    if entries is None:
+        return lowered
+    stored, packed = lowered, None
+    ours = type(request.target.backend.plain).__module__.startswith("rlx.")
+    if lowered.program is not None and not ours:
+        # A plug-in's program may hold addresses; what it packs is data.
+        stored, packed = dataclasses.replace(lowered, program=None), lowered.program.pack()
+    try:
+        if entries.put(entries.name("lowered", request.name), (stored, request.sources, packed)):
+            count("stored")
+    except OpaqueError as error:
+        return _refused(lowered, error)
+    return lowered
+
+
+def _refused(lowered: Lowered, error: OpaqueError) -> Lowered:
+    count("refused")
+    return lowered.noted("cache", f"the compiled graph is not stored, because of {error}")
+
+
+def _nbytes(lowered: Lowered) -> int:
+    """Bytes of the large parts of a lowered graph: constants and the backend's program."""
+    values = lowered.schedule.values if lowered.schedule is not None else ()
+    arrays = {id(value.array): value.array.nbytes for value in values if value.array is not None}
+    return sum(arrays.values()) + (lowered.program.nbytes if lowered.program is not None else 0)
+
+
+def target_text(target: Target) -> str:
+    """A text of everything in a target that lowering depends on, for use in keys.
+
+    Raises:
+        OpaqueError: An option is an object that does not say what it is.
+    """
+    info, runs_on = target.info, type(target.backend.plain)
+    return repr(
+        (
+            (runs_on.__module__, runs_on.__qualname__, target.kernel_set),
+            (info.backend, info.adapter, info.api, info.driver),
+            sorted(info.limits.items()),
+            sorted(info.features),
+            _options_text(target.options),
+            target.choices.text(),
+        )
+    )
+
+
+def _options_text(options: CompileOptions) -> str:
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        listed = [value]
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            listed = [getattr(value, inner.name) for inner in dataclasses.fields(value)]
+        if not all(isinstance(one, _PLAIN) for one in listed):
+            raise OpaqueError(f"option {field.name}")
+    return repr(options)
+
+
+def build_id(name: str) -> str | None:
+    """Identifies this build: a digest of rlx's sources, and versions of what it depends on.
+
+    Entries of one build are never read by another.
+
+    Args:
+        name: Name of the backend, which says what else its programs depend on.
+
+    Returns:
+        None where rlx was packaged without its digest.
+    """
+    digest = build_digest()
+    if digest is None:
+        return None
+    versions = [np.__version__, sys.byteorder, backend(name).build_id()]
+    return hashlib.sha256(repr((digest, versions)).encode()).hexdigest()

@@ -1,0 +1,159 @@
+"""Lifting: what a branch makes of params alone is made outside of it, where it can be hoisted out of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import field
+
+from rlx.dataclasses import dataclass
+from rlx.ir.graph import Graph, Node
+from rlx.ir.notes import Note
+from rlx.ir.rewrite import Rewriter, users
+from rlx.ops.placeholders import LEAVES
+
+# Operations whose subgraphs all take the operands after the first, and the attributes that hold them.
+BRANCHES: dict[str, tuple[str, ...]] = {"if_": ("then_graph", "else_graph")}
+
+
+def lift(graph: Graph, notes: list[Note]) -> Graph:
+    """Moves what branches compute from params and constants alone in front of them.
+
+    Args:
+        graph: The graph; it is not changed.
+        notes: Gets a line for every node that is moved.
+    """
+    if not any(node.op in BRANCHES for node in graph.nodes):
+        return graph
+    return _lifted(graph, frozenset(), notes, {})
+
+
+# Graphs that are lifted, by graph and fixed inputs: one that stands in many branches is lifted once.
+_Known = dict[tuple[Graph, frozenset[str]], Graph]
+
+
+def _lifted(graph: Graph, given: frozenset[str], notes: list[Note], known: _Known) -> Graph:
+    """The graph with its branches relieved; inputs of these names are as good as params."""
+    if (graph, given) not in known:
+        known[graph, given] = _relieved(graph, given, notes, known)
+    return known[graph, given]
+
+
+def _relieved(graph: Graph, given: frozenset[str], notes: list[Note], known: _Known) -> Graph:
+    rewriter = Rewriter(graph)
+    fixed: set[int] = set()
+    for node in graph.nodes:
+        leaf = node.op in ("param", "constant") or (node.op == "input" and node.name in given)
+        if leaf or (node.inputs and all(operand.id in fixed for operand in node.inputs)):
+            fixed.add(node.id)
+        if node.op not in BRANCHES:
+            rewriter.keep(node)
+            continue
+        fast = [operand.id in fixed for operand in node.inputs[1:]]
+        operands = [rewriter[operand] for operand in node.inputs]
+        sides: dict[Graph, tuple[str, _Side]] = {}
+        for name in BRANCHES[node.op]:
+            side: Graph = node.attrs[name]
+            if side not in sides:
+                names = frozenset(n for n, one in zip(side.input_names, fast, strict=True) if one)
+                sides[side] = name, _Side.of(_lifted(side, names, notes, known), names)
+        for name, side_found in sides.values():
+            made = side_found.moved(rewriter.new, operands[1 : 1 + len(fast)])
+            for inner, outer in made:
+                said = f" of {name} needs no run, moved in front of it"
+                notes.append(Note.of("lift", inner, said))
+                for _, other in sides.values():
+                    other.more.append((inner if other is side_found else None, outer))
+                operands.append(outer)
+        relieved = {side: found.graph() for side, (_, found) in sides.items()}
+        attrs = {**node.attrs, **{n: relieved[node.attrs[n]] for n in BRANCHES[node.op]}}
+        new = rewriter.new.add_node(node.opdef, operands, attrs, node.name)
+        new.source = node.source
+        rewriter.replace(node, new)
+    return rewriter.finish()
+
+
+def _harmless(node: Node) -> bool:
+    """Whether a node may be computed though its branch is never taken.
+
+    An index out of range is an error, a loop may go on for ever, a custom op may be watched by its owner:
+    all these take operands of another kind than their main one. Several results are no param.
+    """
+    return len(node.types) == 1 and not node.opdef.free
+
+
+@dataclass
+class _Side:
+    """A branch.
+
+    Attributes:
+        old: Its graph.
+        frontier: Nodes that depend on fixed inputs alone and are read by others.
+        more: Inputs that are added: the node that each stands for, or None if it is the other side's, and
+            the node outside.
+    """
+
+    old: Graph
+    frontier: list[Node]
+    more: list[tuple[Node | None, Node]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, graph: Graph, names: frozenset[str]) -> _Side:
+        """A branch some of whose inputs are fixed."""
+        fixed: set[int] = set()
+        varies: set[int] = set()
+        for node in graph.nodes:
+            if node.op in LEAVES:
+                if node.op == "constant" or node.name in names:
+                    fixed.add(node.id)
+                continue
+            if node.inputs and _harmless(node) and all(o.id in fixed for o in node.inputs):
+                fixed.add(node.id)
+                if any(o.id in varies or o.op == "input" for o in node.inputs):
+                    varies.add(node.id)
+        readers = users(graph)
+        outputs = {node.id for node in graph.outputs}
+        # What depends on constants alone is folded inside the branch.
+        frontier = [
+            node
+            for node in graph.nodes
+            if node.id in varies
+            and (node.id in outputs or any(reader.id not in fixed for reader in readers[node.id]))
+        ]
+        return cls(graph, frontier)
+
+    def moved(self, outside: Graph, operands: Iterable[Node]) -> list[tuple[Node, Node]]:
+        """Copies of the frontier and what it needs, in the graph outside."""
+        copies = {
+            self.old.named(name).id: operand
+            for name, operand in zip(self.old.input_names, operands, strict=True)
+        }
+        needed: set[int] = set()
+        stack = list(self.frontier)
+        while stack:
+            node = stack.pop()
+            if node.id not in needed:
+                needed.add(node.id)
+                stack += node.inputs
+        for node in self.old.nodes:
+            if node.id in needed and node.id not in copies:
+                inputs = [copies[operand.id] for operand in node.inputs]
+                copies[node.id] = outside.add_node(node.opdef, inputs, node.attrs)
+                copies[node.id].source = node.source
+        return [(node, copies[node.id]) for node in self.frontier]
+
+    def graph(self) -> Graph:
+        """The branch, with what is moved as inputs."""
+        if not self.more:
+            return self.old
+        rewriter = Rewriter(self.old)
+        inputs = [node for node in self.old.nodes if node.op == "input"]
+        rewriter.keep_all(inputs)
+        for at, (inner, outer) in enumerate(self.more):
+            new = rewriter.new.input(f"lifted:{at}", outer.shape, outer.dtype)
+            if inner is not None:
+                rewriter.replace(inner, new)
+        gone = {inner.id for inner, _ in self.more if inner is not None}
+        for node in self.old.nodes:
+            if node.op != "input" and node.id not in gone:
+                rewriter.keep(node)
+        return rewriter.finish()

@@ -1,0 +1,127 @@
+"""What a model's graphs for several shapes have in common: whether the largest can do what the others do, and with which masks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx.dataclasses import dataclass
+from rlx.ir.graph import Graph, Node
+from rlx.ir.opdef import PART, Array
+from rlx.passes.masking import contraction_rules as contraction_rules
+from rlx.passes.masking import movement_rules as movement_rules
+from rlx.passes.masking.dim_sizes import Axes, Factor, UnmaskableError
+from rlx.passes.masking.rules import At, Step, fixed_step, step_of
+
+
+@dataclass(frozen=True)
+class Study:
+    """What the padded graph has to do to give the results of the last one.
+
+    Attributes:
+        graph: The padded graph.
+        steps: What becomes of each of its nodes.
+        lengths: Sizes in the padded graph and in one more, by which a length is known; and its place in ``values``.
+        values: The lengths of the last graph, i32.
+        outputs: The axes of each output.
+    """
+
+    graph: Graph
+    steps: tuple[Step, ...]
+    lengths: dict[tuple[int, ...], int]
+    values: Array
+    outputs: tuple[Axes, ...]
+
+    def axes(self, node: int) -> Axes:
+        """The axes of the first result of a node."""
+        return self.steps[node].results[0]
+
+    def signature(self) -> Any:
+        """What two studies with the same padded graph share if one masked graph does for both."""
+        return tuple((_stripped(step.results), *step[1:]) for step in self.steps), tuple(
+            self.lengths
+        )
+
+
+def study(graphs: Sequence[Graph]) -> Study:
+    """Studies graphs of one model.
+
+    Args:
+        graphs: The padded graph; one of the smallest shapes that it is for; and the one whose results it is to give.
+
+    Raises:
+        UnmaskableError: Padding would change results, or the graphs differ in more than sizes.
+    """
+    first = graphs[0]
+    if len({len(graph.nodes) for graph in graphs}) > 1:
+        raise UnmaskableError("the model has other nodes for other shapes")
+    steps: list[Step] = []
+    # Nodes of which no result has padding.
+    fixed: list[bool] = []
+    for nodes in zip(*[graph.nodes for graph in graphs], strict=True):
+        node = nodes[0]
+        if not all([_alike(one, node) for one in nodes[1:]]):
+            raise UnmaskableError(f"{node.where()} is another node for other shapes")
+        try:
+            step = None
+            if all([fixed[operand.id] for operand in node.inputs]):
+                step = fixed_step(nodes)
+            fixed.append(step is not None)
+            if step is None:
+                operands = [steps[operand.id].results[0] for operand in node.inputs]
+                if node.op == PART:
+                    operands = [steps[node.inputs[0].id].results[node.attrs["index"]]]
+                step = step_of(At(nodes, operands))
+        except UnmaskableError as error:
+            raise UnmaskableError(f"{node.where()} {error}") from None
+        steps.append(step)
+    given = [[one.id for one in graph.outputs] for graph in graphs]
+    if any(one != given[0] for one in given[1:]):
+        raise UnmaskableError("the model has other outputs for other shapes")
+    lengths: dict[tuple[int, ...], int] = {}
+    values: list[int] = []
+    for step, same in zip(steps, fixed, strict=True):
+        for factor in () if same else _factors(step):
+            _learn(factor, lengths, values)
+    outputs = tuple(steps[node.id].results[0] for node in first.outputs)
+    return Study(first, tuple(steps), lengths, np.array(values, np.int32), outputs)
+
+
+def _alike(one: Node, other: Node) -> bool:
+    """Whether two nodes have the same place in their graphs."""
+    if one.opdef is not other.opdef or len(one.inputs) != len(other.inputs):
+        return False
+    for a, b in zip(one.inputs, other.inputs, strict=True):
+        if a.id != b.id:
+            return False
+    if not one.inputs and one.op in ("input", "param") and one.name != other.name:
+        return False
+    if one.types == other.types:
+        return True
+    return [type.dtype for type in one.types] == [type.dtype for type in other.types]
+
+
+def _factors(step: Step) -> list[Factor]:
+    return [factor for axes in step.results for axis in axes for factor in axis if factor.varies]
+
+
+def _learn(factor: Factor, lengths: dict[tuple[int, ...], int], values: list[int]) -> None:
+    """Gives a length a place: those of equal size in the first graphs are one, if the last graph agrees."""
+    if any(size > factor.sizes[0] for size in factor.sizes):
+        raise UnmaskableError("a length is greater than that of the padded graph")
+    key = factor.sizes[:-1]
+    at = lengths.setdefault(key, len(values))
+    if at == len(values):
+        values.append(factor.sizes[-1])
+    elif values[at] != factor.sizes[-1]:
+        raise UnmaskableError("two lengths are equal for some shapes and differ for others")
+
+
+def _stripped(results: Sequence[Axes]) -> Any:
+    """Axes without what only the last graph says."""
+    return tuple(
+        tuple(tuple((factor.sizes[:-1], factor.varies) for factor in axis) for axis in axes)
+        for axes in results
+    )

@@ -1,0 +1,252 @@
+"""Hoisting: what depends on params alone is computed when they are set, not in every run.
+
+So is, when the graph is loaded, what depends on constants alone and was too large to be folded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from rlx.dataclasses import dataclass
+from rlx.errors import InputError, describe
+from rlx.ir.graph import PART, Graph, Node
+from rlx.ir.notes import Note
+from rlx.ir.opdef import TensorType
+from rlx.ir.plan import Preparation
+from rlx.ir.rewrite import Rewriter, users
+from rlx.ops.fold_cost import effort
+from rlx.ops.placeholders import LEAVES
+from rlx.passes.simplify import FOLD_LIMIT_BYTES
+from rlx.resource_limits import spend
+
+# Prefix of the names of prepared params. No param of a user can have it.
+PREPARED = "prepared:"
+# Most work that is done with constants alone when a graph is loaded, in elements: some seconds.
+_MOST_CONSTANT = 2.0**34
+# The largest result of that work, in bytes. It may be larger if it is at most this many times its largest constant.
+_MOST_CONSTANT_BYTES, _GROWS = 1 << 29, 4
+
+
+@dataclass(frozen=True)
+class Hoisted:
+    """A graph in two parts.
+
+    Attributes:
+        graph: What every run computes. Its params are some of the original ones, and prepared ones.
+        preparations: What makes those; no two read the same param.
+    """
+
+    graph: Graph
+    preparations: tuple[Preparation, ...] = ()
+
+
+def hoist(graph: Graph, notes: list[Note]) -> Hoisted:
+    """Parts what depends on params alone from what depends on inputs.
+
+    Views stay with their readers: they cost nothing. An output that depends on params alone is computed
+    with the others.
+
+    Args:
+        graph: The graph; it is not changed.
+        notes: Gets a line for every prepared param.
+    """
+    run, frontier = _parted(graph, notes)
+    made = tuple(
+        Preparation(_preparing(graph, nodes), tuple(f"{PREPARED}{node.id}" for node in nodes))
+        for nodes in _together(frontier)
+    )
+    return Hoisted(run, made)
+
+
+def run_part(graph: Graph) -> Graph:
+    """What every run of a graph computes: ``hoist(graph, []).graph``."""
+    return _parted(graph, [])[0]
+
+
+def _parted(graph: Graph, notes: list[Note]) -> tuple[Graph, list[Node]]:
+    """What every run computes, and the nodes that are its prepared params."""
+    fixed = _fixed(graph)
+    readers = users(graph)
+    outputs = {node.id for node in graph.outputs}
+    frontier = [
+        node
+        for node in graph.nodes
+        if node.id in fixed
+        and node.op not in LEAVES
+        and (node.id in outputs or any(reader.id not in fixed for reader in readers[node.id]))
+    ]
+    # A view of a param costs nothing, so it is not worth preparing.
+    frontier = [node for node in frontier if not _only_views(node)]
+    if not frontier:
+        return graph, []
+    rewriter = Rewriter(graph)
+    by_id = {node.id: f"{PREPARED}{node.id}" for node in frontier}
+    needed = _needed(graph, set(by_id))
+    for node in graph.nodes:
+        if node.id in by_id:
+            new = rewriter.new.param(by_id[node.id], node.shape, node.dtype)
+            new.source = node.source
+            rewriter.replace(node, new)
+            why = "is constant, computed once"
+            if _params_below(node):
+                why = "depends on params alone, computed when they are set"
+            notes.append(Note.of("hoist", node, f" {why}"))
+        elif node.id in needed or node.op == "input":
+            rewriter.keep(node)
+    return rewriter.finish(), frontier
+
+
+def _fixed(graph: Graph) -> set[int]:
+    """Nodes that depend on params alone, or on constants alone where those are not folded for their size."""
+    fixed: set[int] = set()
+    # Bytes of the largest constant that they depend on.
+    constant: dict[int, int] = {}
+    left = _MOST_CONSTANT
+    for node in graph.nodes:
+        if node.op == "param":
+            fixed.add(node.id)
+        elif node.op == "constant":
+            constant[node.id] = node.type.nbytes
+        elif node.inputs and all(o.id in fixed or o.id in constant for o in node.inputs):
+            if len(node.types) > 1 or node.op == PART or node.op == "custom":
+                continue  # several results are no param, and a custom op may be watched by its owner
+            work = effort(node)
+            if work == math.inf:
+                continue  # nobody can tell whether such a loop ends
+            if any(o.id not in constant for o in node.inputs):
+                fixed.add(node.id)
+                continue
+            # A few numbers in a file must not become gigabytes, or hours, before anything runs.
+            left -= work
+            below = max(constant[o.id] for o in node.inputs)
+            if left < 0 or node.type.nbytes > max(_MOST_CONSTANT_BYTES, _GROWS * below):
+                continue
+            constant[node.id] = below
+            if node.type.nbytes > FOLD_LIMIT_BYTES or any(o.id in fixed for o in node.inputs):
+                fixed.add(node.id)
+    return fixed
+
+
+def _only_views(node: Node) -> bool:
+    while node.opdef.view and node.inputs:
+        node = node.inputs[0]
+    return node.op in LEAVES
+
+
+def _needed(graph: Graph, prepared: set[int]) -> set[int]:
+    """Nodes that outputs depend on once some are given."""
+    found: set[int] = set()
+    stack = list(graph.outputs)
+    while stack:
+        node = stack.pop()
+        if node.id not in found:
+            found.add(node.id)
+            if node.id not in prepared:
+                stack += node.inputs
+    return found
+
+
+def _below(roots: list[Node]) -> dict[int, Node]:
+    """The roots and all that they depend on, by id."""
+    found: dict[int, Node] = {}
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        if node.id not in found:
+            found[node.id] = node
+            stack += node.inputs
+    return found
+
+
+def _params_below(node: Node) -> set[int]:
+    """The params that a node depends on."""
+    return {at for at, one in _below([node]).items() if one.op == "param"}
+
+
+def _together(frontier: list[Node]) -> list[list[Node]]:
+    """Nodes that share a param, directly or by others, stand in one list."""
+    # The list that a param belongs to; lists that turn out to share one are joined.
+    group_of: dict[int, list[Node]] = {}
+    params_of: dict[int, set[int]] = {}
+    groups: dict[int, list[Node]] = {}
+    for node in frontier:
+        below = _below([node])
+        spend("preparing params", elements=len(below))
+        params = {at for at, one in below.items() if one.op == "param"}
+        joined = [node]
+        for at in list(params):
+            group = group_of.get(at)
+            if group is not None and id(group) in groups:
+                del groups[id(group)]
+                params |= params_of.pop(id(group))
+                joined = group + joined
+        groups[id(joined)], params_of[id(joined)] = joined, params
+        group_of.update(dict.fromkeys(params, joined))
+    return [sorted(nodes, key=lambda node: node.id) for nodes in groups.values()]
+
+
+def _preparing(graph: Graph, frontier: list[Node]) -> Graph:
+    """The graph of what is computed when params are set."""
+    new = Graph(f"{graph.name}, when params are set")
+    copies: dict[int, Node] = {}
+    for at, node in sorted(_below(frontier).items()):
+        if node.op == "param":
+            copies[at] = new.stand_in("input", node.name, node)
+        else:
+            copies[at] = new.copy_node(node, tuple([copies[o.id] for o in node.inputs]))
+    new.set_outputs([copies[node.id] for node in frontier])
+    return new
+
+
+def check_fit(graph: Graph, lowered: Graph, preparations: Sequence[Preparation]) -> None:
+    """Checks that two parts of a graph have the outside of the whole: they may come out of a file.
+
+    Args:
+        graph: The whole.
+        lowered: What every run computes.
+        preparations: What makes its prepared params.
+
+    Raises:
+        InputError: Inputs, params or outputs differ.
+    """
+    params = {name: graph.named(name).type for name in graph.param_names}
+    left = {name: lowered.named(name).type for name in lowered.param_names}
+    made: dict[str, TensorType] = {}
+    read: set[str] = set()
+    for one in preparations:
+        inputs = {name: one.graph.named(name).type for name in one.graph.input_names}
+        outputs = dict(zip(one.names, (node.type for node in one.graph.outputs), strict=True))
+        fits = not one.graph.param_names and len(outputs) == len(one.names)
+        # The groups read different params and make different results.
+        if not fits or inputs.keys() & read or outputs.keys() & made.keys():
+            raise InputError(describe("a plan's preparations do not fit", got=one.names))
+        if not inputs.items() <= params.items():
+            raise InputError(describe("a plan prepares other params", got=sorted(inputs)))
+        read |= inputs.keys()
+        made |= outputs
+    own = left.keys() - made.keys()
+    # Params that nothing needs are left out only if something is prepared.
+    missing = params.keys() - own - read if not preparations else ()
+    if made.keys() & params.keys() or not (made | params).items() >= left.items() or missing:
+        raise InputError(describe("a plan has other params than its graph", got=sorted(left)))
+    if not made.items() <= left.items():
+        raise InputError(describe("a plan prepares what it does not read", got=sorted(made)))
+    check_same(graph, lowered)
+
+
+def check_same(one: Graph, other: Graph) -> None:
+    """Checks that two graphs have inputs of the same names and types, and outputs of the same types.
+
+    Raises:
+        InputError: They have not.
+    """
+    first, second = (
+        [[(name, graph.named(name).type) for name in graph.input_names],
+         [node.type for node in graph.outputs]]
+        for graph in (one, other)
+    )  # fmt: skip
+    if first != second:
+        raise InputError(
+            describe("a plan's graph has another outside", got=other.name, expected=one.name)
+        )

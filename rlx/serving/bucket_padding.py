@@ -1,0 +1,128 @@
+"""A graph for a range of shapes: runs pad their inputs, and the graph masks what is padded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rlx.dataclasses import dataclass
+from rlx.ir.graph import Graph
+from rlx.ir.opdef import Array
+from rlx.ir.shape import Shape
+from rlx.ir.spans import phase
+from rlx.lru import Lru
+from rlx.passes.masking.dim_sizes import LENGTHS, Axes, UnmaskableError, cut
+
+if TYPE_CHECKING:
+    from rlx.passes.masking.analysis import Study
+
+# Sets of shapes whose lengths are remembered.
+_MOST_FITS = 4096
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What a run of some shapes asks of a bucket.
+
+    Attributes:
+        lengths: How many elements are valid.
+        outputs: For each output, the shape of what is valid, and the axes it lies along.
+    """
+
+    lengths: Array
+    outputs: tuple[tuple[Shape, Axes], ...]
+
+
+class Bucket:
+    """The graph of a bucket.
+
+    Args:
+        largest: The graph for the largest shapes of the bucket.
+        smallest: The graph for the smallest ones: it tells what varies.
+        asked: The graph for shapes that a run has.
+
+    Attributes:
+        graph: The masked graph.
+
+    Raises:
+        UnmaskableError: Padding would change results. The text says which node sees it.
+    """
+
+    def __init__(self, largest: Graph, smallest: Graph, asked: Graph) -> None:
+        # The rules of all operations: a program whose lengths do not vary needs none of them.
+        from rlx.passes.masking.mask_rewrite import masked
+
+        self._largest, self._smallest = largest, smallest
+        found = self._studied(asked)
+        self._signature = found.signature()
+        with phase("mask"):
+            self.graph = masked(found)
+        self._shapes = {node.name: node.shape for node in largest.nodes if node.op == "input"}
+        self._fits: Lru[Hashable, Fit] = Lru(_MOST_FITS)
+
+    def known(self, key: Hashable) -> Fit | None:
+        """What runs of some shapes ask for, if that was found out before."""
+        return self._fits.get(key)
+
+    def fit(self, key: Hashable, build: Callable[[], Graph]) -> Fit:
+        """What runs of some shapes ask for; the graph for them is made once, to see that it fits.
+
+        Args:
+            key: What tells the shapes from others.
+            build: Gives the graph for them.
+
+        Raises:
+            UnmaskableError: It does not fit.
+            RlxError: As ``build``.
+        """
+        found = self._fits.get(key)
+        if found is None:
+            exact = build()
+            studied = self._studied(exact)
+            if studied.signature() != self._signature:
+                raise UnmaskableError("the graph does something else for these shapes")
+            shapes = [node.shape for node in exact.outputs]
+            found = Fit(studied.values, tuple(zip(shapes, studied.outputs, strict=True)))
+            self._fits.put(key, found)
+        return found
+
+    @property
+    def fits(self) -> int:
+        """Sets of shapes that are known to fit."""
+        return len(self._fits)
+
+    def _studied(self, exact: Graph) -> Study:
+        from rlx.passes.masking.analysis import study
+
+        with phase("mask"):
+            return study([self._largest, self._smallest, exact])
+
+    def given(self, fit: Fit, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """Inputs of the masked graph, in its order.
+
+        Args:
+            fit: What the shapes ask for.
+            arrays: The inputs of the graph that is not padded.
+        """
+        found = {name: _padded(arrays[name], shape) for name, shape in self._shapes.items()}
+        found[LENGTHS] = fit.lengths
+        return found
+
+
+def valid(fit: Fit, made: Sequence[Array]) -> list[Array]:
+    """What outputs of a masked graph hold: arrays of their own where a part is padding."""
+    found = []
+    for array, (shape, axes) in zip(made, fit.outputs, strict=True):
+        part = cut(array, axes, shape)
+        found.append(part if part is array else np.array(part, order="C"))
+    return found
+
+
+def _padded(array: Array, shape: Shape) -> Array:
+    if array.shape == shape:
+        return array
+    made = np.zeros(shape, array.dtype)
+    made[tuple(slice(size) for size in array.shape)] = array
+    return made

@@ -1,0 +1,186 @@
+"""ONNX models that were read before: their graphs, kept in the cache folder under a digest of the file.
+
+What reads the messages of a file is imported by the first file that is not there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from rlx.compiler.cache_stats import count
+from rlx.compiler.precomputed_params import use_weight_cache
+from rlx.compiler.signed_cache import Sealed, sealed_entries
+from rlx.dataclasses import dataclass
+from rlx.importers.onnx.source import File, Lowered, Source
+from rlx.importers.onnx.values import NeedsValueError
+from rlx.ir.content import OpaqueError, content_hash, settle
+from rlx.ir.opdef import Array
+from rlx.ir.spans import phase
+
+# Files above it are read anew each time: to digest them takes longer, a millisecond for each MB.
+MOST_BYTES = 32 << 20
+# Bytes of a file that a thread digests at a time.
+_PIECE = 4 << 20
+
+
+def digest_of(view: memoryview) -> str:
+    """A digest of the bytes of a file; large ones are digested by several threads."""
+    pieces = [view[at : at + _PIECE] for at in range(0, len(view), _PIECE)]
+    if len(pieces) <= 2:
+        return hashlib.sha256(view).hexdigest()
+    with ThreadPoolExecutor(min(8, len(pieces))) as pool:
+        found = pool.map(lambda piece: hashlib.sha256(piece).digest(), pieces)
+        return hashlib.sha256(b"pieces" + b"".join(found)).hexdigest()
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """A model, and what the cache folder holds of it.
+
+    Attributes:
+        source: The model.
+        entries: The cache; None where nothing is kept, because it is off, has no key, or the model is large or has
+            weights in other files.
+        digest: That of the file's bytes.
+    """
+
+    source: Source
+    entries: Sealed | None
+    digest: str
+
+    def lowered(
+        self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array]
+    ) -> Lowered:
+        """``lower`` of the model, or what it gave an earlier process for the same file, shapes and values.
+
+        Raises:
+            RlxError: See ``lower``.
+        """
+        if self.entries is None:
+            return _imported(self.source, shapes, values)
+        given = [(n, a.dtype.str, a.shape, _digest(a)) for n, a in sorted(values.items())]
+        asked = sorted(shapes.items())
+        name = self.entries.name("import", self.digest, self.source.label, asked, given)
+        with phase("cache"):
+            found = self.entries.get(name, self.source.file.array_at)
+        if found is None:
+            found = self._made(self.entries, name, shapes, values)
+        else:
+            count("import_hits")
+        if isinstance(found, frozenset):
+            raise NeedsValueError(found)
+        lowered: Lowered = found[0]
+        if found[1]:
+            settle(lowered.graph, found[1])
+            use_weight_cache(lowered.graph, _Prepared(self.entries, name))
+        return lowered
+
+    def looked_at(
+        self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array]
+    ) -> Lowered:
+        """``lower`` of the model for shapes that it is not compiled for: nothing is kept of it.
+
+        Raises:
+            RlxError: See ``lower``.
+        """
+        return _imported(self.source, shapes, values)
+
+    def _made(
+        self,
+        entries: Sealed,
+        name: str,
+        shapes: Mapping[str, tuple[int, ...]],
+        values: Mapping[str, Array],
+    ) -> tuple[Lowered, str] | frozenset[str]:
+        """What ``lower`` gives, with the graph's content hash; or inputs whose values it needs. Both are kept."""
+        try:
+            lowered = _imported(self.source, shapes, values)
+        except NeedsValueError as error:
+            _put(entries, name, error.names)
+            return error.names
+        with phase("verify"):
+            lowered.graph.verify()
+        try:
+            with phase("hash"):
+                found = lowered, content_hash(lowered.graph)
+        except OpaqueError:
+            return lowered, ""
+        places = {at: origin for at, (_, origin) in lowered.origins.items()}
+        kept = Lowered(lowered.graph, lowered.elements)
+        with phase("store"):
+            _put(entries, name, (kept, found[1]), lambda array: places.get(id(array)))
+        return found
+
+
+def open_kept(file: File) -> ModelFile:
+    """Opens a model. Where the cache folder knows the file, its messages are read when they are needed.
+
+    Raises:
+        RlxError: See ``open_model``.
+    """
+    with phase("read"):
+        entries = sealed_entries()
+        if entries is None or len(file.view) > MOST_BYTES:
+            return ModelFile(_read(file), None, "")
+        digest = digest_of(file.view)
+        name = entries.name("ports", digest, file.label)
+        found = entries.get(name)
+        if found is not None:
+            return ModelFile(Source(file, *found), entries, digest)
+        from rlx.importers.onnx.external import has_external
+
+        source = _read(file)
+        if has_external(source):
+            return ModelFile(source, None, "")
+        _put(entries, name, (source.inputs, source.outputs, source.defaults))
+        return ModelFile(source, entries, digest)
+
+
+def _read(file: File) -> Source:
+    from rlx.importers.onnx.load import check_operators, read_model
+
+    source = read_model(file)
+    check_operators(source)
+    return source
+
+
+def _imported(
+    source: Source, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array]
+) -> Lowered:
+    from rlx.importers.onnx.load import lower
+
+    count("imported")
+    with phase("nodes"):
+        return lower(source, shapes, values)
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """Prepared params of a model's weights; see ``rlx.compiler.precomputed_params.WeightCache``."""
+
+    entries: Sealed
+    model: str
+
+    def get(self, target: str, names: Sequence[str]) -> Mapping[str, Array] | None:
+        found: Mapping[str, Array] | None = self.entries.get(self._name(target, names))
+        return found
+
+    def put(self, target: str, values: Mapping[str, Array]) -> None:
+        _put(self.entries, self._name(target, list(values)), dict(values))
+
+    def _name(self, target: str, names: Sequence[str]) -> str:
+        return self.entries.name("prepared", self.model, target, list(names))
+
+
+def _put(entries: Sealed, name: str, record: Any, elsewhere: Any = None) -> None:
+    try:
+        entries.put(name, record, elsewhere)
+    except OpaqueError:
+        pass  # too large, most of all: it is made again the next time
+
+
+def _digest(array: Array) -> str:
+    return hashlib.sha256(array.tobytes()).hexdigest()

@@ -1,0 +1,385 @@
+"""Pool: one model on all devices of a machine at once, with one queue for them."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+from rlx.backends.base import CompileOptions
+from rlx.compiler.model_file import load_model
+from rlx.compiler.progress import Progress, ProgressCallback
+from rlx.dataclasses import dataclass
+from rlx.device.candidates import separate_devices
+from rlx.device.names import Device, DeviceLike
+from rlx.errors import CompileError, DeviceError, InputError, describe
+from rlx.ir.graph import Graph
+from rlx.ir.opdef import Array
+from rlx.runtime import MAX_PENDING
+from rlx.runtime.executor import Queue
+from rlx.runtime.semaphore import whole
+from rlx.runtime.session import Session
+from rlx.serving.onnx_model import Model
+from rlx.serving.scheduler import Item, Lane, Lanes
+
+Inputs = Mapping[str, Any] | Any
+Source = Graph | Model | str | os.PathLike[str] | bytes
+
+
+@dataclass(frozen=True)
+class PoolDevice:
+    """What a device of a pool has done.
+
+    Attributes:
+        device: The device.
+        done: Items that it has done.
+        busy_s: Seconds that it worked on them.
+        item_s: Seconds of an item lately, the first one aside; None before the second is done.
+        left: Why it has left the pool; None where it is in it.
+    """
+
+    device: Device
+    done: int
+    busy_s: float
+    item_s: float | None
+    left: Exception | None
+
+
+class Pool:
+    """A model on several devices, which share the work by the time that each takes.
+
+    Each device has an executable and a thread of its own. A device that is free takes the next set of inputs, unless
+    the others would have done all that wait by the time that it would be through: a slow one is not left with the last
+    item. A device that is lost, or fails where others do not, leaves the pool with a ``RuntimeWarning``; what it was
+    doing is done by another one. Every set of inputs is answered once, by its future or in its place in ``map``.
+
+    It pays for items of a millisecond and more: handing one to a thread takes tens of microseconds.
+
+    Args:
+        source: A graph with its params attached; an ``rlx.onnx.Model``; or a file or the bytes of one: ``.rlx`` of
+            ``rlx.save_model``, ``.onnx``.
+        devices: "all" for the CPU and each GPU once; or devices, in any order.
+        params: Values of params of a graph that has them not attached.
+        options: How it is compiled.
+        max_pending: While so many items wait or run, ``submit`` and ``map`` wait. An item that is cancelled no longer
+            counts, and its inputs are let go of.
+
+    Attributes:
+        skipped: Devices of "all" that can't run the model, each with the reason.
+
+    Raises:
+        DeviceError: A device that is named is not here; or there is none that can run it.
+        CompileError: A device that is named can't run it.
+        RlxError: The model can't be read.
+
+    Example:
+        >>> import numpy as np, rlx
+        >>> g = rlx.Graph()
+        >>> g.set_outputs([g.input("x", (3,)) * 2.0])
+        >>> with rlx.Pool(g, devices=["cpu"]) as pool:
+        ...     xs = [np.full(3, at, np.float32) for at in range(4)]
+        ...     [float(y[0]) for (y,) in pool.map(xs)]
+        [0.0, 2.0, 4.0, 6.0]
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        devices: Literal["all"] | Sequence[DeviceLike] = "all",
+        *,
+        params: Mapping[str, Any] | None = None,
+        options: CompileOptions | None = None,
+        max_pending: int = MAX_PENDING,
+    ) -> None:
+        self._most = whole(max_pending)
+        make = _maker(source, params, options)
+        every = isinstance(devices, str)
+        if every and devices != "all":
+            raise InputError(
+                describe("devices", got=repr(devices), expected='"all", or a list of devices')
+            )
+        chosen = separate_devices() if every else [Device.parse(one) for one in devices]
+        if len(set(chosen)) < len(chosen) or not chosen:
+            names = ", ".join(map(str, chosen)) or "none"
+            raise InputError(describe("devices of a pool", got=names, expected="each once"))
+        self.skipped = dict[Device, Exception]()
+        self._lanes = Lanes(self._made(make, chosen, every), f"the pool of {_name(source)}")
+        self._queue = Queue(self._lanes)
+        self._room = self._queue._room
+
+    def _made(self, make: _Make, devices: Sequence[Device], every: bool) -> list[Lane]:
+        """The devices, compiled side by side."""
+        with ThreadPoolExecutor(len(devices), "rlx-pool") as threads:
+            futures = [threads.submit(make, device) for device in devices]
+        failed = {
+            device: error
+            for device, future in zip(devices, futures, strict=True)
+            if (error := future.exception()) is not None
+        }
+        lanes = [future.result() for future in futures if future.exception() is None]
+        tolerated = all(isinstance(one, (CompileError, DeviceError)) for one in failed.values())
+        if failed and not (every and lanes and tolerated):
+            for lane in lanes:
+                lane.close()
+            raise next(iter(failed.values()))
+        self.skipped = {
+            device: error for device, error in failed.items() if isinstance(error, Exception)
+        }
+        return lanes
+
+    # --- work --------------------------------------------------------------------------------------
+
+    def submit(self, inputs: Inputs) -> Future[list[Array]]:
+        """Has a set of inputs run on some device; while ``max_pending`` of them wait or run, it waits.
+
+        A callback of a future may submit one set, which then waits beside the ``max_pending`` others.
+
+        Args:
+            inputs: By name; the array alone for one input. They are read when their turn comes: leave them as they
+                are until then.
+
+        Returns:
+            A future of the outputs. To cancel it takes it out of the queue.
+
+        Raises:
+            DeviceFallbackError: All devices have left the pool.
+            ClosedError: The pool is closed.
+            InputError: It was made by another process.
+            BusyError: There is no room, and this is a thread of the pool: a custom operation, or a callback.
+        """
+        return self._queue.submit(self._item((inputs,)), self._most)
+
+    def run(self, inputs: Inputs) -> list[Array]:
+        """Runs one set of inputs, and waits for it.
+
+        Raises:
+            RlxError: As ``CompiledGraph.run``, or ``submit``.
+            BusyError: This is a thread of the pool, which would wait for itself.
+        """
+        self._queue.check_outside()
+        future = self.submit(inputs)
+        try:
+            return future.result()
+        finally:
+            future.cancel()
+
+    def map(
+        self, items: Iterable[Inputs], progress: ProgressCallback | None = None
+    ) -> Iterator[list[Array]]:
+        """The outputs of every set of inputs, in their order.
+
+        Sets are taken from ``items`` as there is room for them, so that it may be endless, or read a file. Where it has
+        a length (a list, say) and a set takes well under a millisecond, a device is given several at a time.
+
+        Args:
+            items: Sets of inputs.
+            progress: Called with each result: the phase is "items", the part known where ``items`` has a length.
+
+        Raises:
+            RlxError: That of the first set that could not be run, in its place; what waits is cancelled.
+            BusyError: This is a thread of the pool, which would wait for itself.
+        """
+        self._queue.check_outside()
+        total = _length(items)
+        began, at, under_way = time.monotonic(), 0, 0
+        pending: deque[Future[list[Any]]] = deque()
+        source = iter(items)
+        try:
+            while True:
+                while under_way < self._most:
+                    # A source without a length may wait between two of its sets, which keeps none of them back.
+                    some = self._together() if total is not None else 1
+                    sets = tuple(islice(source, min(some, self._most - under_way)))
+                    if not sets:
+                        break
+                    item = self._item(sets, together=True)
+                    under_way += len(sets)
+                    pending.append(self._queue.submit(item, self._most, len(sets)))
+                    del item, sets  # a generator that stands still keeps no inputs
+                    # Room for others stays where a caller shares the pool.
+                    if pending[0].done():
+                        break
+                if not pending:
+                    return
+                for outcome in pending.popleft().result():
+                    if isinstance(outcome, BaseException):
+                        raise outcome
+                    at, under_way = at + 1, under_way - 1
+                    if progress is not None:
+                        part = None if not total else min(1.0, at / total)
+                        progress(Progress("items", part, time.monotonic() - began, part or 0.0))
+                    yield outcome
+        finally:
+            for future in pending:
+                future.cancel()
+
+    async def run_async(self, inputs: Inputs) -> list[Array]:
+        """``run`` for asyncio: the event loop goes on meanwhile.
+
+        Raises:
+            RlxError: As ``run``.
+        """
+        found: list[Array] = await self._queue.run(self._item((inputs,)), self._most)
+        return found
+
+    async def map_async(
+        self, items: Iterable[Inputs] | AsyncIterator[Inputs]
+    ) -> AsyncIterator[list[Array]]:
+        """``map`` for asyncio.
+
+        Args:
+            items: Sets of inputs; those of an asynchronous iterator are awaited.
+
+        Raises:
+            RlxError: As ``map``.
+        """
+        import asyncio
+
+        pending: deque[asyncio.Task[list[Array]]] = deque()
+        try:
+            async for one in _awaited(items):
+                pending.append(asyncio.ensure_future(self.run_async(one)))
+                if len(pending) >= self._most:
+                    yield await pending.popleft()
+                await asyncio.sleep(0)  # lets the task begin, and others of the loop
+            while pending:
+                yield await pending.popleft()
+        finally:
+            for task in pending:
+                task.cancel()
+
+    # --- what it is --------------------------------------------------------------------------------
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """The devices that are in the pool now."""
+        return tuple(lane.device for lane in self._lanes.lanes if lane.left is None)
+
+    def report(self) -> tuple[PoolDevice, ...]:
+        """What each device has done, those that have left included."""
+        return tuple(
+            PoolDevice(lane.device, lane.done, lane.busy_s, lane.seconds, lane.left)
+            for lane in self._lanes.lanes
+        )
+
+    def close(self) -> None:
+        """Cancels what waits, lets what runs end, and frees the devices. Closing twice does nothing."""
+        self._queue.close()
+
+    def __reduce__(self) -> NoReturn:
+        """Refuses to be pickled.
+
+        Raises:
+            InputError: Always.
+        """
+        raise InputError(
+            describe("a pool can't be pickled", hint="pickle its model, and make a pool of that")
+        )
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<rlx.Pool on {', '.join(map(str, self.devices)) or 'no device'}>"
+
+    def _item(self, sets: Sequence[Inputs], together: bool = False) -> Item:
+        return Item(sets, self._queue.answer(), together)
+
+    def _together(self) -> int:
+        """How many sets ``map`` hands out at a time: each device finds two portions of what may be pending."""
+        return min(self._lanes.together(), max(1, self._most // (2 * len(self._lanes.lanes))))
+
+
+_Make = Callable[[Device], Lane]
+
+
+async def _awaited(items: Iterable[Inputs] | AsyncIterator[Inputs]) -> AsyncIterator[Inputs]:
+    if isinstance(items, AsyncIterator):
+        async for one in items:
+            yield one
+    else:
+        for one in items:
+            yield one
+
+
+def _length(items: Iterable[Inputs]) -> int | None:
+    """How many sets there are said to be. It serves progress alone: one that says nothing, or fails, has no length."""
+    try:
+        return len(items) if isinstance(items, Sized) else None
+    except Exception:
+        return None
+
+
+def _name(source: Source) -> str:
+    if isinstance(source, Graph):
+        return f"graph {source.name!r}"
+    if isinstance(source, (Model, bytes)):
+        return repr(source.output_names) if isinstance(source, Model) else "a model"
+    return repr(os.fspath(source))
+
+
+def _maker(
+    source: Source, params: Mapping[str, Any] | None, options: CompileOptions | None
+) -> _Make:
+    """What compiles for a device.
+
+    Raises:
+        InputError: It is no model, or has no use for params or options.
+        RlxError: The file can't be read.
+    """
+    if isinstance(source, (str, os.PathLike)) and Path(source).suffix.lower() == ".rlx":
+        source = load_model(source)
+    if isinstance(source, Graph):
+        graph, values = source, dict(params or {})
+        return lambda device: _graph_lane(graph, device, values, options)
+    if params:
+        raise InputError(describe("params are for graphs", got="an ONNX model, which has its own"))
+    if isinstance(source, Model):
+        if options is not None:
+            raise InputError(describe("a model is compiled with its own options", got="options"))
+        model = source
+        return lambda device: _model_lane(model.clone(device), device)
+    path = source
+    return lambda device: _model_lane(Model(path, device, options=options), device)
+
+
+def _graph_lane(
+    graph: Graph, device: Device, params: Mapping[str, Any], options: CompileOptions | None
+) -> Lane:
+    compiled = Session(device, options=options).compile(graph, params)
+    names = graph.input_names
+
+    def run(inputs: Inputs) -> list[Array]:
+        if isinstance(inputs, Mapping):
+            return compiled.run(inputs)
+        if len(names) != 1:
+            raise InputError(
+                describe("inputs by name", got=type(inputs).__name__, expected=", ".join(names))
+            )
+        return compiled.run({names[0]: inputs})
+
+    return Lane(device, run, lambda: _closed(compiled.close))
+
+
+def _model_lane(model: Model, device: Device) -> Lane:
+    model._on_lost = "raise"  # another device of the pool goes on
+    return Lane(device, model.run, lambda: _closed(model.close))
+
+
+def _closed(close: Callable[[], None]) -> None:
+    """Frees a device; one that is lost need not be freed."""
+    try:
+        close()
+    except Exception as error:
+        warnings.warn(
+            f"a device of a pool could not be freed: {error}", RuntimeWarning, stacklevel=2
+        )

@@ -1,0 +1,359 @@
+"""The queue of a pool of devices: work shared by time, answers once each, and devices that fail under it."""
+
+import threading
+import time
+import warnings
+from concurrent.futures import Future
+
+import pytest
+
+import rlx
+from rlx.serving.scheduler import Item, Lane, Lanes
+
+
+class Fake:
+    """Lanes of functions in place of devices."""
+
+    def __init__(self, **functions):
+        self.closed = []
+        self.lanes = Lanes(
+            [
+                Lane(rlx.Device(name), function, lambda name=name: self.closed.append(name))
+                for name, function in functions.items()
+            ],
+            "the pool",
+        )
+
+    def add(self, inputs):
+        item = Item((inputs,), Future())
+        self.lanes.add(item)
+        return item.future
+
+    def add_together(self, sets):
+        item = Item(sets, Future(), together=True)
+        self.lanes.add(item)
+        return item.future
+
+    def done(self):
+        return {str(lane.device): lane.done for lane in self.lanes.lanes}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.lanes.close()
+
+
+def _sleeping(seconds):
+    def run(at):
+        time.sleep(seconds)
+        return at
+
+    return run
+
+
+def _all(fake, count):
+    futures = [fake.add(at) for at in range(count)]
+    return [future.result() for future in futures]
+
+
+def _by_fives(fake, count):
+    """Items of five sets, during which the second device is lost."""
+    futures = [fake.add_together(range(at, at + 5)) for at in range(0, count, 5)]
+    found = [one for future in futures for one in future.result()]
+    fake.lanes._threads[1].join(10)
+    return found
+
+
+def _let_go(event, fake):
+    event.set()
+    fake.lanes._threads[0].join(10)
+
+
+def _until_one_has_left(work, lanes):
+    """Does some work again and again; devices take turns by chance."""
+    deadline = time.monotonic() + 60
+    while True:
+        work()
+        if any(lane.left is not None for lane in lanes):
+            return
+        assert time.monotonic() < deadline
+
+
+def test_work_is_shared_by_time():
+    with Fake(a=_sleeping(0.004), b=_sleeping(0.02)) as fake:
+        futures = [fake.add(at) for at in range(120)]
+        assert [future.result() for future in futures] == list(range(120))
+        done = fake.done()
+    # 5 to 1 if sleeps were exact, which they are not on a busy machine.
+    assert done["a"] + done["b"] == 120
+    assert done["a"] > 2 * done["b"] > 0
+
+
+def test_a_slow_device_leaves_the_last_item_to_a_fast_one():
+    with Fake(fast=_sleeping(0.002), slow=_sleeping(0.5)) as fake:
+        for _ in range(2):  # the second item of a device tells its time
+            for future in [fake.add(at) for at in range(40)]:
+                future.result()
+        began, before = time.perf_counter(), fake.done()["slow"]
+        assert before >= 2
+        for at in range(5):  # the slow one is free
+            assert fake.add(at).result() == at
+        assert fake.done()["slow"] == before
+        assert time.perf_counter() - began < 0.4
+
+
+def test_a_fast_device_that_is_stuck_keeps_no_items_from_a_slow_one():
+    go = threading.Event()
+
+    def fast(at):
+        if at < 0:
+            go.wait(20)
+        return at
+
+    with Fake(fast=fast, slow=_sleeping(0.02)) as fake:
+        fake.lanes.lanes[0].seconds, fake.lanes.lanes[1].seconds = 0.001, 0.02
+        stuck = fake.add(-1)
+        others = [fake.add(at) for at in range(5)]
+        assert [future.result(10) for future in others] == list(range(5))
+        assert not stuck.done()
+        go.set()
+        assert stuck.result() == -1
+
+
+def test_a_first_item_that_takes_long_does_not_keep_a_fast_device_from_work():
+    """A driver compiles kernels while the first item is run. Once it judged the device by that, and left it out."""
+    first = threading.Event()
+
+    def compiling(at):
+        time.sleep(0.0005 if first.is_set() else 0.5)
+        first.set()
+        return at
+
+    with Fake(gpu=compiling, cpu=_sleeping(0.005)) as fake:
+        assert _all(fake, 300) == list(range(300))
+        first_round = fake.done()["gpu"]
+        assert _all(fake, 100) == list(range(100))
+        assert fake.done()["gpu"] - first_round > 50
+
+
+def test_a_lost_device_leaves_and_its_item_is_done_elsewhere():
+    calls, lock = [], threading.Lock()
+
+    def note(at):
+        with lock:
+            calls.append(at)
+        time.sleep(0.001)
+        return at
+
+    def lost(at):
+        if len(calls) > 20:
+            raise rlx.DeviceLostError("gone")
+        return note(at)
+
+    with Fake(a=note, b=lost, c=note) as fake:
+        with pytest.warns(RuntimeWarning, match=r"b has left the pool \(DeviceLostError: gone\)"):
+            found = _all(fake, 300)
+    assert found == list(range(300))
+    assert sorted(calls) == list(range(300))  # each once
+    assert sorted(fake.closed) == ["a", "b", "c"]
+
+
+def test_bad_inputs_are_the_callers():
+    def run(at):
+        if at % 3 == 0:
+            raise rlx.InputError("no such input")
+        return at
+
+    with Fake(a=run, b=run) as fake:
+        futures = [fake.add(at) for at in range(30)]
+        errors = [future.exception() for future in futures]
+        assert [isinstance(error, rlx.InputError) for error in errors] == [
+            at % 3 == 0 for at in range(30)
+        ]
+        assert all(lane.left is None for lane in fake.lanes.lanes)
+
+
+def test_errors_everywhere_are_the_items_and_errors_of_one_device_are_its_own():
+    def bad(at):
+        if at < 0:
+            raise ValueError("negative")
+        return at
+
+    def broken(at):
+        raise OSError("broken driver")
+
+    with Fake(a=bad, b=bad) as fake:
+        for _ in range(8):
+            assert isinstance(fake.add(-1).exception(), ValueError)
+        assert all(lane.left is None for lane in fake.lanes.lanes)
+    with Fake(a=_sleeping(0.002), b=broken) as fake:
+        with pytest.warns(RuntimeWarning, match="b has left"):
+            _until_one_has_left(lambda: _all(fake, 40), fake.lanes.lanes)
+
+
+def test_all_devices_are_lost():
+    def lost(at):
+        time.sleep(0.002)
+        raise rlx.DeviceLostError(f"gone at {at}")
+
+    with Fake(a=lost, b=lost) as fake:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            futures = [fake.add(at) for at in range(2)]
+            errors = [future.exception() for future in futures]
+        assert all(isinstance(error, rlx.DeviceFallbackError) for error in errors)
+        assert any(len(error.attempts) == 2 for error in errors)
+        with pytest.raises(rlx.DeviceFallbackError, match="no device of the pool is left"):
+            fake.add(0)
+
+
+def test_an_item_whose_last_device_leaves_is_answered():
+    """It has failed at one device and waits for the other, which is then lost under another item."""
+    began, go = threading.Event(), threading.Event()
+
+    def small(at):
+        if at == "large":
+            raise rlx.DeviceMemoryError("no room")
+        return at
+
+    def dying(at):
+        began.set()
+        go.wait(10)
+        raise rlx.DeviceLostError("gone")
+
+    with Fake(b=dying) as fake:
+        first = fake.add("any")
+        began.wait(10)
+        fake.lanes.lanes.append(Lane(rlx.Device("a"), small, lambda: None))
+        failed = [(rlx.Device("a"), rlx.DeviceMemoryError("no room"))]
+        large = Item(("large",), type(first)(), failed=failed)
+        fake.lanes.add(large)
+        with pytest.warns(RuntimeWarning, match="b has left"):
+            _let_go(go, fake)
+        assert isinstance(large.future.exception(0), rlx.DeviceFallbackError)
+
+
+def test_what_waits_for_another_device_ends_with_the_pool():
+    began, go = threading.Event(), threading.Event()
+
+    def busy(at):
+        began.set()
+        go.wait(10)
+        return at
+
+    def small(at):
+        began.wait(10)
+        raise rlx.DeviceMemoryError("no room")
+
+    fake = Fake(a=busy, b=small)
+    futures = [fake.add(at) for at in range(2)]
+    began.wait(10)
+    closing = threading.Thread(target=fake.lanes.close)
+    time.sleep(0.1)
+    closing.start()
+    time.sleep(0.05)
+    go.set()
+    closing.join(10)
+    assert not closing.is_alive()
+    for future in futures:
+        assert future.done() or future.cancel()
+
+
+@pytest.mark.filterwarnings("error")
+def test_warnings_that_are_errors_end_no_thread():
+    def lost(at):
+        raise rlx.DeviceLostError("gone")
+
+    with Fake(a=_sleeping(0.001), b=lost) as fake:
+        assert _all(fake, 100) == list(range(100))
+        assert _all(fake, 100) == list(range(100))
+
+
+def test_too_large_for_one_device():
+    def small(at):
+        if at > 5:
+            raise rlx.DeviceMemoryError("no room")
+        return at
+
+    with Fake(a=small, b=_sleeping(0.001)) as fake:
+        assert fake.add(9).result() == 9
+        assert all(lane.left is None for lane in fake.lanes.lanes)
+
+
+def test_a_cancelled_item_is_not_done():
+    began, go = threading.Event(), threading.Event()
+    seen = []
+
+    def run(at):
+        began.set()
+        go.wait(10)
+        seen.append(at)
+        return at
+
+    with Fake(a=run) as fake:
+        first = fake.add(0)
+        began.wait(10)
+        second, third = fake.add(1), fake.add(2)
+        assert second.cancel()
+        go.set()
+        assert (first.result(), third.result()) == (0, 2)
+    assert seen == [0, 2]
+
+
+def test_sets_together_are_each_done_once_where_a_device_is_lost_between_them():
+    calls, gone = [], threading.Event()
+
+    def note(at):
+        gone.wait(10)
+        calls.append(at)
+        return at
+
+    def lost(at):
+        if at % 5 == 2:
+            gone.set()
+            raise rlx.DeviceLostError("gone")
+        calls.append(at)
+        return at
+
+    with Fake(a=note, b=lost) as fake:
+        with pytest.warns(RuntimeWarning, match="b has left"):
+            found = _by_fives(fake, 300)
+        assert fake.done() == {"a": 298, "b": 2}
+    assert found == list(range(300))
+    assert sorted(calls) == list(range(300))
+
+
+def test_sets_together_end_where_one_can_not_be_run():
+    def run(at):
+        if at == 3:
+            raise rlx.InputError("no such input")
+        return at
+
+    with Fake(a=run) as fake:
+        outcomes = fake.add_together(range(6)).result()
+        assert outcomes[:3] == [0, 1, 2]
+        assert isinstance(outcomes[3], rlx.InputError)
+        assert len(outcomes) == 4
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+@pytest.mark.parametrize("sets", [1, 6])
+def test_devices_as_fast_as_each_other_do_not_leave_an_item_to_each_other(count, sets):
+    with Fake(a=_sleeping(0.001), b=_sleeping(0.001), c=_sleeping(0.001)) as fake:
+        for lane in fake.lanes.lanes:
+            lane.seconds = 0.001
+        for _ in range(20):
+            futures = [fake.add_together(range(sets)) for _ in range(count)]
+            assert [future.result(10) for future in futures] == [list(range(sets))] * count
+
+
+def test_short_sets_are_worth_handing_out_together():
+    with Fake(fast=_sleeping(0.0002), slow=_sleeping(0.02)) as fake:
+        assert fake.lanes.together() == 1  # nothing is known yet
+        while any(lane.seconds is None for lane in fake.lanes.lanes):
+            _all(fake, 8)
+        fast, slow = (lane.seconds for lane in fake.lanes.lanes)
+        assert fake.lanes.together() == max(1, int(0.002 / fast))
+        fake.lanes.lanes[0].seconds = slow
+        assert fake.lanes.together() == 1
