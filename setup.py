@@ -190,7 +190,7 @@ class BuildPackage(build_py):
         (target.parent / "_build.py").write_text(text, encoding="utf-8", newline="\n")
 
 
-class Progress:
+class BuildProgress:
     """Says which source file is being compiled: in a terminal by one line that is rewritten, else by lines.
 
     Args:
@@ -267,7 +267,7 @@ class BuildExtensions(build_ext):
     def build_extensions(self) -> None:
         """Each module has a thread, which waits for its source files; these share the processors."""
         compile_one = self.compiler.compile
-        progress = Progress(sum(len(extension.sources) for extension in self.extensions))
+        progress = BuildProgress(sum(len(extension.sources) for extension in self.extensions))
 
         def compile_source(source: str, **options: Any) -> list[str]:
             progress.begin(source)

@@ -25,7 +25,7 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class Case:
+class DrawnCase:
     """A graph of one node and what runs it.
 
     Attributes:
@@ -120,7 +120,7 @@ def node(family, kind, *operands, others=None, outputs=1, domain="", tolerance=2
         others: Calls of NumPy or SciPy by name.
         outputs: How many results.
         domain: Of the operator.
-        tolerance: See ``Case``.
+        tolerance: See ``DrawnCase``.
         attributes: Of the node; None leaves one out.
     """
     from onnx import helper, numpy_helper
@@ -152,4 +152,4 @@ def node(family, kind, *operands, others=None, outputs=1, domain="", tolerance=2
     model = helper.make_model(graph, opset_imports=versions, ir_version=10)
     more = " ".join(f"{name}={value}" for name, value in attributes.items())
     title = f"{kind} {' '.join(said)} {more}".strip()
-    return Case(title, family, model.SerializeToString(), feeds, others or {}, None, tolerance)
+    return DrawnCase(title, family, model.SerializeToString(), feeds, others or {}, None, tolerance)

@@ -3,7 +3,7 @@
 from functools import partial
 
 import numpy as np
-from cliff_draw import Case, Constant, node
+from cliff_draw import Constant, DrawnCase, node
 
 MICROSOFT = "com.microsoft"
 WIDTHS = (16, 24, 32, 48, 64, 96, 100, 128, 192, 256, 300, 320, 384, 512, 768, 1000, 1024, 1536)
@@ -218,7 +218,7 @@ def transform(d):
         "SciPy": partial(_listed, getattr(scipy.fft, kind), operand),
         "NumPy": partial(_listed, getattr(np.fft, kind), operand),
     }
-    return Case(f"{kind} {rows}x{size}", "spectra", None, {"x": feed}, others, graph)
+    return DrawnCase(f"{kind} {rows}x{size}", "spectra", None, {"x": feed}, others, graph)
 
 
 def attention(d):

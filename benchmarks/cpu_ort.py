@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 from ort_builds import BUILDS as SHARED
-from ort_builds import Model
+from ort_builds import OrtModel
 from work_streams import chain_of
 
 from rlx.ops import decode_blocks
@@ -40,7 +40,7 @@ def ways(work, threads):
 def _prepared(work, build, settings, threads):
     import onnxruntime as ort
 
-    m = Model(work.values)
+    m = OrtModel(work.values)
     m.feeds = {name: one for name, one in work.values.items() if name not in work.weights}
     # A node that wants other operands than these says so in feeds.
     named = {

@@ -3,7 +3,7 @@
 Each table holds name, size and whether ``--quick`` takes it; small sizes are those of its family.
 """
 
-from work import Row
+from work import BenchmarkRow
 from work_products import attention, dequant, half_weights, int8, linear, matmul
 from work_recurrent import recurrent
 from work_signal import fft, log_mel, psd, stft, welch
@@ -23,7 +23,7 @@ from work_streams import (
 def rows(family, small, *table):
     """Rows of one family."""
     for name, size, *quick in table:
-        yield Row(name, family, size, small, quick=any(quick))
+        yield BenchmarkRow(name, family, size, small, quick=any(quick))
 
 
 def mkn(m, k, n, **more):
@@ -305,5 +305,12 @@ RECURRENT = tuple(
     )
 )
 
-ROWS: tuple[Row, ...] = (*PRODUCTS, *ATTENTION, *CONVOLUTIONS, *STREAMS, *SIGNAL, *RECURRENT)
+ROWS: tuple[BenchmarkRow, ...] = (
+    *PRODUCTS,
+    *ATTENTION,
+    *CONVOLUTIONS,
+    *STREAMS,
+    *SIGNAL,
+    *RECURRENT,
+)
 assert len({row.name for row in ROWS}) == len(ROWS) >= 60

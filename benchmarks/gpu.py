@@ -54,9 +54,9 @@ def forced(variant):
 
 def checked(work, device, copies=1):
     """A loaded workload, and what a row says of its correctness."""
-    from gpu_clock import Loaded
+    from gpu_clock import LoadedWorkload
 
-    loaded = Loaded(work, device, copies)
+    loaded = LoadedWorkload(work, device, copies)
     try:
         error = error_of(work, loaded.outputs())
     except BaseException:
@@ -154,10 +154,10 @@ def limits_of(device, console):
             return known, about
     if info.software:
         return (None, None), about
-    from gpu_clock import Loaded, timed
+    from gpu_clock import LoadedWorkload, timed
     from gpu_rows import COPY
 
-    with Loaded(COPY.work(COPY.size), device) as loaded:
+    with LoadedWorkload(COPY.work(COPY.size), device) as loaded:
         seconds = timed(loaded).gpu_us / 1e6
     found = 2 * loaded.work.values["x"].nbytes / seconds
     console.print(f"a copy on {info.adapter}: {found / 1e9:,.0f} GB/s")

@@ -29,7 +29,7 @@ _CHUNK = 1 << 24
 
 
 @dataclass(frozen=True)
-class Times:
+class WorkloadTimes:
     """What was measured of one workload.
 
     Attributes:
@@ -51,7 +51,7 @@ class Times:
     runs: int
 
 
-class Loaded:
+class LoadedWorkload:
     """A workload compiled for a device, its operands there.
 
     Args:
@@ -122,7 +122,7 @@ class _Durations(Recorder):
         self.found.append(args["device_ns"])
 
 
-class _Clock:
+class _KernelClock:
     """Runs the kernels of copies in turns, each between timestamps."""
 
     def __init__(self, loaded):
@@ -185,7 +185,7 @@ def timed(loaded, figure_ns=FIGURE_NS, most=MOST):
         figure_ns: About how long the GPU is to work for the figure.
         most: The most runs.
     """
-    clock = _Clock(loaded)
+    clock = _KernelClock(loaded)
     try:
         turns = len(clock.batches)
         per_run = len(clock.batches[0])
@@ -201,7 +201,7 @@ def timed(loaded, figure_ns=FIGURE_NS, most=MOST):
     kernels = {}
     for name, each in zip(loaded.kernels(), np.median(ns, 0), strict=False):
         kernels[name] = kernels.get(name, 0.0) + float(each) / 1e3
-    return Times(
+    return WorkloadTimes(
         float(np.median(total)) / 1e3,
         float(np.percentile(total, 99)) / 1e3,
         whole / runs / 1e3,

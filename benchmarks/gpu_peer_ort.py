@@ -6,7 +6,7 @@ comes back, so that what travels between host and device is the same few bytes h
 
 import numpy as np
 from gpu_peers import Absent, slope
-from ort_builds import BUILDS, Model
+from ort_builds import BUILDS, OrtModel
 
 FEW, MANY = 1, 17
 # The element that comes back of each copy agrees with that of the first one.
@@ -74,7 +74,7 @@ def takes(row):
 def _model(work, copies):
     """So many copies of the workload; None where there is no model for it."""
     kind, settings = work.peer
-    m = Model(work.values)
+    m = OrtModel(work.values)
     m.feeds["s"] = np.ones(1, np.float16 if m.half else np.float32)
     held = {name: m.constant(value) for name, value in work.values.items()}
     # Constants alone would be computed when the session is made.
@@ -95,7 +95,7 @@ def measure(work):
     if models[FEW] is None:
         return None
     sessions = {count: ort_session(model, False) for count, model in models.items()}
-    one = np.ones(1, np.float16 if Model(work.values).half else np.float32)
+    one = np.ones(1, np.float16 if OrtModel(work.values).half else np.float32)
     first = {count: session.run(None, {"s": one})[0] for count, session in sessions.items()}
     if not np.allclose(first[many], first[FEW][0], AGREES, AGREES):
         raise ArithmeticError("its copies differ")

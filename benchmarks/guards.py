@@ -14,10 +14,10 @@ from statistics import median
 os.environ["RLX_CACHE"] = "off"
 
 import numpy as np
-from gpu_clock import Loaded, _Clock
+from gpu_clock import LoadedWorkload, _KernelClock
 from rich.console import Console
 from rich.table import Table
-from work import Work, noise
+from work import Workload, noise
 from work_streams import chain_of
 
 import rlx
@@ -52,12 +52,12 @@ def made(work, device, guarded):
     """The kernel with guards, or without."""
     elementwise_wgsl._opaque = GUARD if guarded else lambda value: value
     codegen._sources.clear()
-    return Loaded(work, device)
+    return LoadedWorkload(work, device)
 
 
 def on_a_gpu(loaded):
     """Times a GPU: ns of a run."""
-    clock = _Clock(loaded)
+    clock = _KernelClock(loaded)
     clock.durations(3)
     return lambda: float(np.median(clock.durations(RUNS)[0].sum(1)))
 
@@ -88,7 +88,7 @@ def main():
     values = {name: noise(rng, 1 << chosen.log2) for name in "xy"}
     table = Table("kernel", "us with", "us without", "ratio", "of all rounds")
     for name, build in KERNELS.items():
-        work = Work(values, lambda g, v, build=build: [build(g, v["x"], v["y"])], None, 1.0)
+        work = Workload(values, lambda g, v, build=build: [build(g, v["x"], v["y"])], None, 1.0)
         both = [made(work, chosen.device, guarded) for guarded in (True, False)]
         timers = [timer(loaded) for loaded in both]
         rounds = [[timed() for timed in timers] for _ in range(chosen.rounds)]

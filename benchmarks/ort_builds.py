@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 
-class Model:
+class OrtModel:
     """A model while it is built.
 
     Attributes:

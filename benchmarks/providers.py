@@ -23,7 +23,7 @@ os.environ["RLX_CACHE"] = "off"
 
 import numpy as np
 import report
-from gpu_clock import Loaded, copies_for
+from gpu_clock import LoadedWorkload, copies_for
 from gpu_rows import ROWS
 from rich.console import Console
 from rich.table import Table
@@ -38,11 +38,11 @@ MOST_DISPATCHES = 8192
 HALF = re.compile("f16|int8")
 
 
-class Device:
+class ProviderDevice:
     """A workload on one device, its data there."""
 
     def __init__(self, work, device):
-        self.loaded = Loaded(work, device, copies_for(work.nbytes or touched(work)))
+        self.loaded = LoadedWorkload(work, device, copies_for(work.nbytes or touched(work)))
         executables = [one._state.executable for one in self.loaded.compiled]
         self.error = error_of(work, self.loaded.outputs())
         self.right = self.error <= work.tolerance
@@ -84,7 +84,7 @@ def row_of(row, devices):
     made = []
     try:
         work = row.work(row.size)
-        made = [Device(work, name) for name in devices]
+        made = [ProviderDevice(work, name) for name in devices]
         if wrong := [name for name, one in zip(devices, made, strict=True) if not one.right]:
             return line | {"correct": False, "failure": f"wrong on {', '.join(wrong)}"}
         if any(one.loaded.on_the_host for one in made):

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from faulty_installs import slow
 
 from rlx.regress.compare import compare
-from rlx.regress.record import Plan, Target, record
+from rlx.regress.record import RecordPlan, RecordTarget, record
 from rlx.regress.recording import read
 from rlx.regress.regress_cases import subjects
 
@@ -50,11 +50,11 @@ def repetition(part, chosen, slower, processes):
         how = random.choice(["wait", "memory"])
         python = slow(path / "slow", slower, part, how) if part else sys.executable
         targets = [
-            Target(sys.executable, path / "base.rlxreg"),
-            Target(python, path / "new.rlxreg"),
+            RecordTarget(sys.executable, path / "base.rlxreg"),
+            RecordTarget(python, path / "new.rlxreg"),
         ]
         only = "^(" + "|".join(re.escape(name) for name in chosen) + ")$"
-        record(targets, Plan(("ops",), ["cpu"], processes, True, only, False))
+        record(targets, RecordPlan(("ops",), ["cpu"], processes, True, only, False))
         base, new = (read([target.path])[0] for target in targets)
     made, left, reasons = Counter(), Counter(), Counter()
     for case in compare(base, new).cases:

@@ -27,7 +27,7 @@ def picture_graph(rows, columns):
     return g
 
 
-class Frames:
+class FrameLoop:
     def __init__(self, device, rows, columns):
         self.device, self.size, self.pitch = device, (columns, rows, 1), columns * 4
         self.compiled = rlx.compile(picture_graph(rows, columns), device)
@@ -75,7 +75,7 @@ def main():
     print("| Picture | Stays on the GPU, us | Read back and uploaded, us | Ratio |")
     print("| --- | ---: | ---: | ---: |")
     for rows, columns in SIZES:
-        frames = Frames(device, rows, columns)
+        frames = FrameLoop(device, rows, columns)
         frames.there()
         drawn = frames.drawn()
         picture = frames.compiled.read_gpu_handle("history")

@@ -21,7 +21,7 @@ def noise(rng, *shape, dtype=F32):
 
 
 @dataclass(frozen=True)
-class Work:
+class Workload:
     """One workload at one size.
 
     Attributes:
@@ -49,7 +49,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Row:
+class BenchmarkRow:
     """A line of the table.
 
     Attributes:
@@ -61,7 +61,7 @@ class Row:
     """
 
     name: str
-    family: Callable[..., Work]
+    family: Callable[..., Workload]
     size: dict[str, Any]
     small: tuple[dict[str, Any], ...]
     quick: bool = False

@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 import numpy as np
-from work import F32, SUMS, Work, noise, rows_of, wide
+from work import F32, SUMS, Workload, noise, rows_of, wide
 
 import rlx
 from rlx.ops import decode_blocks, quantize_blocks
@@ -38,7 +38,7 @@ def matmul(rng, m, k, n, batch=(), dtype=F32, ta=False, tb=False):
         return outputs[0], left @ right
 
     half = dtype == np.float16
-    return Work(
+    return Workload(
         {"a": a, "w": b},
         build,
         reference,
@@ -66,7 +66,7 @@ def linear(rng, m, k, n, act=False, residual=False):
         made = gelu(made) if act else made
         return outputs[0], made + rest if residual else made
 
-    return Work(
+    return Workload(
         {"a": a, "w": w, "b": b} | ({"r": r} if residual else {}),
         build,
         reference,
@@ -85,7 +85,7 @@ def epilogue(rng, m, k, n):
 def half_weights(rng, m, k, n):
     """``a @ w`` in f32 with weights of f16."""
     a, w = noise(rng, m, k), noise(rng, k, n, dtype=np.float16) * np.float16(k**-0.5)
-    return Work(
+    return Workload(
         {"a": a, "w": w},
         lambda g, x: [x["a"] @ g.cast(x["w"], "f32")],
         lambda outputs: (outputs[0], np.matmul(*wide(a, w))),
@@ -108,7 +108,7 @@ def grouped(rng, m, k, n, experts, dtype=F32):
             expected[idx == at] = x[idx == at].astype(np.float64) @ w[at].astype(np.float64)
         return outputs[0], expected
 
-    return Work(
+    return Workload(
         {"x": x, "w": w, "idx": idx},
         lambda g, v: [g.grouped_matmul(v["x"], v["w"], v["idx"])],
         reference,
@@ -128,7 +128,7 @@ def int8(rng, m, k, n):
         x, y = wide(a, b)  # exact: sums stay below 2^53
         return outputs[0], (x @ y) * (0.01 * 0.02)
 
-    return Work(
+    return Workload(
         {"a": a, "w": b},
         lambda g, x: [g.qmatmul(x["a"], x["w"], 0.01, 0.02)],
         reference,
@@ -151,7 +151,7 @@ def dequant(rng, m, k, n, scheme, dtype=F32):
         product = x.astype(np.float64) @ decode_blocks(part, scheme).astype(np.float64).T
         return outputs[0], np.tile(product, (1, times))
 
-    return Work(
+    return Workload(
         {"x": x, "w": packed},
         lambda g, v: [g.dequant_matmul(v["x"], v["w"], scheme)],
         reference,
@@ -186,7 +186,7 @@ def attention(rng, b, h, sq, sk, d, kv=None, causal=False, dtype=F32):  # noqa: 
 
     # Of causal attention only the pairs that are seen count.
     pairs = sq * sk - sq * (sq - 1) / 2 if causal else sq * sk
-    return Work(
+    return Workload(
         {"q": q, "k": k, "v": v},
         lambda g, x: [
             g.attention(

@@ -1,7 +1,7 @@
 """Families of recurrent layers: one step of a stream, and whole sequences."""
 
 import numpy as np
-from work import F32, Work, noise, wide
+from work import F32, Workload, noise, wide
 
 # Gates of a cell, and whether it has a second state.
 GATES = {"lstm": 4, "gru": 3}
@@ -67,7 +67,7 @@ def recurrent(rng, cell, steps, batch, inputs, hidden):
         found = np.concatenate([one.reshape(-1) for one in outputs])
         return found, np.concatenate([one.reshape(-1) for one in expected])
 
-    return Work(
+    return Workload(
         {"x": x, **weights, **given},
         build,
         reference,

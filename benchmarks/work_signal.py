@@ -3,7 +3,7 @@
 import math
 
 import numpy as np
-from work import F32, Work, by_rows, noise
+from work import F32, Workload, by_rows, noise
 
 import rlx
 from rlx.signal.framing import complex_block, frame
@@ -31,7 +31,7 @@ def fft(rng, rows, n, real=False):
     def transformed(part):
         return _blocks(np.fft.rfft(part) if real else np.fft.fft(part[:, :n] + 1j * part[:, n:]))
 
-    return Work(
+    return Workload(
         {"x": x},
         lambda g, v: [g.rfft(v["x"]) if real else g.fft(v["x"])],
         by_rows(x, transformed),
@@ -57,7 +57,7 @@ def welch(rng, signals, segments, n_fft, k):
 
     flops = signals * segments * 2.5 * n_fft * math.log2(n_fft)
     settings = {"segments": segments, "n_fft": n_fft, "k": k}
-    return Work(
+    return Workload(
         {"x": x},
         lambda g, v: [_peaks(g, v["x"], segments, n_fft, k)],
         reference,
@@ -71,7 +71,7 @@ def psd(rng, signals, samples, n_fft):
     """Welch's spectra, whole."""
     x = noise(rng, signals, samples)
     segments = (samples - n_fft // 2) // (n_fft // 2)
-    return Work(
+    return Workload(
         {"x": x},
         lambda g, v: [rlx.signal.welch(v["x"], FS, nperseg=n_fft)],
         by_rows(x, lambda part: _spectra(part, n_fft)),
@@ -112,7 +112,7 @@ def stft(rng, signals, samples, n_fft, hop):
     """Spectra of overlapping frames."""
     x = noise(rng, signals, samples)
     frames = (samples - n_fft) // hop + 1
-    return Work(
+    return Workload(
         {"x": x},
         lambda g, v: [rlx.signal.stft(v["x"], n_fft, hop, center=False)],
         by_rows(x, lambda part: _blocks(np.fft.rfft(_frames(part, n_fft, hop) * _hann(n_fft)))),
@@ -132,7 +132,7 @@ def log_mel(rng, signals, samples, n_fft, hop, mels):
         spec = np.fft.rfft(_frames(part, n_fft, hop) * _hann(n_fft))
         return np.log10(np.maximum((spec.real**2 + spec.imag**2) @ filters.T, 1e-10))
 
-    return Work(
+    return Workload(
         {"x": x},
         lambda g, v: [rlx.signal.log_mel(v["x"], 16000, n_fft, hop, mels)],
         by_rows(x, features),

@@ -3,7 +3,7 @@
 import math
 
 import numpy as np
-from work import F32, SUMS, Work, by_rows, noise, wide
+from work import F32, SUMS, Workload, by_rows, noise, wide
 from work_products import F16, HALF, gelu
 
 import rlx
@@ -15,7 +15,7 @@ FUNCTIONS = 4e-6
 def copy(rng, count):
     """What measures the bandwidth: each number read, negated and written."""
     x = noise(rng, count)
-    return Work({"x": x}, lambda g, v: [-v["x"]], lambda outputs: (outputs[0], -x), 1.0 * count)
+    return Workload({"x": x}, lambda g, v: [-v["x"]], lambda outputs: (outputs[0], -x), 1.0 * count)
 
 
 # The chain of eight, for any module with these functions.
@@ -27,7 +27,7 @@ def chain_of(np_like, x, y):
 def chain(rng, count):
     """Eight operations in one go: two operands read, one result written."""
     x, y = noise(rng, count), noise(rng, count)
-    return Work(
+    return Workload(
         {"x": x, "y": y},
         lambda g, v: [chain_of(g, v["x"], v["y"])],
         lambda outputs: (outputs[0], chain_of(np, *wide(x, y))),
@@ -63,7 +63,7 @@ def normed(rng, kind, rows, n):
     """A row operation on ``[rows, n]``."""
     names, reference, flops = BY_ROWS[kind]
     x, weights = noise(rng, rows, n), {name: noise(rng, n) for name in names}
-    return Work(
+    return Workload(
         {"x": x, **weights},
         lambda g, v: [getattr(g, kind)(v["x"], *(v[name] for name in names))],
         by_rows(x, lambda part: reference(part, *wide(*weights.values()))),
@@ -77,7 +77,7 @@ def normed(rng, kind, rows, n):
 def reduced(rng, kind, shape, axis):
     """One axis summed, or its largest kept."""
     x = noise(rng, *shape)
-    return Work(
+    return Workload(
         {"x": x},
         lambda g, v: [getattr(g, kind)(v["x"], (axis,))],
         lambda outputs: (outputs[0], getattr(np, kind)(x.astype(np.float64), axis)),
@@ -90,7 +90,7 @@ def reduced(rng, kind, shape, axis):
 def scanned(rng, shape, axis):
     """Running sums."""
     x = noise(rng, *shape)
-    return Work(
+    return Workload(
         {"x": x},
         lambda g, v: [g.cumsum(v["x"], axis)],
         lambda outputs: (outputs[0], np.cumsum(x, axis, np.float64)),
@@ -133,7 +133,7 @@ def conv(rng, n, c, o, size, kernel, stride=1, padding=None, groups=1, dtype=F32
         found = np.concatenate([outputs[0][some], outputs[0][-1:]])
         return found, np.concatenate([expected, last])
 
-    return Work(
+    return Workload(
         {"x": x, "w": w, "b": b},
         lambda g, v: [getattr(g, f"conv{len(size)}d")(v["x"], v["w"], v["b"], **settings)],
         reference,
@@ -156,7 +156,7 @@ def max_pool(rng, shape, kernel, stride, padding):
         return outputs[0][some], windows[:, :, ::stride, ::stride].max((-1, -2))
 
     settings = {"kernel": kernel, "stride": stride, "padding": padding}
-    return Work(
+    return Workload(
         {"x": x},
         lambda g, v: [g.max_pool(v["x"], **settings)],
         reference,
@@ -177,7 +177,7 @@ def resize(rng, shape, factor):
         return y.take(low, axis) * (1 - part) + y.take(low + 1, axis) * part
 
     size = (*shape[:2], shape[2] * factor, shape[3] * factor)
-    return Work(
+    return Workload(
         {"x": x},
         lambda g, v: [g.resize(v["x"], size, "linear")],
         lambda outputs: (outputs[0], line(line(x.astype(np.float64), 2), 3)),
@@ -205,7 +205,7 @@ ONE_BY_ONE = {
 def unary(rng, kind, shape):
     """A function of each element."""
     x, (reference, flops) = noise(rng, *shape), ONE_BY_ONE[kind]
-    return Work(
+    return Workload(
         {"x": x},
         lambda g, v: [getattr(g, kind)(v["x"])],
         lambda outputs: (outputs[0], reference(x.astype(np.float64))),
@@ -222,7 +222,7 @@ NUMPY = {"add": "add", "mul": "multiply", "maximum": "maximum"}
 def binary(rng, kind, left, right):
     """Two operands, one of which may be broadcast."""
     x, y = noise(rng, *left), noise(rng, *right)
-    return Work(
+    return Workload(
         {"x": x, "y": y},
         lambda g, v: [getattr(g, kind)(v["x"], v["y"])],
         lambda outputs: (outputs[0], getattr(np, NUMPY[kind])(*wide(x, y))),

@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import numpy as np
 import report
 import xla_work
-from xla_work import WORK, Work
+from xla_work import WORK, XlaWorkload
 
 import rlx
 from rlx.backends.registry import backend_names
@@ -60,7 +60,7 @@ def registered() -> None:
         rlx_xla.register()
 
 
-def by_rlx(work: Work, device: str) -> Contestant:
+def by_rlx(work: XlaWorkload, device: str) -> Contestant:
     """The work as a graph of rlx; operands are handles on the device, weights are params."""
     graph = work.graph()
     small = graph.input("small", (16,))
@@ -86,7 +86,7 @@ def by_rlx(work: Work, device: str) -> Contestant:
     )
 
 
-def by_jax(work: Work, platform_name: str) -> Contestant:
+def by_jax(work: XlaWorkload, platform_name: str) -> Contestant:
     """The work as a function of JAX, jitted."""
     import jax
     import jax.numpy as jnp
@@ -108,7 +108,7 @@ def by_jax(work: Work, platform_name: str) -> Contestant:
     )
 
 
-def by_torch(work: Work, device: str) -> Contestant:
+def by_torch(work: XlaWorkload, device: str) -> Contestant:
     """The work in PyTorch, eager as most people run it."""
     import torch
 
@@ -151,7 +151,7 @@ def call_of(name: str, device: str) -> Callable[[], Any]:
     return lambda: (torch.from_numpy(x).to(device) * 2.0 + 1.0).cpu().numpy()
 
 
-def makers(devices: dict[str, str]) -> dict[str, Callable[[Work], Contestant]]:
+def makers(devices: dict[str, str]) -> dict[str, Callable[[XlaWorkload], Contestant]]:
     """How each contestant does some work."""
     return {
         "webgpu": lambda work: by_rlx(work, devices["webgpu"]),
@@ -188,7 +188,9 @@ def difference(one: np.ndarray, other: np.ndarray) -> float:
     return float(np.max(np.abs(a - b)) / max(np.max(np.abs(b)), 1e-30))
 
 
-def rows(chosen: list[Work], devices: dict[str, str], seconds: float) -> Iterator[dict[str, Any]]:
+def rows(
+    chosen: list[XlaWorkload], devices: dict[str, str], seconds: float
+) -> Iterator[dict[str, Any]]:
     """One row for each work, as it is measured."""
     for work in chosen:
         made: dict[str, Contestant] = {}

@@ -15,7 +15,7 @@ from rlx.dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Work:
+class XlaWorkload:
     """Some work.
 
     Attributes:
@@ -65,7 +65,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Parts:
-    """One work at some sizes; see ``Work``."""
+    """One work at some sizes; see ``XlaWorkload``."""
 
     graph: Callable[[], rlx.Graph]
     operands: dict[str, np.ndarray]
@@ -255,26 +255,30 @@ def _encoder(layers: int, batch: int, sequence: int, dtype: str) -> Parts:
     )
 
 
-WORK: Sequence[Work] = (
-    Work("product f16 4096", _product, (4096, "f16"), (256, "f16")),
-    Work("product f16 8192", _product, (8192, "f16"), (320, "f16")),
-    Work("product f32 4096", _product, (4096, "f32"), (256, "f32")),
-    Work("product f32 4096", _product, (4096, "f32"), (256, "f32"), "tf32"),
-    Work("product f32 8192", _product, (8192, "f32"), (320, "f32"), "tf32"),
-    Work("attention f16 causal", _attention, (4, 16, 2048, 64, "f16"), (1, 2, 128, 32, "f16")),
-    Work("attention f32 causal", _attention, (4, 16, 1024, 64, "f32"), (1, 2, 128, 32, "f32")),
-    Work("convolution f16", _convolution, (16, 128, 56, "f16"), (1, 16, 28, "f16")),
-    Work("convolution f32", _convolution, (16, 128, 56, "f32"), (1, 16, 28, "f32")),
-    Work("fft 64 x 65536", _fft, (64, 65536), (4, 4096)),
-    Work("fft 64 x 48000", _fft, (64, 48000), (4, 3000)),
-    Work("MiniLM 1 x 128 f32", _encoder, (6, 1, 128, "f32"), (2, 1, 32, "f32")),
-    Work("MiniLM 1 x 128 f16", _encoder, (6, 1, 128, "f16"), (2, 1, 32, "f16")),
-    Work("MiniLM 32 x 128 f32", _encoder, (6, 32, 128, "f32"), (1, 2, 32, "f32")),
-    Work("MiniLM 32 x 128 f32", _encoder, (6, 32, 128, "f32"), (1, 2, 32, "f32"), "tf32"),
-    Work("MiniLM 32 x 128 f16", _encoder, (6, 32, 128, "f16"), (1, 2, 32, "f16")),
+WORK: Sequence[XlaWorkload] = (
+    XlaWorkload("product f16 4096", _product, (4096, "f16"), (256, "f16")),
+    XlaWorkload("product f16 8192", _product, (8192, "f16"), (320, "f16")),
+    XlaWorkload("product f32 4096", _product, (4096, "f32"), (256, "f32")),
+    XlaWorkload("product f32 4096", _product, (4096, "f32"), (256, "f32"), "tf32"),
+    XlaWorkload("product f32 8192", _product, (8192, "f32"), (320, "f32"), "tf32"),
+    XlaWorkload(
+        "attention f16 causal", _attention, (4, 16, 2048, 64, "f16"), (1, 2, 128, 32, "f16")
+    ),
+    XlaWorkload(
+        "attention f32 causal", _attention, (4, 16, 1024, 64, "f32"), (1, 2, 128, 32, "f32")
+    ),
+    XlaWorkload("convolution f16", _convolution, (16, 128, 56, "f16"), (1, 16, 28, "f16")),
+    XlaWorkload("convolution f32", _convolution, (16, 128, 56, "f32"), (1, 16, 28, "f32")),
+    XlaWorkload("fft 64 x 65536", _fft, (64, 65536), (4, 4096)),
+    XlaWorkload("fft 64 x 48000", _fft, (64, 48000), (4, 3000)),
+    XlaWorkload("MiniLM 1 x 128 f32", _encoder, (6, 1, 128, "f32"), (2, 1, 32, "f32")),
+    XlaWorkload("MiniLM 1 x 128 f16", _encoder, (6, 1, 128, "f16"), (2, 1, 32, "f16")),
+    XlaWorkload("MiniLM 32 x 128 f32", _encoder, (6, 32, 128, "f32"), (1, 2, 32, "f32")),
+    XlaWorkload("MiniLM 32 x 128 f32", _encoder, (6, 32, 128, "f32"), (1, 2, 32, "f32"), "tf32"),
+    XlaWorkload("MiniLM 32 x 128 f16", _encoder, (6, 32, 128, "f16"), (1, 2, 32, "f16")),
 )
 
 
-def small(work: Sequence[Work]) -> list[Work]:
+def small(work: Sequence[XlaWorkload]) -> list[XlaWorkload]:
     """The same work at sizes for a processor; XLA has no TF32 there."""
     return [replace(one, sizes=one.few, precision="f32") for one in work]

@@ -65,7 +65,7 @@ def _application(config: pytest.Config) -> Application:
         from rlx.errors import RlxError, install_line
 
         try:
-            from rlx.regress.application import Application, Settings
+            from rlx.regress.application import Application, MeasureSettings
         except ModuleNotFoundError as error:
             hint = install_line(".[regress]")
             raise pytest.UsageError(f"rlx_regress: {error}; {hint}") from error
@@ -76,7 +76,7 @@ def _application(config: pytest.Config) -> Application:
         )
         worker = getattr(config, "workerinput", None)
         try:
-            settings = Settings.of(
+            settings = MeasureSettings.of(
                 baseline, record, option.rlx_processes, option.rlx_min_effect, option.rlx_fail_on
             )
             header = None if worker is None else worker.get(_HEADER)

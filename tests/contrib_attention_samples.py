@@ -2,7 +2,7 @@
 
 import numpy as np
 from contrib_samples import MS, TYPES, scale_of
-from node_samples import Sample, bytes_of, normal, of
+from node_samples import NodeSample, bytes_of, normal, of
 
 # Batch, queries, heads, head size.
 SIZES = [(1, 4, 2, 8), (2, 5, 1, 4), (3, 1, 4, 16), (2, 9, 3, 2), (1, 17, 2, 32)]
@@ -44,7 +44,7 @@ def attention(rng, at):
         attrs["qkv_hidden_sizes"] = sizes
     if at == 4:
         attrs |= {"scale": 0.3, "mask_filter_value": -500.0}
-    return Sample(trimmed(inputs), outputs=2 if past else 1, weights=(1, 2), attrs=attrs)
+    return NodeSample(trimmed(inputs), outputs=2 if past else 1, weights=(1, 2), attrs=attrs)
 
 
 @of(MS, "QAttention")
@@ -62,7 +62,7 @@ def quantized_attention(rng, at):
         normal(rng, 2, b, h, past, d) if past else None,
     ]  # fmt: skip
     attrs = {"num_heads": h, "unidirectional": int(at == 2)}
-    return Sample(
+    return NodeSample(
         trimmed(inputs), outputs=2 if past else 1, weights=(1, 2, 3, 4, 6, 7), attrs=attrs, rtol=1e-4
     )  # fmt: skip
 
@@ -87,7 +87,7 @@ def multi_head(rng, at):
     outputs = {0: [True, False, False, "f4"], 4: 3}.get(at, 1)
     if at == 2:
         attrs["scale"] = 0.2
-    return Sample(trimmed(inputs), outputs=outputs, attrs=attrs)
+    return NodeSample(trimmed(inputs), outputs=outputs, attrs=attrs)
 
 
 # Batch, queries, keys of before that count for each, room for keys, heads, key-value heads, head size.
@@ -117,7 +117,7 @@ def group_query(rng, at):
         {"do_rotary": 1, "scale": 0.4}, {"local_window_size": 3},
     ][at]  # fmt: skip
     keep = (slice(None), slice(None), slice(0, total if b == 1 else min(before) + s))
-    return Sample(
+    return NodeSample(
         trimmed(inputs), outputs=3, attrs={"num_heads": h, "kv_num_heads": groups, **attrs},
         weights=(6, *((7, 8) if rotary else ())), valid=(None, keep, keep), rtol=5e-5,
     )  # fmt: skip
@@ -133,7 +133,7 @@ def rotary(rng, at):
     attrs = {"interleaved": at % 2}
     if at == 3:
         attrs |= {"rotary_embedding_dim": part, "num_heads": h}
-    return Sample([x, places, np.cos(angle), np.sin(angle)], weights=(2, 3), attrs=attrs)
+    return NodeSample([x, places, np.cos(angle), np.sin(angle)], weights=(2, 3), attrs=attrs)
 
 
 @of(MS, "DynamicQuantizeLSTM")
@@ -157,7 +157,7 @@ def dynamic_lstm(rng, at):
     ]  # fmt: skip
     attrs = {"hidden_size": hidden, "direction": "bidirectional" if both == 2 else "forward"}
     # ONNX Runtime rounds the operand of each product to 8 bits.
-    return Sample(
+    return NodeSample(
         inputs,
         outputs=3,
         weights=(1, 2, 3, 8, 9, 10, 11) if at else (1, 2, 8, 9, 10, 11),
@@ -198,7 +198,7 @@ def relative(rng, at):
     for i in range(rows):
         for j in range(columns):
             wanted[0, :, i, j] = table[bucket(j - i, count, farthest, both)]
-    return Sample(
+    return NodeSample(
         [table, np.array(rows), np.array(columns)], weights=(1, 2), wanted=[wanted],
         attrs={"max_distance": farthest, "is_bidirectional": both},
     )  # fmt: skip
@@ -214,4 +214,6 @@ def gated(rng, at):
     sums = (heads @ w + wb).reshape(b, h, s, 2, width // 2).sum(-1)
     u, r = np.split(1 / (1 + np.exp(-sums)), 2, -1)
     wanted = (u * (r * a - 1) + 2) * rel
-    return Sample([q, bias, rel, w, wb, a], attrs={"num_heads": h}, wanted=[wanted.astype("f4")])
+    return NodeSample(
+        [q, bias, rel, w, wb, a], attrs={"num_heads": h}, wanted=[wanted.astype("f4")]
+    )

@@ -1,7 +1,7 @@
 """Samples of ``com.microsoft``: activations, norms, products, quantised operators, distances."""
 
 import numpy as np
-from node_samples import Sample, bytes_of, normal, of
+from node_samples import NodeSample, bytes_of, normal, of
 
 MS = "com.microsoft"
 SHAPES = [(2, 3, 8), (1, 1, 5), (3, 7, 16), (2, 0, 4), (4, 33)]
@@ -12,12 +12,12 @@ TYPES = ["u1", "i1", "u1", "i1", "u1"]
 @of(MS, "Gelu", "QuickGelu", "FastGelu")
 def one(rng, at, op):
     attrs = {"alpha": 0.5 + at} if op == "QuickGelu" and at else {}
-    return Sample([normal(rng, *SHAPES[at], scale=3)], attrs=attrs)
+    return NodeSample([normal(rng, *SHAPES[at], scale=3)], attrs=attrs)
 
 
 @of(MS, "BiasGelu")
 def biased(rng, at):
-    return Sample([normal(rng, *ROWS[at]), normal(rng, ROWS[at][-1])])
+    return NodeSample([normal(rng, *ROWS[at]), normal(rng, ROWS[at][-1])])
 
 
 @of(MS, "FusedConv")
@@ -29,7 +29,7 @@ def fused_conv(rng, at):
     x, w = normal(rng, n, c, size, size + 1), normal(rng, o, c, 3, 3)
     added = normal(rng, n, o, size, size + 1) if act == "Relu" else None
     inputs = [x, w, normal(rng, o), added] if added is not None else [x, w, normal(rng, o)]
-    return Sample(
+    return NodeSample(
         inputs, weights=(1, 2), attrs={"activation": act, "activation_params": params, "pads": [1] * 4}
     )  # fmt: skip
 
@@ -42,7 +42,7 @@ def fused_gemm(rng, at):
     extra = {"activation": ["Relu", "LeakyRelu", "Sigmoid", "Elu", "Tanh"][at]}
     if at in (1, 3):
         extra["activation_alpha"] = 0.3
-    return Sample(
+    return NodeSample(
         [normal(rng, m, k), b, normal(rng, n)] if at != 3 else [normal(rng, m, k), b],
         attrs={"transB": turn, "alpha": 0.5 + at, "beta": 1.0 if at < 3 else 0.25, **extra},
     )
@@ -60,7 +60,7 @@ def fused_matmul(rng, at, op):
     if at == 4 and op == "FusedMatMul":
         # Four rows of six matrices.
         a, attrs = (4, 6, 3), {**attrs, "transBatchA": 1}
-    return Sample([normal(rng, *a), normal(rng, *b)], attrs=attrs)
+    return NodeSample([normal(rng, *a), normal(rng, *b)], attrs=attrs)
 
 
 @of(MS, "SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
@@ -78,14 +78,16 @@ def skip_norm(rng, at, op):
     while inputs[-1] is None:
         inputs.pop()
     outputs = [True, False, False, True] if at % 2 else 1
-    return Sample(inputs, outputs=outputs, attrs={"epsilon": [1e-12, 1e-5, 1e-3, 1e-6, 1e-5][at]})
+    return NodeSample(
+        inputs, outputs=outputs, attrs={"epsilon": [1e-12, 1e-5, 1e-3, 1e-6, 1e-5][at]}
+    )
 
 
 @of("", "SimplifiedLayerNormalization")
 def simplified(rng, at):
     shape = ROWS[at]
     axis = 1 if at == 2 else -1
-    return Sample(
+    return NodeSample(
         [normal(rng, *shape), normal(rng, *shape[axis:])], outputs=1 + at % 2,
         attrs={"axis": axis, "epsilon": 1e-5},
     )  # fmt: skip
@@ -104,7 +106,7 @@ def embedded(rng, at):
     ]  # fmt: skip
     while inputs[-1] is None:
         inputs.pop()
-    return Sample(
+    return NodeSample(
         inputs, outputs=[True, True, at == 3][: 3 if at == 3 else 2], attrs={"epsilon": 1e-6}
     )
 
@@ -122,7 +124,7 @@ def embedded_in_8_bits(rng, at):
     zeros = [bytes_of(rng).reshape(()) if t is not None else None for t in tables]
     inputs = [ids, segments, *tables, mask, *scales, *zeros]
     weights = tuple(n for n, a in enumerate(inputs) if n not in (0, 1, 7) and a is not None)
-    return Sample(inputs, outputs=2, weights=weights, attrs={"epsilon": 1e-6}, rtol=1e-4)
+    return NodeSample(inputs, outputs=2, weights=weights, attrs={"epsilon": 1e-6}, rtol=1e-4)
 
 
 @of(MS, "MatMulNBits")
@@ -144,7 +146,7 @@ def nbits(rng, at):
         inputs.pop()
     attrs = {"K": k, "N": n, "block_size": block, "bits": bits}
     weights = tuple(p for p, a in enumerate(inputs) if p and a is not None)
-    return Sample(inputs, weights=weights, attrs=attrs, rtol=1e-4)
+    return NodeSample(inputs, weights=weights, attrs=attrs, rtol=1e-4)
 
 
 def scale_of(rng):
@@ -165,7 +167,7 @@ def quantized_two(rng, at, op):
     last = points(rng, t)
     if op == "QLinearMul":
         last[0] = np.float32(0.1)
-    return Sample(
+    return NodeSample(
         [bytes_of(rng, *a, dtype=t), *points(rng, t), bytes_of(rng, *b, dtype=t), *points(rng, t), *last],
         steps=1, weights=(1, 2, 4, 5, 6, 7),
     )  # fmt: skip
@@ -181,7 +183,7 @@ def quantized_one(rng, at, op):
     if op == "QLinearSoftmax":
         attrs = {"axis": [-1, 1, 1, 0, -1][at], "opset": [13, 13, 11, 13, 12][at]}
         last = [np.float32(1 / 256), np.zeros((), t)]
-    return Sample(
+    return NodeSample(
         [bytes_of(rng, *shape, dtype=t), *points(rng, t), *last], attrs=attrs, steps=1, weights=(1, 2, 3, 4)
     )  # fmt: skip
 
@@ -199,7 +201,7 @@ def quantized_pool(rng, at):
         {"kernel_shape": [5, 5], "strides": [3, 3], "ceil_mode": 1},
         {"kernel_shape": [6, 5]},
     ][at]
-    return Sample(
+    return NodeSample(
         [bytes_of(rng, *shape, dtype=t), *points(rng, t), *points(rng, t)],
         attrs={**attrs, "channels_last": int(last)}, steps=1, weights=(1, 2, 3, 4),
     )  # fmt: skip
@@ -211,7 +213,7 @@ def quantized_global(rng, at):
     last = at in (1, 4)
     n, c, h, w = [(1, 3, 8, 9), (2, 4, 7, 7), (1, 8, 5, 6), (1, 1, 1, 1), (2, 3, 6, 5)][at]
     shape = (n, h, w, c) if last else (n, c, h, w)
-    return Sample(
+    return NodeSample(
         [bytes_of(rng, *shape, dtype=t), *points(rng, t), *points(rng, t)],
         attrs={"channels_last": int(last)}, steps=1, weights=(1, 2, 3, 4),
     )  # fmt: skip
@@ -228,7 +230,7 @@ def quantized_concat(rng, at):
     for shape in shapes:
         inputs += [bytes_of(rng, *shape, dtype=t), *points(rng, t)]
     weights = tuple(p for p in range(len(inputs)) if p < 2 or (p - 2) % 3)
-    return Sample(inputs, attrs={"axis": axis}, steps=1, weights=weights)
+    return NodeSample(inputs, attrs={"axis": axis}, steps=1, weights=weights)
 
 
 @of(MS, "QLinearWhere")
@@ -238,7 +240,7 @@ def quantized_where(rng, at):
         ((4, 5), (4, 5), (4, 5)), ((5,), (4, 5), (4, 1)), ((1,), (3,), (3,)), ((2, 1, 3), (2, 4, 3), (1, 4, 3)),
         ((7, 7), (7, 7), (7,)),
     ][at]  # fmt: skip
-    return Sample(
+    return NodeSample(
         [
             rng.random(c) > 0.5, bytes_of(rng, *x, dtype=t), *points(rng, t), bytes_of(rng, *y, dtype=t),
             *points(rng, t), *points(rng, t),
@@ -266,7 +268,7 @@ def to_float(rng, at):
     ]  # fmt: skip
     while inputs[-1] is None:
         inputs.pop()
-    return Sample(inputs, weights=(1, 3, 5))
+    return NodeSample(inputs, weights=(1, 3, 5))
 
 
 @of(MS, "DynamicQuantizeMatMul")
@@ -291,7 +293,7 @@ def dynamic(rng, at):
     ]
     while inputs[-1] is None:
         inputs.pop()
-    return Sample(inputs, weights=(1, 2, 3))
+    return NodeSample(inputs, weights=(1, 2, 3))
 
 
 @of(MS, "QGemm")
@@ -308,7 +310,7 @@ def quantized_gemm(rng, at):
     inputs = [a, *points(rng, t), b, scale, zero, c, *y]
     while inputs[-1] is None:
         inputs.pop()
-    return Sample(
+    return NodeSample(
         inputs, attrs={"transA": int(at == 2), "transB": at % 2, "alpha": 1.0}, steps=1,
         weights=tuple(p for p, x in enumerate(inputs) if p in (1, 2, 4, 5, 6, 7, 8) and x is not None),
     )  # fmt: skip
@@ -324,7 +326,7 @@ def nhwc(rng, at):
         {"kernel_shape": [5, 5], "strides": [3, 3], "ceil_mode": 1},
         {"kernel_shape": [6, 5]},
     ][at]
-    return Sample([bytes_of(rng, *shape, dtype=TYPES[at])], attrs=attrs)
+    return NodeSample([bytes_of(rng, *shape, dtype=TYPES[at])], attrs=attrs)
 
 
 @of(MS, "Inverse")
@@ -333,31 +335,31 @@ def inverse(rng, at):
     x = normal(rng, *shape)
     if at == 0:
         x[0, 0] = 0  # a first pivot that has to be looked for
-    return Sample([x], rtol=2e-3)
+    return NodeSample([x], rtol=2e-3)
 
 
 @of(MS, "CDist")
 def cdist(rng, at):
     m, k, n = [(2, 3, 4), (1, 1, 1), (7, 5, 2), (16, 16, 16), (3, 33, 9)][at]
     metric = "euclidean" if at % 2 else "sqeuclidean"
-    return Sample([normal(rng, m, n), normal(rng, k, n)], attrs={"metric": metric}, rtol=1e-4)
+    return NodeSample([normal(rng, m, n), normal(rng, k, n)], attrs={"metric": metric}, rtol=1e-4)
 
 
 @of(MS, "Trilu")
 def trilu(rng, at):
     shape = [(3, 3), (2, 4, 5), (1, 1), (6, 2), (2, 2, 7, 7)][at]
     inputs = [normal(rng, *shape)] + ([np.array(at - 2)] if at else [])
-    return Sample(inputs, weights=(1,) if at else (), attrs={"upper": at % 2})
+    return NodeSample(inputs, weights=(1,) if at else (), attrs={"upper": at % 2})
 
 
 @of(MS, "Unique")
 def unique(rng, at):
-    return Sample([rng.integers(0, 4, [1, 5, 9, 16, 40][at]).astype("f4")], outputs=3)
+    return NodeSample([rng.integers(0, 4, [1, 5, 9, 16, 40][at]).astype("f4")], outputs=3)
 
 
 @of(MS, "ExpandDims")
 def expand_dims(rng, at):
-    return Sample([normal(rng, 2, 3), np.array([0, 1, 2, -1, -2][at], "i4")], weights=(1,))
+    return NodeSample([normal(rng, 2, 3), np.array([0, 1, 2, -1, -2][at], "i4")], weights=(1,))
 
 
 @of(MS, "GatherND")
@@ -365,7 +367,7 @@ def gather_nd(rng, at):
     shape, places = [
         ((2, 3), [[0, 1], [1, 2]]), ((4, 2, 3), [[3], [0]]), ((5,), [[[0], [4]]]), ((2, 2, 2), [[1, 0, 1]]), ((3, 7), [[2]]),
     ][at]  # fmt: skip
-    return Sample([normal(rng, *shape), np.array(places)], weights=(1,))
+    return NodeSample([normal(rng, *shape), np.array(places)], weights=(1,))
 
 
 @of(MS, "QuantizeLinear", "DequantizeLinear")
@@ -380,7 +382,7 @@ def linear(rng, at, op):
         else (scale[0], bytes_of(rng, dtype=t).reshape(()))
     )
     x = normal(rng, *shape, scale=3) if op == "QuantizeLinear" else bytes_of(rng, *shape, dtype=t)
-    return Sample([x, scale, zero], attrs={"axis": axis}, steps=1, weights=(1, 2))
+    return NodeSample([x, scale, zero], attrs={"axis": axis}, steps=1, weights=(1, 2))
 
 
 @of(MS, "QLinearConv")
@@ -396,7 +398,7 @@ def quantized_conv(rng, at):
     # With weights of i8 ONNX Runtime saturates sums of two products on processors without VNNI.
     shift = 128 if t == "i1" else 0
     peer_w, peer_zero = ((one.astype("i4") + shift).astype("u1") for one in (w, zero))
-    return Sample(
+    return NodeSample(
         [x, *point, w, scale, zero, *y, bias], weights=(1, 2, 3, 4, 5, 6, 7, 8), steps=1,
         attrs={"pads": [1] * 4, "channels_last": int(last)},
         peer=[x, *point, peer_w, scale, peer_zero, *y, bias],
@@ -416,7 +418,7 @@ def erf_gelu(x):
 def bias_add(rng, at):
     shape = ROWS[at]
     x, b, skip = normal(rng, *shape), normal(rng, shape[-1]), normal(rng, *shape)
-    return Sample([x, b, skip], wanted=[x + b + skip])
+    return NodeSample([x, b, skip], wanted=[x + b + skip])
 
 
 @of(MS, "BiasSplitGelu")
@@ -424,7 +426,7 @@ def bias_split_gelu(rng, at):
     shape = (*ROWS[at][:2], 2 * ROWS[at][2])
     x, b = normal(rng, *shape), normal(rng, shape[-1])
     left, right = np.split(x.astype("f8") + b, 2, -1)
-    return Sample([x, b], wanted=[(left * erf_gelu(right)).astype("f4")])
+    return NodeSample([x, b], wanted=[(left * erf_gelu(right)).astype("f4")])
 
 
 @of(MS, "BiasSoftmax")
@@ -436,7 +438,7 @@ def bias_softmax(rng, at):
     x, b = normal(rng, *shape), normal(rng, *bias)
     e = np.exp(x.astype("f8") + b)
     axes = tuple(range(axis, len(shape)))
-    return Sample(
+    return NodeSample(
         [x, b], attrs={"axis": axis, "is_inner_broadcast": inner},
         wanted=[(e / e.sum(axes, keepdims=True)).astype("f4")],
     )  # fmt: skip

@@ -352,7 +352,7 @@ KINDS = {
 }  # fmt: skip
 
 
-class Watch:
+class FileWatch:
     """Notes the files that are opened or changed outside of a folder while it is on."""
 
     CODE = (sys.prefix, sys.base_prefix, str(Path(rlx.__file__).parent))
@@ -411,7 +411,7 @@ def main(kind, first, count, folder):
     _make_key(folder.parent / "user" / "cache-key")
     sources, change, load = KINDS[kind]
     path, said = folder / f"file.{kind}", Counter()
-    watch, wrong, slowest, peak = Watch(folder), [], (0.0, 0), (0, 0)
+    watch, wrong, slowest, peak = FileWatch(folder), [], (0.0, 0), (0, 0)
     made = sources()
     for one in made:  # as they are: what loading imports is imported then
         path.write_bytes(one if isinstance(one, bytes) else one.SerializeToString())

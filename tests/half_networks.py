@@ -6,7 +6,7 @@ from onnx import helper, numpy_helper
 LARGEST = 3e4
 
 
-class Network:
+class RandomNetwork:
     """A random network; the same seed gives the same operations and values in every type.
 
     Args:

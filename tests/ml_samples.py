@@ -1,7 +1,7 @@
 """Samples of ``ai.onnx.ml``: scaling, encoding, linear models, support vectors."""
 
 import numpy as np
-from node_samples import Sample, normal, of
+from node_samples import NodeSample, normal, of
 
 ML = "ai.onnx.ml"
 ROWS = [(3, 4), (1, 5), (7, 2), (5, 16), (33, 9)]
@@ -9,14 +9,14 @@ ROWS = [(3, 4), (1, 5), (7, 2), (5, 16), (33, 9)]
 
 @of(ML, "Binarizer")
 def binarizer(rng, at):
-    return Sample([normal(rng, *ROWS[at])], attrs={"threshold": 0.3 * at})
+    return NodeSample([normal(rng, *ROWS[at])], attrs={"threshold": 0.3 * at})
 
 
 @of(ML, "ArrayFeatureExtractor")
 def features(rng, at):
     n, c = ROWS[at]
     x = normal(rng, c) if at == 1 else normal(rng, n, c)
-    return Sample([x, rng.integers(0, c, at + 1)])
+    return NodeSample([x, rng.integers(0, c, at + 1)])
 
 
 @of(ML, "Scaler")
@@ -24,7 +24,7 @@ def scaler(rng, at):
     n, c = ROWS[at]
     count = 1 if at == 3 else c
     x = normal(rng, n, c).astype(["f4", "f8", "i8", "f4", "i4"][at])
-    return Sample(
+    return NodeSample(
         [x], attrs={"offset": list(rng.random(count)), "scale": list(rng.random(count) + 0.5)}
     )
 
@@ -34,7 +34,7 @@ def normalizer(rng, at):
     x = normal(rng, *ROWS[at])
     if at == 2:
         x[0] = 0
-    return Sample([x], attrs={"norm": ["MAX", "L1", "L2", "L2", "L1"][at]})
+    return NodeSample([x], attrs={"norm": ["MAX", "L1", "L2", "L2", "L1"][at]})
 
 
 @of(ML, "Imputer")
@@ -43,12 +43,12 @@ def imputer(rng, at):
     x = rng.integers(0, 4, (n, c)).astype("i8" if at == 1 else "f4")
     count = 1 if at == 3 else c
     if at == 1:
-        return Sample(
+        return NodeSample(
             [x], attrs={"imputed_value_int64s": list(range(9, 9 + c)), "replaced_value_int64": 2}
         )
     replaced = 2.0 if at == 2 else float("nan")
     x[x == 2] = replaced
-    return Sample(
+    return NodeSample(
         [x],
         attrs={"imputed_value_floats": list(rng.random(count)), "replaced_value_float": replaced},
     )
@@ -59,7 +59,7 @@ def vectorizer(rng, at):
     n, _ = ROWS[at]
     sizes = [[1, 2], [3], [2, 2, 2], [1, 5], [4, 1]][at]
     kind = ["f4", "f8", "i8", "f4", "i4"][at]
-    return Sample(
+    return NodeSample(
         [normal(rng, n, size, scale=5).astype(kind) for size in sizes],
         attrs={"inputdimensions": sizes},
     )
@@ -78,13 +78,13 @@ def label_encoder(rng, at):
     x = x.astype("f4") if "keys_floats" in attrs else x
     if at == 3:
         x[0, 0] = np.nan
-    return Sample([x], attrs=attrs)
+    return NodeSample([x], attrs=attrs)
 
 
 @of(ML, "OneHotEncoder")
 def one_hot(rng, at):
     x = rng.integers(0, 5, ROWS[at]).astype(["i8", "f4", "f8", "f4", "i8"][at])
-    return Sample(
+    return NodeSample(
         [x], attrs={"cats_int64s": [0, 1, 2, 3, 4] if at == 4 else [3, 0, 2], "zeros": int(at != 4)}
     )
 
@@ -98,7 +98,7 @@ def zip_map(rng, at):
         if at % 2
         else {"classlabels_int64s": labels}
     )
-    return Sample([x], attrs=named, wanted=[x])
+    return NodeSample([x], attrs=named, wanted=[x])
 
 
 POSTS = ["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "NONE"]
@@ -115,7 +115,7 @@ def linear_regressor(rng, at):
     }
     if at != 3:
         attrs["intercepts"] = list(normal(rng, targets))
-    return Sample([normal(rng, n, c)], attrs=attrs)
+    return NodeSample([normal(rng, n, c)], attrs=attrs)
 
 
 @of(ML, "LinearClassifier")
@@ -123,7 +123,7 @@ def linear_classifier(rng, at):
     n, c = ROWS[at]
     count, labels = [(3, [0, 1, 2]), (1, [3, 8]), (2, [5, -5]), (4, [4, 3, 2, 1]), (1, [0, 1])][at]
     post = ["NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO", "NONE"][at]
-    return Sample(
+    return NodeSample(
         [normal(rng, n, c)], outputs=2,
         attrs={
             "coefficients": list(normal(rng, count * c)), "intercepts": list(normal(rng, count)),
@@ -149,7 +149,7 @@ def svm_regressor(rng, at):
         attrs["support_vectors"] = list(normal(rng, count * c))
     if at == 4:
         attrs["one_class"] = 1
-    return Sample([normal(rng, n, c)], attrs=attrs, rtol=1e-4)
+    return NodeSample([normal(rng, n, c)], attrs=attrs, rtol=1e-4)
 
 
 @of(ML, "SVMClassifier")
@@ -169,4 +169,4 @@ def svm_classifier(rng, at):
             "prob_a": list(-1 - rng.random(decisions)),
             "prob_b": list(rng.random(decisions) * 0.1),
         }
-    return Sample([normal(rng, n, c)], outputs=2, attrs=attrs, rtol=1e-4)
+    return NodeSample([normal(rng, n, c)], outputs=2, attrs=attrs, rtol=1e-4)

@@ -10,7 +10,7 @@ MAKERS = {}
 
 
 @dataclass
-class Sample:
+class NodeSample:
     """A node with its operands.
 
     Attributes:

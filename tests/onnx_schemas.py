@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 from onnx_differences import accepted
-from schema_graphs import Model
+from schema_graphs import SchemaModel
 
 import rlx
 
@@ -36,7 +36,7 @@ OPTIONS = rlx.CompileOptions(memory_limit=64 << 20)
 TOLERANCE = {"f2": 4e-3, "f4": 2e-5, "f8": 1e-11}
 
 
-class Refusal(Exception):
+class OrtRefusal(Exception):
     """ONNX Runtime did not take or run a model; its text."""
 
 
@@ -59,9 +59,9 @@ def run_onnxruntime(case):
         )
         found = session.run(None, case.feeds)
     except Exception as error:  # its own classes, and those of its Python part
-        raise Refusal(" ".join(str(error).split())) from None
+        raise OrtRefusal(" ".join(str(error).split())) from None
     if not all(isinstance(one, np.ndarray) for one in found):
-        raise Refusal("results that are no tensors")
+        raise OrtRefusal("results that are no tensors")
     return found
 
 
@@ -128,7 +128,7 @@ def outcome(case, note=lambda phase: None):
     signal.setitimer(signal.ITIMER_PROF, 4 * SECONDS)
     try:
         expected = run_onnxruntime(case)
-    except Refusal as error:
+    except OrtRefusal as error:
         if refused is not None:
             return "both refuse", ""
         if re.search(
@@ -159,7 +159,7 @@ def main(first, count, folder):
     seen = os.open(Path(folder) / "seed", os.O_CREAT | os.O_WRONLY)
     for seed in range(first, first + count):
         os.pwrite(seen, f"{seed:<20} {'making it':<12}".encode(), 0)
-        case = Model(np.random.default_rng(seed))
+        case = SchemaModel(np.random.default_rng(seed))
         name, text = outcome(
             case, lambda phase, seed=seed: os.pwrite(seen, f"{seed:<20} {phase:<12}".encode(), 0)
         )
@@ -167,7 +167,7 @@ def main(first, count, folder):
         print(json.dumps([seed, name, case.ops, case.opset, text, row and row.why]), flush=True)
 
 
-class Found:
+class SweepResult:
     """What came of many models, as ``sweep`` says it.
 
     Attributes:
@@ -196,7 +196,7 @@ class Found:
 
 def sweep(first, count, folder, program=__file__):
     """Runs ``count`` seeds in processes that are started anew when ONNX Runtime ends one."""
-    found, last = Found(), first + count
+    found, last = SweepResult(), first + count
     while first < last:
         command = [
             sys.executable,
@@ -230,13 +230,13 @@ def sweep(first, count, folder, program=__file__):
 
 
 def show(seed):
-    case = Model(np.random.default_rng(seed))
+    case = SchemaModel(np.random.default_rng(seed))
     print(case.proto)
     print(case.feeds)
     for run in (run_rlx, run_onnxruntime):
         try:
             print(run.__name__, run(case))
-        except (rlx.RlxError, Refusal) as error:
+        except (rlx.RlxError, OrtRefusal) as error:
             print(run.__name__, f"{type(error).__name__}: {error}")
     print(outcome(case))
 

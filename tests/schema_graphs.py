@@ -58,7 +58,7 @@ NAMES = [
 ]
 
 
-class Model:
+class SchemaModel:
     """A model being made: nodes, what they read, and the values fed.
 
     Attributes:

@@ -52,7 +52,7 @@ COVERED = (
 )  # fmt: skip
 # Folders that compute outside of programs, too, and the words by which a test file names them.
 BESIDE = {
-    "rlx/signal": "signal", "rlx/many": "signal|many", "rlx/importers": "onnx|gguf|importers", "rlx/passes": "passes|fused|patterns",
+    "rlx/signal": "signal", "rlx/serving": "signal|many|serving", "rlx/importers": "onnx|gguf|importers", "rlx/passes": "passes|fused|patterns",
     "examples": "examples?|llama", "benchmarks": "benchmarks?", "rlx/cost": "cost", "rlx/tune": "tun(e|ed|er|ing)", "rlx/calibrate": "calibrat(e|ion)",
 }  # fmt: skip
 FLOOR = ("rlx/**/*.py", "cython_src/**/*", "tests/*.py")

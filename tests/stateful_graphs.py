@@ -40,7 +40,7 @@ def graph(kind):
     return g
 
 
-class Family:
+class CloneFamily:
     """Graphs that share their params: one that was compiled, and its clones."""
 
     def __init__(self, device, kind, weight):

@@ -57,7 +57,7 @@ def last(stream, x, lengths, axis):
 MEL = {"sample_rate": FS, "n_fft": 64, "hop": 20, "n_mels": 8}
 
 
-class Case:
+class StreamCase:
     """A stream, the function that it stands for, and how its results are put together."""
 
     def __init__(self, name, make, whole, axis=-2, results=joined, tolerance=1e-6):
@@ -69,7 +69,7 @@ class Case:
 
 
 def framed(name, kind, function, tolerance=1e-6, **arguments):
-    return Case(
+    return StreamCase(
         name,
         lambda **more: kind(3, **arguments, **more),
         lambda x, device: function(
@@ -81,7 +81,7 @@ def framed(name, kind, function, tolerance=1e-6, **arguments):
 
 def power(name, tolerance=1e-6, **arguments):
     offline = {k: v for k, v in arguments.items() if k != "block"}
-    return Case(
+    return StreamCase(
         name,
         lambda **more: signal.StreamingWelch(3, FS, **arguments, **more),
         lambda x, device: signal.welch(x, FS, **offline, device=device)[1],
@@ -96,7 +96,7 @@ def filtered(name, block, tolerance=1e-6, **arguments):
             return signal.sosfilt(arguments["sos"], x, device=device)
         return signal.lfilter(arguments["b"], arguments.get("a", 1.0), x, device=device)
 
-    return Case(
+    return StreamCase(
         name,
         lambda **more: signal.StreamingFilter((3, block), **arguments, **more),
         whole,
@@ -107,7 +107,7 @@ def filtered(name, block, tolerance=1e-6, **arguments):
 
 def resampled(up, down, **arguments):
     offline = {k: v for k, v in arguments.items() if k != "block"}
-    return Case(
+    return StreamCase(
         f"resampler {up}/{down} {arguments}",
         lambda **more: signal.StreamingResampler(3, up, down, **arguments, **more),
         lambda x, device: signal.resample_poly(x, up, down, -1, **offline, device=device),
@@ -130,7 +130,7 @@ CASES = [
     power("welch"),
     power("welch, long blocks", nperseg=100, noverlap=70, nfft=128, detrend="linear", block=300),
     power("welch, no overlap", nperseg=64, noverlap=0, scaling="spectrum", detrend=False),
-    Case(
+    StreamCase(
         "band power",
         lambda **more: signal.StreamingBandPower(3, BANDS, FS, nperseg=160, **more),
         lambda x, device: signal.band_power(x, BANDS, FS, nperseg=160, device=device),

@@ -55,11 +55,11 @@ def test_a_row_is_timed_and_its_table_goes_into_a_file(webgpu, tmp_path):
 @pytest.mark.webgpu
 def test_memory_is_poisoned_before_the_run(webgpu, monkeypatch):
     monkeypatch.syspath_prepend(str(SCRIPT.parent))
-    from gpu_clock import Loaded
+    from gpu_clock import LoadedWorkload
     from gpu_rows import ROWS
 
     (row,) = [row for row in ROWS if row.name == "softmax 16384 x 1024"]
-    with Loaded(row.work(row.small[0]), webgpu) as loaded:
+    with LoadedWorkload(row.work(row.small[0]), webgpu) as loaded:
         before = loaded.compiled[0]._state.executable.read_row(0, 0)
         assert np.isnan(before).all()
         assert np.isfinite(loaded.outputs()[0]).all()

@@ -115,7 +115,7 @@ def test_only_wgpu_is_given_it():
 @pytest.mark.wgpu_native
 def test_a_fresh_process_has_it(webgpu):
     (kind, module, parsed), found = asked()
-    assert (kind, module) == ("Compiled", "cffi.api")
+    assert (kind, module) == ("CompiledInterface", "cffi.api")
     assert "webgpu" in found
     # The installed package brings the types; a checkout makes them.
     assert parsed == (importlib.util.find_spec("rlx._wgpu_types") is None)

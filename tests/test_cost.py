@@ -178,7 +178,7 @@ def test_a_small_product_belongs_to_the_cpu():
     assert str(choose(g).device) == "cpu"
 
 
-class Plain:
+class MinimalCostModel:
     """A model of someone's own: the protocol and nothing more."""
 
     device, unified_memory = "mine", True
@@ -193,11 +193,11 @@ class Plain:
 
 def test_models_of_others():
     g = graph(lambda g, x, y: x @ y, (64, 64), (64, 64))
-    assert rlx.estimate_graph_cost(g, Plain()) == pytest.approx(110 + 2 * 64**3 / 100)
-    assert rlx.pick_best_device(g, [CPU, Plain()]) == "mine"
+    assert rlx.estimate_graph_cost(g, MinimalCostModel()) == pytest.approx(110 + 2 * 64**3 / 100)
+    assert rlx.pick_best_device(g, [CPU, MinimalCostModel()]) == "mine"
     assert rlx.pick_best_device(g, []) == "cpu"
 
-    endless = Plain()
+    endless = MinimalCostModel()
     endless.roundtrip_overhead_ns = lambda: math.inf
     assert rlx.pick_best_device(g, [endless]) == "cpu"
 
@@ -305,7 +305,13 @@ def test_every_op_has_a_kind():
 
 @looped("op", [n for n, r in REGISTRY.items() if r.samples], ids=str)
 def test_any_node_can_be_estimated(op):
-    models = [CPU, GPU, Plain(), calibrated(), calibrated(kernel_ns_by_work={}, row_ns_by_kind={})]
+    models = [
+        CPU,
+        GPU,
+        MinimalCostModel(),
+        calibrated(),
+        calibrated(kernel_ns_by_work={}, row_ns_by_kind={}),
+    ]
     # Many differ in nothing but dtypes.
     for case in islice(cases(only=op), 0, None, 4):
         made = case.graph()

@@ -22,7 +22,7 @@ OPTIONS = [
 
 
 def plain():
-    class Sample:
+    class Datum:
         """A sample."""
 
         a: int
@@ -31,18 +31,18 @@ def plain():
         d: int = dataclasses.field(default=4, repr=False, compare=False)
         e: int = dataclasses.field(default=5, kw_only=True)
 
-    return Sample
+    return Datum
 
 
 def empty():
-    class Sample:
+    class Datum:
         """No fields."""
 
-    return Sample
+    return Datum
 
 
 def with_methods():
-    class Sample:
+    class Datum:
         """Has methods of its own, which stay."""
 
         a: int
@@ -57,11 +57,11 @@ def with_methods():
         def __hash__(self):
             return 7
 
-    return Sample
+    return Datum
 
 
 def equal_alone():
-    class Sample:
+    class Datum:
         """Says when instances are equal, and not how they are hashed."""
 
         a: int
@@ -70,11 +70,11 @@ def equal_alone():
         def __eq__(self, other):
             return True
 
-    return Sample
+    return Datum
 
 
 def after():
-    class Sample:
+    class Datum:
         """Checks what it is given."""
 
         a: int
@@ -84,21 +84,21 @@ def after():
             if self.a < 0:
                 raise ValueError("negative")
 
-    return Sample
+    return Datum
 
 
 def unlisted():
-    class Sample:
+    class Datum:
         """A field that no caller gives."""
 
         a: int
         b: list = dataclasses.field(init=False, default_factory=list)
 
-    return Sample
+    return Datum
 
 
 def own_init():
-    class Sample:
+    class Datum:
         """Is made in another way than by its fields."""
 
         a: int
@@ -108,7 +108,7 @@ def own_init():
             object.__setattr__(self, "a", int(text))
             object.__setattr__(self, "b", 2)
 
-    return Sample
+    return Datum
 
 
 BODIES = [plain, empty, with_methods, equal_alone, after, unlisted, own_init]

@@ -319,20 +319,20 @@ def test_matrices_of_subgroups(monkeypatch):
                 ]
             }
 
-    class Adapter:
+    class DawnAdapterStub:
         features = frozenset({"chromium-experimental-subgroup-matrix"})
 
     monkeypatch.setattr("rlx.backends.webgpu.provider_dawn._extras", Extras)
     speaks = "rlx.backends.webgpu.provider_dawn._speaks"
     monkeypatch.setattr(speaks, lambda words: "BufferView" in words)
-    found = provider("dawn").fragments(Adapter)
+    found = provider("dawn").fragments(DawnAdapterStub)
     assert found == (Fragment("f16", "f32", 16, 8, 4, 32, 64),)
     # A release whose WGSL lacks what the kernels are written with.
     monkeypatch.setattr(speaks, lambda words: False)
-    assert provider("dawn").fragments(Adapter) == ()
-    Adapter.features = frozenset()
-    assert provider("dawn").fragments(Adapter) == ()
-    assert provider("wgpu").fragments(Adapter) == ()
+    assert provider("dawn").fragments(DawnAdapterStub) == ()
+    DawnAdapterStub.features = frozenset()
+    assert provider("dawn").fragments(DawnAdapterStub) == ()
+    assert provider("wgpu").fragments(DawnAdapterStub) == ()
 
 
 def test_the_name():

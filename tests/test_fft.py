@@ -10,7 +10,7 @@ from samples import looped
 
 import rlx
 from rlx.ops.spectra.fft_plans import LARGEST_RADIX, convolution_length, plan
-from rlx.ops.spectra.fft_tiles import POINTS, Problem, halves, tile
+from rlx.ops.spectra.fft_tiles import POINTS, FftProblem, halves, tile
 
 pytestmark = pytest.mark.by_program
 
@@ -161,7 +161,7 @@ def test_every_way(n, rows, way, limits, inverse, webgpu, monkeypatch, rng):
 def test_tiles_fit(n):
     """Passes make up the length, and a workgroup has room for its transforms."""
     for limits in ({}, LARGE_LIMITS):
-        problem = Problem(7, n, limits)
+        problem = FftProblem(7, n, limits)
         for found in (tile(n, 7, limits), *(halves(problem) or ())):
             if found is None:
                 continue

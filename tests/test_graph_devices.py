@@ -40,7 +40,7 @@ def names(devices):
     return [str(device) for device in devices]
 
 
-class Fake(rlx.Backend):
+class TimedBackendStub(rlx.Backend):
     """A backend of the reference with stated speeds, that may fail to load."""
 
     kernel_set = ""
@@ -79,7 +79,7 @@ def fakes(monkeypatch):
     monkeypatch.setattr(registry, "_loaded", dict(registry._loaded))
 
     def register(**trips):
-        made = {name: Fake(name, trip_ns) for name, trip_ns in trips.items()}
+        made = {name: TimedBackendStub(name, trip_ns) for name, trip_ns in trips.items()}
         for one in made.values():
             rlx.register_backend(one)
         return made

@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from half_networks import Network
+from half_networks import RandomNetwork
 from onnx.reference import ReferenceEvaluator
 
 import rlx
@@ -25,7 +25,7 @@ def device(request):
 
 def exact(seed):
     """What a network gives in f64."""
-    model, feeds = Network(seed, np.float64).model()
+    model, feeds = RandomNetwork(seed, np.float64).model()
     wide = {name: value.astype(np.float64) for name, value in feeds.items()}
     with np.errstate(all="ignore"):
         return ReferenceEvaluator(onnx.load_from_string(model)).run(None, wide)
@@ -48,7 +48,7 @@ def check_networks(device, seeds, slack=5e-5):
     """Random networks: finite wherever ONNX Runtime is, and at most as far from f64, but for some slack."""
     compared = 0
     for seed in seeds:
-        model, feeds = Network(seed, np.float16).model()
+        model, feeds = RandomNetwork(seed, np.float16).model()
         results = rlx.onnx.Model(model, device=device).run(feeds)
         for found, peer, wanted in zip(
             results, by_onnx_runtime(model, feeds), exact(seed), strict=True

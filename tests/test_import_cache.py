@@ -368,7 +368,7 @@ def test_another_process_finds_it(tmp_path):
 
 def test_tensors_anywhere_are_looked_at():
     """Those that stand in another file may be anywhere."""
-    outside = schema.Tensor(name="t", location=1)
+    outside = schema.TensorProto(name="t", location=1)
     body = schema.GraphDef(nodes=[schema.NodeDef(attributes=[schema.Attribute(t=outside)])])
     inside = [
         schema.GraphDef(initializers=[outside]),

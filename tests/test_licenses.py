@@ -12,7 +12,7 @@ from rlx.cli.main import main
 from rlx.licenses import License, as_json, licenses, notices, requirements
 
 
-class Fake(metadata.Distribution):
+class DistributionStub(metadata.Distribution):
     """An installed distribution that a test makes up."""
 
     def __init__(self, name, header="", files=None, **texts):
@@ -82,8 +82,8 @@ def test_what_wheels_bundle_is_listed_where_it_is_there(installed):
     header = "License-File: LICENSE\nLicense-Expression: MIT\n"
     files = ["fake/__init__.py", "fake.libs/libblas-1.so.3"]
     installed(
-        Fake("rlx", "Requires-Dist: fake>=1\n"),
-        Fake("fake", header, files, **{"licenses/LICENSE": listing}),
+        DistributionStub("rlx", "Requires-Dist: fake>=1\n"),
+        DistributionStub("fake", header, files, **{"licenses/LICENSE": listing}),
     )
     *_, fake, inside = licenses()
     assert (fake.name, fake.license, fake.files, fake.texts) == (
@@ -107,25 +107,25 @@ def test_what_wheels_bundle_is_listed_where_it_is_there(installed):
     ],
 )
 def test_terms_come_from_what_metadata_says(installed, header, texts, terms):
-    installed(Fake("rlx", header, **texts))
+    installed(DistributionStub("rlx", header, **texts))
     assert licenses()[0].license == terms
 
 
 def test_older_metadata_names_no_files(installed):
     files = ["rlx/__init__.py", "rlx-1.dist-info/LICENSE.txt", "rlx/LICENSE-of-a-part"]
-    installed(Fake("rlx", "", files, **{"LICENSE.txt": "terms"}))
+    installed(DistributionStub("rlx", "", files, **{"LICENSE.txt": "terms"}))
     assert licenses()[0].files == ("LICENSE.txt",)
 
 
 def test_requirements_go_around_extras_and_what_is_not_here(installed):
     installed(
-        Fake("rlx", "Requires-Dist: a>=1\nRequires-Dist: tool\nRequires-Dist: gone; sys_platform == 'x'\n"
+        DistributionStub("rlx", "Requires-Dist: a>=1\nRequires-Dist: tool\nRequires-Dist: gone; sys_platform == 'x'\n"
              "Requires-Dist: extra-one; extra == 'x'\n"),
-        Fake("a", "Requires-Dist: A-Part (<3)\n"),
-        Fake("a-part", "Requires-Dist: a\n"),
-        Fake("tool", "Requires-Dist: brought[more]>=2\n"),
-        Fake("brought"),
-        Fake("extra-one"),
+        DistributionStub("a", "Requires-Dist: A-Part (<3)\n"),
+        DistributionStub("a-part", "Requires-Dist: a\n"),
+        DistributionStub("tool", "Requires-Dist: brought[more]>=2\n"),
+        DistributionStub("brought"),
+        DistributionStub("extra-one"),
     )  # fmt: skip
     assert requirements("rlx") == ["a", "a-part", "brought", "rlx", "tool"]
     assert requirements("rlx", without=("tool",)) == ["a", "a-part", "rlx"]
@@ -135,10 +135,14 @@ def test_a_frozen_program_lists_what_it_carries(installed, monkeypatch):
     """Metadata that was copied for a package that was left out doesn't count."""
     monkeypatch.setattr(sys, "frozen", True, raising=False)
     installed(
-        Fake("rlx", "Requires-Dist: here\nRequires-Dist: left-out\nRequires-Dist: no-files\n"),
-        Fake("no-files"),
-        Fake("here", files=["here-1.dist-info/METADATA", "json/__init__.py"]),
-        Fake("left-out", files=["left-1.dist-info/METADATA", "no_such_module/__init__.py"]),
+        DistributionStub(
+            "rlx", "Requires-Dist: here\nRequires-Dist: left-out\nRequires-Dist: no-files\n"
+        ),
+        DistributionStub("no-files"),
+        DistributionStub("here", files=["here-1.dist-info/METADATA", "json/__init__.py"]),
+        DistributionStub(
+            "left-out", files=["left-1.dist-info/METADATA", "no_such_module/__init__.py"]
+        ),
     )
     assert requirements("rlx") == ["here", "rlx"]
 

@@ -5,8 +5,8 @@ import zlib
 
 import numpy as np
 import pytest
-from llama import Decoder, Sampler, Settings, Tokenizer, tiny
-from llama.network import Network
+from llama import Decoder, LlamaSettings, Sampler, Tokenizer, tiny
+from llama.network import LlamaNetwork
 from samples import looped
 from selection import SELECTION
 
@@ -257,16 +257,16 @@ META = {
 )
 def test_settings_that_make_no_sense(change, message):
     with pytest.raises(rlx.ImportModelError, match=message):
-        Settings.read(META | change)
+        LlamaSettings.read(META | change)
 
 
 def test_settings_have_defaults():
-    found = Settings.read(META)
+    found = LlamaSettings.read(META)
     assert (found.kv_heads, found.key, found.value, found.rotary) == (4, 16, 16, 16)
     assert (found.base, found.scaling, found.factor) == (10000.0, "linear", 1.0)
-    per_layer = Settings.read(META | {"llama.attention.head_count_kv": np.int32([2, 2])})
+    per_layer = LlamaSettings.read(META | {"llama.attention.head_count_kv": np.int32([2, 2])})
     assert per_layer.kv_heads == 2
-    old = Settings.read(META | {"llama.rope.scale_linear": 4.0})
+    old = LlamaSettings.read(META | {"llama.rope.scale_linear": 4.0})
     assert old.factor == 4
     np.testing.assert_allclose(old.angles(5)[0][4], found.angles(2)[0][1])
 
@@ -278,8 +278,8 @@ def test_yarn_leaves_fast_pairs_and_stretches_slow_ones():
         "llama.rope.scaling.original_context_length": 4096,
         "llama.embedding_length": 512,
     }
-    found = Settings.read(META | yarn)
-    plain = Settings.read(META | {"llama.embedding_length": 512})
+    found = LlamaSettings.read(META | yarn)
+    plain = LlamaSettings.read(META | {"llama.embedding_length": 512})
     magnitude = 1 + 0.1 * math.log(8)
     cos, sin = found.angles(9)
     expected, stretched = plain.angles(9), plain.angles(2)
@@ -327,7 +327,7 @@ def _build_mutated(load, seed, count):
             tensors["rope_freqs.weight"] = tensors["output_norm.weight"]
         try:
             Tokenizer(metadata)
-            network = Network(rlx.gguf.File(metadata, tensors), None, 64)
+            network = LlamaNetwork(rlx.gguf.File(metadata, tensors), None, 64)
             network.prompt(min(4, network.context))
             network.step()
         except rlx.RlxError:

@@ -277,12 +277,15 @@ def test_an_argument_that_is_converted_cannot_use_the_graph(name, target_device)
         "set_param": lambda: cg.set_param("w", ones),
     }
 
-    class Calls:
+    class LockedCalls:
         def __array__(self, *given, **named):
             calls[name]()
             return ones
 
-    for call in (lambda: cg.run_slots(ones, Calls()), lambda: cg.run({"a": ones, "b": Calls()})):
+    for call in (
+        lambda: cg.run_slots(ones, LockedCalls()),
+        lambda: cg.run({"a": ones, "b": LockedCalls()}),
+    ):
         with pytest.raises(rlx.BusyError, match="further up in this thread"):
             call()
     np.testing.assert_array_equal(cg.run_slots(ones, ones)[0], 2)

@@ -11,7 +11,7 @@ import weakref
 import numpy as np
 import pytest
 from test_model_threads import RAW, array
-from test_scheduler import Fake
+from test_scheduler import SchedulerStub
 
 import rlx
 from rlx.serving.scheduler import Lanes
@@ -117,7 +117,7 @@ def test_bounds_that_numpy_made_and_huge_ones_are_taken():
 
 @pytest.mark.parametrize("length", [0, 3, 10**9, -1, 2.5, 10**30, "error"])
 def test_lengths_that_are_not_true_harm_nothing(length):
-    class Items(list):
+    class UnsizedItems(list):
         def __len__(self):
             if length == "error":
                 raise RuntimeError("no length")
@@ -125,7 +125,7 @@ def test_lengths_that_are_not_true_harm_nothing(length):
 
     told = []
     with rlx.Pool(custom(lambda x: x), ["cpu"]) as pool:
-        assert len(list(pool.map(Items([X] * 5), progress=told.append))) == 5
+        assert len(list(pool.map(UnsizedItems([X] * 5), progress=told.append))) == 5
     assert all(one.part is None or 0 <= one.part <= 1 for one in told)
 
 
@@ -318,7 +318,7 @@ def test_whatever_a_thread_meets_every_future_is_answered(place, error):
             raise rlx.DeviceLostError("")
         return at
 
-    fake = Fake(a=run)
+    fake = SchedulerStub(a=run)
     if place != "run":
         real, armed = getattr(Lanes, place), [True]
 
@@ -354,7 +354,7 @@ def test_an_exit_in_a_callback_does_not_end_the_thread():
     def ends(_):
         raise SystemExit(1)
 
-    with Fake(a=run) as fake:
+    with SchedulerStub(a=run) as fake:
         item = fake.add(0)
         item.add_done_callback(ends)
         added.set()
@@ -369,7 +369,7 @@ def _lost(fake):
 
 
 def test_errors_without_text_are_told_by_their_type():
-    with Fake(a=lambda at: (_ for _ in ()).throw(rlx.DeviceLostError())) as fake:
+    with SchedulerStub(a=lambda at: (_ for _ in ()).throw(rlx.DeviceLostError())) as fake:
         with pytest.warns(RuntimeWarning, match="DeviceLostError"):
             error = _lost(fake)
     assert isinstance(error, rlx.DeviceFallbackError)

@@ -12,7 +12,7 @@ import onnx
 import onnxruntime
 import pytest
 import tokenizers
-from minilm import Encoder, Network, WordPieces, tiny
+from minilm import Encoder, MiniLmNetwork, WordPieces, tiny
 from scipy.special import erf
 
 import rlx
@@ -126,7 +126,7 @@ def paraphrase():
 @pytest.mark.parametrize(("count", "length"), [(3, 9), (1, 40)])
 def test_the_paraphrase_model_equals_onnx_runtime(place, count, length, rng):
     raw, weights = paraphrase()
-    network = Network(weights, normalize=False)
+    network = MiniLmNetwork(weights, normalize=False)
     assert (network.layers, network.width, network.vocabulary) == (3, 384, 30522)
     ids = rng.integers(0, 30522, (count, length))
     seen = np.arange(length) < rng.integers(2, length + 1, (count, 1))
@@ -162,10 +162,10 @@ def test_what_is_wrong_is_named(tmp_path):
     weights = dict(rlx.safetensors.load(tmp_path / "model.safetensors"))
     weights["encoder.layer.1.output.dense.bias"] = np.zeros(3, "f4")
     with pytest.raises(rlx.ImportModelError, match="does not fit"):
-        Network(weights, heads=4).graph(1, 4)
+        MiniLmNetwork(weights, heads=4).graph(1, 4)
     del weights["encoder.layer.1.output.dense.bias"]
     with pytest.raises(rlx.ImportModelError, match="no tensor"):
-        Network(weights, heads=4).graph(1, 4)
+        MiniLmNetwork(weights, heads=4).graph(1, 4)
 
 
 @pytest.mark.parametrize("name", ["08_sentences.py", "09_llama.py"])

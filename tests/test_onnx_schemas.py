@@ -14,8 +14,8 @@ import numpy as np
 import onnx_schemas
 import pytest
 from onnx_differences import TABLE, accepted
-from onnx_schemas import Refusal, difference, outcome, sweep
-from schema_graphs import Model
+from onnx_schemas import OrtRefusal, difference, outcome, sweep
+from schema_graphs import SchemaModel
 
 import rlx
 
@@ -50,7 +50,7 @@ def test_models_for_long(tmp_path):
 
 
 def test_a_seed_is_one_model():
-    one, other = (Model(np.random.default_rng(7)) for _ in range(2))
+    one, other = (SchemaModel(np.random.default_rng(7)) for _ in range(2))
     assert one.proto == other.proto
     assert all(np.array_equal(one.feeds[name], other.feeds[name]) for name in one.feeds)
 
@@ -75,7 +75,7 @@ def test_differences_are_noticed(found, says):
     assert said is None if says is None else said.startswith(says)
 
 
-class Plain:
+class PlainModel:
     """A model of one Add of ordinary numbers."""
 
     ops, feeds = ("Add",), {}
@@ -91,9 +91,9 @@ class Plain:
         ([X], [X + 1], "differ"),
         (KeyError("x"), [X], "fault"),
         (rlx.InputError("x"), [X], "only ONNX Runtime runs"),
-        (rlx.InputError("x"), Refusal("x"), "both refuse"),
-        ([X], Refusal("x"), "only rlx runs"),
-        ([X], Refusal("NOT_IMPLEMENTED : x"), "not in ONNX Runtime"),
+        (rlx.InputError("x"), OrtRefusal("x"), "both refuse"),
+        ([X], OrtRefusal("x"), "only rlx runs"),
+        ([X], OrtRefusal("NOT_IMPLEMENTED : x"), "not in ONNX Runtime"),
     ],
 )
 def test_outcomes(one, other, name, monkeypatch):
@@ -104,10 +104,10 @@ def test_outcomes(one, other, name, monkeypatch):
 
     monkeypatch.setattr(onnx_schemas, "run_rlx", lambda case: give(one))
     monkeypatch.setattr(onnx_schemas, "run_onnxruntime", lambda case: give(other))
-    found, text = outcome(Plain())
+    found, text = outcome(PlainModel())
     assert found == name
     if name in onnx_schemas.JUDGED:
-        assert accepted(Plain(), found, text) is None
+        assert accepted(PlainModel(), found, text) is None
 
 
 DIES = """

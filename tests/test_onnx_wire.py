@@ -21,7 +21,7 @@ TYPES = ["f4", "u1", "i1", "u2", "i2", "i4", "i8", "?", "f2", "f8", "u4", "u8"]
 
 
 def parse(record, data):
-    return schema.read(record, wire.Span(memoryview(data), 0))
+    return schema.read(record, wire.FileSpan(memoryview(data), 0))
 
 
 def test_tables_name_the_fields_of_the_records():
@@ -30,8 +30,8 @@ def test_tables_name_the_fields_of_the_records():
 
 def test_field_numbers_are_those_of_the_onnx_package():
     names = {
-        "Entry": "StringStringEntryProto", "Opset": "OperatorSetIdProto", "ValueInfo": "ValueInfoProto",
-        "Tensor": "TensorProto", "Attribute": "AttributeProto", "NodeDef": "NodeProto",
+        "StringEntry": "StringStringEntryProto", "Opset": "OperatorSetIdProto", "ValueInfo": "ValueInfoProto",
+        "TensorProto": "TensorProto", "Attribute": "AttributeProto", "NodeDef": "NodeProto",
         "GraphDef": "GraphProto", "Function": "FunctionProto", "ModelDef": "ModelProto",
     }  # fmt: skip
     theirs = {
@@ -64,7 +64,7 @@ def test_tensors_come_back(dtype, raw, shape):
     else:
         code = helper.np_dtype_to_tensor_dtype(array.dtype)
         proto = helper.make_tensor("t", code, shape, array.ravel())
-    found, element = to_array(parse(schema.Tensor, proto.SerializeToString()), None)
+    found, element = to_array(parse(schema.TensorProto, proto.SerializeToString()), None)
     assert element.numpy == array.dtype
     np.testing.assert_array_equal(found, array)
     assert found.shape == shape
@@ -79,7 +79,7 @@ def test_bfloat16_comes_as_bits():
         numpy_helper.from_array(array, "t"),
         helper.make_tensor("t", onnx.TensorProto.BFLOAT16, (3,), array.astype(np.float32)),
     ):
-        found, element = to_array(parse(schema.Tensor, proto.SerializeToString()), None)
+        found, element = to_array(parse(schema.TensorProto, proto.SerializeToString()), None)
         assert element.name == "bfloat16"
         np.testing.assert_array_equal(found, array.view(np.uint16))
 
@@ -109,7 +109,7 @@ def test_weights_are_views_of_the_mapped_file(tmp_path):
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=40))
 def test_packed_integers_come_back(values):
     proto = onnx.TensorProto(int64_data=values)
-    found = parse(schema.Tensor, proto.SerializeToString()).int64s
+    found = parse(schema.TensorProto, proto.SerializeToString()).int64s
     assert (found is None and not values) or found.tolist() == values
 
 

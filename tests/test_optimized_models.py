@@ -36,7 +36,7 @@ def maps(seed=0):
     return {name: rng.standard_normal(shape).astype("f4") for name, shape in shapes.items()}
 
 
-class Samples(quantization.CalibrationDataReader):
+class CalibrationSamples(quantization.CalibrationDataReader):
     """Three sets of inputs to find ranges by."""
 
     def __init__(self):
@@ -67,7 +67,9 @@ def dynamic(source, target):
 
 
 def static(source, target, form=quantization.QuantFormat.QOperator):
-    quantization.quantize_static(source, target, Samples(), quant_format=form, per_channel=True)
+    quantization.quantize_static(
+        source, target, CalibrationSamples(), quant_format=form, per_channel=True
+    )
 
 
 def pairs(source, target):

@@ -137,13 +137,13 @@ def test_the_lender_of_a_node_gives_each_actor_a_device(cluster):
     assert here == [str(one) for one in separate_devices()]
 
     @cluster.remote(num_cpus=0)
-    class Worker:
+    class RayWorker:
         def device(self):
             from rlx.ray.cluster import device_here
 
             return device_here(), os.getpid()
 
-    workers = [Worker.remote() for _ in here]
+    workers = [RayWorker.remote() for _ in here]
     got = cluster.get([one.device.remote() for one in workers])
     assert sorted(device for device, _ in got) == sorted(here)
     held = cluster.get(rlx.ray.lender().held.remote())

@@ -238,7 +238,7 @@ def test_a_process_is_known_by_its_number_and_its_birth():
 # --- sizes of batches ----------------------------------------------------------------------------------
 
 
-class Model:
+class ClockedModel:
     """Takes so many seconds for a run and for a row, on a clock of its own."""
 
     def __init__(self, monkeypatch, run_s, row_s):
@@ -253,7 +253,7 @@ class Model:
 
 @pytest.mark.parametrize("row_s", [1e-6, 3e-5, 1e-3, 0.03, 1.0])
 def test_a_batch_is_as_large_as_its_overhead_asks_for(monkeypatch, row_s):
-    model = Model(monkeypatch, 2e-4, row_s)
+    model = ClockedModel(monkeypatch, 2e-4, row_s)
     found = rlx.ray.measure_batch_size(model, {"x": X})
     wanted = OVERHEAD_S * (1 - SHARE) / SHARE
     assert found.rows & (found.rows - 1) == 0
@@ -269,7 +269,7 @@ def test_a_batch_is_as_large_as_its_overhead_asks_for(monkeypatch, row_s):
 
 
 def test_batches_of_a_graph_are_multiples_of_its_rows(monkeypatch):
-    model = Model(monkeypatch, 0.0, 1e-3)
+    model = ClockedModel(monkeypatch, 0.0, 1e-3)
     found = rlx.ray.measure_batch_size(model, {"x": X}, multiple=24, overhead_s=0.006)
     assert found.rows % 24 == 0
     assert all(size % 24 == 0 for size in model.sizes)
@@ -277,7 +277,7 @@ def test_batches_of_a_graph_are_multiples_of_its_rows(monkeypatch):
 
 
 def test_large_rows_make_small_batches(monkeypatch):
-    model = Model(monkeypatch, 0.0, 1e-9)
+    model = ClockedModel(monkeypatch, 0.0, 1e-9)
     found = rlx.ray.measure_batch_size(model, {"x": np.zeros((2, 1 << 20), np.float32)})
     assert found.rows == MOST_BYTES >> 22
     assert not found.enough

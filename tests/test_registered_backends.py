@@ -338,7 +338,7 @@ def test_one_gpu_through_two_backends_is_told(registry):
     assert "rocm is the same GPU as npu" in reason
 
 
-class Adapter:
+class AdapterStub:
     def __init__(self, name, api, kind="DiscreteGPU", pci=1):
         self.info = {
             "device": name,
@@ -353,13 +353,13 @@ class Adapter:
 
 def test_adapters_through_two_apis_come_last_and_keep_their_names(monkeypatch):
     found = [
-        Adapter("Soft", "Vulkan", "CPU", 9),
-        Adapter("Card", "D3D12"),
-        Adapter("Card", "D3D12"),
-        Adapter("Card", "Vulkan"),
-        Adapter("Card", "Vulkan"),
-        Adapter("Card", "OpenGL"),
-        Adapter("Other", "Vulkan", pci=2),
+        AdapterStub("Soft", "Vulkan", "CPU", 9),
+        AdapterStub("Card", "D3D12"),
+        AdapterStub("Card", "D3D12"),
+        AdapterStub("Card", "Vulkan"),
+        AdapterStub("Card", "Vulkan"),
+        AdapterStub("Card", "OpenGL"),
+        AdapterStub("Other", "Vulkan", pci=2),
     ]
     adapters.adapters(
         provider("wgpu")

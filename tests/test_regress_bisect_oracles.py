@@ -9,7 +9,7 @@ from rlx.cli.main import main
 from rlx.errors import InputError
 from rlx.regress import bisect_oracles
 from rlx.regress.bisect_oracles import BY, RecordedCase
-from rlx.regress.record import Plan
+from rlx.regress.record import RecordPlan
 from rlx.regress.record_schema import (
     CaseLine,
     DeviceLine,
@@ -25,7 +25,7 @@ from rlx.regress.recording import encoded
 CASE = "ab" * 8
 
 
-class Installs:
+class InstallsStub:
     """Installs whose measurements are made up; takes the place of ``record``.
 
     Args:
@@ -66,9 +66,9 @@ def lines(run, plan, slow=1.0, spread=0.002, bits="0", ulp=1.0, fails=False):
 
 
 def judged(monkeypatch, by, *candidates, processes=5):
-    installs = Installs(*candidates)
+    installs = InstallsStub(*candidates)
     monkeypatch.setattr(bisect_oracles, "record", installs)
-    judge = RecordedCase(Plan(("ops",), ("cpu",), processes, only=CASE), by, 0.05)
+    judge = RecordedCase(RecordPlan(("ops",), ("cpu",), processes, only=CASE), by, 0.05)
     return judge(Path("good"), Path("candidate")), [plan.processes for plan in installs.plans]
 
 
@@ -108,7 +108,7 @@ def test_an_install_that_can_not_measure_is_skipped(monkeypatch):
         raise InputError("a measuring process ended\n  got: status 1")
 
     monkeypatch.setattr(bisect_oracles, "record", refuses)
-    opinion = RecordedCase(Plan(), "time", 0.05)(Path("good"), Path("candidate"))
+    opinion = RecordedCase(RecordPlan(), "time", 0.05)(Path("good"), Path("candidate"))
     assert opinion.bad is None
     assert opinion.reason == "can't be measured: a measuring process ended; got: status 1"
 

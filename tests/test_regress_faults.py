@@ -7,7 +7,7 @@ from faulty_installs import faulty_results, faulty_wgsl, slow
 
 from rlx.cli.main import main
 from rlx.regress.compare import compare
-from rlx.regress.record import Plan, Target, record
+from rlx.regress.record import RecordPlan, RecordTarget, record
 from rlx.regress.recording import read
 
 ONLY = r"^(tanh|sqrt|add|abs|exp|relu) (256-1024(x256-1024)? f32|edges)$"
@@ -45,8 +45,8 @@ CPU_FAULTS = {
 
 def _compared(tmp_path, python, device, only=ONLY, processes=1):
     paths = [tmp_path / "base.rlxreg", tmp_path / "new.rlxreg"]
-    targets = [Target(sys.executable, paths[0]), Target(python, paths[1])]
-    record(targets, Plan(("ops",), [device], processes, True, only))
+    targets = [RecordTarget(sys.executable, paths[0]), RecordTarget(python, paths[1])]
+    record(targets, RecordPlan(("ops",), [device], processes, True, only))
     base, new = (read([path])[0] for path in paths)
     return compare(base, new), paths
 

@@ -22,7 +22,7 @@ from rlx.ir.dtype import DType, store, widen
 from rlx.regress import recording as record_files
 from rlx.regress.exact import difference, exact_outputs
 from rlx.regress.measure import loaded, reference
-from rlx.regress.record import Plan, Target, record
+from rlx.regress.record import RecordPlan, RecordTarget, record
 from rlx.regress.record_schema import VERSION, Line
 from rlx.regress.recording import read
 from rlx.regress.regress_cases import subjects
@@ -35,7 +35,7 @@ def recorded(tmp_path_factory):
     devices = [str(d) for d in rlx.available_devices() if str(d) in ("cpu", "webgpu")]
     only = r"^(tanh|softmax|matmul|rfft|dense|welch_peaks)( .* f32|$)"
     suites = ("ops", "signal", "models", "cold")
-    record([Target(sys.executable, path)], Plan(suites, devices, 2, True, only))
+    record([RecordTarget(sys.executable, path)], RecordPlan(suites, devices, 2, True, only))
     return path
 
 
@@ -187,7 +187,10 @@ def test_a_case_that_fails_is_a_line_and_the_others_go_on(tmp_path):
         "rfft": "raise OSError('no /home/somebody/models/net.onnx and no C:\\\\Users\\\\me\\\\a.bin')"
     }
     python = faulty_results(tmp_path / "faulty", fault)
-    record([Target(python, path)], Plan(("signal",), ["cpu"], 1, True, "^(rfft|welch)$", False))
+    record(
+        [RecordTarget(python, path)],
+        RecordPlan(("signal",), ["cpu"], 1, True, "^(rfft|welch)$", False),
+    )
     (found,) = read([path])
     failed = [m.failures[0] for m in found.measured.values() if m.failures]
     assert [one.error for one in failed] == ["OSError: no net.onnx and no a.bin"]
@@ -198,9 +201,9 @@ def test_what_can_not_be_measured_at_all_is_an_error(tmp_path):
     path, model = tmp_path / "run.rlxreg", tmp_path / "broken.onnx"
     model.write_bytes(b"no model")
     with pytest.raises(rlx.RlxError):
-        record([Target(sys.executable, path)], Plan((str(model),), ["cpu"], 1))
+        record([RecordTarget(sys.executable, path)], RecordPlan((str(model),), ["cpu"], 1))
     with pytest.raises(rlx.RlxError, match="not available"):
-        record([Target(sys.executable, path)], Plan(("signal",), ["webgpu:99"], 1))
+        record([RecordTarget(sys.executable, path)], RecordPlan(("signal",), ["webgpu:99"], 1))
 
 
 def test_a_process_that_dies_is_a_failure_of_its_case(tmp_path, monkeypatch):
@@ -225,8 +228,8 @@ def test_a_process_that_dies_is_a_failure_of_its_case(tmp_path, monkeypatch):
     )
     monkeypatch.setenv("PYTHONPATH", str(fatal), prepend=os.pathsep)
     path = tmp_path / "run.rlxreg"
-    plan = Plan(("signal",), ["cpu"], 1, True, "^(welch|rfft|envelope)$", False)
-    record([Target(sys.executable, path)], plan)
+    plan = RecordPlan(("signal",), ["cpu"], 1, True, "^(welch|rfft|envelope)$", False)
+    record([RecordTarget(sys.executable, path)], plan)
     (found,) = read([path])
     names = {}
     for measured in found.measured.values():
@@ -322,7 +325,9 @@ def test_a_file_that_is_none_is_refused(tmp_path):
 
 def test_two_files_one_after_the_other_are_one(recorded, tmp_path, capsys):
     again = tmp_path / "again.rlxreg"
-    record([Target(sys.executable, again)], Plan(("signal",), ["cpu"], 1, True, "^rfft$"))
+    record(
+        [RecordTarget(sys.executable, again)], RecordPlan(("signal",), ["cpu"], 1, True, "^rfft$")
+    )
     both = tmp_path / "both.rlxreg"
     both.write_bytes(again.read_bytes() + recorded.read_bytes())
     assert len(read([both])) == len(read([again, recorded])) == 2
@@ -338,8 +343,8 @@ def test_two_files_one_after_the_other_are_one(recorded, tmp_path, capsys):
 @pytest.mark.slow
 def test_installs_that_are_compared_take_turns(tmp_path):
     paths = [tmp_path / "a.rlxreg", tmp_path / "b.rlxreg"]
-    targets = [Target(sys.executable, path) for path in paths]
-    record(targets, Plan(("signal",), ["cpu"], 2, True, "^(rfft|stft)$", False))
+    targets = [RecordTarget(sys.executable, path) for path in paths]
+    record(targets, RecordPlan(("signal",), ["cpu"], 2, True, "^(rfft|stft)$", False))
     one, other = (read([path])[0] for path in paths)
     assert one.run.run != other.run.run
     assert one.run.turns == other.run.turns is not None
@@ -364,7 +369,9 @@ def test_bad_options_are_one_line(tmp_path, capsys):
         assert error.count("\n") == 1
     assert main(["regress", "record", "-o", str(tmp_path / "no" / "run.rlxreg")]) == 2
     with pytest.raises(rlx.InputError, match="no Python"):
-        record([Target(str(tmp_path / "python"), Path(out))], Plan(("signal",), ["cpu"], 1))
+        record(
+            [RecordTarget(str(tmp_path / "python"), Path(out))], RecordPlan(("signal",), ["cpu"], 1)
+        )
 
 
 def test_peaks_of_the_machine(capsys):

@@ -11,7 +11,7 @@ import rlx
 from rlx.serving.scheduler import Item, Lane, Lanes
 
 
-class Fake:
+class SchedulerStub:
     """Lanes of functions in place of devices."""
 
     def __init__(self, **functions):
@@ -81,7 +81,7 @@ def _until_one_has_left(work, lanes):
 
 
 def test_work_is_shared_by_time():
-    with Fake(a=_sleeping(0.004), b=_sleeping(0.02)) as fake:
+    with SchedulerStub(a=_sleeping(0.004), b=_sleeping(0.02)) as fake:
         futures = [fake.add(at) for at in range(120)]
         assert [future.result() for future in futures] == list(range(120))
         done = fake.done()
@@ -91,7 +91,7 @@ def test_work_is_shared_by_time():
 
 
 def test_a_slow_device_leaves_the_last_item_to_a_fast_one():
-    with Fake(fast=_sleeping(0.002), slow=_sleeping(0.5)) as fake:
+    with SchedulerStub(fast=_sleeping(0.002), slow=_sleeping(0.5)) as fake:
         for _ in range(2):  # the second item of a device tells its time
             for future in [fake.add(at) for at in range(40)]:
                 future.result()
@@ -111,7 +111,7 @@ def test_a_fast_device_that_is_stuck_keeps_no_items_from_a_slow_one():
             go.wait(20)
         return at
 
-    with Fake(fast=fast, slow=_sleeping(0.02)) as fake:
+    with SchedulerStub(fast=fast, slow=_sleeping(0.02)) as fake:
         fake.lanes.lanes[0].seconds, fake.lanes.lanes[1].seconds = 0.001, 0.02
         stuck = fake.add(-1)
         others = [fake.add(at) for at in range(5)]
@@ -130,7 +130,7 @@ def test_a_first_item_that_takes_long_does_not_keep_a_fast_device_from_work():
         first.set()
         return at
 
-    with Fake(gpu=compiling, cpu=_sleeping(0.005)) as fake:
+    with SchedulerStub(gpu=compiling, cpu=_sleeping(0.005)) as fake:
         assert _all(fake, 300) == list(range(300))
         first_round = fake.done()["gpu"]
         assert _all(fake, 100) == list(range(100))
@@ -151,7 +151,7 @@ def test_a_lost_device_leaves_and_its_item_is_done_elsewhere():
             raise rlx.DeviceLostError("gone")
         return note(at)
 
-    with Fake(a=note, b=lost, c=note) as fake:
+    with SchedulerStub(a=note, b=lost, c=note) as fake:
         with pytest.warns(RuntimeWarning, match=r"b has left the pool \(DeviceLostError: gone\)"):
             found = _all(fake, 300)
     assert found == list(range(300))
@@ -165,7 +165,7 @@ def test_bad_inputs_are_the_callers():
             raise rlx.InputError("no such input")
         return at
 
-    with Fake(a=run, b=run) as fake:
+    with SchedulerStub(a=run, b=run) as fake:
         futures = [fake.add(at) for at in range(30)]
         errors = [future.exception() for future in futures]
         assert [isinstance(error, rlx.InputError) for error in errors] == [
@@ -183,11 +183,11 @@ def test_errors_everywhere_are_the_items_and_errors_of_one_device_are_its_own():
     def broken(at):
         raise OSError("broken driver")
 
-    with Fake(a=bad, b=bad) as fake:
+    with SchedulerStub(a=bad, b=bad) as fake:
         for _ in range(8):
             assert isinstance(fake.add(-1).exception(), ValueError)
         assert all(lane.left is None for lane in fake.lanes.lanes)
-    with Fake(a=_sleeping(0.002), b=broken) as fake:
+    with SchedulerStub(a=_sleeping(0.002), b=broken) as fake:
         with pytest.warns(RuntimeWarning, match="b has left"):
             _until_one_has_left(lambda: _all(fake, 40), fake.lanes.lanes)
 
@@ -197,7 +197,7 @@ def test_all_devices_are_lost():
         time.sleep(0.002)
         raise rlx.DeviceLostError(f"gone at {at}")
 
-    with Fake(a=lost, b=lost) as fake:
+    with SchedulerStub(a=lost, b=lost) as fake:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
             futures = [fake.add(at) for at in range(2)]
@@ -222,7 +222,7 @@ def test_an_item_whose_last_device_leaves_is_answered():
         go.wait(10)
         raise rlx.DeviceLostError("gone")
 
-    with Fake(b=dying) as fake:
+    with SchedulerStub(b=dying) as fake:
         first = fake.add("any")
         began.wait(10)
         fake.lanes.lanes.append(Lane(rlx.Device("a"), small, lambda: None))
@@ -246,7 +246,7 @@ def test_what_waits_for_another_device_ends_with_the_pool():
         began.wait(10)
         raise rlx.DeviceMemoryError("no room")
 
-    fake = Fake(a=busy, b=small)
+    fake = SchedulerStub(a=busy, b=small)
     futures = [fake.add(at) for at in range(2)]
     began.wait(10)
     closing = threading.Thread(target=fake.lanes.close)
@@ -265,7 +265,7 @@ def test_warnings_that_are_errors_end_no_thread():
     def lost(at):
         raise rlx.DeviceLostError("gone")
 
-    with Fake(a=_sleeping(0.001), b=lost) as fake:
+    with SchedulerStub(a=_sleeping(0.001), b=lost) as fake:
         assert _all(fake, 100) == list(range(100))
         assert _all(fake, 100) == list(range(100))
 
@@ -276,7 +276,7 @@ def test_too_large_for_one_device():
             raise rlx.DeviceMemoryError("no room")
         return at
 
-    with Fake(a=small, b=_sleeping(0.001)) as fake:
+    with SchedulerStub(a=small, b=_sleeping(0.001)) as fake:
         assert fake.add(9).result() == 9
         assert all(lane.left is None for lane in fake.lanes.lanes)
 
@@ -291,7 +291,7 @@ def test_a_cancelled_item_is_not_done():
         seen.append(at)
         return at
 
-    with Fake(a=run) as fake:
+    with SchedulerStub(a=run) as fake:
         first = fake.add(0)
         began.wait(10)
         second, third = fake.add(1), fake.add(2)
@@ -316,7 +316,7 @@ def test_sets_together_are_each_done_once_where_a_device_is_lost_between_them():
         calls.append(at)
         return at
 
-    with Fake(a=note, b=lost) as fake:
+    with SchedulerStub(a=note, b=lost) as fake:
         with pytest.warns(RuntimeWarning, match="b has left"):
             found = _by_fives(fake, 300)
         assert fake.done() == {"a": 298, "b": 2}
@@ -330,7 +330,7 @@ def test_sets_together_end_where_one_can_not_be_run():
             raise rlx.InputError("no such input")
         return at
 
-    with Fake(a=run) as fake:
+    with SchedulerStub(a=run) as fake:
         outcomes = fake.add_together(range(6)).result()
         assert outcomes[:3] == [0, 1, 2]
         assert isinstance(outcomes[3], rlx.InputError)
@@ -340,7 +340,7 @@ def test_sets_together_end_where_one_can_not_be_run():
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
 @pytest.mark.parametrize("sets", [1, 6])
 def test_devices_as_fast_as_each_other_do_not_leave_an_item_to_each_other(count, sets):
-    with Fake(a=_sleeping(0.001), b=_sleeping(0.001), c=_sleeping(0.001)) as fake:
+    with SchedulerStub(a=_sleeping(0.001), b=_sleeping(0.001), c=_sleeping(0.001)) as fake:
         for lane in fake.lanes.lanes:
             lane.seconds = 0.001
         for _ in range(20):
@@ -349,7 +349,7 @@ def test_devices_as_fast_as_each_other_do_not_leave_an_item_to_each_other(count,
 
 
 def test_short_sets_are_worth_handing_out_together():
-    with Fake(fast=_sleeping(0.0002), slow=_sleeping(0.02)) as fake:
+    with SchedulerStub(fast=_sleeping(0.0002), slow=_sleeping(0.02)) as fake:
         assert fake.lanes.together() == 1  # nothing is known yet
         while any(lane.seconds is None for lane in fake.lanes.lanes):
             _all(fake, 8)

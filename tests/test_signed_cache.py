@@ -145,13 +145,13 @@ def test_another_users_entries_are_not_found(folder, key):
     assert counted(before) == {"refused": 1, "lowered": 1, "stored": 1}
 
 
-class Runs:
+class RunsCode:
     """Runs code when it is read."""
 
     ran = []
 
     def __reduce__(self):
-        return Runs.ran.append, (1,)
+        return RunsCode.ran.append, (1,)
 
 
 def test_what_has_no_seal_is_not_read(folder, key):
@@ -159,7 +159,7 @@ def test_what_has_no_seal_is_not_read(folder, key):
     rlx.compile(mlp(), device="cpu")
     (entry,) = folder.iterdir()
     held = container.read(entry)
-    pickled = np.frombuffer(pickle.dumps(Runs()), np.uint8)
+    pickled = np.frombuffer(pickle.dumps(RunsCode()), np.uint8)
     changed = held.arrays[0].copy()
     changed[len(changed) // 2] ^= 1
     wrong = {
@@ -183,7 +183,7 @@ def test_what_has_no_seal_is_not_read(folder, key):
         done = counted(before)
         assert done.pop("refused", 0) + done.pop("damaged", 0) == 1, what
         assert done == {"lowered": 1, "stored": 1}, what
-    assert not Runs.ran
+    assert not RunsCode.ran
 
 
 def divided(raw, places):
@@ -201,7 +201,7 @@ def test_arrays_that_are_divided_in_another_way_are_not_read(folder, key):
     """Weights are data of other people: what stands in them must not become the record."""
     entries = signed_cache.sealed_entries()
     name, weights = entries.name("weights"), np.zeros(8192, np.uint8)
-    attack = pickle.dumps(Runs())
+    attack = pickle.dumps(RunsCode())
     weights[: len(attack)] = np.frombuffer(attack, np.uint8)
     assert entries.put(name, {"weights": weights})
     np.testing.assert_array_equal(entries.get(name)["weights"], weights)
@@ -217,7 +217,7 @@ def test_arrays_that_are_divided_in_another_way_are_not_read(folder, key):
         assert container.read(entry).arrays  # it is a whole container
         with pytest.warns(RuntimeWarning, match="its seal is another"):
             assert entries.get(name) is None
-    assert not Runs.ran
+    assert not RunsCode.ran
     entry.write_bytes(divided(raw, lambda held: held))
     np.testing.assert_array_equal(entries.get(name)["weights"], weights)
 

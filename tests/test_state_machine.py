@@ -23,7 +23,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from stateful_graphs import ACTIONS, KINDS, ROWS, WIDTH, Family, Live, graph, matrix
+from stateful_graphs import ACTIONS, KINDS, ROWS, WIDTH, CloneFamily, Live, graph, matrix
 
 import rlx
 
@@ -35,7 +35,7 @@ class Meddled(BaseException):
     """Raised by the custom operation, and by signal handlers: like KeyboardInterrupt, no library drops it."""
 
 
-class Calls(RuleBasedStateMachine):
+class CallMachine(RuleBasedStateMachine):
     """The rules."""
 
     devices = ("cpu", "reference")
@@ -60,7 +60,7 @@ class Calls(RuleBasedStateMachine):
 
     @invariant()
     def count(self):
-        Calls.steps += 1
+        CallMachine.steps += 1
 
     # --- making and ending ---
 
@@ -71,7 +71,7 @@ class Calls(RuleBasedStateMachine):
         device = self.devices[device % len(self.devices)]
         weight = matrix(seed, WIDTH)
         cg = rlx.compile(graph(kind), device, {"w": weight})
-        self.live.append(Live(cg, Family(device, kind, weight)))
+        self.live.append(Live(cg, CloneFamily(device, kind, weight)))
 
     @precondition(lambda self: self.live and self.room)
     @rule(at=st.integers(0, 9))
@@ -112,7 +112,7 @@ class Calls(RuleBasedStateMachine):
     @staticmethod
     def recovered(live):
         """Clones share params no longer, and a handle holds what it was bound to."""
-        live.family = Family("webgpu", live.family.kind, live.family.weight)
+        live.family = CloneFamily("webgpu", live.family.kind, live.family.weight)
         live.taken = live.cg.run_slots
         live.state = live.bound
         if live.state is not None:
@@ -397,7 +397,7 @@ class Calls(RuleBasedStateMachine):
         self.live = []
 
 
-class OnWebGpu(Calls):
+class OnWebGpu(CallMachine):
     """The same with graphs on a GPU among them."""
 
     devices = ("cpu", "webgpu", "reference")
@@ -422,7 +422,7 @@ def play(machine, examples, steps, seed=0):
 
 
 def test_calls():
-    play(Calls, 25, 40)
+    play(CallMachine, 25, 40)
 
 
 @pytest.mark.webgpu
@@ -438,9 +438,9 @@ def test_calls_for_long(where, request):
         request.getfixturevalue("webgpu")
     seconds = float(os.environ.get("RLX_TEST_SECONDS", "600"))
     seed = int(os.environ.get("RLX_TEST_SEED", random.SystemRandom().randrange(1 << 30)))
-    begin, Calls.steps = time.monotonic(), 0
+    begin, CallMachine.steps = time.monotonic(), 0
     while time.monotonic() - begin < seconds:
-        print(f"state machine: seed {seed}, {Calls.steps} steps", flush=True)
-        play(OnWebGpu if where == "webgpu" else Calls, 100, 50, seed)
+        print(f"state machine: seed {seed}, {CallMachine.steps} steps", flush=True)
+        play(OnWebGpu if where == "webgpu" else CallMachine, 100, 50, seed)
         seed += 1
-    print(f"state machine: {Calls.steps} steps")
+    print(f"state machine: {CallMachine.steps} steps")

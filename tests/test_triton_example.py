@@ -16,7 +16,7 @@ import rlx
 FOLDER = Path(__file__).parent.parent / "examples/triton/rlx_model"
 
 
-class Tensor:
+class TritonTensor:
     """A named array, as ``pb_utils.Tensor``."""
 
     def __init__(self, name, array):
@@ -80,7 +80,7 @@ def loaded(tmp_path, monkeypatch):
     """The model's module, in a repository of its own, and the arguments of ``initialize``."""
     stand_in = ModuleType("triton_python_backend_utils")
     stand_in.Tensor, stand_in.TritonError, stand_in.InferenceResponse = (
-        Tensor,
+        TritonTensor,
         TritonError,
         Response,
     )
@@ -102,7 +102,7 @@ def loaded(tmp_path, monkeypatch):
 
 
 def _request(x):
-    return {"x": Tensor("x", x)}
+    return {"x": TritonTensor("x", x)}
 
 
 def test_requests_are_joined_and_answered_one_by_one(loaded, rng, monkeypatch):

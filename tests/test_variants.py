@@ -20,8 +20,8 @@ from rlx.ops.products.tiles import (
     DEQUANT,
     EXPERTS,
     MATMUL,
-    Packed,
-    Problem,
+    BlockMatmulProblem,
+    MatmulProblem,
     packed_strips,
     partitions,
     strips,
@@ -47,7 +47,7 @@ def product(m=64, k=96, n=80):
 
 def test_the_rule_goes_by_size():
     def name(m, n, k=512, batch=1, **more):
-        return MATMUL.choose(Problem(m, (n,), k, batch, **more), chooser()).name
+        return MATMUL.choose(MatmulProblem(m, (n,), k, batch, **more), chooser()).name
 
     assert name(4096, 4096, simple=True, whole=True) == "wide"
     assert name(4096, 4096) == "large"
@@ -63,14 +63,14 @@ def test_what_does_not_fit_is_not_taken():
         "max-compute-workgroup-storage-size": 8192,
         "max-compute-invocations-per-workgroup": 256,
     }
-    big = Problem(4096, (4096,), 512, 1, simple=True, whole=True)
+    big = MatmulProblem(4096, (4096,), 512, 1, simple=True, whole=True)
     assert MATMUL.choose(big, chooser(tight)).storage <= 8192
     for _, variant in enumerate(MATMUL.legal(big, LEAST)):
         assert variant.fits(LEAST)
 
 
 def test_forced_then_measured_then_the_rule():
-    at = Problem(4096, (4096,), 512, 1, simple=True, whole=True)
+    at = MatmulProblem(4096, (4096,), 512, 1, simple=True, whole=True)
     table = {"matmul": ((point(at), "small"),)}
     assert MATMUL.choose(at, chooser()).name == "wide"
     assert MATMUL.choose(at, chooser(tuned=table)).name == "small"
@@ -103,12 +103,12 @@ def test_points_of_problems():
 @looped("k", [0, 1, 3, 100, 4096, 16384])
 @looped("n", [1, 64, 4096])
 def test_shares_cover_the_sums(m, k, n):
-    cut = strips(Problem(m, (n,), k, 1))
+    cut = strips(MatmulProblem(m, (n,), k, 1))
     assert cut.splits * cut.partition_k >= k
     assert (cut.splits - 1) * cut.partition_k < max(1, k)
     assert 4 * m * cut.stage <= 8192
     for variant in MATMUL.variants:
-        count, each = partitions(Problem(m + 30, (n,), k, 1), variant)
+        count, each = partitions(MatmulProblem(m + 30, (n,), k, 1), variant)
         assert count * each >= k
         assert each % variant.params["bk"] == 0
 
@@ -263,7 +263,7 @@ def test_zero_points_of_zero_cost_nothing(webgpu):
 def test_few_rows_fit_the_least_memory(m, k):
     piece = 16 if k % 32 else 32
     for n in (100, 4096, 16384):
-        cut = packed_strips(Packed(m, n, k), piece)
+        cut = packed_strips(BlockMatmulProblem(m, n, k), piece)
         assert m * piece // 4 * cut.lanes * 16 <= 16384
         assert cut.lanes & (cut.lanes - 1) == 0
         assert cut.lanes >= 8
@@ -282,7 +282,7 @@ def test_few_rows_fit_the_least_memory(m, k):
 @looped("scheme", ["Q4_0", "Q8_0", "Q6_K"])
 def test_few_rows_by_split_sums(m, n, k, scheme, webgpu, rng):
     k = k // 256 * 256 if scheme == "Q6_K" else k
-    assert packed_strips(Packed(m, n, k), 32).splits > 1
+    assert packed_strips(BlockMatmulProblem(m, n, k), 32).splits > 1
     x = rng.normal(size=(m, k)).astype(np.float32)
     packed = quantize_blocks(rng.normal(size=(n, k)), scheme)
     g = rlx.Graph()

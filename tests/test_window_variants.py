@@ -9,7 +9,7 @@ from rlx.ir.variants import DEFAULTS
 from rlx.ops.resize.plane import RESIZE
 from rlx.ops.resize.taps import pattern, taps
 from rlx.ops.windows import strips
-from rlx.ops.windows.tiles import CONV, LEAST_PARTITION, MOST_STEPS, Problem, partitions, steps
+from rlx.ops.windows.tiles import CONV, LEAST_PARTITION, MOST_STEPS, ConvProblem, partitions, steps
 
 # x, w, attributes.
 CONVOLUTIONS = (
@@ -154,7 +154,7 @@ def test_patterns_of_taps():
 
 def test_the_rule_of_strips():
     def name(planes, out, kernel=(1, 3, 3), stride=(1, 1, 1)):
-        problem = strips.Problem(planes, out, kernel, stride, (1, 1, 1))
+        problem = strips.StripProblem(planes, out, kernel, stride, (1, 1, 1))
         legal = strips.DIRECT.legal(problem, DEFAULTS)
         return strips.DIRECT.rule(problem, legal).name
 
@@ -167,8 +167,8 @@ def test_the_rule_of_strips():
 
 def test_the_rule_of_convolutions():
     def name(outputs, windows, length=576, groups=1, limits=DEFAULTS):
-        legal = CONV.legal(Problem(outputs, windows, length, groups), limits)
-        return CONV.rule(Problem(outputs, windows, length, groups), legal).name
+        legal = CONV.legal(ConvProblem(outputs, windows, length, groups), limits)
+        return CONV.rule(ConvProblem(outputs, windows, length, groups), legal).name
 
     assert name(64, 32 * 56 * 56) == "large"
     assert name(32, 32 * 56 * 56) == "flat"
@@ -179,7 +179,7 @@ def test_the_rule_of_convolutions():
     assert name(64, 56 * 56) == "small"
     tight = {**DEFAULTS, "max-compute-workgroup-storage-size": 8192}
     assert name(64, 32 * 56 * 56, limits=tight) == "small"
-    far = Problem(64, 100000, 576, 1, near=False)
+    far = ConvProblem(64, 100000, 576, 1, near=False)
     assert [v.name for v in CONV.legal(far, DEFAULTS)] == ["plain"]
     for variant in without_units(CONV):
         assert variant.fits(DEFAULTS)
@@ -195,7 +195,7 @@ def test_partitions_of_convolutions_cover_the_sums(kernel, channels):
     assert 1 <= step.piece * step.lines <= MOST_STEPS
     for variant in without_units(CONV):
         for windows in (1, 49, 3136):
-            count, taken = partitions(Problem(64, windows, length, 1), variant, step)
+            count, taken = partitions(ConvProblem(64, windows, length, 1), variant, step)
             lines = length // step.piece
             assert (count - 1) * taken < lines <= count * taken
             assert taken % step.lines == 0

@@ -2,7 +2,7 @@
 
 import numpy as np
 from ml_samples import ML
-from node_samples import Sample, normal, of
+from node_samples import NodeSample, normal, of
 from onnx import numpy_helper
 
 MODES = ["BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ"]
@@ -79,7 +79,7 @@ def regressor(rng, at):
         attrs["base_values"] = list(normal(rng, targets))
     if at == 2:
         attrs["post_transform"] = "SOFTMAX"
-    return Sample([rows(rng, n, c, at)], attrs=attrs)
+    return NodeSample([rows(rng, n, c, at)], attrs=attrs)
 
 
 @of(ML, "TreeEnsembleClassifier")
@@ -96,7 +96,7 @@ def classifier(rng, at):
         attrs["base_values"] = [0.25]
     if at == 4:
         attrs["base_values"] = list(normal(rng, 4))
-    return Sample(
+    return NodeSample(
         [rows(rng, n, c, at).astype(["f4", "f4", "f8", "f4", "f4"][at])], outputs=2, attrs=attrs
     )
 
@@ -156,4 +156,4 @@ def ensemble(rng, at):
         attrs["membership_values"] = tensor(members, dtype)
     if at in (1, 2):
         attrs["nodes_missing_value_tracks_true"] = tracked
-    return Sample([rows(rng, n, c, at if at < 3 else 0).astype(dtype)], attrs=attrs)
+    return NodeSample([rows(rng, n, c, at if at < 3 else 0).astype(dtype)], attrs=attrs)

@@ -134,7 +134,7 @@ TITLES = {
 
 
 @dataclass(frozen=True)
-class Family:
+class OpFamily:
     """The operations of one file.
 
     Attributes:
@@ -150,7 +150,7 @@ class Family:
     ops: tuple[OpDef, ...]
 
 
-def families() -> list[Family]:
+def families() -> list[OpFamily]:
     """Every family, in the order of ``TITLES``.
 
     Raises:
@@ -164,5 +164,5 @@ def families() -> list[Family]:
     found = {}
     for module, records in by_module.items():
         name = module.removeprefix("rlx.").removeprefix("ops.")
-        found[name] = Family(name.replace(".", "-"), *TITLES[name], tuple(records))
+        found[name] = OpFamily(name.replace(".", "-"), *TITLES[name], tuple(records))
     return [found[name] for name in TITLES if name in found]

@@ -15,7 +15,7 @@ from typing import Any
 from docstrings import escape_docstring, restore_docstring, to_rst
 from op_errors import raised
 from op_examples import chosen, own_example
-from op_families import Family, families
+from op_families import OpFamily, families
 
 from rlx.cli.ops import support
 from rlx.ir.dtype import DType
@@ -121,7 +121,7 @@ def section(opdef: OpDef, row: dict[str, Any], config: Any) -> Iterator[str]:
         yield ""
 
 
-def page(family: Family, rows: dict[str, dict[str, Any]], config: Any) -> str:
+def page(family: OpFamily, rows: dict[str, dict[str, Any]], config: Any) -> str:
     """The page of a family."""
     lines = [family.title, "=" * len(family.title), "", to_rst(family.about), ""]
     if len(family.ops) > 1:
@@ -136,7 +136,7 @@ def page(family: Family, rows: dict[str, dict[str, Any]], config: Any) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def index(found: list[Family]) -> str:
+def index(found: list[OpFamily]) -> str:
     """The page that lists the families."""
     title = "Operations"
     count = sum(len(family.ops) for family in found)

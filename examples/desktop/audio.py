@@ -81,7 +81,7 @@ def microphone_problem() -> str:
     return ""
 
 
-class Source:
+class AudioSource:
     """Puts chunks ``(first sample, samples)`` into ``chunks`` until it is closed.
 
     Args:

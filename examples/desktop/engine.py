@@ -22,7 +22,7 @@ CLOSE_S = 1.5  # for all threads to end
 
 
 @dataclass(frozen=True)
-class Block:
+class ChunkResult:
     """What a chunk gave: levels in dB ``[columns, bands]``, activity ``[columns]``, and how long it took."""
 
     start: int
@@ -171,7 +171,7 @@ class Engine(QObject):
             began = time.perf_counter()
             levels, activity = listener(samples)
             took = (time.perf_counter() - began) * 1e3
-            self.block.emit(Block(start, levels, activity, took))
+            self.block.emit(ChunkResult(start, levels, activity, took))
             if (
                 len(self._threads) == 1
             ):  # after the first result: to look for adapters takes a while

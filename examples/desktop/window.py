@@ -32,7 +32,7 @@ def label(text: str, kind: str) -> QLabel:
     return made
 
 
-class Window(QMainWindow):
+class MainWindow(QMainWindow):
     """The program's window.
 
     Args:

@@ -2,7 +2,7 @@
 
 from llama.generate import Decoder
 from llama.sampling import Sampler
-from llama.settings import Settings
+from llama.settings import LlamaSettings
 from llama.tokens import Tokenizer
 
-__all__ = ["Decoder", "Sampler", "Settings", "Tokenizer"]
+__all__ = ["Decoder", "LlamaSettings", "Sampler", "Tokenizer"]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 import rlx
-from llama.settings import Settings
+from llama.settings import LlamaSettings
 from rlx import ImportModelError, InputError
 from rlx.errors import describe, did_you_mean
 
@@ -17,7 +17,7 @@ _HIDDEN = np.float32(-1e9)
 _Attend = Callable[[int, rlx.Node, rlx.Node, rlx.Node], tuple[rlx.Node, list[rlx.Node]]]
 
 
-class Network:
+class LlamaNetwork:
     """Builds graphs whose params are the tensors of a file, packed as they are.
 
     Args:
@@ -31,7 +31,7 @@ class Network:
     """
 
     def __init__(self, file: rlx.gguf.File, context: int | None, most: int) -> None:
-        self.settings = Settings.read(file.metadata)
+        self.settings = LlamaSettings.read(file.metadata)
         self.context = min(self.settings.context, most) if context is None else context
         if self.context < 1:
             raise InputError(describe("context", got=context, expected="1 or above"))

@@ -19,7 +19,7 @@ _FAST, _SLOW = 32.0, 1.0
 
 
 @dataclass(frozen=True)
-class Settings:
+class LlamaSettings:
     """Sizes of a model.
 
     Attributes:
@@ -55,7 +55,7 @@ class Settings:
     magnitude: float
 
     @staticmethod
-    def read(metadata: Mapping[str, Any]) -> Settings:
+    def read(metadata: Mapping[str, Any]) -> LlamaSettings:
         """The settings that a file's metadata state.
 
         Raises:
@@ -74,7 +74,7 @@ class Settings:
         key = _whole(metadata, "attention.key_length", width // heads)
         # Older files have one key for the linear factor; 0 means none was set.
         factor = _real(metadata, "rope.scaling.factor", _real(metadata, "rope.scale_linear", 0.0))
-        made = Settings(
+        made = LlamaSettings(
             layers=_whole(metadata, "block_count"),
             width=width,
             heads=heads,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import rlx
-from minilm.network import Network
+from minilm.network import MiniLmNetwork
 from minilm.pieces import WordPieces
 from rlx import ImportModelError
 from rlx.errors import describe
@@ -41,7 +41,7 @@ class Encoder:
     def __init__(self, folder: str | os.PathLike[str], device: rlx.Device | str = "auto") -> None:
         folder = Path(folder)
         weights = rlx.safetensors.load(folder / "model.safetensors")
-        self.network = Network(weights, **_config(folder / "config.json"))
+        self.network = MiniLmNetwork(weights, **_config(folder / "config.json"))
         longest = min(_LONGEST, self.network.longest)
         self.pieces = WordPieces(folder / "vocab.txt", longest)
         if self.pieces.size > self.network.vocabulary:

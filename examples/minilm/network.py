@@ -17,7 +17,7 @@ _PLACES = "embeddings.position_embeddings.weight"
 _TYPES = "embeddings.token_type_embeddings.weight"
 
 
-class Network:
+class MiniLmNetwork:
     """Builds graphs whose params are the tensors of a file.
 
     Args:

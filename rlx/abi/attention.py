@@ -9,9 +9,9 @@ from rlx.abi.signature import (
     INT,
     INT3,
     REAL,
-    Field,
-    Kernel,
+    KernelSignature,
     Parallel,
+    ParamField,
     Scratch,
     choice,
 )
@@ -21,13 +21,13 @@ from rlx.abi.signature import (
 KINDS = ("none", "causal", "sliding", "custom", "bias")
 
 KERNELS = (
-    Kernel(
+    KernelSignature(
         "attention",
         "Scaled dot-product attention. Strides are of batch, head and position; those of the mask of batch, head, "
         "query and key. With `many` queries share tiles of keys.",
         {
             "batch": INT, "heads": INT, "kv_heads": INT, "sq": INT, "sk": INT, "d": INT, "dv": INT, "q_steps": INT3,
-            "k_steps": INT3, "v_steps": INT3, "o_steps": INT3, "mask_steps": Field(length=4),
+            "k_steps": INT3, "v_steps": INT3, "o_steps": INT3, "mask_steps": ParamField(length=4),
             "kind": choice("SEES", *KINDS), "window": INT, "scale": REAL, "softcap": REAL, "many": FLAG,
         },
         {"q": "T", "k": "T", "v": "T", "mask": "T|bool?"},

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlx.abi.kernels import KERNELS
-from rlx.abi.signature import Field, Kernel, Operand
+from rlx.abi.signature import KernelSignature, Operand, ParamField
 from rlx.errors import CompileError, UnsupportedOpError
 
 Words = npt.NDArray[np.int64]
@@ -28,7 +28,7 @@ class Given(NamedTuple):
     itemsize: int
 
 
-def kernel(name: str) -> Kernel:
+def kernel(name: str) -> KernelSignature:
     """The signature of a kernel.
 
     Raises:
@@ -44,7 +44,7 @@ def kernel(name: str) -> Kernel:
     return found
 
 
-def type_of(one: Kernel, first: Given) -> str:
+def type_of(one: KernelSignature, first: Given) -> str:
     """The type that a kernel is taken for, by its first operand; "" where it is compiled for none.
 
     Raises:
@@ -63,7 +63,7 @@ def fields(params: Mapping[str, Any], itemsize: int = 0) -> SimpleNamespace:
     return SimpleNamespace(**params, itemsize=itemsize)
 
 
-def scratch(one: Kernel, params: Mapping[str, Any], first: Given) -> list[tuple[str, int]]:
+def scratch(one: KernelSignature, params: Mapping[str, Any], first: Given) -> list[tuple[str, int]]:
     """The scratch memory of a call.
 
     Args:
@@ -87,7 +87,7 @@ def scratch(one: Kernel, params: Mapping[str, Any], first: Given) -> list[tuple[
     return found
 
 
-def check_fields(one: Kernel, params: Mapping[str, Any]) -> None:
+def check_fields(one: KernelSignature, params: Mapping[str, Any]) -> None:
     """Refuses parameters of which one is missing, surplus or of another type.
 
     Raises:
@@ -106,7 +106,7 @@ def check_fields(one: Kernel, params: Mapping[str, Any]) -> None:
             )
 
 
-def _fault(field: Field, value: Any) -> str:
+def _fault(field: ParamField, value: Any) -> str:
     """What a field takes, if a value is not that."""
     if field.length is not None:
         if not isinstance(value, (tuple, list)):
@@ -119,7 +119,7 @@ def _fault(field: Field, value: Any) -> str:
     return _number(field, value)
 
 
-def _number(field: Field, value: Any) -> str:
+def _number(field: ParamField, value: Any) -> str:
     if field.real:
         return "" if isinstance(value, (float, int, np.floating)) else "a number"
     if not isinstance(value, (int, np.integer)):
@@ -130,7 +130,7 @@ def _number(field: Field, value: Any) -> str:
 
 
 def check_operands(
-    one: Kernel, reads: Sequence[Given | None], writes: Sequence[Given], type: str
+    one: KernelSignature, reads: Sequence[Given | None], writes: Sequence[Given], type: str
 ) -> None:
     """Refuses operands that are missing, too many, or of a dtype that the kernel does not take.
 
@@ -159,7 +159,7 @@ def check_operands(
 
 
 def check_scratch(
-    one: Kernel, params: Mapping[str, Any], first: Given, held: Sequence[tuple[str, int]]
+    one: KernelSignature, params: Mapping[str, Any], first: Given, held: Sequence[tuple[str, int]]
 ) -> None:
     """Refuses scratch memory that is not what the fields of a call ask for.
 
@@ -210,7 +210,7 @@ class Struct(NamedTuple):
         return found
 
 
-def struct_of(one: Kernel, params: Mapping[str, Any]) -> Struct:
+def struct_of(one: KernelSignature, params: Mapping[str, Any]) -> Struct:
     """Checked parameters, and those that the linker sets, as words.
 
     Args:
@@ -234,7 +234,7 @@ def struct_of(one: Kernel, params: Mapping[str, Any]) -> Struct:
     return Struct(found, tuple((at, len(head) + offset) for at, offset in pointers))
 
 
-def _word(field: Field, value: Any) -> int:
+def _word(field: ParamField, value: Any) -> int:
     if field.real:
         return int.from_bytes(struct.pack("<d", value), "little", signed=True)
     return int(value)

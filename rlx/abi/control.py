@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlx.abi.signature import ADDRESS, INT, INTS, REALS, Group, Kernel
+from rlx.abi.signature import ADDRESS, INT, INTS, REALS, Group, KernelSignature
 
 # The call that a jump leads to. It comes first, so that the loop that makes the calls finds it.
 _TARGET = Group("rlx_jump_target", {"target": INT})
@@ -10,22 +10,22 @@ _TARGET = Group("rlx_jump_target", {"target": INT})
 _ORDER = "It decides which call comes next."
 
 KERNELS = (
-    Kernel("jump", "Goes on with another call.", {"to": _TARGET}, alone=_ORDER),
-    Kernel(
+    KernelSignature("jump", "Goes on with another call.", {"to": _TARGET}, alone=_ORDER),
+    KernelSignature(
         "jump_unless",
         "The same where a condition is false.",
         {"to": _TARGET},
         {"condition": "bool"},
         alone=_ORDER,
     ),
-    Kernel(
+    KernelSignature(
         "next_trip",
         "Counts the trips of a loop, and jumps when all are made.",
         {"to": _TARGET, "trips": INT},
         writes={"counter": "i64"},
         alone=_ORDER,
     ),
-    Kernel(
+    KernelSignature(
         "custom",
         "The C function of a registered operation, with the sizes of its operands and its numbers.",
         {"function": ADDRESS, "sizes": INTS, "numbers": REALS},
@@ -33,7 +33,7 @@ KERNELS = (
         {f"result{at}": "any" if at == 0 else "any?" for at in range(4)},
         alone="The user's function is called once for all of its result.",
     ),
-    Kernel(
+    KernelSignature(
         "python",
         "A Python function amid the compiled kernels.",
         {"function": ADDRESS},

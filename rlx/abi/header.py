@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from rlx.abi import constants
 from rlx.abi.kernels import KERNELS, MOST_INPUTS, MOST_OUTPUTS, MOST_ROW_WORDS
-from rlx.abi.signature import Field, Group, Kernel
+from rlx.abi.signature import Group, KernelSignature, ParamField
 
 _HEAD = """\
 /* Generated from rlx/abi by setup.py. */
@@ -37,7 +37,7 @@ def _constants() -> str:
     return "".join(f"#define RLX_{name} {value}\n" for name, value in rows.items())
 
 
-def _fields() -> Iterable[Field]:
+def _fields() -> Iterable[ParamField]:
     for kernel in KERNELS.values():
         yield from kernel.flat.values()
 
@@ -60,7 +60,7 @@ def _groups() -> Iterable[str]:
     return (f"typedef struct {{\n{_members(one.fields)}}} {name};\n" for name, one in found.items())
 
 
-def _member(name: str, one: Field | Group) -> str:
+def _member(name: str, one: ParamField | Group) -> str:
     if isinstance(one, Group):
         return f"{one.struct} {name}"
     kind = "void *" if one.address else "double " if one.real else "int64_t "
@@ -71,11 +71,11 @@ def _member(name: str, one: Field | Group) -> str:
     return f"{kind}const *{name}" if one.address else f"const {kind}*{name}"
 
 
-def _members(fields: Mapping[str, Field] | Mapping[str, Field | Group]) -> str:
+def _members(fields: Mapping[str, ParamField] | Mapping[str, ParamField | Group]) -> str:
     return "".join(f"    {_member(name, one)};\n" for name, one in fields.items())
 
 
-def _kernel(one: Kernel) -> str:
+def _kernel(one: KernelSignature) -> str:
     """Its parameters and operands as structs that ``RLX_ARGUMENTS`` of call.h opens."""
     fields = _members(one.fields) or "    char none;\n"
     reads = "".join(f"    const void *{name};\n" for name in one.reads) or "    char none;\n"

@@ -16,7 +16,7 @@ from rlx.abi import (
     spectra,
     windows,
 )
-from rlx.abi.signature import Kernel
+from rlx.abi.signature import KernelSignature
 
 _FAMILIES = (
     attention, control, elementwise, movement, products, recurrent, resize, rows, spectra, windows
@@ -26,13 +26,13 @@ _FAMILIES = (
 MOST_INPUTS, MOST_OUTPUTS = 8, 4
 
 
-def collected(listed: Iterable[Kernel]) -> dict[str, Kernel]:
+def collected(listed: Iterable[KernelSignature]) -> dict[str, KernelSignature]:
     """Signatures by name.
 
     Raises:
         ValueError: Two have one name, or no call could fulfil one. rlx is then neither built nor imported.
     """
-    found: dict[str, Kernel] = {}
+    found: dict[str, KernelSignature] = {}
     for one in listed:
         if one.name in found:
             raise ValueError(f"two kernels are named {one.name}")

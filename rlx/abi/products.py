@@ -20,10 +20,10 @@ from rlx.abi.signature import (
     INT,
     INTS,
     LINKED,
-    Field,
     Group,
-    Kernel,
+    KernelSignature,
     Parallel,
+    ParamField,
     Scratch,
     choice,
 )
@@ -41,7 +41,7 @@ SCHEME = choice("SCHEME", *SCHEMES)
 
 # How the right operand of a product is packed: not at all, or in panels of these elements.
 PACKINGS = ("none", "same", "f16", "bf16", "Q8_0", "Q4_0")
-PACKING = Field(choices=PACKINGS, enum="PACKING", linked=True)
+PACKING = ParamField(choices=PACKINGS, enum="PACKING", linked=True)
 
 # The batch axes of a product: their sizes, and the steps of both operands along them, in matrices.
 _BATCH = {"rank": INT, "dims": INTS, "a_steps": INTS, "b_steps": INTS}
@@ -70,7 +70,7 @@ def _rounded_rows(p: Any) -> int:
 
 
 KERNELS = (
-    Kernel(
+    KernelSignature(
         "matmul",
         "Batched products [m, k] @ [k, n], a bias added and an activation applied.",
         {
@@ -84,7 +84,7 @@ KERNELS = (
         parallel=Parallel(),
         flushes=True,
     ),
-    Kernel(
+    KernelSignature(
         "gated_product",
         "act(a @ gate + gate_bias) * (a @ up + up_bias), of so many columns at a time.",
         {"m": INT, "k": INT, "n": INT, "act": ACTIVATION, "columns": INT, "packing": PACKING},
@@ -95,7 +95,7 @@ KERNELS = (
         parallel=Parallel(),
         flushes=True,
     ),
-    Kernel(
+    KernelSignature(
         "grouped_matmul",
         "Each row of x times the matrix of its expert. With `partial` rows of negative experts are 0.",
         {
@@ -113,7 +113,7 @@ KERNELS = (
         parallel=Parallel(),
         flushes=True,
     ),
-    Kernel(
+    KernelSignature(
         "matmul_integer",
         "Batched products of 8-bit integers in i32, exact.",
         {
@@ -126,7 +126,7 @@ KERNELS = (
         variants=("dots", "mmla"),
         parallel=Parallel(),
     ),
-    Kernel(
+    KernelSignature(
         "rounded_matmul",
         "x [m, k], each row rounded to 16 bits, @ transpose(w [n, k]), a scale for each row of w, and a bias.",
         {"m": INT, "n": INT, "k": INT, "packing": PACKING, "packed_stride": LINKED},
@@ -137,7 +137,7 @@ KERNELS = (
         parallel=Parallel(),
         flushes=True,
     ),
-    Kernel(
+    KernelSignature(
         "dequant_matmul",
         "x [m, k] @ transpose(w [n, k]), w quantised.",
         {"weights": _WEIGHTS, "m": INT, "n": INT, "packing": PACKING},
@@ -148,7 +148,7 @@ KERNELS = (
         parallel=Parallel(),
         flushes=True,
     ),
-    Kernel(
+    KernelSignature(
         "dequantize_blocks",
         "Rows of a quantised table, all in order (index_bytes 0) or those that an index names.",
         {"weights": _WEIGHTS, "count": INT, "table": INT, "index_bytes": INT},

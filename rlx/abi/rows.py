@@ -6,7 +6,17 @@ from math import ceil
 from typing import Any
 
 from rlx.abi.constants import LINE_COLUMNS, TREE_ROWS
-from rlx.abi.signature import FLAG, FLOATS, INT, NUMBERS, REAL, Kernel, Parallel, Scratch, choice
+from rlx.abi.signature import (
+    FLAG,
+    FLOATS,
+    INT,
+    NUMBERS,
+    REAL,
+    KernelSignature,
+    Parallel,
+    Scratch,
+    choice,
+)
 
 _AXIS = {"outer": INT, "n": INT, "inner": INT}
 
@@ -20,8 +30,8 @@ def _pieces(p: Any) -> int:
     return found
 
 
-def _reduction(kind: str, doc: str, types: tuple[str, ...]) -> Kernel:
-    return Kernel(
+def _reduction(kind: str, doc: str, types: tuple[str, ...]) -> KernelSignature:
+    return KernelSignature(
         f"reduce_{kind}",
         f"{doc} Lines of more than `length` elements have a result for each piece of as many.",
         {**_AXIS, "length": INT, "divisor": INT},
@@ -33,7 +43,7 @@ def _reduction(kind: str, doc: str, types: tuple[str, ...]) -> Kernel:
 
 
 KERNELS = (
-    Kernel(
+    KernelSignature(
         "softmax",
         "Softmax over the middle axis, or its logarithm.",
         {**_AXIS, "log": FLAG},
@@ -42,7 +52,7 @@ KERNELS = (
         types=FLOATS,
         parallel=_LINES,
     ),
-    Kernel(
+    KernelSignature(
         "layer_norm",
         "Rows normalised; with rms the mean stays in. With a residual the rows are those of x + residual: they are "
         "the second result where one is asked for.",
@@ -59,7 +69,7 @@ KERNELS = (
     _reduction("max", "Maxima over the middle axis; NaN is larger than any number.", NUMBERS),
     _reduction("min", "Minima over the middle axis; NaN is smaller than any number.", NUMBERS),
     _reduction("prod", "Products over the middle axis.", NUMBERS),
-    Kernel(
+    KernelSignature(
         "arg_reduce",
         "Where the extreme of the middle axis is: the first, or the last of equals.",
         {**_AXIS, "largest": FLAG, "last": FLAG},
@@ -68,7 +78,7 @@ KERNELS = (
         types=NUMBERS,
         parallel=_LINES,
     ),
-    Kernel(
+    KernelSignature(
         "cumulate",
         "Running sums or products over the middle axis.",
         {**_AXIS, "product": FLAG, "exclusive": FLAG, "reverse": FLAG},
@@ -77,7 +87,7 @@ KERNELS = (
         types=NUMBERS,
         parallel=_LINES,
     ),
-    Kernel(
+    KernelSignature(
         "topk",
         "The k first of every row in order, with their places. Ties go to the lower place, NaN comes last.",
         {"rows": INT, "n": INT, "k": INT, "largest": FLAG},
@@ -87,7 +97,7 @@ KERNELS = (
         {"pairs": Scratch("i64", lambda p: 2 * p.n * (2 if p.itemsize == 8 else 1))},
         NUMBERS,
         parallel=Parallel(most=lambda p: p.rows),
-    ),    Kernel(
+    ),    KernelSignature(
         "tree_scores",
         "What the leaves of trees hold that rows come to, joined for each target. With `copied` a row is followed by a "
         "copy in which -inf stands for NaN. Entries of a node are those that `spans` says, or without it the one of its "

@@ -23,7 +23,7 @@ _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
-class Field:
+class ParamField:
     """One parameter of a kernel: 64-bit words of the C struct.
 
     Attributes:
@@ -49,17 +49,17 @@ class Field:
         return self.length or 1
 
 
-INT, REAL = Field(), Field(real=True)
-FLAG = Field(choices=("no", "yes"))
-INT3 = Field(length=3)
-INTS, REALS = Field(length=0), Field(real=True, length=0)
-ADDRESS, ADDRESSES = Field(address=True), Field(address=True, length=0)
-LINKED = Field(linked=True)
+INT, REAL = ParamField(), ParamField(real=True)
+FLAG = ParamField(choices=("no", "yes"))
+INT3 = ParamField(length=3)
+INTS, REALS = ParamField(length=0), ParamField(real=True, length=0)
+ADDRESS, ADDRESSES = ParamField(address=True), ParamField(address=True, length=0)
+LINKED = ParamField(linked=True)
 
 
-def choice(enum: str, *choices: str) -> Field:
+def choice(enum: str, *choices: str) -> ParamField:
     """A field whose values 0, 1, ... are these."""
-    return Field(choices=choices, enum=enum)
+    return ParamField(choices=choices, enum=enum)
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Group:
     """
 
     struct: str
-    fields: Mapping[str, Field]
+    fields: Mapping[str, ParamField]
 
 
 class Scratch(NamedTuple):
@@ -130,7 +130,7 @@ def _operands(given: Mapping[str, str]) -> dict[str, Operand]:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class KernelSignature:
     """The signature of a kernel.
 
     Attributes:
@@ -150,7 +150,7 @@ class Kernel:
 
     name: str
     doc: str
-    fields: Mapping[str, Field | Group] = field(default_factory=lambda: _NONE)
+    fields: Mapping[str, ParamField | Group] = field(default_factory=lambda: _NONE)
     reads: Mapping[str, str] = field(default_factory=lambda: _NONE)
     writes: Mapping[str, str] = field(default_factory=lambda: _NONE)
     scratch: Mapping[str, Scratch] = field(default_factory=lambda: _NONE)
@@ -172,7 +172,7 @@ class Kernel:
         return _operands(self.writes)
 
     @cached_property
-    def flat(self) -> dict[str, Field]:
+    def flat(self) -> dict[str, ParamField]:
         """Every field by its name, those of groups too, in the order of the struct."""
         parts = (
             one.fields.items() if isinstance(one, Group) else ((name, one),)

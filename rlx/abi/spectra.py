@@ -5,7 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from rlx.abi.constants import FFT_LANE_BYTES, MEL_ROWS, MEL_UNIT, PANEL
-from rlx.abi.signature import FLAG, FLOATS, INT, INTS, REAL, REALS, Group, Kernel, Parallel, Scratch
+from rlx.abi.signature import (
+    FLAG,
+    FLOATS,
+    INT,
+    INTS,
+    REAL,
+    REALS,
+    Group,
+    KernelSignature,
+    Parallel,
+    Scratch,
+)
 
 # Whether rows go through the passes side by side, one in each lane of a vector; the passes of a transform.
 _PASSES = {"lanes": FLAG, "twiddle_count": INT, "passes": INT, "radices": INTS}
@@ -33,7 +44,7 @@ def _rfft(p: Any) -> int:
 
 
 KERNELS = (
-    Kernel(
+    KernelSignature(
         "fft",
         "Complex transforms in block layout. m is the length of Bluestein's convolution, or 0.",
         {"rows": INT, "n": INT, "m": INT, "inverse": FLAG, "scale": REAL, **_PASSES},
@@ -44,7 +55,7 @@ KERNELS = (
         parallel=Parallel(),
         flushes=True,
     ),
-    Kernel(
+    KernelSignature(
         "rfft",
         "One-sided transforms of real rows: frames of signals, hop apart, times a taper; or their powers.",
         {
@@ -58,7 +69,7 @@ KERNELS = (
         parallel=Parallel(),
         flushes=True,
     ),
-    Kernel(
+    KernelSignature(
         "welch_peaks",
         "The k largest of the mean powers of a signal's segments: pairs of a bin and its power.",
         {"of": _WELCH},
@@ -68,7 +79,7 @@ KERNELS = (
         ("f32",),
         parallel=Parallel(most=lambda p: p.signals),
     ),
-    Kernel(
+    KernelSignature(
         "weighted_peaks",
         "The k largest of the mean powers of a signal's segments times a weight for each bin, and their bins.",
         {"of": _WELCH},
@@ -78,7 +89,7 @@ KERNELS = (
         ("f32",),
         parallel=Parallel(most=lambda p: p.signals),
     ),
-    Kernel(
+    KernelSignature(
         "log_mel",
         "Logarithms of mel powers; with `floor` what is far below the largest of a row is raised, and all are scaled.",
         {**_MEL, "floor": FLAG},
@@ -89,7 +100,7 @@ KERNELS = (
         parallel=Parallel(most=lambda p: p.rows // MEL_UNIT),
         flushes=True,
     ),
-    Kernel(
+    KernelSignature(
         "log_mel_backward",
         "The gradient of log_mel by the spectra.",
         {**_MEL, "floor_all": FLAG},
@@ -99,7 +110,7 @@ KERNELS = (
         ("f32",),
         alone="A gradient: its floor may depend on all rows, and only training computes it.",
     ),
-    Kernel(
+    KernelSignature(
         "find_peaks",
         "Local maxima within limits: least and most height, prominence and width, in this order.",
         {"rows": INT, "n": INT, "candidates": INT, "slots": INT, "distance": INT, "widths": FLAG, "limits": REALS},

@@ -11,7 +11,7 @@ from typing import Any
 from rlx.cost.op_classes import FREE
 from rlx.dataclasses import dataclass
 from rlx.ir.graph import Graph, Node
-from rlx.ir.plan import ARENA, HOST, Call
+from rlx.ir.plan import ARENA, HOST, KernelCall
 from rlx.ir.spans import CALL, KERNEL, Span
 from rlx.passes.dynamic_batch import Extent, scaled
 
@@ -20,7 +20,7 @@ _CONTROL = frozenset({"jump", "jump_unless", "next_trip"})
 
 
 @dataclass(frozen=True, eq=False)
-class Kernel:
+class RecordedKernel:
     """One kernel call of a loaded graph, which a run may make more than once.
 
     Attributes:
@@ -53,7 +53,9 @@ class Kernel:
         }
 
 
-def kernels_of(calls: Iterable[Call], extent: Extent | None = None) -> dict[int, Kernel]:
+def kernels_of(
+    calls: Iterable[KernelCall], extent: Extent | None = None
+) -> dict[int, RecordedKernel]:
     """The kernels behind calls, by the ``id`` of each call.
 
     Args:
@@ -65,12 +67,12 @@ def kernels_of(calls: Iterable[Call], extent: Extent | None = None) -> dict[int,
     return {id(call): _kernel(call, shared[id(call.node)], extent) for call in different}
 
 
-def _kernel(call: Call, shared: int, extent: Extent | None) -> Kernel:
+def _kernel(call: KernelCall, shared: int, extent: Extent | None) -> RecordedKernel:
     """What a call does; its node takes this many calls."""
     node, op, nbytes, flops = call.node, call.node.op, 0, 0.0
     reads = [value for value in call.inputs if value is not None]
     held = {value.id: value for value in (*reads, *call.outputs)}.values()
-    # Only calls with a unit compute fewer rows; see ``Call.unit``.
+    # Only calls with a unit compute fewer rows; see ``KernelCall.unit``.
     cut = extent if extent is not None and call.unit and node in extent.rows else None
     if call.kernel == HOST:
         nodes: list[Node] = [one for one in call.params["graph"].nodes if one.op not in FREE]
@@ -90,7 +92,9 @@ def _kernel(call: Call, shared: int, extent: Extent | None) -> Kernel:
             flops = float(node.opdef.flops(node)) / shared
             flops *= cut.actual / cut.upper if cut is not None else 1.0
     types = [[str(value.type) for value in some] for some in (reads, call.outputs)]
-    return Kernel(f"{op}/{call.kernel}", op, node, tuple(types[0]), tuple(types[1]), nbytes, flops)
+    return RecordedKernel(
+        f"{op}/{call.kernel}", op, node, tuple(types[0]), tuple(types[1]), nbytes, flops
+    )
 
 
 def _holds_graphs(node: Node) -> bool:
@@ -150,7 +154,9 @@ class Recorder:
         """A span whose times are known, on the clock of ``time.perf_counter_ns``."""
         self.spans.append(Span(name, start, end, kind, args))
 
-    def kernel(self, kernel: Kernel, start: int, end: int, kind: str = KERNEL, **args: Any) -> None:
+    def kernel(
+        self, kernel: RecordedKernel, start: int, end: int, kind: str = KERNEL, **args: Any
+    ) -> None:
         """One kernel that ran.
 
         Args:
@@ -181,6 +187,6 @@ class Recorder:
         self.counts.append(Count(name, perf_counter_ns(), values))
 
 
-def _measured(kernel: Kernel, ns: int, args: Mapping[str, Any]) -> dict[str, Any]:
+def _measured(kernel: RecordedKernel, ns: int, args: Mapping[str, Any]) -> dict[str, Any]:
     speeds = {"GB/s": kernel.nbytes / ns, "GFLOP/s": kernel.flops / ns} if ns > 0 else {}
     return {**kernel.args(), **args, **speeds}

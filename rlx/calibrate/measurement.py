@@ -11,7 +11,7 @@ from typing import Any
 from rlx.backends.base import CompileOptions
 from rlx.calibrate import probes
 from rlx.calibrate.calibration_key import identity_of
-from rlx.calibrate.stopwatch import BUDGET_S, Loaded, Stopwatch
+from rlx.calibrate.stopwatch import BUDGET_S, LoadedProbe, Stopwatch
 from rlx.compiler.target import Target
 from rlx.cost.calibration import FASTEST_TRANSFER, Calibration, Progress
 from rlx.cost.curve import Curve
@@ -80,7 +80,7 @@ class Measurement:
         self._progress(1.0, "done")
         return found
 
-    def _busy(self, loaded: Callable[[Graph, Target], Loaded]) -> Loaded:
+    def _busy(self, loaded: Callable[[Graph, Target], LoadedProbe]) -> LoadedProbe:
         """Work for all of a GPU, some hundred microseconds of it on a fast one."""
         one = loaded(probes.product(DType.F32, *_WAKING, 1), self._target)
         if one.warm_ns > _FAST_NS:

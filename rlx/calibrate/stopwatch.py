@@ -14,7 +14,7 @@ from rlx._ext.locks import TryLock
 from rlx.backends.base import CompileOptions
 from rlx.calibrate import probes
 from rlx.compiler.loading import load
-from rlx.compiler.lowered_module import Lowered
+from rlx.compiler.lowered_module import LoweredModule
 from rlx.compiler.lowering import lower
 from rlx.compiler.target import Target
 from rlx.cost.calibration import Progress
@@ -43,7 +43,7 @@ _RUNS_WORTH = 25
 _CLEAR = 40
 
 
-class Loaded:
+class LoadedProbe:
     """A graph on a device, ready to be timed; nothing of it is cached.
 
     Attributes:
@@ -52,7 +52,7 @@ class Loaded:
     """
 
     def __init__(self, graph: Graph, target: Target) -> None:
-        self.lowered: Lowered
+        self.lowered: LoweredModule
         loaded = load(lower(graph, target), target)
         self.lowered, self._executable = loaded.lowered, loaded.executable
         self._executable.set_params(loaded.precomputed.apply(probes.values_of(graph)))
@@ -93,14 +93,14 @@ class AllClosed:
 
     def __init__(self, stopwatch: Stopwatch) -> None:
         self._stopwatch = stopwatch
-        self._made: list[Loaded] = []
+        self._made: list[LoadedProbe] = []
 
-    def __enter__(self) -> Callable[[Graph, Target], Loaded]:
+    def __enter__(self) -> Callable[[Graph, Target], LoadedProbe]:
         return self._load
 
-    def _load(self, graph: Graph, target: Target) -> Loaded:
+    def _load(self, graph: Graph, target: Target) -> LoadedProbe:
         with self._stopwatch.aside():
-            self._made.append(Loaded(graph, target))
+            self._made.append(LoadedProbe(graph, target))
         return self._made[-1]
 
     def __exit__(self, *exc: object) -> None:
@@ -128,7 +128,7 @@ class Stopwatch:
         # The CPU's kernels are there, and a software adapter is not worth the wait.
         real = not self.target.capabilities.host_memory and not self.target.info.software
         self._allowed = _ASIDE_S if real else 0.0
-        self._busy: Loaded | None = None
+        self._busy: LoadedProbe | None = None
         self.begin()
 
     def begin(self) -> None:
@@ -171,7 +171,7 @@ class Stopwatch:
         with self.aside(), ThreadPoolExecutor(workers) as pool:
             list(pool.map(make, graphs))
 
-    def stay_awake(self, busy: Loaded) -> None:
+    def stay_awake(self, busy: LoadedProbe) -> None:
         """Has the device at its full clock from now on: GPUs with little to do lower it.
 
         Args:
@@ -199,7 +199,7 @@ class Stopwatch:
         """Whether there is time for a figure whose longest run takes so long."""
         return run_ns < min(_LONGEST_RUN_S, self.left() / _RUNS_WORTH) * 1e9
 
-    def times(self, loaded: Sequence[Loaded], seconds: float = _FIGURE_S) -> list[float]:
+    def times(self, loaded: Sequence[LoadedProbe], seconds: float = _FIGURE_S) -> list[float]:
         """The time of a run of each, in ns: the median of the faster half.
 
         They take turns, so that all see the same machine.
@@ -219,7 +219,7 @@ class Stopwatch:
         # Other programs only make runs slower, so the slower half of the times is dropped.
         return [float(np.median(sorted(times)[: (len(times) + 1) // 2])) for times in samples]
 
-    def is_clear(self, loaded: Loaded) -> bool:
+    def is_clear(self, loaded: LoadedProbe) -> bool:
         """Whether a run is so long that the round trip in it does not count."""
         return loaded.warm_ns > _CLEAR * self.roundtrip_ns
 

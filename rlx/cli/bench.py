@@ -22,7 +22,7 @@ import rlx
 from rlx import model_files
 from rlx.cli import bench_report, cold, model, tune
 from rlx.cli.agreement import TOLERANCES, agreement, precision_of
-from rlx.cli.bench_row import Row, first_that_ran
+from rlx.cli.bench_row import ContestantRow, first_that_ran
 from rlx.cli.contestant import PEERS
 from rlx.errors import describe, did_you_mean
 from rlx.files import open_regular
@@ -181,9 +181,11 @@ class _Contest:
             "denormals": denormals,
         }
 
-    def run(self, names: Sequence[str], seconds: float) -> tuple[list[Row], dict[str, list[Array]]]:
+    def run(
+        self, names: Sequence[str], seconds: float
+    ) -> tuple[list[ContestantRow], dict[str, list[Array]]]:
         """Loads all, one after the other, then lets them take turns. Gives rows, and outputs by name."""
-        rows, outputs = [Row(name) for name in names], dict[str, list[Array]]()
+        rows, outputs = [ContestantRow(name) for name in names], dict[str, list[Array]]()
         with ExitStack() as stack:
             ready = []
             for at, row in enumerate(rows):
@@ -200,7 +202,9 @@ class _Contest:
         return rows, outputs
 
 
-def _take_turns(ready: Sequence[tuple[Row, subprocess.Popen[str]]], seconds: float) -> None:
+def _take_turns(
+    ready: Sequence[tuple[ContestantRow, subprocess.Popen[str]]], seconds: float
+) -> None:
     """Bursts of runs, in another order each round, so that what slows the machine slows all alike."""
     least, most = _ROUNDS
     for turn in range(most):
@@ -223,7 +227,9 @@ def _started() -> subprocess.Popen[str]:
     )
 
 
-def _asked(process: subprocess.Popen[str], command: Mapping[str, Any], row: Row) -> dict[str, Any]:
+def _asked(
+    process: subprocess.Popen[str], command: Mapping[str, Any], row: ContestantRow
+) -> dict[str, Any]:
     """A contestant's answer; an error goes into its row."""
     assert process.stdin is not None
     assert process.stdout is not None
@@ -259,7 +265,7 @@ def _expected(args: argparse.Namespace, graph: Graph) -> dict[int, Array]:
 
 
 def _compare(
-    rows: Sequence[Row],
+    rows: Sequence[ContestantRow],
     outputs: Mapping[str, list[Array]],
     graph: Graph,
     expected: Mapping[int, Array],
@@ -274,7 +280,7 @@ def _compare(
             row.agreements.append(agreement(names[at], got, want, tolerance, dtype, allow_nan))
 
 
-def _as_json(row: Row, rows: Sequence[Row]) -> dict[str, Any]:
+def _as_json(row: ContestantRow, rows: Sequence[ContestantRow]) -> dict[str, Any]:
     """A row with its raw samples; what is not finite is null, since JSON has no infinity."""
     first = first_that_ran(rows)
     speed = row.speed(first)

@@ -47,7 +47,7 @@ def main() -> None:
     """Makes one first run."""
     spec = json.loads(sys.argv[1])
     found = {"python": (time.time() - spec["started"]) * 1e3}
-    clock = _Clock(found)
+    clock = _PhaseClock(found)
     import numpy as np
 
     clock.lap("numpy")
@@ -59,7 +59,7 @@ def main() -> None:
     print(json.dumps(found), flush=True)
 
 
-class _Clock:
+class _PhaseClock:
     """Writes down how long each phase took.
 
     Args:
@@ -100,7 +100,7 @@ def alone(spans: Sequence[Any]) -> Mapping[str, int]:
     return found
 
 
-def _rlx(spec: Mapping[str, Any], inputs: Mapping[str, Any], clock: _Clock) -> None:
+def _rlx(spec: Mapping[str, Any], inputs: Mapping[str, Any], clock: _PhaseClock) -> None:
     import rlx
     from rlx.ir.spans import phases
 
@@ -121,7 +121,7 @@ def _rlx(spec: Mapping[str, Any], inputs: Mapping[str, Any], clock: _Clock) -> N
     clock.lap("first run", spans)
 
 
-def _onnxruntime(spec: Mapping[str, Any], inputs: Mapping[str, Any], clock: _Clock) -> None:
+def _onnxruntime(spec: Mapping[str, Any], inputs: Mapping[str, Any], clock: _PhaseClock) -> None:
     onnxruntime = import_module("onnxruntime")
     clock.lap("import")
     options = onnxruntime.SessionOptions()

@@ -16,8 +16,8 @@ import rlx
 from rlx import flags
 from rlx.backends.registry import absent, listed_backends
 from rlx.cli import screen
-from rlx.cli.demo_result import DeviceResult, Result
-from rlx.cli.eeg import Recording, load_recording
+from rlx.cli.demo_result import DemoResult, DeviceResult
+from rlx.cli.eeg import EegRecording, load_recording
 from rlx.compiler.device_choice import choose
 from rlx.device.figures import describe_devices
 from rlx.errors import install_line
@@ -77,7 +77,7 @@ def alpha(spectra: Array, fs: float) -> tuple[Array, Array]:
 
 
 def stream(
-    compiled: rlx.CompiledGraph, recording: Recording, limit: int, tick: Any
+    compiled: rlx.CompiledGraph, recording: EegRecording, limit: int, tick: Any
 ) -> tuple[Array, Array, Array]:
     """Streams the recording through ``run_slots``: nanoseconds per hop, Oz's alpha, last peaks."""
     width = compiled.input_views[0].shape[1]
@@ -116,7 +116,7 @@ def difference(a: Array, b: Array) -> float:
     return float(np.linalg.norm(a - b) / np.linalg.norm(b))
 
 
-def measure(devices: list[str], hops: int, console: screen.Screen) -> Result:
+def measure(devices: list[str], hops: int, console: screen.Screen) -> DemoResult:
     """Runs the whole job on the devices."""
     recording = load_recording()
     channels = len(recording.names)
@@ -154,7 +154,7 @@ def measure(devices: list[str], hops: int, console: screen.Screen) -> Result:
             results.append(result)
             latencies[name], spectra[name] = took / 1e3, power
             track = hz if not track.size else track
-    result_all = Result(
+    result_all = DemoResult(
         recording.source,
         list(recording.names),
         recording.fs,
@@ -185,7 +185,7 @@ def _timed(result: DeviceResult, took_ns: Array, fs: float) -> DeviceResult:
     return result
 
 
-def problems(result: Result) -> list[str]:
+def problems(result: DemoResult) -> list[str]:
     """What is wrong with the numbers: one line each."""
     found = []
     oz, step = result.channels.index("Oz"), result.fs / NPERSEG
@@ -212,7 +212,7 @@ def _advance(bars: screen.Bars, name: str, count: int) -> Callable[[int], None]:
     return lambda _: bars.show(bar, next(steps) / count, "")
 
 
-def print_tables(result: Result, console: screen.Screen) -> None:
+def print_tables(result: DemoResult, console: screen.Screen) -> None:
     """The console's summary."""
     main = result.devices[0]
     cells = [

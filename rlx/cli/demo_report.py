@@ -9,13 +9,13 @@ from typing import Any
 import jinja2
 import numpy as np
 
-from rlx.cli.demo_result import Result
+from rlx.cli.demo_result import DemoResult
 from rlx.errors import install_line, printable_value
 
 _COLOURS = ("#2563eb", "#d97706", "#059669", "#9333ea")
 
 
-def write_report(result: Result, path: Path) -> str:
+def write_report(result: DemoResult, path: Path) -> str:
     """Writes the report.
 
     Args:
@@ -39,7 +39,7 @@ def write_report(result: Result, path: Path) -> str:
     return "" if plots else f" (without plots, which take matplotlib; {install_line('.[demo]')})"
 
 
-def _plots(result: Result) -> dict[str, str]:
+def _plots(result: DemoResult) -> dict[str, str]:
     try:
         import matplotlib
     except ImportError:
@@ -64,7 +64,7 @@ def _plots(result: Result) -> dict[str, str]:
     return made
 
 
-def _svg(plt: Any, draw: Any, result: Result, size: tuple[float, float]) -> str:
+def _svg(plt: Any, draw: Any, result: DemoResult, size: tuple[float, float]) -> str:
     figure, axes = plt.subplots(figsize=size, layout="constrained")
     draw(axes, result)
     text = io.StringIO()
@@ -74,7 +74,7 @@ def _svg(plt: Any, draw: Any, result: Result, size: tuple[float, float]) -> str:
     return svg[svg.index("<svg") :]
 
 
-def _draw_spectra(axes: Any, result: Result) -> None:
+def _draw_spectra(axes: Any, result: DemoResult) -> None:
     spectra = next(iter(result.spectra.values()))
     hz = np.arange(spectra.shape[1]) * result.fs / (2 * (spectra.shape[1] - 1))
     shown = hz <= 40
@@ -88,7 +88,7 @@ def _draw_spectra(axes: Any, result: Result) -> None:
     axes.legend(frameon=False, ncols=4, loc="upper right")
 
 
-def _draw_latency(axes: Any, result: Result) -> None:
+def _draw_latency(axes: Any, result: DemoResult) -> None:
     everything = np.concatenate(list(result.latencies_us.values()))
     edges = np.geomspace(everything.min() * 0.9, everything.max() * 1.1, 90)
     for colour, device in zip(_COLOURS, result.devices, strict=False):
@@ -109,7 +109,7 @@ def _draw_latency(axes: Any, result: Result) -> None:
     axes.legend(frameon=False, loc="upper center")
 
 
-def _draw_channels(axes: Any, result: Result) -> None:
+def _draw_channels(axes: Any, result: DemoResult) -> None:
     device = result.devices[0]
     order = np.argsort(device.alpha_power)[::-1]
     names = [result.channels[i] for i in order]

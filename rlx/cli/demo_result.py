@@ -27,7 +27,7 @@ class DeviceResult:
 
 
 @dataclass
-class Result:
+class DemoResult:
     """Everything that the tables and the report show; the arrays are left out of the JSON."""
 
     source: str

@@ -11,7 +11,7 @@ from rlx.ir.opdef import Array
 
 
 @dataclass(frozen=True)
-class Recording:
+class EegRecording:
     """A multi-channel recording.
 
     Attributes:
@@ -27,7 +27,7 @@ class Recording:
     source: str
 
 
-def load_recording() -> Recording:
+def load_recording() -> EegRecording:
     """The 64-channel eyes-closed EEG that comes with rlx (PhysioNet EEGMMIDB S001R02, ODC-BY 1.0).
 
     Example:
@@ -41,4 +41,4 @@ def load_recording() -> Recording:
         names = tuple(str(name) for name in data["names"])
         fs = float(data["fs"])
     source = "PhysioNet EEG Motor Movement/Imagery Dataset, S001R02, ODC-BY 1.0"
-    return Recording(samples.astype(np.float32), names, fs, source)
+    return EegRecording(samples.astype(np.float32), names, fs, source)

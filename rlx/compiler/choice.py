@@ -9,7 +9,7 @@ from rlx.dataclasses import dataclass
 from rlx.device.names import Device
 
 if TYPE_CHECKING:
-    from rlx.compiler.lowered_module import Lowered
+    from rlx.compiler.lowered_module import LoweredModule
     from rlx.cost.estimate import GraphCost
 
 
@@ -31,4 +31,4 @@ class Choice:
     estimates: dict[Device, float]
     blocked: dict[Device, str]
     costs: dict[Device, GraphCost] = field(default_factory=dict, repr=False)
-    lowered: dict[Device, Lowered] = field(default_factory=dict, repr=False)
+    lowered: dict[Device, LoweredModule] = field(default_factory=dict, repr=False)

@@ -22,8 +22,8 @@ from rlx.backends.registry import backend
 from rlx.build_digest import build_digest
 from rlx.compiler.cache_stats import count
 from rlx.compiler.disk import disk_cache
-from rlx.compiler.loading import Loaded, load
-from rlx.compiler.lowered_module import Decisions, Lowered
+from rlx.compiler.loading import LoadedGraph, load
+from rlx.compiler.lowered_module import Decisions, LoweredModule
 from rlx.compiler.plan_codec import KIND, MalformedError, pack, sources_of, unpack
 from rlx.compiler.signed_cache import sealed_entries
 from rlx.compiler.target import Target
@@ -44,7 +44,7 @@ _PLAIN = (type(None), int, float, str, bool)
 
 
 # Lowered graphs, each with the source lines that its notes and messages name.
-_Kept = Lru[str, tuple[Lowered, tuple[str, ...]]]
+_Kept = Lru[str, tuple[LoweredModule, tuple[str, ...]]]
 
 
 class _Plans:
@@ -81,7 +81,7 @@ def clear_cache() -> int:
     return 0 if wanted == "off" else disk_cache(wanted).clear()
 
 
-def lowered_for(graph: Graph, target: Target) -> Lowered:
+def lowered_for(graph: Graph, target: Target) -> LoweredModule:
     """Lowers a graph, or finds what an equal one became for such a target; nothing is loaded.
 
     What is lowered here is not kept: ``build`` takes it, and keeps it with what loading adds.
@@ -105,7 +105,7 @@ def lowered_for(graph: Graph, target: Target) -> Lowered:
     return _lower(graph, target)
 
 
-def build(graph: Graph, target: Target, ready: Lowered | None = None) -> Loaded:
+def build(graph: Graph, target: Target, ready: LoweredModule | None = None) -> LoadedGraph:
     """Lowers and loads a graph, or only loads it where an equal one was lowered for such a target.
 
     Args:
@@ -169,7 +169,7 @@ def _name(key: str, target: Target) -> str | None:
 
 
 @dataclass(frozen=True)
-class Packed:
+class CacheEntry:
     """An entry of a cache.
 
     Attributes:
@@ -181,7 +181,7 @@ class Packed:
     raw: bytes
 
 
-def packed(graph: Graph, target: Target, lowered: Lowered) -> Packed:
+def packed(graph: Graph, target: Target, lowered: LoweredModule) -> CacheEntry:
     """Packs a lowered graph as a plan that ``offer`` takes.
 
     Raises:
@@ -191,7 +191,7 @@ def packed(graph: Graph, target: Target, lowered: Lowered) -> Packed:
     if name is None:
         raise OpaqueError("an rlx that was packaged without its digest")
     data, arrays = pack(lowered, sources_of(graph))
-    return Packed(name, container.dump(KIND, {"name": name, "lowered": data}, arrays))
+    return CacheEntry(name, container.dump(KIND, {"name": name, "lowered": data}, arrays))
 
 
 def offer(graph: Graph, plans: Mapping[str, Array], build: object) -> None:
@@ -221,11 +221,11 @@ class _Request:
     sources: tuple[str, ...]
 
 
-def _planned(request: _Request, raw: Array) -> Loaded | None:
+def _planned(request: _Request, raw: Array) -> LoadedGraph | None:
     """Checks and loads a plan of a model file; None where it is not usable."""
     where = "the model's plan"
 
-    def make() -> Loaded:
+    def make() -> LoadedGraph:
         with phase("cache"):
             if raw.nbytes > container.MOST_BYTES:
                 text = f"it has {raw.nbytes} bytes, at most {container.MOST_BYTES} are read"
@@ -257,14 +257,14 @@ def _usable(where: str, make: Callable[[], T]) -> T | None:
         return None
 
 
-def _unsealed(request: _Request) -> Loaded | None:
+def _unsealed(request: _Request) -> LoadedGraph | None:
     """Reads and loads an entry of the cache folder; None where there is no usable one."""
     entries = sealed_entries()
     if entries is None:
         return None
     name = entries.name("lowered", request.name)
 
-    def make() -> Lowered | None:
+    def make() -> LoweredModule | None:
         found = entries.get(name)
         if found is None:
             return None
@@ -285,7 +285,7 @@ def _unsealed(request: _Request) -> Loaded | None:
     return made
 
 
-def _with_program(lowered: Lowered, target: Target, packed: Any) -> Lowered:
+def _with_program(lowered: LoweredModule, target: Target, packed: Any) -> LoweredModule:
     """A lowered graph with the program that a plug-in makes of what it packed."""
     graph, schedule, plan = lowered.graph, lowered.schedule, lowered.plan
     program = target.backend.unpacked(packed, target.info, graph, schedule, plan, target.options)
@@ -293,8 +293,11 @@ def _with_program(lowered: Lowered, target: Target, packed: Any) -> Lowered:
 
 
 def _with_lines(
-    graph: Graph, target: Target, found: tuple[Lowered, tuple[str, ...]], sources: tuple[str, ...]
-) -> Lowered:
+    graph: Graph,
+    target: Target,
+    found: tuple[LoweredModule, tuple[str, ...]],
+    sources: tuple[str, ...],
+) -> LoweredModule:
     """What an equal graph became, with the source lines of the graph at hand.
 
     Raises:
@@ -308,27 +311,29 @@ def _with_lines(
     )
 
 
-def _lower(graph: Graph, target: Target) -> Lowered:
+def _lower(graph: Graph, target: Target) -> LoweredModule:
     """Lowers a graph. The passes and the scheduler are imported by the first one that no cache holds."""
     from rlx.compiler.lowering import lower
 
     return lower(graph, target)
 
 
-def _derive(graph: Graph, target: Target, decisions: Decisions) -> Lowered:
+def _derive(graph: Graph, target: Target, decisions: Decisions) -> LoweredModule:
     """What was decided for a graph, lowered again; see ``_lower`` for the import."""
     from rlx.compiler.lowering import derive
 
     return derive(graph, target, decisions)
 
 
-def _fresh(graph: Graph, target: Target, ready: Lowered | None) -> Loaded:
+def _fresh(graph: Graph, target: Target, ready: LoweredModule | None) -> LoadedGraph:
     lowered = ready or _lower(graph, target)
     count("lowered")
     return load(lowered, target)
 
 
-def _in_memory(graph: Graph, target: Target, key: str, sources: tuple[str, ...]) -> Lowered | None:
+def _in_memory(
+    graph: Graph, target: Target, key: str, sources: tuple[str, ...]
+) -> LoweredModule | None:
     plans = _of_files.get(graph)
     found = _kept.get(key) or (plans and plans.kept.get(key))
     if not found:
@@ -341,7 +346,7 @@ def _in_memory(graph: Graph, target: Target, key: str, sources: tuple[str, ...])
     return lowered
 
 
-def _sealed(request: _Request, lowered: Lowered) -> Lowered:
+def _sealed(request: _Request, lowered: LoweredModule) -> LoweredModule:
     """Writes an entry where there is a key to seal it. Returns the lowered graph, with a note where it can't be stored."""
     entries = sealed_entries()
     if entries is None:
@@ -359,12 +364,12 @@ def _sealed(request: _Request, lowered: Lowered) -> Lowered:
     return lowered
 
 
-def _refused(lowered: Lowered, error: OpaqueError) -> Lowered:
+def _refused(lowered: LoweredModule, error: OpaqueError) -> LoweredModule:
     count("refused")
     return lowered.noted("cache", f"the compiled graph is not stored, because of {error}")
 
 
-def _nbytes(lowered: Lowered) -> int:
+def _nbytes(lowered: LoweredModule) -> int:
     """Bytes of the large parts of a lowered graph: constants and the backend's program."""
     values = lowered.schedule.values if lowered.schedule is not None else ()
     arrays = {id(value.array): value.array.nbytes for value in values if value.array is not None}

@@ -10,7 +10,7 @@ from rlx.backends.base import CompileOptions, DeviceInfo
 from rlx.backends.registry import backend, request, unasked
 from rlx.compiler.choice import Choice
 from rlx.compiler.compile_cache import lowered_for
-from rlx.compiler.lowered_module import Lowered
+from rlx.compiler.lowered_module import LoweredModule
 from rlx.compiler.target import Target
 from rlx.cost.background import measure_later, waits
 from rlx.cost.calibration import Calibration
@@ -36,7 +36,9 @@ from rlx.ir.spans import phase
 from rlx.version import __version__
 
 
-def lowering_of(lowered: Lowered, target: Target, host: BackendCostModel | None = None) -> Lowering:
+def lowering_of(
+    lowered: LoweredModule, target: Target, host: BackendCostModel | None = None
+) -> Lowering:
     """What the cost of a lowered graph depends on besides the graph.
 
     Args:
@@ -61,7 +63,9 @@ def lowering_of(lowered: Lowered, target: Target, host: BackendCostModel | None 
     return Lowering(dispatches, frozenset(hosted), len(cuts), (down, up), host)
 
 
-def cost_on(graph: Graph, target: Target, model: BackendCostModel) -> tuple[GraphCost, Lowered]:
+def cost_on(
+    graph: Graph, target: Target, model: BackendCostModel
+) -> tuple[GraphCost, LoweredModule]:
     """The estimate of a run of a graph on a device, after everything that compiling does to it.
 
     Args:
@@ -124,7 +128,7 @@ class Estimates:
         self._measured = open_to if measure == "now" and len(open_to) > 1 else []
         self.unmeasured = _unmeasured(open_to) if measure == "later" and len(open_to) > 1 else []
         self.costs: dict[Device, GraphCost] = {}
-        self.lowered: dict[Device, Lowered] = {}
+        self.lowered: dict[Device, LoweredModule] = {}
 
     def __call__(self, device: Device, info: DeviceInfo) -> float:
         """Nanoseconds of a run.

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from rlx.backends.base import KernelLimitError, Program
 from rlx.backends.executable import Executable
-from rlx.compiler.lowered_module import Lowered
+from rlx.compiler.lowered_module import LoweredModule
 from rlx.compiler.precomputed_params import PrecomputedParams
 from rlx.compiler.target import Target
 from rlx.errors import DeviceMemoryError, describe
@@ -15,7 +15,7 @@ from rlx.ir.graph import Graph
 from rlx.ir.spans import phase
 
 
-class Loaded(NamedTuple):
+class LoadedGraph(NamedTuple):
     """A lowered graph on its target.
 
     Attributes:
@@ -24,12 +24,12 @@ class Loaded(NamedTuple):
         precomputed: Computes those from the params of the graph.
     """
 
-    lowered: Lowered
+    lowered: LoweredModule
     executable: Executable
     precomputed: PrecomputedParams
 
 
-def programmed(lowered: Lowered, target: Target) -> Lowered:
+def programmed(lowered: LoweredModule, target: Target) -> LoweredModule:
     """A lowered graph with the backend's program of it; nodes too large for its kernels run on the host.
 
     Raises:
@@ -46,7 +46,7 @@ def programmed(lowered: Lowered, target: Target) -> Lowered:
         return _with_program(moved_to_host(lowered, target, error), target)
 
 
-def _with_program(lowered: Lowered, target: Target) -> Lowered:
+def _with_program(lowered: LoweredModule, target: Target) -> LoweredModule:
     if not target.reads_kernels and lowered.hosted:
         from rlx.compiler.partition import PartitionedProgram, partition
 
@@ -59,12 +59,12 @@ def _with_program(lowered: Lowered, target: Target) -> Lowered:
     return replace(lowered, program=_program(lowered.graph, lowered, target))
 
 
-def _program(graph: Graph, lowered: Lowered | None, target: Target) -> Program:
+def _program(graph: Graph, lowered: LoweredModule | None, target: Target) -> Program:
     schedule, plan = (lowered.schedule, lowered.plan) if lowered is not None else (None, None)
     return target.backend.program(target.info, graph, schedule, plan, target.options)
 
 
-def load(lowered: Lowered, target: Target) -> Loaded:
+def load(lowered: LoweredModule, target: Target) -> LoadedGraph:
     """Makes the backend's program where there is none yet, and loads it.
 
     Raises:
@@ -84,7 +84,7 @@ def load(lowered: Lowered, target: Target) -> Loaded:
         constants = precomputed.constants()
         if constants:
             executable.set_params(constants)
-        return Loaded(lowered, executable, precomputed)
+        return LoadedGraph(lowered, executable, precomputed)
 
 
 def _check_memory(executable: Executable, target: Target) -> None:

@@ -17,7 +17,7 @@ NOTHING_HOSTED: Mapping[int, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
-class Lowered:
+class LoweredModule:
     """A graph made ready for a target, with nothing of the target's memory taken. It is never changed.
 
     Attributes:
@@ -41,7 +41,7 @@ class Lowered:
     hosted: Mapping[int, str] = field(default_factory=lambda: NOTHING_HOSTED)
     program: Program | None = None
 
-    def noted(self, step: str, text: str) -> Lowered:
+    def noted(self, step: str, text: str) -> LoweredModule:
         """The same with another note."""
         return replace(self, notes=(*self.notes, Note.of(step, text)))
 
@@ -51,11 +51,11 @@ class Decisions:
     """What lowering decides: ``derive`` makes the rest of it again. It may come out of a file.
 
     Attributes:
-        graph: See ``Lowered``; every node has been inferred.
-        notes: See ``Lowered``.
-        preparations: See ``Lowered``.
-        subgraphs: See ``Lowered``.
-        hosted: See ``Lowered``.
+        graph: See ``LoweredModule``; every node has been inferred.
+        notes: See ``LoweredModule``.
+        preparations: See ``LoweredModule``.
+        subgraphs: See ``LoweredModule``.
+        hosted: See ``LoweredModule``.
         offsets: Where temporaries lie; see ``MemoryPlan.temps``.
         program: What the backend packed; see ``rlx.backends.base.Program``.
     """

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from rlx import flags
 from rlx.backends.base import KernelLimitError
-from rlx.compiler.lowered_module import NOTHING_HOSTED, Decisions, Lowered
+from rlx.compiler.lowered_module import NOTHING_HOSTED, Decisions, LoweredModule
 from rlx.compiler.target import Target
 from rlx.errors import DeviceMemoryError, InputError, UnsupportedOpError, describe
 from rlx.ir.dtype import HALVES
@@ -43,7 +43,7 @@ from rlx.passes.schedule import Scheduler, check_supported
 from rlx.resource_limits import budget
 
 
-def lower(graph: Graph, target: Target) -> Lowered:
+def lower(graph: Graph, target: Target) -> LoweredModule:
     """Passes, schedule and memory plan.
 
     Args:
@@ -65,7 +65,7 @@ def lower(graph: Graph, target: Target) -> Lowered:
             return _lower(graph, target, promotes=False)
 
 
-def _lower(graph: Graph, target: Target, promotes: bool) -> Lowered:
+def _lower(graph: Graph, target: Target, promotes: bool) -> LoweredModule:
     options, kernel_set = target.options, target.kernel_set
     reason = target.backend.refusal(target.info, graph)
     if reason is not None:
@@ -94,14 +94,14 @@ def _lower(graph: Graph, target: Target, promotes: bool) -> Lowered:
     if not target.reads_kernels:
         _check_params(fused, target)
         hosted = _without_kernels(fused, target, target.backend.unsupported(target.info, fused))
-        return Lowered(fused, tuple(notes), None, None, hoisted.preparations, (), hosted)
+        return LoweredModule(fused, tuple(notes), None, None, hoisted.preparations, (), hosted)
     # Param values belong to the caller. The lowered graph may be shared with other compiles, so it holds none.
     fused.param_values.clear()
     with phase("schedule"):
         schedule, subgraphs = _specialised(fused, target)
     with phase("memory plan"):
         plan = _plan(schedule, target)
-    return Lowered(
+    return LoweredModule(
         fused, tuple(notes), schedule, plan, hoisted.preparations, subgraphs, NOTHING_HOSTED
     )
 
@@ -147,7 +147,7 @@ def _check_params(graph: Graph, target: Target) -> None:
         raise _too_many_params(nbytes, limit)
 
 
-def derive(graph: Graph, target: Target, decisions: Decisions) -> Lowered:
+def derive(graph: Graph, target: Target, decisions: Decisions) -> LoweredModule:
     """What ``lower`` gives, from what it decided once: the kernel calls are written anew.
 
     The decisions are not believed. Calls and parameters come from the lowering rules of the operations
@@ -187,7 +187,7 @@ def derive(graph: Graph, target: Target, decisions: Decisions) -> Lowered:
             plan = _plan(schedule, target, decisions.offsets)
     if next(known, None) is not None:
         raise InputError(describe("a plan with subgraphs that its graph has not"))
-    lowered = Lowered(
+    lowered = LoweredModule(
         decisions.graph,
         decisions.notes,
         schedule,
@@ -258,7 +258,7 @@ def _within_bindings(graph: Graph, target: Target, notes: list[Note]) -> Graph:
     return split_large(graph, limit, notes)
 
 
-def fewer_rows(lowered: Lowered, target: Target, actual: int, upper: int) -> Extent:
+def fewer_rows(lowered: LoweredModule, target: Target, actual: int, upper: int) -> Extent:
     """What runs do on ``actual`` of ``upper`` rows."""
     found = extent_of(lowered.graph, actual, upper)
     if found.graph is not None and target.capabilities.extent_programs:
@@ -334,7 +334,7 @@ def _too_many_params(nbytes: int, limit: int) -> DeviceMemoryError:
     )
 
 
-def moved_to_host(lowered: Lowered, target: Target, error: KernelLimitError) -> Lowered:
+def moved_to_host(lowered: LoweredModule, target: Target, error: KernelLimitError) -> LoweredModule:
     """A lowered graph whose nodes that are too large for the target's kernels run on the host.
 
     Args:

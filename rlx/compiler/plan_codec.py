@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.compiler.lowered_module import Decisions, Lowered
+from rlx.compiler.lowered_module import Decisions, LoweredModule
 from rlx.errors import MALFORMED, GraphError, RlxError
 from rlx.ir.attributes import check_attributes
 from rlx.ir.content import OpaqueError, check_ours
@@ -47,7 +47,7 @@ def sources_of(graph: Graph) -> list[str]:
     return found
 
 
-def pack(lowered: Lowered, sources: Sequence[str]) -> tuple[Any, list[Array]]:
+def pack(lowered: LoweredModule, sources: Sequence[str]) -> tuple[Any, list[Array]]:
     """A lowered graph as JSON values and arrays.
 
     Args:
@@ -95,7 +95,7 @@ class _Packer:
         self._array_at: dict[int, int] = {}
         self._graphs: list[Any] = []
 
-    def lowered(self, lowered: Lowered) -> Any:
+    def lowered(self, lowered: LoweredModule) -> Any:
         return {
             "graph": self._graph(lowered.graph),
             "preparations": [

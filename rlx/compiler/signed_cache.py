@@ -204,7 +204,7 @@ def sealed_entries() -> Sealed | None:
 # --- records as bytes ------------------------------------------------------------------------------
 
 
-class _Writer(pickle.Pickler):
+class _GraphPickler(pickle.Pickler):
     """Writes a graph as a list of rows: nodes that refer to each other would nest as deep as the graph is long."""
 
     def __init__(self, file: io.BytesIO, elsewhere: Elsewhere | None) -> None:
@@ -242,7 +242,7 @@ class _Writer(pickle.Pickler):
 
 
 class _Reader(pickle.Unpickler):
-    """Reads what ``_Writer`` wrote."""
+    """Reads what ``_GraphPickler`` wrote."""
 
     def __init__(
         self,
@@ -263,7 +263,7 @@ class _Reader(pickle.Unpickler):
 def _dumped(record: Any, elsewhere: Elsewhere | None) -> list[memoryview]:
     """A record as bytes, and those of its large arrays."""
     file = io.BytesIO()
-    writer = _Writer(file, elsewhere)
+    writer = _GraphPickler(file, elsewhere)
     writer.dump(record)
     return [file.getbuffer(), *writer.large]
 

@@ -18,7 +18,7 @@ from rlx.ir.shape import size
 _FUNCTION_FLOPS = 8
 
 
-class Kind(NamedTuple):
+class OpClass(NamedTuple):
     """Ops of one kind.
 
     Attributes:
@@ -35,28 +35,28 @@ class Kind(NamedTuple):
 
 
 # Elementwise ops are sorted into the first two by the table of their steps.
-KINDS: Mapping[str, Kind] = {
-    "arithmetic": Kind(("custom", "tree_scores")),
-    "function": Kind(("random",), "arithmetic", 0.3),
-    "move": Kind(
+KINDS: Mapping[str, OpClass] = {
+    "arithmetic": OpClass(("custom", "tree_scores")),
+    "function": OpClass(("random",), "arithmetic", 0.3),
+    "move": OpClass(
         ("narrow", "slice", "expand", "concat", "pad_constant", "pad_repeat", "frames"), moves=True
     ),
-    "transpose": Kind(("transpose",), "move", 1.5, moves=True),
-    "gather": Kind(
+    "transpose": OpClass(("transpose",), "move", 1.5, moves=True),
+    "gather": OpClass(
         ("gather", "gather_elements", "gather_nd", "scatter_elements", "scatter_nd"),
         "transpose",
         moves=True,
     ),
-    "reduce": Kind(("sum", "mean", "prod", "sum_squares", "sum_abs"), "softmax", 8.0),
+    "reduce": OpClass(("sum", "mean", "prod", "sum_squares", "sum_abs"), "softmax", 8.0),
     # Those look at every element for a NaN.
-    "extreme": Kind(("max", "min", "argmax", "argmin"), "reduce", 1.3),
-    "running": Kind(("cumsum", "cumprod"), "reduce", 2.0),
-    "softmax": Kind(("softmax", "log_softmax"), "function", 20.0),
-    "norm": Kind(("layer_norm", "rms_norm", "residual_norm"), "softmax", 1.5),
+    "extreme": OpClass(("max", "min", "argmax", "argmin"), "reduce", 1.3),
+    "running": OpClass(("cumsum", "cumprod"), "reduce", 2.0),
+    "softmax": OpClass(("softmax", "log_softmax"), "function", 20.0),
+    "norm": OpClass(("layer_norm", "rms_norm", "residual_norm"), "softmax", 1.5),
     # A full sort; a choice of few is of the kind "select".
-    "sort": Kind(("ordered",), "running", 1.5),
-    "select": Kind((), "sort", 0.15),
-    "product": Kind(
+    "sort": OpClass(("ordered",), "running", 1.5),
+    "select": OpClass((), "sort", 0.15),
+    "product": OpClass(
         (
             "matmul",
             "matmul_transposed",
@@ -69,29 +69,29 @@ KINDS: Mapping[str, Kind] = {
             "partial_grouped_matmul",
         )
     ),
-    "packed": Kind(
+    "packed": OpClass(
         (
             *("dequant_matmul", "dequantize_blocks", "coarse_weights"),
             *("matmul_integer", "scaled_matmul_integer"),
         ),
         "product",
     ),
-    "convolution": Kind(
+    "convolution": OpClass(
         (
             *(f"{form}conv{rank}d" for form in ("", "fused_", "turned_") for rank in (1, 2, 3)),
             *("conv_transpose1d", "conv_transpose2d"),
         ),
         "product",
     ),
-    "pool": Kind(("max_pool", "window_sum", "interpolate", "interpolate_plane"), "reduce", 0.2),
-    "attention": Kind(("attention",), "softmax", 0.2),
-    "recurrence": Kind(("recurrence", "rounded_recurrence"), "softmax"),
-    "state_space": Kind(("selective_scan",), "function", 5.0),
-    "fourier": Kind(("fft",), "softmax", 0.5),
-    "real_fourier": Kind(("rfft", "frame_spectra", "frame_peaks"), "fourier"),
-    "filter": Kind(("sosfilt", "lfilter"), "running", 0.02),
-    "peaks": Kind(("find_peaks", "welch_peaks", "spectrum_peaks"), "sort"),
-    "mel": Kind(("log_mel", "log_mel_backward", "spectrum_mel"), "product"),
+    "pool": OpClass(("max_pool", "window_sum", "interpolate", "interpolate_plane"), "reduce", 0.2),
+    "attention": OpClass(("attention",), "softmax", 0.2),
+    "recurrence": OpClass(("recurrence", "rounded_recurrence"), "softmax"),
+    "state_space": OpClass(("selective_scan",), "function", 5.0),
+    "fourier": OpClass(("fft",), "softmax", 0.5),
+    "real_fourier": OpClass(("rfft", "frame_spectra", "frame_peaks"), "fourier"),
+    "filter": OpClass(("sosfilt", "lfilter"), "running", 0.02),
+    "peaks": OpClass(("find_peaks", "welch_peaks", "spectrum_peaks"), "sort"),
+    "mel": OpClass(("log_mel", "log_mel_backward", "spectrum_mel"), "product"),
 }
 _KIND_OF = {op: name for name, kind in KINDS.items() for op in kind.ops}
 # Several products of one left operand by matrices.

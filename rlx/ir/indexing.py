@@ -12,7 +12,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.shape import Shape
 
 
-class Key(NamedTuple):
+class IndexKey(NamedTuple):
     """An index of a node.
 
     Attributes:
@@ -26,7 +26,7 @@ class Key(NamedTuple):
     many: tuple[int, Any] | None
 
 
-def read_key(node: Any, key: Any) -> Key:
+def read_key(node: Any, key: Any) -> IndexKey:
     """Reads an index.
 
     Args:
@@ -65,7 +65,7 @@ def read_key(node: Any, key: Any) -> Key:
             "one array of integers, with any integers right beside it",
             "index one axis after the other, or use g.gather_nd for several arrays",
         )
-    return Key(parts, tuple(shape), many[0] if many else None)
+    return IndexKey(parts, tuple(shape), many[0] if many else None)
 
 
 def pick(node: Any, axis: int, index: Any) -> Any:

@@ -41,7 +41,7 @@ class Value:
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class KernelCall:
     """One kernel call.
 
     Attributes:
@@ -82,7 +82,7 @@ class Schedule:
     """
 
     values: list[Value] = field(default_factory=list)
-    calls: list[Call] = field(default_factory=list)
+    calls: list[KernelCall] = field(default_factory=list)
     inputs: list[Value] = field(default_factory=list)
     outputs: list[Value] = field(default_factory=list)
     output_types: list[TensorType] = field(default_factory=list)

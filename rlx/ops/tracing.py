@@ -167,7 +167,7 @@ def listed(given: tuple[Any, ...]) -> Sequence[Any]:
     return tuple(first) if isinstance(first, (tuple, list)) else (first,)
 
 
-class Namespace:
+class ArrayNamespace:
     """A module of NumPy whose functions also take traced arrays. It replaces ``np`` in copies of references.
 
     Args:
@@ -177,7 +177,7 @@ class Namespace:
 
     Example:
         >>> import numpy as np
-        >>> Namespace(lambda name: lambda x: f"{name} of a traced array").fft.rfft(TracedArray(np.ones(2)))
+        >>> ArrayNamespace(lambda name: lambda x: f"{name} of a traced array").fft.rfft(TracedArray(np.ones(2)))
         'fft.rfft of a traced array'
     """
 
@@ -189,7 +189,7 @@ class Namespace:
     def __getattr__(self, name: str) -> Any:
         static, path = getattr(self._static, name), self._path + name
         if isinstance(static, ModuleType):
-            value: Any = Namespace(self._of_library, static, path + ".")
+            value: Any = ArrayNamespace(self._of_library, static, path + ".")
         elif isinstance(static, type) or not callable(static):
             value = static
         else:

@@ -50,12 +50,12 @@ def _relieved(graph: Graph, given: frozenset[str], notes: list[Note], known: _Kn
             continue
         fast = [operand.id in fixed for operand in node.inputs[1:]]
         operands = [rewriter[operand] for operand in node.inputs]
-        sides: dict[Graph, tuple[str, _Side]] = {}
+        sides: dict[Graph, tuple[str, _Branch]] = {}
         for name in BRANCHES[node.op]:
             side: Graph = node.attrs[name]
             if side not in sides:
                 names = frozenset(n for n, one in zip(side.input_names, fast, strict=True) if one)
-                sides[side] = name, _Side.of(_lifted(side, names, notes, known), names)
+                sides[side] = name, _Branch.of(_lifted(side, names, notes, known), names)
         for name, side_found in sides.values():
             made = side_found.moved(rewriter.new, operands[1 : 1 + len(fast)])
             for inner, outer in made:
@@ -82,7 +82,7 @@ def _harmless(node: Node) -> bool:
 
 
 @dataclass
-class _Side:
+class _Branch:
     """A branch.
 
     Attributes:
@@ -97,7 +97,7 @@ class _Side:
     more: list[tuple[Node | None, Node]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, graph: Graph, names: frozenset[str]) -> _Side:
+    def of(cls, graph: Graph, names: frozenset[str]) -> _Branch:
         """A branch some of whose inputs are fixed."""
         fixed: set[int] = set()
         varies: set[int] = set()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rlx.dataclasses import dataclass
-from rlx.ir.plan import ARENA, Call, Schedule, Value
+from rlx.ir.plan import ARENA, KernelCall, Schedule, Value
 
 
 @dataclass
@@ -41,7 +41,7 @@ def lifetimes(schedule: Schedule) -> dict[int, Life]:
     return lives
 
 
-def in_arena(call: Call) -> Iterator[Value]:
+def in_arena(call: KernelCall) -> Iterator[Value]:
     """The values of a call whose memory is in the arena: what it reads, then what it writes."""
     for value in (*call.inputs, *call.outputs):
         if value is not None and value.kind in ARENA:

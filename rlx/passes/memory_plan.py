@@ -13,7 +13,7 @@ from itertools import accumulate
 
 from rlx.dataclasses import dataclass
 from rlx.errors import DeviceMemoryError, InputError, describe
-from rlx.ir.plan import Call, MemoryPlan, Schedule, Slot, Value
+from rlx.ir.plan import KernelCall, MemoryPlan, Schedule, Slot, Value
 from rlx.passes.lifetimes import Life, lifetimes
 from rlx.resource_limits import spend
 
@@ -160,7 +160,7 @@ def _handed_over(schedule: Schedule, lives: Mapping[int, Life]) -> dict[int, int
 
 
 def _donor(
-    call: Call, at: int, output: Value, lives: Mapping[int, Life], taken: set[int]
+    call: KernelCall, at: int, output: Value, lives: Mapping[int, Life], taken: set[int]
 ) -> Value | None:
     """An operand whose memory the call may overwrite, and that nobody reads later."""
     apart = [value for index, value in enumerate(call.inputs) if index not in call.in_place]

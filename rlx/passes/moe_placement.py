@@ -33,7 +33,7 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Split:
+class ExpertSplit:
     """Where the experts of a weight are.
 
     Attributes:
@@ -75,7 +75,7 @@ def with_routing(graph: Graph) -> Graph:
     return new
 
 
-def place_experts(graph: Graph, masks: Sequence[Array]) -> tuple[Graph, dict[str, Split]]:
+def place_experts(graph: Graph, masks: Sequence[Array]) -> tuple[Graph, dict[str, ExpertSplit]]:
     """The graph with the weights of some experts on the host.
 
     A product becomes one on the device, of the experts there, and one on the host, of the other rows;
@@ -95,7 +95,7 @@ def place_experts(graph: Graph, masks: Sequence[Array]) -> tuple[Graph, dict[str
     for layer, mask in zip(expert_layers(graph), masks, strict=True):
         if not mask.all():
             chosen.update((product.id, mask) for product in layer.products)
-    splits: dict[str, Split] = {}
+    splits: dict[str, ExpertSplit] = {}
     for product in (graph.nodes[at] for at in chosen):
         weight, mask = product.inputs[1], chosen[product.id]
         if weight.op != "param" or _shared(graph, weight, chosen, mask):
@@ -107,7 +107,7 @@ def place_experts(graph: Graph, masks: Sequence[Array]) -> tuple[Graph, dict[str
                     expected="a param that only products of one layer use",
                 )
             )
-        splits[weight.name] = Split(
+        splits[weight.name] = ExpertSplit(
             f"{weight.name}.resident" if mask.any() else "", f"{weight.name}.host", mask
         )
 
@@ -136,7 +136,7 @@ def _shared(graph: Graph, weight: Node, chosen: Mapping[int, Array], mask: Array
     return returned or any(chosen.get(node.id) is not mask for node in readers)
 
 
-def _placed(g: Graph, x: Node, idx: Node, split: Split, weights: Mapping[str, Node]) -> Node:
+def _placed(g: Graph, x: Node, idx: Node, split: ExpertSplit, weights: Mapping[str, Node]) -> Node:
     mask = split.mask
     # An expert's number among those of its side; the other side's are negative.
     here = np.where(mask, np.cumsum(mask) - 1, -1).astype(np.int32)

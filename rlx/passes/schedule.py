@@ -15,7 +15,7 @@ from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.kernel_sets import HOST_KERNELS, KERNEL_SETS
 from rlx.ir.notes import Note
 from rlx.ir.opdef import Array, TensorType
-from rlx.ir.plan import HOST, Call, Schedule, Value
+from rlx.ir.plan import HOST, KernelCall, Schedule, Value
 from rlx.ir.rewrite import users
 from rlx.ir.shape import Shape
 from rlx.ir.spans import checkpoint
@@ -237,7 +237,7 @@ class Scheduler:
         """A jump whose target is filled in when it is known: the parameters that hold it."""
         held = {"target": 0, **params}
         self._schedule.calls.append(
-            Call(kernel, tuple(inputs), tuple(outputs), held, 0, self._node)
+            KernelCall(kernel, tuple(inputs), tuple(outputs), held, 0, self._node)
         )
         return held
 
@@ -261,7 +261,7 @@ class Scheduler:
         spend("the schedule", nodes=1)
         found = tuple(inputs), tuple(outputs)
         self._schedule.calls.append(
-            Call(kernel, *found, dict(params), work, self._node, in_place, unit)
+            KernelCall(kernel, *found, dict(params), work, self._node, in_place, unit)
         )
 
     def _new(self, type: TensorType, kind: str, name: str, array: Array | None = None) -> Value:

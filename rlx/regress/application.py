@@ -23,7 +23,7 @@ from rlx.regress.compare import CHANGED, CaseResult, compare, fail_on
 from rlx.regress.own_graph import SUITE, OwnGraph, own_graph
 from rlx.regress.record_schema import End, Line, Run, SourceText, Times
 from rlx.regress.recording import Measured, Recording, encoded, lines, read
-from rlx.regress.timing import Verdict, floors
+from rlx.regress.timing import TimeVerdict, floors
 from rlx.runtime.compiled import CompiledGraph
 
 
@@ -32,7 +32,7 @@ class RegressWarning(UserWarning):
 
 
 @dataclass(frozen=True)
-class Settings:
+class MeasureSettings:
     """What the command line asks for.
 
     Attributes:
@@ -57,7 +57,7 @@ class Settings:
         processes: int,
         min_effect: float,
         fails: str,
-    ) -> Settings:
+    ) -> MeasureSettings:
         """Reads the baseline, and looks at the file that is added to.
 
         Raises:
@@ -77,7 +77,7 @@ class Settings:
 
 
 @dataclass
-class Look:
+class CallProbe:
     """What was found of one call.
 
     Attributes:
@@ -104,7 +104,7 @@ class Application:
         OSError: The record file can't be written.
     """
 
-    def __init__(self, settings: Settings, header: str | None = None) -> None:
+    def __init__(self, settings: MeasureSettings, header: str | None = None) -> None:
         self._settings, self._given = settings, header
         self._texts: set[str] = set()
         if settings.record is not None and header is None:
@@ -130,7 +130,7 @@ class Application:
 
     def look(
         self, name: str, compiled: CompiledGraph, inputs: Sequence[Any], tolerance: float | None
-    ) -> Look:
+    ) -> CallProbe:
         """Runs a graph once and checks its outputs; measures, records and compares it where that is asked for.
 
         Args:
@@ -144,7 +144,7 @@ class Application:
             InputError: ``compiled`` is no compiled graph, or the inputs do not fit.
         """
         one = own_graph(name, compiled, inputs, tolerance)
-        found = Look(one.loaded.outputs, {"case": one.subject.digest, "device": one.device})
+        found = CallProbe(one.loaded.outputs, {"case": one.subject.digest, "device": one.device})
         found.failures += one.wrong()
         if not one.complete:
             found.warnings.append(
@@ -157,7 +157,7 @@ class Application:
             self._measure(one, found)
         return found
 
-    def _measure(self, one: OwnGraph, found: Look) -> None:
+    def _measure(self, one: OwnGraph, found: CallProbe) -> None:
         run, device = self._run.run, one.device
         case, texts = measure.evidence(one.loaded, one.subject, one.expected, run, device)
         measured = Measured(case, self._times(one, 0, found))
@@ -171,11 +171,11 @@ class Application:
             own = Recording(self._run, {device: line}, {}, {(device, case.case): measured})
             self._compare(one, own, found)
 
-    def _times(self, one: OwnGraph, first: int, found: Look) -> dict[int, Times]:
+    def _times(self, one: OwnGraph, first: int, found: CallProbe) -> dict[int, Times]:
         """Times of fresh processes, numbered from ``first`` on; of this one where there can be none."""
         numbers = range(first, first + self._settings.processes)
         run, case = self._run.run, one.subject.digest
-        job = fresh.Job(one.device, one.options, one.loaded.inputs, run, case)
+        job = fresh.FreshProcessJob(one.device, one.options, one.loaded.inputs, run, case)
         try:
             if numbers and not one.complete:
                 raise RlxError("its weights are not in graph.param_values")
@@ -185,11 +185,11 @@ class Application:
             found.warnings.append(
                 f"{one.subject.name}: timed by the tests' own process alone: {reason}"
             )
-            watch, runs = system_load.Watch(), measure.runs(one.loaded, fresh.SECONDS)
+            watch, runs = system_load.LoadWatch(), measure.runs(one.loaded, fresh.SECONDS)
             arguments = fresh.SECONDS, watch, run, one.device, case, first
             return {first: measure.times(one.loaded, runs, *arguments)}
 
-    def _compare(self, one: OwnGraph, own: Recording, found: Look) -> None:
+    def _compare(self, one: OwnGraph, own: Recording, found: CallProbe) -> None:
         result = self._newest(own)
         if result is None:
             found.warnings.append(
@@ -208,9 +208,12 @@ class Application:
             or (finding.changed and CHANGED in self._settings.fails)
         ]
         if timing is not None and timing.verdict in self._settings.fails:
-            if timing.verdict is not Verdict.SLOWER or self._still_slower(one, own, found):
+            if timing.verdict is not TimeVerdict.SLOWER or self._still_slower(one, own, found):
                 told.append(f"{timing.verdict}: {figures(timing)}")
-        elif timing is not None and timing.verdict in (Verdict.INCONCLUSIVE, Verdict.MACHINE):
+        elif timing is not None and timing.verdict in (
+            TimeVerdict.INCONCLUSIVE,
+            TimeVerdict.MACHINE,
+        ):
             found.warnings.append(f"{one.subject.name}: {timing.verdict}: {figures(timing)}")
         if told:
             about = f"{base.run.began}, rlx {base.run.rlx} {base.run.commit[:10]}".rstrip()
@@ -230,7 +233,7 @@ class Application:
                 return base, cases[0]
         return None
 
-    def _still_slower(self, one: OwnGraph, own: Recording, found: Look) -> bool:
+    def _still_slower(self, one: OwnGraph, own: Recording, found: CallProbe) -> bool:
         """Whether as many processes again find the same: one measurement in a hundred is slower by chance."""
         (key,) = own.measured
         before = own.measured[key]
@@ -238,7 +241,7 @@ class Application:
         again.measured[key] = Measured(before.case, self._times(one, len(before.times), found))
         result = self._newest(again)
         timing = result[1].decisive if result else None
-        if timing is not None and timing.verdict is Verdict.SLOWER:
+        if timing is not None and timing.verdict is TimeVerdict.SLOWER:
             return True
         found.warnings.append(
             f"{one.subject.name}: slower at first, and not when it was measured again"

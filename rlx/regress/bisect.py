@@ -34,7 +34,7 @@ class Judge(Protocol):
 
 
 @dataclass(frozen=True)
-class Step:
+class BisectStep:
     """One commit that was looked at.
 
     Attributes:
@@ -55,7 +55,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Found:
+class BisectResult:
     """The end of a search.
 
     Attributes:
@@ -64,7 +64,7 @@ class Found:
     """
 
     commits: tuple[Commit, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[BisectStep, ...]
 
 
 def first_bad(
@@ -73,7 +73,7 @@ def first_bad(
     bad: Commit,
     opinion_of: Callable[[Commit], Opinion],
     say: Callable[[str], None],
-) -> Found:
+) -> BisectResult:
     """Finds the commit that turned good into bad.
 
     Args:
@@ -118,19 +118,19 @@ def _halved(
     opinion_of: Callable[[Commit], Opinion],
     say: Callable[[str], None],
     opinion: Opinion,
-) -> Found:
+) -> BisectResult:
     """The search itself. ``bad`` and the good commits close in on the suspects."""
     goods, skipped = {good.digest}, set[str]()
-    steps: list[Step] = []
+    steps: list[BisectStep] = []
     commit = bad
     while True:
         suspects = checkout.suspects(bad.digest, goods)
-        steps.append(Step(commit, opinion, len(suspects)))
+        steps.append(BisectStep(commit, opinion, len(suspects)))
         say(str(steps[-1]))
         untried = [one for one in suspects if one != bad.digest and one not in skipped]
         if not untried:
             first = [checkout.commit(one) for one in suspects if one in skipped]
-            return Found((*first, bad), tuple(steps))
+            return BisectResult((*first, bad), tuple(steps))
         commit = checkout.commit(untried[0])
         opinion = opinion_of(commit)
         if opinion.bad is None:

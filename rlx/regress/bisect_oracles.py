@@ -12,10 +12,10 @@ from rlx.errors import RlxError, one_line
 from rlx.regress.bisect import Opinion
 from rlx.regress.compare import CaseResult, Comparison, compare
 from rlx.regress.findings import KINDS
-from rlx.regress.record import Plan, Target, record
+from rlx.regress.record import RecordPlan, RecordTarget, record
 from rlx.regress.recording import read
 from rlx.regress.statistics import ratio_of
-from rlx.regress.timing import Timing, Verdict
+from rlx.regress.timing import TimeVerdict, Timing
 
 TIME = "time"
 _CHANGED = frozenset(name for name, kind in KINDS.items() if kind.changed)
@@ -31,7 +31,7 @@ BY: Mapping[str, frozenset[str]] = {
 _FOR_BITS = 2
 # An undecided time is measured again with this many times the processes, so often.
 _MORE, _AGAIN = 2, 2
-_UNDECIDED = (Verdict.INCONCLUSIVE, Verdict.MACHINE)
+_UNDECIDED = (TimeVerdict.INCONCLUSIVE, TimeVerdict.MACHINE)
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class RecordedCase:
         min_effect: The least change of a time that counts, as a part of it.
     """
 
-    plan: Plan
+    plan: RecordPlan
     by: str
     min_effect: float
 
@@ -66,7 +66,7 @@ class RecordedCase:
     def _compared(self, good: Path, candidate: Path, processes: int) -> Comparison:
         with TemporaryDirectory(prefix="rlx-bisect-") as folder:
             paths = Path(folder, "good"), Path(folder, "candidate")
-            targets = [Target(str(p), path) for p, path in zip((good, candidate), paths)]
+            targets = [RecordTarget(str(p), path) for p, path in zip((good, candidate), paths)]
             record(targets, replace(self.plan, processes=processes, texts=False))
             one, other = (read([path])[0] for path in paths)
             return compare(one, other, self.min_effect)
@@ -99,7 +99,9 @@ def _by_time(one: CaseResult) -> Opinion:
     if timing is None:
         failures = [finding.text for finding in one.findings if finding.kind == "failure"]
         return Opinion(None, failures[0] if failures else "it was not timed")
-    bad = {Verdict.SLOWER: True, Verdict.SAME: False, Verdict.FASTER: False}.get(timing.verdict)
+    bad = {TimeVerdict.SLOWER: True, TimeVerdict.SAME: False, TimeVerdict.FASTER: False}.get(
+        timing.verdict
+    )
     return Opinion(bad, figures(timing))
 
 

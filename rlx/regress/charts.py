@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from rlx.dataclasses import dataclass
-from rlx.regress.error_ledger import Entry
+from rlx.regress.error_ledger import LedgerEntry
 from rlx.regress.history import Series
 from rlx.regress.statistics import Effect, ratio_of
 
@@ -110,7 +110,7 @@ def interval(axis: Axis, effect: Effect) -> Interval:
     return Interval(axis.at(effect.low), axis.at(effect.log_ratio), axis.at(effect.high))
 
 
-def error_axis(entries: Sequence[Entry]) -> Axis:
+def error_axis(entries: Sequence[LedgerEntry]) -> Axis:
     """An axis of errors in powers of ten; 0 stands at its left end."""
     logs = [
         min(max(math.log10(value), -18.0), 3.0)

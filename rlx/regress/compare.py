@@ -11,7 +11,7 @@ from rlx.errors import InputError, describe, did_you_mean
 from rlx.regress.findings import KINDS, Finding, findings
 from rlx.regress.pairing import DevicePair, machine_differences, pairs
 from rlx.regress.recording import Measured, Recording
-from rlx.regress.timing import Timing, Verdict, timings
+from rlx.regress.timing import TimeVerdict, Timing, timings
 
 NOT_COMPARABLE = 5
 """The exit status of two recordings without a case in common."""
@@ -23,17 +23,29 @@ CHANGED = "changed"
 _EXITS: tuple[tuple[str, int], ...] = (
     (CHANGED, 4),
     *((kind, 4) for kind in KINDS),
-    (Verdict.SLOWER, 1),
-    (Verdict.INCONCLUSIVE, 3),
-    (Verdict.MACHINE, 3),
+    (TimeVerdict.SLOWER, 1),
+    (TimeVerdict.INCONCLUSIVE, 3),
+    (TimeVerdict.MACHINE, 3),
 )
-FAIL_ON = (CHANGED, Verdict.SLOWER, Verdict.INCONCLUSIVE, Verdict.MACHINE)
+FAIL_ON = (CHANGED, TimeVerdict.SLOWER, TimeVerdict.INCONCLUSIVE, TimeVerdict.MACHINE)
 """What fails unless ``--fail-on`` says otherwise."""
 
 # The verdict on a case is the first of these that a time which decides has.
-_WORST = (Verdict.SLOWER, Verdict.INCONCLUSIVE, Verdict.MACHINE, Verdict.FASTER, Verdict.SAME)
+_WORST = (
+    TimeVerdict.SLOWER,
+    TimeVerdict.INCONCLUSIVE,
+    TimeVerdict.MACHINE,
+    TimeVerdict.FASTER,
+    TimeVerdict.SAME,
+)
 # The order in which verdicts are counted for people.
-_SAID = (Verdict.SLOWER, Verdict.FASTER, Verdict.MACHINE, Verdict.INCONCLUSIVE, Verdict.SAME)
+_SAID = (
+    TimeVerdict.SLOWER,
+    TimeVerdict.FASTER,
+    TimeVerdict.MACHINE,
+    TimeVerdict.INCONCLUSIVE,
+    TimeVerdict.SAME,
+)
 
 
 @dataclass(frozen=True)
@@ -74,7 +86,7 @@ class CaseResult:
         return min(deciding, key=lambda one: _WORST.index(one.verdict), default=None)
 
     @property
-    def verdict(self) -> Verdict | None:
+    def verdict(self) -> TimeVerdict | None:
         """The verdict on the time; None where none was measured in both."""
         return None if self.decisive is None else self.decisive.verdict
 

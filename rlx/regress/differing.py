@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from rlx.dataclasses import dataclass
 from rlx.regress.compare import CaseResult, Comparison
 from rlx.regress.recording import Recording
-from rlx.regress.timing import Verdict
+from rlx.regress.timing import TimeVerdict
 
 # Comparing takes the square of the lines at worst; longer texts are not compared.
 _MOST_LINES = 3000
@@ -53,7 +53,7 @@ def text_diffs(comparison: Comparison) -> list[TextDiff]:
 
 
 def _is_flagged(case: CaseResult) -> bool:
-    return case.changed or case.verdict in (Verdict.SLOWER, Verdict.FASTER)
+    return case.changed or case.verdict in (TimeVerdict.SLOWER, TimeVerdict.FASTER)
 
 
 def _pairs(case: CaseResult) -> Iterator[tuple[str, str, str]]:

@@ -18,7 +18,7 @@ _ROUNDING = 2.0
 
 
 @dataclass(frozen=True)
-class Entry:
+class LedgerEntry:
     """An operation on an adapter, over all its cases of one output dtype.
 
     Attributes:
@@ -77,7 +77,7 @@ class _Found:
         return self.relative / self.tolerance if self.tolerance else None
 
 
-def ledger(recordings: Sequence[Recording]) -> list[Entry]:
+def ledger(recordings: Sequence[Recording]) -> list[LedgerEntry]:
     """The errors by operation, dtype and adapter; those that stand out are marked.
 
     Adapters are compared over the cases that all of them have measured, so that one with more cases does not stand
@@ -118,7 +118,7 @@ def _entry(
     every: Collection[_Found],
     shared: float,
     others: Sequence[float],
-) -> Entry:
+) -> LedgerEntry:
     rounding = _ROUNDING * EPSILON.get(dtype, 0.0)
     rows = [one for one in every if one.tolerance] or list(every)
     edges = [one for one in every if one not in rows and one.relative > rounding]
@@ -127,7 +127,7 @@ def _entry(
     nearest = max(shares, key=lambda one: one.share or 0.0, default=None)
     ulps = [u for one in rows if (u := one.difference.max_ulp) is not None]
     usual = others[(len(others) - 1) // 2] if others else None
-    return Entry(
+    return LedgerEntry(
         op,
         dtype,
         *key,

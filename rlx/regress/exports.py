@@ -12,7 +12,7 @@ import msgspec
 from rlx.regress.compare import CHANGED, FAIL_ON, CaseResult, Comparison
 from rlx.regress.pairing import DevicePair, Peak
 from rlx.regress.statistics import Effect, ratio_of
-from rlx.regress.timing import Timing, Verdict
+from rlx.regress.timing import TimeVerdict, Timing
 
 JSON_VERSION = 1
 """The version of ``as_json``; it grows when a field changes its meaning or goes."""
@@ -164,7 +164,7 @@ def _test(suite: ElementTree.Element, case: CaseResult, fail_on: Collection[str]
     text = said(decisive)
     if decisive.verdict in fail_on:
         _element(test, "failure", message=text, type=str(decisive.verdict))
-    elif decisive.verdict in (Verdict.INCONCLUSIVE, Verdict.MACHINE):
+    elif decisive.verdict in (TimeVerdict.INCONCLUSIVE, TimeVerdict.MACHINE):
         _element(test, "skipped", message=text)
 
 

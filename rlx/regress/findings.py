@@ -16,7 +16,7 @@ from rlx.regress.recording import Measured
 
 
 @dataclass(frozen=True)
-class Kind:
+class FindingKind:
     """A kind of finding.
 
     Attributes:
@@ -30,25 +30,25 @@ class Kind:
     reason: str
 
 
-KINDS: Mapping[str, Kind] = {
-    "failure": Kind("fails", True, "there is no result any more"),
-    "outputs": Kind("other outputs", True, "programs rely on dtypes and shapes"),
-    "not-finite": Kind("NaN or infinity", True, "a value that was a number is none, or the other way round"),
-    "tolerance": Kind("beyond the tolerance", True, "the operation promises less error than that"),
-    "error": Kind("larger error", True, "an error more than twice as large is no other order of sums"),
-    "bits": Kind("other bits", True, "the same kernel on the same hardware rounds the same way"),
-    "other-hardware": Kind("other bits", False, "other hardware may add up in another order"),
-    "not-deterministic": Kind(
+KINDS: Mapping[str, FindingKind] = {
+    "failure": FindingKind("fails", True, "there is no result any more"),
+    "outputs": FindingKind("other outputs", True, "programs rely on dtypes and shapes"),
+    "not-finite": FindingKind("NaN or infinity", True, "a value that was a number is none, or the other way round"),
+    "tolerance": FindingKind("beyond the tolerance", True, "the operation promises less error than that"),
+    "error": FindingKind("larger error", True, "an error more than twice as large is no other order of sums"),
+    "bits": FindingKind("other bits", True, "the same kernel on the same hardware rounds the same way"),
+    "other-hardware": FindingKind("other bits", False, "other hardware may add up in another order"),
+    "not-deterministic": FindingKind(
         "bits differ between processes", False, "no change can be told from what always varies"
     ),
-    "mended": Kind("mended", False, "it is better than it was"),
-    "host": Kind("left to the host", False, "the result is the same; the time shows what it costs"),
-    "kernels": Kind("other kernels", False, "a release may choose others; the bits show whether it matters"),
-    "wgsl": Kind("other WGSL", False, "as for kernels"),
-    "schedule": Kind("other schedule", False, "as for kernels"),
-    "bytes": Kind("other memory traffic", False, "the time shows what it costs"),
-    "memory": Kind("other memory", False, "results do not depend on it"),
-    "allocations": Kind("more memory left behind", False, "results do not depend on it"),
+    "mended": FindingKind("mended", False, "it is better than it was"),
+    "host": FindingKind("left to the host", False, "the result is the same; the time shows what it costs"),
+    "kernels": FindingKind("other kernels", False, "a release may choose others; the bits show whether it matters"),
+    "wgsl": FindingKind("other WGSL", False, "as for kernels"),
+    "schedule": FindingKind("other schedule", False, "as for kernels"),
+    "bytes": FindingKind("other memory traffic", False, "the time shows what it costs"),
+    "memory": FindingKind("other memory", False, "results do not depend on it"),
+    "allocations": FindingKind("more memory left behind", False, "results do not depend on it"),
 }  # fmt: skip
 """Every kind of finding, with what it counts for."""
 

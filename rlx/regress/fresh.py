@@ -23,7 +23,7 @@ from rlx.python_start import python
 from rlx.regress import measure
 from rlx.regress.record import NOTHING_KEPT
 from rlx.regress.record_schema import Times
-from rlx.regress.system_load import Watch
+from rlx.regress.system_load import LoadWatch
 
 SECONDS = 0.3
 """How long a process runs the graph."""
@@ -33,7 +33,7 @@ _MODULE = "rlx.regress.fresh"
 
 
 @dataclass(frozen=True)
-class Job:
+class FreshProcessJob:
     """What a fresh process needs besides the graph.
 
     Attributes:
@@ -51,7 +51,7 @@ class Job:
     case: str
 
 
-def times(graph: Graph, job: Job, processes: Sequence[int]) -> Iterator[Times]:
+def times(graph: Graph, job: FreshProcessJob, processes: Sequence[int]) -> Iterator[Times]:
     """Times a graph in one fresh process after the other.
 
     Args:
@@ -81,11 +81,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("process", type=int)
     args = parser.parse_args(argv)
-    watch = Watch()
+    watch = LoadWatch()
     answer = sys.stdout.buffer
     sys.stdout = sys.stderr  # what a library prints is no answer
     # Written by the process that started this one, in a folder that only this user can write to.
-    job: Job = pickle.loads((args.folder / _REST).read_bytes())
+    job: FreshProcessJob = pickle.loads((args.folder / _REST).read_bytes())
     graph = load_model(args.folder / _GRAPH)
     one = measure.loaded(graph, job.inputs, job.device, job.options)
     runs = measure.runs(one, SECONDS)

@@ -22,7 +22,7 @@ from rlx.regress.exact import difference, exact_outputs
 from rlx.regress.record_schema import COLD, CaseLine, Difference, Kernel, Output, SourceText, Times
 from rlx.regress.recording import packed
 from rlx.regress.regress_cases import Subject
-from rlx.regress.system_load import Watch
+from rlx.regress.system_load import LoadWatch
 from rlx.runtime.compiled import CompiledGraph
 from rlx.runtime.session import Session
 
@@ -38,7 +38,7 @@ _SECTION = re.compile(r"^// --- ", re.MULTILINE)
 
 
 @dataclass
-class Loaded:
+class LoadedCase:
     """A case on a device, after its first run.
 
     Attributes:
@@ -58,7 +58,9 @@ class Loaded:
     first_ns: int
 
 
-def loaded(graph: Graph, inputs: Sequence[Array], device: str, options: CompileOptions) -> Loaded:
+def loaded(
+    graph: Graph, inputs: Sequence[Array], device: str, options: CompileOptions
+) -> LoadedCase:
     """Compiles a graph and runs it once."""
     session = Session(device, options=options)
     began = time.perf_counter_ns()
@@ -69,7 +71,7 @@ def loaded(graph: Graph, inputs: Sequence[Array], device: str, options: CompileO
     # From here on the inputs are where rlx puts them: an address that NumPy chose would be noise.
     for view, array in zip(compiled.input_views, inputs, strict=True):
         view[...] = array
-    return Loaded(graph, compiled, inputs, outputs, ready - began, first - ready)
+    return LoadedCase(graph, compiled, inputs, outputs, ready - began, first - ready)
 
 
 def digest(data: bytes) -> str:
@@ -82,7 +84,7 @@ def bits(outputs: Sequence[Array]) -> list[str]:
     return [digest(np.ascontiguousarray(array).tobytes()) for array in outputs]
 
 
-def runs(one: Loaded, seconds: float, fewest: int = FEWEST) -> list[int]:
+def runs(one: LoadedCase, seconds: float, fewest: int = FEWEST) -> list[int]:
     """Runs a case for a while: nanoseconds of each run. One run at least before them does not count."""
     call = one.compiled.run_slots
     clock = time.perf_counter_ns
@@ -97,10 +99,10 @@ def runs(one: Loaded, seconds: float, fewest: int = FEWEST) -> list[int]:
 
 
 def times(
-    one: Loaded,
+    one: LoadedCase,
     found: Sequence[int],
     seconds: float,
-    watch: Watch,
+    watch: LoadWatch,
     run: str,
     device: str,
     case: str,
@@ -136,7 +138,7 @@ def times(
     )
 
 
-def _warm(one: Loaded, seconds: float) -> None:
+def _warm(one: LoadedCase, seconds: float) -> None:
     """Runs a case for a while, once at least."""
     end = time.perf_counter() + seconds
     one.compiled.run_slots()
@@ -144,7 +146,7 @@ def _warm(one: Loaded, seconds: float) -> None:
         one.compiled.run_slots()
 
 
-def _gpu_times(one: Loaded, seconds: float) -> list[int]:
+def _gpu_times(one: LoadedCase, seconds: float) -> list[int]:
     """Nanoseconds of the kernels of a run, by timestamps of the device; none where it has none."""
     if not one.compiled.capabilities.device_timestamps:
         return []
@@ -153,7 +155,7 @@ def _gpu_times(one: Loaded, seconds: float) -> list[int]:
     return [round(one.compiled.profile(given, runs=1).us * 1e3) for _ in range(_PROFILES)]
 
 
-def _named(one: Loaded) -> dict[str, Any]:
+def _named(one: LoadedCase) -> dict[str, Any]:
     return dict(zip(one.graph.input_names, one.inputs, strict=True))
 
 
@@ -168,7 +170,7 @@ def _memory() -> int:
 
 
 def evidence(
-    one: Loaded, subject: Subject, expected: Sequence[Array] | None, run: str, device: str
+    one: LoadedCase, subject: Subject, expected: Sequence[Array] | None, run: str, device: str
 ) -> tuple[CaseLine, list[SourceText]]:
     """All of a case that does not depend on the clock, and the texts that it names.
 
@@ -216,7 +218,7 @@ def evidence(
     return line, [SourceText(name, data) for name, data in packs if data is not None]
 
 
-def _outputs(one: Loaded, expected: Sequence[Array] | None) -> list[Output]:
+def _outputs(one: LoadedCase, expected: Sequence[Array] | None) -> list[Output]:
     found = []
     for at, (node, got) in enumerate(zip(one.graph.outputs, one.outputs, strict=True)):
         wide = widen(got, node.dtype) if node.dtype.is_float else got
@@ -263,14 +265,14 @@ def _kernels(text: str) -> tuple[list[Kernel], dict[str, str]]:
     return [Kernel(name, count, wgsl) for (name, wgsl), count in counts.items()], texts
 
 
-def _bytes(one: Loaded) -> int | None:
+def _bytes(one: LoadedCase) -> int | None:
     """Bytes that the kernels of a run read and write; None where the device can't time kernels."""
     if not one.compiled.capabilities.device_timestamps:
         return None
     return sum(row.nbytes for row in one.compiled.profile(_named(one), runs=1).rows)
 
 
-def _left_behind(one: Loaded) -> int:
+def _left_behind(one: LoadedCase) -> int:
     """Blocks of Python's memory that each run leaves behind; those of the first runs do not count."""
     call, inputs, runs = one.compiled.run_slots, one.inputs, 8
     call(*inputs)

@@ -44,7 +44,7 @@ class OwnGraph:
     """
 
     subject: Subject
-    loaded: measure.Loaded
+    loaded: measure.LoadedCase
     tolerances: tuple[float, ...]
 
     @property
@@ -123,7 +123,7 @@ def own_graph(
     outputs = compiled.run(_by_name(graph, inputs))
     # What the graph read: converted to the dtypes of the inputs.
     stored = [np.array(view) for view in compiled.input_views]
-    one = measure.Loaded(graph, compiled, stored, outputs, 0, 0)
+    one = measure.LoadedCase(graph, compiled, stored, outputs, 0, 0)
     default = [_TOLERANCES.get(node.dtype, 0.0) for node in graph.outputs]
     tolerances = tuple(default if tolerance is None else [tolerance] * len(default))
     return OwnGraph(_subject(name, one, max(tolerances, default=0.0)), one, tolerances)
@@ -144,7 +144,7 @@ def _by_name(graph: Graph, inputs: Sequence[Any]) -> Mapping[str, Any]:
     return dict(zip(names, inputs))
 
 
-def _subject(name: str, one: measure.Loaded, tolerance: float) -> Subject:
+def _subject(name: str, one: measure.LoadedCase, tolerance: float) -> Subject:
     graph = one.graph
     try:
         content = content_hash(graph)

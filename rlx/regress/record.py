@@ -33,12 +33,12 @@ from rlx.regress.regress_cases import SUITES
 from rlx.regress.timing import floors
 from rlx.regress.worker import (
     Begin,
+    CloseCase,
     Command,
-    Done,
+    DescribeDevice,
     Header,
     Here,
     Listed,
-    Look,
     Measure,
     Turn,
 )
@@ -60,7 +60,7 @@ _ENVIRONMENT = {"RLX_CACHE": "off", "RLX_CALIBRATION": "off"}
 
 
 @dataclass(frozen=True)
-class Target:
+class RecordTarget:
     """An install of rlx, and where its recording goes.
 
     Attributes:
@@ -73,7 +73,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RecordPlan:
     """What is recorded.
 
     Attributes:
@@ -100,7 +100,7 @@ class Plan:
         return begins or re.search(self.only, name) is not None
 
 
-def record(targets: Sequence[Target], plan: Plan) -> None:
+def record(targets: Sequence[RecordTarget], plan: RecordPlan) -> None:
     """Measures the plan's cases on every target.
 
     Args:
@@ -122,7 +122,7 @@ def record(targets: Sequence[Target], plan: Plan) -> None:
             side.finish()
 
 
-def checked(plan: Plan) -> Plan:
+def checked(plan: RecordPlan) -> RecordPlan:
     """The plan with devices by name and models by their whole paths.
 
     Raises:
@@ -144,7 +144,7 @@ def checked(plan: Plan) -> Plan:
     )
     # What has no suffix is a suite, or its name misspelt.
     suites = [os.path.abspath(one) if Path(one).suffix else one for one in plan.suites]
-    return Plan(
+    return RecordPlan(
         suites,
         [str(device) for device in found],
         plan.processes,
@@ -156,7 +156,7 @@ def checked(plan: Plan) -> Plan:
 
 
 @dataclass
-class _Side:
+class _TargetState:
     """A target while it is recorded.
 
     Attributes:
@@ -172,8 +172,8 @@ class _Side:
         measured: The case that is measured, or the last one.
     """
 
-    target: Target
-    plan: Plan
+    target: RecordTarget
+    plan: RecordPlan
     file: BinaryIO
     turns: str | None
     run: str = ""
@@ -201,7 +201,7 @@ class _Side:
             self.run = header.run
             self.write([msgspec.structs.replace(header, turns=self.turns)])
             for device in plan.devices:
-                self.ask(Look(self.run, device))
+                self.ask(DescribeDevice(self.run, device))
 
     def ask(self, command: Command) -> None:
         """Writes what the process answers."""
@@ -215,7 +215,7 @@ class _Side:
             self.write([line for line in lines if not isinstance(line, Listed | Here)])
         except _GoneError as error:
             self.stop()
-            if self.measured is None or not isinstance(command, Measure | Turn | Done):
+            if self.measured is None or not isinstance(command, Measure | Turn | CloseCase):
                 raise InputError(describe("a measuring process ended", got=error)) from error
             names = {one.case: one.name for one in self.listed}
             failed = self.measured
@@ -247,7 +247,7 @@ class _Side:
 
 
 @contextmanager
-def _opened(target: Target, plan: Plan, turns: str | None) -> Iterator[_Side]:
+def _opened(target: RecordTarget, plan: RecordPlan, turns: str | None) -> Iterator[_TargetState]:
     try:
         file = target.path.open("ab")
     except OSError as error:
@@ -255,19 +255,19 @@ def _opened(target: Target, plan: Plan, turns: str | None) -> Iterator[_Side]:
             describe("the record file can't be written", got=target.path, hint=str(error))
         ) from error
     with file:
-        side = _Side(target, plan, file, turns)
+        side = _TargetState(target, plan, file, turns)
         try:
             yield side
         finally:
             side.stop()
 
 
-def _process(sides: Sequence[_Side], plan: Plan, number: int) -> None:
+def _process(sides: Sequence[_TargetState], plan: RecordPlan, number: int) -> None:
     """One fresh process of each side measures every case."""
     for side in sides:
         side.start()
         for device in plan.devices if plan.times else ():
-            side.ask(Look(side.run, device, number))
+            side.ask(DescribeDevice(side.run, device, number))
     seconds = _QUICK_SECONDS if plan.quick else _SECONDS
     cases = _order(sides, number)
     for at, one in enumerate(cases):
@@ -282,7 +282,7 @@ def _process(sides: Sequence[_Side], plan: Plan, number: int) -> None:
             )
 
 
-def _case(sides: Sequence[_Side], command: Measure) -> None:
+def _case(sides: Sequence[_TargetState], command: Measure) -> None:
     """Measures a case on each side, in turns where there are several."""
     for side in sides:
         beside = [other.process for other in sides if other is not side]
@@ -292,10 +292,10 @@ def _case(sides: Sequence[_Side], command: Measure) -> None:
         for side in sides if turn % 2 == 0 else reversed(sides):
             side.ask(Turn(1 / turns))
     for side in sides:
-        side.ask(Done())
+        side.ask(CloseCase())
 
 
-def _order(sides: Sequence[_Side], number: int) -> list[Listed]:
+def _order(sides: Sequence[_TargetState], number: int) -> list[Listed]:
     """The cases that this process measures: first those of a cold start, then the others in an order of its own."""
     known = {one.case: one for side in sides for one in side.listed}
     cold = [one for one in known.values() if one.suite == COLD]

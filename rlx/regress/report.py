@@ -13,19 +13,25 @@ from rlx.errors import printable_value
 from rlx.regress import charts
 from rlx.regress.compare import CaseResult, Comparison
 from rlx.regress.differing import TextDiff, text_diffs
-from rlx.regress.error_ledger import Entry, ledger
+from rlx.regress.error_ledger import LedgerEntry, ledger
 from rlx.regress.findings import KINDS
 from rlx.regress.history import Series
 from rlx.regress.recording import Recording
 from rlx.regress.statistics import ratio_of
-from rlx.regress.timing import METRICS, Timing, Verdict
+from rlx.regress.timing import METRICS, TimeVerdict, Timing
 
 # Rows of the forest plot, series of a history, at most; the table has all cases.
 _FOREST = 40
 _SERIES = 60
 
 # The rank of a verdict where rows are sorted by it; results that changed come before all.
-_ORDER = (Verdict.SLOWER, Verdict.MACHINE, Verdict.INCONCLUSIVE, Verdict.FASTER, Verdict.SAME)
+_ORDER = (
+    TimeVerdict.SLOWER,
+    TimeVerdict.MACHINE,
+    TimeVerdict.INCONCLUSIVE,
+    TimeVerdict.FASTER,
+    TimeVerdict.SAME,
+)
 
 
 @dataclass(frozen=True)
@@ -74,7 +80,7 @@ class _Ledger:
 
     axis: charts.Axis
     adapters: list[tuple[str, str, str]]
-    rows: list[tuple[list[Entry], list[charts.Dot], float | None]]
+    rows: list[tuple[list[LedgerEntry], list[charts.Dot], float | None]]
 
 
 def compare_report(
@@ -96,7 +102,7 @@ def compare_report(
         one.case
         for comparison in comparisons
         for one in comparison.cases
-        if one.changed or one.verdict in (Verdict.SLOWER, Verdict.FASTER)
+        if one.changed or one.verdict in (TimeVerdict.SLOWER, TimeVerdict.FASTER)
     }
     return _render(
         "compare.html.j2",
@@ -184,7 +190,7 @@ def _ledger(recordings: Sequence[Recording]) -> _Ledger:
     entries = ledger(recordings)
     axis = charts.error_axis(entries)
     adapters = sorted({(one.adapter, one.api, one.driver) for one in entries})
-    grouped: dict[tuple[str, str], list[Entry]] = {}
+    grouped: dict[tuple[str, str], list[LedgerEntry]] = {}
     for entry in entries:
         grouped.setdefault((entry.op, entry.dtype), []).append(entry)
     rows = []
@@ -203,7 +209,7 @@ def _ledger(recordings: Sequence[Recording]) -> _Ledger:
     return _Ledger(axis, adapters, rows)
 
 
-def _urgency(entry: Entry) -> float:
+def _urgency(entry: LedgerEntry) -> float:
     """What is beyond its tolerance first, then what stands out, then by the share of the tolerance."""
     return (4.0 if entry.fails else 2.0 if entry.stands_out else 0.0) + min(entry.share or 0.0, 1.0)
 

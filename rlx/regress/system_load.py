@@ -28,7 +28,7 @@ class _Reading(NamedTuple):
     own: float
 
 
-class Watch:
+class LoadWatch:
     """Tells what share of the processor other processes took while cases were measured."""
 
     def __init__(self) -> None:

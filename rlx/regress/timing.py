@@ -36,7 +36,7 @@ COARSEST = math.log(1.25)
 """A case whose noise hides a change of a quarter is inconclusive, not the same."""
 
 
-class Verdict(StrEnum):
+class TimeVerdict(StrEnum):
     """What is said of a time. ``MACHINE``: slower, but by no more than the hardware itself."""
 
     SAME = "same"
@@ -105,7 +105,7 @@ class Timing:
     effect: Effect | None
     q: float
     threshold: float
-    verdict: Verdict
+    verdict: TimeVerdict
     reason: str = ""
     processes: int | None = None
 
@@ -258,7 +258,7 @@ def _timing(one: _Samples, pair: DevicePair) -> Timing:
     base_ns, new_ns = (math.exp(float(np.median(values))) for values in shown)
     verdict, reason = _verdict(one, pair)
     processes = None
-    if verdict is Verdict.INCONCLUSIVE and one.effect:
+    if verdict is TimeVerdict.INCONCLUSIVE and one.effect:
         processes = processes_to_decide(one.effect, one.threshold)
         if one.coarse:
             # Noise falls with the root of their number.
@@ -279,20 +279,20 @@ def _timing(one: _Samples, pair: DevicePair) -> Timing:
     )
 
 
-def _verdict(one: _Samples, pair: DevicePair) -> tuple[Verdict, str]:
+def _verdict(one: _Samples, pair: DevicePair) -> tuple[TimeVerdict, str]:
     found, threshold = one.effect, one.threshold
     if found is None:
         every, quiet = min(map(len, one.every)), min(map(len, one.quiet))
         if every < FEWEST:
-            return Verdict.INCONCLUSIVE, f"{every} processes; {FEWEST} decide at the earliest"
+            return TimeVerdict.INCONCLUSIVE, f"{every} processes; {FEWEST} decide at the earliest"
         return (
-            Verdict.INCONCLUSIVE,
+            TimeVerdict.INCONCLUSIVE,
             f"the machine was busy: {quiet} of {every} processes were left alone",
         )
     certain = one.q <= FALSE_DISCOVERIES
     for sign, verdict, machine in (
-        (1.0, Verdict.SLOWER, pair.slower_by),
-        (-1.0, Verdict.FASTER, pair.faster_by),
+        (1.0, TimeVerdict.SLOWER, pair.slower_by),
+        (-1.0, TimeVerdict.FASTER, pair.faster_by),
     ):
         size = sign * found.log_ratio
         nearest = found.low if sign > 0 else -found.high
@@ -301,14 +301,14 @@ def _verdict(one: _Samples, pair: DevicePair) -> tuple[Verdict, str]:
                 return verdict, ""
             times = f"{ratio_of(sign * machine):.2f} times as long"
             reason = f"no more than the machine itself: its peaks take {times}"
-            return verdict if sign < 0 else Verdict.MACHINE, reason
+            return verdict if sign < 0 else TimeVerdict.MACHINE, reason
     if one.coarse:
         percent = 100 * (ratio_of(threshold) - 1)
-        return Verdict.INCONCLUSIVE, f"the noise hides changes of up to {percent:.0f} %"
+        return TimeVerdict.INCONCLUSIVE, f"the noise hides changes of up to {percent:.0f} %"
     if -threshold < found.least and found.most < threshold:
-        return Verdict.SAME, ""
+        return TimeVerdict.SAME, ""
     return (
-        Verdict.INCONCLUSIVE,
+        TimeVerdict.INCONCLUSIVE,
         "the interval holds both no change and one that counts"
         if found.low <= 0 <= found.high
         else "not certain enough among so many cases"

@@ -24,7 +24,7 @@ from rlx.regress import machine, measure
 from rlx.regress.machine_peaks import peaks
 from rlx.regress.record_schema import COLD, Failure, Line
 from rlx.regress.regress_cases import Subject, subjects
-from rlx.regress.system_load import Watch
+from rlx.regress.system_load import LoadWatch
 
 
 class Begin(Struct, frozen=True, tag_field="do", tag="begin"):
@@ -43,7 +43,7 @@ class Header(Struct, frozen=True, tag_field="do", tag="header"):
     """The answer is the header of a recording."""
 
 
-class Look(Struct, frozen=True, tag_field="do", tag="look"):
+class DescribeDevice(Struct, frozen=True, tag_field="do", tag="look"):
     """The answer describes a device; with a process's number, by its peaks."""
 
     run: str
@@ -73,7 +73,7 @@ class Turn(Struct, frozen=True, tag_field="do", tag="turn"):
     part: float
 
 
-class Done(Struct, frozen=True, tag_field="do", tag="done"):
+class CloseCase(Struct, frozen=True, tag_field="do", tag="done"):
     """The loaded case is closed; the answer is its times."""
 
 
@@ -92,7 +92,7 @@ class Listed(Struct, frozen=True, tag_field="kind", tag="listed"):
     timed: bool
 
 
-Command: TypeAlias = Begin | Header | Look | Measure | Turn | Done
+Command: TypeAlias = Begin | Header | DescribeDevice | Measure | Turn | CloseCase
 _decoder: msgspec.json.Decoder[Command] = msgspec.json.Decoder(Command)
 
 
@@ -107,7 +107,7 @@ def without_paths(text: str) -> str:
 
 @dataclass
 class _Open:
-    """A case between ``Measure`` and ``Done``.
+    """A case between ``Measure`` and ``CloseCase``.
 
     Attributes:
         command: What asked for it.
@@ -117,18 +117,18 @@ class _Open:
     """
 
     command: Measure
-    loaded: measure.Loaded
+    loaded: measure.LoadedCase
     seconds: float
     runs: list[int] = field(default_factory=list)
 
 
-class Worker:
+class MeasurementWorker:
     """The state of the process between commands."""
 
     def __init__(self) -> None:
         self._begin = Begin([], False, 1)
         self._found: dict[str, Subject] = {}
-        self._watch = Watch()
+        self._watch = LoadWatch()
         self._reference: tuple[str, list[Array]] = ("", [])
         self._open: _Open | None = None
 
@@ -155,17 +155,17 @@ class Worker:
             case Header():
                 begin = self._begin
                 yield machine.header(begin.suites, begin.processes, begin.quick)
-            case Look(process=None):
+            case DescribeDevice(process=None):
                 yield machine.device_line(command.run, command.device)
-            case Look():
+            case DescribeDevice():
                 yield peaks(command.run, command.device, command.process or 0)
             case Measure():
                 yield from self._guarded(command, self._loaded(command))
-            case Turn() | Done() if self._open is None:
+            case Turn() | CloseCase() if self._open is None:
                 pass  # loading it failed
             case Turn():
                 yield from self._guarded(self._open.command, self._turn(self._open, command.part))
-            case Done():
+            case CloseCase():
                 yield from self._guarded(self._open.command, self._done(self._open))
 
     def _loaded(self, command: Measure) -> Iterator[Line]:
@@ -233,7 +233,7 @@ def main() -> None:
     """Answers commands until stdin ends."""
     answers: BinaryIO = sys.stdout.buffer
     sys.stdout = sys.stderr  # what a library prints is no answer
-    worker = Worker()
+    worker = MeasurementWorker()
     for raw in sys.stdin.buffer:
         try:
             for line in worker.answer(_decoder.decode(raw)):

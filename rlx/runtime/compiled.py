@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlx.backends.executable import Capabilities, GpuBuffer, Moved, RunDict, RunSlots
 from rlx.compiler.choice import Choice
-from rlx.compiler.loading import Loaded
+from rlx.compiler.loading import LoadedGraph
 from rlx.compiler.target import Target
 from rlx.errors import CompileError, describe
 from rlx.ir.graph import Graph
@@ -26,7 +26,7 @@ from rlx.runtime.state import RuntimeState
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from rlx.runtime.executor import Calls
+    from rlx.runtime.executor import CallQueue
 
 # Held while the queue of a graph is made.
 _QUEUES = Lock()
@@ -97,7 +97,7 @@ class CompiledGraph(
         self,
         graph: Graph,
         target: Target,
-        loaded: Loaded,
+        loaded: LoadedGraph,
         missing: set[str],
         values: dict[str, Array],
         phases: Sequence[Span] = (),
@@ -106,7 +106,7 @@ class CompiledGraph(
         self.device = target.device
         self.choice = choice or Choice(target.device, "the device of another executable", {}, {})
         self.capabilities: Capabilities = loaded.executable.capabilities
-        self._queue: Calls[list[Array]] | None = None
+        self._queue: CallQueue[list[Array]] | None = None
         self._phases = tuple(phases)
         self._state = RuntimeState(self, graph, target, loaded, missing, values)
         choose_calls(self._state)
@@ -205,7 +205,7 @@ class CompiledGraph(
         state = self._state
         while True:
             state.check_open()
-            loaded = Loaded(state.lowered, state.executable.clone(), state.precomputed)
+            loaded = LoadedGraph(state.lowered, state.executable.clone(), state.precomputed)
             settings = state.extents, state.splits, state.routers, state.placement
             if loaded.lowered is state.lowered:
                 break
@@ -274,13 +274,13 @@ class CompiledGraph(
         queue = self._queued()
         return queue.submit(queue.of(self.run, inputs), max_pending)
 
-    def _queued(self) -> Calls[list[Array]]:
+    def _queued(self) -> CallQueue[list[Array]]:
         self._state.check_open()
-        from rlx.runtime.executor import Calls
+        from rlx.runtime.executor import CallQueue
 
         with _QUEUES:
             if self._queue is None or self._queue.forked:
-                self._queue = Calls(1, self._state.what)
+                self._queue = CallQueue(1, self._state.what)
             return self._queue
 
     def warm(self) -> None:

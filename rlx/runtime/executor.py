@@ -103,7 +103,7 @@ class Queue(Generic[J]):
 
 
 @dataclass(eq=False)
-class Call(Generic[R]):
+class QueuedCall(Generic[R]):
     """A call that waits.
 
     Attributes:
@@ -121,15 +121,15 @@ class Call(Generic[R]):
         self.call, self.args = None, ()
 
 
-class _Callers(Workers[Call[Any]]):
+class _Callers(Workers[QueuedCall[Any]]):
     """Threads that make calls, in the order in which they came."""
 
-    def _do(self, at: int, job: Call[Any]) -> None:
+    def _do(self, at: int, job: QueuedCall[Any]) -> None:
         if job.future.set_running_or_notify_cancel() and job.call is not None:
             job.future.set_result(job.call(*job.args))
 
 
-class Calls(Queue[Call[R]], Generic[R]):
+class CallQueue(Queue[QueuedCall[R]], Generic[R]):
     """Makes calls of one function in threads of its own.
 
     Args:
@@ -140,9 +140,9 @@ class Calls(Queue[Call[R]], Generic[R]):
     def __init__(self, workers: int, what: str) -> None:
         super().__init__(_Callers(what, ["rlx-queue"] * workers, [Bell()] * workers))
 
-    def of(self, call: Callable[..., R], *args: Any) -> Call[R]:
+    def of(self, call: Callable[..., R], *args: Any) -> QueuedCall[R]:
         """A call that ``submit`` and ``run`` take."""
-        return Call(self.answer(), call, args)
+        return QueuedCall(self.answer(), call, args)
 
 
 def run_in(background: bool, call: Callable[[], R]) -> Future[R]:

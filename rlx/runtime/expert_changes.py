@@ -10,7 +10,7 @@ from rlx.errors import InputError, describe
 from rlx.ir.kernel_sets import KERNEL_SETS
 from rlx.ir.opdef import Array
 from rlx.ir.verify import verify
-from rlx.passes.moe_placement import Layer, Split, expert_layers, place_experts, with_routing
+from rlx.passes.moe_placement import ExpertSplit, Layer, expert_layers, place_experts, with_routing
 from rlx.runtime.expert_placement import ExpertPlacement, MoeResidencyStats, SplitParams
 from rlx.runtime.recovery import rebuild
 from rlx.runtime.state import RuntimeState
@@ -85,7 +85,7 @@ def _place(state: RuntimeState, masks: list[Array] | None, capture: bool) -> Non
     if old is not None and masks is not None and masks is old.masks:
         placement.counts, placement.runs = old.counts, old.runs
     counts = masks is not None or capture
-    splits: dict[str, Split] = {}
+    splits: dict[str, ExpertSplit] = {}
     if counts:
         graph = with_routing(graph)
     kernel_set = state.target.kernel_set

@@ -11,7 +11,7 @@ from rlx.compiler.precomputed_params import ReadParam
 from rlx.dataclasses import dataclass
 from rlx.ir.opdef import Array
 from rlx.passes.dynamic_batch import Extent, scaled
-from rlx.passes.moe_placement import Layer, Split
+from rlx.passes.moe_placement import ExpertSplit, Layer
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class SplitParams:
 
     nbytes = 0
 
-    def __init__(self, splits: Mapping[str, Split]) -> None:
+    def __init__(self, splits: Mapping[str, ExpertSplit]) -> None:
         self._splits = splits
 
     def apply(self, values: Mapping[str, Array]) -> dict[str, Array]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from rlx.backends.recorder import Kernel, Recorder
+from rlx.backends.recorder import RecordedKernel, Recorder
 from rlx.cost.estimate import NodeCost
 from rlx.cost.model import BackendCostModel, CalibratedModel
 from rlx.dataclasses import dataclass
@@ -163,7 +163,7 @@ class Totals(Recorder):
 
     def __init__(self) -> None:
         super().__init__()
-        self._times: dict[tuple[Kernel, str], _Times] = defaultdict(_Times)
+        self._times: dict[tuple[RecordedKernel, str], _Times] = defaultdict(_Times)
 
     def add(self, name: str, kind: str, start: int, end: int, **args: Any) -> None:
         """Forgets a span."""
@@ -171,7 +171,9 @@ class Totals(Recorder):
     def count(self, name: str, values: Mapping[str, int]) -> None:
         """Forgets counters."""
 
-    def kernel(self, kernel: Kernel, start: int, end: int, kind: str = KERNEL, **args: Any) -> None:
+    def kernel(
+        self, kernel: RecordedKernel, start: int, end: int, kind: str = KERNEL, **args: Any
+    ) -> None:
         """Keeps a kernel's time: the device's own measurement where there is one."""
         self._times[kernel, kind].add(args.get("device_ns", end - start))
 
@@ -219,7 +221,7 @@ class _Times:
 class _Part:
     """One kernel, per run."""
 
-    kernel: Kernel
+    kernel: RecordedKernel
     kind: str
     calls: float
     ns: float

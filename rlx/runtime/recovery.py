@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from rlx.compiler.loading import Loaded, load
+from rlx.compiler.loading import LoadedGraph, load
 from rlx.compiler.precomputed_params import ParamTransform
 from rlx.errors import RlxError
 from rlx.ir.graph import Graph
@@ -97,7 +97,7 @@ def rebuild(
 
 def _replace(
     state: RuntimeState,
-    loaded: Loaded,
+    loaded: LoadedGraph,
     splits: tuple[ParamTransform, ...],
     values: Mapping[str, Array],
     handles: Mapping[str, Array],

@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 
 from rlx._ext.locks import TryLock
 from rlx.backends.executable import Binding, Executable, RunDict, RunSlots
-from rlx.compiler.loading import Loaded
+from rlx.compiler.loading import LoadedGraph
 from rlx.compiler.precomputed_params import ParamTransform, PrecomputedParams, ReadParam
 from rlx.compiler.target import Target
 from rlx.errors import ClosedError, InputError, UnknownNameError, describe, did_you_mean, listed
@@ -83,7 +83,7 @@ class RuntimeState:
         holder: Any,
         graph: Graph,
         target: Target,
-        loaded: Loaded,
+        loaded: LoadedGraph,
         missing: set[str],
         values: dict[str, Array],
     ) -> None:

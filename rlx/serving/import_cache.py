@@ -14,7 +14,7 @@ from rlx.compiler.cache_stats import count
 from rlx.compiler.precomputed_params import use_weight_cache
 from rlx.compiler.signed_cache import Sealed, sealed_entries
 from rlx.dataclasses import dataclass
-from rlx.importers.onnx.source import File, Lowered, Source
+from rlx.importers.onnx.source import LoweredModel, ModelBytes, ModelSource
 from rlx.importers.onnx.values import NeedsValueError
 from rlx.ir.content import OpaqueError, content_hash, settle
 from rlx.ir.opdef import Array
@@ -47,13 +47,13 @@ class ModelFile:
         digest: That of the file's bytes.
     """
 
-    source: Source
+    source: ModelSource
     entries: Sealed | None
     digest: str
 
     def lowered(
         self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array]
-    ) -> Lowered:
+    ) -> LoweredModel:
         """``lower`` of the model, or what it gave an earlier process for the same file, shapes and values.
 
         Raises:
@@ -72,7 +72,7 @@ class ModelFile:
             count("import_hits")
         if isinstance(found, frozenset):
             raise NeedsValueError(found)
-        lowered: Lowered = found[0]
+        lowered: LoweredModel = found[0]
         if found[1]:
             settle(lowered.graph, found[1])
             use_weight_cache(lowered.graph, _Prepared(self.entries, name))
@@ -80,7 +80,7 @@ class ModelFile:
 
     def looked_at(
         self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array]
-    ) -> Lowered:
+    ) -> LoweredModel:
         """``lower`` of the model for shapes that it is not compiled for: nothing is kept of it.
 
         Raises:
@@ -94,7 +94,7 @@ class ModelFile:
         name: str,
         shapes: Mapping[str, tuple[int, ...]],
         values: Mapping[str, Array],
-    ) -> tuple[Lowered, str] | frozenset[str]:
+    ) -> tuple[LoweredModel, str] | frozenset[str]:
         """What ``lower`` gives, with the graph's content hash; or inputs whose values it needs. Both are kept."""
         try:
             lowered = _imported(self.source, shapes, values)
@@ -109,13 +109,13 @@ class ModelFile:
         except OpaqueError:
             return lowered, ""
         places = {at: origin for at, (_, origin) in lowered.origins.items()}
-        kept = Lowered(lowered.graph, lowered.elements)
+        kept = LoweredModel(lowered.graph, lowered.elements)
         with phase("store"):
             _put(entries, name, (kept, found[1]), lambda array: places.get(id(array)))
         return found
 
 
-def open_kept(file: File) -> ModelFile:
+def open_kept(file: ModelBytes) -> ModelFile:
     """Opens a model. Where the cache folder knows the file, its messages are read when they are needed.
 
     Raises:
@@ -129,7 +129,7 @@ def open_kept(file: File) -> ModelFile:
         name = entries.name("ports", digest, file.label)
         found = entries.get(name)
         if found is not None:
-            return ModelFile(Source(file, *found), entries, digest)
+            return ModelFile(ModelSource(file, *found), entries, digest)
         from rlx.importers.onnx.external import has_external
 
         source = _read(file)
@@ -139,7 +139,7 @@ def open_kept(file: File) -> ModelFile:
         return ModelFile(source, entries, digest)
 
 
-def _read(file: File) -> Source:
+def _read(file: ModelBytes) -> ModelSource:
     from rlx.importers.onnx.load import check_operators, read_model
 
     source = read_model(file)
@@ -148,8 +148,8 @@ def _read(file: File) -> Source:
 
 
 def _imported(
-    source: Source, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array]
-) -> Lowered:
+    source: ModelSource, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array]
+) -> LoweredModel:
     from rlx.importers.onnx.load import lower
 
     count("imported")

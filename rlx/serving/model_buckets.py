@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from rlx.errors import InputError, UnknownNameError, describe, did_you_mean
-from rlx.importers.onnx.source import Source
+from rlx.importers.onnx.source import ModelSource
 from rlx.ir.opdef import Array
 
 # What ``rlx.onnx.Model(buckets=...)`` takes.
@@ -36,7 +36,7 @@ class Buckets:
         UnknownNameError: The model has no such dimension.
     """
 
-    def __init__(self, source: Source, asked: BucketsLike) -> None:
+    def __init__(self, source: ModelSource, asked: BucketsLike) -> None:
         self._ends: dict[str, list[int]] | None = None
         self._auto = asked == "auto"
         self._seen: list[dict[str, int]] = []
@@ -123,7 +123,7 @@ def bucket_of(size: int) -> Range:
     return high - step + 1, high
 
 
-def dims_of(source: Source, arrays: Mapping[str, Array]) -> dict[str, int] | None:
+def dims_of(source: ModelSource, arrays: Mapping[str, Array]) -> dict[str, int] | None:
     """The sizes of the dimensions that a model leaves open; None if it does not say how many there are."""
     found: dict[str, int] = {}
     for port in source.given(arrays):
@@ -136,7 +136,7 @@ def dims_of(source: Source, arrays: Mapping[str, Array]) -> dict[str, int] | Non
 
 
 def shapes_with(
-    source: Source, arrays: Mapping[str, Array], sizes: Mapping[str, int]
+    source: ModelSource, arrays: Mapping[str, Array], sizes: Mapping[str, int]
 ) -> dict[str, tuple[int, ...]]:
     """The shapes of the inputs with other sizes of some dimensions."""
     return {
@@ -148,7 +148,7 @@ def shapes_with(
     }
 
 
-def _checked(source: Source, asked: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
+def _checked(source: ModelSource, asked: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
     known = {dim for port in source.inputs for dim in port.dims or () if isinstance(dim, str)}
     found: dict[str, list[int]] = {}
     for name, ends in asked.items():

@@ -19,7 +19,7 @@ from rlx.errors import (
     listed,
 )
 from rlx.importers.onnx.elements import Element
-from rlx.importers.onnx.source import Lowered
+from rlx.importers.onnx.source import LoweredModel
 from rlx.importers.onnx.values import NeedsValueError
 from rlx.ir.extended import as_extended, dtype_of
 from rlx.ir.graph import Graph
@@ -44,7 +44,7 @@ _MOST_PLACES = 4096
 Shapes = Mapping[str, Shape]
 
 
-class Runs(Protocol):
+class ShapeRunner(Protocol):
     """What runs inputs of some shapes."""
 
     @property
@@ -66,13 +66,13 @@ class Exact:
         report: What the model's report says of it.
     """
 
-    lowered: Lowered
+    lowered: LoweredModel
     clones: Clones
     plain: bool
     report: ShapesReport
 
     def run(self, arrays: Mapping[str, Array]) -> list[Array]:
-        """See ``Runs``."""
+        """See ``ShapeRunner``."""
         given = {name: carried(arrays[name]) for name in self.lowered.graph.input_names}
         with self.clones.one() as compiled:
             made = compiled.run(given)
@@ -114,7 +114,7 @@ class Fitted:
         return self.padded.clones
 
     def run(self, arrays: Mapping[str, Array]) -> list[Array]:
-        """See ``Runs``."""
+        """See ``ShapeRunner``."""
         given = {name: carried(array) for name, array in arrays.items()}
         given = self.padded.bucket.given(self.fit, given)
         with self.clones.one() as compiled:
@@ -159,11 +159,11 @@ class Executables:
         self._bucket_of: Lru[Hashable, Hashable] = Lru(_MOST_PLACES)
         self.compiles = self._fits = 0
 
-    def known(self, arrays: Mapping[str, Array]) -> Runs | None:
+    def known(self, arrays: Mapping[str, Array]) -> ShapeRunner | None:
         """What runs such inputs, where there is something."""
         return self._known(self._key(arrays))
 
-    def _known(self, key: Hashable) -> Runs | None:
+    def _known(self, key: Hashable) -> ShapeRunner | None:
         found = self._kept.get(key)
         if isinstance(found, Exact):
             return found
@@ -178,7 +178,7 @@ class Executables:
         arrays: Mapping[str, Array],
         contents: Container[str] | None = None,
         exact: bool = False,
-    ) -> Runs:
+    ) -> ShapeRunner:
         """What runs such inputs; the caller holds the lock.
 
         Args:
@@ -219,7 +219,7 @@ class Executables:
             listed.append(report)
         return ModelReport(tuple(listed), self.compiles, self._fits)
 
-    def _made(self, key: Hashable, arrays: Mapping[str, Array], exact: bool) -> Runs:
+    def _made(self, key: Hashable, arrays: Mapping[str, Array], exact: bool) -> ShapeRunner:
         dims = dims_of(self._source, arrays)
         if exact or dims is None:
             reason = (
@@ -304,7 +304,7 @@ class Executables:
         report = _report({n: (size, size) for n, size in dims.items()} | dict(ranges), began)
         return Padded(bucket, clones, largest.elements, report)
 
-    def _lowered(self, shapes: Shapes, arrays: Mapping[str, Array]) -> Lowered:
+    def _lowered(self, shapes: Shapes, arrays: Mapping[str, Array]) -> LoweredModel:
         return self._file.lowered(*self._split(shapes, arrays))
 
     def _looked_at(self, shapes: Shapes, arrays: Mapping[str, Array]) -> Graph:
@@ -327,7 +327,7 @@ class Executables:
         self.compiles += 1
         return Clones(compiled, _KEPT)
 
-    def _is_plain(self, lowered: Lowered, arrays: Mapping[str, Array]) -> bool:
+    def _is_plain(self, lowered: LoweredModel, arrays: Mapping[str, Array]) -> bool:
         """Whether a graph takes and gives the model's arrays as they are."""
         graph = lowered.graph
         ports = {port.name: port.element.numpy for port in self._source.given(arrays)}

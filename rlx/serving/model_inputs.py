@@ -10,7 +10,7 @@ import numpy as np
 from rlx.backends.arguments import as_array
 from rlx.errors import InputError, UnknownNameError, describe, did_you_mean, listed
 from rlx.importers.onnx.elements import NARROW
-from rlx.importers.onnx.source import Port, Source, bind
+from rlx.importers.onnx.source import ModelSource, Port, bind
 from rlx.ir.casting import check_array, converted
 from rlx.ir.dtype import DType
 from rlx.ir.extended import bits, name_of
@@ -18,7 +18,7 @@ from rlx.ir.opdef import Array
 from rlx.runtime.convert import to_array
 
 
-def arrays_of(source: Source, inputs: Mapping[str, Any] | Any) -> dict[str, Array]:
+def arrays_of(source: ModelSource, inputs: Mapping[str, Any] | Any) -> dict[str, Array]:
     """The inputs of a run as arrays of the model's types.
 
     Args:
@@ -48,7 +48,9 @@ def arrays_of(source: Source, inputs: Mapping[str, Any] | Any) -> dict[str, Arra
     return {name: _array(port, inputs[name], bound) for name, port in ports.items()}
 
 
-def stand_ins(source: Source, one: Mapping[str, Any] | Any) -> tuple[dict[str, Array], set[str]]:
+def stand_ins(
+    source: ModelSource, one: Mapping[str, Any] | Any
+) -> tuple[dict[str, Array], set[str]]:
     """Inputs for a compile: arrays of zeros where shapes are given.
 
     Args:
@@ -87,7 +89,7 @@ def stand_ins(source: Source, one: Mapping[str, Any] | Any) -> tuple[dict[str, A
     return arrays_of(source, arrays), contents
 
 
-def _by_name(source: Source, given: Mapping[str, Any] | Any, what: str) -> Mapping[str, Any]:
+def _by_name(source: ModelSource, given: Mapping[str, Any] | Any, what: str) -> Mapping[str, Any]:
     """What inputs are given, by name; of a model of one input it may stand alone.
 
     Raises:

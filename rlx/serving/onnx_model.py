@@ -27,11 +27,11 @@ from rlx.ir.opdef import Array
 from rlx.ir.spans import progress as tell
 from rlx.runtime import MAX_PENDING
 from rlx.runtime.compiled import CompiledGraph
-from rlx.runtime.executor import Calls, run_in
+from rlx.runtime.executor import CallQueue, run_in
 from rlx.runtime.session import Session
 from rlx.serving.import_cache import ModelFile, open_kept
 from rlx.serving.model_buckets import BucketsLike
-from rlx.serving.model_executables import Exact, Executables, Runs
+from rlx.serving.model_executables import Exact, Executables, ShapeRunner
 from rlx.serving.model_inputs import arrays_of, stand_ins
 from rlx.serving.model_report import ModelReport
 from rlx.threads import usable_cores
@@ -139,7 +139,7 @@ class Model:
         self._executables = Executables(file, session, *how)
         # What ran last, if the inputs and outputs of its graph are just the model's.
         self._last: Exact | None = None
-        self._queue: Calls[list[Array]] | None = None
+        self._queue: CallQueue[list[Array]] | None = None
         self._closed = False
 
     @property
@@ -349,11 +349,11 @@ class Model:
         queue = self._queued()
         return queue.submit(queue.of(self.run, inputs), max_pending)
 
-    def _queued(self) -> Calls[list[Array]]:
+    def _queued(self) -> CallQueue[list[Array]]:
         with self._executables.lock:
             self._open()
             if self._queue is None or self._queue.forked:
-                self._queue = Calls(_WORKERS, self._source.label)
+                self._queue = CallQueue(_WORKERS, self._source.label)
             return self._queue
 
     # --- life --------------------------------------------------------------------------------------
@@ -457,7 +457,7 @@ class Model:
         arrays: Mapping[str, Array],
         contents: Container[str] | None = None,
         exact: bool = False,
-    ) -> Runs:
+    ) -> ShapeRunner:
         """What runs such inputs; one thread at a time compiles."""
         found = self._executables.known(arrays)
         if found is not None and not (exact and not isinstance(found, Exact)):

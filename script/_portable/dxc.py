@@ -20,7 +20,7 @@ class _Source(ctypes.Structure):
     _fields_ = (("text", ctypes.c_void_p), ("size", ctypes.c_size_t), ("encoding", ctypes.c_uint32))
 
 
-class Compiled(NamedTuple):
+class DxcResult(NamedTuple):
     """What became of a text.
 
     Attributes:
@@ -42,7 +42,7 @@ def _method(self: ctypes.c_void_p, place: int, result: Any, *types: Any) -> Call
     return lambda *given: function(self, *given)
 
 
-def compiler(library: Path) -> Callable[[str], Compiled]:
+def compiler(library: Path) -> Callable[[str], DxcResult]:
     """A function that compiles a text whose entry point is ``main``, for shader model 6.2 with 16-bit types.
 
     Args:
@@ -59,14 +59,14 @@ def compiler(library: Path) -> Callable[[str], Compiled]:
     options = ("-T", "cs_6_2", "-E", "main", "-enable-16bit-types")
     arguments, kind = (ctypes.c_wchar_p * len(options))(*options), _guid(_RESULT)
 
-    def compiled(text: str) -> Compiled:
+    def compiled(text: str) -> DxcResult:
         raw = text.encode()
         kept = ctypes.create_string_buffer(raw)
         source = _Source(ctypes.cast(kept, ctypes.c_void_p), len(raw), _UTF8)
         result, status, errors = ctypes.c_void_p(), ctypes.c_int32(), ctypes.c_void_p()
         where = ctypes.cast(kind, ctypes.c_void_p), ctypes.byref(result)
         if run(ctypes.byref(source), arguments, len(options), None, *where) or not result:
-            return Compiled(False, "the compiler could not be called")
+            return DxcResult(False, "the compiler could not be called")
         _method(result, _STATUS, ctypes.c_int32, ctypes.POINTER(ctypes.c_int32))(
             ctypes.byref(status)
         )
@@ -77,6 +77,6 @@ def compiler(library: Path) -> Callable[[str], Compiled]:
             messages = ctypes.string_at(_method(errors, _POINTER, ctypes.c_void_p)(), size)
             _method(errors, _RELEASE, word)()
         _method(result, _RELEASE, word)()
-        return Compiled(status.value == 0, messages.decode(errors="replace").strip("\0\r\n"))
+        return DxcResult(status.value == 0, messages.decode(errors="replace").strip("\0\r\n"))
 
     return compiled

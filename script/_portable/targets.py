@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 
-class Target(NamedTuple):
+class PortableTarget(NamedTuple):
     """A system to build for.
 
     Attributes:
@@ -28,13 +28,13 @@ LATER = ("-shared", "-Wl,-undefined,dynamic_lookup")
 SHARED = ("-shared",)
 
 TARGETS = {
-    "windows": Target(
+    "windows": PortableTarget(
         "x86_64-windows-gnu", "win-amd64", "win_amd64", ("win_amd64",), SHARED, "i386:x86-64"
     ),
-    "windows-arm64": Target(
+    "windows-arm64": PortableTarget(
         "aarch64-windows-gnu", "win-arm64", "win_arm64", ("win_arm64",), SHARED, "arm64"
     ),
-    "aarch64": Target(
+    "aarch64": PortableTarget(
         "aarch64-linux-gnu.2.28",
         "linux-aarch64",
         "manylinux_2_28_aarch64",
@@ -42,7 +42,7 @@ TARGETS = {
         SHARED,
         "aarch64",
     ),
-    "musl": Target(
+    "musl": PortableTarget(
         "x86_64-linux-musl",
         "linux-x86_64",
         "musllinux_1_2_x86_64",
@@ -50,7 +50,7 @@ TARGETS = {
         SHARED,
         "x86_64",
     ),
-    "macos": Target(
+    "macos": PortableTarget(
         "aarch64-macos.11.0",
         "macosx-11.0-arm64",
         "macosx_11_0_arm64",
@@ -59,7 +59,7 @@ TARGETS = {
         "arm64",
     ),
     # NumPy for Macs with Intel processors needs macOS 10.13 or later; rlx needs 11.
-    "macos-x86_64": Target(
+    "macos-x86_64": PortableTarget(
         "x86_64-macos.11.0",
         "macosx-11.0-x86_64",
         "macosx_11_0_x86_64",

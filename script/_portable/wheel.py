@@ -9,7 +9,7 @@ from pathlib import Path
 from _setup import PYTHON, ROOT, digest, say
 
 from _portable.sources import HOME, numpy_headers, python_sources, tools, zig, zig_caches
-from _portable.targets import TARGETS, Target
+from _portable.targets import TARGETS, PortableTarget
 
 COPIED = ("rlx", "shaders", "cython_src", "script")
 FILES = ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE")
@@ -31,7 +31,7 @@ def exported() -> list[tuple[str, bool]]:
     return [(name, kind == "DATA") for kind, name in found]
 
 
-def import_library(target: Target) -> Path:
+def import_library(target: PortableTarget) -> Path:
     """The folder of the library that Windows' modules are linked with in place of Python's."""
     folder = HOME / "lib" / target.platform
     library = folder / "libpython3.a"
@@ -46,7 +46,7 @@ def import_library(target: Target) -> Path:
     return folder
 
 
-def python_headers(target: Target) -> Path:
+def python_headers(target: PortableTarget) -> Path:
     """The folder of Python's headers for a system. ``pyconfig.h`` is Windows' own, or this machine's."""
     folder = HOME / "headers/python" / target.platform
     if not (folder / "pyconfig.h").exists():
@@ -63,7 +63,7 @@ def python_headers(target: Target) -> Path:
     return folder
 
 
-def environment(target: Target) -> dict[str, str]:
+def environment(target: PortableTarget) -> dict[str, str]:
     """What tells setup.py about a system that is not this one."""
     compiler = " ".join([*zig(), "-target", target.zig])
     link = " ".join([compiler, *target.link])

@@ -51,7 +51,7 @@ def test_an_argument_may_change_while_its_run_goes_on():
 
 
 def test_what_has_dlpack_is_taken():
-    class Held:
+    class DlpackArray:
         """An array that can be had by DLPack alone."""
 
         def __init__(self, array):
@@ -64,7 +64,7 @@ def test_what_has_dlpack_is_taken():
             return self._array.__dlpack_device__()
 
     with product() as cg:
-        np.testing.assert_allclose(cg.run_slots(Held(X))[0], X @ W)
+        np.testing.assert_allclose(cg.run_slots(DlpackArray(X))[0], X @ W)
 
 
 def test_an_array_on_the_device_of_another_shape_is_refused():

@@ -8,9 +8,9 @@ from typing import Any
 from rlx._ext import program as compiled
 from rlx.backends.cpu.linker import Linker
 from rlx.backends.cpu.memory import aligned
-from rlx.backends.cpu.weights import Block, Weight, Weights
+from rlx.backends.cpu.weights import Weight, WeightBlock, Weights
 from rlx.ir.opdef import Array
-from rlx.ir.plan import Call, MemoryPlan, Schedule, Value
+from rlx.ir.plan import KernelCall, MemoryPlan, Schedule, Value
 from rlx.passes.dynamic_batch import Extent
 
 # Programs for fewer rows that an executable keeps.
@@ -53,8 +53,8 @@ class CallLists:
         self._extent: Extent | None = None
         self._whole: compiled.Calls | None = None
         self._fewer: dict[tuple[int, int], compiled.Calls] = {}
-        self._pinned: set[Block] = set()
-        self.used: Sequence[Call] = schedule.calls
+        self._pinned: set[WeightBlock] = set()
+        self.used: Sequence[KernelCall] = schedule.calls
         self.names: list[str] = []
         self.spare = 0
 
@@ -139,7 +139,7 @@ class CallLists:
         held = self._arena, linker.functions, linker.spare, linker.blocks, keep
         return compiled.Calls(rows, slots, held)
 
-    def _pin(self, blocks: Iterable[Block]) -> None:
+    def _pin(self, blocks: Iterable[WeightBlock]) -> None:
         for block in blocks:
             block.pins.add(self)
             self._pinned.add(block)

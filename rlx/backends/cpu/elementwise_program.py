@@ -12,13 +12,13 @@ from rlx.abi.constants import LARGEST_BLOCK, REGISTER_BYTES
 from rlx.abi.elementwise import MODES
 from rlx.errors import UnsupportedOpError, describe
 from rlx.ir.dtype import DType
-from rlx.ir.plan import Call
+from rlx.ir.plan import KernelCall
 from rlx.ir.shape import broadcast_strides, collapse, size, strides
 
 _DIRECT, _SCALAR, _STRIDED = map(MODES.index, ("direct", "scalar", "strided"))
 
 
-def program_fields(call: Call, loops: Mapping[str, int]) -> dict[str, Any]:
+def program_fields(call: KernelCall, loops: Mapping[str, int]) -> dict[str, Any]:
     """The parameters of one program.
 
     Args:
@@ -119,7 +119,7 @@ def _step(
     dtypes: Sequence[DType],
     registers: _Registers,
     loops: Mapping[str, int],
-    call: Call,
+    call: KernelCall,
 ) -> tuple[int, int, tuple[int, ...]]:
     """The address of a step's loop, the register of its result (-1: the result itself), and its operands.
 

@@ -138,7 +138,7 @@ class CheckedPanels(Panels):
         memory[self.nbytes - 8 : self.nbytes].view(np.int64)[0] = np.isfinite(plain).all()
 
 
-class Bytes(NamedTuple):
+class BytePanels(NamedTuple):
     """Matrices of 8-bit integers in panels: for every column some rows side by side (kernels/products/integers.h).
 
     Before the rows of a panel stands the sum of each column. Unsigned values are 128 less.

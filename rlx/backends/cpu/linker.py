@@ -10,17 +10,17 @@ from rlx._ext import cpu as compiled
 from rlx._ext.program import python_kernel
 from rlx.abi import calls
 from rlx.abi.calls import Given, Struct
-from rlx.abi.signature import Kernel
+from rlx.abi.signature import KernelSignature
 from rlx.backends.cpu.elementwise_program import program_fields
 from rlx.backends.cpu.layouts import Layout
 from rlx.backends.cpu.memory import aligned, view_of
 from rlx.backends.cpu.packed import FIXED, layouts_of
 from rlx.backends.cpu.processor import variant_of
-from rlx.backends.cpu.split import Split, flushes, split_of
-from rlx.backends.cpu.weights import Block, Weight
+from rlx.backends.cpu.split import WorkSplit, flushes, split_of
+from rlx.backends.cpu.weights import Weight, WeightBlock
 from rlx.errors import CompileError, describe
 from rlx.ir.opdef import Array
-from rlx.ir.plan import Call, Value
+from rlx.ir.plan import KernelCall, Value
 from rlx.ir.spans import checkpoint
 from rlx.threads import usable_cores
 
@@ -70,11 +70,11 @@ class Linker:
         # Equal calls are checked and written once: layers of a model repeat themselves.
         self._structs: dict[Any, tuple[str, Struct]] = {}
         self.spare = aligned(0)
-        self.blocks: set[Block] = set()
+        self.blocks: set[WeightBlock] = set()
         self.functions: list[Any] = []
         self.viewed: set[int] = set()
 
-    def link(self, calls: Sequence[Call]) -> list[Row]:
+    def link(self, calls: Sequence[KernelCall]) -> list[Row]:
         """Kernel, inputs, outputs, parameters, name and split of every call."""
         found = []
         for call in calls:
@@ -86,7 +86,7 @@ class Linker:
         shared = [self._shared(*pair) for pair in zip(calls, splits, strict=True)]
         return [(*one, other) for one, other in zip(found, shared, strict=True)]
 
-    def _shared(self, call: Call, split: Split | None) -> Shared | None:
+    def _shared(self, call: KernelCall, split: WorkSplit | None) -> Shared | None:
         flush = self._flush and flushes(call)
         if split is None:
             alone = compiled.alone_kernel()
@@ -104,7 +104,7 @@ class Linker:
             *split[4:],
         )
 
-    def _call(self, call: Call) -> Unshared:
+    def _call(self, call: KernelCall) -> Unshared:
         if call.kernel == "python":
             return self._python(call)
         packed = self._packed(call)
@@ -131,7 +131,7 @@ class Linker:
         where = f"{name}, {call.node.where()}"
         return self._kernels[name], inputs, outputs, struct.placed(), where
 
-    def _struct(self, call: Call, linked: Mapping[str, int]) -> tuple[str, Struct]:
+    def _struct(self, call: KernelCall, linked: Mapping[str, int]) -> tuple[str, Struct]:
         """The exported kernel of a call, and its checked parameters with those that the linker sets."""
         params = call.params
         if call.kernel == "elementwise":
@@ -143,7 +143,9 @@ class Linker:
             raise type(error)(describe(str(error), where=call.node.where())) from None
         return name, calls.struct_of(signature, {**params, **linked})
 
-    def _checked(self, signature: Kernel, call: Call, params: Mapping[str, Any]) -> str:
+    def _checked(
+        self, signature: KernelSignature, call: KernelCall, params: Mapping[str, Any]
+    ) -> str:
         """The name of the exported kernel that makes a call which fits its signature.
 
         Raises:
@@ -160,7 +162,7 @@ class Linker:
         variant = variant_of(name, self._kernels)
         return f"{name}_{variant}" if variant else name
 
-    def _python(self, call: Call) -> Unshared:
+    def _python(self, call: KernelCall) -> Unshared:
         """A Python function amid the kernels, on views of the memory that it reads and writes."""
         # Every executable has its own: the schedule is shared between clones.
         function: Any = copy.copy(call.params["function"])
@@ -173,7 +175,7 @@ class Linker:
         struct = calls.struct_of(calls.kernel("python"), {"function": id(function)})
         return python_kernel(), [], [], struct.placed(), f"python, {call.node.where()}"
 
-    def _packed(self, call: Call) -> dict[int, tuple[Layout, Array]]:
+    def _packed(self, call: KernelCall) -> dict[int, tuple[Layout, Array]]:
         """The operands that the call reads packed: all that it can read so, or none."""
         found = {}
         layouts = layouts_of(call, self._isa)
@@ -193,7 +195,7 @@ class Linker:
             return self._held(self._weight(value).plain)
         return self._place(value)
 
-    def _held(self, block: Block) -> Array:
+    def _held(self, block: WeightBlock) -> Array:
         self.blocks.add(block)
         return block.memory
 

@@ -11,7 +11,7 @@ from rlx.abi.recurrent import CELLS
 from rlx.backends.cpu.layouts import (
     Blocks,
     BytePairs,
-    Bytes,
+    BytePanels,
     CheckedPanels,
     Filters,
     Gates,
@@ -23,7 +23,7 @@ from rlx.backends.cpu.processor import variant_of
 from rlx.backends.cpu.transformed import Spectra, TileFilters
 from rlx.backends.cpu.weights import Weight, Weights
 from rlx.ir.dtype import HALVES
-from rlx.ir.plan import Call, Schedule, Value
+from rlx.ir.plan import KernelCall, Schedule, Value
 from rlx.ir.shape import size
 
 # Kinds of values that have memory of their own, which clones share.
@@ -41,14 +41,14 @@ def _widths(isa: str, itemsize: int) -> tuple[int, int]:
     return vectors * width // itemsize, width // itemsize
 
 
-def _matrices(call: Call) -> int:
+def _matrices(call: KernelCall) -> int:
     """How many matrices the weight of a product holds; 0 for what can't be packed."""
     weight, each = call.inputs[1], call.params["k"] * call.params["n"]
     assert weight is not None
     return 0 if not each or weight.type.size % each else weight.type.size // each
 
 
-def _matmul(call: Call, isa: str) -> dict[int, Layout]:
+def _matmul(call: KernelCall, isa: str) -> dict[int, Layout]:
     p, weight, count = call.params, call.inputs[1], _matrices(call)
     if not count or weight is None:
         return {}
@@ -59,7 +59,7 @@ def _matmul(call: Call, isa: str) -> dict[int, Layout]:
     return {1: Panels(weight.type.dtype, count, p["k"], p["n"], bool(p["transposed_b"]), *widths)}
 
 
-def _gated(call: Call, isa: str) -> dict[int, Layout]:
+def _gated(call: KernelCall, isa: str) -> dict[int, Layout]:
     p, weights = call.params, call.inputs[1:3]
     # One flag stands for both.
     if not p["k"] or any(weight is None or weight.kind not in FIXED for weight in weights):
@@ -69,7 +69,7 @@ def _gated(call: Call, isa: str) -> dict[int, Layout]:
     return dict.fromkeys((1, 2), Panels(dtype, 1, p["k"], p["n"], False, *widths))
 
 
-def _grouped(call: Call, isa: str) -> dict[int, Layout]:
+def _grouped(call: KernelCall, isa: str) -> dict[int, Layout]:
     p, dtype = call.params, call.outputs[0].type.dtype
     if not p["k"]:
         return {}
@@ -77,15 +77,15 @@ def _grouped(call: Call, isa: str) -> dict[int, Layout]:
     return {1: Panels(dtype, p["experts"], p["k"], p["n"], False, *widths)}
 
 
-def _integer(call: Call, isa: str) -> dict[int, Layout]:
+def _integer(call: KernelCall, isa: str) -> dict[int, Layout]:
     p, count = call.params, _matrices(call)
     if not count:
         return {}
     deep = 8 if variant_of(call.kernel, compiled.kernels(isa)) == "mmla" else 4
-    return {1: Bytes(bool(p["b_signed"]), count, p["k"], p["n"], *_widths(isa, 4), deep)}
+    return {1: BytePanels(bool(p["b_signed"]), count, p["k"], p["n"], *_widths(isa, 4), deep)}
 
 
-def _dequant(call: Call, isa: str) -> dict[int, Layout]:
+def _dequant(call: KernelCall, isa: str) -> dict[int, Layout]:
     p = call.params
     scheme = SCHEMES[p["scheme"]]
     if scheme not in ("Q4_0", "Q8_0") or not p["k"]:
@@ -93,13 +93,13 @@ def _dequant(call: Call, isa: str) -> dict[int, Layout]:
     return {1: Blocks(scheme == "Q4_0", p["k"], p["n"], *_widths(isa, 4))}
 
 
-def _rounded(call: Call, isa: str) -> dict[int, Layout]:
+def _rounded(call: KernelCall, isa: str) -> dict[int, Layout]:
     p = call.params
     columns = _VECTORS * _widths(isa, 4)[1]
     return {1: BytePairs(1, p["k"], (p["n"],), columns)} if p["k"] else {}
 
 
-def _conv(call: Call, isa: str) -> dict[int, Layout]:
+def _conv(call: KernelCall, isa: str) -> dict[int, Layout]:
     p, weight = call.params, call.inputs[1]
     assert weight is not None
     if not weight.type.size:
@@ -112,7 +112,7 @@ def _conv(call: Call, isa: str) -> dict[int, Layout]:
     return {1: panels(dtype, groups, k, m, True, *_widths(isa, dtype.itemsize))}
 
 
-def _conv_transpose(call: Call, isa: str) -> dict[int, Layout]:
+def _conv_transpose(call: KernelCall, isa: str) -> dict[int, Layout]:
     weight, groups = call.inputs[1], call.params["groups"]
     assert weight is not None
     channels, *rest = weight.type.shape
@@ -121,7 +121,7 @@ def _conv_transpose(call: Call, isa: str) -> dict[int, Layout]:
     return {1: Transposed(weight.type.dtype, groups, channels // groups, size(tuple(rest)))}
 
 
-def _conv_long(call: Call, isa: str) -> dict[int, Layout]:
+def _conv_long(call: KernelCall, isa: str) -> dict[int, Layout]:
     p, weight = call.params, call.inputs[4]
     assert weight is not None
     taps = p["kernel"][2]
@@ -129,7 +129,7 @@ def _conv_long(call: Call, isa: str) -> dict[int, Layout]:
     return {4: Spectra(weight.type.size // taps, taps, LONG_ACROSS * p["block"])}
 
 
-def _conv_winograd(call: Call, isa: str) -> dict[int, Layout]:
+def _conv_winograd(call: KernelCall, isa: str) -> dict[int, Layout]:
     p = call.params
     groups = p["groups"]
     sizes = p["channels"] // groups, p["outputs"] // groups
@@ -137,7 +137,7 @@ def _conv_winograd(call: Call, isa: str) -> dict[int, Layout]:
     return {4: TileFilters(groups, *sizes, *_widths(isa, 4))}
 
 
-def _recurrence(call: Call, isa: str) -> dict[int, Layout]:
+def _recurrence(call: KernelCall, isa: str) -> dict[int, Layout]:
     p, weight = call.params, call.inputs[1]
     assert weight is not None
     gates, hidden = weight.type.shape[1] // p["hidden"], p["hidden"]
@@ -152,7 +152,7 @@ def _recurrence(call: Call, isa: str) -> dict[int, Layout]:
 
 
 # Which operands a kernel can read packed, and in which layout.
-READERS: Mapping[str, Callable[[Call, str], dict[int, Layout]]] = {
+READERS: Mapping[str, Callable[[KernelCall, str], dict[int, Layout]]] = {
     "matmul": _matmul,
     "gated_product": _gated,
     "grouped_matmul": _grouped,
@@ -169,7 +169,7 @@ READERS: Mapping[str, Callable[[Call, str], dict[int, Layout]]] = {
 }
 
 
-def layouts_of(call: Call, isa: str) -> dict[int, Layout]:
+def layouts_of(call: KernelCall, isa: str) -> dict[int, Layout]:
     """The operands of a call that may be packed, with their layouts."""
     reader = READERS.get(call.kernel)
     return reader(call, isa) if reader else {}

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from rlx.abi.calls import fields
 from rlx.abi.kernels import KERNELS
 from rlx.cost.op_classes import traffic, work_of
-from rlx.ir.plan import Call, Value
+from rlx.ir.plan import KernelCall, Value
 from rlx.ops.windows import conv_no_padding
 from rlx.threads import usable_cores
 
@@ -65,7 +65,7 @@ _TIMES: Mapping[str, float] = {
 _FEW_ROWS, _STORE_NS = 1.6, 0.06
 
 
-class Split(NamedTuple):
+class WorkSplit(NamedTuple):
     """How a call is shared: what ``struct rlx_split`` of parallel.h says.
 
     Attributes:
@@ -93,7 +93,7 @@ class Split(NamedTuple):
     outputs: tuple[int, ...]
 
 
-def split_of(call: Call, threads: int) -> Split | None:
+def split_of(call: KernelCall, threads: int) -> WorkSplit | None:
     """How a call is shared among at most so many threads; None where one makes it all.
 
     Args:
@@ -113,7 +113,7 @@ def split_of(call: Call, threads: int) -> Split | None:
     tasks = min(threads, worth, parallel.tasks(given)) if parallel.tasks else 0
     if tasks > max(1, parts):
         shared = (-1,) * len(call.outputs)
-        return Split(tasks, tasks, shared, 0, tasks, 0, 0, signature.words, (), ())
+        return WorkSplit(tasks, tasks, shared, 0, tasks, 0, 0, signature.words, (), ())
     scratch, apart = [], 0
     for at, value in enumerate(call.outputs):
         own = at >= len(signature.writes)
@@ -130,12 +130,12 @@ def split_of(call: Call, threads: int) -> Split | None:
     threads = min(threads, parts, 1 + _MOST_SCRATCH // max(1, apart))
     if threads < 2:
         return None
-    return Split(
+    return WorkSplit(
         parts, threads, tuple(scratch), apart, 0, rows, at, signature.words, inputs, outputs
     )
 
 
-def flushes(call: Call) -> bool:
+def flushes(call: KernelCall) -> bool:
     """Whether a call takes subnormal operands for 0 where ``CompileOptions.denormals`` allows it."""
     signature = KERNELS.get(call.kernel)
     return signature is not None and signature.flushes and expected_ns(call) >= _WORTH_FLUSHING
@@ -149,14 +149,14 @@ def _bytes(widths: Sequence[int], values: Sequence[Value | None]) -> tuple[int, 
     )
 
 
-def expected_ns(call: Call) -> float:
+def expected_ns(call: KernelCall) -> float:
     """Roughly what a call takes on one thread."""
     if call.kernel == "strided_copy":  # also a part of ops of other kinds
         return _COPY_NS * call.outputs[0].type.nbytes
     return max(_computing_ns(call), _BYTE_NS * traffic(call.node))
 
 
-def _computing_ns(call: Call) -> float:
+def _computing_ns(call: KernelCall) -> float:
     """The same where all bytes are near."""
     work = work_of(call.node).items()
     ns = sum(_NS.get(kind, _OTHER_NS) * amount for kind, amount in work)

@@ -8,7 +8,7 @@ from time import perf_counter_ns
 from rlx._ext import program as compiled
 from rlx.backends.recorder import Recorder, kernels_of
 from rlx.ir.opdef import Array
-from rlx.ir.plan import Call
+from rlx.ir.plan import KernelCall
 
 
 class TimedRuns:
@@ -21,7 +21,7 @@ class TimedRuns:
     """
 
     def __init__(
-        self, program: compiled.Program, calls: Sequence[Call], recorder: Recorder
+        self, program: compiled.Program, calls: Sequence[KernelCall], recorder: Recorder
     ) -> None:
         kernels = kernels_of(calls)
         self._program, self._recorder = program, recorder

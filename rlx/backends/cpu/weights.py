@@ -21,7 +21,7 @@ _SHARED = 1 << 14
 _SAMPLE = 4096
 
 
-class Block:
+class WeightBlock:
     """Memory of some weights that are equal.
 
     Attributes:
@@ -40,7 +40,7 @@ class Block:
 
 
 _LOCK = Lock()
-_BLOCKS: weakref.WeakValueDictionary[Hashable, Block] = weakref.WeakValueDictionary()
+_BLOCKS: weakref.WeakValueDictionary[Hashable, WeightBlock] = weakref.WeakValueDictionary()
 
 
 class Weight:
@@ -55,14 +55,14 @@ class Weight:
     def __init__(self, value: Value, layout: Layout | None = None, plain: bool = True) -> None:
         self._type, self.layout = value.type, layout
         layouts = [] if layout is None else [layout]
-        self._blocks: dict[Layout | None, Block] = {
+        self._blocks: dict[Layout | None, WeightBlock] = {
             one: self._made(one) for one in (*layouts, *([None] if plain or not layouts else []))
         }
         if value.array is not None:
             self.set(value.array, None)
 
-    def _made(self, layout: Layout | None) -> Block:
-        block = Block(self._type.nbytes if layout is None else layout.nbytes)
+    def _made(self, layout: Layout | None) -> WeightBlock:
+        block = WeightBlock(self._type.nbytes if layout is None else layout.nbytes)
         block.owners.add(self)
         return block
 
@@ -72,7 +72,7 @@ class Weight:
         return sum(block.memory.nbytes for block in self._blocks.values())
 
     @property
-    def plain(self) -> Block:
+    def plain(self) -> WeightBlock:
         """Its memory as it is. Whoever asks for it first makes it."""
         if None not in self._blocks:
             block = self._made(None)
@@ -80,7 +80,7 @@ class Weight:
             self._blocks = {**self._blocks, None: block}
         return self._blocks[None]
 
-    def packed(self, layout: Layout | None) -> Block | None:
+    def packed(self, layout: Layout | None) -> WeightBlock | None:
         """Its memory in a layout; None where it is not packed like this."""
         return self._blocks.get(layout) if layout is not None else None
 
@@ -111,7 +111,7 @@ class Weight:
             self._blocks = found
         return None in blocks.values()
 
-    def _own(self, block: Block, writer: Any) -> Block | None:
+    def _own(self, block: WeightBlock, writer: Any) -> WeightBlock | None:
         """A block that may be written to, which is no longer offered to others; None where it may not."""
         if len(block.owners) > 1 or any(pin is not writer for pin in block.pins):
             return None

@@ -25,7 +25,7 @@ from rlx.backends.webgpu.weight_buffers import ConstantBuffers
 from rlx.dataclasses import dataclass
 from rlx.errors import DeviceLostError, DeviceUnavailableError, describe
 from rlx.ir.graph import Graph
-from rlx.ir.plan import Call, MemoryPlan, Schedule
+from rlx.ir.plan import KernelCall, MemoryPlan, Schedule
 from rlx.ir.spans import phase
 
 
@@ -122,7 +122,7 @@ class WebGpuProgram:
 
     schedule: Schedule
     plan: MemoryPlan
-    work: tuple[Dispatch | Call, ...]
+    work: tuple[Dispatch | KernelCall, ...]
 
     @property
     def nbytes(self) -> int:

@@ -11,7 +11,7 @@ from rlx.backends.webgpu.host_step import HostStep, Pause
 from rlx.backends.webgpu.storage import padded
 from rlx.backends.webgpu.submission import Batch
 from rlx.backends.webgpu.weight_buffers import ConstantBuffers, check_limit
-from rlx.ir.plan import Call, MemoryPlan, Value
+from rlx.ir.plan import KernelCall, MemoryPlan, Value
 from rlx.ir.spans import phase
 from rlx.passes.dynamic_batch import Extent
 
@@ -40,7 +40,7 @@ class Batches:
     def __init__(
         self,
         gpu: GpuDevice,
-        work: Sequence[Dispatch | Call],
+        work: Sequence[Dispatch | KernelCall],
         fixed: ConstantBuffers,
         plan: MemoryPlan,
         arena: Any,
@@ -49,7 +49,7 @@ class Batches:
         self._parts: list[list[Dispatch]] = [[]]
         self.host_steps: list[Any] = []
         for one in work:
-            if isinstance(one, Call):
+            if isinstance(one, KernelCall):
                 self.host_steps.append(HostStep(gpu, one, fixed.program(one), self._place))
                 self._parts.append([])
                 continue

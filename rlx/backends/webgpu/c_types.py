@@ -34,7 +34,7 @@ class UnexpectedError(Exception):
     """wgpu-py asks for other types than those of its header."""
 
 
-class Compiled(_cffi_backend.FFI):  # type: ignore[misc]
+class CompiledInterface(_cffi_backend.FFI):  # type: ignore[misc]
     """A compiled interface that wgpu-py takes for a new ``cffi.FFI``."""
 
     header = ""
@@ -104,8 +104,8 @@ def source_of(text: str) -> str:
         recompiler.make_py_source(parsed, "rlx_wgpu_types", str(path), verbose=False)
         made = path.read_text()
     for old, new in (
-        ("import _cffi_backend\n", "from rlx.backends.webgpu.c_types import Compiled\n"),
-        ("_cffi_backend.FFI(", "Compiled("),
+        ("import _cffi_backend\n", "from rlx.backends.webgpu.c_types import CompiledInterface\n"),
+        ("_cffi_backend.FFI(", "CompiledInterface("),
     ):
         if made.count(old) != 1:
             raise UnexpectedError

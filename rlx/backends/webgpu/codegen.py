@@ -18,7 +18,7 @@ from rlx.backends.webgpu.wgsl import header, render
 from rlx.errors import CompileError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
-from rlx.ir.plan import HOST, Call, MemoryPlan, Schedule
+from rlx.ir.plan import HOST, KernelCall, MemoryPlan, Schedule
 from rlx.ir.spans import checkpoint, phase
 from rlx.lru import Lru
 
@@ -27,7 +27,9 @@ from rlx.lru import Lru
 _sources: Lru[Any, tuple[str, int]] = Lru(1024, 16 << 20)
 
 
-def rendered(info: DeviceInfo, schedule: Schedule, plan: MemoryPlan) -> tuple[Dispatch | Call, ...]:
+def rendered(
+    info: DeviceInfo, schedule: Schedule, plan: MemoryPlan
+) -> tuple[Dispatch | KernelCall, ...]:
     """What a run does, in order: dispatches, and calls on the host.
 
     Args:
@@ -41,7 +43,7 @@ def rendered(info: DeviceInfo, schedule: Schedule, plan: MemoryPlan) -> tuple[Di
     """
     per_dimension = info.limits["max-compute-workgroups-per-dimension"]
     # A loop repeats its calls; each is lowered once.
-    lowered: dict[int, Dispatch | Call | None] = {}
+    lowered: dict[int, Dispatch | KernelCall | None] = {}
     too_long: dict[Node, str] = {}
     with phase("render"):
         for call in schedule.calls:
@@ -60,7 +62,7 @@ def rendered(info: DeviceInfo, schedule: Schedule, plan: MemoryPlan) -> tuple[Di
     return tuple(one for one in found if one is not None)
 
 
-def lower(call: Call, per_dimension: int, plan: MemoryPlan) -> Dispatch | None:
+def lower(call: KernelCall, per_dimension: int, plan: MemoryPlan) -> Dispatch | None:
     """Renders a call into a dispatch; None for a call without work.
 
     Args:
@@ -93,7 +95,7 @@ def lower(call: Call, per_dimension: int, plan: MemoryPlan) -> Dispatch | None:
 
 
 def _source(
-    call: Call, dtypes: tuple[DType, ...], access: tuple[str, ...], work: int, fold: int
+    call: KernelCall, dtypes: tuple[DType, ...], access: tuple[str, ...], work: int, fold: int
 ) -> str:
     """The whole WGSL text of a call."""
     kernel, params = call.kernel, call.params

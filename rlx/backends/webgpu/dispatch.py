@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlx.dataclasses import dataclass
-from rlx.ir.plan import ARENA, Call, Value
+from rlx.ir.plan import ARENA, KernelCall, Value
 from rlx.passes.dynamic_batch import Extent, scaled
 
 
@@ -26,7 +26,7 @@ class Dispatch:
         excess: Trips of its loops where these are more than a driver may finish, else 0.
     """
 
-    call: Call
+    call: KernelCall
     label: str
     source: str
     values: tuple[Value, ...]
@@ -67,11 +67,11 @@ def access_of(value: Value) -> str:
     return "read_write" if value.kind in ARENA else "read"
 
 
-def text_of(work: Sequence[Dispatch | Call]) -> str:
+def text_of(work: Sequence[Dispatch | KernelCall]) -> str:
     """The WGSL of every dispatch in order, and what the host runs between them."""
     shown = []
     for one in work:
-        if isinstance(one, Call):
+        if isinstance(one, KernelCall):
             reasons: Any = one.params["reasons"]
             shown.append(f"// --- on the host, {one.node.where()}: {'; '.join(reasons)}")
         else:

@@ -17,14 +17,14 @@ from rlx.backends.webgpu.device import GpuDevice, forget
 from rlx.backends.webgpu.dispatch import Dispatch, text_of
 from rlx.backends.webgpu.host_staging import HostStaging
 from rlx.backends.webgpu.readback import Readback
-from rlx.backends.webgpu.recorded import Recording
+from rlx.backends.webgpu.recorded import SubmissionRecorder
 from rlx.backends.webgpu.runner_factory import RunnerFactory
 from rlx.backends.webgpu.runs import PreparedRun, SubmittedRun
 from rlx.backends.webgpu.submission_builder import SubmissionBuilder
 from rlx.backends.webgpu.weight_buffers import ConstantBuffers, check_limit
 from rlx.errors import ClosedError, describe
 from rlx.ir.opdef import Array
-from rlx.ir.plan import Call, MemoryPlan, Schedule
+from rlx.ir.plan import KernelCall, MemoryPlan, Schedule
 
 # Other uses of values on a device that a program shares: it may draw them.
 _USES_OF_PROGRAMS = ("VERTEX", "INDEX", "UNIFORM", "INDIRECT")
@@ -51,7 +51,7 @@ class WebGpuExecutable:
         gpu: GpuDevice,
         schedule: Schedule,
         plan: MemoryPlan,
-        work: Sequence[Dispatch | Call],
+        work: Sequence[Dispatch | KernelCall],
         constants: ConstantBuffers,
     ) -> None:
         self.capabilities = gpu.capabilities
@@ -115,7 +115,7 @@ class WebGpuExecutable:
             recording.end()
         recorder: Recorder | None = binding.recorder
         if recorder is not None:
-            self._factory.recording = Recording(
+            self._factory.recording = SubmissionRecorder(
                 self._gpu,
                 recorder,
                 self._work,

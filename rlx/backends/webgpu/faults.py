@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import NoReturn
 
 from rlx.backends.webgpu import forked
-from rlx.backends.webgpu.submission import MEMORY, OK, STOPPED, Runner
+from rlx.backends.webgpu.submission import MEMORY, OK, STOPPED, SubmissionRunner
 from rlx.errors import DeviceLostError, DeviceMemoryError, describe
 
 
-def check(runner: Runner, status: int) -> None:
+def check(runner: SubmissionRunner, status: int) -> None:
     """Raises an error unless a submission went well.
 
     Raises:
@@ -21,7 +21,7 @@ def check(runner: Runner, status: int) -> None:
         fail(runner)
 
 
-def fail(runner: Runner) -> NoReturn:
+def fail(runner: SubmissionRunner) -> NoReturn:
     """Raises the error of a submission that failed; see ``check``."""
     fault, said = runner.error()
     if fault == STOPPED:

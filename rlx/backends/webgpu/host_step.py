@@ -15,7 +15,7 @@ from rlx.backends.webgpu.host_staging import from_device, to_device
 from rlx.backends.webgpu.storage import padded
 from rlx.backends.webgpu.weight_buffers import check_limit
 from rlx.ir.opdef import Array
-from rlx.ir.plan import Call, Value
+from rlx.ir.plan import KernelCall, Value
 from rlx.ir.spans import PART
 
 
@@ -52,7 +52,7 @@ class HostStep:
     def __init__(
         self,
         gpu: GpuDevice,
-        call: Call,
+        call: KernelCall,
         program: Executable,
         place: Callable[[Value], tuple[Any, int]],
     ) -> None:

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from time import perf_counter_ns
 from typing import Any, Protocol
 
-from rlx.backends.recorder import Kernel, Recorder, kernels_of
+from rlx.backends.recorder import RecordedKernel, Recorder, kernels_of
 from rlx.backends.webgpu.device import GpuDevice
 from rlx.backends.webgpu.dispatch import Dispatch
 from rlx.backends.webgpu.host_step import HostStep, Pause
 from rlx.backends.webgpu.submission import OK, Batch, PythonRunner, Submission
 from rlx.backends.webgpu.timestamps import Timestamps
 from rlx.ir.opdef import Array
-from rlx.ir.plan import Call
+from rlx.ir.plan import KernelCall
 from rlx.ir.spans import KERNEL
 from rlx.passes.dynamic_batch import Extent
 
@@ -85,7 +85,7 @@ class RecordedRunner(PythonRunner):
     """
 
     def __init__(
-        self, recording: Recording, gpu: GpuDevice, work: Submission, moved: Array
+        self, recording: SubmissionRecorder, gpu: GpuDevice, work: Submission, moved: Array
     ) -> None:
         super().__init__(gpu, work, moved)
         self._clock, self._recorder = recording.clock, recording.recorder
@@ -121,7 +121,7 @@ class RecordedRunner(PythonRunner):
         return fault or self._guarded(lambda: self._clock.collect(over))
 
 
-class Recording:
+class SubmissionRecorder:
     """Makes the recorded submissions of an executable.
 
     Args:
@@ -141,7 +141,7 @@ class Recording:
         self,
         gpu: GpuDevice,
         recorder: Recorder,
-        work: Sequence[Dispatch | Call],
+        work: Sequence[Dispatch | KernelCall],
         bound: Mapping[int, tuple[Any, Any]],
         steps: Sequence[HostStep | Pause],
         extent: Extent | None,
@@ -149,7 +149,7 @@ class Recording:
         self._gpu, self.recorder = gpu, recorder
         self._dispatches = {id(one): one for one in work if isinstance(one, Dispatch)}
         self._bound = bound
-        self._groups: dict[int, Kernel] = {}
+        self._groups: dict[int, RecordedKernel] = {}
         self.describe(extent)
         timed = "timestamp-query" in gpu.device.features
         self.clock: Clock = (

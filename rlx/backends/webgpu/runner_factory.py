@@ -11,8 +11,8 @@ from rlx import flags
 from rlx._ext.locks import TryLock
 from rlx.backends.webgpu.device import GpuDevice
 from rlx.backends.webgpu.faults import fail
-from rlx.backends.webgpu.recorded import Recording
-from rlx.backends.webgpu.submission import Batch, PythonRunner, Runner, Submission
+from rlx.backends.webgpu.recorded import SubmissionRecorder
+from rlx.backends.webgpu.submission import Batch, PythonRunner, Submission, SubmissionRunner
 from rlx.ir.opdef import Array
 
 _log = logging.getLogger("rlx.webgpu")
@@ -45,13 +45,13 @@ class RunnerFactory:
             _say_switched_off()
         self.hot = self._binding is not None
         self._batches: dict[int, Any] = {}
-        self.recording: Recording | None = None
+        self.recording: SubmissionRecorder | None = None
 
     def forget(self) -> None:
         """Drops the C forms of dispatch lists that no prepared submission uses."""
         self._batches.clear()
 
-    def runner(self, work: Submission) -> Runner:
+    def runner(self, work: Submission) -> SubmissionRunner:
         """Prepares a submission. Those with the same list of dispatches share its C form."""
         if self.recording is not None:
             return self.recording.runner(work, self.moved)
@@ -66,7 +66,7 @@ class RunnerFactory:
                 "upload_buffer", size, "MAP_WRITE", "COPY_SRC", mapped=True
             )
         keep = (self._gpu, work, upload_buffer)
-        runner: Runner = module.Runner(
+        runner: SubmissionRunner = module.Runner(
             api,
             handle(self._gpu.device),
             handle(self._gpu.queue),

@@ -12,8 +12,8 @@ from rlx.backends.webgpu.faults import check
 from rlx.backends.webgpu.host_staging import from_device
 from rlx.backends.webgpu.host_step import HostStep, Pause
 from rlx.backends.webgpu.runner_factory import RunnerFactory
-from rlx.backends.webgpu.staging import Block, StagingRing
-from rlx.backends.webgpu.submission import Runner, Submission
+from rlx.backends.webgpu.staging import StagingBlock, StagingRing
+from rlx.backends.webgpu.submission import Submission, SubmissionRunner
 from rlx.ir.opdef import Array, TensorType
 
 R = TypeVar("R")
@@ -60,7 +60,7 @@ class PreparedRun:
         if self._ring is not None:
             self._ring.reset()
 
-    def single(self) -> Runner | None:
+    def single(self) -> SubmissionRunner | None:
         """Returns the runner of a run that is one submission; None for others."""
         return self._runners[0] if len(self._runners) == 1 else None
 
@@ -119,7 +119,7 @@ class SubmittedRun:
         outputs: Sequence[int],
         views: Sequence[Array],
         fresh: bool,
-        staged: tuple[Block, int] | None,
+        staged: tuple[StagingBlock, int] | None,
         unfinished: WeakSet[SubmittedRun],
     ) -> None:
         self._run, self._outputs, self._views = run, tuple(outputs), views

@@ -10,7 +10,7 @@ import numpy as np
 from rlx.backends.webgpu.device import GpuDevice
 from rlx.backends.webgpu.faults import check
 from rlx.backends.webgpu.runner_factory import RunnerFactory
-from rlx.backends.webgpu.submission import Runner, Submission
+from rlx.backends.webgpu.submission import Submission, SubmissionRunner
 from rlx.ir.opdef import Array
 
 # Staging memory of runs that are under way at the same time, in bytes.
@@ -20,7 +20,7 @@ _RUNS_PER_BLOCK = 8
 _BLOCK_BYTES = 1 << 20
 
 
-class Block:
+class StagingBlock:
     """Staging memory of several runs, which comes back at once.
 
     Args:
@@ -42,7 +42,7 @@ class Block:
         memory: Array = np.zeros(size, np.uint8)
         self._rows = memory.reshape(count, self._stride)
         staged, reads = (size, [(0, memory)]) if work.staged else (0, [])
-        self._runner: Runner = factory.runner(
+        self._runner: SubmissionRunner = factory.runner(
             replace(work, staging=self.staging, staged=staged, reads=reads, often=False)
         )
         self._submitted = False
@@ -79,20 +79,20 @@ class StagingRing:
 
     def __init__(self, gpu: GpuDevice, factory: RunnerFactory, work: Submission) -> None:
         self._gpu, self._factory, self._work = gpu, factory, work
-        self._blocks: list[Block] = []
+        self._blocks: list[StagingBlock] = []
         stride = _stride(work)
         bound = min(_MAX_STAGED, gpu.limits["max-buffer-size"])
         self._count = max(1, min(_RUNS_PER_BLOCK, _BLOCK_BYTES // stride, bound // stride))
         self._max_blocks = max(1, bound // (self._count * stride))
 
-    def block(self) -> Block | None:
+    def block(self) -> StagingBlock | None:
         """Returns a block with memory for a run; None where all memory is in use."""
         for block in self._blocks:
             if block.free:
                 return block
         if len(self._blocks) >= self._max_blocks:
             return None
-        self._blocks.append(Block(self._gpu, self._factory, self._work, self._count))
+        self._blocks.append(StagingBlock(self._gpu, self._factory, self._work, self._count))
         return self._blocks[-1]
 
     def reset(self) -> None:

@@ -45,7 +45,7 @@ class Submission:
     often: bool = False
 
 
-class Runner(Protocol):
+class SubmissionRunner(Protocol):
     """A prepared submission."""
 
     def submit(self, shift: int = 0) -> int:
@@ -77,7 +77,7 @@ class PythonRunner:
         self._error: tuple[int, str] = (OK, "")
 
     def submit(self, shift: int = 0) -> int:
-        """See ``Runner``."""
+        """See ``SubmissionRunner``."""
         work = self._work
         return self._guarded(lambda: self._submit(work, shift))
 
@@ -128,7 +128,7 @@ class PythonRunner:
             raise RuntimeError("the device is lost")
 
     def wait(self) -> int:
-        """See ``Runner``."""
+        """See ``SubmissionRunner``."""
         if not self._work.staged:
             return self._guarded(self._gpu.device._poll_wait)
         return self._guarded(self._bring)
@@ -156,11 +156,11 @@ class PythonRunner:
         return found
 
     def run(self) -> int:
-        """See ``Runner``."""
+        """See ``SubmissionRunner``."""
         return self.submit() or self.wait()
 
     def error(self) -> tuple[int, str]:
-        """See ``Runner``."""
+        """See ``SubmissionRunner``."""
         return self._error
 
     def _guarded(self, call: Callable[[], None]) -> int:

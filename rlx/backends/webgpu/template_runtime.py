@@ -267,7 +267,12 @@ class Environment:
 
 environment = Environment()
 # What every template may use besides its parameters; ``wgsl`` adds to it.
-GLOBALS: dict[str, Any] = {"range": range, "dict": dict, "namespace": Namespace, "pi": math.pi}
+GLOBALS: dict[str, Any] = {
+    "range": range,
+    "dict": dict,
+    "namespace": Namespace,
+    "pi": math.pi,
+}
 
 
 def str_join(values: Iterable[Any]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.backends.recorder import Kernel, Recorder
+from rlx.backends.recorder import RecordedKernel, Recorder
 from rlx.backends.webgpu.device import GpuDevice
 from rlx.backends.webgpu.submission import Batch
 from rlx.dataclasses import dataclass
@@ -45,7 +45,9 @@ class Timestamps:
         kernels: What is dispatched with a bind group, by its ``id``.
     """
 
-    def __init__(self, gpu: GpuDevice, recorder: Recorder, kernels: dict[int, Kernel]) -> None:
+    def __init__(
+        self, gpu: GpuDevice, recorder: Recorder, kernels: dict[int, RecordedKernel]
+    ) -> None:
         self._gpu, self._recorder, self._kernels = gpu, recorder, kernels
         self._period = gpu.provider.timestamp_period(gpu.queue)
         self._free: dict[int, list[_Queries]] = defaultdict(list)

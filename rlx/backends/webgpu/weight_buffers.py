@@ -17,7 +17,7 @@ from rlx.backends.webgpu.submission import OK, PythonRunner, Submission
 from rlx.errors import DeviceLostError, DeviceMemoryError, describe
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
-from rlx.ir.plan import ARENA, HOST, Call, Schedule, Value
+from rlx.ir.plan import ARENA, HOST, KernelCall, Schedule, Value
 
 
 class ConstantBuffers:
@@ -57,7 +57,7 @@ class ConstantBuffers:
 
                 self._programs[id(call)] = compile_host(_graph(call), options)
 
-    def program(self, call: Call) -> Executable:
+    def program(self, call: KernelCall) -> Executable:
         """A host part as a program with an arena of its own."""
         return self._programs[id(call)].clone()
 
@@ -123,7 +123,7 @@ class ConstantBuffers:
                 )
 
 
-def _graph(call: Call) -> Graph:
+def _graph(call: KernelCall) -> Graph:
     graph: Any = call.params["graph"]
     return cast(Graph, graph)
 

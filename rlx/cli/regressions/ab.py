@@ -10,7 +10,7 @@ from rlx.cli.model import progress
 from rlx.cli.regressions.compare import add_report, report
 from rlx.cli.regressions.record import add_plan, plan_of
 from rlx.errors import InputError, describe
-from rlx.regress.record import Target, record
+from rlx.regress.record import RecordTarget, record
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -46,6 +46,6 @@ def run(args: argparse.Namespace) -> int:
         with progress(False, "measure") as say:
             say("measure")
             pythons = args.base_python, args.new_python
-            targets = [Target(*both) for both in zip(pythons, paths, strict=True)]
+            targets = [RecordTarget(*both) for both in zip(pythons, paths, strict=True)]
             record(targets, plan_of(args))
         return report(paths, args)

@@ -15,11 +15,11 @@ from rlx.cli.model import progress
 from rlx.cli.regressions import part
 from rlx.cli.screen import say as show_lines
 from rlx.errors import InputError, describe
-from rlx.regress.bisect import Found, built, first_bad
+from rlx.regress.bisect import BisectResult, built, first_bad
 from rlx.regress.bisect_oracles import BY, TIME, RecordedCase
 from rlx.regress.commits import Checkout
 from rlx.regress.installs import Installs, default_folder
-from rlx.regress.record import Plan, checked
+from rlx.regress.record import RecordPlan, checked
 from rlx.regress.regress_cases import SUITES, subjects
 
 FOUND, SEVERAL = 0, 3
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     """
     checkout = Checkout(args.repository)
     good, bad = checkout.commit(args.good), checkout.commit(args.bad)
-    plan = checked(Plan(tuple(args.suite), (args.device,), args.processes, only=args.case))
+    plan = checked(RecordPlan(tuple(args.suite), (args.device,), args.processes, only=args.case))
     if not any(plan.chooses(one.name, one.digest) for one in subjects(plan.suites)):
         raise InputError(describe("no case is chosen", got=args.case))
     judge = RecordedCase(plan, args.by, part(args.min_effect))
@@ -114,7 +114,7 @@ def _tidy() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _text(found: Found) -> str:
+def _text(found: BisectResult) -> str:
     if len(found.commits) == 1:
         return f"first bad commit: {found.commits[0]}"
     listed = "\n".join(f"  {commit}" for commit in found.commits)

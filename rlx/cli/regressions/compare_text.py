@@ -12,7 +12,7 @@ from rlx.regress.compare import CaseResult, Comparison
 from rlx.regress.findings import KINDS
 from rlx.regress.pairing import DevicePair
 from rlx.regress.statistics import Effect, ratio_of
-from rlx.regress.timing import Timing, Verdict
+from rlx.regress.timing import TimeVerdict, Timing
 
 
 def show(comparison: Comparison, fail_on: Collection[str]) -> None:
@@ -66,7 +66,7 @@ def where(pair: DevicePair) -> str:
 
 
 def _times(out: Console, pair: DevicePair, cases: Sequence[CaseResult]) -> None:
-    order = [Verdict.SLOWER, Verdict.MACHINE, Verdict.INCONCLUSIVE, Verdict.FASTER]
+    order = [TimeVerdict.SLOWER, TimeVerdict.MACHINE, TimeVerdict.INCONCLUSIVE, TimeVerdict.FASTER]
     found = [(case, timing) for case in cases if (timing := case.decisive)]
     least = sorted({timing.threshold for _, timing in found})
     found = [(case, timing) for case, timing in found if timing.verdict in order]

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from rlx.cli.model import progress
-from rlx.regress.record import Plan, Target, record
+from rlx.regress.record import RecordPlan, RecordTarget, record
 from rlx.regress.regress_cases import SUITES
 
 
@@ -51,11 +51,13 @@ def add_plan(command: argparse.ArgumentParser) -> None:
     )
 
 
-def plan_of(args: argparse.Namespace, texts: bool = True) -> Plan:
+def plan_of(args: argparse.Namespace, texts: bool = True) -> RecordPlan:
     """The plan that the options say."""
     devices = () if args.devices == "all" else tuple(args.devices.split(","))
     times = not args.no_times
-    return Plan(tuple(args.suite), devices, args.processes, args.quick, args.only, texts, times)
+    return RecordPlan(
+        tuple(args.suite), devices, args.processes, args.quick, args.only, texts, times
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -67,5 +69,5 @@ def run(args: argparse.Namespace) -> int:
     """
     with progress(False, "record") as say:
         say("record")
-        record([Target(sys.executable, args.output)], plan_of(args, not args.no_texts))
+        record([RecordTarget(sys.executable, args.output)], plan_of(args, not args.no_texts))
     return 0

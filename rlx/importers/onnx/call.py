@@ -11,19 +11,19 @@ import numpy as np
 from rlx.errors import ImportModelError
 from rlx.importers.onnx import narrow
 from rlx.importers.onnx.elements import Element
-from rlx.importers.onnx.schema import Attribute, GraphDef, NodeDef, Tensor
-from rlx.importers.onnx.scope import Problem, Scope
+from rlx.importers.onnx.schema import Attribute, GraphDef, NodeDef, TensorProto
+from rlx.importers.onnx.scope import ImportProblem, Scope
 from rlx.importers.onnx.tensors import to_array
 from rlx.importers.onnx.values import (
     Array,
     Coded,
+    GraphSite,
     Held,
-    Items,
     NeedsValueError,
     Nothing,
+    OnnxValue,
     RefusedError,
-    Site,
-    Value,
+    SequenceItems,
     inputs_of,
 )
 from rlx.ir.dtype import DType, widen
@@ -38,9 +38,9 @@ MAX_KNOWN = 1 << 24
 
 
 class Walk(Protocol):
-    """The walk over a model, as operators see it; see ``rlx.importers.onnx.walk.Lowering``."""
+    """The walk over a model, as operators see it; see ``rlx.importers.onnx.walk.OnnxLowering``."""
 
-    problems: dict[tuple[str, str], Problem]
+    problems: dict[tuple[str, str], ImportProblem]
     needs: set[str]
 
     @property
@@ -51,14 +51,14 @@ class Walk(Protocol):
     def position(self) -> int:
         """Number of the node that is being lowered."""
 
-    def weight(self, tensor: Tensor, name: str) -> Value:
+    def weight(self, tensor: TensorProto, name: str) -> OnnxValue:
         """A tensor of the file that may become a param."""
 
-    def body(self, graph: GraphDef, scope: Scope, site: Site) -> list[Held]:
+    def body(self, graph: GraphDef, scope: Scope, site: GraphSite) -> list[Held]:
         """The outputs of a graph whose inputs stand in ``scope``."""
 
 
-class Call:
+class OnnxCall:
     """One ONNX node being lowered.
 
     Args:
@@ -75,7 +75,7 @@ class Call:
         self,
         node: NodeDef,
         operands: Sequence[Held | None],
-        site: Site,
+        site: GraphSite,
         opset: int,
         attributes: Mapping[str, Attribute],
         lowering: Walk,
@@ -123,14 +123,14 @@ class Call:
             raise ImportModelError(f"input {at} is missing")
         return found
 
-    def value(self, at: int) -> Value:
+    def value(self, at: int) -> OnnxValue:
         """Operand ``at``, a tensor.
 
         Raises:
             ImportModelError: It is left out, or no tensor.
         """
         found = self.held(at)
-        if not isinstance(found, Value):
+        if not isinstance(found, OnnxValue):
             raise ImportModelError(f"input {at} is not a tensor")
         return found
 
@@ -139,10 +139,10 @@ class Call:
         found = self.value(at)
         return found if isinstance(found, Coded) and found.node is None else None
 
-    def items(self, at: int) -> Items:
+    def items(self, at: int) -> SequenceItems:
         """Operand ``at``, a sequence."""
         found = self.held(at)
-        if not isinstance(found, Items):
+        if not isinstance(found, SequenceItems):
             raise ImportModelError(f"input {at} is not a sequence")
         return found
 
@@ -194,7 +194,7 @@ class Call:
         """Whether ``known`` would give an array at once."""
         return self.value(at).array is not None
 
-    def _compute(self, value: Value) -> Array:
+    def _compute(self, value: OnnxValue) -> Array:
         node = self.site.node(value)
         names = inputs_of(node)
         if names and not self.site.params:
@@ -302,13 +302,13 @@ class Call:
             return default
         return [bytes(s.view).decode(errors="replace") for s in self.attributes[name].strings]
 
-    def tensor(self, name: str) -> Value | None:
+    def tensor(self, name: str) -> OnnxValue | None:
         """A tensor attribute."""
         found = self._plain(name, "t", None)
         if found is None:
             return None
         array, element = to_array(found, self.lowering.folder)
-        return Value(element, array)
+        return OnnxValue(element, array)
 
     def subgraph(self, name: str) -> GraphDef:
         """A graph attribute.

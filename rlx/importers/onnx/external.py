@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rlx.importers.onnx.schema import Attribute, GraphDef, NodeDef, Tensor
-from rlx.importers.onnx.source import Source
+from rlx.importers.onnx.schema import Attribute, GraphDef, NodeDef, TensorProto
+from rlx.importers.onnx.source import ModelSource
 from rlx.importers.onnx.tensors import EXTERNAL
 
 
-def has_external(source: Source) -> bool:
+def has_external(source: ModelSource) -> bool:
     """Whether a model has weights in other files."""
     return any(tensor.location == EXTERNAL for tensor in _tensors(source))
 
 
-def _tensors(source: Source) -> Iterator[Tensor]:
+def _tensors(source: ModelSource) -> Iterator[TensorProto]:
     """Every tensor of a model."""
     yield from _of_graph(source.graph)
     for function in source.model.functions:
@@ -22,18 +22,18 @@ def _tensors(source: Source) -> Iterator[Tensor]:
         yield from _of_attributes(function.defaults)
 
 
-def _of_graph(graph: GraphDef) -> Iterator[Tensor]:
+def _of_graph(graph: GraphDef) -> Iterator[TensorProto]:
     yield from graph.initializers
     yield from _of_nodes(graph.nodes)
 
 
-def _of_nodes(nodes: Sequence[NodeDef]) -> Iterator[Tensor]:
+def _of_nodes(nodes: Sequence[NodeDef]) -> Iterator[TensorProto]:
     for node in nodes:
         if node.attributes:
             yield from _of_attributes(node.attributes)
 
 
-def _of_attributes(attributes: Sequence[Attribute]) -> Iterator[Tensor]:
+def _of_attributes(attributes: Sequence[Attribute]) -> Iterator[TensorProto]:
     for one in attributes:
         if one.t is not None:
             yield one.t

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.operator_index import MODULES
 
-Handler = Callable[[Call], Any]
+Handler = Callable[[OnnxCall], Any]
 
 
 class Operator(NamedTuple):

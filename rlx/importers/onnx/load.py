@@ -23,18 +23,26 @@ from rlx.errors import (
 from rlx.importers.onnx import schema, wire
 from rlx.importers.onnx.opsets import versions
 from rlx.importers.onnx.scope import Scope
-from rlx.importers.onnx.source import MAX_DIM, File, Lowered, Port, Source, bind, open_file
+from rlx.importers.onnx.source import (
+    MAX_DIM,
+    LoweredModel,
+    ModelBytes,
+    ModelSource,
+    Port,
+    bind,
+    open_file,
+)
 from rlx.importers.onnx.tensors import element_of
 from rlx.importers.onnx.values import (
     CARRIERS,
-    Items,
+    GraphSite,
     MissingError,
     NeedsValueError,
+    OnnxValue,
     RefusedError,
-    Site,
-    Value,
+    SequenceItems,
 )
-from rlx.importers.onnx.walk import Lowering
+from rlx.importers.onnx.walk import OnnxLowering
 from rlx.ir import container
 from rlx.ir.casting import check_array, converted
 from rlx.ir.graph import Graph
@@ -97,7 +105,7 @@ def load(
         ) from None
 
 
-def open_model(path_or_bytes: Any) -> Source:
+def open_model(path_or_bytes: Any) -> ModelSource:
     """Reads the messages of a model.
 
     Raises:
@@ -107,7 +115,7 @@ def open_model(path_or_bytes: Any) -> Source:
     return read_model(open_file(path_or_bytes))
 
 
-def read_model(file: File) -> Source:
+def read_model(file: ModelBytes) -> ModelSource:
     """Reads the messages of a model.
 
     Raises:
@@ -116,7 +124,7 @@ def read_model(file: File) -> Source:
     """
     label = file.label
     try:
-        model = schema.read(schema.ModelDef, wire.Span(file.view, 0))
+        model = schema.read(schema.ModelDef, wire.FileSpan(file.view, 0))
     except ImportModelError as error:
         what, *parts = str(error).splitlines()
         got = "; ".join([what, *(part.strip() for part in parts)])
@@ -135,7 +143,7 @@ def read_model(file: File) -> Source:
     names = [info.name for info in model.graph.inputs]
     if len(set(names)) != len(names) or "" in names:
         raise ImportModelError(describe("inputs need names of their own", where=label, got=names))
-    source = Source(file, inputs, outputs, defaults)
+    source = ModelSource(file, inputs, outputs, defaults)
     vars(source)["model"] = model
     return source
 
@@ -153,7 +161,7 @@ _OTHERS = (
 )
 
 
-def _not_onnx(file: File, got: str) -> ImportModelError:
+def _not_onnx(file: ModelBytes, got: str) -> ImportModelError:
     begins = bytes(file.view[:32])
     # FlatBuffers have their mark behind four bytes.
     other = next((text for mark, text in _OTHERS if begins.startswith(mark)), None)
@@ -171,19 +179,19 @@ def _not_onnx(file: File, got: str) -> ImportModelError:
     )
 
 
-def check_operators(source: Source) -> None:
+def check_operators(source: ModelSource) -> None:
     """Refuses a model with operators that the importer does not know, before any shape is.
 
     Raises:
         UnsupportedOpError: There are some; all of them are listed, with counts.
     """
     file = source.file
-    lowering = Lowering(source.model, file.folder, file.label, file.view)
+    lowering = OnnxLowering(source.model, file.folder, file.label, file.view)
     lowering.look_over(source.graph, versions(source.model.opsets, file.label))
     lowering.check()
 
 
-def _default(info: schema.ValueInfo, tensor: schema.Tensor, label: str) -> Port:
+def _default(info: schema.ValueInfo, tensor: schema.TensorProto, label: str) -> Port:
     """The input that an initializer is the default of; one without a type is like the initializer."""
     where = f"{label}, input {info.name!r}"
     element = element_of(tensor.element, where)
@@ -230,7 +238,7 @@ def _port(info: schema.ValueInfo, label: str) -> Port:
     return Port(info.name, element, tuple(dims) if shape else None)
 
 
-def _check_names(source: Source, dims: Mapping[str, int], values: Mapping[str, Any]) -> None:
+def _check_names(source: ModelSource, dims: Mapping[str, int], values: Mapping[str, Any]) -> None:
     known = {d for port in source.inputs for d in port.dims or () if isinstance(d, str)}
     inputs = {port.name for port in (*source.inputs, *source.defaults)}
     for given, names, what in ((dims, known, "dimension"), (values, inputs, "input")):
@@ -245,8 +253,8 @@ def _check_names(source: Source, dims: Mapping[str, int], values: Mapping[str, A
 
 
 def lower(
-    source: Source, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Any]
-) -> Lowered:
+    source: ModelSource, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Any]
+) -> LoweredModel:
     """Lowers a model for shapes.
 
     Args:
@@ -264,12 +272,12 @@ def lower(
 
 
 def _lower(
-    source: Source, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Any]
-) -> Lowered:
-    lowering = Lowering(source.model, source.file.folder, source.label, source.file.view)
+    source: ModelSource, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Any]
+) -> LoweredModel:
+    lowering = OnnxLowering(source.model, source.file.folder, source.label, source.file.view)
     opsets = versions(source.model.opsets, source.label)
     graph = Graph(source.graph.name or "model")
-    scope, site = Scope({}, opsets), Site(graph)
+    scope, site = Scope({}, opsets), GraphSite(graph)
     for port in source.given({*shapes, *values}):
         scope.define(port.name, _input(port, graph, shapes, values))
     try:
@@ -281,8 +289,8 @@ def _lower(
         lowering.check()
         outputs = []
         for name, value in zip(source.outputs, found, strict=True):
-            if not isinstance(value, Value):
-                kind = "sequence" if isinstance(value, Items) else "optional"
+            if not isinstance(value, OnnxValue):
+                kind = "sequence" if isinstance(value, SequenceItems) else "optional"
                 raise RefusedError(f"output {name!r} is a {kind}")
             outputs.append(value)
         graph.set_outputs([site.node(value) for value in outputs])
@@ -293,19 +301,19 @@ def _lower(
     except RefusedError as error:
         raise UnsupportedOpError(describe(str(error), where=source.label)) from None
     elements = tuple(value.element for value in outputs)
-    return Lowered(graph, elements, lowering.origins)
+    return LoweredModel(graph, elements, lowering.origins)
 
 
 def _input(
     port: Port, graph: Graph, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Any]
-) -> Value:
+) -> OnnxValue:
     if port.name in values:
         array, where = np.asarray(values[port.name]), f"the value of input {port.name!r}"
         check_array(array, array.shape, port.element.name, where)
-        return Value(port.element, converted(array, port.element.numpy, where))
+        return OnnxValue(port.element, converted(array, port.element.numpy, where))
     dtype = port.element.dtype or CARRIERS.get(port.element.name)
     if dtype is None:
         raise UnsupportedOpError(
             describe(f"input {port.name!r} is of a type that rlx lacks", got=port.element.name)
         )
-    return Value(port.element, node=graph.input(port.name, shapes[port.name], dtype))
+    return OnnxValue(port.element, node=graph.input(port.name, shapes[port.name], dtype))

@@ -9,7 +9,7 @@ import numpy as np
 
 from rlx.dataclasses import dataclass
 from rlx.importers.onnx import wire
-from rlx.importers.onnx.wire import Span, malformed
+from rlx.importers.onnx.wire import FileSpan, malformed
 
 # Subgraphs within subgraphs: deeper than any real model, shallower than Python's stack.
 MAX_DEPTH = 48
@@ -17,7 +17,7 @@ MAX_DEPTH = 48
 _Floats = np.ndarray[Any, Any]
 
 
-class Field(NamedTuple):
+class MessageField(NamedTuple):
     """One field of a message.
 
     Attributes:
@@ -32,7 +32,7 @@ class Field(NamedTuple):
 
 
 @dataclass(slots=True)
-class Entry:
+class StringEntry:
     """StringStringEntryProto."""
 
     key: str = ""
@@ -75,10 +75,10 @@ class Type:
     """TypeProto: of the kinds that are no tensors only the presence is kept."""
 
     tensor: TensorKind | None = None
-    sequence: Span | None = None
-    map: Span | None = None
-    optional: Span | None = None
-    sparse: Span | None = None
+    sequence: FileSpan | None = None
+    map: FileSpan | None = None
+    optional: FileSpan | None = None
+    sparse: FileSpan | None = None
 
 
 @dataclass(slots=True)
@@ -90,20 +90,20 @@ class ValueInfo:
 
 
 @dataclass(slots=True)
-class Tensor:
+class TensorProto:
     """TensorProto: ``raw`` is a view of the file."""
 
     dims: _Floats | None = None
     element: int = 0
     floats: _Floats | None = None
     int32s: _Floats | None = None
-    strings: list[Span] = field(default_factory=list)
+    strings: list[FileSpan] = field(default_factory=list)
     int64s: _Floats | None = None
     name: str = ""
-    raw: Span | None = None
+    raw: FileSpan | None = None
     doubles: _Floats | None = None
     uint64s: _Floats | None = None
-    external: list[Entry] = field(default_factory=list)
+    external: list[StringEntry] = field(default_factory=list)
     location: int = 0
 
 
@@ -114,13 +114,13 @@ class Attribute:
     name: str = ""
     f: float | None = None
     i: int | None = None
-    s: Span | None = None
-    t: Tensor | None = None
+    s: FileSpan | None = None
+    t: TensorProto | None = None
     g: GraphDef | None = None
     floats: _Floats | None = None
     ints: _Floats | None = None
-    strings: list[Span] = field(default_factory=list)
-    tensors: list[Tensor] = field(default_factory=list)
+    strings: list[FileSpan] = field(default_factory=list)
+    tensors: list[TensorProto] = field(default_factory=list)
     graphs: list[GraphDef] = field(default_factory=list)
     type: int = 0
     ref: str = ""
@@ -145,10 +145,10 @@ class GraphDef:
 
     nodes: list[NodeDef] = field(default_factory=list)
     name: str = ""
-    initializers: list[Tensor] = field(default_factory=list)
+    initializers: list[TensorProto] = field(default_factory=list)
     inputs: list[ValueInfo] = field(default_factory=list)
     outputs: list[ValueInfo] = field(default_factory=list)
-    sparse: list[Span] = field(default_factory=list)
+    sparse: list[FileSpan] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -177,82 +177,82 @@ class ModelDef:
 
 
 # Field numbers are those of onnx.proto; a number that is not here is skipped.
-TABLES: dict[type[Any], dict[int, Field]] = {
-    Entry: {1: Field("key", "text"), 2: Field("value", "text")},
-    Opset: {1: Field("domain", "text"), 2: Field("version", "int")},
-    Dimension: {1: Field("value", "int"), 2: Field("param", "text")},
-    TensorShape: {1: Field("dims", "Dimension", True)},
-    TensorKind: {1: Field("element", "int"), 2: Field("shape", "TensorShape")},
+TABLES: dict[type[Any], dict[int, MessageField]] = {
+    StringEntry: {1: MessageField("key", "text"), 2: MessageField("value", "text")},
+    Opset: {1: MessageField("domain", "text"), 2: MessageField("version", "int")},
+    Dimension: {1: MessageField("value", "int"), 2: MessageField("param", "text")},
+    TensorShape: {1: MessageField("dims", "Dimension", True)},
+    TensorKind: {1: MessageField("element", "int"), 2: MessageField("shape", "TensorShape")},
     Type: {
-        1: Field("tensor", "TensorKind"),
-        4: Field("sequence", "bytes"),
-        5: Field("map", "bytes"),
-        8: Field("sparse", "bytes"),
-        9: Field("optional", "bytes"),
+        1: MessageField("tensor", "TensorKind"),
+        4: MessageField("sequence", "bytes"),
+        5: MessageField("map", "bytes"),
+        8: MessageField("sparse", "bytes"),
+        9: MessageField("optional", "bytes"),
     },
-    ValueInfo: {1: Field("name", "text"), 2: Field("type", "Type")},
-    Tensor: {
-        1: Field("dims", "int", True),
-        2: Field("element", "int"),
-        4: Field("floats", "float", True),
-        5: Field("int32s", "int", True),
-        6: Field("strings", "bytes", True),
-        7: Field("int64s", "int", True),
-        8: Field("name", "text"),
-        9: Field("raw", "bytes"),
-        10: Field("doubles", "double", True),
-        11: Field("uint64s", "int", True),
-        13: Field("external", "Entry", True),
-        14: Field("location", "int"),
+    ValueInfo: {1: MessageField("name", "text"), 2: MessageField("type", "Type")},
+    TensorProto: {
+        1: MessageField("dims", "int", True),
+        2: MessageField("element", "int"),
+        4: MessageField("floats", "float", True),
+        5: MessageField("int32s", "int", True),
+        6: MessageField("strings", "bytes", True),
+        7: MessageField("int64s", "int", True),
+        8: MessageField("name", "text"),
+        9: MessageField("raw", "bytes"),
+        10: MessageField("doubles", "double", True),
+        11: MessageField("uint64s", "int", True),
+        13: MessageField("external", "StringEntry", True),
+        14: MessageField("location", "int"),
     },
     Attribute: {
-        1: Field("name", "text"),
-        2: Field("f", "float"),
-        3: Field("i", "int"),
-        4: Field("s", "bytes"),
-        5: Field("t", "Tensor"),
-        6: Field("g", "GraphDef"),
-        7: Field("floats", "float", True),
-        8: Field("ints", "int", True),
-        9: Field("strings", "bytes", True),
-        10: Field("tensors", "Tensor", True),
-        11: Field("graphs", "GraphDef", True),
-        20: Field("type", "int"),
-        21: Field("ref", "text"),
+        1: MessageField("name", "text"),
+        2: MessageField("f", "float"),
+        3: MessageField("i", "int"),
+        4: MessageField("s", "bytes"),
+        5: MessageField("t", "TensorProto"),
+        6: MessageField("g", "GraphDef"),
+        7: MessageField("floats", "float", True),
+        8: MessageField("ints", "int", True),
+        9: MessageField("strings", "bytes", True),
+        10: MessageField("tensors", "TensorProto", True),
+        11: MessageField("graphs", "GraphDef", True),
+        20: MessageField("type", "int"),
+        21: MessageField("ref", "text"),
     },
     NodeDef: {
-        1: Field("input", "text", True),
-        2: Field("output", "text", True),
-        3: Field("name", "text"),
-        4: Field("op", "text"),
-        5: Field("attributes", "Attribute", True),
-        7: Field("domain", "text"),
-        8: Field("overload", "text"),
+        1: MessageField("input", "text", True),
+        2: MessageField("output", "text", True),
+        3: MessageField("name", "text"),
+        4: MessageField("op", "text"),
+        5: MessageField("attributes", "Attribute", True),
+        7: MessageField("domain", "text"),
+        8: MessageField("overload", "text"),
     },
     GraphDef: {
-        1: Field("nodes", "NodeDef", True),
-        2: Field("name", "text"),
-        5: Field("initializers", "Tensor", True),
-        11: Field("inputs", "ValueInfo", True),
-        12: Field("outputs", "ValueInfo", True),
-        15: Field("sparse", "bytes", True),
+        1: MessageField("nodes", "NodeDef", True),
+        2: MessageField("name", "text"),
+        5: MessageField("initializers", "TensorProto", True),
+        11: MessageField("inputs", "ValueInfo", True),
+        12: MessageField("outputs", "ValueInfo", True),
+        15: MessageField("sparse", "bytes", True),
     },
     Function: {
-        1: Field("name", "text"),
-        4: Field("inputs", "text", True),
-        5: Field("outputs", "text", True),
-        6: Field("attributes", "text", True),
-        7: Field("nodes", "NodeDef", True),
-        9: Field("opsets", "Opset", True),
-        10: Field("domain", "text"),
-        11: Field("defaults", "Attribute", True),
-        13: Field("overload", "text"),
+        1: MessageField("name", "text"),
+        4: MessageField("inputs", "text", True),
+        5: MessageField("outputs", "text", True),
+        6: MessageField("attributes", "text", True),
+        7: MessageField("nodes", "NodeDef", True),
+        9: MessageField("opsets", "Opset", True),
+        10: MessageField("domain", "text"),
+        11: MessageField("defaults", "Attribute", True),
+        13: MessageField("overload", "text"),
     },
     ModelDef: {
-        1: Field("ir_version", "int"),
-        7: Field("graph", "GraphDef"),
-        8: Field("opsets", "Opset", True),
-        25: Field("functions", "Function", True),
+        1: MessageField("ir_version", "int"),
+        7: MessageField("graph", "GraphDef"),
+        8: MessageField("opsets", "Opset", True),
+        25: MessageField("functions", "Function", True),
     },
 }
 _RECORDS = {record.__name__: record for record in TABLES}
@@ -260,7 +260,7 @@ _NUMBERS = ("int", "float", "double")
 _M = TypeVar("_M")
 
 
-def read(record: type[_M], span: Span, depth: int = 0) -> _M:
+def read(record: type[_M], span: FileSpan, depth: int = 0) -> _M:
     """A message as a record; messages within it are read too.
 
     Args:
@@ -302,7 +302,7 @@ def read(record: type[_M], span: Span, depth: int = 0) -> _M:
     return record(**values)
 
 
-def _one(kind: str, entry: wire.Entry, what: str, depth: int) -> Any:
+def _one(kind: str, entry: wire.WireField, what: str, depth: int) -> Any:
     if kind in _NUMBERS:
         return wire.number(entry, kind, what)
     span = wire.need(entry, wire.BYTES, what)

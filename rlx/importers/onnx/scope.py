@@ -8,7 +8,7 @@ from dataclasses import field
 from rlx.dataclasses import dataclass
 from rlx.errors import ImportModelError, describe
 from rlx.importers.onnx.schema import Attribute
-from rlx.importers.onnx.values import Held, MissingError, Refusal, RefusedError
+from rlx.importers.onnx.values import Held, MissingError, RefusedError, RefusedResult
 
 
 @dataclass(slots=True)
@@ -41,7 +41,7 @@ class Scope:
                 found = scope.values[name]
                 if found is None:
                     raise MissingError(name)
-                if isinstance(found, Refusal):
+                if isinstance(found, RefusedResult):
                     raise RefusedError(f"{name!r}: {found.reason}")
                 return found
             scope = scope.parent
@@ -68,7 +68,7 @@ class Scope:
 
 
 @dataclass(slots=True)
-class Problem:
+class ImportProblem:
     """Nodes of one kind that can't be imported, for one reason."""
 
     reason: str

@@ -66,7 +66,7 @@ class Port:
 
 
 @dataclass(frozen=True)
-class File:
+class ModelBytes:
     """The bytes of a model.
 
     Attributes:
@@ -88,7 +88,7 @@ class File:
 
 
 @dataclass(frozen=True)
-class Source:
+class ModelSource:
     """A model that is not yet lowered for shapes.
 
     Attributes:
@@ -98,7 +98,7 @@ class Source:
         defaults: Inputs that have a value in the file; a run may be given another one.
     """
 
-    file: File
+    file: ModelBytes
     inputs: tuple[Port, ...]
     outputs: tuple[str, ...]
     defaults: tuple[Port, ...] = ()
@@ -121,7 +121,7 @@ class Source:
         """
         from rlx.importers.onnx import schema, wire
 
-        return schema.read(schema.ModelDef, wire.Span(self.file.view, 0))
+        return schema.read(schema.ModelDef, wire.FileSpan(self.file.view, 0))
 
     @property
     def graph(self) -> schema.GraphDef:
@@ -131,7 +131,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Lowered:
+class LoweredModel:
     """A model lowered for one set of shapes.
 
     Attributes:
@@ -145,7 +145,7 @@ class Lowered:
     origins: Mapping[int, tuple[Array, Origin]] = field(default_factory=dict)
 
 
-def open_file(path_or_bytes: Any) -> File:
+def open_file(path_or_bytes: Any) -> ModelBytes:
     """The bytes of a model.
 
     Raises:
@@ -153,7 +153,7 @@ def open_file(path_or_bytes: Any) -> File:
     """
     view = contents(path_or_bytes)
     if view is not None:
-        return File(view.toreadonly(), "the model", None)
+        return ModelBytes(view.toreadonly(), "the model", None)
     if not isinstance(path_or_bytes, str | os.PathLike):
         raise ImportModelError(
             describe(
@@ -162,7 +162,7 @@ def open_file(path_or_bytes: Any) -> File:
             )
         )
     path = Path(os.fspath(path_or_bytes))
-    return File(_map(path), printable(path.name), path.parent, path.absolute())
+    return ModelBytes(_map(path), printable(path.name), path.parent, path.absolute())
 
 
 def _map(path: Path) -> memoryview:
@@ -176,7 +176,7 @@ def _map(path: Path) -> memoryview:
 
 
 def bind(
-    source: Source, dims: Mapping[str, int], values: Mapping[str, Any]
+    source: ModelSource, dims: Mapping[str, int], values: Mapping[str, Any]
 ) -> dict[str, tuple[int, ...]]:
     """The shape of every input that is not given as a value.
 

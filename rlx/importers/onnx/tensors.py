@@ -49,7 +49,7 @@ def element_of(code: int, where: str) -> Element:
     )
 
 
-def to_array(tensor: schema.Tensor, folder: Path | None) -> tuple[Array, Element]:
+def to_array(tensor: schema.TensorProto, folder: Path | None) -> tuple[Array, Element]:
     """A tensor's elements.
 
     Args:
@@ -93,7 +93,7 @@ def to_array(tensor: schema.Tensor, folder: Path | None) -> tuple[Array, Element
     return shaped(found, shape), element
 
 
-def _from_field(tensor: schema.Tensor, element: Element, where: str) -> Array:
+def _from_field(tensor: schema.TensorProto, element: Element, where: str) -> Array:
     data = getattr(tensor, element.field)
     if data is None:
         return np.zeros(0, element.numpy)
@@ -123,7 +123,7 @@ def _from_field(tensor: schema.Tensor, element: Element, where: str) -> Array:
 
 
 def _external(
-    tensor: schema.Tensor, element: Element, count: int, folder: Path | None, where: str
+    tensor: schema.TensorProto, element: Element, count: int, folder: Path | None, where: str
 ) -> Array:
     """Elements in a file beside the model, mapped into memory."""
     if element is STRING or folder is None:

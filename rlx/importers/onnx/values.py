@@ -39,7 +39,7 @@ class MissingError(RlxError):
 
 
 @dataclass(slots=True, eq=False)
-class Value:
+class OnnxValue:
     """A tensor: ``array`` or ``node`` is there, and both once the elements of a node were asked for.
 
     Attributes:
@@ -64,16 +64,16 @@ class Value:
         return shape
 
     @staticmethod
-    def of(found: Node | Array, element: Element | None = None) -> Value:
+    def of(found: Node | Array, element: Element | None = None) -> OnnxValue:
         """A result of an operator as a value."""
         if isinstance(found, Node):
-            return Value(element or BY_DTYPE[found.dtype], node=found)
+            return OnnxValue(element or BY_DTYPE[found.dtype], node=found)
         array = np.asarray(found)
-        return Value(element or BY_NUMPY[array.dtype], array=array)
+        return OnnxValue(element or BY_NUMPY[array.dtype], array=array)
 
 
 @dataclass(slots=True, eq=False)
-class Coded(Value):
+class Coded(OnnxValue):
     """A weight in 4-bit integers that is decoded where it is used, but where a product takes it as it is.
 
     Attributes:
@@ -99,13 +99,13 @@ class Coded(Value):
         return shape
 
 
-class Result(Value):
+class TypedResult(OnnxValue):
     """A result whose element type is its own, even where that of the operands is in a wider one."""
 
     __slots__ = ()
 
 
-class Items(list[Any]):
+class SequenceItems(list[Any]):
     """An ONNX sequence: its values in order. It is gone before the graph runs."""
 
 
@@ -114,7 +114,7 @@ class Nothing:
 
 
 @dataclass(frozen=True)
-class Refusal:
+class RefusedResult:
     """A result that can't be made. The node is imported for its other results; a use of this one is refused.
 
     Attributes:
@@ -124,11 +124,11 @@ class Refusal:
     reason: str
 
 
-Held = Value | Items | Nothing | Refusal
+Held = OnnxValue | SequenceItems | Nothing | RefusedResult
 
 
 @dataclass(slots=True)
-class Site:
+class GraphSite:
     """A graph that nodes are added to.
 
     Attributes:
@@ -139,9 +139,9 @@ class Site:
 
     graph: Graph
     params: bool = True
-    made: dict[int, tuple[Value, Node]] = field(default_factory=dict)
+    made: dict[int, tuple[OnnxValue, Node]] = field(default_factory=dict)
 
-    def node(self, value: Value) -> Node:
+    def node(self, value: OnnxValue) -> Node:
         """A value as a node of this graph.
 
         Raises:
@@ -159,7 +159,7 @@ class Site:
             kept = self.made[id(value)] = (value, self._leaf(value))
         return kept[1]
 
-    def _leaf(self, value: Value) -> Node:
+    def _leaf(self, value: OnnxValue) -> Node:
         array, dtype = value.array, value.element.dtype
         assert array is not None
         if dtype is None:

@@ -19,23 +19,23 @@ from rlx.errors import (
     printable,
 )
 from rlx.importers.onnx import allowed, handlers
-from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.handlers import Operator
 from rlx.importers.onnx.node_order import in_order, live_nodes, subgraphs
 from rlx.importers.onnx.opsets import plain, refused, versions
-from rlx.importers.onnx.schema import Attribute, Function, GraphDef, ModelDef, NodeDef, Tensor
-from rlx.importers.onnx.scope import Problem, Scope
+from rlx.importers.onnx.schema import Attribute, Function, GraphDef, ModelDef, NodeDef, TensorProto
+from rlx.importers.onnx.scope import ImportProblem, Scope
 from rlx.importers.onnx.source import Origin
 from rlx.importers.onnx.tensors import to_array
 from rlx.importers.onnx.values import (
     CARRIERS,
+    GraphSite,
     Held,
     MissingError,
     NeedsValueError,
     Nothing,
+    OnnxValue,
     RefusedError,
-    Site,
-    Value,
 )
 from rlx.importers.onnx.wrap import carries, wrapped
 from rlx.ir.graph import Graph, Node
@@ -58,7 +58,7 @@ MAX_ELEMENTS = 1 << 36
 _LEAST_ORIGIN = 256
 
 
-class Lowering:
+class OnnxLowering:
     """One model being lowered.
 
     Args:
@@ -76,7 +76,7 @@ class Lowering:
         self._nbytes = len(view)
         self.folder = folder
         self.label = label
-        self.problems: dict[tuple[str, str], Problem] = {}
+        self.problems: dict[tuple[str, str], ImportProblem] = {}
         self.needs: set[str] = set()
         self._functions = {(plain(f.domain), f.name, f.overload): f for f in model.functions}
         self.origins: dict[int, tuple[Array, Origin]] = {}
@@ -123,16 +123,16 @@ class Lowering:
             if tensor.name not in scope.values:
                 scope.define(tensor.name, self.weight(tensor, tensor.name))
 
-    def weight(self, tensor: Tensor, name: str) -> Value:
+    def weight(self, tensor: TensorProto, name: str) -> OnnxValue:
         """A tensor of the file that may become a param."""
         array, element = to_array(tensor, self.folder)
         if array.nbytes >= _LEAST_ORIGIN:
             place = self._place(tensor, array)
             if place is not None:
                 self.origins[id(array)] = array, Origin(*place, element, array.shape)
-        return Value(element, array, name=name)
+        return OnnxValue(element, array, name=name)
 
-    def _place(self, tensor: Tensor, array: Array) -> tuple[int, int] | None:
+    def _place(self, tensor: TensorProto, array: Array) -> tuple[int, int] | None:
         """Where the bytes of a tensor begin in the file, and how many there are; None where they are not there."""
         if tensor.raw is not None:
             return tensor.raw.offset, len(tensor.raw.view)
@@ -141,7 +141,7 @@ class Lowering:
         inside = 0 <= at and at + array.nbytes <= self._nbytes
         return (at, array.nbytes) if inside and array.flags.c_contiguous else None
 
-    def body(self, graph: GraphDef, scope: Scope, site: Site) -> list[Held]:
+    def body(self, graph: GraphDef, scope: Scope, site: GraphSite) -> list[Held]:
         """The outputs of a graph whose inputs stand in ``scope``.
 
         Raises:
@@ -153,7 +153,7 @@ class Lowering:
         return [scope.find(name) for name in names]
 
     def nodes(
-        self, nodes: Sequence[NodeDef], wanted: Iterable[str], scope: Scope, site: Site
+        self, nodes: Sequence[NodeDef], wanted: Iterable[str], scope: Scope, site: GraphSite
     ) -> None:
         """Lowers the nodes that ``wanted`` depends on, each behind those whose results it reads."""
         spend("reading the nodes of a graph", elements=len(nodes))
@@ -163,7 +163,7 @@ class Lowering:
                 progress(at / len(live), node.op)
             self.one(node, scope, site)
 
-    def one(self, node: NodeDef, scope: Scope, site: Site) -> None:
+    def one(self, node: NodeDef, scope: Scope, site: GraphSite) -> None:
         """Lowers a node; one that can't be imported is noted, and its results are missing.
 
         Raises:
@@ -193,7 +193,7 @@ class Lowering:
             else:
                 self._fail(node, error)
         for name, value in zip(node.output, results, strict=False):
-            if isinstance(value, Value) and math.prod(value.shape) > MAX_ELEMENTS:
+            if isinstance(value, OnnxValue) and math.prod(value.shape) > MAX_ELEMENTS:
                 self._fail(node, ImportModelError(f"a result of shape {value.shape}"))
             if name:
                 scope.define(name, value)
@@ -224,7 +224,7 @@ class Lowering:
 
     def _note(self, node: NodeDef, reason: str) -> None:
         key = (_kind(node.domain, node.op), reason)
-        problem = self.problems.setdefault(key, Problem(reason, self.name(node)))
+        problem = self.problems.setdefault(key, ImportProblem(reason, self.name(node)))
         problem.count += 1
 
     def check(self) -> None:
@@ -254,7 +254,7 @@ class Lowering:
 
     # --- a node ---
 
-    def _lower(self, node: NodeDef, scope: Scope, site: Site) -> Sequence[Held | None]:
+    def _lower(self, node: NodeDef, scope: Scope, site: GraphSite) -> Sequence[Held | None]:
         domain = plain(node.domain)
         function = self._functions.get((domain, node.op, node.overload))
         attributes = _attributes(node, scope.attributes)
@@ -268,7 +268,7 @@ class Lowering:
         operands = [scope.find(name) if name else None for name in node.input]
         if not operator.raw:
             operands = [None if isinstance(held, Nothing) else held for held in operands]
-        call = Call(node, operands, site, opset, attributes, self, scope)
+        call = OnnxCall(node, operands, site, opset, attributes, self, scope)
         if operator.raw:
             return _results(operator, call)
         _check_carried(node.op, operator, operands)
@@ -278,12 +278,14 @@ class Lowering:
                 return folded
         return wrapped(_results(operator, call), operands)
 
-    def _fold(self, operator: Operator, call: Call) -> list[Held | None] | None:
+    def _fold(self, operator: Operator, call: OnnxCall) -> list[Held | None] | None:
         """The results as arrays, by the references of rlx's ops; None where they are too large."""
-        site = Site(Graph("fold"), params=False)
-        inner = Call(call.node, call.operands, site, call.opset, call.attributes, self, call.scope)
+        site = GraphSite(Graph("fold"), params=False)
+        inner = OnnxCall(
+            call.node, call.operands, site, call.opset, call.attributes, self, call.scope
+        )
         held = wrapped(_results(operator, inner), call.operands)
-        found = [value for value in held if isinstance(value, Value) and value.node is not None]
+        found = [value for value in held if isinstance(value, OnnxValue) and value.node is not None]
         if sum(type.size for node in site.graph.nodes for type in node.types) > 4 * FOLD_ELEMENTS:
             return None
         work = sum(map(effort, site.graph.nodes))
@@ -303,7 +305,7 @@ class Lowering:
         node: NodeDef,
         attributes: Mapping[str, Attribute],
         scope: Scope,
-        site: Site,
+        site: GraphSite,
     ) -> list[Held | None]:
         """A function of the model, written out where it is called."""
         if self._calls >= MAX_CALLS:
@@ -356,7 +358,7 @@ def _attributes(node: NodeDef, called: Mapping[str, Attribute] | None) -> dict[s
 
 def _foldable(held: Held) -> bool:
     return (
-        isinstance(held, Value)
+        isinstance(held, OnnxValue)
         and held.array is not None
         and held.array.size <= FOLD_ELEMENTS
         and held.array.dtype != object
@@ -365,12 +367,12 @@ def _foldable(held: Held) -> bool:
 
 def _check_carried(op: str, operator: Operator, operands: Sequence[Held | None]) -> None:
     for held in operands:
-        if isinstance(held, Value) and held.element.name in CARRIERS:
+        if isinstance(held, OnnxValue) and held.element.name in CARRIERS:
             if not carries(op, operator.carried, held.element):
                 raise RefusedError(f"tensors of {held.element.name}")
 
 
-def _results(operator: Operator, call: Call) -> list[Held | None]:
+def _results(operator: Operator, call: OnnxCall) -> list[Held | None]:
     """The values that an operator's function gives."""
     results = _listed(operator.handler(call))
     if operator.strict:
@@ -386,7 +388,7 @@ def _listed(found: Any) -> list[Held | None]:
         else [found]
     )
     return [
-        Value.of(one if isinstance(one, Node) else np.asarray(one))
+        OnnxValue.of(one if isinstance(one, Node) else np.asarray(one))
         if isinstance(one, (Node, np.ndarray, np.generic))
         else one
         for one in many

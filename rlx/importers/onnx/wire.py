@@ -15,7 +15,7 @@ _WIRE_NAMES = {0: "varint", 1: "fixed64", 2: "bytes", 3: "group", 4: "end of gro
 _U64 = 1 << 64
 
 
-class Span(NamedTuple):
+class FileSpan(NamedTuple):
     """A part of the file.
 
     Attributes:
@@ -27,7 +27,7 @@ class Span(NamedTuple):
     offset: int
 
 
-class Entry(NamedTuple):
+class WireField(NamedTuple):
     """One field of a message as it stands in the file.
 
     Attributes:
@@ -39,7 +39,7 @@ class Entry(NamedTuple):
 
     number: int
     wire: int
-    value: int | Span
+    value: int | FileSpan
     offset: int
 
 
@@ -79,7 +79,7 @@ def signed(value: int) -> int:
     return value - _U64 if value >= _U64 >> 1 else value
 
 
-def fields(span: Span) -> Iterator[Entry]:
+def fields(span: FileSpan) -> Iterator[WireField]:
     """The fields of a message in the order of the file.
 
     Raises:
@@ -95,7 +95,7 @@ def fields(span: Span) -> Iterator[Entry]:
             raise malformed("no field has this number", base + start, got=number)
         if wire == VARINT:
             value, at = varint(view, at, base)
-            yield Entry(number, wire, value, base + start)
+            yield WireField(number, wire, value, base + start)
             continue
         if wire == BYTES:
             size, at = varint(view, at, base)
@@ -112,11 +112,11 @@ def fields(span: Span) -> Iterator[Entry]:
                 expected=f"at most {end - at}",
                 hint="the file is cut short or damaged",
             )
-        yield Entry(number, wire, Span(view[at : at + size], base + at), base + start)
+        yield WireField(number, wire, FileSpan(view[at : at + size], base + at), base + start)
         at += size
 
 
-def need(entry: Entry, wire: int, what: str) -> Any:
+def need(entry: WireField, wire: int, what: str) -> Any:
     """The value of a field that has to be of a wire type.
 
     Raises:
@@ -132,7 +132,7 @@ def need(entry: Entry, wire: int, what: str) -> Any:
     return entry.value
 
 
-def text(span: Span) -> str:
+def text(span: FileSpan) -> str:
     """UTF-8 text.
 
     Raises:
@@ -144,7 +144,7 @@ def text(span: Span) -> str:
         raise malformed(f"text is not UTF-8: {error.reason}", span.offset + error.start) from None
 
 
-def number(entry: Entry, kind: str, what: str) -> int | float:
+def number(entry: WireField, kind: str, what: str) -> int | float:
     """One number of kind "int", "float" or "double"."""
     if kind == "int":
         return signed(need(entry, VARINT, what))
@@ -153,7 +153,7 @@ def number(entry: Entry, kind: str, what: str) -> int | float:
     return float(struct.unpack("<d", need(entry, FIXED64, what).view)[0])
 
 
-def numbers(entry: Entry, kind: str, what: str) -> np.ndarray[Any, Any]:
+def numbers(entry: WireField, kind: str, what: str) -> np.ndarray[Any, Any]:
     """One field of a repeated number, packed or not.
 
     Returns:
@@ -165,7 +165,7 @@ def numbers(entry: Entry, kind: str, what: str) -> np.ndarray[Any, Any]:
     dtype: np.dtype[Any] = np.dtype({"int": "<i8", "float": "<f4", "double": "<f8"}[kind])
     if entry.wire != BYTES:
         return np.array([number(entry, kind, what)], dtype)
-    span: Span = need(entry, BYTES, what)
+    span: FileSpan = need(entry, BYTES, what)
     if kind == "int":
         return _packed_varints(span)
     if len(span.view) % dtype.itemsize:
@@ -175,7 +175,7 @@ def numbers(entry: Entry, kind: str, what: str) -> np.ndarray[Any, Any]:
     return np.frombuffer(span.view, dtype)
 
 
-def _packed_varints(span: Span) -> np.ndarray[Any, Any]:
+def _packed_varints(span: FileSpan) -> np.ndarray[Any, Any]:
     """All varints of a span at once: a byte below 0x80 ends one."""
     data = np.frombuffer(span.view, np.uint8)
     ends = np.flatnonzero(data < 0x80)

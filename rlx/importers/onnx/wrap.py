@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rlx.importers.onnx.elements import NARROW, Element
-from rlx.importers.onnx.values import CARRIERS, Held, Result, Value
+from rlx.importers.onnx.values import CARRIERS, Held, OnnxValue, TypedResult
 from rlx.ir.graph import Node
 
 # Operators that move elements and compute nothing: all that narrow types go through but casts and quantisation.
@@ -32,7 +32,7 @@ def carries(op: str, carried: bool, element: Element) -> bool:
 def wrapped(results: list[Held | None], operands: Sequence[Held | None]) -> list[Held | None]:
     """The results of an operator whose operands may be of a type that rlx lacks.
 
-    A ``Result`` is left alone: the operator chose its type.
+    A ``TypedResult`` is left alone: the operator chose its type.
 
     Args:
         results: What the operator gave: nodes of the carrier's dtype.
@@ -42,7 +42,8 @@ def wrapped(results: list[Held | None], operands: Sequence[Held | None]) -> list
         The results with their element type, wrapped to its range.
     """
     carried = next(
-        (o.element for o in operands if isinstance(o, Value) and o.element.name in CARRIERS), None
+        (o.element for o in operands if isinstance(o, OnnxValue) and o.element.name in CARRIERS),
+        None,
     )
     if carried is None:
         return results
@@ -50,12 +51,12 @@ def wrapped(results: list[Held | None], operands: Sequence[Held | None]) -> list
 
 
 def _one(value: Held | None, element: Element) -> Held | None:
-    if not isinstance(value, Value) or isinstance(value, Result) or value.node is None:
+    if not isinstance(value, OnnxValue) or isinstance(value, TypedResult) or value.node is None:
         return value
     if value.element.name in CARRIERS or value.node.dtype is not CARRIERS[element.name]:
         return value
     # Narrow elements have only been moved.
-    return Value(element, node=value.node if element in NARROW else cut(value.node, element))
+    return OnnxValue(element, node=value.node if element in NARROW else cut(value.node, element))
 
 
 def cut(node: Node, element: Element) -> Node:

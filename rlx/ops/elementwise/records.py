@@ -13,7 +13,7 @@ from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, Sample, TensorType, lookup
 from rlx.ir.shape import broadcast, size
 from rlx.ops.declare import op
-from rlx.ops.elementwise.table import C_TYPES, TABLE, Row
+from rlx.ops.elementwise.table import C_TYPES, TABLE, ElementwiseRow
 
 _KINDS = {"f": FLOATS, "i": INTEGERS, "b": frozenset({DType.BOOL})}
 CPU_DTYPES = frozenset(DType(name) for name in C_TYPES)
@@ -37,7 +37,7 @@ def lower_elementwise(node: Node, emitter: Emitter) -> None:
 KERNELS = Kernels((), lower_elementwise)
 
 
-def _samples(row: Row) -> tuple[Sample, ...]:
+def _samples(row: ElementwiseRow) -> tuple[Sample, ...]:
     shapes = (
         ((3, 5), (3, 5)),
         ((1,), (7,)),
@@ -52,7 +52,7 @@ def _samples(row: Row) -> tuple[Sample, ...]:
     return (*made, bench)
 
 
-def _reference(row: Row) -> Any:
+def _reference(row: ElementwiseRow) -> Any:
     """The table's NumPy function under the parameter names of the builder."""
 
     def one(x: Array) -> Array:
@@ -69,7 +69,7 @@ def _reference(row: Row) -> Any:
     return reference
 
 
-def _make(row: Row) -> OpDef:
+def _make(row: ElementwiseRow) -> OpDef:
     def infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
         shape = broadcast(*(type.shape for type in types), where=row.name)
         return TensorType(shape, DType.BOOL if row.result == "bool" else types[0].dtype)

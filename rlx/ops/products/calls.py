@@ -10,7 +10,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.fragments import FragmentVariant, fragment_params, halves
 from rlx.ir.opdef import Emitter, TensorType
 from rlx.ir.variants import Variant
-from rlx.ops.products.tiles import FEW_ROWS, MATMUL, Problem, partitions, strips, tiles
+from rlx.ops.products.tiles import FEW_ROWS, MATMUL, MatmulProblem, partitions, strips, tiles
 
 
 def call_product_webgpu(
@@ -37,7 +37,7 @@ def call_product_webgpu(
     simple = not params["half"]
     whole = not (m % 128 or n % 128 or params["k"] % 16)
     units = halves(DType.F32 if simple else DType.F16, emitter.limits)
-    problem = Problem(m, parts, params["k"], batch, gated, simple, whole, units)
+    problem = MatmulProblem(m, parts, params["k"], batch, gated, simple, whole, units)
     if m <= FEW_ROWS and not params["transposed_b"]:
         _few("gemv", problem, emitter, operands, results, params)
         return
@@ -59,13 +59,13 @@ def few_rows_product(
 ) -> None:
     """Writes the calls of a kernel like gemv.wgsl that makes one product; otherwise as ``tiled_product``."""
     params = {"transposed_a": 0, **params, "parts": (params["n"],), "gated": 0}
-    problem = Problem(params["m"], params["parts"], params["k"], params["batch"])
+    problem = MatmulProblem(params["m"], params["parts"], params["k"], params["batch"])
     _few(kernel, problem, emitter, operands, results, params)
 
 
 def _few(
     kernel: str,
-    problem: Problem,
+    problem: MatmulProblem,
     emitter: Emitter,
     operands: Sequence[Any],
     results: Sequence[Any],
@@ -99,14 +99,14 @@ def tiled_product(
         most: Workgroups up to which sums are split.
     """
     params = {"transposed_a": 0, **params, "parts": (params["n"],), "gated": 0}
-    problem = Problem(params["m"], params["parts"], params["k"], params["batch"])
+    problem = MatmulProblem(params["m"], params["parts"], params["k"], params["batch"])
     cut = partitions(problem, variant, most)
     _tiled(kernel, problem, variant, cut, emitter, operands, results, params)
 
 
 def _tiled(
     kernel: str,
-    problem: Problem,
+    problem: MatmulProblem,
     variant: Variant,
     cut: tuple[int, int],
     emitter: Emitter,

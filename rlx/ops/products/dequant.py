@@ -31,7 +31,7 @@ from rlx.ops.products.matmul import Product, product_params
 from rlx.ops.products.tiles import (
     DEQUANT,
     ENOUGH,
-    Packed,
+    BlockMatmulProblem,
     packed_strips,
     packed_workgroups,
 )
@@ -167,7 +167,7 @@ def _lower_product_webgpu(node: Node, emitter: Emitter) -> None:
         return
     params = {**_webgpu_scheme(node.attrs["scheme"]), **_product_params(node)}
     units = halves(node.dtype, emitter.limits)
-    problem = Packed(params["m"], params["n"], params["k"], units)
+    problem = BlockMatmulProblem(params["m"], params["n"], params["k"], units)
     # Rows of the plain groups may end in half a piece.
     params["piece"] = 16 if problem.k % 32 else 32
     variant = DEQUANT.choose(problem, emitter)

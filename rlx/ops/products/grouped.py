@@ -16,7 +16,7 @@ from rlx.ir.opdef import Array, Emitter, Kernels, NodeLike, Sample, TensorType
 from rlx.ir.shape import size
 from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, composite, op
 from rlx.ops.products.calls import few_rows_product
-from rlx.ops.products.integer_tiles import INTEGER, KERNELS, Bytes, few_columns, groups
+from rlx.ops.products.integer_tiles import INTEGER, KERNELS, Int8MatmulProblem, few_columns, groups
 from rlx.ops.products.matmul import Product, matmul_type, product_params
 from rlx.ops.products.tiles import EXPERTS, Grouped, expert_tiles
 
@@ -253,7 +253,7 @@ def _lower_integer_webgpu(node: Node, emitter: Emitter) -> None:
     if size(node.shape) == 0:
         return
     params = _integer_params(node)
-    problem = Bytes(params["m"], params["n"], params["k"], params["batch"])
+    problem = Int8MatmulProblem(params["m"], params["n"], params["k"], params["batch"])
     variant = INTEGER.choose(problem, emitter)
     scales = size(node.inputs[2].shape) if len(node.inputs) > 2 else 0
     params |= {**variant.params, "columns": few_columns(problem), "scales": scales}

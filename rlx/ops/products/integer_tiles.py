@@ -11,7 +11,7 @@ from rlx.ir.variants import Family, Variant
 from rlx.ops.products.tiles import ENOUGH, FEW_ROWS
 
 
-class Bytes(NamedTuple):
+class Int8MatmulProblem(NamedTuple):
     """A product of bytes.
 
     Attributes:
@@ -59,7 +59,7 @@ _PREFERRED = (
 )
 
 
-def _rule(problem: Bytes, legal: Sequence[Variant]) -> Variant:
+def _rule(problem: Int8MatmulProblem, legal: Sequence[Variant]) -> Variant:
     found = {variant.name: variant for variant in legal}
     for name, enough in _PREFERRED:
         if name in found and (not enough or groups(problem, found[name])[0] >= enough):
@@ -67,7 +67,7 @@ def _rule(problem: Bytes, legal: Sequence[Variant]) -> Variant:
     return found["plain"]
 
 
-def _takes(variant: Variant, problem: Bytes) -> bool:
+def _takes(variant: Variant, problem: Int8MatmulProblem) -> bool:
     # Rows have to be whole words, so that no load spans two of them.
     words = problem.k > 0 and problem.k % 4 == 0 and problem.n % 4 == 0
     return variant.name == "plain" or (words and (variant.name != "few" or problem.m <= FEW_ROWS))
@@ -98,12 +98,12 @@ KERNELS = {
 }
 
 
-def few_columns(problem: Bytes) -> int:
+def few_columns(problem: Int8MatmulProblem) -> int:
     """Columns of a workgroup of the kernel for few rows."""
     return _FEW_COLUMNS * (2 if problem.n >= _WIDE else 1)
 
 
-def groups(problem: Bytes, variant: Variant) -> tuple[int, int]:
+def groups(problem: Int8MatmulProblem, variant: Variant) -> tuple[int, int]:
     """Workgroups that a product takes, and how many of them make the same rows."""
     m, n, _, batch = problem
     if variant.name == "plain":

@@ -13,7 +13,7 @@ from rlx.ir.variants import Family, Variant
 # operands from workgroup memory. docs/explanation/kernels.md has the figures.
 
 
-class Problem(NamedTuple):
+class MatmulProblem(NamedTuple):
     """A product.
 
     Attributes:
@@ -95,7 +95,7 @@ MOST_PARTITIONS = 16
 LONGEST_PARTITION = 1 << 19
 
 
-def tiles(problem: Problem, variant: Variant) -> int:
+def tiles(problem: MatmulProblem, variant: Variant) -> int:
     """Workgroups that a product takes."""
     bm, bn = variant.params["bm"], variant.params["bn"]
     return problem.batch * math.ceil(problem.m / bm) * sum(math.ceil(n / bn) for n in problem.parts)
@@ -112,7 +112,7 @@ _ENOUGH_FRAGMENTS = (
 )
 
 
-def _rule(problem: Problem, legal: Sequence[Variant]) -> Variant:
+def _rule(problem: MatmulProblem, legal: Sequence[Variant]) -> Variant:
     found = {variant.name: variant for variant in legal}
     count = {name: tiles(problem, variant) for name, variant in found.items()}
     for name, enough in _ENOUGH_FRAGMENTS:
@@ -145,7 +145,7 @@ def _rule(problem: Problem, legal: Sequence[Variant]) -> Variant:
 _PLAIN_SUM = 1 << 15
 
 
-def _takes(variant: Variant, problem: Problem) -> bool:
+def _takes(variant: Variant, problem: MatmulProblem) -> bool:
     if isinstance(variant, FragmentVariant):
         return problem.halves and problem.k > 0 and variant.sides == 1 + problem.gated
     if variant.name == "plain" and problem.k > _PLAIN_SUM:
@@ -157,7 +157,7 @@ def _takes(variant: Variant, problem: Problem) -> bool:
 MATMUL = Family("matmul", TILES, _rule, _takes)
 
 
-def partitions(problem: Problem, variant: Variant, most: int = 2 * ENOUGH) -> tuple[int, int]:
+def partitions(problem: MatmulProblem, variant: Variant, most: int = 2 * ENOUGH) -> tuple[int, int]:
     """Into how many partitions the sums over k are split, and the length of each.
 
     Args:
@@ -178,7 +178,7 @@ def partitions(problem: Problem, variant: Variant, most: int = 2 * ENOUGH) -> tu
 # --- weights in blocks -----------------------------------------------------------------------------------
 
 
-class Packed(NamedTuple):
+class BlockMatmulProblem(NamedTuple):
     """A product by weights in blocks.
 
     Attributes:
@@ -219,11 +219,11 @@ _BLOCKS = (
 )
 
 
-def _packed_rule(problem: Packed, legal: Sequence[Variant]) -> Variant:
+def _packed_rule(problem: BlockMatmulProblem, legal: Sequence[Variant]) -> Variant:
     found = {variant.name: variant for variant in legal}
     if "few" in found:
         return found["few"]
-    as_product = Problem(problem.m, (problem.n,), problem.k, 1)
+    as_product = MatmulProblem(problem.m, (problem.n,), problem.k, 1)
     for name, enough in _ENOUGH_FRAGMENTS:
         if name in found and (not enough or tiles(as_product, found[name]) >= enough):
             return found[name]
@@ -235,7 +235,7 @@ def _packed_rule(problem: Packed, legal: Sequence[Variant]) -> Variant:
     return found.get("small", found["plain"])
 
 
-def _packed_takes(variant: Variant, problem: Packed) -> bool:
+def _packed_takes(variant: Variant, problem: BlockMatmulProblem) -> bool:
     if isinstance(variant, FragmentVariant):
         return problem.halves and problem.k > 0
     return variant.name != "few" or problem.m <= FEW_ROWS
@@ -268,7 +268,7 @@ class PackedStrips(NamedTuple):
     partition_pieces: int
 
 
-def packed_strips(problem: Packed, piece: int) -> PackedStrips:
+def packed_strips(problem: BlockMatmulProblem, piece: int) -> PackedStrips:
     """How few rows by weights in blocks are cut, whose pieces along k are so long."""
     pieces = problem.k // piece
     lanes = next(count for rows, count in _LANES if problem.m <= rows)
@@ -324,7 +324,7 @@ def _grouped_rule(problem: Grouped, legal: Sequence[Variant]) -> Variant:
     # With few rows per expert, tiles would share little.
     if "rows" in found and problem.m <= max(FEW_ROWS, 2 * problem.experts):
         return found["rows"]
-    as_product = Problem(problem.m, (problem.n,), problem.k, 1)
+    as_product = MatmulProblem(problem.m, (problem.n,), problem.k, 1)
     for name, enough, rows_per_expert in _BY_EXPERT:
         if (
             name in found
@@ -393,7 +393,7 @@ COLUMNS = ((2, 32, 4 * ENOUGH), (4, 64, 4 * ENOUGH), (FEW_ROWS, 256, 8 * ENOUGH)
 STAGED = 8192
 
 
-def strips(problem: Problem) -> Strips:
+def strips(problem: MatmulProblem) -> Strips:
     """Columns of a workgroup, and partitions of the sums where that makes too few workgroups for a large GPU."""
     columns, most = next(row[1:] for row in COLUMNS if problem.m <= row[0])
     if any(n % 4 for n in problem.parts):

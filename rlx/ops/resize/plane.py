@@ -17,14 +17,14 @@ from rlx.ir.shape import size as count_of
 from rlx.ir.variants import Family, Variant
 from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
 from rlx.ops.resize.interpolate import PLAIN, call_interpolate, interpolate, interpolate_type, table
-from rlx.ops.resize.taps import Pattern, pattern
+from rlx.ops.resize.taps import TapPattern, pattern
 
 _THREADS = 128
 # Most entries that a thread of the WGSL kernel reads: more do not fit into registers.
 _MOST_ENTRIES = 64
 
 
-class Problem(NamedTuple):
+class ResizeProblem(NamedTuple):
     """Planes to be resized.
 
     Attributes:
@@ -92,7 +92,7 @@ def _passes(node: Node, emitter: Emitter, webgpu: bool) -> None:
     call_interpolate(emitter, middle, emitter.result(), between, second, webgpu)
 
 
-def _patterns(node: Node) -> tuple[Pattern, Pattern] | None:
+def _patterns(node: Node) -> tuple[TapPattern, TapPattern] | None:
     """The patterns of rows and of columns, if the last two axes have one each and they are small."""
     x, found = node.inputs[0].shape, {}
     for which in range(2):
@@ -146,7 +146,7 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     x, y = node.inputs[0].shape, node.shape
     both = _patterns(node)
     planes = count_of(y[:-2])
-    variant = RESIZE.choose(Problem(planes, x[-2:], y[-2:], both is not None), emitter)
+    variant = RESIZE.choose(ResizeProblem(planes, x[-2:], y[-2:], both is not None), emitter)
     if variant.name == "plain" or both is None:
         _passes(node, emitter, webgpu=True)
         return

@@ -111,7 +111,7 @@ def taps(  # noqa: PLR0913 - the attributes of resize
     return index.astype(np.int32), weight
 
 
-class Pattern(NamedTuple):
+class TapPattern(NamedTuple):
     """Taps that come back every four results, but for entries beyond the ends, which are the first or the last.
 
     Attributes:
@@ -125,7 +125,7 @@ class Pattern(NamedTuple):
     taps: tuple[tuple[tuple[int, float], ...], ...]
 
 
-def pattern(index: Array, weight: Array, n: int) -> Pattern | None:
+def pattern(index: Array, weight: Array, n: int) -> TapPattern | None:
     """The pattern of a table of taps, if it has one.
 
     Args:
@@ -154,4 +154,4 @@ def pattern(index: Array, weight: Array, n: int) -> Pattern | None:
         )
         for j in range(4)
     )
-    return Pattern(step, tuple(entries), taps)
+    return TapPattern(step, tuple(entries), taps)

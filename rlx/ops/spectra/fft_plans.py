@@ -22,7 +22,7 @@ _FEWEST_ROWS, _LONGEST_LANES = 5, 2048
 
 
 @dataclass(frozen=True)
-class Plan:
+class FftPlan:
     """The Stockham passes of one length.
 
     A pass of radix r at current length ``length`` (n, n/r1, n/(r1 r2), ...) and stride ``stride``
@@ -56,7 +56,7 @@ class Plan:
 
 
 @lru_cache(maxsize=256)
-def plan(n: int) -> Plan | None:
+def plan(n: int) -> FftPlan | None:
     """The passes for length n; None when n has a prime factor above ``LARGEST_RADIX``."""
     radices, rest = [], n
     for radix in (4, 2, 3, 5, 7, 11, 13):
@@ -70,7 +70,7 @@ def plan(n: int) -> Plan | None:
         offsets.append(count)
         count += (radix - 1) * (length // radix)
         length //= radix
-    return Plan(n, tuple(radices), tuple(offsets), count)
+    return FftPlan(n, tuple(radices), tuple(offsets), count)
 
 
 def in_lanes(rows: int, n: int) -> bool:

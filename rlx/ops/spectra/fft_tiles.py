@@ -207,7 +207,7 @@ def _tile(
     return Tile(n, radices, threads, count, split, row, tuple(skews))
 
 
-class Problem(NamedTuple):
+class FftProblem(NamedTuple):
     """Transforms of one length.
 
     Attributes:
@@ -221,7 +221,7 @@ class Problem(NamedTuple):
     limits: Mapping[str, int]
 
 
-def halves(problem: Problem) -> tuple[Tile, Tile] | None:
+def halves(problem: FftProblem) -> tuple[Tile, Tile] | None:
     """Both steps of a transform of N1 * N2 points, the lengths as near as can be; None where there are none."""
     n, rows, limits = problem.n, problem.rows, problem.limits
     for first in range(math.isqrt(n), POINTS, -1):
@@ -234,7 +234,7 @@ def halves(problem: Problem) -> tuple[Tile, Tile] | None:
     return None
 
 
-def _takes(variant: Variant, problem: Problem) -> bool:
+def _takes(variant: Variant, problem: FftProblem) -> bool:
     if variant.name == "rows":
         return tile(problem.n, problem.rows, problem.limits) is not None
     return variant.name == "passes" or halves(problem) is not None

@@ -14,7 +14,7 @@ from rlx.ir.opdef import Array, Emitter, TensorType
 from rlx.ops.spectra.fft_plans import chirp_tables, convolution_length, plan
 from rlx.ops.spectra.fft_tiles import (
     FFT,
-    Problem,
+    FftProblem,
     Tile,
     halves,
     pairs,
@@ -46,7 +46,7 @@ class Transforms:
 
 
 @dataclass(frozen=True)
-class Samples:
+class SampleRows:
     """Rows of real samples, which may overlap.
 
     Attributes:
@@ -65,7 +65,7 @@ class Samples:
 
 
 @dataclass(frozen=True)
-class Entry:
+class PointReader:
     """How points are read. The steps happen in this order.
 
     Attributes:
@@ -75,7 +75,7 @@ class Entry:
         chirp: A value with one complex factor per stored point; None for no factors.
     """
 
-    real: Samples | None = None
+    real: SampleRows | None = None
     held: int = 0
     swap: bool = False
     chirp: Any = None
@@ -110,10 +110,12 @@ def emit_fft(emitter: Emitter, source: Any, target: Any, wanted: Transforms) -> 
     """Transforms of any length, from block layout to block layout."""
     rows, n = wanted.rows, wanted.n
     # An inverse transform is a forward one with real and imaginary parts swapped on both sides.
-    entry = Entry(swap=wanted.inverse)
+    entry = PointReader(swap=wanted.inverse)
     exit = Exit(swap_after=wanted.inverse, scale=wanted.scale)
     if plan(n) is not None:
-        if not emit_tiles(emitter, source, target, Problem(rows, n, emitter.limits), entry, exit):
+        if not emit_tiles(
+            emitter, source, target, FftProblem(rows, n, emitter.limits), entry, exit
+        ):
             emit_passes(emitter, source, target, wanted)
     elif not emit_chirped(emitter, source, target, wanted, entry, exit):
         _emit_bluestein(emitter, source, target, wanted)
@@ -146,7 +148,7 @@ def _emit_bluestein(emitter: Emitter, source: Any, target: Any, wanted: Transfor
 
 
 def emit_chirped(
-    emitter: Emitter, source: Any, target: Any, wanted: Transforms, entry: Entry, exit: Exit
+    emitter: Emitter, source: Any, target: Any, wanted: Transforms, entry: PointReader, exit: Exit
 ) -> bool:
     """Transforms as a convolution of smooth length, whose factors are applied as tiles read and write.
 
@@ -155,7 +157,7 @@ def emit_chirped(
     """
     rows, n = wanted.rows, wanted.n
     m = smooth_length(2 * n - 1, convolution_length(n), emitter.limits)
-    problem = Problem(rows, m, emitter.limits)
+    problem = FftProblem(rows, m, emitter.limits)
     if FFT.choose(problem, emitter).name == "passes":
         return False
     tables = chirp_tables(n, DType.F32, m)
@@ -164,7 +166,7 @@ def emit_chirped(
     there = replace(entry, held=n, chirp=chirp)
     back = replace(exit, swap_before=True, factor=chirp, held=exit.held or n)
     return emit_tiles(emitter, source, middle, problem, there, Exit(factor=taps)) and emit_tiles(
-        emitter, middle, target, problem, Entry(swap=True), back
+        emitter, middle, target, problem, PointReader(swap=True), back
     )
 
 
@@ -174,7 +176,7 @@ def _paired(table: Array) -> Array:
 
 
 def emit_tiles(
-    emitter: Emitter, source: Any, target: Any, problem: Problem, entry: Entry, exit: Exit
+    emitter: Emitter, source: Any, target: Any, problem: FftProblem, entry: PointReader, exit: Exit
 ) -> bool:
     """Transforms in registers, in one kernel or in two.
 
@@ -205,7 +207,7 @@ def emit_tiles(
     step = _Step(first, rows, entry, Exit(factor=factor), columns, lines)
     _emit_tile(emitter, source, between, step)
     columns = _Walk(n, first.n, 1, first.n)
-    _emit_tile(emitter, between, target, _Step(second, rows, Entry(), exit, columns, columns))
+    _emit_tile(emitter, between, target, _Step(second, rows, PointReader(), exit, columns, columns))
     return True
 
 
@@ -241,7 +243,7 @@ class _Step:
 
     tile: Tile
     rows: int
-    entry: Entry
+    entry: PointReader
     exit: Exit
     read: _Walk
     write: _Walk

@@ -17,8 +17,8 @@ from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
 from rlx.ops.movement.strided import emit_strided_copy
 from rlx.ops.spectra.fft import error_bound
 from rlx.ops.spectra.fft_plans import plan
-from rlx.ops.spectra.fft_tiles import Problem
-from rlx.ops.spectra.fft_webgpu import KERNELS, Entry, Samples, emit_tiles
+from rlx.ops.spectra.fft_tiles import FftProblem
+from rlx.ops.spectra.fft_webgpu import KERNELS, PointReader, SampleRows, emit_tiles
 from rlx.ops.spectra.real_fft import emit_rfft, emit_rows, one_sided
 
 
@@ -116,11 +116,11 @@ def _lower_spectra_webgpu(node: Node, emitter: Emitter) -> None:
         return
     length = n // each
     if plan(length) is not None:
-        real = Samples(each, samples, count, node.attrs["hop"], emitter.operand(1))
+        real = SampleRows(each, samples, count, node.attrs["hop"], emitter.operand(1))
         exit = replace(one_sided(emitter, real, n, 1.0), power=bool(node.attrs["power"]))
-        problem = Problem(rows, length, emitter.limits)
+        problem = FftProblem(rows, length, emitter.limits)
         if emit_tiles(
-            emitter, emitter.operand(0), emitter.result(), problem, Entry(real=real), exit
+            emitter, emitter.operand(0), emitter.result(), problem, PointReader(real=real), exit
         ):
             return
     cut, tapered = (emitter.temp(TensorType((rows, n), DType.F32)) for _ in range(2))

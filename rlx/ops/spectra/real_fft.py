@@ -21,12 +21,12 @@ from rlx.ops.spectra.fft_plans import (
     plan,
     smooth_convolution_length,
 )
-from rlx.ops.spectra.fft_tiles import Problem, pairs
+from rlx.ops.spectra.fft_tiles import FftProblem, pairs
 from rlx.ops.spectra.fft_webgpu import (
     KERNELS,
-    Entry,
     Exit,
-    Samples,
+    PointReader,
+    SampleRows,
     Transforms,
     emit_chirped,
     emit_fft,
@@ -135,8 +135,8 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
 def emit_rfft(emitter: Emitter, source: Any, target: Any, rows: int, n: int, scale: float) -> None:
     """``rows`` one-sided transforms of n samples on WebGPU."""
     length, bins = n if n % 2 else n // 2, n // 2 + 1
-    real = Samples(2 - n % 2, n)
-    entry, problem = Entry(real=real), Problem(rows, length, emitter.limits)
+    real = SampleRows(2 - n % 2, n)
+    entry, problem = PointReader(real=real), FftProblem(rows, length, emitter.limits)
     direct = plan(length) is not None
     if direct:
         exit = one_sided(emitter, real, n, scale)
@@ -158,7 +158,7 @@ def emit_rfft(emitter: Emitter, source: Any, target: Any, rows: int, n: int, sca
     emitter.call("rfft_unpack", [whole, roots], [target], {**common, "scale": scale}, groups)
 
 
-def one_sided(emitter: Emitter, real: Samples, n: int, scale: float) -> Exit:
+def one_sided(emitter: Emitter, real: SampleRows, n: int, scale: float) -> Exit:
     """How the transform of n samples is written as their one-sided spectrum."""
     spend(f"[rfft] the factors of length {n}", elements=n)
     roots = np.exp(-2j * np.pi * np.arange(n // 2) / n) if real.per_point == 2 else None

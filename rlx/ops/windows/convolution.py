@@ -35,7 +35,7 @@ from rlx.ops.windows.geometry import (
 )
 from rlx.ops.windows.tiles import (
     CONV,
-    Problem,
+    ConvProblem,
     down,
     is_near,
     partitions,
@@ -125,11 +125,11 @@ def lower_wide(node: Node, emitter: Emitter) -> None:
 _LEAST, _MANY_CHANNELS = 8, 64
 
 
-def _problem(node: Node, window: Window, half: bool = False) -> Problem:
+def _problem(node: Node, window: Window, half: bool = False) -> ConvProblem:
     groups = node.attrs["groups"]
     positions = node.shape[0] * size(window.out)
     taps = size(node.inputs[1].shape[1:])
-    return Problem(node.shape[1] // groups, positions, taps, groups, is_near(window), half)
+    return ConvProblem(node.shape[1] // groups, positions, taps, groups, is_near(window), half)
 
 
 def suits_units(node: Node) -> bool:
@@ -200,7 +200,7 @@ def call_webgpu(node: Node, emitter: Emitter, operands: Sequence[Any], result: A
     outputs = node.shape[1] // groups
     taps = size(node.inputs[1].shape[1:])
     if outputs < 2 * FEW and taps <= _DIRECT_TAPS:
-        strip = strips.Problem.of(size(node.shape[:2]), window)
+        strip = strips.StripProblem.of(size(node.shape[:2]), window)
         cut = strips.DIRECT.choose(strip, emitter)
         if cut.name != "plain":
             params |= {"tall": strips.tall(strip, cut), "threads": cut.threads}

@@ -106,7 +106,7 @@ def _lower(kind: str, webgpu: bool) -> Callable[[Node, Emitter], None]:
             known = {**window_params(params), "divide": params["divide"]}
             emitter.call(f"pool_{kind}", [emitter.operand(0)], [emitter.result()], known)
             return
-        strip = strips.Problem.of(planes, window)
+        strip = strips.StripProblem.of(planes, window)
         cut = strips.POOL.choose(strip, emitter)
         if cut.name != "plain":
             params |= {"tall": strips.tall(strip, cut), "threads": cut.threads, "kind": kind}

@@ -23,7 +23,7 @@ _MOST_SEEN = 96
 ENOUGH = 528
 
 
-class Problem(NamedTuple):
+class StripProblem(NamedTuple):
     """Windows over planes.
 
     Attributes:
@@ -41,24 +41,24 @@ class Problem(NamedTuple):
     dilation: tuple[int, ...]
 
     @staticmethod
-    def of(planes: int, window: Window) -> Problem:
+    def of(planes: int, window: Window) -> StripProblem:
         """The windows of some planes, over three axes."""
-        return Problem(planes, window.out, window.kernel, window.stride, window.dilation)
+        return StripProblem(planes, window.out, window.kernel, window.stride, window.dilation)
 
 
-def tall(problem: Problem, variant: Variant) -> int:
+def tall(problem: StripProblem, variant: Variant) -> int:
     """Rows of windows that a thread makes."""
     return max(1, variant.params["tall"] // problem.stride[1])
 
 
-def work(problem: Problem, variant: Variant) -> int:
+def work(problem: StripProblem, variant: Variant) -> int:
     """Workgroups that it takes."""
     rows = math.ceil(problem.out[1] / tall(problem, variant))
     columns = math.ceil(problem.out[2] / WIDTH)
     return math.ceil(problem.planes * problem.out[0] * rows * columns / THREADS)
 
 
-def _takes(variant: Variant, problem: Problem) -> bool:
+def _takes(variant: Variant, problem: StripProblem) -> bool:
     if variant.name == "plain":
         return True
     rows = tall(problem, variant)
@@ -70,7 +70,7 @@ def _takes(variant: Variant, problem: Problem) -> bool:
     return rows * taps <= _MOST_TAPS and span <= _MOST_SEEN and high * span <= 4 * _MOST_SEEN
 
 
-def _rule(problem: Problem, legal: Sequence[Variant]) -> Variant:
+def _rule(problem: StripProblem, legal: Sequence[Variant]) -> Variant:
     found = {variant.name: variant for variant in legal}
     # With a stride, rows of windows overlap little.
     worth = problem.stride[1] == 1 and "block" in found

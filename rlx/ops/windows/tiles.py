@@ -15,7 +15,7 @@ from rlx.ops.windows.geometry import Window
 # has the figures.
 
 
-class Problem(NamedTuple):
+class ConvProblem(NamedTuple):
     """A convolution as a product.
 
     Attributes:
@@ -81,23 +81,23 @@ LEAST_PARTITION = 96
 MOST_PARTITIONS = 16
 
 
-def down(problem: Problem, variant: Variant) -> int:
+def down(problem: ConvProblem, variant: Variant) -> int:
     """Workgroups that make the same windows."""
     return problem.groups * math.ceil(problem.outputs / variant.params["bm"])
 
 
-def tiles(problem: Problem, variant: Variant) -> int:
+def tiles(problem: ConvProblem, variant: Variant) -> int:
     """Workgroups that a convolution takes."""
     return down(problem, variant) * math.ceil(problem.windows / variant.params["bn"])
 
 
-def count(problem: Problem, variant: Variant) -> int:
+def count(problem: ConvProblem, variant: Variant) -> int:
     """Into how many partitions sums may be split."""
     threads = variant.threads * max(1, tiles(problem, variant))
     return max(1, min(MOST_PARTITIONS, problem.length // LEAST_PARTITION, SLOTS // threads))
 
 
-def _rule(problem: Problem, legal: Sequence[Variant]) -> Variant:
+def _rule(problem: ConvProblem, legal: Sequence[Variant]) -> Variant:
     found = {variant.name: variant for variant in legal}
     for name, outputs, enough in _PREFERRED:
         if name in found and problem.outputs >= outputs and tiles(problem, found[name]) >= enough:
@@ -114,13 +114,13 @@ def _rule(problem: Problem, legal: Sequence[Variant]) -> Variant:
     return found.get("small", legal[-1])
 
 
-def _takes(variant: Variant, problem: Problem) -> bool:
+def _takes(variant: Variant, problem: ConvProblem) -> bool:
     if isinstance(variant, FragmentVariant):
         return problem.half and problem.near and problem.length > 0
     return variant.name == "plain" or problem.near
 
 
-def step_partitions(problem: Problem, variant: Variant, taps: int) -> tuple[int, int]:
+def step_partitions(problem: ConvProblem, variant: Variant, taps: int) -> tuple[int, int]:
     """Into how many partitions the sums of a tile of fragments are split, and how many steps each has.
 
     Args:
@@ -139,7 +139,7 @@ CONV = Family("conv", TILES, _rule, _takes)
 
 
 def is_near(window: Window) -> bool:
-    """What ``Problem.near`` asks."""
+    """What ``ConvProblem.near`` asks."""
     return max(*window.reach, *window.dims) < _NEAR
 
 
@@ -170,7 +170,7 @@ def steps(kernel: Sequence[int]) -> Steps:
     return min(found, key=lambda cut: (cost(cut), -cut.piece))
 
 
-def partitions(problem: Problem, variant: Variant, step: Steps) -> tuple[int, int]:
+def partitions(problem: ConvProblem, variant: Variant, step: Steps) -> tuple[int, int]:
     """Into how many partitions the sums are split, and how many lines each has."""
     lines = problem.length // step.piece
     whole = max(1, math.ceil(lines / step.lines)) * step.lines

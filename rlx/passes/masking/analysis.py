@@ -13,7 +13,7 @@ from rlx.ir.opdef import PART, Array
 from rlx.passes.masking import contraction_rules as contraction_rules
 from rlx.passes.masking import movement_rules as movement_rules
 from rlx.passes.masking.dim_sizes import Axes, Factor, UnmaskableError
-from rlx.passes.masking.rules import At, Step, fixed_step, step_of
+from rlx.passes.masking.rules import At, MaskStep, fixed_step, step_of
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Study:
     """
 
     graph: Graph
-    steps: tuple[Step, ...]
+    steps: tuple[MaskStep, ...]
     lengths: dict[tuple[int, ...], int]
     values: Array
     outputs: tuple[Axes, ...]
@@ -57,7 +57,7 @@ def study(graphs: Sequence[Graph]) -> Study:
     first = graphs[0]
     if len({len(graph.nodes) for graph in graphs}) > 1:
         raise UnmaskableError("the model has other nodes for other shapes")
-    steps: list[Step] = []
+    steps: list[MaskStep] = []
     # Nodes of which no result has padding.
     fixed: list[bool] = []
     for nodes in zip(*[graph.nodes for graph in graphs], strict=True):
@@ -103,7 +103,7 @@ def _alike(one: Node, other: Node) -> bool:
     return [type.dtype for type in one.types] == [type.dtype for type in other.types]
 
 
-def _factors(step: Step) -> list[Factor]:
+def _factors(step: MaskStep) -> list[Factor]:
     return [factor for axes in step.results for axis in axes for factor in axis if factor.varies]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlx.passes.masking.dim_sizes import Axis, UnmaskableError, sizes_of, varies, whole
-from rlx.passes.masking.rules import ORDERS, At, Step, aligned, one, one_factor, places, rule
+from rlx.passes.masking.rules import ORDERS, At, MaskStep, aligned, one, one_factor, places, rule
 
 # --- rows -----------------------------------------------------------------------------------------
 
@@ -31,7 +31,7 @@ def _reduced(at: At, axes: Sequence[int], keepdims: bool) -> list[Axis]:
 
 
 @rule(*_NEUTRAL)
-def _reduce(at: At) -> Step:
+def _reduce(at: At) -> MaskStep:
     axes, keepdims = at.attr("axes"), at.attr("keepdims")
     masks = at.masks(0, axes, _NEUTRAL[at.node.op])
     special = "mean" if masks and at.node.op == "mean" else ""
@@ -41,7 +41,7 @@ def _reduce(at: At) -> Step:
 
 
 @rule("argmax", "argmin")
-def _arg(at: At) -> Step:
+def _arg(at: At) -> MaskStep:
     at.same_but()
     axis = at.node.attrs["axis"]
     if at.node.attrs["select_last"]:
@@ -51,15 +51,15 @@ def _arg(at: At) -> Step:
 
 
 @rule("softmax", "log_softmax")
-def _softmax(at: At) -> Step:
+def _softmax(at: At) -> MaskStep:
     axis = at.attr("axis") % len(at.operands[0])
     masks = at.masks(0, [axis], "low")
     clean = frozenset({axis} if masks and at.node.op == "softmax" else ())
-    return Step((at.operands[0],), masks, "", clean)
+    return MaskStep((at.operands[0],), masks, "", clean)
 
 
 @rule("cumsum", "cumprod")
-def _cumulate(at: At) -> Step:
+def _cumulate(at: At) -> MaskStep:
     at.same_but()
     axis = at.node.attrs["axis"]
     one_factor(at.operands[0][axis])
@@ -68,7 +68,7 @@ def _cumulate(at: At) -> Step:
 
 
 @rule("layer_norm", "rms_norm")
-def _norm(at: At) -> Step:
+def _norm(at: At) -> MaskStep:
     at.same_but()
     rank, axis = len(at.operands[0]), at.node.attrs["axis"]
     masks = at.masks(0, range(axis, rank))
@@ -80,14 +80,14 @@ def _norm(at: At) -> Step:
 
 
 @rule("rfft", "fft", "ordered", "find_peaks", "tree_scores")
-def _last_axis(at: At) -> Step:
+def _last_axis(at: At) -> MaskStep:
     """What joins the elements of the last axis alone, whose rows do not depend on each other."""
     at.same_but()
     return _rows(at, 1)
 
 
 @rule("lfilter", "sosfilt")
-def _filter(at: At) -> Step:
+def _filter(at: At) -> MaskStep:
     """Filters along the last axis end where padding begins."""
     at.same_but()
     x = at.operands[0]
@@ -96,11 +96,11 @@ def _filter(at: At) -> Step:
     for other in range(1, len(at.operands)):
         at.fixed(other)
     states = [tuple(map(whole, at.sizes(result))) for result in range(1, len(at.node.types))]
-    return Step((x, *states), special="counted" if varies(x[-1]) else "")
+    return MaskStep((x, *states), special="counted" if varies(x[-1]) else "")
 
 
 @rule("frames")
-def _frames(at: At) -> Step:
+def _frames(at: At) -> MaskStep:
     """Frames of what is valid see no padding."""
     at.same_but()
     one_factor(at.operands[0][-1])
@@ -108,7 +108,7 @@ def _frames(at: At) -> Step:
     return one([*at.operands[0][:-1], whole(sizes[-2]), whole(sizes[-1])])
 
 
-def _rows(at: At, last: int) -> Step:
+def _rows(at: At, last: int) -> MaskStep:
     kept = len(at.operands[0]) - last
     at.fixed(0, range(kept, len(at.operands[0])))
     for other in range(1, len(at.operands)):
@@ -117,11 +117,11 @@ def _rows(at: At, last: int) -> Step:
     for result in range(len(at.node.types)):
         sizes = at.sizes(result)
         results.append((*at.operands[0][:kept], *map(whole, sizes[kept:])))
-    return Step(tuple(results))
+    return MaskStep(tuple(results))
 
 
 @rule("interpolate", "interpolate_plane")
-def _interpolate(at: At) -> Step:
+def _interpolate(at: At) -> MaskStep:
     at.same_but("size")
     attrs = at.node.attrs
     several = isinstance(attrs["axis"], tuple)
@@ -156,7 +156,7 @@ _COPIES = (
 
 
 @rule("matmul", "matmul_integer", "scaled_matmul_integer")
-def _matmul(at: At) -> Step:
+def _matmul(at: At) -> MaskStep:
     at.same_but()
     a, b = at.operands[:2]
     for other in range(2, len(at.operands)):
@@ -173,13 +173,13 @@ def _matmul(at: At) -> Step:
 
 
 @rule("dequant_matmul")
-def _dequant_matmul(at: At) -> Step:
+def _dequant_matmul(at: At) -> MaskStep:
     at.same_but()
     return _rows(at, 1)
 
 
 @rule("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d")
-def _convolution(at: At) -> Step:
+def _convolution(at: At) -> MaskStep:
     at.same_but("padding")
     for other in range(1, len(at.operands)):
         at.fixed(other)
@@ -195,7 +195,7 @@ def _convolution(at: At) -> Step:
 
 
 @rule("max_pool")
-def _max_pool(at: At) -> Step:
+def _max_pool(at: At) -> MaskStep:
     at.same_but("padding")
     spatial = range(2, len(at.operands[0]))
     if at.node.attrs["ceil_mode"]:
@@ -204,7 +204,7 @@ def _max_pool(at: At) -> Step:
 
 
 @rule("window_sum")
-def _window_sum(at: At) -> Step:
+def _window_sum(at: At) -> MaskStep:
     at.same_but("padding")
     attrs = at.node.attrs
     spatial = range(2, len(at.operands[0]))
@@ -216,7 +216,7 @@ def _window_sum(at: At) -> Step:
     return _windows(at, spatial, "zero")
 
 
-def _windows(at: At, seen: Sequence[int], fill: str) -> Step:
+def _windows(at: At, seen: Sequence[int], fill: str) -> MaskStep:
     """Windows along the axes from the third on, which see padding along some of them."""
     for axis in range(len(at.node.attrs["padding"])):
         if len({node.attrs["padding"][axis][0] for node in at.nodes}) > 1:
@@ -228,7 +228,7 @@ def _windows(at: At, seen: Sequence[int], fill: str) -> Step:
 
 
 @rule("attention")
-def _attention(at: At) -> Step:
+def _attention(at: At) -> MaskStep:
     at.same_but()
     attrs = at.node.attrs
     at_keys = 2 if len(at.node.shape) == 4 and attrs["layout"] == "bhsd" else 1
@@ -262,7 +262,7 @@ def _attention(at: At) -> Step:
 
 
 @rule("recurrence")
-def _recurrence(at: At) -> Step:
+def _recurrence(at: At) -> MaskStep:
     at.same_but()
     xw = at.operands[0]
     at.fixed(0, [2])
@@ -280,7 +280,7 @@ def _recurrence(at: At) -> Step:
     for state in states:
         state[1] = xw[1]
     padded = varies(xw[0])
-    return Step(
+    return MaskStep(
         (tuple(y), *map(tuple, states)),
         (),
         "recurrence" if padded else "",

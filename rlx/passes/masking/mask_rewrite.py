@@ -13,7 +13,7 @@ from rlx.ir.opdef import PRESENT
 from rlx.ir.rewrite import Rewriter
 from rlx.passes.masking.analysis import Study
 from rlx.passes.masking.dim_sizes import LENGTHS, Axis, Factor
-from rlx.passes.masking.rules import Step, places
+from rlx.passes.masking.rules import MaskStep, places
 
 
 def masked(study: Study) -> Graph:
@@ -21,10 +21,10 @@ def masked(study: Study) -> Graph:
 
     What its outputs hold beyond the lengths is unspecified.
     """
-    return _Writer(study).written()
+    return _MaskRewriter(study).written()
 
 
-class _Writer(Rewriter):
+class _MaskRewriter(Rewriter):
     def __init__(self, study: Study) -> None:
         super().__init__(study.graph)
         self._study = study
@@ -57,7 +57,7 @@ class _Writer(Rewriter):
                 self._clean[new.id] = step.clean
         return self.finish()
 
-    def operands(self, node: Node, step: Step) -> list[Node]:
+    def operands(self, node: Node, step: MaskStep) -> list[Node]:
         """The operands of a node, masked where its step says so."""
         found = [self[operand] for operand in node.inputs]
         for at, axis, fill in step.masks:
@@ -145,7 +145,7 @@ def _fill(dtype: DType, kind: str) -> Any:
     return limits.max if kind == "high" else limits.min
 
 
-def _mean(to: _Writer, node: Node, step: Step) -> Node:
+def _mean(to: _MaskRewriter, node: Node, step: MaskStep) -> Node:
     (x,) = to.operands(node, step)
     axes = to._study.axes(node.inputs[0].id)
     total = to.new.sum(x, node.attrs["axes"], node.attrs["keepdims"])
@@ -153,7 +153,7 @@ def _mean(to: _Writer, node: Node, step: Step) -> Node:
     return to.new.div(total, count if total.shape else to.new.reshape(count, ()))
 
 
-def _norm(to: _Writer, node: Node, step: Step) -> Node:
+def _norm(to: _MaskRewriter, node: Node, step: MaskStep) -> Node:
     x, *rest = to.operands(node, step)
     axis, rank = node.attrs["axis"], len(x.shape)
     axes = list(range(axis, rank))
@@ -174,7 +174,7 @@ def _norm(to: _Writer, node: Node, step: Step) -> Node:
     return found
 
 
-def _from_end(to: _Writer, node: Node, step: Step) -> Node:
+def _from_end(to: _MaskRewriter, node: Node, step: MaskStep) -> Node:
     """A piece that lies at the end of what is valid."""
     x, old = to[node.inputs[0]], to._study.axes(node.inputs[0].id)
     if node.op == "narrow":
@@ -199,7 +199,7 @@ def _from_end(to: _Writer, node: Node, step: Step) -> Node:
     return x
 
 
-def _attention(to: _Writer, node: Node, step: Step) -> Node:
+def _attention(to: _MaskRewriter, node: Node, step: MaskStep) -> Node:
     q, k, v, *mask = to.operands(node, step)
     attrs = dict(node.attrs)
     at_keys = 2 if len(node.shape) == 4 and attrs["layout"] == "bhsd" else 1
@@ -215,18 +215,18 @@ def _attention(to: _Writer, node: Node, step: Step) -> Node:
     return to.new.add_node(node.opdef, [q, k, v, found], attrs, node.name, node.source)
 
 
-def _recurrence(to: _Writer, node: Node, step: Step) -> Node:
+def _recurrence(to: _MaskRewriter, node: Node, step: MaskStep) -> Node:
     operands = [to[operand] for operand in node.inputs]
     (factor,) = to.along(node, 0, 0)
     return _ended(to, node, "seq_lens", to.new.expand(to.length(factor), operands[0].shape[1]))
 
 
-def _counted(to: _Writer, node: Node, step: Step) -> Node:
+def _counted(to: _MaskRewriter, node: Node, step: MaskStep) -> Node:
     (factor,) = to.along(node, 0, -1)
     return _ended(to, node, "count", to.length(factor))
 
 
-def _ended(to: _Writer, node: Node, name: str, lengths: Node) -> Node:
+def _ended(to: _MaskRewriter, node: Node, name: str, lengths: Node) -> Node:
     """A node whose last operand, which it may have already, says how many steps it takes."""
     operands, given = [to[operand] for operand in node.inputs], places(node)
     if name in given:
@@ -237,7 +237,7 @@ def _ended(to: _Writer, node: Node, name: str, lengths: Node) -> Node:
     return to.new.add_node(node.opdef, operands, attrs, node.name, node.source)
 
 
-_SPECIAL: dict[str, Callable[[_Writer, Node, Step], Node]] = {
+_SPECIAL: dict[str, Callable[[_MaskRewriter, Node, MaskStep], Node]] = {
     "mean": _mean,
     "norm": _norm,
     "from_end": _from_end,

@@ -12,7 +12,7 @@ from rlx.passes.masking.rules import (
     ORDERS,
     At,
     Mask,
-    Step,
+    MaskStep,
     aligned,
     one,
     one_factor,
@@ -25,7 +25,7 @@ from rlx.passes.masking.rules import (
 
 
 @rule("input", "param")
-def _leaf(at: At) -> Step:
+def _leaf(at: At) -> MaskStep:
     at.same_but("shape")
     if at.node.op == "param":
         at.attr("shape")
@@ -35,7 +35,7 @@ def _leaf(at: At) -> Step:
 
 
 @rule("constant")
-def _constant(at: At) -> Step:
+def _constant(at: At) -> MaskStep:
     at.same_but("value")
     sizes = at.sizes()
     longest = np.asarray(at.node.attrs["value"])
@@ -51,7 +51,7 @@ def _constant(at: At) -> Step:
 
 
 @rule("elementwise")
-def _elementwise(at: At) -> Step:
+def _elementwise(at: At) -> MaskStep:
     at.same_but()
     return one(aligned(at.operands, len(at.node.shape)))
 
@@ -60,17 +60,17 @@ def _elementwise(at: At) -> Step:
 
 
 @rule("reshape")
-def _reshape(at: At) -> Step:
+def _reshape(at: At) -> MaskStep:
     return one(regrouped(at.operands[0], at.sizes()))
 
 
 @rule("transpose")
-def _transpose(at: At) -> Step:
+def _transpose(at: At) -> MaskStep:
     return one([at.operands[0][axis] for axis in at.attr("perm")])
 
 
 @rule("expand")
-def _expand(at: At) -> Step:
+def _expand(at: At) -> MaskStep:
     given, sizes = at.operands[0], at.sizes()
     missing = len(sizes) - len(given)
     return one(
@@ -84,26 +84,26 @@ def _expand(at: At) -> Step:
 
 
 @rule("part")
-def _part(at: At) -> Step:
+def _part(at: At) -> MaskStep:
     # Its operand has several results; the analysis hands over those of the one that it takes.
     at.same_but()
     return one(at.operands[0])
 
 
 @rule("narrow")
-def _narrow(at: At) -> Step:
+def _narrow(at: At) -> MaskStep:
     axis, start = at.attr("axis"), [node.attrs["start"] for node in at.nodes]
     return _cut(at, {axis: (start, 1)})
 
 
 @rule("slice")
-def _slice(at: At) -> Step:
+def _slice(at: At) -> MaskStep:
     steps = at.attr("steps")
     starts = list(zip(*[node.attrs["starts"] for node in at.nodes], strict=True))
     return _cut(at, {axis: (starts[axis], steps[axis]) for axis in range(len(steps))})
 
 
-def _cut(at: At, cuts: Mapping[int, tuple[Sequence[int], int]]) -> Step:
+def _cut(at: At, cuts: Mapping[int, tuple[Sequence[int], int]]) -> MaskStep:
     """Every ``step``-th element from a start: from the front, or, as many as ever, from the end."""
     axes, sizes = list(at.operands[0]), at.sizes()
     from_end: list[int] = []
@@ -123,11 +123,11 @@ def _cut(at: At, cuts: Mapping[int, tuple[Sequence[int], int]]) -> Step:
         from_end.append(axis)
     if not from_end:
         return one(axes)
-    return Step((tuple(axes),), special="from_end", axis=from_end[0])
+    return MaskStep((tuple(axes),), special="from_end", axis=from_end[0])
 
 
 @rule("concat")
-def _concat(at: At) -> Step:
+def _concat(at: At) -> MaskStep:
     axis, sizes = at.attr("axis"), at.sizes()
     found = []
     for other in range(len(sizes)):
@@ -156,7 +156,7 @@ def _check_filling(behind: Sequence[Node], axis: int, padded: int) -> None:
 
 
 @rule("pad_constant")
-def _pad_constant(at: At) -> Step:
+def _pad_constant(at: At) -> MaskStep:
     pads = at.attr("pads")
     _pads(at, pads)
     behind = [axis for axis, (_, after) in enumerate(pads) if after > 0]
@@ -164,7 +164,7 @@ def _pad_constant(at: At) -> Step:
 
 
 @rule("pad_repeat")
-def _pad_repeat(at: At) -> Step:
+def _pad_repeat(at: At) -> MaskStep:
     pads, mode = at.attr("pads"), at.attr("mode")
     _pads(at, pads)
     for axis, (before, after) in enumerate(pads):
@@ -190,7 +190,7 @@ def _padded(at: At, pads: Sequence[tuple[int, int]]) -> list[Axis]:
 
 
 @rule("gather")
-def _gather(at: At) -> Step:
+def _gather(at: At) -> MaskStep:
     axis = at.attr("axis")
     x, indices = at.operands
     if varies(x[axis]):
@@ -206,7 +206,7 @@ def _gather(at: At) -> Step:
 
 
 @rule("gather_elements")
-def _gather_elements(at: At) -> Step:
+def _gather_elements(at: At) -> MaskStep:
     axis = at.attr("axis")
     at.fixed(0, [axis])
     return one(at.operands[1], at.masks(1, range(len(at.operands[1]))))

@@ -41,7 +41,7 @@ class Mask(NamedTuple):
     fill: str | int = "zero"
 
 
-class Step(NamedTuple):
+class MaskStep(NamedTuple):
     """What becomes of a node.
 
     Attributes:
@@ -119,7 +119,7 @@ class At:
 # Why axes that stand for different lengths, or for the same ones in another order, can't be joined.
 ORDERS = "joins operands whose elements stand in different orders"
 
-Rule = Callable[[At], Step]
+Rule = Callable[[At], MaskStep]
 RULES: dict[str, Rule] = {}
 
 
@@ -160,7 +160,7 @@ def _place(array: Array) -> Any:
     return array.__array_interface__["data"]
 
 
-def fixed_step(nodes: Sequence[Node]) -> Step | None:
+def fixed_step(nodes: Sequence[Node]) -> MaskStep | None:
     """The step of nodes that are the same in all graphs, whose operands have no padding; None if they are not."""
     first = nodes[0]
     for node in nodes[1:]:
@@ -176,8 +176,8 @@ def fixed_step(nodes: Sequence[Node]) -> Step | None:
 
 
 @functools.lru_cache(maxsize=4096)
-def _fixed(types: tuple[TensorType, ...], count: int) -> Step:
-    return Step(tuple(tuple(whole((size,) * count) for size in type.shape) for type in types))
+def _fixed(types: tuple[TensorType, ...], count: int) -> MaskStep:
+    return MaskStep(tuple(tuple(whole((size,) * count) for size in type.shape) for type in types))
 
 
 def same_values(nodes: Sequence[Node]) -> bool:
@@ -186,7 +186,7 @@ def same_values(nodes: Sequence[Node]) -> bool:
     return all(value is values[0] or same(value, values[0]) for value in values)
 
 
-def step_of(at: At) -> Step:
+def step_of(at: At) -> MaskStep:
     """What becomes of a node.
 
     Raises:
@@ -198,7 +198,7 @@ def step_of(at: At) -> Step:
         if at.padded:
             raise UnmaskableError("has no rule for padding")
         at.same_but()
-        return Step(tuple(tuple(map(whole, at.sizes(r))) for r in range(len(at.node.types))))
+        return MaskStep(tuple(tuple(map(whole, at.sizes(r))) for r in range(len(at.node.types))))
     step = found(at)
     for result, axes in enumerate(step.results):
         if [sizes_of(axis, at.count) for axis in axes] != at.sizes(result):
@@ -206,9 +206,9 @@ def step_of(at: At) -> Step:
     return step
 
 
-def one(axes: Sequence[Axis], masks: Sequence[Mask] = (), special: str = "") -> Step:
+def one(axes: Sequence[Axis], masks: Sequence[Mask] = (), special: str = "") -> MaskStep:
     """A step of one result."""
-    return Step((tuple(axes),), tuple(masks), special)
+    return MaskStep((tuple(axes),), tuple(masks), special)
 
 
 def aligned(operands: Sequence[Axes], rank: int) -> list[Axis]:

@@ -13,22 +13,24 @@ from rlx.ir.spans import checkpoint
 from rlx.passes.fuse import fuse_elementwise
 from rlx.passes.fusion_gate import Specialisation, Weighed
 from rlx.passes.param_hoist import run_part
-from rlx.passes.patterns.match import Match, Pattern, Site
+from rlx.passes.patterns.match import Match, MatchSite, Pattern
 from rlx.passes.patterns.table import PATTERNS
 
 
 def fuse_patterns(graph: Graph, notes: list[Note], target: Specialisation) -> Graph:
     """Replaces what patterns match, where that pays on the target."""
-    site = Site(graph, target.kernel_set)
+    site = MatchSite(graph, target.kernel_set)
     for pattern in PATTERNS:
         found = _find(pattern, site, notes, target)
         if found:
             graph = _rewritten(graph, found)
-            site = Site(graph, target.kernel_set)
+            site = MatchSite(graph, target.kernel_set)
     return graph
 
 
-def _find(pattern: Pattern, site: Site, notes: list[Note], target: Specialisation) -> list[Match]:
+def _find(
+    pattern: Pattern, site: MatchSite, notes: list[Note], target: Specialisation
+) -> list[Match]:
     """Where a pattern fits and pays; no two matches share a node."""
     found: list[Match] = []
     inside: set[int] = set()
@@ -52,7 +54,7 @@ def _find(pattern: Pattern, site: Site, notes: list[Note], target: Specialisatio
     return found
 
 
-def _form(match: Match, also: list[Node], site: Site) -> Any:
+def _form(match: Match, also: list[Node], site: MatchSite) -> Any:
     """What is equal for matches of one pattern that are worth the same: layers of a model repeat themselves."""
     number = {node.id: at for at, node in enumerate((*match.operands, *match.inside))}
 
@@ -71,7 +73,7 @@ def _form(match: Match, also: list[Node], site: Site) -> Any:
     )
 
 
-def _needed_elsewhere(match: Match, site: Site) -> list[Node]:
+def _needed_elsewhere(match: Match, site: MatchSite) -> list[Node]:
     """Nodes inside, results apart, that others read or that are outputs."""
     apart = {node.id for node in match.results}
     members = {node.id for node in match.inside}

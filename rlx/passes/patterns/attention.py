@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 from rlx.dataclasses import dataclass
 from rlx.ir.graph import Graph, Node
-from rlx.passes.patterns.match import Match, Site, either_way, scaled
+from rlx.passes.patterns.match import Match, MatchSite, either_way, scaled
 
 Layout: TypeAlias = Literal["bhsd", "bshd"]
 # Axis orders of transposes: heads to the front or back, keys as the columns of a product, and both at once.
@@ -46,7 +46,7 @@ class _Parts:
         return None if self.mask is None else at[self.mask.id]
 
 
-def attention(node: Node, site: Site) -> Match | None:
+def attention(node: Node, site: MatchSite) -> Match | None:
     """softmax(scale * q @ k.T + mask) @ v on ``[batch, heads, length, size]``."""
     found = _parts(node, site)
     if found is None:
@@ -60,7 +60,7 @@ def attention(node: Node, site: Site) -> Match | None:
     return Match(found.inside, build)
 
 
-def attention_by_position(node: Node, site: Site) -> Match | None:
+def attention_by_position(node: Node, site: MatchSite) -> Match | None:
     """The same between transposes of ``[batch, length, heads, size]``, which it then needs not."""
     product = node.inputs[0]
     if tuple(node.attrs["perm"]) != _HEADS or product.op != "matmul":
@@ -81,7 +81,7 @@ def attention_by_position(node: Node, site: Site) -> Match | None:
     return Match(tuple(one for _, one in inside), build)
 
 
-def _parts(node: Node, site: Site) -> _Parts | None:
+def _parts(node: Node, site: MatchSite) -> _Parts | None:
     """What the product of weights and values ``node`` is made of; None where it is no attention."""
     if node.inputs[0].op != "softmax":
         return None

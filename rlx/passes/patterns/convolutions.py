@@ -11,7 +11,7 @@ from rlx.ir.shape import size
 from rlx.ops.windows.convolution import suits_units
 from rlx.ops.windows.fused import FUSED
 from rlx.ops.windows.hwio_weights import TURNED
-from rlx.passes.patterns.match import Build, Match, Site, either_way
+from rlx.passes.patterns.match import Build, Match, MatchSite, either_way
 
 _CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d")
 
@@ -29,7 +29,7 @@ def _with_bias(g: Graph, conv: Node, x: Node, w: Node, bias: Node) -> Node:
     return made
 
 
-def conv_bias(node: Node, site: Site) -> Match | None:
+def conv_bias(node: Node, site: MatchSite) -> Match | None:
     """conv(x, w) + bias."""
     for conv, bias in either_way(node):
         if conv.op not in _CONVOLUTIONS or site.only(conv) is not node or len(conv.inputs) != 2:
@@ -45,7 +45,7 @@ def _biased(conv: Node, bias: Node) -> Build:
     return lambda g, at: _with_bias(g, conv, at[x.id], at[w.id], at[bias.id])
 
 
-def conv_affine(node: Node, site: Site) -> Match | None:
+def conv_affine(node: Node, site: MatchSite) -> Match | None:
     """conv(x, w, b) * factor + shift with values per channel that depend on no input: a batch norm.
 
     The weights are multiplied instead: conv(x, w * factor, b * factor + shift).
@@ -70,7 +70,7 @@ def conv_affine(node: Node, site: Site) -> Match | None:
     return Match((conv, node), build)
 
 
-def conv_after(node: Node, site: Site) -> Match | None:
+def conv_after(node: Node, site: MatchSite) -> Match | None:
     """act(conv(x, w, b) + r), or with one of the two, on a CPU: its kernels do so before they store results.
 
     On a GPU it is another pass anyway.
@@ -104,7 +104,7 @@ def _followed(conv: Node, residual: Node | None, act: str, name: str) -> Build:
     return lambda g, at: g.add_node(FUSED[conv.op], [at[o.id] for o in operands], attrs, name)
 
 
-def turned_weight(node: Node, site: Site) -> Match | None:
+def turned_weight(node: Node, site: MatchSite) -> Match | None:
     """A convolution on matrix units: its known weight is brought into their order once, not in every run."""
     x, w, *bias = node.inputs
     taps = size(w.shape[2:])

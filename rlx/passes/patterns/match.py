@@ -49,7 +49,7 @@ class Match:
         return (found,) if isinstance(found, Node) else tuple(found)
 
 
-class Site:
+class MatchSite:
     """A graph that patterns are looked for in: who reads what, and for which kernels.
 
     Args:
@@ -96,7 +96,7 @@ class Site:
         return found
 
 
-Finder = Callable[[Node, Site], Match | None]
+Finder = Callable[[Node, MatchSite], Match | None]
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rlx.ir.graph import PART, Graph, Node
-from rlx.passes.patterns.match import Match, Site
+from rlx.passes.patterns.match import Match, MatchSite
 
 # Norms that can take a sum as its two terms.
 NORMS = ("layer_norm", "rms_norm")
 
 
-def residual_norm(node: Node, site: Site) -> Match | None:
+def residual_norm(node: Node, site: MatchSite) -> Match | None:
     """norm(x + r) over the last axis; others may need the sum as well."""
     if node.attrs["axis"] != len(node.shape) - 1:
         return None
@@ -37,7 +37,7 @@ def residual_norm(node: Node, site: Site) -> Match | None:
     return Match((add, node), build, (add, node) if keep else ())
 
 
-def _joins(operand: Node, add: Node, site: Site) -> bool:
+def _joins(operand: Node, add: Node, site: MatchSite) -> bool:
     """Whether an operand is computed in one pass with the addition if that stays by itself.
 
     The same number of kernels is left either way, but the pass needs no memory between the two.

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from rlx.abi.products import ACTIVATIONS
 from rlx.ir.dtype import HALVES, DType
 from rlx.ir.graph import Graph, Node
-from rlx.passes.patterns.match import Build, Match, Site, either_way
+from rlx.passes.patterns.match import Build, Match, MatchSite, either_way
 
 # Products whose weight may be in 16 bits.
 WIDENED = ("matmul", "fused_matmul_bias_act", "matmul_transposed")
 
 
-def product(node: Node, site: Site) -> Match | None:
+def product(node: Node, site: MatchSite) -> Match | None:
     """act(x @ w + bias), or without an activation."""
     act, add = "none", node
     if node.op in ACTIVATIONS:
@@ -36,7 +36,7 @@ def product(node: Node, site: Site) -> Match | None:
     return None
 
 
-def rounded(node: Node, site: Site) -> Match | None:
+def rounded(node: Node, site: MatchSite) -> Match | None:
     """A product by coarse weights, and a bias; the CPU keeps their codes and rounds the other operand."""
     if not site.fuses("coarse_weights") or node.attrs.get("act", "none") != "none":
         return None
@@ -59,7 +59,7 @@ def rounded(node: Node, site: Site) -> Match | None:
     return Match(inside, build)
 
 
-def rounded_recurrence(node: Node, site: Site) -> Match | None:
+def rounded_recurrence(node: Node, site: MatchSite) -> Match | None:
     """A recurrence with coarse weights, on the CPU likewise."""
     xw, r, *rest = node.inputs
     if not site.fuses("coarse_weights") or r.op != "coarse_weights" or xw.dtype is not DType.F32:
@@ -79,7 +79,7 @@ def _fused(operands: Sequence[int], act: str, name: str) -> Build:
     )
 
 
-def transposed(node: Node, site: Site) -> Match | None:
+def transposed(node: Node, site: MatchSite) -> Match | None:
     """X @ y where y is transposed just before, or x, which the CPU's kernels do not read so."""
     if any(len(operand.shape) < 2 for operand in node.inputs):
         return None
@@ -97,7 +97,7 @@ def transposed(node: Node, site: Site) -> Match | None:
     )
 
 
-def _exchanged(operand: Node, product: Node, site: Site) -> bool:
+def _exchanged(operand: Node, product: Node, site: MatchSite) -> bool:
     """Whether an operand is a matrix with its last two axes exchanged for this product alone."""
     rank = len(operand.shape)
     exchange = (*range(rank - 2), rank - 1, rank - 2)
@@ -109,7 +109,7 @@ def _exchanged(operand: Node, product: Node, site: Site) -> bool:
     )
 
 
-def scaled(node: Node, site: Site) -> Match | None:
+def scaled(node: Node, site: MatchSite) -> Match | None:
     """A product of bytes, as f32, times a scale or one per column. On a CPU that is another pass anyway."""
     if not site.fuses("scaled_integers"):
         return None
@@ -130,7 +130,7 @@ def _scaled(operands: Sequence[int], name: str) -> Build:
     return lambda g, at: g.add_node("scaled_matmul_integer", [at[o] for o in operands], {}, name)
 
 
-def halves(node: Node, site: Site) -> Match | None:
+def halves(node: Node, site: MatchSite) -> Match | None:
     """A product by a weight in 16 bits that is widened for it alone; the CPU does so in registers."""
     if not site.fuses("half_weights") or node.dtype is not DType.F32:
         return None

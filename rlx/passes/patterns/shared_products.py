@@ -10,7 +10,7 @@ import numpy as np
 from rlx.abi.products import ACTIVATIONS
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ops.products.gated_matmul import MOST_PARTS
-from rlx.passes.patterns.match import Build, Match, Site, either_way
+from rlx.passes.patterns.match import Build, Match, MatchSite, either_way
 
 # Products of which several can be one kernel.
 PRODUCTS = ("matmul", "fused_matmul_bias_act")
@@ -41,7 +41,7 @@ def _linear(node: Node) -> _Linear | None:
 # --- one product is the gate of the other --------------------------------------------------------------
 
 
-def gated(node: Node, site: Site) -> Match | None:
+def gated(node: Node, site: MatchSite) -> Match | None:
     """act(x @ wg + bg) * (x @ wu + bu) with both biases or none, and any activation.
 
     A silu may also be written as s * sigmoid(s).
@@ -71,7 +71,7 @@ def _activation(node: Node) -> tuple[str, Node, tuple[Node, ...]]:
     return "", node, ()
 
 
-def _private(inside: Sequence[Node], last: Node, site: Site) -> bool:
+def _private(inside: Sequence[Node], last: Node, site: MatchSite) -> bool:
     """Whether nobody else needs the nodes before the last: products are not made twice."""
     members = {node.id for node in inside} | {last.id}
     return not any(
@@ -87,7 +87,7 @@ def _gated(operands: Sequence[int], act: str, name: str) -> Build:
 # --- several results -----------------------------------------------------------------------------------
 
 
-def shared(node: Node, site: Site) -> Match | None:
+def shared(node: Node, site: MatchSite) -> Match | None:
     """Up to 3 products of one input by weights that depend on no input: q, k and v.
 
     They have the same activation, and all of them a bias or none. On a CPU one kernel is called for

@@ -12,36 +12,36 @@ from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.opdef import Array
 from rlx.ir.shape import size
 from rlx.ops.spectra.frame_peaks import takes
-from rlx.passes.patterns.match import Match, Site, either_way
+from rlx.passes.patterns.match import Match, MatchSite, either_way
 from rlx.passes.patterns.template import (
-    Found,
     Named,
+    NodeTemplate,
     Number,
     OneOf,
     Op,
     Outside,
     Reshaped,
     Scaled,
-    Template,
+    TemplateMatch,
     first,
 )
 
 # --- templates -------------------------------------------------------------------------------------------
 
 
-def _power(spec: Template) -> Op:
+def _power(spec: NodeTemplate) -> Op:
     """re^2 + im^2 of a spectrum whose rows hold the real parts, then the imaginary parts."""
     squares = (_square(_part("re", spec)), _square(_part("im", spec)))
     return Op("add", *squares, fits=_is_f32, agree=_are_halves)
 
 
-def _part(name: str, spec: Template) -> Template:
+def _part(name: str, spec: NodeTemplate) -> NodeTemplate:
     """A contiguous part of the last axis of a spectrum."""
     ops = ("narrow", "slice")
     return OneOf(tuple(Op(op, spec, name=name, fits=lambda one: _start(one) >= 0) for op in ops))
 
 
-def _square(part: Template) -> Template:
+def _square(part: NodeTemplate) -> NodeTemplate:
     return OneOf((Op("mul", part, part), Op("pow", part, Number(2.0))))
 
 
@@ -67,7 +67,7 @@ def _is_f32(node: Node) -> bool:
     return node.dtype is DType.F32
 
 
-def _tapered(frames: Template) -> Op:
+def _tapered(frames: NodeTemplate) -> Op:
     """Frames times one number per sample, which depends on no input."""
     return Op(
         "mul", frames, Outside("taper", lambda one: one.fixed), name="tapered", agree=_taper_fits
@@ -156,7 +156,7 @@ _LOG_MEL = Scaled(Op("add", _FLOORED, Number(4.0)), 0.25)
 # --- the strongest bins ----------------------------------------------------------------------------------
 
 
-def peaks(node: Node, site: Site) -> Match | None:
+def peaks(node: Node, site: MatchSite) -> Match | None:
     """The k largest of powers that are weighted per bin and averaged over segments: Welch's peaks."""
     if not node.attrs["largest"] or not _is_f32(node):
         return None
@@ -208,7 +208,7 @@ def _over_segments(node: Node) -> bool:
     return tuple(node.attrs["axes"]) == (rank - 2,) and not node.attrs["keepdims"]
 
 
-def frame_peaks(node: Node, site: Site) -> Match | None:
+def frame_peaks(node: Node, site: MatchSite) -> Match | None:
     """Welch's peaks of frames, with or without their means: every sample can be read once."""
     found = first(_FRAME_PEAKS, node) if site.fuses("frame_peaks") and _is_f32(node) else None
     if found is None or not size(node.shape):
@@ -248,12 +248,12 @@ def frame_peaks(node: Node, site: Site) -> Match | None:
 # --- transforms of frames --------------------------------------------------------------------------------
 
 
-def frame_spectra(node: Node, site: Site) -> Match | None:
+def frame_spectra(node: Node, site: MatchSite) -> Match | None:
     """The one-sided transform of tapered frames, which its first pass can read from the signal."""
     return _of_frames(node, site, first(_FRAME_SPECTRA, node))
 
 
-def frame_powers(node: Node, site: Site) -> Match | None:
+def frame_powers(node: Node, site: MatchSite) -> Match | None:
     """The powers of such a transform, which its last pass can write."""
     found = first(_power(_FRAME_SPECTRA), node)
     if found is None or 2 * node.shape[-1] != found.named["spec"].shape[-1]:
@@ -261,7 +261,7 @@ def frame_powers(node: Node, site: Site) -> Match | None:
     return _of_frames(node, site, found)
 
 
-def _of_frames(node: Node, site: Site, found: Found | None) -> Match | None:
+def _of_frames(node: Node, site: MatchSite, found: TemplateMatch | None) -> Match | None:
     if found is None:
         return None
     spec, frames = found.named["spec"], found.named["frames"]
@@ -279,7 +279,7 @@ def _of_frames(node: Node, site: Site, found: Found | None) -> Match | None:
 # --- log-mel features ------------------------------------------------------------------------------------
 
 
-def log_mel(node: Node, site: Site) -> Match | None:
+def log_mel(node: Node, site: MatchSite) -> Match | None:
     """(max(L, max(L) - 8) + 4) / 4 with L = log10(max(power @ filters, 1e-10))."""
     found = first(_LOG_MEL, node)
     if found is None or site.blocked(found.named["product"]):

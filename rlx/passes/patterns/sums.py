@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rlx.ir.graph import Graph, Node
-from rlx.passes.patterns.match import Match, Site
+from rlx.passes.patterns.match import Match, MatchSite
 
 
-def sum_of_each(node: Node, site: Site) -> Match | None:
+def sum_of_each(node: Node, site: MatchSite) -> Match | None:
     """sum(x * x) and sum(abs(x)) over any axes."""
     if not site.fuses("sums_of_squares"):
         return None

@@ -20,7 +20,7 @@ _EITHER_WAY = ("add", "mul", "maximum")
 
 
 @dataclass(frozen=True)
-class Found:
+class TemplateMatch:
     """Where a template fits.
 
     Attributes:
@@ -36,30 +36,30 @@ class Found:
         """The members in the order of the graph."""
         return tuple(sorted(self.members, key=lambda node: node.id))
 
-    def naming(self, name: str, node: Node) -> Found | None:
+    def naming(self, name: str, node: Node) -> TemplateMatch | None:
         """The same with one more name; None where the name is another node's."""
         if not name:
             return self
         if name in self.named:
             return self if self.named[name] is node else None
-        return Found({**self.named, name: node}, self.members)
+        return TemplateMatch({**self.named, name: node}, self.members)
 
-    def joined_by(self, *nodes: Node) -> Found:
+    def joined_by(self, *nodes: Node) -> TemplateMatch:
         """The same with more members."""
-        return Found(self.named, self.members | set(nodes))
+        return TemplateMatch(self.named, self.members | set(nodes))
 
 
-class Template(Protocol):
+class NodeTemplate(Protocol):
     """What a node may look like."""
 
-    def find(self, node: Node, so_far: Found) -> Iterator[Found]:
+    def find(self, node: Node, so_far: TemplateMatch) -> Iterator[TemplateMatch]:
         """Every way in which the template fits a node, besides what was found so far."""
         ...
 
 
-def first(template: Template, node: Node) -> Found | None:
+def first(template: NodeTemplate, node: Node) -> TemplateMatch | None:
     """The first way in which a template fits a node."""
-    return next(template.find(node, Found()), None)
+    return next(template.find(node, TemplateMatch()), None)
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,8 @@ class Outside:
     name: str
     fits: Callable[[Node], bool] = lambda node: True
 
-    def find(self, node: Node, so_far: Found) -> Iterator[Found]:
-        """See ``Template``."""
+    def find(self, node: Node, so_far: TemplateMatch) -> Iterator[TemplateMatch]:
+        """See ``NodeTemplate``."""
         found = so_far.naming(self.name, node)
         if found is not None and self.fits(node):
             yield found
@@ -87,8 +87,8 @@ class Number:
 
     value: float
 
-    def find(self, node: Node, so_far: Found) -> Iterator[Found]:
-        """See ``Template``."""
+    def find(self, node: Node, so_far: TemplateMatch) -> Iterator[TemplateMatch]:
+        """See ``NodeTemplate``."""
         number = scalar(node)
         if number is not None and _near(number, self.value):
             yield so_far
@@ -109,7 +109,7 @@ class Op:
     """
 
     op: str
-    operands: tuple[Template, ...]
+    operands: tuple[NodeTemplate, ...]
     name: str
     fits: Callable[[Node], bool]
     agree: Callable[[Mapping[str, Node]], bool]
@@ -117,7 +117,7 @@ class Op:
     def __init__(
         self,
         op: str,
-        *operands: Template,
+        *operands: NodeTemplate,
         name: str = "",
         fits: Callable[[Node], bool] = lambda node: True,
         agree: Callable[[Mapping[str, Node]], bool] = lambda named: True,
@@ -126,8 +126,8 @@ class Op:
         for attribute, value in values.items():
             object.__setattr__(self, attribute, value)
 
-    def find(self, node: Node, so_far: Found) -> Iterator[Found]:
-        """See ``Template``."""
+    def find(self, node: Node, so_far: TemplateMatch) -> Iterator[TemplateMatch]:
+        """See ``NodeTemplate``."""
         if node.op != self.op or len(node.inputs) != len(self.operands) or not self.fits(node):
             return
         named = so_far.naming(self.name, node)
@@ -142,7 +142,7 @@ class Op:
                 not isinstance(one, Number) and value.shape != node.shape for one, value in pairs
             ):
                 continue
-            ways: Iterator[Found] = iter((named.joined_by(node),))
+            ways: Iterator[TemplateMatch] = iter((named.joined_by(node),))
             for template, value in pairs:
                 ways = _each(template, value, ways)
             yield from (found for found in ways if self.agree(found.named))
@@ -152,10 +152,10 @@ class Op:
 class OneOf:
     """A node that fits one of several templates."""
 
-    templates: tuple[Template, ...]
+    templates: tuple[NodeTemplate, ...]
 
-    def find(self, node: Node, so_far: Found) -> Iterator[Found]:
-        """See ``Template``."""
+    def find(self, node: Node, so_far: TemplateMatch) -> Iterator[TemplateMatch]:
+        """See ``NodeTemplate``."""
         return chain.from_iterable(one.find(node, so_far) for one in self.templates)
 
 
@@ -163,11 +163,11 @@ class OneOf:
 class Scaled:
     """A node times a number, or divided by its inverse."""
 
-    operand: Template
+    operand: NodeTemplate
     factor: float
 
-    def find(self, node: Node, so_far: Found) -> Iterator[Found]:
-        """See ``Template``."""
+    def find(self, node: Node, so_far: TemplateMatch) -> Iterator[TemplateMatch]:
+        """See ``NodeTemplate``."""
         value, factor, nodes = scaled(node)
         if nodes and _near(factor, self.factor):
             yield from self.operand.find(value, so_far.joined_by(*nodes))
@@ -178,10 +178,10 @@ class Named:
     """A node that gets a name and fits a template."""
 
     name: str
-    template: Template
+    template: NodeTemplate
 
-    def find(self, node: Node, so_far: Found) -> Iterator[Found]:
-        """See ``Template``."""
+    def find(self, node: Node, so_far: TemplateMatch) -> Iterator[TemplateMatch]:
+        """See ``NodeTemplate``."""
         named = so_far.naming(self.name, node)
         if named is not None:
             yield from self.template.find(node, named)
@@ -191,17 +191,19 @@ class Named:
 class Reshaped:
     """A node that fits, after any number of reshapes that keep its last axis."""
 
-    operand: Template
+    operand: NodeTemplate
 
-    def find(self, node: Node, so_far: Found) -> Iterator[Found]:
-        """See ``Template``."""
+    def find(self, node: Node, so_far: TemplateMatch) -> Iterator[TemplateMatch]:
+        """See ``NodeTemplate``."""
         while node.op == "reshape" and node.shape[-1:] == node.inputs[0].shape[-1:]:
             so_far = so_far.joined_by(node)
             node = node.inputs[0]
         yield from self.operand.find(node, so_far)
 
 
-def _each(template: Template, node: Node, ways: Iterator[Found]) -> Iterator[Found]:
+def _each(
+    template: NodeTemplate, node: Node, ways: Iterator[TemplateMatch]
+) -> Iterator[TemplateMatch]:
     """The ways in which a template fits a node besides each of several others."""
     for way in ways:
         yield from template.find(node, way)

@@ -24,7 +24,7 @@ if FAULT == "exit":
     raise SystemExit("the example ends the process")
 
 
-class Executable(ReferenceExecutable):
+class ExampleExecutable(ReferenceExecutable):
     """The reference, unless it is to fail."""
 
     def compute(self, inputs, targets):
@@ -32,7 +32,7 @@ class Executable(ReferenceExecutable):
         super().compute(inputs, targets)
 
 
-class Backend(rlx.Backend):
+class ExampleBackend(rlx.Backend):
     """Two devices that are fast by their own account."""
 
     name = "cuda"
@@ -63,7 +63,7 @@ class Backend(rlx.Backend):
 
     def load(self, info, graph, schedule, plan, options):
         _fault("load")
-        return Executable(graph, {})
+        return ExampleExecutable(graph, {})
 
 
-BACKEND = Backend()
+BACKEND = ExampleBackend()

@@ -15,24 +15,24 @@ from rlx.plugin import OPS
 from rlx_mlx.references import REBOUND
 from rlx_mlx.space import product, raw
 from rlx_mlx.trace import outputs_of
-from rlx_mlx.values import NARROW, Traced, lifted
+from rlx_mlx.values import NARROW, MlxTracedArray, lifted
 
 
-def erf(x: Any) -> Traced:
+def erf(x: Any) -> MlxTracedArray:
     """The error function, which NumPy lacks."""
-    return Traced(mx.erf(lifted(x)))
+    return MlxTracedArray(mx.erf(lifted(x)))
 
 
-def sigmoid(x: Any) -> Traced:
+def sigmoid(x: Any) -> MlxTracedArray:
     """1 / (1 + exp(-x))."""
-    return Traced(mx.sigmoid(lifted(x)))
+    return MlxTracedArray(mx.sigmoid(lifted(x)))
 
 
 # Terms of the continued fraction of erfc: from 1 on they give f32's last bit but one.
 _TERMS = 24
 
 
-def gelu(x: Any) -> Traced:
+def gelu(x: Any) -> MlxTracedArray:
     """x/2 erfc(-x / sqrt 2): 1 + erf would lose the digits of large negative numbers in f32."""
     wide = lifted(x)
     z = wide * -math.sqrt(0.5)
@@ -44,23 +44,23 @@ def gelu(x: Any) -> Traced:
     # Infinity times 0, the tail of minus infinity, is 0 as well.
     tail = mx.where(mx.isinf(z), 0.0, tail)
     kept = mx.where(mx.isneginf(wide), 0.0, wide)
-    return Traced(0.5 * kept * mx.where(z > 1.0, tail, 1.0 - mx.erf(z)))
+    return MlxTracedArray(0.5 * kept * mx.where(z > 1.0, tail, 1.0 - mx.erf(z)))
 
 
-def gelu_approx(x: Any) -> Traced:
+def gelu_approx(x: Any) -> MlxTracedArray:
     """X times a sigmoid, which is (1 + tanh) / 2 without its cancellation."""
     wide = lifted(x)
-    return Traced(wide * mx.sigmoid(math.sqrt(8.0 / math.pi) * (wide + 0.044715 * wide**3)))
+    return MlxTracedArray(wide * mx.sigmoid(math.sqrt(8.0 / math.pi) * (wide + 0.044715 * wide**3)))
 
 
-def narrow(x: Any, axis: int, start: int, length: int) -> Traced:
+def narrow(x: Any, axis: int, start: int, length: int) -> MlxTracedArray:
     """A part of an axis."""
     index: list[Any] = [slice(None)] * x.ndim
     index[axis] = slice(start, start + length)
-    return Traced(raw(x)[tuple(index)])
+    return MlxTracedArray(raw(x)[tuple(index)])
 
 
-def pad_constant(x: Any, value: Any, pads: Any) -> Traced:
+def pad_constant(x: Any, value: Any, pads: Any) -> MlxTracedArray:
     """A value around an operand; a negative pad cuts off."""
     array = raw(x)
     cut = tuple(
@@ -68,14 +68,14 @@ def pad_constant(x: Any, value: Any, pads: Any) -> Traced:
     )
     widths = [(max(0, b), max(0, a)) for b, a in pads]
     fill = raw(value).astype(array.dtype)
-    return Traced(mx.pad(array[cut], widths, constant_values=mx.reshape(fill, [])))
+    return MlxTracedArray(mx.pad(array[cut], widths, constant_values=mx.reshape(fill, [])))
 
 
-def framed(x: Any, length: int, hop: int) -> Traced:
+def framed(x: Any, length: int, hop: int) -> MlxTracedArray:
     """The frames of the last axis."""
     count = (x.shape[-1] - length) // hop + 1
     at = np.arange(count)[:, None] * hop + np.arange(length)
-    return Traced(mx.take(raw(x), mx.array(at), -1))
+    return MlxTracedArray(mx.take(raw(x), mx.array(at), -1))
 
 
 def convolution(
@@ -86,7 +86,7 @@ def convolution(
     padding: Any = 0,
     dilation: Any = 1,
     groups: int = 1,
-) -> Traced:
+) -> MlxTracedArray:
     """``conv1d``, ``conv2d`` and ``conv3d``. MLX has the channels last."""
     window = Window.of(x.shape[2:], w.shape[2:], stride, dilation, padding, where="conv")
     array, weight = raw(x), raw(w)
@@ -109,11 +109,11 @@ def convolution(
         list(window.dilation),
         groups=groups,
     )
-    found = Traced(mx.transpose(y, (0, y.ndim - 1, *range(1, y.ndim - 1))))
+    found = MlxTracedArray(mx.transpose(y, (0, y.ndim - 1, *range(1, y.ndim - 1))))
     return found if bias is None else found + bias.reshape(-1, *(1,) * (y.ndim - 2))
 
 
-def windows(x: Any, window: Window, fill: float) -> Traced:
+def windows(x: Any, window: Window, fill: float) -> MlxTracedArray:
     """Every window of an operand, as a view of the padded one."""
     axes = range(len(window.dims))
     cut = [slice(None)] * 2 + [slice(0, window.reach[a] - window.pads[a][0]) for a in axes]
@@ -123,7 +123,7 @@ def windows(x: Any, window: Window, fill: float) -> Traced:
     steps = [math.prod(array.shape[at + 1 :]) for at in range(array.ndim)]
     shape = [*array.shape[:2], *window.out, *window.kernel]
     strides = [*steps[:2], *(steps[2 + a] * window.stride[a] for a in axes)]
-    return Traced(
+    return MlxTracedArray(
         mx.as_strided(array, shape, [*strides, *(steps[2 + a] * window.dilation[a] for a in axes)])
     )
 
@@ -137,7 +137,7 @@ def transposed_convolution(
     output_padding: Any = 0,
     dilation: Any = 1,
     groups: int = 1,
-) -> Traced:
+) -> MlxTracedArray:
     """A convolution of the operand with zeros between its entries, the kernel turned around."""
     taps = [(k - 1) * d for k, d in zip(w.shape[2:], dilation, strict=True)]
     array, weight = lifted(x), lifted(w)
@@ -163,13 +163,13 @@ def transposed_convolution(
     )
     shown = [slice(b, n - a) for (b, a), n in zip(cut, y.shape[1:-1], strict=True)]
     y = y[(slice(None), *shown, slice(None))]
-    found = Traced(mx.transpose(y, (0, y.ndim - 1, *range(1, y.ndim - 1))))
+    found = MlxTracedArray(mx.transpose(y, (0, y.ndim - 1, *range(1, y.ndim - 1))))
     return found if bias is None else found + bias.reshape(-1, *(1,) * (y.ndim - 2))
 
 
 def _running(function: Any) -> Any:
-    def run(x: Any, axis: int, exclusive: bool = False, reverse: bool = False) -> Traced:
-        return Traced(function(x.wide, axis, reverse=reverse, inclusive=not exclusive))
+    def run(x: Any, axis: int, exclusive: bool = False, reverse: bool = False) -> MlxTracedArray:
+        return MlxTracedArray(function(x.wide, axis, reverse=reverse, inclusive=not exclusive))
 
     return run
 
@@ -181,7 +181,9 @@ def if_(cond: Any, then_graph: Any, else_graph: Any, *xs: Any) -> Any:
         outputs_of(graph, dict(zip(graph.input_names, map(raw, xs), strict=True)))
         for graph in (then_graph, else_graph)
     ]
-    return tuple(Traced(mx.where(taken, one, other)) for one, other in zip(*sides, strict=True))
+    return tuple(
+        MlxTracedArray(mx.where(taken, one, other)) for one, other in zip(*sides, strict=True)
+    )
 
 
 def attention(  # noqa: PLR0913 - the reference's own parameters
@@ -224,8 +226,8 @@ def attention(  # noqa: PLR0913 - the reference's own parameters
     if seen is not None and not seen.any(1).all():  # a query that sees nothing gives zeros
         y = mx.where(mx.array(seen.any(1))[None, None, :, None], y, mx.zeros_like(y))
     if q.ndim == 3:
-        return Traced(mx.reshape(mx.transpose(y, (0, 2, 1, 3)), [q.shape[0], sq, -1]))
-    return Traced(y if layout == "bhsd" else mx.transpose(y, (0, 2, 1, 3)))
+        return MlxTracedArray(mx.reshape(mx.transpose(y, (0, 2, 1, 3)), [q.shape[0], sq, -1]))
+    return MlxTracedArray(y if layout == "bhsd" else mx.transpose(y, (0, 2, 1, 3)))
 
 
 def _heads_first(x: Any, heads: int, layout: str) -> Any:
@@ -236,12 +238,12 @@ def _heads_first(x: Any, heads: int, layout: str) -> Any:
     return x if layout == "bhsd" else mx.transpose(x, (0, 2, 1, 3))
 
 
-def grouped_matmul(x: Any, w: Any, idx: Any) -> Traced:
+def grouped_matmul(x: Any, w: Any, idx: Any) -> MlxTracedArray:
     """Each row times the weights of its expert."""
     at = raw(idx).astype(mx.int32)
     at = mx.where(at < 0, at + w.shape[0], at)
     rows = mx.expand_dims(lifted(x), 1)
-    return Traced(mx.squeeze(mx.gather_mm(rows, lifted(w), rhs_indices=at), 1))
+    return MlxTracedArray(mx.squeeze(mx.gather_mm(rows, lifted(w), rhs_indices=at), 1))
 
 
 def half_matmul(x: Any, w: Any, bias: Any = (), act: str = "none", transposed: bool = False) -> Any:

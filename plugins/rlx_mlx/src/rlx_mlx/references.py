@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlx.plugin import Namespace, Rebound
+from rlx.plugin import ArrayNamespace, Rebound
 from rlx_mlx.space import of_mlx
 
-REBOUND = Rebound(Namespace(of_mlx))
+REBOUND = Rebound(ArrayNamespace(of_mlx))

@@ -11,7 +11,7 @@ import numpy as np
 
 from rlx.plugin import UnsupportedOpError, describe
 from rlx_mlx.sums import reduced, total
-from rlx_mlx.values import Traced, array_of, lifted, named
+from rlx_mlx.values import MlxTracedArray, array_of, lifted, named
 
 
 def of_mlx(path: str) -> Callable[..., Any]:
@@ -48,20 +48,20 @@ def traced(found: Any) -> Any:
     """Results of MLX as traced values."""
     if isinstance(found, (tuple, list)):
         return type(found)(traced(one) for one in found)
-    return Traced(found) if isinstance(found, mx.array) else found
+    return MlxTracedArray(found) if isinstance(found, mx.array) else found
 
 
 def raw(value: Any) -> Any:
     """A value as an array of MLX, of 16 bits where it has no more."""
-    if isinstance(value, Traced):
+    if isinstance(value, MlxTracedArray):
         return value.raw
     return array_of(np.asarray(value)) if not isinstance(value, mx.array) else value
 
 
-def _asarray(value: Any, dtype: Any = None, **_: Any) -> Traced:
+def _asarray(value: Any, dtype: Any = None, **_: Any) -> MlxTracedArray:
     if isinstance(value, (list, tuple)):
-        value = Traced(mx.stack([raw(one) for one in value]))
-    found = Traced(value.raw)  # of its own: it may be changed in place
+        value = MlxTracedArray(mx.stack([raw(one) for one in value]))
+    found = MlxTracedArray(value.raw)  # of its own: it may be changed in place
     return found if dtype is None else found.astype(dtype)
 
 
@@ -80,47 +80,53 @@ def _extreme(join: Any, both: Any) -> Callable[..., Any]:
 
     def apply(
         x: Any, axis: Any = None, keepdims: bool = False, initial: Any = None, **_: Any
-    ) -> Traced:
+    ) -> MlxTracedArray:
         array = lifted(x)
         if initial is not None and not array.size:
-            return Traced(mx.full(reduced(array.shape, axis, keepdims), initial, array.dtype))
+            return MlxTracedArray(
+                mx.full(reduced(array.shape, axis, keepdims), initial, array.dtype)
+            )
         found = join(array, axis, keepdims=keepdims)
-        return Traced(found if initial is None else both(found, initial))
+        return MlxTracedArray(found if initial is None else both(found, initial))
 
     return apply
 
 
 def _split(x: Any, places: Any, axis: int = 0) -> list[Any]:
     cuts = places if isinstance(places, int) else [int(one) for one in places]
-    return [Traced(one) for one in mx.split(raw(x), cuts, axis)]
+    return [MlxTracedArray(one) for one in mx.split(raw(x), cuts, axis)]
 
 
-def _flip(x: Any, axis: Any = None) -> Traced:
+def _flip(x: Any, axis: Any = None) -> MlxTracedArray:
     array = raw(x)
     axes = range(array.ndim) if axis is None else [axis] if isinstance(axis, int) else axis
     index: list[Any] = [slice(None)] * array.ndim
     for at in axes:
         index[at] = slice(None, None, -1)
-    return Traced(array[tuple(index)])
+    return MlxTracedArray(array[tuple(index)])
 
 
-def _take(x: Any, indices: Any, axis: int | None = None) -> Traced:
+def _take(x: Any, indices: Any, axis: int | None = None) -> MlxTracedArray:
     """Indices count from the end where they are negative; those outside give the nearest end."""
     array = raw(x)
     size = array.size if axis is None else array.shape[axis]
     if isinstance(indices, range):
         indices = np.arange(indices.start, indices.stop, indices.step)
-    at = indices.wide if isinstance(indices, Traced) else mx.array(np.asarray(indices, np.int64))
+    at = (
+        indices.wide
+        if isinstance(indices, MlxTracedArray)
+        else mx.array(np.asarray(indices, np.int64))
+    )
     at = at.astype(mx.int64)
     at = mx.clip(mx.where(at < 0, at + size, at), 0, max(size - 1, 0))
-    return Traced(mx.take(array, at, axis))
+    return MlxTracedArray(mx.take(array, at, axis))
 
 
-def _pad(x: Any, pads: Any, mode: str = "constant", constant_values: Any = 0) -> Traced:
+def _pad(x: Any, pads: Any, mode: str = "constant", constant_values: Any = 0) -> MlxTracedArray:
     """Padding of all modes, by a table of places for those that repeat."""
     array = raw(x)
     if mode == "constant":
-        return Traced(
+        return MlxTracedArray(
             mx.pad(array, [tuple(pair) for pair in pads], constant_values=lifted(constant_values))
         )
     for axis, pair in enumerate(pads):
@@ -128,35 +134,35 @@ def _pad(x: Any, pads: Any, mode: str = "constant", constant_values: Any = 0) ->
             kind: Any = mode
             at = np.pad(np.arange(array.shape[axis]), pair, kind)
             array = mx.take(array, mx.array(at), axis)
-    return Traced(array)
+    return MlxTracedArray(array)
 
 
-def _sum(x: Any, axis: Any = None, keepdims: bool = False, **_: Any) -> Traced:
+def _sum(x: Any, axis: Any = None, keepdims: bool = False, **_: Any) -> MlxTracedArray:
     array = lifted(x)
     found = total(array, axis, keepdims)
-    return Traced(found if array.dtype == mx.bool_ else found.astype(array.dtype))
+    return MlxTracedArray(found if array.dtype == mx.bool_ else found.astype(array.dtype))
 
 
-def _mean(x: Any, axis: Any = None, keepdims: bool = False) -> Traced:
+def _mean(x: Any, axis: Any = None, keepdims: bool = False) -> MlxTracedArray:
     array = lifted(x)
     found = total(array, axis, keepdims)
-    return Traced(found * (found.size / array.size) if array.size else found)
+    return MlxTracedArray(found * (found.size / array.size) if array.size else found)
 
 
-def _where(condition: Any, one: Any, other: Any) -> Traced:
-    return Traced(mx.where(lifted(condition), lifted(one), lifted(other)))
+def _where(condition: Any, one: Any, other: Any) -> MlxTracedArray:
+    return MlxTracedArray(mx.where(lifted(condition), lifted(one), lifted(other)))
 
 
-def _full(shape: Any, value: Any, dtype: Any = None) -> Traced:
+def _full(shape: Any, value: Any, dtype: Any = None) -> MlxTracedArray:
     found = lifted(value)
-    return Traced(
+    return MlxTracedArray(
         mx.full(list(shape), found, found.dtype if dtype is None else named(np.dtype(dtype)))
     )
 
 
-def _stable(x: Any, axis: int = -1, kind: Any = None) -> Traced:
+def _stable(x: Any, axis: int = -1, kind: Any = None) -> MlxTracedArray:
     """Positions in order, ties to the lower one."""
-    return Traced(stable_order(mx.moveaxis(lifted(x), axis, -1), math.inf))
+    return MlxTracedArray(stable_order(mx.moveaxis(lifted(x), axis, -1), math.inf))
 
 
 def stable_order(x: Any, nan: float) -> Any:
@@ -166,12 +172,12 @@ def stable_order(x: Any, nan: float) -> Any:
     return mx.argsort(x, axis=-1)
 
 
-def _unpackbits(x: Traced, axis: int, bitorder: str) -> Traced:
+def _unpackbits(x: MlxTracedArray, axis: int, bitorder: str) -> MlxTracedArray:
     """The bits of bytes along the last axis, the lowest first."""
     assert (axis % x.ndim, bitorder) == (x.ndim - 1, "little"), "references ask for nothing else"
     places = mx.array(np.arange(8, dtype=np.uint8))
     bits = mx.bitwise_and(mx.right_shift(mx.expand_dims(x.raw, -1), places), mx.array(1, mx.uint8))
-    return Traced(mx.reshape(bits, [*x.shape[:-1], 8 * x.shape[-1]]))
+    return MlxTracedArray(mx.reshape(bits, [*x.shape[:-1], 8 * x.shape[-1]]))
 
 
 _NAMES = {
@@ -197,7 +203,9 @@ BY_HAND: dict[str, Callable[..., Any]] = {
     "repeat": _moved(mx.repeat),
     "triu": _moved(lambda x, k=0: mx.where(_corner(x, k, True), x, mx.zeros_like(x))),
     "tril": _moved(lambda x, k=0: mx.where(_corner(x, k, False), x, mx.zeros_like(x))),
-    "take_along_axis": lambda x, at, axis: Traced(mx.take_along_axis(raw(x), lifted(at), axis)),
+    "take_along_axis": lambda x, at, axis: MlxTracedArray(
+        mx.take_along_axis(raw(x), lifted(at), axis)
+    ),
     "split": _split,
     "flip": _flip,
     "take": _take,
@@ -209,13 +217,13 @@ BY_HAND: dict[str, Callable[..., Any]] = {
     "sum": _sum,
     "max": _extreme(mx.max, mx.maximum),
     "min": _extreme(mx.min, mx.minimum),
-    "exp2": lambda x: Traced(mx.exp(lifted(x) * math.log(2.0))),
+    "exp2": lambda x: MlxTracedArray(mx.exp(lifted(x) * math.log(2.0))),
     "fmod": lambda x, y: _fmod(lifted(x), lifted(y)),
-    "isneginf": lambda x: Traced(mx.isneginf(lifted(x))),
-    "zeros_like": lambda x: Traced(mx.zeros_like(lifted(x))),
-    "ones_like": lambda x: Traced(mx.ones_like(lifted(x))),
+    "isneginf": lambda x: MlxTracedArray(mx.isneginf(lifted(x))),
+    "zeros_like": lambda x: MlxTracedArray(mx.zeros_like(lifted(x))),
+    "ones_like": lambda x: MlxTracedArray(mx.ones_like(lifted(x))),
     "matmul": lambda a, b: product(a, b),
-    "einsum": lambda equation, *xs: Traced(mx.einsum(equation, *map(lifted, xs))),
+    "einsum": lambda equation, *xs: MlxTracedArray(mx.einsum(equation, *map(lifted, xs))),
     "argsort": _stable,
     "shape": lambda x: x.shape,
     "ndim": lambda x: x.ndim,
@@ -229,23 +237,23 @@ def _corner(x: Any, k: int, upper: bool) -> Any:
     return mx.array(kept >= k if upper else kept <= k)
 
 
-def _fmod(x: Any, y: Any) -> Traced:
+def _fmod(x: Any, y: Any) -> MlxTracedArray:
     """The remainder with the sign of the dividend."""
     rest = mx.remainder(mx.abs(x), mx.abs(y))
-    return Traced(mx.where(x < 0, -rest, rest))
+    return MlxTracedArray(mx.where(x < 0, -rest, rest))
 
 
-def product(a: Any, b: Any) -> Traced:
+def product(a: Any, b: Any) -> MlxTracedArray:
     """``np.matmul``: operands of 16 bits as they are, where both have no more."""
     one, two = raw(a), raw(b)
     if one.dtype != two.dtype or not mx.metal.is_available():
         one, two = lifted(a), lifted(b)
-    return Traced(mx.matmul(one, two))
+    return MlxTracedArray(mx.matmul(one, two))
 
 
-def _turned(b: Any, a: Any) -> Traced:
+def _turned(b: Any, a: Any) -> MlxTracedArray:
     return product(a, b)
 
 
-setattr(Traced, "__matmul__", product)  # noqa: B010 - products stand on values
-setattr(Traced, "__rmatmul__", _turned)  # noqa: B010
+setattr(MlxTracedArray, "__matmul__", product)  # noqa: B010 - products stand on values
+setattr(MlxTracedArray, "__rmatmul__", _turned)  # noqa: B010

@@ -9,7 +9,7 @@ import numpy as np
 
 from rlx.plugin import DType, Tracer
 from rlx_mlx.references import REBOUND
-from rlx_mlx.values import STORED, Traced
+from rlx_mlx.values import STORED, MlxTracedArray
 
 
 def as_stored(array: np.ndarray[Any, Any], dtype: DType) -> Any:
@@ -20,7 +20,7 @@ def as_stored(array: np.ndarray[Any, Any], dtype: DType) -> Any:
     return found.view(mx.bfloat16) if dtype is DType.BF16 else found
 
 
-class _Tracer(Tracer[Traced]):
+class _MlxTracer(Tracer[MlxTracedArray]):
     def as_stored(self, array: np.ndarray[Any, Any], dtype: DType) -> Any:
         return as_stored(array, dtype)
 
@@ -31,4 +31,4 @@ class _Tracer(Tracer[Traced]):
         return raw.astype(target)
 
 
-outputs_of = _Tracer(REBOUND, Traced, "rlx-mlx").outputs_of
+outputs_of = _MlxTracer(REBOUND, MlxTracedArray, "rlx-mlx").outputs_of

@@ -42,7 +42,7 @@ _MLX = {numpy: found for found, numpy in _NUMPY.items() if numpy.kind not in "fc
 NARROW = (mx.float16, mx.bfloat16)
 
 
-class Traced(TracedArray):
+class MlxTracedArray(TracedArray):
     """An MLX array in place of a NumPy array.
 
     References see floats of every width as float64; numbers are computed in f32. Values of 16 bits stay as they are
@@ -65,68 +65,70 @@ class Traced(TracedArray):
         return _NUMPY[self.raw.dtype]
 
     @property
-    def T(self) -> Traced:  # noqa: N802 - NumPy's name
+    def T(self) -> MlxTracedArray:  # noqa: N802 - NumPy's name
         """The axes in reverse order."""
-        return Traced(mx.transpose(self.raw))
+        return MlxTracedArray(mx.transpose(self.raw))
 
     @property
-    def real(self) -> Traced:
+    def real(self) -> MlxTracedArray:
         """The real parts."""
-        return Traced(mx.real(self.raw))
+        return MlxTracedArray(mx.real(self.raw))
 
     @property
-    def imag(self) -> Traced:
+    def imag(self) -> MlxTracedArray:
         """The imaginary parts."""
-        return Traced(mx.imag(self.raw))
+        return MlxTracedArray(mx.imag(self.raw))
 
-    def astype(self, dtype: Any, **_: Any) -> Traced:
+    def astype(self, dtype: Any, **_: Any) -> MlxTracedArray:
         """The same values in another dtype."""
         target = named(np.dtype(dtype))
         floats = target == mx.float32 and (self.raw.dtype in NARROW or self.raw.dtype == mx.float32)
-        return Traced(self.raw if floats else self.wide.astype(target))
+        return MlxTracedArray(self.raw if floats else self.wide.astype(target))
 
-    def reshape(self, *shape: Any) -> Traced:
+    def reshape(self, *shape: Any) -> MlxTracedArray:
         """The elements in another shape."""
         wanted = list(listed(shape))
         if -1 in wanted:
             others = math.prod(size for size in wanted if size != -1)
             wanted[wanted.index(-1)] = self.size // others if others else 0
-        return Traced(mx.reshape(self.raw, wanted))
+        return MlxTracedArray(mx.reshape(self.raw, wanted))
 
-    def transpose(self, *axes: Any) -> Traced:
+    def transpose(self, *axes: Any) -> MlxTracedArray:
         """The axes in another order."""
         order = listed(axes)
-        return Traced(
+        return MlxTracedArray(
             mx.transpose(self.raw, order)
             if order and order[0] is not None
             else mx.transpose(self.raw)
         )
 
-    def swapaxes(self, one: int, other: int) -> Traced:
+    def swapaxes(self, one: int, other: int) -> MlxTracedArray:
         """Two axes exchanged."""
-        return Traced(mx.swapaxes(self.raw, one, other))
+        return MlxTracedArray(mx.swapaxes(self.raw, one, other))
 
-    def view(self, dtype: Any) -> Traced:
+    def view(self, dtype: Any) -> MlxTracedArray:
         """The same bytes as elements of another dtype."""
         found = np.dtype(dtype)
         views = {"<f2": mx.float16, "<f4": mx.float32}
-        return Traced(mx.view(mx.contiguous(self.raw), views.get(found.str) or named(found)))
+        return MlxTracedArray(
+            mx.view(mx.contiguous(self.raw), views.get(found.str) or named(found))
+        )
 
-    def sum(self, axis: Any = None, keepdims: bool = False) -> Traced:
+    def sum(self, axis: Any = None, keepdims: bool = False) -> MlxTracedArray:
         """Sums along axes."""
-        return Traced(total(self.wide, axis, keepdims))
+        return MlxTracedArray(total(self.wide, axis, keepdims))
 
-    def mean(self, axis: Any = None, keepdims: bool = False) -> Traced:
+    def mean(self, axis: Any = None, keepdims: bool = False) -> MlxTracedArray:
         """Means along axes."""
-        return Traced(mx.mean(self.wide, axis, keepdims=keepdims))
+        return MlxTracedArray(mx.mean(self.wide, axis, keepdims=keepdims))
 
-    def max(self, axis: Any = None, keepdims: bool = False) -> Traced:
+    def max(self, axis: Any = None, keepdims: bool = False) -> MlxTracedArray:
         """Largest elements along axes."""
-        return Traced(mx.max(self.wide, axis, keepdims=keepdims))
+        return MlxTracedArray(mx.max(self.wide, axis, keepdims=keepdims))
 
-    def min(self, axis: Any = None, keepdims: bool = False) -> Traced:
+    def min(self, axis: Any = None, keepdims: bool = False) -> MlxTracedArray:
         """Least elements along axes."""
-        return Traced(mx.min(self.wide, axis, keepdims=keepdims))
+        return MlxTracedArray(mx.min(self.wide, axis, keepdims=keepdims))
 
     def __setitem__(self, index: Any, value: Any) -> None:
         """Takes another array in place of its own."""
@@ -139,14 +141,14 @@ class Traced(TracedArray):
         """A value of a reference as MLX takes it."""
         return lifted(value)
 
-    def __neg__(self) -> Traced:
-        return Traced(mx.negative(self.wide))
+    def __neg__(self) -> MlxTracedArray:
+        return MlxTracedArray(mx.negative(self.wide))
 
-    def __invert__(self) -> Traced:
-        return Traced(mx.bitwise_invert(self.wide))
+    def __invert__(self) -> MlxTracedArray:
+        return MlxTracedArray(mx.bitwise_invert(self.wide))
 
-    def __abs__(self) -> Traced:
-        return Traced(mx.abs(self.wide))
+    def __abs__(self) -> MlxTracedArray:
+        return MlxTracedArray(mx.abs(self.wide))
 
 
 def named(dtype: np.dtype[Any]) -> Any:
@@ -169,7 +171,7 @@ def array_of(value: np.ndarray[Any, Any]) -> Any:
 
 def lifted(value: Any) -> Any:
     """A value of a reference as MLX takes it."""
-    if isinstance(value, Traced):
+    if isinstance(value, MlxTracedArray):
         return value.wide
     if isinstance(value, np.generic):
         return value.item() if value.dtype.kind in "fcb" else mx.array(np.asarray(value))

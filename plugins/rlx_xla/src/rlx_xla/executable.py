@@ -27,8 +27,8 @@ from rlx.plugin import (
     describe,
 )
 from rlx_xla.engine import devices_of, jax, wide_types
-from rlx_xla.pinned import Held, fetched, put
-from rlx_xla.program import Compilation, Key
+from rlx_xla.pinned import PinnedArrays, fetched, put
+from rlx_xla.program import Compilation, ExecutableKey
 from rlx_xla.trace import stored_dtype
 
 CAPABILITIES = Capabilities(
@@ -53,7 +53,7 @@ class XlaExecutable:
     capabilities = CAPABILITIES
     output_slots: tuple[tuple[int, int], ...] = ()
 
-    def __init__(self, program: Compilation, device: Any, held: Held) -> None:
+    def __init__(self, program: Compilation, device: Any, held: PinnedArrays) -> None:
         self._program, self._device, self._held = program, device, held
         self._inputs, self._outputs = program.inputs, program.graph.outputs
         self.input_views = tuple(np.zeros(node.shape, node.dtype.numpy) for node in self._inputs)
@@ -87,7 +87,7 @@ class XlaExecutable:
     def _choose(self) -> None:
         """Makes ready the code that runs as things stand."""
         cudnn = self._program.platform == "cuda"
-        key = Key(self._device, self._rows, self._program.donated(self._feeds), cudnn)
+        key = ExecutableKey(self._device, self._rows, self._program.donated(self._feeds), cudnn)
         code = self._program.code(key)
         self._code, self._call = code, code.run
         self._around: Callable[[], Any] = wide_types if code.wide else nullcontext
@@ -390,7 +390,7 @@ class XlaRun:
         return self._taken
 
 
-class _Closed(Held):
+class _Closed(PinnedArrays):
     """The weights of an executable that is closed."""
 
     def __init__(self) -> None:
@@ -445,4 +445,4 @@ class XlaProgram(Compilation):
     def load(self, info: DeviceInfo, options: CompileOptions) -> XlaExecutable:
         """Takes memory on a device."""
         device = devices_of(self.platform)[info.index]
-        return XlaExecutable(self, device, Held(self, device))
+        return XlaExecutable(self, device, PinnedArrays(self, device))

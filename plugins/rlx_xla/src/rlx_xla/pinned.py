@@ -15,7 +15,7 @@ from rlx_xla.trace import as_stored, stored_dtype
 Array = np.ndarray[Any, Any]
 
 
-class Held:
+class PinnedArrays:
     """Weights and large constants on a device, which clones share.
 
     Args:

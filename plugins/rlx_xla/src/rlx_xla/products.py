@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from rlx_xla.values import Traced, arithmetic, capped, is_float, lifted
+from rlx_xla.values import XlaTracedArray, arithmetic, capped, is_float, lifted
 
 # What the public precisions are called by JAX; f16 and bf16 round the operands instead.
 PRECISIONS = {"f32": "highest", "tf32": "tensorfloat32", "bf16": "default", "f16": "default"}
@@ -20,7 +20,9 @@ def operands(*given: Any) -> tuple[list[Any], dict[str, Any]]:
     Operands of 16 bits are multiplied as they are, which gives exact products, and added up in f32.
     """
     now = arithmetic()
-    raw = [one.raw if isinstance(one, Traced) else jnp.asarray(lifted(one)) for one in given]
+    raw = [
+        one.raw if isinstance(one, XlaTracedArray) else jnp.asarray(lifted(one)) for one in given
+    ]
     floats = {np.dtype(one.dtype) for one in raw if is_float(one.dtype)}
     narrow = len(floats) == 1 and next(iter(floats)).itemsize == 2
     if not narrow:
@@ -36,26 +38,28 @@ def operands(*given: Any) -> tuple[list[Any], dict[str, Any]]:
     return raw, {"precision": precision, "preferred_element_type": jnp.float32}
 
 
-def matmul(a: Any, b: Any) -> Traced:
+def matmul(a: Any, b: Any) -> XlaTracedArray:
     """``np.matmul``."""
     raw, how = operands(a, b)
     return product(jnp.matmul(*raw, **how))
 
 
-def einsum(equation: str, *xs: Any) -> Traced:
+def einsum(equation: str, *xs: Any) -> XlaTracedArray:
     """``np.einsum``."""
     raw, how = operands(*xs)
     return product(jnp.einsum(equation, *raw, **how))
 
 
-def product(found: Any) -> Traced:
+def product(found: Any) -> XlaTracedArray:
     """The result of a product; one of 16 bits stays so until something is computed from it."""
-    return Traced(found if is_float(found.dtype) and found.dtype.itemsize == 2 else capped(found))
+    return XlaTracedArray(
+        found if is_float(found.dtype) and found.dtype.itemsize == 2 else capped(found)
+    )
 
 
-def _turned(b: Any, a: Any) -> Traced:
+def _turned(b: Any, a: Any) -> XlaTracedArray:
     return matmul(a, b)
 
 
-setattr(Traced, "__matmul__", matmul)  # noqa: B010 - products stand on values
-setattr(Traced, "__rmatmul__", _turned)  # noqa: B010
+setattr(XlaTracedArray, "__matmul__", matmul)  # noqa: B010 - products stand on values
+setattr(XlaTracedArray, "__rmatmul__", _turned)  # noqa: B010

@@ -21,7 +21,7 @@ _DONATED_BYTES = 1 << 20
 PLATFORMS = {"xla": "cpu", "cuda": "cuda", "rocm": "rocm", "tpu": "tpu"}
 
 
-class Key(NamedTuple):
+class ExecutableKey(NamedTuple):
     """Which executable of a program.
 
     Attributes:
@@ -74,7 +74,7 @@ class Compilation:
             if node.op == "constant" and node.attrs["value"].nbytes > INLINE_BYTES
         ]
         self.nbytes = sum(node.type.nbytes for node in self.constants)
-        self._codes: dict[Key, Code] = {}
+        self._codes: dict[ExecutableKey, Code] = {}
         self._buckets: dict[tuple[int, int], Graph | None] = {}
         self._lock = threading.Lock()
 
@@ -99,14 +99,14 @@ class Compilation:
             self._buckets[key] = extent_of(self.graph, *key).graph
         return None if self._buckets[key] is None else key
 
-    def code(self, key: Key) -> Code:
+    def code(self, key: ExecutableKey) -> Code:
         """An executable, compiled when it is first asked for."""
         with self._lock:
             if key not in self._codes:
                 self._codes[key] = self._compiled(key)
             return self._codes[key]
 
-    def _compiled(self, key: Key) -> Code:
+    def _compiled(self, key: ExecutableKey) -> Code:
         graph = self.graph if key.rows is None else self._buckets[key.rows]
         assert graph is not None
         try:
@@ -121,7 +121,7 @@ class Compilation:
                 raise DeviceMemoryError(text) from error
             raise
 
-    def _built(self, graph: Graph, key: Key) -> Code:
+    def _built(self, graph: Graph, key: ExecutableKey) -> Code:
         from rlx_xla.hand import replace_references
         from rlx_xla.loop_bounds import bounded
         from rlx_xla.trace import outputs_of, stored_dtype

@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 
 from rlx_xla.products import einsum, matmul
-from rlx_xla.values import Traced, arithmetic, capped, is_float, lifted
+from rlx_xla.values import XlaTracedArray, arithmetic, capped, is_float, lifted
 
 # Functions that only move elements: values of 16 bits stay as they are.
 _MOVES = frozenset(
@@ -43,8 +43,8 @@ def _of_jax(path: str) -> Callable[..., Any]:
 def _moved(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """The result of a function that moves elements of 16 bits; None where they are not all of one dtype."""
     first = args[0] if isinstance(args[0], (list, tuple)) else [args[0]]
-    dtypes = {one.raw.dtype for one in first if isinstance(one, Traced)}
-    if len(dtypes) != 1 or not all(isinstance(one, Traced) for one in first):
+    dtypes = {one.raw.dtype for one in first if isinstance(one, XlaTracedArray)}
+    if len(dtypes) != 1 or not all(isinstance(one, XlaTracedArray) for one in first):
         return None
     (dtype,) = dtypes
     if not is_float(dtype) or dtype == arithmetic().real:
@@ -62,21 +62,21 @@ def traced(found: Any) -> Any:
     if not hasattr(found, "dtype"):
         return found
     moved = is_float(found.dtype) and found.dtype.itemsize == 2
-    return Traced(found if moved else capped(found))
+    return XlaTracedArray(found if moved else capped(found))
 
 
-def _asarray(value: Any, dtype: Any = None, **_: Any) -> Traced:
+def _asarray(value: Any, dtype: Any = None, **_: Any) -> XlaTracedArray:
     if isinstance(value, (list, tuple)):
         value = traced(jnp.stack([jnp.asarray(lifted(one)) for one in value]))
-    found = Traced(value.raw)  # of its own: it may be changed in place
+    found = XlaTracedArray(value.raw)  # of its own: it may be changed in place
     return found if dtype is None else found.astype(dtype)
 
 
-def _power(x: Any, y: Any) -> Traced:
+def _power(x: Any, y: Any) -> XlaTracedArray:
     """Powers; of whole numbers by squaring, for exponents of all their bits, and wrapped around as in NumPy."""
     base, exponent = jnp.asarray(lifted(x)), jnp.asarray(lifted(y))
     if base.dtype.kind not in "iu":
-        return Traced(capped(jnp.power(base, exponent)))
+        return XlaTracedArray(capped(jnp.power(base, exponent)))
     base, exponent = _alike(base, exponent)
 
     def step(at: Any, state: Any) -> Any:
@@ -85,7 +85,7 @@ def _power(x: Any, y: Any) -> Traced:
         return jnp.where(odd, found * square, found), square * square
 
     bits = 8 * exponent.dtype.itemsize - (exponent.dtype.kind == "i")
-    return Traced(lax.fori_loop(0, bits, step, (jnp.ones_like(base), base))[0])
+    return XlaTracedArray(lax.fori_loop(0, bits, step, (jnp.ones_like(base), base))[0])
 
 
 def _alike(one: Any, other: Any) -> tuple[Any, Any]:
@@ -95,25 +95,25 @@ def _alike(one: Any, other: Any) -> tuple[Any, Any]:
     return tuple(jnp.broadcast_to(each.astype(dtype), shape) for each in (one, other))  # type: ignore[return-value]
 
 
-def _take(x: Any, indices: Any, axis: int | None = None) -> Traced:
+def _take(x: Any, indices: Any, axis: int | None = None) -> XlaTracedArray:
     places = np.asarray(indices) if isinstance(indices, (list, tuple, range)) else lifted(indices)
-    raw = x.raw if isinstance(x, Traced) else jnp.asarray(lifted(x))
-    return Traced(jnp.take(raw, places, axis))
+    raw = x.raw if isinstance(x, XlaTracedArray) else jnp.asarray(lifted(x))
+    return XlaTracedArray(jnp.take(raw, places, axis))
 
 
-def _argsort(x: Any, axis: int = -1, kind: str | None = None) -> Traced:
+def _argsort(x: Any, axis: int = -1, kind: str | None = None) -> XlaTracedArray:
     """All of NumPy's kinds that references name are stable."""
-    return Traced(jnp.argsort(lifted(x), axis=axis, stable=True))
+    return XlaTracedArray(jnp.argsort(lifted(x), axis=axis, stable=True))
 
 
-def _unpackbits(x: Traced, axis: int, bitorder: str) -> Traced:
+def _unpackbits(x: XlaTracedArray, axis: int, bitorder: str) -> XlaTracedArray:
     """The bits of bytes along the last axis, the lowest first."""
     assert (axis % x.ndim, bitorder) == (x.ndim - 1, "little"), "references ask for nothing else"
     bits = (x.raw[..., None] >> np.arange(8, dtype=np.uint8)) & np.uint8(1)
-    return Traced(bits.reshape(*x.shape[:-1], 8 * x.shape[-1]))
+    return XlaTracedArray(bits.reshape(*x.shape[:-1], 8 * x.shape[-1]))
 
 
-def _frames(x: Traced, window_shape: int, axis: int = -1) -> Any:
+def _frames(x: XlaTracedArray, window_shape: int, axis: int = -1) -> Any:
     raise TypeError("windows of traced arrays are made by hand")
 
 
@@ -129,7 +129,7 @@ BY_HAND: dict[str, Callable[..., Any]] = {
     "unpackbits": _unpackbits,
     "matmul": matmul,
     "einsum": einsum,
-    "float_power": lambda x, y: Traced(capped(jnp.power(lifted(x), lifted(y)))),
+    "float_power": lambda x, y: XlaTracedArray(capped(jnp.power(lifted(x), lifted(y)))),
     "shape": lambda x: x.shape,
     "ndim": lambda x: x.ndim,
     "size": lambda x: x.size,

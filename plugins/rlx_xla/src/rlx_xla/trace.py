@@ -10,7 +10,7 @@ import numpy as np
 
 from rlx.plugin import DType, Node, Tracer
 from rlx_xla.references import REBOUND
-from rlx_xla.values import Traced, computing, is_float
+from rlx_xla.values import XlaTracedArray, computing, is_float
 
 # Constants up to this many bytes become part of the program; larger ones are arguments, as weights are.
 INLINE_BYTES = 1 << 14
@@ -26,7 +26,7 @@ def as_stored(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]
     return array.view(jnp.bfloat16) if dtype is DType.BF16 else array
 
 
-class _Tracer(Tracer[Traced]):
+class _XlaTracer(Tracer[XlaTracedArray]):
     def as_stored(self, array: np.ndarray[Any, Any], dtype: DType) -> Any:
         return jnp.asarray(as_stored(array, dtype))
 
@@ -44,4 +44,4 @@ class _Tracer(Tracer[Traced]):
         return computing(real=jnp.float64 if DType.F64 in dtypes else jnp.float32)
 
 
-outputs_of = _Tracer(REBOUND, Traced, "rlx-xla").outputs_of
+outputs_of = _XlaTracer(REBOUND, XlaTracedArray, "rlx-xla").outputs_of

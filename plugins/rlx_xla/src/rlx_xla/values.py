@@ -56,7 +56,7 @@ def computing(**fields: Any) -> Iterator[None]:
         _NOW.reset(token)
 
 
-class Traced(TracedArray):
+class XlaTracedArray(TracedArray):
     """A JAX array in place of a NumPy array.
 
     References compute in float64. They see this as float64, too, whatever the engine computes in: f32 mostly. Values
@@ -82,63 +82,65 @@ class Traced(TracedArray):
         return np.dtype(np.complex128) if dtype.kind == "c" else dtype
 
     @property
-    def T(self) -> Traced:  # noqa: N802 - NumPy's name
+    def T(self) -> XlaTracedArray:  # noqa: N802 - NumPy's name
         """The axes in reverse order."""
-        return Traced(self.raw.T)
+        return XlaTracedArray(self.raw.T)
 
     @property
-    def real(self) -> Traced:
+    def real(self) -> XlaTracedArray:
         """The real parts."""
-        return Traced(self.wide.real)
+        return XlaTracedArray(self.wide.real)
 
     @property
-    def imag(self) -> Traced:
+    def imag(self) -> XlaTracedArray:
         """The imaginary parts."""
-        return Traced(self.wide.imag)
+        return XlaTracedArray(self.wide.imag)
 
-    def astype(self, dtype: Any, **_: Any) -> Traced:
+    def astype(self, dtype: Any, **_: Any) -> XlaTracedArray:
         """The same values in another dtype."""
-        return Traced(
+        return XlaTracedArray(
             self.raw
             if is_float(np.dtype(dtype)) and is_float(self.raw.dtype)
             else self.wide.astype(computed(dtype))
         )
 
-    def reshape(self, *shape: Any) -> Traced:
+    def reshape(self, *shape: Any) -> XlaTracedArray:
         """The elements in another shape."""
         wanted = list(listed(shape))
         if -1 in wanted and 0 in wanted:  # of nothing NumPy makes nothing, whatever is left open
             wanted[wanted.index(-1)] = 0
-        return Traced(self.raw.reshape(wanted))
+        return XlaTracedArray(self.raw.reshape(wanted))
 
-    def transpose(self, *axes: Any) -> Traced:
+    def transpose(self, *axes: Any) -> XlaTracedArray:
         """The axes in another order."""
         order = listed(axes)
-        return Traced(jnp.transpose(self.raw, order if order and order[0] is not None else None))
+        return XlaTracedArray(
+            jnp.transpose(self.raw, order if order and order[0] is not None else None)
+        )
 
-    def swapaxes(self, one: int, other: int) -> Traced:
+    def swapaxes(self, one: int, other: int) -> XlaTracedArray:
         """Two axes exchanged."""
-        return Traced(jnp.swapaxes(self.raw, one, other))
+        return XlaTracedArray(jnp.swapaxes(self.raw, one, other))
 
-    def view(self, dtype: Any) -> Traced:
+    def view(self, dtype: Any) -> XlaTracedArray:
         """The same bytes as elements of another dtype, along the last axis."""
-        return Traced(reinterpreted(self.raw, np.dtype(dtype)))
+        return XlaTracedArray(reinterpreted(self.raw, np.dtype(dtype)))
 
-    def sum(self, axis: Any = None, keepdims: bool = False) -> Traced:
+    def sum(self, axis: Any = None, keepdims: bool = False) -> XlaTracedArray:
         """Sums along axes."""
-        return Traced(capped(jnp.sum(self.wide, axis, keepdims=keepdims)))
+        return XlaTracedArray(capped(jnp.sum(self.wide, axis, keepdims=keepdims)))
 
-    def mean(self, axis: Any = None, keepdims: bool = False) -> Traced:
+    def mean(self, axis: Any = None, keepdims: bool = False) -> XlaTracedArray:
         """Means along axes."""
-        return Traced(capped(jnp.mean(self.wide, axis, keepdims=keepdims)))
+        return XlaTracedArray(capped(jnp.mean(self.wide, axis, keepdims=keepdims)))
 
-    def max(self, axis: Any = None, keepdims: bool = False) -> Traced:
+    def max(self, axis: Any = None, keepdims: bool = False) -> XlaTracedArray:
         """Largest elements along axes."""
-        return Traced(jnp.max(self.wide, axis, keepdims=keepdims))
+        return XlaTracedArray(jnp.max(self.wide, axis, keepdims=keepdims))
 
-    def min(self, axis: Any = None, keepdims: bool = False) -> Traced:
+    def min(self, axis: Any = None, keepdims: bool = False) -> XlaTracedArray:
         """Least elements along axes."""
-        return Traced(jnp.min(self.wide, axis, keepdims=keepdims))
+        return XlaTracedArray(jnp.min(self.wide, axis, keepdims=keepdims))
 
     def __setitem__(self, index: Any, value: Any) -> None:
         """Takes another array in place of its own: JAX's are never changed."""
@@ -184,7 +186,7 @@ def computed(dtype: Any) -> Any:
 
 def lifted(value: Any) -> Any:
     """A value of a reference as JAX takes it: traced ones as arrays, static floats in the dtype of the others."""
-    if isinstance(value, Traced):
+    if isinstance(value, XlaTracedArray):
         return value.wide
     if isinstance(value, np.generic):
         # A NumPy float would widen what it meets; a number of Python takes the other's dtype.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.ops.movement import axis_of
 from rlx.importers.onnx.ops.shapes import limited
@@ -13,25 +13,25 @@ from rlx.ops.elementwise.table import SELU_ALPHA, SELU_SCALE
 
 
 @onnx_op("LeakyRelu")
-def leaky_relu(call: Call) -> Any:
+def leaky_relu(call: OnnxCall) -> Any:
     """A fixed slope below zero."""
     return call.g.leaky_relu(call.x(), call.real("alpha", 0.01))
 
 
 @onnx_op("Elu")
-def elu(call: Call) -> Any:
+def elu(call: OnnxCall) -> Any:
     """Exponential below zero."""
     return call.g.elu(call.x(), call.real("alpha", 1.0))
 
 
 @onnx_op("Celu")
-def celu(call: Call) -> Any:
+def celu(call: OnnxCall) -> Any:
     """Exponential below zero, with a continuous slope."""
     return call.g.celu(call.x(), call.real("alpha", 1.0))
 
 
 @onnx_op("Selu")
-def selu(call: Call) -> Any:
+def selu(call: OnnxCall) -> Any:
     """The self-normalising unit, rlx's own where the attributes are the usual ones."""
     g, x = call.g, call.x()
     alpha, gamma = call.real("alpha", SELU_ALPHA), call.real("gamma", SELU_SCALE)
@@ -41,26 +41,26 @@ def selu(call: Call) -> Any:
 
 
 @onnx_op("HardSigmoid")
-def hard_sigmoid(call: Call) -> Any:
+def hard_sigmoid(call: OnnxCall) -> Any:
     """A line held between 0 and 1."""
     return call.g.hard_sigmoid(call.x(), call.real("alpha", 0.2), call.real("beta", 0.5))
 
 
 @onnx_op("ThresholdedRelu")
-def thresholded_relu(call: Call) -> Any:
+def thresholded_relu(call: OnnxCall) -> Any:
     """What is above a threshold; 0 elsewhere."""
     g, x = call.g, call.x()
     return g.where(g.gt(x, call.real("alpha", 1.0)), x, g.constant(0.0, x.dtype))
 
 
 @onnx_op("Gelu")
-def gelu(call: Call) -> Any:
+def gelu(call: OnnxCall) -> Any:
     """By the error function, or its approximation by tanh."""
     kind = "gelu_approx" if call.text("approximate", "none") == "tanh" else "gelu"
     return call.g.activation(kind, call.x())
 
 
-def swished(call: Call, x: Node, alpha: float) -> Node:
+def swished(call: OnnxCall, x: Node, alpha: float) -> Node:
     """X times the sigmoid of alpha x."""
     g = call.g
     found: Node = g.silu(x) if alpha == 1 else g.mul(x, g.sigmoid(g.mul(x, alpha)))
@@ -68,19 +68,19 @@ def swished(call: Call, x: Node, alpha: float) -> Node:
 
 
 @onnx_op("Swish")
-def swish(call: Call) -> Any:
+def swish(call: OnnxCall) -> Any:
     """A gate of itself."""
     return swished(call, call.x(), call.real("alpha", 1.0))
 
 
 @onnx_op("SwiGLU")
-def swiglu(call: Call) -> Any:
+def swiglu(call: OnnxCall) -> Any:
     """The first operand's swish times the second."""
     return call.g.mul(swished(call, call.x(0), call.real("alpha", 1.0)), call.x(1))
 
 
 @onnx_op("Shrink")
-def shrink(call: Call) -> Any:
+def shrink(call: OnnxCall) -> Any:
     """Moved toward zero by a bias outside of a band, 0 within."""
     g, x = call.g, call.x()
     lambd, bias = call.real("lambd", 0.5), call.real("bias", 0.0)
@@ -97,7 +97,7 @@ def _shrunk(g: Any, x: Node, lambd: float, bias: float) -> Any:
 
 
 @onnx_op("Dropout")
-def dropout(call: Call) -> Any:
+def dropout(call: OnnxCall) -> Any:
     """The identity, as it is at inference; the mask keeps everything."""
     g, x = call.g, call.x()
     training = call.has(2) and bool(call.number(2)) and (not call.has(1) or call.number(1) != 0)
@@ -106,7 +106,7 @@ def dropout(call: Call) -> Any:
     return x, g.expand(g.constant(True), x.shape)
 
 
-def _dropped(call: Call, x: Node) -> Any:
+def _dropped(call: OnnxCall, x: Node) -> Any:
     g = call.g
     ratio = call.number(1) if call.has(1) else 0.5
     noise = g.random_uniform(x.shape, seed=int(call.integer("seed", 0)) & 0xFFFFFFFF)
@@ -116,7 +116,7 @@ def _dropped(call: Call, x: Node) -> Any:
 
 
 @onnx_op("Dropout", since=7)
-def dropout_by_attribute(call: Call) -> Any:
+def dropout_by_attribute(call: OnnxCall) -> Any:
     """The identity; before version 10 the mask is of its type."""
     g, x = call.g, call.x()
     mask = g.constant(1.0, x.dtype) if call.opset < 10 else g.constant(True)
@@ -127,7 +127,7 @@ onnx_op("Dropout", since=12, fold=False)(dropout)
 
 
 @onnx_op("Hardmax", since=13)
-def hardmax(call: Call) -> Any:
+def hardmax(call: OnnxCall) -> Any:
     """1 at the first largest entry of an axis, 0 elsewhere."""
     g, x = call.g, call.x()
     axis = axis_of(call, -1)
@@ -136,14 +136,14 @@ def hardmax(call: Call) -> Any:
 
 
 @onnx_op("Softmax", "LogSoftmax", since=13)
-def softmax(call: Call) -> Any:
+def softmax(call: OnnxCall) -> Any:
     """Along one axis."""
     method = call.g.softmax if call.node.op == "Softmax" else call.g.log_softmax
     return method(call.x(), call.integer("axis", -1))
 
 
 @onnx_op("Softmax", "LogSoftmax", "Hardmax")
-def softmax_flat(call: Call) -> Any:
+def softmax_flat(call: OnnxCall) -> Any:
     """Before version 13: along everything from an axis on."""
     g, x = call.g, call.x()
     axis = axis_of(call, 1)

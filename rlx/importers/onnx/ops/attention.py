@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import ImportModelError
-from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.ops.shapes import limited
 from rlx.importers.onnx.tensors import element_of
-from rlx.importers.onnx.values import RefusedError, Value
+from rlx.importers.onnx.values import OnnxValue, RefusedError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ops.attention.rotary import Style
@@ -55,7 +55,7 @@ def repeated(g: Graph, x: Node, heads: int) -> Node:
 
 
 @onnx_op("Attention", since=23)
-def attention(call: Call) -> Any:
+def attention(call: OnnxCall) -> Any:
     """Scaled dot-product attention with cache, masks, windows and soft cap."""
     g = call.g
     rank3 = call.rank(0) == 3
@@ -113,7 +113,7 @@ def attention(call: Call) -> Any:
 
 
 def _mask(
-    call: Call, shape: tuple[int, ...], past: int, dtype: DType
+    call: OnnxCall, shape: tuple[int, ...], past: int, dtype: DType
 ) -> tuple[Node | None, Node | None]:
     """What is added to the scores, and which rows see any key (None where all do)."""
     g = call.g
@@ -177,7 +177,7 @@ def _window(g: Graph, keys: Node, at: Node, causal: int, left: int, right: int) 
 
 
 @onnx_op("FlexAttention", domain="ai.onnx.preview", raw=True)
-def flex_attention(call: Call) -> Any:
+def flex_attention(call: OnnxCall) -> Any:
     """Attention whose scores and weights subgraphs may change."""
     g, q, k, v = call.g, call.x(0), call.x(1), call.x(2)
     scale = call.real("scale") or 1 / math.sqrt(q.shape[-1])
@@ -195,20 +195,20 @@ def flex_attention(call: Call) -> Any:
     return g.matmul(weights, v)
 
 
-def _modified(call: Call, name: str, x: Node) -> Node:
+def _modified(call: OnnxCall, name: str, x: Node) -> Node:
     if name not in call.attributes:
         return x
     graph = call.subgraph(name)
     scope = call.scope.inner()
-    scope.define(graph.inputs[0].name, Value.of(x))
+    scope.define(graph.inputs[0].name, OnnxValue.of(x))
     (found,) = call.lowering.body(graph, scope, call.site)
-    if not isinstance(found, Value):
+    if not isinstance(found, OnnxValue):
         raise ImportModelError(f"{name} gives no tensor")
     return call.site.node(found)
 
 
 @onnx_op("RotaryEmbedding", since=23)
-def rotary(call: Call) -> Any:
+def rotary(call: OnnxCall) -> Any:
     """Pairs of a head's entries rotated by angles of their position."""
     g, x = call.g, call.x(0)
     rank3 = len(x.shape) == 3
@@ -233,7 +233,7 @@ def rotary(call: Call) -> Any:
 
 
 @onnx_op("CausalConvWithState")
-def causal_conv(call: Call) -> Any:
+def causal_conv(call: OnnxCall) -> Any:
     """Each channel convolved with its past; the last entries are the state of the next call."""
     g, x, w = call.g, call.x(0), call.x(1)
     before = w.shape[2] - 1
@@ -248,7 +248,7 @@ def causal_conv(call: Call) -> Any:
 
 
 @onnx_op("LinearAttention")
-def linear_attention(call: Call) -> Any:
+def linear_attention(call: OnnxCall) -> Any:
     """A matrix of keys and values that is carried from step to step (linear, gated, delta rules)."""
     g = call.g
     qh, kh = call.integer("q_num_heads"), call.integer("kv_num_heads")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import ImportModelError
-from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.elements import BOOL, INT64, Element
 from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.ops.subgraphs import (
@@ -22,7 +22,7 @@ from rlx.importers.onnx.ops.subgraphs import (
 )
 from rlx.importers.onnx.schema import GraphDef, ValueInfo
 from rlx.importers.onnx.tensors import element_of
-from rlx.importers.onnx.values import Held, NeedsValueError, RefusedError, Value, inputs_of
+from rlx.importers.onnx.values import Held, NeedsValueError, OnnxValue, RefusedError, inputs_of
 from rlx.ir.graph import Graph, Node
 from rlx.ir.shape import Shape, as_axis
 
@@ -39,7 +39,7 @@ def _listed(found: Any) -> list[Node]:
 
 
 @onnx_op("If", raw=True)
-def if_(call: Call) -> Any:
+def if_(call: OnnxCall) -> Any:
     """The branch that a known condition takes; otherwise both, as subgraphs."""
     then, other = call.subgraph("then_branch"), call.subgraph("else_branch")
     taken = known_bool(call, call.held(0))
@@ -52,7 +52,7 @@ def if_(call: Call) -> Any:
     return written_out(call, then if taken else other, [])
 
 
-def _both(call: Call, then: GraphDef, other: GraphDef) -> list[Value]:
+def _both(call: OnnxCall, then: GraphDef, other: GraphDef) -> list[OnnxValue]:
     around = captured(call, (then, other))
     sides, elements = [], []
     for graph in (then, other):
@@ -65,11 +65,11 @@ def _both(call: Call, then: GraphDef, other: GraphDef) -> list[Value]:
     condition = call.g.reshape(call.x(0), ())
     given = [call.site.node(value) for value in around.values()]
     results = _listed(call.g.if_(condition, sides[0], sides[1], *given))
-    return [Value(e, node=n) for e, n in zip(elements[0], results, strict=True)]
+    return [OnnxValue(e, node=n) for e, n in zip(elements[0], results, strict=True)]
 
 
 @onnx_op("Loop", raw=True)
-def loop(call: Call) -> Any:
+def loop(call: OnnxCall) -> Any:
     """Written out, a scan, or a while, in this order of preference for few, many and unknown trips."""
     body = call.subgraph("body")
     start = [call.held(at) for at in range(2, len(call.operands))]
@@ -108,7 +108,7 @@ def loop(call: Call) -> Any:
     return _unrolled(call, body, start, trips, goes_on)
 
 
-def _trips_unknown(call: Call) -> bool:
+def _trips_unknown(call: OnnxCall) -> bool:
     if not call.has(0):
         return False
     value = call.value(0)
@@ -116,7 +116,7 @@ def _trips_unknown(call: Call) -> bool:
 
 
 def _unrolled(
-    call: Call, body: GraphDef, start: Sequence[Held], trips: int | None, goes_on: bool
+    call: OnnxCall, body: GraphDef, start: Sequence[Held], trips: int | None, goes_on: bool
 ) -> list[Held]:
     state = list(start)
     rows: list[list[Held]] = [[] for _ in range(len(body.outputs) - 1 - len(state))]
@@ -124,14 +124,14 @@ def _unrolled(
     while goes_on and (trips is None or trip < trips):
         if trip >= MOST_TRIPS:
             raise RefusedError(f"a loop of more than {MOST_TRIPS} trips")
-        number = Value(INT64, np.array(trip, np.int64))
-        found = written_out(call, body, [number, Value(BOOL, np.array(True)), *state])
+        number = OnnxValue(INT64, np.array(trip, np.int64))
+        found = written_out(call, body, [number, OnnxValue(BOOL, np.array(True)), *state])
         state = found[1 : len(state) + 1]
         for row, value in zip(rows, found[len(state) + 1 :], strict=True):
             row.append(value)
         answer = known_bool(call, found[0])
         if answer is None:
-            assert isinstance(found[0], Value)
+            assert isinstance(found[0], OnnxValue)
             assert found[0].node is not None
             names = inputs_of(found[0].node)
             raise (
@@ -142,13 +142,13 @@ def _unrolled(
         goes_on = answer
         trip += 1
     if not trip:
-        given = [Value(INT64, np.array(0, np.int64)), Value(BOOL, np.array(True)), *start]
+        given = [OnnxValue(INT64, np.array(0, np.int64)), OnnxValue(BOOL, np.array(True)), *start]
         return [*state, *map(_none_of, _kinds_of_a_trip(call, body, given, 1 + len(start)))]
     return [*state, *(stacked(call, row) for row in rows)]
 
 
 def _kinds_of_a_trip(
-    call: Call, body: GraphDef, given: Sequence[Held], carried: int
+    call: OnnxCall, body: GraphDef, given: Sequence[Held], carried: int
 ) -> list[tuple[Element, Shape]]:
     """Types and shapes of what each trip gives besides the state, for a loop that makes none.
 
@@ -165,11 +165,11 @@ def _kinds_of_a_trip(
         return [_declared(info, str(error)) for info in declared]
 
 
-def _none_of(kind: tuple[Element, Shape], axis: int = 0) -> Value:
+def _none_of(kind: tuple[Element, Shape], axis: int = 0) -> OnnxValue:
     """The results of no trips, which are joined along a new axis."""
     element, shape = kind
     axis = as_axis(axis, len(shape) + 1, where="axis")
-    return Value(element, np.zeros((*shape[:axis], 0, *shape[axis:]), element.numpy))
+    return OnnxValue(element, np.zeros((*shape[:axis], 0, *shape[axis:]), element.numpy))
 
 
 def _declared(info: ValueInfo, otherwise: str) -> tuple[Element, Shape]:
@@ -182,8 +182,8 @@ def _declared(info: ValueInfo, otherwise: str) -> tuple[Element, Shape]:
     )
 
 
-def _values(held: Sequence[Held]) -> list[Value]:
-    found = [value for value in held if isinstance(value, Value)]
+def _values(held: Sequence[Held]) -> list[OnnxValue]:
+    found = [value for value in held if isinstance(value, OnnxValue)]
     if len(found) != len(held):
         raise RefusedError("a loop that carries sequences or optionals")
     return found
@@ -195,14 +195,14 @@ def _same_types(nodes: Sequence[Node], values: Sequence[Node]) -> None:
             raise RefusedError(f"state that changes from {old.type} to {new.type}")
 
 
-def _counted(call: Call, body: GraphDef, start: Sequence[Held], trips: int) -> list[Value]:
+def _counted(call: OnnxCall, body: GraphDef, start: Sequence[Held], trips: int) -> list[OnnxValue]:
     """A loop whose condition stays true, as a scan over the number of the trip."""
     if trips > MOST_COUNTED:
         raise RefusedError(f"a loop of more than {MOST_COUNTED} trips")
     state = _values(start)
     around = captured(call, (body,))
-    number = Value(INT64, np.array(0, np.int64))
-    always = Value(BOOL, np.array(True))
+    number = OnnxValue(INT64, np.array(0, np.int64))
+    always = OnnxValue(BOOL, np.array(True))
     inner, nodes, site, found = separate(call, body, [number, always, *state], around)
     # A condition that is handed on is the one that the loop began with, which is true.
     if found[0].node is not nodes[1] and known_bool(call, found[0]) is not True:
@@ -229,7 +229,7 @@ def _counted(call: Call, body: GraphDef, start: Sequence[Held], trips: int) -> l
     results = _listed(call.g.scan(outer, len(given), *given, counter))
     picked = [*results[1 : count + 1], *results[len(given) :]]
     elements = [value.element for value in found[1:]]
-    return [Value(e, node=n) for e, n in zip(elements, picked, strict=True)]
+    return [OnnxValue(e, node=n) for e, n in zip(elements, picked, strict=True)]
 
 
 def _copied(source: Graph, target: Graph, inputs: Sequence[Node]) -> dict[int, Node]:
@@ -245,19 +245,19 @@ def _copied(source: Graph, target: Graph, inputs: Sequence[Node]) -> dict[int, N
     return made
 
 
-def _while(call: Call, body: GraphDef, start: Sequence[Held]) -> list[Value]:
+def _while(call: OnnxCall, body: GraphDef, start: Sequence[Held]) -> list[OnnxValue]:
     """A loop whose end is found as it runs; it has no results of single trips."""
     state = _values(start)
     if len(body.outputs) != 1 + len(state):
         raise RefusedError("results of each of an unknown number of trips")
     around = captured(call, (body,))
-    trip = Value(INT64, np.array(0, np.int64))
-    first = call.value(1) if call.has(1) else Value(BOOL, np.array(True))
+    trip = OnnxValue(INT64, np.array(0, np.int64))
+    first = call.value(1) if call.has(1) else OnnxValue(BOOL, np.array(True))
     if first.shape != ():
-        first = Value.of(call.g.reshape(call.site.node(first), ()))
-    limit = call.value(0) if call.has(0) else Value(INT64, np.array(np.iinfo(np.int64).max))
+        first = OnnxValue.of(call.g.reshape(call.site.node(first), ()))
+    limit = call.value(0) if call.has(0) else OnnxValue(INT64, np.array(np.iinfo(np.int64).max))
     if limit.shape != ():
-        limit = Value.of(call.g.reshape(call.site.node(limit), ()))
+        limit = OnnxValue.of(call.g.reshape(call.site.node(limit), ()))
     inner, nodes, site, found = separate(call, body, [trip, first, *state], around)
     most = inner.input("trips", (), "i64")
     kept = [site.node(value) for value in found]
@@ -272,13 +272,13 @@ def _while(call: Call, body: GraphDef, start: Sequence[Held]) -> list[Value]:
     given = [call.site.node(value) for value in (trip, first, *state, *around.values(), limit)]
     results = _listed(call.g.while_(asked, inner, *given))
     return [
-        Value(value.element, node=node)
+        OnnxValue(value.element, node=node)
         for value, node in zip(state, results[2 : len(state) + 2], strict=True)
     ]
 
 
 @onnx_op("Scan", since=9, raw=True)
-def scan(call: Call) -> Any:
+def scan(call: OnnxCall) -> Any:
     """A body along sequences, with state from step to step."""
     body = call.subgraph("body")
     count = call.integer("num_scan_inputs")
@@ -290,7 +290,7 @@ def scan(call: Call) -> Any:
 
 
 @onnx_op("Scan", since=8, raw=True)
-def scan_batched(call: Call) -> Any:
+def scan_batched(call: OnnxCall) -> Any:
     """Version 8: every operand has a batch in front, and each of it is scanned by itself."""
     body = call.subgraph("body")
     if call.has(0):
@@ -301,34 +301,34 @@ def scan_batched(call: Call) -> Any:
     if values[0].shape[0] > MOST_TRIPS:
         raise RefusedError(f"a batch of {values[0].shape[0]}")
     if not values[0].shape[0]:
-        one = [Value(v.element, np.zeros(v.shape[1:], v.element.numpy)) for v in values]
+        one = [OnnxValue(v.element, np.zeros(v.shape[1:], v.element.numpy)) for v in values]
         found = _scan(call, body, one, len(values) - count)
         return [_none_of((value.element, value.shape)) for value in found]
     for at in range(values[0].shape[0]):
         one = [
-            Value.of(call.g.reshape(call.g.narrow(n, 0, at, 1), n.shape[1:]))
+            OnnxValue.of(call.g.reshape(call.g.narrow(n, 0, at, 1), n.shape[1:]))
             for n in map(call.site.node, values)
         ]
         batches.append(_scan(call, body, one, len(values) - count))
     return [stacked(call, column) for column in zip(*batches, strict=True)]
 
 
-def _directions(call: Call, name: str, count: int) -> tuple[int, ...]:
+def _directions(call: OnnxCall, name: str, count: int) -> tuple[int, ...]:
     found: tuple[int, ...] = call.int_list(name, (0,) * count) or (0,) * count
     if len(found) != count:
         raise ImportModelError(f"{name} has {len(found)} entries for {count}")
     return found
 
 
-def _entry(call: Call, sequence: Value) -> Value:
+def _entry(call: OnnxCall, sequence: OnnxValue) -> OnnxValue:
     """The first entry of a sequence; one of zeros where there is none."""
     node, shape = sequence.node, sequence.shape[1:]
     if node is None or not sequence.shape[0]:
-        return Value(sequence.element, np.zeros(shape, sequence.element.numpy))
-    return Value(sequence.element, node=call.g.reshape(call.g.narrow(node, 0, 0, 1), shape))
+        return OnnxValue(sequence.element, np.zeros(shape, sequence.element.numpy))
+    return OnnxValue(sequence.element, node=call.g.reshape(call.g.narrow(node, 0, 0, 1), shape))
 
 
-def _scan(call: Call, body: GraphDef, values: list[Value], carried: int) -> list[Value]:
+def _scan(call: OnnxCall, body: GraphDef, values: list[OnnxValue], carried: int) -> list[OnnxValue]:
     g = call.g
     state, count = values[:carried], len(values) - carried
     rows = len(body.outputs) - carried
@@ -343,7 +343,7 @@ def _scan(call: Call, body: GraphDef, values: list[Value], carried: int) -> list
             rest = [a for a in range(len(node.shape)) if a != axis]
             node = g.transpose(node, (axis, *rest))
         node = g.flip(node, (0,)) if reversed_ else node
-        sequences.append(Value(value.element, node=node))
+        sequences.append(OnnxValue(value.element, node=node))
     axes = _directions(call, "scan_output_axes", rows)
     if sequences and not any(value.shape[0] for value in sequences):
         entries = [_entry(call, value) for value in sequences]
@@ -370,7 +370,7 @@ def _scan(call: Call, body: GraphDef, values: list[Value], carried: int) -> list
     results = _listed(
         g.scan(outer, len(given), *given, *(call.site.node(value) for value in sequences))
     )
-    final = [Value(v.element, node=n) for v, n in zip(found, results[:carried], strict=False)]
+    final = [OnnxValue(v.element, node=n) for v, n in zip(found, results[:carried], strict=False)]
     for value, node, axis, reversed_ in zip(
         found[carried:], results[len(given) :], axes,
         _directions(call, "scan_output_directions", rows), strict=True,
@@ -381,5 +381,5 @@ def _scan(call: Call, body: GraphDef, values: list[Value], carried: int) -> list
             order = list(range(1, len(node.shape)))
             order.insert(axis, 0)
             node = g.transpose(node, order)
-        final.append(Value(value.element, node=node))
+        final.append(OnnxValue(value.element, node=node))
     return final

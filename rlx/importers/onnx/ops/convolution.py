@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlx.errors import ImportModelError
-from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.ops.products import less_zero, requantized
 from rlx.importers.onnx.ops.sampling import bilinear
@@ -23,7 +23,7 @@ Pairs = list[tuple[int, int]]
 
 
 def paddings(
-    call: Call, sizes: Sequence[int], window: Sequence[int], strides: Sequence[int]
+    call: OnnxCall, sizes: Sequence[int], window: Sequence[int], strides: Sequence[int]
 ) -> Pairs:
     """The padding of each spatial axis.
 
@@ -54,7 +54,7 @@ def paddings(
     return found
 
 
-def spatial(call: Call, at: int = 0) -> int:
+def spatial(call: OnnxCall, at: int = 0) -> int:
     """The number of spatial axes.
 
     Raises:
@@ -66,7 +66,7 @@ def spatial(call: Call, at: int = 0) -> int:
     return rank
 
 
-def per_axis(call: Call, name: str, rank: int, default: int = 1) -> tuple[int, ...]:
+def per_axis(call: OnnxCall, name: str, rank: int, default: int = 1) -> tuple[int, ...]:
     """An attribute with one integer per spatial axis."""
     found: tuple[int, ...] = call.int_list(name, (default,) * rank) or (default,) * rank
     if len(found) != rank:
@@ -74,13 +74,13 @@ def per_axis(call: Call, name: str, rank: int, default: int = 1) -> tuple[int, .
     return found
 
 
-def _check_kernel(call: Call, w: Node) -> None:
+def _check_kernel(call: OnnxCall, w: Node) -> None:
     """Refuses a ``kernel_shape`` that is not that of the weights."""
     kernel = tuple(call.int_list("kernel_shape") or w.shape[2:])
     call.need(kernel == w.shape[2:], f"kernel_shape {kernel} and weights {w.shape}")
 
 
-def _conv(call: Call, x: Node, w: Node, bias: Node | None) -> Node:
+def _conv(call: OnnxCall, x: Node, w: Node, bias: Node | None) -> Node:
     rank = len(x.shape) - 2
     if rank > 3:
         raise RefusedError(f"a convolution over {rank} axes")
@@ -95,14 +95,14 @@ def _conv(call: Call, x: Node, w: Node, bias: Node | None) -> Node:
 
 
 @onnx_op("Conv")
-def conv(call: Call) -> Any:
+def conv(call: OnnxCall) -> Any:
     """Over one to three axes."""
     spatial(call)
     return _conv(call, call.x(0), call.x(1), call.opt(2))
 
 
 @onnx_op("ConvInteger")
-def conv_integer(call: Call) -> Any:
+def conv_integer(call: OnnxCall) -> Any:
     """8-bit operands, exact in i32."""
     spatial(call)
     return _exact_conv(call, call.x(0), (0, 1), (2, 3))
@@ -112,7 +112,7 @@ def conv_integer(call: Call) -> Any:
 _EXACT = 1 << 24
 
 
-def _exact_conv(call: Call, x: Node, operands: tuple[int, int], zeros: tuple[int, int]) -> Node:
+def _exact_conv(call: OnnxCall, x: Node, operands: tuple[int, int], zeros: tuple[int, int]) -> Node:
     """The convolution of an operand with the channels in front by 8-bit weights, less their zero points, in i32.
 
     Floats compute it. Where a sum over all channels might exceed what is exact in f32, it is cut into parts by channels:
@@ -141,12 +141,12 @@ def _exact_conv(call: Call, x: Node, operands: tuple[int, int], zeros: tuple[int
 _MOST_PARTS = 4
 
 
-def _check_channels(call: Call, x: Node, w: Node) -> None:
+def _check_channels(call: OnnxCall, x: Node, w: Node) -> None:
     """Refuses weights for other channels than the operand has, of which parts would show nothing."""
     call.need(x.shape[1] == w.shape[1], f"{x.shape[1]} channels and weights {w.shape}")
 
 
-def _largest(call: Call, at: int, zero: int) -> int:
+def _largest(call: OnnxCall, at: int, zero: int) -> int:
     """The largest magnitude of an 8-bit operand less its zero point, where that is known."""
     low, high = call.element(at).limits
     if not call.has(zero):
@@ -159,13 +159,13 @@ def _largest(call: Call, at: int, zero: int) -> int:
 
 
 @onnx_op("QLinearConv")
-def qlinear_conv(call: Call) -> Any:
+def qlinear_conv(call: OnnxCall) -> Any:
     """Quantised operands and result; weights may have a scale per channel."""
     spatial(call)
     return quantized_conv(call, call.x(0))
 
 
-def quantized_conv(call: Call, x: Node) -> Node:
+def quantized_conv(call: OnnxCall, x: Node) -> Node:
     """A convolution of an 8-bit operand with the channels in front; the other operands are the node's."""
     g, w = call.g, call.x(3)
     exact = _exact_conv(call, x, (0, 3), (2, 5))
@@ -175,7 +175,7 @@ def quantized_conv(call: Call, x: Node) -> Node:
 
 
 @onnx_op("ConvTranspose")
-def conv_transpose(call: Call) -> Any:
+def conv_transpose(call: OnnxCall) -> Any:
     """The gradient of a convolution; over three axes as a convolution of a spread operand."""
     g, x, w, bias = call.g, call.x(0), call.x(1), call.opt(2)
     rank = spatial(call)
@@ -266,7 +266,7 @@ def _spread(
 
 
 @onnx_op("DeformConv")
-def deform_conv(call: Call) -> Any:
+def deform_conv(call: OnnxCall) -> Any:
     """A convolution whose taps are moved by offsets, over two axes: samples, then one product."""
     g, x, w, offset = call.g, call.x(0), call.x(1), call.x(2)
     if spatial(call) != 2:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import ImportModelError
-from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.ops.shapes import limited
 from rlx.importers.onnx.values import Array, RefusedError
@@ -34,7 +34,7 @@ def _overlap(box: Array, others: Array) -> Array:
 
 
 @onnx_op("NonMaxSuppression", raw=True)
-def non_max_suppression(call: Call) -> Any:
+def non_max_suppression(call: OnnxCall) -> Any:
     """The best boxes that do not cover each other; how many there are is only known with the boxes."""
     boxes, scores = call.known(0).astype(np.float64), call.known(1).astype(np.float64)
     call.need(
@@ -62,7 +62,7 @@ def non_max_suppression(call: Call) -> Any:
 
 
 @onnx_op("TfIdfVectorizer")
-def tfidf(call: Call) -> Any:
+def tfidf(call: OnnxCall) -> Any:
     """How often each n-gram of a pool stands in a row, with up to some tokens skipped between."""
     g, x = call.g, call.x()
     pool = call.int_list("pool_int64s")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.elements import UINT64
 from rlx.importers.onnx.handlers import Handler, onnx_op
 from rlx.importers.onnx.values import CARRIERS, RefusedError
@@ -45,7 +45,7 @@ def _binary(method: str) -> Handler:
     return lambda call: getattr(call.g, method)(call.x(0), second(call))
 
 
-def second(call: Call) -> Node:
+def second(call: OnnxCall) -> Node:
     """The second operand; before version 7 it could stand at an axis of the first."""
     b = call.x(1)
     if call.opset >= 7 or not call.integer("broadcast", 0) or "axis" not in call.attributes:
@@ -56,7 +56,7 @@ def second(call: Call) -> Node:
 
 
 def _comparison(method: str) -> Handler:
-    def handler(call: Call) -> Node:
+    def handler(call: OnnxCall) -> Node:
         a, b = call.x(0), second(call)
         if call.element() is not UINT64:
             found: Node = getattr(call.g, method)(a, b)
@@ -67,7 +67,7 @@ def _comparison(method: str) -> Handler:
     return handler
 
 
-def _below(call: Call, a: Node, b: Node) -> Node:
+def _below(call: OnnxCall, a: Node, b: Node) -> Node:
     """Whether a < b for u64 in i64, where a negative number is a large one."""
     g, zero = call.g, call.g.constant(np.int64(0))
     large_a, large_b = g.lt(a, zero), g.lt(b, zero)
@@ -85,7 +85,7 @@ for _onnx, _rlx in COMPARISONS:
 
 
 @onnx_op("PRelu")
-def prelu(call: Call) -> Any:
+def prelu(call: OnnxCall) -> Any:
     """A slope below zero; one per channel may come as a plain list."""
     g, x, slope = call.g, call.x(0), call.x(1)
     if len(x.shape) > 2 and slope.shape == (x.shape[1],) != (x.shape[-1],):
@@ -94,7 +94,7 @@ def prelu(call: Call) -> Any:
 
 
 @onnx_op("Div", carried=True)
-def div(call: Call) -> Any:
+def div(call: OnnxCall) -> Any:
     """Integers are truncated toward zero."""
     if call.element() is UINT64:
         raise RefusedError("division of uint64")
@@ -108,7 +108,7 @@ def div(call: Call) -> Any:
 
 
 @onnx_op("Mod", carried=True)
-def mod(call: Call) -> Any:
+def mod(call: OnnxCall) -> Any:
     """The sign of the divisor, or with fmod that of the dividend."""
     if call.element() is UINT64:
         raise RefusedError("remainders of uint64")
@@ -116,7 +116,7 @@ def mod(call: Call) -> Any:
     return method(call.x(0), call.x(1))
 
 
-def _power_of_half(call: Call, base: Node, exponent: Node) -> Node:
+def _power_of_half(call: OnnxCall, base: Node, exponent: Node) -> Node:
     """A power of 16 bits whose exponent has more.
 
     A known exponent is the sum of what 16 bits hold of it and of the rest, so that all stays in the type of the base.
@@ -136,7 +136,7 @@ def _power_of_half(call: Call, base: Node, exponent: Node) -> Node:
 
 
 @onnx_op("Pow", carried=True)
-def power(call: Call) -> Any:
+def power(call: OnnxCall) -> Any:
     """The result has the base's type, whatever the exponent's."""
     if call.element().name in CARRIERS:
         raise RefusedError(f"powers of {call.element().name}")
@@ -155,7 +155,7 @@ def power(call: Call) -> Any:
 
 
 def _many(method: str) -> Handler:
-    def handler(call: Call) -> Node:
+    def handler(call: OnnxCall) -> Node:
         step: Callable[[Node, Node], Node] = lambda a, b: getattr(call.g, method)(a, b)  # noqa: E731
         return reduce(step, call.xs())
 
@@ -166,7 +166,7 @@ onnx_op("Sum")(_many("add"))
 
 
 def _extreme(method: str) -> Handler:
-    def handler(call: Call) -> Node:
+    def handler(call: OnnxCall) -> Node:
         def step(a: Node, b: Node) -> Node:
             if call.element() is not UINT64:
                 found: Node = getattr(call.g, method)(a, b)
@@ -185,20 +185,20 @@ onnx_op("Min", carried=True)(_extreme("minimum"))
 
 
 @onnx_op("Mean")
-def mean(call: Call) -> Any:
+def mean(call: OnnxCall) -> Any:
     """The mean of the operands."""
     xs = call.xs()
     return call.g.mul(reduce(call.g.add, xs), 1.0 / len(xs))
 
 
 @onnx_op("Where", carried=True)
-def where(call: Call) -> Any:
+def where(call: OnnxCall) -> Any:
     """Picks by a condition."""
     return call.g.where(call.x(0), call.x(1), call.x(2))
 
 
 @onnx_op("BitwiseNot", carried=True)
-def bitwise_not(call: Call) -> Any:
+def bitwise_not(call: OnnxCall) -> Any:
     """Every bit inverted."""
     x = call.x()
     ones = (
@@ -208,7 +208,7 @@ def bitwise_not(call: Call) -> Any:
 
 
 @onnx_op("BitShift", carried=True)
-def bit_shift(call: Call) -> Any:
+def bit_shift(call: OnnxCall) -> Any:
     """Unsigned shifts."""
     g, x, by = call.g, call.x(0), call.x(1)
     if call.text("direction") == "LEFT":
@@ -224,7 +224,7 @@ def bit_shift(call: Call) -> Any:
 
 
 @onnx_op("IsInf")
-def is_inf(call: Call) -> Any:
+def is_inf(call: OnnxCall) -> Any:
     """Infinite, of the signs that are asked for."""
     g, x = call.g, call.x()
     negative, positive = call.integer("detect_negative", 1), call.integer("detect_positive", 1)
@@ -237,7 +237,7 @@ def is_inf(call: Call) -> Any:
     return g.logical_and(found, g.lt(x, zero) if negative else g.gt(x, zero))
 
 
-def _clip(call: Call, low: Any, high: Any) -> Any:
+def _clip(call: OnnxCall, low: Any, high: Any) -> Any:
     x = call.x()
     if low is not None:
         x = call.g.maximum(x, low)
@@ -245,13 +245,13 @@ def _clip(call: Call, low: Any, high: Any) -> Any:
 
 
 @onnx_op("Clip", since=1)
-def clip_by_attributes(call: Call) -> Any:
+def clip_by_attributes(call: OnnxCall) -> Any:
     """Bounds as attributes."""
     return _clip(call, call.real("min"), call.real("max"))
 
 
 @onnx_op("Clip", since=11)
-def clip(call: Call) -> Any:
+def clip(call: OnnxCall) -> Any:
     """Bounds as operands, each of them optional."""
     bounds: list[Node | None] = []
     for at in (1, 2):

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.handlers import onnx_op
 from rlx.ir.graph import Node
 
 
-def _loss(call: Call, scores: Node) -> Node:
+def _loss(call: OnnxCall, scores: Node) -> Node:
     """Minus the score of the right class of each position, by its class's weight."""
     g, target = call.g, call.x(1)
     n, classes = scores.shape[:2]
@@ -55,13 +55,13 @@ def _loss(call: Call, scores: Node) -> Node:
 
 
 @onnx_op("NegativeLogLikelihoodLoss")
-def negative_log_likelihood(call: Call) -> Any:
+def negative_log_likelihood(call: OnnxCall) -> Any:
     """Of scores that are logarithms."""
     return _loss(call, call.x())
 
 
 @onnx_op("SoftmaxCrossEntropyLoss")
-def softmax_cross_entropy(call: Call) -> Any:
+def softmax_cross_entropy(call: OnnxCall) -> Any:
     """Of any scores; their logarithms after softmax are a result too."""
     scores = call.g.log_softmax(call.x(), axis=1)
     return _loss(call, scores), scores

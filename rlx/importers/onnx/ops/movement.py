@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import ImportModelError, ShapeError, describe
-from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.elements import BFLOAT16
 from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.ops.shapes import limited
 from rlx.importers.onnx.tensors import element_of
-from rlx.importers.onnx.values import Array, RefusedError, Value
+from rlx.importers.onnx.values import Array, OnnxValue, RefusedError
 from rlx.ir.dtype import DType, store
 from rlx.ir.graph import Node
 from rlx.ir.shape import as_axes, as_axis
 from rlx.resource_limits import spend
 
 
-def axis_of(call: Call, default: int = 0, name: str = "axis", at: int = 0) -> int:
+def axis_of(call: OnnxCall, default: int = 0, name: str = "axis", at: int = 0) -> int:
     """An axis attribute, counted from the front.
 
     Raises:
@@ -33,14 +33,14 @@ def axis_of(call: Call, default: int = 0, name: str = "axis", at: int = 0) -> in
 
 
 @onnx_op("Concat", carried=True)
-def concat(call: Call) -> Any:
+def concat(call: OnnxCall) -> Any:
     """One after the other along an axis."""
     xs, axis = call.xs(), axis_of(call)
     return xs[0] if len(xs) == 1 else call.g.concat(xs, axis)
 
 
 @onnx_op("Split", carried=True)
-def split(call: Call) -> Any:
+def split(call: OnnxCall) -> Any:
     """Parts along an axis: of given sizes, or as equal as they get."""
     x, axis = call.x(), axis_of(call)
     sizes = call.int_list("split") if call.opset < 13 else call.ints(1) if call.has(1) else None
@@ -59,7 +59,7 @@ def split(call: Call) -> Any:
 
 
 @onnx_op("Slice", carried=True)
-def slice_(call: Call) -> Any:
+def slice_(call: OnnxCall) -> Any:
     """A range of every axis, with any step."""
     g, x = call.g, call.x()
     if call.opset < 10:
@@ -93,34 +93,34 @@ def slice_(call: Call) -> Any:
 
 
 @onnx_op("Gather", carried=True)
-def gather(call: Call) -> Any:
+def gather(call: OnnxCall) -> Any:
     """Entries of an axis."""
     return call.g.gather(call.x(), _indices(call, 1), axis_of(call))
 
 
-def _indices(call: Call, at: int) -> Node:
+def _indices(call: OnnxCall, at: int) -> Node:
     return call.x(at)
 
 
 @onnx_op("GatherElements", carried=True)
-def gather_elements(call: Call) -> Any:
+def gather_elements(call: OnnxCall) -> Any:
     """One entry of an axis for every index."""
     return call.g.gather_elements(call.x(), _indices(call, 1), axis_of(call))
 
 
 @onnx_op("GatherND", carried=True)
-def gather_nd(call: Call) -> Any:
+def gather_nd(call: OnnxCall) -> Any:
     """Slices at index tuples."""
     return call.g.gather_nd(call.x(), _indices(call, 1), call.integer("batch_dims", 0))
 
 
-def _reduction(call: Call) -> Any:
+def _reduction(call: OnnxCall) -> Any:
     found = call.text("reduction", "none")
     return None if found == "none" else found
 
 
 @onnx_op("ScatterElements", "Scatter")
-def scatter_elements(call: Call) -> Any:
+def scatter_elements(call: OnnxCall) -> Any:
     """Entries placed along an axis."""
     return call.g.scatter_elements(
         call.x(), _indices(call, 1), call.x(2), axis_of(call), _reduction(call)
@@ -128,13 +128,13 @@ def scatter_elements(call: Call) -> Any:
 
 
 @onnx_op("ScatterND")
-def scatter_nd(call: Call) -> Any:
+def scatter_nd(call: OnnxCall) -> Any:
     """Slices placed at index tuples."""
     return call.g.scatter_nd(call.x(), _indices(call, 1), call.x(2), _reduction(call))
 
 
 @onnx_op("TensorScatter")
-def tensor_scatter(call: Call) -> Any:
+def tensor_scatter(call: OnnxCall) -> Any:
     """New entries of a cache written along an axis, from a place of its own for each sample."""
     g, past, update = call.g, call.x(0), call.x(1)
     axis = axis_of(call, -2)
@@ -155,7 +155,7 @@ def tensor_scatter(call: Call) -> Any:
 
 
 @onnx_op("Tile", carried=True)
-def tile(call: Call) -> Any:
+def tile(call: OnnxCall) -> Any:
     """Repeated along every axis."""
     repeats = call.ints(1)
     call.need(len(repeats) == call.rank(), f"{len(repeats)} repeats of {call.rank()} axes")
@@ -163,7 +163,7 @@ def tile(call: Call) -> Any:
 
 
 @onnx_op("Pad")
-def pad(call: Call) -> Any:
+def pad(call: OnnxCall) -> Any:
     """Entries put around, or taken away."""
     x, mode = call.x(), call.text("mode", "constant")
     if call.opset < 11:
@@ -190,7 +190,7 @@ def pad(call: Call) -> Any:
 
 
 @onnx_op("DepthToSpace", carried=True)
-def depth_to_space(call: Call) -> Any:
+def depth_to_space(call: OnnxCall) -> Any:
     """Channels moved into blocks."""
     return call.g.depth_to_space(
         call.x(), call.integer("blocksize"), mode=call.text("mode", "DCR").lower()
@@ -198,7 +198,7 @@ def depth_to_space(call: Call) -> Any:
 
 
 @onnx_op("SpaceToDepth", carried=True)
-def space_to_depth(call: Call) -> Any:
+def space_to_depth(call: OnnxCall) -> Any:
     """Blocks moved into channels: behind the blocks' axes (DCR), or in front of them (CRD)."""
     g, x, b = call.g, call.x(), call.integer("blocksize")
     if call.text("mode", "DCR") == "DCR":
@@ -209,7 +209,7 @@ def space_to_depth(call: Call) -> Any:
 
 
 @onnx_op("Trilu")
-def trilu(call: Call) -> Any:
+def trilu(call: OnnxCall) -> Any:
     """A triangle of each matrix."""
     k = call.number(1) if call.has(1) else 0
     call.need(call.rank() >= 2, f"a triangle of a tensor of rank {call.rank()}")
@@ -218,7 +218,7 @@ def trilu(call: Call) -> Any:
 
 
 @onnx_op("OneHot")
-def one_hot(call: Call) -> Any:
+def one_hot(call: OnnxCall) -> Any:
     """Indices as vectors."""
     g, indices, depth = call.g, call.x(0), int(call.number(1))
     values = call.x(2)
@@ -242,13 +242,13 @@ def one_hot(call: Call) -> Any:
 
 
 @onnx_op("NonZero", raw=True)
-def non_zero(call: Call) -> Any:
+def non_zero(call: OnnxCall) -> Any:
     """Where elements are not 0: as many columns as there are, so the elements must be known."""
     return np.stack(np.nonzero(np.atleast_1d(call.known(0)))).astype(np.int64)
 
 
 @onnx_op("Compress")
-def compress(call: Call) -> Any:
+def compress(call: OnnxCall) -> Any:
     """The entries that a condition keeps; it decides how many there are."""
     g, x = call.g, call.x()
     keep = np.flatnonzero(call.known(1))
@@ -287,18 +287,18 @@ def different(array: Array, axis: int, by_size: bool) -> tuple[Array, Array, Arr
 
 
 @onnx_op("Unique", raw=True)
-def unique(call: Call) -> Any:
+def unique(call: OnnxCall) -> Any:
     """Different entries: as many as there are, so they must be known."""
     array, axis, element = call.known(0), call.integer("axis"), call.element()
     if axis is None:
         array, axis = array.ravel(), 0
     values, first, inverse, counts = different(array, axis, bool(call.integer("sorted", 1)))
     found = store(values, DType.BF16) if element is BFLOAT16 else values
-    return Value(element, found), first, inverse, counts
+    return OnnxValue(element, found), first, inverse, counts
 
 
 @onnx_op("ReverseSequence")
-def reverse_sequence(call: Call) -> Any:
+def reverse_sequence(call: OnnxCall) -> Any:
     """The first entries of each sequence in reverse order, as many as its length says."""
     g, x = call.g, call.x()
     time, batch = axis_of(call, 0, "time_axis"), axis_of(call, 1, "batch_axis")
@@ -317,7 +317,7 @@ def reverse_sequence(call: Call) -> Any:
 
 
 @onnx_op("CenterCropPad")
-def center_crop_pad(call: Call) -> Any:
+def center_crop_pad(call: OnnxCall) -> Any:
     """Cut or padded to a size around the middle."""
     g, x, target = call.g, call.x(), call.ints(1)
     axes = call.int_list("axes", tuple(range(len(x.shape))))
@@ -342,7 +342,7 @@ def center_crop_pad(call: Call) -> Any:
 
 
 @onnx_op("Col2Im")
-def col2im(call: Call) -> Any:
+def col2im(call: OnnxCall) -> Any:
     """Columns of blocks added up where the blocks stand in the image."""
     g, x = call.g, call.x()
     image, block = call.ints(1), call.ints(2)
@@ -380,7 +380,7 @@ def col2im(call: Call) -> Any:
 
 
 @onnx_op("BlackmanWindow", "HannWindow", "HammingWindow", raw=True)
-def window(call: Call) -> Any:
+def window(call: OnnxCall) -> Any:
     """A window of cosines; a periodic one is one longer with its last entry cut off."""
     size = int(call.number(0))
     call.need(size >= 0, f"a window of {size} samples")

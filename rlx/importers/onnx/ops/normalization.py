@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.ops.movement import axis_of
 from rlx.importers.onnx.tensors import element_of
@@ -17,7 +17,7 @@ from rlx.ir.graph import Graph, Node
 
 
 @onnx_op("BatchNormalization")
-def batch_norm(call: Call) -> Any:
+def batch_norm(call: OnnxCall) -> Any:
     """By given statistics, or in training mode by those of the batch, which join the running ones."""
     g, x = call.g, call.x()
     if call.opset < 9 and not call.integer("spatial", 1):
@@ -43,12 +43,12 @@ def batch_norm(call: Call) -> Any:
 
 
 @onnx_op("InstanceNormalization")
-def instance_norm(call: Call) -> Any:
+def instance_norm(call: OnnxCall) -> Any:
     """Each channel of each sample."""
     return call.g.instance_norm(call.x(0), call.x(1), call.x(2), call.real("epsilon", 1e-5))
 
 
-def _computed_in(call: Call, x: Node, since: int) -> DType:
+def _computed_in(call: OnnxCall, x: Node, since: int) -> DType:
     """The type that statistics are computed in: ``stash_type``, never narrower than x."""
     stash = element_of(call.integer("stash_type", 1), "stash_type").dtype
     return x.dtype if x.dtype is DType.F64 or stash is None or call.opset < since else stash
@@ -64,7 +64,7 @@ def _in(g: Graph, x: Node, dtype: DType) -> Node:
 
 
 @onnx_op("LayerNormalization")
-def layer_norm(call: Call) -> Any:
+def layer_norm(call: OnnxCall) -> Any:
     """Over ``axis`` to the last; the mean and 1 / deviation are results too."""
     g, x, axis = call.g, call.x(), axis_of(call, -1)
     eps, dtype = call.real("epsilon", 1e-5), _computed_in(call, call.x(), 17)
@@ -90,7 +90,7 @@ def layer_norm(call: Call) -> Any:
 
 
 @onnx_op("RMSNormalization", since=23)
-def rms_norm(call: Call) -> Any:
+def rms_norm(call: OnnxCall) -> Any:
     """Over ``axis`` to the last."""
     g, x, axis = call.g, call.x(), axis_of(call, -1)
     eps, dtype = call.real("epsilon", 1e-5), _computed_in(call, call.x(), 23)
@@ -103,7 +103,7 @@ def rms_norm(call: Call) -> Any:
 
 
 @onnx_op("GroupNormalization", since=18)
-def group_norm_by_group(call: Call) -> Any:
+def group_norm_by_group(call: OnnxCall) -> Any:
     """Before version 21 scale and bias are per group."""
     g, x = call.g, call.x()
     groups = call.integer("num_groups")
@@ -116,7 +116,7 @@ def group_norm_by_group(call: Call) -> Any:
 
 
 @onnx_op("GroupNormalization", since=21)
-def group_norm(call: Call) -> Any:
+def group_norm(call: OnnxCall) -> Any:
     """Scale and bias per channel."""
     g, x, eps = call.g, call.x(), call.real("epsilon", 1e-5)
     dtype = _computed_in(call, x, 21)
@@ -128,7 +128,7 @@ def group_norm(call: Call) -> Any:
 
 
 @onnx_op("LpNormalization")
-def lp_norm(call: Call) -> Any:
+def lp_norm(call: OnnxCall) -> Any:
     """Divided by the norm along an axis; 0 where that is 0."""
     g, x = call.g, call.x()
     method = g.l1 if call.integer("p", 2) == 1 else g.l2
@@ -139,7 +139,7 @@ def lp_norm(call: Call) -> Any:
 
 
 @onnx_op("LRN")
-def lrn(call: Call) -> Any:
+def lrn(call: OnnxCall) -> Any:
     """Divided by a power of the squares of the channels around."""
     g, x = call.g, call.x()
     size = call.integer("size")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.elements import BY_NUMPY, UINT8
-from rlx.importers.onnx.values import Array, Coded, Value
+from rlx.importers.onnx.values import Array, Coded, OnnxValue
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 
@@ -15,7 +15,7 @@ GROUPS = (256, 128, 64, 32, 16)
 FLOATS = (np.float32, np.float16)
 
 
-def packed_product(call: Call, x: Node, weight: Coded | None, axis: int) -> Node | None:
+def packed_product(call: OnnxCall, x: Node, weight: Coded | None, axis: int) -> Node | None:
     """The product of a tensor and a weight that stays packed, or None where the format does not take it.
 
     Args:
@@ -50,7 +50,7 @@ def packed_product(call: Call, x: Node, weight: Coded | None, axis: int) -> Node
 
     def held(array: Array, suffix: str) -> Node:
         element = UINT8 if array.dtype == np.uint8 else BY_NUMPY[array.dtype]
-        value = Value(element, np.ascontiguousarray(array), name=f"{weight.name}{suffix}")
+        value = OnnxValue(element, np.ascontiguousarray(array), name=f"{weight.name}{suffix}")
         return call.site.node(value)
 
     found: Node = call.g.dequant_matmul(

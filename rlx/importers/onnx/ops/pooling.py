@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.ops.convolution import Pairs, paddings, per_axis, spatial
 from rlx.importers.onnx.ops.shapes import limited
@@ -16,12 +16,12 @@ from rlx.ir.graph import Node
 from rlx.ir.shape import Shape
 
 
-def _window(call: Call) -> tuple[tuple[int, ...], dict[str, Any]]:
+def _window(call: OnnxCall) -> tuple[tuple[int, ...], dict[str, Any]]:
     spatial(call)
     return pool_window(call, call.shape())
 
 
-def pool_window(call: Call, shape: Shape) -> tuple[tuple[int, ...], dict[str, Any]]:
+def pool_window(call: OnnxCall, shape: Shape) -> tuple[tuple[int, ...], dict[str, Any]]:
     """Kernel and the other arguments of a pool over a tensor of a shape, channels in front."""
     rank = len(shape) - 2
     if rank > 3:
@@ -39,14 +39,14 @@ def pool_window(call: Call, shape: Shape) -> tuple[tuple[int, ...], dict[str, An
 
 
 @onnx_op("MaxPool")
-def max_pool(call: Call) -> Any:
+def max_pool(call: OnnxCall) -> Any:
     """The largest of each window, and where it was."""
     kernel, window = _window(call)
     found = call.g.max_pool(call.x(), kernel, **window)
     return (found, _places(call, kernel, window)) if call.wants(1) else found
 
 
-def _places(call: Call, kernel: tuple[int, ...], window: dict[str, Any]) -> Node:
+def _places(call: OnnxCall, kernel: tuple[int, ...], window: dict[str, Any]) -> Node:
     """Position of each window's largest entry in the whole operand, the first of equal ones.
 
     The windows are gathered: one axis of taps, of which the largest is searched.
@@ -97,7 +97,7 @@ def _least(x: Node) -> Any:
 
 
 @onnx_op("AveragePool")
-def average_pool(call: Call) -> Any:
+def average_pool(call: OnnxCall) -> Any:
     """The mean of each window."""
     kernel, window = _window(call)
     return call.g.avg_pool(
@@ -106,32 +106,32 @@ def average_pool(call: Call) -> Any:
 
 
 @onnx_op("LpPool")
-def lp_pool(call: Call) -> Any:
+def lp_pool(call: OnnxCall) -> Any:
     """A norm of each window."""
     kernel, window = _window(call)
     return call.g.lp_pool(call.x(), kernel, p=call.integer("p", 2), **window)
 
 
 @onnx_op("GlobalMaxPool")
-def global_max_pool(call: Call) -> Any:
+def global_max_pool(call: OnnxCall) -> Any:
     """The largest of each channel."""
     return call.g.global_max_pool(call.x())
 
 
 @onnx_op("GlobalAveragePool")
-def global_average_pool(call: Call) -> Any:
+def global_average_pool(call: OnnxCall) -> Any:
     """The mean of each channel."""
     return call.g.global_avg_pool(call.x())
 
 
 @onnx_op("GlobalLpPool")
-def global_lp_pool(call: Call) -> Any:
+def global_lp_pool(call: OnnxCall) -> Any:
     """A norm of each channel."""
     return call.g.global_lp_pool(call.x(), p=call.integer("p", 2))
 
 
 @onnx_op("MaxUnpool")
-def max_unpool(call: Call) -> Any:
+def max_unpool(call: OnnxCall) -> Any:
     """Entries put back where a pool found them; 0 elsewhere."""
     g, x, indices = call.g, call.x(0), call.x(1)
     rank = spatial(call)

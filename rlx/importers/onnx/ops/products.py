@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.ops.packed import packed_product
 from rlx.importers.onnx.values import RefusedError
@@ -16,7 +16,7 @@ from rlx.ir.graph import Graph, Node
 
 
 @onnx_op("MatMul")
-def matmul(call: Call) -> Any:
+def matmul(call: OnnxCall) -> Any:
     """NumPy's product; integers wrap."""
     g, a = call.g, call.x(0)
     packed = packed_product(call, a, call.coded(1), 0)
@@ -53,7 +53,7 @@ def _wrapping(g: Graph, a: Node, b: Node) -> Node:
 
 
 @onnx_op("Gemm")
-def gemm(call: Call) -> Any:
+def gemm(call: OnnxCall) -> Any:
     """The sum alpha a b + beta c, with either factor transposed."""
     g, a = call.g, call.x(0)
     alpha, beta = call.real("alpha", 1.0), call.real("beta", 1.0)
@@ -80,7 +80,7 @@ def gemm(call: Call) -> Any:
 
 
 @onnx_op("Einsum")
-def einsum(call: Call) -> Any:
+def einsum(call: OnnxCall) -> Any:
     """A sum of products named by letters."""
     equation = call.text("equation", "").replace(" ", "")
     if "->" not in equation:
@@ -116,7 +116,7 @@ def _is_zero(point: Node) -> bool:
     return point.op == "constant" and not np.any(point.attrs["value"])
 
 
-def integer_product(call: Call, at: tuple[int, int], zeros: tuple[int, int]) -> Node:
+def integer_product(call: OnnxCall, at: tuple[int, int], zeros: tuple[int, int]) -> Node:
     """The product of two 8-bit operands less their zero points, exact in i32."""
     first, second = (call.opt(place) for place in zeros)
     return exact_product(call.g, call.x(at[0]), call.x(at[1]), first, second)
@@ -154,19 +154,19 @@ def exact_product(
 
 
 @onnx_op("MatMulInteger")
-def matmul_integer(call: Call) -> Any:
+def matmul_integer(call: OnnxCall) -> Any:
     """8-bit matrices, exact in i32."""
     return integer_product(call, (0, 1), (2, 3))
 
 
 @onnx_op("QLinearMatMul")
-def qlinear_matmul(call: Call) -> Any:
+def qlinear_matmul(call: OnnxCall) -> Any:
     """Quantised operands and result."""
     return requantized(call, integer_product(call, (0, 3), (2, 5)), (1, 4, 6), 7)
 
 
 def requantized(
-    call: Call, exact: Node, scales: tuple[int, int, int], zero: int, axis: int | None = None
+    call: OnnxCall, exact: Node, scales: tuple[int, int, int], zero: int, axis: int | None = None
 ) -> Node:
     """An exact product as a quantised result.
 
@@ -210,7 +210,7 @@ def limits(dtype: DType) -> tuple[float, float]:
 
 
 @onnx_op("Det")
-def det(call: Call) -> Any:
+def det(call: OnnxCall) -> Any:
     """Determinants, by elimination with the rows in order of their largest entries.
 
     The rows are sorted at each step by the size of their first entry, so that the pivot is the largest.

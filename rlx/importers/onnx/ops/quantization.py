@@ -6,18 +6,18 @@ import math
 from typing import Any
 
 from rlx.errors import ImportModelError
-from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.elements import UINT8, Element
 from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.narrow import FORMATS, decoded, encoded
 from rlx.importers.onnx.tensors import element_of
-from rlx.importers.onnx.values import CARRIERS, Coded, RefusedError, Value
+from rlx.importers.onnx.values import CARRIERS, Coded, OnnxValue, RefusedError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.shape import as_axis
 
 
-def _spread(call: Call, node: Node, x: Node) -> Node:
+def _spread(call: OnnxCall, node: Node, x: Node) -> Node:
     """Scales or zero points shaped to go with x: one, one per entry of an axis, or one per block."""
     g, rank, named = call.g, len(x.shape), call.integer("axis", 1)
     if math.prod(node.shape) == 1 and len(node.shape) <= 1:
@@ -43,7 +43,7 @@ def _spread(call: Call, node: Node, x: Node) -> Node:
     return g.narrow(whole, axis, 0, x.shape[axis])
 
 
-def _target(call: Call) -> Element:
+def _target(call: OnnxCall) -> Element:
     code = call.integer("output_dtype", 0)
     if call.has(2):
         named = call.element(2)
@@ -53,7 +53,7 @@ def _target(call: Call) -> Element:
 
 
 @onnx_op("QuantizeLinear", carried=True)
-def quantize(call: Call) -> Any:
+def quantize(call: OnnxCall) -> Any:
     """round(x / scale) + zero point, held within the type."""
     g, x, element = call.g, call.x(0), _target(call)
     dtype = element.dtype or CARRIERS.get(element.name)
@@ -70,7 +70,7 @@ def quantize(call: Call) -> Any:
         wide = found if found.dtype is DType.F32 else g.cast(found, "f32")
         if call.has(2):
             wide = g.add(wide, _spread(call, decoded(g, call.x(2), element.name), x))
-        return Value(element, node=encoded(g, wide, element.name, saturate))
+        return OnnxValue(element, node=encoded(g, wide, element.name, saturate))
     found = g.round(found)
     # A 16-bit range does not fit half precision, so the rest is in f32.
     found = found if found.dtype in (DType.F32, DType.F64) else g.cast(found, "f32")
@@ -78,11 +78,11 @@ def quantize(call: Call) -> Any:
         found = g.add(found, g.cast(_spread(call, call.x(2), x), found.dtype))
     low, high = element.limits
     held = g.minimum(g.maximum(found, float(low)), float(high))
-    return Value(element, node=g.cast(held, dtype))
+    return OnnxValue(element, node=g.cast(held, dtype))
 
 
 @onnx_op("DequantizeLinear", carried=True)
-def dequantize(call: Call) -> Any:
+def dequantize(call: OnnxCall) -> Any:
     """(x - zero point) * scale. A large weight in 4-bit integers waits for the node that uses it."""
     codes, scale = call.value(0), call.value(1)
     zero = call.value(2) if call.has(2) else None
@@ -103,7 +103,7 @@ def dequantize(call: Call) -> Any:
     )
 
 
-def _decoded(call: Call) -> Value:
+def _decoded(call: OnnxCall) -> OnnxValue:
     g, x, scale = call.g, call.x(0), call.x(1)
     if call.element(0).name in FORMATS:
         wide = decoded(g, x, call.element(0).name)
@@ -122,11 +122,11 @@ def _decoded(call: Call) -> Value:
     spread = _spread(call, scale, x)
     spread = spread if spread.dtype is through else g.cast(spread, through)
     found = g.mul(wide if wide.dtype is through else g.cast(wide, through), spread)
-    return Value.of(found if target is through else g.cast(found, target))
+    return OnnxValue.of(found if target is through else g.cast(found, target))
 
 
 @onnx_op("DynamicQuantizeLinear")
-def dynamic_quantize(call: Call) -> Any:
+def dynamic_quantize(call: OnnxCall) -> Any:
     """To u8 by the range of the elements, which 0 belongs to."""
     return quantized_by_range(call.g, call.x())
 

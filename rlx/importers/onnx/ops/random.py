@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.ops.shapes import checked_shape
 from rlx.importers.onnx.tensors import element_of
@@ -14,7 +14,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 
 
-def _seed(call: Call) -> int:
+def _seed(call: OnnxCall) -> int:
     """The bits of the seed, or the number of the node in the model."""
     given = call.real("seed")
     if given is None:
@@ -22,7 +22,7 @@ def _seed(call: Call) -> int:
     return int(struct.unpack("<I", struct.pack("<f", given))[0])
 
 
-def _type(call: Call, default: DType) -> DType:
+def _type(call: OnnxCall, default: DType) -> DType:
     code = call.integer("dtype")
     found = default if code is None else element_of(code, "dtype").dtype
     if found is None:
@@ -30,7 +30,7 @@ def _type(call: Call, default: DType) -> DType:
     return found
 
 
-def _drawn(call: Call, shape: tuple[int, ...], dtype: DType) -> Node:
+def _drawn(call: OnnxCall, shape: tuple[int, ...], dtype: DType) -> Node:
     g, seed = call.g, _seed(call)
     if "Normal" in call.node.op:
         found: Node = g.random_normal(
@@ -44,19 +44,19 @@ def _drawn(call: Call, shape: tuple[int, ...], dtype: DType) -> Node:
 
 
 @onnx_op("RandomNormal", "RandomUniform", fold=False)
-def drawn(call: Call) -> Any:
+def drawn(call: OnnxCall) -> Any:
     """Of a shape that is an attribute."""
     return _drawn(call, checked_shape(call.int_list("shape", ())), _type(call, DType.F32))
 
 
 @onnx_op("RandomNormalLike", "RandomUniformLike", fold=False)
-def drawn_like(call: Call) -> Any:
+def drawn_like(call: OnnxCall) -> Any:
     """Of the shape of the operand."""
     return _drawn(call, call.shape(), _type(call, call.dtype()))
 
 
 @onnx_op("Bernoulli", fold=False)
-def bernoulli(call: Call) -> Any:
+def bernoulli(call: OnnxCall) -> Any:
     """1 with the probability that the operand holds."""
     g, x = call.g, call.x()
     noise = g.random_uniform(x.shape, _seed(call))

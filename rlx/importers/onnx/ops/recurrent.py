@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.values import RefusedError
 from rlx.ir.graph import Node
 
 
-def _common(call: Call, defaults: Sequence[str], w: Node, r: Node) -> dict[str, Any]:
+def _common(call: OnnxCall, defaults: Sequence[str], w: Node, r: Node) -> dict[str, Any]:
     """The attributes that all recurrent layers share; activations have to be the usual ones."""
     direction = call.text("direction", "forward")
     given = [name.lower() for name in call.text_list("activations", ()) or ()]
@@ -32,17 +32,17 @@ def _common(call: Call, defaults: Sequence[str], w: Node, r: Node) -> dict[str, 
     }
 
 
-def _operands(call: Call) -> dict[str, Any]:
+def _operands(call: OnnxCall) -> dict[str, Any]:
     return {"b": call.opt(3), "seq_lens": call.opt(4), "h0": call.opt(5)}
 
 
 @onnx_op("LSTM")
-def lstm(call: Call) -> Any:
+def lstm(call: OnnxCall) -> Any:
     """Long short-term memory."""
     return lstm_layer(call, call.x(1), call.x(2))
 
 
-def lstm_layer(call: Call, w: Node, r: Node) -> Any:
+def lstm_layer(call: OnnxCall, w: Node, r: Node) -> Any:
     """Long short-term memory with weights ``[directions, gates, inputs]``."""
     return call.g.lstm(
         call.x(0), w, r, **_operands(call), c0=call.opt(6), p=call.opt(7),
@@ -52,7 +52,7 @@ def lstm_layer(call: Call, w: Node, r: Node) -> Any:
 
 
 @onnx_op("GRU")
-def gru(call: Call) -> Any:
+def gru(call: OnnxCall) -> Any:
     """Gated recurrent units."""
     return call.g.gru(
         call.x(0), call.x(1), call.x(2), **_operands(call),
@@ -62,7 +62,7 @@ def gru(call: Call) -> Any:
 
 
 @onnx_op("RNN")
-def rnn(call: Call) -> Any:
+def rnn(call: OnnxCall) -> Any:
     """The simple layer, with tanh or relu."""
     names = call.text_list("activations", ()) or ("Tanh",)
     first: Any = names[0].lower()

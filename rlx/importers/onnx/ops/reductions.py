@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.elements import INT64, UINT64
 from rlx.importers.onnx.handlers import Handler, onnx_op
 from rlx.importers.onnx.ops.movement import axis_of
 from rlx.importers.onnx.ops.shapes import axes_of
-from rlx.importers.onnx.values import Result, Value
+from rlx.importers.onnx.values import OnnxValue, TypedResult
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.shape import as_axes
@@ -24,7 +24,7 @@ TABLE = (
 )  # fmt: skip
 
 
-def _axes(call: Call, since: int) -> tuple[tuple[int, ...] | None, bool]:
+def _axes(call: OnnxCall, since: int) -> tuple[tuple[int, ...] | None, bool]:
     """The axes (None for all), and whether there is nothing to reduce."""
     axes = axes_of(call, since)
     if not axes:
@@ -65,7 +65,7 @@ def _nothing(g: Graph, method: str, x: Node, axes: tuple[int, ...] | None, keep:
 
 
 def _handler(method: str, since: int) -> Handler:
-    def handler(call: Call) -> Node:
+    def handler(call: OnnxCall) -> Node:
         x = call.x()
         axes, nothing = _axes(call, since)
         if nothing:
@@ -84,7 +84,7 @@ for _onnx, _rlx, _since in TABLE:
 
 
 @onnx_op("ReduceSumSquare")
-def reduce_sum_square(call: Call) -> Any:
+def reduce_sum_square(call: OnnxCall) -> Any:
     """The sum of squares."""
     g, x = call.g, call.x()
     axes, nothing = _axes(call, 18)
@@ -93,7 +93,7 @@ def reduce_sum_square(call: Call) -> Any:
 
 
 @onnx_op("ReduceLogSum")
-def reduce_log_sum(call: Call) -> Any:
+def reduce_log_sum(call: OnnxCall) -> Any:
     """The logarithm of the sum."""
     g, x = call.g, call.x()
     axes, nothing = _axes(call, 18)
@@ -103,7 +103,7 @@ def reduce_log_sum(call: Call) -> Any:
 
 
 @onnx_op("ArgMax", "ArgMin")
-def arg_extreme(call: Call) -> Any:
+def arg_extreme(call: OnnxCall) -> Any:
     """Position of the largest or smallest entry of an axis."""
     method = call.g.argmax if call.node.op == "ArgMax" else call.g.argmin
     found = method(
@@ -116,7 +116,7 @@ def arg_extreme(call: Call) -> Any:
 
 
 @onnx_op("CumSum", "CumProd")
-def running(call: Call) -> Any:
+def running(call: OnnxCall) -> Any:
     """Running sums and products."""
     method = call.g.cumsum if call.node.op == "CumSum" else call.g.cumprod
     return method(
@@ -128,7 +128,7 @@ def running(call: Call) -> Any:
 
 
 @onnx_op("TopK", carried=True)
-def topk(call: Call) -> Any:
+def topk(call: OnnxCall) -> Any:
     """The largest or smallest entries of an axis, and where they were."""
     g, x, element = call.g, call.x(), call.element()
     # The order of u64 in i64 is that of its numbers once the top bit is inverted.
@@ -141,11 +141,11 @@ def topk(call: Call) -> Any:
         largest=bool(call.integer("largest", 1)),
     )
     values = values if turn is None else g.bit_xor(values, turn)
-    return Value(element, node=values), Result(INT64, node=g.cast(indices, "i64"))
+    return OnnxValue(element, node=values), TypedResult(INT64, node=g.cast(indices, "i64"))
 
 
 @onnx_op("MeanVarianceNormalization")
-def mean_variance(call: Call) -> Any:
+def mean_variance(call: OnnxCall) -> Any:
     """Mean 0 and variance 1 over some axes."""
     g, x = call.g, call.x()
     axes = call.int_list("axes", (0, 2, 3))

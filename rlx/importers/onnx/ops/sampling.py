@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import ImportModelError
-from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.ops.shapes import checked_shape, limited
 from rlx.importers.onnx.values import RefusedError
@@ -19,7 +19,7 @@ from rlx.ir.shape import as_axis
 
 
 @onnx_op("Resize", since=11)
-def resize(call: Call) -> Any:
+def resize(call: OnnxCall) -> Any:
     """By scales or to sizes."""
     x = call.x()
     axes = call.int_list("axes") or tuple(range(len(x.shape)))
@@ -70,7 +70,7 @@ def resize(call: Call) -> Any:
 
 
 def _resize(
-    call: Call, x: Node, size: Sequence[int], scales: Sequence[float] | None, mode: Any,
+    call: OnnxCall, x: Node, size: Sequence[int], scales: Sequence[float] | None, mode: Any,
     coordinates: Any, nearest: Any, **more: Any,
 ) -> Any:  # fmt: skip
     limited((max(size, default=0),))
@@ -82,7 +82,7 @@ def _resize(
 
 @onnx_op("Resize", since=10)
 @onnx_op("Upsample", since=7)
-def upsample(call: Call) -> Any:
+def upsample(call: OnnxCall) -> Any:
     """By scales alone, entry i taken from i / scale."""
     x = call.x()
     given = call.known(1).ravel() if call.has(1) else call.float_list("scales")
@@ -183,7 +183,7 @@ def _reflected(g: Graph, at: Node, low: float, high: float) -> Node:
 
 
 @onnx_op("GridSample", since=16)
-def grid_sample(call: Call) -> Any:
+def grid_sample(call: OnnxCall) -> Any:
     """An image sampled where a grid says, -1 to 1 along each axis, the last axis first."""
     g, x, grid = call.g, call.x(0), call.x(1)
     sizes = x.shape[2:]
@@ -233,7 +233,7 @@ def grid_sample(call: Call) -> Any:
 
 
 @onnx_op("AffineGrid")
-def affine_grid(call: Call) -> Any:
+def affine_grid(call: OnnxCall) -> Any:
     """The grid that an affine map makes of an image's own."""
     g, theta, size = call.g, call.x(0), checked_shape(call.ints(1))
     sizes = limited(size)[2:]
@@ -251,7 +251,7 @@ def affine_grid(call: Call) -> Any:
 
 
 @onnx_op("RoiAlign", since=10)
-def roi_align(call: Call) -> Any:
+def roi_align(call: OnnxCall) -> Any:
     """Regions of images sampled on a grid, each cell the mean or the largest of its samples."""
     g, x, rois = call.g, call.x(0), call.x(1)
     oh, ow = call.integer("output_height", 1), call.integer("output_width", 1)
@@ -297,7 +297,7 @@ def roi_align(call: Call) -> Any:
 
 
 def _rois(
-    call: Call, x: Node, starts: Sequence[Node], spans: Sequence[Node], grid: tuple[int, int],
+    call: OnnxCall, x: Node, starts: Sequence[Node], spans: Sequence[Node], grid: tuple[int, int],
     which: int | None, mode: str,
 ) -> Node:  # fmt: skip
     """Regions with one number of samples per cell: ``[R, C, oh, ow]``."""

@@ -7,34 +7,34 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import ImportModelError
-from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.ops.movement import axis_of
 from rlx.importers.onnx.ops.shapes import limited
 from rlx.importers.onnx.ops.subgraphs import stacked, written_out
-from rlx.importers.onnx.values import Items, Nothing, Value
+from rlx.importers.onnx.values import Nothing, OnnxValue, SequenceItems
 from rlx.ir.shape import as_axis
 
 
 @onnx_op("SequenceConstruct", raw=True)
-def construct(call: Call) -> Any:
+def construct(call: OnnxCall) -> Any:
     """The operands in order."""
-    return [Items(call.value(at) for at in range(len(call.operands)))]
+    return [SequenceItems(call.value(at) for at in range(len(call.operands)))]
 
 
 @onnx_op("SequenceEmpty", raw=True)
-def empty(call: Call) -> Any:
+def empty(call: OnnxCall) -> Any:
     """A sequence of nothing."""
-    return [Items()]
+    return [SequenceItems()]
 
 
 @onnx_op("SequenceLength", raw=True)
-def length(call: Call) -> Any:
+def length(call: OnnxCall) -> Any:
     """How many there are."""
     return np.array(len(call.items(0)), np.int64)
 
 
-def _place(call: Call, at: int, last: int) -> int:
+def _place(call: OnnxCall, at: int, last: int) -> int:
     place = int(call.number(at))
     if not -last <= place <= last:
         raise ImportModelError(f"place {place} in a sequence of {last}")
@@ -42,30 +42,30 @@ def _place(call: Call, at: int, last: int) -> int:
 
 
 @onnx_op("SequenceAt", raw=True)
-def pick(call: Call) -> Any:
+def pick(call: OnnxCall) -> Any:
     """One of them."""
     items = call.items(0)
     return [items[_place(call, 1, len(items))]]
 
 
 @onnx_op("SequenceInsert", raw=True)
-def insert(call: Call) -> Any:
+def insert(call: OnnxCall) -> Any:
     """One more, at the end by default."""
-    items = Items(call.items(0))
+    items = SequenceItems(call.items(0))
     items.insert(_place(call, 2, len(items)) if call.has(2) else len(items), call.value(1))
     return [items]
 
 
 @onnx_op("SequenceErase", raw=True)
-def erase(call: Call) -> Any:
+def erase(call: OnnxCall) -> Any:
     """One less, the last by default."""
-    items = Items(call.items(0))
+    items = SequenceItems(call.items(0))
     del items[_place(call, 1, len(items)) if call.has(1) else -1]
     return [items]
 
 
 @onnx_op("ConcatFromSequence", raw=True)
-def concat(call: Call) -> Any:
+def concat(call: OnnxCall) -> Any:
     """All joined along an axis, or along a new one."""
     items = call.items(0)
     axis = call.integer("axis")
@@ -76,11 +76,11 @@ def concat(call: Call) -> Any:
     nodes = [call.site.node(value) for value in items]
     axis = as_axis(axis, len(nodes[0].shape), where="axis")
     joined = nodes[0] if len(nodes) == 1 else call.g.concat(nodes, axis)
-    return Value(items[0].element, node=joined)
+    return OnnxValue(items[0].element, node=joined)
 
 
 @onnx_op("SplitToSequence", raw=True)
-def split(call: Call) -> Any:
+def split(call: OnnxCall) -> Any:
     """Parts along an axis: single entries, parts of one size, or of given ones."""
     g, x, axis = call.g, call.x(0), axis_of(call)
     total = x.shape[axis]
@@ -97,37 +97,37 @@ def split(call: Call) -> Any:
     parts = list(g.split(x, sizes, axis))
     if not call.has(1) and not call.integer("keepdims", 1):
         parts = [g.squeeze(part, (axis,)) for part in parts]
-    return [Items(Value(call.element(), node=part) for part in parts)]
+    return [SequenceItems(OnnxValue(call.element(), node=part) for part in parts)]
 
 
 @onnx_op("SequenceMap", raw=True)
-def mapped(call: Call) -> Any:
+def mapped(call: OnnxCall) -> Any:
     """A subgraph for each of them."""
     body, count = call.subgraph("body"), len(call.items(0))
     others = [call.held(at) for at in range(1, len(call.operands))]
     rows = []
     for at in range(count):
-        given = [o[at] if isinstance(o, Items) else o for o in others]
+        given = [o[at] if isinstance(o, SequenceItems) else o for o in others]
         rows.append(written_out(call, body, [call.items(0)[at], *given]))
     columns = list(zip(*rows, strict=True)) or [()] * len(body.outputs)
-    return [Items(column) for column in columns]
+    return [SequenceItems(column) for column in columns]
 
 
 @onnx_op("Optional", raw=True)
-def optional(call: Call) -> Any:
+def optional(call: OnnxCall) -> Any:
     """The operand, or nothing."""
     return [call.held(0) if call.has(0) else Nothing()]
 
 
 @onnx_op("OptionalHasElement", raw=True)
-def has_element(call: Call) -> Any:
+def has_element(call: OnnxCall) -> Any:
     """Whether there is something."""
     there = call.has(0) and not isinstance(call.held(0), Nothing)
     return np.array(there)
 
 
 @onnx_op("OptionalGetElement", raw=True)
-def get_element(call: Call) -> Any:
+def get_element(call: OnnxCall) -> Any:
     """What there is."""
     held = call.held(0)
     if isinstance(held, Nothing):

@@ -8,38 +8,38 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import ImportModelError
-from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.elements import BFLOAT16, FLOAT, INT64, NARROW, UINT64, Element
 from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.narrow import FORMATS, decoded, encoded
 from rlx.importers.onnx.tensors import element_of
-from rlx.importers.onnx.values import CARRIERS, RefusedError, Value
+from rlx.importers.onnx.values import CARRIERS, OnnxValue, RefusedError
 from rlx.importers.onnx.wrap import cut
 from rlx.ir.dtype import DType, store, widen
 from rlx.resource_limits import spend
 
 
 @onnx_op("Shape", raw=True)
-def shape(call: Call) -> Any:
+def shape(call: OnnxCall) -> Any:
     """The sizes from ``start`` to ``end``."""
     dims = call.shape()
     return np.array(dims[call.integer("start", 0) : call.integer("end", len(dims))], np.int64)
 
 
 @onnx_op("Size", raw=True)
-def size(call: Call) -> Any:
+def size(call: OnnxCall) -> Any:
     """The number of elements."""
     return np.array(math.prod(call.shape()), np.int64)
 
 
 @onnx_op("Identity", raw=True)
-def identity(call: Call) -> Any:
+def identity(call: OnnxCall) -> Any:
     """The operand, whatever it is."""
     return [call.held(0)]
 
 
 @onnx_op("Constant", raw=True)
-def constant(call: Call) -> Any:
+def constant(call: OnnxCall) -> Any:
     """A value of the file; tensors may become params."""
     attributes = call.attributes
     given = sorted(name for name in attributes if name.startswith(("value", "sparse_value")))
@@ -61,14 +61,14 @@ def constant(call: Call) -> Any:
 
 
 @onnx_op("ConstantOfShape", raw=True)
-def constant_of_shape(call: Call) -> Any:
+def constant_of_shape(call: OnnxCall) -> Any:
     """One value everywhere; large ones are expanded as the graph runs."""
     dims = checked_shape(call.ints(0))
-    value = call.tensor("value") or Value(FLOAT, np.zeros(1, np.float32))
+    value = call.tensor("value") or OnnxValue(FLOAT, np.zeros(1, np.float32))
     assert value.array is not None
     call.need(value.array.size == 1, f"a value of shape {value.array.shape}")
     if math.prod(dims) <= 1 << 12 or value.element.dtype is None:
-        return Value(value.element, np.full(limited(dims), value.array.ravel()[0]))
+        return OnnxValue(value.element, np.full(limited(dims), value.array.ravel()[0]))
     scalar = call.g.constant(value.array.reshape(()), value.element.dtype)
     return call.g.expand(scalar, dims)
 
@@ -95,7 +95,7 @@ def limited(dims: tuple[int, ...]) -> tuple[int, ...]:
 
 
 @onnx_op("Range", raw=True)
-def range_(call: Call) -> Any:
+def range_(call: OnnxCall) -> Any:
     """Numbers at equal distances."""
     start, limit, delta = (call.known(at).reshape(()) for at in range(3))
     if delta == 0:
@@ -106,23 +106,23 @@ def range_(call: Call) -> Any:
     values = found + np.arange(count).astype(found.dtype) * delta.astype(found.dtype)
     element = call.element()
     if element is BFLOAT16:
-        return Value(element, store(values, DType.BF16))
-    return Value(element, values.astype(element.numpy))
+        return OnnxValue(element, store(values, DType.BF16))
+    return OnnxValue(element, values.astype(element.numpy))
 
 
 @onnx_op("EyeLike", raw=True)
-def eye_like(call: Call) -> Any:
+def eye_like(call: OnnxCall) -> Any:
     """Ones on a diagonal."""
     rows, columns = limited(call.shape())
     element = element_of(call.integer("dtype", call.element().code), "EyeLike")
     values = np.eye(rows, columns, call.integer("k", 0))
     if element is BFLOAT16:
-        return Value(element, store(values, DType.BF16))
-    return Value(element, values.astype(element.numpy))
+        return OnnxValue(element, store(values, DType.BF16))
+    return OnnxValue(element, values.astype(element.numpy))
 
 
 @onnx_op("Reshape", carried=True)
-def reshape(call: Call) -> Any:
+def reshape(call: OnnxCall) -> Any:
     """A 0 stands for the old size, unless ``allowzero``."""
     x, dims = call.x(), list(call.ints(1))
     if call.integer("allowzero", 0):
@@ -148,7 +148,7 @@ def resolved(dims: list[int], old: tuple[int, ...]) -> list[int]:
 
 
 @onnx_op("Flatten", carried=True)
-def flatten(call: Call) -> Any:
+def flatten(call: OnnxCall) -> Any:
     """Two axes: what stands before ``axis``, and the rest."""
     x, axis = call.x(), call.integer("axis", 1)
     rank = len(x.shape)
@@ -158,7 +158,7 @@ def flatten(call: Call) -> Any:
     return call.g.reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
 
 
-def axes_of(call: Call, since: int) -> tuple[int, ...] | None:
+def axes_of(call: OnnxCall, since: int) -> tuple[int, ...] | None:
     """Axes as the second operand, or before a version as an attribute; None where there are none."""
     if call.opset < since:
         found: tuple[int, ...] | None = call.int_list("axes")
@@ -167,19 +167,19 @@ def axes_of(call: Call, since: int) -> tuple[int, ...] | None:
 
 
 @onnx_op("Squeeze", carried=True)
-def squeeze(call: Call) -> Any:
+def squeeze(call: OnnxCall) -> Any:
     """Axes of size 1 taken away, all of them by default."""
     return call.g.squeeze(call.x(), axes_of(call, 13))
 
 
 @onnx_op("Unsqueeze", carried=True)
-def unsqueeze(call: Call) -> Any:
+def unsqueeze(call: OnnxCall) -> Any:
     """Axes of size 1 put in."""
     return call.g.unsqueeze(call.x(), axes_of(call, 13) or ())
 
 
 @onnx_op("Expand", carried=True)
-def expand(call: Call) -> Any:
+def expand(call: OnnxCall) -> Any:
     """Broadcast both ways with a shape."""
     x, dims = call.x(), checked_shape(call.ints(1))
     target = np.broadcast_shapes(x.shape, dims)
@@ -187,12 +187,12 @@ def expand(call: Call) -> Any:
 
 
 @onnx_op("Transpose", carried=True)
-def transpose(call: Call) -> Any:
+def transpose(call: OnnxCall) -> Any:
     """Axes in another order, reversed by default."""
     return call.g.transpose(call.x(), call.int_list("perm"))
 
 
-def cast_to(call: Call, element: Element, at: int = 0) -> Value:
+def cast_to(call: OnnxCall, element: Element, at: int = 0) -> OnnxValue:
     """Operand ``at`` as another element type."""
     value, source = call.value(at), call.element(at)
     if element is source:
@@ -203,7 +203,7 @@ def cast_to(call: Call, element: Element, at: int = 0) -> Value:
         raise RefusedError(f"a cast from {source.name}")
     plain = source not in NARROW and element not in NARROW
     if plain and value.array is not None and value.array.size <= 1 << 16:
-        return Value(element, _cast_array(value.array, source, element))
+        return OnnxValue(element, _cast_array(value.array, source, element))
     g, x = call.g, call.x(at)
     dtype = element.dtype or CARRIERS[element.name]
     saturate = bool(call.integer("saturate", 1))
@@ -211,17 +211,17 @@ def cast_to(call: Call, element: Element, at: int = 0) -> Value:
         x = decoded(g, x, source.name)
     if element.name in FORMATS:
         wide = x if x.dtype is DType.F32 else g.cast(x, "f32")
-        return Value(element, node=encoded(g, wide, element.name, saturate))
+        return OnnxValue(element, node=encoded(g, wide, element.name, saturate))
     if source is UINT64 and dtype.is_float:
         wide = g.cast(x, DType.F64)
         wide = g.where(g.lt(x, g.constant(np.int64(0))), g.add(wide, 2.0**64), wide)
-        return Value(element, node=g.cast(wide, dtype))
+        return OnnxValue(element, node=g.cast(wide, dtype))
     if element.name in CARRIERS:
         through = DType.I64 if dtype is DType.I64 else DType.I32
-        return Value(
+        return OnnxValue(
             element, node=cut(g.cast(x, through) if x.dtype is not through else x, element)
         )
-    return Value(element, node=x if x.dtype is dtype else g.cast(x, dtype))
+    return OnnxValue(element, node=x if x.dtype is dtype else g.cast(x, dtype))
 
 
 def _cast_array(array: Any, source: Element, element: Element) -> Any:
@@ -237,19 +237,19 @@ def _cast_array(array: Any, source: Element, element: Element) -> Any:
 
 
 @onnx_op("Cast", raw=True)
-def cast(call: Call) -> Any:
+def cast(call: OnnxCall) -> Any:
     """To the type of an attribute."""
     return cast_to(call, element_of(call.integer("to", 0), "Cast"))
 
 
 @onnx_op("CastLike", raw=True)
-def cast_like(call: Call) -> Any:
+def cast_like(call: OnnxCall) -> Any:
     """To the type of another operand."""
     return cast_to(call, call.element(1))
 
 
 @onnx_op("BitCast", raw=True)
-def bit_cast(call: Call) -> Any:
+def bit_cast(call: OnnxCall) -> Any:
     """The same bits as another type."""
     target, value = element_of(call.integer("to", 0), "BitCast"), call.value(0)
     array = call.known(0) if value.element is not BFLOAT16 else value.array
@@ -258,7 +258,7 @@ def bit_cast(call: Call) -> Any:
         array.dtype.itemsize == target.numpy.itemsize and array.dtype != object,
         f"the bits of {value.element.name} as {target.name}, which is of another size",
     )
-    return Value(target, array.view(target.numpy))
+    return OnnxValue(target, array.view(target.numpy))
 
 
 __all__ = ["INT64", "axes_of", "cast_to", "checked_shape", "limited", "resolved"]

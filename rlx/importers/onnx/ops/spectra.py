@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import ImportModelError
-from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.ops.shapes import limited
 from rlx.importers.onnx.tensors import element_of
@@ -63,7 +63,7 @@ def _mirrored(g: Graph, x: Node, length: int) -> Node:
 
 
 @onnx_op("DFT", since=17)
-def dft(call: Call) -> Any:
+def dft(call: OnnxCall) -> Any:
     """Along one axis; one half of a real signal's spectrum, forth and back."""
     g, x = call.g, call.x()
     rank = len(x.shape)
@@ -94,7 +94,7 @@ def dft(call: Call) -> Any:
 
 
 @onnx_op("STFT", since=17)
-def stft(call: Call) -> Any:
+def stft(call: OnnxCall) -> Any:
     """The transforms of windowed frames."""
     g, x = call.g, call.x()
     x = g.unsqueeze(x, (2,)) if len(x.shape) == 2 else x
@@ -119,7 +119,7 @@ def stft(call: Call) -> Any:
 
 
 @onnx_op("MelWeightMatrix", raw=True)
-def mel_weights(call: Call) -> Any:
+def mel_weights(call: OnnxCall) -> Any:
     """Triangles over the bins of a spectrum, at equal distances in mel."""
     count, length, rate = (int(call.number(at)) for at in range(3))
     low, high = float(call.number(3)), float(call.number(4))

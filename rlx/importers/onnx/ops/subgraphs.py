@@ -10,26 +10,26 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import GraphError, ImportModelError
-from rlx.importers.onnx.call import Call, known_node
+from rlx.importers.onnx.call import OnnxCall, known_node
 from rlx.importers.onnx.elements import Element
 from rlx.importers.onnx.node_order import free_names
 from rlx.importers.onnx.schema import GraphDef
 from rlx.importers.onnx.values import (
+    GraphSite,
     Held,
-    Items,
     MissingError,
+    OnnxValue,
     RefusedError,
-    Site,
-    Value,
+    SequenceItems,
     inputs_of,
 )
 from rlx.ir.graph import Graph, Node
 from rlx.ir.shape import Shape, as_axis
 
 
-def known_bool(call: Call, held: Held) -> bool | None:
+def known_bool(call: OnnxCall, held: Held) -> bool | None:
     """A condition, or None where it depends on what runs compute."""
-    if not isinstance(held, Value):
+    if not isinstance(held, OnnxValue):
         raise ImportModelError("a condition that is no tensor")
     if held.array is None:
         assert held.node is not None
@@ -41,7 +41,7 @@ def known_bool(call: Call, held: Held) -> bool | None:
     return bool(held.array.ravel()[0])
 
 
-def written_out(call: Call, graph: GraphDef, given: Sequence[Held]) -> list[Held]:
+def written_out(call: OnnxCall, graph: GraphDef, given: Sequence[Held]) -> list[Held]:
     """A subgraph's outputs, its nodes added to the graph around it.
 
     Args:
@@ -57,22 +57,22 @@ def written_out(call: Call, graph: GraphDef, given: Sequence[Held]) -> list[Held
     return call.lowering.body(graph, scope, call.site)
 
 
-def captured(call: Call, graphs: Sequence[GraphDef]) -> dict[str, Value]:
+def captured(call: OnnxCall, graphs: Sequence[GraphDef]) -> dict[str, OnnxValue]:
     """The computed values around them that subgraphs read, by name.
 
     Raises:
         MissingError: One of them was not imported.
     """
     names = set().union(*(free_names(graph) for graph in graphs))
-    found: dict[str, Value] = {}
+    found: dict[str, OnnxValue] = {}
     for name in sorted(names):
         held = call.scope.find(name)
-        if isinstance(held, Value) and _passed_in(held):
+        if isinstance(held, OnnxValue) and _passed_in(held):
             found[name] = held
     return found
 
 
-def _passed_in(value: Value) -> bool:
+def _passed_in(value: OnnxValue) -> bool:
     """Whether a subgraph is given a value: a computed one, or a weight, which is not copied."""
     if value.node is not None or value.array is None:
         return True
@@ -80,8 +80,8 @@ def _passed_in(value: Value) -> bool:
 
 
 def separate(
-    call: Call, graph: GraphDef, inputs: Sequence[Value], around: dict[str, Value]
-) -> tuple[Graph, list[Node], Site, list[Value]]:
+    call: OnnxCall, graph: GraphDef, inputs: Sequence[OnnxValue], around: dict[str, OnnxValue]
+) -> tuple[Graph, list[Node], GraphSite, list[OnnxValue]]:
     """A subgraph as a graph of its own.
 
     Args:
@@ -99,7 +99,7 @@ def separate(
     if len(graph.inputs) != len(inputs):
         raise ImportModelError(f"a subgraph of {len(graph.inputs)} inputs is given {len(inputs)}")
     inner = Graph(graph.name or "subgraph")
-    site = Site(inner, params=False)
+    site = GraphSite(inner, params=False)
     # A name of the subgraph's own hides the same name of the graph around it.
     outside = call.scope.inner()
     scope = outside.inner()
@@ -110,15 +110,15 @@ def separate(
         outer = call.site.node(value)
         node = inner.input(f"x{at}", outer.shape, outer.dtype)
         nodes.append(node)
-        holder.define(name, Value(value.element, node=node))
+        holder.define(name, OnnxValue(value.element, node=node))
     found = call.lowering.body(graph, scope, site)
-    if not all(isinstance(value, Value) for value in found):
+    if not all(isinstance(value, OnnxValue) for value in found):
         raise RefusedError("a subgraph that gives a sequence or an optional")
-    return inner, nodes, site, [value for value in found if isinstance(value, Value)]
+    return inner, nodes, site, [value for value in found if isinstance(value, OnnxValue)]
 
 
 def made_up_kinds(
-    call: Call, graph: GraphDef, given: Sequence[Held]
+    call: OnnxCall, graph: GraphDef, given: Sequence[Held]
 ) -> list[tuple[Element, Shape]]:
     """Types and shapes of a subgraph's outputs, found by lowering it for zeros in the place of values.
 
@@ -143,32 +143,32 @@ def made_up_kinds(
 
 
 def _made_up_outputs(
-    call: Call, graph: GraphDef, given: Sequence[Held], size: int
-) -> Iterator[Value]:
+    call: OnnxCall, graph: GraphDef, given: Sequence[Held], size: int
+) -> Iterator[OnnxValue]:
     outside = call.scope.inner()
     for name, value in captured(call, (graph,)).items():
         outside.define(name, _zeros(value, size))
     scope = outside.inner()
     for info, held in zip(graph.inputs, given, strict=True):
         scope.define(info.name, _zeros(held, size))
-    for found in call.lowering.body(graph, scope, Site(Graph("made up"))):
-        if not isinstance(found, Value):
+    for found in call.lowering.body(graph, scope, GraphSite(Graph("made up"))):
+        if not isinstance(found, OnnxValue):
             raise RefusedError("a subgraph that gives a sequence or an optional")
         yield found
 
 
 def _zeros(held: Held, size: int) -> Any:
     """Zeros of the shape of a value, with ``size`` entries along its empty axes."""
-    if isinstance(held, Items):
-        return Items(_zeros(one, size) for one in held)
-    if not isinstance(held, Value):
+    if isinstance(held, SequenceItems):
+        return SequenceItems(_zeros(one, size) for one in held)
+    if not isinstance(held, OnnxValue):
         return held
     shape = tuple(entries or size for entries in held.shape)
-    return Value(held.element, np.broadcast_to(np.zeros((), held.element.numpy), shape))
+    return OnnxValue(held.element, np.broadcast_to(np.zeros((), held.element.numpy), shape))
 
 
 @contextmanager
-def attempt(call: Call) -> Iterator[None]:
+def attempt(call: OnnxCall) -> Iterator[None]:
     """What goes wrong inside is forgotten, and told as one ``RefusedError``."""
     lowering = call.lowering
     problems = {key: replace(problem) for key, problem in lowering.problems.items()}
@@ -183,16 +183,16 @@ def attempt(call: Call) -> Iterator[None]:
         raise RefusedError(str(error)) from None
 
 
-def stacked(call: Call, values: Sequence[Held], axis: int = 0) -> Value:
+def stacked(call: OnnxCall, values: Sequence[Held], axis: int = 0) -> OnnxValue:
     """Values of one type joined along a new axis."""
-    tensors = [value for value in values if isinstance(value, Value)]
+    tensors = [value for value in values if isinstance(value, OnnxValue)]
     if not tensors or len(tensors) != len(values):
         raise RefusedError("a sequence without tensors, whose type nothing tells")
     element = tensors[0].element
     axis = as_axis(axis, len(tensors[0].shape) + 1, where="axis")
     if all(value.array is not None for value in tensors):
         arrays = [value.array for value in tensors if value.array is not None]
-        return Value(element, np.stack(arrays, axis))
+        return OnnxValue(element, np.stack(arrays, axis))
     g = call.g
     nodes = [g.unsqueeze(call.site.node(value), (axis,)) for value in tensors]
-    return Value(element, node=nodes[0] if len(nodes) == 1 else g.concat(nodes, axis))
+    return OnnxValue(element, node=nodes[0] if len(nodes) == 1 else g.concat(nodes, axis))

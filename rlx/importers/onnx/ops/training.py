@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.handlers import onnx_op
 from rlx.ir.graph import Node
 
 DOMAIN = "ai.onnx.preview.training"
 
 
-def _groups(call: Call, count: int) -> list[list[Node]]:
+def _groups(call: OnnxCall, count: int) -> list[list[Node]]:
     """The operands behind rate and step, as ``count`` lists of one length, regrouped as one list per tensor."""
     nodes = [call.x(at) for at in range(2, len(call.operands))]
     each = len(nodes) // count
@@ -25,24 +25,24 @@ def _turned(rows: list[tuple[Node, ...]]) -> list[Node]:
     return [row[part] for part in range(len(rows[0])) for row in rows]
 
 
-def _gradient(call: Call, x: Node, gradient: Node) -> Node:
+def _gradient(call: OnnxCall, x: Node, gradient: Node) -> Node:
     """With the penalty of the tensor's norm."""
     norm = call.real("norm_coefficient", 0.0)
     found: Node = call.g.add(call.g.mul(x, norm), gradient) if norm else gradient
     return found
 
 
-def _step(call: Call, like: Node) -> Node:
+def _step(call: OnnxCall, like: Node) -> Node:
     found: Node = call.g.cast(call.x(1), like.dtype)
     return found
 
 
-def _each(call: Call, count: int, update: Callable[..., tuple[Node, ...]]) -> list[Node]:
+def _each(call: OnnxCall, count: int, update: Callable[..., tuple[Node, ...]]) -> list[Node]:
     return _turned([update(*group) for group in _groups(call, count)])
 
 
 @onnx_op("Adagrad", domain=DOMAIN)
-def adagrad(call: Call) -> Any:
+def adagrad(call: OnnxCall) -> Any:
     """Rates by the sum of squared gradients."""
     g, rate = call.g, call.x(0)
     eps, decay = call.real("epsilon", 1e-6), call.real("decay_factor", 0.0)
@@ -58,7 +58,7 @@ def adagrad(call: Call) -> Any:
 
 
 @onnx_op("Adam", domain=DOMAIN)
-def adam(call: Call) -> Any:
+def adam(call: OnnxCall) -> Any:
     """Running means of gradients and their squares."""
     g, rate = call.g, call.x(0)
     alpha, beta = call.real("alpha", 0.9), call.real("beta", 0.999)
@@ -83,7 +83,7 @@ def adam(call: Call) -> Any:
 
 
 @onnx_op("Momentum", domain=DOMAIN)
-def momentum(call: Call) -> Any:
+def momentum(call: OnnxCall) -> Any:
     """A running gradient, Nesterov's or the plain one."""
     g, rate = call.g, call.x(0)
     alpha, beta = call.real("alpha"), call.real("beta")

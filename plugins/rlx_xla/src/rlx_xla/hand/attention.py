@@ -12,7 +12,7 @@ from rlx.ops.attention.attention import _kind
 from rlx.plugin import OPS
 from rlx_xla.products import PRECISIONS, operands
 from rlx_xla.references import REBOUND
-from rlx_xla.values import Traced, arithmetic, lifted, widened
+from rlx_xla.values import XlaTracedArray, arithmetic, lifted, widened
 
 # What cuDNN takes: heads of at most so many numbers, a multiple of 8.
 _CUDNN_HEAD = 128
@@ -94,8 +94,8 @@ def attention(  # noqa: PLR0913 - the reference's own parameters
     if seen is not None:  # a query that sees nothing gives zeros
         y = jnp.where(jnp.moveaxis(jnp.any(seen, -1, keepdims=True), 1, 2), y, 0)
     if q.ndim == 3:
-        return Traced(y.reshape(q.shape[0], sq, -1))
-    return Traced(y.transpose(0, 2, 1, 3) if layout == "bhsd" else y)
+        return XlaTracedArray(y.reshape(q.shape[0], sq, -1))
+    return XlaTracedArray(y.transpose(0, 2, 1, 3) if layout == "bhsd" else y)
 
 
 RECORDS = {"attention": attention}

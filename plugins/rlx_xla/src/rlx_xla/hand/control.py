@@ -11,11 +11,11 @@ from jax import lax
 from rlx.ir.graph import Graph
 from rlx_xla.loop_bounds import count_trip, counted, trips_left
 from rlx_xla.trace import outputs_of, stored_dtype
-from rlx_xla.values import Traced, lifted
+from rlx_xla.values import XlaTracedArray, lifted
 
 
 def _given(xs: Any) -> tuple[Any, ...]:
-    return tuple(x.raw if isinstance(x, Traced) else x for x in xs)
+    return tuple(x.raw if isinstance(x, XlaTracedArray) else x for x in xs)
 
 
 def _body(graph: Graph, arrays: Any) -> tuple[Any, ...]:
@@ -26,8 +26,8 @@ def _body(graph: Graph, arrays: Any) -> tuple[Any, ...]:
     )
 
 
-def _results(found: Any) -> tuple[Traced, ...]:
-    return tuple(Traced(one) for one in found)
+def _results(found: Any) -> tuple[XlaTracedArray, ...]:
+    return tuple(XlaTracedArray(one) for one in found)
 
 
 def if_(cond: Any, then_graph: Graph, else_graph: Graph, *xs: Any) -> Any:

@@ -10,31 +10,33 @@ import numpy as np
 from jax import lax
 
 from rlx.ops.elementwise.random import RESULT_BITS, normal_table
-from rlx_xla.values import Traced, arithmetic, lifted
+from rlx_xla.values import XlaTracedArray, arithmetic, lifted
 
 _SEGMENTS, _TABLE_BITS, _FRACTION_BITS = 256, 26, 13
 
 
-def erf(x: Any) -> Traced:
+def erf(x: Any) -> XlaTracedArray:
     """The error function, which NumPy lacks."""
-    return Traced(lax.erf(lifted(x)))
+    return XlaTracedArray(lax.erf(lifted(x)))
 
 
-def sigmoid(x: Any) -> Traced:
+def sigmoid(x: Any) -> XlaTracedArray:
     """1 / (1 + exp(-x)), also where that is next to nothing."""
-    return Traced(lax.logistic(lifted(x)))
+    return XlaTracedArray(lax.logistic(lifted(x)))
 
 
-def gelu(x: Any) -> Traced:
+def gelu(x: Any) -> XlaTracedArray:
     """x/2 erfc(-x / sqrt 2): 1 + erf would lose the digits of large negative numbers in f32."""
     wide = lifted(x)
-    return Traced(0.5 * wide * lax.erfc(-wide * math.sqrt(0.5)))
+    return XlaTracedArray(0.5 * wide * lax.erfc(-wide * math.sqrt(0.5)))
 
 
-def gelu_approx(x: Any) -> Traced:
+def gelu_approx(x: Any) -> XlaTracedArray:
     """X times a sigmoid, which is (1 + tanh) / 2 without its cancellation."""
     wide = lifted(x)
-    return Traced(wide * lax.logistic(math.sqrt(8.0 / math.pi) * (wide + 0.044715 * wide**3)))
+    return XlaTracedArray(
+        wide * lax.logistic(math.sqrt(8.0 / math.pi) * (wide + 0.044715 * wide**3))
+    )
 
 
 def _philox(seed: Any, stream: int, blocks: int) -> Any:
@@ -71,14 +73,14 @@ def _normal(bits: Any) -> Any:
     return jnp.where(bits & jnp.uint32(1), -z, z)
 
 
-def random(seed: Any, shape: Any, stream: int, kind: str) -> Traced:
+def random(seed: Any, shape: Any, stream: int, kind: str) -> XlaTracedArray:
     """Words of a Philox stream, or numbers made of them."""
     size = math.prod(shape)
     bits = _philox(jnp.asarray(lifted(seed)), stream, -(-size // 4))[:size].reshape(shape)
     if kind == "bits":
-        return Traced(bits)
+        return XlaTracedArray(bits)
     uniform = (bits >> jnp.uint32(8)).astype(arithmetic().real) * np.float32(2.0**-24)
-    return Traced(uniform if kind == "uniform" else _normal(bits))
+    return XlaTracedArray(uniform if kind == "uniform" else _normal(bits))
 
 
 INSTEAD = {

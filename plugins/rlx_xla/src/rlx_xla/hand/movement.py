@@ -10,12 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from rlx_xla.values import Traced, arithmetic, lifted
+from rlx_xla.values import XlaTracedArray, arithmetic, lifted
 
 
 def _array(value: Any) -> Any:
     """An operand as it is."""
-    return value.raw if isinstance(value, Traced) else jnp.asarray(lifted(value))
+    return value.raw if isinstance(value, XlaTracedArray) else jnp.asarray(lifted(value))
 
 
 def _within(index: Any, size: int) -> Any:
@@ -26,30 +26,30 @@ def _within(index: Any, size: int) -> Any:
     return found
 
 
-def gather(x: Any, indices: Any, axis: int = 0) -> Traced:
+def gather(x: Any, indices: Any, axis: int = 0) -> XlaTracedArray:
     """``np.take``; indices outside of the axis give its nearest end."""
-    return Traced(jnp.take(_array(x), _within(indices, x.shape[axis]), axis, mode="clip"))
+    return XlaTracedArray(jnp.take(_array(x), _within(indices, x.shape[axis]), axis, mode="clip"))
 
 
-def gather_nd(x: Any, indices: Any, batch_dims: int = 0) -> Traced:
+def gather_nd(x: Any, indices: Any, batch_dims: int = 0) -> XlaTracedArray:
     """Elements, or slices, at places that are listed; one gather for all batches."""
     at, (*lead, depth) = _array(indices), indices.shape
     where = [_within(at[..., d], x.shape[batch_dims + d]) for d in range(depth)]
     batch = [lax.broadcasted_iota(at.dtype, tuple(lead), d) for d in range(batch_dims)]
     found = _array(x).at[(*batch, *where)].get(mode="clip") if batch or where else None
     whole = (*lead, *x.shape[batch_dims + depth :])
-    return Traced(jnp.broadcast_to(_array(x), whole) if found is None else found)
+    return XlaTracedArray(jnp.broadcast_to(_array(x), whole) if found is None else found)
 
 
-def narrow(x: Any, axis: int, start: int, length: int) -> Traced:
+def narrow(x: Any, axis: int, start: int, length: int) -> XlaTracedArray:
     """A part of an axis."""
-    return Traced(lax.slice_in_dim(_array(x), start, start + length, axis=axis))
+    return XlaTracedArray(lax.slice_in_dim(_array(x), start, start + length, axis=axis))
 
 
-def pad_constant(x: Any, value: Any, pads: Any) -> Traced:
+def pad_constant(x: Any, value: Any, pads: Any) -> XlaTracedArray:
     """A value around an operand."""
     array = _array(x)
-    return Traced(
+    return XlaTracedArray(
         lax.pad(array, _array(value).astype(array.dtype).reshape(()), [(*pair, 0) for pair in pads])
     )
 
@@ -82,35 +82,37 @@ def _updated(x: Any, updates: Any, reduction: str | None) -> tuple[Any, Any, str
     """Operand and updates in the dtype in which they are joined."""
     kind = reduction or "none"
     join = kind in ("add", "mul") and arithmetic()
-    y, new = (v.wide if join and isinstance(v, Traced) else _array(v) for v in (x, updates))
+    y, new = (v.wide if join and isinstance(v, XlaTracedArray) else _array(v) for v in (x, updates))
     return y, new.astype(y.dtype), kind
 
 
 def scatter_elements(
     x: Any, indices: Any, updates: Any, axis: int, reduction: str | None = None
-) -> Traced:
+) -> XlaTracedArray:
     """Updates at the places of their own, but for one axis."""
     y, new, kind = _updated(x, updates, reduction)
     if not new.size or not y.size:
-        return Traced(y)
+        return XlaTracedArray(y)
     at = [lax.broadcasted_iota(jnp.int32, indices.shape, d) for d in range(y.ndim)]
     at[axis] = _array(indices)
     place = _flat_index(at, y.shape).reshape(-1)
-    return Traced(_scattered(y.reshape(-1), [place], new.reshape(-1), kind).reshape(y.shape))
+    return XlaTracedArray(
+        _scattered(y.reshape(-1), [place], new.reshape(-1), kind).reshape(y.shape)
+    )
 
 
-def scatter_nd(x: Any, indices: Any, updates: Any, reduction: str | None = None) -> Traced:
+def scatter_nd(x: Any, indices: Any, updates: Any, reduction: str | None = None) -> XlaTracedArray:
     """Updates, or slices of them, at places that are listed."""
     y, new, kind = _updated(x, updates, reduction)
     depth = indices.shape[-1]
     if not new.size or not y.size:
-        return Traced(y)
+        return XlaTracedArray(y)
     rows = y.reshape(math.prod(y.shape[:depth]), -1)
     tuples = _array(indices).reshape(-1, depth)
     place = _flat_index([tuples[:, d] for d in range(depth)], y.shape[:depth])
     place = jnp.broadcast_to(place, (tuples.shape[0],)) if depth == 0 else place
     new = new.reshape(tuples.shape[0], rows.shape[1])
-    return Traced(_scattered(rows, [place], new, kind).reshape(y.shape))
+    return XlaTracedArray(_scattered(rows, [place], new, kind).reshape(y.shape))
 
 
 RECORDS = {

@@ -9,7 +9,7 @@ from jax import lax
 
 from rlx_xla.products import einsum, matmul, operands, product
 from rlx_xla.references import REBOUND
-from rlx_xla.values import Traced, lifted
+from rlx_xla.values import XlaTracedArray, lifted
 
 # Rows of a grouped product up to which each reads its own expert's weights.
 _FEW_ROWS = 16
@@ -22,7 +22,7 @@ def half_matmul(x: Any, w: Any, bias: Any = (), act: str = "none", transposed: b
     return y if act == "none" else REBOUND.reference(act)(y)
 
 
-def grouped_matmul(x: Any, w: Any, idx: Any) -> Traced:
+def grouped_matmul(x: Any, w: Any, idx: Any) -> XlaTracedArray:
     """Each row times the weights of its expert: rows sorted by expert, one product for each."""
     if x.shape[0] <= _FEW_ROWS or not w.size:
         return einsum("mk,mkn->mn", x, w[idx])
@@ -35,11 +35,11 @@ def grouped_matmul(x: Any, w: Any, idx: Any) -> Traced:
     return product(jnp.zeros_like(found).at[order].set(found, unique_indices=True))
 
 
-def partial_grouped_matmul(x: Any, w: Any, idx: Any) -> Traced:
+def partial_grouped_matmul(x: Any, w: Any, idx: Any) -> XlaTracedArray:
     """The same; rows without an expert are 0."""
     index = jnp.asarray(lifted(idx))
-    y = grouped_matmul(x, w, Traced(jnp.maximum(index, 0)))
-    return Traced(jnp.where(index[:, None] < 0, 0.0, y.wide))
+    y = grouped_matmul(x, w, XlaTracedArray(jnp.maximum(index, 0)))
+    return XlaTracedArray(jnp.where(index[:, None] < 0, 0.0, y.wide))
 
 
 RECORDS = {

@@ -11,7 +11,7 @@ from jax import lax
 
 from rlx.abi.recurrent import CELLS
 from rlx_xla.products import operands
-from rlx_xla.values import Traced, arithmetic, lifted
+from rlx_xla.values import XlaTracedArray, arithmetic, lifted
 
 
 def _wide(value: Any) -> Any:
@@ -73,7 +73,7 @@ class _Cell:
 
 
 def _product(a: Any, b: Any) -> Any:
-    raw, how = operands(Traced(a), Traced(b))
+    raw, how = operands(XlaTracedArray(a), XlaTracedArray(b))
     return jnp.matmul(*raw, **how)
 
 
@@ -134,8 +134,8 @@ def recurrence(  # noqa: PLR0913 - the reference's own parameters
         ys.append(y[at, everyone] if turned else y)
         hs.append(h)
         cs.append(c)
-    y = Traced(jnp.stack(ys, 1))
-    last_h, last_c = Traced(jnp.stack(hs)), Traced(jnp.stack(cs))
+    y = XlaTracedArray(jnp.stack(ys, 1))
+    last_h, last_c = XlaTracedArray(jnp.stack(hs)), XlaTracedArray(jnp.stack(cs))
     return (y, last_h, last_c) if cell == "lstm" else (y, last_h)
 
 
@@ -144,7 +144,7 @@ def rounded_recurrence(xw: Any, r: Any, scales: Any, *rest: Any, **named: Any) -
     return recurrence(xw, r * scales[..., None], *rest, **named)
 
 
-def selective_scan(x: Any, delta: Any, a: Any, b: Any, c: Any, d: Any = None) -> Traced:
+def selective_scan(x: Any, delta: Any, a: Any, b: Any, c: Any, d: Any = None) -> XlaTracedArray:
     """H = exp(delta a) h + delta b x; y = c h."""
     x, delta, a, b, c, d = map(_wide, (x, delta, a, b, c, d))
 
@@ -157,7 +157,7 @@ def selective_scan(x: Any, delta: Any, a: Any, b: Any, c: Any, d: Any = None) ->
     start = jnp.zeros((x.shape[0], *a.shape), x.dtype)
     _, y = lax.scan(step, start, tuple(jnp.moveaxis(one, 1, 0) for one in (x, delta, b, c)))
     y = jnp.moveaxis(y, 0, 1)
-    return Traced(y if d is None else y + d * x)
+    return XlaTracedArray(y if d is None else y + d * x)
 
 
 def cascade(x: Any, sections: Sequence[Any], zi: Any, count: Any = None) -> Any:
@@ -188,7 +188,7 @@ def cascade(x: Any, sections: Sequence[Any], zi: Any, count: Any = None) -> Any:
 
     state, y = lax.scan(step, state, (_wide(x).astype(real).T, jnp.arange(length)))
     own = arithmetic().real
-    return Traced(y.T.astype(own)), Traced(state.astype(own))
+    return XlaTracedArray(y.T.astype(own)), XlaTracedArray(state.astype(own))
 
 
 INSTEAD = {"rlx.ops.recurrent.recursive._cascade": cascade}

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from rlx_xla.values import Traced, is_float
+from rlx_xla.values import XlaTracedArray, is_float
 
 _WORDS = {2: jnp.int16, 4: jnp.int32, 8: jnp.int64}
 
@@ -27,10 +27,12 @@ def _keys(x: Any, largest: bool) -> Any:
     return jnp.where(jnp.isnan(x), least, rising if largest else ~rising)
 
 
-def order(x: Any, largest: bool) -> Traced:
+def order(x: Any, largest: bool) -> XlaTracedArray:
     """Positions along the last axis in order: ties to the lower one, NaN last."""
     # The sort rises, and the largest key comes first.
-    return Traced(jnp.argsort(~_keys(x.raw, largest), axis=-1, stable=True).astype(jnp.int64))
+    return XlaTracedArray(
+        jnp.argsort(~_keys(x.raw, largest), axis=-1, stable=True).astype(jnp.int64)
+    )
 
 
 def ordered(x: Any, k: int, largest: bool) -> Any:
@@ -40,7 +42,7 @@ def ordered(x: Any, k: int, largest: bool) -> Any:
         _, at = lax.top_k(keys, k)
     else:
         at = jnp.argsort(~keys, axis=-1, stable=True)[..., :k]
-    return Traced(jnp.take_along_axis(x.raw, at, -1)), Traced(at)
+    return XlaTracedArray(jnp.take_along_axis(x.raw, at, -1)), XlaTracedArray(at)
 
 
 def _split_for(x: Any, splits: Any, questions: Any) -> Any:
@@ -80,7 +82,7 @@ def tree_scores(  # noqa: PLR0913 - trees are eight tables
     weights: Any,
     count: int,
     join: str = "sum",
-) -> Traced:
+) -> XlaTracedArray:
     """All rows go down all trees at once, as many steps as the deepest tree has."""
     values, given = _leaf_values((starts, targets, weights), count, join)
     depth, level = 0, np.unique(roots)
@@ -109,13 +111,13 @@ def tree_scores(  # noqa: PLR0913 - trees are eight tables
     at = lax.fori_loop(0, depth, step, at) if rows.size else at
     leaf = tables[2][at]
     if not values.size:
-        return Traced(jnp.zeros((x.shape[0], count), rows.dtype))
+        return XlaTracedArray(jnp.zeros((x.shape[0], count), rows.dtype))
     found, some = jnp.asarray(values.astype(rows.dtype))[leaf], jnp.asarray(given)[leaf].any(1)
     if join == "sum":
-        return Traced(jnp.sum(found, 1))
+        return XlaTracedArray(jnp.sum(found, 1))
     # Without trees there is nothing to join, and 0 is the result.
     y = jnp.min(found, 1, initial=np.inf) if join == "min" else jnp.max(found, 1, initial=-np.inf)
-    return Traced(jnp.where(some, y, 0))
+    return XlaTracedArray(jnp.where(some, y, 0))
 
 
 INSTEAD = {"rlx.ops.rows.sorting._order": order}

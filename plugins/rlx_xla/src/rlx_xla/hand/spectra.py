@@ -10,14 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from rlx_xla.values import Traced, arithmetic
+from rlx_xla.values import XlaTracedArray, arithmetic
 
 
-def framed(x: Any, length: int, hop: int) -> Traced:
+def framed(x: Any, length: int, hop: int) -> XlaTracedArray:
     """The frames of the last axis."""
     count = (x.shape[-1] - length) // hop + 1
     at = np.arange(count, dtype=np.int32)[:, None] * hop + np.arange(length, dtype=np.int32)
-    return Traced(x.raw[..., at])
+    return XlaTracedArray(x.raw[..., at])
 
 
 def _tables(row: Any, levels: int) -> tuple[Any, Any]:
@@ -128,13 +128,15 @@ def find_peaks(
 
     if not rows.size or not most:
         nothing = jnp.full((*lead, room), -1), jnp.zeros(lead, jnp.int32)
-        return *map(Traced, nothing), Traced(jnp.zeros((*lead, room), arithmetic().real))
+        return *map(XlaTracedArray, nothing), XlaTracedArray(
+            jnp.zeros((*lead, room), arithmetic().real)
+        )
     indices, counts, drops = jax.vmap(one)(rows)
     shape = (*lead, room)
     return (
-        Traced(indices.reshape(shape)),
-        Traced(counts.reshape(lead)),
-        Traced(drops.reshape(shape)),
+        XlaTracedArray(indices.reshape(shape)),
+        XlaTracedArray(counts.reshape(lead)),
+        XlaTracedArray(drops.reshape(shape)),
     )
 
 

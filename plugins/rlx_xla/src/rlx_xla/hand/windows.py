@@ -14,7 +14,7 @@ from rlx.ops.windows.hwio_weights import usual_order
 from rlx.ops.windows.pooling import _counts, _window
 from rlx_xla.products import operands, product
 from rlx_xla.references import REBOUND
-from rlx_xla.values import Traced, arithmetic
+from rlx_xla.values import XlaTracedArray, arithmetic
 
 
 def _pair(x: Any, w: Any) -> tuple[Any, dict[str, Any]]:
@@ -28,7 +28,7 @@ def _pair(x: Any, w: Any) -> tuple[Any, dict[str, Any]]:
     return pair, how
 
 
-def _biased(y: Any, bias: Any) -> Traced:
+def _biased(y: Any, bias: Any) -> XlaTracedArray:
     found = product(y)
     return found if bias is None else found + bias.reshape(-1, *(1,) * (y.ndim - 2))
 
@@ -41,7 +41,7 @@ def convolution(
     padding: Any = 0,
     dilation: Any = 1,
     groups: int = 1,
-) -> Traced:
+) -> XlaTracedArray:
     """``conv1d``, ``conv2d`` and ``conv3d``."""
     window = Window.of(x.shape[2:], w.shape[2:], stride, dilation, padding, where="conv")
     shape = (x.shape[0], w.shape[0], *window.out)
@@ -63,7 +63,7 @@ def convolution(
     return _biased(y, bias)
 
 
-def turned_convolution(x: Any, w: Any, *rest: Any, **named: Any) -> Traced:
+def turned_convolution(x: Any, w: Any, *rest: Any, **named: Any) -> XlaTracedArray:
     """A convolution whose weights lie in another order."""
     return convolution(x, usual_order(w), *rest, **named)
 
@@ -94,7 +94,7 @@ def transposed_convolution(
     output_padding: Any = 0,
     dilation: Any = 1,
     groups: int = 1,
-) -> Traced:
+) -> XlaTracedArray:
     """A convolution of the operand with zeros between its entries, the kernel turned around."""
     taps = [(k - 1) * d for k, d in zip(w.shape[2:], dilation)]
     sizes = list(zip(x.shape[2:], taps, stride, output_padding, padding))
@@ -140,22 +140,22 @@ def _reduced(x: Any, window: Window, start: Any, join: Any) -> Any:
 _PARAMETERS = ("kernel", "stride", "padding", "dilation", "ceil_mode")
 
 
-def max_pool(x: Any, *window: Any) -> Traced:
+def max_pool(x: Any, *window: Any) -> XlaTracedArray:
     """The largest element of each window; NaN where there is one."""
     found = _window("max_pool", x.shape[2:], dict(zip(_PARAMETERS, window, strict=True)))
     lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
-    return Traced(_reduced(x.raw, found, lowest, lax.max))
+    return XlaTracedArray(_reduced(x.raw, found, lowest, lax.max))
 
 
-def window_sum(x: Any, *window: Any) -> Traced:
+def window_sum(x: Any, *window: Any) -> XlaTracedArray:
     """The sum of each window, or its mean."""
     *given, divide = window
     found = _window("window_sum", x.shape[2:], dict(zip(_PARAMETERS, given, strict=True)))
     total = _reduced(x.wide, found, 0, lax.add)
     if divide == "no":
-        return Traced(total)
+        return XlaTracedArray(total)
     counts = np.maximum(_counts(found, divide == "padded"), 1)
-    return Traced(total / counts.astype(total.dtype))
+    return XlaTracedArray(total / counts.astype(total.dtype))
 
 
 RECORDS = {

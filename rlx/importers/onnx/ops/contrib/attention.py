@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.ops.attention import far
 from rlx.importers.onnx.ops.contrib.domain import contrib, heads_apart, heads_joined
 from rlx.importers.onnx.ops.contrib.integers import scaled_product
@@ -21,7 +21,7 @@ from rlx.ir.graph import Graph, Node
 FILTER = -10000.0
 
 
-def padding(call: Call, mask: Node, shape: tuple[int, int, int], like: Node) -> Node:
+def padding(call: OnnxCall, mask: Node, shape: tuple[int, int, int], like: Node) -> Node:
     """The bias of a mask of any of its forms.
 
     Args:
@@ -59,7 +59,7 @@ def padding(call: Call, mask: Node, shape: tuple[int, int, int], like: Node) -> 
     return hidden(g, seen, like, value)
 
 
-def masked(call: Call, bias: Node | None, past: int, sq: int, sk: int, like: Node) -> Scores:
+def masked(call: OnnxCall, bias: Node | None, past: int, sq: int, sk: int, like: Node) -> Scores:
     """The scores' bias with what ``unidirectional`` hides, and the scale.
 
     Args:
@@ -112,7 +112,7 @@ def joined_past(g: Graph, past: Node | None, new: Node, used: int | None) -> tup
 
 
 def _self_attention(
-    call: Call,
+    call: OnnxCall,
     rows: Node,
     sizes: tuple[int, int, int],
     mask: Node | None,
@@ -150,7 +150,7 @@ def _self_attention(
 
 
 @contrib("Attention")
-def attention(call: Call) -> Any:
+def attention(call: OnnxCall) -> Any:
     """Attention among the rows of a tensor, which one product projects to queries, keys and values."""
     g = call.g
     if call.integer("do_rotary", 0):
@@ -168,7 +168,7 @@ def attention(call: Call) -> Any:
 
 
 @contrib("QAttention")
-def quantized_attention(call: Call) -> Any:
+def quantized_attention(call: OnnxCall) -> Any:
     """The same of 8-bit rows and weights; the scores and their product with the values are floats."""
     g = call.g
     if call.integer("do_rotary", 0):
@@ -184,7 +184,7 @@ def quantized_attention(call: Call) -> Any:
 
 
 @contrib("MultiHeadAttention")
-def multi_head_attention(call: Call) -> Any:
+def multi_head_attention(call: OnnxCall) -> Any:
     """Attention of queries, keys and values that are projected already."""
     g, heads = call.g, call.integer("num_heads")
     call.ignore("mask_filter_value")
@@ -213,7 +213,7 @@ def multi_head_attention(call: Call) -> Any:
     return heads_joined(g, y), present_k, present_v, shown
 
 
-def _apart(call: Call, heads: int) -> tuple[Node, Node, Node]:
+def _apart(call: OnnxCall, heads: int) -> tuple[Node, Node, Node]:
     """Queries, keys and values ``[B, H, S, D]`` of any of the forms they come in, the bias added."""
     g, q = call.g, call.x(0)
     if len(q.shape) == 5:

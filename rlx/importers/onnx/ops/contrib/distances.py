@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.ops.contrib.domain import contrib
 from rlx.importers.onnx.ops.products import MOST_ROWS
 from rlx.importers.onnx.values import RefusedError
@@ -14,7 +14,7 @@ from rlx.ir.graph import Node
 
 
 @contrib("CDist")
-def cdist(call: Call) -> Any:
+def cdist(call: OnnxCall) -> Any:
     """The Euclidean distance of every row of one matrix to every row of another, or its square."""
     g, a, b = call.g, call.x(0), call.x(1)
     metric = call.text("metric", "sqeuclidean")
@@ -31,7 +31,7 @@ def cdist(call: Call) -> Any:
 
 
 @contrib("Inverse")
-def inverse(call: Call) -> Any:
+def inverse(call: OnnxCall) -> Any:
     """Inverses of matrices, by elimination; each step takes the largest entry of its column as pivot."""
     g, x = call.g, call.x()
     n, batch = x.shape[-1], x.shape[:-2]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.values import RefusedError
 from rlx.ir.graph import Graph, Node
@@ -30,7 +30,7 @@ ACTIVATIONS: Mapping[str, tuple[Sequence[float], Activation]] = {
 }
 
 
-def activated(call: Call, y: Node, params: Sequence[float | None]) -> Node:
+def activated(call: OnnxCall, y: Node, params: Sequence[float | None]) -> Node:
     """A result followed by the activation that the node names.
 
     Args:

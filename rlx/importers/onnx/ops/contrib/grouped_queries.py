@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.ops.contrib.domain import contrib, heads_apart, heads_joined
 from rlx.importers.onnx.ops.contrib.positions import angles
 from rlx.importers.onnx.ops.contrib.scores import Scores, attend, hidden, seen_before, summed
@@ -19,7 +19,7 @@ SHOWN = {0: "", 1: "scores", 2: "weights"}
 
 
 @contrib("GroupQueryAttention")
-def group_query_attention(call: Call) -> Any:
+def group_query_attention(call: OnnxCall) -> Any:
     """Attention of new queries over a cache that the new keys and values join."""
     g = call.g
     _refuse_other_caches(call)
@@ -49,7 +49,7 @@ def group_query_attention(call: Call) -> Any:
     return heads_joined(g, y), *present, shown
 
 
-def _refuse_other_caches(call: Call) -> None:
+def _refuse_other_caches(call: OnnxCall) -> None:
     """Refuses caches in fewer bits, and those that forget."""
     for name in ("k_quant_type", "v_quant_type"):
         if call.text(name, "NONE") != "NONE":
@@ -60,7 +60,7 @@ def _refuse_other_caches(call: Call) -> None:
         raise RefusedError("a quantised cache (kv_cache_bit_width)")
 
 
-def _heads(call: Call, heads: int, groups: int) -> tuple[Node, Node, Node]:
+def _heads(call: OnnxCall, heads: int, groups: int) -> tuple[Node, Node, Node]:
     """Queries, keys and values ``[B, heads, S, D]``; they may come side by side in one tensor."""
     g, q = call.g, call.x(0)
     if call.has(1):
@@ -78,7 +78,7 @@ def _heads(call: Call, heads: int, groups: int) -> tuple[Node, Node, Node]:
     return q, k, v
 
 
-def _rotated(call: Call, q: Node, k: Node, before: Node | int) -> tuple[Node, Node]:
+def _rotated(call: OnnxCall, q: Node, k: Node, before: Node | int) -> tuple[Node, Node]:
     """Queries and keys turned by the angles of their positions."""
     g, steps = call.g, q.shape[2]
     if call.has(9):
@@ -134,7 +134,7 @@ def _filled(g: Graph, past: Node | None, new: Node, before: Node | int, room: in
     return result
 
 
-def _scores(call: Call, q: Node, before: Node | int, total: int) -> Scores:
+def _scores(call: OnnxCall, q: Node, before: Node | int, total: int) -> Scores:
     """What the node does to its scores."""
     g, steps = call.g, q.shape[2]
     window, causal = call.integer("local_window_size", -1), call.integer("causal", 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.ops.contrib.domain import contrib
 from rlx.importers.onnx.ops.contrib.quantization import encoded
 from rlx.importers.onnx.ops.products import exact_product
@@ -41,7 +41,7 @@ def _one(g: Graph, scale: Node) -> Node:
 
 
 @contrib("MatMulIntegerToFloat")
-def integer_to_float(call: Call) -> Any:
+def integer_to_float(call: OnnxCall) -> Any:
     """8-bit matrices; the result is scaled, and a bias added."""
     g = call.g
     exact = exact_product(g, call.x(0), call.x(1), call.opt(4), call.opt(5))
@@ -50,7 +50,7 @@ def integer_to_float(call: Call) -> Any:
 
 
 @contrib("DynamicQuantizeMatMul")
-def dynamic_matmul(call: Call) -> Any:
+def dynamic_matmul(call: OnnxCall) -> Any:
     """The first factor is quantised by the range of its elements as it comes."""
     g = call.g
     rows, scale, zero = quantized_by_range(g, call.x(0))
@@ -60,7 +60,7 @@ def dynamic_matmul(call: Call) -> Any:
 
 
 @contrib("QGemm")
-def quantized_gemm(call: Call) -> Any:
+def quantized_gemm(call: OnnxCall) -> Any:
     """The sum of an 8-bit product and i32 integers, scaled; quantised again where there is a scale for it."""
     g, a, b = call.g, call.x(0), call.x(3)
     a = g.transpose(a) if call.integer("transA", 0) else a
@@ -78,14 +78,14 @@ def quantized_gemm(call: Call) -> Any:
 
 
 @contrib("DynamicQuantizeLSTM")
-def dynamic_lstm(call: Call) -> Any:
+def dynamic_lstm(call: OnnxCall) -> Any:
     """A recurrent layer with 8-bit weights. What they multiply is rounded to 16 bits at most, not to 8."""
     weights = [_gates(call, at, scale) for at, scale in ((1, 8), (2, 10))]
     call.ignore("activation_alpha", "activation_beta")  # the usual activations have none
     return lstm_layer(call, *weights)
 
 
-def _gates(call: Call, at: int, scale: int) -> Node:
+def _gates(call: OnnxCall, at: int, scale: int) -> Node:
     """Weights ``[directions, inputs, gates]`` as floats ``[directions, gates, inputs]``."""
     g, w, zero = call.g, call.x(at), call.x(scale + 1)
     codes, scales = g.transpose(w, (0, 2, 1)), g.cast(call.x(scale), "f32")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.ops.contrib.domain import contrib
 from rlx.importers.onnx.ops.contrib.quantization import decoded_node
@@ -18,17 +18,17 @@ from rlx.ir.graph import Node
 EPSILON = 1e-12
 
 
-def _wide(call: Call, x: Node) -> Node:
+def _wide(call: OnnxCall, x: Node) -> Node:
     """The operand in the type that statistics are given in."""
     return call.g.cast(x, DType.F32) if x.dtype in (DType.F16, DType.BF16) else x
 
 
-def _mean(call: Call, x: Node) -> Node:
+def _mean(call: OnnxCall, x: Node) -> Node:
     found: Node = call.g.mean(_wide(call, x), (len(x.shape) - 1,), True)
     return found
 
 
-def _inverse(call: Call, x: Node, eps: float, mean: Node | None) -> Node:
+def _inverse(call: OnnxCall, x: Node, eps: float, mean: Node | None) -> Node:
     """1 / deviation, or 1 / root mean square where there is no mean."""
     g, wide = call.g, _wide(call, x)
     centred = wide if mean is None else g.sub(wide, mean)
@@ -38,7 +38,7 @@ def _inverse(call: Call, x: Node, eps: float, mean: Node | None) -> Node:
 
 
 @contrib("SkipLayerNormalization")
-def skip_layer_norm(call: Call) -> Any:
+def skip_layer_norm(call: OnnxCall) -> Any:
     """Layer norm of the sum of operand, skipped operand and bias; the sum is a result too."""
     g, eps = call.g, call.real("epsilon", EPSILON)
     total = _skipped(call, 4)
@@ -49,7 +49,7 @@ def skip_layer_norm(call: Call) -> Any:
 
 
 @contrib("SkipSimplifiedLayerNormalization")
-def skip_rms_norm(call: Call) -> Any:
+def skip_rms_norm(call: OnnxCall) -> Any:
     """The same by the root mean square; there is no mean to give."""
     g, eps = call.g, call.real("epsilon", EPSILON)
     total = _skipped(call, 3)
@@ -58,7 +58,7 @@ def skip_rms_norm(call: Call) -> Any:
     return y, None, inverse, total
 
 
-def _skipped(call: Call, bias: int) -> Node:
+def _skipped(call: OnnxCall, bias: int) -> Node:
     g, x = call.g, call.x(0)
     found: Node = g.add(x, call.x(1))
     if call.has(bias):
@@ -68,7 +68,7 @@ def _skipped(call: Call, bias: int) -> Node:
 
 
 @onnx_op("SimplifiedLayerNormalization")
-def simplified_layer_norm(call: Call) -> Any:
+def simplified_layer_norm(call: OnnxCall) -> Any:
     """Divided by the root mean square over ``axis`` to the last; its inverse is a result too.
 
     ONNX Runtime has it in ONNX's own domain, where the standard has it as RMSNormalization.
@@ -89,7 +89,7 @@ def simplified_layer_norm(call: Call) -> Any:
 
 
 @contrib("EmbedLayerNormalization")
-def embed_layer_norm(call: Call) -> Any:
+def embed_layer_norm(call: OnnxCall) -> Any:
     """Layer norm of the sum of the embeddings of words, positions and segments."""
     g = call.g
     call.ignore("mask_index_type")
@@ -103,7 +103,7 @@ def embed_layer_norm(call: Call) -> Any:
 
 
 @contrib("QEmbedLayerNormalization")
-def quantized_embed_layer_norm(call: Call) -> Any:
+def quantized_embed_layer_norm(call: OnnxCall) -> Any:
     """The same of tables in 8 bits, of which only the rows that are taken are decoded."""
     g = call.g
 
@@ -117,7 +117,7 @@ def quantized_embed_layer_norm(call: Call) -> Any:
 
 
 def _embedded(
-    call: Call, rows: Callable[[int, Node | None], Node], places: Node | None
+    call: OnnxCall, rows: Callable[[int, Node | None], Node], places: Node | None
 ) -> tuple[Node, Node]:
     """The norm of a sum of embeddings, and the sum.
 
@@ -141,7 +141,7 @@ def _embedded(
     ), total
 
 
-def _lengths(call: Call) -> Node:
+def _lengths(call: OnnxCall) -> Node:
     """How many words of each row the mask marks; 0 without a mask."""
     g, b = call.g, call.shape(0)[0]
     if not call.has(7):

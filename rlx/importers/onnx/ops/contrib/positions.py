@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.ops.contrib.domain import contrib, heads_apart, heads_joined
 from rlx.importers.onnx.ops.shapes import limited
 from rlx.importers.onnx.values import Array, RefusedError
@@ -22,7 +22,7 @@ def angles(g: Graph, cos: Node, sin: Node, places: Node) -> tuple[Node, Node]:
 
 
 @contrib("RotaryEmbedding")
-def rotary_embedding(call: Call) -> Any:
+def rotary_embedding(call: OnnxCall) -> Any:
     """Pairs of a head's entries rotated by angles of their position."""
     g, x, places = call.g, call.x(0), call.x(1)
     if call.integer("is_packed_batching", 0):
@@ -74,7 +74,7 @@ def buckets(rows: int, columns: int, count: int, farthest: int, both: bool) -> A
 
 
 @contrib("RelativePositionBias")
-def relative_position_bias(call: Call) -> Any:
+def relative_position_bias(call: OnnxCall) -> Any:
     """A bias of every head for the distance of every query and key."""
     g, table = call.g, call.x(0)
     rows, columns = int(call.number(1)), int(call.number(2))
@@ -86,7 +86,7 @@ def relative_position_bias(call: Call) -> Any:
 
 
 @contrib("GatedRelativePositionBias")
-def gated_relative_position_bias(call: Call) -> Any:
+def gated_relative_position_bias(call: OnnxCall) -> Any:
     """A bias by distance, that gates made of the queries scale."""
     g, heads = call.g, call.integer("num_heads")
     call.need(call.rank(0) == 3, f"queries of shape {call.shape(0)}; sequences without padding")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.ops.contrib.domain import activated, contrib
 from rlx.importers.onnx.ops.convolution import conv
 from rlx.importers.onnx.ops.products import gemm
@@ -15,7 +15,7 @@ from rlx.ir.graph import Node
 
 
 @contrib("FusedConv")
-def fused_conv(call: Call) -> Any:
+def fused_conv(call: OnnxCall) -> Any:
     """A convolution, an operand added to it, and an activation."""
     y = conv(call)
     if call.has(3):
@@ -24,13 +24,13 @@ def fused_conv(call: Call) -> Any:
 
 
 @contrib("FusedGemm")
-def fused_gemm(call: Call) -> Any:
+def fused_gemm(call: OnnxCall) -> Any:
     """A product with a summand, and an activation."""
     names = ("activation_alpha", "activation_beta", "activation_gamma")
     return activated(call, gemm(call), [call.real(name) for name in names])
 
 
-def _turned(call: Call, at: int, side: str) -> Node:
+def _turned(call: OnnxCall, at: int, side: str) -> Node:
     """A factor with its axes exchanged as the attributes say."""
     x = call.x(at)
     rank = len(x.shape)
@@ -44,7 +44,7 @@ def _turned(call: Call, at: int, side: str) -> Node:
 
 
 @contrib("FusedMatMul", "TransposeMatMul")
-def fused_matmul(call: Call) -> Any:
+def fused_matmul(call: OnnxCall) -> Any:
     """A scaled product of factors with their axes exchanged."""
     y = call.g.matmul(_turned(call, 0, "A"), _turned(call, 1, "B"))
     alpha = call.real("alpha", 1.0)
@@ -56,7 +56,7 @@ SCHEMES = {4: "int4", 8: "int8"}
 
 
 @contrib("MatMulNBits")
-def matmul_nbits(call: Call) -> Any:
+def matmul_nbits(call: OnnxCall) -> Any:
     """A product with weights in blocks of 4 or 8 bits, which stay packed."""
     g, x = call.g, call.x(0)
     k, n, block = call.integer("K"), call.integer("N"), call.integer("block_size")
@@ -81,7 +81,7 @@ def matmul_nbits(call: Call) -> Any:
     return g.add(y, call.x(5)) if call.has(5) else y
 
 
-def _zeros(call: Call, n: int, count: int, bits: int) -> Node | None:
+def _zeros(call: OnnxCall, n: int, count: int, bits: int) -> Node | None:
     """The zero points as ``[n, count]``; packed ones are taken apart."""
     g, given = call.g, call.opt(3)
     if given is None:

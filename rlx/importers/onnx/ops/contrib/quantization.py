@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.ops.contrib.domain import contrib
 from rlx.importers.onnx.ops.products import limits
 from rlx.importers.onnx.values import RefusedError
@@ -15,7 +15,7 @@ from rlx.ir.graph import Graph, Node
 from rlx.ir.shape import as_axis
 
 
-def _single(call: Call, at: int) -> Node:
+def _single(call: OnnxCall, at: int) -> Node:
     """A scale or a zero point, of which there is one for the tensor, as a scalar in f32."""
     node = call.x(at)
     if node.shape not in ((), (1,)):
@@ -25,12 +25,12 @@ def _single(call: Call, at: int) -> Node:
     return found
 
 
-def decoded(call: Call, at: int, scale: int, zero: int) -> Node:
+def decoded(call: OnnxCall, at: int, scale: int, zero: int) -> Node:
     """Operand ``at`` as floats, by the operands that hold its scale and zero point."""
     return decoded_node(call, call.x(at), scale, zero)
 
 
-def decoded_node(call: Call, x: Node, scale: int, zero: int) -> Node:
+def decoded_node(call: OnnxCall, x: Node, scale: int, zero: int) -> Node:
     """8-bit elements as floats, by the operands that hold their scale and zero point."""
     g = call.g
     wide = g.cast(x, "f32")
@@ -40,7 +40,7 @@ def decoded_node(call: Call, x: Node, scale: int, zero: int) -> Node:
     return found
 
 
-def encoded(call: Call, y: Node, scale: int, zero: int, dtype: DType) -> Node:
+def encoded(call: OnnxCall, y: Node, scale: int, zero: int, dtype: DType) -> Node:
     """A result in 8 bits, by the operands that hold its scale and zero point."""
     g = call.g
     found = g.round(g.div(y, _single(call, scale)))
@@ -52,7 +52,7 @@ def encoded(call: Call, y: Node, scale: int, zero: int, dtype: DType) -> Node:
 
 
 # The function of one decoded operand.
-ONE: dict[str, Callable[[Call, Node], Any]] = {
+ONE: dict[str, Callable[[OnnxCall, Node], Any]] = {
     "QLinearSigmoid": lambda call, x: call.g.sigmoid(x),
     "QLinearLeakyRelu": lambda call, x: call.g.leaky_relu(x, call.real("alpha", 0.01)),
     "QLinearSoftmax": lambda call, x: _softmax(call, x),
@@ -65,20 +65,20 @@ TWO: dict[str, Callable[[Graph, Node, Node], Any]] = {
 
 
 @contrib(*ONE)
-def one_operand(call: Call) -> Any:
+def one_operand(call: OnnxCall) -> Any:
     """A function of one tensor."""
     y = ONE[call.node.op](call, decoded(call, 0, 1, 2))
     return encoded(call, y, 3, 4, call.dtype())
 
 
 @contrib(*TWO)
-def two_operands(call: Call) -> Any:
+def two_operands(call: OnnxCall) -> Any:
     """A function of two tensors that broadcast."""
     y = TWO[call.node.op](call.g, decoded(call, 0, 1, 2), decoded(call, 3, 4, 5))
     return encoded(call, y, 6, 7, call.dtype())
 
 
-def _softmax(call: Call, x: Node) -> Any:
+def _softmax(call: OnnxCall, x: Node) -> Any:
     """Along one axis; as it was before version 13 of ONNX: along all from an axis on."""
     g, axis = call.g, as_axis(call.integer("axis", -1), len(x.shape), where="axis")
     if call.integer("opset") >= 13:
@@ -88,14 +88,14 @@ def _softmax(call: Call, x: Node) -> Any:
 
 
 @contrib("QLinearWhere")
-def where(call: Call) -> Any:
+def where(call: OnnxCall) -> Any:
     """One or the other tensor where a condition holds or does not."""
     y = call.g.where(call.x(0), decoded(call, 1, 2, 3), decoded(call, 4, 5, 6))
     return encoded(call, y, 7, 8, call.dtype(1))
 
 
 @contrib("QLinearConcat")
-def concat(call: Call) -> Any:
+def concat(call: OnnxCall) -> Any:
     """Tensors of different scales joined along an axis."""
     count = len(call.operands) - 2
     call.need(count > 0 and count % 3 == 0, f"{count} operands, not a multiple of three")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.ops import movement, quantization
 from rlx.importers.onnx.ops.contrib.domain import contrib
-from rlx.importers.onnx.values import Result
+from rlx.importers.onnx.values import TypedResult
 from rlx.ir.shape import as_axis
 
 contrib("Trilu")(movement.trilu)
@@ -17,15 +17,15 @@ contrib("DequantizeLinear", carried=True)(quantization.dequantize)
 
 
 @contrib("ExpandDims")
-def expand_dims(call: Call) -> Any:
+def expand_dims(call: OnnxCall) -> Any:
     """One more axis."""
     (axis,) = call.ints(1)
     return call.g.unsqueeze(call.x(), (as_axis(axis, call.rank() + 1, where="axis"),))
 
 
 @contrib("Unique", raw=True)
-def unique(call: Call) -> Any:
+def unique(call: OnnxCall) -> Any:
     """Different entries in the order of their first places, where each is, and their counts."""
     call.need(call.rank() == 1, f"entries of a tensor of rank {call.rank()}")
     values, _, inverse, counts = movement.different(call.known(0), 0, by_size=False)
-    return Result(call.element(), values), inverse, counts
+    return TypedResult(call.element(), values), inverse, counts

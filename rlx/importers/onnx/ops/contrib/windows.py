@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.ops.contrib.domain import contrib
 from rlx.importers.onnx.ops.contrib.quantization import decoded, encoded
 from rlx.importers.onnx.ops.convolution import quantized_conv
@@ -26,7 +26,7 @@ def channels_last(g: Graph, x: Node) -> Node:
     return found
 
 
-def _placed(call: Call, x: Node, function: Callable[[Node], Node]) -> Node:
+def _placed(call: OnnxCall, x: Node, function: Callable[[Node], Node]) -> Node:
     """A function of a tensor with the channels in front, whichever layout the node has."""
     if not call.integer("channels_last", 0):
         return function(x)
@@ -34,7 +34,7 @@ def _placed(call: Call, x: Node, function: Callable[[Node], Node]) -> Node:
 
 
 @contrib("NhwcMaxPool")
-def nhwc_max_pool(call: Call) -> Any:
+def nhwc_max_pool(call: OnnxCall) -> Any:
     """The largest of each window; the channels stand last."""
     g, x = call.g, channels_first(call.g, call.x())
     kernel, window = pool_window(call, x.shape)
@@ -42,7 +42,7 @@ def nhwc_max_pool(call: Call) -> Any:
 
 
 @contrib("QLinearAveragePool")
-def average_pool(call: Call) -> Any:
+def average_pool(call: OnnxCall) -> Any:
     """The mean of each window."""
     counted = bool(call.integer("count_include_pad", 0))
 
@@ -55,13 +55,13 @@ def average_pool(call: Call) -> Any:
 
 
 @contrib("QLinearGlobalAveragePool")
-def global_average_pool(call: Call) -> Any:
+def global_average_pool(call: OnnxCall) -> Any:
     """The mean of each channel."""
     y = _placed(call, decoded(call, 0, 1, 2), call.g.global_avg_pool)
     return encoded(call, y, 3, 4, call.dtype())
 
 
 @contrib("QLinearConv")
-def qlinear_conv(call: Call) -> Any:
+def qlinear_conv(call: OnnxCall) -> Any:
     """A convolution of 8-bit operands."""
     return _placed(call, call.x(0), lambda x: quantized_conv(call, x))

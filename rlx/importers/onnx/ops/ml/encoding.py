@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.ops.ml.outcomes import STRINGS, ml
 from rlx.importers.onnx.ops.shapes import limited
 from rlx.importers.onnx.values import Array, RefusedError
@@ -16,7 +16,7 @@ from rlx.ir.graph import Graph, Node
 LISTS = {"int64s": np.int64, "floats": np.float32}
 
 
-def _listed(call: Call, what: str) -> Array:
+def _listed(call: OnnxCall, what: str) -> Array:
     """The keys or the values of a node."""
     if call.text_list(f"{what}_strings", ()):
         raise RefusedError(f"{what} are {STRINGS}")
@@ -33,7 +33,7 @@ def _listed(call: Call, what: str) -> Array:
     raise RefusedError(f"no {what} that are numbers")
 
 
-def _default(call: Call, values: Array) -> Array:
+def _default(call: OnnxCall, values: Array) -> Array:
     """What stands for a key that there is not."""
     held = call.tensor("default_tensor")
     plain: Any = call.integer("default_int64", -1)
@@ -54,7 +54,7 @@ def _match(g: Graph, x: Node, keys: Array) -> Node:
 
 
 @ml("LabelEncoder", since=2)
-def label_encoder(call: Call) -> Any:
+def label_encoder(call: OnnxCall) -> Any:
     """Each key as its value; of equal keys the last one counts."""
     g, x = call.g, call.x()
     keys, values = _listed(call, "keys"), _listed(call, "values")
@@ -71,13 +71,13 @@ def label_encoder(call: Call) -> Any:
 
 
 @ml("LabelEncoder")
-def label_encoder_of_strings(call: Call) -> Any:
+def label_encoder_of_strings(call: OnnxCall) -> Any:
     """Version 1 has strings on one side."""
     raise RefusedError(f"keys or values are {STRINGS}")
 
 
 @ml("OneHotEncoder")
-def one_hot_encoder(call: Call) -> Any:
+def one_hot_encoder(call: OnnxCall) -> Any:
     """A vector with 1 at the category; without a category zeros, or NaN where that is an error."""
     g, x = call.g, call.x()
     if call.text_list("cats_strings", ()):
@@ -96,7 +96,7 @@ def one_hot_encoder(call: Call) -> Any:
 
 
 @ml("ZipMap")
-def zip_map(call: Call) -> Any:
+def zip_map(call: OnnxCall) -> Any:
     """The tensor itself: its columns are in the order of the labels."""
     x = call.x()
     count = len(call.int_list("classlabels_int64s", ())) + len(

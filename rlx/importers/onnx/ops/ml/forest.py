@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlx.dataclasses import dataclass
-from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.values import Array, RefusedError
 from rlx.ir.graph import Graph, Node
 from rlx.ops.rows.tree_tables import EQ, LE, LT, OR_NAN
@@ -57,7 +57,7 @@ class Forest:
     order: Array
 
 
-def _order(call: Call, roots: Array, yes: Array, no: Array, leaf: Array) -> Array:
+def _order(call: OnnxCall, roots: Array, yes: Array, no: Array, leaf: Array) -> Array:
     """The splits that can be reached, each behind all that lead to it.
 
     Raises:
@@ -87,7 +87,7 @@ def _order(call: Call, roots: Array, yes: Array, no: Array, leaf: Array) -> Arra
     return order
 
 
-def _numbers(call: Call, name: str, tensor: str) -> Array:
+def _numbers(call: OnnxCall, name: str, tensor: str) -> Array:
     """An attribute of floats, which may be a tensor of another type instead."""
     held = call.tensor(tensor)
     if held is not None and held.array is not None:
@@ -95,13 +95,13 @@ def _numbers(call: Call, name: str, tensor: str) -> Array:
     return np.array(call.float_list(name, ()), np.float32)
 
 
-def _ints(call: Call, name: str, count: int | None = None) -> Array:
+def _ints(call: OnnxCall, name: str, count: int | None = None) -> Array:
     found = np.array(call.int_list(name, ()), np.int64)
     call.need(count in (None, found.size), f"{found.size} {name}, not {count}")
     return found
 
 
-def from_nodes(call: Call, prefix: str, targets: int) -> Forest:
+def from_nodes(call: OnnxCall, prefix: str, targets: int) -> Forest:
     """The trees of a node of versions 1 to 3: splits and leaves in one list, each tree numbered by itself.
 
     Args:
@@ -163,7 +163,7 @@ def from_nodes(call: Call, prefix: str, targets: int) -> Forest:
     )
 
 
-def from_splits(call: Call, targets: int) -> Forest:
+def from_splits(call: OnnxCall, targets: int) -> Forest:
     """The trees of version 5: splits lead to splits or to leaves, which stand in lists of their own.
 
     Args:
@@ -228,7 +228,7 @@ def _sets(values: Array) -> list[list[float]]:
     return [one for one in sets if one]
 
 
-def _with_members(call: Call, columns: list[Array], sets: list[list[float]]) -> list[Array]:
+def _with_members(call: OnnxCall, columns: list[Array], sets: list[list[float]]) -> list[Array]:
     """Splits of which each asks for one number, where one could ask for several.
 
     Args:

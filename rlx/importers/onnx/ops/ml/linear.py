@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.ops.ml.outcomes import (
     Labels,
     as_float,
@@ -18,7 +18,7 @@ from rlx.importers.onnx.ops.ml.outcomes import (
 from rlx.ir.graph import Node
 
 
-def _product(call: Call, count: int) -> Node:
+def _product(call: OnnxCall, count: int) -> Node:
     """The scores ``[N, count]`` of rows by coefficients and intercepts."""
     g, x = call.g, rows(call)
     weights = np.array(call.float_list("coefficients", ()), x.dtype.numpy)
@@ -36,14 +36,14 @@ def _product(call: Call, count: int) -> Node:
 
 
 @ml("LinearRegressor")
-def linear_regressor(call: Call) -> Any:
+def linear_regressor(call: OnnxCall) -> Any:
     """A sum of weighted features for each target."""
     y = _product(call, call.integer("targets", 1))
     return as_float(call.g, transformed(call, y))
 
 
 @ml("LinearClassifier")
-def linear_classifier(call: Call) -> Any:
+def linear_classifier(call: OnnxCall) -> Any:
     """The label with the largest score, and the scores; two classes may share one score."""
     g, labels = call.g, Labels(call, "classlabels_ints")
     call.ignore("multi_class")  # says how the coefficients were found

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.handlers import onnx_op
-from rlx.importers.onnx.values import Refusal, RefusedError
+from rlx.importers.onnx.values import RefusedError, RefusedResult
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 
@@ -53,7 +53,7 @@ TRANSFORMS: Mapping[str, Callable[[Graph, Node], Any]] = {
 }
 
 
-def floats(call: Call, at: int = 0) -> Node:
+def floats(call: OnnxCall, at: int = 0) -> Node:
     """An operand in f32, or in f64 as it is."""
     x = call.x(at)
     return x if x.dtype in (DType.F32, DType.F64) else call.g.cast(x, "f32")
@@ -64,7 +64,7 @@ def as_float(g: Graph, x: Node) -> Node:
     return x if x.dtype is DType.F32 else g.cast(x, "f32")
 
 
-def rows(call: Call, at: int = 0) -> Node:
+def rows(call: OnnxCall, at: int = 0) -> Node:
     """An operand ``[N, features]`` as floats; one row may come without its first axis."""
     x = floats(call, at)
     if len(x.shape) == 1:
@@ -74,7 +74,7 @@ def rows(call: Call, at: int = 0) -> Node:
     return x
 
 
-def transformed(call: Call, x: Node, name: str | None = None) -> Node:
+def transformed(call: OnnxCall, x: Node, name: str | None = None) -> Node:
     """Scores after the node's ``post_transform``."""
     chosen = call.text("post_transform", "NONE") if name is None else name
     found: Node = TRANSFORMS[chosen](call.g, x)
@@ -90,16 +90,16 @@ class Labels:
         texts: Attribute of labels that are strings.
     """
 
-    def __init__(self, call: Call, numbers: str, texts: str = "classlabels_strings") -> None:
+    def __init__(self, call: OnnxCall, numbers: str, texts: str = "classlabels_strings") -> None:
         self.strings = bool(call.text_list(texts, ()))
         self.numbers = tuple(call.int_list(numbers, ()) or ())
         self.count = len(self.numbers) or len(call.text_list(texts, ()) or ())
         call.need(self.count > 0, "a classifier without labels of its classes")
 
-    def of(self, g: Graph, places: Node) -> Node | Refusal:
+    def of(self, g: Graph, places: Node) -> Node | RefusedResult:
         """The label of each place; strings are refused where they are used."""
         if self.strings:
-            return Refusal(f"labels are {STRINGS}")
+            return RefusedResult(f"labels are {STRINGS}")
         table = np.array(self.numbers, np.int64)
         if np.array_equal(table, np.arange(len(table))):
             found: Node = g.cast(places, "i64")
@@ -107,16 +107,16 @@ class Labels:
         named: Node = g.gather(g.constant(table), places, 0)
         return named
 
-    def best(self, g: Graph, scores: Node) -> Node | Refusal:
+    def best(self, g: Graph, scores: Node) -> Node | RefusedResult:
         """The label of the first largest score of each row."""
         return self.of(g, g.argmax(scores, 1))
 
-    def second_if(self, g: Graph, chosen: Node) -> Node | Refusal:
+    def second_if(self, g: Graph, chosen: Node) -> Node | RefusedResult:
         """The second label where a condition holds, and the first elsewhere."""
         return self.of(g, g.cast(chosen, "i32"))
 
 
-def two_columns(call: Call, score: Node, opposite: str) -> Node:
+def two_columns(call: OnnxCall, score: Node, opposite: str) -> Node:
     """The scores of two classes from one.
 
     Args:

@@ -8,20 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.ops.ml.outcomes import as_float, floats, ml
 from rlx.ir.graph import Graph, Node
 
 
 @ml("Binarizer")
-def binarizer(call: Call) -> Any:
+def binarizer(call: OnnxCall) -> Any:
     """1 above a threshold, 0 elsewhere."""
     g, x = call.g, call.x()
     return g.cast(g.gt(x, call.real("threshold", 0.0)), x.dtype)
 
 
 @ml("ArrayFeatureExtractor")
-def array_feature_extractor(call: Call) -> Any:
+def array_feature_extractor(call: OnnxCall) -> Any:
     """Columns of the last axis."""
     x, indices = call.x(0), call.x(1)
     found = call.g.gather(x, call.g.reshape(indices, (math.prod(indices.shape),)), len(x.shape) - 1)
@@ -30,7 +30,7 @@ def array_feature_extractor(call: Call) -> Any:
     return found
 
 
-def _per_feature(call: Call, name: str, x: Node) -> Node | None:
+def _per_feature(call: OnnxCall, name: str, x: Node) -> Node | None:
     """An attribute of one number, or of one for each entry of the last axis."""
     given = call.float_list(name)
     if not given:
@@ -42,7 +42,7 @@ def _per_feature(call: Call, name: str, x: Node) -> Node | None:
 
 
 @ml("Scaler")
-def scaler(call: Call) -> Any:
+def scaler(call: OnnxCall) -> Any:
     """Less an offset, times a scale."""
     g, y = call.g, floats(call)
     offset, scale = _per_feature(call, "offset", y), _per_feature(call, "scale", y)
@@ -59,7 +59,7 @@ NORMS: Mapping[str, Callable[[Graph, Node, tuple[int]], Any]] = {
 
 
 @ml("Normalizer")
-def normalizer(call: Call) -> Any:
+def normalizer(call: OnnxCall) -> Any:
     """Rows divided by their norm, where that is not 0."""
     g, x = call.g, floats(call)
     norm = NORMS[call.text("norm", "MAX")](g, x, (len(x.shape) - 1,))
@@ -68,7 +68,7 @@ def normalizer(call: Call) -> Any:
 
 
 @ml("Imputer")
-def imputer(call: Call) -> Any:
+def imputer(call: OnnxCall) -> Any:
     """One value replaced by another, or by one for each feature."""
     g, x = call.g, call.x()
     kind = "float" if x.dtype.is_float else "int64"
@@ -88,7 +88,7 @@ def imputer(call: Call) -> Any:
 
 
 @ml("FeatureVectorizer")
-def feature_vectorizer(call: Call) -> Any:
+def feature_vectorizer(call: OnnxCall) -> Any:
     """Features side by side, as floats."""
     g = call.g
     sizes = call.int_list("inputdimensions") or (None,) * len(call.operands)

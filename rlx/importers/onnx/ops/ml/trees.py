@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.ops.ml.forest import Forest, from_nodes, from_splits, scores
 from rlx.importers.onnx.ops.ml.outcomes import (
     Labels,
@@ -24,7 +24,7 @@ AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 POSTS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 
 
-def _base(call: Call, count: int) -> Array | None:
+def _base(call: OnnxCall, count: int) -> Array | None:
     """What is added to the scores of every row."""
     held = call.tensor("base_values_as_tensor")
     given = np.array(call.float_list("base_values", ()))
@@ -36,7 +36,7 @@ def _base(call: Call, count: int) -> Array | None:
     return given
 
 
-def _with_base(call: Call, y: Node, base: Array | None) -> Node:
+def _with_base(call: OnnxCall, y: Node, base: Array | None) -> Node:
     if base is None:
         return y
     found: Node = call.g.add(y, call.g.constant(base.astype(y.dtype.numpy)))
@@ -44,7 +44,7 @@ def _with_base(call: Call, y: Node, base: Array | None) -> Node:
 
 
 @ml("TreeEnsembleRegressor")
-def regressor(call: Call) -> Any:
+def regressor(call: OnnxCall) -> Any:
     """What the leaves hold for each target, added up or otherwise joined."""
     x, count = rows(call), call.integer("n_targets", 1)
     forest = from_nodes(call, "target", count)
@@ -54,7 +54,7 @@ def regressor(call: Call) -> Any:
 
 
 @ml("TreeEnsemble", since=5)
-def ensemble(call: Call) -> Any:
+def ensemble(call: OnnxCall) -> Any:
     """The same in the form of version 5, where leaves stand apart from splits."""
     x, count = rows(call), call.integer("n_targets", 1)
     aggregate = AGGREGATES[call.integer("aggregate_function", 1)]
@@ -64,7 +64,7 @@ def ensemble(call: Call) -> Any:
 
 
 @ml("TreeEnsembleClassifier")
-def classifier(call: Call) -> Any:
+def classifier(call: OnnxCall) -> Any:
     """The label with the largest score, and the scores; two classes may share one score."""
     g, x = call.g, rows(call)
     labels = Labels(call, "classlabels_int64s")
@@ -76,7 +76,7 @@ def classifier(call: Call) -> Any:
     return labels.best(g, y), as_float(g, transformed(call, y))
 
 
-def _two_classes(call: Call, x: Node, forest: Forest, labels: Labels, place: int) -> Any:
+def _two_classes(call: OnnxCall, x: Node, forest: Forest, labels: Labels, place: int) -> Any:
     """Two classes of which the leaves hold one score: a probability, or positive for the second class."""
     g = call.g
     both = scores(g, x, forest, "SUM")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.ops.ml.coupling import coupled
 from rlx.importers.onnx.ops.ml.outcomes import (
     Labels,
@@ -51,7 +51,7 @@ KERNELS: Mapping[str, Kernel] = {
 }
 
 
-def _kernel(call: Call, x: Node, count: int) -> Node:
+def _kernel(call: OnnxCall, x: Node, count: int) -> Node:
     """The kernel of every row and every one of ``count`` support vectors."""
     given = call.float_list("support_vectors", ())
     call.need(
@@ -66,7 +66,7 @@ def _kernel(call: Call, x: Node, count: int) -> Node:
     return found
 
 
-def _weighted(call: Call, x: Node, count: int, weights: Array) -> Node:
+def _weighted(call: OnnxCall, x: Node, count: int, weights: Array) -> Node:
     """Sums over support vectors, or over features where there are none: ``[N, columns]``."""
     wide = weights.astype(x.dtype.numpy)
     found: Node = call.g.matmul(_kernel(call, x, count) if count else x, call.g.constant(wide))
@@ -74,7 +74,7 @@ def _weighted(call: Call, x: Node, count: int, weights: Array) -> Node:
 
 
 @ml("SVMRegressor")
-def svm_regressor(call: Call) -> Any:
+def svm_regressor(call: OnnxCall) -> Any:
     """A weighted sum of kernels; of one class, whether it is above 0 (1 or -1)."""
     g, x, count = call.g, rows(call), call.integer("n_supports", 0)
     if not count:
@@ -110,7 +110,7 @@ def pairs(sizes: tuple[int, ...], given: Array) -> Array:
 
 
 @ml("SVMClassifier")
-def svm_classifier(call: Call) -> Any:
+def svm_classifier(call: OnnxCall) -> Any:
     """The label that most decisions between two classes name, and the decisions or probabilities."""
     g, x = call.g, rows(call)
     labels = Labels(call, "classlabels_ints")
@@ -139,7 +139,7 @@ def svm_classifier(call: Call) -> Any:
     return named, as_float(g, transformed(call, decisions))
 
 
-def _linear(call: Call, x: Node, labels: Labels, weights: Array, rho: float) -> Any:
+def _linear(call: OnnxCall, x: Node, labels: Labels, weights: Array, rho: float) -> Any:
     """One weighted sum for each class."""
     g = call.g
     call.ignore("support_vectors", "kernel_type", "kernel_params", "prob_a", "prob_b")
