@@ -52,21 +52,23 @@ from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.opdef import REGISTRY as OPS
 from rlx.ir.opdef import OpDef, TensorType
 from rlx.ir.plan import MemoryPlan, Schedule
-from rlx.ops.array_namespace import Rebound
+from rlx.ops.array_namespace import ReboundReferences
 from rlx.ops.declare import bind_reference, call_with, evaluate
 from rlx.ops.interpret import interpret
 from rlx.ops.tracing import ArrayNamespace, TracedArray, Tracer, is_traced, listed
-from rlx.passes.dynamic_batch import Extent, extent_of
+from rlx.passes.dynamic_batch import DynamicRows, dynamic_rows_of
 from rlx.runtime.compiled import CompiledGraph
 
 __all__ = [
-    "OPS", "PART", "ArrayNamespace", "Backend", "BackendCostModel", "Binding", "CalibratedModel", "Calibration", "Capabilities", "CompileError",
-    "CompileOptions", "CompiledGraph", "Curve", "DType", "Device", "DeviceInfo", "DeviceLostError",
-    "DeviceMemoryError", "DeviceUnavailableError", "Done", "Executable", "Extent", "GpuBuffer", "Graph", "HostExecutable", "Identity",
-    "InputError", "KernelLimitError", "MemoryPlan", "Moved", "Node", "OpDef", "Pending", "Program", "Rebound",
-    "RlxError", "RooflineModel", "RunDict", "RunSlots", "Schedule", "TensorType", "TracedArray", "Tracer", "TryLock", "UnsupportedOpError", "as_array", "as_input",
-    "bind_reference", "calibration_allowed", "call_with", "check_args", "check_slots", "describe", "engine_folder", "evaluate",
-    "extent_of", "interpret", "is_traced", "listed", "method_of", "register_backend", "store", "widen",
+    "OPS", "PART", "ArrayNamespace", "Backend", "BackendCostModel", "Binding", "CalibratedModel", "Calibration",
+    "Capabilities", "CompileError", "CompileOptions", "CompiledGraph", "Curve", "DType", "Device", "DeviceInfo",
+    "DeviceLostError", "DeviceMemoryError", "DeviceUnavailableError", "Done", "DynamicRows", "Executable",
+    "GpuBuffer", "Graph", "HostExecutable", "Identity", "InputError", "KernelLimitError", "MemoryPlan", "Moved",
+    "Node", "OpDef", "Pending", "Program", "ReboundReferences", "RlxError", "RooflineModel", "RunDict", "RunSlots",
+    "Schedule", "TensorType", "TracedArray", "Tracer", "TryLock", "UnsupportedOpError", "as_array", "as_input",
+    "bind_reference", "calibration_allowed", "call_with", "check_args", "check_slots", "describe",
+    "dynamic_rows_of", "engine_folder", "evaluate", "interpret", "is_traced", "listed", "method_of",
+    "register_backend", "store", "widen",
 ]  # fmt: skip
 
 

@@ -38,7 +38,7 @@ class Budget:
         self._elements = self._nodes = 0.0
         self._end = time.monotonic() + limits.seconds
 
-    def spend(self, what: str, elements: float = 0, nodes: int = 0) -> None:
+    def charge(self, what: str, elements: float = 0, nodes: int = 0) -> None:
         """Counts work that is about to be done.
 
         Args:
@@ -59,7 +59,7 @@ class Budget:
         if time.monotonic() > self._end:
             raise _refused(what, "seconds", limits.seconds, limits.seconds)
 
-    def affords(self, elements: float) -> bool:
+    def try_charge(self, elements: float) -> bool:
         """Whether so many numbers more may be computed; they are counted if so."""
         if self._elements + elements > self._limits.elements or time.monotonic() > self._end:
             return False
@@ -148,15 +148,15 @@ def budget() -> Iterator[Budget]:
         _open.reset(token)
 
 
-def spend(what: str, elements: float = 0, nodes: int = 0) -> None:
+def charge(what: str, elements: float = 0, nodes: int = 0) -> None:
     """Counts work in the budget of the call that is under way, or of this step alone.
 
     Raises:
-        LimitError: It is more than is left; see ``Budget.spend``.
+        LimitError: It is more than is left; see ``Budget.charge``.
     """
-    (_open.get() or Budget(limits_now())).spend(what, elements, nodes)
+    (_open.get() or Budget(limits_now())).charge(what, elements, nodes)
 
 
-def affords(elements: float) -> bool:
+def try_charge(elements: float) -> bool:
     """Whether the call that is under way may compute so many numbers more; they are counted if so."""
-    return (_open.get() or Budget(limits_now())).affords(elements)
+    return (_open.get() or Budget(limits_now())).try_charge(elements)

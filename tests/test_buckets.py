@@ -172,8 +172,8 @@ def test_numbers_of_rows_are_worked_out_once(target_device, monkeypatch):
     from rlx.compiler import lowering as steps
 
     asked = []
-    plain = steps.extent_of
-    monkeypatch.setattr(steps, "extent_of", lambda *of: asked.append(of[1:]) or plain(*of))
+    plain = steps.dynamic_rows_of
+    monkeypatch.setattr(steps, "dynamic_rows_of", lambda *of: asked.append(of[1:]) or plain(*of))
     cache = rlx.BucketedCompileCache(target_device, RANGES)
     for rows in (5, 6, 5, 6, 16, 5, 6):
         _, outputs = cache.run_padded(rows, rows, build, inputs(rows), {"w": W})

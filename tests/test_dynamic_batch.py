@@ -10,7 +10,7 @@ from samples import by_family, each
 
 import rlx
 from rlx.ir.dtype import DType
-from rlx.passes.dynamic_batch import extent_of
+from rlx.passes.dynamic_batch import dynamic_rows_of
 
 LEFT_OUT = (DType.F64, DType.F16, DType.BF16)
 CASES = [
@@ -37,7 +37,7 @@ def check_case(case, device):
     for x, other in zip(mixed, b, strict=True):
         if x.shape[:1] == (upper,):
             x[actual:] = other[actual:]
-    held = extent_of(graph, actual, upper).outputs
+    held = dynamic_rows_of(graph, actual, upper).outputs
     with rlx.compile(graph, device) as compiled:
         whole = [view.copy() for view in compiled.run_slots(*a)]
         other = [view.copy() for view in compiled.run_slots(*mixed)]

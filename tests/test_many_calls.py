@@ -14,7 +14,7 @@ from test_model_threads import RAW, array
 from test_scheduler import SchedulerStub
 
 import rlx
-from rlx.serving.scheduler import Lanes
+from rlx.serving.scheduler import WorkScheduler
 
 X = np.ones(4, np.float32)
 _count = iter(range(10**6))
@@ -320,7 +320,7 @@ def test_whatever_a_thread_meets_every_future_is_answered(place, error):
 
     fake = SchedulerStub(a=run)
     if place != "run":
-        real, armed = getattr(Lanes, place), [True]
+        real, armed = getattr(WorkScheduler, place), [True]
 
         def raises(*args):
             if armed and (place != "_chosen" or begun.is_set()):

@@ -72,7 +72,7 @@ def test_many_threads_share_a_model(device):
 
         with ThreadPoolExecutor(8) as pool:
             assert sum(pool.map(work, range(8))) == 8 * calls
-        made = [one.clones.made for one in model._executables._kept.values()]
+        made = [one.pool.made for one in model._executables._kept.values()]
         assert max(made) <= 9  # one for each caller at a time, and the first
 
 

@@ -11,7 +11,7 @@ from rlx.backends.reference import ReferenceExecutable
 from rlx.cli.main import main
 from rlx.compiler.device_choice import measured_model
 from rlx.generation import renew
-from rlx.plugin import Capabilities, DeviceInfo, KernelLimitError, Rebound, RooflineModel, method_of
+from rlx.plugin import Capabilities, DeviceInfo, KernelLimitError, ReboundReferences, RooflineModel, method_of
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -268,7 +268,7 @@ class Counting:
 
 def test_references_are_copied_with_another_library():
     namespace = Counting()
-    rebound = Rebound(namespace)
+    rebound = ReboundReferences(namespace)
     namespace.asked.clear()
     assert np.isclose(
         rebound.reference("layer_norm")(np.float64([1.0, 2.0]), eps=0.0, axis=0)[1], 1.0
@@ -283,7 +283,7 @@ def test_references_are_copied_with_another_library():
 
 def test_functions_and_records_are_replaced_in_copies_alone():
     instead = {"rlx.ops.elementwise.table.erf": lambda x: x * 0}
-    rebound = Rebound(np, instead, {"softmax": lambda x, axis=-1: "mine"})
+    rebound = ReboundReferences(np, instead, {"softmax": lambda x, axis=-1: "mine"})
     assert rebound.reference("gelu")(np.float64(3.0)) == 1.5
     assert rebound.reference("softmax")(np.ones(2)) == "mine"
     with rlx.compile(chain(rlx.Graph()), "reference", values()) as cg:

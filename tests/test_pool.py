@@ -30,11 +30,11 @@ def test_map_hands_out_short_sets_of_a_list_together(monkeypatch):
     g.set_outputs([g.input("x", (4,)) + 1.0])
     sizes = []
     with rlx.Pool(g, ["cpu"]) as pool:
-        add = pool._lanes.add
+        add = pool._scheduler.add
         monkeypatch.setattr(
-            pool._lanes, "add", lambda item: (sizes.append(len(item.sets)), add(item))
+            pool._scheduler, "add", lambda task: (sizes.append(len(task.sets)), add(task))
         )
-        monkeypatch.setattr(pool._lanes, "together", lambda: 10)
+        monkeypatch.setattr(pool._scheduler, "together", lambda: 10)
         xs = [np.full(4, at, np.float32) for at in range(95)]
         assert [y[0] for (y,) in pool.map(xs)] == [at + 1 for at in range(95)]
         assert sum(sizes) == 95
@@ -57,14 +57,14 @@ def test_no_more_are_under_way_than_may_be(monkeypatch):
     g = rlx.Graph()
     g.set_outputs([g.input("x", (4,)) + 1.0])
     with rlx.Pool(g, ["cpu"], max_pending=5) as pool:
-        most, enter = [], pool._room.enter
+        most, acquire = [], pool._room.acquire
 
         def entered(call, limit, calls=1):
-            enter(call, limit, calls)
+            acquire(call, limit, calls)
             most.append(pool._room._inside)
 
-        monkeypatch.setattr(pool._room, "enter", entered)
-        monkeypatch.setattr(pool._lanes, "together", lambda: 100)
+        monkeypatch.setattr(pool._room, "acquire", entered)
+        monkeypatch.setattr(pool._scheduler, "together", lambda: 100)
         xs = [np.full(4, at, np.float32) for at in range(60)]
         threads = [threading.Thread(target=lambda: list(pool.map(xs))) for _ in range(3)]
         for thread in threads:
@@ -110,7 +110,7 @@ def test_an_endless_iterator_is_read_as_there_is_room():
 
 def test_back_pressure():
     with rlx.Pool(_graph(), ["cpu"], max_pending=2) as pool:
-        pool._lanes.lanes[0].run = _sleeping(0.05)
+        pool._scheduler.workers[0].run = _sleeping(0.05)
         began = time.perf_counter()
         futures = [pool.submit(at) for at in range(4)]
         assert time.perf_counter() - began > 0.08
@@ -194,21 +194,21 @@ def test_a_device_is_lost_in_the_middle(rng):
     graph = _graph()
     xs = [rng.standard_normal((2, 3)).astype(np.float32) for _ in range(10_000)]
     with rlx.Pool(graph, names) as pool:
-        lane = pool._lanes.lanes[-1]
-        run = lane.run
+        worker = pool._scheduler.workers[-1]
+        run = worker.run
 
         def dying(inputs):
-            if lane.done > 50:
+            if worker.done > 50:
                 raise rlx.DeviceLostError("the device was lost")
             return run(inputs)
 
-        lane.run = dying
+        worker.run = dying
         # All take turns, whatever their speed: the slower ones would do little of such small items.
         found = []
         with pytest.warns(RuntimeWarning, match="has left"):
-            _until_one_has_left(lambda: found.append(list(pool.map(xs))), [lane])
+            _until_one_has_left(lambda: found.append(list(pool.map(xs))), [worker])
         found = found[0]
-        assert lane.device not in pool.devices
+        assert worker.device not in pool.devices
     assert len(found) == len(xs)
     for x, (y,) in zip(xs, found, strict=True):
         np.testing.assert_allclose(y, _expected(x), rtol=1e-6)

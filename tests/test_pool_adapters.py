@@ -52,10 +52,10 @@ with warnings.catch_warnings(record=True) as told, rlx.Pool(g, names) as pool:
         count += 1
         if lost is None and at >= 2_000 and all(row.done for row in pool.report()):
             # The one of the GPUs that does more: the other may get no work for long.
-            lane = max(pool._lanes.lanes[1:], key=lambda lane: lane.done)
-            if lane.since is not None:
-                gpu_device(info_of(lane.device)).device.destroy()
-                lost = str(lane.device)
+            worker = max(pool._scheduler.workers[1:], key=lambda worker: worker.done)
+            if worker.since is not None:
+                gpu_device(info_of(worker.device)).device.destroy()
+                lost = str(worker.device)
     rows = pool.report()
 assert count == 10_000 and lost
 assert sum(row.done for row in rows) == 10_000, rows

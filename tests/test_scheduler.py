@@ -8,7 +8,7 @@ from concurrent.futures import Future
 import pytest
 
 import rlx
-from rlx.serving.scheduler import Item, Lane, Lanes
+from rlx.serving.scheduler import Task, Worker, WorkScheduler
 
 
 class SchedulerStub:
@@ -16,32 +16,32 @@ class SchedulerStub:
 
     def __init__(self, **functions):
         self.closed = []
-        self.lanes = Lanes(
+        self.workers = WorkScheduler(
             [
-                Lane(rlx.Device(name), function, lambda name=name: self.closed.append(name))
+                Worker(rlx.Device(name), function, lambda name=name: self.closed.append(name))
                 for name, function in functions.items()
             ],
             "the pool",
         )
 
     def add(self, inputs):
-        item = Item((inputs,), Future())
-        self.lanes.add(item)
-        return item.future
+        task = Task((inputs,), Future())
+        self.workers.add(task)
+        return task.future
 
     def add_together(self, sets):
-        item = Item(sets, Future(), together=True)
-        self.lanes.add(item)
-        return item.future
+        task = Task(sets, Future(), together=True)
+        self.workers.add(task)
+        return task.future
 
     def done(self):
-        return {str(lane.device): lane.done for lane in self.lanes.lanes}
+        return {str(worker.device): worker.done for worker in self.workers.workers}
 
     def __enter__(self):
         return self
 
     def __exit__(self, *exc):
-        self.lanes.close()
+        self.workers.close()
 
 
 def _sleeping(seconds):
@@ -61,21 +61,21 @@ def _by_fives(fake, count):
     """Items of five sets, during which the second device is lost."""
     futures = [fake.add_together(range(at, at + 5)) for at in range(0, count, 5)]
     found = [one for future in futures for one in future.result()]
-    fake.lanes._threads[1].join(10)
+    fake.workers._threads[1].join(10)
     return found
 
 
 def _let_go(event, fake):
     event.set()
-    fake.lanes._threads[0].join(10)
+    fake.workers._threads[0].join(10)
 
 
-def _until_one_has_left(work, lanes):
+def _until_one_has_left(work, workers):
     """Does some work again and again; devices take turns by chance."""
     deadline = time.monotonic() + 60
     while True:
         work()
-        if any(lane.left is not None for lane in lanes):
+        if any(worker.left is not None for worker in workers):
             return
         assert time.monotonic() < deadline
 
@@ -112,7 +112,7 @@ def test_a_fast_device_that_is_stuck_keeps_no_items_from_a_slow_one():
         return at
 
     with SchedulerStub(fast=fast, slow=_sleeping(0.02)) as fake:
-        fake.lanes.lanes[0].seconds, fake.lanes.lanes[1].seconds = 0.001, 0.02
+        fake.workers.workers[0].seconds, fake.workers.workers[1].seconds = 0.001, 0.02
         stuck = fake.add(-1)
         others = [fake.add(at) for at in range(5)]
         assert [future.result(10) for future in others] == list(range(5))
@@ -171,7 +171,7 @@ def test_bad_inputs_are_the_callers():
         assert [isinstance(error, rlx.InputError) for error in errors] == [
             at % 3 == 0 for at in range(30)
         ]
-        assert all(lane.left is None for lane in fake.lanes.lanes)
+        assert all(worker.left is None for worker in fake.workers.workers)
 
 
 def test_errors_everywhere_are_the_items_and_errors_of_one_device_are_its_own():
@@ -186,10 +186,10 @@ def test_errors_everywhere_are_the_items_and_errors_of_one_device_are_its_own():
     with SchedulerStub(a=bad, b=bad) as fake:
         for _ in range(8):
             assert isinstance(fake.add(-1).exception(), ValueError)
-        assert all(lane.left is None for lane in fake.lanes.lanes)
+        assert all(worker.left is None for worker in fake.workers.workers)
     with SchedulerStub(a=_sleeping(0.002), b=broken) as fake:
         with pytest.warns(RuntimeWarning, match="b has left"):
-            _until_one_has_left(lambda: _all(fake, 40), fake.lanes.lanes)
+            _until_one_has_left(lambda: _all(fake, 40), fake.workers.workers)
 
 
 def test_all_devices_are_lost():
@@ -225,10 +225,10 @@ def test_an_item_whose_last_device_leaves_is_answered():
     with SchedulerStub(b=dying) as fake:
         first = fake.add("any")
         began.wait(10)
-        fake.lanes.lanes.append(Lane(rlx.Device("a"), small, lambda: None))
+        fake.workers.workers.append(Worker(rlx.Device("a"), small, lambda: None))
         failed = [(rlx.Device("a"), rlx.DeviceMemoryError("no room"))]
-        large = Item(("large",), type(first)(), failed=failed)
-        fake.lanes.add(large)
+        large = Task(("large",), type(first)(), failed=failed)
+        fake.workers.add(large)
         with pytest.warns(RuntimeWarning, match="b has left"):
             _let_go(go, fake)
         assert isinstance(large.future.exception(0), rlx.DeviceFallbackError)
@@ -249,7 +249,7 @@ def test_what_waits_for_another_device_ends_with_the_pool():
     fake = SchedulerStub(a=busy, b=small)
     futures = [fake.add(at) for at in range(2)]
     began.wait(10)
-    closing = threading.Thread(target=fake.lanes.close)
+    closing = threading.Thread(target=fake.workers.close)
     time.sleep(0.1)
     closing.start()
     time.sleep(0.05)
@@ -278,7 +278,7 @@ def test_too_large_for_one_device():
 
     with SchedulerStub(a=small, b=_sleeping(0.001)) as fake:
         assert fake.add(9).result() == 9
-        assert all(lane.left is None for lane in fake.lanes.lanes)
+        assert all(worker.left is None for worker in fake.workers.workers)
 
 
 def test_a_cancelled_item_is_not_done():
@@ -341,8 +341,8 @@ def test_sets_together_end_where_one_can_not_be_run():
 @pytest.mark.parametrize("sets", [1, 6])
 def test_devices_as_fast_as_each_other_do_not_leave_an_item_to_each_other(count, sets):
     with SchedulerStub(a=_sleeping(0.001), b=_sleeping(0.001), c=_sleeping(0.001)) as fake:
-        for lane in fake.lanes.lanes:
-            lane.seconds = 0.001
+        for worker in fake.workers.workers:
+            worker.seconds = 0.001
         for _ in range(20):
             futures = [fake.add_together(range(sets)) for _ in range(count)]
             assert [future.result(10) for future in futures] == [list(range(sets))] * count
@@ -350,10 +350,10 @@ def test_devices_as_fast_as_each_other_do_not_leave_an_item_to_each_other(count,
 
 def test_short_sets_are_worth_handing_out_together():
     with SchedulerStub(fast=_sleeping(0.0002), slow=_sleeping(0.02)) as fake:
-        assert fake.lanes.together() == 1  # nothing is known yet
-        while any(lane.seconds is None for lane in fake.lanes.lanes):
+        assert fake.workers.together() == 1  # nothing is known yet
+        while any(worker.seconds is None for worker in fake.workers.workers):
             _all(fake, 8)
-        fast, slow = (lane.seconds for lane in fake.lanes.lanes)
-        assert fake.lanes.together() == max(1, int(0.002 / fast))
-        fake.lanes.lanes[0].seconds = slow
-        assert fake.lanes.together() == 1
+        fast, slow = (worker.seconds for worker in fake.workers.workers)
+        assert fake.workers.together() == max(1, int(0.002 / fast))
+        fake.workers.workers[0].seconds = slow
+        assert fake.workers.together() == 1

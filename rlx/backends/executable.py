@@ -17,7 +17,7 @@ from rlx.ir.opdef import Array, TensorType
 if TYPE_CHECKING:
     from rlx._ext.locks import TryLock
     from rlx.backends.recorder import Recorder
-    from rlx.passes.dynamic_batch import Extent
+    from rlx.passes.dynamic_batch import DynamicRows
 
 RunSlots = Callable[..., tuple[Array, ...]]
 RunDict = Callable[[Any], list[Array] | None]
@@ -38,7 +38,7 @@ class Capabilities:
         host_memory: Runs on the processor, in the memory of the host: nothing is uploaded or read back,
             and kernels run inside the call.
         extent_programs: An active extent is a program of its own: the compiler schedules the graph on
-            fewer rows, and ``Executable.bind`` gets that in ``Extent.lowered``.
+            fewer rows, and ``Executable.bind`` gets that in ``DynamicRows.lowered``.
         kernel_variants: Its kernels have variants that ``rlx bench --tune`` measures, and that compiles
             choose among.
         optional_features: Names of ``DeviceInfo.features`` that kernels use where a device has them.
@@ -109,7 +109,7 @@ class Binding(NamedTuple):
 
     residents: tuple[int, ...] = ()
     feeds: tuple[tuple[int, int], ...] = ()
-    extent: Extent | None = None
+    extent: DynamicRows | None = None
     recorder: Recorder | None = None
 
     def arguments(self, count: int) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from rlx.dataclasses import dataclass
 from rlx.ir.graph import Graph, Node
 from rlx.ir.plan import ARENA, HOST, KernelCall
 from rlx.ir.spans import CALL, KERNEL, Span
-from rlx.passes.dynamic_batch import Extent, scaled
+from rlx.passes.dynamic_batch import DynamicRows, scaled
 
 # Control flow: calls that only decide which call is next.
 _CONTROL = frozenset({"jump", "jump_unless", "next_trip"})
@@ -54,7 +54,7 @@ class RecordedKernel:
 
 
 def kernels_of(
-    calls: Iterable[KernelCall], extent: Extent | None = None
+    calls: Iterable[KernelCall], extent: DynamicRows | None = None
 ) -> dict[int, RecordedKernel]:
     """The kernels behind calls, by the ``id`` of each call.
 
@@ -67,7 +67,7 @@ def kernels_of(
     return {id(call): _kernel(call, shared[id(call.node)], extent) for call in different}
 
 
-def _kernel(call: KernelCall, shared: int, extent: Extent | None) -> RecordedKernel:
+def _kernel(call: KernelCall, shared: int, extent: DynamicRows | None) -> RecordedKernel:
     """What a call does; its node takes this many calls."""
     node, op, nbytes, flops = call.node, call.node.op, 0, 0.0
     reads = [value for value in call.inputs if value is not None]

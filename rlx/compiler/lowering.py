@@ -25,7 +25,7 @@ from rlx.ir.spans import phase
 from rlx.ir.variants import SUBGROUPS
 from rlx.ops.placeholders import LEAVES
 from rlx.passes.branch_hoist import BRANCHES, lift
-from rlx.passes.dynamic_batch import Extent, extent_of
+from rlx.passes.dynamic_batch import DynamicRows, dynamic_rows_of
 from rlx.passes.large_weights import split_large
 from rlx.passes.legalize import blocked, refuse_unready
 from rlx.passes.memory_plan import plan_memory
@@ -258,9 +258,9 @@ def _within_bindings(graph: Graph, target: Target, notes: list[Note]) -> Graph:
     return split_large(graph, limit, notes)
 
 
-def fewer_rows(lowered: LoweredModule, target: Target, actual: int, upper: int) -> Extent:
+def fewer_rows(lowered: LoweredModule, target: Target, actual: int, upper: int) -> DynamicRows:
     """What runs do on ``actual`` of ``upper`` rows."""
-    found = extent_of(lowered.graph, actual, upper)
+    found = dynamic_rows_of(lowered.graph, actual, upper)
     if found.graph is not None and target.capabilities.extent_programs:
         schedule, _ = _specialised(found.graph, target)
         found = replace(found, lowered=(schedule, _plan(schedule, target)))

@@ -21,7 +21,7 @@ from rlx.ir.opdef import REGISTRY, OpDef, lookup
 _OURS = ("rlx.ops.", "rlx.ir.dtype")
 
 
-class Rebound:
+class ReboundReferences:
     """Copies of references that compute with another array library.
 
     Args:
@@ -35,7 +35,7 @@ class Rebound:
         >>> class Library:
         ...     def __getattr__(self, name):
         ...         return (lambda x: 3 * x) if name == "abs" else getattr(numpy, name)
-        >>> softsign = Rebound(Library()).reference("softsign")  # x / (1 + np.abs(x))
+        >>> softsign = ReboundReferences(Library()).reference("softsign")  # x / (1 + np.abs(x))
         >>> float(softsign(numpy.float64(1.0)))
         0.25
     """
@@ -137,7 +137,7 @@ class Rebound:
 class _Record:
     """A record in a copy: its reference is the copy."""
 
-    def __init__(self, rebound: Rebound, record: OpDef) -> None:
+    def __init__(self, rebound: ReboundReferences, record: OpDef) -> None:
         self._rebound, self._record = rebound, record
 
     def __getattr__(self, name: str) -> Any:

@@ -15,7 +15,7 @@ from rlx.errors import CompileError, describe
 from rlx.ir.dtype import DType, store
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.opdef import TensorType
-from rlx.ops.array_namespace import Rebound
+from rlx.ops.array_namespace import ReboundReferences
 from rlx.ops.declare import bind_reference, call_with, evaluate
 
 # Results of nodes whose operands are known stay NumPy's up to this many elements.
@@ -224,7 +224,7 @@ class Tracer(Generic[T]):
         package: Whose authors are told of a result that can't be.
     """
 
-    def __init__(self, rebound: Rebound, traced: type[T], package: str) -> None:
+    def __init__(self, rebound: ReboundReferences, traced: type[T], package: str) -> None:
         self._rebound, self._traced, self._package = rebound, traced, package
 
     def as_stored(self, array: np.ndarray[Any, Any], dtype: DType) -> Any:

@@ -16,7 +16,7 @@ _SHAPED = ("reshape", "expand")
 
 
 @dataclass(frozen=True, eq=False)
-class Extent:
+class DynamicRows:
     """How later runs compute fewer rows.
 
     Attributes:
@@ -44,7 +44,7 @@ class Extent:
     lowered: tuple[Schedule, MemoryPlan] | None = None
 
 
-def extent_of(graph: Graph, actual: int, upper: int) -> Extent:
+def dynamic_rows_of(graph: Graph, actual: int, upper: int) -> DynamicRows:
     """What remains of a compiled graph when its inputs hold fewer rows.
 
     Args:
@@ -64,9 +64,9 @@ def extent_of(graph: Graph, actual: int, upper: int) -> Extent:
         shrinker.run()
         probe.reason = shrinker.reason
     if probe.reason:
-        return Extent(actual, upper, frozenset(), nothing, nothing, None, probe.reason)
+        return DynamicRows(actual, upper, frozenset(), nothing, nothing, None, probe.reason)
     inputs = [node for node in graph.nodes if node.op == "input"]
-    return Extent(
+    return DynamicRows(
         actual,
         upper,
         frozenset(probe.rows),
@@ -173,7 +173,7 @@ class _Shrinker(Rewriter):
         return units if not rest and new.shape[0] == units * self._count else 0
 
 
-def scaled(count: int, extent: Extent | None, unit: int = 1) -> int:
+def scaled(count: int, extent: DynamicRows | None, unit: int = 1) -> int:
     """How much of something that is proportional to the rows is left.
 
     Args:

@@ -15,7 +15,7 @@ from rlx.dataclasses import dataclass
 from rlx.errors import DeviceMemoryError, InputError, describe
 from rlx.ir.plan import KernelCall, MemoryPlan, Schedule, Slot, Value
 from rlx.passes.lifetimes import Life, lifetimes
-from rlx.resource_limits import spend
+from rlx.resource_limits import charge
 
 # A budget counts computed numbers. Looking at this many blocks costs as much as one of them.
 _LOOKS = 64
@@ -188,7 +188,7 @@ def _place(blocks: list[_Block], base: int, overlap: bool) -> int:
     top = base
     for block in sorted(blocks, key=lambda b: (-b.nbytes, b.first)):
         met = placed.alive(0, end) if overlap else placed.alive(block.first, block.last)
-        spend("the memory plan", elements=len(met) / _LOOKS)
+        charge("the memory plan", elements=len(met) / _LOOKS)
         at = base
         for other in sorted(met, key=lambda b: b.offset):
             if other.offset - at >= block.nbytes:

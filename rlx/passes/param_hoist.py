@@ -18,7 +18,7 @@ from rlx.ir.rewrite import Rewriter, users
 from rlx.ops.fold_cost import effort
 from rlx.ops.placeholders import LEAVES
 from rlx.passes.simplify import FOLD_LIMIT_BYTES
-from rlx.resource_limits import spend
+from rlx.resource_limits import charge
 
 # Prefix of the names of prepared params. No param of a user can have it.
 PREPARED = "prepared:"
@@ -172,7 +172,7 @@ def _together(frontier: list[Node]) -> list[list[Node]]:
     groups: dict[int, list[Node]] = {}
     for node in frontier:
         below = _below([node])
-        spend("preparing params", elements=len(below))
+        charge("preparing params", elements=len(below))
         params = {at for at, one in below.items() if one.op == "param"}
         joined = [node]
         for at in list(params):

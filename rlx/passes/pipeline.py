@@ -19,7 +19,7 @@ from rlx.passes.legalize import legalize
 from rlx.passes.patterns import fuse_patterns
 from rlx.passes.powers import expand_powers
 from rlx.passes.simplify import cse, dce, fold
-from rlx.resource_limits import spend
+from rlx.resource_limits import charge
 
 
 class Pass(NamedTuple):
@@ -109,7 +109,7 @@ def run_pipeline(
         if not step.concerns(graph):
             continue
         more = (Specialisation.of(kernel_set, gate),) if step.specialise else ()
-        spend(f"pass {step.name}")
+        charge(f"pass {step.name}")
         with phase(f"pass {step.name}"):
             graph = step.run(graph, notes, *more)
         if check:

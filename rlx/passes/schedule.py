@@ -22,7 +22,7 @@ from rlx.ir.spans import checkpoint
 from rlx.ir.variants import Choices
 from rlx.ops.movement.strided import emit_strided_copy
 from rlx.passes.legalize import blocked
-from rlx.resource_limits import spend
+from rlx.resource_limits import charge
 
 _NONE_KNOWN = Choices()
 
@@ -179,7 +179,7 @@ class Scheduler:
             first = len(written)
             body()
             again = len(written) - first
-            spend("a loop written out for the GPU", nodes=again * (trips - 1))
+            charge("a loop written out for the GPU", nodes=again * (trips - 1))
             written.extend(written[first:] * (trips - 1))
             return
         exits = []
@@ -258,7 +258,7 @@ class Scheduler:
         in_place: tuple[int, ...],
         unit: int = 1,
     ) -> None:
-        spend("the schedule", nodes=1)
+        charge("the schedule", nodes=1)
         found = tuple(inputs), tuple(outputs)
         self._schedule.calls.append(
             KernelCall(kernel, *found, dict(params), work, self._node, in_place, unit)

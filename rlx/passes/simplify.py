@@ -15,7 +15,7 @@ from rlx.ir.rewrite import Rewriter
 from rlx.ops.control import trips_of_a_run
 from rlx.ops.declare import evaluate
 from rlx.ops.fold_cost import effort
-from rlx.resource_limits import affords
+from rlx.resource_limits import try_charge
 
 # Folding must not turn a small graph into a large one.
 FOLD_LIMIT_BYTES = 16 << 20
@@ -76,7 +76,7 @@ def fold(graph: Graph, notes: list[Note]) -> Graph:
         # Ops with several results are not folded: each result would compute all of them.
         constant = constant and len(node.types) == 1
         small = constant and node.type.nbytes <= FOLD_LIMIT_BYTES
-        if small and affords(effort(node)):
+        if small and try_charge(effort(node)):
             try:
                 with trips_of_a_run(_FOLDED_TRIPS):
                     (value,) = evaluate(node, [operand.attrs["value"] for operand in operands])

@@ -59,7 +59,7 @@ class Queue(Generic[J]):
             BusyError: The queue is full, and this is one of its threads.
         """
         try:
-            self._room.enter(job.future, max_pending, calls)
+            self._room.acquire(job.future, max_pending, calls)
             self._threads.add(job)
         except BaseException:
             job.future.cancel()
@@ -80,7 +80,7 @@ class Queue(Generic[J]):
 
         self.check_outside()
         try:
-            await self._room.enter_async(job.future, max_pending)
+            await self._room.acquire_async(job.future, max_pending)
             self._threads.add(job)
             return await asyncio.wrap_future(job.future)
         except BaseException:

@@ -10,7 +10,7 @@ import numpy as np
 from rlx.compiler.precomputed_params import ReadParam
 from rlx.dataclasses import dataclass
 from rlx.ir.opdef import Array
-from rlx.passes.dynamic_batch import Extent, scaled
+from rlx.passes.dynamic_batch import DynamicRows, scaled
 from rlx.passes.moe_placement import ExpertSplit, Layer
 
 
@@ -61,7 +61,7 @@ class ExpertPlacement:
         """Counts from zero."""
         self.runs, self.counts = 0, [np.zeros(layer.experts, np.int64) for layer in self.layers]
 
-    def count(self, chosen: Sequence[Array], extent: Extent | None, first: int) -> None:
+    def count(self, chosen: Sequence[Array], extent: DynamicRows | None, first: int) -> None:
         """Counts the choices of one run.
 
         Args:

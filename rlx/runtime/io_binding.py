@@ -19,13 +19,13 @@ from rlx.runtime.run import execute, rebind
 from rlx.runtime.state import RuntimeState
 
 if TYPE_CHECKING:
-    from rlx.passes.dynamic_batch import Extent
+    from rlx.passes.dynamic_batch import DynamicRows
 
 # Numbers of rows whose graphs are kept.
 _MAX_EXTENTS = 32
 
 
-def extent_of(state: RuntimeState, actual: int, upper: int) -> Extent:
+def extent_of(state: RuntimeState, actual: int, upper: int) -> DynamicRows:
     """Returns the graph on ``actual`` of ``upper`` rows; clones share what was lowered."""
     extents, key = state.extents, (actual, upper)
     if key not in extents:

@@ -17,7 +17,7 @@ from rlx.runtime.run import use
 from rlx.runtime.state import RuntimeState
 
 if TYPE_CHECKING:
-    from rlx.passes.dynamic_batch import Extent
+    from rlx.passes.dynamic_batch import DynamicRows
     from rlx.runtime.expert_placement import ExpertPlacement
 
 
@@ -101,7 +101,7 @@ def _replace(
     splits: tuple[ParamTransform, ...],
     values: Mapping[str, Array],
     handles: Mapping[str, Array],
-    extent: Extent | None,
+    extent: DynamicRows | None,
 ) -> None:
     """Restores all settings on a new executable of the same graph, and uses it.
 

@@ -39,7 +39,7 @@ class BoundedSemaphore:
         self._waiting: OrderedDict[_Turn, None] = OrderedDict()
         self._closed = False
 
-    def enter(self, call: Future[Any], most: int, calls: int = 1) -> None:
+    def acquire(self, call: Future[Any], most: int, calls: int = 1) -> None:
         """Waits until there is room for so many calls among ``most``. They leave when a future is done.
 
         Raises:
@@ -48,22 +48,22 @@ class BoundedSemaphore:
         """
         bell, places = Bell(), self._for(call, calls)
         try:
-            while not self._enters(places, most, bell):
+            while not self._try_acquire(places, most, bell):
                 bell.wait(LOOK_AGAIN)
         finally:
             self._threads.pop(bell, None)
 
-    async def enter_async(self, call: Future[Any], most: int) -> None:
-        """``enter`` for asyncio: the event loop goes on meanwhile.
+    async def acquire_async(self, call: Future[Any], most: int) -> None:
+        """``acquire`` for asyncio: the event loop goes on meanwhile.
 
         Raises:
-            InputError: As ``enter``.
+            InputError: As ``acquire``.
         """
         import asyncio  # takes a while: only programs that use it pay for it
 
         turn, places = _Turn(asyncio.get_running_loop()), self._for(call, 1)
         try:
-            while not self._enters(places, most, turn):
+            while not self._try_acquire(places, most, turn):
                 await turn.comes()
         except asyncio.CancelledError:
             with self._lock:
@@ -109,16 +109,16 @@ class BoundedSemaphore:
         # A reference keeps its hash when the call is gone. It can't make one then.
         hash(held)
         places = [(held, at) for at in range(calls)]
-        call.add_done_callback(lambda _: self._leave(places))
+        call.add_done_callback(lambda _: self._release(places))
         return places
 
-    def _leave(self, places: list[tuple[weakref.ref[Future[Any]], int]]) -> None:
+    def _release(self, places: list[tuple[weakref.ref[Future[Any]], int]]) -> None:
         with self._lock:
             self._places.difference_update(places)
             for _ in places:
                 self._wake()
 
-    def _enters(
+    def _try_acquire(
         self,
         places: list[tuple[weakref.ref[Future[Any]], int]],
         most: int,

@@ -18,7 +18,7 @@ from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array
 
 if TYPE_CHECKING:
-    from rlx.passes.dynamic_batch import Extent
+    from rlx.passes.dynamic_batch import DynamicRows
     from rlx.runtime.expert_placement import ExpertPlacement
 
 
@@ -107,7 +107,7 @@ class RuntimeState:
         self.outputs: tuple[int, ...] = tuple(range(len(graph.outputs)))
         self.routers: tuple[int, ...] = ()
         self.placement: ExpertPlacement | None = None
-        self.extents: dict[tuple[int, int], Extent] = {}
+        self.extents: dict[tuple[int, int], DynamicRows] = {}
         self.pending: dict[str, Any] = {}
         self.closed = False
         self.was_incomplete = False

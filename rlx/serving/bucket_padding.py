@@ -23,7 +23,7 @@ _MOST_FITS = 4096
 
 
 @dataclass(frozen=True)
-class Fit:
+class BucketFit:
     """What a run of some shapes asks of a bucket.
 
     Attributes:
@@ -60,13 +60,13 @@ class Bucket:
         with phase("mask"):
             self.graph = masked(found)
         self._shapes = {node.name: node.shape for node in largest.nodes if node.op == "input"}
-        self._fits: Lru[Hashable, Fit] = Lru(_MOST_FITS)
+        self._fits: Lru[Hashable, BucketFit] = Lru(_MOST_FITS)
 
-    def known(self, key: Hashable) -> Fit | None:
+    def known(self, key: Hashable) -> BucketFit | None:
         """What runs of some shapes ask for, if that was found out before."""
         return self._fits.get(key)
 
-    def fit(self, key: Hashable, build: Callable[[], Graph]) -> Fit:
+    def fit(self, key: Hashable, build: Callable[[], Graph]) -> BucketFit:
         """What runs of some shapes ask for; the graph for them is made once, to see that it fits.
 
         Args:
@@ -84,7 +84,7 @@ class Bucket:
             if studied.signature() != self._signature:
                 raise UnmaskableError("the graph does something else for these shapes")
             shapes = [node.shape for node in exact.outputs]
-            found = Fit(studied.values, tuple(zip(shapes, studied.outputs, strict=True)))
+            found = BucketFit(studied.values, tuple(zip(shapes, studied.outputs, strict=True)))
             self._fits.put(key, found)
         return found
 
@@ -99,7 +99,7 @@ class Bucket:
         with phase("mask"):
             return study([self._largest, self._smallest, exact])
 
-    def given(self, fit: Fit, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    def given(self, fit: BucketFit, arrays: Mapping[str, Array]) -> dict[str, Array]:
         """Inputs of the masked graph, in its order.
 
         Args:
@@ -111,7 +111,7 @@ class Bucket:
         return found
 
 
-def valid(fit: Fit, made: Sequence[Array]) -> list[Array]:
+def valid(fit: BucketFit, made: Sequence[Array]) -> list[Array]:
     """What outputs of a masked graph hold: arrays of their own where a part is padding."""
     found = []
     for array, (shape, axes) in zip(made, fit.outputs, strict=True):

@@ -10,7 +10,7 @@ from rlx.locks import Lock
 from rlx.runtime.compiled import CompiledGraph
 
 
-class Clones:
+class ExecutablePool:
     """A compiled graph and clones of it, each used by one caller at a time. Clones share its params.
 
     Args:

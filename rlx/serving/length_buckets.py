@@ -10,7 +10,7 @@ from rlx.ir.graph import Graph
 from rlx.ir.shape import Shape
 from rlx.lru import Lru
 from rlx.passes.masking.dim_sizes import UnmaskableError
-from rlx.serving.bucket_padding import Bucket, Fit
+from rlx.serving.bucket_padding import Bucket, BucketFit
 from rlx.serving.model_buckets import EXACT, TRIES, bucket_of
 
 Shapes = tuple[Shape, ...]
@@ -36,7 +36,7 @@ class Lengths:
 
     def place(
         self, shapes: Shapes, build: Callable[[Shapes], Graph]
-    ) -> tuple[Hashable, Bucket, Fit] | None:
+    ) -> tuple[Hashable, Bucket, BucketFit] | None:
         """The bucket for a call, what tells it from others, and how the call fits; None to compile the shapes as they are.
 
         Args:

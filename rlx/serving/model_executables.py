@@ -29,8 +29,8 @@ from rlx.locks import Lock
 from rlx.lru import Lru
 from rlx.passes.masking.dim_sizes import UnmaskableError
 from rlx.runtime.session import Session
-from rlx.serving.bucket_padding import Bucket, Fit, valid
-from rlx.serving.executable_pool import Clones
+from rlx.serving.bucket_padding import Bucket, BucketFit, valid
+from rlx.serving.executable_pool import ExecutablePool
 from rlx.serving.import_cache import ModelFile
 from rlx.serving.model_buckets import Buckets, BucketsLike, Range, dims_of, shapes_with
 from rlx.serving.model_inputs import carried
@@ -48,7 +48,7 @@ class ShapeRunner(Protocol):
     """What runs inputs of some shapes."""
 
     @property
-    def clones(self) -> Clones:
+    def pool(self) -> ExecutablePool:
         """The executables."""
 
     def run(self, arrays: Mapping[str, Array]) -> list[Array]:
@@ -67,14 +67,14 @@ class Exact:
     """
 
     lowered: LoweredModel
-    clones: Clones
+    pool: ExecutablePool
     plain: bool
     report: ShapesReport
 
     def run(self, arrays: Mapping[str, Array]) -> list[Array]:
         """See ``ShapeRunner``."""
         given = {name: carried(arrays[name]) for name in self.lowered.graph.input_names}
-        with self.clones.one() as compiled:
+        with self.pool.one() as compiled:
             made = compiled.run(given)
         return _stored(made, self.lowered.elements)
 
@@ -91,7 +91,7 @@ class Padded:
     """
 
     bucket: Bucket
-    clones: Clones
+    pool: ExecutablePool
     elements: Sequence[Element]
     report: ShapesReport
 
@@ -106,18 +106,18 @@ class Fitted:
     """
 
     padded: Padded
-    fit: Fit
+    fit: BucketFit
 
     @property
-    def clones(self) -> Clones:
+    def pool(self) -> ExecutablePool:
         """The executables of the bucket."""
-        return self.padded.clones
+        return self.padded.pool
 
     def run(self, arrays: Mapping[str, Array]) -> list[Array]:
         """See ``ShapeRunner``."""
         given = {name: carried(array) for name, array in arrays.items()}
         given = self.padded.bucket.given(self.fit, given)
-        with self.clones.one() as compiled:
+        with self.pool.one() as compiled:
             made = compiled.run(given)
         return _stored(valid(self.fit, made), self.padded.elements)
 
@@ -207,7 +207,7 @@ class Executables:
         kept = self._kept.values()
         self._kept.clear()
         for one in kept:
-            one.clones.close()
+            one.pool.close()
 
     def report(self) -> ModelReport:
         """What was compiled."""
@@ -239,10 +239,10 @@ class Executables:
     ) -> Exact:
         began = time.perf_counter()
         lowered = self._lowered({name: array.shape for name, array in arrays.items()}, arrays)
-        clones = self._compiled(lowered.graph)
+        pool = self._compiled(lowered.graph)
         self._buckets.compiled(dims)
         report = _report({name: (size, size) for name, size in dims.items()}, began, reason)
-        found = Exact(lowered, clones, self._is_plain(lowered, arrays), report)
+        found = Exact(lowered, pool, self._is_plain(lowered, arrays), report)
         self._kept.put(key, found)
         return found
 
@@ -294,7 +294,7 @@ class Executables:
             smallest = self._lowered(shapes_with(self._source, arrays, first), arrays)
             largest = self._lowered(last, arrays)
             bucket = Bucket(largest.graph, smallest.graph, asked)
-            clones = self._compiled(bucket.graph)
+            pool = self._compiled(bucket.graph)
         except (CancelledError, DeviceLostError, NeedsValueError):
             raise
         except RlxError as error:
@@ -302,7 +302,7 @@ class Executables:
             raise UnmaskableError(f"a bucket of {_named(ranges)} can't be made: {said}") from error
         dims = dims_of(self._source, arrays) or {}
         report = _report({n: (size, size) for n, size in dims.items()} | dict(ranges), began)
-        return Padded(bucket, clones, largest.elements, report)
+        return Padded(bucket, pool, largest.elements, report)
 
     def _lowered(self, shapes: Shapes, arrays: Mapping[str, Array]) -> LoweredModel:
         return self._file.lowered(*self._split(shapes, arrays))
@@ -321,11 +321,11 @@ class Executables:
             {name: array for name, array in arrays.items() if name in self.fixed},
         )
 
-    def _compiled(self, graph: Graph) -> Clones:
+    def _compiled(self, graph: Graph) -> ExecutablePool:
         compiled = self.session.compile(graph)
         self.choice = compiled.choice
         self.compiles += 1
-        return Clones(compiled, _KEPT)
+        return ExecutablePool(compiled, _KEPT)
 
     def _is_plain(self, lowered: LoweredModel, arrays: Mapping[str, Array]) -> bool:
         """Whether a graph takes and gives the model's arrays as they are."""

@@ -228,7 +228,7 @@ class Model:
         Raises:
             RlxError: As ``run``.
         """
-        return self._compiled(arrays_of(self._source, inputs), exact=True).clones.lend()
+        return self._compiled(arrays_of(self._source, inputs), exact=True).pool.lend()
 
     def prewarm(
         self,
@@ -283,7 +283,7 @@ class Model:
                 before = self._executables.compiles
                 found = self._compiled(arrays, contents, exact=exact)
                 made += self._executables.compiles - before
-                with found.clones.one() as compiled:
+                with found.pool.one() as compiled:
                     compiled.warm()
                 tell((at + 1) / len(shapes), STEP)
         return made
@@ -440,11 +440,11 @@ class Model:
         self._open()
         last = self._last
         if last is not None and type(inputs) is dict:
-            compiled = last.clones.take()
+            compiled = last.pool.take()
             try:
                 again = compiled._run_dict(inputs)
             finally:
-                last.clones.give(compiled)
+                last.pool.give(compiled)
             if again is not None:
                 return again
         arrays = arrays_of(self._source, inputs)

@@ -26,7 +26,7 @@ from rlx.runtime.executor import Queue
 from rlx.runtime.semaphore import whole
 from rlx.runtime.session import Session
 from rlx.serving.onnx_model import Model
-from rlx.serving.scheduler import Item, Lane, Lanes
+from rlx.serving.scheduler import Task, Worker, WorkScheduler
 
 Inputs = Mapping[str, Any] | Any
 Source = Graph | Model | str | os.PathLike[str] | bytes
@@ -109,11 +109,13 @@ class Pool:
             names = ", ".join(map(str, chosen)) or "none"
             raise InputError(describe("devices of a pool", got=names, expected="each once"))
         self.skipped = dict[Device, Exception]()
-        self._lanes = Lanes(self._made(make, chosen, every), f"the pool of {_name(source)}")
-        self._queue = Queue(self._lanes)
+        self._scheduler = WorkScheduler(
+            self._made(make, chosen, every), f"the pool of {_name(source)}"
+        )
+        self._queue = Queue(self._scheduler)
         self._room = self._queue._room
 
-    def _made(self, make: _Make, devices: Sequence[Device], every: bool) -> list[Lane]:
+    def _made(self, make: _Make, devices: Sequence[Device], every: bool) -> list[Worker]:
         """The devices, compiled side by side."""
         with ThreadPoolExecutor(len(devices), "rlx-pool") as threads:
             futures = [threads.submit(make, device) for device in devices]
@@ -122,16 +124,16 @@ class Pool:
             for device, future in zip(devices, futures, strict=True)
             if (error := future.exception()) is not None
         }
-        lanes = [future.result() for future in futures if future.exception() is None]
+        workers = [future.result() for future in futures if future.exception() is None]
         tolerated = all(isinstance(one, (CompileError, DeviceError)) for one in failed.values())
-        if failed and not (every and lanes and tolerated):
-            for lane in lanes:
-                lane.close()
+        if failed and not (every and workers and tolerated):
+            for worker in workers:
+                worker.close()
             raise next(iter(failed.values()))
         self.skipped = {
             device: error for device, error in failed.items() if isinstance(error, Exception)
         }
-        return lanes
+        return workers
 
     # --- work --------------------------------------------------------------------------------------
 
@@ -198,10 +200,10 @@ class Pool:
                     sets = tuple(islice(source, min(some, self._most - under_way)))
                     if not sets:
                         break
-                    item = self._item(sets, together=True)
+                    task = self._item(sets, together=True)
                     under_way += len(sets)
-                    pending.append(self._queue.submit(item, self._most, len(sets)))
-                    del item, sets  # a generator that stands still keeps no inputs
+                    pending.append(self._queue.submit(task, self._most, len(sets)))
+                    del task, sets  # a generator that stands still keeps no inputs
                     # Room for others stays where a caller shares the pool.
                     if pending[0].done():
                         break
@@ -259,13 +261,13 @@ class Pool:
     @property
     def devices(self) -> tuple[Device, ...]:
         """The devices that are in the pool now."""
-        return tuple(lane.device for lane in self._lanes.lanes if lane.left is None)
+        return tuple(worker.device for worker in self._scheduler.workers if worker.left is None)
 
     def report(self) -> tuple[PoolDevice, ...]:
         """What each device has done, those that have left included."""
         return tuple(
-            PoolDevice(lane.device, lane.done, lane.busy_s, lane.seconds, lane.left)
-            for lane in self._lanes.lanes
+            PoolDevice(worker.device, worker.done, worker.busy_s, worker.seconds, worker.left)
+            for worker in self._scheduler.workers
         )
 
     def close(self) -> None:
@@ -291,15 +293,17 @@ class Pool:
     def __repr__(self) -> str:
         return f"<rlx.Pool on {', '.join(map(str, self.devices)) or 'no device'}>"
 
-    def _item(self, sets: Sequence[Inputs], together: bool = False) -> Item:
-        return Item(sets, self._queue.answer(), together)
+    def _item(self, sets: Sequence[Inputs], together: bool = False) -> Task:
+        return Task(sets, self._queue.answer(), together)
 
     def _together(self) -> int:
         """How many sets ``map`` hands out at a time: each device finds two portions of what may be pending."""
-        return min(self._lanes.together(), max(1, self._most // (2 * len(self._lanes.lanes))))
+        return min(
+            self._scheduler.together(), max(1, self._most // (2 * len(self._scheduler.workers)))
+        )
 
 
-_Make = Callable[[Device], Lane]
+_Make = Callable[[Device], Worker]
 
 
 async def _awaited(items: Iterable[Inputs] | AsyncIterator[Inputs]) -> AsyncIterator[Inputs]:
@@ -340,21 +344,21 @@ def _maker(
         source = load_model(source)
     if isinstance(source, Graph):
         graph, values = source, dict(params or {})
-        return lambda device: _graph_lane(graph, device, values, options)
+        return lambda device: _graph_worker(graph, device, values, options)
     if params:
         raise InputError(describe("params are for graphs", got="an ONNX model, which has its own"))
     if isinstance(source, Model):
         if options is not None:
             raise InputError(describe("a model is compiled with its own options", got="options"))
         model = source
-        return lambda device: _model_lane(model.clone(device), device)
+        return lambda device: _model_worker(model.clone(device), device)
     path = source
-    return lambda device: _model_lane(Model(path, device, options=options), device)
+    return lambda device: _model_worker(Model(path, device, options=options), device)
 
 
-def _graph_lane(
+def _graph_worker(
     graph: Graph, device: Device, params: Mapping[str, Any], options: CompileOptions | None
-) -> Lane:
+) -> Worker:
     compiled = Session(device, options=options).compile(graph, params)
     names = graph.input_names
 
@@ -367,12 +371,12 @@ def _graph_lane(
             )
         return compiled.run({names[0]: inputs})
 
-    return Lane(device, run, lambda: _closed(compiled.close))
+    return Worker(device, run, lambda: _closed(compiled.close))
 
 
-def _model_lane(model: Model, device: Device) -> Lane:
+def _model_worker(model: Model, device: Device) -> Worker:
     model._on_lost = "raise"  # another device of the pool goes on
-    return Lane(device, model.run, lambda: _closed(model.close))
+    return Worker(device, model.run, lambda: _closed(model.close))
 
 
 def _closed(close: Callable[[], None]) -> None:

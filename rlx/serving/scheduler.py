@@ -37,7 +37,7 @@ _TOGETHER = 0.002
 
 
 @dataclass(eq=False)
-class Item:
+class Task:
     """Sets of inputs that one device does, one after the other.
 
     Attributes:
@@ -74,13 +74,13 @@ class Item:
         """Lets go of the inputs and outputs."""
         self.sets, self.outcomes = (), []
 
-    def may_go_to(self, lane: Lane) -> bool:
+    def may_go_to(self, worker: Worker) -> bool:
         """Whether a device has not failed at it yet."""
-        return all(device != lane.device for device, _ in self.failed)
+        return all(device != worker.device for device, _ in self.failed)
 
 
 @dataclass(eq=False)
-class Lane:
+class Worker:
     """A device, and what is known of it.
 
     Attributes:
@@ -107,13 +107,13 @@ class Lane:
     strikes: int = 0
     left: Exception | None = None
 
-    def takes(self, item: Item) -> None:
+    def takes(self, task: Task) -> None:
         """Notes that it begins an item."""
-        self.since, self.taken = time.perf_counter(), item.left
+        self.since, self.taken = time.perf_counter(), task.left
 
-    def ends(self, item: Item) -> None:
+    def ends(self, task: Task) -> None:
         """Notes the time of an item. That of the first does not count: a driver compiles its kernels meanwhile."""
-        first, sets = self.done == 0, self.taken - item.left
+        first, sets = self.done == 0, self.taken - task.left
         spent = time.perf_counter() - (self.since or 0.0)
         self.since = None
         if not sets:
@@ -140,27 +140,27 @@ class Lane:
         return max(0, math.ceil(seconds / max(self.seconds * sets, 1e-9)) - 1)
 
 
-class Lanes(Workers[Item]):
+class WorkScheduler(Workers[Task]):
     """A queue of items, and a thread for each device that takes them from it.
 
     A free device takes the next item, unless the others would have done all that wait by the time that it would be
     through with this one.
 
     Args:
-        lanes: The devices.
+        workers: The devices.
         what: What messages call the whole.
     """
 
-    def __init__(self, lanes: Sequence[Lane], what: str) -> None:
-        names = [f"rlx-pool-{lane.device}" for lane in lanes]
-        super().__init__(what, names, [Bell() for _ in lanes])
-        self.lanes = list(lanes)
+    def __init__(self, workers: Sequence[Worker], what: str) -> None:
+        names = [f"rlx-pool-{worker.device}" for worker in workers]
+        super().__init__(what, names, [Bell() for _ in workers])
+        self.workers = list(workers)
 
     def together(self) -> int:
         """How many sets are worth handing out as one item; one as long as the time of a device is not known."""
-        lanes = [lane for lane in self.lanes if lane.left is None]
-        times = [lane.seconds for lane in lanes if lane.seconds is not None]
-        if not times or len(times) < len(lanes):
+        workers = [worker for worker in self.workers if worker.left is None]
+        times = [worker.seconds for worker in workers if worker.seconds is not None]
+        if not times or len(times) < len(workers):
             return 1
         return max(1, int(_TOGETHER / max(min(times), 1e-9)))
 
@@ -168,60 +168,60 @@ class Lanes(Workers[Item]):
 
     def _check(self) -> None:
         super()._check()
-        if all(lane.left is not None for lane in self.lanes):
+        if all(worker.left is not None for worker in self.workers):
             raise self._all_left([])
 
     def _leaves(self, at: int) -> bool:
-        return self.lanes[at].left is not None
+        return self.workers[at].left is not None
 
-    def _do(self, at: int, job: Item) -> None:
-        lane = self.lanes[at]
+    def _do(self, at: int, job: Task) -> None:
+        worker = self.workers[at]
         if not job.started and not job.future.set_running_or_notify_cancel():
             return
         job.started = True
         try:
             for inputs in job.sets[len(job.outcomes) :]:
-                job.outcomes.append(lane.run(inputs))
+                job.outcomes.append(worker.run(inputs))
         except Exception as error:
-            self._failed(lane, job, error)
+            self._failed(worker, job, error)
         except BaseException as error:  # an exit that the item's own code asks for
             job.settle(error)
         else:
-            self._done(lane, job)
+            self._done(worker, job)
             job.settle()
 
-    def _chosen(self, at: int) -> Item | None:
+    def _chosen(self, at: int) -> Task | None:
         # Items that failed elsewhere stand in front. They are left to nobody: others may have failed at them, too.
-        lane = self.lanes[at]
-        for item in self._waiting:
-            if not item.failed:
+        worker = self.workers[at]
+        for task in self._waiting:
+            if not task.failed:
                 break
-            if item.may_go_to(lane):
-                return item
+            if task.may_go_to(worker):
+                return task
         else:
             return None
-        if lane.seconds is None:
-            return item
+        if worker.seconds is None:
+            return task
         # What waits is taken to be as long as this item. Before the fastest device is through with it no other one is, so
         # that there is always one that takes it.
-        sets = item.left
-        others = (one for one in self.lanes if one is not lane)
-        done = sum(one.would_do(lane.seconds * sets, sets) for one in others)
-        return item if done < len(self._waiting) else None
+        sets = task.left
+        others = (one for one in self.workers if one is not worker)
+        done = sum(one.would_do(worker.seconds * sets, sets) for one in others)
+        return task if done < len(self._waiting) else None
 
     def _patience(self, at: int) -> float | None:
-        seconds = self.lanes[at].seconds
+        seconds = self.workers[at].seconds
         if not self._waiting or seconds is None:
             return None
         return min(max(seconds, _SHORTEST), _LONGEST)
 
-    def _takes(self, at: int, job: Item) -> None:
-        self.lanes[at].takes(job)
+    def _takes(self, at: int, job: Task) -> None:
+        self.workers[at].takes(job)
 
     def _idles(self, at: int) -> None:
-        self.lanes[at].since = None
+        self.workers[at].since = None
 
-    def _refused(self, job: Item) -> None:
+    def _refused(self, job: Task) -> None:
         # One that a device has failed at is under way, and can't be cancelled any more.
         if job.started:
             job.settle(self.closed())
@@ -229,21 +229,21 @@ class Lanes(Workers[Item]):
             job.future.cancel()
 
     def _ended(self, at: int, failure: BaseException | None = None) -> None:
-        lane = self.lanes[at]
-        if failure is not None and lane.left is None:
-            lane.left = failure if isinstance(failure, Exception) else DeviceError(repr(failure))
+        worker = self.workers[at]
+        if failure is not None and worker.left is None:
+            worker.left = failure if isinstance(failure, Exception) else DeviceError(repr(failure))
         with self._lock:
             stranded = self._stranded()
         self._give_up(stranded)
-        lane.close()
+        worker.close()
 
-    def _done(self, lane: Lane, item: Item) -> None:
-        gone, stranded = [], list[Item]()
+    def _done(self, worker: Worker, task: Task) -> None:
+        gone, stranded = [], list[Task]()
         with self._lock:
-            lane.ends(item)
-            lane.strikes = 0
-            for device, error in item.failed:
-                (failed,) = (one for one in self.lanes if one.device == device)
+            worker.ends(task)
+            worker.strikes = 0
+            for device, error in task.failed:
+                (failed,) = (one for one in self.workers if one.device == device)
                 failed.strikes += 1
                 if failed.strikes >= _STRIKES and failed.left is None:
                     failed.left = error
@@ -257,50 +257,50 @@ class Lanes(Workers[Item]):
 
     # --- failures -----------------------------------------------------------------------------------
 
-    def _failed(self, lane: Lane, item: Item, error: Exception) -> None:
+    def _failed(self, worker: Worker, task: Task, error: Exception) -> None:
         """Decides whose fault an error is: the item's, or the device's, whose item goes to another one."""
-        item.failed.append((lane.device, error))
+        task.failed.append((worker.device, error))
         lost = isinstance(error, DeviceError) and not isinstance(error, DeviceMemoryError)
         # Inputs that don't fit fit nowhere.
         fits = not isinstance(error, RlxError) or isinstance(error, (DeviceError, CompileError))
         with self._lock:
-            lane.ends(item)
+            worker.ends(task)
             if lost:
-                lane.left = error
-            rest = [one for one in self.lanes if one.left is None]
-            again = fits and not self._closed and any(item.may_go_to(one) for one in rest)
+                worker.left = error
+            rest = [one for one in self.workers if one.left is None]
+            again = fits and not self._closed and any(task.may_go_to(one) for one in rest)
             if again:
-                self._waiting[item] = None
-                self._waiting.move_to_end(item, last=False)
+                self._waiting[task] = None
+                self._waiting.move_to_end(task, last=False)
             stranded = self._stranded() if lost else []
             self._ring()
         try:
             if not again:
-                item.settle(self._all_left(item.failed) if lost and not rest else error)
+                task.settle(self._all_left(task.failed) if lost and not rest else error)
         finally:
             self._give_up(stranded)
         if lost:
-            self._warn(lane, bool(rest))
+            self._warn(worker, bool(rest))
 
-    def _stranded(self) -> list[Item]:
+    def _stranded(self) -> list[Task]:
         """Takes out items that no device is left for. The caller holds the lock."""
-        rest = [lane for lane in self.lanes if lane.left is None]
-        found = [one for one in self._waiting if not any(one.may_go_to(lane) for lane in rest)]
+        rest = [worker for worker in self.workers if worker.left is None]
+        found = [one for one in self._waiting if not any(one.may_go_to(worker) for worker in rest)]
         for one in found:
             del self._waiting[one]
         return found
 
-    def _give_up(self, stranded: Sequence[Item]) -> None:
+    def _give_up(self, stranded: Sequence[Task]) -> None:
         for one in stranded:
             if one.started or one.future.set_running_or_notify_cancel():
                 self._answered(one, self._all_left(one.failed))
 
-    def _warn(self, lane: Lane, others: bool) -> None:
-        first = f"{type(lane.left).__name__}: {lane.left and first_line(lane.left)}"
+    def _warn(self, worker: Worker, others: bool) -> None:
+        first = f"{type(worker.left).__name__}: {worker.left and first_line(worker.left)}"
         then = "its work is done elsewhere" if others else "no device is left"
         try:
             warnings.warn(
-                f"{lane.device} has left {self.what} ({first}); {then}",
+                f"{worker.device} has left {self.what} ({first}); {then}",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -311,9 +311,9 @@ class Lanes(Workers[Item]):
     def _all_left(self, failed: Sequence[tuple[Device, Exception]]) -> DeviceFallbackError:
         tried = {device for device, _ in failed}
         attempts = list(failed) + [
-            (lane.device, lane.left)
-            for lane in self.lanes
-            if lane.left is not None and lane.device not in tried
+            (worker.device, worker.left)
+            for worker in self.workers
+            if worker.left is not None and worker.device not in tried
         ]
         listed = "; ".join(f"{device}: {first_line(error)}" for device, error in attempts)
         return DeviceFallbackError(

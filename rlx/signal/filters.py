@@ -9,7 +9,7 @@ import numpy as np
 from rlx.errors import InputError, ShapeError, describe, did_you_mean
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
-from rlx.resource_limits import spend
+from rlx.resource_limits import charge
 from rlx.signal.arrays import on_arrays, on_device
 from rlx.signal.axes import moved, position
 from rlx.signal.checks import integer
@@ -174,7 +174,7 @@ def banded(x: Node, taps: Array, up: int, down: int, first: int, count: int) -> 
     length = -(-max(reach, 1) // hop) * hop
     blocks = -(-count // made)
     # Sample i of a block stands at low + i; result j starts with tap index 0 at j * down + first.
-    spend("[resample]", elements=length * made)
+    charge("[resample]", elements=length * made)
     index = (low + np.arange(length)[:, None]) * up - np.arange(made) * down - first
     inside = (index >= 0) & (index < len(taps))
     matrix = np.where(inside, taps[np.clip(index, 0, len(taps) - 1)], 0.0)

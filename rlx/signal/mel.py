@@ -11,7 +11,7 @@ import numpy as np
 from rlx.errors import InputError, UnknownNameError, describe, did_you_mean
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
-from rlx.resource_limits import spend
+from rlx.resource_limits import charge
 from rlx.signal.arrays import on_arrays
 from rlx.signal.checks import integer, positive
 from rlx.signal.fourier import fft_frequencies, stft
@@ -104,7 +104,7 @@ def mel_filterbank(
                 expected="0 <= fmin < fmax",
             )
         )
-    spend("[mel_filterbank]", elements=n_mels * (n_fft // 2 + 1))
+    charge("[mel_filterbank]", elements=n_mels * (n_fft // 2 + 1))
     to_mel, to_hz = _SCALES[mel]
     low, high = to_mel(np.array([fmin, top], np.float64))
     corners = to_hz(np.linspace(low, high, n_mels + 2))

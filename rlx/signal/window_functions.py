@@ -11,7 +11,7 @@ import numpy as np
 from rlx.dataclasses import dataclass
 from rlx.errors import InputError, UnknownNameError, describe, did_you_mean
 from rlx.ir.opdef import Array, HasArray
-from rlx.resource_limits import spend
+from rlx.resource_limits import charge
 
 # A name, a tuple of a name and its parameters, or the samples themselves.
 WindowLike = str | tuple[Any, ...] | HasArray | Sequence[float]
@@ -218,7 +218,7 @@ def samples(given: WindowLike, n: int, where: str) -> Array:
         InputError: Samples were given, and they are not n real numbers.
     """
     if named(given):
-        spend(f"[{where}] a window of {n} samples", elements=n)
+        charge(f"[{where}] a window of {n} samples", elements=n)
         return window(given, n)
     try:
         values = np.asarray(given)

@@ -11,7 +11,7 @@ from rlx.backends.cpu.memory import aligned
 from rlx.backends.cpu.weights import Weight, WeightBlock, Weights
 from rlx.ir.opdef import Array
 from rlx.ir.plan import KernelCall, MemoryPlan, Schedule, Value
-from rlx.passes.dynamic_batch import Extent
+from rlx.passes.dynamic_batch import DynamicRows
 
 # Programs for fewer rows that an executable keeps.
 _MOST_EXTENTS = 64
@@ -50,7 +50,7 @@ class CallLists:
         self._schedule, self._plan, self._weights = schedule, plan, weights
         self._arena, self._slots, self._isa, self._threads = arena, slots, isa, threads
         self._flush = flush
-        self._extent: Extent | None = None
+        self._extent: DynamicRows | None = None
         self._whole: compiled.Calls | None = None
         self._fewer: dict[tuple[int, int], compiled.Calls] = {}
         self._pinned: set[WeightBlock] = set()
@@ -84,7 +84,7 @@ class CallLists:
                 self._fewer[key] = self._fewer_rows(*extent.lowered)
         return self._fewer[key]
 
-    def set_extent(self, extent: Extent | None) -> compiled.Calls:
+    def set_extent(self, extent: DynamicRows | None) -> compiled.Calls:
         """Fewer rows are other calls on the same memory; they are kept for the next time."""
         self._extent = extent
         lowered = extent.lowered if extent is not None else None

@@ -13,7 +13,7 @@ from rlx.backends.webgpu.submission import Batch
 from rlx.backends.webgpu.weight_buffers import ConstantBuffers, check_limit
 from rlx.ir.plan import KernelCall, MemoryPlan, Value
 from rlx.ir.spans import phase
-from rlx.passes.dynamic_batch import Extent
+from rlx.passes.dynamic_batch import DynamicRows
 
 # Dispatches of one submission.
 _MOST_DISPATCHES = 4096
@@ -70,7 +70,7 @@ class Batches:
         self._fewer: dict[tuple[int, int], list[Batch]] = {}
         self._whole = self.current = self._made(None)
 
-    def use(self, extent: Extent | None) -> bool:
+    def use(self, extent: DynamicRows | None) -> bool:
         """Selects the batches for an extent: the same dispatches with fewer workgroups.
 
         Returns:
@@ -111,7 +111,7 @@ class Batches:
         check_limit(self._gpu, "max-storage-buffer-binding-size", size, where)
         return (*self._place(value), size)
 
-    def _made(self, extent: Extent | None) -> list[Batch]:
+    def _made(self, extent: DynamicRows | None) -> list[Batch]:
         batches: list[Batch] = []
         for part in self._parts:
             sizes = [(one, *shrunk(one, extent)) for one in part]

@@ -8,7 +8,7 @@ from typing import Any
 
 from rlx.dataclasses import dataclass
 from rlx.ir.plan import ARENA, KernelCall, Value
-from rlx.passes.dynamic_batch import Extent, scaled
+from rlx.passes.dynamic_batch import DynamicRows, scaled
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +44,7 @@ def grid(work: int, limit: int) -> tuple[int, int]:
     return math.ceil(work / rows), rows
 
 
-def shrunk(dispatch: Dispatch, extent: Extent | None) -> tuple[int, int]:
+def shrunk(dispatch: Dispatch, extent: DynamicRows | None) -> tuple[int, int]:
     """The grid for the rows of an extent: the first workgroups of the full grid.
 
     The kernel and its row of workgroups stay as they are, so that nothing is compiled.

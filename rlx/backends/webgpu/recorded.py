@@ -15,7 +15,7 @@ from rlx.backends.webgpu.timestamps import Timestamps
 from rlx.ir.opdef import Array
 from rlx.ir.plan import KernelCall
 from rlx.ir.spans import KERNEL
-from rlx.passes.dynamic_batch import Extent
+from rlx.passes.dynamic_batch import DynamicRows
 
 
 class Clock(Protocol):
@@ -144,7 +144,7 @@ class SubmissionRecorder:
         work: Sequence[Dispatch | KernelCall],
         bound: Mapping[int, tuple[Any, Any]],
         steps: Sequence[HostStep | Pause],
-        extent: Extent | None,
+        extent: DynamicRows | None,
     ) -> None:
         self._gpu, self.recorder = gpu, recorder
         self._dispatches = {id(one): one for one in work if isinstance(one, Dispatch)}
@@ -159,7 +159,7 @@ class SubmissionRecorder:
         for step in steps:
             step.recorder = recorder
 
-    def describe(self, extent: Extent | None) -> None:
+    def describe(self, extent: DynamicRows | None) -> None:
         """Updates the kernel descriptions after a change of the extent."""
         kernels = kernels_of((one.call for one in self._dispatches.values()), extent)
         for at, one in self._dispatches.items():

@@ -31,7 +31,7 @@ from rlx.ir.graph import Graph, Node
 from rlx.ir.shape import Shape
 from rlx.ops.declare import evaluate
 from rlx.ops.fold_cost import effort
-from rlx.resource_limits import spend
+from rlx.resource_limits import charge
 
 # What is computed at load for a shape or an index is small; more elements than this is an attack.
 MAX_KNOWN = 1 << 24
@@ -358,7 +358,7 @@ def known_node(node: Node) -> Array:
     total = sum(map(effort, order))
     if total > MAX_KNOWN:
         raise RefusedError(f"a shape that depends on {total:.0f} elements of weights")
-    spend("computing a shape", elements=total)
+    charge("computing a shape", elements=total)
     values: dict[int, tuple[Array, ...]] = {}
     for one in order:
         operands = [values[operand.id] for operand in one.inputs]

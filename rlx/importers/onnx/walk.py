@@ -43,7 +43,7 @@ from rlx.ir.opdef import Array
 from rlx.ir.spans import progress
 from rlx.ops.fold_cost import effort
 from rlx.ops.interpret import interpret
-from rlx.resource_limits import affords, spend
+from rlx.resource_limits import charge, try_charge
 
 # Folding is for shapes and small tables; what is larger stays in the graph, where weights are
 # params and what depends on them alone is computed once, when they are set.
@@ -156,7 +156,7 @@ class OnnxLowering:
         self, nodes: Sequence[NodeDef], wanted: Iterable[str], scope: Scope, site: GraphSite
     ) -> None:
         """Lowers the nodes that ``wanted`` depends on, each behind those whose results it reads."""
-        spend("reading the nodes of a graph", elements=len(nodes))
+        charge("reading the nodes of a graph", elements=len(nodes))
         live = in_order(live_nodes(nodes, wanted), scope.values, self.name)
         for at, node in enumerate(live):
             if scope.parent is None and not self._calls:
@@ -173,7 +173,7 @@ class OnnxLowering:
         results: Sequence[Held | None] = [None] * len(node.output)
         before = len(site.graph.nodes)
         try:
-            spend("the model", nodes=1)
+            charge("the model", nodes=1)
             results = self._lower(node, scope, site)
             self._sign(node, site.graph.nodes[before:])
         except LimitError as error:
@@ -289,7 +289,7 @@ class OnnxLowering:
         if sum(type.size for node in site.graph.nodes for type in node.types) > 4 * FOLD_ELEMENTS:
             return None
         work = sum(map(effort, site.graph.nodes))
-        if work > FOLD_WORK or not affords(work):
+        if work > FOLD_WORK or not try_charge(work):
             return None
         if found:
             site.graph.set_outputs([value.node for value in found if value.node is not None])

@@ -14,7 +14,7 @@ from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Sample
 from rlx.ir.shape import as_axis
 from rlx.ops.declare import composite
-from rlx.resource_limits import spend
+from rlx.resource_limits import charge
 
 
 def _arange(g: Graph, start: Any, stop: Any, step: Any, dtype: Any) -> Node:
@@ -22,7 +22,7 @@ def _arange(g: Graph, start: Any, stop: Any, step: Any, dtype: Any) -> Node:
         raise GraphError(describe("[arange] a step of 0"))
     first, end = (0, start) if stop is None else (start, stop)
     count = (end - first) / step
-    spend("[arange]", elements=max(count, 0))
+    charge("[arange]", elements=max(count, 0))
     return g.constant(np.arange(first, end, step), dtype)
 
 
@@ -50,7 +50,7 @@ def _one_hot(g: Graph, indices: Node, depth: int, axis: int, values: Any, dtype:
         indices = g.cast(indices, DType.I32)
     axis = as_axis(axis, len(indices.shape) + 1, where="one_hot")
     spread = g.unsqueeze(indices, axis)
-    spend("[one_hot]", elements=depth)
+    charge("[one_hot]", elements=depth)
     numbers = np.arange(depth).reshape(-1, *(1,) * (len(indices.shape) - axis))
     classes = g.constant(numbers, indices.dtype)
     wrapped = g.where(g.lt(spread, 0), g.add(spread, depth), spread)
@@ -96,7 +96,7 @@ def one_hot(
 def _trilu(g: Graph, x: Node, k: int, upper: bool) -> Node:
     if len(x.shape) < 2:
         raise GraphError(describe("[trilu] not a matrix", got=x.shape, expected="rank >= 2"))
-    spend("[trilu]", elements=math.prod(x.shape[-2:]))
+    charge("[trilu]", elements=math.prod(x.shape[-2:]))
     ones = np.ones(x.shape[-2:], np.bool_)
     kept = np.triu(ones, k) if upper else np.tril(ones, k)
     if x.dtype is DType.BOOL:

@@ -13,7 +13,7 @@ from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Axes, PerAxis, Sample, ShapeLike
 from rlx.ir.shape import as_axes, as_axis
 from rlx.ops.declare import composite
-from rlx.resource_limits import spend
+from rlx.resource_limits import charge
 
 # --- split -------------------------------------------------------------------------------------------
 
@@ -276,7 +276,7 @@ def _pad(g: Graph, x: Node, pads: Any, mode: str, value: Any) -> Node:
                     describe(f"[pad] {mode} of an empty axis", got=f"{x.shape}, axis {axis}")
                 )
             # A few numbers in a file may ask for a result of any size.
-            spend(f"[pad] {mode}", elements=x.shape[axis] + sum(extra[axis]))
+            charge(f"[pad] {mode}", elements=x.shape[axis] + sum(extra[axis]))
         return g.add_node("pad_repeat", [x], {"pads": extra, "mode": mode})
     filler = g.constant(np.full((), value), x.dtype)
     if len(axes) > 1:

@@ -14,7 +14,7 @@ from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Sample
 from rlx.ir.shape import size, strides
 from rlx.ops.declare import FLOAT_KERNELS, composite
-from rlx.resource_limits import spend
+from rlx.resource_limits import charge
 
 
 def _refuse(equation: str, what: str) -> GraphError:
@@ -71,7 +71,7 @@ def _diagonal(g: Graph, x: Node, letters: str) -> tuple[Node, str]:
     shape = tuple(dims[letter] for letter in unique)
     steps = strides(x.shape)
     walk = [sum(s for c, s in zip(letters, steps, strict=True) if c == letter) for letter in unique]
-    spend("[einsum] a diagonal", elements=len(shape) * math.prod(shape))
+    charge("[einsum] a diagonal", elements=len(shape) * math.prod(shape))
     at = np.indices(shape, dtype=np.int32)
     flat = sum((i * step for i, step in zip(at, walk, strict=True)), np.zeros(shape, np.int32))
     return g.gather(g.reshape(x, (-1,)), g.constant(flat.astype(np.int32)), 0), unique

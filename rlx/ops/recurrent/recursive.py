@@ -19,7 +19,7 @@ from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType, ValuesLike
 from rlx.ir.shape import Shape, size
 from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
-from rlx.resource_limits import spend
+from rlx.resource_limits import charge
 
 # A section: its order + 1 coefficients b, then as many a; a[0] is 1.
 Section = tuple[float, ...]
@@ -130,7 +130,7 @@ def _step_power(sections: Sequence[Section], steps: int) -> Array:
     """The matrix that takes the state of all sections past ``steps`` samples of silence."""
     order = len(sections[0]) // 2 - 1
     # The power by repeated squaring: one matrix product per bit of the number of steps.
-    spend("[sosfilt] the step of a filter", elements=64 * (len(sections) * order) ** 2)
+    charge("[sosfilt] the step of a filter", elements=64 * (len(sections) * order) ** 2)
     units = np.eye(len(sections) * order)
     rows = len(units)
     zi = units.reshape(rows, len(sections), order).transpose(1, 0, 2)

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from rlx.ir.opdef import Array
-from rlx.resource_limits import spend
+from rlx.resource_limits import charge
 
 Mode = Literal["nearest", "linear", "cubic"]
 NearestMode = Literal["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"]
@@ -91,7 +91,7 @@ def taps(  # noqa: PLR0913 - the attributes of resize
     # Shrinking with antialias stretches the filter over all entries that a result stands for.
     stretch = max(1.0, 1.0 / scale) if antialias else 1.0
     support = stretch * (1 if mode == "linear" else 2)
-    spend("[resize] the taps", elements=count * (1 if mode == "nearest" else 2 * support))
+    charge("[resize] the taps", elements=count * (1 if mode == "nearest" else 2 * support))
     at = _positions(n, count, scale, coordinates, roi)
     if mode == "nearest":
         index = _nearest(at, nearest_mode)[:, None]

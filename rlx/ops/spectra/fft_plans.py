@@ -13,7 +13,7 @@ import numpy as np
 from rlx.dataclasses import dataclass
 from rlx.ir.dtype import DType
 from rlx.ir.opdef import Array
-from rlx.resource_limits import spend
+from rlx.resource_limits import charge
 
 LARGEST_RADIX = 13
 # Several rows are transformed side by side, one per vector lane. Fewer rows than this would leave lanes empty; longer
@@ -45,7 +45,7 @@ class FftPlan:
 
     def table(self, dtype: DType) -> Array:
         """Twiddle factors: ``count`` real parts, then ``count`` imaginary parts."""
-        spend(f"[fft] the factors of length {self.n}", elements=self.count)
+        charge(f"[fft] the factors of length {self.n}", elements=self.count)
         parts, length = [np.zeros(0, np.complex128)], self.n
         for radix in self.radices:
             p = np.arange(length // radix)
@@ -103,7 +103,7 @@ def chirp_tables(n: int, dtype: DType, m: int = 0) -> tuple[Array, Array]:
         m: Length of the convolution, at least 2n - 1; ``convolution_length`` by default.
     """
     m = m or convolution_length(n)
-    spend(f"[fft] the factors of length {n}", elements=n + m)
+    charge(f"[fft] the factors of length {n}", elements=n + m)
     k = np.arange(n)
     # k^2 mod 2n is exact in integers, where k^2 * pi / n would lose digits.
     chirp = np.exp(-1j * np.pi * ((k * k) % (2 * n)) / n)

@@ -22,7 +22,7 @@ from rlx.ops.spectra.fft_tiles import (
     tile,
     twiddles,
 )
-from rlx.resource_limits import spend
+from rlx.resource_limits import charge
 
 KERNELS = ("fft_tile", "fft_pass", "fft_chirp")
 _PASS_WORKGROUP = 256
@@ -198,7 +198,7 @@ def emit_tiles(
     first, second = both
     between = emitter.temp(TensorType((rows, 2 * n), DType.F32))
     # Column c of the first step becomes row c between them, times exp(-2 pi i c k / n) at k.
-    spend(f"[fft] the factors of length {n}", elements=n)
+    charge(f"[fft] the factors of length {n}", elements=n)
     angles = np.arange(second.n)[:, None] * np.arange(first.n)
     factor = emitter.table(pairs(np.exp(-2j * np.pi * angles / n).reshape(-1)))
     stride = entry.real.per_point if entry.real else 1

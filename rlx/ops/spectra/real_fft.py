@@ -32,7 +32,7 @@ from rlx.ops.spectra.fft_webgpu import (
     emit_fft,
     emit_tiles,
 )
-from rlx.resource_limits import spend
+from rlx.resource_limits import charge
 
 _WORKGROUP = 256
 
@@ -60,7 +60,7 @@ def _geometry(node: Node) -> tuple[int, int, int, float]:
 
 def _roots(n: int, dtype: DType) -> Array:
     """exp(-2 pi i k / n) of each bin, real parts, then imaginary parts."""
-    spend(f"[rfft] the factors of length {n}", elements=n)
+    charge(f"[rfft] the factors of length {n}", elements=n)
     w = np.exp(-2j * np.pi * np.arange(n // 2 + 1) / n)
     return np.concatenate([w.real, w.imag]).astype(dtype.numpy)
 
@@ -160,7 +160,7 @@ def emit_rfft(emitter: Emitter, source: Any, target: Any, rows: int, n: int, sca
 
 def one_sided(emitter: Emitter, real: SampleRows, n: int, scale: float) -> Exit:
     """How the transform of n samples is written as their one-sided spectrum."""
-    spend(f"[rfft] the factors of length {n}", elements=n)
+    charge(f"[rfft] the factors of length {n}", elements=n)
     roots = np.exp(-2j * np.pi * np.arange(n // 2) / n) if real.per_point == 2 else None
     table = None if roots is None else emitter.table(pairs(roots))
     return Exit(scale=scale, bins=n // 2 + 1, roots=table)

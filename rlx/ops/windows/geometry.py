@@ -16,7 +16,7 @@ from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
 from rlx.ir.shape import Shape, size
 from rlx.ops.declare import operand_names
-from rlx.resource_limits import spend
+from rlx.resource_limits import charge
 
 # Minimum outputs of a group for the matrix product; for fewer, packing costs more than it gains.
 FEW = 4
@@ -155,7 +155,7 @@ class Window:
             ShapeError: A window is larger than the padded operand.
             LimitError: A window has more taps than ``rlx.limits`` lets one call count.
         """
-        spend(f"[{where}] a window of {kernel}", elements=math.prod(kernel))
+        charge(f"[{where}] a window of {kernel}", elements=math.prod(kernel))
         out = []
         for n, k, s, d, (a, b) in zip(dims, kernel, stride, dilation, pads, strict=True):
             reach = n + a + b - ((k - 1) * d + 1)

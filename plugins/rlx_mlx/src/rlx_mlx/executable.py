@@ -13,14 +13,14 @@ from rlx.plugin import (
     CompileOptions,
     DeviceInfo,
     DType,
-    Extent,
+    DynamicRows,
     GpuBuffer,
     Graph,
     Moved,
     Node,
     TryLock,
     check_args,
-    extent_of,
+    dynamic_rows_of,
 )
 from rlx_mlx.engine import mlx
 from rlx_mlx.hand import replace_references
@@ -52,14 +52,14 @@ class MlxProgram:
         """Takes memory."""
         return MlxExecutable(self, {})
 
-    def rows(self, extent: Extent) -> tuple[int, int] | None:
+    def rows(self, extent: DynamicRows) -> tuple[int, int] | None:
         """The number of rows that serves an extent, and of how many; None for all of them."""
         rows = 1 << max(extent.actual - 1, 0).bit_length()
         key = (rows, extent.upper)
         if extent.graph is None or rows >= extent.upper:
             return None
         if key not in self._functions:
-            graph = extent_of(self.graph, *key).graph
+            graph = dynamic_rows_of(self.graph, *key).graph
             if graph is None:
                 return None
             self._functions[key] = self._made(graph)
@@ -107,7 +107,7 @@ class MlxExecutable:
         self._given = list(range(len(program.inputs)))
         self._resident: dict[int, Any] = {}
         self._feeds: list[tuple[int, int]] = []
-        self._extent: Extent | None = None
+        self._extent: DynamicRows | None = None
         self._rows: tuple[int, int] | None = None
         self._last: list[Any] = []
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlx.plugin import ArrayNamespace, Rebound
+from rlx.plugin import ArrayNamespace, ReboundReferences
 from rlx_mlx.space import of_mlx
 
-REBOUND = Rebound(ArrayNamespace(of_mlx))
+REBOUND = ReboundReferences(ArrayNamespace(of_mlx))

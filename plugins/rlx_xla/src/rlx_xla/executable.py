@@ -15,7 +15,7 @@ from rlx.plugin import (
     DeviceInfo,
     DeviceLostError,
     DeviceMemoryError,
-    Extent,
+    DynamicRows,
     GpuBuffer,
     InputError,
     Moved,
@@ -61,7 +61,7 @@ class XlaExecutable:
         self.output_views = tuple(_read_only(array) for array in self._results)
         self._resident: dict[int, Any] = {}
         self._feeds: list[tuple[int, int]] = []
-        self._extent: Extent | None = None
+        self._extent: DynamicRows | None = None
         self._rows: tuple[int, int] | None = None
         self._last: list[Any] = []
         self._moved = [0, 0]

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 from rlx.plugin import (
     CompileOptions,
     DeviceMemoryError,
-    Extent,
+    DynamicRows,
     Graph,
     Node,
     describe,
-    extent_of,
+    dynamic_rows_of,
 )
 from rlx_xla.engine import jax, wide_types
 
@@ -87,7 +87,7 @@ class Compilation:
             and self.inputs[at].type == self.graph.outputs[output].type
         )
 
-    def bucket(self, extent: Extent) -> tuple[int, int] | None:
+    def bucket(self, extent: DynamicRows) -> tuple[int, int] | None:
         """The number of rows that serves an extent, and of how many; None for all of them."""
         if extent.graph is None:
             return None
@@ -96,7 +96,7 @@ class Compilation:
         if rows >= extent.upper:
             return None
         if key not in self._buckets:
-            self._buckets[key] = extent_of(self.graph, *key).graph
+            self._buckets[key] = dynamic_rows_of(self.graph, *key).graph
         return None if self._buckets[key] is None else key
 
     def code(self, key: ExecutableKey) -> Code:

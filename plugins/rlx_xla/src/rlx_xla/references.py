@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlx.plugin import ArrayNamespace, Rebound
+from rlx.plugin import ArrayNamespace, ReboundReferences
 from rlx_xla.space import of_jax
 
-REBOUND = Rebound(ArrayNamespace(of_jax))
+REBOUND = ReboundReferences(ArrayNamespace(of_jax))

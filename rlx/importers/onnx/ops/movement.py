@@ -17,7 +17,7 @@ from rlx.importers.onnx.values import Array, OnnxValue, RefusedError
 from rlx.ir.dtype import DType, store
 from rlx.ir.graph import Node
 from rlx.ir.shape import as_axes, as_axis
-from rlx.resource_limits import spend
+from rlx.resource_limits import charge
 
 
 def axis_of(call: OnnxCall, default: int = 0, name: str = "axis", at: int = 0) -> int:
@@ -51,7 +51,7 @@ def split(call: OnnxCall) -> Any:
         parts = call.integer("num_outputs", call.results)
         if parts < call.results:
             raise ImportModelError(f"{parts} parts for {call.results} outputs")
-        spend(f"a split into {parts}", nodes=parts)
+        charge(f"a split into {parts}", nodes=parts)
         size = -(-total // parts)
         sizes = tuple(max(min(size, total - at * size), 0) for at in range(parts))
     call.need(len(sizes) >= call.results, f"{len(sizes)} parts for {call.results} outputs")

@@ -16,7 +16,7 @@ from rlx.importers.onnx.tensors import element_of
 from rlx.importers.onnx.values import CARRIERS, OnnxValue, RefusedError
 from rlx.importers.onnx.wrap import cut
 from rlx.ir.dtype import DType, store, widen
-from rlx.resource_limits import spend
+from rlx.resource_limits import charge
 
 
 @onnx_op("Shape", raw=True)
@@ -90,7 +90,7 @@ def limited(dims: tuple[int, ...]) -> tuple[int, ...]:
     Raises:
         LimitError: It is too large for that.
     """
-    spend(f"an array of shape {dims}, made at load,", elements=math.prod(dims))
+    charge(f"an array of shape {dims}, made at load,", elements=math.prod(dims))
     return dims
 
 

@@ -11,7 +11,7 @@ from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.values import Array, RefusedError
 from rlx.ir.graph import Graph, Node
 from rlx.ops.rows.tree_tables import EQ, LE, LT, OR_NAN
-from rlx.resource_limits import spend
+from rlx.resource_limits import charge
 
 NAMES = (
     "BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER",
@@ -66,7 +66,7 @@ def _order(call: OnnxCall, roots: Array, yes: Array, no: Array, leaf: Array) -> 
     met = np.zeros(leaf.size, bool)
     level = np.unique(roots)
     while level.size:
-        spend("the levels of trees", elements=level.size)
+        charge("the levels of trees", elements=level.size)
         met[level] = True
         level = level[~leaf[level]]
         level = np.unique(np.concatenate([yes[level], no[level]]))
@@ -76,7 +76,7 @@ def _order(call: OnnxCall, roots: Array, yes: Array, no: Array, leaf: Array) -> 
     left = np.bincount(np.concatenate([yes[splits], no[splits]]), minlength=leaf.size)
     found, level = [splits[:0]], splits[left[splits] == 0]
     while level.size:
-        spend("the levels of trees", elements=level.size)
+        charge("the levels of trees", elements=level.size)
         found.append(level)
         following = np.concatenate([yes[level], no[level]])
         np.subtract.at(left, following, 1)
@@ -116,7 +116,7 @@ def from_nodes(call: OnnxCall, prefix: str, targets: int) -> Forest:
     trees = _ints(call, "nodes_treeids")
     count = trees.size
     call.need(count > 0, "an ensemble without trees")
-    spend("reading trees", elements=count * (8 + targets))
+    charge("reading trees", elements=count * (8 + targets))
     ids = _ints(call, "nodes_nodeids", count)
     features = _ints(call, "nodes_featureids", count)
     splits = _numbers(call, "nodes_values", "nodes_values_as_tensor")
@@ -189,7 +189,7 @@ def from_splits(call: OnnxCall, targets: int) -> Forest:
     members = call.tensor("membership_values")
     sets = _sets(np.zeros(0) if members is None or members.array is None else members.array)
     total = count + sum(len(one) - 1 for one in sets)
-    spend("reading trees", elements=(total + leaves) * (8 + targets))
+    charge("reading trees", elements=(total + leaves) * (8 + targets))
     missing = np.array(call.int_list("nodes_missing_value_tracks_true", ()) or (0,) * count)
     call.need(missing.size == count, f"{missing.size} nodes_missing_value_tracks_true")
     sides = []
