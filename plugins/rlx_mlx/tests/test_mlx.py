@@ -21,14 +21,14 @@ SEEDS = range(300 if EVERYTHING else 8)
 @pytest.mark.parametrize("op", OPERATIONS)
 def test_operation(op):
     report = rlx.testing.conformance("mlx", [op], FEW)
-    assert {one.outcome for one in report.verdicts} <= {"right", "host"}, str(report)
-    for one in report.verdicts:
-        graph = one.case.graph()
+    assert {verdict.outcome for verdict in report.verdicts} <= {"right", "host"}, str(report)
+    for verdict in report.verdicts:
+        graph = verdict.case.graph()
         left = [
             node for node in graph.nodes if node.op not in ("input", "constant") and reason(node)
         ]
         # What is folded before it is lowered leaves nothing to run anywhere.
-        assert (one.outcome == "host") <= bool(left), one
+        assert (verdict.outcome == "host") <= bool(left), verdict
 
 
 @pytest.mark.parametrize("op", sorted({*HOSTED, *RECORDS}))
@@ -43,7 +43,7 @@ def test_most_operations_run_in_mlx():
     assert len(ours) >= 150
 
 
-@pytest.mark.parametrize("promise", rlx.testing.PROMISES, ids=lambda one: one.name)
+@pytest.mark.parametrize("promise", rlx.testing.PROMISES, ids=lambda item: item.name)
 def test_promise(promise):
     promise.check("mlx")
 
@@ -93,9 +93,11 @@ def test_what_is_only_passed_on_may_be_f64():
     g = rlx.Graph("passed")
     x = g.input("x", (2,), "f64")
     g.set_outputs([x, g.input("y", (2,)) + 1.0])
-    given = np.array([1 / 3, 2 / 3])
+    arguments = np.array([1 / 3, 2 / 3])
     with rlx.compile(g, "mlx") as cg:
-        np.testing.assert_array_equal(cg.run_slots(given, np.zeros(2, np.float32))[0], given)
+        np.testing.assert_array_equal(
+            cg.run_slots(arguments, np.zeros(2, np.float32))[0], arguments
+        )
 
 
 def test_auto_does_not_take_mlx_on_the_processor():
@@ -111,10 +113,12 @@ def test_a_shift_by_all_bits_gives_what_numpy_gives():
     g = rlx.Graph("shift")
     x, by = g.input("x", (3,), "i32"), g.input("by", (3,), "i32")
     g.set_outputs([g.shift_left(x, by), g.shift_right(x, by)])
-    given = np.array([-8, 2, 1], np.int32), np.array([32, 40, 1], np.int32)
+    arguments = np.array([-8, 2, 1], np.int32), np.array([32, 40, 1], np.int32)
     with rlx.compile(g, "mlx") as cg, rlx.compile(g, "reference") as expected:
-        for one, other in zip(cg.run_slots(*given), expected.run_slots(*given), strict=True):
-            np.testing.assert_array_equal(one, other)
+        for first, other in zip(
+            cg.run_slots(*arguments), expected.run_slots(*arguments), strict=True
+        ):
+            np.testing.assert_array_equal(first, other)
 
 
 def test_a_function_that_mlx_lacks_is_a_typed_error(monkeypatch):

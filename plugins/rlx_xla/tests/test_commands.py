@@ -21,9 +21,9 @@ def model(tmp_path_factory):
     rng = np.random.default_rng(0)
     g = rlx.Graph("net")
     x = g.input("x", (16, 32))
-    for at in range(2):
+    for index in range(2):
         w = (rng.standard_normal((32, 32)) / 6).astype(np.float32)
-        x = g.gelu(x @ g.param(f"w{at}", w.shape, value=w))
+        x = g.gelu(x @ g.param(f"w{index}", w.shape, value=w))
     g.set_outputs([g.softmax(x)])
     path = tmp_path_factory.mktemp("model") / "net.rlx"
     rlx.save_model(g, path)
@@ -67,10 +67,10 @@ def test_it_is_listed_with_the_figures_that_it_states(command):
 
 
 def test_bench_compares_it_with_the_processor(command, model):
-    found = json.loads(
+    result = json.loads(
         command("bench", model, "--devices", f"cpu,{DEVICE}", "--seconds", "0.1", "--json").stdout
     )
-    assert DEVICE in json.dumps(found)
+    assert DEVICE in json.dumps(result)
 
 
 def test_profile_says_that_there_are_no_times_of_kernels(command, model):
@@ -82,7 +82,7 @@ def test_profile_says_that_there_are_no_times_of_kernels(command, model):
 
 @pytest.mark.timeout(600)
 def test_a_regression_record_holds_it_and_two_agree(command, model, tmp_path):
-    records = [tmp_path / f"{at}.jsonl" for at in range(2)]
+    records = [tmp_path / f"{index}.jsonl" for index in range(2)]
     for path in records:
         command(
             *("regress", "record", "--devices", f"{DEVICE},cpu", "--quick", "--suite", model),

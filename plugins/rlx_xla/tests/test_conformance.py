@@ -20,7 +20,7 @@ SEEDS = range(300 if EVERYTHING else 5)
 @pytest.mark.parametrize("op", OPERATIONS)
 def test_operation(op):
     report = rlx.testing.conformance(DEVICE, [op], FEW)
-    outcomes = {one.outcome for one in report.verdicts}
+    outcomes = {verdict.outcome for verdict in report.verdicts}
     assert outcomes == {"host" if op in HOSTED else "right"}, str(report)
 
 

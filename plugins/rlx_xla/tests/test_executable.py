@@ -20,7 +20,7 @@ def product(**options):
     return rlx.compile(g, DEVICE, {"w": W}, rlx.CompileOptions(**options))
 
 
-@pytest.mark.parametrize("promise", rlx.testing.PROMISES, ids=lambda one: one.name)
+@pytest.mark.parametrize("promise", rlx.testing.PROMISES, ids=lambda item: item.name)
 def test_promise(promise):
     promise.check(DEVICE)
 
@@ -57,8 +57,8 @@ def test_what_has_dlpack_is_taken():
         def __init__(self, array):
             self._array = array
 
-        def __dlpack__(self, **given):
-            return self._array.__dlpack__(**given)
+        def __dlpack__(self, **arguments):
+            return self._array.__dlpack__(**arguments)
 
         def __dlpack_device__(self):
             return self._array.__dlpack_device__()
@@ -92,9 +92,9 @@ def test_a_large_handle_gives_its_memory_to_the_output_that_feeds_it():
         for _ in range(3):
             cg.run_slots(np.float32(2))
         assert cg.read_gpu_handle("cache")[-1] == 6
-        (kept,) = rlx_xla.run_on_device(cg, np.float32(1))
+        (retained,) = rlx_xla.run_on_device(cg, np.float32(1))
         cg.run_slots(np.float32(1))
-        assert float(kept[0]) == 7
+        assert float(retained[0]) == 7
         assert cg.read_gpu_handle("cache")[-1] == 8
         assert cg.read_output_row(0, 5) == 8
 
@@ -105,13 +105,13 @@ def test_dtypes_go_in_and_out(dtype):
     g = rlx.Graph(dtype)
     x = g.input("x", (5,), kind)
     g.set_outputs([g.flip(x)])
-    given = np.array([0, 1, 1, 0, 1]).astype(kind.numpy)
+    arguments = np.array([0, 1, 1, 0, 1]).astype(kind.numpy)
     if dtype == "i64":
-        given = given + 2**40
+        arguments = arguments + 2**40
     with rlx.compile(g, DEVICE) as cg:
-        found = cg.run_slots(given)[0]
-        assert found.dtype == kind.numpy
-        np.testing.assert_array_equal(found, given[::-1])
+        result = cg.run_slots(arguments)[0]
+        assert result.dtype == kind.numpy
+        np.testing.assert_array_equal(result, arguments[::-1])
 
 
 def test_the_flag_for_64_bits_stays_as_it_was():
@@ -152,12 +152,12 @@ def test_f32_is_f32_whatever_the_program_asks_of_jax():
 
 def test_the_last_of_updates_that_meet_stays():
     g = rlx.Graph("scatter")
-    x, at, new = g.input("x", (4,)), g.input("at", (5,), "i32"), g.input("new", (5,))
-    g.set_outputs([g.scatter_elements(x, at, new, 0)])
+    x, position, new = g.input("x", (4,)), g.input("at", (5,), "i32"), g.input("new", (5,))
+    g.set_outputs([g.scatter_elements(x, position, new, 0)])
     with rlx.compile(g, DEVICE) as cg:
-        given = np.zeros(4, np.float32), np.array([1, 1, -1, 1, 3], np.int32), np.arange(5)
-        found = cg.run_slots(given[0], given[1], given[2].astype(np.float32))[0]
-    assert found.tolist() == [0, 3, 0, 4]
+        arguments = np.zeros(4, np.float32), np.array([1, 1, -1, 1, 3], np.int32), np.arange(5)
+        result = cg.run_slots(arguments[0], arguments[1], arguments[2].astype(np.float32))[0]
+    assert result.tolist() == [0, 3, 0, 4]
 
 
 def _loop(trips):
@@ -188,14 +188,14 @@ def test_trips_of_inner_loops_count():
     below, step = rlx.Graph("below"), rlx.Graph("step")
     below.set_outputs([below.input("n", (), "i32") < 5])
     step.set_outputs([step.input("n", (), "i32") + 1])
-    found = body.while_(below, step, body.named("start"))
-    body.set_outputs([body.named("total") + found])
+    result = body.while_(below, step, body.named("start"))
+    body.set_outputs([body.named("total") + result])
     g = rlx.Graph("scan")
     g.set_outputs([g.scan(body, 1, g.input("total", (), "i32"), g.input("starts", (4,), "i32"))])
     starts = np.zeros(4, np.int32)
     assert inner.outputs
-    for most, right in ((24, True), (23, False)):  # 4 trips of the scan, 5 of the loop in each
-        with rlx.compile(g, DEVICE, options=rlx.CompileOptions(max_iterations=most)) as cg:
+    for limit, right in ((24, True), (23, False)):  # 4 trips of the scan, 5 of the loop in each
+        with rlx.compile(g, DEVICE, options=rlx.CompileOptions(max_iterations=limit)) as cg:
             if right:
                 assert cg.run_slots(np.int32(0), starts)[0] == 20
             else:
@@ -252,7 +252,7 @@ def test_operands_that_are_known_stand_beside_others():
     spec = np.random.default_rng(3).random((2, 16), np.float32)
     filters = np.random.default_rng(4).random((3, 5), np.float32)
     dy = np.ones((2, 3), np.float32)
-    found = g.log_mel_backward(g.constant(spec), g.constant(filters), g.input("dy", (2, 3)))
-    g.set_outputs([found])
+    result = g.log_mel_backward(g.constant(spec), g.constant(filters), g.input("dy", (2, 3)))
+    g.set_outputs([result])
     with rlx.compile(g, DEVICE) as cg, rlx.compile(g, "cpu") as expected:
         np.testing.assert_allclose(cg.run_slots(dy)[0], expected.run_slots(dy)[0], rtol=1e-4)

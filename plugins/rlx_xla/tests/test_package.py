@@ -28,9 +28,9 @@ def installed(site):
 
 def run(code, site, **env):
     path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH", "")]))
-    given = {**os.environ, "PYTHONPATH": path, "JAX_PLATFORMS": "cpu", **env}
+    inputs = {**os.environ, "PYTHONPATH": path, "JAX_PLATFORMS": "cpu", **env}
     done = subprocess.run(
-        [sys.executable, "-c", code], env=given, capture_output=True, text=True, check=False
+        [sys.executable, "-c", code], env=inputs, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -99,7 +99,7 @@ with rlx.compile(g, "xla") as cg:
 print(jax.config.jax_compilation_cache_dir)
 """
     run(code, tmp_path, RLX_CACHE=str(folder))
-    assert any("jit_" in one.name for one in (folder / "engine-xla").iterdir())
+    assert any("jit_" in path.name for path in (folder / "engine-xla").iterdir())
     assert run(code, tmp_path, RLX_CACHE="off").strip() == "None"
     theirs = str(tmp_path / "theirs")
     assert (

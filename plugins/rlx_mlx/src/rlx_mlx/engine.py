@@ -24,7 +24,7 @@ def mlx() -> Any:
 def device_facts() -> tuple[str, str]:
     """The name of the device that MLX runs on, and the kind of it."""
     core = mlx()
-    found = core.device_info()
+    result = core.device_info()
     on_gpu = bool(core.metal.is_available())
-    name = str(found.get("device_name", "Apple GPU" if on_gpu else "processor"))
+    name = str(result.get("device_name", "Apple GPU" if on_gpu else "processor"))
     return (name, "integrated") if on_gpu else (f"MLX on the processor, {name}", "cpu")

@@ -73,8 +73,8 @@ class MlxProgram:
 
     def _made(self, graph: Graph) -> Any:
         def run(params: dict[str, Any], inputs: list[Any]) -> list[Any]:
-            given = dict(zip(graph.input_names, inputs, strict=True))
-            return outputs_of(graph, {**params, **given})
+            arguments = dict(zip(graph.input_names, inputs, strict=True))
+            return outputs_of(graph, {**params, **arguments})
 
         # On the processor MLX joins kernels by a C++ compiler, which need not be there, and takes a second for each.
         return mlx().compile(run) if mlx().metal.is_available() else run
@@ -138,29 +138,29 @@ class MlxExecutable:
 
     def _start(self, values: Sequence[Any]) -> list[Any]:
         """Begins a run on all inputs; returns MLX's outputs."""
-        inputs = [self._input(at, value) for at, value in enumerate(values)]
-        found = list(self._program.function(self._rows)(self._shared["held"], inputs))
-        mlx().async_eval(found)
-        for at, output in self._feeds:
-            whole, part = self._resident[at], found[output]
+        inputs = [self._input(index, value) for index, value in enumerate(values)]
+        results = list(self._program.function(self._rows)(self._shared["held"], inputs))
+        mlx().async_eval(results)
+        for index, output in self._feeds:
+            whole, part = self._resident[index], results[output]
             if whole.shape == part.shape:
-                self._resident[at] = part
+                self._resident[index] = part
             else:
-                self._resident[at] = mlx().concatenate([part, whole[part.shape[0] :]])
-        self._last = found
-        return found
+                self._resident[index] = mlx().concatenate([part, whole[part.shape[0] :]])
+        self._last = results
+        return results
 
-    def _input(self, at: int, value: Any) -> Any:
-        found = self._resident.get(at)
-        if found is None:
-            found = as_stored(value, self._program.inputs[at].dtype)
-        if self._rows is not None and self._extent is not None and at in self._extent.inputs:
-            return found[: self._rows[0]]
-        return found
+    def _input(self, index: int, value: Any) -> Any:
+        result = self._resident.get(index)
+        if result is None:
+            result = as_stored(value, self._program.inputs[index].dtype)
+        if self._rows is not None and self._extent is not None and index in self._extent.inputs:
+            return result[: self._rows[0]]
+        return result
 
-    def _read_back(self, found: Sequence[Any], chosen: Sequence[int]) -> None:
-        for at in chosen:
-            array, target = fetched(found[at], self._outputs[at]), self._results[at]
+    def _read_back(self, results: Sequence[Any], chosen: Sequence[int]) -> None:
+        for index in chosen:
+            array, target = fetched(results[index], self._outputs[index]), self._results[index]
             if array.shape == target.shape:
                 target[...] = array
             else:
@@ -169,8 +169,8 @@ class MlxExecutable:
     def read_row(self, output: int, row: int) -> Array:
         """One row of an output of the last run."""
         if not self._last:
-            kept: Array = self.output_views[output][row].copy()
-            return kept
+            retained: Array = self.output_views[output][row].copy()
+            return retained
         return np.array(fetched(self._last[output][row], self._outputs[output]))
 
     def run_on_device(self, *arrays: Any) -> tuple[Any, ...]:

@@ -43,8 +43,8 @@ def gelu(x: Any) -> MlxTracedArray:
     tail = mx.exp(-far * far) / (math.sqrt(math.pi) * rest)
     # Infinity times 0, the tail of minus infinity, is 0 as well.
     tail = mx.where(mx.isinf(z), 0.0, tail)
-    kept = mx.where(mx.isneginf(wide), 0.0, wide)
-    return MlxTracedArray(0.5 * kept * mx.where(z > 1.0, tail, 1.0 - mx.erf(z)))
+    retained = mx.where(mx.isneginf(wide), 0.0, wide)
+    return MlxTracedArray(0.5 * retained * mx.where(z > 1.0, tail, 1.0 - mx.erf(z)))
 
 
 def gelu_approx(x: Any) -> MlxTracedArray:
@@ -74,8 +74,8 @@ def pad_constant(x: Any, value: Any, pads: Any) -> MlxTracedArray:
 def framed(x: Any, length: int, hop: int) -> MlxTracedArray:
     """The frames of the last axis."""
     count = (x.shape[-1] - length) // hop + 1
-    at = np.arange(count)[:, None] * hop + np.arange(length)
-    return MlxTracedArray(mx.take(raw(x), mx.array(at), -1))
+    position = np.arange(count)[:, None] * hop + np.arange(length)
+    return MlxTracedArray(mx.take(raw(x), mx.array(position), -1))
 
 
 def convolution(
@@ -109,8 +109,8 @@ def convolution(
         list(window.dilation),
         groups=groups,
     )
-    found = MlxTracedArray(mx.transpose(y, (0, y.ndim - 1, *range(1, y.ndim - 1))))
-    return found if bias is None else found + bias.reshape(-1, *(1,) * (y.ndim - 2))
+    result = MlxTracedArray(mx.transpose(y, (0, y.ndim - 1, *range(1, y.ndim - 1))))
+    return result if bias is None else result + bias.reshape(-1, *(1,) * (y.ndim - 2))
 
 
 def windows(x: Any, window: Window, fill: float) -> MlxTracedArray:
@@ -120,7 +120,7 @@ def windows(x: Any, window: Window, fill: float) -> MlxTracedArray:
     after = [max(window.reach[a] - window.dims[a] - window.pads[a][0], 0) for a in axes]
     pads = [(0, 0), (0, 0), *((window.pads[a][0], after[a]) for a in axes)]
     array = mx.contiguous(mx.pad(x.wide[tuple(cut)], pads, constant_values=fill))
-    steps = [math.prod(array.shape[at + 1 :]) for at in range(array.ndim)]
+    steps = [math.prod(array.shape[index + 1 :]) for index in range(array.ndim)]
     shape = [*array.shape[:2], *window.out, *window.kernel]
     strides = [*steps[:2], *(steps[2 + a] * window.stride[a] for a in axes)]
     return MlxTracedArray(
@@ -155,7 +155,7 @@ def transposed_convolution(
         mx.transpose(array, last),
         mx.transpose(weight, last),
         1,
-        ([max(0, one) for one in before], [max(0, one) for one in after]),
+        ([max(0, item) for item in before], [max(0, item) for item in after]),
         list(dilation),
         list(stride),
         groups=groups,
@@ -163,8 +163,8 @@ def transposed_convolution(
     )
     shown = [slice(b, n - a) for (b, a), n in zip(cut, y.shape[1:-1], strict=True)]
     y = y[(slice(None), *shown, slice(None))]
-    found = MlxTracedArray(mx.transpose(y, (0, y.ndim - 1, *range(1, y.ndim - 1))))
-    return found if bias is None else found + bias.reshape(-1, *(1,) * (y.ndim - 2))
+    result = MlxTracedArray(mx.transpose(y, (0, y.ndim - 1, *range(1, y.ndim - 1))))
+    return result if bias is None else result + bias.reshape(-1, *(1,) * (y.ndim - 2))
 
 
 def _running(function: Any) -> Any:
@@ -182,7 +182,7 @@ def if_(cond: Any, then_graph: Any, else_graph: Any, *xs: Any) -> Any:
         for graph in (then_graph, else_graph)
     ]
     return tuple(
-        MlxTracedArray(mx.where(taken, one, other)) for one, other in zip(*sides, strict=True)
+        MlxTracedArray(mx.where(taken, first, other)) for first, other in zip(*sides, strict=True)
     )
 
 
@@ -204,22 +204,30 @@ def attention(  # noqa: PLR0913 - the reference's own parameters
     assert num_kv_heads is not None, "inference states it"
     assert scale is not None, "inference states it"
     name, window = _kind(kind)
-    given = [raw(one) for one in (q, k, v)]
-    plain = len({one.dtype for one in given}) == 1 and given[0].shape[-1] == given[2].shape[-1]
-    if softcap or not plain or name in ("custom", "bias") or not all(one.size for one in given):
+    arguments = [raw(item) for item in (q, k, v)]
+    plain = (
+        len({item.dtype for item in arguments}) == 1
+        and arguments[0].shape[-1] == arguments[2].shape[-1]
+    )
+    if (
+        softcap
+        or not plain
+        or name in ("custom", "bias")
+        or not all(item.size for item in arguments)
+    ):
         reference = REBOUND.function(OPS["attention"].reference)
         return reference(
             q, k, v, mask, kind, num_heads, head_dim, scale, softcap, num_kv_heads, layout
         )
-    if given[0].dtype in NARROW and not mx.metal.is_available():
-        given = [one.astype(mx.float32) for one in given]
+    if arguments[0].dtype in NARROW and not mx.metal.is_available():
+        arguments = [item.astype(mx.float32) for item in arguments]
     heads = (num_heads, num_kv_heads, num_kv_heads)
-    q4, k4, v4 = (_heads_first(x, h, layout) for x, h in zip(given, heads, strict=True))
+    q4, k4, v4 = (_heads_first(x, h, layout) for x, h in zip(arguments, heads, strict=True))
     sq, sk = q4.shape[2], k4.shape[2]
-    at, key = np.arange(sq)[:, None] + (sk - sq), np.arange(sk)[None, :]
-    seen = key <= at if name in ("causal", "sliding") else None
+    position, key = np.arange(sq)[:, None] + (sk - sq), np.arange(sk)[None, :]
+    seen = key <= position if name in ("causal", "sliding") else None
     if seen is not None and name == "sliding":
-        seen = seen & (key >= at - window)
+        seen = seen & (key >= position - window)
     y = mx.fast.scaled_dot_product_attention(
         q4, k4, v4, scale=scale, mask=None if seen is None else mx.array(seen)
     )
@@ -240,10 +248,10 @@ def _heads_first(x: Any, heads: int, layout: str) -> Any:
 
 def grouped_matmul(x: Any, w: Any, idx: Any) -> MlxTracedArray:
     """Each row times the weights of its expert."""
-    at = raw(idx).astype(mx.int32)
-    at = mx.where(at < 0, at + w.shape[0], at)
+    position = raw(idx).astype(mx.int32)
+    position = mx.where(position < 0, position + w.shape[0], position)
     rows = mx.expand_dims(lifted(x), 1)
-    return MlxTracedArray(mx.squeeze(mx.gather_mm(rows, lifted(w), rhs_indices=at), 1))
+    return MlxTracedArray(mx.squeeze(mx.gather_mm(rows, lifted(w), rhs_indices=position), 1))
 
 
 def half_matmul(x: Any, w: Any, bias: Any = (), act: str = "none", transposed: bool = False) -> Any:

@@ -31,7 +31,7 @@ HOSTED = {
     "find_peaks": "the number of peaks is known only as it runs",
 }
 
-_WHOLE = frozenset(one for one in DType if one.is_integer)
+_WHOLE = frozenset(item for item in DType if item.is_integer)
 _DIVISION = "a division of whole numbers by 0 is undefined in MLX"
 _SHIFT = "a shift by more than the bits of a number is undefined in MLX"
 # By operation: dtypes that run on the host, and why.
@@ -47,10 +47,10 @@ def reason(node: Node) -> str | None:
     """Why a node runs on the host; None where MLX runs it."""
     if node.op == PART:
         return None
-    types = [*(one.type for one in node.inputs), *node.types]
+    types = [*(item.type for item in node.inputs), *node.types]
     if not all(type.size for type in types):
         return _EMPTY
-    dtypes = {one.dtype for one in node.inputs} | {type.dtype for type in node.types}
+    dtypes = {item.dtype for item in node.inputs} | {type.dtype for type in node.types}
     if DType.F64 in dtypes:
         return _NO_F64
     if node.op in _BY_DTYPE and dtypes & _BY_DTYPE[node.op][0]:

@@ -35,20 +35,22 @@ def _of_mlx(path: str) -> Callable[..., Any]:
                     hint="compile for another device, such as cpu",
                 )
             )
-        return traced(function(*_arrays(args), **{key: lifted(one) for key, one in kwargs.items()}))
+        return traced(
+            function(*_arrays(args), **{key: lifted(value) for key, value in kwargs.items()})
+        )
 
     return apply
 
 
 def _arrays(args: tuple[Any, ...]) -> list[Any]:
-    return [lifted(one) for one in args]
+    return [lifted(item) for item in args]
 
 
-def traced(found: Any) -> Any:
+def traced(result: Any) -> Any:
     """Results of MLX as traced values."""
-    if isinstance(found, (tuple, list)):
-        return type(found)(traced(one) for one in found)
-    return MlxTracedArray(found) if isinstance(found, mx.array) else found
+    if isinstance(result, (tuple, list)):
+        return type(result)(traced(item) for item in result)
+    return MlxTracedArray(result) if isinstance(result, mx.array) else result
 
 
 def raw(value: Any) -> Any:
@@ -60,16 +62,16 @@ def raw(value: Any) -> Any:
 
 def _asarray(value: Any, dtype: Any = None, **_: Any) -> MlxTracedArray:
     if isinstance(value, (list, tuple)):
-        value = MlxTracedArray(mx.stack([raw(one) for one in value]))
-    found = MlxTracedArray(value.raw)  # of its own: it may be changed in place
-    return found if dtype is None else found.astype(dtype)
+        value = MlxTracedArray(mx.stack([raw(item) for item in value]))
+    result = MlxTracedArray(value.raw)  # of its own: it may be changed in place
+    return result if dtype is None else result.astype(dtype)
 
 
 def _moved(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function that only moves elements, which may stay in 16 bits."""
 
     def apply(x: Any, *args: Any, **kwargs: Any) -> Any:
-        first = [raw(one) for one in x] if isinstance(x, (list, tuple)) else raw(x)
+        first = [raw(item) for item in x] if isinstance(x, (list, tuple)) else raw(x)
         return traced(function(first, *args, **kwargs))
 
     return apply
@@ -86,23 +88,23 @@ def _extreme(join: Any, both: Any) -> Callable[..., Any]:
             return MlxTracedArray(
                 mx.full(reduced(array.shape, axis, keepdims), initial, array.dtype)
             )
-        found = join(array, axis, keepdims=keepdims)
-        return MlxTracedArray(found if initial is None else both(found, initial))
+        result = join(array, axis, keepdims=keepdims)
+        return MlxTracedArray(result if initial is None else both(result, initial))
 
     return apply
 
 
 def _split(x: Any, places: Any, axis: int = 0) -> list[Any]:
-    cuts = places if isinstance(places, int) else [int(one) for one in places]
-    return [MlxTracedArray(one) for one in mx.split(raw(x), cuts, axis)]
+    cuts = places if isinstance(places, int) else [int(place) for place in places]
+    return [MlxTracedArray(part) for part in mx.split(raw(x), cuts, axis)]
 
 
 def _flip(x: Any, axis: Any = None) -> MlxTracedArray:
     array = raw(x)
     axes = range(array.ndim) if axis is None else [axis] if isinstance(axis, int) else axis
     index: list[Any] = [slice(None)] * array.ndim
-    for at in axes:
-        index[at] = slice(None, None, -1)
+    for position in axes:
+        index[position] = slice(None, None, -1)
     return MlxTracedArray(array[tuple(index)])
 
 
@@ -112,14 +114,14 @@ def _take(x: Any, indices: Any, axis: int | None = None) -> MlxTracedArray:
     size = array.size if axis is None else array.shape[axis]
     if isinstance(indices, range):
         indices = np.arange(indices.start, indices.stop, indices.step)
-    at = (
+    position = (
         indices.wide
         if isinstance(indices, MlxTracedArray)
         else mx.array(np.asarray(indices, np.int64))
     )
-    at = at.astype(mx.int64)
-    at = mx.clip(mx.where(at < 0, at + size, at), 0, max(size - 1, 0))
-    return MlxTracedArray(mx.take(array, at, axis))
+    position = position.astype(mx.int64)
+    position = mx.clip(mx.where(position < 0, position + size, position), 0, max(size - 1, 0))
+    return MlxTracedArray(mx.take(array, position, axis))
 
 
 def _pad(x: Any, pads: Any, mode: str = "constant", constant_values: Any = 0) -> MlxTracedArray:
@@ -132,31 +134,31 @@ def _pad(x: Any, pads: Any, mode: str = "constant", constant_values: Any = 0) ->
     for axis, pair in enumerate(pads):
         if any(pair):
             kind: Any = mode
-            at = np.pad(np.arange(array.shape[axis]), pair, kind)
-            array = mx.take(array, mx.array(at), axis)
+            position = np.pad(np.arange(array.shape[axis]), pair, kind)
+            array = mx.take(array, mx.array(position), axis)
     return MlxTracedArray(array)
 
 
 def _sum(x: Any, axis: Any = None, keepdims: bool = False, **_: Any) -> MlxTracedArray:
     array = lifted(x)
-    found = total(array, axis, keepdims)
-    return MlxTracedArray(found if array.dtype == mx.bool_ else found.astype(array.dtype))
+    result = total(array, axis, keepdims)
+    return MlxTracedArray(result if array.dtype == mx.bool_ else result.astype(array.dtype))
 
 
 def _mean(x: Any, axis: Any = None, keepdims: bool = False) -> MlxTracedArray:
     array = lifted(x)
-    found = total(array, axis, keepdims)
-    return MlxTracedArray(found * (found.size / array.size) if array.size else found)
+    result = total(array, axis, keepdims)
+    return MlxTracedArray(result * (result.size / array.size) if array.size else result)
 
 
-def _where(condition: Any, one: Any, other: Any) -> MlxTracedArray:
-    return MlxTracedArray(mx.where(lifted(condition), lifted(one), lifted(other)))
+def _where(condition: Any, first: Any, other: Any) -> MlxTracedArray:
+    return MlxTracedArray(mx.where(lifted(condition), lifted(first), lifted(other)))
 
 
 def _full(shape: Any, value: Any, dtype: Any = None) -> MlxTracedArray:
-    found = lifted(value)
+    result = lifted(value)
     return MlxTracedArray(
-        mx.full(list(shape), found, found.dtype if dtype is None else named(np.dtype(dtype)))
+        mx.full(list(shape), result, result.dtype if dtype is None else named(np.dtype(dtype)))
     )
 
 
@@ -203,8 +205,8 @@ BY_HAND: dict[str, Callable[..., Any]] = {
     "repeat": _moved(mx.repeat),
     "triu": _moved(lambda x, k=0: mx.where(_corner(x, k, True), x, mx.zeros_like(x))),
     "tril": _moved(lambda x, k=0: mx.where(_corner(x, k, False), x, mx.zeros_like(x))),
-    "take_along_axis": lambda x, at, axis: MlxTracedArray(
-        mx.take_along_axis(raw(x), lifted(at), axis)
+    "take_along_axis": lambda x, index, axis: MlxTracedArray(
+        mx.take_along_axis(raw(x), lifted(index), axis)
     ),
     "split": _split,
     "flip": _flip,
@@ -233,8 +235,8 @@ BY_HAND: dict[str, Callable[..., Any]] = {
 
 def _corner(x: Any, k: int, upper: bool) -> Any:
     rows, columns = x.shape[-2:]
-    kept = np.arange(columns)[None, :] - np.arange(rows)[:, None]
-    return mx.array(kept >= k if upper else kept <= k)
+    retained = np.arange(columns)[None, :] - np.arange(rows)[:, None]
+    return mx.array(retained >= k if upper else retained <= k)
 
 
 def _fmod(x: Any, y: Any) -> MlxTracedArray:
@@ -245,10 +247,10 @@ def _fmod(x: Any, y: Any) -> MlxTracedArray:
 
 def product(a: Any, b: Any) -> MlxTracedArray:
     """``np.matmul``: operands of 16 bits as they are, where both have no more."""
-    one, two = raw(a), raw(b)
-    if one.dtype != two.dtype or not mx.metal.is_available():
-        one, two = lifted(a), lifted(b)
-    return MlxTracedArray(mx.matmul(one, two))
+    first, two = raw(a), raw(b)
+    if first.dtype != two.dtype or not mx.metal.is_available():
+        first, two = lifted(a), lifted(b)
+    return MlxTracedArray(mx.matmul(first, two))
 
 
 def _turned(b: Any, a: Any) -> MlxTracedArray:

@@ -14,12 +14,12 @@ _BLOCK = 32
 def total(x: Any, axis: Any, keepdims: bool) -> Any:
     """Sums along axes; on the processor those of long rows by blocks, whose rounding does not pile up."""
     axes = list(range(x.ndim)) if axis is None else [axis] if isinstance(axis, int) else list(axis)
-    count = math.prod(x.shape[at] for at in axes)
+    count = math.prod(x.shape[axis] for axis in axes)
     if count <= _BLOCK or x.dtype != mx.float32 or mx.metal.is_available():
         return mx.sum(x, axes, keepdims=keepdims)
-    gone = {at % x.ndim for at in axes}
-    kept = [at for at in range(x.ndim) if at not in gone]
-    rows = mx.reshape(mx.transpose(x, [*kept, *sorted(gone)]), [-1, count])
+    gone = {axis % x.ndim for axis in axes}
+    remaining = [index for index in range(x.ndim) if index not in gone]
+    rows = mx.reshape(mx.transpose(x, [*remaining, *sorted(gone)]), [-1, count])
     while rows.shape[-1] > _BLOCK:
         whole = rows.shape[-1] // _BLOCK * _BLOCK
         sums = mx.sum(mx.reshape(rows[:, :whole], [rows.shape[0], -1, _BLOCK]), -1)
@@ -30,5 +30,7 @@ def total(x: Any, axis: Any, keepdims: bool) -> Any:
 def reduced(shape: Any, axis: Any, keepdims: bool) -> list[int]:
     """The shape of a reduction along axes."""
     axes = range(len(shape)) if axis is None else [axis] if isinstance(axis, int) else axis
-    gone = {at % len(shape) for at in axes}
-    return [1 if at in gone else n for at, n in enumerate(shape) if keepdims or at not in gone]
+    gone = {axis % len(shape) for axis in axes}
+    return [
+        1 if index in gone else n for index, n in enumerate(shape) if keepdims or index not in gone
+    ]

@@ -16,8 +16,8 @@ def as_stored(array: np.ndarray[Any, Any], dtype: DType) -> Any:
     """An array of rlx in MLX: bf16, which NumPy lacks, is carried in uint16."""
     if dtype is DType.F64:  # only passed on: what computes with it runs on the host
         return mx.array(np.asarray(array, order="C").view(np.int64))
-    found = mx.array(np.asarray(array, order="C"))
-    return found.view(mx.bfloat16) if dtype is DType.BF16 else found
+    result = mx.array(np.asarray(array, order="C"))
+    return result.view(mx.bfloat16) if dtype is DType.BF16 else result
 
 
 class _MlxTracer(Tracer[MlxTracedArray]):

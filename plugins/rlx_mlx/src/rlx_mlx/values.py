@@ -38,7 +38,7 @@ _NUMPY: dict[Any, np.dtype[Any]] = {
     mx.uint64: np.dtype(np.uint64),
     mx.bool_: np.dtype(np.bool_),
 }
-_MLX = {numpy: found for found, numpy in _NUMPY.items() if numpy.kind not in "fc"}
+_MLX = {numpy: key for key, numpy in _NUMPY.items() if numpy.kind not in "fc"}
 NARROW = (mx.float16, mx.bfloat16)
 
 
@@ -102,16 +102,16 @@ class MlxTracedArray(TracedArray):
             else mx.transpose(self.raw)
         )
 
-    def swapaxes(self, one: int, other: int) -> MlxTracedArray:
+    def swapaxes(self, first: int, other: int) -> MlxTracedArray:
         """Two axes exchanged."""
-        return MlxTracedArray(mx.swapaxes(self.raw, one, other))
+        return MlxTracedArray(mx.swapaxes(self.raw, first, other))
 
     def view(self, dtype: Any) -> MlxTracedArray:
         """The same bytes as elements of another dtype."""
-        found = np.dtype(dtype)
+        result = np.dtype(dtype)
         views = {"<f2": mx.float16, "<f4": mx.float32}
         return MlxTracedArray(
-            mx.view(mx.contiguous(self.raw), views.get(found.str) or named(found))
+            mx.view(mx.contiguous(self.raw), views.get(result.str) or named(result))
         )
 
     def sum(self, axis: Any = None, keepdims: bool = False) -> MlxTracedArray:
@@ -132,9 +132,9 @@ class MlxTracedArray(TracedArray):
 
     def __setitem__(self, index: Any, value: Any) -> None:
         """Takes another array in place of its own."""
-        found = mx.array(self.raw)
-        found[lifted(index)] = lifted(value)
-        self.raw = found
+        result = mx.array(self.raw)
+        result[lifted(index)] = lifted(value)
+        self.raw = result
 
     @staticmethod
     def lifted(value: Any) -> Any:
@@ -178,7 +178,7 @@ def lifted(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return array_of(value)
     if isinstance(value, tuple):
-        return tuple(lifted(one) for one in value)
+        return tuple(lifted(item) for item in value)
     if isinstance(value, list):
-        return [lifted(one) for one in value]
+        return [lifted(item) for item in value]
     return mx.arange(value.start, value.stop, value.step) if isinstance(value, range) else value

@@ -54,15 +54,15 @@ class XlaBackend(Backend):
 
     def devices(self) -> list[DeviceInfo]:
         """JAX's devices of the platform."""
-        found = devices_of(self._platform)
-        return [self._info(at, device) for at, device in enumerate(found)]
+        result = devices_of(self._platform)
+        return [self._info(index, device) for index, device in enumerate(result)]
 
-    def _info(self, at: int, device: Any) -> DeviceInfo:
+    def _info(self, index: int, device: Any) -> DeviceInfo:
         kind = str(device.device_kind)
         adapter = "XLA on the processor" if self._platform == "cpu" else kind
         return DeviceInfo(
             self.name,
-            at,
+            index,
             adapter,
             api="XLA",
             driver=f"{version()}, {str(device.client.platform_version).splitlines()[0]}",

@@ -24,11 +24,11 @@ def jax() -> Any:
     """
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
-    found: Any = import_module("jax")
+    result: Any = import_module("jax")
     folder = engine_folder("xla")
-    if folder is not None and not found.config.jax_compilation_cache_dir:
-        found.config.update("jax_compilation_cache_dir", str(folder))
-    return found
+    if folder is not None and not result.config.jax_compilation_cache_dir:
+        result.config.update("jax_compilation_cache_dir", str(folder))
+    return result
 
 
 @contextmanager

@@ -79,8 +79,10 @@ class XlaExecutable:
 
     def _expect(self) -> None:
         """Notes which inputs a call brings, and what fits them as it is."""
-        self._given = tuple(at for at in range(len(self._inputs)) if at not in self._resident)
-        views = [self.input_views[at] for at in self._given]
+        self._given = tuple(
+            index for index in range(len(self._inputs)) if index not in self._resident
+        )
+        views = [self.input_views[index] for index in self._given]
         self._fitting = [(view.dtype, view.shape) for view in views]
         self._given_bytes = sum(view.nbytes for view in views)
 
@@ -98,59 +100,65 @@ class XlaExecutable:
 
     def run_slots(self, *arrays: Any) -> tuple[Array, ...]:
         """Runs, and refreshes the output views."""
-        given = self._arguments(arrays) if arrays else self._from_views()
-        self._read_back(self._start(given))
+        arguments = self._arguments(arrays) if arrays else self._from_views()
+        self._read_back(self._start(arguments))
         return self.output_views
 
     # The work of Python in a call counts beside the few dozen microseconds that JAX takes for one: arrays that fit as
     # they are, and results that are stored as they come, are told by one comparison each.
 
-    def _start(self, given: Sequence[Any], copied: bool = False) -> list[Any]:
+    def _start(self, arguments: Sequence[Any], copied: bool = False) -> list[Any]:
         """Begins a run on all inputs; returns JAX's outputs."""
         if copied:
-            given = [one.copy() if isinstance(one, np.ndarray) else one for one in given]
+            arguments = [
+                item.copy() if isinstance(item, np.ndarray) else item for item in arguments
+            ]
         # XLA records a program's kernels as one CUDA graph, with the addresses of its memory. While earlier outputs are
         # held, new ones lie elsewhere, and every run has to change the graph.
         self._last = []
         try:
             if self._plain:
-                found = self._call(self._held.arrays, *given)
+                result = self._call(self._held.arrays, *arguments)
             else:
-                found = self._with_state(given)
+                result = self._with_state(arguments)
         except Exception as error:
             told = _told(error)
             if told is error:
                 raise
             raise told from error
-        self._last = found
-        return found  # type: ignore[no-any-return]
+        self._last = result
+        return result  # type: ignore[no-any-return]
 
-    def _with_state(self, given: Sequence[Any]) -> list[Any]:
+    def _with_state(self, arguments: Sequence[Any]) -> list[Any]:
         """The call where handles, feeds, fewer rows, or types that NumPy lacks are in play."""
-        call = [self._cut(at, self._as_stored(at, one)) for at, one in enumerate(given)]
+        call = [
+            self._cut(index, self._as_stored(index, item)) for index, item in enumerate(arguments)
+        ]
         with self._around():
-            found = list(self._call(self._held.arrays, *call))
-        if self._program.options.max_iterations is not None and int(found.pop()) < 0:
+            results = list(self._call(self._held.arrays, *call))
+        if self._program.options.max_iterations is not None and int(results.pop()) < 0:
             raise InputError(
                 describe(
                     "the loops of a run make more trips than they may",
                     hint="CompileOptions(max_iterations=...) sets the bound",
                 )
             )
-        for at, output in self._feeds:
-            self._resident[at] = self._joined(self._resident[at], found[output])
-        return found
+        for index, output in self._feeds:
+            self._resident[index] = self._joined(self._resident[index], results[output])
+        return results
 
-    def _as_stored(self, at: int, one: Any) -> Any:
+    def _as_stored(self, index: int, item: Any) -> Any:
         return (
-            one.view(self._stored[at]) if self._narrow[at] and isinstance(one, np.ndarray) else one
+            item.view(self._stored[index])
+            if self._narrow[index] and isinstance(item, np.ndarray)
+            else item
         )
 
-    def _cut(self, at: int, one: Any) -> Any:
+    def _cut(self, index: int, item: Any) -> Any:
         """An input on the rows that are computed."""
-        if self._rows is None or self._extent is None or at not in self._extent.inputs:
-            return one
-        return one[: self._rows[0]]
+        if self._rows is None or self._extent is None or index not in self._extent.inputs:
+            return item
+        return item[: self._rows[0]]
 
     def _joined(self, whole: Any, part: Any) -> Any:
         """A handle that takes an output, which may have fewer rows."""
@@ -171,29 +179,29 @@ class XlaExecutable:
             self._moved[0] += self._given_bytes
         if not self._resident:
             return arrays
-        found = {**self._resident, **dict(zip(self._given, arrays, strict=True))}
-        return [found[at] for at in range(len(self._inputs))]
+        results = {**self._resident, **dict(zip(self._given, arrays, strict=True))}
+        return [results[index] for index in range(len(self._inputs))]
 
     def _converted(self, arrays: Sequence[Any]) -> list[Any]:
         """Arguments of which one at least is no array of NumPy that fits as it is."""
         return [
-            self._other(value, at, position)
-            for position, (at, value) in enumerate(zip(self._given, arrays, strict=True))
+            self._other(value, index, position)
+            for position, (index, value) in enumerate(zip(self._given, arrays, strict=True))
         ]
 
-    def _other(self, value: Any, at: int, position: int) -> Any:
+    def _other(self, value: Any, index: int, position: int) -> Any:
         """An argument on JAX's device, or as an array of NumPy that fits."""
         placed = on_device(value, self._device)
         if placed is None:
-            array = as_input(value, self.input_views[at], position)
+            array = as_input(value, self.input_views[index], position)
             self._moved[0] += array.nbytes
             return array
-        if placed.shape != self._inputs[at].shape or placed.dtype != self._stored[at]:
+        if placed.shape != self._inputs[index].shape or placed.dtype != self._stored[index]:
             raise InputError(
                 describe(
                     f"input {position} does not fit",
                     got=f"{placed.dtype}{list(placed.shape)} on the device",
-                    expected=str(self._inputs[at].type),
+                    expected=str(self._inputs[index].type),
                     hint="convert it on the device, or pass a NumPy array",
                 )
             )
@@ -201,17 +209,17 @@ class XlaExecutable:
 
     def _from_views(self) -> list[Any]:
         self._moved[0] += self._given_bytes
-        return [self._resident.get(at, view) for at, view in enumerate(self.input_views)]
+        return [self._resident.get(index, view) for index, view in enumerate(self.input_views)]
 
-    def _read_back(self, found: Sequence[Any], chosen: Sequence[int] | None = None) -> None:
+    def _read_back(self, results: Sequence[Any], chosen: Sequence[int] | None = None) -> None:
         """Brings outputs to their views; waits for them."""
         if chosen is None and self._as_they_are and self._rows is None:
-            for one, target in zip(found, self._results, strict=True):
-                target[...] = np.asarray(one)
+            for item, target in zip(results, self._results, strict=True):
+                target[...] = np.asarray(item)
             self._moved[1] += self._result_bytes
             return
-        for at in range(len(self._results)) if chosen is None else chosen:
-            array, target = np.asarray(found[at]), self._results[at]
+        for index in range(len(self._results)) if chosen is None else chosen:
+            array, target = np.asarray(results[index]), self._results[index]
             if array.dtype != target.dtype:
                 array = array.view(target.dtype)
             if array.shape == target.shape:
@@ -223,10 +231,10 @@ class XlaExecutable:
     def submit(self, arrays: Sequence[Array | None], outputs: Sequence[int], fresh: bool) -> XlaRun:
         """Begins a run. JAX may read the arguments later, so they are copied."""
         views = [self.input_views[index] for index in self._given]
-        given = [
+        arguments = [
             view if array is None else array for array, view in zip(arrays, views, strict=True)
         ]
-        return XlaRun(self, self._start(self._arguments(given), copied=True), outputs, fresh)
+        return XlaRun(self, self._start(self._arguments(arguments), copied=True), outputs, fresh)
 
     def compiled(self, lock: TryLock, names: tuple[str, ...]) -> tuple[RunSlots, RunDict]:
         """See ``rlx.Executable``. Arguments on JAX's device stay there, and no argument is copied."""
@@ -266,12 +274,12 @@ class XlaExecutable:
     def read_row(self, output: int, row: int) -> Array:
         """One row of an output of the last run."""
         if not self._last:
-            kept: Array = self.output_views[output][row].copy()
-            return kept
+            retained: Array = self.output_views[output][row].copy()
+            return retained
         with wide_types():
-            found = self._last[output][row]
-        self._moved[1] += found.nbytes
-        row_array: Array = np.array(fetched(found, self._outputs[output]))
+            result = self._last[output][row]
+        self._moved[1] += result.nbytes
+        row_array: Array = np.array(fetched(result, self._outputs[output]))
         return row_array
 
     def run_on_device(self, *arrays: Any) -> tuple[Any, ...]:
@@ -280,11 +288,11 @@ class XlaExecutable:
         They are the caller's: one that feeds a handle, whose memory the next run takes, is a copy.
         """
         # On the processor JAX reads the caller's memory, maybe after this call.
-        given = self._arguments(arrays) if arrays else self._from_views()
-        found = self._start(given, copied=self._program.platform == "cpu")
+        arguments = self._arguments(arrays) if arrays else self._from_views()
+        result = self._start(arguments, copied=self._program.platform == "cpu")
         donated = self._program.donated(self._feeds)
-        taken = {output for at, output in self._feeds if at in donated}
-        return tuple(one.copy() if at in taken else one for at, one in enumerate(found))
+        taken = {output for index, output in self._feeds if index in donated}
+        return tuple(item.copy() if index in taken else item for index, item in enumerate(result))
 
     # --- what stays between runs --------------------------------------------------------------------
 

@@ -73,21 +73,21 @@ def _digest(text: str) -> str:
 def _read(path: Path | None) -> dict[str, Any] | None:
     """Points that were measured before; None where the file is not what was written."""
     try:
-        found: dict[str, Any] | None = None if path is None else json.loads(path.read_text())
-        _curves(found)
-        if found is not None:
-            float(found["loop_step_ns"])
+        results: dict[str, Any] | None = None if path is None else json.loads(path.read_text())
+        _curves(results)
+        if results is not None:
+            float(results["loop_step_ns"])
     except (OSError, ValueError, KeyError, TypeError, AssertionError):
         return None
-    return found
+    return results
 
 
 def _curves(points: Mapping[str, Any] | None) -> dict[str, Curve]:
     if points is None:
         return {}
-    found = {name: Curve.through(listed) for name, listed in points["curves"].items()}
-    assert {"upload", "readback", "copy", "f32"} <= found.keys()
-    return found
+    results = {name: Curve.through(listed) for name, listed in points["curves"].items()}
+    assert {"upload", "readback", "copy", "f32"} <= results.keys()
+    return results
 
 
 def _calibration(info: DeviceInfo, points: Mapping[str, Any]) -> Calibration:
@@ -132,7 +132,7 @@ def _measured(device: Any) -> dict[str, Any]:
     start = time.monotonic()
     bench = _Bench(device, start + _BUDGET_S)
     roundtrip = bench.call(lambda x: x + 1, [np.ones(16, np.float32)])
-    one, many = (bench.chain(count) for count in (1, _CHAIN))
+    first, many = (bench.chain(count) for count in (1, _CHAIN))
     curves = {
         "upload": bench.uploads(roundtrip),
         "readback": bench.readbacks(roundtrip),
@@ -145,7 +145,7 @@ def _measured(device: Any) -> dict[str, Any]:
     return {
         "rlx": rlx.__version__,
         "roundtrip_ns": max(roundtrip, 100.0),
-        "dispatch_ns": max((many - one) / (_CHAIN - 1), 10.0),
+        "dispatch_ns": max((many - first) / (_CHAIN - 1), 10.0),
         "loop_step_ns": bench.loop_step(),
         "curves": {name: listed for name, listed in curves.items() if listed},
         "at": time.time(),
@@ -199,8 +199,8 @@ class _Bench:
     def loop_step(self) -> float:
         """One step of a loop that carries a state from step to step, as filters and recurrent layers do."""
 
-        def function(state: Any, given: Any) -> Any:
-            return jax().lax.scan(lambda s, x: (s * 0.5 + x, s + x), state, given)
+        def function(state: Any, value: Any) -> Any:
+            return jax().lax.scan(lambda s, x: (s * 0.5 + x, s + x), state, value)
 
         operands = [self._placed(shape, "float32") for shape in ((4,), (_LOOP, 4))]
         return self.call(function, operands, read=False) / _LOOP
@@ -208,19 +208,19 @@ class _Bench:
     def _each(
         self, works: Sequence[int], measure: Callable[[int], tuple[float, float]]
     ) -> list[Any]:
-        found = []
-        for at, work in enumerate(works):
-            if at and time.monotonic() > self._until:
+        results = []
+        for index, work in enumerate(works):
+            if index and time.monotonic() > self._until:
                 break
-            found.append(list(measure(work)))
-        return found
+            results.append(list(measure(work)))
+        return results
 
     def uploads(self, roundtrip: float) -> list[Any]:
         """Bytes of an operand on the host, and what they add to a call."""
 
         def measure(nbytes: int) -> tuple[float, float]:
-            given = np.ones(nbytes // 4, np.float32)
-            ns = self.call(lambda x: x[:1] + 1, [given])
+            arguments = np.ones(nbytes // 4, np.float32)
+            ns = self.call(lambda x: x[:1] + 1, [arguments])
             return float(nbytes), max(ns - roundtrip, nbytes / 1000.0)
 
         return self._each(self._bytes, measure)

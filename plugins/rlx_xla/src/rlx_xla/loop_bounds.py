@@ -11,9 +11,9 @@ _LEFT: ContextVar[list[Any] | None] = ContextVar("trips", default=None)
 
 
 @contextmanager
-def bounded(most: Any) -> Iterator[list[Any]]:
+def bounded(limit: Any) -> Iterator[list[Any]]:
     """Counts trips inside; the list holds what is left, which is below 0 after one too many."""
-    cell = [most]
+    cell = [limit]
     token = _LEFT.set(cell)
     try:
         yield cell
@@ -43,7 +43,7 @@ def counted(body: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
         if left is None:
             return None, body(arrays)
         with bounded(left) as cell:
-            found = body(arrays)
-        return cell[0], found
+            result = body(arrays)
+        return cell[0], result
 
     return run

@@ -28,14 +28,14 @@ class PinnedArrays:
 
     def __init__(self, program: Compilation, device: Any) -> None:
         self._device = device
-        self._at = {node.name: at for at, node in enumerate(program.params)}
+        self._at = {node.name: index for index, node in enumerate(program.params)}
         self._nodes = program.params
         self.arrays: list[Any] = [None] * len(program.params)
         for node in program.constants:
             self.arrays.append(self._put(node, node.attrs["value"]))
         with wide_types():
-            for at, node in enumerate(program.params):
-                self.arrays[at] = jax().numpy.zeros(
+            for index, node in enumerate(program.params):
+                self.arrays[index] = jax().numpy.zeros(
                     node.shape, stored_dtype(node.dtype), device=device
                 )
 
@@ -47,20 +47,20 @@ class PinnedArrays:
         """Takes new values; gives their bytes."""
         arrays = list(self.arrays)
         for name, array in values.items():
-            at = self._at[name]
-            arrays[at] = self._put(self._nodes[at], array)
+            position = self._at[name]
+            arrays[position] = self._put(self._nodes[position], array)
         self.arrays = arrays
         return sum(array.nbytes for array in values.values())
 
     def get(self, name: str) -> Array:
         """A value, as a fresh array."""
-        at = self._at[name]
-        return fetched(self.arrays[at], self._nodes[at]).copy()
+        position = self._at[name]
+        return fetched(self.arrays[position], self._nodes[position]).copy()
 
     @property
     def nbytes(self) -> int:
         """Bytes on the device."""
-        return sum(int(one.nbytes) for one in self.arrays)
+        return sum(int(array.nbytes) for array in self.arrays)
 
 
 def put(array: Array, node: Node, device: Any) -> Any:
@@ -71,5 +71,5 @@ def put(array: Array, node: Node, device: Any) -> Any:
 
 def fetched(array: Any, node: Node) -> Array:
     """An array of JAX in the storage of rlx; maybe JAX's own memory."""
-    found = np.asarray(array)
-    return found if found.dtype == node.dtype.numpy else found.view(node.dtype.numpy)
+    result = np.asarray(array)
+    return result if result.dtype == node.dtype.numpy else result.view(node.dtype.numpy)

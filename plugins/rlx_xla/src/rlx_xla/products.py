@@ -14,23 +14,24 @@ PRECISIONS = {"f32": "highest", "tf32": "tensorfloat32", "bf16": "default", "f16
 _ROUNDED = {"bf16": jnp.bfloat16, "f16": jnp.float16}
 
 
-def operands(*given: Any) -> tuple[list[Any], dict[str, Any]]:
+def operands(*arguments: Any) -> tuple[list[Any], dict[str, Any]]:
     """Operands of a product as JAX takes them, and what to tell it.
 
     Operands of 16 bits are multiplied as they are, which gives exact products, and added up in f32.
     """
     now = arithmetic()
     raw = [
-        one.raw if isinstance(one, XlaTracedArray) else jnp.asarray(lifted(one)) for one in given
+        item.raw if isinstance(item, XlaTracedArray) else jnp.asarray(lifted(item))
+        for item in arguments
     ]
-    floats = {np.dtype(one.dtype) for one in raw if is_float(one.dtype)}
+    floats = {np.dtype(item.dtype) for item in raw if is_float(item.dtype)}
     narrow = len(floats) == 1 and next(iter(floats)).itemsize == 2
     if not narrow:
-        raw = [one.astype(now.real) if is_float(one.dtype) else one for one in raw]
+        raw = [item.astype(now.real) if is_float(item.dtype) else item for item in raw]
     if now.real == jnp.float64 or not floats:
         return raw, {"precision": "highest"}
     if not narrow and now.precision in _ROUNDED:
-        raw = [one.astype(_ROUNDED[now.precision]) for one in raw]
+        raw = [item.astype(_ROUNDED[now.precision]) for item in raw]
     if narrow and now.platform != "cpu":
         # The units add up in f32 and round once. A result in f32 would be written, read and rounded apart from them.
         return raw, {"precision": "default"}
@@ -50,10 +51,10 @@ def einsum(equation: str, *xs: Any) -> XlaTracedArray:
     return product(jnp.einsum(equation, *raw, **how))
 
 
-def product(found: Any) -> XlaTracedArray:
+def product(result: Any) -> XlaTracedArray:
     """The result of a product; one of 16 bits stays so until something is computed from it."""
     return XlaTracedArray(
-        found if is_float(found.dtype) and found.dtype.itemsize == 2 else capped(found)
+        result if is_float(result.dtype) and result.dtype.itemsize == 2 else capped(result)
     )
 
 

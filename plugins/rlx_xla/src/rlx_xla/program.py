@@ -81,10 +81,10 @@ class Compilation:
     def donated(self, feeds: Any) -> frozenset[int]:
         """The inputs whose memory an output takes that feeds them."""
         return frozenset(
-            at
-            for at, output in feeds
-            if self.inputs[at].type.nbytes >= _DONATED_BYTES
-            and self.inputs[at].type == self.graph.outputs[output].type
+            index
+            for index, output in feeds
+            if self.inputs[index].type.nbytes >= _DONATED_BYTES
+            and self.inputs[index].type == self.graph.outputs[output].type
         )
 
     def bucket(self, extent: DynamicRows) -> tuple[int, int] | None:
@@ -129,7 +129,7 @@ class Compilation:
 
         replace_references()
         jax_ = jax()
-        names, most = graph.input_names, self.options.max_iterations
+        names, limit = graph.input_names, self.options.max_iterations
         large = [graph.nodes[node.id] for node in self._constants_of(graph)]
         fields = {
             "precision": self.options.precision,
@@ -137,18 +137,19 @@ class Compilation:
             "cudnn": key.cudnn,
         }
 
-        def function(held: list[Any], *inputs: Any) -> list[Any]:
-            params = dict(zip((node.name for node in self.params), held, strict=False))
+        def function(stored: list[Any], *inputs: Any) -> list[Any]:
+            params = dict(zip((node.name for node in self.params), stored, strict=False))
             constants = {
-                node.id: value for node, value in zip(large, held[len(self.params) :], strict=True)
+                node.id: value
+                for node, value in zip(large, stored[len(self.params) :], strict=True)
             }
             leaves = {**params, **dict(zip(names, inputs, strict=True))}
             with computing(**fields):
-                if most is None:
-                    return [_owned(one) for one in outputs_of(graph, leaves, constants)]
-                with bounded(jax_.numpy.int64(most)) as left:
-                    found = [_owned(one) for one in outputs_of(graph, leaves, constants)]
-                return [*found, left[0]]
+                if limit is None:
+                    return [_owned(item) for item in outputs_of(graph, leaves, constants)]
+                with bounded(jax_.numpy.int64(limit)) as left:
+                    results = [_owned(item) for item in outputs_of(graph, leaves, constants)]
+                return [*results, left[0]]
 
         def _owned(value: Any) -> Any:
             return jax_.numpy.asarray(value)
@@ -159,12 +160,12 @@ class Compilation:
             return jax_.ShapeDtypeStruct(node.shape, stored_dtype(node.dtype), sharding=place)
 
         inputs = [spec(graph.named(name)) for name in names]
-        held = [spec(node) for node in (*self.params, *large)]
-        donated = tuple(1 + at for at in sorted(key.donated))
+        stored = [spec(node) for node in (*self.params, *large)]
+        donated = tuple(1 + index for index in sorted(key.donated))
         with wide_types(), jax_.default_matmul_precision("highest"):
             jitted = jax_.jit(function, donate_argnums=donated, keep_unused=True)
-            compiled = jitted.lower(held, *inputs).compile()
-        wide = any(one.dtype.itemsize == 8 for one in (*inputs, *held)) or any(
+            compiled = jitted.lower(stored, *inputs).compile()
+        wide = any(item.dtype.itemsize == 8 for item in (*inputs, *stored)) or any(
             node.dtype.itemsize == 8 for node in graph.outputs
         )
         analysis = compiled.memory_analysis()

@@ -30,12 +30,12 @@ def _of_jax(path: str) -> Callable[..., Any]:
     function, moves = attrgetter(path)(jnp), path in _MOVES
 
     def apply(*args: Any, **kwargs: Any) -> Any:
-        found = _moved(function, args, kwargs) if moves else None
-        if found is None:
-            found = function(
-                *map(lifted, args), **{key: lifted(one) for key, one in kwargs.items()}
+        result = _moved(function, args, kwargs) if moves else None
+        if result is None:
+            result = function(
+                *map(lifted, args), **{key: lifted(value) for key, value in kwargs.items()}
             )
-        return traced(found)
+        return traced(result)
 
     return apply
 
@@ -43,33 +43,33 @@ def _of_jax(path: str) -> Callable[..., Any]:
 def _moved(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """The result of a function that moves elements of 16 bits; None where they are not all of one dtype."""
     first = args[0] if isinstance(args[0], (list, tuple)) else [args[0]]
-    dtypes = {one.raw.dtype for one in first if isinstance(one, XlaTracedArray)}
-    if len(dtypes) != 1 or not all(isinstance(one, XlaTracedArray) for one in first):
+    dtypes = {item.raw.dtype for item in first if isinstance(item, XlaTracedArray)}
+    if len(dtypes) != 1 or not all(isinstance(item, XlaTracedArray) for item in first):
         return None
     (dtype,) = dtypes
     if not is_float(dtype) or dtype == arithmetic().real:
         return None
-    raw = [one.raw for one in first] if isinstance(args[0], (list, tuple)) else first[0].raw
+    raw = [item.raw for item in first] if isinstance(args[0], (list, tuple)) else first[0].raw
     return function(
-        raw, *map(lifted, args[1:]), **{key: lifted(one) for key, one in kwargs.items()}
+        raw, *map(lifted, args[1:]), **{key: lifted(value) for key, value in kwargs.items()}
     )
 
 
-def traced(found: Any) -> Any:
+def traced(result: Any) -> Any:
     """Results of JAX as traced values."""
-    if isinstance(found, (tuple, list)):
-        return type(found)(traced(one) for one in found)
-    if not hasattr(found, "dtype"):
-        return found
-    moved = is_float(found.dtype) and found.dtype.itemsize == 2
-    return XlaTracedArray(found if moved else capped(found))
+    if isinstance(result, (tuple, list)):
+        return type(result)(traced(item) for item in result)
+    if not hasattr(result, "dtype"):
+        return result
+    moved = is_float(result.dtype) and result.dtype.itemsize == 2
+    return XlaTracedArray(result if moved else capped(result))
 
 
 def _asarray(value: Any, dtype: Any = None, **_: Any) -> XlaTracedArray:
     if isinstance(value, (list, tuple)):
-        value = traced(jnp.stack([jnp.asarray(lifted(one)) for one in value]))
-    found = XlaTracedArray(value.raw)  # of its own: it may be changed in place
-    return found if dtype is None else found.astype(dtype)
+        value = traced(jnp.stack([jnp.asarray(lifted(item)) for item in value]))
+    result = XlaTracedArray(value.raw)  # of its own: it may be changed in place
+    return result if dtype is None else result.astype(dtype)
 
 
 def _power(x: Any, y: Any) -> XlaTracedArray:
@@ -79,20 +79,20 @@ def _power(x: Any, y: Any) -> XlaTracedArray:
         return XlaTracedArray(capped(jnp.power(base, exponent)))
     base, exponent = _alike(base, exponent)
 
-    def step(at: Any, state: Any) -> Any:
-        found, square = state
-        odd = ((exponent >> at.astype(exponent.dtype)) & 1) != 0
-        return jnp.where(odd, found * square, found), square * square
+    def step(position: Any, state: Any) -> Any:
+        result, square = state
+        odd = ((exponent >> position.astype(exponent.dtype)) & 1) != 0
+        return jnp.where(odd, result * square, result), square * square
 
     bits = 8 * exponent.dtype.itemsize - (exponent.dtype.kind == "i")
     return XlaTracedArray(lax.fori_loop(0, bits, step, (jnp.ones_like(base), base))[0])
 
 
-def _alike(one: Any, other: Any) -> tuple[Any, Any]:
+def _alike(first: Any, other: Any) -> tuple[Any, Any]:
     """Two arrays of one dtype and shape."""
-    dtype = jnp.promote_types(one.dtype, other.dtype)
-    shape = jnp.broadcast_shapes(one.shape, other.shape)
-    return tuple(jnp.broadcast_to(each.astype(dtype), shape) for each in (one, other))  # type: ignore[return-value]
+    dtype = jnp.promote_types(first.dtype, other.dtype)
+    shape = jnp.broadcast_shapes(first.shape, other.shape)
+    return tuple(jnp.broadcast_to(each.astype(dtype), shape) for each in (first, other))  # type: ignore[return-value]
 
 
 def _take(x: Any, indices: Any, axis: int | None = None) -> XlaTracedArray:

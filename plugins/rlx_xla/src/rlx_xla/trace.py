@@ -40,7 +40,7 @@ class _XlaTracer(Tracer[XlaTracedArray]):
 
     def around(self, node: Node) -> AbstractContextManager[Any]:
         """Numbers are computed in f64 where an operand or a result is."""
-        dtypes = {one.dtype for one in node.inputs} | {type.dtype for type in node.types}
+        dtypes = {item.dtype for item in node.inputs} | {type.dtype for type in node.types}
         return computing(real=jnp.float64 if DType.F64 in dtypes else jnp.float32)
 
 

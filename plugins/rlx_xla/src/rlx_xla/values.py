@@ -118,9 +118,9 @@ class XlaTracedArray(TracedArray):
             jnp.transpose(self.raw, order if order and order[0] is not None else None)
         )
 
-    def swapaxes(self, one: int, other: int) -> XlaTracedArray:
+    def swapaxes(self, first: int, other: int) -> XlaTracedArray:
         """Two axes exchanged."""
-        return XlaTracedArray(jnp.swapaxes(self.raw, one, other))
+        return XlaTracedArray(jnp.swapaxes(self.raw, first, other))
 
     def view(self, dtype: Any) -> XlaTracedArray:
         """The same bytes as elements of another dtype, along the last axis."""
@@ -178,10 +178,10 @@ def capped(array: Any) -> Any:
 
 def computed(dtype: Any) -> Any:
     """What stands for a dtype that a reference names."""
-    found = np.dtype(dtype)
-    if is_float(found):
+    result = np.dtype(dtype)
+    if is_float(result):
         return arithmetic().real
-    return arithmetic().complex if found.kind == "c" else found
+    return arithmetic().complex if result.kind == "c" else result
 
 
 def lifted(value: Any) -> Any:
@@ -198,9 +198,9 @@ def lifted(value: Any) -> Any:
     if isinstance(value, slice):
         return value
     if isinstance(value, tuple):
-        return tuple(lifted(one) for one in value)
+        return tuple(lifted(item) for item in value)
     if isinstance(value, list):
-        return [lifted(one) for one in value]
+        return [lifted(item) for item in value]
     return np.arange(value.start, value.stop, value.step) if isinstance(value, range) else value
 
 
@@ -213,5 +213,5 @@ def reinterpreted(array: Any, dtype: np.dtype[Any]) -> Any:
     target, (old, new) = jnp.dtype(dtype), (array.dtype.itemsize, dtype.itemsize)
     if new > old:
         array = array.reshape(*array.shape[:-1], array.shape[-1] * old // new, new // old)
-    found = lax.bitcast_convert_type(array, target)
-    return found.reshape(*found.shape[:-2], -1) if new < old else found
+    result = lax.bitcast_convert_type(array, target)
+    return result.reshape(*result.shape[:-2], -1) if new < old else result

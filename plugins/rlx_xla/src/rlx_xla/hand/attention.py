@@ -28,13 +28,13 @@ def _heads_last(x: Any, heads: int, layout: str) -> Any:
 def _visible(name: str, window: int, sizes: tuple[int, int], mask: Any) -> Any:
     """Which keys each query sees, as [batch, heads, queries, keys]; None for all of them."""
     sq, sk = sizes
-    at, key = np.arange(sq)[:, None] + (sk - sq), np.arange(sk)[None, :]
+    position, key = np.arange(sq)[:, None] + (sk - sq), np.arange(sk)[None, :]
     if name == "custom":
         return jnp.asarray(lifted(mask)).astype(bool)[:, None, None, :]
     if name not in ("causal", "sliding"):
         return None
-    seen = key <= at
-    return (seen if name == "causal" else seen & (key >= at - window))[None, None]
+    seen = key <= position
+    return (seen if name == "causal" else seen & (key >= position - window))[None, None]
 
 
 def _by_cudnn(q: Any, heads: tuple[int, int], name: str) -> bool:

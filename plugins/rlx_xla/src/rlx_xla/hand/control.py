@@ -21,42 +21,42 @@ def _given(xs: Any) -> tuple[Any, ...]:
 def _body(graph: Graph, arrays: Any) -> tuple[Any, ...]:
     # Every result is an array of its own dtype, also one that is a constant.
     return tuple(
-        one if hasattr(one, "aval") else jnp.asarray(one)
-        for one in outputs_of(graph, dict(zip(graph.input_names, arrays, strict=True)))
+        item if hasattr(item, "aval") else jnp.asarray(item)
+        for item in outputs_of(graph, dict(zip(graph.input_names, arrays, strict=True)))
     )
 
 
-def _results(found: Any) -> tuple[XlaTracedArray, ...]:
-    return tuple(XlaTracedArray(one) for one in found)
+def _results(result: Any) -> tuple[XlaTracedArray, ...]:
+    return tuple(XlaTracedArray(item) for item in result)
 
 
 def if_(cond: Any, then_graph: Graph, else_graph: Graph, *xs: Any) -> Any:
     """Only the branch that is taken is computed."""
     sides = [counted(partial(_body, graph)) for graph in (then_graph, else_graph)]
     left, arrays = trips_left(), _traced_operands(then_graph, xs)
-    trips, found = lax.cond(jnp.asarray(lifted(cond)), *sides, left, arrays)
+    trips, result = lax.cond(jnp.asarray(lifted(cond)), *sides, left, arrays)
     trips_left(trips)
-    return _results(found)
+    return _results(result)
 
 
 def while_(cond_graph: Graph, body_graph: Graph, *xs: Any, max_trips: int | None = None) -> Any:
     """A loop for as long as a subgraph says so."""
 
     def goes_on(state: Any) -> Any:
-        at, left, values = state
+        position, left, values = state
         again = _body(cond_graph, values)[0]
-        again = again if max_trips is None else again & (at < max_trips)
+        again = again if max_trips is None else again & (position < max_trips)
         return again if left is None else again & (left >= 0)
 
     def step(state: Any) -> Any:
-        at, left, values = state
-        left, found = counted(partial(_body, body_graph))(count_trip(left), values)
-        return at + 1, left, found
+        position, left, values = state
+        left, result = counted(partial(_body, body_graph))(count_trip(left), values)
+        return position + 1, left, result
 
     start = jnp.int64(0), trips_left(), _traced_operands(body_graph, xs)
-    _, left, found = lax.while_loop(goes_on, step, start)
+    _, left, result = lax.while_loop(goes_on, step, start)
     trips_left(left)
-    return _results(found)
+    return _results(result)
 
 
 def scan(body_graph: Graph, carried: int, *xs: Any, reverse: bool = False) -> Any:
@@ -64,8 +64,8 @@ def scan(body_graph: Graph, carried: int, *xs: Any, reverse: bool = False) -> An
 
     def step(state: Any, rows: Any) -> Any:
         left, values = state
-        left, found = counted(partial(_body, body_graph))(count_trip(left), (*values, *rows))
-        return (left, found[:carried]), found[carried:]
+        left, result = counted(partial(_body, body_graph))(count_trip(left), (*values, *rows))
+        return (left, result[:carried]), result[carried:]
 
     names = body_graph.input_names
     start = tuple(_typed(body_graph.named(n), x) for n, x in zip(names, _given(xs[:carried])))

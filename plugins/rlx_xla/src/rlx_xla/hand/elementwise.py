@@ -62,10 +62,12 @@ def _normal(bits: Any) -> Any:
     u = jnp.maximum(bits >> jnp.uint32(1), jnp.uint32(1))
     octave = lax.clz(u).astype(jnp.int32) - 1
     rest = ((u << octave.astype(jnp.uint32)) & jnp.uint32(2**30 - 1)).astype(jnp.int32)
-    at = octave * (_SEGMENTS + 1) + (rest >> 22)
+    position = octave * (_SEGMENTS + 1) + (rest >> 22)
     table = jnp.asarray(normal_table().astype(np.int64))
     fraction = ((rest >> (22 - _FRACTION_BITS)) & (2**_FRACTION_BITS - 1)).astype(jnp.int64)
-    fine = table[at] - (((table[at] - table[at + 1]) * fraction) >> _FRACTION_BITS)
+    fine = table[position] - (
+        ((table[position] - table[position + 1]) * fraction) >> _FRACTION_BITS
+    )
     drop = _TABLE_BITS - RESULT_BITS
     z = ((fine + (1 << (drop - 1))) >> drop).astype(arithmetic().real) * np.float32(
         2.0**-RESULT_BITS

@@ -20,10 +20,10 @@ def _array(value: Any) -> Any:
 
 def _within(index: Any, size: int) -> Any:
     """Indices counted from the end where they are negative, and held inside."""
-    found = _array(index)
-    if found.dtype.kind == "i":
-        found = jnp.where(found < 0, found + np.asarray(size, found.dtype), found)
-    return found
+    result = _array(index)
+    if result.dtype.kind == "i":
+        result = jnp.where(result < 0, result + np.asarray(size, result.dtype), result)
+    return result
 
 
 def gather(x: Any, indices: Any, axis: int = 0) -> XlaTracedArray:
@@ -33,12 +33,12 @@ def gather(x: Any, indices: Any, axis: int = 0) -> XlaTracedArray:
 
 def gather_nd(x: Any, indices: Any, batch_dims: int = 0) -> XlaTracedArray:
     """Elements, or slices, at places that are listed; one gather for all batches."""
-    at, (*lead, depth) = _array(indices), indices.shape
-    where = [_within(at[..., d], x.shape[batch_dims + d]) for d in range(depth)]
-    batch = [lax.broadcasted_iota(at.dtype, tuple(lead), d) for d in range(batch_dims)]
-    found = _array(x).at[(*batch, *where)].get(mode="clip") if batch or where else None
+    position, (*lead, depth) = _array(indices), indices.shape
+    where = [_within(position[..., d], x.shape[batch_dims + d]) for d in range(depth)]
+    batch = [lax.broadcasted_iota(position.dtype, tuple(lead), d) for d in range(batch_dims)]
+    result = _array(x).at[(*batch, *where)].get(mode="clip") if batch or where else None
     whole = (*lead, *x.shape[batch_dims + depth :])
-    return XlaTracedArray(jnp.broadcast_to(_array(x), whole) if found is None else found)
+    return XlaTracedArray(jnp.broadcast_to(_array(x), whole) if result is None else result)
 
 
 def narrow(x: Any, axis: int, start: int, length: int) -> XlaTracedArray:
@@ -54,28 +54,28 @@ def pad_constant(x: Any, value: Any, pads: Any) -> XlaTracedArray:
     )
 
 
-def _scattered(y: Any, at: Sequence[Any], updates: Any, reduction: str) -> Any:
+def _scattered(y: Any, indices: Sequence[Any], updates: Any, reduction: str) -> Any:
     """NumPy's unbuffered updates at places of a flat array, in order."""
-    (index,) = at
+    (index,) = indices
     if reduction == "none":
         count = updates.shape[0]
         last = (
             jnp.full(y.shape[:1], -1, jnp.int32).at[index].max(jnp.arange(count, dtype=jnp.int32))
         )
-        kept = last.reshape(-1, *(1,) * (y.ndim - 1))
-        return jnp.where(kept >= 0, updates[jnp.maximum(last, 0)], y) if count else y
+        retained = last.reshape(-1, *(1,) * (y.ndim - 1))
+        return jnp.where(retained >= 0, updates[jnp.maximum(last, 0)], y) if count else y
     ref = y.at[index]
     return {"add": ref.add, "mul": ref.multiply, "min": ref.min, "max": ref.max}[reduction](updates)
 
 
-def _flat_index(at: Sequence[Any], shape: Sequence[int]) -> Any:
+def _flat_index(indices: Sequence[Any], shape: Sequence[int]) -> Any:
     """Places as numbers in row-major order."""
-    found: Any = 0
-    for index, size in zip(at, shape, strict=True):
-        found = found * size + _within(index, size).astype(
+    result: Any = 0
+    for index, size in zip(indices, shape, strict=True):
+        result = result * size + _within(index, size).astype(
             jnp.int32 if math.prod(shape) < 2**31 else jnp.int64
         )
-    return found
+    return result
 
 
 def _updated(x: Any, updates: Any, reduction: str | None) -> tuple[Any, Any, str]:
@@ -93,9 +93,9 @@ def scatter_elements(
     y, new, kind = _updated(x, updates, reduction)
     if not new.size or not y.size:
         return XlaTracedArray(y)
-    at = [lax.broadcasted_iota(jnp.int32, indices.shape, d) for d in range(y.ndim)]
-    at[axis] = _array(indices)
-    place = _flat_index(at, y.shape).reshape(-1)
+    positions = [lax.broadcasted_iota(jnp.int32, indices.shape, d) for d in range(y.ndim)]
+    positions[axis] = _array(indices)
+    place = _flat_index(positions, y.shape).reshape(-1)
     return XlaTracedArray(
         _scattered(y.reshape(-1), [place], new.reshape(-1), kind).reshape(y.shape)
     )

@@ -31,8 +31,8 @@ def grouped_matmul(x: Any, w: Any, idx: Any) -> XlaTracedArray:
     order = jnp.argsort(index, stable=True)
     sizes = jnp.bincount(index, length=w.shape[0]).astype(jnp.int32)
     (rows, weights), how = operands(x, w)
-    found = lax.ragged_dot(rows[order], weights, sizes, **how)
-    return product(jnp.zeros_like(found).at[order].set(found, unique_indices=True))
+    result = lax.ragged_dot(rows[order], weights, sizes, **how)
+    return product(jnp.zeros_like(result).at[order].set(result, unique_indices=True))
 
 
 def partial_grouped_matmul(x: Any, w: Any, idx: Any) -> XlaTracedArray:

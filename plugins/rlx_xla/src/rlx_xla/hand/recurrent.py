@@ -80,8 +80,8 @@ def _product(a: Any, b: Any) -> Any:
 def _direction(cell: _Cell, xs: Any, state: tuple[Any, Any], active: Any) -> tuple[Any, Any, Any]:
     """All steps of one direction."""
 
-    def step(state: Any, given: Any) -> Any:
-        x, on = given
+    def step(state: Any, value: Any) -> Any:
+        x, on = value
         h, c = state
         new_h, new_c = cell.step(x, h, c)
         new = jnp.where(on, new_h, h), jnp.where(on, new_c, c)
@@ -119,10 +119,10 @@ def recurrence(  # noqa: PLR0913 - the reference's own parameters
     ys, hs, cs = [], [], []
     for d, backwards in enumerate(reverse):
         # The rows of a sequence that runs backwards change places, and their results change back.
-        at = jnp.where(active & bool(backwards), lengths - 1 - counted, counted)
+        position = jnp.where(active & bool(backwards), lengths - 1 - counted, counted)
         turned = bool(backwards)
-        xs = per[at, everyone, d] if turned else per[:, :, d]
-        one = _Cell(
+        xs = per[position, everyone, d] if turned else per[:, :, d]
+        single = _Cell(
             cell,
             r[d].T,
             None if bias is None else bias[d],
@@ -130,8 +130,8 @@ def recurrence(  # noqa: PLR0913 - the reference's own parameters
             clip,
             input_forget,
         )
-        y, h, c = _direction(one, xs, (h0[d], c0[d]), active)
-        ys.append(y[at, everyone] if turned else y)
+        y, h, c = _direction(single, xs, (h0[d], c0[d]), active)
+        ys.append(y[position, everyone] if turned else y)
         hs.append(h)
         cs.append(c)
     y = XlaTracedArray(jnp.stack(ys, 1))
@@ -148,14 +148,14 @@ def selective_scan(x: Any, delta: Any, a: Any, b: Any, c: Any, d: Any = None) ->
     """H = exp(delta a) h + delta b x; y = c h."""
     x, delta, a, b, c, d = map(_wide, (x, delta, a, b, c, d))
 
-    def step(h: Any, given: Any) -> Any:
-        x, size, b, c = given
+    def step(h: Any, value: Any) -> Any:
+        x, size, b, c = value
         size = size[:, :, None]
         h = jnp.where(h == 0, 0.0, jnp.exp(size * a) * h) + size * b[:, None, :] * x[:, :, None]
         return h, jnp.sum(h * c[:, None, :], -1)
 
     start = jnp.zeros((x.shape[0], *a.shape), x.dtype)
-    _, y = lax.scan(step, start, tuple(jnp.moveaxis(one, 1, 0) for one in (x, delta, b, c)))
+    _, y = lax.scan(step, start, tuple(jnp.moveaxis(item, 1, 0) for item in (x, delta, b, c)))
     y = jnp.moveaxis(y, 0, 1)
     return XlaTracedArray(y if d is None else y + d * x)
 
@@ -172,8 +172,8 @@ def cascade(x: Any, sections: Sequence[Any], zi: Any, count: Any = None) -> Any:
     length = x.shape[1]
     end: Any = length if count is None else jnp.clip(_wide(count)[0], 0, length)
 
-    def step(state: Any, given: Any) -> Any:
-        v, at = given
+    def step(state: Any, value: Any) -> Any:
+        v, position = value
         y, new = v, []
         for z, (b, a) in zip(state, taps, strict=True):
             out = b[0] * y + (z[:, 0] if order else 0.0)
@@ -183,7 +183,7 @@ def cascade(x: Any, sections: Sequence[Any], zi: Any, count: Any = None) -> Any:
             else:
                 new.append(z)
             y = out
-        on = at < end
+        on = position < end
         return jnp.where(on, jnp.stack(new), state), jnp.where(on, y, 0.0)
 
     state, y = lax.scan(step, state, (_wide(x).astype(real).T, jnp.arange(length)))

@@ -39,10 +39,10 @@ def ordered(x: Any, k: int, largest: bool) -> Any:
     """The first ``k`` elements in order, and where they stand."""
     keys = _keys(x.raw, largest)
     if 0 < k < x.shape[-1] and keys.size:
-        _, at = lax.top_k(keys, k)
+        _, position = lax.top_k(keys, k)
     else:
-        at = jnp.argsort(~keys, axis=-1, stable=True)[..., :k]
-    return XlaTracedArray(jnp.take_along_axis(x.raw, at, -1)), XlaTracedArray(at)
+        position = jnp.argsort(~keys, axis=-1, stable=True)[..., :k]
+    return XlaTracedArray(jnp.take_along_axis(x.raw, position, -1)), XlaTracedArray(position)
 
 
 def _split_for(x: Any, splits: Any, questions: Any) -> Any:
@@ -59,15 +59,15 @@ def _split_for(x: Any, splits: Any, questions: Any) -> Any:
 def _leaf_values(leaves: Any, count: int, join: str) -> Any:
     """What each leaf gives to each target, and whether it gives anything."""
     starts, targets, weights = leaves
-    held = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    stored = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
     nothing = {"sum": 0.0, "min": np.inf, "max": -np.inf}[join]
-    found = np.full((len(starts) - 1, count), nothing)
+    result = np.full((len(starts) - 1, count), nothing)
     number = ~np.isnan(weights) | (join == "sum")
     step = {"sum": np.add, "min": np.minimum, "max": np.maximum}[join]
-    step.at(found, (held[number], targets[number]), weights[number])
-    given = np.zeros(found.shape, bool)
-    given[held[number], targets[number]] = True
-    return found, given
+    step.at(result, (stored[number], targets[number]), weights[number])
+    arguments = np.zeros(result.shape, bool)
+    arguments[stored[number], targets[number]] = True
+    return result, arguments
 
 
 def tree_scores(  # noqa: PLR0913 - trees are eight tables
@@ -84,39 +84,39 @@ def tree_scores(  # noqa: PLR0913 - trees are eight tables
     join: str = "sum",
 ) -> XlaTracedArray:
     """All rows go down all trees at once, as many steps as the deepest tree has."""
-    values, given = _leaf_values((starts, targets, weights), count, join)
+    values, arguments = _leaf_values((starts, targets, weights), count, join)
     depth, level = 0, np.unique(roots)
     while (level := level[features[level] >= 0]).size:
         level, depth = np.unique(np.concatenate([children[level], children[level] + 1])), depth + 1
     rows = x.wide
     # Nodes by number fit 32 bits, and so do features.
     limits = jnp.asarray(_split_for(np.zeros(0, rows.dtype), splits, questions))
-    at = jnp.broadcast_to(jnp.asarray(roots, jnp.int32), (x.shape[0], len(roots)))
+    index = jnp.broadcast_to(jnp.asarray(roots, jnp.int32), (x.shape[0], len(roots)))
     tables = (
         jnp.asarray(features, jnp.int32),
         jnp.asarray(questions),
         jnp.asarray(children, jnp.int32),
     )
 
-    def step(_: Any, at: Any) -> Any:
-        feature, question = tables[0][at], tables[1][at]
-        value, limit = jnp.take_along_axis(rows, jnp.maximum(feature, 0), 1), limits[at]
+    def step(_: Any, position: Any) -> Any:
+        feature, question = tables[0][position], tables[1][position]
+        value, limit = jnp.take_along_axis(rows, jnp.maximum(feature, 0), 1), limits[position]
         asked = question % 4
         yes = jnp.where(
             asked == 0, value <= limit, jnp.where(asked == 1, value < limit, value == limit)
         )
         yes |= (question >= 4) & jnp.isnan(value)
-        return jnp.where(feature >= 0, tables[2][at] + 1 - yes.astype(jnp.int32), at)
+        return jnp.where(feature >= 0, tables[2][position] + 1 - yes.astype(jnp.int32), position)
 
-    at = lax.fori_loop(0, depth, step, at) if rows.size else at
-    leaf = tables[2][at]
+    index = lax.fori_loop(0, depth, step, index) if rows.size else index
+    leaf = tables[2][index]
     if not values.size:
         return XlaTracedArray(jnp.zeros((x.shape[0], count), rows.dtype))
-    found, some = jnp.asarray(values.astype(rows.dtype))[leaf], jnp.asarray(given)[leaf].any(1)
+    result, some = jnp.asarray(values.astype(rows.dtype))[leaf], jnp.asarray(arguments)[leaf].any(1)
     if join == "sum":
-        return XlaTracedArray(jnp.sum(found, 1))
+        return XlaTracedArray(jnp.sum(result, 1))
     # Without trees there is nothing to join, and 0 is the result.
-    y = jnp.min(found, 1, initial=np.inf) if join == "min" else jnp.max(found, 1, initial=-np.inf)
+    y = jnp.min(result, 1, initial=np.inf) if join == "min" else jnp.max(result, 1, initial=-np.inf)
     return XlaTracedArray(jnp.where(some, y, 0))
 
 

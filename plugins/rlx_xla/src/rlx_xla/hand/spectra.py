@@ -16,8 +16,8 @@ from rlx_xla.values import XlaTracedArray, arithmetic
 def framed(x: Any, length: int, hop: int) -> XlaTracedArray:
     """The frames of the last axis."""
     count = (x.shape[-1] - length) // hop + 1
-    at = np.arange(count, dtype=np.int32)[:, None] * hop + np.arange(length, dtype=np.int32)
-    return XlaTracedArray(x.raw[..., at])
+    position = np.arange(count, dtype=np.int32)[:, None] * hop + np.arange(length, dtype=np.int32)
+    return XlaTracedArray(x.raw[..., position])
 
 
 def _tables(row: Any, levels: int) -> tuple[Any, Any]:
@@ -26,35 +26,35 @@ def _tables(row: Any, levels: int) -> tuple[Any, Any]:
     edge = row.dtype.type(np.inf)
     for k in range(levels):
         step = 1 << k
-        for found, join in ((high, jnp.maximum), (low, jnp.minimum)):
+        for item, join in ((high, jnp.maximum), (low, jnp.minimum)):
             # Windows that begin before the row never count as passed.
             before = jnp.concatenate(
-                [jnp.full(step, edge if found is high else -edge), found[-1][:-step]]
+                [jnp.full(step, edge if item is high else -edge), item[-1][:-step]]
             )
-            found.append(join(found[-1], before))
+            item.append(join(item[-1], before))
     return jnp.stack(high), jnp.stack(low)
 
 
 def _lowest_before_larger(row: Any, peaks: Any, levels: int) -> Any:
     """The least sample on the way left from each peak to a larger one, or to the end."""
     high, low = _tables(row, levels)
-    height, at, least = row[peaks], peaks, row[peaks]
+    height, position, least = row[peaks], peaks, row[peaks]
     for k in reversed(range(levels + 1)):
-        passed = (at >= 0) & (high[k][jnp.maximum(at, 0)] <= height)
-        least = jnp.where(passed, jnp.minimum(least, low[k][jnp.maximum(at, 0)]), least)
-        at = jnp.where(passed, at - (1 << k), at)
+        passed = (position >= 0) & (high[k][jnp.maximum(position, 0)] <= height)
+        least = jnp.where(passed, jnp.minimum(least, low[k][jnp.maximum(position, 0)]), least)
+        position = jnp.where(passed, position - (1 << k), position)
     return least
 
 
 def _crossing(row: Any, peaks: Any, level: Any, levels: int) -> Any:
     """How far left of each peak the row crosses a level, by linear interpolation."""
     _, low = _tables(row, levels)
-    at = peaks
+    position = peaks
     for k in reversed(range(levels + 1)):
-        passed = (at >= 0) & (low[k][jnp.maximum(at, 0)] > level)
-        at = jnp.where(passed, at - (1 << k), at)
-    here, before = row[jnp.maximum(at, 0)], row[jnp.clip(at + 1, 0, row.shape[0] - 1)]
-    return (peaks - at) - (level - here) / (before - here)
+        passed = (position >= 0) & (low[k][jnp.maximum(position, 0)] > level)
+        position = jnp.where(passed, position - (1 << k), position)
+    here, before = row[jnp.maximum(position, 0)], row[jnp.clip(position + 1, 0, row.shape[0] - 1)]
+    return (peaks - position) - (level - here) / (before - here)
 
 
 def _both_ways(function: Any, row: Any, peaks: Any, *more: Any) -> tuple[Any, Any]:
@@ -62,7 +62,7 @@ def _both_ways(function: Any, row: Any, peaks: Any, *more: Any) -> tuple[Any, An
     return function(row, peaks, *more), function(row[::-1], row.shape[0] - 1 - peaks, *more)
 
 
-def _maxima(row: Any, most: int) -> tuple[Any, Any]:
+def _maxima(row: Any, limit: int) -> tuple[Any, Any]:
     """Middles of runs of equal samples that are higher than what is beside them, and how many there are."""
     n = row.shape[0]
     place = jnp.arange(n)
@@ -71,27 +71,27 @@ def _maxima(row: Any, most: int) -> tuple[Any, Any]:
     ends = jnp.concatenate([following[1:], jnp.full(1, n)]) - 1
     rises = begins & (place > 0) & (row[jnp.maximum(place - 1, 0)] < row)
     falls = (ends + 1 < n) & (row[jnp.minimum(ends + 1, n - 1)] < row)
-    found = jnp.where(rises & falls, (place + ends) // 2, n)
-    return jnp.sort(found)[:most], jnp.sum(rises & falls)
+    result = jnp.where(rises & falls, (place + ends) // 2, n)
+    return jnp.sort(result)[:limit], jnp.sum(rises & falls)
 
 
 def _within(values: Any, bounds: Any) -> Any:
     low, high = bounds or (None, None)
-    kept = jnp.ones(values.shape, bool)
-    kept = kept if low is None else kept & (values >= low)
-    return kept if high is None else kept & (values <= high)
+    retained = jnp.ones(values.shape, bool)
+    retained = retained if low is None else retained & (values >= low)
+    return retained if high is None else retained & (values <= high)
 
 
-def _spaced(peaks: Any, heights: Any, kept: Any, distance: float) -> Any:
+def _spaced(peaks: Any, heights: Any, retained: Any, distance: float) -> Any:
     """Drops peaks that are too near to a larger one that stays; of equal ones the later stays."""
-    order = jnp.argsort(jnp.where(kept, heights, -jnp.inf), stable=True)[::-1]
+    order = jnp.argsort(jnp.where(retained, heights, -jnp.inf), stable=True)[::-1]
 
-    def step(i: Any, kept: Any) -> Any:
-        at = order[i]
-        far = jnp.abs(peaks - peaks[at]) >= distance
-        return jnp.where(kept[at], (kept & far).at[at].set(True), kept)
+    def step(i: Any, retained: Any) -> Any:
+        position = order[i]
+        far = jnp.abs(peaks - peaks[position]) >= distance
+        return jnp.where(retained[position], (retained & far).at[position].set(True), retained)
 
-    return lax.fori_loop(0, peaks.shape[0], step, kept)
+    return lax.fori_loop(0, peaks.shape[0], step, retained)
 
 
 def find_peaks(
@@ -106,17 +106,17 @@ def find_peaks(
     assert max_peaks is not None, "inference states it"
     n, lead, room = x.shape[-1], x.shape[:-1], max_peaks
     rows = x.wide.reshape(math.prod(lead), n)
-    most = max((n - 1) // 2, 0)
+    largest = max((n - 1) // 2, 0)
     levels = max(n - 1, 1).bit_length()
 
-    def one(row: Any) -> Any:
-        found, count = _maxima(row, most)
-        peaks = jnp.minimum(found, n - 1)
-        kept = (jnp.arange(most) < count) & _within(row[peaks], height)
+    def peaks_of_row(row: Any) -> Any:
+        result, count = _maxima(row, largest)
+        peaks = jnp.minimum(result, n - 1)
+        retained = (jnp.arange(largest) < count) & _within(row[peaks], height)
         if distance is not None:
-            kept = _spaced(peaks, row[peaks], kept, distance)
+            retained = _spaced(peaks, row[peaks], retained, distance)
         drops = row[peaks] - jnp.maximum(*_both_ways(_lowest_before_larger, row, peaks, levels))
-        wanted = kept & _within(drops, prominence)
+        wanted = retained & _within(drops, prominence)
         if width is not None:
             level = row[peaks] - 0.5 * drops
             wanted &= _within(sum(_both_ways(_crossing, row, peaks, level, levels)), width)
@@ -126,12 +126,12 @@ def find_peaks(
         indices = jnp.pad(jnp.where(shown, peaks[order], -1), pad, constant_values=-1)
         return indices, jnp.sum(wanted), jnp.pad(jnp.where(shown, drops[order], 0.0), pad)
 
-    if not rows.size or not most:
+    if not rows.size or not largest:
         nothing = jnp.full((*lead, room), -1), jnp.zeros(lead, jnp.int32)
         return *map(XlaTracedArray, nothing), XlaTracedArray(
             jnp.zeros((*lead, room), arithmetic().real)
         )
-    indices, counts, drops = jax.vmap(one)(rows)
+    indices, counts, drops = jax.vmap(peaks_of_row)(rows)
     shape = (*lead, room)
     return (
         XlaTracedArray(indices.reshape(shape)),

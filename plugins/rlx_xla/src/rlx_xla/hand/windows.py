@@ -24,13 +24,13 @@ def _pair(x: Any, w: Any) -> tuple[Any, dict[str, Any]]:
     """
     pair, how = operands(x, w)
     if how.get("preferred_element_type") == jnp.float32 and pair[0].dtype != jnp.float32:
-        pair = [one.astype(jnp.float32) for one in pair]
+        pair = [item.astype(jnp.float32) for item in pair]
     return pair, how
 
 
 def _biased(y: Any, bias: Any) -> XlaTracedArray:
-    found = product(y)
-    return found if bias is None else found + bias.reshape(-1, *(1,) * (y.ndim - 2))
+    result = product(y)
+    return result if bias is None else result + bias.reshape(-1, *(1,) * (y.ndim - 2))
 
 
 def convolution(
@@ -142,19 +142,19 @@ _PARAMETERS = ("kernel", "stride", "padding", "dilation", "ceil_mode")
 
 def max_pool(x: Any, *window: Any) -> XlaTracedArray:
     """The largest element of each window; NaN where there is one."""
-    found = _window("max_pool", x.shape[2:], dict(zip(_PARAMETERS, window, strict=True)))
+    result = _window("max_pool", x.shape[2:], dict(zip(_PARAMETERS, window, strict=True)))
     lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
-    return XlaTracedArray(_reduced(x.raw, found, lowest, lax.max))
+    return XlaTracedArray(_reduced(x.raw, result, lowest, lax.max))
 
 
 def window_sum(x: Any, *window: Any) -> XlaTracedArray:
     """The sum of each window, or its mean."""
-    *given, divide = window
-    found = _window("window_sum", x.shape[2:], dict(zip(_PARAMETERS, given, strict=True)))
-    total = _reduced(x.wide, found, 0, lax.add)
+    *arguments, divide = window
+    result = _window("window_sum", x.shape[2:], dict(zip(_PARAMETERS, arguments, strict=True)))
+    total = _reduced(x.wide, result, 0, lax.add)
     if divide == "no":
         return XlaTracedArray(total)
-    counts = np.maximum(_counts(found, divide == "padded"), 1)
+    counts = np.maximum(_counts(result, divide == "padded"), 1)
     return XlaTracedArray(total / counts.astype(total.dtype))
 
 
