@@ -16,7 +16,7 @@ def line(per_ns, *works):
 
 def figures(identity=IDENTITY, **changes):
     """A plausible CPU."""
-    found = Calibration(
+    result = Calibration(
         identity=identity,
         threads=1,
         unified_memory=True,
@@ -37,7 +37,7 @@ def figures(identity=IDENTITY, **changes):
         measured_at_unix_s=1.7e9,
         measuring_s=1.5,
     )
-    return replace(found, **changes)
+    return replace(result, **changes)
 
 
 # By size of a square product.

@@ -27,33 +27,33 @@ def padding(rng, b, sq, sk, form):
 
 
 @of(MS, "Attention")
-def attention(rng, at):
-    b, s, h, d = SIZES[at]
-    past = 3 if at in (1, 4) else 0
-    form = ["keys", "ends", None, "both", "each"][at]
-    sizes = [h * d, h * d, 2 * h * d] if at == 3 else [h * d] * 3
-    width = 6 + at
+def attention(rng, index):
+    b, s, h, d = SIZES[index]
+    past = 3 if index in (1, 4) else 0
+    form = ["keys", "ends", None, "both", "each"][index]
+    sizes = [h * d, h * d, 2 * h * d] if index == 3 else [h * d] * 3
+    width = 6 + index
     inputs = [
         normal(rng, b, s, width), normal(rng, width, sum(sizes)) * 0.3, normal(rng, sum(sizes)),
         padding(rng, b, s, past + s, form) if form else None,
         normal(rng, 2, b, h, past, d) if past else None,
-        normal(rng, 1 if at == 2 else b, h, s, past + s) if at in (0, 2) else None,
+        normal(rng, 1 if index == 2 else b, h, s, past + s) if index in (0, 2) else None,
     ]  # fmt: skip
-    attrs = {"num_heads": h, "unidirectional": int(at in (1, 2, 4))}
-    if at == 3:
+    attrs = {"num_heads": h, "unidirectional": int(index in (1, 2, 4))}
+    if index == 3:
         attrs["qkv_hidden_sizes"] = sizes
-    if at == 4:
+    if index == 4:
         attrs |= {"scale": 0.3, "mask_filter_value": -500.0}
     return NodeSample(trimmed(inputs), outputs=2 if past else 1, weights=(1, 2), attrs=attrs)
 
 
 @of(MS, "QAttention")
-def quantized_attention(rng, at):
-    b, s, h, d = SIZES[at]
-    past = 3 if at == 1 else 0
-    form = ["ends", "keys", None, "ends", "each"][at]
-    t, width, columns = TYPES[at], 6 + at, 3 * h * d
-    each = at in (2, 4)
+def quantized_attention(rng, index):
+    b, s, h, d = SIZES[index]
+    past = 3 if index == 1 else 0
+    form = ["ends", "keys", None, "ends", "each"][index]
+    t, width, columns = TYPES[index], 6 + index, 3 * h * d
+    each = index in (2, 4)
     inputs = [
         bytes_of(rng, b, s, width), bytes_of(rng, width, columns, dtype=t), normal(rng, columns),
         scale_of(rng), (rng.random(columns) * 0.02 + 0.001).astype("f4") if each else np.float32(0.01),
@@ -61,31 +61,31 @@ def quantized_attention(rng, at):
         np.zeros(columns, t) if each else bytes_of(rng, dtype=t).reshape(()),
         normal(rng, 2, b, h, past, d) if past else None,
     ]  # fmt: skip
-    attrs = {"num_heads": h, "unidirectional": int(at == 2)}
+    attrs = {"num_heads": h, "unidirectional": int(index == 2)}
     return NodeSample(
         trimmed(inputs), outputs=2 if past else 1, weights=(1, 2, 3, 4, 6, 7), attrs=attrs, rtol=1e-4
     )  # fmt: skip
 
 
 @of(MS, "MultiHeadAttention")
-def multi_head(rng, at):
-    b, s, h, d = SIZES[at]
-    w, t = h * d, s + 2 if at == 3 else s
-    past = 4 if at == 4 else 0
+def multi_head(rng, index):
+    b, s, h, d = SIZES[index]
+    w, t = h * d, s + 2 if index == 3 else s
+    past = 4 if index == 4 else 0
     inputs = [normal(rng, b, s, w), normal(rng, b, s, w), normal(rng, b, s, w)]
-    if at == 3:
+    if index == 3:
         inputs[1:] = [normal(rng, b, h, t, d), normal(rng, b, h, t, d)]
-    mask = {0: "keys", 3: "ends"}.get(at)
+    mask = {0: "keys", 3: "ends"}.get(index)
     inputs += [
-        normal(rng, 3 * w) if at == 0 else None,
+        normal(rng, 3 * w) if index == 0 else None,
         padding(rng, b, s, t, mask) if mask else None,
-        normal(rng, 1, h, s, past + t) if at in (2, 4) else None,
+        normal(rng, 1, h, s, past + t) if index in (2, 4) else None,
         normal(rng, b, h, past, d) if past else None,
         normal(rng, b, h, past, d) if past else None,
     ]
-    attrs = {"num_heads": h, "unidirectional": int(at in (0, 4))}
-    outputs = {0: [True, False, False, "f4"], 4: 3}.get(at, 1)
-    if at == 2:
+    attrs = {"num_heads": h, "unidirectional": int(index in (0, 4))}
+    outputs = {0: [True, False, False, "f4"], 4: 3}.get(index, 1)
+    if index == 2:
         attrs["scale"] = 0.2
     return NodeSample(trimmed(inputs), outputs=outputs, attrs=attrs)
 
@@ -98,24 +98,24 @@ GROUPS = [
 
 
 @of(MS, "GroupQueryAttention")
-def group_query(rng, at):
-    b, s, before, room, h, groups, d = GROUPS[at]
+def group_query(rng, index):
+    b, s, before, room, h, groups, d = GROUPS[index]
     total = max(before) + s
-    packed = at == 3
+    packed = index == 3
     q, k, v = normal(rng, b, s, h * d), normal(rng, b, s, groups * d), normal(rng, b, s, groups * d)
-    rotary = at in (1, 2, 3)
+    rotary = index in (1, 2, 3)
     angle = rng.random((32, d // 2)).astype("f4") * 6
     inputs = [
         *([np.concatenate([q, k, v], 2), None, None] if packed else [q, k, v]),
         normal(rng, b, groups, room, d) if room else None, normal(rng, b, groups, room, d) if room else None,
         np.array([n + s - 1 for n in before], "i4"), np.array(total, "i4"),
         np.cos(angle) if rotary else None, np.sin(angle) if rotary else None,
-        None, normal(rng, 1, h, s, total) if at == 0 else None, normal(rng, h) if at == 4 else None,
+        None, normal(rng, 1, h, s, total) if index == 0 else None, normal(rng, h) if index == 4 else None,
     ]  # fmt: skip
     attrs = [
         {}, {"do_rotary": 1, "local_window_size": 4}, {"do_rotary": 1, "rotary_interleaved": 1, "softcap": 5.0},
         {"do_rotary": 1, "scale": 0.4}, {"local_window_size": 3},
-    ][at]  # fmt: skip
+    ][index]  # fmt: skip
     keep = (slice(None), slice(None), slice(0, total if b == 1 else min(before) + s))
     return NodeSample(
         trimmed(inputs), outputs=3, attrs={"num_heads": h, "kv_num_heads": groups, **attrs},
@@ -124,43 +124,43 @@ def group_query(rng, at):
 
 
 @of(MS, "RotaryEmbedding")
-def rotary(rng, at):
-    b, s, h, d = [(1, 4, 2, 8), (2, 5, 1, 4), (3, 1, 4, 16), (2, 9, 3, 8), (1, 17, 2, 32)][at]
-    part = d // 2 if at == 3 else d
+def rotary(rng, index):
+    b, s, h, d = [(1, 4, 2, 8), (2, 5, 1, 4), (3, 1, 4, 16), (2, 9, 3, 8), (1, 17, 2, 32)][index]
+    part = d // 2 if index == 3 else d
     angle = rng.random((32, part // 2)).astype("f4") * 6
-    places = np.array([3]) if at in (1, 4) else rng.integers(0, 20, (b, s))
-    x = normal(rng, b, h, s, d) if at == 2 else normal(rng, b, s, h * d)
-    attrs = {"interleaved": at % 2}
-    if at == 3:
+    places = np.array([3]) if index in (1, 4) else rng.integers(0, 20, (b, s))
+    x = normal(rng, b, h, s, d) if index == 2 else normal(rng, b, s, h * d)
+    attrs = {"interleaved": index % 2}
+    if index == 3:
         attrs |= {"rotary_embedding_dim": part, "num_heads": h}
     return NodeSample([x, places, np.cos(angle), np.sin(angle)], weights=(2, 3), attrs=attrs)
 
 
 @of(MS, "DynamicQuantizeLSTM")
-def dynamic_lstm(rng, at):
+def dynamic_lstm(rng, index):
     steps, b, width, hidden = [
         (3, 1, 4, 8),
         (5, 2, 8, 4),
         (1, 1, 2, 2),
         (7, 3, 16, 16),
         (4, 2, 5, 3),
-    ][at]
-    both = 2 if at in (1, 3) else 1
-    t, each = TYPES[at], at in (0, 3)
+    ][index]
+    both = 2 if index in (1, 3) else 1
+    t, each = TYPES[index], index in (0, 3)
     scale = lambda: np.full((both, 4 * hidden) if each else both, 0.5 / 128, "f4")  # noqa: E731
     zero = np.full((both, 4 * hidden) if each else both, 128 if t == "u1" else 0, t)
     inputs = [
         normal(rng, steps, b, width), bytes_of(rng, both, width, 4 * hidden, dtype=t),
-        bytes_of(rng, both, hidden, 4 * hidden, dtype=t), normal(rng, both, 8 * hidden) if at else None,
-        np.full(b, steps, "i4") if at == 3 else None, normal(rng, both, b, hidden) if at == 1 else None,
-        normal(rng, both, b, hidden) if at == 1 else None, None, scale(), zero, scale(), zero,
+        bytes_of(rng, both, hidden, 4 * hidden, dtype=t), normal(rng, both, 8 * hidden) if index else None,
+        np.full(b, steps, "i4") if index == 3 else None, normal(rng, both, b, hidden) if index == 1 else None,
+        normal(rng, both, b, hidden) if index == 1 else None, None, scale(), zero, scale(), zero,
     ]  # fmt: skip
     attrs = {"hidden_size": hidden, "direction": "bidirectional" if both == 2 else "forward"}
     # ONNX Runtime rounds the operand of each product to 8 bits.
     return NodeSample(
         inputs,
         outputs=3,
-        weights=(1, 2, 3, 8, 9, 10, 11) if at else (1, 2, 8, 9, 10, 11),
+        weights=(1, 2, 3, 8, 9, 10, 11) if index else (1, 2, 8, 9, 10, 11),
         attrs=attrs,
         rtol=3e-2,
     )
@@ -188,11 +188,11 @@ def bucket(ahead, count, farthest, both):
 
 
 @of(MS, "RelativePositionBias")
-def relative(rng, at):
+def relative(rng, index):
     rows, columns, count, farthest, heads = [
         (4, 4, 8, 16, 2), (1, 9, 32, 128, 4), (40, 40, 8, 20, 1), (3, 7, 4, 6, 3), (200, 200, 32, 128, 2),
-    ][at]  # fmt: skip
-    both = at % 2
+    ][index]  # fmt: skip
+    both = index % 2
     table = normal(rng, count, heads)
     wanted = np.zeros((1, heads, rows, columns), "f4")
     for i in range(rows):
@@ -205,9 +205,9 @@ def relative(rng, at):
 
 
 @of(MS, "GatedRelativePositionBias")
-def gated(rng, at):
-    b, s, h, d = SIZES[at]
-    width = [8, 4, 2, 6, 8][at]
+def gated(rng, index):
+    b, s, h, d = SIZES[index]
+    width = [8, 4, 2, 6, 8][index]
     q, bias, rel = normal(rng, b, s, h * d), normal(rng, h * d), normal(rng, 1, h, s, s)
     w, wb, a = normal(rng, d, width), normal(rng, width), normal(rng, 1, h, 1, 1)
     heads = (q.astype("f8") + bias).reshape(b, s, h, d).transpose(0, 2, 1, 3)

@@ -32,28 +32,28 @@ def device() -> Any:
     )
 
 
-def fits(one: dict[str, Any], limits: dict[str, int]) -> bool:
+def fits(item: dict[str, Any], limits: dict[str, int]) -> bool:
     """Whether a text is within the limits of a device."""
-    most = (
+    maximum = (
         ("threads", "max-compute-invocations-per-workgroup"),
         ("shared", "max-compute-workgroup-storage-size"),
         ("bindings", "max-storage-buffers-per-shader-stage"),
     )
-    return all(one[name] <= limits[limit] for name, limit in most)
+    return all(item[name] <= limits[limit] for name, limit in maximum)
 
 
 def refused(texts: list[dict[str, Any]], report: dict[str, Any]) -> Iterator[dict[str, str]]:
     """What Dawn says about the texts that it refuses."""
     on = device()
     limits = on.limits
-    for one in texts:
+    for text in texts:
         try:
-            module = on.create_shader_module(label=one["label"], code=one["source"])
-            if not fits(one, limits):
+            module = on.create_shader_module(label=text["label"], code=text["source"])
+            if not fits(text, limits):
                 continue
             entries = [
-                {"binding": at, "visibility": 4, "buffer": {"type": _TYPES[access]}}
-                for at, access in enumerate(_ACCESS.findall(one["source"]))
+                {"binding": index, "visibility": 4, "buffer": {"type": _TYPES[access]}}
+                for index, access in enumerate(_ACCESS.findall(text["source"]))
             ]
             bindings = on.create_bind_group_layout(entries=entries)
             layout = on.create_pipeline_layout(bind_group_layouts=[bindings])
@@ -62,7 +62,7 @@ def refused(texts: list[dict[str, Any]], report: dict[str, Any]) -> Iterator[dic
             )
             report["pipelines"] += 1
         except wgpudawn.GPUError as error:
-            yield {"label": one["label"], "why": str(error)}
+            yield {"label": text["label"], "why": str(error)}
 
 
 if __name__ == "__main__":

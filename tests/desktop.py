@@ -46,19 +46,19 @@ def result(*arguments, platform="offscreen", **how):
     return json.loads(out)
 
 
-def middle(found, voice):
+def middle(output, voice):
     """Activities in the middle of each stretch with or without a voice.
 
     A program that begins to listen while somebody speaks does not know the noise yet, so what it hears before the first
     change does not count. When it begins depends on how long the device took to open. Nor does the last chunk: the
     next stretch may begin in its second half.
     """
-    known = found["voice"]
-    heard = next(at for at, one in enumerate(known) if one is not known[0])
+    known = output["voice"]
+    heard = next(index for index, item in enumerate(known) if item is not known[0])
     inner = [
-        found["activity"][at]
-        for at in range(heard + 6, len(known) - 1)
-        if all(one is voice for one in known[at - 6 : at + 2])
+        output["activity"][index]
+        for index in range(heard + 6, len(known) - 1)
+        if all(item is voice for item in known[index - 6 : index + 2])
     ]
     assert len(inner) > 8
     return np.array(inner)

@@ -26,9 +26,9 @@ PER_DIMENSION = DEFAULT_LIMITS["max-compute-workgroups-per-dimension"]
 def schedule_of(graph, limits=DEFAULT_LIMITS, device="webgpu"):
     """The schedule of a graph for a device within some limits."""
 
-    def specialise(one):
+    def specialise(item):
         # Without folding: it would compute a composite of constants by the reference.
-        return run_pipeline(one, lambda option: option != "fold", device)
+        return run_pipeline(item, lambda option: option != "fold", device)
 
     fused, _ = specialise(graph)
     return Scheduler(fused, device, limits, specialise).run()
@@ -43,8 +43,8 @@ def planned(graph, limits=DEFAULT_LIMITS, **options):
     """Every dispatch of a graph, and the memory plan that they are for."""
     schedule = schedule_of(graph, limits)
     plan = plan_memory(schedule, **options)
-    made = [lower(call, PER_DIMENSION, plan) for call in schedule.calls if call.kernel != HOST]
-    return [one for one in made if one is not None], plan
+    results = [lower(call, PER_DIMENSION, plan) for call in schedule.calls if call.kernel != HOST]
+    return [item for item in results if item is not None], plan
 
 
 def of_each_kernel(group, device="cpu"):
@@ -58,7 +58,7 @@ def of_each_kernel(group, device="cpu"):
     """
     if ALL:
         return {id(case) for case in group}
-    found, seen = set(), set()
+    result, seen = set(), set()
     limits = {} if device == "cpu" else DEFAULT_LIMITS
     for case in sorted(group, key=lambda case: (case.sample.bench, -elements(case))):
         key, kernels = (case.opdef.name, case.dtypes[:1]), getattr(case.opdef, device)
@@ -69,10 +69,10 @@ def of_each_kernel(group, device="cpu"):
             calls = schedule_of(case.graph(), limits, device).calls
             met = {(key, call.kernel) for call in calls}
             if not met <= seen:
-                found.add(id(case))
+                result.add(id(case))
                 seen |= met
-    assert found, "no case meets a kernel"
-    return found
+    assert result, "no case meets a kernel"
+    return result
 
 
 def usual(group, few):
@@ -82,8 +82,8 @@ def usual(group, few):
     """
     return [
         case
-        for at, case in enumerate(group)
-        if ALL or case.dtypes[:1] == (DType.F32,) or id(case) in few or at % 3 == 0
+        for index, case in enumerate(group)
+        if ALL or case.dtypes[:1] == (DType.F32,) or id(case) in few or index % 3 == 0
     ]
 
 
@@ -97,15 +97,15 @@ def thinned(chosen=CASES, every=False):
 
     With ``every``, where a run is quick, only those large enough to be timed are left out.
     """
-    found, seen = [], set()
+    result, seen = [], set()
     for case in chosen:
         key = case.opdef.name, case.dtypes[:1]
         first = key not in seen and not any(0 in shape for shape in case.sample.shapes)
         if first:
             seen.add(key)
         if first or ALL or (every and not case.sample.bench):
-            found.append(case)
-    return found
+            result.append(case)
+    return result
 
 
 def native(case):
@@ -122,15 +122,15 @@ def render_with(monkeypatch, render):
 def joined_graph(case):
     """A case whose operands of one type are one value; and for each operand the first of its type, by position."""
     first = {}
-    given = [*zip(case.sample.shapes, case.dtypes, strict=True)]
-    pattern = [first.setdefault(one, at) for at, one in enumerate(given)]
-    plain, made = Graph.input, {}
+    arguments = [*zip(case.sample.shapes, case.dtypes, strict=True)]
+    pattern = [first.setdefault(item, index) for index, item in enumerate(arguments)]
+    plain, result = Graph.input, {}
 
     def shared(graph, name, shape, dtype):
         key = shape, dtype
-        if key not in made:
-            made[key] = plain(graph, name, shape, dtype)
-        return made[key]
+        if key not in result:
+            result[key] = plain(graph, name, shape, dtype)
+        return result[key]
 
     with mock.patch.object(Graph, "input", shared):
         return case.graph(), pattern

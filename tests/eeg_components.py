@@ -16,8 +16,8 @@ def components():
     """
     recording, rng = load_recording(), np.random.default_rng(0)
     fs, names = int(recording.fs), recording.names
-    at = electrodes()
-    places = np.stack([at[name] for name in names])
+    position = electrodes()
+    places = np.stack([position[name] for name in names])
 
     def band(x, edges):
         kind = "high" if np.isscalar(edges) else "band"
@@ -29,7 +29,7 @@ def components():
     share = main.T @ np.cov(band(eeg, (8, 12))) @ main, main.T @ whole @ main
     filters = main @ scipy.linalg.eigh(*share)[1][:, :-4:-1]
     maps, waves = (whole @ filters).T, filters.T @ eeg
-    found = {
+    results = {
         f"brain {n}": (m, w * np.sqrt(np.mean(m**2)))
         for n, (m, w) in enumerate(zip(maps, waves, strict=True))
     }
@@ -40,14 +40,17 @@ def components():
         return band(wave / wave.std() * size, 1)
 
     t = np.arange(eeg.shape[1]) / fs
-    lids = sum(np.exp(-0.5 * ((t - one) / 0.08) ** 2) for one in rng.uniform(0, t[-1], 9))
+    lids = sum(np.exp(-0.5 * ((t - item) / 0.08) ** 2) for item in rng.uniform(0, t[-1], 9))
     eyes = np.array([[0.9, 0.35, -0.3], [0.9, -0.35, -0.3]])
     near = sum(1 / np.sum((places - eye) ** 2, 1) for eye in eyes)
-    jaw = np.exp(-np.sum((places - at["Ft7"]) ** 2, 1) / 0.35**2)
+    jaw = np.exp(-np.sum((places - position["Ft7"]) ** 2, 1) / 0.35**2)
     loose = np.array(names) == "C4"
     mains = 20 * np.sin(2 * np.pi * 60 * t)
-    found["eye"] = near - near.mean(), band(lids * 150, 1) + pink(3)
-    found["muscle"] = jaw - jaw.mean(), 20 * band(rng.normal(size=len(t)), (20, 75)) + pink(2)
-    found["line noise"] = places @ [0.3, 0.8, 0.2] + rng.normal(0, 0.2, len(names)), mains + pink(4)
-    found["channel noise"] = loose - loose.mean(), pink(20)
-    return found, places, fs
+    results["eye"] = near - near.mean(), band(lids * 150, 1) + pink(3)
+    results["muscle"] = jaw - jaw.mean(), 20 * band(rng.normal(size=len(t)), (20, 75)) + pink(2)
+    results["line noise"] = (
+        places @ [0.3, 0.8, 0.2] + rng.normal(0, 0.2, len(names)),
+        mains + pink(4),
+    )
+    results["channel noise"] = loose - loose.mean(), pink(20)
+    return results, places, fs

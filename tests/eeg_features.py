@@ -33,18 +33,18 @@ def _direction(from_vertex, from_nose):
 
 def electrodes():
     """Unit vectors (front, right, up) of the electrodes by name."""
-    found = {}
+    results = {}
     for text, middle, end in ROWS:
         names = text.split()
         half = len(names) // 2
         a, b = _direction(*middle), _direction(*end)
         angle = np.arccos(np.clip(a @ b, -1, 1))
-        for at, name in enumerate(names):
-            part = abs(at - half) / half if len(names) % 2 and half else 1.0
+        for index, name in enumerate(names):
+            part = abs(index - half) / half if len(names) % 2 and half else 1.0
             place = b if angle < 1e-9 else np.sin((1 - part) * angle) * a + np.sin(part * angle) * b
             place = place / np.linalg.norm(place)
-            found[name] = place * ((1, -1, 1) if at < half else (1, 1, 1))
-    return found
+            results[name] = place * ((1, -1, 1) if index < half else (1, 1, 1))
+    return results
 
 
 def head(places):
@@ -62,16 +62,16 @@ def topography(weights, places):
         places: ``[electrodes, 3]``.
     """
 
-    def green(one, other):
-        apart = np.linalg.norm(one[:, None] - other[None], axis=-1)
+    def green(first, other):
+        apart = np.linalg.norm(first[:, None] - other[None], axis=-1)
         return apart**2 * (np.log(np.where(apart > 0, apart, 1)) - 1)
 
-    at = head(places)
+    position = head(places)
     line = np.linspace(-0.5, 0.5, GRID)
     grid = np.stack(np.meshgrid(line, line, indexing="ij"), -1).reshape(-1, 2)
-    found = green(grid, at) @ np.linalg.solve(green(at, at), weights.T)
-    found[np.linalg.norm(grid, axis=1) > 0.5] = 0
-    return (found / np.abs(found).max(0)).T.reshape(-1, GRID, GRID)
+    result = green(grid, position) @ np.linalg.solve(green(position, position), weights.T)
+    result[np.linalg.norm(grid, axis=1) > 0.5] = 0
+    return (result / np.abs(result).max(0)).T.reshape(-1, GRID, GRID)
 
 
 def spectrum(activity, fs):
@@ -88,10 +88,10 @@ def spectrum(activity, fs):
         power[:, -1] /= 2
     level = 20 * np.log10(power)
     level = np.concatenate([level, np.repeat(level[:, -1:], 100 - count, 1)], 1)
-    for at in (49, 59):  # where a filter took the mains away
-        sides = level[:, [at - 1, at + 1]]
-        gap = np.all(sides - level[:, at : at + 1] > 5, 1)
-        level[gap, at] = sides[gap].mean(1)
+    for value in (49, 59):  # where a filter took the mains away
+        sides = level[:, [value - 1, value + 1]]
+        gap = np.all(sides - level[:, value : value + 1] > 5, 1)
+        level[gap, value] = sides[gap].mean(1)
     return level / np.abs(level).max(1, keepdims=True)
 
 
@@ -100,9 +100,9 @@ def autocorrelation(activity, fs):
     points = 3 * fs
     parts = np.lib.stride_tricks.sliding_window_view(activity, points, -1)[:, :: points // 2]
     spec = np.abs(np.fft.rfft(parts, 2 * points)) ** 2
-    found = np.fft.irfft(spec.mean(1))[:, : fs + 1]
-    found /= found[:, :1] * (points - np.arange(fs + 1)) / points
-    return scipy.signal.resample_poly(found, 100, fs, axis=-1)[:, 1:101]
+    result = np.fft.irfft(spec.mean(1))[:, : fs + 1]
+    result /= result[:, :1] * (points - np.arange(fs + 1)) / points
+    return scipy.signal.resample_poly(result, 100, fs, axis=-1)[:, 1:101]
 
 
 def features(weights, activity, places, fs):
@@ -116,6 +116,6 @@ def features(weights, activity, places, fs):
     """
     maps = topography(weights, places)
     lines = {"psds": spectrum(activity, fs), "autocorr": autocorrelation(activity, fs)}
-    made = {name: np.tile(one, (4, 1))[:, None, None] for name, one in lines.items()}
-    made["topo"] = np.concatenate([maps, -maps, maps[..., ::-1], -maps[..., ::-1]])[:, None]
-    return {name: np.float32(one) * SCALE for name, one in made.items()}
+    results = {name: np.tile(line, (4, 1))[:, None, None] for name, line in lines.items()}
+    results["topo"] = np.concatenate([maps, -maps, maps[..., ::-1], -maps[..., ::-1]])[:, None]
+    return {name: np.float32(value) * SCALE for name, value in results.items()}

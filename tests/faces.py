@@ -47,7 +47,8 @@ def detect(picture, networks, smallest=40, scores=(0.6, 0.7, 0.7)):
     points = boxes[:, None, :2] + points * (boxes[:, 2:] - boxes[:, :2])[:, None]
     boxes = moved(boxes, shifts)
     return [
-        Face(boxes[at], points[at], float(sure[at])) for at in apart(boxes, sure, 0.7, "smaller")
+        Face(boxes[index], points[index], float(sure[index]))
+        for index in apart(boxes, sure, 0.7, "smaller")
     ]
 
 
@@ -58,11 +59,11 @@ def proposals(picture, network, smallest, score):
     while min(picture.size) * scale >= CELL:
         size = tuple(int(np.ceil(side * scale)) for side in picture.size)
         shifts, likely = network(pixels(picture.resize(size, Image.Resampling.BOX))[None])
-        at = np.argwhere(likely[0, :, :, 1] >= score)
-        found = np.concatenate([at * STRIDE, at * STRIDE + CELL], 1) / scale
-        found_sure, found_shifts = likely[0, *at.T, 1], shifts[0, *at.T]
-        keep = apart(found, found_sure, 0.5)
-        boxes.append(moved(found[keep], found_shifts[keep]))
+        position = np.argwhere(likely[0, :, :, 1] >= score)
+        result = np.concatenate([position * STRIDE, position * STRIDE + CELL], 1) / scale
+        found_sure, found_shifts = likely[0, *position.T, 1], shifts[0, *position.T]
+        keep = apart(result, found_sure, 0.5)
+        boxes.append(moved(result[keep], found_shifts[keep]))
         sure.append(found_sure[keep])
         scale *= PYRAMID
     boxes, sure = np.concatenate(boxes), np.concatenate(sure)
@@ -77,7 +78,7 @@ def pixels(picture):
 def crops(picture, boxes, size):
     """Pieces ``[n, size, size, 3]`` of the picture; outside of it is black."""
     pieces = [picture.crop(tuple(int(edge) for edge in box)) for box in boxes]
-    return np.stack([pixels(one.resize((size, size), Image.Resampling.BOX)) for one in pieces])
+    return np.stack([pixels(piece.resize((size, size), Image.Resampling.BOX)) for piece in pieces])
 
 
 def moved(boxes, shifts):
@@ -96,14 +97,14 @@ def overlap(box, others, over="union"):
     """The common area of a box and others in parts of their union, or of the smaller one's area."""
     sides = np.minimum(box[2:], others[:, 2:]) - np.maximum(box[:2], others[:, :2])
     common = np.prod(np.maximum(sides, 0), 1)
-    one, other = np.prod(box[2:] - box[:2]), np.prod(others[:, 2:] - others[:, :2], 1)
-    return common / (np.minimum(one, other) if over == "smaller" else one + other - common)
+    first, other = np.prod(box[2:] - box[:2]), np.prod(others[:, 2:] - others[:, :2], 1)
+    return common / (np.minimum(first, other) if over == "smaller" else first + other - common)
 
 
-def apart(boxes, sure, most, over="union"):
-    """Indices of boxes, the surest first, without those that overlap a surer one by more than ``most``."""
-    left, kept = np.argsort(-sure), []
+def apart(boxes, sure, limit, over="union"):
+    """Indices of boxes, the surest first, without those that overlap a surer one by more than ``limit``."""
+    left, retained = np.argsort(-sure), []
     while len(left):
-        kept.append(left[0])
-        left = left[1:][overlap(boxes[left[0]], boxes[left[1:]], over) <= most]
-    return np.array(kept, int)
+        retained.append(left[0])
+        left = left[1:][overlap(boxes[left[0]], boxes[left[1:]], over) <= limit]
+    return np.array(retained, int)

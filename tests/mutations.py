@@ -21,29 +21,31 @@ def bytes_changed(raw, rng, header=None):
         rng: A NumPy generator.
         header: So many bytes at its beginning get most of the changes.
     """
-    made, header = bytearray(raw), min(len(raw), header or len(raw))
+    result, header = bytearray(raw), min(len(raw), header or len(raw))
     for _ in range(rng.integers(1, 4)):
-        at = int(rng.integers((header if rng.random() < 0.9 else len(made)) or 1))
+        index = int(rng.integers((header if rng.random() < 0.9 else len(result)) or 1))
         size = int(rng.integers(1, 40))
         match rng.integers(8):
             case 0:
-                made[at : at + 1] = rng.bytes(1)
+                result[index : index + 1] = rng.bytes(1)
             case 1:
-                made[at : at + 1] = bytes(b ^ 1 << int(rng.integers(8)) for b in made[at : at + 1])
+                result[index : index + 1] = bytes(
+                    b ^ 1 << int(rng.integers(8)) for b in result[index : index + 1]
+                )
             case 2:
-                del made[at : at + size]
+                del result[index : index + size]
             case 3:
-                made[at:at] = made[at : at + size]
+                result[index:index] = result[index : index + size]
             case 4:
-                made[at : at + 8] = struct.pack("<Q", pick(rng, TELLING))
+                result[index : index + 8] = struct.pack("<Q", pick(rng, TELLING))
             case 5:
-                made[at : at + 4] = b"\xff\xff\xff\x7f"  # as a varint 2^28 - 1
+                result[index : index + 4] = b"\xff\xff\xff\x7f"  # as a varint 2^28 - 1
             case 6:
-                source = int(rng.integers(len(made) or 1))
-                made[at : at + size] = made[source : source + size]
+                source = int(rng.integers(len(result) or 1))
+                result[index : index + size] = result[source : source + size]
             case _:
-                del made[at:]
-    return bytes(made)
+                del result[index:]
+    return bytes(result)
 
 
 # --- JSON -------------------------------------------------------------------------------------------
@@ -51,9 +53,9 @@ def bytes_changed(raw, rng, header=None):
 
 def json_changed(value, rng):
     """JSON values with one to three of them replaced, left out, repeated or exchanged."""
-    made = copy.deepcopy(value)
+    result = copy.deepcopy(value)
     for _ in range(1 + int(rng.integers(3)) * int(rng.integers(2))):
-        places = [(made, key) for key in _keys(made)]
+        places = [(result, key) for key in _keys(result)]
         for holder, key in places:
             places += [(holder[key], inner) for inner in _keys(holder[key])]
         if not places:
@@ -72,7 +74,7 @@ def json_changed(value, rng):
             case _:
                 any_ = (None, True, [], {}, [[]], {"$at": 0}, {"$graph": {}})
                 holder[key] = pick(rng, (*TELLING, *TEXTS, *FLOATS, *any_, -1))
-    return made
+    return result
 
 
 def _keys(value):
@@ -94,10 +96,10 @@ def message_changed(message, rng):
     Names get those of other things (so that graphs become cyclic), numbers become huge, parts are left
     out, repeated, exchanged or replaced by others of their type, tensors move to other files.
     """
-    made = type(message)()
-    made.CopyFrom(message)
+    result = type(message)()
+    result.CopyFrom(message)
     for _ in range(rng.integers(1, 4)):
-        places = list(_fields(made))
+        places = list(_fields(result))
         if not places:
             break
         holder, field = pick(rng, places)
@@ -107,15 +109,15 @@ def message_changed(message, rng):
             _change_list(holder, field, rng, places)
         else:
             _change_one(holder, field, rng, places)
-    return made
+    return result
 
 
 def _fields(message):
     for field, value in message.ListFields():
         yield message, field
         if field.cpp_type == field.CPPTYPE_MESSAGE:
-            for one in value if field.is_repeated else (value,):
-                yield from _fields(one)
+            for item in value if field.is_repeated else (value,):
+                yield from _fields(item)
 
 
 def _move_outside(tensor, rng):
@@ -129,12 +131,12 @@ def _move_outside(tensor, rng):
 
 def _others(places, field):
     """The values of fields of one type anywhere in the message."""
-    found = []
+    results = []
     for holder, other in places:
         if (other.type, other.message_type) == (field.type, field.message_type):
             value = getattr(holder, other.name)
-            found += list(value)[:50] if other.is_repeated else [value]
-    return found
+            results += list(value)[:50] if other.is_repeated else [value]
+    return results
 
 
 def _new(field, rng, places):
@@ -148,7 +150,7 @@ def _new(field, rng, places):
     if field.cpp_type in (field.CPPTYPE_FLOAT, field.CPPTYPE_DOUBLE):
         return pick(rng, FLOATS)
     if field.cpp_type == field.CPPTYPE_ENUM:
-        return pick(rng, [one.number for one in field.enum_type.values])
+        return pick(rng, [value.number for value in field.enum_type.values])
     bits = 64 if field.cpp_type in (field.CPPTYPE_INT64, field.CPPTYPE_UINT64) else 32
     low = field.cpp_type in (field.CPPTYPE_UINT32, field.CPPTYPE_UINT64)
     number = pick(rng, (*TELLING, -1, -2, 3, 17, 22)) % (1 << bits)
@@ -168,20 +170,20 @@ def _change_one(holder, field, rng, places):
 
 def _change_list(holder, field, rng, places):
     items = getattr(holder, field.name)
-    at = int(rng.integers(len(items)))
+    index = int(rng.integers(len(items)))
     message = field.cpp_type == field.CPPTYPE_MESSAGE
     kind, new = rng.integers(4), copy.deepcopy(_new(field, rng, places))
     if kind == 0:
-        del items[at]
+        del items[index]
     elif kind == 1:  # the order is that of the computation
-        held = copy.deepcopy(list(items))
-        rng.shuffle(held)
+        stored = copy.deepcopy(list(items))
+        rng.shuffle(stored)
         del items[:]
-        items.extend(held)
+        items.extend(stored)
     elif kind == 2 and new is not None:
         items.extend([new] * pick(rng, (1, 2, 40)))
     elif new is not None:
         if message:
-            items[at].CopyFrom(new)
+            items[index].CopyFrom(new)
         else:
-            items[at] = new
+            items[index] = new

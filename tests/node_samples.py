@@ -41,7 +41,7 @@ def of(domain, *ops):
 
     def decorate(make):
         for op in ops:
-            call = make if len(ops) == 1 else lambda rng, at, op=op: make(rng, at, op)
+            call = make if len(ops) == 1 else lambda rng, index, op=op: make(rng, index, op)
             MAKERS[domain, op] = call
         return make
 
@@ -50,7 +50,7 @@ def of(domain, *ops):
 
 def samples(domain, op):
     """The samples of an operator."""
-    return [MAKERS[domain, op](np.random.default_rng(100 + at), at) for at in range(COUNT)]
+    return [MAKERS[domain, op](np.random.default_rng(100 + index), index) for index in range(COUNT)]
 
 
 def normal(rng, *shape, dtype="f4", scale=1.0):
@@ -62,14 +62,14 @@ def bytes_of(rng, *shape, dtype="u1"):
     return rng.integers(info.min, info.max + 1, shape).astype(dtype)
 
 
-def differ(got, wanted, sample, at):
+def differ(got, wanted, sample, index):
     """Why a result is not that of onnxruntime, or None."""
     if got.dtype != wanted.dtype:
         return f"dtype {got.dtype}, not {wanted.dtype}"
     if got.shape != wanted.shape:
         return f"shape {got.shape}, not {wanted.shape}"
-    if sample.valid is not None and sample.valid[at] is not None:
-        got, wanted = got[sample.valid[at]], wanted[sample.valid[at]]
+    if sample.valid is not None and sample.valid[index] is not None:
+        got, wanted = got[sample.valid[index]], wanted[sample.valid[index]]
     if wanted.dtype.kind in "iub":
         apart = np.abs(got.astype("i8") - wanted.astype("i8"))
         return None if (apart <= sample.steps).all() else f"{apart.max()} steps apart"

@@ -50,30 +50,32 @@ def not_finite(case):
 def attribute(name, value=None):
     """A node has an attribute, with a value where one is named."""
 
-    def found(case):
-        given = [
-            one for node in case.proto.graph.node for one in node.attribute if one.name == name
+    def has_attribute(case):
+        arguments = [
+            item for node in case.proto.graph.node for item in node.attribute if item.name == name
         ]
-        return any(value is None or one.i == value for one in given)
+        return any(value is None or item.i == value for item in arguments)
 
-    return found
+    return has_attribute
 
 
 def large_alpha(case):
     """A node has a large alpha, by which the numbers of its operand are divided."""
-    given = [one for node in case.proto.graph.node for one in node.attribute if one.name == "alpha"]
-    return any(abs(one.f) > 1e3 for one in given)
+    arguments = [
+        item for node in case.proto.graph.node for item in node.attribute if item.name == "alpha"
+    ]
+    return any(abs(item.f) > 1e3 for item in arguments)
 
 
 def gaps_with_same_padding(case):
     """Windows of a node are smaller than the distance from one to the next, and auto_pad asks for padding."""
     for node in case.proto.graph.node:
-        given = {one.name: one for one in node.attribute}
-        if {"auto_pad", "strides", "kernel_shape"} <= given.keys() and given[
+        inputs = {item.name: item for item in node.attribute}
+        if {"auto_pad", "strides", "kernel_shape"} <= inputs.keys() and inputs[
             "auto_pad"
         ].s.startswith(b"SAME"):
-            sizes, steps = given["kernel_shape"].ints, given["strides"].ints
-            dilations = given["dilations"].ints if "dilations" in given else [1] * len(sizes)
+            sizes, steps = inputs["kernel_shape"].ints, inputs["strides"].ints
+            dilations = inputs["dilations"].ints if "dilations" in inputs else [1] * len(sizes)
             reach = [(k - 1) * d + 1 for k, d in zip(sizes, dilations, strict=False)]
             if any(step > n for step, n in zip(steps, reach, strict=False)):
                 return True
@@ -88,8 +90,10 @@ def far_below_zero(case):
 
 def small_bias(case):
     """A bias is so small that sums of squares beside it are small as well."""
-    given = [one for node in case.proto.graph.node for one in node.attribute if one.name == "bias"]
-    return any(abs(one.f) < 1e-3 for one in given)
+    arguments = [
+        item for node in case.proto.graph.node for item in node.attribute if item.name == "bias"
+    ]
+    return any(abs(item.f) < 1e-3 for item in arguments)
 
 
 def subnormal(case):
@@ -110,8 +114,8 @@ def complex_signal(case):
 def kept_aspect_of_negative_axes(case):
     """A node keeps the aspect ratio of axes that it counts from the end."""
     for node in case.proto.graph.node:
-        given = {one.name: one for one in node.attribute}
-        if {"axes", "keep_aspect_ratio_policy"} <= given.keys() and min(given["axes"].ints) < 0:
+        inputs = {item.name: item for item in node.attribute}
+        if {"axes", "keep_aspect_ratio_policy"} <= inputs.keys() and min(inputs["axes"].ints) < 0:
             return True
     return False
 
@@ -127,11 +131,11 @@ def huge(case):
 def bias_of_integers(case):
     """A node's bias is added to integers, and is NaN, infinite, or takes unsigned ones below zero."""
     biases = [
-        one.f for node in case.proto.graph.node for one in node.attribute if one.name == "bias"
+        item.f for node in case.proto.graph.node for item in node.attribute if item.name == "bias"
     ]
     integers = [array for array in case.operands() if array.dtype.kind in "iu"]
     unsigned = any(array.dtype.kind == "u" for array in integers)
-    return bool(integers) and any(not abs(one) < 2**31 or unsigned for one in biases)
+    return bool(integers) and any(not abs(item) < 2**31 or unsigned for item in biases)
 
 
 def no_scale(case):
@@ -375,5 +379,5 @@ def _near(text, part):
     numbers = re.search(r": (\S+), not (\S+) at ", text)
     if part == math.inf or numbers is None:
         return part == math.inf
-    found, expected = map(float, numbers.groups())
-    return abs(found - expected) <= part * max(abs(found), abs(expected))
+    result, expected = map(float, numbers.groups())
+    return abs(result - expected) <= part * max(abs(result), abs(expected))

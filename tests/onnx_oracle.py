@@ -27,12 +27,12 @@ def node_model(kind, inputs, attrs, outputs=1, opset=22, domain="", weights=()):
     Returns:
         The model's bytes, and arrays by the names of its inputs.
     """
-    names = [f"x{at}" if array is not None else "" for at, array in enumerate(inputs)]
+    names = [f"x{index}" if array is not None else "" for index, array in enumerate(inputs)]
     wanted = [True] * outputs if isinstance(outputs, int) else outputs
-    results = [f"y{at}" if want else "" for at, want in enumerate(wanted)]
-    given = {n: np.asarray(a) for n, a in zip(names, inputs, strict=True) if n}
-    kept = {f"x{at}" for at in weights}
-    feeds = {name: array for name, array in given.items() if name not in kept}
+    results = [f"y{index}" if want else "" for index, want in enumerate(wanted)]
+    arguments = {n: np.asarray(a) for n, a in zip(names, inputs, strict=True) if n}
+    retained = {f"x{weight}" for weight in weights}
+    feeds = {name: array for name, array in arguments.items() if name not in retained}
     attrs = {name: value for name, value in attrs.items() if value is not None}
     graph = helper.make_graph(
         [helper.make_node(kind, names, results, domain=domain or None, **attrs)],
@@ -42,7 +42,7 @@ def node_model(kind, inputs, attrs, outputs=1, opset=22, domain="", weights=()):
             for n, a in feeds.items()
         ],
         [_result(name, want) for name, want in zip(results, wanted, strict=True) if name],
-        [numpy_helper.from_array(given[name], name) for name in sorted(kept)],
+        [numpy_helper.from_array(arguments[name], name) for name in sorted(retained)],
     )
     sets = [helper.make_opsetid("", opset)]
     if domain:

@@ -45,7 +45,7 @@ def run_rlx(case):
         rlx.limits(**LIMITS),
         rlx.onnx.Model(case.proto.SerializeToString(), "cpu", options=OPTIONS) as model,
     ):
-        return [np.array(one) for one in model.run(case.feeds)]
+        return [np.array(item) for item in model.run(case.feeds)]
 
 
 def run_onnxruntime(case):
@@ -57,38 +57,38 @@ def run_onnxruntime(case):
         session = onnxruntime.InferenceSession(
             case.proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
-        found = session.run(None, case.feeds)
+        result = session.run(None, case.feeds)
     except Exception as error:  # its own classes, and those of its Python part
         raise OrtRefusal(" ".join(str(error).split())) from None
-    if not all(isinstance(one, np.ndarray) for one in found):
+    if not all(isinstance(item, np.ndarray) for item in result):
         raise OrtRefusal("results that are no tensors")
-    return found
+    return result
 
 
-def difference(found, expected):
+def difference(result, expected):
     """What is different between two lists of results, or None."""
-    if len(found) != len(expected):
-        return f"{len(found)} results, not {len(expected)}"
-    for at, (one, other) in enumerate(zip(found, expected, strict=True)):
-        if one.dtype != other.dtype:
-            return f"dtype of result {at}: {one.dtype}, not {other.dtype}"
-        if one.shape != other.shape:
-            return f"shape of result {at}: {one.shape}, not {other.shape}"
-        said = _values(one, other)
+    if len(result) != len(expected):
+        return f"{len(result)} results, not {len(expected)}"
+    for index, (first, other) in enumerate(zip(result, expected, strict=True)):
+        if first.dtype != other.dtype:
+            return f"dtype of result {index}: {first.dtype}, not {other.dtype}"
+        if first.shape != other.shape:
+            return f"shape of result {index}: {first.shape}, not {other.shape}"
+        said = _values(first, other)
         if said:
-            return f"{said} of result {at}, {one.dtype}{list(one.shape)}"
+            return f"{said} of result {index}, {first.dtype}{list(first.shape)}"
     return None
 
 
-def _values(one, other):
-    if one.dtype.kind != "f":
-        wrong = one != other
+def _values(first, other):
+    if first.dtype.kind != "f":
+        wrong = first != other
         kind = "values"
     else:
         with np.errstate(all="ignore"):
-            a, b = one.astype("f8"), other.astype("f8")
+            a, b = first.astype("f8"), other.astype("f8")
             scale = np.abs(b[np.isfinite(b)]).max(initial=1e-3)
-            near = np.abs(a - b) <= TOLERANCE[one.dtype.str[1:]] * (scale + np.abs(b))
+            near = np.abs(a - b) <= TOLERANCE[first.dtype.str[1:]] * (scale + np.abs(b))
         wrong = ~(near | (a == b) | (np.isnan(a) & np.isnan(b)))
         kind = (
             "values"
@@ -100,8 +100,8 @@ def _values(one, other):
             kind = "sign of zero"
     if not wrong.any():
         return None
-    at = tuple(int(i) for i in np.argwhere(wrong)[0])
-    return f"{kind}: {one[at]}, not {other[at]} at {list(at)} ({int(wrong.sum())} of {wrong.size})"
+    indices = tuple(int(i) for i in np.argwhere(wrong)[0])
+    return f"{kind}: {first[indices]}, not {other[indices]} at {list(indices)} ({int(wrong.sum())} of {wrong.size})"
 
 
 def outcome(case, note=lambda phase: None):
@@ -114,9 +114,9 @@ def outcome(case, note=lambda phase: None):
     note("rlx")
     signal.signal(signal.SIGPROF, _too_slow)
     signal.setitimer(signal.ITIMER_PROF, SECONDS)
-    refused, found = None, None
+    refused, result = None, None
     try:
-        found = run_rlx(case)
+        result = run_rlx(case)
     except rlx.RlxError as error:
         refused = error
     except Exception as error:
@@ -142,7 +142,7 @@ def outcome(case, note=lambda phase: None):
     if refused is not None:
         text = " ".join(str(refused).split())
         return "only ONNX Runtime runs", f"{type(refused).__name__}: {text}"
-    said = difference(found, expected)
+    said = difference(result, expected)
     return ("differ", said) if said else ("equal", "")
 
 
@@ -196,7 +196,7 @@ class SweepResult:
 
 def sweep(first, count, folder, program=__file__):
     """Runs ``count`` seeds in processes that are started anew when ONNX Runtime ends one."""
-    found, last = SweepResult(), first + count
+    result, last = SweepResult(), first + count
     while first < last:
         command = [
             sys.executable,
@@ -216,17 +216,17 @@ def sweep(first, count, folder, program=__file__):
             check=False,
         )
         for line in done.stdout.splitlines():
-            found.add(*json.loads(line))
+            result.add(*json.loads(line))
         if done.returncode == 0:
             break
         seed, phase = (Path(folder) / "seed").read_text().split(maxsplit=1)
         if phase.strip() == "onnxruntime":
-            found.counts["ONNX Runtime ends"] += 1
+            result.counts["ONNX Runtime ends"] += 1
         else:
             said = f"{phase.strip()} ended with {done.returncode}: {done.stderr[-600:]}"
-            found.wrong.append(f"seed {seed}: {said}")
+            result.wrong.append(f"seed {seed}: {said}")
         first = int(seed) + 1
-    return found
+    return result
 
 
 def show(seed):

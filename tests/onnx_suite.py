@@ -64,18 +64,18 @@ def node_cases():
 
 def _read(path, model, names):
     folder = Path(path)
-    found = []
-    for at in range(len(names)):
+    results = []
+    for index in range(len(names)):
         tensor = onnx.TensorProto()
-        tensor.ParseFromString((folder / f"{model}_{at}.pb").read_bytes())
-        found.append(numpy_helper.to_array(tensor))
-    return found
+        tensor.ParseFromString((folder / f"{model}_{index}.pb").read_bytes())
+        results.append(numpy_helper.to_array(tensor))
+    return results
 
 
 @cache
 def file_cases():
     """The cases of the kinds that are files: simple, pytorch-operator, pytorch-converted, real."""
-    found = {}
+    results = {}
     for kind in ("simple", "pytorch-operator", "pytorch-converted", "real"):
         for case in load_model_tests(kind=kind):
             name = f"{kind}:{case.name}"
@@ -85,8 +85,8 @@ def file_cases():
             else:
                 path = Path(onnx.__file__).parents[1] / case.url
                 sets = lambda path=path, case=case: _dummy(path, case)  # noqa: E731
-            found[name] = SuiteCase(name, str(path), sets, case.rtol, case.atol)
-    return found
+            results[name] = SuiteCase(name, str(path), sets, case.rtol, case.atol)
+    return results
 
 
 def _sets(path):
@@ -111,9 +111,9 @@ def _dummy(path, case):
         if i.name not in weights
     ]
     outputs = []
-    for at in range(len(model.graph.output)):
+    for index in range(len(model.graph.output)):
         tensor = onnx.TensorProto()
-        tensor.ParseFromString(path.with_name(f"{path.stem}_output_{at}.pb").read_bytes())
+        tensor.ParseFromString(path.with_name(f"{path.stem}_output_{index}.pb").read_bytes())
         outputs.append(numpy_helper.to_array(tensor))
     return [(inputs, outputs)]
 
@@ -125,12 +125,12 @@ def run_case(case, device):
         Whether the contents of inputs had to be known for shapes, and host fallbacks.
     """
     with rlx.onnx.Model(case.model, device=device) as model:
-        for given, wanted in case.sets():
-            arrays = [_array(item) for item in given]
+        for value, wanted in case.sets():
+            arrays = [_array(item) for item in value]
             feeds = {port.name: a for port, a in zip(model.inputs, arrays, strict=False)}
             expected, got = [_array(item) for item in wanted], model.run(feeds)
-            assert [one.dtype for one in got] == [one.dtype for one in expected]
-            got, expected = ([_compared(one) for one in each] for each in (got, expected))
+            assert [item.dtype for item in got] == [item.dtype for item in expected]
+            got, expected = ([_compared(item) for item in each] for each in (got, expected))
             atol = case.atol
             if re.search("dft|stft", case.name):
                 # The suite's 1e-7 fails on the rounding of f32 in sums of large terms.

@@ -68,8 +68,8 @@ def strokes(width):
 def spoken(n):
     """Logarithms of energies as a vowel has them: on noise the layers' states are chaotic."""
     t, k = np.arange(80)[:, None], np.arange(40)[None]
-    one = -2 + 2 * np.cos(k / 6) * np.exp(-(((t - 40) / 20) ** 2))
-    return np.repeat(one[None], n, 0).astype("f4")
+    single = -2 + 2 * np.cos(k / 6) * np.exp(-(((t - 40) / 20) ** 2))
+    return np.repeat(single[None], n, 0).astype("f4")
 
 
 def streamed(n):
@@ -161,9 +161,9 @@ def check(name: str, device: str, sizes: Sequence[int] = ()) -> None:
     with rlx.onnx.Model(data, device=device) as model:
         for size in sizes or row.sizes:
             feeds = row.feeds(size)
-            for found, wanted in zip(model.run(feeds), run_model(data, feeds), strict=True):
-                assert found.shape == wanted.shape
-                assert found.dtype == wanted.dtype
-                apart = np.linalg.norm((found * 1.0 - wanted).ravel())
+            for item, wanted in zip(model.run(feeds), run_model(data, feeds), strict=True):
+                assert item.shape == wanted.shape
+                assert item.dtype == wanted.dtype
+                apart = np.linalg.norm((item * 1.0 - wanted).ravel())
                 assert apart <= row.rtol * np.linalg.norm(wanted.ravel())
         assert not model.fixed_inputs

@@ -37,7 +37,7 @@ _CUSTOM_MAIN = {
 
 def choices():
     """(record, sample, dtypes) of every public op, in types that all backends compute natively."""
-    found = {}
+    results = {}
     for opdef in REGISTRY.values():
         if opdef.internal:
             continue
@@ -57,8 +57,8 @@ def choices():
             and sample.attrs.get("dtype") not in (DType.F64, DType.I64, "f64", "i64")
         ]
         if taken:
-            found[opdef.name] = taken
-    return found
+            results[opdef.name] = taken
+    return results
 
 
 CHOICES = choices()
@@ -127,29 +127,29 @@ class RandomGraphBuilder:
         sample, dtypes = self.pick(CHOICES[name])
         jumps = name in _JUMPS
         operands = []
-        for at, (shape, dtype) in enumerate(zip(sample.shapes, dtypes, strict=True)):
-            low = sample.low[at] if isinstance(sample.low, tuple) else sample.low
-            high = sample.high[at] if isinstance(sample.high, tuple) else sample.high
+        for index, (shape, dtype) in enumerate(zip(sample.shapes, dtypes, strict=True)):
+            low = sample.low[index] if isinstance(sample.low, tuple) else sample.low
+            high = sample.high[index] if isinstance(sample.high, tuple) else sample.high
             if sample.values is not None:
-                value = store(np.asarray(sample.values[at]), dtype)
+                value = store(np.asarray(sample.values[index]), dtype)
                 operands.append((self.leaf(shape, dtype, low, high, value), True))
             else:
                 operands.append(self.operand(shape, dtype, low, high, jumps))
         attrs = dict(sample.attrs)
         names = [text for text in opdef.operands if text.rstrip("?*") not in attrs]
-        given = {}
-        for at, text in enumerate(names):
+        inputs = {}
+        for index, text in enumerate(names):
             key = text.rstrip("?*")
             if text.endswith("*"):
-                given[key] = [node for node, _ in operands[at:]]
-            elif at < len(operands):
-                given[key] = operands[at][0]
-        made = call_with(getattr(self.g, name), opdef.signature, {**given, **attrs})
-        for node in made if isinstance(made, tuple) else (made,):
+                inputs[key] = [node for node, _ in operands[index:]]
+            elif index < len(operands):
+                inputs[key] = operands[index][0]
+        result = call_with(getattr(self.g, name), opdef.signature, {**inputs, **attrs})
+        for node in result if isinstance(result, tuple) else (result,):
             self.pool.append((node, False))
 
-    def build(self, least, most):
-        target = int(self.rng.integers(least, most + 1))
+    def build(self, least, limit):
+        target = int(self.rng.integers(least, limit + 1))
         while len(self.g.nodes) < target:
             self.add()
         used = {operand.id for node in self.g.nodes for operand in node.inputs}
@@ -159,10 +159,10 @@ class RandomGraphBuilder:
         return self
 
 
-def random_graph(seed, least=5, most=60):
+def random_graph(seed, least=5, limit=60):
     """A graph of at least ``least`` nodes, the values of its inputs, and those of its params."""
-    made = RandomGraphBuilder(seed).build(least, most)
-    return made.g, made.values, made.params
+    result = RandomGraphBuilder(seed).build(least, limit)
+    return result.g, result.values, result.params
 
 
 def unrounded(graph, leaves):
@@ -171,15 +171,15 @@ def unrounded(graph, leaves):
     for node in graph.nodes:
         operands = [values[operand.id] for operand in node.inputs]
         if node.op in LEAVES:
-            found = leaves[node.name] if node.op != "constant" else node.attrs["value"]
-            values[node.id] = (widen(np.asarray(found), node.dtype),)
+            result = leaves[node.name] if node.op != "constant" else node.attrs["value"]
+            values[node.id] = (widen(np.asarray(result), node.dtype),)
         elif node.op == PART:
             values[node.id] = (operands[0][node.attrs["index"]],)
         else:
             bound = bind_reference(node.opdef, node.attrs, [o[0] for o in operands])
             with np.errstate(all="ignore"):
-                found = call_with(node.opdef.reference, node.opdef.signature, bound)
-            listed = found if isinstance(found, tuple) else (found,)
+                result = call_with(node.opdef.reference, node.opdef.signature, bound)
+            listed = result if isinstance(result, tuple) else (result,)
             values[node.id] = tuple(
                 np.asarray(v, np.float64 if t.dtype.is_float else t.dtype.numpy)
                 for v, t in zip(listed, node.types, strict=True)

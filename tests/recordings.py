@@ -78,46 +78,46 @@ class Made:
     drift: tuple = ()
 
 
-def machine(made):
+def machine(result):
     """The header."""
     return Run(
         1,
-        digest("run", made.seed, made.began, made.adapter),
-        made.began,
-        [made.suite],
-        made.processes,
+        digest("run", result.seed, result.began, result.adapter),
+        result.began,
+        [result.suite],
+        result.processes,
         False,
         "0.9",
-        made.commit,
-        digest("build", made.commit),
+        result.commit,
+        digest("build", result.commit),
         {"numpy": "2.3", "wgpu": "0.32", "python": "3.12"},
         "Linux 6.1",
         "x86_64",
         "a CPU",
-        made.isa,
+        result.isa,
         8,
         8,
         1 << 34,
         Load(0.01, 3000.0, None),
-        made.turns,
+        result.turns,
     )
 
 
-def case_line(made, run, index):
+def case_line(result, run, index):
     """A case with one output."""
     op = OPS[index % len(OPS)]
     shape = [64, 8 + index]
     name = f"{op} {shape[0]}x{shape[1]} f32"
-    ulp = 1.5 * made.error.get(index, 1.0)
+    ulp = 1.5 * result.error.get(index, 1.0)
     far = Difference(ulp * 6e-8, ulp, ulp * 2e-8, ulp * 4e-8, 0, 0, 0, 0)
-    bits = digest("bits", index, made.adapter, made.error.get(index, 1.0))
+    bits = digest("bits", index, result.adapter, result.error.get(index, 1.0))
     output = Output("y", "f32", shape, bits, ["0.5", "-1.25"], far)
     return CaseLine(
         run,
-        made.device,
-        digest(made.suite, index),
+        result.device,
+        digest(result.suite, index),
         name,
-        made.suite,
+        result.suite,
         op,
         [shape],
         ["f32"],
@@ -126,7 +126,7 @@ def case_line(made, run, index):
         1e-5,
         [output],
         digest("schedule", index),
-        [Kernel(op, 1, digest("wgsl", op) if made.gpu else "")],
+        [Kernel(op, 1, digest("wgsl", op) if result.gpu else "")],
         1 << 16,
         1 << 14,
         1 << 14,
@@ -137,69 +137,73 @@ def case_line(made, run, index):
     )
 
 
-def recording(made=None, **changes):
+def recording(result=None, **changes):
     """A recording, made up as ``Made`` says."""
-    made = replace(made, **changes) if made else Made(**changes)
-    random = np.random.default_rng((made.seed, 7))
-    noise = made.noise or (lambda random, size: random.standard_normal(size))
-    header = machine(made)
+    result = replace(result, **changes) if result else Made(**changes)
+    random = np.random.default_rng((result.seed, 7))
+    noise = result.noise or (lambda random, size: random.standard_normal(size))
+    header = machine(result)
     run = header.run
-    found = Recording(header)
-    api = "native" if made.device == "cpu" else "Vulkan"
-    found.devices[made.device] = DeviceLine(
+    output = Recording(header)
+    api = "native" if result.device == "cpu" else "Vulkan"
+    output.devices[result.device] = DeviceLine(
         run,
-        made.device,
-        made.adapter,
+        result.device,
+        result.adapter,
         65541,
         0,
         api,
-        made.driver,
-        made.adapter == LAVAPIPE,
+        result.driver,
+        result.adapter == LAVAPIPE,
         {"max_bindings": 8},
         [],
     )
-    speed = made.peak * np.exp(0.005 * random.standard_normal((made.processes, 4)))
-    found.peaks[made.device] = {
-        at: Peaks(run, made.device, at, 20 * one[0], 300 * one[1], 8 / one[2], 10 * one[3])
-        for at, one in enumerate(speed.tolist())
+    speed = result.peak * np.exp(0.005 * random.standard_normal((result.processes, 4)))
+    output.peaks[result.device] = {
+        index: Peaks(
+            run, result.device, index, 20 * item[0], 300 * item[1], 8 / item[2], 10 * item[3]
+        )
+        for index, item in enumerate(speed.tolist())
     }
-    draws = np.reshape(noise(random, made.cases * made.processes), (made.cases, made.processes))
-    for index in range(made.cases):
-        line = case_line(made, run, index)
-        measured = found.of(made.device, line.case)
+    draws = np.reshape(
+        noise(random, result.cases * result.processes), (result.cases, result.processes)
+    )
+    for index in range(result.cases):
+        line = case_line(result, run, index)
+        measured = output.of(result.device, line.case)
         measured.case = line
-        for at in range(made.processes):
-            usual = 1e5 * (1 + index % 17) * made.slower.get(index, 1.0) / made.peak
-            drift = made.drift[at] if made.drift else 0.0
-            ns = round(usual * np.exp(made.spread * draws[index, at] + drift))
+        for position in range(result.processes):
+            usual = 1e5 * (1 + index % 17) * result.slower.get(index, 1.0) / result.peak
+            drift = result.drift[position] if result.drift else 0.0
+            ns = round(usual * np.exp(result.spread * draws[index, position] + drift))
             runs = [ns, ns + 1, ns + 2]
-            measured.times[at] = Times(
+            measured.times[position] = Times(
                 run,
-                made.device,
+                result.device,
                 line.case,
-                at,
+                position,
                 runs,
-                [one // 2 for one in runs] if made.gpu else [],
+                [run // 2 for run in runs] if result.gpu else [],
                 20 * ns,
                 3 * ns,
                 1 << 27,
-                made.contention,
+                result.contention,
                 [line.outputs[0].bits],
             )
-    found.end = End(run, made.began, Load(0.02, 3000.0, None), {})
-    return found
+    output.end = End(run, result.began, Load(0.02, 3000.0, None), {})
+    return output
 
 
-def change_case(found, index, **changes):
+def change_case(result, index, **changes):
     """Changes fields of a case's line; the recording's only device has it."""
-    measured = list(found.measured.values())[index]
+    measured = list(result.measured.values())[index]
     measured.case = msgspec.structs.replace(measured.case, **changes)
     return measured
 
 
-def change_output(found, index, *, bits=None, sample=None, **difference):
+def change_output(result, index, *, bits=None, sample=None, **difference):
     """Changes the output of a case, in its line and in what its processes computed."""
-    measured = list(found.measured.values())[index]
+    measured = list(result.measured.values())[index]
     output = measured.case.outputs[0]
     output = msgspec.structs.replace(
         output,
@@ -208,38 +212,38 @@ def change_output(found, index, *, bits=None, sample=None, **difference):
         difference=msgspec.structs.replace(output.difference, **difference),
     )
     measured.case = msgspec.structs.replace(measured.case, outputs=[output])
-    for at, times in measured.times.items():
-        measured.times[at] = msgspec.structs.replace(times, bits=[output.bits])
+    for key, times in measured.times.items():
+        measured.times[key] = msgspec.structs.replace(times, bits=[output.bits])
     return measured
 
 
-def fail(found, index, error="DeviceLostError: the device was lost", processes=None):
+def fail(result, index, error="DeviceLostError: the device was lost", processes=None):
     """Makes a case fail in some processes, or in all."""
-    measured = list(found.measured.values())[index]
-    (device,) = found.devices
-    for at in range(found.run.processes) if processes is None else processes:
-        measured.times.pop(at, None)
-        measured.failures[at] = Failure(
-            found.run.run, device, measured.case.case, measured.case.name, at, error
+    measured = list(result.measured.values())[index]
+    (device,) = result.devices
+    for position in range(result.run.processes) if processes is None else processes:
+        measured.times.pop(position, None)
+        measured.failures[position] = Failure(
+            result.run.run, device, measured.case.case, measured.case.name, position, error
         )
     return measured
 
 
-def add_text(found, text):
+def add_text(result, text):
     """Puts a schedule or a WGSL module into a recording; gives its digest."""
     name = hashlib.sha256(text.encode()).hexdigest()[:32]
-    found.texts[name] = packed(text)
+    result.texts[name] = packed(text)
     return name
 
 
-def write(found, path):
+def write(result, path):
     """Writes a recording as ``rlx regress record`` does."""
-    lines = [found.run, *found.devices.values()]
-    lines += [peaks for by_process in found.peaks.values() for peaks in by_process.values()]
-    for measured in found.measured.values():
+    lines = [result.run, *result.devices.values()]
+    lines += [peaks for by_process in result.peaks.values() for peaks in by_process.values()]
+    for measured in result.measured.values():
         lines += [measured.case] if measured.case else []
         lines += [*measured.times.values(), *measured.failures.values()]
-    lines += [SourceText(name, data) for name, data in found.texts.items()]
-    lines += [found.end] if found.end else []
+    lines += [SourceText(name, data) for name, data in result.texts.items()]
+    lines += [result.end] if result.end else []
     path.write_bytes(b"".join(map(encoded, lines)))
     return path

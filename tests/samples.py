@@ -67,27 +67,29 @@ def looped(names: str | Sequence[str], values: Iterable[Any], ids: Any = None):
     samples: a test whose fixture keeps what a sample did to it stays with ``parametrize``.
     """
     listed = names.split(",") if isinstance(names, str) else list(names)
-    listed = [one.strip() for one in listed]
-    rows = [row for at, value in enumerate(values) if (row := _row(listed, value, at, ids))]
+    listed = [item.strip() for item in listed]
+    rows = [row for index, value in enumerate(values) if (row := _row(listed, value, index, ids))]
 
     def decorate(function):
         axes = [*getattr(function, "axes", ()), rows]
         inner = getattr(function, "inner", function)
-        taken = {name for axis in axes for _, given in axis for name in given}
+        taken = {name for axis in axes for _, value in axis for name in value}
         parameters = inspect.signature(inner).parameters
         assert taken <= parameters.keys(), f"{inner.__name__} has no {taken - parameters.keys()}"
 
         @functools.wraps(inner)
         def run(**fixtures):
             def check(sample):
-                inner(**fixtures, **{k: v for _, given in sample for k, v in given.items()})
+                inner(**fixtures, **{k: v for _, value in sample for k, v in value.items()})
 
             each(
                 itertools.product(*axes), check, lambda sample: "-".join(text for text, _ in sample)
             )
 
-        kept = [p.replace(kind=p.KEYWORD_ONLY) for n, p in parameters.items() if n not in taken]
-        run.__signature__ = inspect.Signature(kept)
+        remaining = [
+            p.replace(kind=p.KEYWORD_ONLY) for n, p in parameters.items() if n not in taken
+        ]
+        run.__signature__ = inspect.Signature(remaining)
         run.axes, run.inner = axes, inner
         return run
 
@@ -95,7 +97,7 @@ def looped(names: str | Sequence[str], values: Iterable[Any], ids: Any = None):
 
 
 def _row(
-    names: Sequence[str], value: Any, at: int, ids: Any
+    names: Sequence[str], value: Any, index: int, ids: Any
 ) -> tuple[str, Mapping[str, Any]] | None:
     """The id and the arguments of one value; None for one that only ``--all`` runs."""
     text = None
@@ -105,18 +107,18 @@ def _row(
         text, value = value.id, value.values if len(names) > 1 else value.values[0]
     values = list(value) if len(names) > 1 else [value]
     if text is None and ids is not None:
-        text = ids(value) if callable(ids) else ids[at]
+        text = ids(value) if callable(ids) else ids[index]
     if text is None:
-        text = "-".join(getattr(one, "__name__", None) or str(one)[:40] for one in values)
+        text = "-".join(getattr(value, "__name__", None) or str(value)[:40] for value in values)
     return str(text), dict(zip(names, values, strict=True))
 
 
 def grouped(samples: Iterable[Any], key: Callable[[Any], str]) -> list[Any]:
     """Lists of samples as parameters of ``pytest.mark.parametrize``, one for each key."""
-    found: dict[str, list[Any]] = {}
+    results: dict[str, list[Any]] = {}
     for sample in samples:
-        found.setdefault(key(sample), []).append(sample)
-    return [pytest.param(group, id=name) for name, group in found.items()]
+        results.setdefault(key(sample), []).append(sample)
+    return [pytest.param(group, id=name) for name, group in results.items()]
 
 
 def by_op(cases: Iterable[Any]) -> list[Any]:
@@ -131,4 +133,4 @@ def by_family(cases: Iterable[Any]) -> list[Any]:
 
 def without_units(family):
     """A family's variants, but for those that need matrix units (tests/test_matrix_units.py)."""
-    return [one for one in family.variants if not isinstance(one, FragmentVariant)]
+    return [variant for variant in family.variants if not isinstance(variant, FragmentVariant)]

@@ -42,19 +42,21 @@ HOSTILE_TEXTS = ("", "x", "NONE", "é", "i" * 300, "...", "->", "same_upper")
 
 def _schemas():
     """Versions of each operator that has a tensor operand or result, by name."""
-    found = {}
+    results = {}
     for schema in get_all_schemas_with_history():
         plain = schema.domain == "" and schema.since_version <= NEWEST
         if plain and schema.name not in LEFT_OUT:
-            found.setdefault(schema.name, []).append(schema)
-    return {name: sorted(found[name], key=lambda one: one.since_version) for name in sorted(found)}
+            results.setdefault(schema.name, []).append(schema)
+    return {
+        name: sorted(results[name], key=lambda item: item.since_version) for name in sorted(results)
+    }
 
 
 SCHEMAS = _schemas()
 NAMES = [
     name
-    for name, found in SCHEMAS.items()
-    if any(one.since_version >= OLDEST or not one.deprecated for one in found)
+    for name, schema in SCHEMAS.items()
+    if any(item.since_version >= OLDEST or not item.deprecated for item in schema)
 ]
 
 
@@ -75,11 +77,11 @@ class SchemaModel:
         schema = self._versioned(only or pick(rng, NAMES))
         results = self._node(schema, None)
         for _ in range(int(rng.choice(3, p=(0.7, 0.2, 0.1)))):
-            tensors = [one for one in results if one[1] is not None]
+            tensors = [result for result in results if result[1] is not None]
             if not tensors:
                 break
             results = self._follow(pick(rng, tensors)) or results
-        names = [one[0] for one in results]
+        names = [result[0] for result in results]
         graph = onnx.helper.make_graph(
             self._nodes,
             "schema",
@@ -102,20 +104,20 @@ class SchemaModel:
         versions = SCHEMAS[name]
         if not self.ops:
             usable = [
-                (max(one.since_version, OLDEST), after - 1, one)
-                for one, after in zip(
+                (max(version.since_version, OLDEST), after - 1, version)
+                for version, after in zip(
                     versions, [*(v.since_version for v in versions[1:]), NEWEST + 1]
                 )
-                if after > OLDEST and not one.deprecated
+                if after > OLDEST and not version.deprecated
             ]
             # Of an operator's versions the newest is as frequent as all others.
             first, last, schema = usable[-1] if self.rng.random() < 0.5 else pick(self.rng, usable)
             self.opset = int(self.rng.integers(first, last + 1))
             return schema
-        known = [one for one in versions if one.since_version <= self.opset]
+        known = [version for version in versions if version.since_version <= self.opset]
         return known[-1] if known else None
 
-    def _follow(self, given):
+    def _follow(self, value):
         """A node that reads a result of the node before."""
         for _ in range(8):
             schema = self._versioned(pick(self.rng, NAMES))
@@ -123,26 +125,26 @@ class SchemaModel:
                 schema
                 and not schema.deprecated
                 and schema.inputs
-                and _types(schema, schema.inputs[0]).get(given[1])
+                and _types(schema, schema.inputs[0]).get(value[1])
             ):
-                return self._node(schema, given)
+                return self._node(schema, value)
         return None
 
-    def _node(self, schema, given):
+    def _node(self, schema, value):
         """Adds a node; its outputs as (name, type or None, shape or None)."""
         rng, number = self.rng, len(self._nodes)
         self.ops.append(schema.name)
         bound = {}
-        if given is not None:
-            bound[schema.inputs[0].type_str] = given[1]
-            shapes = Shapes(rng, schema.name, given[2])
+        if value is not None:
+            bound[schema.inputs[0].type_str] = value[1]
+            shapes = Shapes(rng, schema.name, value[2])
         else:
             shapes = Shapes(rng, schema.name)
-        names = [given[0]] if given is not None else []
+        names = [value[0]] if value is not None else []
         params = _expanded(schema, rng)
         dtypes = [np.dtype("f4")] * len(names)
-        for at, param in enumerate(params):
-            if at < len(names):
+        for index, param in enumerate(params):
+            if index < len(names):
                 continue
             if param.option == OPTIONAL and rng.random() < 0.4:
                 names.append("")
@@ -154,24 +156,24 @@ class SchemaModel:
                 # Sequences and optionals: a tensor in their place is refused.
                 kind = "tensor(float)"
             dtypes.append(TYPES[kind])
-            array = self._operand(schema.name, param.name, TYPES[kind], shapes, at)
-            names.append(self._held(array, f"x{number}_{at}", param.name))
+            array = self._operand(schema.name, param.name, TYPES[kind], shapes, index)
+            names.append(self._held(array, f"x{number}_{index}", param.name))
         while names and not names[-1] and len(names) > schema.min_input:
             names.pop()
-        least, most = schema.min_output, schema.max_output
-        count = int(rng.integers(max(least, 1), min(most, 4) + 1))
+        least, limit = schema.min_output, schema.max_output
+        count = int(rng.integers(max(least, 1), min(limit, 4) + 1))
         if rng.random() < 0.6:
             count = max(least, 1)
-        outputs = [f"y{number}_{at}" for at in range(count)]
+        outputs = [f"y{number}_{index}" for index in range(count)]
         node = onnx.helper.make_node(schema.name, names, outputs)
         node.attribute.extend(self._attributes(schema, shapes))
         self._nodes.append(node)
-        found = []
-        for at, name in enumerate(outputs):
-            param = schema.outputs[min(at, len(schema.outputs) - 1)]
+        results = []
+        for index, name in enumerate(outputs):
+            param = schema.outputs[min(index, len(schema.outputs) - 1)]
             kind = bound.get(param.type_str, param.type_str)
-            found.append((name, kind if kind in TYPES else None, shapes.first))
-        return found
+            results.append((name, kind if kind in TYPES else None, shapes.first))
+        return results
 
     def _held(self, array, name, role):
         """An operand as an initializer or an input."""
@@ -188,12 +190,12 @@ class SchemaModel:
 
     # --- operands ---
 
-    def _operand(self, *given):
-        return np.asarray(self._drawn(*given))
+    def _operand(self, *arguments):
+        return np.asarray(self._drawn(*arguments))
 
-    def _drawn(self, op, role, dtype, shapes, at):
+    def _drawn(self, op, role, dtype, shapes, index):
         rng = self.rng
-        shape = shapes.of(at)
+        shape = shapes.of(index)
         if self._hostile and rng.random() < 0.15:
             shape = _hostile_shape(rng, shape)
         if role in ROLES and dtype.kind in "iuf" and (op, role) not in NOT_ROLES:
@@ -217,7 +219,7 @@ class SchemaModel:
                 flat = values.astype(object).ravel()
                 if flat.size:
                     flat[int(rng.integers(flat.size))] = pick(rng, HOSTILE_INTS)
-                return np.array([int(one) for one in flat], np.int64).reshape(values.shape)
+                return np.array([int(item) for item in flat], np.int64).reshape(values.shape)
 
     def _values(self, dtype, shape):
         rng = self.rng
@@ -271,7 +273,7 @@ class SchemaModel:
             values = INTS_ATTRIBUTES.get(name, lambda *_: integers(rng, 0, 3, 2))(rng, shapes)
             if hostile:
                 values = [
-                    int(one) for one in np.atleast_1d(self._spoiled(np.array(values, np.int64)))
+                    int(item) for item in np.atleast_1d(self._spoiled(np.array(values, np.int64)))
                 ]
             return make(name, values, attr_type=code)
         if kind == KIND.FLOATS:
@@ -306,13 +308,13 @@ class Shapes:
         first: Shape of the first operand.
     """
 
-    def __init__(self, rng, op, given=None):
+    def __init__(self, rng, op, value=None):
         self.rng = rng
         self.layout = LAYOUTS.get(op, "").split()
         self.sizes = {"D": 1 if rng.random() < 0.7 else 2}
         self.many = {}
-        if given is not None:
-            self.first = given
+        if value is not None:
+            self.first = value
         elif self.layout:
             self.first = self._laid(self.layout[0])
         else:
@@ -326,20 +328,20 @@ class Shapes:
     def spatial(self):
         return max(self.rank - 2, 0)
 
-    def of(self, at):
-        if at == 0:
+    def of(self, index):
+        if index == 0:
             return self.first
-        if at < len(self.layout):
-            return self._laid(self.layout[at])
+        if index < len(self.layout):
+            return self._laid(self.layout[index])
         return _related(self.rng, self.first)
 
     def _laid(self, text):
         if text == ".":
             return ()
-        found = ()
+        results = ()
         for times, many, letter, number in re.findall(r"(\d?)(\*?)([A-Z])|(\d)", text):
             if number:
-                found += (int(number),)
+                results += (int(number),)
             elif many:
                 # Kernels have as many axes as what they run over.
                 key = "S" if letter == "K" else letter
@@ -352,7 +354,7 @@ class Shapes:
                             self.rng.integers(1, 4) if key == "S" else self.rng.integers(0, 3),
                         )
                     )
-                found += (
+                results += (
                     self.many[key]
                     if letter != "K"
                     else tuple(integers(self.rng, 1, 3, len(self.many[key])))
@@ -362,8 +364,8 @@ class Shapes:
                     self.sizes[letter] = int(
                         self.rng.choice((1, 2, 3, 4, 5, 0), p=(0.25, 0.25, 0.2, 0.15, 0.12, 0.03))
                     )
-                found += (self.sizes[letter] * int(times or 1),)
-        return found
+                results += (self.sizes[letter] * int(times or 1),)
+        return results
 
 
 def _shape(rng):
@@ -390,18 +392,18 @@ def _related(rng, shape):
 def _hostile_shape(rng, shape):
     if not shape or rng.random() < 0.3:
         return _shape(rng)
-    made = list(shape)
-    at = int(rng.integers(len(made)))
+    results = list(shape)
+    index = int(rng.integers(len(results)))
     match rng.integers(4):
         case 0:
-            made[at] = 0
+            results[index] = 0
         case 1:
-            made[at] += 1
+            results[index] += 1
         case 2:
-            del made[at]
+            del results[index]
         case _:
-            made.insert(at, 1)
-    return tuple(made)
+            results.insert(index, 1)
+    return tuple(results)
 
 
 def _types(schema, param):
@@ -418,7 +420,7 @@ def _type(rng, schema, param):
 
 def _expanded(schema, rng):
     """The parameters of a node: a variadic one several times."""
-    found = []
+    results = []
     for param in schema.inputs:
-        found += [param] * (int(rng.integers(1, 4)) if param.option == VARIADIC else 1)
-    return found
+        results += [param] * (int(rng.integers(1, 4)) if param.option == VARIADIC else 1)
+    return results

@@ -100,7 +100,7 @@ def pick(rng, items):
 
 def integers(rng, low, high, count):
     """``count`` integers of [low, high]."""
-    return [int(one) for one in rng.integers(low, high + 1, count)]
+    return [int(integer) for integer in rng.integers(low, high + 1, count)]
 
 
 # --- what names mean --------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ def _axis(rng, shapes, *_):
 def _axes(rng, shapes, *_):
     count = int(rng.integers(0, shapes.rank + 1))
     chosen = rng.permutation(max(shapes.rank, 1))[:count]
-    return [int(one) - (shapes.rank if rng.random() < 0.3 else 0) for one in chosen]
+    return [int(item) - (shapes.rank if rng.random() < 0.3 else 0) for item in chosen]
 
 
 def _each(low, high):
@@ -132,7 +132,7 @@ def _one(low, high):
 
 def _target(rng, shapes, *_):
     """A shape that often holds as many elements."""
-    dims = [int(one) for one in rng.permutation(shapes.first)] if shapes.rank else []
+    dims = [int(item) for item in rng.permutation(shapes.first)] if shapes.rank else []
     match rng.integers(5):
         case 0:
             return [-1]
@@ -156,7 +156,7 @@ def _real_sizes(rng, shapes, *_):
 
 
 ROLES = {
-    "axes": _axes, "axis": lambda *given: np.array(_axis(*given)), "shape": _target,
+    "axes": _axes, "axis": lambda *arguments: np.array(_axis(*arguments)), "shape": _target,
     "starts": _each(-3, 3), "ends": _each(-3, 6), "steps": lambda rng, s, *_: [pick(rng, (1, 1, 2, -1, -2)) for _ in range(s.rank)],
     "repeats": _each(0, 3), "pads": lambda rng, s, *_: integers(rng, -1 if rng.random() < 0.3 else 0, 2, 2 * s.rank),
     "K": lambda rng, *_: integers(rng, 0, 3, 1), "k": _one(-2, 3), "depth": _one(1, 5), "size": _one(0, 9),
@@ -168,7 +168,7 @@ ROLES = {
     "num_mel_bins": _one(1, 5), "sample_rate": _one(8000, 8000), "lower_edge_hertz": _one(0, 50), "upper_edge_hertz": _one(3000, 4000), "I": _indices, "batch_indices": lambda rng, s, shape: np.zeros(shape),
 }  # fmt: skip
 NOT_ROLES = {("OneHot", "indices"), ("TopK", "k")}
-ELEMENT_CODES = tuple(onnx.helper.np_dtype_to_tensor_dtype(one) for one in TYPES.values())
+ELEMENT_CODES = tuple(onnx.helper.np_dtype_to_tensor_dtype(item) for item in TYPES.values())
 INT_ATTRIBUTES = {
     "axis": _axis, "batch_axis": lambda rng, s: int(rng.integers(2)), "time_axis": lambda rng, s: int(rng.integers(2)),
     "to": lambda rng, s: pick(rng, ELEMENT_CODES), "dtype": lambda rng, s: pick(rng, ELEMENT_CODES),
@@ -187,7 +187,7 @@ NUMBERS = {
     "left_window_size": (-1, 0, 1, 2), "right_window_size": (-1, 0, 1, 2),
 }  # fmt: skip
 INTS_ATTRIBUTES = {
-    "axes": _axes, "perm": lambda rng, s: [int(one) for one in rng.permutation(s.rank)], "kernel_shape": _spatial(1, 3),
+    "axes": _axes, "perm": lambda rng, s: [int(item) for item in rng.permutation(s.rank)], "kernel_shape": _spatial(1, 3),
     "strides": _spatial(1, 3), "dilations": _spatial(1, 2), "pads": _spatial(0, 2, 2), "output_padding": _spatial(0, 1), "output_shape": _spatial(3, 9),
     "split": lambda rng, s: integers(rng, 0, 2, 2), "starts": _each(-3, 3), "ends": _each(-3, 6), "pooled_shape": lambda rng, s: [2, 2],
 }  # fmt: skip

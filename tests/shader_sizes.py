@@ -13,10 +13,10 @@ _BYTES = {"f32": 4, "i32": 4, "u32": 4, "vec2": 2, "vec3": 4, "vec4": 4, "Wide":
 def shared_bytes(kind: str) -> int:
     """Bytes of a WGSL type in workgroup memory."""
     kind = re.sub(r"atomic<(\w+)>", r"\1", kind.replace(" ", ""))
-    if found := re.fullmatch(r"array<(.+),(\d+)u?>", kind):
-        return shared_bytes(found[1]) * int(found[2])
-    if found := re.fullmatch(r"(vec\d)<(.+)>", kind):
-        return _BYTES[found[1]] * shared_bytes(found[2])
+    if match := re.fullmatch(r"array<(.+),(\d+)u?>", kind):
+        return shared_bytes(match[1]) * int(match[2])
+    if match := re.fullmatch(r"(vec\d)<(.+)>", kind):
+        return _BYTES[match[1]] * shared_bytes(match[2])
     return _BYTES[kind]
 
 

@@ -45,15 +45,15 @@ def texts(chosen: Iterable[Case] = CASES) -> Iterator[dict[str, Any]]:
             continue
         graphs = case.graph(), joined_graph(case)[0]
         for graph, limits in itertools.product(graphs, (DEFAULT_LIMITS, LARGE)):
-            for one in planned(graph, limits)[0]:
-                if one.source in seen:
+            for item in planned(graph, limits)[0]:
+                if item.source in seen:
                     continue
-                seen.add(one.source)
-                bare = _COMMENT.sub("", one.source)
+                seen.add(item.source)
+                bare = _COMMENT.sub("", item.source)
                 yield {
-                    "label": f"{case.opdef.name}: {one.label}",
-                    "source": one.source,
-                    "naga": for_naga(one.source),
+                    "label": f"{case.opdef.name}: {item.label}",
+                    "source": item.source,
+                    "naga": for_naga(item.source),
                     "bindings": len(_BINDING.findall(bare)),
                     "shared": shared_of(bare),
                     "threads": threads_of(bare),
@@ -62,5 +62,5 @@ def texts(chosen: Iterable[Case] = CASES) -> Iterator[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    lines = [json.dumps(one) for one in texts()]
+    lines = [json.dumps(text) for text in texts()]
     Path(sys.argv[1]).write_text("\n".join(lines) + "\n")

@@ -24,25 +24,25 @@ ANY = (DType.F32, DType.I32, DType.BOOL, DType.U8, DType.F16, DType.I64)
 @st.composite
 def shapes(draw, least=0, most=6, limit=MOST, empty=True):
     """A shape of at most ``limit`` elements, also when what is empty is filled."""
-    made = []
+    results = []
     for _ in range(draw(st.integers(least, most))):
         # An empty dimension counts as one: an op may fill it or sum over it.
-        left = limit // math.prod(d or 1 for d in made)
+        left = limit // math.prod(d or 1 for d in results)
         fits = [d for d in DIMS if d <= left and (d or empty)]
-        made.append(draw(st.sampled_from(fits)))
-    return tuple(draw(st.permutations(made)))
+        results.append(draw(st.sampled_from(fits)))
+    return tuple(draw(st.permutations(results)))
 
 
 @st.composite
 def broadcast(draw, count, **limits):
     """Shapes that broadcast together."""
     whole = draw(shapes(**limits))
-    made = []
+    results = []
     for _ in range(count):
         hidden = draw(st.lists(st.booleans(), min_size=len(whole), max_size=len(whole)))
-        shape = [1 if one else d for d, one in zip(whole, hidden, strict=True)]
-        made.append(tuple(shape[draw(st.integers(0, len(shape))) :]))
-    return tuple(made)
+        shape = [1 if item else d for d, item in zip(whole, hidden, strict=True)]
+        results.append(tuple(shape[draw(st.integers(0, len(shape))) :]))
+    return tuple(results)
 
 
 def values(seed, shape, dtype, low=-2.0, high=2.0, exact=False):
@@ -52,14 +52,17 @@ def values(seed, shape, dtype, low=-2.0, high=2.0, exact=False):
         return rng.integers(0, 2, shape).astype(np.bool_)
     if dtype in (DType.U8, DType.U32):
         low = max(0.0, low)
-    found = rng.uniform(low, high, shape)
-    return store(np.asarray(np.round(found * 64) / 64 if exact else found), dtype)
+    result = rng.uniform(low, high, shape)
+    return store(np.asarray(np.round(result * 64) / 64 if exact else result), dtype)
 
 
 def case(name, operands, dtypes, attrs=None):
     """Operands as a conformance case."""
     sample = Sample(
-        tuple(np.shape(one) for one in operands), attrs or {}, tuple(dtypes), values=tuple(operands)
+        tuple(np.shape(operand) for operand in operands),
+        attrs or {},
+        tuple(dtypes),
+        values=tuple(operands),
     )
     return Case(REGISTRY[name], sample, tuple(dtypes), 0)
 
@@ -72,7 +75,7 @@ def filled(draw, name, made, dtypes=(DType.F32,), exact=False, low=-2.0, high=2.
     """A case of operands of those shapes, all of one dtype."""
     dtype = draw(st.sampled_from(dtypes))
     seed = draw(seeds)
-    operands = [values([seed, at], s, dtype, low, high, exact) for at, s in enumerate(made)]
+    operands = [values([seed, index], s, dtype, low, high, exact) for index, s in enumerate(made)]
     return case(name, operands, (dtype,) * len(made), attrs)
 
 
@@ -85,19 +88,20 @@ def elementwise(draw, row):
         "b": (DType.BOOL,),
     }
     dtypes = [dtype for kind in row.kinds for dtype in kinds[kind]]
-    made = draw(broadcast(row.operands))
+    result = draw(broadcast(row.operands))
     # A remainder jumps where the quotient is whole, unless the operands are exact.
     exact = row.name in ("mod", "fmod", "floor", "ceil", "round") or row.result == "bool"
-    return draw(filled(row.name, made, dtypes, exact, row.low, row.high))
+    return draw(filled(row.name, result, dtypes, exact, row.low, row.high))
 
 
 @st.composite
 def where(draw):
-    made = draw(broadcast(3))
+    result = draw(broadcast(3))
     dtype, seed = draw(st.sampled_from(ANY)), draw(seeds)
     dtypes = DType.BOOL, dtype, dtype
     operands = [
-        values([seed, at], *given) for at, given in enumerate(zip(made, dtypes, strict=True))
+        values([seed, index], *value)
+        for index, value in enumerate(zip(result, dtypes, strict=True))
     ]
     return case("where", operands, dtypes)
 
@@ -181,12 +185,12 @@ def slicing(draw):
 def concat(draw):
     shape = draw(shapes(1, limit=1500))
     axis = axis_of(draw, shape)
-    made = []
+    results = []
     for _ in range(draw(st.integers(1, 5))):
         other = list(shape)
         other[axis] = draw(st.sampled_from((0, 1, 2, 3, 5, 9)))
-        made.append(tuple(other))
-    return draw(filled("concat", tuple(made), ANY, axis=axis))
+        results.append(tuple(other))
+    return draw(filled("concat", tuple(results), ANY, axis=axis))
 
 
 @st.composite
@@ -194,7 +198,7 @@ def expand(draw):
     whole, shape = draw(shapes()), ()
     if whole:
         hidden = draw(st.lists(st.booleans(), min_size=len(whole), max_size=len(whole)))
-        shape = tuple(1 if one else d for d, one in zip(whole, hidden, strict=True))
+        shape = tuple(1 if item else d for d, item in zip(whole, hidden, strict=True))
         shape = shape[draw(st.integers(0, len(shape))) :]
     return draw(filled("expand", (shape,), ANY, shape=whole))
 
@@ -265,9 +269,9 @@ def element_indices(draw, shape, axis, distinct=False):
 def gather_elements(draw):
     shape = draw(shapes(1, 5))
     axis = axis_of(draw, shape)
-    at = element_indices(draw, shape, axis)
+    position = element_indices(draw, shape, axis)
     dtype = draw(st.sampled_from(ANY))
-    operands = values(draw(seeds), shape, dtype), at
+    operands = values(draw(seeds), shape, dtype), position
     return case("gather_elements", operands, (dtype, DType.I32), {"axis": axis})
 
 
@@ -276,12 +280,12 @@ def scatter_elements(draw):
     how = draw(st.sampled_from((None, "add", "mul", "min", "max")))
     shape = draw(shapes(1, 5))
     axis = axis_of(draw, shape)
-    at = element_indices(draw, shape, axis)
+    position = element_indices(draw, shape, axis)
     dtype = draw(st.sampled_from(NUMBERS if how else ANY))
     low, high = (0.9, 1.1) if how == "mul" else (-2.0, 2.0)
-    x, updates = (values(draw(seeds), s, dtype, low, high) for s in (shape, at.shape))
+    x, updates = (values(draw(seeds), s, dtype, low, high) for s in (shape, position.shape))
     attrs = {"axis": axis, "reduction": how}
-    return case("scatter_elements", (x, at, updates), (dtype, DType.I32, dtype), attrs)
+    return case("scatter_elements", (x, position, updates), (dtype, DType.I32, dtype), attrs)
 
 
 @st.composite
@@ -302,9 +306,9 @@ def layer_norm(draw):
     last = [a for a in range(len(shape)) if 0 not in shape[a:]]
     axis = draw(st.sampled_from(last))
     weighted, biased = draw(st.booleans()), draw(st.booleans())
-    made = [shape, *[shape[axis:]] * (weighted + biased)]
+    results = [shape, *[shape[axis:]] * (weighted + biased)]
     absent = {**({} if weighted else {"weight": None}), **({} if biased else {"bias": None})}
-    return draw(filled("layer_norm", made, exact=True, axis=axis, **absent))
+    return draw(filled("layer_norm", results, exact=True, axis=axis, **absent))
 
 
 @st.composite
@@ -322,10 +326,10 @@ def convolution(draw):
     if draw(st.integers(0, 3)) == 0:
         padding = draw(st.sampled_from(("same_upper", "same_lower")))
     biased = draw(st.booleans())
-    made = [(n, groups * each, *sizes), (groups * outputs, each, *taps)]
-    made += [(groups * outputs,)] * biased
+    results = [(n, groups * each, *sizes), (groups * outputs, each, *taps)]
+    results += [(groups * outputs,)] * biased
     attrs = {"stride": stride, "dilation": dilation, "padding": padding, "groups": groups}
-    return draw(filled(f"conv{rank}d", made, **({} if biased else {"bias": None}), **attrs))
+    return draw(filled(f"conv{rank}d", results, **({} if biased else {"bias": None}), **attrs))
 
 
 @st.composite
@@ -335,21 +339,23 @@ def attention(draw):
         draw(st.sampled_from(c)) for c in ((1, 2, 3), (1, 2), (1, 3, 8), (1, 4, 5))
     )
     kind = draw(st.sampled_from(("none", "causal", "sliding:0", "sliding:3", "custom", "bias")))
-    made = [(b, heads * share, sq, d), (b, heads, sk, d), (b, heads, sk, dv)]
+    results = [(b, heads * share, sq, d), (b, heads, sk, d), (b, heads, sk, dv)]
     dtypes = [DType.F32] * 3
     if kind == "custom":
-        made.append((b, sk))
+        results.append((b, sk))
         dtypes.append(DType.BOOL)
     if kind == "bias":
         hidden = [draw(st.booleans()) for _ in range(4)]
         whole = (b, heads * share, sq, sk)
-        made.append(tuple(1 if one else s for s, one in zip(whole, hidden, strict=True)))
+        results.append(tuple(1 if item else s for s, item in zip(whole, hidden, strict=True)))
         dtypes.append(DType.F32)
     attrs = {"kind": kind, "softcap": draw(st.sampled_from((None, 1.5)))}
-    if len(made) == 3:
+    if len(results) == 3:
         attrs["mask"] = None
     seed = draw(seeds)
-    operands = [values([seed, at], *one) for at, one in enumerate(zip(made, dtypes, strict=True))]
+    operands = [
+        values([seed, index], *item) for index, item in enumerate(zip(results, dtypes, strict=True))
+    ]
     return case("attention", operands, dtypes, attrs)
 
 

@@ -61,8 +61,8 @@ class Live:
     def outputs(self, x, s):
         return x @ self.family.weight + s, x - s
 
-    def check(self, found, x, s):
-        for one, want in zip(found, self.outputs(x, s), strict=True):
-            assert np.array_equal(one, want), (self.family.device, self.family.kind, one, want)
+    def check(self, result, x, s):
+        for item, want in zip(result, self.outputs(x, s), strict=True):
+            assert np.array_equal(item, want), (self.family.device, self.family.kind, item, want)
         if self.fed:
             self.state = x - s

@@ -28,11 +28,11 @@ def recording(n, dtype=np.float32, outer=(3,)):
 
 def pieces_of(x, lengths):
     """The signal in pieces of these lengths, and then the rest of it."""
-    at = 0
+    position = 0
     for length in lengths:
-        yield x[..., at : at + length]
-        at += length
-    yield x[..., at:]
+        yield x[..., position : position + length]
+        position += length
+    yield x[..., position:]
 
 
 def close(got, expected, tolerance=1e-6):
@@ -50,8 +50,8 @@ def joined(stream, x, lengths, axis):
 
 def last(stream, x, lengths, axis):
     for piece in pieces_of(x, lengths):
-        found = stream.push(piece)
-    return found
+        result = stream.push(piece)
+    return result
 
 
 MEL = {"sample_rate": FS, "n_fft": 64, "hop": 20, "n_mels": 8}

@@ -39,13 +39,13 @@ class SlowMeter(FakeMeter):
 @pytest.fixture
 def slow(monkeypatch, tmp_path, webgpu):
     """The meter; nothing is known of any device."""
-    made = SlowMeter()
-    monkeypatch.setattr(calibration, "provided", lambda _: made)
+    result = SlowMeter()
+    monkeypatch.setattr(calibration, "provided", lambda _: result)
     monkeypatch.setattr(background, "_measuring", background._Measuring())
     monkeypatch.setenv("RLX_CALIBRATION", str(tmp_path / "figures"))
     store.forget()
-    yield made
-    made.free.set()
+    yield result
+    result.free.set()
     assert rlx.cost.wait_for_figures(30)
     store.forget()
 

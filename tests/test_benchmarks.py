@@ -21,23 +21,23 @@ def run(*arguments):
 @pytest.mark.webgpu
 @pytest.mark.parametrize("limits", ["own", "default"])
 def test_small_sizes_are_right(webgpu, tmp_path, limits):
-    found = tmp_path / "found.json"
+    result = tmp_path / "found.json"
     only = "^matmul 4x4096x4096$|^fft 32768 x 512$"
-    done = run("--check", "--limits", limits, "--variants", "all", "--only", only, "--json", found)
+    done = run("--check", "--limits", limits, "--variants", "all", "--only", only, "--json", result)
     assert done.returncode == 0, done.stdout + done.stderr
-    lines = json.loads(found.read_text())["checks"]
+    lines = json.loads(result.read_text())["checks"]
     assert {line["row"] for line in lines} == {"matmul 4x4096x4096", "fft 32768 x 512"}
     assert all(line["correct"] and 0 < line["error"] < line["tolerance"] for line in lines)
 
 
 @pytest.mark.webgpu
 def test_a_row_is_timed_and_its_table_goes_into_a_file(webgpu, tmp_path):
-    found, page = tmp_path / "found.json", tmp_path / "page.md"
+    result, page = tmp_path / "found.json", tmp_path / "page.md"
     page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
     only = ("--small", "--only", "^Welch peaks")
-    done = run(*only, "--json", found, "--docs", page, "--peers", "scipy")
+    done = run(*only, "--json", result, "--docs", page, "--peers", "scipy")
     assert done.returncode == 0, done.stdout + done.stderr
-    (line,) = json.loads(found.read_text())["rows"]
+    (line,) = json.loads(result.read_text())["rows"]
     assert line["gpu_us"] > 0
     assert line["ratios"]["scipy"] > 0
     assert set(line["kernel_us"]) == set(line["kernels"])
@@ -47,7 +47,7 @@ def test_a_row_is_timed_and_its_table_goes_into_a_file(webgpu, tmp_path):
     assert "old" not in text
     assert f"| {line['row']} |" in text
     # The figures alone make the same table again.
-    again = run("--from-json", found, "--docs", page)
+    again = run("--from-json", result, "--docs", page)
     assert again.returncode == 0, again.stderr
     assert page.read_text() == text
 

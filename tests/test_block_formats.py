@@ -132,7 +132,7 @@ def test_encoder_errors():
 def run(device, build, *arrays):
     """One op on its own, subnormal results kept: ``build`` gets the graph and an input per array."""
     g = rlx.Graph("one")
-    inputs = [g.input(f"x{at}", a.shape, a.dtype) for at, a in enumerate(arrays)]
+    inputs = [g.input(f"x{index}", a.shape, a.dtype) for index, a in enumerate(arrays)]
     g.set_outputs(build(g, *inputs))
     options = rlx.CompileOptions(denormals="keep")
     with rlx.compile(g, device=device, options=options) as cg:

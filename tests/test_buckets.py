@@ -90,8 +90,8 @@ def test_ranges_that_are_none(ranges):
 
 def test_bucket_for():
     cache = rlx.BucketedCompileCache("cpu", RANGES)
-    found = {key: cache.bucket_for(key) for key in (1, 4, 5, 16, 20, np.int64(64))}
-    assert found == {1: (1, 4), 4: (1, 4), 5: (5, 16), 16: (5, 16), 20: (20, 64), 64: (20, 64)}
+    results = {key: cache.bucket_for(key) for key in (1, 4, 5, 16, 20, np.int64(64))}
+    assert results == {1: (1, 4), 4: (1, 4), 5: (5, 16), 16: (5, 16), 20: (20, 64), 64: (20, 64)}
     for key in (0, -3, 17, 65, 2.0, True, None):
         with pytest.raises(rlx.InputError):
             cache.bucket_for(key)
@@ -141,11 +141,11 @@ def test_the_key_need_not_be_the_rows(target_device):
 def test_outputs_are_fresh(target_device):
     cache = rlx.BucketedCompileCache(target_device, RANGES)
     _, first = cache.run_padded(3, 3, build, inputs(3), {"w": W})
-    kept = [one.copy() for one in first]
+    retained = [item.copy() for item in first]
     cache.run_padded(2, 2, build, {"x": X[10:12], "scale": np.zeros(3, np.float32)})
-    for one, like in zip(first, kept, strict=True):
-        np.testing.assert_array_equal(one, like)
-        one[...] = 0  # and the caller's own
+    for item, like in zip(first, retained, strict=True):
+        np.testing.assert_array_equal(item, like)
+        item[...] = 0  # and the caller's own
 
 
 def test_fewer_rows_are_computed(webgpu):

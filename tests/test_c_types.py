@@ -50,23 +50,27 @@ def cname(type):
 
 def layout(ffi, name):
     """Size, alignment, and fields or values of a type."""
-    one = ffi.typeof(name)
-    if one.kind == "enum":
-        return sorted(one.relements.items()), ffi.sizeof(name)
-    if one.kind in ("struct", "union"):
+    single = ffi.typeof(name)
+    if single.kind == "enum":
+        return sorted(single.relements.items()), ffi.sizeof(name)
+    if single.kind in ("struct", "union"):
         try:
             size = ffi.sizeof(name)
         except (TypeError, ValueError, _cffi_backend.FFI.error):  # only pointers to it are known
             return "opaque"
-        fields = [(field, value.offset, cname(value.type)) for field, value in one.fields]
+        fields = [(field, value.offset, cname(value.type)) for field, value in single.fields]
         return size, ffi.alignof(name), fields
-    return one.kind, cname(one), None if one.kind == "function" else ffi.sizeof(name)
+    return single.kind, cname(single), None if single.kind == "function" else ffi.sizeof(name)
 
 
 def names(ffi):
     """The names of all types of a header; cffi tells those of both kinds of interface."""
     typedefs, structs, unions = ffi.list_types()
-    return [*typedefs, *(f"struct {one}" for one in structs), *(f"union {one}" for one in unions)]
+    return [
+        *typedefs,
+        *(f"struct {struct}" for struct in structs),
+        *(f"union {union}" for union in unions),
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -114,9 +118,9 @@ def test_only_wgpu_is_given_it():
 @pytest.mark.webgpu
 @pytest.mark.wgpu_native
 def test_a_fresh_process_has_it(webgpu):
-    (kind, module, parsed), found = asked()
+    (kind, module, parsed), result = asked()
     assert (kind, module) == ("CompiledInterface", "cffi.api")
-    assert "webgpu" in found
+    assert "webgpu" in result
     # The installed package brings the types; a checkout makes them.
     assert parsed == (importlib.util.find_spec("rlx._wgpu_types") is None)
 
@@ -132,6 +136,6 @@ def test_a_fresh_process_has_it(webgpu):
     ids=["the program was first", "another header", "no header"],
 )
 def test_else_wgpu_parses_them_itself(how, webgpu):
-    (kind, module, _), found = asked(**how)
+    (kind, module, _), result = asked(**how)
     assert (kind, module) == ("FFI", "cffi.api")
-    assert "webgpu" in found
+    assert "webgpu" in result

@@ -27,18 +27,18 @@ def mutated(raw, rng):
     """One way that a file is damaged."""
     kind = rng.choice(["flip", "truncate", "extend", "zero", "swap"])
     damaged = bytearray(raw)
-    at = rng.randrange(len(raw))
+    index = rng.randrange(len(raw))
     if kind == "flip":
-        damaged[at] ^= 1 << rng.randrange(8)
+        damaged[index] ^= 1 << rng.randrange(8)
     elif kind == "truncate":
-        del damaged[at:]
+        del damaged[index:]
     elif kind == "extend":
         damaged += rng.randbytes(rng.randrange(1, 200))
     elif kind == "zero":
-        damaged[at : at + 64] = bytes(len(damaged[at : at + 64]))
+        damaged[index : index + 64] = bytes(len(damaged[index : index + 64]))
     else:
         other = rng.randrange(len(raw))
-        damaged[at], damaged[other] = damaged[other], damaged[at]
+        damaged[index], damaged[other] = damaged[other], damaged[index]
     return bytes(damaged)
 
 
@@ -58,13 +58,13 @@ def test_damaged_entries_are_made_again(folder):
         compile_cache._kept.clear()
         before = rlx.cache_stats()
         with pytest.warns(RuntimeWarning) as said:
-            found = rlx.compile(mlp(), device="cpu", params=params)
+            result = rlx.compile(mlp(), device="cpu", params=params)
         assert len(said) == 1
         assert entry.name in str(said[0].message)
         assert said[0].filename == __file__
         assert counted(before) == {"damaged": 1, "lowered": 1, "stored": 1}
         assert entry.read_bytes() == raw
-        np.testing.assert_array_equal(found.run(x)[0], expected)
+        np.testing.assert_array_equal(result.run(x)[0], expected)
 
 
 def test_the_folder_is_bounded(folder, monkeypatch):

@@ -13,7 +13,7 @@ def test_values_count_as_well_as_names():
     target = Target.of(Device.parse("cpu"), CompileOptions())
     infos = [dataclasses.replace(target.info, limits={"max-buffer-size": n}) for n in (1, 2)]
     targets = [target, *(dataclasses.replace(target, info=info) for info in infos)]
-    assert len({compile_cache.target_text(one) for one in targets}) == 3
+    assert len({compile_cache.target_text(target) for target in targets}) == 3
 
 
 def test_choices_of_kernels():
@@ -25,5 +25,7 @@ def test_choices_of_kernels():
         Choices((), {"matmul": (((1.0, 2.0), "small"),)}),
         Choices((), {"matmul": (((1.0, 2.0), "large"),)}),
     ]
-    texts = {compile_cache.target_text(dataclasses.replace(target, choices=one)) for one in choices}
+    texts = {
+        compile_cache.target_text(dataclasses.replace(target, choices=choice)) for choice in choices
+    }
     assert len(texts) == len(choices)

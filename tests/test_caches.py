@@ -51,9 +51,9 @@ def test_equal_graphs_are_lowered_once(folder, target_device):
     assert counted(before) == {"lowered": 1, "stored": 1, "memory_hits": 2}
     assert graphs[0]._state.lowered is graphs[2]._state.lowered
     for _ in range(2):
-        for one, w in zip(graphs, weights, strict=True):
+        for graph, w in zip(graphs, weights, strict=True):
             expected = 0.5 * np.tanh(x @ w + np.linspace(0, 0.5, 8))
-            np.testing.assert_allclose(one.run({"x": x})[0], expected, rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(graph.run({"x": x})[0], expected, rtol=1e-5, atol=1e-6)
         graphs[1].set_param("w", weights[1])
     graphs[0].close()
     graphs[1].run({"x": x})
@@ -92,12 +92,12 @@ def test_an_equal_graph_from_elsewhere_keeps_its_own_lines(folder):
         if forget:
             compile_cache._kept.clear()
         before = rlx.cache_stats()
-        found = rlx.compile(there(), device="cpu")
+        result = rlx.compile(there(), device="cpu")
         assert counted(before) == {"disk_hits" if forget else "memory_hits": 1}
         fresh = lower(there(), Target.of(Device.parse("cpu"), CompileOptions()))
-        assert found._state.lowered.notes == fresh.notes
+        assert result._state.lowered.notes == fresh.notes
         assert any(".py:" in str(note) for note in fresh.notes)
-        sources = [node.source for node in found._state.lowered.graph.nodes]
+        sources = [node.source for node in result._state.lowered.graph.nodes]
         assert sources == [node.source for node in fresh.graph.nodes]
 
 
@@ -128,7 +128,7 @@ def test_what_changes_the_key():
         mlp().__class__.from_json(mlp().to_json().replace('"tanh"', '"sigmoid"')),
         mlp().__class__.from_json(mlp().to_json().replace('"name": "w"', '"name": "v"')),
     ]
-    assert len({content_hash(one) for one in graphs}) == len(graphs)
+    assert len({content_hash(graph) for graph in graphs}) == len(graphs)
     assert content_hash(mlp()) == content_hash(Graph.from_json(mlp().to_json()))
     options = [
         {},
@@ -140,7 +140,7 @@ def test_what_changes_the_key():
         {"memory_limit": 1 << 30},
         {"allow_host_fallback": False},
     ]
-    texts = {text_of(one) for one in options}
+    texts = {text_of(option) for option in options}
     changed = [
         {"driver": "another 1.2"},
         {"adapter": "another"},
@@ -148,7 +148,7 @@ def test_what_changes_the_key():
         {"limits": {"max-buffer-size": 1}},
         {"features": frozenset({"shader-f16"})},
     ]
-    texts |= {text_of(**one) for one in changed}
+    texts |= {text_of(**item) for item in changed}
     assert len(texts) == len(options) + len(changed)
     assert text_of() == text_of()
 
@@ -227,7 +227,7 @@ def test_the_same_results_from_disk(folder, target_device, name):
         assert first.as_text(stage) == second.as_text(stage)
     assert first.memory() == second.memory()
     assert first.host_fallbacks == second.host_fallbacks
-    assert [str(one) for one in first.cost()] == [str(one) for one in second.cost()]
+    assert [str(item) for item in first.cost()] == [str(item) for item in second.cost()]
     again = second.clone()
     np.testing.assert_array_equal(first.run({"x": x})[0], again.run({"x": x})[0])
 
@@ -239,8 +239,8 @@ def test_what_is_found_is_not_compiled_again(folder, webgpu, monkeypatch):
     monkeypatch.setattr("rlx.backends.webgpu.codegen._source", lambda *_: pytest.fail("rendered"))
     monkeypatch.setattr("rlx.compiler.lowering.lower", lambda *_: pytest.fail("lowered"))
     for _ in range(2):
-        found = rlx.compile(mlp(), device=webgpu, params={"w": np.zeros((8, 8), np.float32)})
-        assert found.run({"x": np.zeros((4, 8), np.float32)})[0][0, 0] == 0
+        result = rlx.compile(mlp(), device=webgpu, params={"w": np.zeros((8, 8), np.float32)})
+        assert result.run({"x": np.zeros((4, 8), np.float32)})[0][0, 0] == 0
 
 
 def test_what_was_lowered_is_never_changed(folder, target_device):
@@ -252,14 +252,14 @@ def test_what_was_lowered_is_never_changed(folder, target_device):
     assert not lowered.graph.param_values
     assert list(graph.param_values) == ["w"], "the caller's own stay"
     notes = lowered.notes
-    made, executable, _ = compile_cache.build(graph, target, lowered)
+    result, executable, _ = compile_cache.build(graph, target, lowered)
     executable.close()
-    assert made.program is not None
+    assert result.program is not None
     assert (lowered.program, lowered.notes) == (None, notes)
-    noted = made.noted("cache", "why")
+    noted = result.noted("cache", "why")
     assert str(noted.notes[-1]) == "cache: why"
-    assert made.notes == notes
-    for record in (made, made.plan):
+    assert result.notes == notes
+    for record in (result, result.plan):
         with pytest.raises(dataclasses.FrozenInstanceError):
             record.notes = ()
 
@@ -309,9 +309,9 @@ def test_the_next_process_finds_it(folder, target_device):
 
 
 def test_processes_that_write_the_same_entry_at_once(folder):
-    found = [finished(one) for one in [start("cpu") for _ in range(4)]]
-    assert len({result for result, _ in found}) == 1
-    assert all("damaged=0" in stats for _, stats in found)
+    results = [finished(item) for item in [start("cpu") for _ in range(4)]]
+    assert len({result for result, _ in results}) == 1
+    assert all("damaged=0" in stats for _, stats in results)
     (entry,) = folder.iterdir()
     assert container.read(entry).kind == signed_cache.KIND
 
@@ -345,10 +345,10 @@ def test_graphs_with_custom_ops_are_not_kept(folder):
         return g
 
     before = rlx.cache_stats()
-    found = [rlx.compile(axpy(), device="cpu") for _ in range(2)]
+    results = [rlx.compile(axpy(), device="cpu") for _ in range(2)]
     assert counted(before) == {"lowered": 2, "refused": 2}
     assert "# cache: the compiled graph is not stored, because of custom op 'axpy'" in (
-        found[0].as_text("fused")
+        results[0].as_text("fused")
     )
     assert not folder.exists()
 

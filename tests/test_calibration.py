@@ -30,10 +30,10 @@ from rlx.cost.calibration import CalibrationError
 @pytest.fixture
 def fake(monkeypatch):
     """Figures without measuring; nothing of earlier tests is known."""
-    made = FakeMeter()
-    monkeypatch.setattr(calibration, "provided", lambda _: made)
+    result = FakeMeter()
+    monkeypatch.setattr(calibration, "provided", lambda _: result)
     store.forget()
-    yield made
+    yield result
     store.forget()
 
 
@@ -50,12 +50,12 @@ def refused(path):
     store.forget()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        found = store.stored("cpu")
-    for one in caught:
-        assert one.category is RuntimeWarning
-        assert str(path) in str(one.message)
+        result = store.stored("cpu")
+    for item in caught:
+        assert item.category is RuntimeWarning
+        assert str(path) in str(item.message)
     assert len(caught) <= 1
-    return found, bool(caught)
+    return result, bool(caught)
 
 
 # --- figures ---------------------------------------------------------------------------------------
@@ -66,26 +66,26 @@ def test_measured_figures_are_those_of_runs(place, request):
     if place == "webgpu":
         request.getfixturevalue("webgpu")
     told = []
-    found = Calibration.measure(place, lambda part, what: told.append((part, what)))
-    assert Calibration.from_json(json.loads(json.dumps(found.to_json()))) == found
+    result = Calibration.measure(place, lambda part, what: told.append((part, what)))
+    assert Calibration.from_json(json.loads(json.dumps(result.to_json()))) == result
     assert [part for part, _ in told] == sorted(part for part, _ in told)
     assert told[-1] == (1.0, "done")
-    assert found.identity.device == place
-    assert found.unified_memory is (place == "cpu")
+    assert result.identity.device == place
+    assert result.unified_memory is (place == "cpu")
     # The budget, and what was begun when it ended; the machine may be busy.
-    assert found.measuring_s < 10
-    for curve in (found.upload_ns_by_bytes, found.readback_ns_by_bytes, found.copy_ns_by_bytes):
+    assert result.measuring_s < 10
+    for curve in (result.upload_ns_by_bytes, result.readback_ns_by_bytes, result.copy_ns_by_bytes):
         assert curve.largest >= 256
-    assert {64} <= found.matmul_gflops["f32"].keys()
-    assert "arithmetic" in found.kernel_ns_by_work
+    assert {64} <= result.matmul_gflops["f32"].keys()
+    assert "arithmetic" in result.kernel_ns_by_work
     # Other programs may have slowed down the one or the other, but hardly three times.
-    near = [runs_as_estimated(place, found)]
+    near = [runs_as_estimated(place, result)]
     while not near[-1] and len(near) < 3:
         near.append(runs_as_estimated(place, Calibration.measure(place)))
     assert near[-1]
 
 
-def runs_as_estimated(place, found):
+def runs_as_estimated(place, result):
     """Whether a run of one small kernel takes about as long as a round trip and a dispatch."""
     g = rlx.Graph()
     g.set_outputs([g.abs(g.input("x", (64,)))])
@@ -96,7 +96,7 @@ def runs_as_estimated(place, found):
             began = time.perf_counter_ns()
             cg.run_slots(x)
             times.append(time.perf_counter_ns() - began)
-    expected = found.roundtrip_ns + found.dispatch_ns
+    expected = result.roundtrip_ns + result.dispatch_ns
     return expected / 4 < np.median(times) < expected * 4
 
 
@@ -152,15 +152,15 @@ def test_figures_of_one_instruction_set_are_not_those_of_another(monkeypatch):
 
 
 def test_units_are_in_the_names_and_speeds_follow():
-    found = figures()
-    assert found.copy_gb_per_s == pytest.approx(20)
-    assert found.upload_gb_per_s == pytest.approx(10)
-    assert found.readback_gb_per_s == pytest.approx(5)
-    assert found.matmul_gflops["f32"] == pytest.approx({16: 10, 64: 40, 256: 80, 1024: 90})
-    assert found.call_ns == found.dispatch_ns
+    result = figures()
+    assert result.copy_gb_per_s == pytest.approx(20)
+    assert result.upload_gb_per_s == pytest.approx(10)
+    assert result.readback_gb_per_s == pytest.approx(5)
+    assert result.matmul_gflops["f32"] == pytest.approx({16: 10, 64: 40, 256: 80, 1024: 90})
+    assert result.call_ns == result.dispatch_ns
     units = ("_ns", "_s", "_ns_by_bytes", "_ns_by_flops", "_ns_by_work", "_ns_by_kind")
     plain = {"identity", "threads", "unified_memory"}
-    assert all(name in plain or name.endswith(units) for name in found.to_json())
+    assert all(name in plain or name.endswith(units) for name in result.to_json())
 
 
 # --- files -----------------------------------------------------------------------------------------
@@ -205,11 +205,11 @@ def test_figures_of_another_version_are_measured_again(fake, file, change):
     current = fake.identity("cpu")
     store.save(file, figures(replace(current, **change)))
     with pytest.warns(RuntimeWarning, match="figures.json") as caught:
-        found = Calibration.load_or_measure("cpu")
+        result = Calibration.load_or_measure("cpu")
     assert len(caught) == 1
-    assert found.identity == current
+    assert result.identity == current
     assert fake.measured == ["cpu"]
-    assert refused(file) == (found, False)
+    assert refused(file) == (result, False)
 
 
 def test_a_damaged_file_is_replaced_with_one_warning(fake, file):
@@ -218,8 +218,8 @@ def test_a_damaged_file_is_replaced_with_one_warning(fake, file):
         CpuCostModel()
     # Warnings are errors in the tests: there is no second one.
     CpuCostModel()
-    found = Calibration.load_or_measure("cpu")
-    assert refused(file) == (found, False)
+    result = Calibration.load_or_measure("cpu")
+    assert refused(file) == (result, False)
 
 
 def leaves(data, path=()):
@@ -271,10 +271,10 @@ def test_no_changed_value_is_believed(fake, file, data):
     else:
         inner[path[-1]] = value
     file.write_text(json.dumps(content))
-    found, warned = refused(file)
-    if found is not None:
+    result, warned = refused(file)
+    if result is not None:
         # The value was what it is now, or the same number: 20 and 20.0.
-        assert (found, warned) == (good, False)
+        assert (result, warned) == (good, False)
     else:
         assert warned != says_nothing(file.read_bytes(), good.identity)
 
@@ -286,21 +286,21 @@ def test_no_damaged_file_is_believed(fake, file, data):
     file.unlink(missing_ok=True)
     assert store.save(file, good)
     raw = file.read_bytes()
-    at = data.draw(st.integers(0, len(raw) - 1))
+    index = data.draw(st.integers(0, len(raw) - 1))
     how = data.draw(st.sampled_from(["cut", "change", "insert", "other"]))
     if how == "cut":
-        raw = raw[:at]
+        raw = raw[:index]
     elif how == "change":
-        raw = raw[:at] + bytes([data.draw(st.integers(0, 255))]) + raw[at + 1 :]
+        raw = raw[:index] + bytes([data.draw(st.integers(0, 255))]) + raw[index + 1 :]
     elif how == "insert":
-        raw = raw[:at] + data.draw(st.binary(min_size=1, max_size=20)) + raw[at:]
+        raw = raw[:index] + data.draw(st.binary(min_size=1, max_size=20)) + raw[index:]
     else:
         raw = data.draw(st.binary(max_size=200))
     file.write_bytes(raw)
-    found, warned = refused(file)
-    if found is not None:
+    result, warned = refused(file)
+    if result is not None:
         # A blank more, say.
-        assert (found, warned) == (good, False)
+        assert (result, warned) == (good, False)
     else:
         assert warned != says_nothing(raw, good.identity)
 
@@ -339,11 +339,11 @@ def test_where_nothing_may_be_written_it_still_works(fake, monkeypatch, tmp_path
     monkeypatch.setenv("RLX_CALIBRATION", str(path))
     said = pytest.warns(RuntimeWarning, match="a folder") if path.is_dir() else nullcontext()
     with said:
-        found = Calibration.load_or_measure("cpu")
+        result = Calibration.load_or_measure("cpu")
     # Within the process it is remembered.
-    assert Calibration.load_or_measure("cpu") is found
+    assert Calibration.load_or_measure("cpu") is result
     assert fake.measured == ["cpu"]
-    assert [one.name for one in tmp_path.rglob("*.tmp")] == []
+    assert [path.name for path in tmp_path.rglob("*.tmp")] == []
 
 
 WRITER = """
@@ -365,9 +365,9 @@ def test_processes_that_write_at_once_do_no_harm(tmp_path):
     path = tmp_path / "figures.json"
     command = [sys.executable, "-c", WRITER, os.path.dirname(__file__), str(path)]
     running = [subprocess.Popen([*command, name], stderr=subprocess.PIPE) for name in "ab"]
-    for one in running:
-        _, errors = one.communicate(timeout=120)
-        assert one.returncode == 0, errors.decode()
+    for item in running:
+        _, errors = item.communicate(timeout=120)
+        assert item.returncode == 0, errors.decode()
     entries = json.loads(path.read_text())["devices"]
     assert 1 <= len(entries) <= 2
     for entry in entries.values():
@@ -411,7 +411,7 @@ def test_what_does_not_parse_raises(fake, monkeypatch, text):
 @given(text=st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12))
 def test_any_text_is_taken_or_refused_by_name(fake, monkeypatch, tmp_path, text):
     monkeypatch.setattr(store, "default_folder", lambda: tmp_path)
-    monkeypatch.setattr(store, "save", lambda *given: False)
+    monkeypatch.setattr(store, "save", lambda *arguments: False)
     monkeypatch.setenv("RLX_CALIBRATION", text)
     try:
         flags.CALIBRATION.get()
@@ -438,13 +438,13 @@ def test_auto_takes_what_was_measured_faster(fake, file, webgpu, faster):
     slow = {"roundtrip_ns": 1e8, "unified_memory": False}
     fake.changes["by_device"] = {"webgpu" if faster == "cpu" else "cpu": slow}
     with waiting_for_figures():
-        found = choose(product())
-    assert str(found.device) == faster
+        result = choose(product())
+    assert str(result.device) == faster
     assert fake.measured == ["cpu", "webgpu"]
     with rlx.compile(product(), "auto") as cg:
         assert str(cg.device) == faster
     assert fake.measured == ["cpu", "webgpu"]  # not again
-    assert found.estimates[rlx.Device(faster)] < 1e8
+    assert result.estimates[rlx.Device(faster)] < 1e8
 
 
 def test_a_device_that_can_not_be_measured_is_not_taken(fake, file, webgpu, monkeypatch):
@@ -457,9 +457,9 @@ def test_a_device_that_can_not_be_measured_is_not_taken(fake, file, webgpu, monk
 
     monkeypatch.setattr(fake, "measure", measure)
     with waiting_for_figures():
-        found = choose(product())
-    assert str(found.device) == "cpu"
-    assert "went away" in found.blocked[rlx.Device("webgpu")]
+        result = choose(product())
+    assert str(result.device) == "cpu"
+    assert "went away" in result.blocked[rlx.Device("webgpu")]
 
 
 def test_the_only_device_is_not_measured(fake, file, monkeypatch):

@@ -49,9 +49,9 @@ def x_file(tmp_path):
     return str(tmp_path / "x.npy")
 
 
-def said(capsys, *given):
+def said(capsys, *arguments):
     """What a command prints as JSON."""
-    assert main([*given, "--json"]) == 0
+    assert main([*arguments, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
@@ -60,17 +60,17 @@ def test_run(device, file, x_file, tmp_path, capsys):
     with rlx.compile(built(), "reference") as exact:
         expected = exact.run({"x": X})
     saved = str(tmp_path / "out.npz")
-    given = ["run", file, "--device", device, "--input", f"x={x_file}", "--save", saved]
-    found = said(capsys, *given)
-    assert found["device"] == device
-    assert found["on_the_host"] == []
+    arguments = ["run", file, "--device", device, "--input", f"x={x_file}", "--save", saved]
+    result = said(capsys, *arguments)
+    assert result["device"] == device
+    assert result["on_the_host"] == []
     arrays = list(np.load(saved).values())
-    for row, one, want in zip(found["outputs"], arrays, expected, strict=True):
-        np.testing.assert_allclose(one, want, 1e-4, 1e-6)
+    for row, array, want in zip(result["outputs"], arrays, expected, strict=True):
+        np.testing.assert_allclose(array, want, 1e-4, 1e-6)
         assert row["shape"] == list(want.shape)
         assert row["mean"] == pytest.approx(float(np.mean(want)), rel=1e-4)
         assert row["not finite"] == 0
-    assert main(given) == 0
+    assert main(arguments) == 0
     assert "mlp" in capsys.readouterr().out
 
 
@@ -82,12 +82,12 @@ def test_run_with_made_up_inputs_is_repeatable(file, capsys):
 
 def test_bench(file, capsys, webgpu, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    found = said(capsys, "bench", file, "--devices", f"reference,cpu,{webgpu}", "--seconds", "0.2")
-    assert [row["name"] for row in found["rows"]] == ["reference", "cpu", webgpu]
-    assert found["precision"] == "f32"
-    assert len(found["model_sha256"]) == 64
-    assert {"rlx", "python", "numpy", "wgpu"} <= set(found["versions"])
-    for row in found["rows"]:
+    result = said(capsys, "bench", file, "--devices", f"reference,cpu,{webgpu}", "--seconds", "0.2")
+    assert [row["name"] for row in result["rows"]] == ["reference", "cpu", webgpu]
+    assert result["precision"] == "f32"
+    assert len(result["model_sha256"]) == 64
+    assert {"rlx", "python", "numpy", "wgpu"} <= set(result["versions"])
+    for row in result["rows"]:
         assert row["error"] is None
         assert 0 < row["p25_us"] <= row["p50_us"] <= row["p75_us"] <= row["p99_us"]
         speed = row["times_as_fast_as_first"]
@@ -108,13 +108,13 @@ def test_bench_fails_where_outputs_are_nan(tmp_path, capsys):
     g.set_outputs([g.sqrt(g.input("x", (50, 50)) - 0.5)])
     path = tmp_path / "nan.json"
     path.write_text(g.to_json())
-    given = ["bench", str(path), "--devices", "reference,cpu", "--seconds", "0.05"]
-    assert main([*given, "--json"]) == DIFFERS
+    arguments = ["bench", str(path), "--devices", "reference,cpu", "--seconds", "0.05"]
+    assert main([*arguments, "--json"]) == DIFFERS
     for row in json.loads(capsys.readouterr().out)["rows"]:
-        (one,) = row["agreements"]
-        assert one["nan"] == one["nan_expected"] > 0
-        assert "are NaN" in one["failure"]
-    assert main([*given, "--allow-nan"]) == 0
+        (first,) = row["agreements"]
+        assert first["nan"] == first["nan_expected"] > 0
+        assert "are NaN" in first["failure"]
+    assert main([*arguments, "--allow-nan"]) == 0
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -129,16 +129,16 @@ def test_bench_fails_where_one_element_in_a_million_is_wrong(device, tmp_path, c
     np.save(right, expected)
     expected[123, 456] += 0.01
     np.save(wrong, expected)
-    given = ["bench", str(path), "--devices", device, "--seconds", "0.05"]
-    given += ["--input", f"x={tmp_path / 'x.npy'}", "--expect"]
+    arguments = ["bench", str(path), "--devices", device, "--seconds", "0.05"]
+    arguments += ["--input", f"x={tmp_path / 'x.npy'}", "--expect"]
     name = g.outputs[0].name
-    assert main([*given, f"{name}={right}"]) == 0
-    assert main([*given, f"{name}={wrong}"]) == DIFFERS
+    assert main([*arguments, f"{name}={right}"]) == 0
+    assert main([*arguments, f"{name}={wrong}"]) == DIFFERS
     assert "1 of 1000000 elements" in capsys.readouterr().out.replace("\n", " ")
-    assert main([*given, f"{name}={wrong}", "--tolerance", "0.1"]) == 0
-    assert main([*given, f"other={wrong}"]) == 2
-    assert main([*given, f"{name}={path}"]) == 2
-    assert main([*given, "nonsense"]) == 2
+    assert main([*arguments, f"{name}={wrong}", "--tolerance", "0.1"]) == 0
+    assert main([*arguments, f"other={wrong}"]) == 2
+    assert main([*arguments, f"{name}={path}"]) == 2
+    assert main([*arguments, "nonsense"]) == 2
 
 
 def test_bench_goes_on_where_a_device_fails(tmp_path, capsys):
@@ -158,13 +158,13 @@ def test_bench_goes_on_where_a_device_fails(tmp_path, capsys):
 @pytest.mark.parametrize("device", DEVICES)
 def test_profile(device, file, tmp_path, capsys):
     trace = tmp_path / "trace.json"
-    given = ["profile", file, "--device", device, "--runs", "3"]
-    found = said(capsys, *given)
-    assert found["runs"] == 3
-    ops = {row["name"]: row for row in found["rows"]}
+    arguments = ["profile", file, "--device", device, "--runs", "3"]
+    result = said(capsys, *arguments)
+    assert result["runs"] == 3
+    ops = {row["name"]: row for row in result["rows"]}
     assert set(ops) == {"fused_matmul_bias_act", "softmax", "argmax"}
     assert all(row["us"] >= 0 and row["estimate_us"] > 0 for row in ops.values())
-    assert main([*given, "--nodes", "--trace", str(trace)]) == 0
+    assert main([*arguments, "--nodes", "--trace", str(trace)]) == 0
     assert "estimate us" in capsys.readouterr().out
     assert json.loads(trace.read_text())["traceEvents"]
 
@@ -177,9 +177,10 @@ def test_convert(tmp_path, capsys, x_file):
     small = str(tmp_path / "small.rlx")
     less = said(capsys, "convert", str(source), "--weights", "int8", "--output", small)
     assert less["notes"] == ["w: i8"]
-    given = ("--device", "cpu", "--input", f"x={x_file}")
+    arguments = ("--device", "cpu", "--input", f"x={x_file}")
     exact, rounded = (
-        said(capsys, "run", one, *given)["outputs"][0]["most"] for one in (whole["file"], small)
+        said(capsys, "run", item, *arguments)["outputs"][0]["most"]
+        for item in (whole["file"], small)
     )
     assert rounded == pytest.approx(exact, rel=0.05)
     assert main(["convert", small]) == 2
@@ -194,7 +195,7 @@ def test_refusals(command, tmp_path, capsys, x_file):
     (tmp_path / "bad.json").write_text("{}")
     (tmp_path / "bad.rlx").write_text("{}")
     (tmp_path / "model.oonx").write_text("")
-    for given, text in (
+    for value, text in (
         (["model.oonx"], "what kind of file"),
         (["bad.json"], "holds no graph"),
         (["bad.rlx"], "holds no model"),
@@ -212,7 +213,7 @@ def test_refusals(command, tmp_path, capsys, x_file):
             )
         ),
     ):
-        assert main([command, str(tmp_path / given[0]), *given[1:]]) == 2, given
+        assert main([command, str(tmp_path / value[0]), *value[1:]]) == 2, value
         error = capsys.readouterr().err
         assert error.startswith(f"rlx {command}: ")
         assert text in error
@@ -243,9 +244,9 @@ def onnx_file(tmp_path):
         ],
         [onnx.numpy_helper.from_array(np.float32(a), name) for name, a in weights.items()],
     )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    result = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
     path = tmp_path / "model.onnx"
-    onnx.save(made, path)
+    onnx.save(result, path)
     return str(path)
 
 
@@ -257,42 +258,51 @@ def by_onnxruntime(path, x):
 @pytest.mark.parametrize("device", DEVICES)
 def test_run_of_onnx(device, onnx_file, x_file, tmp_path, capsys):
     saved = str(tmp_path / "out.npz")
-    given = ["run", onnx_file, "--dim", "batch=4", "--device", device]
-    found = said(capsys, *given, "--input", f"x={x_file}", "--save", saved)
+    arguments = ["run", onnx_file, "--dim", "batch=4", "--device", device]
+    result = said(capsys, *arguments, "--input", f"x={x_file}", "--save", saved)
     share, best = (np.load(saved)[name] for name in ("share", "best"))
     want_share, want_best = by_onnxruntime(onnx_file, X)
     np.testing.assert_allclose(share, want_share, 1e-4, 1e-7)
     np.testing.assert_array_equal(best, want_best)
-    assert [(row["name"], row["shape"]) for row in found["outputs"]] == [
+    assert [(row["name"], row["shape"]) for row in result["outputs"]] == [
         ("share", [4, 600]),
         ("best", [4]),
     ]
-    assert found["on_the_host"] == []
+    assert result["on_the_host"] == []
     # With made-up inputs, of another batch.
-    found = said(capsys, "run", onnx_file, "--dim", "batch=2", "--device", device)
-    assert found["outputs"][0]["shape"] == [2, 600]
+    result = said(capsys, "run", onnx_file, "--dim", "batch=2", "--device", device)
+    assert result["outputs"][0]["shape"] == [2, 600]
 
 
 def test_bench_of_onnx(onnx_file, capsys, webgpu, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
-    given = ("--dim", "batch=4", "--devices", "all", "--against", "onnxruntime", "--seconds", "0.1")
-    found = said(capsys, "bench", onnx_file, *given)
-    rows = found["rows"]
-    assert found["inputs"] == {"x": [4, 8]}
+    arguments = (
+        "--dim",
+        "batch=4",
+        "--devices",
+        "all",
+        "--against",
+        "onnxruntime",
+        "--seconds",
+        "0.1",
+    )
+    result = said(capsys, "bench", onnx_file, *arguments)
+    rows = result["rows"]
+    assert result["inputs"] == {"x": [4, 8]}
     devices = [str(device) for device in rlx.available_devices()]
     assert {"cpu", webgpu} <= set(devices)
     assert [row["name"] for row in rows] == ["onnxruntime", *devices]
     for row in rows:
         assert row["error"] is None
-        assert [one["output"] for one in row["agreements"]] == ["share", "best"]
-        assert all(one["relative"] < 1e-5 for one in row["agreements"])
+        assert [item["output"] for item in row["agreements"]] == ["share", "best"]
+        assert all(item["relative"] < 1e-5 for item in row["agreements"])
         assert row["compile_ms"] > 0
         assert row["first_ms"] > 0
         assert 0 < row["p50_us"] <= row["p99_us"]
     for row in rows[1:]:
         assert row["load_ms"] > 0
         assert row["memory_mb"] > 0
-    assert main(["bench", onnx_file, *given[:-1], "0.02"]) == 0
+    assert main(["bench", onnx_file, *arguments[:-1], "0.02"]) == 0
     text = capsys.readouterr().out
     assert all(name in text for name in ("onnxruntime", *devices, "p99 us", "runs/s", "max ULP"))
     # Without --dim a size is made up, and said.
@@ -303,16 +313,16 @@ def test_bench_of_onnx(onnx_file, capsys, webgpu, monkeypatch):
 @pytest.mark.parametrize("device", DEVICES)
 def test_profile_of_onnx(device, onnx_file, tmp_path, capsys):
     trace = tmp_path / "trace.json"
-    given = ["profile", onnx_file, "--dim", "batch=4", "--device", device, "--runs", "2"]
-    found = said(capsys, *given, "--trace", str(trace))
-    assert len(found["rows"]) > 1
-    assert len(found["nodes"]) >= len(found["rows"])
-    for row in found["rows"]:
+    arguments = ["profile", onnx_file, "--dim", "batch=4", "--device", device, "--runs", "2"]
+    result = said(capsys, *arguments, "--trace", str(trace))
+    assert len(result["rows"]) > 1
+    assert len(result["nodes"]) >= len(result["rows"])
+    for row in result["rows"]:
         assert row["us"] >= 0
         assert row["bound"] in ("memory", "compute", None)
     events = json.loads(trace.read_text())["traceEvents"]
     assert any("softmax" in event.get("name", "") for event in events)
-    assert main(given) == 0
+    assert main(arguments) == 0
     assert "softmax" in capsys.readouterr().out
 
 
@@ -320,12 +330,12 @@ def test_profile_of_onnx(device, onnx_file, tmp_path, capsys):
     ("weights", "error", "smaller"), [(None, 1e-5, 1.5), ("f16", 2e-3, 0.8), ("int8", 3e-2, 0.6)]
 )
 def test_convert_of_onnx(weights, error, smaller, onnx_file, x_file, tmp_path, capsys):
-    made, saved = str(tmp_path / "m.rlx"), str(tmp_path / "out.npz")
+    result, saved = str(tmp_path / "m.rlx"), str(tmp_path / "out.npz")
     chosen = ["--weights", weights] if weights else []
-    done = said(capsys, "convert", onnx_file, "--dim", "batch=4", "-o", made, *chosen)
-    assert done["file"] == made
+    done = said(capsys, "convert", onnx_file, "--dim", "batch=4", "-o", result, *chosen)
+    assert done["file"] == result
     assert done["bytes"] < smaller * done["bytes_before"]
-    said(capsys, "run", made, "--device", "cpu", "--input", f"x={x_file}", "--save", saved)
+    said(capsys, "run", result, "--device", "cpu", "--input", f"x={x_file}", "--save", saved)
     share, _ = np.load(saved).values()
     want, _ = by_onnxruntime(onnx_file, X)
     assert np.linalg.norm(share - want) < error * np.linalg.norm(want)
@@ -344,7 +354,7 @@ def test_refusals_of_onnx(command, onnx_file, tmp_path, capsys, x_file):
         ([onnx_file, *batch, "--input", f"x={wide}"], "(4, 9)"),
         ([onnx_file, "--dim", "batch=3", "--input", f"x={x_file}"], "(3, 8)"),
     )
-    for given, text in (
+    for value, text in (
         *([([onnx_file], "--dim NAME=SIZE")] if command == "convert" else []),
         ([onnx_file, "--dim", "bach=4"], "did you mean 'batch'"),
         ([str(damaged), *batch], "cut short or damaged"),
@@ -352,7 +362,7 @@ def test_refusals_of_onnx(command, onnx_file, tmp_path, capsys, x_file):
         ([str(tmp_path / "none.onnx")], "can't be read"),
         *(() if command == "convert" else inputs),
     ):
-        assert main([command, *given]) == 2, given
+        assert main([command, *value]) == 2, value
         error = capsys.readouterr().err
         assert error.startswith(f"rlx {command}: ")
         assert text in error
@@ -362,12 +372,12 @@ def test_refusals_of_onnx(command, onnx_file, tmp_path, capsys, x_file):
 # --- progress ---------------------------------------------------------------------------------------
 
 
-def on_a_terminal(*given, env):
+def on_a_terminal(*arguments, env):
     """What a command writes on a terminal that is its standard error, and on its standard output."""
     import pty
 
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "rlx", *given]
+    command = [sys.executable, "-m", "rlx", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, env=env) as process:
         os.close(theirs)
         said = bytearray()
@@ -391,17 +401,17 @@ def fresh(tmp_path):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
 def test_bars_on_a_terminal_only(onnx_file, fresh, webgpu):
-    given = ("run", onnx_file, "--dim", "batch=4", "--device", "auto")
-    shown, table = on_a_terminal(*given, env=fresh)
+    arguments = ("run", onnx_file, "--dim", "batch=4", "--device", "auto")
+    shown, table = on_a_terminal(*arguments, env=fresh)
     for text in ("load", "compile", "measuring cpu", f"measuring {webgpu}", "run", "\u2501"):
         assert text in shown
     assert "share" in table
     assert "measuring" not in table
-    shown, output = on_a_terminal(*given, "--json", env=fresh)
+    shown, output = on_a_terminal(*arguments, "--json", env=fresh)
     assert shown == ""
     assert json.loads(output)["outputs"]
     # Standard error is no terminal here.
-    command = [sys.executable, "-m", "rlx", *given]
+    command = [sys.executable, "-m", "rlx", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, env=fresh, check=True)
     assert done.stderr == ""
     assert "share" in done.stdout
@@ -450,9 +460,9 @@ def test_a_difference_of_one_element_or_of_infinity_fails():
     for place, value in ((999_999, 1.001), (0, np.inf), (5, np.nan)):
         got = want.copy()
         got[place] = value
-        found = agreement("y", got, want, 1e-4)
-        assert found.apart == 1
-        assert "1 of 1000000" in found.failure
+        result = agreement("y", got, want, 1e-4)
+        assert result.apart == 1
+        assert "1 of 1000000" in result.failure
     assert agreement("y", want + np.float32(5e-5), want, 1e-4).failure is None
     steps = np.arange(9, dtype=np.uint8)
     assert agreement("y", steps + np.uint8(1), steps, 0.0).failure is None

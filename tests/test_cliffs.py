@@ -26,19 +26,19 @@ def cliffs(monkeypatch):
 
 
 def test_a_seed_repeats_its_cases(cliffs):
-    one, other = list(cliffs.cases(3, 8)), list(cliffs.cases(3, 12))
-    assert [case.name for case in one] == [case.name for case in other[:8]]
-    assert {case.name for case in one} != {case.name for case in cliffs.cases(4, 8)}
-    for case, again in zip(one, other, strict=False):
+    first, other = list(cliffs.cases(3, 8)), list(cliffs.cases(3, 12))
+    assert [case.name for case in first] == [case.name for case in other[:8]]
+    assert {case.name for case in first} != {case.name for case in cliffs.cases(4, 8)}
+    for case, again in zip(first, other, strict=False):
         for name, value in case.feeds.items():
             np.testing.assert_array_equal(value, again.feeds[name])
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_every_family_is_right(cliffs, threads):
-    for at, family in enumerate(sorted(set(cliffs.FAMILIES), key=lambda one: one.__name__)):
+    for index, family in enumerate(sorted(set(cliffs.FAMILIES), key=lambda item: item.__name__)):
         for seed in range(3):
-            case = family(cliffs.Draw(97 * at + seed))
+            case = family(cliffs.Draw(97 * index + seed))
             _, calls, errors, _ = cliffs.contestants(case, "cpu", threads)
             assert calls.keys() == errors.keys() != set()
             assert min(errors.values()) <= case.tolerance, (case.name, errors)

@@ -24,10 +24,10 @@ def file(tmp_path):
 
 def onnx_file(folder):
     onnx = pytest.importorskip("onnx")
-    made = onnx.parser.parse_model(
+    result = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 17]> agraph (float[2, 3] x) => (float[2, 3] y) { y = Tanh(x) }'
     )
-    onnx.save(made, folder / "tanh.onnx")
+    onnx.save(result, folder / "tanh.onnx")
     return folder / "tanh.onnx"
 
 
@@ -40,12 +40,12 @@ def test_phases_without_caches_and_with_them(file, capsys):
     (row,) = rows(capsys).values()
     cold, warm = row["phases_ms"]["cold"], row["phases_ms"]["warm"]
     assert len(cold) == len(warm) == 2
-    for one in (*cold, *warm):
-        assert {"python", "numpy", "import", "read", "first run"} <= one.keys()
-        assert all(ms >= 0 for ms in one.values()), one
+    for item in (*cold, *warm):
+        assert {"python", "numpy", "import", "read", "first run"} <= item.keys()
+        assert all(ms >= 0 for ms in item.values()), item
     # What the passes did is read from the cache that the first process filled.
-    assert all(one["passes"] > 0 for one in cold)
-    assert not any("pass fuse" in one or one.get("passes") for one in warm)
+    assert all(item["passes"] > 0 for item in cold)
+    assert not any("pass fuse" in item or item.get("passes") for item in warm)
     assert row["warm_ms"] > 0 < row["cold_ms"]
 
 
@@ -55,10 +55,10 @@ def test_a_gpu_beside_onnxruntime(tmp_path, capsys, webgpu):
     path = onnx_file(tmp_path)
     command = ["bench", str(path), "--cold", "--devices", webgpu, "--against", "onnxruntime"]
     assert main([*command, "--runs", "1", "--json"]) == 0
-    found = rows(capsys)
-    assert found.keys() == {"onnxruntime", webgpu}
-    assert {"session", "first run"} <= found["onnxruntime"]["phases_ms"]["cold"][0].keys()
-    phases = found[webgpu]["phases_ms"]["cold"][0]
+    result = rows(capsys)
+    assert result.keys() == {"onnxruntime", webgpu}
+    assert {"session", "first run"} <= result["onnxruntime"]["phases_ms"]["cold"][0].keys()
+    phases = result[webgpu]["phases_ms"]["cold"][0]
     # No "adapters": they are looked for in a thread, and may be there before anything waits for them.
     assert {"nodes", "render", "pipelines"} <= phases.keys()
 
@@ -75,10 +75,10 @@ def test_the_table(tmp_path, capsys):
 def test_a_contestant_that_fails_is_named(file, capsys):
     command = ["bench", str(file), "--cold", "--devices", "cpu", "--against", "onnxruntime"]
     assert main([*command, "--runs", "1", "--json"]) == 1
-    found = rows(capsys)
-    assert found["onnxruntime"]["error"]
-    assert found["onnxruntime"]["cold_ms"] is None
-    assert found["cpu"]["error"] is None
+    result = rows(capsys)
+    assert result["onnxruntime"]["error"]
+    assert result["onnxruntime"]["cold_ms"] is None
+    assert result["cpu"]["error"] is None
 
 
 @pytest.mark.parametrize("wrong", [("--runs", "0"), ("--devices", "")])

@@ -31,9 +31,9 @@ print(len(asked), [text[:60] for text in asked])
 @pytest.fixture
 def ffi(webgpu):
     """What wgpu-py makes by itself, where the program has imported it before rlx."""
-    found = cffi.FFI()
-    found.cdef(c_types.header())
-    return found
+    result = cffi.FFI()
+    result.cdef(c_types.header())
+    return result
 
 
 @pytest.mark.webgpu

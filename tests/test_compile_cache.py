@@ -24,28 +24,28 @@ def target_device(request):
 
 
 def test_lru_forgets_what_was_used_longest_ago():
-    kept = Lru(3)
+    retained = Lru(3)
     for key in "abc":
-        kept.put(key, key.upper())
-    assert kept.get("a") == "A"
-    assert kept.put("d", "D") == ["B"]
-    assert kept.keys() == ["c", "a", "d"]
-    assert kept.get("b") is None
-    assert kept.evictions == 1
+        retained.put(key, key.upper())
+    assert retained.get("a") == "A"
+    assert retained.put("d", "D") == ["B"]
+    assert retained.keys() == ["c", "a", "d"]
+    assert retained.get("b") is None
+    assert retained.evictions == 1
 
 
 def test_lru_bytes():
-    kept = Lru(10, 100)
-    kept.put("a", 1, 60)
-    kept.put("b", 2, 30)
-    assert kept.nbytes == 90
-    assert kept.put("c", 3, 50) == [1]
-    assert (kept.keys(), kept.nbytes) == (["b", "c"], 80)
+    retained = Lru(10, 100)
+    retained.put("a", 1, 60)
+    retained.put("b", 2, 30)
+    assert retained.nbytes == 90
+    assert retained.put("c", 3, 50) == [1]
+    assert (retained.keys(), retained.nbytes) == (["b", "c"], 80)
     # What is too large alone takes nothing else away.
-    assert kept.put("d", 4, 101) == []
-    assert (kept.keys(), kept.nbytes) == (["b", "c"], 80)
-    kept.put("b", 5, 10)
-    assert (kept.get("b"), kept.nbytes) == (5, 60)
+    assert retained.put("d", 4, 101) == []
+    assert (retained.keys(), retained.nbytes) == (["b", "c"], 80)
+    retained.put("b", 5, 10)
+    assert (retained.get("b"), retained.nbytes) == (5, 60)
 
 
 @pytest.mark.parametrize("bounds", [(0, None), (1, 0)])
@@ -60,18 +60,18 @@ def test_lru_bounds(bounds):
 def test_compile_cache(target_device):
     weights = np.eye(8, dtype=np.float32)
     with rlx.CompileCache(target_device, 2) as cache:
-        one = cache.get_or_compile(1, lambda: mlp(rows=1), {"w": weights})
+        single = cache.get_or_compile(1, lambda: mlp(rows=1), {"w": weights})
         cache.get_or_compile(2, lambda: mlp(rows=2))
-        assert cache.get_or_compile(1, pytest.fail) is one
+        assert cache.get_or_compile(1, pytest.fail) is single
         cache.get_or_compile(3, lambda: mlp(rows=3))
         assert cache.keys() == [1, 3]
         assert 2 not in cache
         assert (cache.hits, cache.misses, cache.evictions, len(cache)) == (1, 3, 1, 2)
         peaks = [cache.get_or_compile(key, pytest.fail).memory()["peak"] for key in (1, 3)]
         assert cache.nbytes == sum(peaks)
-        assert one.run({"x": np.ones((1, 8), np.float32)})[0].shape == (1, 8)
+        assert single.run({"x": np.ones((1, 8), np.float32)})[0].shape == (1, 8)
     with pytest.raises(rlx.InputError, match="closed"):
-        one.run({"x": np.ones((1, 8), np.float32)})
+        single.run({"x": np.ones((1, 8), np.float32)})
     with pytest.raises(rlx.InputError, match="closed"):
         cache.get_or_compile(1, mlp)
 
@@ -90,19 +90,19 @@ def test_compile_cache_bytes(target_device):
 
 def test_an_evicted_graph_lives_as_long_as_its_holders(target_device):
     cache = rlx.CompileCache(target_device, 1)
-    held = cache.get_or_compile("held", mlp, {"w": np.eye(8, dtype=np.float32)})
+    stored = cache.get_or_compile("held", mlp, {"w": np.eye(8, dtype=np.float32)})
     alive = weakref.ref(cache.get_or_compile("dropped", mlp)._state.executable)
     assert alive() is not None
     cache.get_or_compile("last", mlp)
     assert alive() is None
-    held.run({"x": np.zeros((4, 8), np.float32)})
+    stored.run({"x": np.zeros((4, 8), np.float32)})
     last = weakref.ref(cache.get_or_compile("last", mlp)._state.executable)
     cache.clear()
     assert last() is None
 
 
 def test_one_compile_for_threads_that_ask_at_once():
-    cache, built, found = rlx.CompileCache("cpu", 4), [], []
+    cache, built, result = rlx.CompileCache("cpu", 4), [], []
     together = threading.Barrier(8)
 
     def build():
@@ -112,14 +112,14 @@ def test_one_compile_for_threads_that_ask_at_once():
 
     def ask():
         together.wait()
-        found.append(cache.get_or_compile("key", build))
+        result.append(cache.get_or_compile("key", build))
 
     threads = [threading.Thread(target=ask) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert (len(built), len(set(map(id, found))), len(found)) == (1, 1, 8)
+    assert (len(built), len(set(map(id, result))), len(result)) == (1, 1, 8)
     assert (cache.hits, cache.misses) == (7, 1)
     assert not cache._gates
 
@@ -144,9 +144,9 @@ def test_pipelines_kept_per_device_are_bounded(webgpu, monkeypatch):
     monkeypatch.setattr(gpu, "_recent", Lru(2))
     gc.collect()
     before = set(gpu._pipelines)
-    made = []
+    results = []
     plain = gpu._make
-    monkeypatch.setattr(gpu, "_make", lambda dispatch: made.append(1) or plain(dispatch))
+    monkeypatch.setattr(gpu, "_make", lambda dispatch: results.append(1) or plain(dispatch))
 
     def times(number):
         g = rlx.Graph()
@@ -155,19 +155,19 @@ def test_pipelines_kept_per_device_are_bounded(webgpu, monkeypatch):
 
     graphs = {number: times(number) for number in (1.25, 2.25, 3.25, 4.25, 5.25)}
     x = np.ones(3, np.float32)
-    for number, one in graphs.items():
-        assert one.run({"x": x})[0].tolist() == [number] * 3
-        assert one.clone().run({"x": x})[0].tolist() == [number] * 3
+    for number, graph in graphs.items():
+        assert graph.run({"x": x})[0].tolist() == [number] * 3
+        assert graph.clone().run({"x": x})[0].tolist() == [number] * 3
     times(1.25)  # in use, so it is found
-    assert len(made) == 5
+    assert len(results) == 5
     assert len(set(gpu._pipelines) - before) == 5
     graphs.clear()
-    del one
+    del graph
     gc.collect()
     # In use by nobody, and not among those used last.
     assert len(set(gpu._pipelines) - before) == 2
     times(2.25)
-    assert len(made) == 6
+    assert len(results) == 6
 
 
 def test_pipelines_that_nobody_uses_are_bounded_in_bytes_and_cleared(webgpu, monkeypatch, tmp_path):
@@ -176,8 +176,8 @@ def test_pipelines_that_nobody_uses_are_bounded_in_bytes_and_cleared(webgpu, mon
 
     monkeypatch.setenv("RLX_CACHE", str(tmp_path))
     info = info_of(Device.parse(webgpu))
-    gpu, most = gpu_device(info), 1 << 20
-    monkeypatch.setenv("RLX_GPU_CACHE_BYTES", str(most))
+    gpu, limit = gpu_device(info), 1 << 20
+    monkeypatch.setenv("RLX_GPU_CACHE_BYTES", str(limit))
     bounded = GpuDevice(info)._recent
     assert bounded in ON_DEVICES
     monkeypatch.setattr(gpu, "_recent", bounded)
@@ -189,13 +189,13 @@ def test_pipelines_that_nobody_uses_are_bounded_in_bytes_and_cleared(webgpu, mon
         g.set_outputs([g.input("x", (3,)) + number])
         return rlx.compile(g, device=webgpu)
 
-    graphs = [shifted(at + 0.375) for at in range(9)]
-    assert 0 < bounded.nbytes <= most
+    graphs = [shifted(index + 0.375) for index in range(9)]
+    assert 0 < bounded.nbytes <= limit
     assert 1 < len(bounded) < 9
-    kept = graphs.pop()
+    retained = graphs.pop()
     graphs.clear()
     rlx.clear_cache()
     gc.collect()
     assert bounded.nbytes == len(bounded) == 0
     assert len(set(gpu._pipelines) - before) == 1  # in use
-    assert kept.run({"x": np.zeros(3, np.float32)})[0].tolist() == [8.375] * 3
+    assert retained.run({"x": np.zeros(3, np.float32)})[0].tolist() == [8.375] * 3

@@ -42,12 +42,14 @@ print(most[1] - most[0])
 def model(tmp_path_factory):
     """A chain of products whose weights are not aligned in the file."""
     rng = np.random.default_rng(0)
-    one = rng.standard_normal((WIDTH, WIDTH)).astype(np.float32) / WIDTH**0.5
+    single = rng.standard_normal((WIDTH, WIDTH)).astype(np.float32) / WIDTH**0.5
     nodes, tensors = [], []
-    for at in range(LAYERS):
-        tensors.append(numpy_helper.from_array(one + np.float32(at), f"{'w' * (1 + at % 4)}{at}"))
-        nodes.append(helper.make_node("MatMul", [f"x{at}", tensors[-1].name], [f"p{at}"]))
-        nodes.append(helper.make_node("Tanh", [f"p{at}"], [f"x{at + 1}"]))
+    for index in range(LAYERS):
+        tensors.append(
+            numpy_helper.from_array(single + np.float32(index), f"{'w' * (1 + index % 4)}{index}")
+        )
+        nodes.append(helper.make_node("MatMul", [f"x{index}", tensors[-1].name], [f"p{index}"]))
+        nodes.append(helper.make_node("Tanh", [f"p{index}"], [f"x{index + 1}"]))
     graph = helper.make_graph(
         nodes,
         "products",

@@ -13,11 +13,11 @@ def layers(count):
     """A graph of so many layers: products, norms, activations and residuals, each with weights of its own."""
     g = rlx.Graph("layers")
     x = y = g.input("x", (8, 16))
-    for at in range(count):
-        w = g.constant(np.eye(16, dtype=np.float32) * (at + 1))
+    for index in range(count):
+        w = g.constant(np.eye(16, dtype=np.float32) * (index + 1))
         y = g.gelu(g.matmul(y, w) + x)
         y = g.softmax(g.transpose(g.transpose(y, (1, 0)), (1, 0)), axis=-1)
-        y = g.mul(y, g.sigmoid(y + at)) + g.mean(y, axes=-1, keepdims=True)
+        y = g.mul(y, g.sigmoid(y + index)) + g.mean(y, axes=-1, keepdims=True)
         y = g.layer_norm(
             y, g.constant(np.ones(16, np.float32)), g.constant(np.zeros(16, np.float32))
         )
@@ -75,12 +75,12 @@ def test_the_callers_graph_is_never_the_one_that_is_compiled():
     g = rlx.Graph()
     x = g.input("x", (4,))
     g.set_outputs([g.softmax(x)])
-    made, _ = run_pipeline(g, lambda option: True, "cpu")
-    assert made is not g
-    assert not {id(node) for node in g.nodes} & {id(node) for node in made.nodes}
+    result, _ = run_pipeline(g, lambda option: True, "cpu")
+    assert result is not g
+    assert not {id(node) for node in g.nodes} & {id(node) for node in result.nodes}
     compiled = rlx.compile(g, "cpu")
     g.set_outputs([g.exp(x), g.sqrt(x)])
     with compiled, compiled.clone() as twin:
-        for one in (compiled, twin):
-            (found,) = one.run({"x": np.zeros(4, np.float32)})
-            np.testing.assert_allclose(found, 0.25)
+        for item in (compiled, twin):
+            (output,) = item.run({"x": np.zeros(4, np.float32)})
+            np.testing.assert_allclose(output, 0.25)

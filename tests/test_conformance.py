@@ -87,7 +87,7 @@ if OTHER:
         each(group, check)
 
 
-@pytest.mark.parametrize("group", by_op(thinned([one for one in CASES if not one.sample.bench])))
+@pytest.mark.parametrize("group", by_op(thinned([item for item in CASES if not item.sample.bench])))
 def test_reference(group):
     """The device "reference" computes the same as the record's reference function by itself."""
 

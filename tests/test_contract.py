@@ -27,8 +27,8 @@ def counter_graph():
 
 @pytest.fixture
 def compiled(device):
-    with rlx.compile(counter_graph(), device, {"w": np.ones(4, np.float32)}) as found:
-        yield found
+    with rlx.compile(counter_graph(), device, {"w": np.ones(4, np.float32)}) as result:
+        yield result
 
 
 A = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -93,8 +93,8 @@ def test_an_output_feeds_a_handle(compiled):
 
 def test_a_handle_is_fed_once(compiled):
     compiled.bind_gpu_handle("state", A)
-    found = compiled.run_feed_gpu_handle({"x": ONE}, "state", 0)
-    np.testing.assert_array_equal(found, A + 1)
+    result = compiled.run_feed_gpu_handle({"x": ONE}, "state", 0)
+    np.testing.assert_array_equal(result, A + 1)
     np.testing.assert_array_equal(compiled.read_gpu_handle("state"), A + 1)
     compiled.run({"x": ONE})
     np.testing.assert_array_equal(compiled.read_gpu_handle("state"), A + 1)
@@ -111,13 +111,13 @@ def test_runs_without_waiting(compiled):
 
 
 def test_pipelined_runs_keep_every_set(compiled):
-    sets = [{"state": A + at, "x": at * ONE} for at in range(7)]
-    found = compiled.run_pipelined(sets)
-    assert len(found) == 7
-    for at, (new, double, total) in enumerate(found):
-        np.testing.assert_array_equal(new, A + 2 * at)
-        np.testing.assert_array_equal(double, 2 * (A + at))
-        np.testing.assert_array_equal(total, (A + 2 * at).sum(1))
+    sets = [{"state": A + index, "x": index * ONE} for index in range(7)]
+    result = compiled.run_pipelined(sets)
+    assert len(result) == 7
+    for index, (new, double, total) in enumerate(result):
+        np.testing.assert_array_equal(new, A + 2 * index)
+        np.testing.assert_array_equal(double, 2 * (A + index))
+        np.testing.assert_array_equal(total, (A + 2 * index).sum(1))
     assert compiled.run_pipelined([]) == []
     with pytest.raises(rlx.InputError, match="inputs are missing"):
         compiled.run_pipelined([sets[0], {"x": ONE}])
@@ -191,8 +191,8 @@ class OnlyDlpack:
     def __init__(self, held):
         self.held = held
 
-    def __dlpack__(self, **given):
-        return self.held.__dlpack__(**given)
+    def __dlpack__(self, **arguments):
+        return self.held.__dlpack__(**arguments)
 
     def __dlpack_device__(self):
         return self.held.__dlpack_device__()
@@ -204,15 +204,15 @@ def test_anything_that_holds_an_array(device):
     values = [1.0, 2.0, 3.0, 4.0]
     floats = np.float32(values)
     with rlx.compile(g, device, {"w": OnlyDlpack(10 * floats)}) as compiled:
-        for given in (
+        for value in (
             OnlyDlpack(floats),
             memoryview(floats),
             array.array("f", values),
             (ctypes.c_float * 4)(*values),
             floats.astype(np.float64),
         ):
-            np.testing.assert_array_equal(compiled.run_slots(given)[0], 11 * floats)
-            np.testing.assert_array_equal(compiled.run({"x": given})[0], 11 * floats)
+            np.testing.assert_array_equal(compiled.run_slots(value)[0], 11 * floats)
+            np.testing.assert_array_equal(compiled.run({"x": value})[0], 11 * floats)
         (view,) = compiled.run_slots(floats)
         shared = np.from_dlpack(view)
         assert shared.ctypes.data == view.ctypes.data
@@ -223,10 +223,10 @@ def test_anything_that_holds_an_array(device):
 
 @looped("dtype", ["f16", "bf16", "i8", "i32", "u8"])
 def test_params_keep_their_dtype(device, dtype):
-    held = DType.parse(dtype)
+    stored = DType.parse(dtype)
     g = rlx.Graph()
     g.set_outputs([g.cast(g.param("w", (6,), dtype), "f32") + g.input("x", (6,))])
-    value = np.arange(6).astype(np.float32 if dtype == "bf16" else held.numpy)
+    value = np.arange(6).astype(np.float32 if dtype == "bf16" else stored.numpy)
     with rlx.compile(g, device, {"w": value}) as compiled:
         zero = np.zeros(6, np.float32)
         assert compiled.run_slots(zero)[0].tolist() == list(range(6))
@@ -241,9 +241,9 @@ def test_params_keep_their_dtype(device, dtype):
 
 def test_a_clone_shares_params_only(compiled):
     other = compiled.clone()
-    kept = compiled.run_slots(A, ONE)
+    retained = compiled.run_slots(A, ONE)
     other.run_slots(5 * A, ONE)
-    np.testing.assert_array_equal(kept[0], A + 1)
+    np.testing.assert_array_equal(retained[0], A + 1)
     other.set_param("w", np.full(4, 2))
     np.testing.assert_array_equal(compiled.run({"state": A, "x": ONE})[0], A + 2)
     other.close()
@@ -365,9 +365,9 @@ def test_generation_moves_one_token_a_step(device):
         example["bind"](compiled, graph, 7)
         compiled.run_read_outputs({}, [0])
         before = compiled.bytes_moved
-        found = [int(compiled.run_read_outputs({}, [0])[0][0]) for _ in range(7)]
+        results = [int(compiled.run_read_outputs({}, [0])[0][0]) for _ in range(7)]
         after = compiled.bytes_moved
-        assert found == expected[1:]
+        assert results == expected[1:]
         assert compiled.read_gpu_handle("position").tolist() == [8]
         cache = compiled.read_gpu_handle("k11")
         assert np.abs(cache[:, :, :8]).min() > 0

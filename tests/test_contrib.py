@@ -24,8 +24,8 @@ def oracle(op, inputs, attrs, outputs=1):
     return run_model(*node_model(op, inputs, attrs, outputs, domain=MS))
 
 
-def close(found, wanted):
-    for f, w in zip(found, wanted, strict=True):
+def close(result, wanted):
+    for f, w in zip(result, wanted, strict=True):
         np.testing.assert_allclose(f, w, rtol=2e-5, atol=2e-5)
 
 
@@ -60,19 +60,19 @@ def test_a_past_with_room_for_more(op, heads, rng, device):
         short = [*first, past[:, :, :, :3]]
         room = [*first, past, None, np.array([3], "i4")]
         y, present = oracle(op, short, attrs, 2)
-        found = run(op, room, {**attrs, "past_present_share_buffer": 1}, device, 2, weights=(6,))
+        result = run(op, room, {**attrs, "past_present_share_buffer": 1}, device, 2, weights=(6,))
         wanted = [y, np.concatenate([present, past[:, :, :, 8:]], 3)]
     else:
         first = [*heads, None, None, None]
         y, *present = oracle(op, [*first, past[0, :, :, :3], past[1, :, :, :3]], attrs, 3)
-        found = run(
+        result = run(
             op, [*first, past[0], past[1], np.array([3], "i4")], attrs, device, 3, weights=(8,)
         )
         wanted = [
             y,
             *(np.concatenate([p, q[:, :, 8:]], 2) for p, q in zip(present, past, strict=True)),
         ]
-    close(found, wanted)
+    close(result, wanted)
 
 
 def test_a_mask_for_all_positions(rng, device):
@@ -90,8 +90,8 @@ def test_a_hiding_value_that_half_precision_does_not_hold(rng, device):
     full = [normal(rng, 1, 4, 6), normal(rng, 6, 24) * F(0.3), normal(rng, 24)]
     mask, attrs = np.array([3], "i4"), {"num_heads": 2, "mask_filter_value": -3.4028234663852886e38}
     (wanted,) = oracle("Attention", [*full, mask], attrs)
-    (found,) = run("Attention", [*(x.astype("f2") for x in full), mask], attrs, device)
-    np.testing.assert_allclose(found, wanted, rtol=1e-2, atol=1e-2)
+    (result,) = run("Attention", [*(x.astype("f2") for x in full), mask], attrs, device)
+    np.testing.assert_allclose(result, wanted, rtol=1e-2, atol=1e-2)
 
 
 def test_only_padding_is_hidden_with_causal_off(rng, device):
@@ -116,8 +116,8 @@ def test_norms_of_queries_and_keys(rng, device):
     attrs = {"num_heads": 2, "kv_num_heads": 1}
     rest = [None, None, np.int32([2]), np.int32(3)]
     wanted = oracle("GroupQueryAttention", [normed(q, a), normed(k, b), v, *rest], attrs)
-    given = [q, k, v, *rest, *[None] * 7, a, b]
-    close(run("GroupQueryAttention", given, attrs, device, weights=(6,)), wanted)
+    arguments = [q, k, v, *rest, *[None] * 7, a, b]
+    close(run("GroupQueryAttention", arguments, attrs, device, weights=(6,)), wanted)
 
 
 def test_the_weights_of_attention_are_shown(rng, device):
@@ -126,10 +126,10 @@ def test_the_weights_of_attention_are_shown(rng, device):
     for shown in (1, 2):
         attrs = {"num_heads": 2, "kv_num_heads": 2, "qk_output": shown, "softcap": 3.0}
         names = [True, True, True, "f4"]
-        found = run("GroupQueryAttention", [q, k, v, *rest], attrs, device, names, weights=(6,))
+        result = run("GroupQueryAttention", [q, k, v, *rest], attrs, device, names, weights=(6,))
         wanted = oracle("GroupQueryAttention", [q, k, v, *rest], attrs, names)
         seen = np.tril(np.ones((4, 4), bool))
-        close([found[0], found[3][..., seen]], [wanted[0], wanted[3][..., seen]])
+        close([result[0], result[3][..., seen]], [wanted[0], wanted[3][..., seen]])
 
 
 def test_weights_stay_packed(rng):

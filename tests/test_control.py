@@ -31,7 +31,7 @@ def options(request):
 def subgraph(name, build, *types):
     """A graph of inputs of those (shape, dtype)s, and what ``build`` makes of them."""
     g = rlx.Graph(name)
-    g.set_outputs(build(g, *(g.input(f"x{at}", *type) for at, type in enumerate(types))))
+    g.set_outputs(build(g, *(g.input(f"x{index}", *type) for index, type in enumerate(types))))
     return g
 
 
@@ -39,8 +39,8 @@ def compile_and_run(g, device, options, inputs, times=2):
     """The outputs; a second run finds what the first left in memory."""
     with rlx.Session(device, options=options).compile(g) as compiled:
         for _ in range(times):
-            found = compiled.run(inputs)
-    return found
+            result = compiled.run(inputs)
+    return result
 
 
 def close(got, expected, dtype="f32"):
@@ -74,7 +74,7 @@ def branches(depth):
 
     g = rlx.Graph(f"{depth} branches")
     x = g.input("x", *VECTOR)
-    flags = [g.input(f"f{at}", *FLAG) for at in range(depth + 1)]
+    flags = [g.input(f"f{index}", *FLAG) for index in range(depth + 1)]
     g.set_outputs(g.if_(flags[0], side(0, True), side(0, False), x, *flags[1:]))
     return g
 
@@ -85,11 +85,11 @@ def test_nested_branches(depth, device, options):
     g = branches(depth)
     with rlx.Session(device, options=options).compile(g) as compiled:
         for bits in range(2 ** (depth + 1)):
-            flags = [bool(bits >> at & 1) for at in range(depth + 1)]
+            flags = [bool(bits >> index & 1) for index in range(depth + 1)]
             y = x
             for level, taken in enumerate(flags):
                 y = y + 2**level if taken else y * 0.5
-            inputs = {"x": x, **{f"f{at}": np.array(f) for at, f in enumerate(flags)}}
+            inputs = {"x": x, **{f"f{index}": np.array(f) for index, f in enumerate(flags)}}
             got = compiled.run(inputs)
             close(got[0], y)
             close(got[1], 2 * y)
@@ -158,7 +158,7 @@ def countdown(body, *state, max_trips=None):
     below = subgraph("more", lambda g, n, *rest: [n > 0], COUNT, *state)
     step = subgraph("step", lambda g, n, *rest: [n - 1, *body(g, *rest)], COUNT, *state)
     g = rlx.Graph("countdown")
-    operands = [g.input(f"s{at}", *kind) for at, kind in enumerate(state)]
+    operands = [g.input(f"s{index}", *kind) for index, kind in enumerate(state)]
     g.set_outputs(g.while_(below, step, g.input("n", *COUNT), *operands, max_trips=max_trips))
     return g
 
@@ -166,13 +166,13 @@ def countdown(body, *state, max_trips=None):
 @looped("trips", [0, 1, 2, 5])
 def test_a_loop_that_swaps_its_state(trips, device, options):
     g = countdown(lambda g, a, b, c: [b, c, a + b], VECTOR, VECTOR, VECTOR)
-    a, b, c = (np.float32([at, at + 0.5, -at]) for at in (1, 2, 3))
+    a, b, c = (np.float32([value, value + 0.5, -value]) for value in (1, 2, 3))
     got = compile_and_run(g, device, options, {"n": np.int32(trips), "s0": a, "s1": b, "s2": c})
     for _ in range(trips):
         a, b, c = b, c, a + b
     assert got[0] == 0
-    for one, expected in zip(got[1:], (a, b, c), strict=True):
-        close(one, expected)
+    for item, expected in zip(got[1:], (a, b, c), strict=True):
+        close(item, expected)
 
 
 @looped(("trips", "most"), [(0, 0), (3, 0), (3, 2), (2, 3), (0, 5)])
@@ -246,7 +246,7 @@ def test_a_loop_in_a_loop(device, options):
 
 def scanned(body, carried, *types, reverse=False):
     g = rlx.Graph("scanned")
-    operands = [g.input(f"x{at}", *kind) for at, kind in enumerate(types)]
+    operands = [g.input(f"x{index}", *kind) for index, kind in enumerate(types)]
     g.set_outputs(g.scan(body, carried, *operands, reverse=reverse))
     return g
 
@@ -260,13 +260,13 @@ def test_a_scan_that_swaps_its_state(length, reverse, device, options):
     a, b, xs = (rng.standard_normal(s).astype("f4") for s in ((3,), (3,), (length, 3)))
     got = compile_and_run(g, device, options, {"x0": a, "x1": b, "x2": xs})
     rows = {}
-    for at in reversed(range(length)) if reverse else range(length):
-        rows[at] = a, b * xs[at]
-        a, b = b, a + xs[at]
+    for index in reversed(range(length)) if reverse else range(length):
+        rows[index] = a, b * xs[index]
+        a, b = b, a + xs[index]
     close(got[0], a)
     close(got[1], b)
     for part in range(2):
-        expected = np.array([rows[at][part] for at in range(length)]).reshape(length, 3)
+        expected = np.array([rows[index][part] for index in range(length)]).reshape(length, 3)
         close(got[2 + part], expected)
 
 
@@ -418,21 +418,21 @@ def test_json_round_trip_of_subgraphs(make, device):
     for name in g.input_names:
         node = g.named(name)
         inputs[name] = store(np.abs(rng.standard_normal(node.shape)) * 3 + 1, node.dtype)
-    with rlx.compile(g, device) as one, rlx.compile(again, device) as other:
-        for a, b in zip(one.run(inputs), other.run(inputs), strict=True):
+    with rlx.compile(g, device) as first, rlx.compile(again, device) as other:
+        for a, b in zip(first.run(inputs), other.run(inputs), strict=True):
             np.testing.assert_array_equal(a, b)
 
 
 def test_json_keeps_the_constants_of_subgraphs():
     """Every dtype, bit by bit, also NaN and what is empty."""
-    held = [
+    stored = [
         store(np.array([1.5, 0, np.nan, -np.inf]), DType.parse(t)) for t in ("f32", "f16", "f64")
     ]
-    held += [np.array([[1, 2, 255]], np.uint8), np.array(2**62), np.zeros((0, 3), np.bool_)]
+    stored += [np.array([[1, 2, 255]], np.uint8), np.array(2**62), np.zeros((0, 3), np.bool_)]
     bits = np.array([0x3FC0, 0x7FC1], np.uint16)
 
     def build(g, x):
-        return [x, *(g.constant(array) for array in held), g.constant(bits, "bf16")]
+        return [x, *(g.constant(array) for array in stored), g.constant(bits, "bf16")]
 
     g = rlx.Graph()
     same = subgraph("same", build, VECTOR)
@@ -440,7 +440,7 @@ def test_json_keeps_the_constants_of_subgraphs():
     again = rlx.Graph.from_json(g.to_json())
     with rlx.compile(again, "reference") as compiled:
         got = compiled.run({"c": np.array(True), "x": np.zeros(3, "f4")})[1:]
-    for a, b in zip(got, [*held, bits], strict=True):
+    for a, b in zip(got, [*stored, bits], strict=True):
         assert a.dtype == b.dtype
         assert a.shape == b.shape
         np.testing.assert_array_equal(a, b)
@@ -455,12 +455,12 @@ def test_stacked_results_of_a_scan_keep_their_memory_from_trip_to_trip(device):
     body.set_outputs([new, body.matmul(body.reshape(row, (2, 4, 1, 8)), new)])
     g = rlx.Graph()
     rows = [g.transpose(g.input(n, (2, 4, 5, 8)), (2, 0, 1, 3)) for n in ("rows", "others")]
-    last, made = g.scan(body, 1, g.input("start", (2, 4, 8, 8)), *rows)
-    g.set_outputs([g.transpose(made, (1, 2, 0, 3, 4)), last])
+    last, result = g.scan(body, 1, g.input("start", (2, 4, 8, 8)), *rows)
+    g.set_outputs([g.transpose(result, (1, 2, 0, 3, 4)), last])
     rng = np.random.default_rng(3)
     inputs = {n: rng.standard_normal(g.named(n).shape).astype("f4") for n in g.input_names}
     want = rlx.compile(g, "reference").run(inputs)
     with rlx.compile(g, device) as compiled:
-        for found, expected in zip(compiled.run(inputs), want, strict=True):
+        for item, expected in zip(compiled.run(inputs), want, strict=True):
             # Sums of at most 40 products of numbers around 1.
-            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+            np.testing.assert_allclose(item, expected, rtol=1e-5, atol=1e-5)

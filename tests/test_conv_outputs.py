@@ -144,8 +144,8 @@ def _compare(name, x, w, bias, attrs, ways, dtype="f32"):
     def graph(packed):
         g = rlx.Graph()
         weight = g.constant(w) if packed else g.input("w", w.shape, dtype)
-        made = getattr(g, name)(g.input("x", x.shape, dtype), weight, g.constant(bias), **attrs)
-        g.set_outputs([g.relu(made)])
+        result = getattr(g, name)(g.input("x", x.shape, dtype), weight, g.constant(bias), **attrs)
+        g.set_outputs([g.relu(result)])
         return g
 
     near = {"f32": 1e-5, "f64": 1e-13}[dtype]
@@ -176,14 +176,14 @@ def test_threads_share_a_panel(outputs, packed, monkeypatch):
     y = g.conv2d(g.input("x", x.shape), weight, g.constant(w[:, 0, 0, 0].copy()), padding=1)
     g.set_outputs([g.relu(y)])
     feeds = {"x": x} | ({} if packed else {"w": w})
-    found = []
+    results = []
     for threads in (1, 3, 8):
         with rlx.compile(g, "cpu", options=CompileOptions(threads=threads)) as compiled:
             assert "conv_inside" in compiled.as_text("schedule")
-            found.append(np.array(compiled.run(feeds)[0]))
+            results.append(np.array(compiled.run(feeds)[0]))
     with rlx.compile(g, "reference") as exact:
-        np.testing.assert_allclose(found[0], exact.run(feeds)[0], 1e-4, 1e-5)
-    assert found[0].tobytes() == found[1].tobytes() == found[2].tobytes()
+        np.testing.assert_allclose(results[0], exact.run(feeds)[0], 1e-4, 1e-5)
+    assert results[0].tobytes() == results[1].tobytes() == results[2].tobytes()
 
 
 # Outputs, channels, side of the image, kernel, stride, padding; and which lanes a vector has.

@@ -12,9 +12,9 @@ pytestmark = pytest.mark.by_program
 
 def run(device, op, *arrays, **attrs):
     g = rlx.Graph(op)
-    nodes = [None if a is None else g.input(f"x{at}", a.shape) for at, a in enumerate(arrays)]
+    nodes = [None if a is None else g.input(f"x{index}", a.shape) for index, a in enumerate(arrays)]
     g.set_outputs(getattr(g, op)(*nodes, **attrs))
-    feeds = {f"x{at}": a for at, a in enumerate(arrays) if a is not None}
+    feeds = {f"x{index}": a for index, a in enumerate(arrays) if a is not None}
     with rlx.compile(g, device=device) as cg:
         return cg.run(feeds)[0]
 
@@ -210,9 +210,9 @@ def test_transposed_with_weights_that_stay(rng, dtype, threads):
         g.set_outputs([y])
         options = rlx.CompileOptions(threads=threads)
         with rlx.compile(g, "cpu", {"w": w}, options) as cg:
-            for given in (w, other):
-                cg.set_param("w", given)
-                (found,) = cg.run({"x": x})
+            for value in (w, other):
+                cg.set_param("w", value)
+                (result,) = cg.run({"x": x})
                 r = rlx.Graph("reference")
                 r.set_outputs(
                     [
@@ -225,8 +225,8 @@ def test_transposed_with_weights_that_stay(rng, dtype, threads):
                         )
                     ]
                 )
-                (expected,) = rlx.compile(r, "reference").run({"x": x, "w": given})
-                np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5)
+                (expected,) = rlx.compile(r, "reference").run({"x": x, "w": value})
+                np.testing.assert_allclose(result, expected, rtol=0, atol=2e-5)
 
 
 @looped("seed", range(40))

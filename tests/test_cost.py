@@ -28,7 +28,7 @@ CPU, GPU = CpuCostModel(), WebGpuCostModel("webgpu")
 
 def graph(build, *shapes, dtype="f32"):
     g = rlx.Graph()
-    g.set_outputs([build(g, *(g.input(f"x{at}", s, dtype) for at, s in enumerate(shapes)))])
+    g.set_outputs([build(g, *(g.input(f"x{index}", s, dtype) for index, s in enumerate(shapes)))])
     return g
 
 
@@ -231,14 +231,14 @@ def test_the_smallest_size_counts():
     speeds = [model.sgemm_gflops(512, 512, n) for n in (1, 4, 8, 16, 64, 512)]
     assert speeds == sorted(speeds)
     # Columns that are not there are computed all the same.
-    one, eight = (model.product_ns("f32", 1, 512, 512, n) for n in (1, 8))
-    assert one == eight
+    first, eight = (model.product_ns("f32", 1, 512, 512, n) for n in (1, 8))
+    assert first == eight
 
 
 def test_a_batch_is_computed_one_by_one_on_the_cpu_and_at_once_on_a_gpu():
     cpu, gpu = calibrated(), calibrated(unified_memory=False)
-    one = cpu.product_ns("f32", 1, 64, 64, 64)
-    assert cpu.product_ns("f32", 64, 64, 64, 64) == pytest.approx(64 * one)
+    single = cpu.product_ns("f32", 1, 64, 64, 64)
+    assert cpu.product_ns("f32", 64, 64, 64, 64) == pytest.approx(64 * single)
     assert gpu.product_ns("f32", 64, 64, 64, 64) == pytest.approx(2 * 64**4 / GFLOPS[256])
 
 
@@ -314,9 +314,9 @@ def test_any_node_can_be_estimated(op):
     ]
     # Many differ in nothing but dtypes.
     for case in islice(cases(only=op), 0, None, 4):
-        made = case.graph()
+        result = case.graph()
         for model in models:
-            cost = graph_cost(made, model)
+            cost = graph_cost(result, model)
             assert math.isfinite(cost.ns)
             assert all(n.ns > 0 for n in cost.nodes if n.node.op not in CONTROL)
             assert all(node.bound in ("compute", "memory", "dispatch") for node in cost.nodes)
@@ -325,7 +325,7 @@ def test_any_node_can_be_estimated(op):
 def shared_node(*shapes, **attrs):
     """A node of products of one input, alone in its graph."""
     g = rlx.Graph()
-    inputs = [g.input(f"x{at}", shape) for at, shape in enumerate(shapes)]
+    inputs = [g.input(f"x{index}", shape) for index, shape in enumerate(shapes)]
     return g.add_node("shared_products", inputs, attrs)
 
 
@@ -334,7 +334,7 @@ def test_joined_products_cost_no_more_than_apart(model):
     apart = graph(lambda g, x, w: x @ w, (512, 256), (256, 3 * 256))
     (product,) = [cost for cost in graph_cost(apart, model).nodes if cost.node.op == "matmul"]
     g = rlx.Graph()
-    x, *weights = (g.input(f"x{at}", (n, 256)) for at, n in enumerate((512, 256, 256, 256)))
+    x, *weights = (g.input(f"x{index}", (n, 256)) for index, n in enumerate((512, 256, 256, 256)))
     shared = g.add_node("shared_products", [x, *weights], {"act": "none", "present": ()})
     g.set_outputs([g.add_node(PART, [shared], {"index": 0})])
     (joined,) = graph_cost(g, model).nodes
@@ -381,12 +381,12 @@ def test_the_estimate_is_that_of_the_fused_graph(place, request):
         calls = len(cg._state.lowered.schedule.calls)
         model = CPU if place == "cpu" else webgpu_model()
     assert len(costs) == calls < 4
-    found = choose(g)
+    result = choose(g)
     device = rlx.Device(place)
-    nodes = found.costs[device].nodes
+    nodes = result.costs[device].nodes
     assert [(c.node.op, c.ns) for c in nodes] == [(c.node.op, c.ns) for c in costs]
-    parts = found.costs[device]
-    assert found.estimates[device] == pytest.approx(
+    parts = result.costs[device]
+    assert result.estimates[device] == pytest.approx(
         model.roundtrip_overhead_ns()
         + parts.upload_ns
         + parts.readback_ns
@@ -397,8 +397,8 @@ def test_the_estimate_is_that_of_the_fused_graph(place, request):
 def test_several_kernels_are_several_dispatches():
     g = graph(lambda g, x: g.softmax(x), (4, 4))
     node = g.outputs[0]
-    one, three = only(g), only(g, dispatches={node.id: 3})
-    assert three.ns - one.ns == pytest.approx(600)
+    first, three = only(g), only(g, dispatches={node.id: 3})
+    assert three.ns - first.ns == pytest.approx(600)
 
 
 @pytest.mark.webgpu
@@ -406,8 +406,8 @@ def test_parts_on_the_host_are_counted(webgpu):
     def build(g, x):
         return g.exp(g.cast(g.exp(g.cast(g.exp(x), "f64")), "f32"))
 
-    found = choose(graph(build, (1000,)))
-    cost = found.costs[rlx.Device("webgpu")]
+    result = choose(graph(build, (1000,)))
+    cost = result.costs[rlx.Device("webgpu")]
     hosted = [node for node in cost.nodes if node.bound == "host"]
     assert "region" in {node.node.op for node in hosted} or len(hosted) >= 2
     with rlx.compile(graph(build, (1000,)), webgpu) as cg:
@@ -486,10 +486,10 @@ def test_steps_of_known_shapes():
     y, *_ = g.lstm(x, g.param("w", (1, 80, 8)), g.param("r", (1, 80, 20)))
     q = g.input("q", (1, 5, 24))
     g.set_outputs([y, g.attention(q, q, q, num_heads=3), g.sort(g.input("s", (3, 1024)))])
-    found = {}
+    results = {}
     for node in g.nodes:
         if node.op not in LEAVES:
-            found |= serial_steps(node)
-    assert found["recurrence"] == 16 * (20 + 32)
-    assert found["attention"] == 5 * (8 + 8)
-    assert found["sort"] == 55
+            results |= serial_steps(node)
+    assert results["recurrence"] == 16 * (20 + 32)
+    assert results["attention"] == 5 * (8 + 8)
+    assert results["sort"] == 55

@@ -44,10 +44,10 @@ def modules(monkeypatch):
 
 @pytest.mark.slow
 def test_small_sizes_are_right_and_every_row_has_a_peer(tmp_path):
-    found = tmp_path / "found.json"
-    done = run("--check", "--threads", "1", "--json", found)
+    result = tmp_path / "found.json"
+    done = run("--check", "--threads", "1", "--json", result)
     assert done.returncode == 0, done.stdout + done.stderr
-    lines = json.loads(found.read_text())["checks"]
+    lines = json.loads(result.read_text())["checks"]
     rows = {line["row"] for line in lines}
     assert len(rows) >= 60
     assert rows >= set(NAMED)
@@ -56,13 +56,13 @@ def test_small_sizes_are_right_and_every_row_has_a_peer(tmp_path):
 
 
 def test_rows_are_timed_and_their_table_goes_into_a_file(tmp_path):
-    found, page = tmp_path / "found.json", tmp_path / "page.md"
+    result, page = tmp_path / "found.json", tmp_path / "page.md"
     page.write_text(f"before\n{MARKS[0]}\nold\n{MARKS[1]}\nafter\n")
     only = "^(matmul 1x64x64|int8 matmul 1024.3|fft 1 x 512|attention 1x12x128x64)$"
     arguments = ("--only", only, "--seconds", "0.01", "--peak", "130,20", "--docs", page)
-    done = run("--small", "--threads", "1,2", "--json", found, *arguments)
+    done = run("--small", "--threads", "1,2", "--json", result, *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
-    lines = json.loads(found.read_text())["rows"]
+    lines = json.loads(result.read_text())["rows"]
     assert [line["threads"] for line in lines] == [1, 2] * 4
     for line in lines:
         assert line["spread"][0] <= line["ratio"] <= line["spread"][1]
@@ -81,7 +81,7 @@ def test_rows_are_timed_and_their_table_goes_into_a_file(tmp_path):
     assert text.count("| quartiles ") == 2
     assert re.search(r"- 2 threads: rlx is \d+\.\d\d times as fast", text)
     # The figures alone make the same table again.
-    again = run("--from-json", found, "--docs", page)
+    again = run("--from-json", result, "--docs", page)
     assert again.returncode == 0, again.stderr
     assert page.read_text() == text
 
@@ -127,15 +127,15 @@ def test_wrong_results_are_not_timed(modules):
     arguments = argparse.Namespace(seconds=0.0, peak=None)
     assert cpu.time_row(work, 1, arguments)["peer"] == "ORT"
     wrong = replace(work, build=lambda g, v: [g.tanh(v["x"])])
-    found = cpu.time_row(wrong, 1, arguments)
-    assert not found["correct"]
-    assert "p50" not in found
+    result = cpu.time_row(wrong, 1, arguments)
+    assert not result["correct"]
+    assert "p50" not in result
     # A peer that computes something else is none, and costs the row its comparison only.
     other = replace(work, peer=("unary", {"kind": "tanh"}))
-    found = cpu.time_row(other, 1, arguments)
-    assert found["correct"]
-    assert "peer" not in found
-    assert "error" in found["peer_failures"]["ORT"]
+    result = cpu.time_row(other, 1, arguments)
+    assert result["correct"]
+    assert "peer" not in result
+    assert "error" in result["peer_failures"]["ORT"]
 
 
 def test_an_absent_peer_is_said_to_be_absent(modules, monkeypatch):
@@ -154,13 +154,13 @@ def test_the_mean_and_the_slower_rows_are_told(modules):
 
     lines = [
         {
-            "row": f"r{at}",
+            "row": f"r{index}",
             "threads": 1,
             "peer": "ORT",
-            "ratio": one,
-            "spread": (one / 2, one * 1.05),
+            "ratio": value,
+            "spread": (value / 2, value * 1.05),
         }
-        for at, one in enumerate((2.0, 0.5, 0.99, 4.0))
+        for index, value in enumerate((2.0, 0.5, 0.99, 4.0))
     ]
     said = next(cpu_report.notes({"rows": lines, "versions": {}, "load": None}))
     assert said.startswith("1 thread: rlx is 1.41 times as fast")

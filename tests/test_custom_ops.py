@@ -57,13 +57,13 @@ def test_a_custom_op_that_raises(device):
     with rlx.compile(rooted(), device) as compiled:
         good, bad = np.float32([0, 3, 8, 15, 24]), np.float32([0, 3, -8, 15, 24])
         clone = compiled.clone()
-        for one in (compiled, clone):
+        for item in (compiled, clone):
             for _ in range(3):
                 with pytest.raises(Refused, match="negative: -7"):
-                    one.run({"x": bad})
+                    item.run({"x": bad})
                 with pytest.raises(Refused, match="negative: -7"):
-                    one.run_slots(bad)
-                np.testing.assert_allclose(one.run({"x": good})[0], [6, 12, 18, 24, 30], rtol=1e-6)
+                    item.run_slots(bad)
+                np.testing.assert_allclose(item.run({"x": good})[0], [6, 12, 18, 24, 30], rtol=1e-6)
         view = compiled.run_slots(good)[0]
         with pytest.raises(Refused):
             clone.run_slots(bad)
@@ -123,10 +123,10 @@ def test_clones_with_a_custom_op_run_in_threads(device):
         def work(clone, seed):
             rng = np.random.default_rng(seed)
             try:
-                for at in range(30):
+                for index in range(30):
                     x = rng.random(n).astype("f4") * 9
-                    if at % 7 == 3:
-                        x[at] = -5
+                    if index % 7 == 3:
+                        x[index] = -5
                         try:
                             clone.run_slots(x)
                             failures.append("nothing was raised")
@@ -187,8 +187,8 @@ def test_a_c_function_only_sees_the_dtypes_it_is_written_for():
     @signature
     def triple(inputs, outputs, sizes, numbers):
         calls.append(sizes[0])
-        for at in range(sizes[0]):
-            outputs[0][at] = 3 * inputs[0][at]
+        for index in range(sizes[0]):
+            outputs[0][index] = 3 * inputs[0][index]
         return 0
 
     rlx.register_custom_op("triple", shape=lambda x: x, numpy=lambda x: 3 * x, c=triple)
@@ -217,9 +217,9 @@ FUNCTION = ctypes.CFUNCTYPE(
 @FUNCTION
 def total(inputs, outputs, sizes, numbers):
     """Each result is the sum of the first entries of all inputs; ``numbers`` holds how many of each."""
-    value = sum(inputs[at][0] for at in range(int(numbers[0])))
-    for at in range(int(numbers[1])):
-        outputs[at][0] = value
+    value = sum(inputs[index][0] for index in range(int(numbers[0])))
+    for index in range(int(numbers[1])):
+        outputs[index][0] = value
     return 0
 
 
@@ -233,9 +233,9 @@ def counted(inputs, outputs, c):
         c=c,
     )
     g = rlx.Graph(name)
-    nodes = [g.input(f"x{at}", (1,)) for at in range(inputs)]
-    made = g.custom(name, nodes, {"ins": inputs, "outs": outputs})
-    g.set_outputs(made if isinstance(made, tuple) else [made])
+    nodes = [g.input(f"x{index}", (1,)) for index in range(inputs)]
+    result = g.custom(name, nodes, {"ins": inputs, "outs": outputs})
+    g.set_outputs(result if isinstance(result, tuple) else [result])
     return g
 
 
@@ -243,7 +243,7 @@ def test_as_many_inputs_and_outputs_as_a_c_function_can_have():
     """The record of a compiled call has room for so many; the NumPy function has no such limit."""
     most_in, most_out = MOST_INPUTS, MOST_OUTPUTS
     for inputs, outputs, c in ((most_in, most_out, total), (most_in + 5, most_out + 3, None)):
-        values = {f"x{at}": np.float32([at]) for at in range(inputs)}
+        values = {f"x{index}": np.float32([index]) for index in range(inputs)}
         with rlx.compile(counted(inputs, outputs, c), "cpu") as compiled:
             for result in compiled.run(values):
                 assert result == sum(range(inputs))
@@ -264,7 +264,7 @@ def test_the_compiled_program_refuses_calls_that_do_not_fit():
         program.Calls([row], [], None)
 
 
-@looped("dtype", [one.value for one in DType])
+@looped("dtype", [item.value for item in DType])
 def test_a_custom_op_gets_arrays_that_it_can_not_write(dtype, device):
     """Inputs, results of other operations, and arrays that are widened for it, alone and in a branch."""
     seen = []
@@ -285,9 +285,9 @@ def test_a_custom_op_gets_arrays_that_it_can_not_write(dtype, device):
         [g.custom("looks", [g.reshape(y, (1, 2))]), g.if_(g.input("c", (), "bool"), side, side, y)]
     )
     with rlx.compile(g, device) as cg:
-        given = np.array([1, 0], DType.parse(dtype).numpy)
-        kept = given.copy()
-        cg.run({"x": given, "c": np.array(True)})
-        assert np.array_equal(given, kept)
+        arguments = np.array([1, 0], DType.parse(dtype).numpy)
+        retained = arguments.copy()
+        cg.run({"x": arguments, "c": np.array(True)})
+        assert np.array_equal(arguments, retained)
     assert seen
     assert not any(seen)

@@ -133,7 +133,7 @@ def result(call):
 
 def traits(cls, args, kwargs):
     """Everything that can be seen of a class and of instances made of some arguments."""
-    made = result(lambda: cls(*args, **kwargs))
+    output = result(lambda: cls(*args, **kwargs))
     seen = [
         str(inspect.signature(cls)),
         [(f.name, f.type, f.repr, f.compare, f.init, f.kw_only) for f in dataclasses.fields(cls)],
@@ -142,26 +142,26 @@ def traits(cls, args, kwargs):
         cls.__hash__ is None,
         "__slots__" in cls.__dict__,
     ]
-    if not isinstance(made, cls):
-        return [*seen, made]
-    other, last = cls(*args, **kwargs), copy.copy(made)
+    if not isinstance(output, cls):
+        return [*seen, output]
+    other, last = cls(*args, **kwargs), copy.copy(output)
     seen += [
-        repr(made),
-        made == other,
-        made != other,
-        made == last,
-        made == 3,
-        result(lambda: hash(made) == hash(other)),
-        result(lambda: dataclasses.asdict(made)),
-        result(lambda: repr(dataclasses.replace(made, a=9))),
+        repr(output),
+        output == other,
+        output != other,
+        output == last,
+        output == 3,
+        result(lambda: hash(output) == hash(other)),
+        result(lambda: dataclasses.asdict(output)),
+        result(lambda: repr(dataclasses.replace(output, a=9))),
     ]
     for change in (
-        lambda: setattr(made, "a", 5),
-        lambda: setattr(made, "z", 5),
-        lambda: delattr(made, "a"),
+        lambda: setattr(output, "a", 5),
+        lambda: setattr(output, "z", 5),
+        lambda: delattr(output, "a"),
     ):
         seen.append(result(change))
-        seen.append(result(lambda: made.a))
+        seen.append(result(lambda: output.a))
     return seen
 
 
@@ -185,13 +185,13 @@ def test_subclasses(frozen, decorate):
 
         f: int = 6
 
-    one = Derived(1, "b", [], 4, 7, e=8)
-    assert (one.a, one.e, one.f) == (1, 8, 7)
-    assert one == Derived(1, "b", [], 4, 7, e=8) != Derived(1)
-    assert one != base(1)
+    derived = Derived(1, "b", [], 4, 7, e=8)
+    assert (derived.a, derived.e, derived.f) == (1, 8, 7)
+    assert derived == Derived(1, "b", [], 4, 7, e=8) != Derived(1)
+    assert derived != base(1)
     assert base(1) == base(1)
-    assert "f=7" in repr(one)
-    assert (result(lambda: setattr(one, "f", 1)) is None) is not frozen
+    assert "f=7" in repr(derived)
+    assert (result(lambda: setattr(derived, "f", 1)) is None) is not frozen
     # A plain subclass of a frozen class may have attributes of its own.
     bare = types.new_class("Bare", (base,))(1)
     bare.more = 3
@@ -224,10 +224,14 @@ class Slotted:
 @pytest.mark.parametrize("cls", [Kept, Slotted])
 @pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
 def test_pickle_and_copies(cls, protocol):
-    one = cls(3)
-    for other in (pickle.loads(pickle.dumps(one, protocol)), copy.deepcopy(one), copy.copy(one)):
-        assert other == one
-        assert repr(other) == repr(one)
+    first = cls(3)
+    for other in (
+        pickle.loads(pickle.dumps(first, protocol)),
+        copy.deepcopy(first),
+        copy.copy(first),
+    ):
+        assert other == first
+        assert repr(other) == repr(first)
 
 
 def test_frozen_with_slots_is_refused():
@@ -239,10 +243,10 @@ def test_methods_are_written_when_they_are_used():
     cls = rlx_dataclasses.dataclass(frozen=True)(plain())
     placeholders = {"__init__", "__repr__", "__eq__", "__hash__"}
     assert all(type(cls.__dict__[name]) is rlx_dataclasses._Later for name in placeholders)
-    one = cls(1)
+    single = cls(1)
     assert type(cls.__dict__["__init__"]) is types.FunctionType
     assert type(cls.__dict__["__eq__"]) is rlx_dataclasses._Later
-    assert one == cls(1)
+    assert single == cls(1)
     assert all(
         type(cls.__dict__[name]) is rlx_dataclasses._Later for name in ("__repr__", "__hash__")
     )
@@ -252,18 +256,18 @@ def test_threads_may_come_first_together():
     for _ in range(20):
         cls = rlx_dataclasses.dataclass(frozen=True)(plain())
         cls.c = ()  # so that instances can be hashed
-        start, found = threading.Barrier(8), []
+        start, output = threading.Barrier(8), []
 
-        def use(cls=cls, start=start, found=found):
+        def use(cls=cls, start=start, value=output):
             start.wait()
-            one = cls(1, c=())
-            found.append((repr(one), hash(one), one == cls(1, c=())))
+            single = cls(1, c=())
+            value.append((repr(single), hash(single), single == cls(1, c=())))
 
         threads = [threading.Thread(target=use) for _ in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        assert len(found) == 8
-        assert len(set(found)) == 1
-        assert found[0][2]
+        assert len(output) == 8
+        assert len(set(output)) == 1
+        assert output[0][2]

@@ -290,9 +290,13 @@ def row(name, time, same_as=None):
 def test_a_second_way_is_picked_where_it_was_measured(monkeypatch):
     rows = [row("cpu", 9.0), row("webgpu", 2.0), row("dawn", 1.0, "webgpu")]
     monkeypatch.setattr(candidates, "stored", lambda device: None)
-    assert [str(one.device) for one in candidates.contenders(rows)] == ["cpu", "webgpu"]
+    assert [str(contender.device) for contender in candidates.contenders(rows)] == ["cpu", "webgpu"]
     monkeypatch.setattr(candidates, "stored", lambda device: object())
-    assert [str(one.device) for one in candidates.contenders(rows)] == ["cpu", "webgpu", "dawn"]
+    assert [str(contender.device) for contender in candidates.contenders(rows)] == [
+        "cpu",
+        "webgpu",
+        "dawn",
+    ]
     # Alone it is no second way.
     monkeypatch.setattr(candidates, "stored", lambda device: None)
     assert candidates.contenders([rows[0], rows[2]]) == [rows[0], rows[2]]
@@ -325,8 +329,8 @@ def test_matrices_of_subgroups(monkeypatch):
     monkeypatch.setattr("rlx.backends.webgpu.provider_dawn._extras", Extras)
     speaks = "rlx.backends.webgpu.provider_dawn._speaks"
     monkeypatch.setattr(speaks, lambda words: "BufferView" in words)
-    found = provider("dawn").fragments(DawnAdapterStub)
-    assert found == (Fragment("f16", "f32", 16, 8, 4, 32, 64),)
+    result = provider("dawn").fragments(DawnAdapterStub)
+    assert result == (Fragment("f16", "f32", 16, 8, 4, 32, 64),)
     # A release whose WGSL lacks what the kernels are written with.
     monkeypatch.setattr(speaks, lambda words: False)
     assert provider("dawn").fragments(DawnAdapterStub) == ()

@@ -37,8 +37,8 @@ def test_alpha_at_oz_and_scipy(device):
 def test_command(tmp_path, capsys):
     report = tmp_path / "report.html"
     assert main(["demo", "--device", "cpu", "--hops", "20", "--json", "--out", str(report)]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["devices"][0]["hops"] == 20
+    result = json.loads(capsys.readouterr().out)
+    assert result["devices"][0]["hops"] == 20
     text = report.read_text()
     assert "Oz" in text
     assert "10.0 Hz" in text

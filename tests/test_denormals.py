@@ -42,7 +42,9 @@ def compiled(graph, denormals, threads=1, device="cpu", params=None):
 
 def one(function, *shapes, dtype="f32"):
     g = rlx.Graph()
-    outputs = function(g, *(g.input(f"x{at}", shape, dtype) for at, shape in enumerate(shapes)))
+    outputs = function(
+        g, *(g.input(f"x{index}", shape, dtype) for index, shape in enumerate(shapes))
+    )
     g.set_outputs(list(outputs) if isinstance(outputs, (list, tuple)) else [outputs])
     return g
 
@@ -74,16 +76,16 @@ def test_products_that_become_subnormal(threads, isa, monkeypatch):
     graph = one(lambda g, x: [x * 0.5, x * x, x - 1.1e-38], (n,))
     x = np.abs(subnormals(n)) + np.float32(1e-38)
     want = [x * np.float32(0.5), x * x, x - np.float32(1.1e-38)]
-    kept = compiled(graph, "keep", threads).run({"x0": x})
-    for found, wanted in zip(kept, want, strict=True):
-        np.testing.assert_array_equal(found, wanted)
+    retained = compiled(graph, "keep", threads).run({"x0": x})
+    for item, wanted in zip(retained, want, strict=True):
+        np.testing.assert_array_equal(item, wanted)
     flushed = compiled(graph, "flush", threads).run({"x0": x})
     small = np.finfo(np.float32).tiny
-    for found, wanted in zip(flushed, want, strict=True):
+    for item, wanted in zip(flushed, want, strict=True):
         normal = np.abs(wanted) >= small
-        np.testing.assert_array_equal(found[normal], wanted[normal])
-        on_arm = np.array_equal(found, wanted)  # no bit of its register flushes results alone
-        assert on_arm or not found[~normal].any()
+        np.testing.assert_array_equal(item[normal], wanted[normal])
+        on_arm = np.array_equal(item, wanted)  # no bit of its register flushes results alone
+        assert on_arm or not item[~normal].any()
         assert (~normal).any()
 
 
@@ -117,14 +119,14 @@ def test_all_else_is_exact(what, mode, threads):
     graph = one(EXACT[what], (n,), (n,))
     x, y = subnormals(n), subnormals(n, 1)
     y[::5] = x[::5]
-    given = {"x0": x, "x1": y}
-    wanted = compiled(graph, "keep", device="reference").run(given)
+    inputs = {"x0": x, "x1": y}
+    wanted = compiled(graph, "keep", device="reference").run(inputs)
     for cg in (compiled(graph, mode, threads), rlx.compile(graph, "reference")):
-        for found, want in zip(cg.run(given), wanted, strict=True):
+        for item, want in zip(cg.run(inputs), wanted, strict=True):
             if what == "root and logarithm":
-                np.testing.assert_allclose(found, want, rtol=1e-6)
+                np.testing.assert_allclose(item, want, rtol=1e-6)
             else:
-                assert found.tobytes() == want.tobytes()
+                assert item.tobytes() == want.tobytes()
 
 
 def test_f64_keeps_everything(mode, threads):
@@ -168,8 +170,8 @@ def test_products_by_f16_weights_that_are_subnormal(mode, isa, monkeypatch):
     bits = np.random.default_rng(0).integers(1, 1024, (67, 517), dtype=np.uint16)
     w = bits.view(np.float16)
     x = np.random.default_rng(1).uniform(1, 2, (5, 67)).astype(np.float32)
-    found = compiled(g, mode, params={"w": w}).run({"x": x})[0]
-    np.testing.assert_allclose(found, x.astype(np.float64) @ w.astype(np.float64), rtol=1e-5)
+    result = compiled(g, mode, params={"w": w}).run({"x": x})[0]
+    np.testing.assert_allclose(result, x.astype(np.float64) @ w.astype(np.float64), rtol=1e-5)
 
 
 SUMS = {
@@ -200,14 +202,16 @@ def test_sums_of_products_agree_above_the_least(what, threads):
     y = rng.normal(size=n).astype(np.float32)
     y[::3] = subnormals(n)[::3]
     graph = one(function, (n,), (n,))
-    for given in ({"x0": x, "x1": y}, {"x0": subnormals(n), "x1": y}):
-        kept = compiled(graph, "keep", threads).run(given)[0]
-        found = compiled(graph, "flush", threads).run(given)[0]
-        same = compiled(graph, "flush", 5 - threads).run(given)[0]
-        assert found.tobytes() == same.tobytes()
-        scale = np.abs(kept).max()
+    for value in ({"x0": x, "x1": y}, {"x0": subnormals(n), "x1": y}):
+        retained = compiled(graph, "keep", threads).run(value)[0]
+        result = compiled(graph, "flush", threads).run(value)[0]
+        same = compiled(graph, "flush", 5 - threads).run(value)[0]
+        assert result.tobytes() == same.tobytes()
+        scale = np.abs(retained).max()
         # A subnormal operand counts as 0 beside one of up to 2^24.
-        np.testing.assert_allclose(found, kept, rtol=1e-5, atol=max(1e-6 * scale, LEAST * 2**24))
+        np.testing.assert_allclose(
+            result, retained, rtol=1e-5, atol=max(1e-6 * scale, LEAST * 2**24)
+        )
 
 
 def test_a_filter_and_a_recurrence_that_decay(mode, threads):
@@ -218,11 +222,11 @@ def test_a_filter_and_a_recurrence_that_decay(mode, threads):
     x[:, :50] = 1
     g = rlx.Graph()
     g.set_outputs([rlx.signal.sosfilt(sos, g.input("x", x.shape))])
-    found = compiled(g, mode, threads).run({"x": x})[0]
+    result = compiled(g, mode, threads).run({"x": x})[0]
     want = scipy_signal.sosfilt(sos.astype(np.float64), x.astype(np.float64))
-    np.testing.assert_allclose(found, want, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(result, want, rtol=1e-3, atol=1e-5)
     if mode == "flush":
-        tail = found[:, -1000:]
+        tail = result[:, -1000:]
         assert not ((tail != 0) & (np.abs(tail) < np.finfo(np.float32).tiny)).any()
 
 
@@ -234,9 +238,9 @@ def test_the_extremes_of_normal_numbers(mode):
         lambda g, x: [x / x, 1.0 / g.sqrt(x), g.exp(-g.log(x) * 0.5), g.sigmoid(-x), g.tanh(x)],
         (n,),
     )
-    kept = compiled(graph, "keep", device="reference").run({"x0": x})
-    for found, want in zip(compiled(graph, mode).run({"x0": x}), kept, strict=True):
-        np.testing.assert_allclose(found, want, rtol=2e-5, atol=LEAST)
+    retained = compiled(graph, "keep", device="reference").run({"x0": x})
+    for item, want in zip(compiled(graph, mode).run({"x0": x}), retained, strict=True):
+        np.testing.assert_allclose(item, want, rtol=2e-5, atol=LEAST)
 
 
 # --- who sees it --------------------------------------------------------------------------------------
@@ -259,13 +263,13 @@ def test_the_caller_and_callbacks_keep_their_arithmetic(mode, threads):
         way()
         assert SEEN == [True, True]
         assert halves()
-    for given in (-x, x):
+    for value in (-x, x):
         SEEN.clear()
-        if given[0] < 0:
+        if value[0] < 0:
             with pytest.raises(ValueError, match="negative"):
-                cg.run({"x0": given})
+                cg.run({"x0": value})
         else:
-            cg.run({"x0": given})
+            cg.run({"x0": value})
         assert all(SEEN)
         assert halves()
     with pytest.raises(rlx.InputError):
@@ -277,18 +281,18 @@ def test_runs_that_are_timed(mode, tmp_path):
     cg = compiled(one(lambda g, x: g.custom("seeing", [x * 0.5]), (4096,)), mode)
     SEEN.clear()
     with cg.trace(tmp_path / "trace.json"):
-        (found,) = cg.run({"x0": np.full(4096, TINY)})
+        (result,) = cg.run({"x0": np.full(4096, TINY)})
     assert SEEN == [True]
     assert halves()
-    assert found[0] == 1
+    assert result[0] == 1
 
 
 def test_threads_start_with_arithmetic_of_their_own(mode):
     """A thread that is started inside a callback, or after a run, keeps subnormal numbers."""
-    found = []
+    results = []
 
     def start(x):
-        thread = threading.Thread(target=lambda: found.append(halves()))
+        thread = threading.Thread(target=lambda: results.append(halves()))
         thread.start()
         thread.join()
         return x + np.float32(0)
@@ -296,10 +300,10 @@ def test_threads_start_with_arithmetic_of_their_own(mode):
     rlx.register_custom_op(f"starting_{mode}", shape=lambda x: x, numpy=start)
     cg = compiled(one(lambda g, x: g.custom(f"starting_{mode}", [x * 0.5]), (1 << 18,)), mode, 4)
     cg.run({"x0": np.ones(1 << 18, np.float32)})
-    thread = threading.Thread(target=lambda: found.append(halves()))
+    thread = threading.Thread(target=lambda: results.append(halves()))
     thread.start()
     thread.join()
-    assert found == [True, True]
+    assert results == [True, True]
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="the system has no timers")
@@ -355,18 +359,18 @@ def test_the_register_of_the_caller_does_not_change_results(threads):
     n = 1 << 18
     graph = one(lambda g, x: [x * 0.5, g.maximum(x, 0.0)], (n,))
     x = np.abs(subnormals(n))
-    kept, flushed = (compiled(graph, mode, threads) for mode in ("keep", "flush"))
-    wanted = [[array.tobytes() for array in cg.run({"x0": x})] for cg in (kept, flushed)]
+    retained, flushed = (compiled(graph, mode, threads) for mode in ("keep", "flush"))
+    wanted = [[array.tobytes() for array in cg.run({"x0": x})] for cg in (retained, flushed)]
     before = csr.get()
     for bits in (0x8040, 0x8000, 0x6000):  # both flushed, results flushed, rounded toward zero
         csr.set(0x1F80 | bits)
         try:
-            found = [cg.run({"x0": x}) for cg in (kept, flushed)]
+            results = [cg.run({"x0": x}) for cg in (retained, flushed)]
             after = csr.get()
         finally:
             csr.set(before)
         assert after & 0xFFC0 == 0x1F80 | bits
-        assert [[array.tobytes() for array in one] for one in found] == wanted
+        assert [[array.tobytes() for array in item] for item in results] == wanted
 
 
 # --- the option ---------------------------------------------------------------------------------------
@@ -385,10 +389,10 @@ def test_the_default_flushes_and_the_cache_tells_them_apart():
     graph = one(lambda g, x: x * 0.5, (4,))
     x = np.full(4, TINY)
     for _ in range(2):
-        kept = compiled(graph, "keep").run({"x0": x})[0]
-        np.testing.assert_array_equal(kept, x * np.float32(0.5))
+        retained = compiled(graph, "keep").run({"x0": x})[0]
+        np.testing.assert_array_equal(retained, x * np.float32(0.5))
         flushed = compiled(graph, "flush").run({"x0": x})[0]
-        assert not flushed.any() or np.array_equal(flushed, kept)
+        assert not flushed.any() or np.array_equal(flushed, retained)
 
 
 def test_prepared_weights_and_host_parts_follow_the_option():
@@ -437,7 +441,7 @@ def test_functions_go_through_no_subnormal_numbers(name, isa, monkeypatch):
         {"softmax": (-1,), "log_softmax": (-1,), "cumsum": (1,)}.get(name, ()),
     ]
     graph = one(lambda g, *xs: getattr(g, name)(*xs, *rows[1]), *[x.shape] * rows[0])
-    given = {"x0": x, "x1": np.roll(x, 7)}
-    given = dict(list(given.items())[: rows[0]])
-    kept, flushed = (compiled(graph, mode).run(given)[0] for mode in ("keep", "flush"))
-    np.testing.assert_allclose(flushed, kept, rtol=1e-5, atol=LEAST)
+    inputs = {"x0": x, "x1": np.roll(x, 7)}
+    inputs = dict(list(inputs.items())[: rows[0]])
+    retained, flushed = (compiled(graph, mode).run(inputs)[0] for mode in ("keep", "flush"))
+    np.testing.assert_allclose(flushed, retained, rtol=1e-5, atol=LEAST)

@@ -20,10 +20,10 @@ def _built(x, w, bias, attrs, act="relu"):
     """A graph of a convolution, and what it is fed."""
     g = rlx.Graph()
     dtype = {"float32": "f32", "float64": "f64"}[str(x.dtype)]
-    made = getattr(g, f"conv{x.ndim - 2}d")(
+    result = getattr(g, f"conv{x.ndim - 2}d")(
         g.input("x", x.shape, dtype), g.constant(w), g.constant(bias), **attrs
     )
-    g.set_outputs([g.activation(act, made) if act else made])
+    g.set_outputs([g.activation(act, result) if act else result])
     return g, {"x": x}
 
 
@@ -118,9 +118,9 @@ def test_products_with_what_follows(name):
     g = rlx.Graph()
     x, r = g.input("x", (2, 5, 3, 4)), g.input("r", (2, 5, 3, 4))
     w, b = (g.constant(rng.normal(size=s).astype("float32")) for s in ((5, 1, 1, 1), (5,)))
-    made = g.conv2d(x, w, b if name == "bias" else None, groups=5)
-    made = made + r if name != "act" else made
-    g.set_outputs([g.silu(made), g.abs(r)])
+    result = g.conv2d(x, w, b if name == "bias" else None, groups=5)
+    result = result + r if name != "act" else result
+    g.set_outputs([g.silu(result), g.abs(r)])
     feeds = {n.name: rng.normal(size=n.shape).astype("float32") for n in (x, r)}
     with rlx.compile(g, "cpu") as compiled, rlx.compile(g, "reference") as exact:
         for got, expected in zip(compiled.run(feeds), exact.run(feeds), strict=True):

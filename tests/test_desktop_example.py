@@ -28,18 +28,18 @@ def pixels(path):
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_it_shows_what_it_hears(platform, theme, tmp_path):
     picture = tmp_path / "window.png"
-    given = ("--seconds", 3, "--device", "cpu", "--theme", theme, "--screenshot", picture)
-    found = result(*given, platform=platform)
-    assert found["device"] == "cpu"
-    assert found["failures"] == []
-    assert found["dropped"] == 0
-    assert found["close_s"] < CLOSE_S
-    assert found["threads_left"] == []
-    assert found["worst_gap_ms"] > 0.0
+    arguments = ("--seconds", 3, "--device", "cpu", "--theme", theme, "--screenshot", picture)
+    output = result(*arguments, platform=platform)
+    assert output["device"] == "cpu"
+    assert output["failures"] == []
+    assert output["dropped"] == 0
+    assert output["close_s"] < CLOSE_S
+    assert output["threads_left"] == []
+    assert output["worst_gap_ms"] > 0.0
     # One band of the mel scale is about 160 Hz wide there.
-    assert abs(found["tone_hz"] - found["expected_tone_hz"]) < 100
-    assert middle(found, True).min() > 0.9
-    assert middle(found, False).max() < 0.5
+    assert abs(output["tone_hz"] - output["expected_tone_hz"]) < 100
+    assert middle(output, True).min() > 0.9
+    assert middle(output, False).max() < 0.5
     image = pixels(picture)
     assert image.shape == (720, 1000, 3)
     assert (image[3, 3].mean() > 128) == (theme == "light")
@@ -47,18 +47,18 @@ def test_it_shows_what_it_hears(platform, theme, tmp_path):
     heard = image[100:260, 860:960].sum((1, 2))
     brightest = 100 + heard[: heard.size * 6 // 10].argmax()
     top, bottom = 96, 401  # of the data, for this size of the window
-    rows = (np.array(found["band_hz"]).size - 1) * (bottom - brightest) / (bottom - top)
-    hz = np.interp(rows, np.arange(len(found["band_hz"])), found["band_hz"])
-    assert abs(hz - found["expected_tone_hz"]) < 200
+    rows = (np.array(output["band_hz"]).size - 1) * (bottom - brightest) / (bottom - top)
+    hz = np.interp(rows, np.arange(len(output["band_hz"])), output["band_hz"])
+    assert abs(hz - output["expected_tone_hz"]) < 200
 
 
 def test_on_webgpu(webgpu):
-    found = result("--seconds", 3, "--device", "webgpu")
-    assert found["device"] == "webgpu"
-    assert abs(found["tone_hz"] - found["expected_tone_hz"]) < 100
-    assert middle(found, True).min() > 0.9
-    assert middle(found, False).max() < 0.5
-    assert found["close_s"] < CLOSE_S
+    output = result("--seconds", 3, "--device", "webgpu")
+    assert output["device"] == "webgpu"
+    assert abs(output["tone_hz"] - output["expected_tone_hz"]) < 100
+    assert middle(output, True).min() > 0.9
+    assert middle(output, False).max() < 0.5
+    assert output["close_s"] < CLOSE_S
 
 
 @pytest.mark.parametrize(("rate", "width"), [(16000, 2), (44100, 2), (8000, 4), (48000, 1)])
@@ -73,9 +73,9 @@ def test_wav_files(rate, width, tmp_path):
         file.setsampwidth(width)
         file.setframerate(rate)
         file.writeframes(np.repeat(tone * scale + zero, 2).astype(kind).tobytes())
-    found = result(path, "--seconds", 1, "--device", "cpu")
-    assert found["source"] == str(path)
-    assert abs(found["tone_hz"] - 3000) < 100
+    output = result(path, "--seconds", 1, "--device", "cpu")
+    assert output["source"] == str(path)
+    assert abs(output["tone_hz"] - 3000) < 100
 
 
 @pytest.mark.parametrize(

@@ -18,39 +18,41 @@ UPDATE = [("rlx/version.py", '"""The version of rlx', '"""The version of this rl
 def programs(tmp_path_factory):
     """The program as it was released, and after an update of rlx."""
     folder = tmp_path_factory.mktemp("desktop")
-    found = {}
+    results = {}
     for name, edits in (("first", ()), ("update", UPDATE)):
         site = packaged(folder / f"{name} built", edits)
         # PyInstaller's own folders go where it is started; the sources of the example stay as they are.
-        made = freeze(folder / name, FOLDER / "desktop.spec", site=site)
-        found[name] = (made / "listen/listen",)
-    return found
+        output = freeze(folder / name, FOLDER / "desktop.spec", site=site)
+        results[name] = (output / "listen/listen",)
+    return results
 
 
 def environment(home):
     """A user's environment with next to nothing in it: no PYTHONPATH, and no programs but the system's."""
-    kept = {name: os.environ[name] for name in ("XDG_RUNTIME_DIR", "TMPDIR") if name in os.environ}
-    return kept | {"HOME": str(home), "PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"}
+    remaining = {
+        name: os.environ[name] for name in ("XDG_RUNTIME_DIR", "TMPDIR") if name in os.environ
+    }
+    return remaining | {"HOME": str(home), "PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"}
 
 
-def check(found, device):
-    assert found["failures"] == []
-    assert found["device"] == device
-    assert abs(found["tone_hz"] - found["expected_tone_hz"]) < 100
-    voice, quiet = middle(found, True), middle(found, False)
-    if found["dropped"]:
+def check(output, device):
+    assert output["failures"] == []
+    assert output["device"] == device
+    assert abs(output["tone_hz"] - output["expected_tone_hz"]) < 100
+    voice, quiet = middle(output, True), middle(output, False)
+    if output["dropped"]:
         # A machine that is too slow for its GPU skips from a voice into a silence.
         voice, quiet = np.median(voice), np.median(quiet)
     assert np.min(voice) > 0.9
     assert np.max(quiet) < 0.5
-    assert 0.0 < found["window_s"] < found["first_result_s"] < 60.0
-    assert found["close_s"] < CLOSE_S
+    assert 0.0 < output["window_s"] < output["first_result_s"] < 60.0
+    assert output["close_s"] < CLOSE_S
 
 
 def entries(home, since=0.0):
     """Names of what is cached and was stored or used since then."""
-    found = (home / ".cache/rlx").rglob("*.rlxc")
-    return {path.name for path in found if path.stat().st_mtime >= since}
+    output = (home / ".cache/rlx").rglob("*.rlxc")
+    return {path.name for path in output if path.stat().st_mtime >= since}
 
 
 @pytest.mark.slow
@@ -67,13 +69,13 @@ def test_frozen_and_updated(programs, tmp_path, webgpu):
         for device in ("cpu", "webgpu"):
             for state in ("cold", "warm"):
                 before, began = entries(home), time.time()
-                found = result("--seconds", 3, "--device", device, program=program, **how)
+                output = result("--seconds", 3, "--device", device, program=program, **how)
                 whole_s = time.time() - began
-                check(found, device)
-                first_s, gap_ms = found["first_result_s"], found["worst_gap_ms"]
-                outside_s = whole_s - first_s - 3.0 - found["close_s"]
+                check(output, device)
+                first_s, gap_ms = output["first_result_s"], output["worst_gap_ms"]
+                outside_s = whole_s - first_s - 3.0 - output["close_s"]
                 print(
-                    f"{name}, {device}, {state}: window {found['window_s']:.2f} s, first result {first_s:.2f} s, "
+                    f"{name}, {device}, {state}: window {output['window_s']:.2f} s, first result {first_s:.2f} s, "
                     f"worst pause {gap_ms:.0f} ms, loading and ending {outside_s:.2f} s"
                 )
                 # A build takes what it stored itself, and an update nothing of the build before it.
@@ -89,9 +91,9 @@ def test_frozen_and_updated(programs, tmp_path, webgpu):
 def test_it_chooses_for_itself(programs, platform, tmp_path):
     """With "auto" on a machine where nothing was measured; on a real screen, too."""
     picture = tmp_path / "window.png"
-    given = ("--seconds", 3, "--screenshot", picture)
+    arguments = ("--seconds", 3, "--screenshot", picture)
     how = {"program": programs["first"], "environment": environment(tmp_path), "cwd": tmp_path}
-    found = result(*given, platform=platform, **how)
-    check(found, found["device"])
-    assert "estimated time" in found["reason"]
+    output = result(*arguments, platform=platform, **how)
+    check(output, output["device"])
+    assert "estimated time" in output["reason"]
     assert picture.stat().st_size > 10_000

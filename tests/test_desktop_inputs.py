@@ -68,25 +68,25 @@ def microphone(tmp_path):
 
 @pytest.mark.parametrize("device", ["cpu", "webgpu"])
 def test_it_hears_the_microphone(microphone, device, webgpu):
-    given = ("--source", "microphone", "--seconds", 3, "--device", device)
-    found = result(*given, environment=microphone("there"))
-    assert found["source"] == "microphone"
-    assert found["failures"] == []
+    arguments = ("--source", "microphone", "--seconds", 3, "--device", device)
+    output = result(*arguments, environment=microphone("there"))
+    assert output["source"] == "microphone"
+    assert output["failures"] == []
     if device == "cpu":  # software Vulkan shares the cores with everything else
-        assert found["dropped"] == 0
-    assert abs(found["tone_hz"] - found["expected_tone_hz"]) < 100
-    assert middle(found, True).min() > 0.9
-    assert middle(found, False).max() < 0.5
-    assert found["close_s"] < CLOSE_S
-    assert found["threads_left"] == []
+        assert output["dropped"] == 0
+    assert abs(output["tone_hz"] - output["expected_tone_hz"]) < 100
+    assert middle(output, True).min() > 0.9
+    assert middle(output, False).max() < 0.5
+    assert output["close_s"] < CLOSE_S
+    assert output["threads_left"] == []
 
 
 @pytest.mark.parametrize(
     ("state", "words"), [("none", "Error querying device -1"), ("busy", "Device unavailable")]
 )
 def test_a_microphone_that_can_not_be_used_is_said(microphone, state, words):
-    given = ("--source", "microphone", "--seconds", 1, "--device", "cpu")
-    with start("offscreen", *given, environment=microphone(state)) as program:
+    arguments = ("--source", "microphone", "--seconds", 1, "--device", "cpu")
+    with start("offscreen", *arguments, environment=microphone(state)) as program:
         try:
             out, err = program.communicate(timeout=60)
         finally:
@@ -154,12 +154,12 @@ def silero(path, sizes):
 
 def expected(chunks):
     """What the model gives for chunk after chunk, in NumPy."""
-    window, state, found = np.zeros(576), 0.0, []
+    window, state, output = np.zeros(576), 0.0, []
     for chunk in chunks:
         window = np.concatenate([window[-64:], chunk])
         state = state / 2 + np.mean(window**2)
-        found.append(1 / (1 + np.exp(LEVEL - GAIN * state)))
-    return np.array(found)
+        output.append(1 / (1 + np.exp(LEVEL - GAIN * state)))
+    return np.array(output)
 
 
 @pytest.mark.parametrize("sizes", ["fixed", "unnamed", "named"])
@@ -170,14 +170,14 @@ def test_a_model_listens_to_the_stream(sizes, device, tmp_path, monkeypatch, web
     import processing
     from audio import generated
 
-    chunks = [generated(512 * at) for at in range(90)]
+    chunks = [generated(512 * index) for index in range(90)]
     path = silero(tmp_path / "vad.onnx", sizes)
     listener = processing.Listener(device, path, lambda progress: None, rlx.CancelToken())
     try:
         for _ in range(2):
-            found = [listener(chunk)[1] for chunk in chunks]
+            results = [listener(chunk)[1] for chunk in chunks]
             np.testing.assert_allclose(
-                found, np.repeat(expected(chunks)[:, None], 2, 1), rtol=1e-4, atol=1e-6
+                results, np.repeat(expected(chunks)[:, None], 2, 1), rtol=1e-4, atol=1e-6
             )
             listener.reset()
     finally:
@@ -195,7 +195,7 @@ def test_devices_hear_the_same_whenever_they_begin(monkeypatch, webgpu):
         listener = processing.Listener(device, None, lambda progress: None, rlx.CancelToken())
         try:
             for first in range(0, 48, 6):
-                heard += [listener(generated(512 * (first + at)))[1] for at in range(48)]
+                heard += [listener(generated(512 * (first + index)))[1] for index in range(48)]
                 listener.reset()
         finally:
             listener.close()
@@ -206,12 +206,12 @@ def test_devices_hear_the_same_whenever_they_begin(monkeypatch, webgpu):
 
 def test_the_window_uses_the_model(tmp_path):
     path = silero(tmp_path / "vad.onnx", "fixed")
-    found = result("--seconds", 3, "--device", "cpu", "--model", path)
-    assert found["failures"] == []
-    assert middle(found, True).min() > 0.9
-    assert middle(found, False).max() < 0.2
+    output = result("--seconds", 3, "--device", "cpu", "--model", path)
+    assert output["failures"] == []
+    assert middle(output, True).min() > 0.9
+    assert middle(output, False).max() < 0.2
     # This model is less sure in a silence than the example's own graph, so it is the one that was heard.
-    assert middle(found, False).min() > 0.03
+    assert middle(output, False).min() > 0.03
 
 
 def test_another_model_is_refused(tmp_path):

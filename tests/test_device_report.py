@@ -12,9 +12,9 @@ from rlx.cli.main import main
 def path(tmp_path):
     g = rlx.Graph("product")
     g.set_outputs([g.input("x", (4, 4)) @ g.param("w", (4, 4))])
-    found = tmp_path / "graph.json"
-    found.write_text(g.to_json())
-    return str(found)
+    result = tmp_path / "graph.json"
+    result.write_text(g.to_json())
+    return str(result)
 
 
 def test_json_has_every_field_of_the_report(path, capsys, monkeypatch):
@@ -47,9 +47,9 @@ def test_the_table_names_devices_estimates_and_blockers(path, capsys, monkeypatc
     ["", "graph", "[]", "5", "{}", '{"nodes": 3}', "null", '{"name": [], "nodes": [{}]}', "\x00"],
 )
 def test_a_file_without_a_graph_is_one_clear_line(tmp_path, capsys, text):
-    found = tmp_path / "bad.json"
-    found.write_text(text)
-    assert main(["devices", "--graph", str(found)]) == 2
+    result = tmp_path / "bad.json"
+    result.write_text(text)
+    assert main(["devices", "--graph", str(result)]) == 2
     message = capsys.readouterr().err
     assert message.count("\n") == 1
     assert message.startswith("rlx devices: ")

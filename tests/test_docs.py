@@ -66,8 +66,8 @@ def test_errors_are_those_of_the_checks():
     from op_errors import raised
 
     record = next(opdef for opdef in OPS if opdef.name == "matmul")
-    found = raised(record)
-    assert any(said.startswith("shapes do not fit (expected: ") for said in found["ShapeError"])
+    result = raised(record)
+    assert any(said.startswith("shapes do not fit (expected: ") for said in result["ShapeError"])
     g = rlx.Graph()
     with pytest.raises(rlx.ShapeError, match="shapes do not fit"):
         g.matmul(g.input("a", (2, 3)), g.input("b", (4, 5)))

@@ -35,11 +35,11 @@ def test_i64_comes_back_as_i64(device):
     with rlx.compile(doubled(), device) as compiled:
         ids = np.array([I64.min, 5, I64.max])
         for _ in range(2):
-            same, positive, at = compiled.run({"ids": ids})
+            same, positive, position = compiled.run({"ids": ids})
             assert same.dtype == positive.dtype == np.int64
             np.testing.assert_array_equal(same, ids)
             np.testing.assert_array_equal(positive, [[0], [5], [I64.max]])
-            assert at == 2
+            assert position == 2
         views = compiled.run_slots(ids)
         assert views[0].dtype == np.int64
         assert compiled.input_views[0].dtype == np.int64
@@ -58,7 +58,7 @@ def test_i64_is_whole_in_params_constants_handles_and_pipelines(device):
         np.testing.assert_array_equal(compiled.run({"x": large})[0], expected)
         np.testing.assert_array_equal(compiled.read_output_row(1, 2), I64.max)
         many = compiled.run_pipelined([{"x": large}, {"x": -large}])
-        np.testing.assert_array_equal([one[1] for one in many], [large, -large])
+        np.testing.assert_array_equal([item[1] for item in many], [large, -large])
         compiled.set_param("offset", large)
         np.testing.assert_array_equal(compiled.run({"x": large})[0], large)
         compiled.bind_gpu_handle("x", offset)
@@ -76,12 +76,12 @@ def test_i64_operations_are_exact(row, device):
     edges = np.array(EDGES)
     a, b = (x.ravel() for x in np.meshgrid(edges, edges, indexing="ij"))
     operands = [a, b, b[::-1].copy()][: row.operands]
-    one = case(row.name, operands, [DType.I64] * row.operands)
-    graph = one.graph()
+    single = case(row.name, operands, [DType.I64] * row.operands)
+    graph = single.graph()
     with rlx.compile(graph, device) as compiled:
         assert not compiled.host_fallbacks
         got = compiled.run_slots(*operands)[0]
-    np.testing.assert_array_equal(got, one.expected(graph, operands)[0])
+    np.testing.assert_array_equal(got, single.expected(graph, operands)[0])
     if row.name not in EXACT:
         return
     wanted = [EXACT[row.name](int(x), int(y)) for x, y in zip(a, b, strict=True)]
@@ -138,14 +138,14 @@ def test_i64_casts_both_ways(dtype, device):
     else:
         back = wide.astype(dtype.numpy)
     for operand, to in ((wide, dtype), (back, DType.I64)):
-        given = DType.I64 if to is dtype else dtype
-        one = case("cast", [operand], [given], {"dtype": to})
-        graph = one.graph()
+        arguments = DType.I64 if to is dtype else dtype
+        single = case("cast", [operand], [arguments], {"dtype": to})
+        graph = single.graph()
         with rlx.compile(graph, device) as compiled:
             assert not compiled.host_fallbacks
             got = compiled.run_slots(operand)[0]
         with np.errstate(over="ignore"):
-            expected = one.expected(graph, [operand])[0]
+            expected = single.expected(graph, [operand])[0]
         np.testing.assert_array_equal(got, expected)
 
 
@@ -168,17 +168,17 @@ def test_far_i64_indices_stay_out_of_range(webgpu):
     """The high word counts: an index of 2^32 does not become 0."""
     x = np.arange(12, dtype=np.float32).reshape(3, 4)
     g = rlx.Graph()
-    node, at = g.input("x", (3, 4)), g.input("at", FAR.shape, "i64")
+    node, position = g.input("x", (3, 4)), g.input("at", FAR.shape, "i64")
     weights = g.constant(np.arange(12, dtype=np.float32).reshape(3, 4, 1))
     g.set_outputs([
-        g.gather(node, at),
-        g.gather_elements(g.transpose(node), g.expand(g.reshape(at, (1, -1)), (4, len(FAR))), 1),
-        g.gather_nd(node, g.reshape(at, (-1, 1))),
-        g.scatter_elements(g.narrow(node, 1, 0, 1), g.reshape(at, (-1, 1)), g.constant(np.ones((9, 1), "f4")), 0, "add"),
-        g.scatter_nd(node, g.reshape(at, (-1, 1)), g.constant(np.ones((9, 4), "f4")), "add"),
-        g.grouped_matmul(g.constant(np.ones((9, 4), np.float32)), weights, at),
-        g.one_hot(at, 3),
-        g.scatter_elements(g.cast(node, "i64"), g.reshape(at, (-1, 1)), g.constant(np.full((9, 1), 2**40)), 0),
+        g.gather(node, position),
+        g.gather_elements(g.transpose(node), g.expand(g.reshape(position, (1, -1)), (4, len(FAR))), 1),
+        g.gather_nd(node, g.reshape(position, (-1, 1))),
+        g.scatter_elements(g.narrow(node, 1, 0, 1), g.reshape(position, (-1, 1)), g.constant(np.ones((9, 1), "f4")), 0, "add"),
+        g.scatter_nd(node, g.reshape(position, (-1, 1)), g.constant(np.ones((9, 4), "f4")), "add"),
+        g.grouped_matmul(g.constant(np.ones((9, 4), np.float32)), weights, position),
+        g.one_hot(position, 3),
+        g.scatter_elements(g.cast(node, "i64"), g.reshape(position, (-1, 1)), g.constant(np.full((9, 1), 2**40)), 0),
     ])  # fmt: skip
     with rlx.compile(g, webgpu) as compiled:
         assert not compiled.host_fallbacks
@@ -200,14 +200,14 @@ def test_far_i64_lengths_are_whole_sequences(device):
     rng = np.random.default_rng(1)
     x, w, r = (rng.uniform(-1, 1, s).astype(np.float32) for s in ((4, 3, 2), (1, 6, 2), (1, 6, 2)))
     lengths = np.array([2**32 + 1, -(2**40), 3])
-    found = []
-    for given, dtype in ((lengths, "i64"), (np.int32([4, 0, 3]), "i32")):
+    results = []
+    for value, dtype in ((lengths, "i64"), (np.int32([4, 0, 3]), "i32")):
         g = rlx.Graph()
-        nodes = [g.input(f"x{at}", one.shape) for at, one in enumerate((x, w, r))]
+        nodes = [g.input(f"x{index}", item.shape) for index, item in enumerate((x, w, r))]
         g.set_outputs([g.gru(*nodes, seq_lens=g.input("lengths", (3,), dtype))[0]])
         with rlx.compile(g, device) as compiled:
-            found.append(compiled.run({"x0": x, "x1": w, "x2": r, "lengths": given})[0])
-    np.testing.assert_array_equal(*found)
+            results.append(compiled.run({"x0": x, "x1": w, "x2": r, "lengths": value})[0])
+    np.testing.assert_array_equal(*results)
 
 
 # --- narrow types through every op that moves ---------------------------------------------------------
@@ -263,9 +263,9 @@ def canonical(array, dtype):
 
 
 def move(name, dtype, seed):
-    made, attrs = MOVES[name]
-    operands = [patterns(s, dtype, [seed, at]) for at, s in enumerate(made)]
-    dtypes = [dtype] * len(made)
+    result, attrs = MOVES[name]
+    operands = [patterns(s, dtype, [seed, index]) for index, s in enumerate(result)]
+    dtypes = [dtype] * len(result)
     if name in INDICES:
         operands.insert(1, INDICES[name])
         dtypes.insert(1, DType.I32)
@@ -280,12 +280,12 @@ def move(name, dtype, seed):
 @looped("name", MOVES)
 def test_narrow_types_keep_their_bits(name, dtype, device):
     for seed in range(3):
-        one = move(name, dtype, seed)
-        graph = one.graph()
+        single = move(name, dtype, seed)
+        graph = single.graph()
         with rlx.compile(graph, device) as compiled:
             assert not compiled.host_fallbacks
-            got = compiled.run_slots(*one.operands())
-            expected = one.expected(graph, one.operands())
+            got = compiled.run_slots(*single.operands())
+            expected = single.expected(graph, single.operands())
             for a, b in zip(got, expected, strict=True):
                 assert a.dtype == b.dtype == dtype.numpy
                 np.testing.assert_array_equal(canonical(a, dtype), canonical(b, dtype))

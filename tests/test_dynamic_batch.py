@@ -37,17 +37,17 @@ def check_case(case, device):
     for x, other in zip(mixed, b, strict=True):
         if x.shape[:1] == (upper,):
             x[actual:] = other[actual:]
-    held = dynamic_rows_of(graph, actual, upper).outputs
+    stored = dynamic_rows_of(graph, actual, upper).outputs
     with rlx.compile(graph, device) as compiled:
         whole = [view.copy() for view in compiled.run_slots(*a)]
         other = [view.copy() for view in compiled.run_slots(*mixed)]
 
         def compare(got):
-            for at in held:
-                want = first_rows(whole[at], actual, upper).astype(np.float64)
-                found = first_rows(got[at], actual, upper).astype(np.float64)
+            for index in stored:
+                want = first_rows(whole[index], actual, upper).astype(np.float64)
+                result = first_rows(got[index], actual, upper).astype(np.float64)
                 np.testing.assert_allclose(
-                    found, want, 1e-4, 1e-5, err_msg=f"{case} {actual}/{upper}"
+                    result, want, 1e-4, 1e-5, err_msg=f"{case} {actual}/{upper}"
                 )
 
         try:
@@ -60,7 +60,7 @@ def check_case(case, device):
         compare(compiled.run_pipelined([dict(zip(graph.input_names, mixed, strict=True))])[0])
         compiled.set_active_extent(None)
         np.testing.assert_array_equal(compiled.run_slots(*a)[0], whole[0])
-    return bool(held)
+    return bool(stored)
 
 
 @pytest.mark.parametrize("group", by_family(CASES))
@@ -130,24 +130,24 @@ def test_dispatches_and_traffic_shrink(webgpu):
     values = data(graph)
     params = {name: values.pop(name) for name in graph.param_names}
     with rlx.compile(graph, webgpu, params) as compiled:
-        one = compiled._state.executable
-        pipelines = len(one._gpu._pipelines)
+        single = compiled._state.executable
+        pipelines = len(single._gpu._pipelines)
 
         def count():
-            before = one.moved()
+            before = single.moved()
             compiled.run(values)
-            after = one.moved()
+            after = single.moved()
             moved = after.uploaded - before.uploaded, after.read_back - before.read_back
-            return one.workgroups, *moved
+            return single.workgroups, *moved
 
         full = count()
         compiled.set_active_extent((16, 64))
         quarter = count()
-        assert full[0] == sum(d.work for d in one._work)
+        assert full[0] == sum(d.work for d in single._work)
         assert quarter[0] <= 0.3 * full[0]
         assert 4 * (quarter[1] - 128) == full[1] - 128  # the vector without rows goes whole
         assert 4 * quarter[2] == full[2]
-        assert len(one._gpu._pipelines) == pipelines
+        assert len(single._gpu._pipelines) == pipelines
         compiled.set_active_extent(None)
         assert count() == full
 
@@ -183,17 +183,17 @@ def test_a_handle_keeps_all_its_rows(device):
     g = rlx.Graph()
     state, x = g.input("state", (4, 2)), g.input("x", (4, 2))
     g.set_outputs([state + x])
-    one = np.ones((4, 2), np.float32)
+    single = np.ones((4, 2), np.float32)
     with rlx.compile(g, device) as compiled:
-        compiled.bind_gpu_handle("state", 10 * one)
+        compiled.bind_gpu_handle("state", 10 * single)
         compiled.set_gpu_handle_feed("state", 0)
         compiled.set_active_extent((2, 4))
-        compiled.run_slots(one)
-        compiled.run_slots(one)
+        compiled.run_slots(single)
+        compiled.run_slots(single)
         assert compiled.read_gpu_handle("state")[:2].tolist() == [[12, 12]] * 2
-        compiled.bind_gpu_handle("state", 5 * one)
+        compiled.bind_gpu_handle("state", 5 * single)
         compiled.set_active_extent(None)
-        assert compiled.run_slots(one)[0].tolist() == [[6, 6]] * 4
+        assert compiled.run_slots(single)[0].tolist() == [[6, 6]] * 4
 
 
 def test_refused(device):

@@ -28,8 +28,8 @@ def written():
     here = [jedi.create_environment(sys.prefix, safe=False)]
 
     def script(text, folder):
-        made = jedi.Script(f"{PROGRAM}{text}", path=folder / "program.py", environment=here[0])
-        return made, len(text)
+        result = jedi.Script(f"{PROGRAM}{text}", path=folder / "program.py", environment=here[0])
+        return result, len(text)
 
     yield script
     # jedi ends the process that it started without waiting for it, and Python warns of that.
@@ -42,16 +42,16 @@ def written():
 @pytest.mark.parametrize("text", ["g.layer_n", "rlx.ops.layer_n", "y = x.graph.layer_n"])
 def test_jedi_completes_and_shows_the_docstring(text, tmp_path, written):
     script, column = written(text, tmp_path)
-    (found,) = script.complete(6, column)
-    assert found.name == "layer_norm"
-    shown = found.docstring()
+    (result,) = script.complete(6, column)
+    assert result.name == "layer_norm"
+    shown = result.docstring()
     assert shown.startswith(LAYER_NORM)
     assert rlx.Graph.layer_norm.__doc__.splitlines()[0] in shown
 
 
 def test_jedi_knows_results_and_parameters(tmp_path, written):
     script, column = written("y.sha", tmp_path)
-    assert [one.name for one in script.complete(6, column)] == ["shape"]
+    assert [item.name for item in script.complete(6, column)] == ["shape"]
     script, column = written("g.topk(x, ", tmp_path)
     (signature,) = script.get_signatures(6, column)
     assert [p.name for p in signature.params] == ["x", "k", "axis", "largest"]
@@ -60,7 +60,7 @@ def test_jedi_knows_results_and_parameters(tmp_path, written):
 
 def test_jedi_in_an_interpreter():
     """IPython and notebooks complete objects that are there."""
-    names = [one.name for one in jedi.Interpreter("g.conv", [{"g": rlx.Graph()}]).complete()]
+    names = [item.name for item in jedi.Interpreter("g.conv", [{"g": rlx.Graph()}]).complete()]
     assert {"conv1d", "conv2d", "conv_transpose2d"} <= set(names)
 
 
@@ -141,8 +141,8 @@ def test_the_language_server_completes_and_shows_the_docstring(tmp_path):
             place = {"textDocument": {"uri": uri}, "position": {"line": line, "character": column}}
             return server.ask(f"textDocument/{what}", **place)
 
-        found = asked("completion", 5, len(lines[5]))["items"]
-        assert "layer_norm" in [one["label"] for one in found]
+        result = asked("completion", 5, len(lines[5]))["items"]
+        assert "layer_norm" in [item["label"] for item in result]
         for line, name in ((3, "layer_norm"), (4, "gelu")):
             shown = json.dumps(asked("hover", line, lines[line].index(name)), ensure_ascii=False)
             assert f"def {name}(" in shown

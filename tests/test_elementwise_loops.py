@@ -25,7 +25,8 @@ def computed(build, *operands):
     g = rlx.Graph()
     names = {"f4": "f32", "f8": "f64", "f2": "f16", "i4": "i32", "i8": "i64", "u1": "u8"}
     inputs = [
-        g.input(f"x{at}", one.shape, names[one.dtype.str[1:]]) for at, one in enumerate(operands)
+        g.input(f"x{index}", operand.shape, names[operand.dtype.str[1:]])
+        for index, operand in enumerate(operands)
     ]
     g.set_outputs([build(g, *inputs)])
     options = CompileOptions(threads=1, denormals="keep")
@@ -34,14 +35,14 @@ def computed(build, *operands):
 
 
 def test_powers_of_special_numbers_follow_c(isa):
-    x, y = (np.ascontiguousarray(one) for one in np.meshgrid(SPECIAL, SPECIAL))
-    found = computed(lambda g, x, y: g.pow(x, y), x, y)
+    x, y = (np.ascontiguousarray(item) for item in np.meshgrid(SPECIAL, SPECIAL))
+    result = computed(lambda g, x, y: g.pow(x, y), x, y)
     with np.errstate(all="ignore"):
         expected = np.float_power(x.astype(np.float64), y.astype(np.float64)).astype(np.float32)
-    np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
-    np.testing.assert_allclose(found, expected, 1.3e-7, 1.5e-45)
+    np.testing.assert_array_equal(np.isnan(result), np.isnan(expected))
+    np.testing.assert_allclose(result, expected, 1.3e-7, 1.5e-45)
     zero = expected == 0
-    np.testing.assert_array_equal(np.signbit(found[zero]), np.signbit(expected[zero]))
+    np.testing.assert_array_equal(np.signbit(result[zero]), np.signbit(expected[zero]))
 
 
 def test_powers_are_precise_and_exact_where_they_are_floats(isa):
@@ -50,14 +51,14 @@ def test_powers_are_precise_and_exact_where_they_are_floats(isa):
     x[:9000] = rng.uniform(0.7, 1.6, 9000)
     y = rng.uniform(-4, 4, x.shape).astype(np.float32)
     y[:3000] *= 1000
-    found = computed(lambda g, x, y: g.pow(x, y), x, y)
+    result = computed(lambda g, x, y: g.pow(x, y), x, y)
     with np.errstate(over="ignore", under="ignore"):
         expected = np.float_power(x.astype(np.float64), y.astype(np.float64))
     usual = (expected > 1.2e-38) & (expected < 3.4e38)
-    error = np.abs(found[usual] - expected[usual]) / np.spacing(expected[usual].astype(np.float32))
+    error = np.abs(result[usual] - expected[usual]) / np.spacing(expected[usual].astype(np.float32))
     assert error.max() < (1.0 if isa == "plain" else 0.51)  # plain calls the C library
     base, power = (
-        one.reshape(-1).astype(np.float32) for one in np.meshgrid(range(1, 60), range(4))
+        item.reshape(-1).astype(np.float32) for item in np.meshgrid(range(1, 60), range(4))
     )
     np.testing.assert_array_equal(computed(lambda g, x, y: g.pow(x, y), base, power), base**power)
 
@@ -70,9 +71,9 @@ def test_a_power_does_not_depend_on_its_neighbours(isa):
     plain = computed(lambda g, x, y: g.pow(x, y), x, y)
     mixed = x.copy()
     mixed[::16] = -2
-    found = computed(lambda g, x, y: g.pow(x, y), mixed, y)
+    result = computed(lambda g, x, y: g.pow(x, y), mixed, y)
     others = np.arange(1600) % 16 != 0
-    assert found[others].tobytes() == plain[others].tobytes()
+    assert result[others].tobytes() == plain[others].tobytes()
 
 
 def test_every_half_is_widened_and_rounded_exactly(isa):
@@ -89,9 +90,9 @@ def test_every_half_is_widened_and_rounded_exactly(isa):
     ])  # fmt: skip
     for shape in ((x.size,), (7,), (1,), (0,)):
         some = np.resize(x, shape)
-        found = computed(lambda g, x: g.cast(x, "f16"), some)
+        result = computed(lambda g, x: g.cast(x, "f16"), some)
         with np.errstate(over="ignore", invalid="ignore"):
-            np.testing.assert_array_equal(found, some.astype(np.float16))
+            np.testing.assert_array_equal(result, some.astype(np.float16))
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
@@ -101,10 +102,10 @@ def test_every_half_is_widened_and_rounded_exactly(isa):
 def test_clips(bounds, dtype, isa):
     rng = np.random.default_rng(6)
     x = np.concatenate([SPECIAL, rng.normal(size=1500).astype(np.float32)]).astype(dtype)
-    low, high = (np.asarray(one, x.dtype) for one in bounds)
-    found = computed(lambda g, x: g.minimum(g.maximum(x, bounds[0]), bounds[1]), x)
+    low, high = (np.asarray(bound, x.dtype) for bound in bounds)
+    result = computed(lambda g, x: g.minimum(g.maximum(x, bounds[0]), bounds[1]), x)
     expected = np.minimum(np.maximum(x, low), high)
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(result, expected)
     # The maximum is read twice.
     both = computed(
         lambda g, x: (lambda m: g.minimum(m, bounds[1]) + m)(g.maximum(x, bounds[0])), x
@@ -123,5 +124,5 @@ def test_operands_that_a_block_reads_one_element_of(isa):
         ((2, 6, 70, 30), (1, 6, 1, 1)),
     ):
         x, y = rng.normal(size=shape).astype(np.float32), rng.normal(size=other).astype(np.float32)
-        found = computed(lambda g, x, a, b: x * a + b, x, y, -y)
-        np.testing.assert_allclose(found, x * y - y, 1e-6, 1e-6)
+        result = computed(lambda g, x, a, b: x * a + b, x, y, -y)
+        np.testing.assert_allclose(result, x * y - y, 1e-6, 1e-6)

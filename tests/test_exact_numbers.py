@@ -29,14 +29,14 @@ def bf16(values):
 
     every = np.arange(0x7F80, dtype=np.uint32)
     floats = [Fraction(float(f)) for f in (every << 16).view(np.float32)]
-    found = []
+    results = []
     for value in values:
         size = Fraction(abs(value))
-        at = int(np.searchsorted(np.array(floats, object), size))
-        near = [k for k in (at - 1, at) if 0 <= k < len(floats)]
+        position = int(np.searchsorted(np.array(floats, object), size))
+        near = [k for k in (position - 1, position) if 0 <= k < len(floats)]
         best = min(near, key=lambda k: (abs(floats[k] - size), k & 1))
-        found.append(best | (0x8000 if value < 0 else 0))
-    return np.array(found, np.uint16)
+        results.append(best | (0x8000 if value < 0 else 0))
+    return np.array(results, np.uint16)
 
 
 # --- rounding -------------------------------------------------------------------------------------------------
@@ -49,10 +49,10 @@ def test_f64_to_f16_rounds_once(place):
     special = [0.0, np.inf, np.nan, 1e300]
     x = np.concatenate([beyond, beyond * 2.0**-20, edges, special])
     x = np.concatenate([x, -x])
-    found = one(lambda g, x: g.cast(x, "f16"), place, x=x)
+    result = one(lambda g, x: g.cast(x, "f16"), place, x=x)
     with np.errstate(over="ignore"):
-        np.testing.assert_array_equal(found, x.astype(np.float16))
-    np.testing.assert_array_equal(np.signbit(found), np.signbit(x))
+        np.testing.assert_array_equal(result, x.astype(np.float16))
+    np.testing.assert_array_equal(np.signbit(result), np.signbit(x))
 
 
 def test_f64_to_bf16_rounds_once(place):
@@ -60,8 +60,8 @@ def test_f64_to_bf16_rounds_once(place):
     whole = rng.integers(128, 256, 60) + 0.5
     x = np.concatenate([whole + d for d in (-(2.0**-30), 0.0, 2.0**-30)])
     x = np.concatenate([x, -x * 2.0**-130, x * 2.0**100])
-    found = one(lambda g, x: g.cast(x, "bf16"), place, x=x)
-    np.testing.assert_array_equal(found, bf16(x))
+    result = one(lambda g, x: g.cast(x, "bf16"), place, x=x)
+    np.testing.assert_array_equal(result, bf16(x))
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.uint32, np.int64])
@@ -69,11 +69,11 @@ def test_integers_to_bf16_round_once(dtype, place):
     limits = np.iinfo(dtype)
     rng = np.random.default_rng(4)
     bits = limits.bits - (limits.min < 0)
-    found = [0, 1, limits.max, limits.min, limits.max - 1]
+    results = [0, 1, limits.max, limits.min, limits.max - 1]
     for exponent in range(8, bits):
         half = (int(rng.integers(128, 256)) << (exponent - 8)) + (1 << max(exponent - 9, 0))
-        found += [half + d for d in (-1, 0, 1) if half + d <= limits.max]
-    x = np.array(found + ([-f for f in found[1:3] + found[5:]] if limits.min else []), dtype)
+        results += [half + d for d in (-1, 0, 1) if half + d <= limits.max]
+    x = np.array(results + ([-f for f in results[1:3] + results[5:]] if limits.min else []), dtype)
     got = one(lambda g, x: g.cast(x, "bf16"), place, x=x)
     np.testing.assert_array_equal(got, bf16([int(v) for v in x]))
 
@@ -85,8 +85,8 @@ def quotient(a, b):
     """The quotient toward zero, wrapped to 64 bits; 0 for a divisor of 0."""
     if b == 0:
         return 0
-    found = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
-    return (found + 2**63) % 2**64 - 2**63
+    result = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+    return (result + 2**63) % 2**64 - 2**63
 
 
 EDGES = [0, 1, -1, 3, -3, 2**31, -(2**31), 2**32 + 1, 2**53 + 1, -(2**53) - 1, 10**18, MOST, LEAST]
@@ -101,9 +101,9 @@ def test_division_of_i64_is_exact(known, place):
     x = g.constant(a) if known == "constants" else g.input("a", a.shape, "i64")
     y = g.input("b", b.shape, "i64") if known == "inputs" else g.constant(b)
     g.set_outputs([x / y])
-    given = {"a": a, "b": b}
-    found = rlx.compile(g, place).run({name: given[name] for name in g.input_names})[0]
-    np.testing.assert_array_equal(found, want)
+    inputs = {"a": a, "b": b}
+    result = rlx.compile(g, place).run({name: inputs[name] for name in g.input_names})[0]
+    np.testing.assert_array_equal(result, want)
 
 
 def test_a_state_of_zero_stays_where_its_decay_overflows(place):
@@ -113,8 +113,8 @@ def test_a_state_of_zero_stays_where_its_decay_overflows(place):
     b, c = np.zeros((1, 3, 4), np.float32), np.ones((1, 3, 4), np.float32)
     b[:, 2] = 1
     arrays = {"x": x, "delta": delta, "a": a, "b": b, "c": c}
-    found = one(lambda g, *nodes: g.selective_scan(*nodes), place, **arrays)
-    np.testing.assert_array_equal(found, [[[0, 0], [0, 0], [400, 400]]])
+    result = one(lambda g, *nodes: g.selective_scan(*nodes), place, **arrays)
+    np.testing.assert_array_equal(result, [[[0, 0], [0, 0], [400, 400]]])
 
 
 # --- indices ------------------------------------------------------------------------------------------------------
@@ -138,15 +138,15 @@ def test_an_index_out_of_range(name, known, place):
         g = rlx.Graph()
         i = np.array([[index]], np.int64)
         x = g.input("x", (2,)) if known == "input" else g.constant(np.ones(2, np.float32))
-        at = g.input("i", (1, 1), "i64") if known == "input" else g.constant(i)
-        g.set_outputs([INDEXED[name](g, x, at)])
+        position = g.input("i", (1, 1), "i64") if known == "input" else g.constant(i)
+        g.set_outputs([INDEXED[name](g, x, position)])
         cg = rlx.compile(g, place)
-        given = {"x": np.ones(2, np.float32), "i": i} if known == "input" else {}
+        arguments = {"x": np.ones(2, np.float32), "i": i} if known == "input" else {}
         if place == "webgpu":
-            cg.run(given)  # unspecified elements, no error: the page of the operation says so
+            cg.run(arguments)  # unspecified elements, no error: the page of the operation says so
         else:
             with pytest.raises(rlx.InputError):
-                cg.run(given)
+                cg.run(arguments)
 
 
 @pytest.mark.parametrize("known", ["input", "constant"])
@@ -159,8 +159,8 @@ def test_gather_nd_of_scalars_and_of_nothing(known, place):
             g.input("i", i.shape, "i64") if known == "input" else g.constant(i),
         )
         g.set_outputs([node])
-        found = rlx.compile(g, place).run({"x": x, "i": i} if known == "input" else {})[0]
-        np.testing.assert_array_equal(found, x[tuple(i.T)] if i.ndim > 1 else x[tuple(i)])
+        result = rlx.compile(g, place).run({"x": x, "i": i} if known == "input" else {})[0]
+        np.testing.assert_array_equal(result, x[tuple(i.T)] if i.ndim > 1 else x[tuple(i)])
 
 
 # --- attributes ---------------------------------------------------------------------------------------------------
@@ -193,12 +193,12 @@ def model(nodes, inputs, outputs, initializers=(), opset=18):
     graph = helper.make_graph(
         nodes,
         "g",
-        [helper.make_tensor_value_info(*one) for one in inputs],
+        [helper.make_tensor_value_info(*item) for item in inputs],
         [onnx.ValueInfoProto(name=name) for name in outputs],
         list(initializers),
     )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
-    return made.SerializeToString()
+    result = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    return result.SerializeToString()
 
 
 def ints(name, values):
@@ -259,8 +259,8 @@ def test_a_loop_makes_all_of_its_trips(trips, place):
     raw = model(
         [loop], [("x", 1, [1])], ["y"], [ints("n", trips), h.make_tensor("go", 9, [], [True])], 17
     )
-    found = rlx.onnx.Model(raw, device=place).run({"x": np.zeros(1, np.float32)})[0]
-    np.testing.assert_array_equal(found, trips)
+    result = rlx.onnx.Model(raw, device=place).run({"x": np.zeros(1, np.float32)})[0]
+    np.testing.assert_array_equal(result, trips)
 
 
 @pytest.mark.parametrize("element", [1, 10, 11])

@@ -97,8 +97,8 @@ def test_the_tutorial_on_onnx_can_be_followed_to_the_letter(tmp_path):
     assert len(commands) == 3
     start = "import sys; from rlx.cli.main import main; sys.exit(main(sys.argv[1:]))"
     for command in commands:
-        given = [sys.executable, "-P", "-c", start, *command.split()]
-        done = subprocess.run(given, cwd=tmp_path, capture_output=True, text=True, check=False)
+        arguments = [sys.executable, "-P", "-c", start, *command.split()]
+        done = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
     assert {path.name for path in tmp_path.iterdir()} == {
         "model.onnx",

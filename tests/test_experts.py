@@ -9,18 +9,18 @@ LAYERS, EXPERTS, TOP, TOKENS, WIDTH, HIDDEN = 4, 8, 2, 12, 16, 24
 MASK = np.array([True, False, True, True, False, False, True, False])
 
 
-def mixture(g, x, at):
+def mixture(g, x, index):
     """A router that chooses two of eight experts for each token, and their gated products."""
-    logits = x @ g.param(f"router{at}", (WIDTH, EXPERTS))
+    logits = x @ g.param(f"router{index}", (WIDTH, EXPERTS))
     best, chosen = g.topk(logits, TOP)
     weights = g.softmax(best, axis=-1)
     flat = g.reshape(chosen, (TOKENS * TOP,))
     rows = g.reshape(
         g.expand(g.reshape(x, (TOKENS, 1, WIDTH)), (TOKENS, TOP, WIDTH)), (TOKENS * TOP, WIDTH)
     )
-    up = g.grouped_matmul(rows, g.param(f"up{at}", (EXPERTS, WIDTH, HIDDEN)), flat)
-    gate = g.grouped_matmul(rows, g.param(f"gate{at}", (EXPERTS, WIDTH, HIDDEN)), flat)
-    down = g.param(f"down{at}", (EXPERTS, HIDDEN, WIDTH))
+    up = g.grouped_matmul(rows, g.param(f"up{index}", (EXPERTS, WIDTH, HIDDEN)), flat)
+    gate = g.grouped_matmul(rows, g.param(f"gate{index}", (EXPERTS, WIDTH, HIDDEN)), flat)
+    down = g.param(f"down{index}", (EXPERTS, HIDDEN, WIDTH))
     y = g.grouped_matmul(g.silu(gate) * up, down, flat)
     y = g.reshape(y, (TOKENS, TOP, WIDTH)) * g.reshape(weights, (TOKENS, TOP, 1))
     return x + g.sum(y, [1])
@@ -29,8 +29,8 @@ def mixture(g, x, at):
 def model():
     g = rlx.Graph("mixture")
     x = g.input("x", (TOKENS, WIDTH))
-    for at in range(LAYERS):
-        x = mixture(g, x, at)
+    for index in range(LAYERS):
+        x = mixture(g, x, index)
     g.set_outputs([x, g.sum(x)])
     return g
 
@@ -69,8 +69,8 @@ def test_outputs_do_not_depend_on_the_placement(device, params, expected):
             close(compiled.run({"x": X}), expected[0])
         close(compiled.run_slots(X), expected[0])
         close(compiled.run_read_outputs({"x": X}, [1]), expected[0][1:])
-        for found in compiled.run_pipelined([{"x": X}] * 3):
-            close(found, expected[0])
+        for item in compiled.run_pipelined([{"x": X}] * 3):
+            close(item, expected[0])
         compiled.commit_no_wait({"x": X})
         compiled.sync_pending()
         close([compiled.read_output_row(0, 3)], [expected[0][0][3]])
@@ -93,16 +93,16 @@ def test_the_routers_choices(device, params, expected):
         assert compiled.enable_moe_topk_capture(EXPERTS)
         assert compiled.take_moe_topk_capture() is None
         assert len(compiled.run({"x": X})) == 2
-        found = compiled.take_moe_topk_capture()
-        assert [one.shape for one in found] == [(TOKENS, TOP)] * LAYERS
-        assert {one.dtype for one in found} == {np.dtype(np.int32)}
-        for got, want in zip(found, expected[1], strict=True):
+        result = compiled.take_moe_topk_capture()
+        assert [item.shape for item in result] == [(TOKENS, TOP)] * LAYERS
+        assert {item.dtype for item in result} == {np.dtype(np.int32)}
+        for got, want in zip(result, expected[1], strict=True):
             np.testing.assert_array_equal(got, want)
         assert compiled.take_moe_topk_capture() is None
 
 
 def test_tokens_are_counted(device, params, expected):
-    chosen = [one.reshape(-1) for one in expected[1]]
+    chosen = [item.reshape(-1) for item in expected[1]]
     with rlx.compile(model(), device, params) as compiled:
         compiled.set_moe_resident_experts(MASK)
         for _ in range(3):
@@ -110,12 +110,12 @@ def test_tokens_are_counted(device, params, expected):
         compiled.run_pipelined([{"x": X}] * 2)
         stats = compiled.take_moe_residency_stats()
         assert stats.runs == 5
-        here = tuple(5 * int(MASK[one].sum()) for one in chosen)
+        here = tuple(5 * int(MASK[item].sum()) for item in chosen)
         assert stats.resident_tokens == here
         assert stats.host_tokens == tuple(5 * TOKENS * TOP - n for n in here)
         assert stats.hit_rate == pytest.approx(sum(here) / (5 * TOKENS * TOP * LAYERS))
-        for count, one in zip(stats.tokens_per_expert, chosen, strict=True):
-            np.testing.assert_array_equal(count, 5 * np.bincount(one, minlength=EXPERTS))
+        for count, item in zip(stats.tokens_per_expert, chosen, strict=True):
+            np.testing.assert_array_equal(count, 5 * np.bincount(item, minlength=EXPERTS))
         assert compiled.take_moe_residency_stats().runs == 0
         compiled.run_slots(X)
         assert compiled.enable_moe_topk_capture(EXPERTS)

@@ -23,7 +23,7 @@ ROWS = [row for row in TABLE if "i" in row.kinds and hasattr(rlx.Graph, row.name
 def edges(dtype):
     """The ends of a type's range, of half of it, powers of two and what stands beside them, and widths of shifts."""
     limits = np.iinfo(dtype.numpy)
-    found = {
+    results = {
         0,
         1,
         2,
@@ -43,9 +43,9 @@ def edges(dtype):
         limits.max,
         limits.max - 1,
     }
-    found |= {limits.min, limits.min + 1, limits.max // 2, limits.max // 2 + 1}
-    found |= {-value for value in list(found)}
-    return np.array(sorted(v for v in found if limits.min <= v <= limits.max), dtype.numpy)
+    results |= {limits.min, limits.min + 1, limits.max // 2, limits.max // 2 + 1}
+    results |= {-value for value in list(results)}
+    return np.array(sorted(v for v in results if limits.min <= v <= limits.max), dtype.numpy)
 
 
 def columns(row, dtype):
@@ -60,9 +60,9 @@ def columns(row, dtype):
 def found(row, dtype, device):
     arrays = columns(row, dtype)
     g = rlx.Graph()
-    inputs = [g.input(f"x{at}", a.shape, dtype) for at, a in enumerate(arrays)]
+    inputs = [g.input(f"x{index}", a.shape, dtype) for index, a in enumerate(arrays)]
     g.set_outputs([getattr(g, row.name)(*inputs)])
-    return rlx.compile(g, device).run({f"x{at}": a for at, a in enumerate(arrays)})[0], arrays
+    return rlx.compile(g, device).run({f"x{index}": a for index, a in enumerate(arrays)})[0], arrays
 
 
 CASES = [
@@ -80,7 +80,7 @@ def test_integers(device, row, dtype, request):
     want, arrays = found(row, dtype, "reference")
     got, _ = found(row, dtype, where)
     wrong = np.flatnonzero(want != got)
-    shown = [(*(a[at] for a in arrays), want[at], got[at]) for at in wrong[:5]]
+    shown = [(*(a[index] for a in arrays), want[index], got[index]) for index in wrong[:5]]
     assert not len(wrong), f"{row.name} of {dtype}: operands, wanted, got: {shown}"
 
 

@@ -115,10 +115,10 @@ def test_no_memory_frees_what_was_taken(gpu, monkeypatch):
         for fails in range(20):
             taken = []
 
-            def create(taken=taken, fails=fails, **given):
+            def create(taken=taken, fails=fails, **arguments):
                 if len(taken) == fails:
                     raise wgpu.GPUOutOfMemoryError("no room")
-                taken.append(make(**given))
+                taken.append(make(**arguments))
                 return taken[-1]
 
             monkeypatch.setattr(gpu.device, "create_buffer", create)
@@ -201,12 +201,12 @@ def resident_bytes():
 
 def test_a_device_may_lose_its_queue_before_it_goes():
     """The garbage collector takes wgpu-py's device and rlx's in any order; the queue is freed all the same."""
-    made = object.__new__(GpuDevice)
-    made.shared, made.queue = False, SimpleNamespace()
-    made.device = SimpleNamespace(destroy=lambda: None, queue=None)
-    made.__del__()
-    assert made.device._device is None
-    assert made.queue._device is None
+    result = object.__new__(GpuDevice)
+    result.shared, result.queue = False, SimpleNamespace()
+    result.device = SimpleNamespace(destroy=lambda: None, queue=None)
+    result.__del__()
+    assert result.device._device is None
+    assert result.queue._device is None
 
 
 def test_compiles_leak_nothing(device):

@@ -130,19 +130,19 @@ def test_filters_that_are_not_finite():
 def test_threads_do_not_change_a_bit(fixed):
     x, w = values(2, 6, 20000), values(6, 2, 700)
     feeds = {"x": x} if fixed else {"x": x, "w": w}
-    found = []
+    results = []
     for threads in (1, 2, 3):
         with made(x, w, groups=3, fixed=fixed, threads=threads) as compiled:
-            found.append(compiled.run(feeds)[0].tobytes())
-    assert found[0] == found[1] == found[2]
+            results.append(compiled.run(feeds)[0].tobytes())
+    assert results[0] == results[1] == results[2]
 
 
 def test_new_filters_and_clones():
     x, first, second = values(1, 1, 3000), values(1, 1, 300), values(1, 1, 300)
     with made(x, first) as compiled, compiled.clone() as other:
         compiled.set_param("w", second)
-        for one in (compiled, other):
-            close(one.run({"x": x})[0], exactly(x, second, None, 1, (0, 0)))
+        for left in (compiled, other):
+            close(left.run({"x": x})[0], exactly(x, second, None, 1, (0, 0)))
 
 
 def test_one_filter_over_lines_of_two_lengths():
@@ -191,7 +191,7 @@ def test_normal_numbers_of_any_size(isa, fixed, sizes):
         (RNG.choice([-1.0, 1.0], shape) * RNG.uniform(0.5, 1, shape) * size).astype(np.float32)
         for shape, size in zip(((1, 4, 4096), (4, 4, 256)), sizes, strict=True)
     )
-    x, w = (np.copysign(np.maximum(np.abs(one), np.float32(1.2e-38)), one) for one in (x, w))
+    x, w = (np.copysign(np.maximum(np.abs(item), np.float32(1.2e-38)), item) for item in (x, w))
     wanted = exactly(x, w, None, 1, (0, 0))
     with made(x, w, fixed=fixed) as cg:
         (got,) = cg.run({"x": x} if fixed else {"x": x, "w": w})

@@ -103,13 +103,13 @@ def test_files_that_stay_open_are_no_error(tmp_path, monkeypatch, caplog):
         aged(tmp_path / f"{number}.rlxc", 10 - number)
     plain = Path.unlink
 
-    def held(path, **options):
+    def locked(path, **options):
         if path.name == "0.rlxc":
             raise PermissionError(13, "The process cannot access the file", str(path))
         plain(path, **options)
 
     with monkeypatch.context() as windows, caplog.at_level(logging.DEBUG, "rlx"):
-        windows.setattr(Path, "unlink", held)
+        windows.setattr(Path, "unlink", locked)
         assert file_cache.prune(tmp_path, OURS, 90, 250) == 200
         assert DiskCache(tmp_path, 250, 90).clear() == 100
     assert [path.name for path in tmp_path.iterdir()] == ["0.rlxc"]
@@ -172,8 +172,8 @@ def test_processes_that_remove_at_once(tmp_path):
     command = [sys.executable, "-W", "error", "-c", MANY, str(folder)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     started = [subprocess.Popen([*command, name], **pipes) for name in "abc"]
-    for one in started:
-        out, err = one.communicate(timeout=120)
+    for item in started:
+        out, err = item.communicate(timeout=120)
         assert out.strip() == "done", err
     files = list(folder.iterdir())
     # Each may have stored one entry after the others looked.
@@ -200,8 +200,8 @@ def test_versions_keep_figures_side_by_side(speeds, target_device):
     """Two programs with their own rlx don't measure anew at each start, and neither warns."""
     here = store.meter().identity(target_device)
     other = replace(here, rlx_version="0.0.1")
-    for one in (here, other):
-        assert store.save(store.file_of(one), figures(one))
+    for first in (here, other):
+        assert store.save(store.file_of(first), figures(first))
     assert len(list(speeds.iterdir())) == 2
     store.forget()
     assert store.stored(target_device).identity == here
@@ -232,13 +232,13 @@ def test_figures_that_are_used_stay(speeds):
     path = store.file_of(here)
     assert store.save(path, figures(here))
     tuned.store_variants("cpu", {"f": (((1.0,), "v"),)})
-    for one in speeds.iterdir():
-        aged(one, 89)
+    for item in speeds.iterdir():
+        aged(item, 89)
     store.forget()
     tuned.forget_variants()
     assert store.stored("cpu") is not None
     assert tuned.stored_variants("cpu")
-    assert all(time.time() - one.stat().st_mtime < 100 for one in speeds.iterdir())
+    assert all(time.time() - path.stat().st_mtime < 100 for path in speeds.iterdir())
 
 
 def test_a_file_that_the_user_named_has_no_neighbours(tmp_path, monkeypatch):

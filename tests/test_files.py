@@ -23,11 +23,11 @@ HUGE = 20 << 30  # bytes of a file with a hole: it takes no room on the disk
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A compile cache of the test's own."""
-    made = tmp_path / "cache"
-    monkeypatch.setenv("RLX_CACHE", str(made))
+    result = tmp_path / "cache"
+    monkeypatch.setenv("RLX_CACHE", str(result))
     compile_cache._kept.clear()
     files._refused.clear()
-    yield made
+    yield result
     compile_cache._kept.clear()
 
 
@@ -100,12 +100,12 @@ def test_external_data_that_is_no_file(tmp_path):
     tensor.external_data.add(key="location", value="w.bin")
     helper = onnx.helper
     info = helper.make_tensor_value_info
-    made = helper.make_graph(
+    result = helper.make_graph(
         [helper.make_node("Add", ["x", "w"], ["y"])], "g",
         [info("x", 1, [4])], [info("y", 1, [4])], [tensor],
     )  # fmt: skip
     path = tmp_path / "model.onnx"
-    path.write_bytes(helper.make_model(made).SerializeToString())
+    path.write_bytes(helper.make_model(result).SerializeToString())
     with pytest.raises(rlx.ImportModelError, match="external data"):
         rlx.onnx.load(path)
 
@@ -135,10 +135,10 @@ def test_entries_that_are_no_entries(kind, folder):
     entry.unlink()
     {**ODD, "a sparse file": sparse}[kind](entry)
     with pytest.warns(RuntimeWarning, match=entry.name):
-        found = counted()
+        result = counted()
     # A folder can't be replaced by a file; everything else is.
     stored = {} if kind == "a folder" else {"stored": 1}
-    assert found == {"lowered": 1, "damaged": 1, **stored}
+    assert result == {"lowered": 1, "damaged": 1, **stored}
     if stored:
         assert stat.S_ISREG(os.lstat(entry).st_mode)
         assert counted() == {"disk_hits": 1}
@@ -165,7 +165,7 @@ def test_a_link_where_a_file_is_made_is_not_followed(tmp_path, monkeypatch):
     (tmp_path / "entry.7-8.tmp").symlink_to(other)
     container.write(path, b"new")
     assert (other.read_bytes(), path.read_bytes()) == (b"mine", b"new")
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["entry", "other"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["entry", "other"]
 
 
 def test_the_cache_folder_is_made_for_its_user_alone(folder):
@@ -197,18 +197,18 @@ def test_a_folder_of_another_user_is_not_used(folder, monkeypatch):
 
 @pytest.mark.timeout(20)
 def test_calibrations(tmp_path, monkeypatch):
-    made = tmp_path / "figures"
-    monkeypatch.setenv("RLX_CALIBRATION", str(made))
+    result = tmp_path / "figures"
+    monkeypatch.setenv("RLX_CALIBRATION", str(result))
     files._refused.clear()
     store.forget()
-    made.mkdir(mode=0o700)
+    result.mkdir(mode=0o700)
     path = store.file_of(store.meter().identity("cpu"))
     os.mkfifo(path)
     with pytest.warns(RuntimeWarning, match="a FIFO"):
         assert store.stored("cpu") is None
     store.forget()
     path.unlink()
-    made.chmod(0o777)
+    result.chmod(0o777)
     with pytest.warns(RuntimeWarning, match="others can write it"):
         assert store.stored("cpu") is None
     store.forget()

@@ -226,11 +226,11 @@ def test_find_peaks_on_nodes(device, rng):
     for row in np.ndindex(2, 3):
         expected, properties = scipy.signal.find_peaks(x[row], prominence=1.0)
         assert counts[row] == len(expected)
-        kept = min(8, len(expected))
-        np.testing.assert_array_equal(indices[row][:kept], expected[:kept])
-        assert np.all(indices[row][kept:] == -1)
+        retained = min(8, len(expected))
+        np.testing.assert_array_equal(indices[row][:retained], expected[:retained])
+        assert np.all(indices[row][retained:] == -1)
         np.testing.assert_allclose(
-            prominences[row][:kept], properties["prominences"][:kept], rtol=1e-6
+            prominences[row][:retained], properties["prominences"][:retained], rtol=1e-6
         )
 
 

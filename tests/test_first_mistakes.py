@@ -26,13 +26,13 @@ def g():
 
 def test_indices_of_nodes_and_arrays(device, g):
     x, j = g.input("x", X.shape), g.input("j", J.shape, "i64")
-    made = [eval(f"x{key}", {"x": x, "j": j, "np": np}) for key in KEYS]
+    results = [eval(f"x{key}", {"x": x, "j": j, "np": np}) for key in KEYS]
     # Nothing but what was asked for: comparing keys builds nodes.
-    assert not [one for one in g.nodes if one.op == "eq"]
-    g.set_outputs(made)
-    for key, found in zip(KEYS, rlx.compile(g, device).run({"x": X, "j": J}), strict=True):
+    assert not [item for item in g.nodes if item.op == "eq"]
+    g.set_outputs(results)
+    for key, item in zip(KEYS, rlx.compile(g, device).run({"x": X, "j": J}), strict=True):
         expected = eval(f"X{key}", {"X": X, "j": J, "np": np})
-        np.testing.assert_array_equal(found, expected, err_msg=key)
+        np.testing.assert_array_equal(item, expected, err_msg=key)
 
 
 @pytest.mark.parametrize(
@@ -71,8 +71,8 @@ def test_operators_as_in_numpy(device, g):
     texts = ("q // 2", "q // -3", "7 // q", "f // 1.5", "q % 3", "f % 2", "7 % q", "~q", "q & 6", "1 | q",
              "q ^ 5", "abs(q)", "abs(f)", "(q > 0) & (f > 0)", "~(q > 0)", "(q > 0) ^ (f > 0)", "True | (q > 0)")  # fmt: skip
     g.set_outputs([eval(text, {"q": q, "f": f}) for text in texts])
-    for text, found in zip(texts, rlx.compile(g, device).run({"q": Q, "f": F}), strict=True):
-        np.testing.assert_array_equal(found, eval(text, {"q": Q, "f": F}), err_msg=text)
+    for text, item in zip(texts, rlx.compile(g, device).run({"q": Q, "f": F}), strict=True):
+        np.testing.assert_array_equal(item, eval(text, {"q": Q, "f": F}), err_msg=text)
 
 
 @pytest.mark.parametrize(
@@ -230,9 +230,9 @@ def test_external_data_that_is_not_there(tmp_path):
     graph = helper.make_graph(
         [node("Add", "x w", "y")], "g", [info("x", [2])], [info("y", [2])], [tensor]
     )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    result = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     path = tmp_path / "m.onnx"
-    path.write_bytes(made.SerializeToString())
+    path.write_bytes(result.SerializeToString())
     with pytest.raises(FileNotFoundError, match="no such file"):
         rlx.onnx.load(path)
 
@@ -244,12 +244,12 @@ def test_a_model_is_no_path():
 
 def test_a_wrong_rank_does_not_bind_dimensions():
     inputs = [info("a", ["n", 4]), info("b", ["n", 4])]
-    with rlx.onnx.Model(model([node("Add", "a b", "y")], inputs, ["y"]), "cpu") as made:
+    with rlx.onnx.Model(model([node("Add", "a b", "y")], inputs, ["y"]), "cpu") as result:
         with pytest.raises(rlx.InputError) as error:
-            made.run({"a": np.ones(4, np.float32), "b": np.ones((2, 4), np.float32)})
+            result.run({"a": np.ones(4, np.float32), "b": np.ones((2, 4), np.float32)})
         assert "with" not in str(error.value)
         with pytest.raises(rlx.InputError, match=r"input 'b' (.|\n)*with \{'n': 3\}"):
-            made.run({"a": np.ones((3, 4), np.float32), "b": np.ones((2, 4), np.float32)})
+            result.run({"a": np.ones((3, 4), np.float32), "b": np.ones((2, 4), np.float32)})
 
 
 def test_options_and_calls_of_onnx_runtime():
@@ -258,10 +258,10 @@ def test_options_and_calls_of_onnx_runtime():
                          ("devcie", "did you mean 'device'")):  # fmt: skip
         with pytest.raises(rlx.InputError, match=hint):
             rlx.onnx.Model(data, **{option: None})
-    with rlx.onnx.Model(data, "cpu") as made:
+    with rlx.onnx.Model(data, "cpu") as result:
         for call in ((None, {"x": X}), (["y"], {"x": X})):
             with pytest.raises(rlx.InputError, match=r"model\.run\(\{name: array"):
-                made.run(*call)
+                result.run(*call)
 
 
 # --- devices, life, help ---
@@ -290,12 +290,12 @@ def test_use_after_close(device):
     g = rlx.Graph("closed")
     g.set_outputs([g.input("x", (2,)) * g.param("w", (2,), value=np.float32([1, 2]))])
     cg = rlx.compile(g, device)
-    kept = cg.run_slots
+    retained = cg.run_slots
     cg.close()
     cg.close()
     x = np.ones(2, np.float32)
     uses = [
-        lambda: cg.run({"x": x}), lambda: cg.run_slots(x), lambda: kept(x), lambda: cg(x=x),
+        lambda: cg.run({"x": x}), lambda: cg.run_slots(x), lambda: retained(x), lambda: cg(x=x),
         lambda: cg.set_param("w", x), cg.clone, lambda: cg.submit({"x": x}), lambda: cg.run_raw({"x": x}),
         lambda: pickle.dumps(cg), lambda: cg.run_pipelined([{"x": x}]),
     ]  # fmt: skip
@@ -303,13 +303,13 @@ def test_use_after_close(device):
         with pytest.raises(rlx.ClosedError):
             use()
     assert issubclass(rlx.ClosedError, rlx.InputError)
-    made = rlx.onnx.Model(model([node("Relu", "x", "y")], [info("x", [2])], ["y"]), device)
-    made.close()
+    result = rlx.onnx.Model(model([node("Relu", "x", "y")], [info("x", [2])], ["y"]), device)
+    result.close()
     for use in (
-        lambda: made.run(x),
-        lambda: made.submit(x),
-        made.recover,
-        lambda: made.prewarm([{}]),
+        lambda: result.run(x),
+        lambda: result.submit(x),
+        result.recover,
+        lambda: result.prewarm([{}]),
     ):
         with pytest.raises(rlx.ClosedError):
             use()
@@ -320,9 +320,9 @@ def test_use_of_a_pool_or_a_cache_after_close():
     g.set_outputs([g.input("x", (2,)) * 2.0])
     x = np.ones(2, np.float32)
     pool, cache = rlx.Pool(g, devices=["cpu"]), rlx.CompileCache("cpu", 2)
-    for one in (pool, cache):
-        one.close()
-        one.close()
+    for item in (pool, cache):
+        item.close()
+        item.close()
     uses = (
         lambda: pool.run(x),
         lambda: pool.submit(x),

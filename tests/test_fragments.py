@@ -54,14 +54,14 @@ SIZE = re.compile(r"shared_memory: buffer<(\d+)>")
 
 def limits_of(name):
     halves, integers, storage, threads = ADAPTERS[name]
-    found = [Fragment("f16", "f32", *halves, halves[-1])]
+    results = [Fragment("f16", "f32", *halves, halves[-1])]
     if integers is not None:
-        found.append(Fragment("i8", "i32", *integers, integers[-1]))
+        results.append(Fragment("i8", "i32", *integers, integers[-1]))
     return {
         **DEFAULT_LIMITS,
         "max-compute-workgroup-storage-size": storage,
         "max-compute-invocations-per-workgroup": threads,
-        **fragment_limits(found, ("subgroup-size-control",)),
+        **fragment_limits(results, ("subgroup-size-control",)),
         ROUNDS: 1,
     }
 
@@ -69,27 +69,27 @@ def limits_of(name):
 def dispatches(graph, limits, variant=""):
     """The dispatches of a graph under ``precision="f16"`` within some limits."""
 
-    def specialise(one):
-        return run_pipeline(one, lambda option: option != "fold", "webgpu-f16")
+    def specialise(item):
+        return run_pipeline(item, lambda option: option != "fold", "webgpu-f16")
 
     fused, _ = specialise(graph)
     choices = Choices(tuple([tuple(variant.split("="))] if variant else ()))
     schedule = Scheduler(fused, "webgpu-f16", limits, specialise, choices).run()
     plan = plan_memory(schedule)
-    return [one for one in (lower(call, PER_DIMENSION, plan) for call in schedule.calls) if one]
+    return [item for item in (lower(call, PER_DIMENSION, plan) for call in schedule.calls) if item]
 
 
 def test_the_largest_fragments_of_a_known_size_are_taken():
-    found = [
+    results = [
         Fragment("f16", "f16", 16, 16, 16, 32, 32),
         Fragment("f16", "f32", 16, 8, 8, 32, 32),
         Fragment("f16", "f32", 16, 16, 16, 32, 32),
         Fragment("f16", "f32", 32, 32, 32, 8, 32),
     ]
-    fixed = fragment_params(fragment_limits(found, ()))
+    fixed = fragment_params(fragment_limits(results, ()))
     assert fixed == {"fm": 16, "fn": 16, "fk": 16, "lanes": 32, "sized": 0}
     # One whose subgroups may have several sizes can be used only where a kernel can ask for a size.
-    asked = fragment_params(fragment_limits(found, ("subgroup-size-control",)))
+    asked = fragment_params(fragment_limits(results, ("subgroup-size-control",)))
     assert asked == {"fm": 32, "fn": 32, "fk": 32, "lanes": 32, "sized": 1}
     assert fragment_params(fragment_limits((), ())) == {}
 
@@ -102,31 +102,34 @@ def test_every_kind_of_product_has_a_tile_on_every_adapter(name):
     if ADAPTERS[name][1] is not None:
         graphs.append(integers((64, 64), (64, 64), ("u8", "i8")))
     for graph in graphs:
-        text = "".join(one.source for one in dispatches(graph, limits))
+        text = "".join(dispatch.source for dispatch in dispatches(graph, limits))
         assert "subgroupMatrixMultiplyAccumulate" in text, graph.nodes[-1].op
 
 
 @pytest.mark.parametrize("name", ADAPTERS)
 def test_tiles_keep_to_what_an_adapter_has(name):
     limits = limits_of(name)
-    graphs = [(product(**one), MATMUL) for one in PRODUCTS]
+    graphs = [(product(**item), MATMUL) for item in PRODUCTS]
     graphs += [(gated(70, 65, 72, True), MATMUL), (joined(40, 66, (31, 48, 9)), MATMUL)]
     graphs += [(attention(*shapes, **attrs), PREFILL) for shapes, attrs in ATTENTIONS]
     graphs += [(convolution(x, w, **attrs), CONV) for x, w, attrs in CONVOLUTIONS]
     graphs += [(integers(*shapes, ("u8", "u8")), INTEGER) for shapes in INTEGERS]
-    graphs += [(packed(*one)[0], DEQUANT) for one in PACKED]
+    graphs += [(packed(*item)[0], DEQUANT) for item in PACKED]
     met = set()
     for graph, family in graphs:
         for variant in family.variants:
             if not variant.name.startswith("fragments"):
                 continue
-            for one in dispatches(graph, limits, f"{family.name}={variant.name}"):
-                sizes = SIZE.findall(one.source)
+            for dispatch in dispatches(graph, limits, f"{family.name}={variant.name}"):
+                sizes = SIZE.findall(dispatch.source)
                 if sizes:
                     met.add((family.name, variant.name))
                     assert int(sizes[0]) <= limits["max-compute-workgroup-storage-size"], variant
-                    assert threads_of(one.source) <= limits["max-compute-invocations-per-workgroup"]
-                    assert trips_of(one.source).total < 65_535
+                    assert (
+                        threads_of(dispatch.source)
+                        <= limits["max-compute-invocations-per-workgroup"]
+                    )
+                    assert trips_of(dispatch.source).total < 65_535
     kinds = {"matmul", "attention", "conv", "dequant"} | (
         {"matmul_integer"} if ADAPTERS[name][1] else set()
     )
@@ -138,10 +141,10 @@ def test_f32_is_rounded_only_where_the_compile_asks_for_it():
     plain.set_outputs([plain.input("a", (256, 256)) @ plain.input("b", (256, 256))])
     asked = limits_of("NVIDIA")
     for limits, units in ((asked, True), ({**asked, ROUNDS: 0}, False), (DEFAULT_LIMITS, False)):
-        (one,) = dispatches(plain, limits)
-        assert ("subgroupMatrix" in one.source) == units
-    for one in dispatches(product(256, 256, 256), DEFAULT_LIMITS):
-        assert "subgroupMatrix" not in one.source
+        (first,) = dispatches(plain, limits)
+        assert ("subgroupMatrix" in first.source) == units
+    for first in dispatches(product(256, 256, 256), DEFAULT_LIMITS):
+        assert "subgroupMatrix" not in first.source
 
 
 def test_every_tile_of_products_fits_some_adapter():
@@ -181,9 +184,9 @@ def test_a_known_weight_is_turned_once(rng):
     assert [node.op for node in fused.nodes if "conv" in node.op] == ["turned_conv2d"]
     # The order is that of taps, and the graph means the same.
     arrays = draw(rng, [(1, 16, 9, 9), (16, 16, 3, 3)])
-    found = rlx.compile(fused, "reference", {"w": arrays[1]}).run_slots(arrays[0])[0]
+    result = rlx.compile(fused, "reference", {"w": arrays[1]}).run_slots(arrays[0])[0]
     wanted = rlx.compile(g, "reference", {"w": arrays[1]}).run_slots(arrays[0])[0]
-    assert np.array_equal(found, wanted)
+    assert np.array_equal(result, wanted)
 
 
 @pytest.mark.webgpu

@@ -16,13 +16,13 @@ def test_peaks_read_the_spectrum_again_only_where_it_is_small(device):
     power = rlx.signal.welch(g.input("x", (3, 4096)), nperseg=64)
     g.set_outputs([power, *g.topk(power, 5)])
     x = np.random.default_rng(0).normal(size=(3, 4096)).astype(np.float32)
-    found = {}
+    results = {}
     for gate, verdict in ((None, "refused"), (ANY, "took")):
         with rlx.compile(g, device, options=CompileOptions(io_gate=gate)) as compiled:
             assert f"fuse: {verdict} spectrum and peaks" in compiled.as_text("fused")
-            found[verdict] = [one.copy() for one in compiled.run({"x": x})]
-    for one, other in zip(*found.values(), strict=True):
-        np.testing.assert_allclose(one, other, 1e-4, 1e-6)
+            results[verdict] = [item.copy() for item in compiled.run({"x": x})]
+    for first, other in zip(*results.values(), strict=True):
+        np.testing.assert_allclose(first, other, 1e-4, 1e-6)
 
 
 @looped("reads", [1, 2])
@@ -35,11 +35,11 @@ def test_a_sum_that_joins_a_chain_stays_in_it(reads, device):
     total = g.gelu(x) * 0.5 + r
     normed = g.layer_norm(total)
     g.set_outputs([normed, total][:reads])
-    given = values(g)
+    arguments = values(g)
     with rlx.compile(g, "reference", options=CompileOptions(fuse=False)) as exact:
-        expected = exact.run(given)
+        expected = exact.run(arguments)
     with rlx.compile(g, device) as compiled:
-        close(compiled.run(given), expected)
+        close(compiled.run(arguments), expected)
         assert "residual_norm" not in compiled.as_text("schedule")
         assert compiled.as_text("schedule").count(" = ") == 2
 

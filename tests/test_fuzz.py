@@ -46,12 +46,12 @@ def fuzz(kind, first, count, folder):
     seed = folder / "seed"
     died = f"status {done.returncode} at seed {seed.read_text() if seed.exists() else None}"
     assert done.returncode == 0, f"{died}: {done.stderr[-2000:]}"
-    found = json.loads(done.stdout)
-    assert found["wrong"] == []
-    taken = sum(found["said"].pop(name, 0) for name in ("taken", "plan used"))
-    assert taken + sum(found["said"].values()) == count
+    result = json.loads(done.stdout)
+    assert result["wrong"] == []
+    taken = sum(result["said"].pop(name, 0) for name in ("taken", "plan used"))
+    assert taken + sum(result["said"].values()) == count
     assert taken >= TAKEN * count
-    assert sum(found["said"].values()) >= REFUSED * count
+    assert sum(result["said"].values()) >= REFUSED * count
 
 
 @pytest.mark.parametrize("kind", ["onnx", "safetensors", "gguf", "rlx", "plan"])
@@ -88,6 +88,9 @@ def test_faults_are_noticed(tmp_path):
     done = _run("fault", 0, 5, tmp_path)
     wrong = json.loads(done.stdout)["wrong"]
     for seed, text in enumerate(("KeyError", "secret.bin", "w.bin", "bytes", "InterruptedError")):
-        assert any(one.startswith(f"seed {seed}") and text in one for one in wrong), (seed, wrong)
+        assert any(item.startswith(f"seed {seed}") and text in item for item in wrong), (
+            seed,
+            wrong,
+        )
     with pytest.raises(AssertionError, match="at seed 5"):
         fuzz("fault", 5, 1, tmp_path)

@@ -56,12 +56,12 @@ def test_halves_that_differ_are_no_gated_product(device):
         g = rlx.Graph(build.__name__)
         a, b = g.param("a", (24, 16)), g.param("b", (24, 16))
         g.set_outputs([build(g, g.input("x", (5, 24)), a, b)])
-        given = values(g)
-        params = {k: given.pop(k) for k in g.param_names}
+        arguments = values(g)
+        params = {k: arguments.pop(k) for k in g.param_names}
         with rlx.compile(g, "reference", params, CompileOptions(fuse=False)) as exact:
-            expected = exact.run(given)
+            expected = exact.run(arguments)
         with rlx.compile(g, device, params, CompileOptions(io_gate=ANY)) as compiled:
-            close(compiled.run(given), expected)
+            close(compiled.run(arguments), expected)
             assert "gated product" not in compiled.as_text("fused")
 
 
@@ -70,15 +70,15 @@ def test_groups_of_products(webgpu):
     """Five of one input are three and two; a weight that an input has a part in stays apart."""
     g = rlx.Graph()
     x, y = g.input("x", (3, 8)), g.input("y", (8, 8))
-    results = [x @ g.param(f"w{at}", (8, 4 + at)) for at in range(5)]
+    results = [x @ g.param(f"w{index}", (8, 4 + index)) for index in range(5)]
     results += [x @ y, x @ g.exp(y), g.relu(x @ g.param("v", (8, 8)) + g.param("b", (8,)))]
     g.set_outputs(results)
-    given = values(g)
-    params = {k: given.pop(k) for k in g.param_names}
+    arguments = values(g)
+    params = {k: arguments.pop(k) for k in g.param_names}
     with rlx.compile(g, "reference", params, CompileOptions(fuse=False)) as exact:
-        expected = exact.run(given)
+        expected = exact.run(arguments)
     with rlx.compile(g, webgpu, params, CompileOptions(io_gate=ANY)) as compiled:
-        close(compiled.run(given), expected)
+        close(compiled.run(arguments), expected)
         text = compiled.as_text("schedule")
         assert text.count(" shared_products") == 2, text
         assert compiled.as_text("fused").count("took products of one input") == 2
@@ -90,11 +90,11 @@ def test_weights_that_wait_for_a_product_are_not_joined_with_it(webgpu):
     x = g.input("x", (8, 8))
     first = x @ g.param("w", (8, 8))
     g.set_outputs([first, x @ first])
-    given = values(g)
-    params = {"w": given.pop("w")}
+    arguments = values(g)
+    params = {"w": arguments.pop("w")}
     with rlx.compile(g, webgpu, params, CompileOptions(io_gate=ANY)) as compiled:
-        want = given["x"] @ params["w"]
-        close(compiled.run(given), (want, given["x"] @ want))
+        want = arguments["x"] @ params["w"]
+        close(compiled.run(arguments), (want, arguments["x"] @ want))
         assert "products of one input" not in compiled.as_text("fused")
 
 
@@ -111,13 +111,13 @@ def test_half_precision_of_joined_products(webgpu, m):
         with pytest.raises(rlx.CompileError, match="no half-precision arithmetic"):
             session.compile(g)
         return
-    given = {name: 0.2 * value for name, value in values(g).items()}
-    given = {name: value.astype(np.float16) for name, value in given.items()}
-    data = given.pop("x")
-    compiled = session.compile(g, given)
+    inputs = {name: 0.2 * value for name, value in values(g).items()}
+    inputs = {name: value.astype(np.float16) for name, value in inputs.items()}
+    data = inputs.pop("x")
+    compiled = session.compile(g, inputs)
     text = compiled.as_text("schedule")
     assert text.startswith("schedule: 2 calls"), text
-    wide = {name: value.astype(np.float32) for name, value in given.items()}
+    wide = {name: value.astype(np.float32) for name, value in inputs.items()}
     a, b, q, k, v = (data.astype(np.float32) @ value for value in wide.values())
     for got, want in zip(compiled(x=data), (a / (1 + np.exp(-a)) * b, q, k, v), strict=True):
         np.testing.assert_allclose(got, want, rtol=2e-3, atol=2e-3)

@@ -29,9 +29,9 @@ def test_operators():
     assert nodes[6].dtype is rlx.DType.BOOL
     g.set_outputs(nodes)
     value = np.arange(6, dtype=np.float32).reshape(2, 3)
-    found = rlx.compile(g, "cpu").run({"x": value})
-    assert found[11].tolist() == value[::-1].tolist()
-    assert found[12].tolist() == value[-1, ::2].tolist()
+    result = rlx.compile(g, "cpu").run({"x": value})
+    assert result[11].tolist() == value[::-1].tolist()
+    assert result[12].tolist() == value[-1, ::2].tolist()
 
 
 @looped("case", itertools.islice(cases(), None, None, 1 if ALL else 3), ids=str)
@@ -52,13 +52,13 @@ def test_bad_json(text):
 @functools.cache
 def first_with():
     """For each operation the first graph of the cases that has it, as JSON."""
-    found = {}
+    results = {}
     for case in cases():
         graph = case.graph()
         for node in graph.nodes:
-            if node.op not in found:
-                found[node.op] = graph.to_json()
-    return found
+            if node.op not in results:
+                results[node.op] = graph.to_json()
+    return results
 
 
 def changed(op, key, value):
@@ -225,8 +225,8 @@ def chain():
     g = rlx.Graph("chain")
     x = g.input("x", (64, 64))
     y = x
-    for at in range(6):
-        y = g.tanh(y @ g.param(f"w{at}", (64, 64)) + g.param(f"b{at}", (64,))) * 0.5 + x
+    for index in range(6):
+        y = g.tanh(y @ g.param(f"w{index}", (64, 64)) + g.param(f"b{index}", (64,))) * 0.5 + x
         y = g.softmax(y)
     g.set_outputs([y, g.sum(y)])
     return g
@@ -305,10 +305,10 @@ def test_nodes_that_do_nothing_are_left_out(device):
     value = np.random.default_rng(0).normal(size=(4, 8)).astype(np.float32)
     with rlx.compile(g, device) as compiled:
         for _ in range(2):
-            found = compiled.run({"x": value})
+            result = compiled.run({"x": value})
             wanted = value, np.maximum(value, 0), value.T, value[:, ::-1], value[1:]
-            for one, other in zip(found, wanted, strict=True):
-                np.testing.assert_array_equal(one, other)
+            for first, other in zip(result, wanted, strict=True):
+                np.testing.assert_array_equal(first, other)
         if device != "reference":
             assert compiled.as_text("fused").count("does nothing") >= 5
 
@@ -320,9 +320,9 @@ def test_known_answers_of_concat_and_welch(device):
     g.set_outputs([spec])
     assert spec.type.nbytes == 8 * 512 * 2 * 4
     signal = np.random.default_rng(0).normal(size=(8, 512)).astype(np.float32)
-    (found,) = rlx.compile(g, device).run({"x": signal})
+    (result,) = rlx.compile(g, device).run({"x": signal})
     expected = np.fft.fft(signal)
-    error = np.linalg.norm(found[:, :512] + 1j * found[:, 512:] - expected)
+    error = np.linalg.norm(result[:, :512] + 1j * result[:, 512:] - expected)
     assert error <= (4e-7 * 9 + 2e-7) * np.linalg.norm(expected)
     peaks = g.welch_peaks(g.input("spec", (4, 512)), 16, 2)
     assert peaks.type.nbytes == 2 * 16 * 2 * 4

@@ -79,10 +79,10 @@ def fakes(monkeypatch):
     monkeypatch.setattr(registry, "_loaded", dict(registry._loaded))
 
     def register(**trips):
-        made = {name: TimedBackendStub(name, trip_ns) for name, trip_ns in trips.items()}
-        for one in made.values():
-            rlx.register_backend(one)
-        return made
+        results = {name: TimedBackendStub(name, trip_ns) for name, trip_ns in trips.items()}
+        for value in results.values():
+            rlx.register_backend(value)
+        return results
 
     yield register
     renew()  # what was compiled for them is no longer there
@@ -176,18 +176,18 @@ def test_params_go_to_all_again():
 
 
 def test_a_device_is_compiled_once_until_it_is_forgotten_or_closed(fakes):
-    made = fakes(cuda=1e9)["cuda"]
+    result = fakes(cuda=1e9)["cuda"]
     gd = ready()
     first = gd.compile("cuda")
     assert gd.compile("cuda") is first
     gd.run("cuda", X)
-    assert made.loads == 1
+    assert result.loads == 1
     gd.invalidate_cache()
     assert gd.compile("cuda") is not first
     np.testing.assert_array_equal(first.run(X)[0], [[4, 6]])
     gd.compile("cuda").close()
     np.testing.assert_array_equal(gd.run("cuda", X)[0], [[4, 6]])
-    assert made.loads == 3
+    assert result.loads == 3
 
 
 def test_every_way_to_compile_and_to_run(fakes):
@@ -210,8 +210,8 @@ def test_every_way_to_compile_and_to_run(fakes):
         np.testing.assert_array_equal(outputs[0], [[4, 6]])
     assert gd.warm_all() == {}
     with gd:
-        kept = gd.compile("cpu")
-    assert kept.closed
+        retained = gd.compile("cpu")
+    assert retained.closed
 
 
 def test_what_is_no_graph_or_no_policy_is_refused():
@@ -294,13 +294,13 @@ def test_a_chain_goes_past_a_device_that_the_policy_denies():
 
 
 def test_a_lost_device_starts_anew(fakes):
-    made = fakes(cuda=1e9)["cuda"]
-    made.fails = "lost"
+    result = fakes(cuda=1e9)["cuda"]
+    result.fails = "lost"
     gd = ready()
     assert gd.run_try("cuda,cpu", X)[0] == CPU
-    made.fails = ""
+    result.fails = ""
     assert str(gd.run_try("cuda,cpu", X)[0]) == "cuda"
-    assert made.loads == 2
+    assert result.loads == 2
 
 
 # --- resolving ------------------------------------------------------------------------------------
@@ -404,8 +404,8 @@ def test_the_report_has_every_device_and_what_is_in_its_way():
 
 def test_a_value_that_no_buffer_holds_blocks_a_gpu(webgpu):
     g = rlx.Graph()
-    most = info_of(Device(webgpu)).limits["max-buffer-size"]
-    g.set_outputs([g.input("x", (most // 4 + 1,))])
+    limit = info_of(Device(webgpu)).limits["max-buffer-size"]
+    g.set_outputs([g.input("x", (limit // 4 + 1,))])
     row = next(row for row in GraphDevices(g).report() if str(row.device) == webgpu)
     assert row.available
     assert not row.supports_graph
@@ -430,12 +430,12 @@ def test_the_benchmark_ranks_and_puts_a_failing_device_last(fakes):
 
 
 def test_the_benchmark_makes_one_run_more_than_it_times(fakes, monkeypatch):
-    made = fakes(cuda=1)["cuda"]
+    result = fakes(cuda=1)["cuda"]
     counts = []
     compute = ReferenceExecutable.compute
 
     def counted(self, inputs, targets):
-        counts.append(made)
+        counts.append(result)
         compute(self, inputs, targets)
 
     monkeypatch.setattr(ReferenceExecutable, "compute", counted)
@@ -472,10 +472,10 @@ def test_a_pick_by_benchmark_runs_on_the_inputs_it_is_given(fakes):
 
 
 def test_auto_measures_where_the_environment_says_so(fakes, environment):
-    made = fakes(cuda=0)["cuda"]
+    result = fakes(cuda=0)["cuda"]
     environment.setenv("RLX_BENCHMARK_PICK", "2")
     environment.setenv("RLX_DEVICES", "cpu,cuda")
     compiled = rlx.compile(added(), params={"b": np.float32([[1, 2]])})
-    assert made.loads >= 1
+    assert result.loads >= 1
     assert compiled.device in (CPU, Device("cuda"))
     np.testing.assert_array_equal(compiled.run(X)[0], [[4, 6]])

@@ -91,12 +91,12 @@ def test_a_cpu_widens_weights_once(rng, dtype, kept):
     y = g.conv1d(x, weight(g, "c", (5, 3, 3)), None, (1,), ((1, 1),))
     y, *_ = g.rnn(y, weight(g, "w", (1, 7, 20)), weight(g, "r", (1, 7, 7)))
     g.set_outputs([g.reshape(y, (2, 5, 7)) @ weight(g, "m", (7, 4))])
-    given = {"x": store(rng.standard_normal((2, 3, 20)), DType.parse(dtype))}
+    inputs = {"x": store(rng.standard_normal((2, 3, 20)), DType.parse(dtype))}
     with rlx.compile(g, "reference", {} if kept else params) as exact:
-        wanted = [widen(one, DType.parse(dtype)) for one in exact.run(given)]
+        wanted = [widen(item, DType.parse(dtype)) for item in exact.run(inputs)]
     with rlx.compile(g, "cpu", {} if kept else params) as cg:
-        for found, want in zip(cg.run(given), wanted, strict=True):
-            np.testing.assert_allclose(widen(found, DType.parse(dtype)), want, 0, 2e-2)
+        for item, want in zip(cg.run(inputs), wanted, strict=True):
+            np.testing.assert_allclose(widen(item, DType.parse(dtype)), want, 0, 2e-2)
         text = cg.as_text("schedule")
     assert "half_matmul" in text, text
     for shape in ("(5,3,3)", "(1,7,7)", "(20,7)", "(7,20)", "(1,7,20)", "(7,4)"):

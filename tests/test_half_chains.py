@@ -38,10 +38,10 @@ def by_onnx_runtime(model, feeds):
     return session.run(None, feeds)
 
 
-def furthest(found, wanted, finite):
+def furthest(result, wanted, finite):
     """The largest difference, beside the largest value; beside 1 where all values are less."""
     scale = np.abs(wanted[finite]).max(initial=1.0)
-    return np.abs(np.float64(found)[finite] - wanted[finite]).max(initial=0) / scale
+    return np.abs(np.float64(result)[finite] - wanted[finite]).max(initial=0) / scale
 
 
 def check_networks(device, seeds, slack=5e-5):
@@ -50,16 +50,16 @@ def check_networks(device, seeds, slack=5e-5):
     for seed in seeds:
         model, feeds = RandomNetwork(seed, np.float16).model()
         results = rlx.onnx.Model(model, device=device).run(feeds)
-        for found, peer, wanted in zip(
+        for result, peer, wanted in zip(
             results, by_onnx_runtime(model, feeds), exact(seed), strict=True
         ):
-            assert found.dtype == np.float16
-            assert np.isfinite(found[np.isfinite(peer)]).all(), seed
+            assert result.dtype == np.float16
+            assert np.isfinite(result[np.isfinite(peer)]).all(), seed
             finite = np.isfinite(peer) & np.isfinite(wanted)
             if not finite.any():
                 continue
             compared += 1
-            far, limit = (furthest(one, wanted, finite) for one in (found, peer))
+            far, limit = (furthest(item, wanted, finite) for item in (result, peer))
             # Half a unit of f16 is 2.4e-4 to 4.9e-4. Where ONNX Runtime is farther, f32 itself has lost digits.
             assert far <= limit + slack or (limit > 1e-3 and far <= 2 * limit), (seed, far, limit)
     assert compared >= len(seeds)
@@ -105,12 +105,12 @@ def test_written_out_norms(device, dtype, rng):
             y = norm(g, a, form)
             g.set_outputs([y, a * a] if shown else [y])
             with rlx.compile(g, device) as cg:
-                found = widen(cg.run({"x": x})[0], kind)
+                result = widen(cg.run({"x": x})[0], kind)
             middle = wide - wide.mean(-1, keepdims=True) if form == "centred" else wide
             wanted = middle / np.sqrt((middle**2).mean(-1, keepdims=True) + 1e-3)
             # Half a unit in the last place of the type, for numbers up to 4.
             np.testing.assert_allclose(
-                found, wanted, 0, 2 * float(2.0 ** (-10 if dtype == "f16" else -7)), str(form)
+                result, wanted, 0, 2 * float(2.0 ** (-10 if dtype == "f16" else -7)), str(form)
             )
 
 
@@ -125,14 +125,14 @@ def test_attention_and_its_weights(device, rng):
     for shown in (False, True):
         g = rlx.Graph()
         a, b, c = (
-            g.input(name, one.shape, "f16") for name, one in zip("qkv", (q, k, v), strict=True)
+            g.input(name, item.shape, "f16") for name, item in zip("qkv", (q, k, v), strict=True)
         )
         p = g.softmax((a @ g.transpose(b, (0, 1, 3, 2))) * 0.001)
         g.set_outputs([p @ c, p] if shown else [p @ c])
         with rlx.compile(g, device) as cg:
-            found = cg.run({"q": q, "k": k, "v": v})
-        for one, wanted in zip(found, (weights @ np.float64(v), weights), strict=False):
-            np.testing.assert_allclose(np.float64(one), wanted, 0, 2e-3)
+            result = cg.run({"q": q, "k": k, "v": v})
+        for item, wanted in zip(result, (weights @ np.float64(v), weights), strict=False):
+            np.testing.assert_allclose(np.float64(item), wanted, 0, 2e-3)
 
 
 def test_casts_of_the_user_round(device, rng):
@@ -165,7 +165,7 @@ def test_a_memory_limit_keeps_halves():
     """Where f32 takes more than the limit, values stay in 16 bits, and the compiler says so."""
     g = rlx.Graph()
     x = g.input("x", (256, 256), "f16")
-    parts = g.concat([g.transpose(g.tanh(x * float(at))) for at in range(1, 9)], 0)
+    parts = g.concat([g.transpose(g.tanh(x * float(index))) for index in range(1, 9)], 0)
     g.set_outputs([g.exp(parts)])
     with rlx.compile(g, "cpu") as cg:
         whole = cg.memory()["peak"]
@@ -177,7 +177,7 @@ def test_a_memory_limit_keeps_halves():
 
 def attention_of(g, x):
     q, k, v = (g.reshape(x, (2, 8, 2, 16)) * factor for factor in (1.5, 0.5, 2.0))
-    q, v = (g.transpose(one, (0, 2, 1, 3)) for one in (q, v))
+    q, v = (g.transpose(item, (0, 2, 1, 3)) for item in (q, v))
     scores = (q @ g.transpose(k, (0, 2, 3, 1))) * 0.25 + g.param("mask", (1, 1, 8, 8), x.dtype)
     y = g.transpose(g.softmax(scores) @ v, (0, 2, 1, 3))
     return g.reshape(y, (2, 8, 32))
@@ -214,7 +214,7 @@ def test_patterns_are_found_as_in_f32(build, device, request):
     """A graph in f16 becomes the operations that it becomes in f32, and casts of its inputs and outputs."""
     if device == "webgpu":
         request.getfixturevalue("webgpu")
-    found = []
+    results = []
     for dtype in ("f32", "f16"):
         g = rlx.Graph()
         g.set_outputs([build(g, g.input("x", (2, 8, 32), dtype))])
@@ -225,5 +225,5 @@ def test_patterns_are_found_as_in_f32(build, device, request):
         ops = [line.split(" = ")[1].split()[0] for line in lines]
         ops = ["product" if op in PRODUCTS else op for op in ops]
         # Elementwise operations may be joined with casts.
-        found.append(sorted(op for op in ops if op == "product" or not _is_small(op)))
-    assert found[0] == found[1]
+        results.append(sorted(op for op in ops if op == "product" or not _is_small(op)))
+    assert results[0] == results[1]

@@ -29,9 +29,9 @@ ROWS = np.arange(12, dtype=np.float32).reshape(4, 3)
 def folder(request, tmp_path):
     """A folder with such a path."""
     parts = [part.strip() for part in PARTS[request.param]]
-    found = tmp_path.joinpath(*parts)
-    found.mkdir(parents=True)
-    return found
+    result = tmp_path.joinpath(*parts)
+    result.mkdir(parents=True)
+    return result
 
 
 def graph(scale=2.0):
@@ -78,9 +78,9 @@ def test_a_model_of_onnx_with_weights_beside_it(folder):
         for name, shape in (("x", (4, 3)), ("y", (4, 500)))
     ]
     weight = onnx.numpy_helper.from_array(w, "w")
-    made = onnx.helper.make_graph([node], "größe", ends[:1], ends[1:], [weight])
+    result = onnx.helper.make_graph([node], "größe", ends[:1], ends[1:], [weight])
     opset = onnx.helper.make_opsetid("", 17)
-    model = onnx.helper.make_model(made, opset_imports=[opset], ir_version=9)
+    model = onnx.helper.make_model(result, opset_imports=[opset], ir_version=9)
     (folder / "gewichte.bin").write_bytes(w.tobytes())
     weight = model.graph.initializer[0]
     weight.ClearField("raw_data")
@@ -122,17 +122,17 @@ def test_a_command_writes_its_report(folder):
 
 def _in_another_process(path, folder):
     os.environ["RLX_CACHE"] = str(folder)
-    found = ran(rlx.load_model(path))
-    return found, rlx.cache_stats().disk_hits
+    result = ran(rlx.load_model(path))
+    return result, rlx.cache_stats().disk_hits
 
 
 def test_processes_that_are_spawned(folder):
-    path, kept = folder / "modèle.rlx", folder / "kept"
+    path, retained = folder / "modèle.rlx", folder / "kept"
     rlx.save_model(graph(), path)
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
         for hits in (0, 1):
-            found, seen = pool.apply(_in_another_process, (path, kept))
-            np.testing.assert_array_equal(found, ran(graph()))
+            result, seen = pool.apply(_in_another_process, (path, retained))
+            np.testing.assert_array_equal(result, ran(graph()))
             assert seen == hits
 
 
@@ -152,18 +152,18 @@ def test_a_model_is_replaced_while_it_is_used(tmp_path):
     del first, second
     gc.collect()  # a graph refers to itself
     rlx.save_model(graph(6.0), path)
-    assert [one.name for one in Path(tmp_path).iterdir()] == ["model.rlx"]
+    assert [path.name for path in Path(tmp_path).iterdir()] == ["model.rlx"]
 
 
 @pytest.mark.skipif(os.name != "nt", reason="only Windows can forbid that a file is renamed")
 def test_a_file_that_another_program_has_open(tmp_path):
     path = tmp_path / "model.rlx"
     rlx.save_model(graph(2.0), path)
-    with open(path, "rb"), pytest.raises(rlx.FileInUseError, match="can't be replaced") as found:
+    with open(path, "rb"), pytest.raises(rlx.FileInUseError, match="can't be replaced") as result:
         rlx.save_model(graph(3.0), path)
-    assert "another name" in str(found.value)
-    assert isinstance(found.value, PermissionError)
-    assert [one.name for one in tmp_path.iterdir()] == ["model.rlx"]
+    assert "another name" in str(result.value)
+    assert isinstance(result.value, PermissionError)
+    assert [path.name for path in tmp_path.iterdir()] == ["model.rlx"]
     np.testing.assert_array_equal(ran(rlx.load_model(path)), ran(graph(2.0)))
 
 
@@ -183,15 +183,15 @@ class Windows:
             if Path(path).exists() and Path(path).stat().st_ino in used:
                 raise PermissionError(13, "The process cannot access the file", str(path))
 
-        def replaced(made, path):
-            allowed(self.held, made)
+        def replaced(result, path):
+            allowed(self.held, result)
             allowed(self.mapped | self.held, path)
-            replace(made, path)
+            replace(result, path)
 
-        def renamed(made, path):
-            allowed(self.held, made)
+        def renamed(result, path):
+            allowed(self.held, result)
             assert not Path(path).exists()
-            rename(made, path)
+            rename(result, path)
 
         def removed(path, missing_ok=False):
             allowed(self.mapped | self.held, path)
@@ -209,15 +209,15 @@ def test_files_are_put_aside_while_they_are_mapped(tmp_path, monkeypatch):
     texts = [b"one", b"two", b"three", b"four"]
 
     def names():
-        return sorted(one.name.split(".")[-1] for one in tmp_path.iterdir())
+        return sorted(path.name.split(".")[-1] for path in tmp_path.iterdir())
 
-    for at, text in enumerate(texts):
+    for index, text in enumerate(texts):
         container.write(path, text)
         assert path.read_bytes() == text
-        assert names() == ["old"] * at + ["rlx"]
+        assert names() == ["old"] * index + ["rlx"]
         system.mapped.add(path.stat().st_ino)
-    kept = [one.read_bytes() for one in tmp_path.glob("*.old")]
-    assert sorted(kept) == sorted(texts[:-1])  # whoever has mapped one keeps it
+    retained = [path.read_bytes() for path in tmp_path.glob("*.old")]
+    assert sorted(retained) == sorted(texts[:-1])  # whoever has mapped one keeps it
     system.held.add(path.stat().st_ino)
     with pytest.raises(rlx.FileInUseError, match="can't be replaced"):
         container.write(path, b"five")
@@ -238,13 +238,13 @@ def test_the_old_file_comes_back_when_the_new_one_fails(tmp_path, monkeypatch):
     system.mapped.add(path.stat().st_ino)
     replace = os.replace
 
-    def fails(made, place):
-        if not path.exists() and str(made).endswith(".tmp"):
+    def fails(result, place):
+        if not path.exists() and str(result).endswith(".tmp"):
             raise OSError(28, "No space left on device")
-        replace(made, place)
+        replace(result, place)
 
     monkeypatch.setattr(os, "replace", fails)
     with pytest.raises(OSError, match="No space"):
         container.write(path, b"two")
-    assert [one.name for one in tmp_path.iterdir()] == ["model.rlx"]
+    assert [path.name for path in tmp_path.iterdir()] == ["model.rlx"]
     assert path.read_bytes() == b"one"

@@ -24,47 +24,47 @@ def layered_by_hand(x, w, v, s):
 
 def test_params_are_prepared_when_they_are_set(device):
     graph = layered()
-    given = values(graph)
-    x = given.pop("x")
+    arguments = values(graph)
+    x = arguments.pop("x")
     with rlx.compile(graph, device) as compiled:
         with pytest.raises(rlx.InputError, match="never set"):
             compiled.run({"x": x})
-        for name, value in given.items():
+        for name, value in arguments.items():
             compiled.set_param(name, value)
-        close(compiled.run({"x": x}), layered_by_hand(x, **given))
+        close(compiled.run({"x": x}), layered_by_hand(x, **arguments))
         if device != "reference":
             assert " transpose '" not in compiled.as_text("schedule")
             assert "hoist: " in compiled.as_text("fused")
             assert len(compiled.as_text("schedule").splitlines()) <= 3
         other = compiled.clone()
-        given["s"] = 3 * given["s"]
-        other.set_param("s", given["s"])
-        close(compiled.run({"x": x}), layered_by_hand(x, **given))
-        close(other.run_slots(x), layered_by_hand(x, **given))
+        arguments["s"] = 3 * arguments["s"]
+        other.set_param("s", arguments["s"])
+        close(compiled.run({"x": x}), layered_by_hand(x, **arguments))
+        close(other.run_slots(x), layered_by_hand(x, **arguments))
         compiled.recover()
-        close(compiled.run({"x": x}), layered_by_hand(x, **given))
-        np.testing.assert_array_equal(compiled._state.read_param("w"), given["w"])
+        close(compiled.run({"x": x}), layered_by_hand(x, **arguments))
+        np.testing.assert_array_equal(compiled._state.read_param("w"), arguments["w"])
 
 
 def test_hoisting_can_be_left_out(device):
     graph = layered()
-    given = values(graph)
-    x = given.pop("x")
+    arguments = values(graph)
+    x = arguments.pop("x")
     options = CompileOptions(hoist=False)
-    with rlx.compile(graph, device, given, options) as compiled:
-        close(compiled.run({"x": x}), layered_by_hand(x, **given))
+    with rlx.compile(graph, device, arguments, options) as compiled:
+        close(compiled.run({"x": x}), layered_by_hand(x, **arguments))
         assert "hoist: " not in compiled.as_text("fused")
 
 
 def test_prepared_graphs_come_back_from_the_caches(device, tmp_path, monkeypatch):
     monkeypatch.setenv("RLX_CACHE", str(tmp_path))
     rlx.clear_cache()
-    given = values(layered())
-    x = given.pop("x")
+    arguments = values(layered())
+    x = arguments.pop("x")
     for _ in range(2):
         for _ in range(2):
-            with rlx.compile(layered(), device, given) as compiled:
-                close(compiled.run({"x": x}), layered_by_hand(x, **given))
+            with rlx.compile(layered(), device, arguments) as compiled:
+                close(compiled.run({"x": x}), layered_by_hand(x, **arguments))
         from rlx.compiler import compile_cache
 
         compile_cache._kept.clear()  # what comes next is read from the folder
@@ -81,11 +81,11 @@ def test_sums_and_norms_take_over_the_memory_of_what_they_read(device):
         total = h + r
         h, r = g.rms_norm(g.layer_norm(total)), total
     g.set_outputs([h * r])
-    given = values(g)
+    arguments = values(g)
     with rlx.compile(g, "reference", options=CompileOptions(fuse=False)) as exact:
-        expected = exact.run(given)
+        expected = exact.run(arguments)
     with rlx.compile(g, device) as compiled:
-        close(compiled.run(given), expected)
+        close(compiled.run(arguments), expected)
         # The first sum is part of a chain; of the others each takes over two values.
         assert compiled.as_text("schedule").count("residual_norm") == 4
         assert compiled.memory()["arena"] == 4 * x.type.nbytes  # input, output, two values
@@ -106,13 +106,13 @@ def test_threads_of_several_vectors(webgpu, shape, steps, monkeypatch):
     for _ in range(steps):
         y = g.tanh(y) + x
     g.set_outputs([y])
-    given = values(g)
+    arguments = values(g)
     with rlx.compile(g, webgpu) as compiled:
-        expected = compiled.run(given)[0].copy()
+        expected = compiled.run(arguments)[0].copy()
     monkeypatch.setattr(elementwise_wgsl, "_MANY", 0)
     monkeypatch.setattr(codegen, "_sources", Lru(8))  # texts with the other number
-    made, write = list[int](), elementwise_wgsl._vectors
-    monkeypatch.setattr(elementwise_wgsl, "_vectors", lambda *a: made.append(a[-1]) or write(*a))
+    result, write = list[int](), elementwise_wgsl._vectors
+    monkeypatch.setattr(elementwise_wgsl, "_vectors", lambda *a: result.append(a[-1]) or write(*a))
     with rlx.compile(g, webgpu) as compiled:
-        assert np.array_equal(compiled.run(given)[0], expected)
-    assert max(made) == (4 if steps == 2 else 2)
+        assert np.array_equal(compiled.run(arguments)[0], expected)
+    assert max(result) == (4 if steps == 2 else 2)

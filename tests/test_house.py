@@ -22,9 +22,11 @@ ALIKE = ("rlx/cli", "rlx/cli/regressions", "rlx/backends/cpu", "rlx/backends/web
 
 def sources(*folders):
     """The text files of the repository in these folders."""
-    found = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
+    results = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
     ends = (".py", ".pyi", ".pyx", ".pxd", ".c", ".h", ".wgsl", "")
-    return sorted(path for path in found if path.suffix in ends and "__pycache__" not in path.parts)
+    return sorted(
+        path for path in results if path.suffix in ends and "__pycache__" not in path.parts
+    )
 
 
 def test_files_have_one_reason_to_exist():
@@ -57,12 +59,12 @@ def too_long(text, name):
 
 
 def test_functions_fit_on_a_screen():
-    found = []
+    results = []
     for path in sources("rlx", "tests", "benchmarks", "script", "docs/_ext", "examples"):
         text = path.read_text()
         if path.suffix == ".py" or (not path.suffix and text.startswith("#!/usr/bin/env python")):
-            found += too_long(text, path.relative_to(ROOT).as_posix())
-    assert not found, "\n".join(found)
+            results += too_long(text, path.relative_to(ROOT).as_posix())
+    assert not results, "\n".join(results)
 
 
 @pytest.mark.parametrize(("lines", "long"), [(59, False), (60, True)])
@@ -80,7 +82,7 @@ def test_a_name_of_a_module_means_one_thing():
                 continue
             by_family = next((top for top in BY_FAMILY if f"{folder}/".startswith(f"{top}/")), "")
             places[path.stem].add("" if by_family else folder)
-    twice = {name: sorted(found) for name, found in places.items() if len(found) > 1}
+    twice = {name: sorted(place) for name, place in places.items() if len(place) > 1}
     assert not twice, f"two modules of one name: {twice}"
 
 
@@ -90,5 +92,5 @@ def test_git_knows_no_file_that_is_made():
     listed = subprocess.run(
         ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.split()
-    made = [name for name in listed if name.endswith((".so", ".pyc", ".egg-info"))]
-    assert not made
+    results = [name for name in listed if name.endswith((".so", ".pyc", ".egg-info"))]
+    assert not results

@@ -53,9 +53,10 @@ def as_floats(array, name):
 
 def network(form=numpy_helper.from_array, seed=0, name="net"):
     """A convolution, a norm that is folded into it, and a table: what is computed when weights are set among it."""
-    held = weights(seed)
+    stored = weights(seed)
     tensors = [
-        (numpy_helper.from_array if a.dtype == np.float16 else form)(a, n) for n, a in held.items()
+        (numpy_helper.from_array if a.dtype == np.float16 else form)(a, n)
+        for n, a in stored.items()
     ]
     nodes = [
         helper.make_node("Conv", ["x", "w", "b"], ["c"], name="convolution", pads=[1, 1, 1, 1]),
@@ -85,13 +86,13 @@ def run(path, inputs, device="cpu"):
     compile_cache._kept.clear()
     before = rlx.cache_stats()
     with rlx.onnx.Model(path, device=device) as model:
-        found = model.run(inputs)
+        result = model.run(inputs)
         model.run(inputs)
-    return found, counted(before)
+    return result, counted(before)
 
 
-def same(one, other):
-    for a, b in zip(one, other, strict=True):
+def same(first, other):
+    for a, b in zip(first, other, strict=True):
         np.testing.assert_array_equal(a, b)
         assert a.dtype == b.dtype
 
@@ -121,7 +122,7 @@ def test_the_second_start(tmp_path, target_device, form, monkeypatch):
 
 def test_weights_stay_in_the_model(tmp_path, folder):
     """What is kept is smaller than the weights, which are read from the model itself."""
-    held = np.random.default_rng(0).standard_normal((512, 512)).astype(np.float32)
+    stored = np.random.default_rng(0).standard_normal((512, 512)).astype(np.float32)
     for name, form in (("bytes", numpy_helper.from_array), ("floats", as_floats)):
         path = tmp_path / f"{name}.onnx"
         graph = helper.make_graph(
@@ -129,7 +130,7 @@ def test_weights_stay_in_the_model(tmp_path, folder):
             "product",
             [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 512])],
             [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-            [form(held, "w")],
+            [form(stored, "w")],
         )
         onnx.save(helper.make_model(graph, ir_version=10), path)
         x = {"x": np.ones((1, 512), np.float32)}
@@ -137,7 +138,7 @@ def test_weights_stay_in_the_model(tmp_path, folder):
         second, done = run(path, x)
         assert done == {"import_hits": 1, "disk_hits": 1}
         same(first, second)
-    assert sum(one.stat().st_size for one in folder.iterdir()) < held.nbytes // 8
+    assert sum(path.stat().st_size for path in folder.iterdir()) < stored.nbytes // 8
 
 
 def test_models_that_differ_are_told_apart(tmp_path):
@@ -145,31 +146,31 @@ def test_models_that_differ_are_told_apart(tmp_path):
     first = network().SerializeToString()
     path.write_bytes(first)
     stat = path.stat()
-    found, _ = run(path, given())
+    result, _ = run(path, given())
     # The same size, the same time: the contents count.
     changed = bytearray(first)
-    at = first.index(weights()["b"].tobytes())
-    changed[at : at + 4] = np.float32(7).tobytes()
+    index = first.index(weights()["b"].tobytes())
+    changed[index : index + 4] = np.float32(7).tobytes()
     path.write_bytes(changed)
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     other, done = run(path, given())
     assert done == {"imported": 1, "disk_hits": 1}, "a graph that is equal but for its weights"
-    assert not np.array_equal(found[0], other[0])
+    assert not np.array_equal(result[0], other[0])
     expected, _ = run(bytes(changed), given(), "reference")
     np.testing.assert_allclose(other[0], expected[0], rtol=1e-4, atol=1e-5)
     path.write_bytes(first)
     again, done = run(path, given())
     assert done == {"import_hits": 1, "disk_hits": 1}
-    same(found, again)
+    same(result, again)
 
 
 def test_shapes_names_and_options_are_told_apart(tmp_path):
     path = tmp_path / "net.onnx"
     onnx.save(network(), path)
     run(path, given())
-    found, done = run(path, given(3, 4))
+    result, done = run(path, given(3, 4))
     assert done == {"imported": 1, "lowered": 1, "stored": 1}
-    assert found[0].shape == (3, 4, 4, 5)
+    assert result[0].shape == (3, 4, 4, 5)
     # Messages name the file.
     other = tmp_path / "other.onnx"
     other.write_bytes(path.read_bytes())
@@ -213,8 +214,8 @@ def test_inputs_whose_values_decide_shapes(tmp_path):
     onnx.save(resized(), path)
     x = np.arange(6, dtype=np.float32)
     for shape in ((2, 3), (3, 2), (2, 3)):
-        (found,), done = run(path, {"x": x, "shape": np.array(shape)})
-        assert found.shape == shape
+        (result,), done = run(path, {"x": x, "shape": np.array(shape)})
+        assert result.shape == shape
     assert done == {"import_hits": 2, "disk_hits": 1}, "what it needs, and the graph"
     with rlx.onnx.Model(path, device="cpu") as model:
         model.run({"x": x, "shape": np.array((6, 1))})
@@ -261,10 +262,10 @@ def test_params_that_are_set_later_are_prepared_anew(tmp_path, target_device):
         compiled.set_params({name: other[name] for name in ("scale", "mean", "var")})
         after = compiled.run(given())
     assert not np.array_equal(before[0], after[0])
-    held = {**weights(), **{name: other[name] for name in ("scale", "mean", "var")}}
+    stored = {**weights(), **{name: other[name] for name in ("scale", "mean", "var")}}
     changed = network()
     for tensor in changed.graph.initializer:
-        tensor.CopyFrom(numpy_helper.from_array(held[tensor.name], tensor.name))
+        tensor.CopyFrom(numpy_helper.from_array(stored[tensor.name], tensor.name))
     expected, _ = run(changed.SerializeToString(), given(), "reference")
     np.testing.assert_allclose(after[0], expected[0], rtol=1e-4, atol=1e-5)
 
@@ -298,7 +299,7 @@ def test_a_damaged_entry_is_made_again(tmp_path, folder):
         entry.write_bytes(raw)
         with pytest.warns(RuntimeWarning, match=entry.name) as said:
             second, done = run(path, given())
-        assert [one.filename for one in said] == [__file__]
+        assert [item.filename for item in said] == [__file__]
         assert done.pop("damaged") == 1
         same(first, second)
         _, done = run(path, given())
@@ -320,13 +321,13 @@ def test_digests_of_pieces():
     raw = np.random.default_rng(0).bytes(3 * import_cache._PIECE + 5)
     seen = {import_cache.digest_of(memoryview(raw))}
     assert import_cache.digest_of(memoryview(bytes(raw))) in seen
-    for at in (0, import_cache._PIECE, len(raw) - 1):
+    for index in (0, import_cache._PIECE, len(raw) - 1):
         changed = bytearray(raw)
-        changed[at] ^= 1
+        changed[index] ^= 1
         seen.add(import_cache.digest_of(memoryview(changed)))
     seen |= {
-        import_cache.digest_of(memoryview(raw)[:at])
-        for at in (0, 1, import_cache._PIECE, len(raw) - 1)
+        import_cache.digest_of(memoryview(raw)[:index])
+        for index in (0, 1, import_cache._PIECE, len(raw) - 1)
     }
     assert len(seen) == 8
 
@@ -356,14 +357,14 @@ def test_another_process_finds_it(tmp_path):
         str(tmp_path / "user/key"),
         str(inputs),
     ]
-    found = [
+    results = [
         subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
         for _ in range(2)
     ]
-    assert found[0][0] == found[1][0]
-    assert found[0][1:4] == ["1", "0", "0"]
+    assert results[0][0] == results[1][0]
+    assert results[0][1:4] == ["1", "0", "0"]
     # The second one imports none of the modules that turn ONNX nodes into nodes.
-    assert found[1][1:] == ["0", "1", "1", "0"]
+    assert results[1][1:] == ["0", "1", "1", "0"]
 
 
 def test_tensors_anywhere_are_looked_at():

@@ -142,8 +142,8 @@ def test_everything_public_is_there():
         assert namespace[name] is getattr(rlx, name)
     assert set(rlx.__all__) <= set(dir(rlx))
     for name, home in rlx._homes.items():
-        found = getattr(rlx, name)
-        assert getattr(found, "__module__", home).startswith(home.rpartition(".")[0])
+        result = getattr(rlx, name)
+        assert getattr(result, "__module__", home).startswith(home.rpartition(".")[0])
 
 
 def test_what_is_not_there():

@@ -75,13 +75,13 @@ def per_call(way):
 @pytest.mark.parametrize("way", ["arguments", "views"])
 def test_instructions_of_a_call(way):
     assert shutil.which("valgrind"), "script/test --all installs valgrind"
-    found = per_call(way)
+    result = per_call(way)
     golden = GOLDEN.get(here(), {}).get(way)
     slack = SLACK
     if golden is None:
         golden, slack = next(iter(GOLDEN.values()))[way], SLACK_ELSEWHERE
-    assert found <= golden * (1 + slack), f"{here()}: {found:.0f} instructions, golden {golden}"
-    assert found >= golden * (1 - slack), f"{found:.0f}: fewer than {golden}, lower the golden"
+    assert result <= golden * (1 + slack), f"{here()}: {result:.0f} instructions, golden {golden}"
+    assert result >= golden * (1 - slack), f"{result:.0f}: fewer than {golden}, lower the golden"
 
 
 if __name__ == "__main__":

@@ -38,18 +38,18 @@ def test_products_are_off_by_the_rounding_of_x(monkeypatch, rng, isa, m, k):
     n = int(rng.integers(1, 150))
     x = (rng.standard_normal((m, k)) * 10.0 ** rng.integers(-20, 20, (m, 1))).astype("f4")
     codes, scales = rng.integers(-128, 128, (n, k), "i1"), rng.random(n).astype("f4")
-    found, wanted = product(x, codes, scales), exact(x, codes, scales)
+    result, wanted = product(x, codes, scales), exact(x, codes, scales)
     sizes = np.abs(codes.astype("f8") * scales[:, None]).sum(1)
     allowed = np.abs(x).max(1, keepdims=True) * sizes * (ROUNDING + k * 2.0**-24)
-    assert (np.abs(found - wanted) <= allowed + 1e-35).all()
+    assert (np.abs(result - wanted) <= allowed + 1e-35).all()
 
 
 @looped("isa", cpu.isas())
 def test_the_largest_sums_do_not_overflow(monkeypatch, isa):
     monkeypatch.setenv("RLX_CPU_ISA", isa)
     codes = np.array([[-128], [127]], "i1").repeat(4099, 1)
-    found = product(np.ones((1, 4099), "f4"), codes, np.ones(2, "f4"))
-    np.testing.assert_allclose(found, [[-128 * 4099, 127 * 4099]], 1e-6)
+    result = product(np.ones((1, 4099), "f4"), codes, np.ones(2, "f4"))
+    np.testing.assert_allclose(result, [[-128 * 4099, 127 * 4099]], 1e-6)
 
 
 @looped("isa", cpu.isas())
@@ -58,11 +58,11 @@ def test_rows_without_finite_numbers_are_nan_and_rows_of_zeros_are_zero(monkeypa
     x = rng.standard_normal((6, 19)).astype("f4")
     x[1, 18], x[2, 0], x[3], x[4] = np.nan, -np.inf, 0, 1e-39
     codes, scales = rng.integers(-128, 128, (37, 19), "i1"), rng.random(37).astype("f4")
-    found = product(x, codes, scales)
-    assert np.isnan(found[1:3]).all()
-    assert (found[3:5] == 0).all()
+    result = product(x, codes, scales)
+    assert np.isnan(result[1:3]).all()
+    assert (result[3:5] == 0).all()
     for row in (0, 5):
-        np.testing.assert_allclose(found[row], exact(x[row], codes, scales), 0, 0.05)
+        np.testing.assert_allclose(result[row], exact(x[row], codes, scales), 0, 0.05)
 
 
 @pytest.mark.parametrize("products", [(96,), (66, 33), (64, 32), (1, 1)])
@@ -70,10 +70,10 @@ def test_rows_without_finite_numbers_are_nan_and_rows_of_zeros_are_zero(monkeypa
 def test_packed_weights_are_unpacked_again(rng, products, k):
     layout = BytePairs(2, k, products, 32)
     plain = rng.integers(-128, 128, (2, sum(products), k), "i1")
-    memory, found = np.zeros(layout.nbytes, np.uint8), np.empty_like(plain)
+    memory, result = np.zeros(layout.nbytes, np.uint8), np.empty_like(plain)
     layout.pack(plain, memory)
-    layout.unpack(memory, found)
-    np.testing.assert_array_equal(found, plain)
+    layout.unpack(memory, result)
+    np.testing.assert_array_equal(result, plain)
 
 
 def layer(rng, dtype, zero, hidden=40, inputs=24):
@@ -83,7 +83,7 @@ def layer(rng, dtype, zero, hidden=40, inputs=24):
     r = rng.integers(low, high, (2, hidden, 4 * hidden), dtype)
     scales = (rng.random((2, 4 * hidden)) / 128 / 6).astype("f4")
     zeros = np.full((2, 4 * hidden), zero, dtype)
-    held = {"w": w, "r": r, "ws": scales, "wz": zeros, "rs": scales, "rz": zeros}
+    stored = {"w": w, "r": r, "ws": scales, "wz": zeros, "rs": scales, "rz": zeros}
     node = helper.make_node(
         "DynamicQuantizeLSTM",
         ["x", "w", "r", "", "", "", "", "", "ws", "wz", "rs", "rz"],
@@ -97,7 +97,7 @@ def layer(rng, dtype, zero, hidden=40, inputs=24):
         "layer",
         [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [5, 2, inputs])],
         [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [5, 2, 2, hidden])],
-        [onnx.numpy_helper.from_array(array, name) for name, array in held.items()],
+        [onnx.numpy_helper.from_array(array, name) for name, array in stored.items()],
     )
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
     decoded = [
@@ -108,7 +108,7 @@ def layer(rng, dtype, zero, hidden=40, inputs=24):
 
 @looped("dtype, zero", [("i1", 0), ("u1", 128), ("i1", 3), ("u1", 0)])
 def test_layers_keep_codes_whose_zero_is_in_the_middle(device, rng, dtype, zero):
-    made, (w, r) = layer(rng, dtype, zero)
+    result, (w, r) = layer(rng, dtype, zero)
     x = rng.standard_normal((5, 2, 24)).astype("f4")
     g = rlx.Graph("floats")
     y, *_ = g.lstm(g.input("x", x.shape), g.constant(w), g.constant(r), direction="bidirectional")
@@ -117,8 +117,8 @@ def test_layers_keep_codes_whose_zero_is_in_the_middle(device, rng, dtype, zero)
         (wanted,) = cg.run({"x": x})
     # Small weights would be folded to floats.
     options = CompileOptions(fold=False)
-    with rlx.onnx.Model(made.SerializeToString(), device, options=options) as model:
+    with rlx.onnx.Model(result.SerializeToString(), device, options=options) as model:
         np.testing.assert_allclose(model.run({"x": x})[0], wanted, 0, 2e-4)
         text = model.compile({"x": x}).as_text("schedule")
-    kept = device == "cpu" and zero == (128 if dtype == "u1" else 0)
-    assert ("rounded_matmul" in text) == kept
+    retained = device == "cpu" and zero == (128 if dtype == "u1" else 0)
+    assert ("rounded_matmul" in text) == retained

@@ -15,16 +15,16 @@ TYPES = {"u1": onnx.TensorProto.UINT8, "i1": onnx.TensorProto.INT8}
 
 def model(x, w, zeros, **attrs):
     """ConvInteger of x, an input, by w, with the zero points that are given."""
-    held = {"w": w} | {
+    stored = {"w": w} | {
         name: zero for name, zero in zip("pq", zeros, strict=True) if zero is not None
     }
-    names = ["x", "w", *(name if name in held else "" for name in "pq")]
+    names = ["x", "w", *(name if name in stored else "" for name in "pq")]
     graph = helper.make_graph(
         [helper.make_node("ConvInteger", names, ["y"], **attrs)],
         "convolution",
         [helper.make_tensor_value_info("x", TYPES[x.dtype.str[1:]], x.shape)],
         [helper.make_tensor_value_info("y", onnx.TensorProto.INT32, None)],
-        [onnx.numpy_helper.from_array(value, name) for name, value in held.items()],
+        [onnx.numpy_helper.from_array(value, name) for name, value in stored.items()],
     )
     opsets = [helper.make_opsetid("", 17)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString()
@@ -53,9 +53,9 @@ def test_the_largest_operands_are_summed_exactly(device, rng, dtype, channels, z
     second = None if zero is None else np.asarray(points, dtype)
     zeros = (None if zero is None else np.array(1, dtype), second)
     with rlx.onnx.Model(model(x, w, zeros), device) as onnx_model:
-        found = onnx_model.run({"x": x})[0]
+        result = onnx_model.run({"x": x})[0]
         text = onnx_model.compile({"x": x}).as_text("schedule") if device == "cpu" else ""
-    np.testing.assert_array_equal(found, exact(x, w, zeros))
+    np.testing.assert_array_equal(result, exact(x, w, zeros))
     if channels == 96:
         assert "F64" not in text
 
@@ -68,5 +68,5 @@ def test_groups_of_many_channels_are_exact(device, rng):
 
 def test_weights_for_fewer_channels_are_refused(rng):
     x, w = np.full((1, 120, 11), 255, "u1"), rng.integers(0, 256, (4, 60, 9), "u1")
-    with pytest.raises(rlx.RlxError), rlx.onnx.Model(model(x, w, (None, None)), "cpu") as made:
-        made.run({"x": x})
+    with pytest.raises(rlx.RlxError), rlx.onnx.Model(model(x, w, (None, None)), "cpu") as result:
+        result.run({"x": x})

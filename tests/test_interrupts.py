@@ -33,15 +33,15 @@ class Storm:
         self.armed = []
 
     def array(self):
-        made = np.full((3, 8), 0.25, np.float32)
-        self.inputs.append(weakref.ref(made))
-        return made
+        result = np.full((3, 8), 0.25, np.float32)
+        self.inputs.append(weakref.ref(result))
+        return result
 
     def arrays(self):
         while self.armed:
             yield self.array()
 
-    def interrupt(self, call, most):
+    def interrupt(self, call, limit):
         """Makes a call, into which a signal handler raises an exception."""
         armed, go = self.armed, threading.Lock()
         go.acquire()
@@ -61,7 +61,7 @@ class Storm:
             signal.pthread_kill(main, signal.SIGUSR1)
 
         before = signal.signal(signal.SIGUSR1, handler)
-        after = self.random.random() * most
+        after = self.random.random() * limit
         sender = threading.Thread(target=sends, args=(after, threading.get_ident()))
         sender.start()
         try:
@@ -122,12 +122,12 @@ class Storm:
                     pass
 
     def awaiting(self, thing):
-        async def one():
+        async def run_once():
             await asyncio.wait_for(thing.run_async(self.array()), self.random.random() * 0.002)
 
         async def main():
             while self.armed:
-                calls = [asyncio.ensure_future(one()) for _ in range(12)]
+                calls = [asyncio.ensure_future(run_once()) for _ in range(12)]
                 for call in calls:
                     if self.random.random() < 0.2:
                         call.cancel()
@@ -146,42 +146,42 @@ class Storm:
     def left(self):
         """Inputs and futures that are still there."""
         gc.collect()
-        self.inputs = [one for one in self.inputs if one() is not None]
-        self.futures = [one for one in self.futures if one() is not None]
-        return len(self.inputs), sum(not one().done() for one in self.futures)
+        self.inputs = [item for item in self.inputs if item() is not None]
+        self.futures = [future for future in self.futures if future() is not None]
+        return len(self.inputs), sum(not future().done() for future in self.futures)
 
 
 def settled(*queues):
     """What is in some queues, once they had time to do what is under way."""
     until = time.monotonic() + 20
     while True:
-        found = [(queue._room._inside, len(queue._threads._waiting)) for queue in queues]
-        if not any(map(any, found)) or time.monotonic() > until:
-            return found
+        results = [(queue._room._inside, len(queue._threads._waiting)) for queue in queues]
+        if not any(map(any, results)) or time.monotonic() > until:
+            return results
         time.sleep(0.005)
 
 
 def storm(count, seed=0):
     """Calls that are cut off, so many; what stays is counted."""
-    made, before = Storm(seed), threading.active_count()
+    result, before = Storm(seed), threading.active_count()
     with rlx.onnx.Model(RAW, "cpu") as model, rlx.Pool(model, ["cpu"], max_pending=6) as pool:
-        compiled = model.compile(made.array())
+        compiled = model.compile(result.array())
         things = {
-            made.mapping: (pool,),
-            made.listing: (pool,),
-            made.mapping_async: (pool,),
-            made.running: (pool, model),
-            made.submitting: (pool, model, compiled),
-            made.awaiting: (pool, model, compiled),
+            result.mapping: (pool,),
+            result.listing: (pool,),
+            result.mapping_async: (pool,),
+            result.running: (pool, model),
+            result.submitting: (pool, model, compiled),
+            result.awaiting: (pool, model, compiled),
         }
         for thing in (pool, model, compiled):  # their threads, and all that is compiled
-            thing.submit(made.array()).result()
+            thing.submit(result.array()).result()
         threads = threading.active_count()
         for _ in range(count):
-            way = made.random.choice(list(things))
-            thing = made.random.choice(things[way])
-            made.interrupt(functools.partial(way, thing), made.random.choice([0.0005, 0.004]))
-        queues = [one._queue for one in (pool, model, compiled)]
+            way = result.random.choice(list(things))
+            thing = result.random.choice(things[way])
+            result.interrupt(functools.partial(way, thing), result.random.choice([0.0005, 0.004]))
+        queues = [item._queue for item in (pool, model, compiled)]
         assert settled(*queues) == [(0, 0)] * 3
         assert threading.active_count() == threads
         for thing in (
@@ -189,14 +189,14 @@ def storm(count, seed=0):
             model,
             compiled,
         ):  # each still works, and holds no more than its last inputs
-            assert thing.submit(made.array()).result(20)[0].shape == (3, 8)
-            assert thing.run(made.array())[0].shape == (3, 8)
-        inputs, unanswered = made.left()
+            assert thing.submit(result.array()).result(20)[0].shape == (3, 8)
+            assert thing.run(result.array())[0].shape == (3, 8)
+        inputs, unanswered = result.left()
         assert inputs <= 8
         assert not unanswered
         assert pool.devices == (rlx.Device("cpu"),)
     assert threading.active_count() == before
-    return made
+    return result
 
 
 @pytest.fixture(autouse=True)

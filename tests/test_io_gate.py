@@ -48,8 +48,8 @@ def test_known_answer_of_concat_and_fft():
     assert profile.kernel_launches == 3
     assert profile.host_output_bytes == 8 * 512 * 2 * 4
     # sub reads x twice, concat reads x and the difference, fft reads and writes the block.
-    one = 8 * 512 * 4
-    assert profile.device_traffic_bytes == 3 * one + 4 * one + 4 * one
+    single = 8 * 512 * 4
+    assert profile.device_traffic_bytes == 3 * single + 4 * single + 4 * single
     assert profile.sync_points == 0
     assert rlx.profile_graph_io(g, GraphIoOptions(fft_host_sync=True)).sync_points == 1
 

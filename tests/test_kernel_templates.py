@@ -29,15 +29,15 @@ OWN = ("range", "dict", "namespace")  # Jinja has these itself
 
 
 def jinja():
-    made = jinja2.Environment(
+    result = jinja2.Environment(
         loader=jinja2.FunctionLoader(wgsl.shader_text),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    made.globals.update({name: value for name, value in GLOBALS.items() if name not in OWN})
-    return made
+    result.globals.update({name: value for name, value in GLOBALS.items() if name not in OWN})
+    return result
 
 
 @pytest.mark.webgpu
@@ -56,8 +56,8 @@ def test_texts_are_those_of_jinja(webgpu, monkeypatch):
     monkeypatch.setattr(codegen, "render", both)
     monkeypatch.setattr(elementwise_wgsl, "render", both)
     target = Target.of(rlx.Device.parse(webgpu), CompileOptions())
-    for at, case in enumerate(cases()):
-        if at % 3 == 0:
+    for index, case in enumerate(cases()):
+        if index % 3 == 0:
             programmed(lower(case.graph(), target), target)
     assert len(seen) > 60, sorted(set(wgsl.shader_names()) - set(seen))
     assert sum(seen.values()) > 500
@@ -88,14 +88,14 @@ LANGUAGE = (
 
 @pytest.mark.parametrize("text", LANGUAGE)
 def test_the_language(text):
-    given = {
+    inputs = {
         "pairs": [(1, "a"), (2, "b")],
         "xs": [3, 4, 5],
         "flag": True,
         "deep": {"inner": (8, 9)},
     }
     peer = jinja().from_string(text)
-    assert rendered(text, **given) == peer.render(given)
+    assert rendered(text, **inputs) == peer.render(inputs)
 
 
 @pytest.mark.parametrize(
@@ -154,9 +154,9 @@ def test_a_written_package_has_every_template(tmp_path):
         len(modules) == len(wgsl.shader_files()) == len(list((tmp_path / "made").glob("*.py"))) - 1
     )
     for name, module in modules.items():
-        found = runpy.run_path(str(tmp_path / f"made/{module}.py"))
-        assert found["name"].endswith(name)
-        assert callable(found["root"])
+        result = runpy.run_path(str(tmp_path / f"made/{module}.py"))
+        assert result["name"].endswith(name)
+        assert callable(result["root"])
 
 
 @pytest.mark.webgpu

@@ -20,13 +20,13 @@ B, A = scipy.signal.butter(3, 0.3)
 # Ours, SciPy's, and the tolerance.
 FUNCTIONS = {
     "welch": (
-        lambda x, **at: rlx.signal.welch(x, 100.0, nperseg=64, **at)[1],
+        lambda x, **index: rlx.signal.welch(x, 100.0, nperseg=64, **index)[1],
         lambda x: scipy.signal.welch(x, 100.0, nperseg=64)[1],
         1e-5,
     ),
     "welch of two channels": (
-        lambda x, **at: rlx.signal.welch(
-            np.stack([x, x[::-1]], 1), 100.0, nperseg=50, detrend="linear", axis=0, **at
+        lambda x, **index: rlx.signal.welch(
+            np.stack([x, x[::-1]], 1), 100.0, nperseg=50, detrend="linear", axis=0, **index
         )[1],
         lambda x: scipy.signal.welch(
             np.stack([x, x[::-1]], 1), 100.0, nperseg=50, detrend="linear", axis=0
@@ -34,35 +34,35 @@ FUNCTIONS = {
         1e-5,
     ),
     "csd": (
-        lambda x, **at: rlx.signal.csd(x, np.roll(x, 3), 100.0, nperseg=64, **at)[1],
+        lambda x, **index: rlx.signal.csd(x, np.roll(x, 3), 100.0, nperseg=64, **index)[1],
         lambda x: scipy.signal.csd(x, np.roll(x, 3), 100.0, nperseg=64)[1],
         1e-5,
     ),
     "coherence": (
-        lambda x, **at: rlx.signal.coherence(x, np.roll(x, 3), 100.0, nperseg=64, **at)[1],
+        lambda x, **index: rlx.signal.coherence(x, np.roll(x, 3), 100.0, nperseg=64, **index)[1],
         lambda x: scipy.signal.coherence(x, np.roll(x, 3), 100.0, nperseg=64)[1],
         1e-4,
     ),
     "lfilter": (
-        lambda x, **at: rlx.signal.lfilter(B, A, x, **at),
+        lambda x, **index: rlx.signal.lfilter(B, A, x, **index),
         lambda x: scipy.signal.lfilter(B, A, x),
         1e-4,
     ),
     "sosfilt": (
-        lambda x, **at: np.concatenate(
-            rlx.signal.sosfilt(SOS, x, zi=np.ones((2, 2), np.float32), **at), None
+        lambda x, **index: np.concatenate(
+            rlx.signal.sosfilt(SOS, x, zi=np.ones((2, 2), np.float32), **index), None
         ),
         lambda x: np.concatenate(scipy.signal.sosfilt(SOS, x, zi=np.ones((2, 2))), None),
         1e-4,
     ),
     # A transform of the whole signal, and one that reflects its end: no bucket serves these.
     "psd": (
-        lambda x, **at: rlx.signal.psd(x, **at)[1],
+        lambda x, **index: rlx.signal.psd(x, **index)[1],
         lambda x: scipy.signal.periodogram(x)[1],
         1e-4,
     ),
     "a median": (
-        lambda x, **at: rlx.signal.welch(x, nperseg=64, average="median", **at)[1],
+        lambda x, **index: rlx.signal.welch(x, nperseg=64, average="median", **index)[1],
         lambda x: scipy.signal.welch(x, nperseg=64, average="median")[1],
         1e-4,
     ),
@@ -79,12 +79,12 @@ def fresh():
 @pytest.fixture
 def compiles(monkeypatch):
     """The graphs that are compiled."""
-    made = []
+    results = []
     before = arrays.compiled
     monkeypatch.setattr(
-        arrays, "compiled", lambda graph, device: (made.append(graph), before(graph, device))[1]
+        arrays, "compiled", lambda graph, device: (results.append(graph), before(graph, device))[1]
     )
-    return made
+    return results
 
 
 def signal(length, dtype="f4"):
@@ -96,10 +96,10 @@ def test_scipys_results_for_any_length(fresh, device, name):
     ours, scipys, tolerance = FUNCTIONS[name]
     for length in (700, 701, 702, 950, 400, 703, 957, 1024, 701):
         x = signal(length)
-        wanted, found = scipys(x.astype("f8")), ours(x, device=device)
-        assert found.shape == wanted.shape
-        assert found.flags.owndata
-        np.testing.assert_allclose(found, wanted, tolerance, tolerance * np.abs(wanted).max())
+        wanted, result = scipys(x.astype("f8")), ours(x, device=device)
+        assert result.shape == wanted.shape
+        assert result.flags.owndata
+        np.testing.assert_allclose(result, wanted, tolerance, tolerance * np.abs(wanted).max())
 
 
 @looped("name,most", [("welch", 16), ("csd", 16), ("lfilter", 16), ("sosfilt", 16)])
@@ -150,8 +150,8 @@ def test_no_warnings_about_lengths_that_nobody_has(fresh):
 def test_the_end_of_a_bucket_may_come_first(fresh, compiles):
     """What varies is found all the same."""
     for length in (600, 700, 1024, 900, 950, 1000):
-        found = FUNCTIONS["welch"][0](signal(length))
-        np.testing.assert_allclose(found, FUNCTIONS["welch"][1](signal(length, "f8")), 1e-4)
+        result = FUNCTIONS["welch"][0](signal(length))
+        np.testing.assert_allclose(result, FUNCTIONS["welch"][1](signal(length, "f8")), 1e-4)
     assert len(compiles) == 3, "600, 700, and 897 to 1024"
 
 
@@ -163,16 +163,16 @@ def test_lengths_whose_bucket_the_function_does_not_take(fresh, monkeypatch):
 
     monkeypatch.setattr(length_buckets, "Bucket", none)
     for length in (600, 700, 800, 900):
-        found = FUNCTIONS["welch"][0](signal(length))
-        np.testing.assert_allclose(found, FUNCTIONS["welch"][1](signal(length, "f8")), 1e-4)
+        result = FUNCTIONS["welch"][0](signal(length))
+        np.testing.assert_allclose(result, FUNCTIONS["welch"][1](signal(length, "f8")), 1e-4)
 
 
 def test_double_precision(fresh):
     for length in (900, 901, 902, 903):
-        found = FUNCTIONS["welch"][0](signal(length, "f8"))
+        result = FUNCTIONS["welch"][0](signal(length, "f8"))
         wanted = FUNCTIONS["welch"][1](signal(length, "f8"))
-        assert found.dtype == np.float64
-        np.testing.assert_allclose(found, wanted, 1e-10)
+        assert result.dtype == np.float64
+        np.testing.assert_allclose(result, wanted, 1e-10)
 
 
 def test_many_threads(fresh):
@@ -182,8 +182,8 @@ def test_many_threads(fresh):
 
     def work(seed):
         for length in np.random.default_rng(seed).permutation(lengths):
-            found = welch(signal(int(length)))
-            np.testing.assert_allclose(found, wanted[length], 1e-3, tolerance * 10)
+            result = welch(signal(int(length)))
+            np.testing.assert_allclose(result, wanted[length], 1e-3, tolerance * 10)
         return True
 
     with ThreadPoolExecutor(4) as pool:

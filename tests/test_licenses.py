@@ -52,26 +52,26 @@ def installed(monkeypatch):
 
 
 def test_what_is_installed():
-    found = {one.name.lower(): one for one in licenses()}
-    assert [one.name for one in licenses()][:2] == ["rlx", "Python"]
+    results = {item.name.lower(): item for item in licenses()}
+    assert [item.name for item in licenses()][:2] == ["rlx", "Python"]
     # Every requirement of rlx, and what those require.
     direct = {"numpy", "wgpu", "jinja2", "rich", "platformdirs"}
-    assert direct | {"cffi", "pycparser", "markupsafe", "pygments"} <= found.keys()
+    assert direct | {"cffi", "pycparser", "markupsafe", "pygments"} <= results.keys()
     # Nothing of an extra, though the tests have it installed.
-    assert not {"pytest", "scipy", "onnx", "msgspec"} & found.keys()
-    for one in found.values():
-        assert one.license, one
-        if one.inside:
-            assert one.inside.lower() in found
+    assert not {"pytest", "scipy", "onnx", "msgspec"} & results.keys()
+    for value in results.values():
+        assert value.license, value
+        if value.inside:
+            assert value.inside.lower() in results
         else:
-            assert one.version, one
+            assert value.version, value
     for name in ("rlx", "numpy", "wgpu", "cffi", "pycparser", "jinja2", "markupsafe"):
-        assert found[name].texts, name
-        assert all(found[name].texts), name
-        assert len(found[name].texts) == len(found[name].files)
-    assert found["rlx"].license == "Apache-2.0"
-    assert found["wgpu-native"].license == "MIT OR Apache-2.0"
-    assert "Cargo.lock" in found["rust crates of wgpu-native"].home
+        assert results[name].texts, name
+        assert all(results[name].texts), name
+        assert len(results[name].texts) == len(results[name].files)
+    assert results["rlx"].license == "Apache-2.0"
+    assert results["wgpu-native"].license == "MIT OR Apache-2.0"
+    assert "Cargo.lock" in results["rust crates of wgpu-native"].home
 
 
 def test_what_wheels_bundle_is_listed_where_it_is_there(installed):
@@ -162,16 +162,16 @@ def test_without_the_library_of_wgpu(monkeypatch):
 
     plain = module.importlib.import_module
     monkeypatch.setattr(module.importlib, "import_module", missing)
-    names = [one.name for one in licenses()]
+    names = [item.name for item in licenses()]
     assert "wgpu" in names
     assert "wgpu-native" not in names
 
 
 def test_the_texts():
     text = notices()
-    for one in licenses():
-        assert f"{one.name} {one.version}" in text
-        assert all(part in text for part in one.texts)
+    for item in licenses():
+        assert f"{item.name} {item.version}" in text
+        assert all(part in text for part in item.texts)
 
 
 def test_the_command(capsys):

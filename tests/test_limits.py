@@ -25,13 +25,13 @@ def ints(name, value):
 
 
 def model(*nodes, shape=(2,), tensors=(), opset=18):
-    made = helper.make_graph(
+    result = helper.make_graph(
         list(nodes), "g",
         [helper.make_tensor_value_info("x", 1, list(shape))],
         [onnx.ValueInfoProto(name="y")], list(tensors),
     )  # fmt: skip
     opsets = [helper.make_opsetid("", opset)]
-    return helper.make_model(made, opset_imports=opsets, ir_version=8).SerializeToString()
+    return helper.make_model(result, opset_imports=opsets, ir_version=8).SerializeToString()
 
 
 def node(op, inputs, output="y", **attributes):
@@ -55,10 +55,10 @@ def loops(depth):
 
 def products(count):
     """Products of constants, each of them small enough to be folded."""
-    made = [node("MatMul", f"p{at} w", f"p{at + 1}") for at in range(count)]
+    results = [node("MatMul", f"p{index} w", f"p{index + 1}") for index in range(count)]
     return [
         node("Identity", "w", "p0"),
-        *made,
+        *results,
         node("ReduceSum", f"p{count}", "s", keepdims=0),
         node("Add", "x s"),
     ]
@@ -67,7 +67,7 @@ def products(count):
 def wide_loop():
     """A loop whose body is long, of which nearly nothing is needed, and whose state grows."""
     info = helper.make_tensor_value_info
-    idle = [node("Add", "s s", f"z{at}") for at in range(20_000)]
+    idle = [node("Add", "s s", f"z{index}") for index in range(20_000)]
     body = helper.make_graph(
         [*idle, node("Concat", "s x", "o", axis=0)], "b", [info("i", 7, []), info("c", 9, []), info("s", 1, None)],
         [info("c", 9, []), info("o", 1, None)],
@@ -130,9 +130,9 @@ def test_small_files_that_ask_for_much(long):
         [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    found, peak = json.loads(done.stdout)
-    assert len(found) == (len(LONG) if long else len(FILES) - len(LONG))
-    for name, text in found.items():
+    result, peak = json.loads(done.stdout)
+    assert len(result) == (len(LONG) if long else len(FILES) - len(LONG))
+    for name, text in result.items():
         assert text.startswith("LimitError"), (name, text)
         assert "rlx.limits" in text, (name, text)
     assert peak < PEAK
@@ -211,7 +211,7 @@ def test_limits_hold_inside_and_for_each_call(monkeypatch):
 
 
 def test_each_limit_is_one():
-    raw = model(*(node("Add", f"{'x' if not at else f'v{at}'} x", f"v{at + 1}") for at in range(50)),
+    raw = model(*(node("Add", f"{'x' if not index else f'v{index}'} x", f"v{index + 1}") for index in range(50)),
                 node("Relu", "v50"))  # fmt: skip
     assert rlx.onnx.load(raw).outputs
     with (

@@ -42,15 +42,15 @@ def bits(x):
 
 def graph(op, x, **attrs):
     g = rlx.Graph()
-    made = getattr(g, op)(g.input("x", x.shape, f"{x.dtype.kind}{8 * x.itemsize}"), **attrs)
-    g.set_outputs(list(made) if isinstance(made, tuple) else [made])
+    result = getattr(g, op)(g.input("x", x.shape, f"{x.dtype.kind}{8 * x.itemsize}"), **attrs)
+    g.set_outputs(list(result) if isinstance(result, tuple) else [result])
     return g
 
 
 def results(op, x, threads, **attrs):
     options = CompileOptions(threads=threads, fold=False)
     with rlx.Session("cpu", options=options).compile(graph(op, x, **attrs)) as compiled:
-        return [np.array(one) for one in compiled.run_slots(x)]
+        return [np.array(slot) for slot in compiled.run_slots(x)]
 
 
 def reference(op, x, **attrs):
@@ -89,14 +89,14 @@ def check(op, dtypes, tolerance, specials=(False, True), **attrs):
                 for isa in ISAS:
                     with pytest.MonkeyPatch.context() as patch:
                         patch.setenv("RLX_CPU_ISA", isa)
-                        found, again = (results(op, x, n, **attrs) for n in (1, 3))
-                    for one, other in zip(found, expected, strict=True):
-                        if one.dtype.kind != "f" or not tolerance:
-                            np.testing.assert_array_equal(one, other, err_msg=f"{said}, {isa}")
+                        result, again = (results(op, x, n, **attrs) for n in (1, 3))
+                    for first, other in zip(result, expected, strict=True):
+                        if first.dtype.kind != "f" or not tolerance:
+                            np.testing.assert_array_equal(first, other, err_msg=f"{said}, {isa}")
                         else:
-                            np.testing.assert_allclose(one, other, bound, bound, err_msg=said)
-                    for one, other in zip(again, found, strict=True):
-                        assert bits(one) == bits(other), f"{said}, {isa}"
+                            np.testing.assert_allclose(first, other, bound, bound, err_msg=said)
+                    for first, other in zip(again, result, strict=True):
+                        assert bits(first) == bits(other), f"{said}, {isa}"
 
 
 @pytest.mark.parametrize("op", ["softmax", "log_softmax"])
@@ -111,8 +111,8 @@ def test_the_largest_score_may_stand_anywhere(op, isa):
         for n in (1, 3, 5, 9, 15, 17, 19, 35, 67, 131):
             x = np.zeros((n, n), dtype)
             np.fill_diagonal(x, 900)
-            (found,), (expected,) = results(op, x, 1, axis=1), reference(op, x, axis=1)
-            np.testing.assert_allclose(found, expected, 1e-6, 1e-6, err_msg=f"{n} {dtype}")
+            (result,), (expected,) = results(op, x, 1, axis=1), reference(op, x, axis=1)
+            np.testing.assert_allclose(result, expected, 1e-6, 1e-6, err_msg=f"{n} {dtype}")
 
 
 @pytest.mark.parametrize("op", ["sum", "mean", "prod", "max", "min"])
@@ -169,14 +169,14 @@ def test_the_first_of_rows(share, largest, isa):
             if np.dtype(dtype).kind == "f":
                 x = np.where(np.abs(x) < 0.3, np.copysign(x.dtype.type(0), x), np.round(x, 1))
             attrs = {"k": min(n, 1 + int(share * n)), "largest": largest}
-            expected, found = reference("topk", x, **attrs), results("topk", x, 1, **attrs)
-            for one, other, again in zip(
-                found, expected, results("topk", x, 3, **attrs), strict=True
+            expected, result = reference("topk", x, **attrs), results("topk", x, 1, **attrs)
+            for first, other, again in zip(
+                result, expected, results("topk", x, 3, **attrs), strict=True
             ):
                 np.testing.assert_array_equal(
-                    one, other, err_msg=f"{attrs} of {rows} x {n} {dtype}"
+                    first, other, err_msg=f"{attrs} of {rows} x {n} {dtype}"
                 )
-                assert bits(one) == bits(again)
+                assert bits(first) == bits(again)
 
 
 @pytest.mark.parametrize("kind", ["sum", "mean", "max", "min", "l1", "l2"])
@@ -192,7 +192,7 @@ def test_long_lines_are_cut_into_pieces(isa, kind, monkeypatch):
                 (expected,) = reference(kind, x, axes=(axis,))
             first, *others = (results(kind, x, threads, axes=(axis,))[0] for threads in (1, 2, 3))
             np.testing.assert_allclose(first, expected, 1e-5, 2e-3)
-            assert all(bits(one) == bits(first) for one in others)
+            assert all(bits(other) == bits(first) for other in others)
 
 
 def test_a_long_line_has_a_call_for_its_pieces_and_one_that_joins_them():
@@ -221,10 +221,10 @@ def test_norms_of_short_rows(op, isa):
                     name = "f32" if dtype == "f4" else "f64"
                     g = rlx.Graph()
                     x = g.input("x", (rows, n), name)
-                    more = [g.input(one, (n,), name) for one in present]
-                    given = dict(zip(present, more, strict=True))
+                    more = [g.input(item, (n,), name) for item in present]
+                    arguments = dict(zip(present, more, strict=True))
                     summed = x + g.input("r", (rows, n), name) if residual else x
-                    g.set_outputs([getattr(g, op)(summed, **given), summed])
+                    g.set_outputs([getattr(g, op)(summed, **arguments), summed])
                     shapes = [(rows, n), *[(n,)] * len(present), *[(rows, n)] * residual]
                     arrays = [rng.normal(size=shape).astype(dtype) for shape in shapes]
                     if rows > 4 and n > 1:
@@ -233,14 +233,14 @@ def test_norms_of_short_rows(op, isa):
                         expected = rlx.compile(g, "reference").run_slots(*arrays)
                     first, other = (
                         [
-                            np.array(one)
-                            for one in rlx.compile(
+                            np.array(slot)
+                            for slot in rlx.compile(
                                 g, "cpu", options=CompileOptions(threads=threads)
                             ).run_slots(*arrays)
                         ]
                         for threads in (1, 3)
                     )
-                    for one, again, right in zip(first, other, expected, strict=True):
+                    for left, again, right in zip(first, other, expected, strict=True):
                         bound = 2e-5 if dtype == "f4" else 1e-12
-                        np.testing.assert_allclose(one, right, bound, bound)
-                        assert bits(one) == bits(again)
+                        np.testing.assert_allclose(left, right, bound, bound)
+                        assert bits(left) == bits(again)

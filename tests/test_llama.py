@@ -53,16 +53,16 @@ def _rotated(x, metadata, factors):
     """Neighbours of the last axis rotated: x [heads, positions, size]."""
     size = metadata.get("llama.rope.dimension_count", x.shape[-1])
     base = metadata.get("llama.rope.freq_base", 10000.0)
-    made = x.copy()
+    result = x.copy()
     for position in range(x.shape[1]):
         for pair in range(size // 2):
             angle = position / base ** (2 * pair / size)
             angle /= metadata.get("llama.rope.scaling.factor", 1.0) * factors[pair]
             c, s = math.cos(angle), math.sin(angle)
             a, b = x[:, position, 2 * pair], x[:, position, 2 * pair + 1]
-            made[:, position, 2 * pair] = a * c - b * s
-            made[:, position, 2 * pair + 1] = a * s + b * c
-    return made
+            result[:, position, 2 * pair] = a * c - b * s
+            result[:, position, 2 * pair + 1] = a * s + b * c
+    return result
 
 
 def reference_logits(file, tokens):
@@ -81,20 +81,20 @@ def reference_logits(file, tokens):
 
     x = w["token_embd.weight"][tokens]
     n = len(tokens)
-    for at in range(meta["llama.block_count"]):
-        blk = f"blk.{at}"
+    for index in range(meta["llama.block_count"]):
+        blk = f"blk.{index}"
         h = norm(x, f"{blk}.attn_norm")
         q, k, v = (
-            product(h, f"{blk}.attn_{one}").reshape(n, -1, size).swapaxes(0, 1) for one in "qkv"
+            product(h, f"{blk}.attn_{item}").reshape(n, -1, size).swapaxes(0, 1) for item in "qkv"
         )
-        q, k = (_rotated(one, meta, factors) for one in (q, k))
+        q, k = (_rotated(item, meta, factors) for item in (q, k))
         rows = []
         for head in range(heads):
-            held = head * shared // heads
-            scores = q[head] @ k[held].T / math.sqrt(size)
+            stored = head * shared // heads
+            scores = q[head] @ k[stored].T / math.sqrt(size)
             scores[np.triu_indices(n, 1)] = -np.inf
             p = np.exp(scores - scores.max(-1, keepdims=True))
-            rows.append(p / p.sum(-1, keepdims=True) @ v[held])
+            rows.append(p / p.sum(-1, keepdims=True) @ v[stored])
         x = x + product(np.concatenate(rows, -1), f"{blk}.attn_output")
         h = norm(x, f"{blk}.ffn_norm")
         gate = product(h, f"{blk}.ffn_gate")
@@ -103,9 +103,9 @@ def reference_logits(file, tokens):
     return product(norm(x[-1:], "output_norm"), name)[0]
 
 
-def reference_text(file, prompt, sampler, most):
+def reference_text(file, prompt, sampler, limit):
     text = list(prompt)
-    for _ in range(most):
+    for _ in range(limit):
         text.append(sampler.draw(reference_logits(file, text), text))
     return text[len(prompt) :]
 
@@ -261,14 +261,14 @@ def test_settings_that_make_no_sense(change, message):
 
 
 def test_settings_have_defaults():
-    found = LlamaSettings.read(META)
-    assert (found.kv_heads, found.key, found.value, found.rotary) == (4, 16, 16, 16)
-    assert (found.base, found.scaling, found.factor) == (10000.0, "linear", 1.0)
+    result = LlamaSettings.read(META)
+    assert (result.kv_heads, result.key, result.value, result.rotary) == (4, 16, 16, 16)
+    assert (result.base, result.scaling, result.factor) == (10000.0, "linear", 1.0)
     per_layer = LlamaSettings.read(META | {"llama.attention.head_count_kv": np.int32([2, 2])})
     assert per_layer.kv_heads == 2
     old = LlamaSettings.read(META | {"llama.rope.scale_linear": 4.0})
     assert old.factor == 4
-    np.testing.assert_allclose(old.angles(5)[0][4], found.angles(2)[0][1])
+    np.testing.assert_allclose(old.angles(5)[0][4], result.angles(2)[0][1])
 
 
 def test_yarn_leaves_fast_pairs_and_stretches_slow_ones():
@@ -278,10 +278,10 @@ def test_yarn_leaves_fast_pairs_and_stretches_slow_ones():
         "llama.rope.scaling.original_context_length": 4096,
         "llama.embedding_length": 512,
     }
-    found = LlamaSettings.read(META | yarn)
+    result = LlamaSettings.read(META | yarn)
     plain = LlamaSettings.read(META | {"llama.embedding_length": 512})
     magnitude = 1 + 0.1 * math.log(8)
-    cos, sin = found.angles(9)
+    cos, sin = result.angles(9)
     expected, stretched = plain.angles(9), plain.angles(2)
     np.testing.assert_allclose(cos[:, 0], magnitude * expected[0][:, 0], rtol=1e-6)
     # The slowest pair at position 8 stands where it stood at 1.

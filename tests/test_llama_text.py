@@ -27,19 +27,19 @@ def plain_probabilities(logits, recent, s):
     top = max(scores.values())
     p = {token: math.exp(score - top) for token, score in scores.items()}
     total = math.fsum(p.values())
-    kept, before = {}, 0.0
+    retained, before = {}, 0.0
     for token in sorted(p, key=lambda token: (-p[token], token)):
         if before < s.top_p or s.top_p == 1:
-            kept[token] = p[token] / total
+            retained[token] = p[token] / total
         before += p[token] / total
-    floor = s.min_p * max(kept.values())
-    kept = {token: value for token, value in kept.items() if value >= floor}
-    total = math.fsum(kept.values())
-    return [kept.get(token, 0.0) / total for token in range(len(logits))]
+    floor = s.min_p * max(retained.values())
+    retained = {token: value for token, value in retained.items() if value >= floor}
+    total = math.fsum(retained.values())
+    return [retained.get(token, 0.0) / total for token in range(len(logits))]
 
 
 def test_probabilities_are_those_of_the_steps(rng):
-    kept = set()
+    retained = set()
     for trial in range(200):
         logits = rng.normal(size=50) * 3
         if trial % 4 == 0:
@@ -52,8 +52,8 @@ def test_probabilities_are_those_of_the_steps(rng):
         recent = rng.integers(0, 50, 9).tolist()
         got = sampler.probabilities(logits, recent)
         np.testing.assert_allclose(got, plain_probabilities(logits, recent, sampler), atol=1e-12)
-        kept.add(np.count_nonzero(got))
-    assert len(kept) > 10
+        retained.add(np.count_nonzero(got))
+    assert len(retained) > 10
 
 
 def test_draws_follow_the_probabilities(rng):
@@ -101,8 +101,8 @@ def test_settings_of_samplers_are_checked(wrong):
 def test_byte_level_tokens():
     tokenizer = Tokenizer(tiny.byte_vocabulary())
     names = tokenizer.tokens
-    found = tokenizer.encode("the other one")
-    assert [names[token] for token in found] == ["<s>", "the", "Ġo", "the", "r", "Ġ", "on", "e"]
+    result = tokenizer.encode("the other one")
+    assert [names[token] for token in result] == ["<s>", "the", "Ġo", "the", "r", "Ġ", "on", "e"]
     assert tokenizer.encode("x</s>")[-1] in tokenizer.ends
     for text in ("the one", "Größe 漢字 🙂", "a\nb\t  c", ""):
         tokens = tokenizer.encode(text)
@@ -124,8 +124,8 @@ def test_byte_level_tokens():
 )
 def test_texts_are_cut_as_the_file_says(pre, text, parts):
     tokenizer = Tokenizer(tiny.byte_vocabulary() | {"tokenizer.ggml.pre": pre})
-    found = tokenizer.library.pre_tokenizer.pre_tokenize_str(text)
-    assert [part for part, _ in found] == parts
+    result = tokenizer.library.pre_tokenizer.pre_tokenize_str(text)
+    assert [part for part, _ in result] == parts
 
 
 def sentence_pieces(**changes):
@@ -149,14 +149,14 @@ def best_merges(text, tokens, scores):
     parts, score = list(text.replace(" ", "▁")), dict(zip(tokens, scores))
     while True:
         pairs = [
-            (-score[a + b], at)
-            for at, (a, b) in enumerate(itertools.pairwise(parts))
+            (-score[a + b], index)
+            for index, (a, b) in enumerate(itertools.pairwise(parts))
             if a + b in score
         ]
         if not pairs:
             return parts
-        at = min(pairs)[1]
-        parts[at : at + 2] = [parts[at] + parts[at + 1]]
+        position = min(pairs)[1]
+        parts[position : position + 2] = [parts[position] + parts[position + 1]]
 
 
 def test_sentence_pieces_are_merged_by_their_scores(rng):
@@ -170,14 +170,16 @@ def test_sentence_pieces_are_merged_by_their_scores(rng):
         text = "".join(rng.choice(list("theron "), 12))
         got = tokenizer.encode(text)
         assert got[0] == tokenizer.begin == 1
-        assert [tokenizer.tokens[at] for at in got[1:]] == best_merges(" " + text, tokens, scores)
+        assert [tokenizer.tokens[index] for index in got[1:]] == best_merges(
+            " " + text, tokens, scores
+        )
         assert tokenizer.decode(got) == text
     got = tokenizer.encode("té")
-    assert [tokenizer.tokens[at] for at in got[1:]] == ["▁t", "<0xC3>", "<0xA9>"]
+    assert [tokenizer.tokens[index] for index in got[1:]] == ["▁t", "<0xC3>", "<0xA9>"]
     assert tokenizer.decode(got) == "té"
     assert "".join(tokenizer.stream(got)) == "té"
     plain = Tokenizer(sentence_pieces(add_space_prefix=False, add_bos_token=False))
-    assert [plain.tokens[at] for at in plain.encode("the re")] == ["t", "he", "▁", "re"]
+    assert [plain.tokens[index] for index in plain.encode("the re")] == ["t", "he", "▁", "re"]
     assert plain.ends == {2}
 
 

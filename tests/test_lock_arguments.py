@@ -32,14 +32,14 @@ def test_the_views_of_inputs_as_arguments(target_device):
         lambda p, q, r: cg.run_pipelined([{"a": p, "b": q, "c": r}])[0][0],
     ):
         for order in ((0, 1, 2), (1, 0, 2), (2, 0, 1), (1, 1, 0), (2, 2, 2)):
-            for at, view in enumerate(cg.input_views):
-                view[:] = at + 1
-            given = [cg.input_views[at] for at in order]
-            want = sum((at + 1) * 10.0**k for k, at in enumerate(order))
-            np.testing.assert_array_equal(way(*given), want)
+            for index, view in enumerate(cg.input_views):
+                view[:] = index + 1
+            arguments = [cg.input_views[index] for index in order]
+            want = sum((index + 1) * 10.0**k for k, index in enumerate(order))
+            np.testing.assert_array_equal(way(*arguments), want)
     # A view turned around, and one of another dtype, overlap as well.
-    for at, view in enumerate(cg.input_views):
-        view[:] = np.arange(5) * 10**at
+    for index, view in enumerate(cg.input_views):
+        view[:] = np.arange(5) * 10**index
     p, q, r = cg.input_views
     np.testing.assert_array_equal(
         cg.run_slots(q[::-1], p, r.astype(np.float64))[0],
@@ -68,7 +68,7 @@ def test_an_argument_that_frees_another(target_device):
     x, other = np.ones(1 << 16, np.float32), np.ones(1 << 16, np.float32)
 
     class Frees:
-        def __array__(self, *given, **named):
+        def __array__(self, *arguments, **named):
             x.resize((1,), refcheck=False)
             return other
 

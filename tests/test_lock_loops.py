@@ -33,7 +33,7 @@ class _Alarm(Exception):
     pass
 
 
-def _ring(*given):
+def _ring(*arguments):
     raise _Alarm
 
 

@@ -278,7 +278,7 @@ def test_an_argument_that_is_converted_cannot_use_the_graph(name, target_device)
     }
 
     class LockedCalls:
-        def __array__(self, *given, **named):
+        def __array__(self, *arguments, **named):
             calls[name]()
             return ones
 
@@ -364,11 +364,11 @@ def test_a_run_sees_a_whole_weight(hosted, target_device):
         running = pool.submit(run)
         end = time.monotonic() + 1.5
         try:
-            at = 0
+            position = 0
             while time.monotonic() < end and not running.done():
-                at += 1
-                cg.set_param("w", ones * (1 + at % 2))
-                np.testing.assert_array_equal(cg.run({"x": values})[0], n * (1 + at % 2))
+                position += 1
+                cg.set_param("w", ones * (1 + position % 2))
+                np.testing.assert_array_equal(cg.run({"x": values})[0], n * (1 + position % 2))
         finally:
             over.set()
         assert running.result()
@@ -376,9 +376,9 @@ def test_a_run_sees_a_whole_weight(hosted, target_device):
 
 def test_a_weight_that_two_graphs_share_is_pinned(target_device):
     ones = np.ones((256, 256), np.float32)
-    for at in range(5):
-        one, other = (rlx.compile(product(rows), target_device, {"w": ones}) for rows in (1, 2))
-        clone, over = one.clone(), threading.Event()
+    for index in range(5):
+        first, other = (rlx.compile(product(rows), target_device, {"w": ones}) for rows in (1, 2))
+        clone, over = first.clone(), threading.Event()
         x = np.ones((1, 256), np.float32)
 
         def run(clone=clone, over=over, x=x):
@@ -389,8 +389,8 @@ def test_a_weight_that_two_graphs_share_is_pinned(target_device):
         with ThreadPoolExecutor(1) as pool:
             running = pool.submit(run)
             try:
-                one.set_param("w", 2 * ones)
-                if at % 2:
+                first.set_param("w", 2 * ones)
+                if index % 2:
                     other.close()
                 del other
                 gc.collect()
@@ -450,19 +450,19 @@ def test_the_last_reference_frees_everything(target_device):
         cg.commit_no_wait({"x": x})
         cg.sync_pending()
         cg.clone().run_slots(x)
-        held = [weakref.ref(cg), weakref.ref(cg._state.executable)]
+        stored = [weakref.ref(cg), weakref.ref(cg._state.executable)]
         memory = cg._state.executable
         if target_device == "webgpu":
-            held += [weakref.ref(memory._arena), weakref.ref(memory._builder.staging)]
-            held += [weakref.ref(buffer) for buffer in memory._constants.buffers.values()]
+            stored += [weakref.ref(memory._arena), weakref.ref(memory._builder.staging)]
+            stored += [weakref.ref(buffer) for buffer in memory._constants.buffers.values()]
         elif target_device == "cpu":
-            held.append(weakref.ref(memory._arena))
+            stored.append(weakref.ref(memory._arena))
         run = cg.run_slots
         del cg, memory
         # The function keeps what it needs.
         np.testing.assert_array_equal(run(x)[0], 1)
         del run
-        assert [one() for one in held] == [None] * len(held)
+        assert [item() for item in stored] == [None] * len(stored)
     finally:
         gc.enable()
 
@@ -473,12 +473,12 @@ def test_incomplete_and_closed_graphs_are_freed(target_device):
         cg = rlx.compile(product(1), target_device)
         with pytest.raises(rlx.InputError, match="never set"):
             cg.run_slots(np.ones((1, 256), np.float32))
-        held = [weakref.ref(cg), weakref.ref(cg._state.executable)]
+        stored = [weakref.ref(cg), weakref.ref(cg._state.executable)]
         del cg
         cg = rlx.compile(product(1), target_device)
         cg.close()
-        held += [weakref.ref(cg), weakref.ref(cg._state.executable)]
+        stored += [weakref.ref(cg), weakref.ref(cg._state.executable)]
         del cg
-        assert [one() for one in held] == [None] * 4
+        assert [item() for item in stored] == [None] * 4
     finally:
         gc.enable()

@@ -70,21 +70,21 @@ def test_calls_that_are_cancelled_or_time_out_let_go_of_their_inputs(busy):
     thing, queue = busy
     gone = []
 
-    def given():
-        made = array(2, 0.5)
-        gone.append(weakref.ref(made))
-        return made
+    def make_input():
+        result = array(2, 0.5)
+        gone.append(weakref.ref(result))
+        return result
 
     async def main():
         for _ in range(50):
             with pytest.raises(TimeoutError):
-                await asyncio.wait_for(thing.run_async(given()), 0.0005)
+                await asyncio.wait_for(thing.run_async(make_input()), 0.0005)
 
     asyncio.run(main())
-    futures = [thing.submit(given()) for _ in range(20)]
+    futures = [thing.submit(make_input()) for _ in range(20)]
     assert all(future.cancel() for future in futures)  # they are still held
     gc.collect()
-    assert not [one for one in gone if one() is not None]
+    assert not [item for item in gone if item() is not None]
     assert len(queue._threads._waiting) == 0
     assert queue._room._inside == len(queue._threads._names)
 
@@ -110,8 +110,8 @@ def test_odd_bounds_are_refused(most):
 
 
 def test_bounds_that_numpy_made_and_huge_ones_are_taken():
-    for most in (np.int64(2), 10**30):
-        with rlx.Pool(custom(lambda x: x), ["cpu"], max_pending=most) as pool:
+    for limit in (np.int64(2), 10**30):
+        with rlx.Pool(custom(lambda x: x), ["cpu"], max_pending=limit) as pool:
             assert len(list(pool.map([X] * 9))) == 9
 
 
@@ -126,7 +126,7 @@ def test_lengths_that_are_not_true_harm_nothing(length):
     told = []
     with rlx.Pool(custom(lambda x: x), ["cpu"]) as pool:
         assert len(list(pool.map(UnsizedItems([X] * 5), progress=told.append))) == 5
-    assert all(one.part is None or 0 <= one.part <= 1 for one in told)
+    assert all(item.part is None or 0 <= item.part <= 1 for item in told)
 
 
 def test_a_pool_is_not_pickled():
@@ -141,7 +141,7 @@ def test_a_pool_is_not_pickled():
 
 def _inside(function):
     """What a pool raises where one of its own operations does something with it."""
-    box, found = {}, []
+    box, result = {}, []
 
     def operation(x):
         if "pool" in box:
@@ -153,9 +153,9 @@ def _inside(function):
         try:
             pool.submit(X).result(20)
         except rlx.RlxError as error:
-            found.append(error)
+            result.append(error)
         with pool:
-            return found[0] if found else pool.run(X)
+            return result[0] if result else pool.run(X)
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,9 @@ def test_a_callback_may_submit(held):
 
 
 def _threads():
-    return [one for one in threading.enumerate() if one.name.startswith(("rlx-pool", "rlx-queue"))]
+    return [
+        item for item in threading.enumerate() if item.name.startswith(("rlx-pool", "rlx-queue"))
+    ]
 
 
 def _until(condition):
@@ -310,13 +312,13 @@ def test_whatever_a_thread_meets_every_future_is_answered(place, error):
     """It is raised in one place after the other, once, while items wait."""
     begun = threading.Event()
 
-    def run(at):
+    def run(index):
         begun.wait(20)
-        if at == 1 and place == "run":
+        if index == 1 and place == "run":
             raise error
-        if at == 1 and place in ("_failed", "_all_left", "_warn"):
+        if index == 1 and place in ("_failed", "_all_left", "_warn"):
             raise rlx.DeviceLostError("")
-        return at
+        return index
 
     fake = SchedulerStub(a=run)
     if place != "run":
@@ -331,9 +333,9 @@ def test_whatever_a_thread_meets_every_future_is_answered(place, error):
         setattr(fake.lanes, place, raises)
     futures = []
     try:
-        for at in range(4):
-            futures.append(fake.add(at))
-            if at == 2:
+        for index in range(4):
+            futures.append(fake.add(index))
+            if index == 2:
                 begun.set()
     except rlx.DeviceFallbackError:
         pass  # the only device has left
@@ -347,9 +349,9 @@ def test_whatever_a_thread_meets_every_future_is_answered(place, error):
 def test_an_exit_in_a_callback_does_not_end_the_thread():
     added = threading.Event()
 
-    def run(at):
+    def run(index):
         added.wait(20)
-        return at
+        return index
 
     def ends(_):
         raise SystemExit(1)
@@ -369,7 +371,7 @@ def _lost(fake):
 
 
 def test_errors_without_text_are_told_by_their_type():
-    with SchedulerStub(a=lambda at: (_ for _ in ()).throw(rlx.DeviceLostError())) as fake:
+    with SchedulerStub(a=lambda index: (_ for _ in ()).throw(rlx.DeviceLostError())) as fake:
         with pytest.warns(RuntimeWarning, match="DeviceLostError"):
             error = _lost(fake)
     assert isinstance(error, rlx.DeviceFallbackError)

@@ -29,46 +29,46 @@ def poison(dtype):
 def check(graphs, operands, device, tolerance=2e-6):
     """The masked graph against the exact one."""
     largest, _, exact = graphs
-    found = study(graphs)
-    graph = masked(found)
+    result = study(graphs)
+    graph = masked(result)
     graph.verify()
-    given = {LENGTHS: found.values}
+    inputs = {LENGTHS: result.values}
     for name, array in operands.items():
-        given[name] = np.full(largest.named(name).shape, poison(array.dtype), array.dtype)
-        given[name][tuple(slice(size) for size in array.shape)] = array
+        inputs[name] = np.full(largest.named(name).shape, poison(array.dtype), array.dtype)
+        inputs[name][tuple(slice(size) for size in array.shape)] = array
     with rlx.compile(exact, device="reference") as compiled:
-        wanted = [np.array(one) for one in compiled.run(operands)]
+        wanted = [np.array(item) for item in compiled.run(operands)]
     with rlx.compile(graph, device=device) as compiled:
-        made = compiled.run(given)
-    for one, other, axes in zip(wanted, made, found.outputs, strict=True):
-        valid = cut(np.asarray(other), axes, one.shape)
-        if one.dtype.kind == "f":
-            scale = np.abs(one, where=np.isfinite(one), out=np.zeros_like(one)).max(initial=0)
-            np.testing.assert_allclose(valid, one, tolerance, tolerance * max(scale, 1e-30))
+        output = compiled.run(inputs)
+    for first, other, axes in zip(wanted, output, result.outputs, strict=True):
+        valid = cut(np.asarray(other), axes, first.shape)
+        if first.dtype.kind == "f":
+            scale = np.abs(first, where=np.isfinite(first), out=np.zeros_like(first)).max(initial=0)
+            np.testing.assert_allclose(valid, first, tolerance, tolerance * max(scale, 1e-30))
         else:
-            np.testing.assert_array_equal(valid, one)
-    return found
+            np.testing.assert_array_equal(valid, first)
+    return result
 
 
 def graphs_of(build, asked):
-    made = []
+    results = []
     for size in (UPPER, LOWEST, asked):
         g = rlx.Graph()
         g.set_outputs(build(g, size))
-        made.append(g)
-    return made
+        results.append(g)
+    return results
 
 
 def operands_of(graph, seed=0):
     rng = np.random.default_rng(seed)
-    found = {}
+    results = {}
     for name in graph.input_names:
         type = graph.named(name)
         if type.dtype.is_float:
-            found[name] = rng.standard_normal(type.shape).astype(type.dtype.numpy)
+            results[name] = rng.standard_normal(type.shape).astype(type.dtype.numpy)
         else:
-            found[name] = rng.integers(0, 2, type.shape).astype(type.dtype.numpy)
-    return found
+            results[name] = rng.integers(0, 2, type.shape).astype(type.dtype.numpy)
+    return results
 
 
 def weights(g, *shape):
@@ -352,11 +352,11 @@ def resized(case, sizes):
 
 def ways(shapes):
     """Axes that vary together: each alone, and all of one size."""
-    every = [(at, axis) for at, shape in enumerate(shapes) for axis in range(len(shape))]
+    every = [(index, axis) for index, shape in enumerate(shapes) for axis in range(len(shape))]
     for place in every:
         yield (place,)
     for size in {size for shape in shapes for size in shape if size > 1}:
-        same = tuple((at, axis) for at, axis in every if shapes[at][axis] == size)
+        same = tuple((index, axis) for index, axis in every if shapes[index][axis] == size)
         if len(same) > 1:
             yield same
 
@@ -373,16 +373,16 @@ def samples_of(opdef):
 def try_ways(case, tried):
     for places in ways(case.sample.shapes):
         size = case.sample.shapes[places[0][0]][places[0][1]]
-        made = []
+        results = []
         try:
             for more in (4, 0, 1):
-                made.append(resized(case, dict.fromkeys(places, size + more)))
-            graphs = [one.graph() for one in made]
+                results.append(resized(case, dict.fromkeys(places, size + more)))
+            graphs = [item.graph() for item in results]
             study(graphs)
         except (rlx.RlxError, UnmaskableError, ValueError, IndexError):
             continue
-        values = made[-1].operands()
-        operands = {f"x{at}": np.asarray(value) for at, value in enumerate(values)}
+        values = results[-1].operands()
+        operands = {f"x{index}": np.asarray(value) for index, value in enumerate(values)}
         wanted = {name: graphs[-1].named(name).dtype.numpy for name in graphs[-1].input_names}
         operands = {name: operands[name].astype(wanted[name]) for name in wanted}
         try:

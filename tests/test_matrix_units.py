@@ -65,7 +65,7 @@ def test_products(units, smallest, rng, at):
     graph = product(**PRODUCTS[at])
     arrays = draw(rng, [node.shape for node in graph.nodes if node.op == "input"])
     wide = [array.astype(np.float32) for array in arrays]
-    (found,), spec = on_units(units, graph, arrays), PRODUCTS[at]
+    (result,), spec = on_units(units, graph, arrays), PRODUCTS[at]
     a, b = (
         np.swapaxes(x, -1, -2) if turned else x
         for x, turned in zip(wide[:2], (spec["left"], spec["right"]), strict=True)
@@ -78,7 +78,7 @@ def test_products(units, smallest, rng, at):
         g = rlx.Graph()
         g.set_outputs([g.gelu(g.input("x", wanted.shape))])
         wanted = rlx.compile(g, "cpu").run_slots(wanted.astype(np.float32))[0]
-    assert np.abs(found - wanted).max() <= 2e-3 * np.abs(a @ b).max()
+    assert np.abs(result - wanted).max() <= 2e-3 * np.abs(a @ b).max()
 
 
 @pytest.mark.webgpu
@@ -91,12 +91,12 @@ def test_gated_and_joined_products(units, smallest, rng, monkeypatch):
         ),
     )
     arrays = draw(rng, [(40, 33), (33, 44), (33, 44), (44,), (44,)])
-    (found,) = on_units(units, gated(40, 33, 44, True), arrays)
+    (result,) = on_units(units, gated(40, 33, 44, True), arrays)
     x, wg, wu, bg, bu = (array.astype(np.float64) for array in arrays)
     gate = x @ wg + bg
     assert (
-        np.abs(found - gate / (1 + np.exp(-gate)) * (x @ wu + bu)).max()
-        <= 4e-3 * np.abs(found).max()
+        np.abs(result - gate / (1 + np.exp(-gate)) * (x @ wu + bu)).max()
+        <= 4e-3 * np.abs(result).max()
     )
 
 
@@ -105,12 +105,12 @@ def test_several_weights_of_one_operand(units, smallest, rng):
     smallest(units)
     columns = (24, 40, 7)
     graph, arrays = joined(36, 48, columns), draw(rng, [(36, 48), *((48, n) for n in columns)])
-    params = {f"w{at}": array for at, array in enumerate(arrays[1:])}
+    params = {f"w{index}": array for index, array in enumerate(arrays[1:])}
     compiled = rlx.Session(units, precision="f16").compile(graph, params)
     assert "subgroupMatrixMultiplyAccumulate" in compiled.as_text("kernels")
-    for found, weight in zip(compiled.run_slots(arrays[0]), arrays[1:], strict=True):
+    for slot, weight in zip(compiled.run_slots(arrays[0]), arrays[1:], strict=True):
         wanted = arrays[0].astype(np.float64) @ weight.astype(np.float64)
-        assert np.abs(found - wanted).max() <= 1e-3 * np.abs(wanted).max()
+        assert np.abs(slot - wanted).max() <= 1e-3 * np.abs(wanted).max()
     compiled.close()
 
 
@@ -121,9 +121,9 @@ def test_rows_by_their_experts(units, smallest, rng, m, k, n, experts, dtype):
     x, w = draw(rng, [(m, k), (experts, k, n)])
     idx = rng.integers(0, experts - 1, m).astype(np.int32)
     arrays = [x.astype(dtype.replace("f", "float")), w.astype(dtype.replace("f", "float")), idx]
-    (found,) = on_units(units, by_expert(m, k, n, experts, dtype), arrays)
+    (result,) = on_units(units, by_expert(m, k, n, experts, dtype), arrays)
     expected = np.einsum("mk,mkn->mn", x.astype(np.float64), w[idx].astype(np.float64))
-    np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-3 * np.abs(expected).max())
+    np.testing.assert_allclose(result, expected, rtol=2e-3, atol=2e-3 * np.abs(expected).max())
 
 
 @pytest.mark.webgpu
@@ -136,8 +136,8 @@ def test_products_of_bytes_are_exact(units, smallest, rng, shapes, signs):
         rng.integers(np.iinfo(type).min, np.iinfo(type).max + 1, shape).astype(type)
         for type, shape in zip(types, shapes, strict=True)
     ]
-    (found,) = on_units(units, integers(*shapes, signs), arrays, "f32")
-    assert np.array_equal(found, np.matmul(*(array.astype(np.int32) for array in arrays)))
+    (result,) = on_units(units, integers(*shapes, signs), arrays, "f32")
+    assert np.array_equal(result, np.matmul(*(array.astype(np.int32) for array in arrays)))
 
 
 @pytest.mark.webgpu
@@ -157,10 +157,10 @@ def test_scores_that_grow_along_the_keys(units):
         draw(np.random.default_rng(1), [(1, 1, 200, 16)])[0],
     )
     q[..., 0], k[..., 0] = 1, keys / 4
-    (found,) = on_units(units, graph, [q, k, v])
+    (result,) = on_units(units, graph, [q, k, v])
     weights = np.exp(keys / 4 - keys.max() / 4)
     wanted = weights @ v[0, 0].astype(np.float64) / weights.sum()
-    assert np.abs(found - wanted).max() <= 2e-3
+    assert np.abs(result - wanted).max() <= 2e-3
 
 
 @pytest.mark.webgpu
@@ -176,12 +176,12 @@ def test_infinities_and_nan_pass(units, smallest):
     a = np.ones((20, 32), np.float16)
     b = np.ones((32, 24), np.float16)
     a[3, 5], a[4, 6], b[7, 2] = np.inf, np.nan, -np.inf
-    (found,) = on_units(units, product(20, 32, 24), [a, b])
+    (result,) = on_units(units, product(20, 32, 24), [a, b])
     with np.errstate(invalid="ignore"):
         wanted = a.astype(np.float64) @ b.astype(np.float64)
-    assert np.array_equal(np.isnan(found), np.isnan(wanted))
-    assert np.array_equal(found[np.isfinite(wanted)], wanted[np.isfinite(wanted)])
-    assert np.array_equal(np.isposinf(found), np.isposinf(wanted))
+    assert np.array_equal(np.isnan(result), np.isnan(wanted))
+    assert np.array_equal(result[np.isfinite(wanted)], wanted[np.isfinite(wanted)])
+    assert np.array_equal(np.isposinf(result), np.isposinf(wanted))
 
 
 @pytest.mark.webgpu
@@ -191,12 +191,12 @@ def test_operands_of_f32_are_rounded_and_sums_are_not(units, smallest, rng, at):
     spec = {**PRODUCTS[at], "act": None, "bias": False, "dtype": "f32"}
     graph = product(**spec)
     arrays = [rng.standard_normal(n.shape, np.float32) for n in graph.nodes if n.op == "input"]
-    (found,) = on_units(units, graph, arrays)
+    (result,) = on_units(units, graph, arrays)
     rounded = [array.astype(np.float16).astype(np.float64) for array in arrays]
     turned = (spec["left"], spec["right"])
     a, b = (np.swapaxes(x, -1, -2) if t else x for x, t in zip(rounded, turned, strict=True))
     # Far closer to the product of rounded operands than f16 could tell.
-    assert np.abs(found - a @ b).max() <= 1e-5 * np.abs(a @ b).max()
+    assert np.abs(result - a @ b).max() <= 1e-5 * np.abs(a @ b).max()
 
 
 @pytest.mark.webgpu
@@ -206,9 +206,9 @@ def test_attention_of_f32_on_matrix_units(units, at):
     rng = np.random.default_rng(8)
     arrays = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
     graph = attention(*shapes, dtype="f32", **attrs)
-    (found,) = on_units(units, graph, arrays)
+    (result,) = on_units(units, graph, arrays)
     (wanted,) = rlx.compile(graph, "cpu").run_slots(*arrays)
-    assert np.abs(found - wanted).max() <= 4e-3
+    assert np.abs(result - wanted).max() <= 4e-3
 
 
 @pytest.mark.webgpu
@@ -219,10 +219,10 @@ def test_convolution_of_f32_on_matrix_units(units, smallest, at):
     rng = np.random.default_rng(9)
     arrays = [rng.standard_normal(shape).astype(np.float32) for shape in (x, w, (w[0],))]
     graph = convolution(x, w, dtype="f32", **attrs)
-    (found,) = on_units(units, graph, arrays)
+    (result,) = on_units(units, graph, arrays)
     rounded = [array.astype(np.float16).astype(np.float32) for array in arrays[:2]]
     (wanted,) = rlx.compile(graph, "cpu").run_slots(*rounded, arrays[2])
-    assert np.abs(found - wanted).max() <= 1e-4 * np.abs(wanted).max()
+    assert np.abs(result - wanted).max() <= 1e-4 * np.abs(wanted).max()
 
 
 @pytest.mark.webgpu
@@ -236,13 +236,13 @@ def test_convolutions_of_known_weights(units, smallest, rng):
     text = compiled.as_text("kernels")
     assert "subgroupMatrixMultiplyAccumulate" in text
     assert "strided_copy" not in text
-    found = np.array(compiled.run_slots(arrays[0])[0], np.float64)
+    result = np.array(compiled.run_slots(arrays[0])[0], np.float64)
     wide = [array.astype(np.float32) for array in arrays]
     plain = convolution(
         (2, 20, 9, 11), (24, 20, 3, 3), bias=False, dtype="f32", padding=1, stride=2
     )
     (wanted,) = rlx.compile(plain, "cpu").run_slots(*wide)
-    assert np.abs(found - wanted).max() <= 1e-3 * np.abs(wanted).max()
+    assert np.abs(result - wanted).max() <= 1e-3 * np.abs(wanted).max()
     compiled.close()
 
 
@@ -253,10 +253,10 @@ def test_one_value_in_two_shapes(units, smallest, rng, shape):
     g = rlx.Graph()
     x = g.input("x", shape, "f16")
     g.set_outputs([x @ g.reshape(x, shape[::-1])])
-    (given,) = draw(rng, [shape])
-    (found,) = on_units(units, g, [given])
-    wanted = given.astype(np.float64) @ given.reshape(shape[::-1]).astype(np.float64)
-    assert np.abs(found - wanted).max() <= 1e-3 * np.abs(wanted).max()
+    (arguments,) = draw(rng, [shape])
+    (result,) = on_units(units, g, [arguments])
+    wanted = arguments.astype(np.float64) @ arguments.reshape(shape[::-1]).astype(np.float64)
+    assert np.abs(result - wanted).max() <= 1e-3 * np.abs(wanted).max()
 
 
 @pytest.mark.webgpu
@@ -264,9 +264,9 @@ def test_one_value_in_two_shapes(units, smallest, rng, shape):
 def test_weights_in_blocks(units, smallest, at):
     smallest(units)
     graph, arrays = packed(*PACKED[at])
-    (found,) = on_units(units, graph, arrays)
+    (result,) = on_units(units, graph, arrays)
     (wanted,) = rlx.compile(graph, "cpu").run_slots(*arrays)
-    assert np.abs(found - wanted).max() <= 2e-3 * np.abs(wanted).max()
+    assert np.abs(result - wanted).max() <= 2e-3 * np.abs(wanted).max()
 
 
 @pytest.mark.webgpu

@@ -31,11 +31,11 @@ def way(request, monkeypatch):
 
 def swept(sizes, others):
     """Each dimension in turn, with the others at odd values; and some of all together."""
-    for at in range(3):
+    for index in range(3):
         for size in sizes:
             for other in others:
                 shape = list(other)
-                shape[at] = size
+                shape[index] = size
                 yield tuple(shape)
     rng = np.random.default_rng(8)
     yield from map(tuple, rng.integers(1, 131, (len(sizes) // 2, 3)).tolist())
@@ -77,8 +77,8 @@ class Products:
 
     def check(self, **options):
         cg = self.compile(**options)
-        found = cg.run_slots(*self.values.values())
-        for y, expected in zip(found, self.expected, strict=True):
+        result = cg.run_slots(*self.values.values())
+        for y, expected in zip(result, self.expected, strict=True):
             if expected.dtype == np.int32:
                 np.testing.assert_array_equal(y, expected)
             else:
@@ -91,42 +91,44 @@ class Products:
 
 def every_kind(m, k, n, seed=0):
     """A product of each kind of operands."""
-    rng, made = np.random.default_rng([seed, m, k, n]), Products()
-    g = made.graph
+    rng, result = np.random.default_rng([seed, m, k, n]), Products()
+    g = result.graph
     a = rng.normal(size=(m, k)).astype(np.float32)
     b = rng.normal(size=(k, n)).astype(np.float32)
     bias = rng.normal(size=n).astype(np.float32)
     exact = a.astype(np.float64) @ b
-    x = made.input(a)
-    made.add(x @ made.param(b), exact)
-    made.add(g.relu(x @ made.param(b) + made.param(bias)), np.maximum(exact + bias, 0))
-    made.add(x @ made.input(b), exact)
-    made.add(x @ g.transpose(made.input(np.ascontiguousarray(b.T)), (1, 0)), exact)
-    wide = made.input(a.astype(np.float64))
-    made.add(wide @ made.param(b.astype(np.float64)), exact)
+    x = result.input(a)
+    result.add(x @ result.param(b), exact)
+    result.add(g.relu(x @ result.param(b) + result.param(bias)), np.maximum(exact + bias, 0))
+    result.add(x @ result.input(b), exact)
+    result.add(x @ g.transpose(result.input(np.ascontiguousarray(b.T)), (1, 0)), exact)
+    wide = result.input(a.astype(np.float64))
+    result.add(wide @ result.param(b.astype(np.float64)), exact)
     half = b.astype(np.float16)
-    made.add(x @ g.cast(made.param(half), "f32"), a.astype(np.float64) @ half.astype(np.float64))
+    result.add(
+        x @ g.cast(result.param(half), "f32"), a.astype(np.float64) @ half.astype(np.float64)
+    )
     bits = (b.view(np.uint32) >> 16).astype(np.uint16)
     cut = (bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
-    made.add(x @ g.cast(made.param(bits, "bf16"), "f32"), a.astype(np.float64) @ cut)
+    result.add(x @ g.cast(result.param(bits, "bf16"), "f32"), a.astype(np.float64) @ cut)
     for left in (np.int8, np.uint8):
         u = bytes_of(rng, (m, k), left)
-        one = made.input(u)
+        single = result.input(u)
         for right in (np.int8, np.uint8):
             v = bytes_of(rng, (k, n), right)
             product = u.astype(np.int32) @ v.astype(np.int32)
-            made.add(g.matmul_integer(one, made.param(v)), product)
-            made.add(g.matmul_integer(one, made.input(v)), product)
+            result.add(g.matmul_integer(single, result.param(v)), product)
+            result.add(g.matmul_integer(single, result.input(v)), product)
     blocks = -(-k // 32) * 32
     many = rng.normal(size=(m, blocks)).astype(np.float32)
-    row = made.input(many)
+    row = result.input(many)
     for scheme in ("Q4_0", "Q8_0"):
         packed = quantize_blocks(rng.normal(size=(n, blocks)).astype(np.float32), scheme)
         weights = decode_blocks(packed, scheme).astype(np.float64)
-        made.add(
-            g.dequant_matmul(row, made.param(packed), scheme), many.astype(np.float64) @ weights.T
+        result.add(
+            g.dequant_matmul(row, result.param(packed), scheme), many.astype(np.float64) @ weights.T
         )
-    return made
+    return result
 
 
 def test_tails(way):
@@ -148,14 +150,14 @@ def test_blocks_of_the_cache(way, shape):
 @looped("shape", [(0, 5, 7), (5, 0, 70), (5, 7, 0), (1, 0, 1)])
 def test_nothing(way, shape):
     m, k, n = shape
-    made = Products()
+    result = Products()
     a, b = np.ones((m, k), np.float32), np.ones((k, n), np.float32)
-    x = made.input(a)
-    made.add(x @ made.param(b), a @ b)
-    made.add(x @ made.input(b), a @ b)
-    made.add(made.graph.matmul_integer(made.input(a.astype(np.int8)), made.param(b.astype(np.int8))),
+    x = result.input(a)
+    result.add(x @ result.param(b), a @ b)
+    result.add(x @ result.input(b), a @ b)
+    result.add(result.graph.matmul_integer(result.input(a.astype(np.int8)), result.param(b.astype(np.int8))),
              np.zeros((m, n), np.int32))  # fmt: skip
-    made.check()
+    result.check()
 
 
 @looped("m", [1, 2, 6, 7, 8, 13])
@@ -168,39 +170,39 @@ def test_what_is_not_finite_stays_in_its_row_and_column(way, m, kind):
     a[row, 5] = np.nan
     if kind != "q8":
         b[7, column] = np.inf
-    made = Products()
-    g, x = made.graph, made.input(a)
+    result = Products()
+    g, x = result.graph, result.input(a)
     if kind == "packed":
-        y = x @ made.param(b)
+        y = x @ result.param(b)
     elif kind == "loose":
-        y = x @ made.input(b)
+        y = x @ result.input(b)
     elif kind == "transposed":
-        y = x @ g.transpose(made.input(np.ascontiguousarray(b.T)), (1, 0))
+        y = x @ g.transpose(result.input(np.ascontiguousarray(b.T)), (1, 0))
     elif kind == "f16":
-        y = x @ g.cast(made.param(b.astype(np.float16)), "f32")
+        y = x @ g.cast(result.param(b.astype(np.float16)), "f32")
     else:
         y = g.dequant_matmul(
-            x, made.param(quantize_blocks(np.ascontiguousarray(b.T), "Q8_0")), "Q8_0"
+            x, result.param(quantize_blocks(np.ascontiguousarray(b.T), "Q8_0")), "Q8_0"
         )
-    made.add(y, np.zeros((m, n)))
-    (found,) = made.compile().run_slots(*made.values.values())
+    result.add(y, np.zeros((m, n)))
+    (output,) = result.compile().run_slots(*result.values.values())
     finite = np.ones((m, n), bool)
     finite[row] = False
     if kind != "q8":
         finite[:, column] = False
-    np.testing.assert_array_equal(np.isfinite(found), finite)
-    assert np.isnan(found[row]).all()
+    np.testing.assert_array_equal(np.isfinite(output), finite)
+    assert np.isnan(output[row]).all()
 
 
 @looped("shape", [(1, 2048, 1100), (130, 300, 700), (64, 64, 64), (700, 64, 96)])
 def test_the_same_bits_on_any_number_of_threads(way, shape):
-    made = every_kind(*shape)
+    result = every_kind(*shape)
     alone, two, three = (
-        made.compile(threads=t).run_slots(*made.values.values()) for t in (1, 2, 3)
+        result.compile(threads=t).run_slots(*result.values.values()) for t in (1, 2, 3)
     )
-    for one, *others in zip(alone, two, three, strict=True):
+    for first, *others in zip(alone, two, three, strict=True):
         for other in others:
-            np.testing.assert_array_equal(one, other)
+            np.testing.assert_array_equal(first, other)
 
 
 def test_packed_weights_are_kept_once_and_come_back(way):
@@ -215,8 +217,8 @@ def test_packed_weights_are_kept_once_and_come_back(way):
     other = rng.normal(size=w.shape).astype(np.float32)
     cg.set_param("w", other)
     np.testing.assert_array_equal(twin._state.read_param("w"), other)
-    for one in (cg, twin):
-        np.testing.assert_allclose(one.run_slots(a)[0], a @ other, atol=1e-4)
+    for first in (cg, twin):
+        np.testing.assert_allclose(first.run_slots(a)[0], a @ other, atol=1e-4)
 
 
 def test_a_weight_that_others_read_is_kept_besides(way):
@@ -240,9 +242,9 @@ def test_matrices_of_a_batch_are_packed_each(way):
     for shape in ((3, 40, 33), (2, 3, 40, 70)):
         w = rng.normal(size=shape).astype(np.float32)
         a = rng.normal(size=(*shape[:-2], 9, 40)).astype(np.float32)
-        made = Products()
-        made.add(made.input(a) @ made.param(w), a.astype(np.float64) @ w)
-        made.check()
+        result = Products()
+        result.add(result.input(a) @ result.param(w), a.astype(np.float64) @ w)
+        result.check()
 
 
 def test_equal_columns_give_equal_results(way):
@@ -252,5 +254,5 @@ def test_equal_columns_give_equal_results(way):
     for n in (*SIZES, 200, 1000):
         g = rlx.Graph()
         g.set_outputs([g.input("x", x.shape) @ g.constant(np.repeat(column, n, 1))])
-        found = rlx.compile(g, "cpu").run({"x": x})[0]
-        np.testing.assert_array_equal(found, np.repeat(found[:, :1], n, 1), err_msg=str(n))
+        result = rlx.compile(g, "cpu").run({"x": x})[0]
+        np.testing.assert_array_equal(result, np.repeat(result[:, :1], n, 1), err_msg=str(n))

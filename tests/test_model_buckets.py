@@ -76,11 +76,11 @@ def ids(length, batch=1):
     return {"ids": np.random.default_rng(length).integers(0, 50, (batch, length))}
 
 
-def agree(found, wanted, tolerance=1e-5):
-    assert [one.shape for one in found] == [one.shape for one in wanted]
-    for one, other in zip(found, wanted, strict=True):
-        assert one.dtype == other.dtype
-        np.testing.assert_allclose(one, other, tolerance, tolerance * np.abs(other).max())
+def agree(result, wanted, tolerance=1e-5):
+    assert [item.shape for item in result] == [item.shape for item in wanted]
+    for first, other in zip(result, wanted, strict=True):
+        assert first.dtype == other.dtype
+        np.testing.assert_allclose(first, other, tolerance, tolerance * np.abs(other).max())
 
 
 def test_two_hundred_lengths(device):
@@ -96,7 +96,7 @@ def test_two_hundred_lengths(device):
         print(report.compiles, "graphs were compiled for", len(set(lengths)), "lengths")
         assert report.compiles <= 28
         assert exact.report().compiles >= len(set(lengths))
-        assert sum(one.bucket for one in report.executables) >= 8
+        assert sum(executable.bucket for executable in report.executables) >= 8
 
 
 def test_results_of_padded_runs_are_the_callers(device):
@@ -106,8 +106,8 @@ def test_results_of_padded_runs_are_the_callers(device):
         before = y.copy()
         model.run(ids(41))
         np.testing.assert_array_equal(y, before)
-        assert all(one.flags.c_contiguous for one in (y, pooled))
-        assert all(one.flags.owndata for one in (y, pooled)) or y.base.nbytes == y.nbytes
+        assert all(item.flags.c_contiguous for item in (y, pooled))
+        assert all(item.flags.owndata for item in (y, pooled)) or y.base.nbytes == y.nbytes
 
 
 @looped(
@@ -122,7 +122,7 @@ def test_automatic_buckets_cover_every_size_once():
     while size < 5000:
         low, high = bucket_of(size)
         assert (low, seen + 1) == (size, size)
-        assert all(bucket_of(one) == (low, high) for one in (low, (low + high) // 2, high))
+        assert all(bucket_of(item) == (low, high) for item in (low, (low + high) // 2, high))
         assert high <= 1.25 * low
         size, seen = high + 1, high
 
@@ -132,7 +132,10 @@ def test_the_first_shapes_are_compiled_as_they_are():
         for length in (33, 34, 35, 36, 35):
             model.run(ids(length))
         report = model.report()
-    assert [(one.bucket, one.shapes, one.dims[1]) for one in report.executables] == [
+    assert [
+        (executable.bucket, executable.shapes, executable.dims[1])
+        for executable in report.executables
+    ] == [
         (False, 1, ("length", 33, 33)),
         (False, 1, ("length", 34, 34)),
         (True, 2, ("length", 33, 40)),
@@ -146,7 +149,7 @@ def test_a_batch_that_varies_alone_keeps_the_length():
     with rlx.onnx.Model(RAW, "cpu") as model:
         for batch in (10, 11, 12, 13):
             model.run(ids(20, batch))
-        dims = [one.dims for one in model.report().executables if one.bucket]
+        dims = [executable.dims for executable in model.report().executables if executable.bucket]
     assert dims == [
         (("batch", 11, 12), ("length", 20, 20)),
         (("batch", 13, 14), ("length", 20, 20)),
@@ -169,8 +172,11 @@ def test_listed_buckets(monkeypatch):
         for length in (5, 32, 33, 64, 2, 65, 1):
             agree(model.run(ids(length)), wanted.run(ids(length)))
         executables = model.report().executables
-        assert {one.dims[1][1:] for one in executables if one.bucket} == {(1, 32), (33, 64)}
-        (exact,) = (one for one in executables if one.dims[1][1] == 65)
+        assert {executable.dims[1][1:] for executable in executables if executable.bucket} == {
+            (1, 32),
+            (33, 64),
+        }
+        (exact,) = (executable for executable in executables if executable.dims[1][1] == 65)
         assert exact.reason == "length of 65 is in no bucket"
 
 
@@ -186,7 +192,7 @@ def test_prewarm_compiles_listed_buckets():
 def test_prewarm_compiles_exact_shapes_of_an_automatic_model():
     with rlx.onnx.Model(RAW, "cpu") as model:
         assert model.prewarm([{"batch": 1, "length": n} for n in (33, 34, 35, 36)]).result() == 4
-        assert not any(one.bucket for one in model.report().executables)
+        assert not any(executable.bucket for executable in model.report().executables)
         model.run(ids(35))
         assert model.report().compiles == 4
 
@@ -209,7 +215,7 @@ def test_where_masks_do_not_help_every_size_is_compiled_and_the_report_says_why(
             agree(model.run(ids(length)), exact.run(ids(length)))
         report = model.report()
     assert report.compiles == 10
-    reasons = {one.reason for one in report.executables[2:]}
+    reasons = {executable.reason for executable in report.executables[2:]}
     assert len(reasons) == 1
     assert "mixes what stands along axis" in reasons.pop()
     assert report.lengths <= 2, "it is not tried again for every size"
@@ -246,7 +252,9 @@ def test_sizes_near_the_end_of_what_a_model_takes(buckets):
         for length in (40, 41, 42, 99, 100, 101, 98, 43):
             x = np.ones((length, 4), np.float32)
             np.testing.assert_array_equal(model.run({"x": x})[0], x + values[:length])
-        reasons = {one.dims[0][1]: one.reason for one in model.report().executables}
+        reasons = {
+            executable.dims[0][1]: executable.reason for executable in model.report().executables
+        }
         assert "can't be made" in reasons[99]
         with pytest.raises(rlx.RlxError):
             model.run({"x": np.ones((102, 4), np.float32)})
@@ -264,7 +272,7 @@ def test_lengths_that_do_not_fit_leave_their_bucket_to_others(monkeypatch):
     with rlx.onnx.Model(RAW, "cpu", buckets={"length": [64]}) as model:
         for length in (40, 41, 43, 45, 42):
             model.run(ids(length))
-        assert [(one.bucket, one.reason) for one in model.report().executables] == [
+        assert [(executable.bucket, executable.reason) for executable in model.report().executables] == [
             (False, "odd"), (False, "odd"), (False, "odd"), (True, "")
         ]  # fmt: skip
 
@@ -302,7 +310,7 @@ def test_recover_and_close():
         agree(model.run(ids(40)), first)
         other = model.clone()
         agree(other.run(ids(40)), first)
-        assert [one.bucket for one in other.report().executables] == [True]
+        assert [executable.bucket for executable in other.report().executables] == [True]
         other.close()
     with pytest.raises(rlx.InputError, match="closed"):
         model.run(ids(40))

@@ -44,15 +44,15 @@ def path(tmp_path):
 def test_round_trip(path, device):
     graph = model()
     assert rlx.save_model(graph, path) == []
-    found = rlx.load_model(path, check=True)
-    assert found.to_json() == graph.to_json()
+    result = rlx.load_model(path, check=True)
+    assert result.to_json() == graph.to_json()
     for name, value in graph.param_values.items():
-        loaded = found.param_values[name]
+        loaded = result.param_values[name]
         np.testing.assert_array_equal(loaded, value)
         assert not loaded.flags.writeable
-    with rlx.compile(graph, device) as a, rlx.compile(found, device) as b:
-        for one, other in zip(a.run({"x": X}), b.run({"x": X}), strict=True):
-            np.testing.assert_array_equal(one, other)
+    with rlx.compile(graph, device) as a, rlx.compile(result, device) as b:
+        for first, other in zip(a.run({"x": X}), b.run({"x": X}), strict=True):
+            np.testing.assert_array_equal(first, other)
 
 
 def test_scalars_stay_scalars(path):
@@ -60,9 +60,9 @@ def test_scalars_stay_scalars(path):
     g.set_outputs([g.constant(2.5), g.input("x", (3,)) * g.param("w", ())])
     g.param_values["w"] = np.array(3, np.float32)
     rlx.save_model(g, path)
-    found = rlx.load_model(path)
-    assert str(found) == str(g)
-    assert found.param_values["w"].shape == ()
+    result = rlx.load_model(path)
+    assert str(result) == str(g)
+    assert result.param_values["w"].shape == ()
 
 
 def test_plans_serve_what_they_were_made_for(path, target_device, monkeypatch, tmp_path):
@@ -72,13 +72,13 @@ def test_plans_serve_what_they_were_made_for(path, target_device, monkeypatch, t
     loaded = rlx.load_model(path)
     before = rlx.cache_stats()
     with rlx.compile(loaded, target_device) as compiled:
-        found = compiled.run({"x": X})
+        result = compiled.run({"x": X})
         assert "conv2d" in compiled.as_text("schedule")
     after = rlx.cache_stats()
     assert (after.model_hits - before.model_hits, after.lowered - before.lowered) == (1, 0)
     with rlx.compile(model(), "reference") as exact:
-        for one, other in zip(found, exact.run({"x": X}), strict=True):
-            np.testing.assert_allclose(one, other, 1e-3, 1e-3)
+        for first, other in zip(result, exact.run({"x": X}), strict=True):
+            np.testing.assert_allclose(first, other, 1e-3, 1e-3)
     # Other options are another plan.
     after = rlx.cache_stats()
     with rlx.compile(loaded, target_device, options=rlx.CompileOptions(fuse=False)) as compiled:
@@ -100,13 +100,13 @@ def test_plans_of_another_version_are_refused(build, path):
     with pytest.warns(RuntimeWarning, match="built by another version of rlx"):
         loaded = rlx.load_model(path)
     with rlx.compile(loaded, "cpu") as compiled:
-        found = compiled.run({"x": X})
+        result = compiled.run({"x": X})
     after = rlx.cache_stats()
     assert after.refused == before.refused + 1
     assert after.model_hits == before.model_hits
     with rlx.compile(model(), "reference") as exact:
-        for one, other in zip(found, exact.run({"x": X}), strict=True):
-            np.testing.assert_allclose(one, other, 1e-3, 1e-3)
+        for first, other in zip(result, exact.run({"x": X}), strict=True):
+            np.testing.assert_allclose(first, other, 1e-3, 1e-3)
 
 
 @pytest.mark.parametrize(("weights", "error"), [("f16", 1e-3), ("int8", 1.5e-2)])
@@ -119,8 +119,8 @@ def test_smaller_weights(weights, error, path, tmp_path, device):
     with rlx.compile(graph, "reference") as exact:
         expected = exact.run({"x": X})
     with rlx.compile(rlx.load_model(path), device) as compiled:
-        for one, other in zip(compiled.run({"x": X}), expected, strict=True):
-            assert np.linalg.norm(one - other) < error * np.linalg.norm(other)
+        for first, other in zip(compiled.run({"x": X}), expected, strict=True):
+            assert np.linalg.norm(first - other) < error * np.linalg.norm(other)
         if device != "reference":
             assert "cast" not in compiled.as_text("schedule"), "weights are widened in every run"
 
@@ -130,10 +130,10 @@ def test_weights_that_do_not_fit_are_left(path):
     graph.param_values["dense"] = graph.param_values["dense"] * 1e6
     graph.param_values["conv/w"] = np.full((64, 3, 5, 5), np.nan, np.float32)
     for weights in ("f16", "int8"):
-        found, notes = shrunk(graph, weights)
+        result, notes = shrunk(graph, weights)
         assert "conv/w is left as it is" in notes[0]
-        assert found.named("conv/w").dtype is rlx.DType.F32
-        assert (found.named("dense").dtype is rlx.DType.F32) == (weights == "f16")
+        assert result.named("conv/w").dtype is rlx.DType.F32
+        assert (result.named("dense").dtype is rlx.DType.F32) == (weights == "f16")
     with pytest.raises(rlx.InputError, match="int8"):
         rlx.save_model(graph, path, "int9")
     assert not path.exists()
@@ -155,14 +155,14 @@ def test_damaged_files(path, tmp_path):
     rng = np.random.default_rng(0)
     bad = tmp_path / "bad.rlx"
     refused = 0
-    for at in range(300):
+    for index in range(300):
         data = bytearray(raw)
-        if at % 3 == 0:
+        if index % 3 == 0:
             data = data[: rng.integers(0, len(data))]
         else:
             # The front holds the structure; the rest is weights and plans.
-            end = 20_000 if at % 3 == 1 else len(data)
-            for place in rng.integers(0, end, 1 + at % 4):
+            end = 20_000 if index % 3 == 1 else len(data)
+            for place in rng.integers(0, end, 1 + index % 4):
                 data[place] ^= 1 << rng.integers(0, 8)
         if data == raw:
             continue

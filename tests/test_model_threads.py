@@ -42,8 +42,8 @@ def expected(x):
     return np.tanh(x @ W)
 
 
-def close(found, x):
-    np.testing.assert_allclose(found[0], expected(x), atol=2e-6)
+def close(result, x):
+    np.testing.assert_allclose(result[0], expected(x), atol=2e-6)
 
 
 def array(rows, value):
@@ -63,25 +63,25 @@ def test_many_threads_share_a_model(device):
     with rlx.onnx.Model(RAW, device) as model:
         alone = {rows: model.run({"x": array(rows, 0.3)})[0] for rows in (1, 2, 5)}
 
-        def work(at):
+        def work(index):
             for k in range(calls):
-                rows = (1, 2, 5)[(k // 7 + at) % 3]
-                (found,) = model.run({"x": array(rows, 0.3)})
-                assert np.array_equal(found, alone[rows])
+                rows = (1, 2, 5)[(k // 7 + index) % 3]
+                (result,) = model.run({"x": array(rows, 0.3)})
+                assert np.array_equal(result, alone[rows])
             return calls
 
         with ThreadPoolExecutor(8) as pool:
             assert sum(pool.map(work, range(8))) == 8 * calls
-        made = [one.pool.made for one in model._executables._kept.values()]
-        assert max(made) <= 9  # one for each caller at a time, and the first
+        results = [value.pool.made for value in model._executables._kept.values()]
+        assert max(results) <= 9  # one for each caller at a time, and the first
 
 
 def test_results_of_a_thread_are_its_own(device):
     """No run overwrites what another one returned."""
     with rlx.onnx.Model(RAW, device) as model, ThreadPoolExecutor(4) as pool:
         inputs = [array(3, 0.01 * k) for k in range(100)]
-        for x, found in zip(inputs, pool.map(lambda x: model.run({"x": x}), inputs), strict=True):
-            close(found, x)
+        for x, item in zip(inputs, pool.map(lambda x: model.run({"x": x}), inputs), strict=True):
+            close(item, x)
 
 
 def test_a_shape_is_compiled_once_for_all_threads(monkeypatch):
@@ -95,16 +95,16 @@ def test_a_shape_is_compiled_once_for_all_threads(monkeypatch):
 
     monkeypatch.setattr(rlx.Session, "compile", counted)
     with ThreadPoolExecutor(8) as pool:
-        for found in pool.map(lambda _: model.run({"x": array(4, 0.5)}), range(8)):
-            close(found, array(4, 0.5))
+        for item in pool.map(lambda _: model.run({"x": array(4, 0.5)}), range(8)):
+            close(item, array(4, 0.5))
     assert len(compiled) == 1
 
 
 def test_shapes_that_are_let_go_of_under_other_threads(device):
     with rlx.onnx.Model(RAW, device, capacity=1) as model, ThreadPoolExecutor(4) as pool:
         inputs = [array(1 + k % 3, 0.1) for k in range(24)]
-        for x, found in zip(inputs, pool.map(lambda x: model.run({"x": x}), inputs), strict=True):
-            close(found, x)
+        for x, item in zip(inputs, pool.map(lambda x: model.run({"x": x}), inputs), strict=True):
+            close(item, x)
 
 
 def test_closing_under_other_threads():
@@ -119,14 +119,14 @@ def test_closing_under_other_threads():
                 return
 
     threads = [threading.Thread(target=work) for _ in range(4)]
-    for one in threads:
-        one.start()
+    for thread in threads:
+        thread.start()
     time.sleep(0.1)
     model.close()
     over.set()
-    for one in threads:
-        one.join(10)
-    assert all("closed" in one for one in failures)
+    for thread in threads:
+        thread.join(10)
+    assert all("closed" in failure for failure in failures)
     assert model.closed
     with pytest.raises(rlx.InputError, match="closed"):
         model.run({"x": array(2, 0.1)})
@@ -180,12 +180,12 @@ def test_models_from_memory(form, tmp_path):
     g.set_outputs([g.input("x", (2,)) * g.param("w", (2,))])
     g.param_values["w"] = np.float32([3, 4])
     rlx.save_model(g, tmp_path / "scale.rlx", devices=["cpu"])
-    held = (tmp_path / "scale.rlx").read_bytes()
+    stored = (tmp_path / "scale.rlx").read_bytes()
     for check in (False, True):
-        found = rlx.load_model(form(held), check=check)
-        assert rlx.compile(found, "cpu").run_slots(np.float32([1, 1]))[0].tolist() == [3.0, 4.0]
+        result = rlx.load_model(form(stored), check=check)
+        assert rlx.compile(result, "cpu").run_slots(np.float32([1, 1]))[0].tolist() == [3.0, 4.0]
     with pytest.raises(rlx.ImportModelError, match="holds no model"):
-        rlx.load_model(form(held[:-1]))
+        rlx.load_model(form(stored[:-1]))
     with pytest.raises(rlx.InputError, match="gives text"):
         rlx.load_model(io.StringIO("text"))
 
@@ -218,13 +218,13 @@ def test_a_hundred_tasks_and_cancellations(queued):
         cancelled = {k for k in range(100) if k % 3 == 1}
         for k in cancelled:
             tasks[k].cancel()
-        found = await asyncio.gather(*tasks, return_exceptions=True)
+        result = await asyncio.gather(*tasks, return_exceptions=True)
         over.set()
         await watcher
-        for k, one in enumerate(found):
-            if k in cancelled and isinstance(one, asyncio.CancelledError):
+        for k, item in enumerate(result):
+            if k in cancelled and isinstance(item, asyncio.CancelledError):
                 continue
-            close(one, inputs[k])
+            close(item, inputs[k])
         return late[0]
 
     assert asyncio.run(main()) < 1.0  # a blocked loop would wait for all of them
@@ -254,10 +254,10 @@ def test_a_full_queue_makes_callers_wait(queued):
         assert len(queue._room._waiting) == 4
         tasks[4].cancel()
         free.set()
-        found = await asyncio.gather(*tasks, return_exceptions=True)
-        assert isinstance(found[4], asyncio.CancelledError)
+        result = await asyncio.gather(*tasks, return_exceptions=True)
+        assert isinstance(result[4], asyncio.CancelledError)
         for k in (0, 1, 2, 3, 5):
-            close(found[k], array(2, 0.5))
+            close(result[k], array(2, 0.5))
 
     asyncio.run(main())
     assert began.is_set()
@@ -317,9 +317,9 @@ def test_threads_recover_once(webgpu):
         list(pool.map(model.run, [array(2, 0.1)] * 8))
         lose(webgpu)
         with pytest.warns(RuntimeWarning, match="was lost"):
-            found = list(pool.map(model.run, [array(2, 0.1)] * 40))
-        for one in found:
-            close(one, array(2, 0.1))
+            results = list(pool.map(model.run, [array(2, 0.1)] * 40))
+        for item in results:
+            close(item, array(2, 0.1))
 
 
 @pytest.mark.parametrize("noticed", [True, False])
@@ -343,9 +343,9 @@ def test_new_graphs_after_a_lost_device(noticed, webgpu):
             [(g.sinh, g.cosh, g.tan, g.erf)[k](x) @ g.constant(np.eye(8, dtype=np.float32))]
         )
         with rlx.compile(g, webgpu) as cg:
-            found = cg.run_slots(array(2, 0.5))[0]
+            result = cg.run_slots(array(2, 0.5))[0]
         with rlx.compile(g, "reference") as cg:
-            np.testing.assert_allclose(found, cg.run_slots(array(2, 0.5))[0], rtol=1e-5)
+            np.testing.assert_allclose(result, cg.run_slots(array(2, 0.5))[0], rtol=1e-5)
 
 
 @pytest.mark.slow
@@ -353,7 +353,7 @@ def test_new_graphs_after_a_lost_device(noticed, webgpu):
 def test_a_thousand_lost_devices(webgpu):
     """Neither memory nor files nor threads grow with them."""
     psutil = pytest.importorskip("psutil")
-    process, held = psutil.Process(), []
+    process, stored = psutil.Process(), []
     with rlx.onnx.Model(RAW, webgpu) as model, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for k in range(1000):
@@ -362,8 +362,8 @@ def test_a_thousand_lost_devices(webgpu):
             close(model.run(array(2, 0.5)), array(2, 0.5))
             if k % 100 == 99:
                 handles = getattr(process, "num_fds", getattr(process, "num_handles", None))()
-                held.append((process.memory_info().rss, handles, process.num_threads()))
-    first, last = held[2], held[-1]
+                stored.append((process.memory_info().rss, handles, process.num_threads()))
+    first, last = stored[2], stored[-1]
     assert last[0] - first[0] < 10 << 20
     assert last[1] <= first[1] + 4
     assert last[2] <= first[2] + 8

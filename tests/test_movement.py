@@ -28,17 +28,20 @@ def results(build, operands, threads):
     """What a graph of these operands gives; the operands are not constants."""
     g = rlx.Graph()
     names = {np.dtype(numpy): name for name, numpy in (*DTYPES.items(), ("i32", np.int32))}
-    inputs = [g.input(f"x{at}", one.shape, names[one.dtype]) for at, one in enumerate(operands)]
+    inputs = [
+        g.input(f"x{index}", operand.shape, names[operand.dtype])
+        for index, operand in enumerate(operands)
+    ]
     g.set_outputs(build(g, *inputs))
     with rlx.compile(g, "cpu", options=CompileOptions(threads=threads)) as compiled:
-        return [np.array(one) for one in compiled.run_slots(*operands)]
+        return [np.array(slot) for slot in compiled.run_slots(*operands)]
 
 
 def same(build, operands, expected):
     """The results are exactly these on any number of threads."""
     for threads in (1, 2, 3) if ALL else (1, 3):
-        for found, one in zip(results(build, operands, threads), expected, strict=True):
-            np.testing.assert_array_equal(found, one)
+        for result, item in zip(results(build, operands, threads), expected, strict=True):
+            np.testing.assert_array_equal(result, item)
 
 
 def random_array(rng, dtype, most=5):
@@ -68,10 +71,10 @@ def test_transposes_of_planes(dtype, isa, rng):
 def test_slices_of_any_step(dtype, isa, rng):
     for _ in range(20):
         x = random_array(rng, dtype, most=4)
-        steps = [int(one) for one in rng.choice([-3, -2, -1, 1, 2, 3], x.ndim)]
-        starts = [0 if one > 0 else n - 1 for one, n in zip(steps, x.shape, strict=True)]
-        stops = [n if one > 0 else -n - 1 for one, n in zip(steps, x.shape, strict=True)]
-        expected = x[tuple(slice(None, None, one) for one in steps)]
+        steps = [int(item) for item in rng.choice([-3, -2, -1, 1, 2, 3], x.ndim)]
+        starts = [0 if step > 0 else n - 1 for step, n in zip(steps, x.shape, strict=True)]
+        stops = [n if step > 0 else -n - 1 for step, n in zip(steps, x.shape, strict=True)]
+        expected = x[tuple(slice(None, None, step) for step in steps)]
         same(lambda g, x, a=starts, b=stops, s=steps: [g.slice(x, a, b, steps=s)], [x], [expected])
 
 
@@ -80,7 +83,7 @@ def test_joined_parts_and_repeated_ones(dtype, isa, rng):
     for _ in range(20):
         x = random_array(rng, dtype, most=4)
         axis = int(rng.integers(x.ndim))
-        repeats = [int(one) for one in rng.integers(1, 4, x.ndim)]
+        repeats = [int(integer) for integer in rng.integers(1, 4, x.ndim)]
         same(
             lambda g, x, axis=axis, repeats=repeats: [
                 g.concat([x, g.flip(x, (axis,)), x], axis),
@@ -99,7 +102,7 @@ def test_gathers(dtype, index_dtype, isa, rng):
         for axis, n in enumerate(x.shape):
             index = rng.integers(-n, n, count).astype(index_dtype)
             expected = np.take(x, index, axis)
-            same(lambda g, x, at, axis=axis: [g.gather(x, at, axis)], [x, index], [expected])
+            same(lambda g, x, index, axis=axis: [g.gather(x, index, axis)], [x, index], [expected])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -112,7 +115,9 @@ def test_gathers_of_single_elements(dtype, isa, rng):
             index = rng.integers(-n, n, shape)
             expected = np.take_along_axis(x, index, axis)
             same(
-                lambda g, x, at, axis=axis: [g.gather_elements(x, at, axis)], [x, index], [expected]
+                lambda g, x, index, axis=axis: [g.gather_elements(x, index, axis)],
+                [x, index],
+                [expected],
             )
 
 
@@ -125,7 +130,7 @@ def test_a_wrong_index_anywhere_is_refused(wrong, where, isa):
         for threads in (1, 3):
             with pytest.raises(rlx.InputError, match="range"):
                 results(
-                    lambda g, x, at, axis=axis: [g.gather(x, at, axis)],
+                    lambda g, x, index, axis=axis: [g.gather(x, index, axis)],
                     [x.reshape(shape), index],
                     threads,
                 )
@@ -136,7 +141,7 @@ def test_a_wrong_index_anywhere_is_refused(wrong, where, isa):
 def test_pads(mode, dtype, isa, rng):
     for _ in range(12):
         x = random_array(rng, dtype, most=4)
-        pads = [tuple(int(one) for one in rng.choice([0, 0, 1, 2, 7], 2)) for _ in x.shape]
+        pads = [tuple(int(item) for item in rng.choice([0, 0, 1, 2, 7], 2)) for _ in x.shape]
         fill = {"constant_values": 3} if mode == "constant" else {}
         values = tuple(fill.values())
         expected = np.pad(x, pads, mode, **fill)
@@ -148,9 +153,9 @@ def test_pads(mode, dtype, isa, rng):
 @pytest.mark.parametrize("reduction", [None, "add", "max"])
 def test_scatters(reduction, isa, rng):
     """Slices, single elements and elements along any axis; indices repeat, so that the order counts."""
-    for at in range(40):
+    for position in range(40):
         x = random_array(rng, "f32", 3)
-        if at % 2:
+        if position % 2:
             axis, count = int(rng.integers(x.ndim)), int(rng.integers(1, 40))
             shape = [
                 count if a == axis else int(rng.integers(1, n + 1)) for a, n in enumerate(x.shape)
@@ -179,14 +184,16 @@ def test_scatters(reduction, isa, rng):
         ]
         g.set_outputs(build(g, *inputs))
         expected = rlx.compile(g, "reference").run_slots(x, index, updates)
-        same(build, [x, index, updates], [np.array(one) for one in expected])
+        same(build, [x, index, updates], [np.array(item) for item in expected])
 
 
 def test_pads_of_several_axes(isa, rng):
     for dtype in DTYPES:
         for _ in range(25):
             x = random_array(rng, dtype)
-            pads = [tuple(int(one) for one in rng.choice((0, 0, 1, 2, 17, -1), 2)) for _ in x.shape]
+            pads = [
+                tuple(int(item) for item in rng.choice((0, 0, 1, 2, 17, -1), 2)) for _ in x.shape
+            ]
             pads = [
                 pair if n > 1 else (abs(pair[0]), abs(pair[1]))
                 for n, pair in zip(x.shape, pads, strict=True)
@@ -204,7 +211,7 @@ def test_operands_that_are_repeated_along_some_axes(isa, rng):
     for shape in ((4, 25, 52), (3, 7, 5, 11), (2, 900, 3), (5, 1, 1300), (40, 33)):
         for _ in range(6):
             other = [n if rng.integers(2) else 1 for n in shape]
-            x, y = (rng.integers(0, 99, one).astype(np.float32) for one in (shape, other))
+            x, y = (rng.integers(0, 99, item).astype(np.float32) for item in (shape, other))
             same(lambda g, x, y: [g.sub(x, y)], [x, y], [x - y])
 
 
@@ -214,7 +221,7 @@ def test_borders_that_repeat(mode, isa, rng):
     for dtype in DTYPES:
         for _ in range(15):
             x = random_array(rng, dtype)
-            pads = [tuple(int(one) for one in rng.choice((0, 0, 1, 3, 40), 2)) for _ in x.shape]
+            pads = [tuple(int(item) for item in rng.choice((0, 0, 1, 3, 40), 2)) for _ in x.shape]
             same(lambda g, x, pads=pads: [g.pad(x, pads, mode)], [x], [np.pad(x, pads, mode)])
     line = rng.integers(0, 99, 3000).astype(np.float32)
     for pads in ((700, 2500), (0, 3), (9000, 1)):

@@ -33,8 +33,8 @@ def evil_model(path, op="Relu", domain="", dim=2):
         [helper.make_tensor_value_info("y" + EVIL, TensorProto.FLOAT, [dim])],
     )
     sets = [helper.make_opsetid("", 17)] + ([helper.make_opsetid(domain, 1)] if domain else [])
-    made = helper.make_model(graph, opset_imports=sets, ir_version=8, producer_name=EVIL)
-    onnx.save(made, path)
+    result = helper.make_model(graph, opset_imports=sets, ir_version=8, producer_name=EVIL)
+    onnx.save(result, path)
     return str(path)
 
 
@@ -91,11 +91,11 @@ def test_rlx_files(folder, capfd):
 
 def test_texts_of_objects(folder, device):
     path = evil_model(folder / "good.onnx", dim=EVIL)
-    with rlx.onnx.Model(path, device) as made:
+    with rlx.onnx.Model(path, device) as result:
         x = np.ones(2, np.float32)
-        made.run(x)
-        texts = [str(made.inputs[0]), repr(made), str(made.report())]
-        cg = made.compile(x)
+        result.run(x)
+        texts = [str(result.inputs[0]), repr(result), str(result.report())]
+        cg = result.compile(x)
         texts += [cg.as_text(stage) for stage in ("graph", "fused", "schedule", "memory")]
         texts.append(repr(cg.host_fallbacks))
         if cg.capabilities.device_timestamps:
@@ -110,22 +110,22 @@ def test_errors(folder):
     path = evil_model(folder / "good.onnx", dim=EVIL)
     tensors = model_files.safetensors_raw(json.dumps({EVIL: {"dtype": EVIL}}))
     (folder / "w.safetensors").write_bytes(tensors)
-    found = rlx.safetensors.load(folder / "w.safetensors")
+    result = rlx.safetensors.load(folder / "w.safetensors")
     gguf = model_files.gguf({"general.architecture": EVIL}, {})
     (folder / "w.gguf").write_bytes(gguf)
     assert clean(repr(rlx.gguf.load(folder / "w.gguf")))
-    with rlx.onnx.Model(path, "cpu") as made:
+    with rlx.onnx.Model(path, "cpu") as output:
         calls = [
             lambda: rlx.onnx.load(path),
             lambda: rlx.onnx.load(path, {"a" + EVIL: 2}),
             lambda: rlx.onnx.load(folder / f"none{EVIL}.onnx"),
-            lambda: made.run({}),
-            lambda: made.run({"a": np.ones(2)}),
-            lambda: made.run({EVIL: np.ones((2, 2), np.float32)}),
-            lambda: made.compile({EVIL: np.ones(2, np.complex64)}),
+            lambda: output.run({}),
+            lambda: output.run({"a": np.ones(2)}),
+            lambda: output.run({EVIL: np.ones((2, 2), np.float32)}),
+            lambda: output.compile({EVIL: np.ones(2, np.complex64)}),
             lambda: rlx.onnx.Model(evil_model(folder / "op.onnx", op="No" + EVIL)),
-            lambda: found[EVIL],
-            lambda: found["a" + EVIL],
+            lambda: result[EVIL],
+            lambda: result["a" + EVIL],
             lambda: rlx.Graph().input(EVIL, (2,)).graph.named("b" + EVIL),
             lambda: rlx.Device.parse(EVIL),
         ]
@@ -151,12 +151,12 @@ def test_the_screen_takes_no_markup(capsys):
     out.print("[link=x]" + EVIL)
     screen.say("[dim]" + EVIL)
     screen.fail("rlx", "what [b]\n  where: here" + EVIL)
-    found = capsys.readouterr()
+    result = capsys.readouterr()
     for text in ("[red]t", "[b]h", "[/red]", "[link=x]", "[dim]"):
-        assert text in found.out
-    assert clean(found.out.replace(FAKE, ""))
+        assert text in result.out
+    assert clean(result.out.replace(FAKE, ""))
     # Programs read one line, whose parts are told apart.
-    assert "rlx: what [b]; where: here" in found.err
+    assert "rlx: what [b]; where: here" in result.err
 
 
 def test_only_one_module_shows_things():
@@ -168,10 +168,10 @@ def test_only_one_module_shows_things():
     rich = [
         path.relative_to(root).as_posix()
         for path in root.glob("**/*.py")
-        for made in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(made, ast.Call)
-        and isinstance(made.func, ast.Name)
-        and made.func.id in ("Console", "Table", "Progress", "TextColumn")
+        for item in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(item, ast.Call)
+        and isinstance(item.func, ast.Name)
+        and item.func.id in ("Console", "Table", "Progress", "TextColumn")
     ]
     # A profile is text of its own, and prints names by ``printable``.
     assert sorted(set(rich) - {"compiler/progress.py", "serving/pool.py"}) == [

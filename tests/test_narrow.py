@@ -35,8 +35,8 @@ def cast(to, x, device, shape=None, **attrs):
     info = lambda name, kind: helper.make_tensor_value_info(name, kind, shape or x.shape)  # noqa: E731
     nodes = [helper.make_node("Cast", ["x"], ["y"], to=to, **attrs)]
     graph = helper.make_graph(nodes, "g", [info("x", TensorProto.FLOAT)], [info("y", to)])
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 25)])
-    with rlx.onnx.Model(made.SerializeToString(), device=device) as model:
+    result = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 25)])
+    with rlx.onnx.Model(result.SerializeToString(), device=device) as model:
         return model.run({"x": x})[0]
 
 
@@ -65,12 +65,12 @@ def test_numbers_are_rounded_to_the_nearest_code(name, device):
 def test_what_is_too_large(device):
     """The largest number, or with saturate=0 NaN and infinity."""
     x = np.float32([1e9, -1e9, 448.1, 500, np.nan])
-    for name, kept, lost in (
+    for name, item, lost in (
         ("float8e4m3fn", [448, -448, 448, 448, np.nan], [np.nan, np.nan, 448, np.nan, np.nan]),
         ("float8e5m2", [57344, -57344, 448, 512, np.nan], [np.inf, -np.inf, 448, 512, np.nan]),
         ("float8e4m3fnuz", [240, -240, 240, 240, np.nan], [np.nan] * 5),
     ):
-        for saturate, wanted in ((1, kept), (0, lost)):
+        for saturate, wanted in ((1, item), (0, lost)):
             got = cast(CODES[name], x, device, saturate=saturate).view(FLOATS[name])
             np.testing.assert_array_equal(
                 got.astype("f4"), np.float32(wanted), err_msg=f"{name} {saturate}"
@@ -91,8 +91,8 @@ def test_several_elements_share_a_byte(name, raw):
     nodes = [helper.make_node("Cast", ["w"], ["y"], to=TensorProto.FLOAT)]
     out = helper.make_tensor_value_info("y", TensorProto.FLOAT, (7,))
     graph = helper.make_graph(nodes, "g", [], [out], [tensor])
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 25)])
-    (y,) = rlx.onnx.Model(made.SerializeToString(), device="cpu").run({})
+    result = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 25)])
+    (y,) = rlx.onnx.Model(result.SerializeToString(), device="cpu").run({})
     np.testing.assert_array_equal(y, values)
 
 
@@ -110,8 +110,8 @@ def decoded(weights, scale, zero, opset=23, **attrs):
     ]
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ("n", weights.shape[0]))
     graph = helper.make_graph(nodes, "g", [x], [helper.make_empty_tensor_value_info("y")], tensors)
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
-    return made.SerializeToString()
+    result = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+    return result.SerializeToString()
 
 
 WEIGHTS = [
@@ -161,23 +161,24 @@ def test_weights_of_bfloat16(rng, device):
     ]
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ("n", 16))
     graph = helper.make_graph(nodes, "g", [x], [helper.make_empty_tensor_value_info("y")], [tensor])
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)])
-    given = rng.standard_normal((3, 16)).astype("f4")
-    with rlx.onnx.Model(made.SerializeToString(), device=device) as model:
-        (y,) = model.run({"x": given})
-    np.testing.assert_allclose(y, given @ w.astype("f4"), rtol=1e-4, atol=1e-4)
+    result = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)])
+    arguments = rng.standard_normal((3, 16)).astype("f4")
+    with rlx.onnx.Model(result.SerializeToString(), device=device) as model:
+        (y,) = model.run({"x": arguments})
+    np.testing.assert_allclose(y, arguments @ w.astype("f4"), rtol=1e-4, atol=1e-4)
 
 
 def test_codes_are_moved_and_not_computed_with(device):
     x = np.arange(6, dtype="f4").reshape(2, 3)
     steps = [("Cast", {"to": 22}), ("Transpose", {}), ("Cast", {"to": 1})]
     nodes = [
-        helper.make_node(op, [f"v{at}"], [f"v{at + 1}"], **a) for at, (op, a) in enumerate(steps)
+        helper.make_node(op, [f"v{index}"], [f"v{index + 1}"], **a)
+        for index, (op, a) in enumerate(steps)
     ]
     info = helper.make_tensor_value_info("v0", 1, x.shape)
     graph = helper.make_graph(nodes, "g", [info], [helper.make_empty_tensor_value_info("v3")])
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)])
-    with rlx.onnx.Model(made.SerializeToString(), device=device) as model:
+    result = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)])
+    with rlx.onnx.Model(result.SerializeToString(), device=device) as model:
         np.testing.assert_array_equal(model.run({"v0": x})[0], x.T)
     data, _ = node_model("Add", [x, x], {}, opset=23)
     proto = onnx.load_model_from_string(data)
@@ -245,8 +246,8 @@ def identity(name):
     code = {"bfloat16": 16, "float8e8m0": 24, **CODES, **INTEGERS}[name]
     info = [helper.make_tensor_value_info(n, code, ["n"]) for n in "xy"]
     graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "g", info[:1], info[1:])
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 25)])
-    return rlx.onnx.Model(made.SerializeToString(), device="cpu")
+    result = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 25)])
+    return rlx.onnx.Model(result.SerializeToString(), device="cpu")
 
 
 @pytest.mark.parametrize("name", EXTENDED)
@@ -279,13 +280,13 @@ def test_graphs_take_arrays_of_ml_dtypes(device):
     four = g.constant(np.array([1, -2, 3], ml_dtypes.int4))
     assert (x.dtype, four.dtype) == (rlx.DType.BF16, rlx.DType.I8)
     g.set_outputs([g.cast(x + w + g.constant(b), "f32"), z * b, i + g.cast(four, "i32")])
-    given = {
+    inputs = {
         "x": b,
         "z": b.astype(ml_dtypes.float8_e5m2),
         "i": np.array([1, 2, 3], ml_dtypes.uint4),
     }
     with rlx.compile(g, device, params={"w": b}) as cg:
-        for found in (cg.run(given), cg.run_slots(*given.values()), cg.run_pipelined([given])[0]):
-            assert found[0].tolist() == [4.5, -6.0, 9.75]
-            assert found[1].tolist() == (given["z"].astype("f4") * b.astype("f4")).tolist()
-            assert found[2].tolist() == [2, 0, 6]
+        for item in (cg.run(inputs), cg.run_slots(*inputs.values()), cg.run_pipelined([inputs])[0]):
+            assert item[0].tolist() == [4.5, -6.0, 9.75]
+            assert item[1].tolist() == (inputs["z"].astype("f4") * b.astype("f4")).tolist()
+            assert item[2].tolist() == [2, 0, 6]

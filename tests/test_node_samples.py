@@ -36,11 +36,11 @@ def test_an_operator_gives_what_onnxruntime_gives(key, device):
             )
         wanted = sample.wanted or run_model(*theirs)
         with rlx.onnx.Model(data, device=device) as model:
-            found = model.run(feeds)
-        assert len(found) == len(wanted)
+            result = model.run(feeds)
+        assert len(result) == len(wanted)
         problems = [
-            node_samples.differ(g, w, sample, at)
-            for at, (g, w) in enumerate(zip(found, wanted, strict=True))
+            node_samples.differ(g, w, sample, index)
+            for index, (g, w) in enumerate(zip(result, wanted, strict=True))
         ]
         assert problems == [None] * len(problems)
 

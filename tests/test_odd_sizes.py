@@ -15,10 +15,10 @@ def check(device, build, *operands, tolerance=0.0):
     """The results on a device against those of the reference."""
     g = rlx.Graph()
     dtypes = {"float32": "f32", "int32": "i32"}
-    feeds = {f"x{at}": operand for at, operand in enumerate(operands)}
+    feeds = {f"x{index}": operand for index, operand in enumerate(operands)}
     inputs = [g.input(name, a.shape, dtypes[str(a.dtype)]) for name, a in feeds.items()]
-    made = build(g, *inputs)
-    g.set_outputs(made if isinstance(made, tuple | list) else [made])
+    result = build(g, *inputs)
+    g.set_outputs(result if isinstance(result, tuple | list) else [result])
     with rlx.compile(g, device) as compiled, rlx.compile(g, "reference") as exact:
         for got, expected in zip(compiled.run(feeds), exact.run(feeds), strict=True):
             np.testing.assert_allclose(got, expected, tolerance, tolerance)
@@ -49,7 +49,7 @@ def test_remainders_of_either_sign(device):
 def test_few_queries_of_no_whole_vectors(kind, device, rng):
     """Several blocks of keys, and a largest score that comes late."""
     q, k, v = (
-        rng.normal(size=(2, 2, *one)).astype(np.float32) for one in ((3, 6), (200, 6), (200, 5))
+        rng.normal(size=(2, 2, *item)).astype(np.float32) for item in ((3, 6), (200, 6), (200, 5))
     )
     k *= np.linspace(0.5, 3, 200, dtype=np.float32)[:, None]
     check(device, lambda g, *x: g.attention(*x, kind=kind), q, k, v, tolerance=2e-5)

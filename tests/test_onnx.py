@@ -28,8 +28,10 @@ def model(nodes, inputs, outputs, weights=(), opset=18, functions=(), sets=(), i
         [numpy_helper.from_array(np.asarray(v), k) for k, v in dict(weights).items()],
     )
     imports = [helper.make_opsetid("", opset), *sets]
-    made = helper.make_model(graph, opset_imports=imports, functions=list(functions), ir_version=ir)
-    return made.SerializeToString()
+    result = helper.make_model(
+        graph, opset_imports=imports, functions=list(functions), ir_version=ir
+    )
+    return result.SerializeToString()
 
 
 def node(op, inputs, outputs, **attrs):
@@ -86,21 +88,21 @@ def test_dims():
 
 
 def test_model_compiles_once_per_shape(device):
-    with rlx.onnx.Model(flattening(), device=device) as made:
+    with rlx.onnx.Model(flattening(), device=device) as result:
         x = np.random.default_rng(0).standard_normal((7, 3, 4)).astype("f4")
         w = np.arange(24, dtype="f4").reshape(12, 2)
         for rows in (7, 2, 7):
-            (y,) = made.run({"x": x[:rows]})
+            (y,) = result.run({"x": x[:rows]})
             np.testing.assert_allclose(y, x[:rows].reshape(rows, 12) @ w, rtol=1e-4, atol=1e-4)
-        assert made.compile({"x": x}) is made.compile({"x": x})
-        assert made.fixed_inputs == frozenset()
-        assert made.output_names == ("y",)
-        assert [(p.name, p.dims) for p in made.inputs] == [("x", ("batch", 3, 4))]
+        assert result.compile({"x": x}) is result.compile({"x": x})
+        assert result.fixed_inputs == frozenset()
+        assert result.output_names == ("y",)
+        assert [(p.name, p.dims) for p in result.inputs] == [("x", ("batch", 3, 4))]
 
 
 def test_inputs_of_a_run_are_checked():
     two = model([node("Add", "a b", "y")], [info("a", ["n", 2]), info("b", ["n", 2])], ["y"])
-    made = rlx.onnx.Model(two, device="cpu")
+    result = rlx.onnx.Model(two, device="cpu")
     a = np.ones((3, 2), np.float32)
     for feeds, error, what in (
         ({"a": a}, rlx.InputError, "b"),
@@ -110,20 +112,22 @@ def test_inputs_of_a_run_are_checked():
         ({"a": a, "b": a + 1j}, rlx.InputError, "does not fit"),
     ):
         with pytest.raises(error, match=what):
-            made.run(feeds)
+            result.run(feeds)
 
 
 def test_a_shape_that_is_an_input_is_fixed():
-    given = model([node("Reshape", "x shape", "y")], [info("x", [6]), info("shape", [2], I)], ["y"])
-    made = rlx.onnx.Model(given, device="cpu")
+    arguments = model(
+        [node("Reshape", "x shape", "y")], [info("x", [6]), info("shape", [2], I)], ["y"]
+    )
+    result = rlx.onnx.Model(arguments, device="cpu")
     x = np.arange(6, dtype=np.float32)
     for shape in ([2, 3], [-1, 2], [2, 3]):
-        (y,) = made.run({"x": x, "shape": np.array(shape)})
+        (y,) = result.run({"x": x, "shape": np.array(shape)})
         np.testing.assert_array_equal(y, x.reshape(shape))
-    assert made.fixed_inputs == {"shape"}
+    assert result.fixed_inputs == {"shape"}
     with pytest.raises(rlx.InputError, match="shape"):
-        rlx.onnx.load(given)
-    g = rlx.onnx.load(given, values={"shape": np.array([3, 2])})
+        rlx.onnx.load(arguments)
+    g = rlx.onnx.load(arguments, values={"shape": np.array([3, 2])})
     assert g.input_names == ("x",)
     assert g.outputs[0].shape == (3, 2)
 
@@ -181,17 +185,17 @@ def test_errors_name_the_node():
     ],
 )
 def test_models_that_make_no_sense(nodes, what):
-    made = model(nodes, [info("x", [2, 2])], ["b"], {"huge": np.array([1 << 62, 1 << 62])})
+    result = model(nodes, [info("x", [2, 2])], ["b"], {"huge": np.array([1 << 62, 1 << 62])})
     with pytest.raises(rlx.ImportModelError, match=what):
-        rlx.onnx.load(made)
+        rlx.onnx.load(result)
 
 
 def test_huge_shapes_are_refused():
-    made = model(
+    result = model(
         [node("ConstantOfShape", "huge", "y")], [], ["y"], {"huge": np.array([1 << 40] * 2)}
     )
     with pytest.raises(rlx.ImportModelError, match="1099511627776"):
-        rlx.onnx.load(made)
+        rlx.onnx.load(result)
 
 
 def test_functions_are_written_out(device):
@@ -210,7 +214,7 @@ def test_functions_are_written_out(device):
          helper.make_node("Scale", ["m"], ["b"], domain="own", alpha=2.0)],
         [helper.make_opsetid("", 18), helper.make_opsetid("own", 1)],
     )  # fmt: skip
-    made = model(
+    result = model(
         [helper.make_node("Twice", ["x"], ["y"], domain="own")],
         [info("x", [4])], ["y"], functions=[scale, outer], sets=[helper.make_opsetid("own", 1)],
     )  # fmt: skip
@@ -219,7 +223,7 @@ def test_functions_are_written_out(device):
     def elu(v, alpha):
         return np.where(v > 0, v, alpha * np.expm1(v)) * 2
 
-    (y,) = rlx.onnx.Model(made, device=device).run({"x": x})
+    (y,) = rlx.onnx.Model(result, device=device).run({"x": x})
     np.testing.assert_allclose(y, elu(elu(x, 0.5), 2.0), rtol=1e-5)
 
 
@@ -228,12 +232,12 @@ def test_a_function_that_calls_itself():
         "own", "Again", ["a"], ["b"], [helper.make_node("Again", ["a"], ["b"], domain="own")],
         [helper.make_opsetid("own", 1)],
     )  # fmt: skip
-    made = model(
+    result = model(
         [helper.make_node("Again", ["x"], ["y"], domain="own")],
         [info("x", [4])], ["y"], functions=[loop], sets=[helper.make_opsetid("own", 1)],
     )  # fmt: skip
     with pytest.raises(rlx.ImportModelError, match="without end"):
-        rlx.onnx.load(made)
+        rlx.onnx.load(result)
 
 
 def branches():
@@ -244,15 +248,15 @@ def branches():
 
 
 def test_if_of_a_known_condition_is_its_branch():
-    made = model(
+    result = model(
         [node("Relu", "x", "h"), node("If", "c", "y", **branches())],
         [info("x", [3])], ["y"], {"c": np.array(False), "w": np.ones(3, "f4")},
     )  # fmt: skip
-    assert ops(rlx.onnx.load(made)) == ["relu", "mul"]
+    assert ops(rlx.onnx.load(result)) == ["relu", "mul"]
 
 
 def test_if_of_a_computed_condition(device):
-    made = model(
+    result = model(
         [
             node("Relu", "x", "h"),
             node("ReduceSum", "x", "total", keepdims=0),
@@ -263,13 +267,13 @@ def test_if_of_a_computed_condition(device):
         ["y"],
         {"w": np.full(3, 4, "f4"), "zero": np.float32(0)},
     )
-    with rlx.onnx.Model(made, device=device) as run:
+    with rlx.onnx.Model(result, device=device) as run:
         for x in (np.float32([1, 2, -1]), np.float32([1, 2, -9])):
             h = np.maximum(x, 0)
             (y,) = run.run({"x": x})
             np.testing.assert_allclose(y, h + 4 if x.sum() > 0 else h * 4)
         assert run.fixed_inputs == frozenset()
-    assert "if_" in ops(rlx.onnx.load(made))
+    assert "if_" in ops(rlx.onnx.load(result))
 
 
 def counting(trips, scans=True):
@@ -325,21 +329,21 @@ def test_a_loop_whose_trips_are_an_input(device):
     x = np.float32([1, -1])
     data = counting(None, scans=False)
     assert "while_" in ops(rlx.onnx.load(data))
-    with rlx.onnx.Model(data, device=device) as made:
+    with rlx.onnx.Model(data, device=device) as result:
         for trips in (5, 2, 9):
-            (last,) = made.run({"x": x, "n": np.array(trips)})
+            (last,) = result.run({"x": x, "n": np.array(trips)})
             np.testing.assert_allclose(last, counted(x, trips)[0], rtol=1e-4)
-        assert made.fixed_inputs == frozenset()
-    with rlx.onnx.Model(counting(None), device=device) as made:
+        assert result.fixed_inputs == frozenset()
+    with rlx.onnx.Model(counting(None), device=device) as result:
         for trips in (5, 2):
-            _, rows = made.run({"x": x, "n": np.array(trips)})
+            _, rows = result.run({"x": x, "n": np.array(trips)})
             np.testing.assert_allclose(rows, counted(x, trips)[1], rtol=1e-4)
-        assert made.fixed_inputs == {"n"}
+        assert result.fixed_inputs == {"n"}
 
 
 def test_weights_of_constant_nodes_are_params():
     w = numpy_helper.from_array(np.arange(6, dtype="f4").reshape(2, 3))
-    made = model(
+    result = model(
         [
             helper.make_node("Constant", [], ["w"], value=w),
             helper.make_node("Constant", [], ["half"], value_float=0.5),
@@ -349,16 +353,16 @@ def test_weights_of_constant_nodes_are_params():
         [info("x", [4, 2])],
         ["y"],
     )
-    g = rlx.onnx.load(made)
+    g = rlx.onnx.load(result)
     assert g.param_names == ("w",)
     assert ops(g) == ["matmul", "mul"]
 
 
 def test_an_initializer_that_is_listed_as_an_input_is_a_weight():
-    made = model(
+    result = model(
         [node("Add", "x w", "y")], [info("x", [2]), info("w", [2])], ["y"], {"w": np.ones(2, "f4")}
     )
-    g = rlx.onnx.load(made)
+    g = rlx.onnx.load(result)
     assert g.input_names == ("x",)
     assert g.param_names == ("w",)
 
@@ -367,10 +371,10 @@ def test_versions_of_the_operator_set():
     """Softmax took everything from an axis on before version 13."""
     x = np.random.default_rng(0).standard_normal((2, 3, 4)).astype("f4")
     for opset, axes in ((11, (1, 2)), (13, (1,))):
-        made = model(
+        result = model(
             [node("Softmax", "x", "y", axis=1)], [info("x", [2, 3, 4])], ["y"], opset=opset
         )
-        (y,) = rlx.onnx.Model(made, device="cpu").run({"x": x})
+        (y,) = rlx.onnx.Model(result, device="cpu").run({"x": x})
         want = np.exp(x) / np.exp(x).sum(axes, keepdims=True)
         np.testing.assert_allclose(y, want, rtol=1e-5)
     new = model([node("Relu", "x", "y")], [info("x", [2])], ["y"], opset=999)
@@ -384,27 +388,27 @@ def test_integers_that_rlx_lacks_wrap_as_they_would(dtype, device):
     a = np.array([1, 2, top, top - 7], dtype)
     b = np.array([5, 1, 3 if dtype != "u8" else 0, 7], dtype)
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-    made = model(
+    result = model(
         [node("Add", "a b", "s"), node("Less", "a b", "l"), node("Max", "a b", "m")],
         [info("a", [4], kind), info("b", [4], kind)], ["s", "l", "m"],
     )  # fmt: skip
-    s, less, most = rlx.onnx.Model(made, device=device).run({"a": a, "b": b})
+    s, less, limit = rlx.onnx.Model(result, device=device).run({"a": a, "b": b})
     assert s.dtype == a.dtype
     np.testing.assert_array_equal(s, a + b)
     np.testing.assert_array_equal(less, a < b)
-    np.testing.assert_array_equal(most, np.maximum(a, b))
+    np.testing.assert_array_equal(limit, np.maximum(a, b))
 
 
 def test_u64_above_the_signed_range():
     a = np.array([2**63 + 5, 3, 2**64 - 1], np.uint64)
     b = np.array([7, 2**63, 2**64 - 2], np.uint64)
-    made = model(
+    result = model(
         [node("Less", "a b", "l"), node("Min", "a b", "m"), node("BitShift", "a three", "s", direction="RIGHT"),
          node("Cast", "a", "f", to=F)],
         [info("a", [3], TensorProto.UINT64), info("b", [3], TensorProto.UINT64)], ["l", "m", "s", "f"],
         {"three": np.full(3, 3, np.uint64)},
     )  # fmt: skip
-    less, least, shifted, floats = rlx.onnx.Model(made, device="cpu").run({"a": a, "b": b})
+    less, least, shifted, floats = rlx.onnx.Model(result, device="cpu").run({"a": a, "b": b})
     np.testing.assert_array_equal(less, a < b)
     np.testing.assert_array_equal(least, np.minimum(a, b))
     np.testing.assert_array_equal(shifted, a >> np.uint64(3))
@@ -412,7 +416,7 @@ def test_u64_above_the_signed_range():
 
 
 def test_messages_name_the_nodes_of_the_model(device):
-    made = model(
+    result = model(
         [
             helper.make_node("Gemm", ["x", "w"], ["h"], name="/fc/Gemm"),
             helper.make_node("Relu", ["h"], ["r"]),
@@ -420,7 +424,7 @@ def test_messages_name_the_nodes_of_the_model(device):
         ],
         [info("x", [2, 4])], ["probs"], {"w": np.ones((4, 3), np.float32)},
     )  # fmt: skip
-    graph = rlx.onnx.load(made)
+    graph = rlx.onnx.load(result)
     names = {node.op: node.where() for node in graph.nodes}
     assert names["matmul"].endswith("matmul '/fc/Gemm' <- the model: Gemm")
     assert names["relu"].endswith("relu 'r' <- the model: Relu")
@@ -443,6 +447,6 @@ def test_the_graph_of_a_model_goes_through_json():
 
 def test_every_operator_says_what_it_is():
     for domain, name in handlers.names():
-        found = handlers.find(domain, name, 1 << 20)
-        assert found is not None
-        assert found.handler.__module__.startswith("rlx.importers.onnx.ops")
+        result = handlers.find(domain, name, 1 << 20)
+        assert result is not None
+        assert result.handler.__module__.startswith("rlx.importers.onnx.ops")

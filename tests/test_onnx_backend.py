@@ -36,7 +36,9 @@ def test_few_node_cases_are_excluded():
 
 @pytest.mark.by_program
 def test_a_part_of_the_node_cases(device):
-    part = {name: case for at, (name, case) in enumerate(node_cases().items()) if at % STRIDE == 0}
+    part = {
+        name: case for index, (name, case) in enumerate(node_cases().items()) if index % STRIDE == 0
+    }
     failed, passed = failures(part, device)
     assert not failed
     assert passed >= 250

@@ -12,17 +12,17 @@ I64 = np.int64
 
 def run(kind, arrays, opset=22, outputs=1, **attrs):
     """The results of one node, all operands fed (they differ from those known at load by nothing else)."""
-    names = [f"x{at}" for at in range(len(arrays))]
-    arrays = [np.asarray(one) for one in arrays]
-    results = [f"y{at}" for at in range(outputs)]
+    names = [f"x{index}" for index in range(len(arrays))]
+    arrays = [np.asarray(array) for array in arrays]
+    results = [f"y{index}" for index in range(outputs)]
     inputs = [
-        info(name, one.shape, helper.np_dtype_to_tensor_dtype(one.dtype))
-        for name, one in zip(names, arrays, strict=True)
+        info(name, array.shape, helper.np_dtype_to_tensor_dtype(array.dtype))
+        for name, array in zip(names, arrays, strict=True)
     ]
     node = helper.make_node(kind, names, results, **attrs)
     data = model([node], inputs, results, opset=opset)
-    with rlx.onnx.Model(data, "cpu") as made:
-        return made.run(dict(zip(names, arrays, strict=True)))
+    with rlx.onnx.Model(data, "cpu") as result:
+        return result.run(dict(zip(names, arrays, strict=True)))
 
 
 @pytest.mark.parametrize("kind", ["i4", "u4", "i8"])
@@ -30,10 +30,10 @@ def test_integer_matrix_products_wrap(kind):
     rng = np.random.default_rng(0)
     limits = np.iinfo(kind)
     a, b = (rng.integers(limits.min, limits.max, shape, kind) for shape in ((3, 5), (5, 2)))
-    (found,) = run("MatMul", [a, b])
-    assert np.array_equal(found, a @ b)
-    (found,) = run("Gemm", [a, b, a[:1, :2]], transA=0)
-    assert np.array_equal(found, a @ b + a[:1, :2])
+    (result,) = run("MatMul", [a, b])
+    assert np.array_equal(result, a @ b)
+    (result,) = run("Gemm", [a, b, a[:1, :2]], transA=0)
+    assert np.array_equal(result, a @ b + a[:1, :2])
 
 
 @pytest.mark.parametrize(
@@ -43,9 +43,9 @@ def test_integer_matrix_products_wrap(kind):
 def test_integer_products_of_vectors_with_zero_points(shapes, points):
     rng = np.random.default_rng(0)
     a, b = (rng.integers(0, 255, shape, np.uint8) for shape in shapes)
-    (found,) = run("MatMulInteger", [a, b, *map(np.uint8, points)])
+    (result,) = run("MatMulInteger", [a, b, *map(np.uint8, points)])
     p, q = (*points, 0, 0)[:2]
-    np.testing.assert_array_equal(found, (a.astype(np.int32) - p) @ (b.astype(np.int32) - q))
+    np.testing.assert_array_equal(result, (a.astype(np.int32) - p) @ (b.astype(np.int32) - q))
 
 
 @pytest.mark.parametrize(("points", "sums"), [((128, 0), 1), ((0, 3), 1), ((0, 0), 0), ((5, 3), 2)])
@@ -57,67 +57,67 @@ def test_a_zero_point_of_zero_sums_nothing(points, sums):
     weights = {"p": np.uint8(points[0]), "q": np.int8(points[1])}
     data = model([node], [info("a", a.shape, 2), info("b", b.shape, 3)], ["y"], weights)
     graph = rlx.onnx.load(data)
-    assert sum(one.op == "sum" for one in graph.nodes) == sums
-    (found,) = rlx.compile(graph, "cpu").run({"a": a, "b": b})
+    assert sum(node.op == "sum" for node in graph.nodes) == sums
+    (result,) = rlx.compile(graph, "cpu").run({"a": a, "b": b})
     expected = (a.astype(np.int32) - points[0]) @ (b.astype(np.int32) - points[1])
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(result, expected)
 
 
 def test_long_shifts_of_u64_leave_nothing():
     x = np.uint64([2**63 + 5, 7, 2**63 + 8])
-    (found,) = run("BitShift", [x, np.uint64([64, 2**63 + 1, 63])], direction="RIGHT")
-    assert found.tolist() == [0, 0, 1]
+    (result,) = run("BitShift", [x, np.uint64([64, 2**63 + 1, 63])], direction="RIGHT")
+    assert result.tolist() == [0, 0, 1]
 
 
 def test_norm_of_half_precision_does_not_overflow():
-    (found,) = run("ReduceL2", [np.float16([300, 400])])
-    assert found == [500]
+    (result,) = run("ReduceL2", [np.float16([300, 400])])
+    assert result == [500]
 
 
 def test_a_pool_of_half_precision_holds_large_squares_and_exponents():
     x = np.float16([[[300, -400, 0.5, 0]]])
-    (found,) = run("LpPool", [x], kernel_shape=[2])
-    assert found.tolist() == [[[500, 400, 0.5]]]
-    (found,) = run("LpPool", [x], opset=15, kernel_shape=[2], p=1 << 31)
-    assert found[0, 0, 2] == 0
-    (found,) = run("GlobalLpPool", [x])
-    assert found.tolist() == [[[500]]]
+    (result,) = run("LpPool", [x], kernel_shape=[2])
+    assert result.tolist() == [[[500, 400, 0.5]]]
+    (result,) = run("LpPool", [x], opset=15, kernel_shape=[2], p=1 << 31)
+    assert result[0, 0, 2] == 0
+    (result,) = run("GlobalLpPool", [x])
+    assert result.tolist() == [[[500]]]
 
 
 def test_celu_with_a_negative_alpha():
     x = np.float32([-1, -0.5, 0, 2])
-    (found,) = run("Celu", [x], alpha=-0.5)
+    (result,) = run("Celu", [x], alpha=-0.5)
     expected = np.maximum(0, x) + np.minimum(0, -0.5 * np.expm1(x / -0.5))
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    np.testing.assert_allclose(result, expected, rtol=1e-6)
 
 
 def test_powers_of_integers_are_exact_in_f64():
     base = I64([961203, -3])
-    (found,) = run("Pow", [base, np.float32([2, 3])])
-    assert found.tolist() == [961203**2, -27]
+    (result,) = run("Pow", [base, np.float32([2, 3])])
+    assert result.tolist() == [961203**2, -27]
 
 
 def test_logarithm_of_a_sum_of_integers():
-    (found,) = run("ReduceLogSum", [np.int32([[100, 50]])], opset=13, keepdims=0)
-    assert found.tolist() == 5
+    (result,) = run("ReduceLogSum", [np.int32([[100, 50]])], opset=13, keepdims=0)
+    assert result.tolist() == 5
 
 
 def test_bounds_of_clip_leave_the_shape():
-    (found,) = run("Clip", [np.float32(3), np.float32([1]), np.float32([2])], opset=13)
-    assert found.shape == ()
-    assert found == 2
+    (result,) = run("Clip", [np.float32(3), np.float32([1]), np.float32([2])], opset=13)
+    assert result.shape == ()
+    assert result == 2
 
 
 def test_regions_of_no_size_are_zero():
     x = np.ones((1, 1, 4, 4), np.float32)
     rois = np.float32([[2, 2, 1, 1], [0, 0, 2, 2]])
-    (found,) = run("RoiAlign", [x, rois, I64([0, 0])], opset=16, output_height=1, output_width=1)
-    assert found.ravel().tolist() == [0, 1]
+    (result,) = run("RoiAlign", [x, rois, I64([0, 0])], opset=16, output_height=1, output_width=1)
+    assert result.ravel().tolist() == [0, 1]
 
 
 def test_nothing_is_kept_of_an_empty_axis():
-    (found,) = run("Compress", [np.zeros(0, np.float32), np.zeros(0, bool)])
-    assert found.shape == (0,)
+    (result,) = run("Compress", [np.zeros(0, np.float32), np.zeros(0, bool)])
+    assert result.shape == (0,)
 
 
 def test_the_mask_of_an_old_dropout_has_the_type_of_the_operand():
@@ -131,33 +131,35 @@ def test_running_statistics_keep_their_type(kind):
     x = rng.normal(1, 2, (5, 3, 4)).astype("f4")
     scale, bias = rng.normal(size=(2, 3)).astype("f4")
     mean, var = (np.array([1, 2, 3], kind) for _ in range(2))
-    found = run("BatchNormalization", [x, scale, bias, mean, var], 15, 3, training_mode=1)
-    assert [one.dtype for one in found] == ["f4", kind, kind]
-    for one, old, new in zip(found[1:], (mean, var), (x.mean((0, 2)), x.var((0, 2))), strict=True):
-        np.testing.assert_allclose(one, 0.9 * old + 0.1 * new, 2e-3 if kind == "f2" else 1e-5)
+    result = run("BatchNormalization", [x, scale, bias, mean, var], 15, 3, training_mode=1)
+    assert [item.dtype for item in result] == ["f4", kind, kind]
+    for item, old, new in zip(
+        result[1:], (mean, var), (x.mean((0, 2)), x.var((0, 2))), strict=True
+    ):
+        np.testing.assert_allclose(item, 0.9 * old + 0.1 * new, 2e-3 if kind == "f2" else 1e-5)
 
 
 def test_exponents_are_not_rounded_to_the_type_of_the_base():
     """-2 to the power of 3.0001 is no number, though the exponent is 3 in 16 bits."""
-    (found,) = run("Pow", [np.array([-2, 2], "f2"), np.array([3.0001, 3.0001], "f4")], 15)
-    assert found.dtype == "f2"
-    assert np.isnan(found[0])
-    assert found[1] == 8
+    (result,) = run("Pow", [np.array([-2, 2], "f2"), np.array([3.0001, 3.0001], "f4")], 15)
+    assert result.dtype == "f2"
+    assert np.isnan(result[0])
+    assert result[1] == 8
 
 
 def test_determinants_in_16_bits_are_those_of_the_matrix():
     x = np.array([[0.744, 0.4944, 2.24], [1.474, 0.7544, 3.115], [1.889, 0.4314, 1.318]], "f2")
-    (found,) = run("Det", [x])
-    assert found.dtype == "f2"
-    np.testing.assert_allclose(found, np.linalg.det(x.astype("f8")), 1e-3)
+    (result,) = run("Det", [x])
+    assert result.dtype == "f2"
+    np.testing.assert_allclose(result, np.linalg.det(x.astype("f8")), 1e-3)
 
 
 @pytest.mark.parametrize(("stop", "count"), [(-9, 1), (-3, 1), (-2, 0), (0, 0)])
 def test_a_slice_that_goes_back_begins_at_the_front_at_least(stop, count):
     """The standard holds a start to the axis; NumPy does not."""
     x = np.float32([1, 2])
-    (found,) = run("Slice", [x, I64([-5]), I64([stop]), I64([0]), I64([-1])])
-    assert found.tolist() == x[:count].tolist()
+    (result,) = run("Slice", [x, I64([-5]), I64([stop]), I64([0]), I64([-1])])
+    assert result.tolist() == x[:count].tolist()
 
 
 def test_no_axes_are_cropped():
@@ -165,8 +167,8 @@ def test_no_axes_are_cropped():
     node = helper.make_node("CenterCropPad", ["x", "s"], ["y"])
     node.attribute.append(helper.make_attribute("axes", [], attr_type=7))
     data = model([node], [info("x", (3, 4))], ["y"], {"s": np.zeros(0, I64)})
-    with rlx.onnx.Model(data, "cpu") as made:
-        assert np.array_equal(made.run({"x": x})[0], x)
+    with rlx.onnx.Model(data, "cpu") as result:
+        assert np.array_equal(result.run({"x": x})[0], x)
 
 
 F = np.ones((2, 3, 4, 4), np.float32)

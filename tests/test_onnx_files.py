@@ -15,8 +15,8 @@ def graph(nodes, inputs, outputs):
 
 
 def run(data, device, feeds):
-    with rlx.onnx.Model(data, device) as made:
-        return made.run(feeds)
+    with rlx.onnx.Model(data, device) as result:
+        return result.run(feeds)
 
 
 def turned(nodes, **more):
@@ -30,18 +30,18 @@ def test_unsorted_nodes_are_sorted(device):
         node("Add", "a b", "c"),
         node("Add", "c x", "y"),
     ]
-    (found,) = run(turned(nodes), device, {"x": X})
-    assert found.tolist() == [1, -2]
+    (result,) = run(turned(nodes), device, {"x": X})
+    assert result.tolist() == [1, -2]
 
 
 def test_sorted_nodes_keep_their_order():
     nodes = [node(op, "x", name) for op, name in (("Relu", "a"), ("Neg", "b"), ("Abs", "c"))]
     # One node stands too late; all others stay as they are.
-    made = model(
+    result = model(
         [*nodes, node("Sum", "a b c d", "y"), node("Sign", "x", "d")], [info("x", [2])], ["y"]
     )
-    found = [one.op for one in rlx.onnx.load(made).nodes]
-    assert found[1:5] == ["relu", "neg", "abs", "sign"]
+    results = [item.op for item in rlx.onnx.load(result).nodes]
+    assert results[1:5] == ["relu", "neg", "abs", "sign"]
 
 
 def test_unsorted_nodes_of_subgraphs_and_functions():
@@ -51,34 +51,34 @@ def test_unsorted_nodes_of_subgraphs_and_functions():
     # The branch reads a value that stands behind it, and so does its condition.
     nodes = [branch, node("Less", "least zero", "c"), node("ReduceMin", "x", "least", keepdims=0),
              node("Abs", "x", "late")]  # fmt: skip
-    made = model(nodes, [info("x", [2])], ["y"], {"zero": np.float32(0)})
-    assert run(made, "cpu", {"x": X})[0].tolist() == [-2, 0]
-    assert run(made, "cpu", {"x": -X * X})[0].tolist() == [0, 0]
+    result = model(nodes, [info("x", [2])], ["y"], {"zero": np.float32(0)})
+    assert run(result, "cpu", {"x": X})[0].tolist() == [-2, 0]
+    assert run(result, "cpu", {"x": -X * X})[0].tolist() == [0, 0]
     steps = [node("Neg", "m", "o"), node("Exp", "i", "m")]
     function = helper.make_function("own", "F", ["i"], ["o"], steps, [helper.make_opsetid("", 18)])
-    made = model(
+    result = model(
         [node("F", "x", "y", domain="own")], [info("x", [2])], ["y"],
         functions=[function], sets=[helper.make_opsetid("own", 1)],
     )  # fmt: skip
-    np.testing.assert_allclose(run(made, "cpu", {"x": X})[0], -np.exp(X), rtol=1e-6)
+    np.testing.assert_allclose(run(result, "cpu", {"x": X})[0], -np.exp(X), rtol=1e-6)
 
 
 @pytest.mark.parametrize("length", [1, 2, 30])
 def test_cycles_are_named(length):
     ring = [
-        helper.make_node("Relu", [f"v{at}"], [f"v{(at + 1) % length}"], name=f"n{at}")
-        for at in range(length)
+        helper.make_node("Relu", [f"v{index}"], [f"v{(index + 1) % length}"], name=f"n{index}")
+        for index in range(length)
     ]
-    made = model([*ring, node("Add", "x v0", "y")], [info("x", [2])], ["y"])
+    result = model([*ring, node("Add", "x v0", "y")], [info("x", [2])], ["y"])
     with pytest.raises(rlx.ImportModelError, match=r"in a cycle\n.*'n0' \(Relu\)"):
-        rlx.onnx.load(made)
+        rlx.onnx.load(result)
 
 
 def test_long_chains_are_sorted_without_recursion():
     count = 3000
-    nodes = [node("Neg", f"v{at}", f"v{at + 1}") for at in range(count)]
-    made = model([*nodes[::-1], node("Relu", f"v{count}", "y")], [info("v0", [2])], ["y"])
-    assert len(rlx.onnx.load(made).nodes) == count + 2
+    nodes = [node("Neg", f"v{index}", f"v{index + 1}") for index in range(count)]
+    result = model([*nodes[::-1], node("Relu", f"v{count}", "y")], [info("v0", [2])], ["y"])
+    assert len(rlx.onnx.load(result).nodes) == count + 2
 
 
 # --- inputs with a default ---
@@ -97,42 +97,42 @@ def scaled(ir=8):
 
 @pytest.mark.parametrize("ir", [4, 8])
 def test_an_initializer_that_is_an_input_is_a_default(device, ir):
-    given = {"w": np.float32([5]), "b": np.float32([0, 1])}
+    inputs = {"w": np.float32([5]), "b": np.float32([0, 1])}
     sets = [{}, {"w"}, {}, {"b"}, {"w", "b"}, {"b"}, {}]
-    with rlx.onnx.Model(scaled(ir), device) as made:
-        assert [port.name for port in made.inputs] == ["x"]
-        assert [port.name for port in made.defaults] == ["w", "b"]
+    with rlx.onnx.Model(scaled(ir), device) as result:
+        assert [port.name for port in result.inputs] == ["x"]
+        assert [port.name for port in result.defaults] == ["w", "b"]
         for names in sets * 2:
-            more = {name: given[name] for name in names}
+            more = {name: inputs[name] for name in names}
             w, b = more.get("w", 2), more.get("b", [10, 20])
-            assert made.run({"x": X, **more})[0].tolist() == (X * w + b).tolist(), names
-        assert made.report().compiles == 4
-    with rlx.onnx.Model(scaled(ir), device) as made:  # from what the cache folder knows
-        assert made.run({"x": X, "w": given["w"]})[0].tolist() == [15, 10]
+            assert result.run({"x": X, **more})[0].tolist() == (X * w + b).tolist(), names
+        assert result.report().compiles == 4
+    with rlx.onnx.Model(scaled(ir), device) as result:  # from what the cache folder knows
+        assert result.run({"x": X, "w": inputs["w"]})[0].tolist() == [15, 10]
 
 
 def test_initializers_of_old_files_are_no_defaults():
-    with rlx.onnx.Model(scaled(3), "cpu") as made:
-        assert made.defaults == ()
+    with rlx.onnx.Model(scaled(3), "cpu") as result:
+        assert result.defaults == ()
         with pytest.raises(rlx.UnknownNameError, match="no input named 'w'"):
-            made.run({"x": X, "w": X[:1]})
+            result.run({"x": X, "w": X[:1]})
 
 
 def test_a_given_default_has_to_fit():
-    with rlx.onnx.Model(scaled(), "cpu") as made:
+    with rlx.onnx.Model(scaled(), "cpu") as result:
         with pytest.raises(rlx.InputError, match="input 'w' has another shape"):
-            made.run({"x": X, "w": X})
+            result.run({"x": X, "w": X})
         with pytest.raises(rlx.InputError, match=r"input 'b' has another shape(.|\n)*\{'n': 2\}"):
-            made.run({"x": X, "b": X[:1]})
+            result.run({"x": X, "b": X[:1]})
         with pytest.raises(rlx.UnknownNameError, match="did you mean 'w'"):
-            made.run({"x": X, "W": X[:1]})
+            result.run({"x": X, "W": X[:1]})
         with pytest.raises(rlx.InputError, match="inputs are missing\n  got: x"):
-            made.run({"w": X[:1]})
-        assert made.run(X)[0].tolist() == [12, 16]
+            result.run({"w": X[:1]})
+        assert result.run(X)[0].tolist() == [12, 16]
 
 
 def test_a_default_that_decides_a_shape():
-    made = model(
+    result = model(
         [node("Reshape", "x s", "y")],
         [info("x", [6]), info("s", [2], I)],
         ["y"],
@@ -140,36 +140,36 @@ def test_a_default_that_decides_a_shape():
         ir=8,
     )
     x = np.arange(6, dtype=np.float32)
-    with rlx.onnx.Model(made, "cpu") as opened:
+    with rlx.onnx.Model(result, "cpu") as opened:
         for s in ([2, 3], None, [3, 2], None, [6, 1], [3, 2]):
             more = {} if s is None else {"s": np.int64(s)}
             assert opened.run({"x": x, **more})[0].shape == tuple(s or (2, 3))
         opened.prewarm([{}, {"s": np.int64([1, 6])}])
         with pytest.raises(rlx.InputError, match="the contents of 's' decide shapes"):
             opened.prewarm([{"s": (2,)}])
-    assert rlx.onnx.load(made).outputs[0].shape == (2, 3)
-    assert rlx.onnx.load(made, values={"s": np.int64([3, 2])}).outputs[0].shape == (3, 2)
+    assert rlx.onnx.load(result).outputs[0].shape == (2, 3)
+    assert rlx.onnx.load(result, values={"s": np.int64([3, 2])}).outputs[0].shape == (3, 2)
 
 
 def test_a_default_in_buckets():
-    with rlx.onnx.Model(scaled(), "cpu", buckets={"n": [8]}) as made:
+    with rlx.onnx.Model(scaled(), "cpu", buckets={"n": [8]}) as result:
         for size in (2, 5, 8):
             x, b = np.ones(size, np.float32), np.arange(size, dtype=np.float32)
-            assert made.run({"x": x, "b": b})[0].tolist() == (2 + b).tolist()
-    with rlx.onnx.Model(scaled(), "cpu") as made:
-        made.run({"x": X})
+            assert result.run({"x": x, "b": b})[0].tolist() == (2 + b).tolist()
+    with rlx.onnx.Model(scaled(), "cpu") as result:
+        result.run({"x": X})
         for size in (20, 21, 22, 23):
             x, b = np.ones(size, np.float32), np.arange(size, dtype=np.float32)
-            assert made.run({"x": x, "b": b})[0].tolist() == (2 + b).tolist()
-        assert made.run({"x": X})[0].tolist() == [12, 16]
+            assert result.run({"x": x, "b": b})[0].tolist() == (2 + b).tolist()
+        assert result.run({"x": X})[0].tolist() == [12, 16]
 
 
 def test_a_default_of_another_type_than_its_input():
-    made = model(
+    result = model(
         [node("Relu", "x", "y")], [info("x", [2]), info("w", [2], I)], ["y"], {"w": X}, ir=8
     )
     with pytest.raises(rlx.ImportModelError, match=r"another type\n.*'w'\n.*float\n.*int64"):
-        rlx.onnx.load(made)
+        rlx.onnx.load(result)
 
 
 # --- no trips ---
@@ -182,7 +182,7 @@ def loop(body_nodes, outputs, sizes, *, declared=None, extra=(), weights=()):
         [info("i", [], I), info("c", [], TensorProto.BOOL)],
         [info("co", [], TensorProto.BOOL), *(info(name, declared, kind) for name, kind in outputs)],
     )
-    results = [f"y{at}" for at in range(len(outputs))]
+    results = [f"y{index}" for index in range(len(outputs))]
     nodes = [
         node("Shape", "x", "n1", start=0, end=1),
         node("Squeeze", "n1", "n"),
@@ -196,16 +196,16 @@ def test_results_of_no_trips_have_the_shape_of_a_trip(device):
     steps = [node("Gather", "x i", "r", axis=0), node("Mul", "r two", "s"),
              node("NonZero", "r", "z"), node("Concat", "x r1", "k", axis=0),
              node("Unsqueeze", "r zero", "r1")]  # fmt: skip
-    made = loop(steps, [("s", F), ("z", I), ("k", F)], ["n", 3], weights={"zero": np.int64([0])})
-    with rlx.onnx.Model(made, device) as opened:
+    result = loop(steps, [("s", F), ("z", I), ("k", F)], ["n", 3], weights={"zero": np.int64([0])})
+    with rlx.onnx.Model(result, device) as opened:
         rows, places, joined = opened.run({"x": np.zeros((0, 3), np.float32)})
         assert (rows.shape, places.shape, joined.shape) == ((0, 3), (0, 1, 0), (0, 1, 3))
         assert (rows.dtype, places.dtype) == (np.float32, np.int64)
 
 
 def test_rows_of_no_trips_between_rows_of_some(device):
-    made = loop([node("Gather", "x i", "r", axis=0)], [("r", F)], ["n", 3])
-    with rlx.onnx.Model(made, device) as opened:
+    result = loop([node("Gather", "x i", "r", axis=0)], [("r", F)], ["n", 3])
+    with rlx.onnx.Model(result, device) as opened:
         for rows in (2, 0, 3, 0):
             x = np.arange(rows * 3, dtype=np.float32).reshape(rows, 3)
             np.testing.assert_array_equal(opened.run({"x": x})[0], x)
@@ -215,12 +215,12 @@ def test_a_declared_shape_stands_in_where_the_body_tells_none():
     # What the body gathers from is known, and empty.
     steps = [node("Gather", "none i", "r", axis=0)]
     weights = {"none": np.zeros((0, 4), np.float32)}
-    made = loop(steps, [("r", F)], ["n", 3], declared=["k", 4], weights=weights)
+    result = loop(steps, [("r", F)], ["n", 3], declared=["k", 4], weights=weights)
     x = np.zeros((0, 3), np.float32)
-    assert run(made, "cpu", {"x": x})[0].shape == (0, 0, 4)
-    made = loop(steps, [("r", F)], ["n", 3], weights=weights)
+    assert run(result, "cpu", {"x": x})[0].shape == (0, 0, 4)
+    result = loop(steps, [("r", F)], ["n", 3], weights=weights)
     with pytest.raises(rlx.UnsupportedOpError, match="no trips, whose shape is not declared"):
-        run(made, "cpu", {"x": x})
+        run(result, "cpu", {"x": x})
 
 
 @pytest.mark.parametrize("axis", [0, 1, -1])
@@ -233,14 +233,14 @@ def test_a_scan_of_no_entries(device, axis):
     scan = helper.make_node(
         "Scan", ["s0", "x"], ["y", "rows"], body=body, num_scan_inputs=1, scan_output_axes=[axis]
     )
-    made = model(
+    result = model(
         [node("Add", "x x", "table"), scan], [info("s0", [3]), info("x", ["n", 3])], ["y", "rows"],
         {"zero": np.int64(0)},
     )  # fmt: skip
     state = np.float32([1, 2, 3])
-    found = run(made, device, {"s0": state, "x": np.zeros((0, 3), np.float32)})
-    assert found[0].tolist() == [1, 2, 3]
-    assert found[1].shape == ((0, 3) if axis == 0 else (3, 0))
+    output = run(result, device, {"s0": state, "x": np.zeros((0, 3), np.float32)})
+    assert output[0].tolist() == [1, 2, 3]
+    assert output[1].shape == ((0, 3) if axis == 0 else (3, 0))
 
 
 # --- values of the graph around ---
@@ -260,8 +260,8 @@ def test_a_value_is_used_by_folding_after_its_elements_were_asked_for(device):
         node("Add", "e f", "y"),
     ]
     weights = {"zero": np.float32(0), "at": np.int64([0]), "one": np.int64([1])}
-    made = model(nodes, [info("x", [0])], ["y"], weights)
-    assert run(made, device, {"x": np.zeros(0, np.float32)})[0].shape == (0,)
+    result = model(nodes, [info("x", [0])], ["y"], weights)
+    assert run(result, device, {"x": np.zeros(0, np.float32)})[0].shape == (0,)
 
 
 def test_coded_weights_reach_a_subgraph():
@@ -277,9 +277,9 @@ def test_coded_weights_reach_a_subgraph():
         helper.make_node("If", ["c"], ["y"], then_branch=then, else_branch=other),
     ]
     weights = {"scale": np.float32(0.5), "zero": np.float32(0)}
-    made = model(nodes, [info("x", [1, 4])], ["y"], weights, opset=21)
+    result = model(nodes, [info("x", [1, 4])], ["y"], weights, opset=21)
     x = np.float32([[1, 2, 3, 4]])
-    np.testing.assert_allclose(run(made, "cpu", {"x": x})[0], -(x @ codes) / 2)
+    np.testing.assert_allclose(run(result, "cpu", {"x": x})[0], -(x @ codes) / 2)
 
 
 def test_a_branch_hides_names_of_the_graph_around_it():
@@ -291,7 +291,7 @@ def test_a_branch_hides_names_of_the_graph_around_it():
         node("Less", "m zero", "c"),
         helper.make_node("If", ["c"], ["y"], then_branch=then, else_branch=other),
     ]
-    made = model(nodes, [info("x", [2])], ["y"], {"zero": np.float32(0)})
+    result = model(nodes, [info("x", [2])], ["y"], {"zero": np.float32(0)})
     for x in (X, -np.abs(X)):
         expected = np.abs(x) if x.max() < 0 else np.exp(x) + x
-        np.testing.assert_allclose(run(made, "cpu", {"x": x})[0], expected, rtol=1e-6)
+        np.testing.assert_allclose(run(result, "cpu", {"x": x})[0], expected, rtol=1e-6)

@@ -24,10 +24,10 @@ PAGE = Path(__file__).parent.parent / "docs/explanation/differences.md"
 EQUAL = 0.3
 
 
-def judge(found, count):
-    assert found.wrong == []
-    assert sum(found.counts.values()) == count
-    assert found.counts["equal"] >= EQUAL * count
+def judge(result, count):
+    assert result.wrong == []
+    assert sum(result.counts.values()) == count
+    assert result.counts["equal"] >= EQUAL * count
 
 
 def fresh():
@@ -50,9 +50,9 @@ def test_models_for_long(tmp_path):
 
 
 def test_a_seed_is_one_model():
-    one, other = (SchemaModel(np.random.default_rng(7)) for _ in range(2))
-    assert one.proto == other.proto
-    assert all(np.array_equal(one.feeds[name], other.feeds[name]) for name in one.feeds)
+    first, other = (SchemaModel(np.random.default_rng(7)) for _ in range(2))
+    assert first.proto == other.proto
+    assert all(np.array_equal(first.feeds[name], other.feeds[name]) for name in first.feeds)
 
 
 X = np.float32([[1, 2, np.nan], [0, np.inf, 3]])
@@ -104,10 +104,10 @@ def test_outcomes(one, other, name, monkeypatch):
 
     monkeypatch.setattr(onnx_schemas, "run_rlx", lambda case: give(one))
     monkeypatch.setattr(onnx_schemas, "run_onnxruntime", lambda case: give(other))
-    found, text = outcome(PlainModel())
-    assert found == name
+    result, text = outcome(PlainModel())
+    assert result == name
     if name in onnx_schemas.JUDGED:
-        assert accepted(PlainModel(), found, text) is None
+        assert accepted(PlainModel(), result, text) is None
 
 
 DIES = """
@@ -125,17 +125,17 @@ for seed in range(first, first + count):
 def test_a_death_is_laid_to_its_side(tmp_path):
     program = tmp_path / "dies.py"
     program.write_text(DIES)
-    found = sweep(0, 5, tmp_path, program)
-    assert found.counts == {"equal": 3, "ONNX Runtime ends": 1}
-    assert len(found.wrong) == 1
-    assert found.wrong[0].startswith("seed 3: rlx ended")
+    result = sweep(0, 5, tmp_path, program)
+    assert result.counts == {"equal": 3, "ONNX Runtime ends": 1}
+    assert len(result.wrong) == 1
+    assert result.wrong[0].startswith("seed 3: rlx ended")
 
 
 def test_the_page_lists_all_differences():
     """Each reason stands in the documentation, and nothing else does."""
     listed = [
-        " ".join(one.split())
-        for one in re.findall(r"(?ms)^- (.+?)(?=\n- |\n\n|\Z)", PAGE.read_text())
+        " ".join(item.split())
+        for item in re.findall(r"(?ms)^- (.+?)(?=\n- |\n\n|\Z)", PAGE.read_text())
     ]
-    reasons = [one.partition(": ")[2] for one in listed]
+    reasons = [item.partition(": ")[2] for item in listed]
     assert sorted(reasons) == sorted({row.why for row in TABLE})

@@ -64,11 +64,11 @@ def test_tensors_come_back(dtype, raw, shape):
     else:
         code = helper.np_dtype_to_tensor_dtype(array.dtype)
         proto = helper.make_tensor("t", code, shape, array.ravel())
-    found, element = to_array(parse(schema.TensorProto, proto.SerializeToString()), None)
+    result, element = to_array(parse(schema.TensorProto, proto.SerializeToString()), None)
     assert element.numpy == array.dtype
-    np.testing.assert_array_equal(found, array)
-    assert found.shape == shape
-    assert not found.flags.writeable
+    np.testing.assert_array_equal(result, array)
+    assert result.shape == shape
+    assert not result.flags.writeable
 
 
 def test_bfloat16_comes_as_bits():
@@ -79,9 +79,9 @@ def test_bfloat16_comes_as_bits():
         numpy_helper.from_array(array, "t"),
         helper.make_tensor("t", onnx.TensorProto.BFLOAT16, (3,), array.astype(np.float32)),
     ):
-        found, element = to_array(parse(schema.TensorProto, proto.SerializeToString()), None)
+        result, element = to_array(parse(schema.TensorProto, proto.SerializeToString()), None)
         assert element.name == "bfloat16"
-        np.testing.assert_array_equal(found, array.view(np.uint16))
+        np.testing.assert_array_equal(result, array.view(np.uint16))
 
 
 def test_weights_are_views_of_the_mapped_file(tmp_path):
@@ -109,8 +109,8 @@ def test_weights_are_views_of_the_mapped_file(tmp_path):
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=40))
 def test_packed_integers_come_back(values):
     proto = onnx.TensorProto(int64_data=values)
-    found = parse(schema.TensorProto, proto.SerializeToString()).int64s
-    assert (found is None and not values) or found.tolist() == values
+    result = parse(schema.TensorProto, proto.SerializeToString()).int64s
+    assert (result is None and not values) or result.tolist() == values
 
 
 @given(st.binary(max_size=200))
@@ -216,9 +216,9 @@ def test_messages_that_nest_without_end():
 
 
 def _size(data):
-    value, found = len(data), bytearray()
+    value, result = len(data), bytearray()
     while True:
-        found.append(value & 0x7F | (0x80 if value > 0x7F else 0))
+        result.append(value & 0x7F | (0x80 if value > 0x7F else 0))
         value >>= 7
         if not value:
-            return bytes(found)
+            return bytes(result)

@@ -22,9 +22,11 @@ def wait():
 
 
 def run(code):
-    made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert made.returncode == 0, made.stderr
-    return made.stdout.strip()
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip()
 
 
 @pytest.mark.webgpu

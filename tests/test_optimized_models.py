@@ -80,12 +80,12 @@ def bert(source, target, half=False):
     from onnxruntime.transformers import optimizer
 
     with redirect_stdout(io.StringIO()):
-        made = optimizer.optimize_model(
+        result = optimizer.optimize_model(
             str(source), "bert", num_heads=12, hidden_size=384, opt_level=0
         )
     if half:
-        made.convert_float_to_float16(keep_io_types=True)
-    made.save_model_to_file(str(target))
+        result.convert_float_to_float16(keep_io_types=True)
+    result.save_model_to_file(str(target))
 
 
 def halved(source, target):
@@ -95,9 +95,9 @@ def halved(source, target):
 def four_bits(source, target):
     from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 
-    made = MatMulNBitsQuantizer(onnx.load(source), block_size=32, is_symmetric=False)
-    made.process()
-    made.model.save_model_to_file(str(target))
+    result = MatMulNBitsQuantizer(onnx.load(source), block_size=32, is_symmetric=False)
+    result.process()
+    result.model.save_model_to_file(str(target))
 
 
 # Model, inputs, steps, operators that have to be there, tolerance by norm.
@@ -133,8 +133,8 @@ def made(tmp_path_factory):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 logging.disable(logging.WARNING)
-                for at, step in enumerate(steps):
-                    target = folder / f"{len(files)}-{at}.onnx"
+                for index, step in enumerate(steps):
+                    target = folder / f"{len(files)}-{index}.onnx"
                     step(path, target)
                     path = target
                 logging.disable(logging.NOTSET)
@@ -162,11 +162,11 @@ def test_as_onnx_runtime(name, device, made, request):
     nodes = onnx.load_model_from_string(data).graph.node
     assert operators <= {node.op_type for node in nodes if node.domain == "com.microsoft"}
     with rlx.onnx.Model(data, device=device) as model:
-        given = feeds(7)
-        given = {port.name: given[port.name] for port in model.inputs}
-        for found, wanted in zip(
-            model.run(given), run_model(data, given, optimized=False), strict=True
+        arguments = feeds(7)
+        arguments = {port.name: arguments[port.name] for port in model.inputs}
+        for item, wanted in zip(
+            model.run(arguments), run_model(data, arguments, optimized=False), strict=True
         ):
-            assert found.dtype == wanted.dtype
-            apart = np.linalg.norm((found * 1.0 - wanted).ravel())
+            assert item.dtype == wanted.dtype
+            apart = np.linalg.norm((item * 1.0 - wanted).ravel())
             assert apart <= rtol * np.linalg.norm((wanted * 1.0).ravel())

@@ -30,15 +30,15 @@ def test_a_quantised_reader_reads_the_same(name):
     data = read(row.package, row.member).getvalue()
     with rlx.onnx.Model(data, device="cpu") as model:
         for size in row.sizes:
-            (found,), (wanted,) = model.run(row.feeds(size)), run_model(data, row.feeds(size))
-            np.testing.assert_array_equal(found.argmax(-1), wanted.argmax(-1))
+            (result,), (wanted,) = model.run(row.feeds(size)), run_model(data, row.feeds(size))
+            np.testing.assert_array_equal(result.argmax(-1), wanted.argmax(-1))
 
 
 def test_these_models_hold_operators_of_both_domains():
     import onnx
 
-    found = set()
+    results = set()
     for row in MODELS.values():
         graph = onnx.load_model_from_string(read(row.package, row.member).getvalue()).graph
-        found |= {f"{node.domain}.{node.op_type}" for node in graph.node if node.domain}
-    assert {"com.microsoft.DynamicQuantizeLSTM", "ai.onnx.ml.TreeEnsemble"} <= found
+        results |= {f"{node.domain}.{node.op_type}" for node in graph.node if node.domain}
+    assert {"com.microsoft.DynamicQuantizeLSTM", "ai.onnx.ml.TreeEnsemble"} <= results

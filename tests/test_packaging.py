@@ -42,9 +42,9 @@ def run(*command: object, cwd: Path, **env: str) -> str:
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory):
     """The folder with the sdist and the wheel made from it: those of ``script/test``, else built here."""
-    given = os.environ.get("RLX_TEST_WHEEL")
-    if given:
-        return Path(given).parent
+    arguments = os.environ.get("RLX_TEST_WHEEL")
+    if arguments:
+        return Path(arguments).parent
     folder = tmp_path_factory.mktemp("dist")
     run(sys.executable, "-m", "build", "-n", "--outdir", folder, ROOT, cwd=folder)
     return folder
@@ -70,9 +70,11 @@ def test_a_build_takes_the_modules_of_a_wheel_of_the_same_sources(dist, wheel, u
     (root,) = tmp_path.iterdir()
     command = [sys.executable, "setup.py", "-q", "build_ext", "--build-lib", "made"]
     run(*command, cwd=root, RLX_BUILD_FROM=str(wheel))
-    made = [path for path in (root / "made/rlx/_ext").iterdir() if path.suffix in (".so", ".pyd")]
-    assert len(made) == 4
-    for path in made:
+    results = [
+        path for path in (root / "made/rlx/_ext").iterdir() if path.suffix in (".so", ".pyd")
+    ]
+    assert len(results) == 4
+    for path in results:
         assert path.read_bytes() == (unpacked / "rlx/_ext" / path.name).read_bytes()
     # With other sources they have to be compiled; asking for the version does not compile them.
     with (root / "rlx/version.py").open("a") as file:
@@ -145,9 +147,9 @@ def test_a_backtrace_and_perf_find_functions(unpacked):
 def test_the_sdist_holds_what_git_tracks(dist):
     (sdist,) = dist.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
-        held = {name.partition("/")[2] for name in archive.getnames()}
+        stored = {name.partition("/")[2] for name in archive.getnames()}
     tracked = run("git", "ls-files", cwd=ROOT).splitlines()
-    left_out = {name for name in tracked if name not in held}
+    left_out = {name for name in tracked if name not in stored}
     only_for_the_repository = {name for name in tracked if name.startswith((".git", ".ci/"))}
     assert left_out <= only_for_the_repository
 
@@ -289,9 +291,9 @@ def test_the_digest_of_a_build(unpacked, dist, tmp_path):
     with tarfile.open(sdist) as archive:
         archive.extractall(tmp_path, filter="data")
     (source,) = tmp_path.iterdir()
-    found = digest_of(source)
-    assert text == module_text(found)
-    assert found == digest_of(ROOT)
+    result = digest_of(source)
+    assert text == module_text(result)
+    assert result == digest_of(ROOT)
     for name in (
         "rlx/ops/products/matmul.py",
         "cython_src/kernels/rows/rows.h",
@@ -299,11 +301,11 @@ def test_the_digest_of_a_build(unpacked, dist, tmp_path):
         "setup.py",
     ):
         path = source / name
-        kept = path.read_bytes()
-        path.write_bytes(kept + b"\n")
-        assert digest_of(source) != found, name
-        path.write_bytes(kept)
-    assert digest_of(source) == found
+        retained = path.read_bytes()
+        path.write_bytes(retained + b"\n")
+        assert digest_of(source) != result, name
+        path.write_bytes(retained)
+    assert digest_of(source) == result
 
 
 def test_a_checkout_reads_its_sources():
@@ -363,19 +365,24 @@ def test_the_checkout_and_its_sdist_build_the_same_wheel(wheel, tmp_path):
         source,
         cwd=tmp_path,
     )
-    held = []
+    stored = []
     for path in (wheel, next(tmp_path.glob("*.whl"))):
         with zipfile.ZipFile(path) as archive:
-            held.append({name: archive.read(name) for name in archive.namelist()})
-    assert held[0].keys() == held[1].keys()
-    assert [name for name in held[0] if held[0][name] != held[1][name]] == []
+            stored.append({name: archive.read(name) for name in archive.namelist()})
+    assert stored[0].keys() == stored[1].keys()
+    assert [name for name in stored[0] if stored[0][name] != stored[1][name]] == []
 
 
 def copy_of_the_checkout(target):
     """What git tracks, and what an editable install has built: equal time stamps, so that nothing is compiled again."""
-    made = [*(ROOT / "rlx/_ext").glob("*.so"), *(ROOT / "rlx/_ext").glob("*.pyd")]
-    made += [p for part in ("cython", "generated") for p in (ROOT / "build" / part).rglob("*.[ch]")]
-    names = [*run("git", "ls-files", cwd=ROOT).splitlines(), *(p.relative_to(ROOT) for p in made)]
+    results = [*(ROOT / "rlx/_ext").glob("*.so"), *(ROOT / "rlx/_ext").glob("*.pyd")]
+    results += [
+        p for part in ("cython", "generated") for p in (ROOT / "build" / part).rglob("*.[ch]")
+    ]
+    names = [
+        *run("git", "ls-files", cwd=ROOT).splitlines(),
+        *(p.relative_to(ROOT) for p in results),
+    ]
     for name in names:
         if (ROOT / name).exists():
             (target / name).parent.mkdir(parents=True, exist_ok=True)

@@ -52,11 +52,11 @@ def same(a, b, seen):
 
 def few_cases():
     """Each sample of each op once."""
-    found = {}
+    results = {}
     for case in cases():
         if case.opdef.name != "custom":
-            found.setdefault((case.opdef.name, case.number), case)
-    return list(found.values())
+            results.setdefault((case.opdef.name, case.number), case)
+    return list(results.values())
 
 
 def test_every_op_is_packed_whole(target_device):
@@ -67,9 +67,9 @@ def test_every_op_is_packed_whole(target_device):
         lowered = lower(graph, target)
         sources = sources_of(graph)
         data, arrays = pack(lowered, sources)
-        held = container.load(container.dump(KIND, data, arrays))
-        found = derive(graph, target, unpack(held.data, held.arrays, sources))
-        assert same(lowered, found, set()), case
+        stored = container.load(container.dump(KIND, data, arrays))
+        result = derive(graph, target, unpack(stored.data, stored.arrays, sources))
+        assert same(lowered, result, set()), case
 
 
 def test_calls_and_shaders_are_not_packed(webgpu):
@@ -78,17 +78,17 @@ def test_calls_and_shaders_are_not_packed(webgpu):
     graph = rlx.Graph("layer")
     graph.set_outputs([graph.tanh(graph.input("x", (4, 8)) @ graph.param("w", (8, 8))) * 0.5])
     lowered = programmed(lower(graph, target), target)
-    (source, *_) = (one.source for one in lowered.program.work)
+    (source, *_) = (item.source for item in lowered.program.work)
     sources = sources_of(graph)
     data, arrays = pack(lowered, sources)
     text = container.dump(KIND, data, arrays).decode(errors="replace")
     assert "fn main" in source
     assert "fn main" not in text
     assert "@group" not in text
-    found = derive(graph, target, unpack(data, arrays, sources))
-    assert found.program is None
-    again = programmed(found, target).program
-    assert [one.source for one in again.work] == [one.source for one in lowered.program.work]
+    result = derive(graph, target, unpack(data, arrays, sources))
+    assert result.program is None
+    again = programmed(result, target).program
+    assert [item.source for item in again.work] == [item.source for item in lowered.program.work]
 
 
 def test_notes_are_packed_as_they_are():
@@ -101,10 +101,10 @@ def test_notes_are_packed_as_they_are():
     graph.set_outputs([graph.tanh(odd) + odd])
     lowered, sources = lower(graph, target), sources_of(graph)
     extra = dataclasses.replace(lowered, notes=(*lowered.notes, Note.of("dce", "dropped ", odd)))
-    found = unpack(*pack(extra, sources), sources)
-    assert found.notes == extra.notes
-    assert list(map(str, found.notes)) == list(map(str, extra.notes))
-    elsewhere = [f"other.py:{at}" if line else "" for at, line in enumerate(sources)]
+    result = unpack(*pack(extra, sources), sources)
+    assert result.notes == extra.notes
+    assert list(map(str, result.notes)) == list(map(str, extra.notes))
+    elsewhere = [f"other.py:{index}" if line else "" for index, line in enumerate(sources)]
     moved = unpack(*pack(extra, sources), elsewhere).notes[-1]
     assert str(moved) == f"dce: dropped {odd.label} <- other.py:{sources.index(odd.source)}"
 
@@ -130,13 +130,13 @@ def test_container(tmp_path, read):
     ]
     path = tmp_path / "some.rlx"
     container.write(path, container.dump("model", {"a": [1, None, "ü"]}, arrays))
-    found = read(path)
-    assert (found.kind, found.data) == ("model", {"a": [1, None, "ü"]})
-    for made, array in zip(found.arrays, arrays, strict=True):
-        assert made.shape == array.shape
-        np.testing.assert_array_equal(made, array)
-        assert not made.flags.writeable
-    assert [one.name for one in tmp_path.iterdir()] == ["some.rlx"]
+    result = read(path)
+    assert (result.kind, result.data) == ("model", {"a": [1, None, "ü"]})
+    for item, array in zip(result.arrays, arrays, strict=True):
+        assert item.shape == array.shape
+        np.testing.assert_array_equal(item, array)
+        assert not item.flags.writeable
+    assert [path.name for path in tmp_path.iterdir()] == ["some.rlx"]
     raw = path.read_bytes()
     assert raw.index(arrays[1].tobytes()) % container.ALIGNMENT == 0
 

@@ -43,16 +43,16 @@ def _again(thing):
 def test_graphs(rng, take):
     value = rng.standard_normal((4, 2)).astype(np.float32)
     graph = _graph(value)
-    found = take(graph)
-    assert found is not graph
-    assert str(found) == str(graph)
-    np.testing.assert_array_equal(found.param_values["w"], value)
+    result = take(graph)
+    assert result is not graph
+    assert str(result) == str(graph)
+    np.testing.assert_array_equal(result.param_values["w"], value)
 
 
 def test_a_node_comes_with_its_graph():
     node = _graph().outputs[0]
-    found = _again(node)
-    assert (found.id, found.op, str(found.graph)) == (node.id, node.op, str(node.graph))
+    result = _again(node)
+    assert (result.id, result.op, str(result.graph)) == (node.id, node.op, str(node.graph))
 
 
 def test_a_graph_without_outputs_is_refused():
@@ -108,12 +108,12 @@ def test_placed_experts_stay(rng):
     g = rlx.Graph()
     x, idx = g.input("x", (6, 4)), g.input("idx", (6,), "i32")
     g.set_outputs([g.grouped_matmul(x, g.param("w", (3, 4, 2)), idx)])
-    given = {"x": rng.standard_normal((6, 4)), "idx": np.arange(6) % 3}
+    inputs = {"x": rng.standard_normal((6, 4)), "idx": np.arange(6) % 3}
     with rlx.compile(g, "cpu", {"w": rng.standard_normal((3, 4, 2))}) as compiled:
         compiled.set_moe_resident_experts([True, False, True])
         compiled.enable_moe_topk_capture(3)
         with _again(compiled) as other:
-            np.testing.assert_array_equal(other.run(given)[0], compiled.run(given)[0])
+            np.testing.assert_array_equal(other.run(inputs)[0], compiled.run(inputs)[0])
             assert other.take_moe_residency_stats() is not None
             assert len(other.take_moe_topk_capture()) == 1
 
@@ -150,10 +150,10 @@ def test_models_by_path_and_by_bytes(tmp_path, rng):
     path = tmp_path / "größe.onnx"
     path.write_bytes(data)
     x = rng.standard_normal((2, 3)).astype(np.float32)
-    for given in (path, data):
-        model = rlx.onnx.Model(given, "cpu", capacity=3, buckets=None)
-        found = _again(model)
-        np.testing.assert_array_equal(found.run(x)[0], model.run(x)[0])
+    for value in (path, data):
+        model = rlx.onnx.Model(value, "cpu", capacity=3, buckets=None)
+        result = _again(model)
+        np.testing.assert_array_equal(result.run(x)[0], model.run(x)[0])
         assert len(pickle.dumps(rlx.onnx.Model(path, "cpu"))) < len(data) + 1000
     assert _again(rlx.onnx.Model(path)).device is None
 
@@ -161,10 +161,10 @@ def test_models_by_path_and_by_bytes(tmp_path, rng):
 def test_another_file_in_its_place_is_refused(tmp_path):
     path = tmp_path / "model.onnx"
     path.write_bytes(sample_model())
-    kept = pickle.dumps(rlx.onnx.Model(path, "cpu"))
+    retained = pickle.dumps(rlx.onnx.Model(path, "cpu"))
     path.write_bytes(sample_model(columns=50))
     with pytest.raises(rlx.ImportModelError, match="another file"):
-        pickle.loads(kept)
+        pickle.loads(retained)
 
 
 def _run(compiled, x):
@@ -178,6 +178,6 @@ def test_other_processes_run_them(rng):
     with rlx.compile(_graph(value), "cpu") as compiled:
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(2, mp_context=context) as pool:
-            found = list(pool.map(_run, [compiled] * len(xs), xs))
-        for x, got in zip(xs, found, strict=True):
+            results = list(pool.map(_run, [compiled] * len(xs), xs))
+        for x, got in zip(xs, results, strict=True):
             np.testing.assert_array_equal(got, _run(compiled, x))

@@ -47,12 +47,12 @@ class Partial(rlx.Backend):
 
 @pytest.fixture
 def partial():
-    made = []
+    results = []
 
     def make(*args, **kwargs):
         backend = Partial("npu", *args, **kwargs)
         rlx.register_backend(backend)
-        made.append(backend)
+        results.append(backend)
         return backend
 
     yield make
@@ -86,15 +86,15 @@ def test_nodes_that_a_backend_leaves_run_on_the_host(partial):
         reasons = {text.rpartition(": ")[2] for text in cg.host_fallbacks}
         assert reasons == {"no softmax", "no add"}
         for _ in range(2):
-            for one, other in zip(cg.run_slots(X), expected.run_slots(X), strict=True):
-                np.testing.assert_allclose(one, other, rtol=1e-5)
+            for first, other in zip(cg.run_slots(X), expected.run_slots(X), strict=True):
+                np.testing.assert_allclose(first, other, rtol=1e-5)
         clone = cg.clone()
         for name in ("w", "b"):
             cg.set_param(name, 2 * params[name])
             expected.set_param(name, 2 * params[name])
             np.testing.assert_array_equal(clone._state.read_param(name), 2 * params[name])
-        for one, other in zip(clone.run_slots(X), expected.run_slots(X), strict=True):
-            np.testing.assert_allclose(one, other, rtol=1e-5)
+        for first, other in zip(clone.run_slots(X), expected.run_slots(X), strict=True):
+            np.testing.assert_allclose(first, other, rtol=1e-5)
         clone.close()
         assert "# host" in cg.as_text("kernels")
         assert cg.memory()["params"] > 0
@@ -119,14 +119,14 @@ def test_several_results_and_subgraphs_move_as_a_whole(partial):
     partial(("ordered",), ("f64",))
     g = rlx.Graph("several")
     x = g.input("x", (2, 3))
-    top, at = g.topk(x, 2)
+    top, position = g.topk(x, 2)
     then, other = rlx.Graph("then"), rlx.Graph("else")
     then.set_outputs([then.cast(then.cast(then.input("x", (2, 2)), "f64") * 2.0, "f32")])
     other.set_outputs([other.input("x", (2, 2)) + 1.0])
-    g.set_outputs([top + 1.0, at, g.if_(g.sum(x) > 0.0, then, other, top)])
+    g.set_outputs([top + 1.0, position, g.if_(g.sum(x) > 0.0, then, other, top)])
     with rlx.compile(g, "npu") as cg, rlx.compile(g, "cpu") as expected:
-        for one, wanted in zip(cg.run_slots(X), expected.run_slots(X), strict=True):
-            np.testing.assert_allclose(one, wanted)
+        for first, wanted in zip(cg.run_slots(X), expected.run_slots(X), strict=True):
+            np.testing.assert_allclose(first, wanted)
         assert any("in its subgraph: no f64" in text for text in cg.host_fallbacks)
 
 

@@ -194,7 +194,7 @@ def test_prefer_decides_within_ten_percent(prefer, expected):
 
 
 def test_prefer_takes_the_faster_of_the_devices_of_one_name():
-    cards = {Device("webgpu", at, numbered=True): 108.0 - at for at in range(3)}
+    cards = {Device("webgpu", index, numbered=True): 108.0 - index for index in range(3)}
     assert DevicePolicy(prefer="webgpu").best({CPU: 100.0, **cards}) == Device("webgpu", 2)
 
 
@@ -251,8 +251,8 @@ def test_the_environment_is_read_or_refused_by_name(name, prefix, text):
             assert not bad or repr(bad[0]) in message
         elif name in FIELDS:
             expected = {(str(d), d.numbered) for d in map(Device.parse, parts)}
-            found = getattr(policy, FIELDS[name]) or ()
-            assert {(str(d), d.numbered) for d in found} == expected
+            result = getattr(policy, FIELDS[name]) or ()
+            assert {(str(d), d.numbered) for d in result} == expected
         elif name == "DEVICE":
             assert policy.device == (Device.parse(stripped) if stripped else None)
         elif name == "POWER":
@@ -278,12 +278,12 @@ def test_a_policy_is_made_or_refused_by_field(allow, deny, prefer, chain, pick):
         return
     # Whatever was accepted picks only what it may, or nothing.
     for device in (CPU, GPU, Device("cuda")):
-        denied = any(means(one, device) for one in policy.deny)
-        allowed = policy.allow is None or any(means(one, device) for one in policy.allow)
+        denied = any(means(item, device) for item in policy.deny)
+        allowed = policy.allow is None or any(means(item, device) for item in policy.allow)
         assert (policy.excludes(device) is None) == (allowed and not denied)
     best = policy.best(TIMES)
     assert TIMES[best] <= 110.0
-    assert best == CPU or any(means(one, best) for one in policy.prefer)
+    assert best == CPU or any(means(item, best) for item in policy.prefer)
 
 
 # --- power ------------------------------------------------------------------------------------------------------
@@ -300,7 +300,7 @@ def laptop(monkeypatch):
         return rlx.DeviceInfo(device.backend, device.index, "a GPU", kind=kinds[device.index])
 
     monkeypatch.setattr(policy_module, "info_of", info_of)
-    return [Device("webgpu", at, numbered=True) for at in range(4)]
+    return [Device("webgpu", index, numbered=True) for index in range(4)]
 
 
 @pytest.mark.parametrize(

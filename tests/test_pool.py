@@ -35,18 +35,18 @@ def test_map_hands_out_short_sets_of_a_list_together(monkeypatch):
             pool._scheduler, "add", lambda task: (sizes.append(len(task.sets)), add(task))
         )
         monkeypatch.setattr(pool._scheduler, "together", lambda: 10)
-        xs = [np.full(4, at, np.float32) for at in range(95)]
-        assert [y[0] for (y,) in pool.map(xs)] == [at + 1 for at in range(95)]
+        xs = [np.full(4, index, np.float32) for index in range(95)]
+        assert [y[0] for (y,) in pool.map(xs)] == [index + 1 for index in range(95)]
         assert sum(sizes) == 95
         assert max(sizes) == 10
         assert pool.report()[0].done == 95
         sizes.clear()
         # One that has no length may wait between two sets.
-        assert [y[0] for (y,) in pool.map(iter(xs))] == [at + 1 for at in range(95)]
+        assert [y[0] for (y,) in pool.map(iter(xs))] == [index + 1 for index in range(95)]
         assert set(sizes) == {1}
         # The first that can't be run is told in its place.
         got = pool.map([*xs[:13], np.zeros(3, np.float32), *xs[13:]])
-        assert [next(got)[0][0] for _ in range(13)] == [at + 1 for at in range(13)]
+        assert [next(got)[0][0] for _ in range(13)] == [index + 1 for index in range(13)]
         with pytest.raises(rlx.InputError):
             next(got)
         assert pool.run(xs[3])[0][0] == 4
@@ -57,22 +57,22 @@ def test_no_more_are_under_way_than_may_be(monkeypatch):
     g = rlx.Graph()
     g.set_outputs([g.input("x", (4,)) + 1.0])
     with rlx.Pool(g, ["cpu"], max_pending=5) as pool:
-        most, acquire = [], pool._room.acquire
+        maximum, acquire = [], pool._room.acquire
 
         def entered(call, limit, calls=1):
             acquire(call, limit, calls)
-            most.append(pool._room._inside)
+            maximum.append(pool._room._inside)
 
         monkeypatch.setattr(pool._room, "acquire", entered)
         monkeypatch.setattr(pool._scheduler, "together", lambda: 100)
-        xs = [np.full(4, at, np.float32) for at in range(60)]
+        xs = [np.full(4, index, np.float32) for index in range(60)]
         threads = [threading.Thread(target=lambda: list(pool.map(xs))) for _ in range(3)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(30)
         assert not any(thread.is_alive() for thread in threads)
-        assert 1 < max(most) <= 5
+        assert 1 < max(maximum) <= 5
 
 
 @pytest.mark.parametrize(
@@ -82,9 +82,9 @@ def test_map_keeps_the_order(rng, devices):
     xs = [rng.standard_normal((2, 3)).astype(np.float32) for _ in range(200)]
     told = []
     with rlx.Pool(_graph(), devices) as pool:
-        found = list(pool.map(xs, progress=told.append))
+        results = list(pool.map(xs, progress=told.append))
         rows = pool.report()
-    for x, (y,) in zip(xs, found, strict=True):
+    for x, (y,) in zip(xs, results, strict=True):
         np.testing.assert_allclose(y, _expected(x), rtol=1e-6)
     assert sum(row.done for row in rows) == 200
     assert len(told) == 200
@@ -101,10 +101,12 @@ def test_all_devices_of_the_machine():
 def test_an_endless_iterator_is_read_as_there_is_room():
     taken = itertools.count()
     with rlx.Pool(_graph(), ["cpu"], max_pending=4) as pool:
-        results = pool.map(X + at for at in taken)
+        results = pool.map(X + index for index in taken)
         first = [next(results) for _ in range(10)]
         results.close()
-    np.testing.assert_allclose([y[0, 0] for (y,) in first], [_expected(at) for at in range(10)])
+    np.testing.assert_allclose(
+        [y[0, 0] for (y,) in first], [_expected(index) for index in range(10)]
+    )
     assert next(taken) <= 10 + 4 + 1
 
 
@@ -112,7 +114,7 @@ def test_back_pressure():
     with rlx.Pool(_graph(), ["cpu"], max_pending=2) as pool:
         pool._scheduler.workers[0].run = _sleeping(0.05)
         began = time.perf_counter()
-        futures = [pool.submit(at) for at in range(4)]
+        futures = [pool.submit(index) for index in range(4)]
         assert time.perf_counter() - began > 0.08
         assert [future.result() for future in futures] == [0, 1, 2, 3]
 
@@ -136,16 +138,16 @@ def test_asyncio(rng):
             yield x
 
     async def main(pool):
-        one = await pool.run_async(xs[0])
+        single = await pool.run_async(xs[0])
         listed = [y async for y in pool.map_async(xs)]
         drawn = [y async for y in pool.map_async(awaited())]
-        return one, listed, drawn
+        return single, listed, drawn
 
     with rlx.Pool(_graph(), ["cpu"], max_pending=3) as pool:
-        one, listed, drawn = asyncio.run(main(pool))
-    np.testing.assert_allclose(one[0], _expected(xs[0]))
-    for found in (listed, drawn):
-        np.testing.assert_allclose([y for (y,) in found], _expected(np.stack(xs)))
+        first, listed, drawn = asyncio.run(main(pool))
+    np.testing.assert_allclose(first[0], _expected(xs[0]))
+    for item in (listed, drawn):
+        np.testing.assert_allclose([y for (y,) in item], _expected(np.stack(xs)))
 
 
 def test_models_and_files(tmp_path, rng):
@@ -190,7 +192,10 @@ def test_other_wrong_options():
 @pytest.mark.webgpu
 def test_a_device_is_lost_in_the_middle(rng):
     """10,000 items over three devices, of which one is lost on the way: each result once, and in order."""
-    names = ["cpu", *(str(one) for one in rlx.available_devices() if one.backend == "webgpu")]
+    names = [
+        "cpu",
+        *(str(device) for device in rlx.available_devices() if device.backend == "webgpu"),
+    ]
     graph = _graph()
     xs = [rng.standard_normal((2, 3)).astype(np.float32) for _ in range(10_000)]
     with rlx.Pool(graph, names) as pool:
@@ -204,11 +209,11 @@ def test_a_device_is_lost_in_the_middle(rng):
 
         worker.run = dying
         # All take turns, whatever their speed: the slower ones would do little of such small items.
-        found = []
+        results = []
         with pytest.warns(RuntimeWarning, match="has left"):
-            _until_one_has_left(lambda: found.append(list(pool.map(xs))), [worker])
-        found = found[0]
+            _until_one_has_left(lambda: results.append(list(pool.map(xs))), [worker])
+        results = results[0]
         assert worker.device not in pool.devices
-    assert len(found) == len(xs)
-    for x, (y,) in zip(xs, found, strict=True):
+    assert len(results) == len(xs)
+    for x, (y,) in zip(xs, results, strict=True):
         np.testing.assert_allclose(y, _expected(x), rtol=1e-6)

@@ -68,15 +68,17 @@ def test_complex_functions_are_told_from_others(portable):
     from _portable.windows import COMPLEX, MATH, SUBSTITUTE
 
     assert len(MATH) == len(SUBSTITUTE)  # one replaces the other inside of a file
-    found = {name: COMPLEX.fullmatch(name) for name in ("creal", "creall", "cabsf", "ctanh", "cos")}
-    assert [one and one["base"] for one in found.values()] == [
+    results = {
+        name: COMPLEX.fullmatch(name) for name in ("creal", "creall", "cabsf", "ctanh", "cos")
+    }
+    assert [value and value["base"] for value in results.values()] == [
         "creal",
         "creal",
         "cabs",
         "ctanh",
         None,
     ]
-    assert [one and one["type"] for one in found.values()] == ["", "l", "f", "", None]
+    assert [value and value["type"] for value in results.values()] == ["", "l", "f", "", None]
 
 
 def test_every_step_names_tests_that_exist(portable):
@@ -163,25 +165,25 @@ def test_modules_for_macos_are_looked_into(portable):
     system, python = "/usr/lib/libSystem.B.dylib", {"PyList_New"}
     qos = b"\x40_pthread_attr_set_qos_class_np\0\x11\x72\x80\x01\x90"
     lists = b"\x40_PyList_New\0\x3e\x72\x08\x90"
-    found = macho.read(macos_module(system, "", 11 << 16, lists + qos))
-    assert found.symbols == {"_PyList_New": None, "_pthread_attr_set_qos_class_np": system}
-    assert macho.faults("cpu", found, "arm64", python) == []
-    assert macho.faults("cpu", found, "x86_64", python) == [
+    result = macho.read(macos_module(system, "", 11 << 16, lists + qos))
+    assert result.symbols == {"_PyList_New": None, "_pthread_attr_set_qos_class_np": system}
+    assert macho.faults("cpu", result, "arm64", python) == []
+    assert macho.faults("cpu", result, "x86_64", python) == [
         "is for the processor 0x100000c, not for x86_64"
     ]
-    assert macho.faults("cpu", found, "arm64", set()) == [
+    assert macho.faults("cpu", result, "arm64", set()) == [
         "needs _PyList_New, which neither Python's limited API nor macOS has"
     ]
-    found = macho.read(macos_module("/opt/lib/libz.dylib", "/opt/lib", 15 << 16, lists + qos))
-    assert macho.faults("cpu", found, "arm64", python) == [
+    result = macho.read(macos_module("/opt/lib/libz.dylib", "/opt/lib", 15 << 16, lists + qos))
+    assert macho.faults("cpu", result, "arm64", python) == [
         "needs macOS (15, 0), not (11, 0)",
         "needs the library /opt/lib/libz.dylib",
         "looks for libraries in /opt/lib",
         "looks for _pthread_attr_set_qos_class_np in /opt/lib/libz.dylib",
     ]
-    found = macho.read(macos_module(system, "", 11 << 16, lists))
-    assert macho.faults("owner", found, "arm64", python) == []
-    assert macho.faults("cpu", found, "arm64", python) == [
+    result = macho.read(macos_module(system, "", 11 << 16, lists))
+    assert macho.faults("owner", result, "arm64", python) == []
+    assert macho.faults("cpu", result, "arm64", python) == [
         "does not call _pthread_attr_set_qos_class_np"
     ]
     with pytest.raises(ValueError, match="Mach-O"):

@@ -36,18 +36,18 @@ def bases(dtype):
 @looped("dtype", BOUNDS)
 def test_powers_are_those_of_ieee_754(device, dtype, exponent):
     x = bases(dtype)
-    found, text = powers(x, exponent, dtype, device)
+    result, text = powers(x, exponent, dtype, device)
     with np.errstate(all="ignore"):
         expected = np.float_power(x, exponent)
         limit = 2.0**128 if dtype in ("f32", "bf16") else np.inf
         expected = np.where(np.abs(expected) >= limit, np.copysign(np.inf, expected), expected)
-    found = found.astype(np.float64)
-    np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
+    result = result.astype(np.float64)
+    np.testing.assert_array_equal(np.isnan(result), np.isnan(expected))
     known = ~np.isnan(expected)
-    np.testing.assert_array_equal(np.signbit(found[known]), np.signbit(expected[known]))
-    np.testing.assert_array_equal(np.isinf(found[known]), np.isinf(expected[known]))
+    np.testing.assert_array_equal(np.signbit(result[known]), np.signbit(expected[known]))
+    np.testing.assert_array_equal(np.isinf(result[known]), np.isinf(expected[known]))
     normal = known & np.isfinite(expected) & ((np.abs(expected) > 1.2e-38) | (expected == 0))
-    np.testing.assert_allclose(found[normal], expected[normal], BOUNDS[dtype], 0)
+    np.testing.assert_allclose(result[normal], expected[normal], BOUNDS[dtype], 0)
     assert (" to the power " in text) == (device != "reference")
 
 
@@ -55,20 +55,20 @@ def test_powers_are_those_of_ieee_754(device, dtype, exponent):
 @looped("dtype", ["i32", "i64", "u32"])
 def test_powers_of_integers_wrap_around(device, dtype, exponent):
     x = np.array([0, 1, 2, 3, 7, 300, 70_000, 2**31 - 1], f"{dtype[0]}{int(dtype[1:]) // 8}")
-    found, _ = powers(x, exponent, dtype, device)
+    result, _ = powers(x, exponent, dtype, device)
     with np.errstate(over="ignore"):
-        np.testing.assert_array_equal(found, np.power(x, x.dtype.type(exponent)))
+        np.testing.assert_array_equal(result, np.power(x, x.dtype.type(exponent)))
 
 
 def test_other_exponents_stay(device):
     x = np.array([0.5, 2.0, 3.0], np.float32)
     for exponent in (0.0, 2.2, 5.0, -3.0):
-        found, text = powers(x, exponent, "f32", device)
-        np.testing.assert_allclose(found, x.astype(np.float64) ** exponent, 1e-5)
+        result, text = powers(x, exponent, "f32", device)
+        np.testing.assert_allclose(result, x.astype(np.float64) ** exponent, 1e-5)
         assert " to the power " not in text
 
 
 def test_an_exponent_that_shapes_the_result_stays(device):
-    found, text = powers(np.array([3.0], np.float32), 2.0, "f32", device, (4,))
-    np.testing.assert_array_equal(found, np.full(4, 9.0))
+    result, text = powers(np.array([3.0], np.float32), 2.0, "f32", device, (4,))
+    np.testing.assert_array_equal(result, np.full(4, 9.0))
     assert " to the power " not in text

@@ -13,8 +13,8 @@ import rlx
 
 @pytest.fixture
 def model():
-    with rlx.onnx.Model(network().SerializeToString(), device="cpu", capacity=4) as made:
-        yield made
+    with rlx.onnx.Model(network().SerializeToString(), device="cpu", capacity=4) as result:
+        yield result
 
 
 def compiles(monkeypatch):
@@ -39,10 +39,10 @@ def test_runs_find_it_compiled(model, monkeypatch, background):
     )
     assert future.result(timeout=60) == 2, "two of them are the same"
     assert seen == [(2, 3, 6, 5), (3, 3, 4, 5)]
-    found = model.run(given(3, 4))
+    result = model.run(given(3, 4))
     model.run(given(2, 6))
     assert len(seen) == 2
-    np.testing.assert_allclose(found[0], expected[0], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(result[0], expected[0], rtol=1e-4, atol=1e-5)
     assert model.prewarm([{"n": 2, "h": 6}]).result() == 0
 
 

@@ -176,10 +176,10 @@ def test_without_a_run_yet_the_totals_make_some(place):
 def test_json_and_table(place):
     with rlx.compile(product_and_sum(), place) as cg:
         profile = cg.profile({"a": A, "b": A}, runs=2)
-    found = json.loads(profile.to_json())
-    assert found["device"] == place
-    assert [row["name"] for row in found["rows"]] == [row.name for row in profile.rows]
-    assert found["nodes"][0]["us"] == profile.nodes[0].us
+    result = json.loads(profile.to_json())
+    assert result["device"] == place
+    assert [row["name"] for row in result["rows"]] == [row.name for row in profile.rows]
+    assert result["nodes"][0]["us"] == profile.nodes[0].us
     text = str(profile)
     for word in ("matmul", "GFLOP/s", "of peak", "2 runs", "cost model"):
         assert word in text
@@ -210,8 +210,8 @@ def test_capabilities_say_who_takes_times(webgpu):
         cg = rlx.compile(product_and_sum(), device)
         assert cg.capabilities.device_timestamps is expected
     cg = rlx.compile(product_and_sum(), webgpu)
-    found = "timestamp-query" in cg._state.target.info.features
-    assert cg.capabilities.device_timestamps is found
+    result = "timestamp-query" in cg._state.target.info.features
+    assert cg.capabilities.device_timestamps is result
 
 
 def test_no_share_of_a_peak_is_above_all_of_it():
@@ -220,9 +220,9 @@ def test_no_share_of_a_peak_is_above_all_of_it():
     g = rlx.Graph()
     g.set_outputs([g.exp(g.input("x", (64,)))])
     with rlx.compile(g, "cpu") as cg:
-        found = cg.profile({"x": np.ones(64, np.float32)}, 2)
-    fast = [replace(row, bandwidth_share=1.709, compute_share=0.5) for row in found.rows]
-    text = replace(found, rows=tuple(fast)).table()
+        result = cg.profile({"x": np.ones(64, np.float32)}, 2)
+    fast = [replace(row, bandwidth_share=1.709, compute_share=0.5) for row in result.rows]
+    text = replace(result, rows=tuple(fast)).table()
     assert "170.9" not in text
     assert "above" in text
     assert "data that stays in caches" in text

@@ -43,13 +43,13 @@ def test_progress(device):
     assert threads == {threading.get_ident()}
     assert told[0].phase == "begin"
     assert str(told[-1]) == "done 100%"
-    names = [one.phase for one in told]
+    names = [item.phase for item in told]
     for name in ("verify", "passes", "load"):
         assert name in names
-    seconds = [one.seconds for one in told]
+    seconds = [item.seconds for item in told]
     assert seconds == sorted(seconds)
-    assert all(one.part is None or 0 <= one.part <= 1 for one in told)
-    done = [one.done for one in told]
+    assert all(item.part is None or 0 <= item.part <= 1 for item in told)
+    done = [item.done for item in told]
     assert done == sorted(done)
     assert (done[0], done[-1]) == (0, 1)
     assert len(set(done)) > 3
@@ -58,11 +58,11 @@ def test_progress(device):
 def test_progress_of_several_compiles_is_one_fraction():
     told = []
     data = model([node("Relu", "x", "y")], [info("x", ["n"])], ["y"])
-    with rlx.onnx.Model(data, "cpu") as made:
-        made.prewarm([{"n": size} for size in (2, 3, 5, 7)], progress=told.append)
-    done = [one.done for one in told]
+    with rlx.onnx.Model(data, "cpu") as result:
+        result.prewarm([{"n": size} for size in (2, 3, 5, 7)], progress=told.append)
+    done = [item.done for item in told]
     assert done == sorted(done)
-    ends = [one.done for one in told if one.phase == "shapes"]
+    ends = [item.done for item in told if item.phase == "shapes"]
     assert ends == [0.25, 0.5, 0.75, 1.0]
     # Within each of them it goes on.
     assert any(0.25 < part < 0.5 for part in done)
@@ -96,12 +96,12 @@ def test_cancelled_at_every_step(device, monkeypatch):
     rlx.compile(graph(), device, cancel=rlx.CancelToken()).close()
     total = calls[0]
     assert total > 40
-    for at in range(1, total, max(1, total // 25)):
+    for index in range(1, total, max(1, total // 25)):
         token, calls[0] = rlx.CancelToken(), 0
 
-        def cancels(self, during="", token=token, at=at):
+        def cancels(self, during="", token=token, position=index):
             calls[0] += 1
-            if calls[0] == at:
+            if calls[0] == position:
                 token.cancel()
             real(self, during)
 
@@ -109,7 +109,7 @@ def test_cancelled_at_every_step(device, monkeypatch):
         rlx.clear_cache()
         with pytest.raises(rlx.CancelledError, match="cancelled"):
             rlx.compile(graph(), device, cancel=token)
-        assert calls[0] == at
+        assert calls[0] == index
     monkeypatch.setattr(rlx.CancelToken, "check", real)
     gc.collect()
     with rlx.compile(graph(), device) as cg:

@@ -45,7 +45,7 @@ def faults(tree):
             if called in STARTS and any(getattr(value, "value", True) for value in shell):
                 yield node.lineno, "shell=True"
         if isinstance(node, ast.List | ast.Tuple) and node.elts:
-            texts = [one.value for one in node.elts if isinstance(one, ast.Constant)]
+            texts = [item.value for item in node.elts if isinstance(item, ast.Constant)]
             if "-m" in texts and "-P" not in texts and not isinstance(node.elts[0], ast.Constant):
                 yield node.lineno, "-m without -P"
 
@@ -58,14 +58,14 @@ ALLOWED = {
 
 
 def test_the_product_starts_python_in_one_place():
-    found = {
+    results = {
         (path.relative_to(ROOT).as_posix(), what): line
         for path in PRODUCT
         for line, what in faults(ast.parse(path.read_text(encoding="utf-8")))
     }
     assert len(PRODUCT) > 400
-    assert {key: line for key, line in found.items() if key not in ALLOWED} == {}
-    assert set(found) == ALLOWED
+    assert {key: line for key, line in results.items() if key not in ALLOWED} == {}
+    assert set(results) == ALLOWED
 
 
 @pytest.mark.parametrize(
@@ -92,10 +92,10 @@ def test_scripts_start_tools_in_isolation():
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.List | ast.Tuple):
-                texts = [one.value for one in node.elts if isinstance(one, ast.Constant)]
-                for at, text in enumerate(texts[:-1]):
-                    if text == "-m" and texts[at + 1] in TOOLS:
-                        assert "-P" in texts[:at], f"{path.name}:{node.lineno}"
+                texts = [item.value for item in node.elts if isinstance(item, ast.Constant)]
+                for index, text in enumerate(texts[:-1]):
+                    if text == "-m" and texts[index + 1] in TOOLS:
+                        assert "-P" in texts[:index], f"{path.name}:{node.lineno}"
 
 
 def test_python_starts_outside_of_the_current_folder(tmp_path):

@@ -34,10 +34,10 @@ def check(seed, device):
     for mode, options in OPTIONS.items():
         with rlx.Session(device, options=options).compile(graph, params) as compiled:
             got = compiled.run(inputs)
-        for at, (node, a, b, wide) in enumerate(
+        for index, (node, a, b, wide) in enumerate(
             zip(graph.outputs, got, expected, exact, strict=True)
         ):
-            where = f"seed {seed}, {device}, {mode}, output {at}: {node.where()}"
+            where = f"seed {seed}, {device}, {mode}, output {index}: {node.where()}"
             assert a.shape == b.shape, where
             assert a.dtype == b.dtype, where
             if not node.dtype.is_float:

@@ -71,7 +71,7 @@ class Killer(threading.Thread):
 
 def columns(dataset):
     batches = list(dataset.iter_batches(batch_size=None, batch_format="numpy"))
-    return {name: np.concatenate([one[name] for one in batches]) for name in batches[0]}
+    return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
 
 
 def test_rows_come_once_and_in_order_though_an_actor_is_killed(cluster, tmp_path):
@@ -87,7 +87,7 @@ def test_rows_come_once_and_in_order_though_an_actor_is_killed(cluster, tmp_path
         )  # what a pool of actors needs to be in the middle of the work when one of them dies
         return batch
 
-    found = columns(
+    result = columns(
         rlx.ray.map_batches(
             rows.map_batches(slowly, batch_size=None),
             tmp_path / "affine.rlx",
@@ -100,10 +100,10 @@ def test_rows_come_once_and_in_order_though_an_actor_is_killed(cluster, tmp_path
     killer.finished = True
     killer.join(60)
     assert killer.killed is not None, "all was done before an actor was killed"
-    assert np.array_equal(found["id"], np.arange(ROWS))
+    assert np.array_equal(result["id"], np.arange(ROWS))
     alone = rlx.ray.Predictor(tmp_path / "affine.rlx", "cpu")({"x": x})
     for name, expected in alone.items():
-        np.testing.assert_allclose(found[name], expected, rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(result[name], expected, rtol=1e-6, atol=1e-6)
 
 
 def test_an_onnx_model_of_bytes_with_batches_that_are_measured(cluster):
@@ -111,9 +111,9 @@ def test_an_onnx_model_of_bytes_with_batches_that_are_measured(cluster):
     mapped = rlx.ray.map_batches(
         rows, onnx_model(), devices=["cpu"], fixed=SCALE, keep=["id"], overhead_s=1e-5
     )
-    found = columns(mapped)
-    assert np.array_equal(found["id"], np.arange(5_000))
-    np.testing.assert_allclose(found["y"], x @ W * 3, rtol=1e-4, atol=1e-5)
+    result = columns(mapped)
+    assert np.array_equal(result["id"], np.arange(5_000))
+    np.testing.assert_allclose(result["y"], x @ W * 3, rtol=1e-4, atol=1e-5)
 
 
 def test_batches_of_several_times_the_rows_that_a_model_is_written_for(cluster):
@@ -134,7 +134,7 @@ def test_the_lender_of_a_node_gives_each_actor_a_device(cluster):
     from rlx.device.candidates import separate_devices
 
     (here,) = rlx.ray.devices().values()
-    assert here == [str(one) for one in separate_devices()]
+    assert here == [str(device) for device in separate_devices()]
 
     @cluster.remote(num_cpus=0)
     class RayWorker:
@@ -144,10 +144,10 @@ def test_the_lender_of_a_node_gives_each_actor_a_device(cluster):
             return device_here(), os.getpid()
 
     workers = [RayWorker.remote() for _ in here]
-    got = cluster.get([one.device.remote() for one in workers])
+    got = cluster.get([worker.device.remote() for worker in workers])
     assert sorted(device for device, _ in got) == sorted(here)
-    held = cluster.get(rlx.ray.lender().held.remote())
-    assert all(held[pid] == device for device, pid in got)
+    stored = cluster.get(rlx.ray.lender().held.remote())
+    assert all(stored[pid] == device for device, pid in got)
     cluster.kill(workers[0])
     deadline = time.monotonic() + 30
     while got[0][1] in cluster.get(rlx.ray.lender().held.remote()):

@@ -46,11 +46,11 @@ def onnx_model(first="rows", output_first="rows"):
     outputs = [value("y", floats, [output_first, 2])]
     if output_first == "one":
         outputs = [value("total", floats, [1, 1])]
-    made = helper.make_graph(
+    result = helper.make_graph(
         nodes, "scaled", [value("x", floats, [first, 3]), value("scale", floats, [1])], outputs, [w]
     )
     return helper.make_model(
-        made, opset_imports=[helper.make_opsetid("", 18)], ir_version=10
+        result, opset_imports=[helper.make_opsetid("", 18)], ir_version=10
     ).SerializeToString()
 
 
@@ -71,22 +71,22 @@ def test_a_graph_takes_any_number_of_rows(stored, rows, device, request):
     predict = rlx.ray.Predictor(stored, device, keep=["id"])
     assert (predict.rows, predict.inputs, predict.outputs) == (4, ("x",), ("output0", "output1"))
     x = X[:rows]
-    found = predict({"x": x, "id": np.arange(rows)})
-    np.testing.assert_allclose(found["output0"], x * 2 + 1, rtol=1e-6, atol=1e-6)
-    np.testing.assert_allclose(found["output1"], x.sum(-1), rtol=1e-5, atol=1e-6)
-    assert list(found["id"]) == list(range(rows))
+    result = predict({"x": x, "id": np.arange(rows)})
+    np.testing.assert_allclose(result["output0"], x * 2 + 1, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(result["output1"], x.sum(-1), rtol=1e-5, atol=1e-6)
+    assert list(result["id"]) == list(range(rows))
     predict.close()
 
 
 def test_an_empty_batch_has_the_columns_of_others(stored):
     predict = rlx.ray.Predictor(stored, "cpu", keep=["id"])
-    found = predict({"x": X[:0], "id": np.zeros(0, np.int64)})
-    assert {name: one.shape for name, one in found.items()} == {
+    result = predict({"x": X[:0], "id": np.zeros(0, np.int64)})
+    assert {name: value.shape for name, value in result.items()} == {
         "output0": (0, 3),
         "output1": (0,),
         "id": (0,),
     }
-    assert found["output0"].dtype == np.float32
+    assert result["output0"].dtype == np.float32
 
 
 @pytest.mark.parametrize("rows", [None, 4])
@@ -94,9 +94,9 @@ def test_a_model_with_a_free_axis(rows):
     predict = rlx.ray.Predictor(onnx_model(), "cpu", rows=rows, fixed=SCALE)
     assert predict.rows == rows
     for count in (1, 4, 5, 11):
-        found = predict({"x": X[:count]})
-        assert list(found) == ["y"]
-        np.testing.assert_allclose(found["y"], X[:count] @ W * 3, rtol=1e-5, atol=1e-6)
+        result = predict({"x": X[:count]})
+        assert list(result) == ["y"]
+        np.testing.assert_allclose(result["y"], X[:count] @ W * 3, rtol=1e-5, atol=1e-6)
 
 
 def test_few_sizes_are_compiled_of_a_free_axis():
@@ -178,7 +178,8 @@ class Machine:
 
     def __init__(self, monkeypatch, *devices):
         monkeypatch.setattr(
-            "rlx.ray.lending.separate_devices", lambda: [rlx.Device.parse(one) for one in devices]
+            "rlx.ray.lending.separate_devices",
+            lambda: [rlx.Device.parse(device) for device in devices],
         )
         self.gone = set()
 
@@ -254,33 +255,33 @@ class ClockedModel:
 @pytest.mark.parametrize("row_s", [1e-6, 3e-5, 1e-3, 0.03, 1.0])
 def test_a_batch_is_as_large_as_its_overhead_asks_for(monkeypatch, row_s):
     model = ClockedModel(monkeypatch, 2e-4, row_s)
-    found = rlx.ray.measure_batch_size(model, {"x": X})
+    result = rlx.ray.measure_batch_size(model, {"x": X})
     wanted = OVERHEAD_S * (1 - SHARE) / SHARE
-    assert found.rows & (found.rows - 1) == 0
+    assert result.rows & (result.rows - 1) == 0
     if row_s == 1e-6:
-        assert not found.enough
-        assert found.rows == MOST_ROWS
+        assert not result.enough
+        assert result.rows == MOST_ROWS
     else:
-        assert found.enough
-        assert found.share <= SHARE
+        assert result.enough
+        assert result.share <= SHARE
         # No more than needed: half as many rows would not do, or it is one row.
-        assert found.rows == 1 or 2e-4 + found.rows / 4 * row_s < wanted
+        assert result.rows == 1 or 2e-4 + result.rows / 4 * row_s < wanted
     assert len(set(model.sizes)) <= 7
 
 
 def test_batches_of_a_graph_are_multiples_of_its_rows(monkeypatch):
     model = ClockedModel(monkeypatch, 0.0, 1e-3)
-    found = rlx.ray.measure_batch_size(model, {"x": X}, multiple=24, overhead_s=0.006)
-    assert found.rows % 24 == 0
+    result = rlx.ray.measure_batch_size(model, {"x": X}, multiple=24, overhead_s=0.006)
+    assert result.rows % 24 == 0
     assert all(size % 24 == 0 for size in model.sizes)
-    assert found.rows == 96
+    assert result.rows == 96
 
 
 def test_large_rows_make_small_batches(monkeypatch):
     model = ClockedModel(monkeypatch, 0.0, 1e-9)
-    found = rlx.ray.measure_batch_size(model, {"x": np.zeros((2, 1 << 20), np.float32)})
-    assert found.rows == MOST_BYTES >> 22
-    assert not found.enough
+    result = rlx.ray.measure_batch_size(model, {"x": np.zeros((2, 1 << 20), np.float32)})
+    assert result.rows == MOST_BYTES >> 22
+    assert not result.enough
     with pytest.raises(rlx.InputError, match="is empty"):
         rlx.ray.measure_batch_size(model, {"x": X[:0]})
 

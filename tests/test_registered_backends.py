@@ -76,9 +76,9 @@ class Tiled:
         return {"tile": self.tile}
 
     def load(self, info, options):
-        made = NullExecutable(self._schedule, self._plan)
-        made.tile = self.tile
-        return made
+        result = NullExecutable(self._schedule, self._plan)
+        result.tile = self.tile
+        return result
 
 
 class Tiling(Npu):
@@ -160,7 +160,7 @@ def test_what_a_plugin_packed_is_checked_by_it(registry, tmp_path, monkeypatch, 
     monkeypatch.setenv("RLX_CACHE", str(tmp_path / "cache"))
     rlx.register_backend(Tiling([rlx.DeviceInfo("npu", 0, "NPU 1")]))
     path = tmp_path / "model.rlx"
-    forge(path, doubled(), lambda plan, held: plan.update(program=change), "npu")
+    forge(path, doubled(), lambda plan, stored: plan.update(program=change), "npu")
     compile_cache._kept.clear()
     checked = contextlib.nullcontext() if tile == 4 else pytest.warns(RuntimeWarning, match="again")
     with checked:
@@ -229,9 +229,9 @@ def test_an_executable_without_a_member_is_named(registry, member):
 
     class Short(Npu):
         def load(self, *args):
-            found = Lacking()
-            found.whole = super().load(*args)
-            return found
+            result = Lacking()
+            result.whole = super().load(*args)
+            return result
 
     rlx.register_backend(Short([rlx.DeviceInfo("npu", 0, "NPU 1")]))
     with pytest.raises(rlx.CompileError, match=f"plug-in for 'npu' lacks {member}"):
@@ -243,13 +243,13 @@ def test_reports_ask_a_plugin_what_it_can_do(registry):
     rlx.register_backend(Able(infos))
     assert devices._lacks(infos[0]) == ["tensors: no such feature"]
     assert tune._has_variants(rlx.Device("npu"))
-    found = Measurer().identity("npu")
-    assert (found.path, found.wgpu_version) == ("fast", "npu 1.0")
+    result = Measurer().identity("npu")
+    assert (result.path, result.wgpu_version) == ("fast", "npu 1.0")
     rlx.register_backend(Npu(infos))
     assert devices._lacks(infos[0]) == []
     assert not tune._has_variants(rlx.Device("npu"))
-    found = Measurer().identity("npu")
-    assert (found.path, found.wgpu_version) == ("", "")
+    result = Measurer().identity("npu")
+    assert (result.path, result.wgpu_version) == ("", "")
 
 
 @pytest.mark.parametrize(
@@ -277,11 +277,11 @@ def test_devices_that_are_none(registry, found, reason):
     ],
 )
 def test_what_is_no_backend_is_refused(registry, change, reason):
-    one = Npu([])
+    single = Npu([])
     for name, value in change.items():
-        setattr(one, name, value)
+        setattr(single, name, value)
     with pytest.raises(rlx.InputError, match=reason):
-        rlx.register_backend(one)
+        rlx.register_backend(single)
     with pytest.raises(rlx.InputError, match="class Npu is not a backend"):
         rlx.register_backend(Npu)
     with pytest.raises(rlx.InputError, match=r"object does not inherit from rlx\.Backend"):
@@ -322,7 +322,7 @@ def test_one_gpu_through_two_backends_is_told(registry):
     class Rocm(Npu):
         name = "rocm"
 
-    rlx.register_backend(Npu([rlx.DeviceInfo("npu", at, "GPU X") for at in range(2)]))
+    rlx.register_backend(Npu([rlx.DeviceInfo("npu", index, "GPU X") for index in range(2)]))
     rlx.register_backend(Rocm([rlx.DeviceInfo("rocm", 0, "other", hardware="gpu x")]))
     gd = rlx.GraphDevices(doubled(), rlx.DevicePolicy(allow="npu,rocm"))
     rows = {str(row.device): row for row in gd.report()}
@@ -352,7 +352,7 @@ class AdapterStub:
 
 
 def test_adapters_through_two_apis_come_last_and_keep_their_names(monkeypatch):
-    found = [
+    results = [
         AdapterStub("Soft", "Vulkan", "CPU", 9),
         AdapterStub("Card", "D3D12"),
         AdapterStub("Card", "D3D12"),
@@ -366,7 +366,7 @@ def test_adapters_through_two_apis_come_last_and_keep_their_names(monkeypatch):
     )  # wgpu puts another object in the place of ``wgpu.gpu`` when its library is loaded
     import wgpu
 
-    monkeypatch.setattr(wgpu.gpu, "enumerate_adapters_sync", lambda: found)
+    monkeypatch.setattr(wgpu.gpu, "enumerate_adapters_sync", lambda: results)
     adapters.look_again()
     try:
         infos = adapters.device_infos("webgpu")

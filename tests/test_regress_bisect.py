@@ -72,8 +72,8 @@ def said(python, expression):
 
 
 def worse(good, candidate):
-    one, other = (int(said(python, "toy.VALUE")) for python in (good, candidate))
-    return Opinion(other > one, f"{one} and {other}")
+    first, other = (int(said(python, "toy.VALUE")) for python in (good, candidate))
+    return Opinion(other > first, f"{first} and {other}")
 
 
 def listing(project):
@@ -87,11 +87,11 @@ def test_the_first_bad_of_sixteen_commits(sixteen, tmp_path):
     checkout = Checkout(sixteen.root / "toy")
     installs = Installs(checkout, tmp_path / "scratch", tmp_path / "wheels", lines.append)
     good, bad = checkout.commit("HEAD~15"), checkout.commit("main")
-    found = first_bad(checkout, good, bad, built(good, installs.python, worse), lines.append)
-    assert [commit.subject for commit in found.commits] == ["Change 12"]
+    result = first_bad(checkout, good, bad, built(good, installs.python, worse), lines.append)
+    assert [commit.subject for commit in result.commits] == ["Change 12"]
     # The first and the last one, one that can't be built, and at most one more than halving takes.
-    assert 4 <= len(found.steps) <= 7
-    verdicts = {step.commit.subject: step.opinion.bad for step in found.steps}
+    assert 4 <= len(result.steps) <= 7
+    verdicts = {step.commit.subject: step.opinion.bad for step in result.steps}
     assert verdicts["Change 8"] is None
     assert all(
         bad == (int(subject.split()[1]) >= 12)
@@ -110,7 +110,7 @@ def test_the_first_bad_of_sixteen_commits(sixteen, tmp_path):
     assert len(built_before) >= 4
     more = []
     again = Installs(checkout, tmp_path / "again", tmp_path / "wheels", more.append)
-    assert said(again.python(found.commits[0]), "toy.SUBJECT") == "Change 12"
+    assert said(again.python(result.commits[0]), "toy.SUBJECT") == "Change 12"
     assert not more
 
 
@@ -138,8 +138,8 @@ def test_every_merged_branch_is_looked_through(tmp_path):
     def opinion_of(commit):
         return Opinion(checkout.precedes(checkout.commit(culprit), commit), "known")
 
-    found = first_bad(checkout, checkout.commit(first), checkout.commit(last), opinion_of, print)
-    assert [commit.digest for commit in found.commits] == [culprit]
+    result = first_bad(checkout, checkout.commit(first), checkout.commit(last), opinion_of, print)
+    assert [commit.digest for commit in result.commits] == [culprit]
 
 
 def test_skipped_commits_beside_the_first_bad_one_are_named(sixteen):
@@ -149,10 +149,10 @@ def test_skipped_commits_beside_the_first_bad_one_are_named(sixteen):
         number = int(commit.subject.split()[1])
         return Opinion(None if number in (11, 12) else number >= 12, "known")
 
-    found = first_bad(
+    result = first_bad(
         checkout, checkout.commit("HEAD~15"), checkout.commit("HEAD"), opinion_of, print
     )
-    assert {commit.subject for commit in found.commits} == {"Change 11", "Change 12", "Change 13"}
+    assert {commit.subject for commit in result.commits} == {"Change 11", "Change 12", "Change 13"}
 
 
 def test_what_can_not_be_searched(sixteen, tmp_path):

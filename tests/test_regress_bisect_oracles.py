@@ -36,9 +36,9 @@ class InstallsStub:
         self.candidates, self.plans = list(candidates), []
 
     def __call__(self, targets, plan):
-        at = min(len(self.plans), len(self.candidates) - 1)
+        index = min(len(self.plans), len(self.candidates) - 1)
         self.plans.append(plan)
-        sides = ({"slow": 1.0}, self.candidates[at])
+        sides = ({"slow": 1.0}, self.candidates[index])
         for number, (target, side) in enumerate(zip(targets, sides, strict=True)):
             target.path.write_bytes(b"".join(map(encoded, lines(f"{number}" * 8, plan, **side))))
 
@@ -147,11 +147,11 @@ def repository(tmp_path):
     ],
 )
 def test_bad_arguments_are_one_line(repository, tmp_path, capsys, options, said):
-    given = {
+    inputs = {
         "--repository": str(repository), "--good": "HEAD~1", "--case": "^gelu ", "--wheels": str(tmp_path / "wheels"),
     }  # fmt: skip
-    given |= dict(zip(options[::2], options[1::2], strict=True))
-    arguments = [text for pair in given.items() for text in pair]
+    inputs |= dict(zip(options[::2], options[1::2], strict=True))
+    arguments = [text for pair in inputs.items() for text in pair]
     assert main(["regress", "bisect", *arguments]) == 2
     error = capsys.readouterr().err
     assert said in error

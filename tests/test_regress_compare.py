@@ -30,7 +30,7 @@ def pair(**changes):
 def run(*arguments):
     parser = argparse.ArgumentParser()
     command.add_arguments(parser)
-    return command.run(parser.parse_args([str(one) for one in arguments]))
+    return command.run(parser.parse_args([str(argument) for argument in arguments]))
 
 
 def kinds(base, new, case):
@@ -38,10 +38,10 @@ def kinds(base, new, case):
 
 
 def test_unchanged_code_is_the_same():
-    found = compare(*pair())
-    assert found.verdicts == {"same": 10}
-    assert not found.kinds
-    assert found.exit_code() == 0
+    result = compare(*pair())
+    assert result.verdicts == {"same": 10}
+    assert not result.kinds
+    assert result.exit_code() == 0
 
 
 # The faults of check 2 of the design: what is changed in a case's output, and how it must be called.
@@ -67,11 +67,11 @@ def test_faults_of_numbers_are_named_by_operation_and_adapter(fault, capsys, tmp
     change, named = FAULTS[fault]
     base, new = recording(seed=1, **GPU), recording(seed=2, **GPU)
     change_output(new, 2, **change)
-    found = compare(base, new)
-    (case,) = (one for one in found.cases if one.changed)
+    result = compare(base, new)
+    (case,) = (item for item in result.cases if item.changed)
     assert (case.op, case.pair.new.adapter) == ("pow", LAVAPIPE)
     assert {finding.kind for finding in case.findings} == named
-    assert found.exit_code() == 4
+    assert result.exit_code() == 4
     files = write(base, tmp_path / "a.rlxreg"), write(new, tmp_path / "b.rlxreg")
     assert run(*files) == 4
     printed = " ".join(capsys.readouterr().out.split())
@@ -83,8 +83,8 @@ def test_other_hardware_may_have_other_bits_but_no_larger_errors():
     base, new = recording(seed=1, **GPU), recording(seed=1, **{**GPU, "adapter": "NVIDIA H200"})
     assert set(compare(base, new).kinds) == {"other-hardware"}
     change_output(new, 3, max_ulp=40.0, max_abs=4e-6)
-    found = compare(base, new)
-    assert [case.op for case in found.cases if case.changed] == ["matmul"]
+    result = compare(base, new)
+    assert [case.op for case in result.cases if case.changed] == ["matmul"]
 
 
 def test_another_instruction_set_is_other_hardware():
@@ -146,10 +146,10 @@ def test_a_case_that_fails_in_some_processes_is_a_changed_result():
 def test_what_the_compiler_made_is_reported_and_fails_when_asked(changes, kind):
     base, new = pair()
     change_case(new, 1, **changes)
-    found = compare(base, new)
+    result = compare(base, new)
     assert kinds(base, new, 1) == {kind}
-    assert found.exit_code() == 0
-    assert found.exit_code(fail_on(f"changed,{kind}")) == 4
+    assert result.exit_code() == 0
+    assert result.exit_code(fail_on(f"changed,{kind}")) == 4
 
 
 def test_other_wgsl_is_reported():
@@ -163,12 +163,12 @@ def test_every_kind_has_a_reason():
 
 
 def test_slower_and_faster():
-    found = compare(*pair(slower={2: 1.3, 5: 0.7}))
-    verdicts = [str(case.verdict) for case in found.cases]
+    result = compare(*pair(slower={2: 1.3, 5: 0.7}))
+    verdicts = [str(case.verdict) for case in result.cases]
     assert (verdicts[2], verdicts[5]) == ("slower", "faster")
     assert verdicts.count("same") == 8
-    assert found.exit_code() == 1
-    assert found.exit_code(fail_on("changed")) == 0
+    assert result.exit_code() == 1
+    assert result.exit_code(fail_on("changed")) == 0
 
 
 def test_a_small_change_is_the_same_however_certain():
@@ -178,24 +178,24 @@ def test_a_small_change_is_the_same_however_certain():
 
 
 def test_noise_is_inconclusive_and_says_how_many_processes_would_decide():
-    found = compare(recording(seed=1, spread=0.2), recording(seed=2, spread=0.2, slower={2: 1.25}))
-    timing = found.cases[2].decisive
+    result = compare(recording(seed=1, spread=0.2), recording(seed=2, spread=0.2, slower={2: 1.25}))
+    timing = result.cases[2].decisive
     assert timing.verdict == "inconclusive"
     assert "noise hides" in timing.reason
     assert timing.processes > 5
-    assert found.exit_code() == 3
+    assert result.exit_code() == 3
 
 
 @pytest.mark.parametrize("side", [0, 1])
 def test_a_busy_machine_decides_nothing(side):
-    slower = {at: 1.5 for at in range(10)}
+    slower = {index: 1.5 for index in range(10)}
     recordings = [recording(seed=1), recording(seed=2, slower=slower)]
-    made = {"seed": side + 1, "contention": 0.4, **({"slower": slower} if side else {})}
-    recordings[side] = recording(**made)
-    found = compare(*recordings)
-    assert found.verdicts == {"inconclusive": 10}
-    assert "busy" in found.cases[0].decisive.reason
-    assert found.exit_code() == 3
+    results = {"seed": side + 1, "contention": 0.4, **({"slower": slower} if side else {})}
+    recordings[side] = recording(**results)
+    result = compare(*recordings)
+    assert result.verdicts == {"inconclusive": 10}
+    assert "busy" in result.cases[0].decisive.reason
+    assert result.exit_code() == 3
 
 
 def test_processes_that_were_disturbed_are_left_out():
@@ -206,7 +206,7 @@ def test_processes_that_were_disturbed_are_left_out():
 
 
 def test_recordings_that_took_turns_are_compared_in_pairs():
-    slower = {at: 1.1 for at in range(10)}
+    slower = {index: 1.1 for index in range(10)}
     drift = (0.0, 0.3, 0.1, -0.2, 0.2)
     for turns, verdict in ((None, "inconclusive"), ("feed" * 4, "slower")):
         base, new = (
@@ -220,10 +220,10 @@ def test_recordings_that_took_turns_are_compared_in_pairs():
 
 def test_a_pair_with_a_disturbed_process_is_left_out():
     base, new = recording(turns="feed" * 4), recording(seed=1, turns="feed" * 4)
-    for at, one in enumerate((base, new)):
-        for measured in one.measured.values():
+    for index, item in enumerate((base, new)):
+        for measured in item.measured.values():
             for process in range(2):
-                number = 2 * at + process
+                number = 2 * index + process
                 measured.times[number] = msgspec.structs.replace(
                     measured.times[number], contention=0.5
                 )
@@ -239,27 +239,27 @@ def test_without_contention_the_load_around_the_recording_counts():
 
 
 def test_two_processes_are_too_few():
-    found = compare(recording(seed=1, processes=2), recording(seed=2, processes=2))
-    assert found.verdicts == {"inconclusive": 10}
-    assert "2 processes; 3 decide" in found.cases[0].decisive.reason
+    result = compare(recording(seed=1, processes=2), recording(seed=2, processes=2))
+    assert result.verdicts == {"inconclusive": 10}
+    assert "2 processes; 3 decide" in result.cases[0].decisive.reason
 
 
 def test_cases_measured_for_their_results_alone_have_no_verdict():
     base, new = pair()
-    for found in (base, new):
-        measured = change_case(found, 0, timed=False)
-        for at in (2, 3, 4):
-            del measured.times[at]
-    found = compare(base, new)
-    assert found.cases[0].verdict is None
-    assert found.verdicts == {"same": 9}
+    for item in (base, new):
+        measured = change_case(item, 0, timed=False)
+        for value in (2, 3, 4):
+            del measured.times[value]
+    item = compare(base, new)
+    assert item.cases[0].verdict is None
+    assert item.verdicts == {"same": 9}
 
 
 def test_a_slower_machine_is_not_blamed_on_kernels():
-    found = compare(*pair(peak=0.7, slower={3: 1.5}))
-    assert found.verdicts == {"machine": 9, "slower": 1}
-    assert found.cases[3].verdict == "slower"
-    assert "peaks take 1.4" in found.cases[0].decisive.reason
+    result = compare(*pair(peak=0.7, slower={3: 1.5}))
+    assert result.verdicts == {"machine": 9, "slower": 1}
+    assert result.cases[3].verdict == "slower"
+    assert "peaks take 1.4" in result.cases[0].decisive.reason
     assert compare(*pair(peak=0.7)).exit_code() == 3
     assert compare(*pair(peak=1.5)).verdicts == {"faster": 10}
 
@@ -267,14 +267,14 @@ def test_a_slower_machine_is_not_blamed_on_kernels():
 def test_gpu_timestamps_decide_where_both_have_them():
     base, new = recording(seed=1, **GPU), recording(seed=2, **GPU)
     for measured in new.measured.values():
-        for at, times in measured.times.items():
-            measured.times[at] = msgspec.structs.replace(times, ns=[3 * x for x in times.ns])
-    found = compare(base, new)
-    assert found.verdicts == {"same": 10}
-    assert {t.metric: str(t.verdict) for t in found.cases[0].timings}["run"] == "slower"
+        for key, times in measured.times.items():
+            measured.times[key] = msgspec.structs.replace(times, ns=[3 * x for x in times.ns])
+    result = compare(base, new)
+    assert result.verdicts == {"same": 10}
+    assert {t.metric: str(t.verdict) for t in result.cases[0].timings}["run"] == "slower"
     for measured in new.measured.values():
-        for at, times in measured.times.items():
-            measured.times[at] = msgspec.structs.replace(times, gpu_ns=[])
+        for key, times in measured.times.items():
+            measured.times[key] = msgspec.structs.replace(times, gpu_ns=[])
     assert compare(base, new).verdicts == {"slower": 10}
 
 
@@ -316,21 +316,21 @@ def test_nothing_in_common_is_not_comparable():
 
 
 def test_cases_of_one_recording_alone_are_listed():
-    found = compare(recording(cases=3), recording(cases=2))
-    assert found.only_base == ("pow 64x10 f32 on cpu",)
-    assert found.only_new == ()
+    result = compare(recording(cases=3), recording(cases=2))
+    assert result.only_base == ("pow 64x10 f32 on cpu",)
+    assert result.only_new == ()
 
 
 def test_machines_that_differ_are_compared_and_the_difference_is_said():
-    found = compare(*pair(driver="2.0", commit="b" * 40))
-    assert ("cpu: driver", "1.0", "2.0") in found.differences
-    assert [name for name, _, _ in found.differences][:2] == ["commit", "build of rlx"]
+    result = compare(*pair(driver="2.0", commit="b" * 40))
+    assert ("cpu: driver", "1.0", "2.0") in result.differences
+    assert [name for name, _, _ in result.differences][:2] == ["commit", "build of rlx"]
 
 
 def test_changed_results_come_before_slower_and_slower_before_inconclusive():
     base, new = pair(slower={2: 1.3})
-    for at, measured in enumerate(new.measured.values()):
-        if at == 3:
+    for index, measured in enumerate(new.measured.values()):
+        if index == 3:
             measured.times = {
                 k: msgspec.structs.replace(t, contention=0.9) for k, t in measured.times.items()
             }
@@ -364,12 +364,12 @@ def test_json_and_junit_have_every_case(tmp_path, capsys):
     change_output(new, 1, bits=digest("x"))
     fail(new, 3)
     files = write(base, tmp_path / "a.rlxreg"), write(new, tmp_path / "b.rlxreg")
-    made = tmp_path / "r.json", tmp_path / "r.xml"
-    assert run(*files, "--json", made[0], "--junit", made[1]) == 4
-    tree = json.loads(made[0].read_text())
+    results = tmp_path / "r.json", tmp_path / "r.xml"
+    assert run(*files, "--json", results[0], "--junit", results[1]) == 4
+    tree = json.loads(results[0].read_text())
     assert (tree["version"], tree["exit_code"], len(tree["cases"])) == (exports.JSON_VERSION, 4, 10)
     assert tree["cases"][2]["verdict"] == "slower"
-    suite = ElementTree.parse(made[1]).getroot()[0]
+    suite = ElementTree.parse(results[1]).getroot()[0]
     assert (suite.get("tests"), suite.get("failures")) == ("10", "3")
     capsys.readouterr()
     assert run(*files, "--json", "-", "--fail-on", "slower") == 1
@@ -379,8 +379,8 @@ def test_json_and_junit_have_every_case(tmp_path, capsys):
 def test_junit_skips_what_is_inconclusive_and_holds_no_character_that_xml_forbids():
     base, new = recording(seed=1), recording(seed=2, contention=0.9)
     change_case(new, 0, name="a\x00b\x1b<&\ud800")
-    found = compare(base, new)
-    text = exports.as_junit([found], fail_on("slower,changed"))
+    result = compare(base, new)
+    text = exports.as_junit([result], fail_on("slower,changed"))
     suite = ElementTree.fromstring(text.encode())[0]
     assert suite.get("skipped") == "10"
     assert suite[0].get("name") == "a\ufffdb\ufffd<&\ufffd"
@@ -407,10 +407,14 @@ def test_one_recording_alone_is_an_input_error(tmp_path):
 def test_several_recordings_are_each_compared_with_the_first(tmp_path, capsys):
     files = [
         write(
-            recording(seed=at, began=f"2026-01-0{at}T00:00:00Z", slower={1: 1.0 + 0.3 * (at == 3)}),
-            tmp_path / f"{at}.rlxreg",
+            recording(
+                seed=value,
+                began=f"2026-01-0{value}T00:00:00Z",
+                slower={1: 1.0 + 0.3 * (value == 3)},
+            ),
+            tmp_path / f"{value}.rlxreg",
         )
-        for at in (1, 2, 3)
+        for value in (1, 2, 3)
     ]
     assert run(*files[:2]) == 0
     assert run(*files) == 1

@@ -54,19 +54,19 @@ def _compared(tmp_path, python, device, only=ONLY, processes=1):
 def _named(comparison):
     """The kinds of findings that mean that results have changed, by the name of the case."""
     return {
-        case.name: {one.kind for one in case.findings if one.changed}
+        case.name: {finding.kind for finding in case.findings if finding.changed}
         for case in comparison.cases
         if case.changed
     }
 
 
 def _check(comparison, adapter):
-    found = _named(comparison)
-    assert {name.split()[0] for name in found} == {"tanh", "abs", "add", "sqrt"}
-    assert "bits" in found["tanh 256-1024 f32"]
-    assert "bits" in found["abs edges"]
-    assert {"bits", "tolerance"} <= found["add 256-1024x256-1024 f32"]
-    assert "not-finite" in found["sqrt 256-1024 f32"]
+    result = _named(comparison)
+    assert {name.split()[0] for name in result} == {"tanh", "abs", "add", "sqrt"}
+    assert "bits" in result["tanh 256-1024 f32"]
+    assert "bits" in result["abs edges"]
+    assert {"bits", "tolerance"} <= result["add 256-1024x256-1024 f32"]
+    assert "not-finite" in result["sqrt 256-1024 f32"]
     assert comparison.exit_code() == 4
     assert {case.pair.new.adapter for case in comparison.cases if case.changed} == {adapter}
 
@@ -105,7 +105,7 @@ def test_a_case_that_takes_twice_as_long_is_slower(tmp_path, how):
     """Twice, and five processes: this machine may be busy; benchmarks/regress_checks.py measures finer steps."""
     python = slow(tmp_path / "slow", ["tanh"], 1.0, how)
     comparison, _ = _compared(tmp_path, python, "cpu", r"^(tanh|exp|sqrt|add) 256-1024", 5)
-    found = {case.op: case.decisive for case in comparison.cases}
-    assert str(found["tanh"].verdict) in ("slower", "inconclusive")
-    assert found["tanh"].new_ns > 1.4 * found["tanh"].base_ns
-    assert "slower" not in {str(one.verdict) for op, one in found.items() if op != "tanh"}
+    results = {case.op: case.decisive for case in comparison.cases}
+    assert str(results["tanh"].verdict) in ("slower", "inconclusive")
+    assert results["tanh"].new_ns > 1.4 * results["tanh"].base_ns
+    assert "slower" not in {str(value.verdict) for op, value in results.items() if op != "tanh"}

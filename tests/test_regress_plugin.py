@@ -160,8 +160,8 @@ def test_a_recording_is_made_and_compared(project):
     project.files(test_one=ONE)
     record = ("--rlx-record", "a.rlxreg", "--rlx-processes", "3")
     project(*record).assert_outcomes(passed=1)
-    (found,) = read([project.path / "a.rlxreg"])
-    (((device, _), measured),) = found.measured.items()
+    (result,) = read([project.path / "a.rlxreg"])
+    (((device, _), measured),) = result.measured.items()
     assert device == "cpu"
     assert measured.case.name == "test_one.py::test_mine"
     assert measured.case.suite == "application"
@@ -169,9 +169,9 @@ def test_a_recording_is_made_and_compared(project):
     assert all(len(times.ns) >= 5 and times.compile_ns for times in measured.times.values())
     # The fresh processes compute what the tests' process does.
     assert {tuple(t.bits) for t in measured.times.values()} == {
-        tuple(one.bits for one in measured.case.outputs)
+        tuple(item.bits for item in measured.case.outputs)
     }
-    assert found.end is not None
+    assert result.end is not None
     text = (project.path / "a.rlxreg").read_text()
     assert str(project.path) not in text
     # The second recording is added; results are the same.
@@ -270,10 +270,10 @@ def test_many(rlx_regress, number):
     project.files(test_many=many, conftest=QUICK)
     here = {"apart": True, "PYTHONPATH": Path(__file__).parent}
     project("-n", "2", "--rlx-record", "a.rlxreg", **here).assert_outcomes(passed=3)
-    (found,) = read([project.path / "a.rlxreg"])
-    assert len(found.measured) == 6
-    assert all(len(measured.times) == 5 for measured in found.measured.values())
-    assert found.end is not None
+    (actual,) = read([project.path / "a.rlxreg"])
+    assert len(actual.measured) == 6
+    assert all(len(measured.times) == 5 for measured in actual.measured.values())
+    assert actual.end is not None
     result = project("-n", "2", "--rlx-baseline", "a.rlxreg", TEST_WEIGHT=3, **here)
     result.assert_outcomes(failed=3)
 
@@ -291,8 +291,8 @@ def test_bench(rlx_regress, benchmark):
     options = ("--benchmark-json=b.json", "--benchmark-max-time=0.01", "--rlx-record", "a.rlxreg")
     result = project(*options, apart=True, PYTHONPATH=Path(__file__).parent)
     result.assert_outcomes(passed=1)
-    (one,) = json.loads((project.path / "b.json").read_text())["benchmarks"]
-    (figures,) = one["extra_info"]["rlx"]
+    (first,) = json.loads((project.path / "b.json").read_text())["benchmarks"]
+    (figures,) = first["extra_info"]["rlx"]
     assert figures["device"] == "cpu"
     assert figures["case"] == next(iter(read([project.path / "a.rlxreg"])[0].measured))[1]
     assert figures["median, us"] == pytest.approx(1000, rel=0.01)
@@ -315,8 +315,8 @@ def test_without_weights(rlx_regress):
     result.assert_outcomes(passed=1, warnings=2)
     assert "so that there is no reference" in output(result)
     assert "timed by the tests' own process alone" in output(result)
-    (found,) = read([project.path / "a.rlxreg"])
-    (measured,) = found.measured.values()
+    (actual,) = read([project.path / "a.rlxreg"])
+    (measured,) = actual.measured.values()
     assert list(measured.times) == [0]
     assert measured.case.outputs[0].difference is None
 

@@ -40,13 +40,13 @@ def recorded(tmp_path_factory):
 
 
 def test_a_recording_tells_what_was_measured(recorded):
-    (found,) = read([recorded])
-    assert found.end is not None
-    assert found.run.rlx == rlx.__version__
-    assert found.run.cores
-    assert set(found.end.floors) == set(found.devices)
-    assert {"cpu"} <= set(found.devices)
-    for measured in found.measured.values():
+    (result,) = read([recorded])
+    assert result.end is not None
+    assert result.run.rlx == rlx.__version__
+    assert result.run.cores
+    assert set(result.end.floors) == set(result.devices)
+    assert {"cpu"} <= set(result.devices)
+    for measured in result.measured.values():
         assert not measured.failures, measured.failures
         assert measured.case is not None
         assert set(measured.times) == {0, 1}
@@ -57,8 +57,8 @@ def test_a_recording_tells_what_was_measured(recorded):
         for output in measured.case.outputs:
             assert output.difference is not None
             assert output.difference.nan == output.difference.nan_expected == 0
-        assert found.text(measured.case.schedule).startswith("schedule:")
-    for peaks in found.peaks.values():
+        assert result.text(measured.case.schedule).startswith("schedule:")
+    for peaks in result.peaks.values():
         assert peaks[1].copy_gb_s > 0
         assert peaks[1].fma_gflop_s > 0
         assert peaks[1].dispatch_us > 0
@@ -70,10 +70,10 @@ def test_results_alone_can_be_recorded(recorded, tmp_path, capsys):
     chosen = ["--only", "^(tanh|welch_peaks)( .* f32|$)", "--suite", "ops", "signal", "cold"]
     command = ["regress", "record", "--quick", "--no-times", "--processes", "1", *chosen]
     assert main([*command, "--devices", "cpu", "-o", str(path)]) == 0
-    (base,), (found,) = read([recorded]), read([path])
-    assert found.measured
-    assert not found.peaks
-    for key, measured in found.measured.items():
+    (base,), (result,) = read([recorded]), read([path])
+    assert result.measured
+    assert not result.peaks
+    for key, measured in result.measured.items():
         assert not measured.failures, measured.failures
         assert not measured.case.timed
         assert measured.case.suite != "cold"
@@ -83,50 +83,50 @@ def test_results_alone_can_be_recorded(recorded, tmp_path, capsys):
     compared = ["regress", "compare", str(recorded), str(path), "--json", str(report)]
     assert main(compared) == 0, capsys.readouterr().out
     cases = json.loads(report.read_text())["cases"]
-    assert len(cases) == len(found.measured)
+    assert len(cases) == len(result.measured)
     assert not any(timing["judged"] for case in cases for timing in case["times"])
 
 
 @pytest.mark.webgpu
 def test_a_gpu_has_texts_and_times_of_its_own(recorded, webgpu):
-    (found,) = read([recorded])
-    timed = [m for (device, _), m in found.measured.items() if device == "webgpu"]
+    (result,) = read([recorded])
+    timed = [m for (device, _), m in result.measured.items() if device == "webgpu"]
     assert timed
     for measured in timed:
         assert all(kernel.text for kernel in measured.case.kernels)
-        assert "fn main" in found.text(measured.case.kernels[0].text)
-    if "timestamp-query" in found.devices["webgpu"].features:
+        assert "fn main" in result.text(measured.case.kernels[0].text)
+    if "timestamp-query" in result.devices["webgpu"].features:
         assert any(measured.times[0].gpu_ns for measured in timed)
-    assert found.devices["webgpu"].driver
-    assert found.devices["webgpu"].vendor_id is not None
+    assert result.devices["webgpu"].driver
+    assert result.devices["webgpu"].vendor_id is not None
 
 
 def test_a_recording_says_nothing_of_who_made_it(recorded):
     text = recorded.read_text()
-    (found,) = read([recorded])
-    texts = [found.text(digest) for digest in found.texts]
+    (result,) = read([recorded])
+    texts = [result.text(digest) for digest in result.texts]
     for secret in (platform.node(), str(Path.home()), os.getcwd(), sys.prefix, __file__):
         if len(secret) > 2:
             assert secret not in text
-            assert not any(secret in one for one in texts)
+            assert not any(secret in text for text in texts)
     if getpass.getuser() != "root":  # "root" is part of other words
         assert getpass.getuser() not in text
 
 
 def test_a_digest_of_a_case_does_not_depend_on_the_others():
-    quick = {one.digest: one.name for one in subjects(["ops"], quick=True)}
-    everything = {one.digest: one.name for one in subjects(["ops", "signal", "models"])}
+    quick = {subject.digest: subject.name for subject in subjects(["ops"], quick=True)}
+    everything = {subject.digest: subject.name for subject in subjects(["ops", "signal", "models"])}
     assert quick.items() <= everything.items()
-    assert len({one.digest for one in subjects(["ops"])}) == len(subjects(["ops"]))
+    assert len({subject.digest for subject in subjects(["ops"])}) == len(subjects(["ops"]))
     # Stays as it is from release to release: it names cases in files that people keep.
-    named = {one.name: one.digest for one in subjects(["signal", "models"])}
+    named = {subject.name: subject.digest for subject in subjects(["signal", "models"])}
     assert named["log_mel"] == "f987d539dc538735"
     assert named["recurrent"] == "fa26935ccf6fd8df"
 
 
 def test_the_same_case_computes_on_the_same_inputs():
-    for one in subjects(["ops", "models"], quick=True)[::9]:
-        (_, first), (_, again) = one.make(), one.make()
+    for subject in subjects(["ops", "models"], quick=True)[::9]:
+        (_, first), (_, again) = subject.make(), subject.make()
         assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(first, again, strict=True))
 
 
@@ -191,10 +191,10 @@ def test_a_case_that_fails_is_a_line_and_the_others_go_on(tmp_path):
         [RecordTarget(python, path)],
         RecordPlan(("signal",), ["cpu"], 1, True, "^(rfft|welch)$", False),
     )
-    (found,) = read([path])
-    failed = [m.failures[0] for m in found.measured.values() if m.failures]
-    assert [one.error for one in failed] == ["OSError: no net.onnx and no a.bin"]
-    assert [m.case.name for m in found.measured.values() if m.case] == ["welch"]
+    (result,) = read([path])
+    failed = [m.failures[0] for m in result.measured.values() if m.failures]
+    assert [item.error for item in failed] == ["OSError: no net.onnx and no a.bin"]
+    assert [m.case.name for m in result.measured.values() if m.case] == ["welch"]
 
 
 def test_what_can_not_be_measured_at_all_is_an_error(tmp_path):
@@ -230,14 +230,14 @@ def test_a_process_that_dies_is_a_failure_of_its_case(tmp_path, monkeypatch):
     path = tmp_path / "run.rlxreg"
     plan = RecordPlan(("signal",), ["cpu"], 1, True, "^(welch|rfft|envelope)$", False)
     record([RecordTarget(sys.executable, path)], plan)
-    (found,) = read([path])
+    (result,) = read([path])
     names = {}
-    for measured in found.measured.values():
+    for measured in result.measured.values():
         failure = measured.failures.get(0)
         names[failure.name if failure else measured.case.name] = failure
     assert names["rfft"] is names["envelope"] is None
     assert "status 7" in names["welch"].error
-    assert not found.texts
+    assert not result.texts
 
 
 def test_damage_is_a_typed_error(recorded, tmp_path):
@@ -263,24 +263,26 @@ def test_damage_is_a_typed_error(recorded, tmp_path):
 def _mutated(data, random_):
     raw = bytearray(data)
     kind = random_.randrange(6)
-    at = random_.randrange(len(raw))
+    index = random_.randrange(len(raw))
     if kind == 0:
-        raw[at] = random_.randrange(256)
+        raw[index] = random_.randrange(256)
     elif kind == 1:
-        del raw[at:]
+        del raw[index:]
     elif kind == 2:
-        del raw[at : at + random_.randrange(1, 40)]
+        del raw[index : index + random_.randrange(1, 40)]
     elif kind == 3:
-        raw[at:at] = random_.choice([b'"', b"{", b"[" * 5000, b"9" * 400, b"\x00", b"\n", b"null,"])
+        raw[index:index] = random_.choice(
+            [b'"', b"{", b"[" * 5000, b"9" * 400, b"\x00", b"\n", b"null,"]
+        )
     elif kind == 4:
         lines = data.splitlines(keepends=True)
         random_.shuffle(lines)
         raw = bytearray(b"".join(lines[1:]))
     else:
         numbers = list(re.finditer(rb":-?\d+(\.\d+)?", data))
-        found = random_.choice(numbers)
+        result = random_.choice(numbers)
         value = random_.choice([b":-1", b":1e999", b":NaN", b":null", b':"1"', b":" + b"9" * 30])
-        raw[found.start() : found.end()] = value
+        raw[result.start() : result.end()] = value
     return bytes(raw)
 
 
@@ -333,9 +335,9 @@ def test_two_files_one_after_the_other_are_one(recorded, tmp_path, capsys):
     assert len(read([both])) == len(read([again, recorded])) == 2
     merged = tmp_path / "merged.rlxreg"
     assert main(["regress", "merge", str(again), str(recorded), "-o", str(merged)]) == 0
-    found, other = read([merged]), read([both])
-    assert [one.run for one in found] == [one.run for one in other]
-    assert [one.measured for one in found] == [one.measured for one in other]
+    result, other = read([merged]), read([both])
+    assert [item.run for item in result] == [item.run for item in other]
+    assert [item.measured for item in result] == [item.measured for item in other]
     assert main(["regress", "merge", str(again), "-o", str(merged)]) == 2
     assert "is there already" in capsys.readouterr().err
 
@@ -345,11 +347,11 @@ def test_installs_that_are_compared_take_turns(tmp_path):
     paths = [tmp_path / "a.rlxreg", tmp_path / "b.rlxreg"]
     targets = [RecordTarget(sys.executable, path) for path in paths]
     record(targets, RecordPlan(("signal",), ["cpu"], 2, True, "^(rfft|stft)$", False))
-    one, other = (read([path])[0] for path in paths)
-    assert one.run.run != other.run.run
-    assert one.run.turns == other.run.turns is not None
-    assert one.measured.keys() == other.measured.keys()
-    for key, measured in one.measured.items():
+    first, other = (read([path])[0] for path in paths)
+    assert first.run.run != other.run.run
+    assert first.run.turns == other.run.turns is not None
+    assert first.measured.keys() == other.measured.keys()
+    for key, measured in first.measured.items():
         assert measured.case.outputs == other.measured[key].case.outputs
         assert measured.case.kernels == other.measured[key].case.kernels
 
@@ -377,7 +379,7 @@ def test_bad_options_are_one_line(tmp_path, capsys):
 def test_peaks_of_the_machine(capsys):
     assert main(["regress", "peak", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert [row["device"] for row in rows] == [str(one) for one in rlx.available_devices()]
+    assert [row["device"] for row in rows] == [str(device) for device in rlx.available_devices()]
     assert rows[0]["copy_gb_s"] > 0
 
 
@@ -385,13 +387,13 @@ def test_every_line_of_the_schema_is_documented():
     page = (Path(__file__).parent.parent / "docs/reference/record_files.md").read_text()
     for kind in Line.__args__:
         assert f'`"{kind.__struct_config__.tag}"`' in page
-        for one in msgspec.structs.fields(kind):
-            assert f"`{one.encode_name}`" in page, f"{kind.__name__}.{one.encode_name}"
+        for field in msgspec.structs.fields(kind):
+            assert f"`{field.encode_name}`" in page, f"{kind.__name__}.{field.encode_name}"
 
 
 def test_the_reference_of_a_graph_with_params():
     g = rlx.Graph()
     x, w = g.input("x", (2, 3)), g.param("w", (3, 2), value=np.ones((3, 2), np.float32))
     g.set_outputs([x @ w])
-    one = loaded(g, [np.ones((2, 3), np.float32)], "cpu", rlx.CompileOptions())
-    np.testing.assert_array_equal(reference(g, one.inputs)[0], one.outputs[0])
+    single = loaded(g, [np.ones((2, 3), np.float32)], "cpu", rlx.CompileOptions())
+    np.testing.assert_array_equal(reference(g, single.inputs)[0], single.outputs[0])

@@ -38,7 +38,7 @@ HOSTILE = """</script><script>document.title='broken'</script><img src=x onerror
 def run(command, *arguments):
     parser = argparse.ArgumentParser()
     command.add_arguments(parser)
-    return command.run(parser.parse_args([str(one) for one in arguments]))
+    return command.run(parser.parse_args([str(argument) for argument in arguments]))
 
 
 def flagged_pair(name="matmul 64x11 f32"):
@@ -47,14 +47,14 @@ def flagged_pair(name="matmul 64x11 f32"):
         recording(seed=1, **GPU),
         recording(seed=2, **GPU, driver="2.0", slower={3: 1.3, 7: 0.7}),
     )
-    one, other = (
+    first, other = (
         f"fn main() {{\n  // {name}\n  let a = {x};\n}}" for x in ("b + c", "fma(b, 1.0, c)")
     )
     change_case(
         base,
         3,
         name=name,
-        kernels=[Kernel("k", 1, add_text(base, one))],
+        kernels=[Kernel("k", 1, add_text(base, first))],
         schedule=add_text(base, "v = k(a)"),
     )
     change_case(
@@ -160,19 +160,19 @@ def test_a_report_of_nothing_in_common():
 
 def test_diffs_are_each_shown_once_and_long_ones_are_cut():
     base, new = flagged_pair()
-    titles = [one.title for one in text_diffs(compare(base, new))]
+    titles = [diff.title for diff in text_diffs(compare(base, new))]
     assert titles == ["schedule", "WGSL of k"]
     lines = "\n".join(map(str, range(2000)))
-    for found, text in ((base, lines), (new, lines.replace("1", "one"))):
-        change_case(found, 0, schedule=add_text(found, text))
-    cut = next(one for one in text_diffs(compare(base, new)) if "add" in one.cases[0])
+    for item, text in ((base, lines), (new, lines.replace("1", "one"))):
+        change_case(item, 0, schedule=add_text(item, text))
+    cut = next(diff for diff in text_diffs(compare(base, new)) if "add" in diff.cases[0])
     assert len(cut.lines) == 301
     assert cut.lines[-1][1].endswith("more lines")
     change_case(new, 0, schedule=add_text(new, "\n" * 4000))
-    long = next(one for one in text_diffs(compare(base, new)) if "add" in one.cases[0])
+    long = next(diff for diff in text_diffs(compare(base, new)) if "add" in diff.cases[0])
     assert "too long" in long.lines[0][1]
     change_case(new, 0, schedule=digest("gone"))
-    lost = next(one for one in text_diffs(compare(base, new)) if "add" in one.cases[0])
+    lost = next(diff for diff in text_diffs(compare(base, new)) if "add" in diff.cases[0])
     assert "do not hold" in lost.lines[0][1]
 
 
@@ -182,8 +182,8 @@ def test_axes_hold_what_is_drawn():
     assert axis.at(0.0) == 50
     assert "1" in [tick.text for tick in axis.ticks]
     assert all(
-        0 < charts.interval(axis, one).low <= charts.interval(axis, one).high < 100
-        for one in effects
+        0 < charts.interval(axis, effect).low <= charts.interval(axis, effect).high < 100
+        for effect in effects
     )
     errors = charts.error_axis(ledger([recording()]))
     assert charts.error_at(errors, 0.0) == 0
@@ -192,33 +192,39 @@ def test_axes_hold_what_is_drawn():
 
 
 def test_histories_find_what_changed_and_when():
-    found = {one.name: one for one in history.series(days())}
-    faster, slower = found["exp 64x9 f32"], found["pow 64x10 f32"]
-    assert [(one.at, one.causes) for one in faster.changes] == [(5, ("driver 1.0 -> 2.0",))]
+    results = {item.name: item for item in history.series(days())}
+    faster, slower = results["exp 64x9 f32"], results["pow 64x10 f32"]
+    assert [(change.at, change.causes) for change in faster.changes] == [
+        (5, ("driver 1.0 -> 2.0",))
+    ]
     assert faster.changes[0].ratio == pytest.approx(0.7, rel=0.05)
-    ((at, causes),) = [(one.at, one.causes) for one in slower.changes]
-    assert at == 8
+    ((position, causes),) = [(change.at, change.causes) for change in slower.changes]
+    assert position == 8
     assert causes[0] == "commit aaaaaaaaaaaa -> bbbbbbbbbbbb"
     assert not any(
-        one.changes for name, one in found.items() if name not in ("exp 64x9 f32", "pow 64x10 f32")
+        value.changes
+        for name, value in results.items()
+        if name not in ("exp 64x9 f32", "pow 64x10 f32")
     )
 
 
 def test_histories_find_other_bits():
     recordings = days(6)
-    for found in recordings[4:]:
-        change_output(found, 0, bits=digest("since day 4"))
-    assert [one.new_bits for one in history.series(recordings)][:2] == [(4,), ()]
+    for item in recordings[4:]:
+        change_output(item, 0, bits=digest("since day 4"))
+    assert [item.new_bits for item in history.series(recordings)][:2] == [(4,), ()]
 
 
 def test_noise_alone_changes_no_level():
-    recordings = [recording(seed=at, began=f"2026-01-{at + 1:02}", spread=0.05) for at in range(20)]
-    assert sum(len(one.changes) for one in history.series(recordings)) <= 1
+    recordings = [
+        recording(seed=index, began=f"2026-01-{index + 1:02}", spread=0.05) for index in range(20)
+    ]
+    assert sum(len(item.changes) for item in history.series(recordings)) <= 1
 
 
 def test_the_history_command_names_the_commit(tmp_path, capsys):
-    for at, found in enumerate(days()):
-        write(found, tmp_path / f"{at}.rlxreg")
+    for index, day in enumerate(days()):
+        write(day, tmp_path / f"{index}.rlxreg")
     assert run(history_command, tmp_path, "--html", tmp_path / "h.html") == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "10 series" in printed
@@ -227,10 +233,10 @@ def test_the_history_command_names_the_commit(tmp_path, capsys):
 
 
 def test_show_has_machine_floor_slowest_cases_and_failures(tmp_path, capsys):
-    found = recording(seed=1, **GPU)
-    fail(found, 6, error="CompileError: no kernel")
-    found.end = None
-    assert run(show_command, write(found, tmp_path / "a.rlxreg")) == 0
+    result = recording(seed=1, **GPU)
+    fail(result, 6, error="CompileError: no kernel")
+    result.end = None
+    assert run(show_command, write(result, tmp_path / "a.rlxreg")) == 0
     printed = " ".join(capsys.readouterr().out.split())
     for part in (
         LAVAPIPE,
@@ -249,10 +255,10 @@ def test_the_ledger_flags_a_driver_that_is_ten_times_worse(tmp_path, capsys):
         recording(seed=2, device="webgpu", adapter="B"),
         recording(seed=3, device="webgpu", adapter="C", error={2: 15.0, 3: 5.0}),
     ]
-    found = [(one.op, one.adapter) for one in ledger(recordings) if one.stands_out]
-    assert found == [("pow", "C")]
-    assert not any(one.fails for one in ledger(recordings))
-    files = [write(one, tmp_path / f"{one.run.run}.rlxreg") for one in recordings]
+    results = [(item.op, item.adapter) for item in ledger(recordings) if item.stands_out]
+    assert results == [("pow", "C")]
+    assert not any(item.fails for item in ledger(recordings))
+    files = [write(item, tmp_path / f"{item.run.run}.rlxreg") for item in recordings]
     assert run(show_command, *files, "--numerics") == 0
     assert (
         "pow (f32) on C stands out: 9e-07, 15 times the others; pow 64x10 f32"
@@ -261,27 +267,27 @@ def test_the_ledger_flags_a_driver_that_is_ten_times_worse(tmp_path, capsys):
 
 
 def test_the_ledger_compares_adapters_over_common_cases_alone():
-    one, other = (
+    first, other = (
         recording(adapter="A", error={12: 100.0}, cases=20),
         recording(adapter="B", cases=10),
     )
-    assert not any(entry.stands_out for entry in ledger([one, other]))
+    assert not any(entry.stands_out for entry in ledger([first, other]))
 
 
 def test_the_ledger_counts_cases_of_special_values_apart():
-    found = recording(adapter="A", cases=20)
-    change_case(found, 12, tolerance=None)
-    change_output(found, 12, relative=None, nan=1)
-    (entry,) = [one for one in ledger([found, recording(adapter="B", cases=20)]) if one.edges]
+    result = recording(adapter="A", cases=20)
+    change_case(result, 12, tolerance=None)
+    change_output(result, 12, relative=None, nan=1)
+    (entry,) = [item for item in ledger([result, recording(adapter="B", cases=20)]) if item.edges]
     assert (entry.op, entry.edges, entry.relative) == ("pow", 1, pytest.approx(6e-8))
     assert not entry.fails
     assert not entry.stands_out
 
 
 def test_the_ledger_knows_errors_beyond_the_tolerance():
-    found = recording()
-    change_output(found, 2, relative=None)
-    (entry,) = [one for one in ledger([found]) if one.fails]
+    result = recording()
+    change_output(result, 2, relative=None)
+    (entry,) = [item for item in ledger([result]) if item.fails]
     assert (entry.op, entry.relative, entry.times_others) == ("pow", float("inf"), None)
 
 
@@ -352,10 +358,10 @@ def test_the_policy_of_the_page_stops_other_scripts(tmp_path):
 
 
 def test_the_compare_command_writes_a_report(tmp_path, capsys):
-    files = [write(one, tmp_path / f"{at}.rlxreg") for at, one in enumerate(flagged_pair())]
+    files = [write(item, tmp_path / f"{index}.rlxreg") for index, item in enumerate(flagged_pair())]
     (tmp_path / "days").mkdir()
-    for at, found in enumerate(days(5)):
-        write(found, tmp_path / "days" / f"{at}.rlxreg")
+    for index, day in enumerate(days(5)):
+        write(day, tmp_path / "days" / f"{index}.rlxreg")
     made_at = tmp_path / "r.html"
     assert run(compare_command, *files, "--html", made_at, "--history", tmp_path / "days") == 4
     assert "Histories of flagged cases" in made_at.read_text()

@@ -26,24 +26,24 @@ NOISES = {
 
 def test_an_effect_is_the_ratio_of_geometric_means_and_deterministic():
     base, new = np.log([1.0, 1.1, 0.9, 1.0, 1.0]), np.log([2.0, 2.2, 1.8, 2.0, 2.0])
-    found = statistics.effect(base, new)
-    assert found.ratio == pytest.approx(2.0)
-    assert found.low < found.least < found.log_ratio < found.most < found.high
-    assert found == statistics.effect(base, new)
-    assert found.p < 1e-4
+    result = statistics.effect(base, new)
+    assert result.ratio == pytest.approx(2.0)
+    assert result.low < result.least < result.log_ratio < result.most < result.high
+    assert result == statistics.effect(base, new)
+    assert result.p < 1e-4
 
 
 def test_an_effect_the_other_way_round_is_the_negative():
     base, new = [0.0, 0.01, 0.03], [0.2, 0.21, 0.19]
-    one, other = statistics.effect(base, new), statistics.effect(new, base)
-    assert one.log_ratio == pytest.approx(-other.log_ratio)
-    assert one.p == pytest.approx(other.p)
+    first, other = statistics.effect(base, new), statistics.effect(new, base)
+    assert first.log_ratio == pytest.approx(-other.log_ratio)
+    assert first.p == pytest.approx(other.p)
 
 
 def test_equal_numbers_are_no_certainty():
-    found = statistics.effect([0.0] * 3, [0.001] * 3)
-    assert found.low < 0 < found.high
-    assert found.high - found.low > 0.004
+    result = statistics.effect([0.0] * 3, [0.001] * 3)
+    assert result.low < 0 < result.high
+    assert result.high - result.low > 0.004
 
 
 def test_calm_processes_are_believed_to_be_as_noisy_as_others():
@@ -82,12 +82,12 @@ def test_a_noise_floor_of_calm_processes_is_that_of_others():
 
 def test_what_slows_pairs_down_together_drops_out():
     drift = [0.0, 0.2, -0.1, 0.1, 0.3]
-    base, new = [at + 0.01 for at in drift], [at + 0.06 for at in drift]
+    base, new = [index + 0.01 for index in drift], [index + 0.06 for index in drift]
     alone, paired = statistics.effect(base, new), statistics.effect(base, new, paired=True)
     assert alone.log_ratio == pytest.approx(paired.log_ratio) == pytest.approx(0.05)
     assert alone.low < 0 < 0.04 < paired.low
     assert statistics.differences(base, new) == pytest.approx([0.05] * 5)
-    needed = [statistics.processes_to_decide(one, 0.01) or 1000 for one in (alone, paired)]
+    needed = [statistics.processes_to_decide(item, 0.01) or 1000 for item in (alone, paired)]
     assert needed[1] < needed[0]
 
 
@@ -106,8 +106,8 @@ def test_many_cases_raise_p_values():
 
 def test_processes_to_decide_grow_towards_the_threshold():
     def needed(size):
-        found = statistics.effect([0.0, 0.05, -0.05], [size, size + 0.05, size - 0.05])
-        return statistics.processes_to_decide(found, 0.1)
+        result = statistics.effect([0.0, 0.05, -0.05], [size, size + 0.05, size - 0.05])
+        return statistics.processes_to_decide(result, 0.1)
 
     assert needed(0.0) < needed(0.05)
     assert needed(0.3) < needed(0.11)
@@ -118,25 +118,25 @@ def test_processes_to_decide_grow_towards_the_threshold():
 @pytest.mark.slow
 def test_intervals_of_five_processes_hold_their_level(name):
     random = np.random.default_rng(1)
-    held, count = 0, 600
+    stored, count = 0, 600
     for _ in range(count):
         draws = 0.03 * np.asarray(NOISES[name](random, 10))
-        found = statistics.effect(draws[:5], draws[5:] + 0.1)
-        held += found.low <= 0.1 <= found.high
-    assert held / count >= 0.93
+        result = statistics.effect(draws[:5], draws[5:] + 0.1)
+        stored += result.low <= 0.1 <= result.high
+    assert stored / count >= 0.93
 
 
 @pytest.mark.parametrize("name", NOISES)
 @pytest.mark.slow
 def test_intervals_of_five_pairs_hold_their_level(name):
     random = np.random.default_rng(2)
-    held, count = 0, 600
+    stored, count = 0, 600
     for _ in range(count):
         draws = 0.03 * np.asarray(NOISES[name](random, 10))
         drift = random.normal(0, 0.1, 5)
-        found = statistics.effect(draws[:5] + drift, draws[5:] + drift + 0.1, paired=True)
-        held += found.low <= 0.1 <= found.high
-    assert held / count >= 0.93
+        result = statistics.effect(draws[:5] + drift, draws[5:] + drift + 0.1, paired=True)
+        stored += result.low <= 0.1 <= result.high
+    assert stored / count >= 0.93
 
 
 @pytest.mark.parametrize("turns", [None, "feed" * 4])
@@ -147,8 +147,10 @@ def test_unchanged_code_is_not_slower_one_time_in_a_thousand(name, turns):
     for seed in range(20):
         spread = (0.01, 0.03, 0.1, 0.3)[seed % 4]
         base, new = (
-            recording(seed=2 * seed + at, cases=150, spread=spread, noise=NOISES[name], turns=turns)
-            for at in (0, 1)
+            recording(
+                seed=2 * seed + value, cases=150, spread=spread, noise=NOISES[name], turns=turns
+            )
+            for value in (0, 1)
         )
         verdicts = compare(base, new).verdicts
         wrong += verdicts["slower"] + verdicts["faster"]
@@ -159,11 +161,11 @@ def test_unchanged_code_is_not_slower_one_time_in_a_thousand(name, turns):
 @pytest.mark.parametrize("spread", [0.01, 0.03, 0.05])
 @pytest.mark.slow
 def test_a_quarter_more_time_is_found(spread):
-    slower = {at * 10: 1.25 for at in range(10)}
-    found = 0
+    slower = {index * 10: 1.25 for index in range(10)}
+    result = 0
     for seed in range(10):
         base = recording(seed=2 * seed, cases=100, spread=spread)
         new = recording(seed=2 * seed + 1, cases=100, spread=spread, slower=slower)
         cases = compare(base, new).cases
-        found += sum(cases[at].verdict == "slower" for at in slower)
-    assert found >= 90
+        result += sum(cases[index].verdict == "slower" for index in slower)
+    assert result >= 90

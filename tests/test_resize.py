@@ -45,17 +45,17 @@ def onnx_resize(x, size=None, scales=None, roi=None, runtime=False, **attrs):
     }
     if not runtime:
         return reference.ReferenceEvaluator(model).run(None, feeds)[0]
-    given = {name: value for name, value in feeds.items() if value is not None}
+    inputs = {name: value for name, value in feeds.items() if value is not None}
     # Operands that are left out have no names.
-    node.input[:] = [name if name in given else "" for name in names]
+    node.input[:] = [name if name in inputs else "" for name in names]
     model.graph.node[0].CopyFrom(node)
     del model.graph.input[:]
-    for name, value in given.items():
+    for name, value in inputs.items():
         kind = helper.np_dtype_to_tensor_dtype(value.dtype)
         model.graph.input.append(helper.make_tensor_value_info(name, kind, value.shape))
     providers = ["CPUExecutionProvider"]
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=providers)
-    return session.run(None, given)[0]
+    return session.run(None, inputs)[0]
 
 
 def run(device, x, **attrs):

@@ -36,14 +36,16 @@ def build(g, names, x, y):
 
 def bits(arrays):
     """Arrays of f32 as integers; all NaNs are one."""
-    return [np.where(np.isnan(one), np.uint32(0x7FC00000), one.view(np.uint32)) for one in arrays]
+    return [
+        np.where(np.isnan(array), np.uint32(0x7FC00000), array.view(np.uint32)) for array in arrays
+    ]
 
 
 def compare(device, chains):
     """The bits of chains of operations in one kernel each, and in kernels of their own."""
-    x, y = (np.ascontiguousarray(one.ravel()) for one in np.meshgrid(NUMBERS, NUMBERS))
-    for at in range(0, len(chains), GRAPH):
-        some = chains[at : at + GRAPH]
+    x, y = (np.ascontiguousarray(item.ravel()) for item in np.meshgrid(NUMBERS, NUMBERS))
+    for index in range(0, len(chains), GRAPH):
+        some = chains[index : index + GRAPH]
         results = []
         for fuse in (True, False):
             g = rlx.Graph()
@@ -77,8 +79,8 @@ def test_some_triples(webgpu, rng):
     """Some of three such operations, and of two of all operations."""
     names = [row.name for row in BUILDERS]
     pairs, triples = list(itertools.product(names, repeat=2)), algebraic(3)
-    compare(webgpu, [pairs[at] for at in rng.choice(len(pairs), 48, False)])
-    compare(webgpu, [triples[at] for at in rng.choice(len(triples), 48, False)])
+    compare(webgpu, [pairs[index] for index in rng.choice(len(pairs), 48, False)])
+    compare(webgpu, [triples[index] for index in rng.choice(len(triples), 48, False)])
 
 
 @pytest.mark.slow
@@ -113,11 +115,11 @@ STEPS = {
 DIVIDING = {"there and back by a third", "x by x", "none by x"}
 
 
-def differing(found, wanted, units):
+def differing(result, wanted, units):
     """Where two arrays differ: by more than so many units in the last place, or in NaN, infinity or the sign of 0."""
-    same = bits([found])[0] == bits([wanted])[0]
+    same = bits([result])[0] == bits([wanted])[0]
     with np.errstate(all="ignore"):
-        return ~(same | (np.abs(found - wanted) <= units * np.spacing(np.abs(wanted))))
+        return ~(same | (np.abs(result - wanted) <= units * np.spacing(np.abs(wanted))))
 
 
 @pytest.mark.parametrize("device", ["reference", "cpu", "webgpu"])
@@ -137,10 +139,15 @@ def test_steps_are_taken_as_written(device, request, rng):
     with np.errstate(all="ignore"), rlx.compile(g, device) as cg:
         wanted = [*(steps(x, y) for steps in STEPS.values()), x - x]
         results = zip([*STEPS, "two names"], cg.run({"x": x, "y": y}), wanted, strict=True)
-        for name, one, other in results:
-            at = differing(one, other, quotient if name in DIVIDING else 0)
-            if at.any():
-                wrong[name] = x[at][:3], y[at][:3], one[at][:3], other[at][:3]
+        for name, first, other in results:
+            position = differing(first, other, quotient if name in DIVIDING else 0)
+            if position.any():
+                wrong[name] = (
+                    x[position][:3],
+                    y[position][:3],
+                    first[position][:3],
+                    other[position][:3],
+                )
     assert not wrong
 
 
@@ -156,8 +163,8 @@ def test_square_of_a_root(device, request, rng):
     root = g.sqrt(g.input("x", x.shape))
     g.set_outputs([root * root])
     with np.errstate(all="ignore"), rlx.compile(g, device) as cg:
-        (found,) = cg.run({"x": x})
+        (result,) = cg.run({"x": x})
         wanted = np.sqrt(x) * np.sqrt(x)
     # Roots may be units in the last place off.
-    np.testing.assert_allclose(found, wanted, 1e-6)
-    assert (found[:200] != x[:200]).any()
+    np.testing.assert_allclose(result, wanted, 1e-6)
+    assert (result[:200] != x[:200]).any()

@@ -24,8 +24,8 @@ def three(device, n, **options):
     return rlx.compile(g, device, options=rlx.CompileOptions(**options))
 
 
-def expected(given):
-    a, b, c = (np.asarray(given[name], np.float32) for name in "abc")
+def expected(value):
+    a, b, c = (np.asarray(value[name], np.float32) for name in "abc")
     return [a * b + c, a - c]
 
 
@@ -34,28 +34,28 @@ def inputs(n, seed=0):
     return {name: rng.normal(size=n).astype(np.float32) for name in "abc"}
 
 
-def check(found, wanted):
-    for one, other in zip(found, wanted, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
+def check(result, wanted):
+    for first, other in zip(result, wanted, strict=True):
+        np.testing.assert_allclose(first, other, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("n", SIZES)
 def test_outputs_stay_as_they_are(device, n):
     cg = three(device, n)
-    kept = []
+    retained = []
     for seed in range(5):
-        given = inputs(n, seed)
-        wanted = expected(given)
-        kept.append((cg.run(given), wanted))
-        for array in given.values():
+        arguments = inputs(n, seed)
+        wanted = expected(arguments)
+        retained.append((cg.run(arguments), wanted))
+        for array in arguments.values():
             array[:] = -99
-        cg.run_slots(*given.values())
-    for found, wanted in kept:
-        check(found, wanted)
-        assert all(array.flags.writeable and array.flags.c_contiguous for array in found)
-    arrays = [array for found, _ in kept for array in found]
-    for at, array in enumerate(arrays):
-        array[:] = at
+        cg.run_slots(*arguments.values())
+    for item, wanted in retained:
+        check(item, wanted)
+        assert all(array.flags.writeable and array.flags.c_contiguous for array in item)
+    arrays = [array for item, _ in retained for array in item]
+    for index, array in enumerate(arrays):
+        array[:] = index
     assert [array[0] for array in arrays] == list(range(len(arrays)))
     check(cg.run(inputs(n)), expected(inputs(n)))
 
@@ -86,62 +86,66 @@ def ways_of_holding(array):
 
 @pytest.mark.parametrize("n", SIZES)
 def test_inputs_of_every_kind(device, n):
-    cg, given = three(device, n), inputs(n)
-    wanted = expected(given)
-    for name, array in ways_of_holding(given["b"]).items():
-        found = cg.run({**given, "b": array})
-        check(found, wanted)
-        found = cg(**{**given, "b": array})
-        check(found, wanted)
-        np.testing.assert_allclose(array, given["b"], err_msg=name)
-    same = given["a"]
+    cg, arguments = three(device, n), inputs(n)
+    wanted = expected(arguments)
+    for name, array in ways_of_holding(arguments["b"]).items():
+        result = cg.run({**arguments, "b": array})
+        check(result, wanted)
+        result = cg(**{**arguments, "b": array})
+        check(result, wanted)
+        np.testing.assert_allclose(array, arguments["b"], err_msg=name)
+    same = arguments["a"]
     check(cg.run(dict.fromkeys("abc", same)), expected(dict.fromkeys("abc", same)))
     long = np.arange(2 * n, dtype=np.float32) / n
     overlapping = {"a": long[:n], "b": long[1 : n + 1], "c": long[n:]}
     check(cg.run(overlapping), expected(overlapping))
-    for wrong in ({**given, "b": np.zeros(n + 1, np.float32)}, {"a": same}, {**given, "d": same}):
+    for wrong in (
+        {**arguments, "b": np.zeros(n + 1, np.float32)},
+        {"a": same},
+        {**arguments, "d": same},
+    ):
         with pytest.raises(rlx.RlxError):
             cg.run(wrong)
-    check(cg.run(given), wanted)
+    check(cg.run(arguments), wanted)
 
 
 @pytest.mark.parametrize("n", SIZES)
 def test_outputs_as_the_inputs_of_the_next_run(device, n):
-    cg, given = three(device, n), inputs(n)
+    cg, arguments = three(device, n), inputs(n)
     for _ in range(4):
-        first, second = cg.run(given)
-        check([first, second], expected(given))
-        given = {"a": second, "b": first * np.float32(0.1), "c": second}
+        first, second = cg.run(arguments)
+        check([first, second], expected(arguments))
+        arguments = {"a": second, "b": first * np.float32(0.1), "c": second}
         del first, second
-    views = cg.run_slots(*given.values())
+    views = cg.run_slots(*arguments.values())
     wanted = expected({"a": views[0], "b": views[1], "c": views[0]})
     check(cg.run({"a": views[0], "b": views[1], "c": views[0]}), wanted)
-    raw = cg.run_raw(given)
+    raw = cg.run_raw(arguments)
     wanted = expected({"a": raw[1], "b": raw[0], "c": raw[1]})
     check(cg.run({"a": raw[1], "b": raw[0], "c": raw[1]}), wanted)
 
 
 @pytest.mark.parametrize("n", SIZES)
 def test_runs_by_name_leave_the_input_views(device, n):
-    cg, given, other = three(device, n), inputs(n), inputs(n, 1)
+    cg, arguments, other = three(device, n), inputs(n), inputs(n, 1)
     zeros = {name: np.zeros(n, np.float32) for name in "abc"}
-    cg.run(given)
+    cg.run(arguments)
     check(cg.run_slots(), expected(zeros))
     views = cg.input_views
-    for view, array in zip(views, given.values(), strict=True):
+    for view, array in zip(views, arguments.values(), strict=True):
         view[...] = array
     check(cg.run(other), expected(other))
-    check(cg.run_slots(), expected(given))
-    check(views, given.values())
+    check(cg.run_slots(), expected(arguments))
+    check(views, arguments.values())
     cg.run_slots(*other.values())
-    check(views, given.values())
+    check(views, arguments.values())
     views[0][:] = 1
-    check(cg.run_slots(), expected({**given, "a": views[0]}))
+    check(cg.run_slots(), expected({**arguments, "a": views[0]}))
     swapped = {"a": views[1], "b": views[0], "c": views[2][::-1]}
     wanted = expected({name: array.copy() for name, array in swapped.items()})
     check(cg.run(swapped), wanted)
     check(cg.run_pipelined([swapped, other])[0], wanted)
-    check(cg.run_slots(), expected({**given, "a": views[0]}))
+    check(cg.run_slots(), expected({**arguments, "a": views[0]}))
 
 
 @pytest.mark.parametrize("n", SIZES)
@@ -156,8 +160,8 @@ def test_runs_by_name_in_turn_with_other_ways(device, n):
     check(cg.run_slots(), expected(first))
     cg.bind_handle("b", second["b"])
     check(cg.run_slots(), expected({**first, "b": second["b"]}))
-    found = cg.run({"a": second["a"], "c": second["c"]})
-    check(found, expected(second))
+    result = cg.run({"a": second["a"], "c": second["c"]})
+    check(result, expected(second))
     np.testing.assert_array_equal(cg.read_handle("b"), second["b"])
 
 
@@ -168,9 +172,9 @@ def test_rows_and_addresses_of_the_last_outputs(device, n):
     g.set_outputs([x + 1.0, x * 2.0])
     cg = rlx.compile(g, device)
     x = np.arange(2 * n, dtype=np.float32).reshape(2, n) / n
-    found = cg.run({"x": x})
-    np.testing.assert_array_equal(cg.read_output_row(0, 1), found[0][1])
-    del found
+    result = cg.run({"x": x})
+    np.testing.assert_array_equal(cg.read_output_row(0, 1), result[0][1])
+    del result
     cg.run_slots(x + 5)
     np.testing.assert_array_equal(cg.read_output_row(0, 1), (x + 5 + 1)[1])
     cg.run({"x": x})
@@ -198,11 +202,11 @@ def test_outputs_that_are_inputs_or_stand_twice(device, n):
     x, w = np.random.default_rng(0).normal(size=(2, 2, n)).astype(np.float32)
     cg = rlx.compile(g, device, params={"w": w[0]})
     for _ in range(2):
-        found = cg.run({"x": x})
-        check(found, [x, 2 * x, (2 * x).reshape(n, 2), 2 * x, w[0], np.ones(n), 2 * x + 1])
-        for at, array in enumerate(found):
-            array[:] = at
-        assert [array.flat[-1] for array in found] == list(range(7))
+        result = cg.run({"x": x})
+        check(result, [x, 2 * x, (2 * x).reshape(n, 2), 2 * x, w[0], np.ones(n), 2 * x + 1])
+        for index, array in enumerate(result):
+            array[:] = index
+        assert [array.flat[-1] for array in result] == list(range(7))
 
 
 @pytest.mark.parametrize("shape", [(0,), (3, 0, 2)])
@@ -223,12 +227,12 @@ def test_other_dtypes(device, dtype):
     x = g.input("x", (3, LARGE), dtype)
     g.set_outputs([g.flip(x, [0])])
     cg = rlx.compile(g, device)
-    given = (np.arange(3 * LARGE) % 2).reshape(3, LARGE).astype(cg.input_views[0].dtype)
-    for one in (rlx.compile(g, device), cg):
-        found = [one.run({"x": given})[0] for _ in range(2)]
-        for array in found:
-            assert array.dtype == given.dtype
-            np.testing.assert_array_equal(array, given[::-1])
+    arguments = (np.arange(3 * LARGE) % 2).reshape(3, LARGE).astype(cg.input_views[0].dtype)
+    for item in (rlx.compile(g, device), cg):
+        results = [item.run({"x": arguments})[0] for _ in range(2)]
+        for array in results:
+            assert array.dtype == arguments.dtype
+            np.testing.assert_array_equal(array, arguments[::-1])
 
 
 def test_custom_operations_between_large_values(device):
@@ -240,8 +244,8 @@ def test_custom_operations_between_large_values(device):
     cg = rlx.compile(g, device)
     x, y = np.ones((2, LARGE), np.float32)
     for step in (1, 2, 3):
-        found = cg.run({"x": x * step, "y": y})
-        for array, wanted in zip(found, (step + 1, step + 6, step + 6, step + 5), strict=True):
+        result = cg.run({"x": x * step, "y": y})
+        for array, wanted in zip(result, (step + 1, step + 6, step + 6, step + 5), strict=True):
             assert (array == wanted).all()
 
 
@@ -259,10 +263,10 @@ def test_a_run_that_fails_loses_no_memory(device):
         with pytest.raises(Exception, match="division"):
             cg.run({"x": bad})
         assert idle_bytes() == before
-    kept = cg.run({"x": good})
-    assert [array[0] for array in kept] == [2, 6, 2]
+    retained = cg.run({"x": good})
+    assert [array[0] for array in retained] == [2, 6, 2]
     assert [array[0] for array in cg.run_slots(2 * good)] == [4, 7, 3]
-    assert [array[0] for array in kept] == [2, 6, 2]
+    assert [array[0] for array in retained] == [2, 6, 2]
 
 
 @pytest.mark.parametrize("n", SIZES)
@@ -274,15 +278,15 @@ def test_feeds_take_what_run_returns(device, n):
     cg = rlx.compile(g, device)
     cg.bind_gpu_handle("state", np.zeros(n))
     cg.set_gpu_handle_feed("state", 1)
-    state, x, kept = np.zeros(n, np.float32), np.ones(n, np.float32), []
+    state, x, retained = np.zeros(n, np.float32), np.ones(n, np.float32), []
     for _ in range(4):
         state = state * np.float32(0.5) + x
-        kept.append((cg.run({"x": x}), state))
+        retained.append((cg.run({"x": x}), state))
         np.testing.assert_array_equal(cg.read_gpu_handle("state"), state)
         state = state * np.float32(0.5) + x
         np.testing.assert_array_equal(cg.run_slots(x)[0], state)
-    for found, wanted in kept:
-        check(found, [wanted, wanted, wanted + 1])
+    for item, wanted in retained:
+        check(item, [wanted, wanted, wanted + 1])
 
 
 def test_control_flow_writes_to_the_returned_arrays(device):
@@ -293,10 +297,10 @@ def test_control_flow_writes_to_the_returned_arrays(device):
     other.set_outputs([other.input("x", (LARGE,)) - 1.0])
     g.set_outputs([g.if_(more, then, other, x), x + 1.0])
     cg = rlx.compile(g, device)
-    x, kept = np.ones(LARGE, np.float32), []
+    x, retained = np.ones(LARGE, np.float32), []
     for flag in (True, False, True):
-        kept.append((cg.run({"x": x, "more": np.array(flag)}), 3 if flag else 0))
-    for (array, plus), wanted in kept:
+        retained.append((cg.run({"x": x, "more": np.array(flag)}), 3 if flag else 0))
+    for (array, plus), wanted in retained:
         assert (array == wanted).all()
         assert (plus == 2).all()
 
@@ -309,11 +313,11 @@ def test_loops_write_to_the_returned_arrays(device):
     x = g.input("x", (LARGE,))
     g.set_outputs([g.while_(below, double, x), x])
     cg = rlx.compile(g, device)
-    kept = []
+    retained = []
     for start, end in ((1, 128), (200, 200), (3, 192)):
         x = np.full(LARGE, start, np.float32)
-        kept.append((cg.run({"x": x}), end, start))
-    for (array, same), end, start in kept:
+        retained.append((cg.run({"x": x}), end, start))
+    for (array, same), end, start in retained:
         assert (array == end).all()
         assert (same == start).all()
 
@@ -324,11 +328,11 @@ def test_fewer_rows_write_to_the_returned_arrays(device):
     g.set_outputs([x * 2.0 + 1.0])
     cg = rlx.compile(g, device)
     x = np.random.default_rng(0).normal(size=(8, LARGE)).astype(np.float32)
-    kept = []
+    retained = []
     for rows in (3, 8, 5):
         cg.set_active_extent((rows, 8))
-        kept.append((rows, cg.run({"x": x})[0]))
-    for rows, array in kept:
+        retained.append((rows, cg.run({"x": x})[0]))
+    for rows, array in retained:
         check([array[:rows]], [x[:rows] * 2 + 1])
 
 
@@ -336,11 +340,11 @@ def test_weights_that_move_between_runs(device):
     g = rlx.Graph()
     g.set_outputs([g.input("x", (LARGE,)) * g.param("w", (LARGE,))])
     cg = rlx.compile(g, device, params={"w": np.ones(LARGE)})
-    clone, x, kept = cg.clone(), np.ones(LARGE, np.float32), []
+    clone, x, retained = cg.clone(), np.ones(LARGE, np.float32), []
     for value in (2, 3, 4):
         cg.set_param("w", np.full(LARGE, value))
-        kept += [(cg.run({"x": x})[0], value), (clone.run({"x": x})[0], value)]
-    for array, value in kept:
+        retained += [(cg.run({"x": x})[0], value), (clone.run({"x": x})[0], value)]
+    for array, value in retained:
         assert (array == value).all()
 
 
@@ -350,15 +354,15 @@ def test_threads_with_a_clone_each(threads):
     clones = [cg.clone() for _ in range(3)]
     failed = []
 
-    def work(one, seed):
-        kept = []
+    def work(item, seed):
+        retained = []
         for step in range(20):
-            given = inputs(300_001, seed + step)
-            kept.append((one.run(given), expected(given)))
-            del kept[:-3]
-            for found, wanted in kept:
+            arguments = inputs(300_001, seed + step)
+            retained.append((item.run(arguments), expected(arguments)))
+            del retained[:-3]
+            for entry, wanted in retained:
                 if not all(
-                    np.allclose(f, w, atol=1e-6) for f, w in zip(found, wanted, strict=True)
+                    np.allclose(f, w, atol=1e-6) for f, w in zip(entry, wanted, strict=True)
                 ):
                     failed.append((seed, step))
 
@@ -372,10 +376,10 @@ def test_threads_with_a_clone_each(threads):
 
 def test_arrays_outlive_the_graph(device):
     cg = three(device, LARGE)
-    given = inputs(LARGE)
-    found, wanted = cg.run(given), expected(given)
-    part = found[0][5:]
-    del found
+    arguments = inputs(LARGE)
+    result, wanted = cg.run(arguments), expected(arguments)
+    part = result[0][5:]
+    del result
     cg.close()
     del cg
     gc.collect()
@@ -387,18 +391,18 @@ def test_arrays_outlive_the_graph(device):
 
 def test_memory_is_used_again_when_all_views_are_gone():
     cg = three("cpu", LARGE)
-    given = inputs(LARGE)
-    first, second = cg.run(given)
+    arguments = inputs(LARGE)
+    first, second = cg.run(arguments)
     address, part = first.ctypes.data, first[::2]
     assert address % 64 == 0
     del first
-    cg.run_slots(*given.values())  # the graph itself holds the outputs of the last run
-    again = cg.run(given)
+    cg.run_slots(*arguments.values())  # the graph itself holds the outputs of the last run
+    again = cg.run(arguments)
     assert address not in [array.ctypes.data for array in again]
     del part, again
-    cg.run_slots(*given.values())
-    found = [cg.run(given) for _ in range(3)]
-    assert address in [array.ctypes.data for outputs in found for array in outputs]
+    cg.run_slots(*arguments.values())
+    results = [cg.run(arguments) for _ in range(3)]
+    assert address in [array.ctypes.data for outputs in results for array in outputs]
     del second
 
 
@@ -407,13 +411,13 @@ def test_idle_memory_is_bounded():
     g.set_outputs([g.input("x", (1 << 21,)) + 1.0])
     cg = rlx.compile(g, "cpu")
     x = np.zeros(1 << 21, np.float32)
-    kept = [cg.run({"x": x})[0] for _ in range(40)]
-    assert all((array == 1).all() for array in kept)
-    del kept
+    retained = [cg.run({"x": x})[0] for _ in range(40)]
+    assert all((array == 1).all() for array in retained)
+    del retained
     assert 0 < idle_bytes() <= 1 << 28
     small = three("cpu", LARGE)
-    kept = [small.run(inputs(LARGE)) for _ in range(100)]
-    del kept
+    retained = [small.run(inputs(LARGE)) for _ in range(100)]
+    del retained
     assert 0 < idle_bytes() <= 1 << 28
     cg.close()
     assert idle_bytes() == 0
@@ -423,12 +427,12 @@ def test_a_closed_graph_lets_go_of_its_arguments():
     import weakref
 
     cg = three("cpu", LARGE)
-    given = inputs(LARGE)
-    cg.run(given)
-    held = [weakref.ref(array) for array in given.values()]
+    arguments = inputs(LARGE)
+    cg.run(arguments)
+    stored = [weakref.ref(array) for array in arguments.values()]
     cg.close()
-    given.clear()
-    assert [one() for one in held] == [None] * 3
+    arguments.clear()
+    assert [item() for item in stored] == [None] * 3
 
 
 GROWTH = """

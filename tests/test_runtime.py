@@ -46,9 +46,9 @@ def test_fresh_arrays_and_views(device):
     g = rlx.Graph()
     g.set_outputs([g.input("x", (2,)) + 1.0])
     compiled = rlx.compile(g, device)
-    kept = compiled.run({"x": np.zeros(2, "f4")})[0]
+    retained = compiled.run({"x": np.zeros(2, "f4")})[0]
     (view,) = compiled.run_raw({"x": np.ones(2, "f4")})
-    assert kept.tolist() == [1, 1]
+    assert retained.tolist() == [1, 1]
     assert view.tolist() == [2, 2]
     with pytest.raises(ValueError, match="read-only"):
         view[0] = 3

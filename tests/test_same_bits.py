@@ -37,7 +37,7 @@ def bits(x):
 
 def results(case):
     with rlx.Session("cpu", options=KEPT).compile(case.graph()) as compiled:
-        return [bits(np.array(one)) for one in compiled.run_slots(*case.operands())]
+        return [bits(np.array(slot)) for slot in compiled.run_slots(*case.operands())]
 
 
 @pytest.mark.parametrize("group", by_op(c for c in CASES if c.opdef.name not in MAY_DIFFER))
@@ -46,11 +46,11 @@ def test_bits_do_not_depend_on_the_instruction_set(group, monkeypatch):
     few = of_each_kernel(group)
 
     def check(case):
-        found = []
+        outputs = []
         for isa in cpu.isas():
             monkeypatch.setenv("RLX_CPU_ISA", isa)
-            found.append(results(case))
-        assert all(one == found[0] for one in found), cpu.isas()
+            outputs.append(results(case))
+        assert all(item == outputs[0] for item in outputs), cpu.isas()
 
     each([case for case in group if id(case) in few], check)
 

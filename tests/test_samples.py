@@ -64,7 +64,7 @@ def test_slow_samples_run_with_all(monkeypatch):
 
 
 def test_groups_hold_every_sample_once():
-    found = by_op(cases())
-    held = [str(case) for group in found for case in group.values[0]]
-    assert sorted(held) == sorted(map(str, cases()))
+    result = by_op(cases())
+    stored = [str(case) for group in result for case in group.values[0]]
+    assert sorted(stored) == sorted(map(str, cases()))
     assert [group.id for group in grouped("abca", str)] == ["a", "b", "c"]

@@ -45,24 +45,24 @@ class SchedulerStub:
 
 
 def _sleeping(seconds):
-    def run(at):
+    def run(index):
         time.sleep(seconds)
-        return at
+        return index
 
     return run
 
 
 def _all(fake, count):
-    futures = [fake.add(at) for at in range(count)]
+    futures = [fake.add(index) for index in range(count)]
     return [future.result() for future in futures]
 
 
 def _by_fives(fake, count):
     """Items of five sets, during which the second device is lost."""
-    futures = [fake.add_together(range(at, at + 5)) for at in range(0, count, 5)]
-    found = [one for future in futures for one in future.result()]
+    futures = [fake.add_together(range(index, index + 5)) for index in range(0, count, 5)]
+    results = [item for future in futures for item in future.result()]
     fake.workers._threads[1].join(10)
-    return found
+    return results
 
 
 def _let_go(event, fake):
@@ -82,7 +82,7 @@ def _until_one_has_left(work, workers):
 
 def test_work_is_shared_by_time():
     with SchedulerStub(a=_sleeping(0.004), b=_sleeping(0.02)) as fake:
-        futures = [fake.add(at) for at in range(120)]
+        futures = [fake.add(index) for index in range(120)]
         assert [future.result() for future in futures] == list(range(120))
         done = fake.done()
     # 5 to 1 if sleeps were exact, which they are not on a busy machine.
@@ -93,12 +93,12 @@ def test_work_is_shared_by_time():
 def test_a_slow_device_leaves_the_last_item_to_a_fast_one():
     with SchedulerStub(fast=_sleeping(0.002), slow=_sleeping(0.5)) as fake:
         for _ in range(2):  # the second item of a device tells its time
-            for future in [fake.add(at) for at in range(40)]:
+            for future in [fake.add(index) for index in range(40)]:
                 future.result()
         began, before = time.perf_counter(), fake.done()["slow"]
         assert before >= 2
-        for at in range(5):  # the slow one is free
-            assert fake.add(at).result() == at
+        for index in range(5):  # the slow one is free
+            assert fake.add(index).result() == index
         assert fake.done()["slow"] == before
         assert time.perf_counter() - began < 0.4
 
@@ -106,15 +106,15 @@ def test_a_slow_device_leaves_the_last_item_to_a_fast_one():
 def test_a_fast_device_that_is_stuck_keeps_no_items_from_a_slow_one():
     go = threading.Event()
 
-    def fast(at):
-        if at < 0:
+    def fast(index):
+        if index < 0:
             go.wait(20)
-        return at
+        return index
 
     with SchedulerStub(fast=fast, slow=_sleeping(0.02)) as fake:
         fake.workers.workers[0].seconds, fake.workers.workers[1].seconds = 0.001, 0.02
         stuck = fake.add(-1)
-        others = [fake.add(at) for at in range(5)]
+        others = [fake.add(index) for index in range(5)]
         assert [future.result(10) for future in others] == list(range(5))
         assert not stuck.done()
         go.set()
@@ -125,10 +125,10 @@ def test_a_first_item_that_takes_long_does_not_keep_a_fast_device_from_work():
     """A driver compiles kernels while the first item is run. Once it judged the device by that, and left it out."""
     first = threading.Event()
 
-    def compiling(at):
+    def compiling(index):
         time.sleep(0.0005 if first.is_set() else 0.5)
         first.set()
-        return at
+        return index
 
     with SchedulerStub(gpu=compiling, cpu=_sleeping(0.005)) as fake:
         assert _all(fake, 300) == list(range(300))
@@ -140,47 +140,47 @@ def test_a_first_item_that_takes_long_does_not_keep_a_fast_device_from_work():
 def test_a_lost_device_leaves_and_its_item_is_done_elsewhere():
     calls, lock = [], threading.Lock()
 
-    def note(at):
+    def note(index):
         with lock:
-            calls.append(at)
+            calls.append(index)
         time.sleep(0.001)
-        return at
+        return index
 
-    def lost(at):
+    def lost(index):
         if len(calls) > 20:
             raise rlx.DeviceLostError("gone")
-        return note(at)
+        return note(index)
 
     with SchedulerStub(a=note, b=lost, c=note) as fake:
         with pytest.warns(RuntimeWarning, match=r"b has left the pool \(DeviceLostError: gone\)"):
-            found = _all(fake, 300)
-    assert found == list(range(300))
+            result = _all(fake, 300)
+    assert result == list(range(300))
     assert sorted(calls) == list(range(300))  # each once
     assert sorted(fake.closed) == ["a", "b", "c"]
 
 
 def test_bad_inputs_are_the_callers():
-    def run(at):
-        if at % 3 == 0:
+    def run(index):
+        if index % 3 == 0:
             raise rlx.InputError("no such input")
-        return at
+        return index
 
     with SchedulerStub(a=run, b=run) as fake:
-        futures = [fake.add(at) for at in range(30)]
+        futures = [fake.add(index) for index in range(30)]
         errors = [future.exception() for future in futures]
         assert [isinstance(error, rlx.InputError) for error in errors] == [
-            at % 3 == 0 for at in range(30)
+            index % 3 == 0 for index in range(30)
         ]
         assert all(worker.left is None for worker in fake.workers.workers)
 
 
 def test_errors_everywhere_are_the_items_and_errors_of_one_device_are_its_own():
-    def bad(at):
-        if at < 0:
+    def bad(index):
+        if index < 0:
             raise ValueError("negative")
-        return at
+        return index
 
-    def broken(at):
+    def broken(index):
         raise OSError("broken driver")
 
     with SchedulerStub(a=bad, b=bad) as fake:
@@ -193,14 +193,14 @@ def test_errors_everywhere_are_the_items_and_errors_of_one_device_are_its_own():
 
 
 def test_all_devices_are_lost():
-    def lost(at):
+    def lost(index):
         time.sleep(0.002)
-        raise rlx.DeviceLostError(f"gone at {at}")
+        raise rlx.DeviceLostError(f"gone at {index}")
 
     with SchedulerStub(a=lost, b=lost) as fake:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
-            futures = [fake.add(at) for at in range(2)]
+            futures = [fake.add(index) for index in range(2)]
             errors = [future.exception() for future in futures]
         assert all(isinstance(error, rlx.DeviceFallbackError) for error in errors)
         assert any(len(error.attempts) == 2 for error in errors)
@@ -212,12 +212,12 @@ def test_an_item_whose_last_device_leaves_is_answered():
     """It has failed at one device and waits for the other, which is then lost under another item."""
     began, go = threading.Event(), threading.Event()
 
-    def small(at):
-        if at == "large":
+    def small(index):
+        if index == "large":
             raise rlx.DeviceMemoryError("no room")
-        return at
+        return index
 
-    def dying(at):
+    def dying(index):
         began.set()
         go.wait(10)
         raise rlx.DeviceLostError("gone")
@@ -237,17 +237,17 @@ def test_an_item_whose_last_device_leaves_is_answered():
 def test_what_waits_for_another_device_ends_with_the_pool():
     began, go = threading.Event(), threading.Event()
 
-    def busy(at):
+    def busy(index):
         began.set()
         go.wait(10)
-        return at
+        return index
 
-    def small(at):
+    def small(index):
         began.wait(10)
         raise rlx.DeviceMemoryError("no room")
 
     fake = SchedulerStub(a=busy, b=small)
-    futures = [fake.add(at) for at in range(2)]
+    futures = [fake.add(index) for index in range(2)]
     began.wait(10)
     closing = threading.Thread(target=fake.workers.close)
     time.sleep(0.1)
@@ -262,7 +262,7 @@ def test_what_waits_for_another_device_ends_with_the_pool():
 
 @pytest.mark.filterwarnings("error")
 def test_warnings_that_are_errors_end_no_thread():
-    def lost(at):
+    def lost(index):
         raise rlx.DeviceLostError("gone")
 
     with SchedulerStub(a=_sleeping(0.001), b=lost) as fake:
@@ -271,10 +271,10 @@ def test_warnings_that_are_errors_end_no_thread():
 
 
 def test_too_large_for_one_device():
-    def small(at):
-        if at > 5:
+    def small(index):
+        if index > 5:
             raise rlx.DeviceMemoryError("no room")
-        return at
+        return index
 
     with SchedulerStub(a=small, b=_sleeping(0.001)) as fake:
         assert fake.add(9).result() == 9
@@ -285,11 +285,11 @@ def test_a_cancelled_item_is_not_done():
     began, go = threading.Event(), threading.Event()
     seen = []
 
-    def run(at):
+    def run(index):
         began.set()
         go.wait(10)
-        seen.append(at)
-        return at
+        seen.append(index)
+        return index
 
     with SchedulerStub(a=run) as fake:
         first = fake.add(0)
@@ -304,31 +304,31 @@ def test_a_cancelled_item_is_not_done():
 def test_sets_together_are_each_done_once_where_a_device_is_lost_between_them():
     calls, gone = [], threading.Event()
 
-    def note(at):
+    def note(index):
         gone.wait(10)
-        calls.append(at)
-        return at
+        calls.append(index)
+        return index
 
-    def lost(at):
-        if at % 5 == 2:
+    def lost(index):
+        if index % 5 == 2:
             gone.set()
             raise rlx.DeviceLostError("gone")
-        calls.append(at)
-        return at
+        calls.append(index)
+        return index
 
     with SchedulerStub(a=note, b=lost) as fake:
         with pytest.warns(RuntimeWarning, match="b has left"):
-            found = _by_fives(fake, 300)
+            result = _by_fives(fake, 300)
         assert fake.done() == {"a": 298, "b": 2}
-    assert found == list(range(300))
+    assert result == list(range(300))
     assert sorted(calls) == list(range(300))
 
 
 def test_sets_together_end_where_one_can_not_be_run():
-    def run(at):
-        if at == 3:
+    def run(index):
+        if index == 3:
             raise rlx.InputError("no such input")
-        return at
+        return index
 
     with SchedulerStub(a=run) as fake:
         outcomes = fake.add_together(range(6)).result()

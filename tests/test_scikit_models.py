@@ -82,30 +82,30 @@ def converted(model, data, rows=40, **options):
         model.fit(x, data.target)
         if options.pop("plain", False) and not isinstance(model, svm.LinearSVC):
             options["options"] = {id(model): {"zipmap": False}}
-        made = to_onnx(model, x[:1], target_opset={"": 18, "ai.onnx.ml": 3}, **options)
-    return made.SerializeToString(), {made.graph.input[0].name: x[:: len(x) // rows]}
+        result = to_onnx(model, x[:1], target_opset={"": 18, "ai.onnx.ml": 3}, **options)
+    return result.SerializeToString(), {result.graph.input[0].name: x[:: len(x) // rows]}
 
 
 def compare(data, feeds, device, rtol):
     wanted = run_model(data, feeds)
     with rlx.onnx.Model(data, device=device) as model:
-        found = model.run(feeds)
-    assert len(found) == len(wanted)
-    for f, w in zip(found, wanted, strict=True):
+        result = model.run(feeds)
+    assert len(result) == len(wanted)
+    for f, w in zip(result, wanted, strict=True):
         if w.dtype.kind in "iu":
             np.testing.assert_array_equal(f.reshape(w.shape), w)
         else:
             np.testing.assert_allclose(
                 f.reshape(w.shape), w, rtol=rtol, atol=rtol * max(1, np.abs(w).max())
             )
-    return found
+    return result
 
 
 @pytest.mark.parametrize("name", CLASSIFIERS)
 def test_classifiers(name, device):
     model, data = CLASSIFIERS[name]
-    made, feeds = converted(model, data, plain=True)
-    label, _ = compare(made, feeds, device, 2e-4)
+    result, feeds = converted(model, data, plain=True)
+    label, _ = compare(result, feeds, device, 2e-4)
     (x,) = feeds.values()
     assert (label == model.predict(x)).mean() >= 0.97
 
@@ -113,8 +113,8 @@ def test_classifiers(name, device):
 @pytest.mark.parametrize("name", REGRESSORS)
 def test_regressors(name, device):
     model, data = REGRESSORS[name]
-    made, feeds = converted(model, data)
-    (y,) = compare(made, feeds, device, 1e-3)
+    result, feeds = converted(model, data)
+    (y,) = compare(result, feeds, device, 1e-3)
     (x,) = feeds.values()
     np.testing.assert_allclose(y.ravel(), model.predict(x), rtol=2e-3, atol=0.5)
 
@@ -124,8 +124,8 @@ def test_probabilities_of_support_vectors(device):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # scikit-learn will drop them
         model = svm.SVC(probability=True, **SEED)
-        made, feeds = converted(model, IRIS, plain=True)
-    compare(made, feeds, device, 1e-3)
+        result, feeds = converted(model, IRIS, plain=True)
+    compare(result, feeds, device, 1e-3)
 
 
 def test_values_that_are_missing(device):
@@ -135,9 +135,9 @@ def test_values_that_are_missing(device):
     data = datasets._base.Bunch(data=x, target=IRIS.target)
     filled = make_pipeline(SimpleImputer(), StandardScaler(), linear_model.LogisticRegression())
     for model in (filled, ensemble.RandomForestClassifier(5, **SEED)):
-        made, feeds = converted(model, data, rows=75, plain=True)
+        result, feeds = converted(model, data, rows=75, plain=True)
         assert np.isnan(next(iter(feeds.values()))).any()
-        compare(made, feeds, device, 2e-4)
+        compare(result, feeds, device, 2e-4)
 
 
 def test_columns_of_categories(device):
@@ -145,33 +145,33 @@ def test_columns_of_categories(device):
     data = datasets._base.Bunch(data=x, target=(x[:, 0] * x[:, 2] > 0).astype(int))
     parts = [("code", OneHotEncoder(handle_unknown="ignore"), [0, 1]), ("cut", Binarizer(), [2])]
     model = make_pipeline(ColumnTransformer(parts), linear_model.LogisticRegression())
-    made, feeds = converted(model, data, plain=True)
-    compare(made, feeds, device, 2e-4)
+    result, feeds = converted(model, data, plain=True)
+    compare(result, feeds, device, 2e-4)
 
 
 def test_maps_are_tables(device):
     """ZipMap gives the probabilities, a column for each label in order."""
     model = linear_model.LogisticRegression()
-    made, feeds = converted(model, IRIS)
+    result, feeds = converted(model, IRIS)
     (x,) = feeds.values()
-    with rlx.onnx.Model(made, device=device) as loaded:
-        _, found = loaded.run(feeds)
-    np.testing.assert_allclose(found, model.predict_proba(x), rtol=1e-4, atol=1e-5)
+    with rlx.onnx.Model(result, device=device) as loaded:
+        _, output = loaded.run(feeds)
+    np.testing.assert_allclose(output, model.predict_proba(x), rtol=1e-4, atol=1e-5)
 
 
 def test_labels_that_are_strings():
     """They are refused with what to do, and only where they are wanted."""
     named = datasets._base.Bunch(data=IRIS.data, target=IRIS.target_names[IRIS.target])
     model = linear_model.LogisticRegression()
-    made, feeds = converted(model, named, plain=True)
+    result, feeds = converted(model, named, plain=True)
     with pytest.raises(rlx.UnsupportedOpError, match="integer labels"):
-        rlx.onnx.Model(made, device="cpu").run(feeds)
+        rlx.onnx.Model(result, device="cpu").run(feeds)
     import onnx
 
-    proto = onnx.load_model_from_string(made)
+    proto = onnx.load_model_from_string(result)
     del proto.graph.output[0]
     with rlx.onnx.Model(proto.SerializeToString(), device="cpu") as loaded:
-        (found,) = loaded.run(feeds)
+        (output,) = loaded.run(feeds)
     np.testing.assert_allclose(
-        found, model.predict_proba(next(iter(feeds.values()))), rtol=1e-4, atol=1e-5
+        output, model.predict_proba(next(iter(feeds.values()))), rtol=1e-4, atol=1e-5
     )

@@ -51,8 +51,8 @@ def test_csd(device, rng, given):
         close(power, expected)
         np.testing.assert_allclose(hz, f)
     g = rlx.Graph()
-    made = signal.csd(g.input("x", x.shape), g.input("y", y.shape), FS, **given)
-    assert made.shape == (2, 3, 2 * len(hz))
+    result = signal.csd(g.input("x", x.shape), g.input("y", y.shape), FS, **given)
+    assert result.shape == (2, 3, 2 * len(hz))
 
 
 @looped("given", SPECTRA, ids=str)
@@ -60,9 +60,9 @@ def test_coherence(device, rng, given):
     x, wide_x = noise(rng, (3, 2000))
     y, wide_y = noise(rng, (3, 2000))
     y, wide_y = y + x, wide_y + wide_x
-    hz, found = signal.coherence(x, y, FS, device=device, **given)
+    hz, result = signal.coherence(x, y, FS, device=device, **given)
     f, expected = scipy.signal.coherence(wide_x, wide_y, FS, **given)
-    close(found, expected, 2e-5)
+    close(result, expected, 2e-5)
     np.testing.assert_allclose(hz, f)
 
 
@@ -145,8 +145,8 @@ def test_padtypes(device, rng, padtype):
 
 def along(function, x, axis):
     """What a function of the last axis gives along another one."""
-    made = function(np.moveaxis(x, axis, -1))
-    return np.moveaxis(made, -1, axis)
+    result = function(np.moveaxis(x, axis, -1))
+    return np.moveaxis(result, -1, axis)
 
 
 AXES = {
@@ -202,13 +202,13 @@ def test_axis_of_transforms(device, rng):
     close(real + 1j * imaginary, np.fft.rfft(wide, 50, 0))
     close(signal.irfft(spec, 50, 0, device=device)[:40], wide, 1e-5)
     moved = np.ascontiguousarray(np.moveaxis(x, 0, -1))
-    for function, given in (
+    for function, value in (
         (signal.stft, (16, 8)),
         (signal.log_mel, (FS, 16, 8, 3)),
         (signal.mfcc, (FS, 16, 8, 2, 3)),
     ):
-        got = function(x, *given, axis=0, device=device)
-        close(got, function(moved, *given, device=device), 1e-5)
+        got = function(x, *value, axis=0, device=device)
+        close(got, function(moved, *value, device=device), 1e-5)
 
 
 SAME_ORDER = ("sosfilt", "lfilter", "sosfiltfilt", "welch", "csd", "coherence", "decimate", "sosfilt_zi", "lfilter_zi", "hilbert", "resample_poly")  # fmt: skip
@@ -264,8 +264,8 @@ def test_arrays_beside_nodes(rng):
         *scipy.signal.lfilter(B, 1.0, wide, zi=zi),
         scipy.signal.coherence(wide, wide[::-1] + wide, nperseg=64)[1],
     ]
-    for one, other in zip(got, expected, strict=True):
-        close(one, other, 2e-5)
+    for first, other in zip(got, expected, strict=True):
+        close(first, other, 2e-5)
 
 
 def test_two_signals_have_the_wider_dtype(rng):

@@ -46,16 +46,16 @@ def in_host(value):
 def gaps(compiled, nbytes):
     """(start, end, the value before) of all memory between values."""
     schedule, plan = compiled._state.lowered.schedule, compiled._state.lowered.plan
-    ends = sorted((s.offset, nbytes(schedule.values[at]), at) for at, s in plan.slots.items())
+    ends = sorted((s.offset, nbytes(schedule.values[key]), key) for key, s in plan.slots.items())
     starts = [offset for offset, _, _ in ends[1:]] + [plan.nbytes]
     return [
-        (offset + size, start, schedule.values[at])
-        for (offset, size, at), start in zip(ends, starts, strict=True)
+        (offset + size, start, schedule.values[index])
+        for (offset, size, index), start in zip(ends, starts, strict=True)
     ]
 
 
-def check_gaps(memory, found, case):
-    for start, end, value in found:
+def check_gaps(memory, result, case):
+    for start, end, value in result:
         assert end - start >= GUARD
         hit = np.flatnonzero(memory[start:end] != POISON)
         assert not hit.size, (
@@ -81,8 +81,8 @@ def guarded(monkeypatch):
 
     # A driver may drop what is written behind a binding, and hide the fault.
     def resource(self, value, dispatch):
-        held = value.id in self._plan.slots
-        return (*self._place(value), on_device(value) + (GUARD if held else 0))
+        stored = value.id in self._plan.slots
+        return (*self._place(value), on_device(value) + (GUARD if stored else 0))
 
     monkeypatch.setattr(Batches, "_resource", resource)
 
@@ -189,7 +189,7 @@ def test_tiles_of_convolutions(seed, isa, guarded, monkeypatch):
     added = [y.shape] if seed % 2 else []
     g.set_outputs([g.relu(y + g.input("more", *added)) if added else y])
     options = CompileOptions(reuse_memory=False, fold=False, threads=threads)
-    operands = [rng.normal(size=one).astype(np.float32) for one in (shape, *added)]
+    operands = [rng.normal(size=item).astype(np.float32) for item in (shape, *added)]
     with rlx.compile(g, "cpu", {"w": w}, options) as compiled:
         assert "conv_winograd" in compiled.as_text("schedule")
         got = check_guards(compiled, operands, f"seed {seed}")
@@ -211,9 +211,9 @@ def test_a_write_out_of_bounds_is_seen(webgpu, guarded, monkeypatch):
     g.set_outputs([g.gather(g.input("x", (3, 4)), g.constant(np.int32([2, 0, 1])))])
     with rlx.Session(webgpu, options=OPTIONS).compile(g) as compiled:
         _, memory = run_poisoned(compiled, [np.ones((3, 4), "f4")])
-        found = gaps(compiled, on_device)
+        result = gaps(compiled, on_device)
     with pytest.raises(AssertionError, match="first 0 bytes behind"):
-        check_gaps(memory, found, "gather")
+        check_gaps(memory, result, "gather")
 
 
 SEEDS = range(300 if ALL else 20)

@@ -25,10 +25,10 @@ WORTH = [
 
 @looped(("op", "shapes", "shared"), WORTH)
 def test_small_calls_stay_on_one_thread(op, shapes, shared, monkeypatch):
-    found = []
+    results = []
     monkeypatch.setattr(split, "usable_cores", lambda: 8)
     monkeypatch.setattr(
-        linker, "split_of", lambda call, count: found.append(split.split_of(call, count))
+        linker, "split_of", lambda call, count: results.append(split.split_of(call, count))
     )
     g = rlx.Graph()
     dtype = "i8" if op == "matmul_integer" else "f32"
@@ -39,23 +39,23 @@ def test_small_calls_stay_on_one_thread(op, shapes, shared, monkeypatch):
             for shape in shapes[1:]
         ),
     ]
-    made = getattr(g, op)(*nodes)
-    g.set_outputs(list(made) if isinstance(made, tuple) else [made])
+    result = getattr(g, op)(*nodes)
+    g.set_outputs(list(result) if isinstance(result, tuple) else [result])
     with rlx.compile(g, "cpu", options=CompileOptions(threads=8)):
-        assert any(found) == shared
+        assert any(results) == shared
 
 
 def test_taps_on_padding_are_no_work(monkeypatch):
-    found = {}
+    results = {}
     monkeypatch.setattr(split, "usable_cores", lambda: 8)
     monkeypatch.setattr(
         linker,
         "split_of",
-        lambda call, count: found.update({call.kernel: split.split_of(call, count)}),
+        lambda call, count: results.update({call.kernel: split.split_of(call, count)}),
     )
     # 31 taps, of which at most 5 meet the line.
     g = rlx.Graph()
     w = g.constant(np.ones((32, 32, 31), np.float32))
     g.set_outputs([g.conv1d(g.input("x", (2, 32, 5)), w, padding=30, dilation=2)])
     with rlx.compile(g, "cpu", options=CompileOptions(threads=8)):
-        assert found == {"conv_inside": None}
+        assert results == {"conv_inside": None}

@@ -49,15 +49,15 @@ def test_results_stay_in_the_programs_buffers(shared):
     with rlx.compile(graph, shared, params) as cg:
         cg.run_gpu(inputs)
         assert cg.bytes_moved.read_back == 0
-        for where, one in zip(cg.output_buffers, want, strict=True):
+        for where, first in zip(cg.output_buffers, want, strict=True):
             assert isinstance(where.buffer, wgpu.GPUBuffer)
             assert where.offset % 256 == 0
-            assert where.nbytes == one.nbytes
-            assert read(shared, where).tobytes() == one.tobytes()
+            assert where.nbytes == first.nbytes
+            assert read(shared, where).tobytes() == first.tobytes()
         # Other ways of running do the same on such a device, and leave their results there as well.
-        for one, other in zip(cg.run(inputs), want, strict=True):
-            assert one.tobytes() == other.tobytes()
-        assert cg.bytes_moved.read_back >= sum(one.nbytes for one in want)
+        for first, other in zip(cg.run(inputs), want, strict=True):
+            assert first.tobytes() == other.tobytes()
+        assert cg.bytes_moved.read_back >= sum(item.nbytes for item in want)
 
 
 def test_the_program_writes_inputs_on_the_gpu(shared):
@@ -68,18 +68,18 @@ def test_the_program_writes_inputs_on_the_gpu(shared):
         before = cg.bytes_moved.uploaded
         for factor in (2.0, -3.0):
             # One copy on the GPU, submitted before the run: the run sees it.
-            given = inputs["y"] * np.float32(factor)
-            source = shared.create_buffer_with_data(data=given, usage=wgpu.BufferUsage.COPY_SRC)
+            arguments = inputs["y"] * np.float32(factor)
+            source = shared.create_buffer_with_data(data=arguments, usage=wgpu.BufferUsage.COPY_SRC)
             encoder = shared.create_command_encoder()
             encoder.copy_buffer_to_buffer(source, 0, y.buffer, y.offset, y.nbytes)
             shared.queue.submit([encoder.finish()])
             cg.run_gpu()
-            found = read(shared, cg.output_buffers[1]).reshape(given.shape)
-            np.testing.assert_array_equal(found, inputs["x"] + given)
+            result = read(shared, cg.output_buffers[1]).reshape(arguments.shape)
+            np.testing.assert_array_equal(result, inputs["x"] + arguments)
         assert cg.bytes_moved.uploaded == before  # nothing came from the host
         # An input that is given counts, the other stays.
         cg.run_gpu({"x": np.zeros_like(inputs["x"])})
-        np.testing.assert_array_equal(read(shared, cg.output_buffers[1]), given.ravel())
+        np.testing.assert_array_equal(read(shared, cg.output_buffers[1]), arguments.ravel())
         assert read(shared, x).tolist() == [0.0] * inputs["x"].size
 
 
@@ -113,7 +113,9 @@ def test_a_shader_of_the_program_reads_the_results(shared):
         ]
         group = shared.create_bind_group(
             layout=pipeline.get_bind_group_layout(0),
-            entries=[{"binding": at, "resource": one} for at, one in enumerate(resources)],
+            entries=[
+                {"binding": index, "resource": resource} for index, resource in enumerate(resources)
+            ],
         )
         for turn in range(16):
             cg.run_gpu({"x": np.full(WORDS, turn, np.float32)})
@@ -124,8 +126,8 @@ def test_a_shader_of_the_program_reads_the_results(shared):
             compute.dispatch_workgroups(1)
             compute.end()
             shared.queue.submit([encoder.finish()])
-        found = np.frombuffer(shared.queue.read_buffer(sums), np.float32)
-    np.testing.assert_array_equal(found, [WORDS * (turn + 20.0) for turn in range(16)])
+        result = np.frombuffer(shared.queue.read_buffer(sums), np.float32)
+    np.testing.assert_array_equal(result, [WORDS * (turn + 20.0) for turn in range(16)])
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16", "i32", "i64", "u8", "bool"])
@@ -134,16 +136,18 @@ def test_elements_stand_as_in_numpy(dtype, shared):
     x = graph.input("x", (3, 7), dtype)
     y = graph.input("y", (5,), dtype)
     graph.set_outputs([graph.transpose(x, (1, 0)), graph.concat([y, y], 0)])
-    held = rlx.DType.parse(dtype).numpy
+    stored = rlx.DType.parse(dtype).numpy
     x, y = np.arange(21).reshape(3, 7) % 2, np.arange(5) % 2
     if dtype == "bf16":
-        x, y = ((one.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16) for one in (x, y))
-    given = {"x": x.astype(held), "y": y.astype(held)}
+        x, y = (
+            (item.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16) for item in (x, y)
+        )
+    inputs = {"x": x.astype(stored), "y": y.astype(stored)}
     with rlx.compile(graph, shared) as cg:
-        cg.run_gpu(given)
-        found = [read(shared, where, held) for where in cg.output_buffers]
-    assert found[0].tobytes() == np.ascontiguousarray(given["x"].T).tobytes()
-    assert found[1].tobytes() == np.concatenate([given["y"]] * 2).tobytes()
+        cg.run_gpu(inputs)
+        results = [read(shared, where, stored) for where in cg.output_buffers]
+    assert results[0].tobytes() == np.ascontiguousarray(inputs["x"].T).tobytes()
+    assert results[1].tobytes() == np.concatenate([inputs["y"]] * 2).tobytes()
 
 
 def test_feeds_and_handles_stay_on_the_gpu(shared):
@@ -168,8 +172,8 @@ def test_active_extent(shared):
         cg.run_gpu({"x": np.ones((8, 64), np.float32)})
         cg.set_active_extent((3, 8))
         cg.run_gpu({"x": np.full((8, 64), 5, np.float32)})
-        found = read(shared, cg.output_buffers[0]).reshape(8, 64)
-        assert (found[:3] == 10).all()
+        result = read(shared, cg.output_buffers[0]).reshape(8, 64)
+        assert (result[:3] == 10).all()
         cg.set_active_extent(None)
         cg.run_gpu({"x": np.full((8, 64), 6, np.float32)})
         assert (read(shared, cg.output_buffers[0]) == 12).all()
@@ -180,23 +184,23 @@ def test_parts_on_the_host_are_waited_for(shared):
     x = graph.input("x", (6, 8))
     y = graph.cast(graph.exp(graph.cast(x * 2.0, "f64")), "f32") + x
     graph.set_outputs([y])
-    given = np.linspace(-1, 1, 48, dtype=np.float32).reshape(6, 8)
-    want = rlx.compile(graph, "reference").run({"x": given})[0]
+    arguments = np.linspace(-1, 1, 48, dtype=np.float32).reshape(6, 8)
+    want = rlx.compile(graph, "reference").run({"x": arguments})[0]
     with rlx.compile(graph, shared) as cg:
         assert cg.host_fallbacks
         for _ in range(3):
-            cg.run_gpu({"x": given})
-        found = read(shared, cg.output_buffers[0]).reshape(6, 8)
-    np.testing.assert_allclose(found, want, rtol=1e-6)
+            cg.run_gpu({"x": arguments})
+        result = read(shared, cg.output_buffers[0]).reshape(6, 8)
+    np.testing.assert_allclose(result, want, rtol=1e-6)
 
 
 def test_clones_have_buffers_of_their_own(shared):
     graph, inputs, params = scaled()
     with rlx.compile(graph, shared, params) as cg, cg.clone() as other:
         cg.run_gpu(inputs)
-        other.run_gpu({name: -one for name, one in inputs.items()})
-        one, two = (read(shared, which.output_buffers[1]) for which in (cg, other))
-        np.testing.assert_array_equal(one, -two)
+        other.run_gpu({name: -item for name, item in inputs.items()})
+        first, two = (read(shared, which.output_buffers[1]) for which in (cg, other))
+        np.testing.assert_array_equal(first, -two)
         assert cg.output_buffers[0].buffer is not other.output_buffers[0].buffer
 
 
@@ -204,14 +208,14 @@ def test_waiting_for_it(shared):
     graph, inputs, params = scaled()
     with rlx.compile(graph, shared, params) as cg:
         want = cg.run(inputs)
-        other = {name: one * 2 for name, one in inputs.items()}
+        other = {name: item * 2 for name, item in inputs.items()}
         cg.commit_no_wait(inputs)
         cg.run_gpu(other)
         cg.sync_pending()  # brings back what commit_no_wait computed, and waits for both
         cg.sync_pending()
         views = cg._state.executable.output_views
-        for one, view in zip(want, views, strict=True):
-            assert one.tobytes() == view.tobytes()
+        for first, view in zip(want, views, strict=True):
+            assert first.tobytes() == view.tobytes()
         np.testing.assert_array_equal(cg.read_output_row(1, 2), 2 * want[1][2])
 
 
@@ -221,7 +225,7 @@ def test_watched_runs_give_the_same(shared, tmp_path):
         cg.run_gpu(inputs)
         want = read(shared, cg.output_buffers[0]).tobytes()
         with cg.trace(str(tmp_path / "trace.json")):
-            cg.run_gpu({name: one * 2 for name, one in inputs.items()})
+            cg.run_gpu({name: item * 2 for name, item in inputs.items()})
             cg.run_gpu(inputs)
         assert read(shared, cg.output_buffers[0]).tobytes() == want
         assert '"run_gpu"' in (tmp_path / "trace.json").read_text()
@@ -234,8 +238,8 @@ def test_without_the_compiled_path(shared, monkeypatch):
     with rlx.compile(graph, shared, params) as cg:
         for _ in range(3):
             cg.run_gpu(inputs)
-        for where, one in zip(cg.output_buffers, want, strict=True):
-            assert read(shared, where).tobytes() == one.tobytes()
+        for where, item in zip(cg.output_buffers, want, strict=True):
+            assert read(shared, where).tobytes() == item.tobytes()
 
 
 def test_experts_are_counted(shared):
@@ -249,15 +253,15 @@ def test_experts_are_counted(shared):
     params = {
         n: rng.normal(size=s).astype(np.float32) for n, s in (("r", (8, 4)), ("up", (4, 8, 8)))
     }
-    given = rng.normal(size=(6, 8)).astype(np.float32)
+    arguments = rng.normal(size=(6, 8)).astype(np.float32)
     with rlx.compile(graph, shared, params) as cg:
-        want = cg.run({"x": given})[0]
+        want = cg.run({"x": arguments})[0]
         cg.set_moe_resident_experts([True, False, True, False])
         cg.take_moe_residency_stats()
-        cg.run_gpu({"x": given})
+        cg.run_gpu({"x": arguments})
         assert len(cg.output_buffers) == 1
-        found = read(shared, cg.output_buffers[0]).reshape(want.shape)
-        np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-6)
+        result = read(shared, cg.output_buffers[0]).reshape(want.shape)
+        np.testing.assert_allclose(result, want, rtol=1e-5, atol=1e-6)
         stats = cg.take_moe_residency_stats()
         assert stats.runs == 1
         assert stats.tokens_per_expert[0].sum() == 6
@@ -347,20 +351,20 @@ def test_a_model_runs_on_it(shared, tmp_path):
     onnx = pytest.importorskip("onnx")
     node = onnx.helper.make_node("Tanh", ["x"], ["y"])
     ports = [onnx.helper.make_tensor_value_info(n, 1, [None, 3]) for n in "xy"]
-    made = onnx.helper.make_model(onnx.helper.make_graph([node], "m", ports[:1], ports[1:]))
-    with rlx.onnx.Model(made.SerializeToString(), shared) as model:
-        given = np.float32([[0.5, 1, 2]])
-        np.testing.assert_allclose(model.run(given)[0], np.tanh(given), rtol=1e-6)
-        compiled = model.compile(given)
-        compiled.run_gpu({"x": given})
-        found = read(shared, compiled.output_buffers[0])
-        np.testing.assert_allclose(found, np.tanh(given)[0], rtol=1e-6)
+    result = onnx.helper.make_model(onnx.helper.make_graph([node], "m", ports[:1], ports[1:]))
+    with rlx.onnx.Model(result.SerializeToString(), shared) as model:
+        arguments = np.float32([[0.5, 1, 2]])
+        np.testing.assert_allclose(model.run(arguments)[0], np.tanh(arguments), rtol=1e-6)
+        compiled = model.compile(arguments)
+        compiled.run_gpu({"x": arguments})
+        output = read(shared, compiled.output_buffers[0])
+        np.testing.assert_allclose(output, np.tanh(arguments)[0], rtol=1e-6)
         shared.destroy()
         with (
             pytest.warns(RuntimeWarning, match="was lost"),
             pytest.raises(rlx.DeviceUnavailableError),
         ):
-            model.run(given)
+            model.run(arguments)
 
 
 def test_adapters_are_looked_for_again(webgpu, monkeypatch):
@@ -377,7 +381,7 @@ def test_adapters_are_looked_for_again(webgpu, monkeypatch):
         cg.run([1, 2])
     with pytest.raises(rlx.DeviceUnavailableError, match="is not on this machine any more"):
         cg.recover()
-    assert [str(one) for one in rlx.available_devices()] == ["cpu"]
+    assert [str(device) for device in rlx.available_devices()] == ["cpu"]
     monkeypatch.setattr(wgpu.gpu, "enumerate_adapters_sync", there)
     assert rlx.available_devices(again=True)[1:]
     cg.recover()

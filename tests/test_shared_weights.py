@@ -37,38 +37,38 @@ def test_graphs_for_several_shapes_keep_weights_once():
     before = blocks()
     compiled = [product(rows) for rows in (1, 3, 20)]
     assert len(blocks() - before) == 2
-    for rows, one in zip((1, 3, 20), compiled, strict=True):
+    for rows, item in zip((1, 3, 20), compiled, strict=True):
         x = RNG.normal(size=(rows, 256)).astype(np.float32)
-        np.testing.assert_allclose(one.run({"x": x})[0], expected(x, W), 1e-3, 1e-2)
-        np.testing.assert_array_equal(one._state.read_param("w"), W)
-    del compiled, one
+        np.testing.assert_allclose(item.run({"x": x})[0], expected(x, W), 1e-3, 1e-2)
+        np.testing.assert_array_equal(item._state.read_param("w"), W)
+    del compiled, item
     assert not blocks() - before
 
 
 def test_a_weight_that_is_set_moves_away_from_the_others():
-    one, other = product(4), product(8)
-    clone = one.clone()
-    one.set_active_extent((2, 4))
+    first, other = product(4), product(8)
+    clone = first.clone()
+    first.set_active_extent((2, 4))
     x = RNG.normal(size=(8, 256)).astype(np.float32)
-    one.set_param("w", W * 2)
-    one.set_active_extent(None)
-    np.testing.assert_allclose(one.run({"x": x[:4]})[0], expected(x[:4], W * 2), 1e-3, 2e-2)
+    first.set_param("w", W * 2)
+    first.set_active_extent(None)
+    np.testing.assert_allclose(first.run({"x": x[:4]})[0], expected(x[:4], W * 2), 1e-3, 2e-2)
     np.testing.assert_allclose(clone.run({"x": x[:4]})[0], expected(x[:4], W * 2), 1e-3, 2e-2)
     np.testing.assert_allclose(other.run({"x": x})[0], expected(x, W), 1e-3, 1e-2)
     # Set again it stays where it is, and the first graph's change has not reached a third one.
-    one.set_param("w", W * 3)
-    np.testing.assert_allclose(one.run({"x": x[:4]})[0], expected(x[:4], W * 3), 1e-3, 3e-2)
+    first.set_param("w", W * 3)
+    np.testing.assert_allclose(first.run({"x": x[:4]})[0], expected(x[:4], W * 3), 1e-3, 3e-2)
     third = product(8)
     np.testing.assert_allclose(third.run({"x": x})[0], expected(x, W), 1e-3, 1e-2)
 
 
 def test_what_is_offered_and_then_changed_is_not_taken():
-    one = product(4)
-    one.set_param("v", V + 1)
+    first = product(4)
+    first.set_param("v", V + 1)
     other = product(4)
     x = RNG.normal(size=(4, 256)).astype(np.float32)
     np.testing.assert_allclose(other.run({"x": x})[0], expected(x, W), 1e-3, 1e-2)
-    np.testing.assert_allclose(one.run({"x": x})[0], expected(x, W, V + 1), 1e-3, 1e-1)
+    np.testing.assert_allclose(first.run({"x": x})[0], expected(x, W, V + 1), 1e-3, 1e-1)
 
 
 def test_nearly_equal_weights_are_not_shared():
@@ -77,20 +77,20 @@ def test_nearly_equal_weights_are_not_shared():
     g = rlx.Graph()
     x, w = g.input("x", (4, 256)), g.param("w", W.shape)
     g.set_outputs([x @ w])
-    one, two = (rlx.compile(g, "cpu", {"w": values}) for values in (W, other))
-    np.testing.assert_array_equal(one._state.read_param("w"), W)
+    first, two = (rlx.compile(g, "cpu", {"w": values}) for values in (W, other))
+    np.testing.assert_array_equal(first._state.read_param("w"), W)
     np.testing.assert_array_equal(two._state.read_param("w"), other)
 
 
 def test_params_that_are_set_later_are_shared_too():
-    before, one = blocks(), product(4)
+    before, first = blocks(), product(4)
     other = product(8, given=False)
     for name, values in (("w", W), ("v", V)):
         other.set_param(name, values)
     assert len(blocks() - before) == 2
     x = RNG.normal(size=(8, 256)).astype(np.float32)
     np.testing.assert_allclose(other.run({"x": x})[0], expected(x, W), 1e-3, 1e-2)
-    one.run({"x": x[:4]})
+    first.run({"x": x[:4]})
 
 
 def test_a_model_keeps_its_weights_once():
@@ -100,8 +100,8 @@ def test_a_model_keeps_its_weights_once():
         helper.make_node("MatMul", ["r", "v"], ["z"]),
     ]
     ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", 256]) for n in "xz"]
-    held = [numpy_helper.from_array(W, "w"), numpy_helper.from_array(V, "v")]
-    graph = helper.make_graph(nodes, "m", ports[:1], ports[1:], held)
+    stored = [numpy_helper.from_array(W, "w"), numpy_helper.from_array(V, "v")]
+    graph = helper.make_graph(nodes, "m", ports[:1], ports[1:], stored)
     raw = onnx.ModelProto.SerializeToString(
         helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     )
@@ -130,15 +130,15 @@ def test_a_weight_is_set_while_a_clone_runs():
     g = rlx.Graph()
     x, w = g.input("x", (4, 256)), g.param("w", W.shape)
     g.set_outputs([g.custom("waiting", [x @ w]) * 1.0 + x @ w])
-    one, other = (rlx.compile(g, "cpu", {"w": W}) for _ in range(2))
-    clone, values = one.clone(), np.ones((4, 256), np.float32)
+    first, other = (rlx.compile(g, "cpu", {"w": W}) for _ in range(2))
+    clone, values = first.clone(), np.ones((4, 256), np.float32)
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(lambda: clone.run({"x": values})[0])
         assert _STARTED.wait(30)
-        one.set_param("w", W + 1)
+        first.set_param("w", W + 1)
         _GO_ON.set()
         np.testing.assert_allclose(running.result(), 2 * (values @ W), 1e-3, 1e-2)
-    for graph, weight in ((one, W + 1), (clone, W + 1), (other, W)):
+    for graph, weight in ((first, W + 1), (clone, W + 1), (other, W)):
         np.testing.assert_array_equal(graph._state.read_param("w"), weight)
-        found = graph.run({"x": values})[0]
-        np.testing.assert_allclose(found, 2 * (values @ weight), 1e-3, 1e-2)
+        result = graph.run({"x": values})[0]
+        np.testing.assert_allclose(result, 2 * (values @ weight), 1e-3, 1e-2)

@@ -146,8 +146,8 @@ def test_welch(device, rng, shape, settings):
     hz, power = signal.welch(x, device=device, **settings)
     close(power, expected)
     np.testing.assert_allclose(hz, f)
-    given = {k: v for k, v in settings.items() if k in ("fs", "nperseg", "nfft")}
-    np.testing.assert_allclose(signal.welch_frequencies(shape[-1], **given), f)
+    inputs = {k: v for k, v in settings.items() if k in ("fs", "nperseg", "nfft")}
+    np.testing.assert_allclose(signal.welch_frequencies(shape[-1], **inputs), f)
 
 
 def test_welch_of_a_short_signal_and_psd(device, rng):
@@ -221,12 +221,14 @@ def triangles(rate, n_fft, mels, low, high, mel, norm):
     else:  # linear below 1 kHz, 27 mels for each factor of 6.4 above
         hz = np.array([low, high])
         bent = 15 + 27 * np.log(np.maximum(hz, 1000) / 1000) / np.log(6.4)
-        at = np.linspace(*np.where(hz < 1000, 3 * hz / 200, bent), mels + 2)
-        points = np.where(at < 15, 200 * at / 3, 1000 * np.exp((at - 15) / 27 * np.log(6.4)))
+        position = np.linspace(*np.where(hz < 1000, 3 * hz / 200, bent), mels + 2)
+        points = np.where(
+            position < 15, 200 * position / 3, 1000 * np.exp((position - 15) / 27 * np.log(6.4))
+        )
     begin, middle, end = (points[k : k + mels, None] for k in range(3))
     f = np.fft.rfftfreq(n_fft, 1 / rate)
-    made = np.maximum(0, np.minimum((f - begin) / (middle - begin), (end - f) / (end - middle)))
-    return made * (2 / (end - begin) if norm else 1)
+    result = np.maximum(0, np.minimum((f - begin) / (middle - begin), (end - f) / (end - middle)))
+    return result * (2 / (end - begin) if norm else 1)
 
 
 FILTERBANKS = (
@@ -289,11 +291,11 @@ def test_mfcc_is_librosas(rng, htk, center):
     mels = librosa.feature.melspectrogram(
         y=x.astype(np.float64), sr=16000, pad_mode="reflect", **settings
     )
-    level = [librosa.power_to_db(one) for one in mels]
+    level = [librosa.power_to_db(mel) for mel in mels]
     mel = "htk" if htk else "slaney"
     got = signal.log_mel(x, 16000, 400, 160, 80, mel=mel, log="db", center=center)
     close(got, np.stack(level).transpose(0, 2, 1))
-    expected = np.stack([librosa.feature.mfcc(S=one, n_mfcc=13).T for one in level])
+    expected = np.stack([librosa.feature.mfcc(S=item, n_mfcc=13).T for item in level])
     close(signal.mfcc(x, 16000, 400, 160, 13, 80, mel=mel, center=center), expected)
 
 
@@ -321,14 +323,14 @@ def test_log_mel_backward_by_differences(rng, axes):
 
     floor = level(spec).max(None if axes == "all" else -1, keepdims=True) - 8
     numeric = np.zeros_like(spec)
-    for at in np.ndindex(spec.shape):
-        step = 1e-5 * abs(spec[at])
+    for index in np.ndindex(spec.shape):
+        step = 1e-5 * abs(spec[index])
         sides = []
         for sign in (1, -1):
             moved = spec.copy()
-            moved[at] += sign * step
+            moved[index] += sign * step
             sides.append(np.sum(np.maximum(level(moved), floor) * dy) / 4)
-        numeric[at] = (sides[0] - sides[1]) / (2 * step)
+        numeric[index] = (sides[0] - sides[1]) / (2 * step)
     got = backward(spec, filters, dy, axes)
     # Rows differ by many orders of magnitude, and each has to be right.
     scale = np.abs(numeric).max(-1, keepdims=True)
@@ -413,14 +415,14 @@ def test_arrays_dtypes_and_threads(rng):
     with pytest.raises(rlx.InputError, match="device"):
         signal.rfft(rlx.Graph().input("x", (4,)), device="cpu")
     x = rng.standard_normal((8, 4, 1000))
-    expected = [signal.welch(one)[1] for one in x]
+    expected = [signal.welch(item)[1] for item in x]
     results = [None] * 8
 
-    def work(at):
+    def work(index):
         for _ in range(20):
-            results[at] = signal.welch(x[at])[1]
+            results[index] = signal.welch(x[index])[1]
 
-    threads = [threading.Thread(target=work, args=(at,)) for at in range(8)]
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -29,10 +29,10 @@ WINDOW = {
 
 
 def refused(name, params):
-    with pytest.raises(SignatureError) as found:
+    with pytest.raises(SignatureError) as result:
         calls.check_fields(KERNELS[name], params)
-    assert repr(name) in str(found.value)
-    return str(found.value)
+    assert repr(name) in str(result.value)
+    return str(result.value)
 
 
 def test_fields_that_fit():
@@ -76,9 +76,9 @@ def test_a_field_of_another_type():
     ],
 )
 def test_operands_that_do_not_fit(reads, writes, said):
-    with pytest.raises(SignatureError, match="'softmax'") as found:
+    with pytest.raises(SignatureError, match="'softmax'") as result:
         calls.check_operands(KERNELS["softmax"], reads, writes, "f32")
-    assert said in str(found.value)
+    assert said in str(result.value)
 
 
 def test_operands_that_fit():
@@ -108,30 +108,30 @@ def test_linking_refuses_a_call_that_does_not_fit(monkeypatch, change, said):
     monkeypatch.setattr(
         linker.Linker,
         "link",
-        lambda self, found: link(self, [dataclasses.replace(call, **change) for call in found]),
+        lambda self, result: link(self, [dataclasses.replace(call, **change) for call in result]),
     )
     g = rlx.Graph()
     g.set_outputs([g.softmax(g.input("x", (2, 3)), axis=1)])
-    with pytest.raises(rlx.CompileError) as found:
+    with pytest.raises(rlx.CompileError) as result:
         rlx.compile(g, "cpu")
-    assert said in str(found.value)
-    assert "softmax" in str(found.value)
+    assert said in str(result.value)
+    assert "softmax" in str(result.value)
 
 
 @pytest.mark.parametrize("fault", ["none", "one too small", "of another type", "one too many"])
 def test_scratch_that_does_not_fit_is_refused(fault):
-    one = KERNELS["topk"]
+    kernel = KERNELS["topk"]
     params = {"rows": 2, "n": 5, "k": 3, "largest": 1}
-    (piece,) = calls.scratch(one, params, F32)
-    calls.check_scratch(one, params, F32, [piece])
-    held = {
+    (piece,) = calls.scratch(kernel, params, F32)
+    calls.check_scratch(kernel, params, F32, [piece])
+    stored = {
         "none": [],
         "one too small": [(piece[0], piece[1] - 1)],
         "of another type": [("f32", piece[1])],
         "one too many": [piece, piece],
     }[fault]
     with pytest.raises(SignatureError, match="'topk' needs scratch memory"):
-        calls.check_scratch(one, params, F32, held)
+        calls.check_scratch(kernel, params, F32, stored)
 
 
 def test_linking_refuses_a_call_whose_scratch_is_gone(monkeypatch):
@@ -139,8 +139,8 @@ def test_linking_refuses_a_call_whose_scratch_is_gone(monkeypatch):
     monkeypatch.setattr(
         linker.Linker,
         "link",
-        lambda self, found: link(
-            self, [dataclasses.replace(call, outputs=call.outputs[:2]) for call in found]
+        lambda self, result: link(
+            self, [dataclasses.replace(call, outputs=call.outputs[:2]) for call in result]
         ),
     )
     g = rlx.Graph()
@@ -156,7 +156,9 @@ def test_a_lacking_field_is_refused_before_threads_share_the_call(monkeypatch, t
     monkeypatch.setattr(
         linker.Linker,
         "link",
-        lambda self, found: link(self, [dataclasses.replace(one, params=short) for one in found]),
+        lambda self, result: link(
+            self, [dataclasses.replace(item, params=short) for item in result]
+        ),
     )
     g = rlx.Graph()
     g.set_outputs([g.softmax(g.input("x", (4096, 256)), axis=1)])
@@ -189,21 +191,21 @@ def compiled(tmp_path, text, *options):
 @needs_compiler
 def test_python_and_c_agree_on_every_struct(tmp_path):
     lines, expected = [], []
-    for name, one in KERNELS.items():
+    for name, kernel in KERNELS.items():
         paths = {
-            each: f"{field}.{each}" if hasattr(one.fields[field], "fields") else field
-            for field in one.fields
-            for each in (getattr(one.fields[field], "fields", None) or (field,))
+            each: f"{field}.{each}" if hasattr(kernel.fields[field], "fields") else field
+            for field in kernel.fields
+            for each in (getattr(kernel.fields[field], "fields", None) or (field,))
         }
         for each, path in paths.items():
             lines.append(f'printf("%zu\\n", offsetof(rlx_{name}, {path}) / 8);')
-            expected.append(one.offset(each))
-        if one.fields:
+            expected.append(kernel.offset(each))
+        if kernel.fields:
             lines.append(f'printf("%zu\\n", sizeof(rlx_{name}) / 8);')
-            expected.append(one.words)
+            expected.append(kernel.words)
     text = "#include <stdio.h>\n#include <stddef.h>\n#include <kernel_signatures.h>\nint main(void) {%s return 0;}\n"
-    found = compiled(tmp_path, text % "\n".join(lines))
-    assert list(map(int, found.split())) == expected
+    result = compiled(tmp_path, text % "\n".join(lines))
+    assert list(map(int, result.split())) == expected
 
 
 @needs_compiler
@@ -217,17 +219,19 @@ def test_a_kernel_that_reads_a_wrong_field_does_not_compile(tmp_path):
 
 def test_every_kernel_of_a_signature_is_compiled():
     names = {
-        f"{one.name}_{type}" if type else one.name
-        for one in KERNELS.values()
-        if one.in_table
-        for type in one.types or ("",)
+        f"{kernel.name}_{type}" if type else kernel.name
+        for kernel in KERNELS.values()
+        if kernel.in_table
+        for type in kernel.types or ("",)
     }
-    variants = {f"{one.name}_{variant}" for one in KERNELS.values() for variant in one.variants}
+    variants = {
+        f"{kernel.name}_{variant}" for kernel in KERNELS.values() for variant in kernel.variants
+    }
     assert set(cpu.kernels("plain")) == names
     assert all(set(cpu.kernels(isa)) <= names | variants for isa in cpu.isas())
 
 
-SIX = {f"x{at}": "T" for at in range(6)}
+SIX = {f"x{index}": "T" for index in range(6)}
 
 
 @pytest.mark.parametrize(
@@ -260,35 +264,35 @@ def test_arrays_stand_behind_the_struct():
         "rank": 2, "dims": (4, 5), "source_steps": (5, 1), "target_steps": (1, 4), "source_offset": 0,
         "target_offset": 7, "source_advance": 0, "target_advance": 0,
     }  # fmt: skip
-    one = KERNELS["strided_copy"]
-    words = calls.struct_of(one, fields).placed()
+    kernel = KERNELS["strided_copy"]
+    words = calls.struct_of(kernel, fields).placed()
     start = words.ctypes.data
-    assert words[one.offset("rank")] == 2
-    assert words[one.offset("target_offset")] == 7
+    assert words[kernel.offset("rank")] == 2
+    assert words[kernel.offset("target_offset")] == 7
     for name in ("dims", "source_steps", "target_steps"):
-        at = (int(words[one.offset(name)]) - start) // 8
-        assert at >= one.words
-        assert tuple(words[at : at + 2]) == fields[name]
-    assert words.size == one.words + 6
+        position = (int(words[kernel.offset(name)]) - start) // 8
+        assert position >= kernel.words
+        assert tuple(words[position : position + 2]) == fields[name]
+    assert words.size == kernel.words + 6
 
 
-@looped("name", [name for name, one in KERNELS.items() if one.scratch], ids=str)
+@looped("name", [name for name, kernel in KERNELS.items() if kernel.scratch], ids=str)
 def test_scratch_is_stated_by_formulas_of_the_fields(name):
     """No formula asks for a field that the call does not give."""
-    one = KERNELS[name]
+    kernel = KERNELS[name]
     params = {
         field: 1 if f.length is None else (1,) * (f.length or 2)
-        for field, f in one.flat.items()
+        for field, f in kernel.flat.items()
         if not f.linked
     }
-    found = calls.scratch(one, params, F32)
-    assert len(found) <= len(one.scratch)
-    assert all(isinstance(length, int) and length > 0 for _, length in found)
-    assert isinstance(next(iter(one.scratch.values())), Scratch)
+    result = calls.scratch(kernel, params, F32)
+    assert len(result) <= len(kernel.scratch)
+    assert all(isinstance(length, int) and length > 0 for _, length in result)
+    assert isinstance(next(iter(kernel.scratch.values())), Scratch)
 
 
 def test_each_kernel_is_shared_or_says_why_not():
-    for name, one in KERNELS.items():
-        assert (one.parallel is None) == bool(one.alone), name
-    alone = {name for name, one in KERNELS.items() if one.alone}
+    for name, kernel in KERNELS.items():
+        assert (kernel.parallel is None) == bool(kernel.alone), name
+    alone = {name for name, kernel in KERNELS.items() if kernel.alone}
     assert alone == {"jump", "jump_unless", "next_trip", "custom", "python", "log_mel_backward"}

@@ -102,7 +102,7 @@ def test_a_damaged_key_is_said_once_and_replaced(folder, key, monkeypatch, damag
     assert len(told) == 1
     assert len(key.read_bytes()) == 32
     assert key.read_bytes() != old
-    assert [one.name for one in key.parent.iterdir()] == [key.name]
+    assert [path.name for path in key.parent.iterdir()] == [key.name]
     compile_cache._kept.clear()
     before = rlx.cache_stats()
     rlx.compile(mlp(), device="cpu")
@@ -158,19 +158,19 @@ def test_what_has_no_seal_is_not_read(folder, key):
     """The checksums of all of these hold."""
     rlx.compile(mlp(), device="cpu")
     (entry,) = folder.iterdir()
-    held = container.read(entry)
+    stored = container.read(entry)
     pickled = np.frombuffer(pickle.dumps(RunsCode()), np.uint8)
-    changed = held.arrays[0].copy()
+    changed = stored.arrays[0].copy()
     changed[len(changed) // 2] ^= 1
     wrong = {
-        "another record": (signed_cache.KIND, held.data, [pickled]),
-        "one bit": (signed_cache.KIND, held.data, [changed]),
-        "another seal": (signed_cache.KIND, {"seal": "0" * 64}, held.arrays),
-        "a seal that is none": (signed_cache.KIND, {"seal": None}, held.arrays),
-        "no seal": (signed_cache.KIND, {}, held.arrays),
-        "another kind": ("model", held.data, held.arrays),
-        "no record": (signed_cache.KIND, held.data, []),
-        "two records": (signed_cache.KIND, held.data, [*held.arrays, pickled]),
+        "another record": (signed_cache.KIND, stored.data, [pickled]),
+        "one bit": (signed_cache.KIND, stored.data, [changed]),
+        "another seal": (signed_cache.KIND, {"seal": "0" * 64}, stored.arrays),
+        "a seal that is none": (signed_cache.KIND, {"seal": None}, stored.arrays),
+        "no seal": (signed_cache.KIND, {}, stored.arrays),
+        "another kind": ("model", stored.data, stored.arrays),
+        "no record": (signed_cache.KIND, stored.data, []),
+        "two records": (signed_cache.KIND, stored.data, [*stored.arrays, pickled]),
     }
     for what, (kind, data, arrays) in wrong.items():
         entry.write_bytes(container.dump(kind, data, arrays))
@@ -208,17 +208,17 @@ def test_arrays_that_are_divided_in_another_way_are_not_read(folder, key):
     (entry,) = folder.iterdir()
     raw = entry.read_bytes()
     for places in (
-        lambda held: held[::-1],
-        lambda held: held[1:],
-        lambda held: [[held[1][0], "|u1", [len(attack)]]],
-        lambda held: [*held, held[1]],
+        lambda stored: stored[::-1],
+        lambda stored: stored[1:],
+        lambda stored: [[stored[1][0], "|u1", [len(attack)]]],
+        lambda stored: [*stored, stored[1]],
     ):
         entry.write_bytes(divided(raw, places))
         assert container.read(entry).arrays  # it is a whole container
         with pytest.warns(RuntimeWarning, match="its seal is another"):
             assert entries.get(name) is None
     assert not RunsCode.ran
-    entry.write_bytes(divided(raw, lambda held: held))
+    entry.write_bytes(divided(raw, lambda stored: stored))
     np.testing.assert_array_equal(entries.get(name)["weights"], weights)
 
 
@@ -235,9 +235,9 @@ def test_damage_is_found(folder):
         compile_cache._kept.clear()
         before = rlx.cache_stats()
         with pytest.warns(RuntimeWarning, match=entry.name):
-            found = rlx.compile(mlp(), device="cpu", params=params)
+            result = rlx.compile(mlp(), device="cpu", params=params)
         assert counted(before) == {"damaged": 1, "lowered": 1, "stored": 1}
-        np.testing.assert_array_equal(found.run(x)[0], expected)
+        np.testing.assert_array_equal(result.run(x)[0], expected)
 
 
 def test_an_equal_graph_built_elsewhere_keeps_its_own_lines(folder):
@@ -258,13 +258,13 @@ def test_long_graphs(folder):
     """Nodes refer to each other: written as they are, they would nest as deep as the graph is long."""
     g = rlx.Graph("chain")
     x = g.input("x", (3,))
-    for at in range(3000):
-        x = g.sin(x) if at % 2 else g.cumsum(x, 0)
+    for index in range(3000):
+        x = g.sin(x) if index % 2 else g.cumsum(x, 0)
     g.set_outputs([x])
     first, second, done = compiled_twice(g, "cpu")
     assert done == {"disk_hits": 1}
-    given = {"x": np.float32([0.1, 0.2, 0.3])}
-    np.testing.assert_array_equal(first.run(given)[0], second.run(given)[0])
+    inputs = {"x": np.float32([0.1, 0.2, 0.3])}
+    np.testing.assert_array_equal(first.run(inputs)[0], second.run(inputs)[0])
 
 
 def test_what_can_not_be_sealed(folder):
@@ -286,34 +286,34 @@ def test_records_come_back_as_they_were(folder):
     g = mlp()
     body = rlx.Graph("body")
     body.set_outputs([body.input("y", (2,)) * 0.5])
-    kept = np.arange(5.0)
+    retained = np.arange(5.0)
     record = {
         "graph": g,
         "node": g.nodes[2],
         "body": body,
         "types": tuple(node.type for node in g.nodes),
         "items": types.MappingProxyType({"a": 1}),
-        "array": kept,
+        "array": retained,
         "elsewhere": (elsewhere := np.arange(3)),
         "large": (large := np.arange(5000.0).reshape(2, 50, 50).transpose(2, 0, 1)),
         "strided": (strided := np.arange(9000, dtype=np.int16)[::3]),
         "empty": np.zeros((0, 4)),
     }
     name = entries.name("record")
-    assert entries.put(name, record, lambda one: "there" if one is elsewhere else None)
-    found = entries.get(name, {"there": elsewhere}.__getitem__)
-    assert found["node"] is found["graph"].nodes[2]
-    assert found["graph"].to_json() == g.to_json()
-    assert [node.source for node in found["graph"].nodes] == [node.source for node in g.nodes]
-    assert [node.fixed for node in found["graph"].nodes] == [node.fixed for node in g.nodes]
-    assert found["graph"].named("w") is found["graph"].nodes[1]
-    found["graph"].verify()
-    assert found["types"] == record["types"]
-    assert dict(found["items"]) == {"a": 1}
-    np.testing.assert_array_equal(found["array"], kept)
-    assert found["elsewhere"] is elsewhere
-    for name, one in (("large", large), ("strided", strided), ("empty", np.zeros((0, 4)))):
-        np.testing.assert_array_equal(found[name], one, strict=True)
+    assert entries.put(name, record, lambda item: "there" if item is elsewhere else None)
+    result = entries.get(name, {"there": elsewhere}.__getitem__)
+    assert result["node"] is result["graph"].nodes[2]
+    assert result["graph"].to_json() == g.to_json()
+    assert [node.source for node in result["graph"].nodes] == [node.source for node in g.nodes]
+    assert [node.fixed for node in result["graph"].nodes] == [node.fixed for node in g.nodes]
+    assert result["graph"].named("w") is result["graph"].nodes[1]
+    result["graph"].verify()
+    assert result["types"] == record["types"]
+    assert dict(result["items"]) == {"a": 1}
+    np.testing.assert_array_equal(result["array"], retained)
+    assert result["elsewhere"] is elsewhere
+    for name, item in (("large", large), ("strided", strided), ("empty", np.zeros((0, 4)))):
+        np.testing.assert_array_equal(result[name], item, strict=True)
     assert entries.get(entries.name("absent")) is None
 
 
@@ -329,6 +329,6 @@ def test_processes_that_make_the_key_at_once(tmp_path):
     path = tmp_path / "user" / "cache-key"
     command = [sys.executable, "-c", MAKES_A_KEY, str(path)]
     started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(6)]
-    found = {one.communicate(timeout=120)[0].strip() for one in started}
-    assert found == {path.read_bytes().hex()}
-    assert [one.name for one in path.parent.iterdir()] == [path.name]
+    results = {item.communicate(timeout=120)[0].strip() for item in started}
+    assert results == {path.read_bytes().hex()}
+    assert [item.name for item in path.parent.iterdir()] == [path.name]

@@ -12,11 +12,11 @@ from rlx.ops.conformance_cases import cases
 
 def first_cases():
     """The first case of each op that computes something."""
-    found = {}
+    results = {}
     for case in cases():
         if not any(0 in shape for shape in case.sample.shapes):
-            found.setdefault(case.opdef.name, case)
-    return list(found.values())
+            results.setdefault(case.opdef.name, case)
+    return list(results.values())
 
 
 def test_every_op_once(device):

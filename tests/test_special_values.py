@@ -78,20 +78,20 @@ def check(case, kind, device):
         assert np.array_equal(np.isnan(x), np.isnan(y))
         infinite = np.isinf(y)
         assert np.array_equal(x[infinite], y[infinite])
-        kept = np.isfinite(y)
-        if kept.any():
-            scale = max(float(np.max(np.abs(y[kept]))), largest if kind != "large" else 0.0)
+        retained = np.isfinite(y)
+        if retained.any():
+            scale = max(float(np.max(np.abs(y[retained]))), largest if kind != "large" else 0.0)
             allowed = TIMES[kind] * max(case.opdef.tolerance_for(node.dtype), 2e-6) * scale
             if case.opdef.bound is not None:
                 allowed = TIMES[kind] * 1e-5 * scale
-            assert np.max(np.abs(x[kept] - y[kept])) <= allowed
+            assert np.max(np.abs(x[retained] - y[retained])) <= allowed
 
 
 # A parameter for each op: (kind, case) of everything that it is tested with.
 PAIRS = [(kind, case) for kind in VALUES for case in special_cases(kind)]
 GROUPS = grouped(PAIRS, lambda pair: pair[1].opdef.name)
 # On WebGPU the normal run takes every third of each op.
-FEWER = GROUPS if ALL else [pytest.param(one.values[0][::3], id=one.id) for one in GROUPS]
+FEWER = GROUPS if ALL else [pytest.param(group.values[0][::3], id=group.id) for group in GROUPS]
 
 
 @pytest.mark.parametrize("group", GROUPS)
@@ -154,13 +154,13 @@ def test_pow_of_extremes(device):
         # The error of log2 is within 2^-21 near 1, and relative elsewhere; the exponent multiplies it.
         power = np.abs(y * np.log2(np.abs(x.astype(np.float64))))
         allowed = 1e-5 + 1e-6 * np.where(np.isfinite(power), np.minimum(power, 200), 0)
-    for a, b, one, wanted, error in zip(x, y, got, expected, allowed, strict=True):
-        where = f"pow({a}, {b}) = {one}, not {wanted}"
-        assert np.isnan(one) == np.isnan(wanted), where
+    for a, b, item, wanted, error in zip(x, y, got, expected, allowed, strict=True):
+        where = f"pow({a}, {b}) = {item}, not {wanted}"
+        assert np.isnan(item) == np.isnan(wanted), where
         if np.isnan(wanted):
             continue
-        assert np.signbit(one) == np.signbit(wanted), where
+        assert np.signbit(item) == np.signbit(wanted), where
         if np.isinf(wanted) or abs(wanted) < 1.2e-38:  # a device may take subnormals for 0
-            assert one == wanted or abs(one) < 1.2e-38 > abs(wanted), where
+            assert item == wanted or abs(item) < 1.2e-38 > abs(wanted), where
         else:
-            assert abs(one / np.float64(wanted) - 1) <= error, where
+            assert abs(item / np.float64(wanted) - 1) <= error, where

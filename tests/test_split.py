@@ -51,8 +51,8 @@ def table_of(kind):
             feeds["y"] = rng.normal(size=(2, 768)).astype(np.float32)
         feeds["w"] = packed
     g.set_outputs([out])
-    given = {p.name: p.type for p in g.nodes if p.op == "param"}
-    for name, type in given.items():
+    inputs = {p.name: p.type for p in g.nodes if p.op == "param"}
+    for name, type in inputs.items():
         feeds.setdefault(name, rng.normal(size=type.shape).astype(np.float32))
     return g, feeds
 
@@ -101,7 +101,7 @@ def test_a_weight_above_the_binding_limit_runs(webgpu):
     rng = np.random.default_rng(0)
     values = rng.normal(size=(2, k)).astype("f4"), rng.normal(size=(k, n)).astype("f4")
     with rlx.compile(g, webgpu, {"w": values[1]}) as compiled:
-        found, sums = compiled.run({"x": values[0]})
+        result, sums = compiled.run({"x": values[0]})
         assert ("split: " in compiled.as_text("fused")) == bool(limit)
-    close(found, values[0] @ values[1])
+    close(result, values[0] @ values[1])
     close(sums, np.repeat(values[0].sum(1, keepdims=True), n, 1))

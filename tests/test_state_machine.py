@@ -50,8 +50,8 @@ class CallMachine(RuleBasedStateMachine):
     def room(self):
         return len(self.live) < 6
 
-    def one(self, at):
-        return self.live[at % len(self.live)]
+    def one(self, index):
+        return self.live[index % len(self.live)]
 
     def operands(self, live, seed):
         """Values of x and s; s is what the handle holds where there is one."""
@@ -135,47 +135,47 @@ class CallMachine(RuleBasedStateMachine):
         x, s = self.operands(live, seed)
         bound = live.state is not None
         named = {"x": x} if bound else {"x": x, "s": s}
-        given = tuple(named.values())
+        arguments = tuple(named.values())
         if how == "run":
-            found = cg.run(named)
+            result = cg.run(named)
         elif how == "raw":
-            found = cg.run_raw(named)
+            result = cg.run_raw(named)
         elif how == "slots":
-            found = cg.run_slots(*given)
+            result = cg.run_slots(*arguments)
         elif how == "taken":
-            found = live.taken(*given)
+            result = live.taken(*arguments)
         elif how == "strided":
-            found = cg.run_slots(*(np.repeat(one, 2, 1)[:, ::2] for one in given))
+            result = cg.run_slots(*(np.repeat(item, 2, 1)[:, ::2] for item in arguments))
         elif how == "wide":
-            found = cg.run_slots(*(one.astype(np.float64) for one in given))
+            result = cg.run_slots(*(item.astype(np.float64) for item in arguments))
         elif how == "lists":
-            found = cg.run({name: one.tolist() for name, one in named.items()})
+            result = cg.run({name: value.tolist() for name, value in named.items()})
         elif how == "views":
-            found = self.views(cg, given, bound)
+            result = self.views(cg, arguments, bound)
         elif how == "outputs":
-            found = cg.run_read_outputs(named, [1, 0])[::-1]
+            result = cg.run_read_outputs(named, [1, 0])[::-1]
         elif how == "later":
             cg.commit_no_wait(named)
             cg.sync_pending()
-            found = [
+            result = [
                 cg._state.executable.output_views[0].copy(),
                 cg._state.executable.output_views[1].copy(),
             ]
         elif how == "many":
-            found = cg.run_pipelined([named])[0]
+            result = cg.run_pipelined([named])[0]
         else:
-            raw = cg.run_typed([(name, one.tobytes(), "f32") for name, one in named.items()])
-            found = [np.frombuffer(one, np.float32).reshape(ROWS, WIDTH) for one, _ in raw]
-        live.check(found, x, s)
+            raw = cg.run_typed([(name, value.tobytes(), "f32") for name, value in named.items()])
+            result = [np.frombuffer(item, np.float32).reshape(ROWS, WIDTH) for item, _ in raw]
+        live.check(result, x, s)
 
     @staticmethod
-    def views(cg, given, bound):
+    def views(cg, value, bound):
         """The input views as arguments, each in the other's place."""
         views = cg.input_views
         if bound:
-            views[0][:] = given[0]
+            views[0][:] = value[0]
             return cg.run_slots(views[0])
-        views[0][:], views[1][:] = given[1], given[0]
+        views[0][:], views[1][:] = value[1], value[0]
         return cg.run_slots(views[1], views[0])
 
     @precondition(lambda self: self.live)
@@ -220,16 +220,16 @@ class CallMachine(RuleBasedStateMachine):
             live.fed = True
         elif how == "once":
             x, s = self.operands(live, at)
-            found = live.cg.run_feed_gpu_handle({"x": x}, "s", 1)
-            np.testing.assert_array_equal(found, x - s)
+            result = live.cg.run_feed_gpu_handle({"x": x}, "s", 1)
+            np.testing.assert_array_equal(result, x - s)
             live.state = x - s
         np.testing.assert_array_equal(live.cg.read_gpu_handle("s"), live.state)
 
     # --- from elsewhere ---
 
-    def custom(self, at):
-        found = [live for live in self.live if live.family.kind == "custom"]
-        return found[at % len(found)] if found else None
+    def custom(self, index):
+        results = [live for live in self.live if live.family.kind == "custom"]
+        return results[index % len(results)] if results else None
 
     @precondition(lambda self: self.live)
     @rule(at=st.integers(0, 9), seed=st.integers(0, 99))
@@ -239,15 +239,15 @@ class CallMachine(RuleBasedStateMachine):
         if live is None:
             return
         x, s = self.operands(live, seed)
-        given = (x,) if live.state is not None else (x, s)
+        arguments = (x,) if live.state is not None else (x, s)
 
         def fail():
             raise Meddled
 
         ACTIONS.append(fail)
         with pytest.raises(Meddled):
-            live.cg.run_slots(*given)
-        live.check(live.cg.run_slots(*given), x, s)
+            live.cg.run_slots(*arguments)
+        live.check(live.cg.run_slots(*arguments), x, s)
 
     @precondition(lambda self: self.live)
     @rule(
@@ -262,7 +262,7 @@ class CallMachine(RuleBasedStateMachine):
         if live is None or (used is not live and used.family is live.family):
             return
         x, s = self.operands(live, seed)
-        given = (x,) if live.state is not None else (x, s)
+        arguments = (x,) if live.state is not None else (x, s)
         calls = {
             "run": lambda: used.cg.run({"x": x} if used.state is not None else {"x": x, "s": x}),
             "set_param": lambda: used.cg.set_param("w", used.family.weight),
@@ -274,18 +274,18 @@ class CallMachine(RuleBasedStateMachine):
         if used is live and what != "clone":
             ACTIONS.append(calls[what])
             with pytest.raises(rlx.BusyError):
-                live.cg.run_slots(*given)
+                live.cg.run_slots(*arguments)
             ACTIONS.clear()
         elif what in ("run", "clone", "set_param"):
-            made = []
-            ACTIONS.append(lambda: made.append(calls[what]()))
-            live.check(live.cg.run_slots(*given), x, s)
+            results = []
+            ACTIONS.append(lambda: results.append(calls[what]()))
+            live.check(live.cg.run_slots(*arguments), x, s)
             ACTIONS.clear()
             if what == "run" and used.family.kind != "custom":
-                used.check(made[0], x, used.state if used.state is not None else x)
+                used.check(results[0], x, used.state if used.state is not None else x)
             elif what == "run":
                 # Its own custom operation found no action any more.
-                used.check(made[0], x, used.state if used.state is not None else x)
+                used.check(results[0], x, used.state if used.state is not None else x)
 
     @precondition(lambda self: self.live)
     @rule(at=st.integers(0, 9), seed=st.integers(0, 99))
@@ -298,9 +298,9 @@ class CallMachine(RuleBasedStateMachine):
 
         def work():
             for _ in range(6):
-                found = clone.run({"x": x, "s": s})[0]
+                result = clone.run({"x": x, "s": s})[0]
                 begun.set()
-                assert any(np.array_equal(found, x @ w + s) for w in (old, new))
+                assert any(np.array_equal(result, x @ w + s) for w in (old, new))
             return clone
 
         with ThreadPoolExecutor(1) as pool:
@@ -308,8 +308,8 @@ class CallMachine(RuleBasedStateMachine):
             begun.wait(10)
             live.cg.set_param("w", new)
             live.family.weight = new
-            found = running.result().run({"x": x, "s": s})
-        np.testing.assert_array_equal(found[0], x @ new + s)
+            result = running.result().run({"x": x, "s": s})
+        np.testing.assert_array_equal(result[0], x @ new + s)
 
     @precondition(lambda self: self.live)
     @rule(at=st.integers(0, 9), seed=st.integers(0, 99))
@@ -319,7 +319,7 @@ class CallMachine(RuleBasedStateMachine):
         if live is None:
             return
         x, s = self.operands(live, seed)
-        given = (x,) if live.state is not None else (x, s)
+        arguments = (x,) if live.state is not None else (x, s)
         inside, go_on = threading.Event(), threading.Event()
 
         def wait():
@@ -328,10 +328,10 @@ class CallMachine(RuleBasedStateMachine):
 
         ACTIONS.append(wait)
         with ThreadPoolExecutor(1) as pool:
-            running = pool.submit(lambda: [one.copy() for one in live.cg.run_slots(*given)])
+            running = pool.submit(lambda: [slot.copy() for slot in live.cg.run_slots(*arguments)])
             try:
                 assert inside.wait(10)
-                for call in (lambda: live.cg.run_slots(*given), live.cg.close, live.cg.recover):
+                for call in (lambda: live.cg.run_slots(*arguments), live.cg.close, live.cg.recover):
                     with pytest.raises(rlx.BusyError):
                         call()
             finally:
@@ -349,7 +349,7 @@ class CallMachine(RuleBasedStateMachine):
         if live.fed:
             return
 
-        def handle(*given):
+        def handle(*arguments):
             try:
                 live.check(live.cg.run(named), x, s)
             except rlx.BusyError:

@@ -24,12 +24,12 @@ def averaged(power, average, alpha=None, last=None):
     if average != "exponential":
         return power[..., -(last or power.shape[-2]) :, :].mean(-2)
     mean = power[..., 0, :]
-    for at in range(1, power.shape[-2]):
-        mean = (1 - alpha) * mean + alpha * power[..., at, :]
+    for index in range(1, power.shape[-2]):
+        mean = (1 - alpha) * mean + alpha * power[..., index, :]
     return mean
 
 
-@pytest.mark.parametrize("given", AVERAGED, ids=lambda given: given["average"])
+@pytest.mark.parametrize("given", AVERAGED, ids=lambda value: value["average"])
 def test_averages(device, given):
     x = recording(3000)
     stream = signal.StreamingWelch(3, nperseg=64, block=96, device=device, **given)
@@ -43,7 +43,7 @@ def test_averages(device, given):
         close(got, averaged(power, **given), 2e-6)
 
 
-@pytest.mark.parametrize("given", AVERAGED, ids=lambda given: given["average"])
+@pytest.mark.parametrize("given", AVERAGED, ids=lambda value: value["average"])
 def test_averages_leave_out_what_is_not_finite(device, given):
     x = recording(3000)
     x[1, 777] = np.nan
@@ -78,7 +78,7 @@ def test_a_sliding_average_forgets_nan(device):
         {"average": "sliding", "last": 500},
         {"average": "exponential", "alpha": 1e-3},
     ],
-    ids=lambda given: given["average"],
+    ids=lambda value: value["average"],
 )
 def test_long_averages(device, given):
     """So many runs that sums in f32 are carried twice over, from level to level."""

@@ -46,14 +46,14 @@ def check_cuts(case, device, n, pieces, dtypes, examples):
     )
     @given(pieces)
     def check(lengths):
-        found = CASES[case]
+        result = CASES[case]
         for dtype in dtypes:
             number = rlx.DType.parse(dtype).numpy
             stream = stream_of(case, device, dtype)
             stream.reset()
-            got = found.results(stream, recording(n, number), lengths, found.axis)
+            got = result.results(stream, recording(n, number), lengths, result.axis)
             assert got.dtype == number
-            close(got, offline(case, device, n, number), found.tolerance)
+            close(got, offline(case, device, n, number), result.tolerance)
 
     check()
 
@@ -130,18 +130,18 @@ def test_filters_with_nan(device):
     x = recording(400)
     x[1, 100:103] = np.nan
     x[2, 0] = -np.inf
-    held = x.copy()
-    held[1, 100:103] = x[1, 99]
-    held[2, 0] = 0
+    stored = x.copy()
+    stored[1, 100:103] = x[1, 99]
+    stored[2, 0] = 0
     stream = signal.StreamingFilter((3, 16), sos=band(), nan="skip", device=device)
     got = joined(stream, x, (1, 99, 1, 1, 20), -1)
-    close(got, signal.sosfilt(band(), held, device=device))
+    close(got, signal.sosfilt(band(), stored, device=device))
     stream = signal.StreamingFilter((3, 16), sos=band(), nan="propagate", device=device)
     got = joined(stream, x, (1, 99, 1, 1, 20), -1)
     assert np.isnan(got[1, 103:]).all()
     assert np.isfinite(got[0]).all()
     stream.reset()
-    close(stream.push(held), signal.sosfilt(band(), held, device=device))
+    close(stream.push(stored), signal.sosfilt(band(), stored, device=device))
 
 
 def test_resampler_with_nan():

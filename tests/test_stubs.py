@@ -22,8 +22,8 @@ RESULTS = {"Node": 1, "tuple[Node, Node]": 2, "tuple[Node, Node, Node]": 3}
 
 def definitions(path):
     """The functions of a stub by name, those of its classes included."""
-    found = ast.walk(ast.parse(path.read_text()))
-    return {node.name: node for node in found if isinstance(node, ast.FunctionDef)}
+    result = ast.walk(ast.parse(path.read_text()))
+    return {node.name: node for node in result if isinstance(node, ast.FunctionDef)}
 
 
 def test_they_are_up_to_date():
@@ -49,14 +49,14 @@ def test_the_reference_of_a_clone_is_up_to_date(tmp_path):
 
 def test_a_changed_record_is_found(tmp_path):
     """A stub that differs in one default is named."""
-    made = (
+    results = (
         "rlx/ir/builders.pyi",
         "rlx/ops/__init__.pyi",
         "rlx/ir/op_index.py",
         "rlx/importers/onnx/operator_index.py",
         "rlx/signal/__init__.pyi",
     )
-    for path in ("script/stubs", "script/_setup.py", *made):
+    for path in ("script/stubs", "script/_setup.py", *results):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_bytes((ROOT / path).read_bytes())
     command = [sys.executable, str(tmp_path / "script/stubs"), "--check"]
@@ -78,12 +78,12 @@ def test_they_have_every_builder(path, first):
     stubs = definitions(path)
     assert set(stubs) == set(BUILDERS) == set(rlx.ops.__all__)
     for name in BUILDERS:
-        made = getattr(rlx.Graph if first else rlx.ops, name)
-        shown = inspect.signature(made).parameters.values()
+        result = getattr(rlx.Graph if first else rlx.ops, name)
+        shown = inspect.signature(result).parameters.values()
         stub, listed = stubs[name], stubs[name].args
-        given = [*listed.args, *filter(None, [listed.vararg]), *listed.kwonlyargs]
-        assert [a.arg for a in given] == [p.name for p in shown], name
-        assert ast.get_docstring(stub) == inspect.getdoc(made), name
+        arguments = [*listed.args, *filter(None, [listed.vararg]), *listed.kwonlyargs]
+        assert [a.arg for a in arguments] == [p.name for p in shown], name
+        assert ast.get_docstring(stub) == inspect.getdoc(result), name
         defaults = [
             ast.literal_eval(d) for d in (*listed.defaults, *filter(None, listed.kw_defaults))
         ]

@@ -22,18 +22,18 @@ GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 @pytest.fixture
 def teams(monkeypatch):
     """Kernels that teams make; all that can be made so are."""
-    found = []
+    results = []
 
     def spy(call, count):
-        made = split.split_of(call, count)
-        if made is not None and made.tasks:
-            found.append(call.kernel)
-        return made
+        result = split.split_of(call, count)
+        if result is not None and result.tasks:
+            results.append(call.kernel)
+        return result
 
     monkeypatch.setattr(split, "_WORTH", 1e-9)
     monkeypatch.setattr(split, "usable_cores", lambda: 16)
     monkeypatch.setattr(linker, "split_of", spy)
-    return found
+    return results
 
 
 def recurrence(op, hidden, batch, steps, dtype="f32", fixed=True, **attrs):
@@ -67,7 +67,9 @@ def rounded(cell, hidden, batch, steps):
     scales = g.constant((rng.random((2, gates * hidden)) / 128 / hidden**0.5).astype("f4"))
     attrs = {"cell": cell, "reverse": (0, 1), "clip": 0.0, "input_forget": False, "present": ()}
     node = g.add_node("rounded_recurrence", [g.input("x", x.shape), r, scales], attrs)
-    g.set_outputs([g.add_node("part", [node], {"index": at}) for at in range(len(node.types))])
+    g.set_outputs(
+        [g.add_node("part", [node], {"index": index}) for index in range(len(node.types))]
+    )
     return g, {"x": x}
 
 
@@ -90,29 +92,29 @@ CASES = [
 @looped("count", [2, 3, 7])
 @looped("case", CASES)
 def test_recurrences_have_the_bits_of_one_thread(case, count, teams):
-    *given, attrs = case
-    g, feeds = recurrence(*given, **attrs)
+    *arguments, attrs = case
+    g, feeds = recurrence(*arguments, **attrs)
     with (
         compiled(g, 1) as alone,
         compiled(g, count) as together,
         rlx.compile(g, "reference") as exact,
     ):
-        expected = [np.array(one) for one in alone.run(feeds)]
+        expected = [np.array(item) for item in alone.run(feeds)]
         # The first states, then the gates and the states of each step; gru has two phases more.
-        op, _, _, steps = given[:4]
+        op, _, _, steps = arguments[:4]
         passes = 2 if attrs.get("direction") == "bidirectional" else 1
         phases = passes * (1 + steps * (4 if op == "gru" else 2))
         # On a busy machine threads are left out for a while, and the caller is alone.
-        made, until = 0, time.monotonic() + 60
-        while made < 3:
+        result, until = 0, time.monotonic() + 60
+        while result < 3:
             before = cpu.team_phases()
-            for got, one in zip(together.run(feeds), expected, strict=True):
-                np.testing.assert_array_equal(got, one)
-            made += cpu.team_phases() - before == phases
+            for got, item in zip(together.run(feeds), expected, strict=True):
+                np.testing.assert_array_equal(got, item)
+            result += cpu.team_phases() - before == phases
             assert cpu.team_phases() - before in (0, phases)
             assert time.monotonic() < until, "no team made the call"
-        for got, one in zip(expected, exact.run(feeds), strict=True):
-            np.testing.assert_allclose(got, one, 1e-4, 1e-5)
+        for got, item in zip(expected, exact.run(feeds), strict=True):
+            np.testing.assert_allclose(got, item, 1e-4, 1e-5)
     assert "recurrence" in teams
 
 
@@ -144,11 +146,11 @@ def test_convolutions_in_tiles_have_the_bits_of_one_thread(case, count, teams, m
     with compiled(g, 1) as alone, compiled(g, count) as together:
         assert "conv_winograd" in alone.as_text("schedule")
         (expected,) = alone.run(feeds)
-        made, until = 0, time.monotonic() + 60
-        while made < 3:
+        result, until = 0, time.monotonic() + 60
+        while result < 3:
             before = cpu.team_phases()
             np.testing.assert_array_equal(together.run(feeds)[0], expected)
-            made += cpu.team_phases() > before
+            result += cpu.team_phases() > before
             assert time.monotonic() < until, "no team made the call"
     assert "conv_winograd" in teams
 
@@ -162,12 +164,12 @@ def test_rounded_recurrences_have_the_bits_of_one_thread(cell, count, teams):
         compiled(g, count) as together,
         rlx.compile(g, "reference") as exact,
     ):
-        expected = [np.array(one) for one in alone.run(feeds)]
+        expected = [np.array(item) for item in alone.run(feeds)]
         for _ in range(3):
-            for got, one in zip(together.run(feeds), expected, strict=True):
-                np.testing.assert_array_equal(got, one)
-        for got, one in zip(expected, exact.run(feeds), strict=True):
-            np.testing.assert_allclose(got, one, 0, 1e-4)
+            for got, item in zip(together.run(feeds), expected, strict=True):
+                np.testing.assert_array_equal(got, item)
+        for got, item in zip(expected, exact.run(feeds), strict=True):
+            np.testing.assert_allclose(got, item, 0, 1e-4)
     assert "recurrence" in teams
 
 

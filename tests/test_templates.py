@@ -25,9 +25,9 @@ def y(g):
 
 def test_operands_are_tried_in_both_orders(g, x, y):
     for node in (g.add(g.mul(x, y), x), g.add(x, g.mul(x, y))):
-        found = first(SUM_OF_PRODUCT, node)
-        assert (found.named["a"], found.named["b"], found.named["c"]) == (x, y, x)
-        assert [one.op for one in found.inside] == ["mul", "add"]
+        result = first(SUM_OF_PRODUCT, node)
+        assert (result.named["a"], result.named["b"], result.named["c"]) == (x, y, x)
+        assert [item.op for item in result.inside] == ["mul", "add"]
     assert first(SUM_OF_PRODUCT, g.sub(g.mul(x, y), x)) is None
 
 
@@ -52,8 +52,8 @@ def test_numbers_and_factors(g, x):
     assert first(template, g.mul(g.add(x, g.constant(3.0)), g.constant(0.25))) is not None
     assert first(template, g.mul(g.add(x, g.constant(3.5)), g.constant(0.25))) is None
     assert first(template, g.add(x, g.constant(3.0))) is None, "a factor has to be there"
-    one = g.input("one", (4,))
-    wider = g.add(one, g.constant([[3.0]]))
+    single = g.input("one", (4,))
+    wider = g.add(single, g.constant([[3.0]]))
     assert first(Op("add", Outside("a"), Number(3.0)), wider) is None, "the number adds an axis"
 
 
@@ -70,5 +70,9 @@ def test_one_of_several_named_and_reshaped(g, x):
     for node in (g.exp(x), g.log(x)):
         assert first(Named("level", either), node).named == {"level": node, "a": x}
     flat = g.reshape(g.reshape(g.exp(x), (1, 2, 4)), (2, 1, 4))
-    assert [one.op for one in first(Reshaped(either), flat).inside] == ["exp", "reshape", "reshape"]
+    assert [item.op for item in first(Reshaped(either), flat).inside] == [
+        "exp",
+        "reshape",
+        "reshape",
+    ]
     assert first(Reshaped(either), g.reshape(g.exp(x), (8,))) is None

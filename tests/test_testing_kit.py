@@ -122,16 +122,16 @@ def test_a_case_has_an_outcome(faulty, fault, outcome, detail):
     faulty(fault)
     told = []
     report = rlx.testing.conformance("npu", ["relu"], 2, ["f32"], told=told.append)
-    assert [one.outcome for one in report.verdicts] == [outcome] * 2
-    assert all(detail in one.detail for one in told)
+    assert [verdict.outcome for verdict in report.verdicts] == [outcome] * 2
+    assert all(detail in item.detail for item in told)
     assert report.by_op()["relu"][outcome] == 2
     assert len(report.faults) == (0 if outcome == "refused" else 2)
 
 
 def test_cases_are_spread_over_dtypes():
-    found = list(rlx.testing.cases(["relu"], most=6))
-    assert len({case.dtypes for case in found}) == 6
-    assert len(found) == 6
+    results = list(rlx.testing.cases(["relu"], most=6))
+    assert len({case.dtypes for case in results}) == 6
+    assert len(results) == 6
     f32 = list(rlx.testing.cases(["relu"], dtypes=["f32"]))
     assert {str(dtype) for case in f32 for dtype in case.dtypes} == {"f32"}
     with pytest.raises(rlx.UnknownNameError, match="did you mean"):

@@ -22,9 +22,9 @@ def _made(a, b, bias=None, act="none", fixed=False, threads=1):
     g = rlx.Graph()
     dtype = "f32" if a.dtype == np.float32 else "f64"
     right = g.constant(b) if fixed else g.input("b", b.shape, dtype)
-    made = g.matmul(g.input("a", a.shape, dtype), right)
-    made = made if bias is None else made + g.constant(bias)
-    g.set_outputs([made if act == "none" else g.activation(act, made)])
+    result = g.matmul(g.input("a", a.shape, dtype), right)
+    result = result if bias is None else result + g.constant(bias)
+    g.set_outputs([result if act == "none" else g.activation(act, result)])
     feeds = {"a": a} | ({} if fixed else {"b": b})
     with rlx.compile(g, "cpu", options=CompileOptions(threads=threads)) as cg:
         return cg.run(feeds)[0].copy()
@@ -40,12 +40,12 @@ def test_any_sizes(n, fixed, dtype):
             rng = np.random.default_rng(n * m + k)
             a, b, bias = (rng.normal(size=s).astype(kind) for s in ((m, k), (k, n), n))
             expected = a.astype(np.float64) @ b.astype(np.float64) + bias
-            most = near * np.sqrt(k + 1) * 4
+            limit = near * np.sqrt(k + 1) * 4
             acts = {"none": expected, "relu": np.maximum(expected, 0)}
             # Normally each size of either axis meets both ways.
             for act in acts if ALL else [("none", "relu")[(m + k) % 2]]:
                 got = _made(a, b, bias, act, fixed=fixed)
-                np.testing.assert_allclose(got, acts[act], most, most)
+                np.testing.assert_allclose(got, acts[act], limit, limit)
 
 
 @looped(("left", "right"), [

@@ -27,18 +27,18 @@ BENCHES = [case for case in cases(bench=True) if case.opdef.cpu is not None]
 @pytest.fixture
 def shared(monkeypatch):
     """Every call that can be split is; the ways of those that are."""
-    found: dict[str, int] = {}
+    results: dict[str, int] = {}
 
     def spy(call, count):
-        made = split.split_of(call, count)
-        if made is not None:
-            found[call.kernel] = found.get(call.kernel, 0) + 1
-        return made
+        result = split.split_of(call, count)
+        if result is not None:
+            results[call.kernel] = results.get(call.kernel, 0) + 1
+        return result
 
     monkeypatch.setattr(split, "_WORTH", 1e-9)
     monkeypatch.setattr(split, "usable_cores", lambda: 64)
     monkeypatch.setattr(linker, "split_of", spy)
-    return found
+    return results
 
 
 def run(case: Case, count: int) -> list[bytes]:
@@ -59,11 +59,11 @@ def test_every_op_gives_the_same_bits(isa, shared, monkeypatch):
     monkeypatch.setenv("RLX_CPU_ISA", isa)
     # Normally every kernel, and some of the cases that are left: of a few kernels the largest case has but one row.
     few = of_each_kernel(CASES)
-    chosen = [case for at, case in enumerate(CASES) if id(case) in few or at % 4 == 0]
+    chosen = [case for index, case in enumerate(CASES) if id(case) in few or index % 4 == 0]
     differ = [str(case) for case in chosen if run(case, 1) != run(case, 3)]
     assert differ == []
     # Operands of cases are inputs; conv_winograd takes weights that are known (test_winograd.py).
-    parallel = {name for name, one in KERNELS.items() if one.parallel}
+    parallel = {name for name, kernel in KERNELS.items() if kernel.parallel}
     assert set(shared) == parallel - {"conv_winograd"}
 
 
@@ -92,12 +92,12 @@ def compiled(g, count):
 def test_products_that_are_cut_by_columns_and_by_rows(shape, act, shared):
     m, k, n = shape
     g = rlx.Graph()
-    made = getattr(g, act)(g.input("x", (m, k)) @ g.input("w", (k, n)) + g.input("b", (n,)))
-    g.set_outputs([made])
+    result = getattr(g, act)(g.input("x", (m, k)) @ g.input("w", (k, n)) + g.input("b", (n,)))
+    g.set_outputs([result])
     rng = np.random.default_rng(m)
     arrays = [rng.normal(size=s).astype(np.float32) for s in ((m, k), (k, n), (n,))]
-    one = compiled(g, 1).run_slots(*arrays)[0].tobytes()
-    assert all(compiled(g, count).run_slots(*arrays)[0].tobytes() == one for count in COUNTS)
+    single = compiled(g, 1).run_slots(*arrays)[0].tobytes()
+    assert all(compiled(g, count).run_slots(*arrays)[0].tobytes() == single for count in COUNTS)
     assert shared["matmul"] == len(COUNTS)
 
 
@@ -120,9 +120,9 @@ def test_convolutions_in_every_way_of_cutting(name, shared):
     g.set_outputs([g.conv2d(g.input("x", shape), g.input("w", weight), **attrs)])
     rng = np.random.default_rng(7)
     arrays = [rng.normal(size=s).astype(np.float32) for s in (shape, weight)]
-    one = compiled(g, 1).run_slots(*arrays)[0].copy()
+    single = compiled(g, 1).run_slots(*arrays)[0].copy()
     for count in (*COUNTS, 33):
-        assert np.array_equal(compiled(g, count).run_slots(*arrays)[0], one), count
+        assert np.array_equal(compiled(g, count).run_slots(*arrays)[0], single), count
     assert sum(shared.values()) >= len(COUNTS) + 1
 
 
@@ -133,9 +133,9 @@ def test_long_lines_are_cut_into_columns(shared):
     )
     rng = np.random.default_rng(8)
     arrays = [rng.normal(size=s).astype(np.float32) for s in ((1, 4, 9001), (20, 4, 7))]
-    one = compiled(g, 1).run_slots(*arrays)[0].copy()
+    single = compiled(g, 1).run_slots(*arrays)[0].copy()
     for count in COUNTS:
-        assert np.array_equal(compiled(g, count).run_slots(*arrays)[0], one), count
+        assert np.array_equal(compiled(g, count).run_slots(*arrays)[0], single), count
 
 
 def test_an_index_out_of_range_is_told_by_any_thread(shared):
@@ -309,14 +309,14 @@ assert all(mask < allowed and len(mask) == len(allowed) - 1 for mask in added), 
 
 
 def test_more_threads_than_cores_gain_nothing(monkeypatch):
-    found = []
+    results = []
     monkeypatch.setattr(split, "usable_cores", lambda: 3)
     monkeypatch.setattr(
-        linker, "split_of", lambda call, count: found.append(split.split_of(call, count))
+        linker, "split_of", lambda call, count: results.append(split.split_of(call, count))
     )
     g, _ = product()
     compiled(g, 16)
-    assert {one.threads for one in found if one} == {3}
+    assert {item.threads for item in results if item} == {3}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems bind no processes")

@@ -24,9 +24,9 @@ def same_bits(g, feeds, counts):
             assert [array.tobytes() for array in shared.run(feeds)] == expected
 
 
-def sizes(rng, *most):
+def sizes(rng, *limit):
     """Sizes on a logarithmic scale."""
-    return [int(np.exp(rng.uniform(0, np.log(n)))) for n in most]
+    return [int(np.exp(rng.uniform(0, np.log(n)))) for n in limit]
 
 
 @looped("dtype", ["f32", "f64", "i8"])
@@ -60,6 +60,6 @@ def test_convolutions(seed, dtype):
     x = rng.normal(size=(batch, inputs * groups, high, wide)).astype(kind)
     g = rlx.Graph()
     weight = g.constant(w) if seed % 2 else g.input("w", w.shape, dtype)
-    made = g.conv2d(g.input("x", x.shape, dtype), weight, padding=taps // 2, groups=groups)
-    g.set_outputs([made])
+    result = g.conv2d(g.input("x", x.shape, dtype), weight, padding=taps // 2, groups=groups)
+    g.set_outputs([result])
     same_bits(g, {"x": x} | ({} if seed % 2 else {"w": w}), [2, *rng.integers(3, 24, 2)])

@@ -71,14 +71,14 @@ def kernels_per_run(cg, place):
 
 def every_way(cg):
     """One call of every way of running; the outputs, and how many runs it took."""
-    found = [cg.run({"x": X}), [view.copy() for view in cg.run_slots(2 * X)]]
-    found += cg.run_pipelined([{"x": X + at} for at in range(3)])
-    found.append(cg.run_read_outputs({"x": X}, [1]))
+    results = [cg.run({"x": X}), [view.copy() for view in cg.run_slots(2 * X)]]
+    results += cg.run_pipelined([{"x": X + index} for index in range(3)])
+    results.append(cg.run_read_outputs({"x": X}, [1]))
     for step in (3, 4):
         cg.commit_no_wait({"x": step * X})
     cg.sync_pending()
-    found.append([cg.read_output_row(0, 1)])
-    return found, 8
+    results.append([cg.read_output_row(0, 1)])
+    return results, 8
 
 
 WAYS = ("run", "run_pipelined", "run_read_outputs", "commit_no_wait", "sync_pending")
@@ -91,14 +91,14 @@ def test_every_way_of_running(graph, place, tmp_path):
         plain, path = cg.run_slots, tmp_path / "trace.json"
         with cg.trace(path):
             assert cg.run_slots is not plain
-            found, runs = every_way(cg)
+            result, runs = every_way(cg)
         assert cg.run_slots is plain
         if place.startswith("webgpu"):
             steps = cg._state.executable._batches.host_steps
             assert all(step.recorder is None for step in steps)
         after, _ = every_way(cg)
         expected = kernels_per_run(cg, place)
-    for first, second, third in zip(before, found, after, strict=True):
+    for first, second, third in zip(before, result, after, strict=True):
         for a, b, c in zip(first, second, third, strict=True):
             np.testing.assert_array_equal(a, b)
             np.testing.assert_array_equal(a, c)
@@ -130,8 +130,8 @@ def test_kernels_lie_in_their_run_and_say_what_they_did(place, tmp_path):
     if place == "reference":
         assert kernels == []
         return
-    for at, run in enumerate(runs):
-        for kernel in kernels[at * per_run : (at + 1) * per_run]:
+    for index, run in enumerate(runs):
+        for kernel in kernels[index * per_run : (index + 1) * per_run]:
             assert traces.within(kernel, run), (kernel, run)
     for kernel in kernels:
         args = kernel["args"]
@@ -147,7 +147,7 @@ def test_kernels_lie_in_their_run_and_say_what_they_did(place, tmp_path):
             assert len(args["grid"]) == 3
             assert min(args["grid"]) > 0
             assert args["device_ns"] >= 0
-    product = next(one for one in kernels if "matmul" in one["name"])
+    product = next(kernel for kernel in kernels if "matmul" in kernel["name"])
     assert {"f32[4, 16]", "f32[16, 16]"} <= set(product["args"]["inputs"])
     assert product["args"]["flops"] >= 2 * 4 * 16 * 16
 
@@ -155,9 +155,9 @@ def test_kernels_lie_in_their_run_and_say_what_they_did(place, tmp_path):
 def test_phases_of_the_compile(place, tmp_path):
     with compiled(hosted(), place) as cg, cg.clone() as clone:
         time.sleep(0.05)
-        for one, name in ((cg, "first.json"), (clone, "second.json")):
-            with one.trace(tmp_path / name):
-                one.run({"x": X})
+        for item, name in ((cg, "first.json"), (clone, "second.json")):
+            with item.trace(tmp_path / name):
+                item.run({"x": X})
     for name in ("first.json", "second.json"):
         document = traces.read(tmp_path / name)
         phases = traces.spans(document, "phase")
@@ -208,8 +208,8 @@ def test_bytes_moved(webgpu, way, monkeypatch, tmp_path):
         ("read-back", "read_back", "bytes"),
         ("encode", "copied", "copied_bytes"),
     ):
-        found = sum(s["args"][arg] for s in traces.spans(document, "call", span))
-        assert found == moved[name], span
+        result = sum(s["args"][arg] for s in traces.spans(document, "call", span))
+        assert result == moved[name], span
 
 
 @pytest.mark.webgpu
@@ -219,9 +219,9 @@ def test_more_kernels_than_a_query_set_holds(webgpu, monkeypatch, tmp_path):
     monkeypatch.setattr(timestamps, "_MOST_OPEN", 2)
     pending, sent = [], timestamps.Timestamps.sent
 
-    def counted(self, at):
+    def counted(self, index):
         before = len(self._open)
-        sent(self, at)
+        sent(self, index)
         pending.append((before, len(self._open)))
 
     monkeypatch.setattr(timestamps.Timestamps, "sent", counted)
@@ -232,12 +232,12 @@ def test_more_kernels_than_a_query_set_holds(webgpu, monkeypatch, tmp_path):
             for _ in range(5):
                 cg.commit_no_wait({"start": start, "rows": rows})
             cg.sync_pending()
-            found = cg.run({"start": start, "rows": rows})
+            result = cg.run({"start": start, "rows": rows})
         per_run = kernels_per_run(cg, "webgpu")
     assert per_run > trips
     # A run fills several sets, and those of the run before have been fetched when the next begins.
     assert pending == [(0, -(-per_run // 4))] * 6
-    for a, b in zip(plain, found, strict=True):
+    for a, b in zip(plain, result, strict=True):
         np.testing.assert_array_equal(a, b)
     kernels = traces.spans(traces.read(tmp_path / "trace.json"), "kernel")
     assert len(kernels) == 6 * per_run
@@ -270,9 +270,9 @@ def test_a_gpu_without_timestamps(webgpu, monkeypatch, tmp_path):
     with compiled(hosted(), webgpu) as cg:
         assert not cg.capabilities.device_timestamps
         with cg.trace(tmp_path / "trace.json"):
-            found = cg.run({"x": X})
+            result = cg.run({"x": X})
             cg.run_pipelined([{"x": X}] * 3)
-        np.testing.assert_array_equal(found[1], 2 * X)
+        np.testing.assert_array_equal(result[1], 2 * X)
         with pytest.raises(rlx.CompileError, match="can't take the time of kernels"):
             cg.profile()
     with pytest.raises(rlx.CompileError, match="can't take the time of kernels"):
@@ -312,8 +312,8 @@ def test_what_was_recorded_is_written_when_the_block_raises(place, error, tmp_pa
 
 def test_a_run_that_fails(tmp_path):
     g = rlx.Graph()
-    x, at = g.input("x", (4,)), g.input("at", (2,), "i32")
-    g.set_outputs([g.gather(g.exp(x), at)])
+    x, position = g.input("x", (4,)), g.input("at", (2,), "i32")
+    g.set_outputs([g.gather(g.exp(x), position)])
     with rlx.compile(g, "cpu") as cg:
         with cg.trace(tmp_path / "trace.json"):
             with pytest.raises(rlx.InputError, match="out of range"):

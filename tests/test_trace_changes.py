@@ -49,9 +49,9 @@ def test_fewer_rows_are_fewer_bytes_and_flops(place, tmp_path):
         cg.set_active_extent(None)
         assert cg.run_slots == plain
     kernels = traces.spans(traces.read(tmp_path / "trace.json"), "kernel")
-    found = [one["args"] for one in kernels if one["name"].startswith("matmul")]
+    results = [kernel["args"] for kernel in kernels if kernel["name"].startswith("matmul")]
     counts = [extent[0] if extent else ROWS for extent in extents]
-    assert [(args["bytes"], args["flops"]) for args in found] == [figures(n) for n in counts]
+    assert [(args["bytes"], args["flops"]) for args in results] == [figures(n) for n in counts]
     row = next(row for row in profile.rows if row.name == "matmul")
     assert (row.nbytes, row.flops) == figures(24)
     exp = next(row for row in profile.rows if row.name == "exp")

@@ -23,8 +23,8 @@ def test_equality_of_nodes_is_computed(device):
     g = rlx.Graph()
     x = g.input("x", (3,))
     g.set_outputs([g.where(x == 0.0, 1.0, x), x != 1.5, 0.0 == x, x == x, x != x])
-    kept, other, zero, same, differs = rlx.compile(g, device).run({"x": X})
-    np.testing.assert_array_equal(kept, [1.0, 1.5, -2.0])
+    retained, other, zero, same, differs = rlx.compile(g, device).run({"x": X})
+    np.testing.assert_array_equal(retained, [1.0, 1.5, -2.0])
     np.testing.assert_array_equal(other, [True, False, True])
     np.testing.assert_array_equal(zero, [True, False, False])
     assert same.all()
@@ -61,18 +61,18 @@ OPERATORS = {
 
 @pytest.mark.parametrize("sign", OPERATORS)
 def test_an_array_on_the_left_makes_a_node(device, sign):
-    apply, given = OPERATORS[sign], np.array([3.0, 1.5, 2.0], np.float32)
-    lefts = [given, np.float32(2.0), given.astype(np.float64)]
+    apply, arguments = OPERATORS[sign], np.array([3.0, 1.5, 2.0], np.float32)
+    lefts = [arguments, np.float32(2.0), arguments.astype(np.float64)]
     if sign == "@":
-        lefts = [given, np.outer(given, given)]
+        lefts = [arguments, np.outer(arguments, arguments)]
     g = rlx.Graph()
     x = g.input("x", (3,))
-    made = [apply(left, x) for left in lefts]
-    assert all(isinstance(node, rlx.Node) for node in made)
-    g.set_outputs(made)
+    results = [apply(left, x) for left in lefts]
+    assert all(isinstance(node, rlx.Node) for node in results)
+    g.set_outputs(results)
     value = np.array([1.0, 1.5, 2.0], np.float32)
-    for found, left in zip(rlx.compile(g, device).run({"x": value}), lefts, strict=True):
-        np.testing.assert_allclose(found, apply(np.asarray(left), value), rtol=1e-6)
+    for item, left in zip(rlx.compile(g, device).run({"x": value}), lefts, strict=True):
+        np.testing.assert_allclose(item, apply(np.asarray(left), value), rtol=1e-6)
 
 
 def test_a_function_of_numpy_refuses_a_node():
@@ -238,11 +238,11 @@ def test_a_model_converts_by_the_same_rule(device):
     nodes = [helper.make_node("Neg", [name], [f"-{name}"]) for name in kinds]
     results = [helper.make_tensor_value_info(f"-{n}", kind, ["n"]) for n, kind in kinds.items()]
     graph = helper.make_graph(nodes, "negated", ports, results)
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
-    kept = {"f": [0.1, 3e38], "h": [0.1, 65504.0], "i": [2**31 - 1, -5]}
-    with rlx.onnx.Model(made.SerializeToString(), device) as model:
-        for found, value in zip(model.run(kept), kept.values(), strict=True):
-            np.testing.assert_allclose(found, -np.array(value), rtol=1e-3)
+    result = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    retained = {"f": [0.1, 3e38], "h": [0.1, 65504.0], "i": [2**31 - 1, -5]}
+    with rlx.onnx.Model(result.SerializeToString(), device) as model:
+        for item, value in zip(model.run(retained), retained.values(), strict=True):
+            np.testing.assert_allclose(item, -np.array(value), rtol=1e-3)
         lost = [
             ("f", 1e300),
             ("f", 2**24 + 1),
@@ -254,7 +254,7 @@ def test_a_model_converts_by_the_same_rule(device):
         ]
         for name, value in lost:
             with pytest.raises(rlx.InputError, match=f"input '{name}'"):
-                model.run({**kept, name: [0, value]})
+                model.run({**retained, name: [0, value]})
 
 
 def test_a_value_that_decides_a_shape_is_not_cut(device):
@@ -264,8 +264,8 @@ def test_a_value_that_decides_a_shape_is_not_cut(device):
     ]
     out = [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["a", "b"])]
     graph = helper.make_graph([helper.make_node("Reshape", ["x", "shape"], ["y"])], "g", ports, out)
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
-    raw = made.SerializeToString()
+    result = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    raw = result.SerializeToString()
     loaded = rlx.onnx.load(raw, values={"shape": [2, 2]})
     assert rlx.compile(loaded, device).run(np.arange(4))[0].shape == (2, 2)
     for wrong in ([2.7, 1.5], ["2", "2"], None):
@@ -279,8 +279,8 @@ def test_a_value_that_decides_a_shape_is_not_cut(device):
 def test_a_graph_with_one_input_takes_its_array_alone(device):
     cg = added(device)
     for value in (X, X.tolist(), X.astype(np.float64)):
-        for found in (cg.run(value), cg.run_raw(value), cg.run_read_outputs(value, [0])):
-            np.testing.assert_array_equal(found[0], X + 1)
+        for item in (cg.run(value), cg.run_raw(value), cg.run_read_outputs(value, [0])):
+            np.testing.assert_array_equal(item[0], X + 1)
 
 
 def test_what_is_no_array_is_refused_with_what_to_pass(device):

@@ -23,11 +23,11 @@ def tables(count=1, join="sum", **lists):
 
 def stump(split, question=LE, **more):
     """One split on feature 0; yes gives 1, no gives 2."""
-    given = {
+    inputs = {
         "features": [0, -1, -1], "splits": [split, 0, 0], "questions": [question, 0, 0], "children": [1, 0, 1],
         "roots": [0], "starts": [0, 1, 2], "targets": [0, 0], "weights": [1, 2],
     }  # fmt: skip
-    return tables(**given | more)
+    return tables(**inputs | more)
 
 
 def run(x, attrs, device="cpu", **options):
@@ -72,8 +72,8 @@ def test_a_split_compares_as_numpy_does(kind, question, missing):
     )
     for split in (-np.inf, -tiny, -0.0, 0.0, tiny, 1.0, np.inf, np.nan):
         yes = ASKED[question](x, np.array(split, kind)) | (np.isnan(x) & missing)
-        found = run(x[:, None], stump(split, question + OR_NAN * missing))
-        np.testing.assert_array_equal(found[:, 0], np.where(yes, 1, 2), err_msg=str(split))
+        result = run(x[:, None], stump(split, question + OR_NAN * missing))
+        np.testing.assert_array_equal(result[:, 0], np.where(yes, 1, 2), err_msg=str(split))
 
 
 def grown(seed, trees, count, depth=6, features=9):
@@ -121,8 +121,8 @@ def test_extremes_leave_out_what_no_leaf_holds(device, join):
     attrs = stump(
         0.0, starts=[0, 1, 3], targets=[0, 0, 1], weights=[-5, -7, -9], count=3, join=join
     )
-    found = run(np.float32([[-1], [1]]), attrs, device)
-    np.testing.assert_array_equal(found, [[-5, 0, 0], [-7, -9, 0]])
+    result = run(np.float32([[-1], [1]]), attrs, device)
+    np.testing.assert_array_equal(result, [[-5, 0, 0], [-7, -9, 0]])
 
 
 def test_trees_go_through_a_file():
@@ -130,8 +130,8 @@ def test_trees_go_through_a_file():
     g.set_outputs([g.add_node("tree_scores", [g.input("x", (5, 9))], grown(4, 11, 3))])
     again = rlx.Graph.from_json(g.to_json())
     x = np.random.default_rng(5).standard_normal((5, 9)).astype("f4")
-    with rlx.compile(g, device="cpu") as one, rlx.compile(again, device="cpu") as other:
-        np.testing.assert_array_equal(one.run({"x": x})[0], other.run({"x": x})[0])
+    with rlx.compile(g, device="cpu") as first, rlx.compile(again, device="cpu") as other:
+        np.testing.assert_array_equal(first.run({"x": x})[0], other.run({"x": x})[0])
 
 
 WRONG = {

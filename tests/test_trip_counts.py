@@ -45,17 +45,19 @@ def test_every_region_keeps_to_the_limit():
     assert REGION_STEPS * vectors * worst < loop_bounds.TOO_MANY
 
 
-@pytest.mark.parametrize("problem", trip_counts.PROBLEMS, ids=lambda one: one.name)
+@pytest.mark.parametrize("problem", trip_counts.PROBLEMS, ids=lambda item: item.name)
 def test_large_problems_keep_to_the_limit_or_run_on_the_host(problem):
-    made = list(trip_counts.dispatches(problem))
-    assert {one.call.kernel for one in made if one.excess} == problem.host
-    for one in made:
-        total = loop_bounds.trips_of(one.source).total
-        assert one.excess == (total if total >= loop_bounds.TOO_MANY else 0)
+    results = list(trip_counts.dispatches(problem))
+    assert {item.call.kernel for item in results if item.excess} == problem.host
+    for item in results:
+        total = loop_bounds.trips_of(item.source).total
+        assert item.excess == (total if total >= loop_bounds.TOO_MANY else 0)
 
 
 def test_every_kernel_that_loops_has_a_large_problem():
-    seen = {one.call.kernel for p in trip_counts.PROBLEMS for one in trip_counts.dispatches(p)}
+    seen = {
+        dispatch.call.kernel for p in trip_counts.PROBLEMS for dispatch in trip_counts.dispatches(p)
+    }
     loops = {name for name in shader_names() if "// trips:" in shader_text(f"{name}.wgsl")}
     # Those for matrix units are bounded by tests/test_fragments.py.
     units = {name for name in loops if name.endswith("_fragments")}
@@ -116,16 +118,14 @@ def stopped(text: str, constants) -> str:
     """A kernel whose loops end after as many trips as they declare."""
     values = {**loop_bounds._constants(text), **constants}
     lines = []
-    for at, line in enumerate(text.splitlines()):
-        found = loop_bounds._DECLARED.search(line)
-        if found is not None and found[2] is None:
-            most = max(0, loop_bounds.evaluate(found[1], values))
+    for index, line in enumerate(text.splitlines()):
+        match = loop_bounds._DECLARED.search(line)
+        if match is not None and match[2] is None:
+            largest = max(0, loop_bounds.evaluate(match[1], values))
             body = line.index("{", closing(line))
-            stop = f" trip{at} += 1u; if (trip{at} > {most}u) {{ break; }} "
+            stop = f" trip{index} += 1u; if (trip{index} > {largest}u) {{ break; }} "
             start = len(line) - len(line.lstrip())
-            line = (
-                f"{line[:start]}var trip{at} = 0u; {line[start : body + 1]}{stop}{line[body + 1 :]}"
-            )
+            line = f"{line[:start]}var trip{index} = 0u; {line[start : body + 1]}{stop}{line[body + 1 :]}"
         lines.append(line)
     return "\n".join(lines) + "\n"
 
@@ -133,10 +133,10 @@ def stopped(text: str, constants) -> str:
 def closing(line: str) -> int:
     """Where the condition of a loop ends; 0 when it has none."""
     depth = 0
-    for at, sign in enumerate(line):
+    for index, sign in enumerate(line):
         depth += {"(": 1, ")": -1}.get(sign, 0)
         if sign == ")" and depth == 0:
-            return at
+            return index
     return 0
 
 
@@ -206,7 +206,7 @@ def test_too_long_loops_run_on_the_host(webgpu, few_trips):
         assert compiled.host_fallbacks == (REASON,)
         assert REASON in compiled.as_text("schedule")
         # The estimate knows it: these nodes take the host's time, not the GPU's.
-        assert [one.bound for one in compiled.cost() if one.node.op == "ordered"] == ["host"]
+        assert [item.bound for item in compiled.cost() if item.node.op == "ordered"] == ["host"]
         for _ in range(2):
             got, sums = compiled.run({"x": x})
             np.testing.assert_allclose(sums, np.cumsum(x * 2, 1), rtol=1e-5, atol=1e-4)
@@ -227,10 +227,10 @@ def test_what_runs_on_the_host_is_part_of_a_plan(webgpu, few_trips):
     moved = programmed(first, target)
     assert list(moved.hosted.values()) == ["its loops are longer than a GPU may run"]
     assert not first.hosted, "what was lowered is never changed"
-    found = derive(graph, target, unpack(*pack(moved, sources), sources))
-    assert found.hosted == moved.hosted
-    assert str(found.schedule) == str(moved.schedule)
-    assert programmed(found, target).schedule is found.schedule
+    result = derive(graph, target, unpack(*pack(moved, sources), sources))
+    assert result.hosted == moved.hosted
+    assert str(result.schedule) == str(moved.schedule)
+    assert programmed(result, target).schedule is result.schedule
     strict = Target.of(rlx.Device.parse(webgpu), CompileOptions(allow_host_fallback=False))
     with pytest.raises(rlx.InputError, match="can't run there"):
         derive(graph, strict, unpack(*pack(moved, sources), sources))
@@ -328,7 +328,9 @@ LARGE = {
 def test_long_axes(name, webgpu):
     build, operands, expected = LARGE[name]
     g = rlx.Graph(name)
-    g.set_outputs([build(g, *(g.input(f"x{at}", one.shape) for at, one in enumerate(operands)))])
+    g.set_outputs(
+        [build(g, *(g.input(f"x{index}", operand.shape) for index, operand in enumerate(operands)))]
+    )
     with rlx.compile(g, webgpu) as compiled:
         assert not compiled.host_fallbacks
         got = compiled.run_slots(*operands)[0].copy()
@@ -361,7 +363,7 @@ def test_attention_goes_on_from_call_to_call(kind, variant, layout, queries, d, 
     shapes = [(1, 2, s, e) if layout == "bhsd" else (1, s, 2, e) for s, e in sizes]
     operands = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
     g = rlx.Graph()
-    nodes = [g.input(f"x{at}", shape) for at, shape in enumerate(shapes)]
+    nodes = [g.input(f"x{index}", shape) for index, shape in enumerate(shapes)]
     g.set_outputs([g.attention(*nodes, kind=kind, layout=layout)])
     with rlx.compile(g, "cpu") as compiled:
         expected = compiled.run_slots(*operands)[0].copy()
@@ -378,4 +380,4 @@ def test_attention_goes_on_from_call_to_call(kind, variant, layout, queries, d, 
 def test_no_problem_is_on_the_host_for_another_reason():
     """Each problem is one of kernels of the device, as far as their records say."""
     for problem in trip_counts.PROBLEMS:
-        assert all(one.call.kernel != HOST for one in trip_counts.dispatches(problem))
+        assert all(dispatch.call.kernel != HOST for dispatch in trip_counts.dispatches(problem))

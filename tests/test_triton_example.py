@@ -65,8 +65,8 @@ class Config:
     def as_dict(self):
         return self.fields
 
-    def add_input(self, one):
-        self.fields.setdefault("input", []).append(one)
+    def add_input(self, item):
+        self.fields.setdefault("input", []).append(item)
 
     def set_max_batch_size(self, size):
         self.fields["max_batch_size"] = size
@@ -111,17 +111,17 @@ def test_requests_are_joined_and_answered_one_by_one(loaded, rng, monkeypatch):
     model.initialize(args)
     runs = []
     run = model._model.run
-    monkeypatch.setattr(model._model, "run", lambda given: runs.append(given) or run(given))
+    monkeypatch.setattr(model._model, "run", lambda value: runs.append(value) or run(value))
     xs = [rng.standard_normal((rows, 3)).astype(np.float32) for rows in (1, 4, 2)]
     wrong = np.zeros((2, 7), np.float32)
     requests = [_request(xs[0]), _request(wrong), _request(xs[1]), {}, _request(xs[2])]
-    found = model.execute(requests)
-    assert [one.has_error() for one in found] == [False, True, False, True, False]
-    assert "inputs are missing: x" in found[3].error().message()
+    result = model.execute(requests)
+    assert [item.has_error() for item in result] == [False, True, False, True, False]
+    assert "inputs are missing: x" in result[3].error().message()
     assert len(runs) == 2  # the three that fit together, and the one that does not
     expected = rlx.onnx.Model(sample_model(), "cpu")
-    for x, at in zip(xs, (0, 2, 4), strict=True):
-        (tensor,) = found[at].output_tensors()
+    for x, value in zip(xs, (0, 2, 4), strict=True):
+        (tensor,) = result[value].output_tensors()
         assert tensor.name() == "y"
         np.testing.assert_allclose(tensor.as_numpy(), expected.run(x)[0], rtol=1e-6)
     model.finalize()

@@ -73,15 +73,15 @@ def expected(checker):
     return {(line, mark[checker]) for line, mark in marks.items() if mark}
 
 
-def compare(found, checker):
+def compare(result, checker):
     """Fails with what is missing and what is too much."""
     wanted = {("typing/errors.py", *mark) for mark in expected(checker)}
     assert len(wanted) > 30
     missing = [
-        f"not found: {path}:{line} {code}" for path, line, code in sorted(wanted - found.keys())
+        f"not found: {path}:{line} {code}" for path, line, code in sorted(wanted - result.keys())
     ]
-    more = [f"unexpected: {path}:{line} {code}: {found[path, line, code]}"
-            for path, line, code in sorted(found.keys() - wanted)]  # fmt: skip
+    more = [f"unexpected: {path}:{line} {code}: {result[path, line, code]}"
+            for path, line, code in sorted(result.keys() - wanted)]  # fmt: skip
     assert not missing + more, "\n".join(missing + more)
 
 
@@ -99,23 +99,25 @@ def test_pyright(outside):
     done = subprocess.run(command, cwd=outside, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stdout + done.stderr
     said = json.loads(done.stdout)["generalDiagnostics"]
-    found = {}
-    for one in said:
-        path = Path(one["file"]).relative_to(outside).as_posix()
-        key = (path, one["range"]["start"]["line"] + 1, one.get("rule", ""))
-        if one["severity"] in ("error", "warning"):
-            found[key] = one["message"].splitlines()[0]
-    compare(found, "pyright")
+    results = {}
+    for item in said:
+        path = Path(item["file"]).relative_to(outside).as_posix()
+        key = (path, item["range"]["start"]["line"] + 1, item.get("rule", ""))
+        if item["severity"] in ("error", "warning"):
+            results[key] = item["message"].splitlines()[0]
+    compare(results, "pyright")
 
 
 def exported():
     """The qualified names of what rlx and its modules export."""
-    found = set()
+    results = set()
     for module in (rlx, rlx.signal, rlx.onnx, rlx.ops, rlx.cost, rlx.gguf, rlx.safetensors):
         for name in getattr(module, "__all__", ()):
-            one = getattr(module, name)
-            found.add(f"{getattr(one, '__module__', '')}.{getattr(one, '__qualname__', name)}")
-    return found
+            single = getattr(module, name)
+            results.add(
+                f"{getattr(single, '__module__', '')}.{getattr(single, '__qualname__', name)}"
+            )
+    return results
 
 
 @pytest.mark.slow

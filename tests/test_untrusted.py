@@ -56,22 +56,22 @@ def compiled_with(path, device="cpu"):
     """What a run of the loaded file gives, and what the caches counted."""
     before = rlx.cache_stats()
     with rlx.compile(rlx.load_model(path), device) as cg:
-        found = cg.run({"x": X})[0].copy()
+        result = cg.run({"x": X})[0].copy()
     after = rlx.cache_stats()
-    return found, after.model_hits - before.model_hits, after.refused - before.refused
+    return result, after.model_hits - before.model_hits, after.refused - before.refused
 
 
 def replaced(*nodes, arrays=()):
     """A change that puts other nodes into the plan: op, operands, attributes, the last of them the output."""
 
-    def change(plan, held):
-        held += arrays
-        made = [["input", "x", [], {"shape": [4], "dtype": F32}, ""]]
-        made += [
-            [op, f"n{at}", list(operands), attrs, ""]
-            for at, (op, operands, attrs) in enumerate(nodes)
+    def change(plan, stored):
+        stored += arrays
+        results = [["input", "x", [], {"shape": [4], "dtype": F32}, ""]]
+        results += [
+            [op, f"n{index}", list(operands), attrs, ""]
+            for index, (op, operands, attrs) in enumerate(nodes)
         ]
-        plan["graphs"][plan["graph"]] = ["g", made, [len(made) - 1]]
+        plan["graphs"][plan["graph"]] = ["g", results, [len(results) - 1]]
         plan["offsets"] = []
 
     return change
@@ -88,7 +88,7 @@ WRONG = {
     "a step that reads no operand": replaced(("region", [0], {"program": [["relu", [9], F32, None]]})),
     "a step that writes nothing": replaced(("region", [0], {"program": [["literal", [], F32, 1.0]]})),
     "a step of another type": replaced(("region", [0], {"program": [["relu", [0], {"dtype": "f64"}, None]]})),
-    "more steps than registers": replaced(("region", [0], {"program": [["add", [0, max(at, 0)], F32, None] for at in range(200)]})),
+    "more steps than registers": replaced(("region", [0], {"program": [["add", [0, max(index, 0)], F32, None] for index in range(200)]})),
     "a kernel's name": replaced(("custom", [0], {"name": "strided_copy", "attrs": []})),
     "a Python function": replaced(("python", [0], {"function": 0x41414141})),
     "a jump": replaced(("jump", [0], {"target": 1 << 40})),
@@ -109,22 +109,22 @@ WRONG = {
     "another output": replaced(("narrow", [0], {"axis": 0, "start": 0, "length": 2})),
     "a constant of another type": replaced(("constant", [], {"value": {"array": 0}, "dtype": {"dtype": "i64"}}), arrays=[np.ones(4, np.float32)]),
     "no such op": replaced(("nope", [0], {})),
-    "no such graph": lambda plan, held: plan.update(graph=99),
+    "no such graph": lambda plan, stored: plan.update(graph=99),
     "no such tag": replaced(("relu", [0], {"a": {"b": 1}})),
-    "an input of another shape": lambda plan, held: plan["graphs"].__setitem__(plan["graph"], ["g", [["input", "x", [], {"shape": [2], "dtype": F32}, ""]], [0]]),
-    "an offset outside": lambda plan, held: plan.update(offsets=[1 << 40] * max(len(plan["offsets"]), 1)),
-    "an offset more": lambda plan, held: plan["offsets"].append(0),
-    "no offsets": lambda plan, held: plan.pop("offsets"),
-    "a graph in two places": lambda plan, held: plan["subgraphs"].append(plan["graph"]),
-    "a subgraph more": lambda plan, held: (plan["graphs"].append(["s", SCALAR, [0]]), plan["subgraphs"].append(len(plan["graphs"]) - 1)),
-    "an input on the host": lambda plan, held: plan["hosted"].append([0, "why"]),
-    "a node on the host that is none": lambda plan, held: plan["hosted"].append([1 << 40, "why"]),
-    "a node from the end on the host": lambda plan, held: plan["hosted"].append([-1, "why"]),
-    "a host node by a bool": lambda plan, held: plan["hosted"].append([True, "why"]),
-    "a host node for no reason": lambda plan, held: plan["hosted"].append([1, 5]),
-    "decisions of a backend that makes none": lambda plan, held: plan.update(program={"a": 1}),
-    "a note that is no text": lambda plan, held: plan["notes"].append(["fuse", [["%0", 1 << 40]]]),
-    "a preparation of no param": lambda plan, held: (plan["graphs"].append(["s", [["input", "p", [], {"shape": [4], "dtype": F32}, ""]], [0]]), plan["preparations"].append([len(plan["graphs"]) - 1, ["q"]])),
+    "an input of another shape": lambda plan, stored: plan["graphs"].__setitem__(plan["graph"], ["g", [["input", "x", [], {"shape": [2], "dtype": F32}, ""]], [0]]),
+    "an offset outside": lambda plan, stored: plan.update(offsets=[1 << 40] * max(len(plan["offsets"]), 1)),
+    "an offset more": lambda plan, stored: plan["offsets"].append(0),
+    "no offsets": lambda plan, stored: plan.pop("offsets"),
+    "a graph in two places": lambda plan, stored: plan["subgraphs"].append(plan["graph"]),
+    "a subgraph more": lambda plan, stored: (plan["graphs"].append(["s", SCALAR, [0]]), plan["subgraphs"].append(len(plan["graphs"]) - 1)),
+    "an input on the host": lambda plan, stored: plan["hosted"].append([0, "why"]),
+    "a node on the host that is none": lambda plan, stored: plan["hosted"].append([1 << 40, "why"]),
+    "a node from the end on the host": lambda plan, stored: plan["hosted"].append([-1, "why"]),
+    "a host node by a bool": lambda plan, stored: plan["hosted"].append([True, "why"]),
+    "a host node for no reason": lambda plan, stored: plan["hosted"].append([1, 5]),
+    "decisions of a backend that makes none": lambda plan, stored: plan.update(program={"a": 1}),
+    "a note that is no text": lambda plan, stored: plan["notes"].append(["fuse", [["%0", 1 << 40]]]),
+    "a preparation of no param": lambda plan, stored: (plan["graphs"].append(["s", [["input", "p", [], {"shape": [4], "dtype": F32}, ""]], [0]]), plan["preparations"].append([len(plan["graphs"]) - 1, ["q"]])),
 }  # fmt: skip
 
 
@@ -132,8 +132,8 @@ WRONG = {
 def test_plans_that_fail_their_checks_are_made_again(path, what, target_device):
     forge(path, model(), WRONG[what], target_device)
     with pytest.warns(RuntimeWarning, match="the model's plan.*is made again"):
-        found, hits, refused = compiled_with(path, target_device)
-    np.testing.assert_allclose(found, expected(), rtol=1e-5)
+        result, hits, refused = compiled_with(path, target_device)
+    np.testing.assert_allclose(result, expected(), rtol=1e-5)
     assert (hits, refused) == (0, 1)
 
 
@@ -148,10 +148,10 @@ def test_plans_that_fail_their_checks_are_made_again(path, what, target_device):
     ids=["another kind", "another name", "a list", "no graph"],
 )
 def test_what_is_no_plan_is_made_again(path, whole):
-    forge(path, model(), lambda plan, held: None, whole=whole)
+    forge(path, model(), lambda plan, stored: None, whole=whole)
     with pytest.warns(RuntimeWarning, match="the model's plan.*is made again"):
-        found, hits, refused = compiled_with(path)
-    np.testing.assert_allclose(found, expected(), rtol=1e-5)
+        result, hits, refused = compiled_with(path)
+    np.testing.assert_allclose(result, expected(), rtol=1e-5)
     assert (hits, refused) == (0, 1)
 
 
@@ -176,7 +176,7 @@ def test_a_plan_serves_no_graph_but_its_file(path, target_device):
 
 
 def test_a_plan_is_used_twice(path):
-    forge(path, model(), lambda plan, held: None)
+    forge(path, model(), lambda plan, stored: None)
     loaded = rlx.load_model(path)
     before = rlx.cache_stats()
     for _ in range(2):
@@ -191,7 +191,7 @@ def test_a_plan_is_used_twice(path):
 def test_a_file_holds_no_calls_and_no_addresses(path):
     """What evil files did before: kernel names, parameters and jumps stood in the file."""
     seen = {}
-    forge(path, model(), lambda plan, held: seen.update(plan))
+    forge(path, model(), lambda plan, stored: seen.update(plan))
     assert seen["program"] is None
     assert sorted(seen) == [
         "graph", "graphs", "hosted", "notes", "offsets", "preparations", "program", "subgraphs",
@@ -201,22 +201,22 @@ def test_a_file_holds_no_calls_and_no_addresses(path):
 def test_subgraphs_that_grow_without_end(path):
     """Each graph with the one before it in two places would be 2^40 nodes written out."""
 
-    def change(plan, held):
+    def change(plan, stored):
         leaf = [["input", "x", [], {"shape": [4], "dtype": F32}, ""]]
         plan["graphs"] = [["s", leaf, [0]]]
-        for at in range(40):
-            both = {"then_graph": {"graph": at}, "else_graph": {"graph": at}}
+        for index in range(40):
+            both = {"then_graph": {"graph": index}, "else_graph": {"graph": index}}
             nodes = [["input", "x", [], {"shape": [4], "dtype": F32}, ""],
                      ["constant", "c", [], {"value": {"array": 0}, "dtype": {"dtype": "bool"}}, ""],
                      ["if_", "i", [1, 0], both, ""], ["part", "p", [2], {"index": 0}, ""]]  # fmt: skip
             plan["graphs"].append(["s", nodes, [3]])
-        held[:] = [np.array(True)]
+        stored[:] = [np.array(True)]
         plan["graph"] = len(plan["graphs"]) - 1
 
     forge(path, model(), change)
     with pytest.warns(RuntimeWarning, match="is made again"):
-        found, hits, _ = compiled_with(path)
-    np.testing.assert_allclose(found, expected(), rtol=1e-5)
+        result, hits, _ = compiled_with(path)
+    np.testing.assert_allclose(result, expected(), rtol=1e-5)
     assert not hits
 
 
@@ -245,7 +245,7 @@ def deep(levels):
 def planned():
     g = rlx.Graph("wide")
     x = g.input("x", (64, 64))
-    parts = [g.softmax(x * float(at + 1), -1) for at in range(6)]
+    parts = [g.softmax(x * float(index + 1), -1) for index in range(6)]
     y = parts[0]
     for part in parts[1:]:
         y = g.softmax(y @ part, -1)
@@ -278,10 +278,10 @@ def test_a_memory_plan_is_checked():
             plan_memory(schedule, 256, offsets=offsets)
     # One block moved onto another that lives at the same time is found wherever they are.
     refused = 0
-    for at in range(len(good)):
-        for other in set(good) - {good[at]}:
+    for index in range(len(good)):
+        for other in set(good) - {good[index]}:
             try:
-                plan_memory(schedule, 256, offsets=[*good[:at], other, *good[at + 1 :]])
+                plan_memory(schedule, 256, offsets=[*good[:index], other, *good[index + 1 :]])
             except InputError:
                 refused += 1
     assert refused > len(good)
@@ -289,7 +289,7 @@ def test_a_memory_plan_is_checked():
 
 def test_every_op_of_the_passes_is_checked():
     """Ops that no builder makes are refused like others where their attributes are of other types."""
-    internal = [one for one in REGISTRY.values() if one.internal and one.attributes]
+    internal = [value for value in REGISTRY.values() if value.internal and value.attributes]
     assert len(internal) > 15
     for record in internal:
         g = {"rlx_graph": 1, "name": "g", "outputs": [1], "param_values": {}, "nodes": [

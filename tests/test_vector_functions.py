@@ -189,8 +189,8 @@ def powers():
     """Bases and exponents: all pairs of edges, then random ones."""
     rng = np.random.default_rng(9)
     ends = [0.0, 1.0, 2.0, 0.5, 3.0, 2.5, 1e-45, 3e38, 16777215.0, 33554431.0, 33554432.0, np.inf]
-    edges = np.array([*ends, *(-one for one in ends), np.nan], np.float32)
-    x, y = (one.reshape(-1) for one in np.meshgrid(edges, edges))
+    edges = np.array([*ends, *(-end for end in ends), np.nan], np.float32)
+    x, y = (item.reshape(-1) for item in np.meshgrid(edges, edges))
     count = 200_000
     any_bits = rng.integers(0, 1 << 32, 2 * count, np.uint32).view(np.float32)
     any_bits[np.isnan(any_bits)] = np.nan

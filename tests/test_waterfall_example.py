@@ -38,18 +38,18 @@ def test_levels_and_texture(example):
     picture = example.Picture(rendercanvas.offscreen.RenderCanvas(size=(64, 64), pixel_ratio=1))
     waterfall = example.Waterfall(picture.device)
     samples = example.sound_of(None)[: 40 * example.HOP]
-    given = example.blocks(samples)
+    arguments = example.blocks(samples)
     before = waterfall.compiled.bytes_moved
     for _ in range(20):
-        waterfall.draw_to(picture.texture, next(given))
+        waterfall.draw_to(picture.texture, next(arguments))
     moved = waterfall.compiled.bytes_moved
     assert moved.read_back == before.read_back
     assert moved.uploaded - before.uploaded == samples.nbytes
     size = (example.BINS, example.ROWS, 1)
-    found = np.asarray(waterfall.compiled.read_gpu_handle("history"))
+    result = np.asarray(waterfall.compiled.read_gpu_handle("history"))
     want = levels(example, samples)
-    np.testing.assert_allclose(found[-40:], want, atol=2e-3)
-    assert not found[:-40].any()
+    np.testing.assert_allclose(result[-40:], want, atol=2e-3)
+    assert not result[:-40].any()
     assert picture.texture.size == size
     waterfall.close()
 

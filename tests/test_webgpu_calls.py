@@ -25,8 +25,8 @@ def way(request, monkeypatch, webgpu):
 
 
 def test_nothing_is_allocated(webgpu):
-    one, x = compiled("layer"), X.copy()
-    run = one.run_slots
+    first, x = compiled("layer"), X.copy()
+    run = first.run_slots
     for _ in range(100):
         run(x)
     gc.collect()
@@ -56,11 +56,11 @@ def test_two_threads_run_at_the_same_time(way):
     first = rlx.compile(g, "webgpu")
     both = [first, first.clone()]
     arrays = [np.full((128, 128), 0.002 * k, np.float32) for k in (1, 2)]
-    expected = [one.run_slots(a)[0].copy() for one, a in zip(both, arrays, strict=True)]
+    expected = [item.run_slots(a)[0].copy() for item, a in zip(both, arrays, strict=True)]
     inside, seen, failures = [0], set(), []
     barrier = threading.Barrier(2)
 
-    def work(at):
+    def work(index):
         barrier.wait()
         # On a fast GPU one thread may make its first runs before the other begins.
         for run in range(1000):
@@ -68,12 +68,12 @@ def test_two_threads_run_at_the_same_time(way):
                 break
             inside[0] += 1
             seen.add(inside[0])
-            got = both[at].run_slots(arrays[at])[0]
+            got = both[index].run_slots(arrays[index])[0]
             inside[0] -= 1
-            if not np.array_equal(got, expected[at]):
-                failures.append(at)
+            if not np.array_equal(got, expected[index]):
+                failures.append(index)
 
-    threads = [threading.Thread(target=work, args=(at,)) for at in range(2)]
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -79,21 +79,21 @@ def executable(name="layer"):
     return compiled(name)._state.executable
 
 
-def run(one, *arrays, outputs=None, fresh=True):
+def run(item, *arrays, outputs=None, fresh=True):
     """The outputs of one run of an executable."""
-    outputs = range(len(one.output_views)) if outputs is None else outputs
-    return one.submit(arrays, outputs, fresh).wait()
+    outputs = range(len(item.output_views)) if outputs is None else outputs
+    return item.submit(arrays, outputs, fresh).wait()
 
 
-def started(one, *arrays):
+def started(item, *arrays):
     """A run of an executable that is not waited for; its outputs are views."""
-    return one.submit(arrays, range(len(one.output_views)), False)
+    return item.submit(arrays, range(len(item.output_views)), False)
 
 
-def run_many(one, sets):
+def run_many(item, sets):
     """The outputs of several runs, of which none is waited for before all are submitted."""
-    outputs = range(len(one.output_views))
-    pending = [one.submit(arrays, outputs, True) for arrays in sets]
+    outputs = range(len(item.output_views))
+    pending = [item.submit(arrays, outputs, True) for arrays in sets]
     return [each.wait() for each in pending]
 
 
@@ -102,14 +102,14 @@ def test_same_bits(name, webgpu, monkeypatch):
     results = []
     for flag in ("1", "0"):
         monkeypatch.setenv("RLX_WEBGPU_HOT", flag)
-        with compiled(name) as one:
-            assert one._state.executable._factory.hot == (flag == "1")
-            runs = [[y.copy() for y in one.run_slots(*arguments(name, k))] for k in range(3)]
+        with compiled(name) as first:
+            assert first._state.executable._factory.hot == (flag == "1")
+            runs = [[y.copy() for y in first.run_slots(*arguments(name, k))] for k in range(3)]
             results.append(runs)
     for ours, theirs in zip(*results, strict=True):
-        for one, other in zip(ours, theirs, strict=True):
-            assert one.dtype == other.dtype
-            assert one.tobytes() == other.tobytes()
+        for first, other in zip(ours, theirs, strict=True):
+            assert first.dtype == other.dtype
+            assert first.tobytes() == other.tobytes()
     if name == "mixed":
         i, b, h, _ = arguments(name, 2)
         expected = [i + i, ~b, h * np.float16(2), np.zeros((0, 4), np.float32), i, i + i]
@@ -119,74 +119,74 @@ def test_same_bits(name, webgpu, monkeypatch):
 
 @looped("name", GRAPHS)
 def test_every_way_of_running_agrees(name, way):
-    one = executable(name)
-    given = arguments(name)
-    expected = run(one, *given)
+    single = executable(name)
+    inputs = arguments(name)
+    expected = run(single, *inputs)
 
     def same(got):
         for a, b in zip(got, expected, strict=True):
             np.testing.assert_array_equal(a, b)
 
-    run(one, *arguments(name, 1))
-    same(run(one, *given, fresh=False))
-    run(one, *arguments(name, 1))
-    started(one, *arguments(name, 2))
-    last = started(one, *given)
+    run(single, *arguments(name, 1))
+    same(run(single, *inputs, fresh=False))
+    run(single, *arguments(name, 1))
+    started(single, *arguments(name, 2))
+    last = started(single, *inputs)
     same(last.wait())
     same(last.wait())
-    same(one.output_views)
+    same(single.output_views)
     sets = [arguments(name, k) for k in (1, 0, 2)]
-    many = run_many(one, sets)
+    many = run_many(single, sets)
     same(many[1])
     for k, got in zip((1, 0, 2), many, strict=True):
-        for a, b in zip(got, run(one, *arguments(name, k)), strict=True):
+        for a, b in zip(got, run(single, *arguments(name, k)), strict=True):
             np.testing.assert_array_equal(a, b)
 
 
 def test_runs_that_are_taken_in_another_order(way):
-    one = executable()
+    single = executable()
     sets = [arguments("layer", k) for k in range(20)]
-    outputs = range(len(one.output_views))
-    pending = [one.submit(arrays, outputs, True) for arrays in sets]
+    outputs = range(len(single.output_views))
+    pending = [single.submit(arrays, outputs, True) for arrays in sets]
     for k in (3, 19, 0, 11):
-        for a, b in zip(pending[k].wait(), run(one, *sets[k]), strict=True):
+        for a, b in zip(pending[k].wait(), run(single, *sets[k]), strict=True):
             np.testing.assert_array_equal(a, b)
     del pending
-    for a, b in zip(run_many(one, sets)[7], run(one, *sets[7]), strict=True):
+    for a, b in zip(run_many(single, sets)[7], run(single, *sets[7]), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
 def test_bytes_moved(way):
-    one = executable()
-    run(one, X)
-    assert one.moved() == (256, 256 + 16, 0)
-    run(one, X, outputs=[1])
-    assert one.moved() == (512, 272 + 16, 0)
-    run(one, X, outputs=[0])
-    assert one.moved() == (768, 288 + 256, 0)
-    run(one, X, outputs=[])
-    assert one.moved() == (1024, 544, 0)
-    one.read_row(0, 2)
-    assert one.moved() == (1024, 544 + 64, 0)
-    one.bind(Binding(residents=(0,)))
-    run(one, outputs=[1])
-    assert one.moved() == (1024, 608 + 16, 0)
+    single = executable()
+    run(single, X)
+    assert single.moved() == (256, 256 + 16, 0)
+    run(single, X, outputs=[1])
+    assert single.moved() == (512, 272 + 16, 0)
+    run(single, X, outputs=[0])
+    assert single.moved() == (768, 288 + 256, 0)
+    run(single, X, outputs=[])
+    assert single.moved() == (1024, 544, 0)
+    single.read_row(0, 2)
+    assert single.moved() == (1024, 544 + 64, 0)
+    single.bind(Binding(residents=(0,)))
+    run(single, outputs=[1])
+    assert single.moved() == (1024, 608 + 16, 0)
 
 
 def test_rows(way):
     with compiled("mixed") as graph:
         outputs = [y.copy() for y in graph.run_slots(*arguments("mixed"))]
-        for at in (0, 1, 2, 5):
-            for row in range(len(outputs[at])):
-                got = graph.read_output_row(at, row)
-                np.testing.assert_array_equal(got, outputs[at][row])
-                assert got.dtype == outputs[at].dtype
+        for value in (0, 1, 2, 5):
+            for row in range(len(outputs[value])):
+                got = graph.read_output_row(value, row)
+                np.testing.assert_array_equal(got, outputs[value][row])
+                assert got.dtype == outputs[value].dtype
         before = graph.bytes_moved
         graph.read_output_row(2, 1)  # three f16 values from byte 6 on
         assert graph.bytes_moved.read_back - before.read_back == 8
-        for at, row in ((0, 3), (0, -4), (3, 0)):
+        for value, row in ((0, 3), (0, -4), (3, 0)):
             with pytest.raises(rlx.InputError, match="no such row"):
-                graph.read_output_row(at, row)
+                graph.read_output_row(value, row)
         with pytest.raises(rlx.InputError, match="no such output"):
             graph.read_output_row(6, 0)
 
@@ -203,26 +203,26 @@ def state():
 
 
 def test_resident_inputs(way):
-    one = state()
+    single = state()
     x, s, n = np.ones(3, np.float32), np.arange(3, dtype=np.float32), np.arange(3)
-    one.write_input(1, s)
-    one.write_input(2, n)
-    one.bind(Binding(residents=(1, 2)))
-    uploaded = one.moved().uploaded
+    single.write_input(1, s)
+    single.write_input(2, n)
+    single.bind(Binding(residents=(1, 2)))
+    uploaded = single.moved().uploaded
     for _ in range(3):
-        doubled, total, twice = run(one, x)
+        doubled, total, twice = run(single, x)
         np.testing.assert_array_equal(doubled, s * 2)
         np.testing.assert_array_equal(total, s + x)
         np.testing.assert_array_equal(twice, n * 2)
-    assert one.moved().uploaded - uploaded == 3 * 12
-    np.testing.assert_array_equal(one.read_input(1), s)
-    np.testing.assert_array_equal(one.read_input(2), n)
-    assert one.read_input(2).dtype == np.int64
+    assert single.moved().uploaded - uploaded == 3 * 12
+    np.testing.assert_array_equal(single.read_input(1), s)
+    np.testing.assert_array_equal(single.read_input(2), n)
+    assert single.read_input(2).dtype == np.int64
     # An input without a value is what the device holds.
-    run(one, x * 4)
-    np.testing.assert_array_equal(run(one, None)[1], s + x * 4)
-    one.bind(Binding())
-    np.testing.assert_array_equal(run(one, x, x, n)[1], x + x)
+    run(single, x * 4)
+    np.testing.assert_array_equal(run(single, None)[1], s + x * 4)
+    single.bind(Binding())
+    np.testing.assert_array_equal(run(single, x, x, n)[1], x + x)
 
 
 def test_feeds(way):
@@ -230,24 +230,24 @@ def test_feeds(way):
     a, b, i = g.input("a", (5,)), g.input("b", (5,)), g.input("i", (3,), rlx.DType.I64)
     # The two states change places, and the third grows.
     g.set_outputs([b + 0.0, a + 1.0, i * 2, g.sum(a)])
-    one = rlx.compile(g, "webgpu")._state.executable
-    one.write_input(0, np.zeros(5, np.float32))
-    one.write_input(1, np.full(5, 10, np.float32))
-    one.write_input(2, np.arange(3))
-    one.bind(Binding(residents=(0, 1, 2), feeds=((0, 0), (1, 1), (2, 2))))
-    before = one.moved()
+    single = rlx.compile(g, "webgpu")._state.executable
+    single.write_input(0, np.zeros(5, np.float32))
+    single.write_input(1, np.full(5, 10, np.float32))
+    single.write_input(2, np.arange(3))
+    single.bind(Binding(residents=(0, 1, 2), feeds=((0, 0), (1, 1), (2, 2))))
+    before = single.moved()
     values = (0.0, 10.0)
     for _ in range(5):
-        run(one, outputs=[3])
+        run(single, outputs=[3])
         values = values[1], values[0] + 1
-    after = one.moved()
+    after = single.moved()
     assert after.uploaded == before.uploaded
     assert after.read_back - before.read_back == 5 * 4
     assert after.copied - before.copied == 5 * 2 * (20 + 20 + 24)
-    assert one.read_input(0).tolist() == [values[0]] * 5
-    assert one.read_input(1).tolist() == [values[1]] * 5
-    assert one.read_input(2).tolist() == [0, 32, 64]
-    many = run_many(one, [[]] * 3)
+    assert single.read_input(0).tolist() == [values[0]] * 5
+    assert single.read_input(1).tolist() == [values[1]] * 5
+    assert single.read_input(2).tolist() == [0, 32, 64]
+    many = run_many(single, [[]] * 3)
     assert [m[2].tolist() for m in many] == [[0, 64, 128], [0, 128, 256], [0, 256, 512]]
 
 
@@ -255,34 +255,34 @@ def test_feeds_across_a_host_step(way):
     g = rlx.Graph()
     x = g.input("x", (4,))
     g.set_outputs([g.cast(g.cast(x, rlx.DType.F64) + 1.0, rlx.DType.F32)])
-    one = rlx.compile(g, "webgpu")._state.executable
-    assert one._batches.host_steps
-    one.write_input(0, np.zeros(4, np.float32))
-    one.bind(Binding(residents=(0,), feeds=((0, 0),)))
+    single = rlx.compile(g, "webgpu")._state.executable
+    assert single._batches.host_steps
+    single.write_input(0, np.zeros(4, np.float32))
+    single.bind(Binding(residents=(0,), feeds=((0, 0),)))
     for _ in range(3):
-        last = started(one)
+        last = started(single)
     assert last.wait()[0].tolist() == [3.0] * 4
-    assert one.read_input(0).tolist() == [3.0] * 4
+    assert single.read_input(0).tolist() == [3.0] * 4
 
 
 def test_a_clone_starts_anew(way):
-    one = state()
-    one.write_input(1, np.ones(3, np.float32))
-    one.bind(Binding(residents=(1,)))
-    other = one.clone()
+    first = state()
+    first.write_input(1, np.ones(3, np.float32))
+    first.bind(Binding(residents=(1,)))
+    other = first.clone()
     x, n = np.ones(3, np.float32), np.arange(3)
     np.testing.assert_array_equal(run(other, x, x, n)[1], x + x)
-    np.testing.assert_array_equal(run(one, x, n)[1], x + 1)
+    np.testing.assert_array_equal(run(first, x, n)[1], x + 1)
 
 
 def test_more_runs_than_fit_the_staging_memory(way, monkeypatch):
     monkeypatch.setattr("rlx.backends.webgpu.staging._MAX_STAGED", 1000)
-    one = executable()
+    single = executable()
     sets = [arguments("layer", k) for k in range(8)]
-    many = run_many(one, sets)
+    many = run_many(single, sets)
     assert len(many) == 8
-    for given, got in zip(sets, many, strict=True):
-        for a, b in zip(got, run(one, *given), strict=True):
+    for value, got in zip(sets, many, strict=True):
+        for a, b in zip(got, run(single, *value), strict=True):
             np.testing.assert_array_equal(a, b)
 
 
@@ -290,42 +290,42 @@ def test_more_runs_than_fit_the_staging_memory(way, monkeypatch):
 def test_uploads_large_and_small(most, webgpu, monkeypatch):
     """Through memory that stays mapped, and without it, in any order of submitting and waiting."""
     monkeypatch.setattr(runner_factory, "MAX_MAPPED_UPLOAD", most)
-    one = executable()
-    expected = [run(one, *arguments("layer", k)) for k in range(4)]
+    single = executable()
+    expected = [run(single, *arguments("layer", k)) for k in range(4)]
     for count in (1, 2, 3, 4):
         for k in range(count):
-            last = started(one, *arguments("layer", k))
+            last = started(single, *arguments("layer", k))
         for a, b in zip(last.wait(), expected[count - 1], strict=True):
             np.testing.assert_array_equal(a, b)
 
 
 def test_changes_between_submit_and_wait(way):
-    one = executable("layer")
-    expected = run(one, X)
+    single = executable("layer")
+    expected = run(single, X)
 
     def submitted():
-        run(one, X * 2)
-        return started(one, X)
+        run(single, X * 2)
+        return started(single, X)
 
     pending = submitted()
-    one.bind(Binding(residents=(0,)))
+    single.bind(Binding(residents=(0,)))
     for a, b in zip(pending.wait(), expected, strict=True):
         np.testing.assert_array_equal(a, b)
-    one.bind(Binding())
+    single.bind(Binding())
     pending = submitted()
-    np.testing.assert_array_equal(run(one, X, outputs=[1])[0], expected[1])
+    np.testing.assert_array_equal(run(single, X, outputs=[1])[0], expected[1])
     np.testing.assert_array_equal(pending.wait()[1], expected[1])
     pending = submitted()
-    run_many(one, [[X * 3]])
+    run_many(single, [[X * 3]])
     for a, b in zip(pending.wait(), expected, strict=True):
         np.testing.assert_array_equal(a, b)
 
 
 def test_dropped_while_running(way):
     for _ in range(20 if ALL else 10):
-        one = executable()
-        started(one, X)
-        del one
+        single = executable()
+        started(single, X)
+        del single
         gc.collect()
     np.testing.assert_allclose(run(executable(), X)[1], X.sum(1), rtol=1e-5)
 
@@ -334,32 +334,32 @@ def test_dropped_while_running(way):
 
 
 def test_wide_values_travel_whole(way):
-    one = executable("mixed")
+    single = executable("mixed")
     small = arguments("mixed")
     large = [small[0] * 2**40 - 2**62, *small[1:]]
-    for given in (small, large):
-        expected = given[0] + given[0]
-        np.testing.assert_array_equal(run(one, *given)[0], expected)
-        np.testing.assert_array_equal(started(one, *given).wait()[0], expected)
-    many = run_many(one, [small, large])
+    for value in (small, large):
+        expected = value[0] + value[0]
+        np.testing.assert_array_equal(run(single, *value)[0], expected)
+        np.testing.assert_array_equal(started(single, *value).wait()[0], expected)
+    many = run_many(single, [small, large])
     np.testing.assert_array_equal(many[1][0], large[0] + large[0])
-    one.write_input(0, large[0])
-    np.testing.assert_array_equal(one.read_input(0), large[0])
+    single.write_input(0, large[0])
+    np.testing.assert_array_equal(single.read_input(0), large[0])
 
 
 def test_arguments_that_do_not_fit(way):
-    one = state_graph()
+    single = state_graph()
     good = [np.ones(3, np.float32), np.ones(3, np.float32), np.ones(3, np.int64)]
-    for view, value in zip(one.input_views, good, strict=True):
+    for view, value in zip(single.input_views, good, strict=True):
         view[:] = value
-    expected = [y.copy() for y in one.run_slots()]
+    expected = [y.copy() for y in single.run_slots()]
     for bad in (np.ones(4, np.float32), np.ones(3, np.complex64)):
         with pytest.raises(rlx.InputError, match="input 1 does not fit"):
-            one.run_slots(good[0] * 5, bad, good[2])
-    for a, b in zip(one.run_slots(), expected, strict=True):
+            single.run_slots(good[0] * 5, bad, good[2])
+    for a, b in zip(single.run_slots(), expected, strict=True):
         np.testing.assert_array_equal(a, b)
     # Other dtypes of the same kind, and strided arrays, are copied as they fit.
-    got = one.run_slots(np.ones(3), np.ones(6, np.float32)[::2], np.ones(3, np.int32))
+    got = single.run_slots(np.ones(3), np.ones(6, np.float32)[::2], np.ones(3, np.int32))
     for a, b in zip(got, expected, strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -399,36 +399,36 @@ def test_a_lost_device_is_an_error(way):
 
 
 def test_closed(way):
-    one = compiled("layer")
-    run = one.run_slots
+    single = compiled("layer")
+    run = single.run_slots
     run(X)
-    one.close()
-    one.close()
-    for call in (run, one.run_slots, one.sync_pending, lambda: one.run({"x": X})):
+    single.close()
+    single.close()
+    for call in (run, single.run_slots, single.sync_pending, lambda: single.run({"x": X})):
         with pytest.raises(rlx.RlxError, match="closed"):
             call()
 
 
 def test_run_slots_of_before_recover_is_closed(way):
-    one = compiled("layer")
-    run = one.run_slots
+    single = compiled("layer")
+    run = single.run_slots
     run(X)
-    one.recover()
+    single.recover()
     with pytest.raises(rlx.InputError, match="closed"):
         run(X)
-    one.run_slots(X)
+    single.run_slots(X)
 
 
 def test_entered_twice(way):
     """A second thread, and a call from inside the first, are refused, and the graph goes on."""
-    one = compiled("layer")
+    single = compiled("layer")
     calls = (
-        lambda: one.run_slots(X),
-        lambda: one.run({"x": X}),
-        one.sync_pending,
-        lambda: one.read_output_row(0, 0),
-        one.recover,
-        one.close,
+        lambda: single.run_slots(X),
+        lambda: single.run({"x": X}),
+        single.sync_pending,
+        lambda: single.read_output_row(0, 0),
+        single.recover,
+        single.close,
     )
 
     def during():
@@ -440,8 +440,8 @@ def test_entered_twice(way):
                 with pytest.raises(rlx.BusyError, match="already running in another thread"):
                     pool.submit(call).result()
 
-    one._state.lock.call(during)
-    one.run_slots(X)
+    single._state.lock.call(during)
+    single.run_slots(X)
 
 
 # The module of each library that has its functions and numbers.
@@ -455,9 +455,9 @@ def test_an_unknown_release_of_wgpu_is_said_once(webgpu, monkeypatch):
     binding.cache_clear()
     try:
         with pytest.warns(RuntimeWarning, match="not known to rlx"):
-            one = executable()
-        assert not one._factory.hot
-        np.testing.assert_allclose(run(one, X)[1], X.sum(1), rtol=1e-5)
+            single = executable()
+        assert not single._factory.hot
+        np.testing.assert_allclose(run(single, X)[1], X.sum(1), rtol=1e-5)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             executable()
@@ -481,7 +481,7 @@ def test_the_declarations_are_those_of_the_library(webgpu):
     for name in webgpu_hot.FUNCTIONS:
         if name not in module.ABSENT[library.name]:
             ffi.addressof(lib, name)
-    api = [0 if one in module.ABSENT[library.name] else 1 for one in module.FUNCTIONS]
+    api = [0 if function in module.ABSENT[library.name] else 1 for function in module.FUNCTIONS]
     with pytest.raises(ValueError, match="do not fit"):
         module.Api(library.name, [1] * len(api), 0)
     with pytest.raises(ValueError, match="an address for every function"):

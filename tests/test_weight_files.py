@@ -28,39 +28,39 @@ def arrays():
     rng = np.random.default_rng(3)
     kinds = ("f8", "f4", "f2", "i8", "i4", "i2", "i1", "u8", "u4", "u2", "u1", "?")
     # Whole numbers: processors differ in what a negative float becomes as an unsigned number.
-    made = {f"t.{kind}": rng.integers(-20, 20, (2, 3)).astype(kind) for kind in kinds}
-    return {**made, "scalar": np.array(2.5, "f4"), "none": np.zeros((0, 4), "f4")}
+    results = {f"t.{kind}": rng.integers(-20, 20, (2, 3)).astype(kind) for kind in kinds}
+    return {**results, "scalar": np.array(2.5, "f4"), "none": np.zeros((0, 4), "f4")}
 
 
 # --- safetensors ------------------------------------------------------------------------------------
 
 
 def test_safetensors_are_views_of_the_file(save):
-    found = rlx.safetensors.load(save(files.safetensors(arrays(), {"by": "test"})))
-    assert found.metadata == {"by": "test"}
-    assert list(found) == list(arrays())
+    result = rlx.safetensors.load(save(files.safetensors(arrays(), {"by": "test"})))
+    assert result.metadata == {"by": "test"}
+    assert list(result) == list(arrays())
     for name, expected in arrays().items():
-        assert found[name].dtype == expected.dtype
-        np.testing.assert_array_equal(found[name], expected)
-        assert not found[name].flags.writeable
-    assert not found["t.f8"].flags.owndata
-    assert found.dtypes["t.f2"] is rlx.DType.F16
-    assert found.dtypes["t.u2"] is None
+        assert result[name].dtype == expected.dtype
+        np.testing.assert_array_equal(result[name], expected)
+        assert not result[name].flags.writeable
+    assert not result["t.f8"].flags.owndata
+    assert result.dtypes["t.f2"] is rlx.DType.F16
+    assert result.dtypes["t.u2"] is None
 
 
 def test_safetensors_unaligned_tensors_are_copied(save):
     odd = {"a": np.uint8([1]), "b": np.float32([1, 2])}
-    found = rlx.safetensors.load(save(files.safetensors(odd)))
-    assert found["b"].flags.aligned
-    assert found["b"].tolist() == [1, 2]
+    result = rlx.safetensors.load(save(files.safetensors(odd)))
+    assert result["b"].flags.aligned
+    assert result["b"].tolist() == [1, 2]
 
 
 def test_safetensors_bf16_goes_into_a_param(save):
     bits = np.array([[0x3F80, 0x4000]], np.uint16)
-    found = rlx.safetensors.load(save(files.safetensors({"w": bits}, bf16=("w",))))
-    assert found.dtypes["w"] is rlx.DType.BF16
+    result = rlx.safetensors.load(save(files.safetensors({"w": bits}, bf16=("w",))))
+    assert result.dtypes["w"] is rlx.DType.BF16
     g = rlx.Graph()
-    g.set_outputs([g.cast(g.param("w", (1, 2), "bf16", found["w"]), "f32") + g.input("x", (1, 2))])
+    g.set_outputs([g.cast(g.param("w", (1, 2), "bf16", result["w"]), "f32") + g.input("x", (1, 2))])
     with rlx.compile(g, "cpu") as cg:
         assert cg.run({"x": np.zeros((1, 2), "f4")})[0].tolist() == [[1, 2]]
 
@@ -112,16 +112,16 @@ def test_wrong_safetensors_are_refused(save, case):
 @pytest.mark.parametrize("case", UNREADABLE_SAFETENSORS)
 def test_one_unreadable_tensor_is_refused_when_it_is_asked_for(save, case):
     raw, message = UNREADABLE_SAFETENSORS[case]
-    found = rlx.safetensors.load(save(raw))
-    assert (list(found), list(found.dtypes), list(found.refused)) == ([], [], ["a"])
-    assert "a" in found
-    for ask in (found.__getitem__, found.get):
+    result = rlx.safetensors.load(save(raw))
+    assert (list(result), list(result.dtypes), list(result.refused)) == ([], [], ["a"])
+    assert "a" in result
+    for ask in (result.__getitem__, result.get):
         with pytest.raises(rlx.ImportModelError) as error:
             ask("a")
         assert message in str(error.value)
-    assert found.get("b") is None
+    assert result.get("b") is None
     with pytest.raises(rlx.UnknownNameError, match="no entry 'aa'\n  hint: did you mean 'a'"):
-        found["aa"]
+        result["aa"]
 
 
 def test_the_tensors_beside_an_unreadable_one_are_read(save):
@@ -132,18 +132,20 @@ def test_the_tensors_beside_an_unreadable_one_are_read(save):
         "last": {"dtype": "U8", "shape": [3], "data_offsets": [7, 10]},
         "cut off": {"dtype": "U8", "shape": [5], "data_offsets": [10, 15]},
     }
-    found = rlx.safetensors.load(save(files.safetensors_raw(json.dumps(entries), bytes(range(12)))))
-    assert {name: array.tolist() for name, array in found.items()} == {
+    result = rlx.safetensors.load(
+        save(files.safetensors_raw(json.dumps(entries), bytes(range(12))))
+    )
+    assert {name: array.tolist() for name, array in result.items()} == {
         "first": [0, 1],
         "last": [7, 8, 9],
     }
-    assert list(found.refused) == ["narrow", "nowhere", "cut off"]
+    assert list(result.refused) == ["narrow", "nowhere", "cut off"]
 
 
 def test_safetensors_take_what_the_package_takes(save):
     header = '{"__metadata__": null, "a": {"x": {"y": [1, null]}, "x": 2, "dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}'
-    found = rlx.safetensors.load(save(files.safetensors_raw(header, _BODY)))
-    assert (found.metadata, found["a"].tolist()) == ({}, [0, 0])
+    result = rlx.safetensors.load(save(files.safetensors_raw(header, _BODY)))
+    assert (result.metadata, result["a"].tolist()) == ({}, [0, 0])
     header = '{"__metadata__": {"by": "me", "by": "you"}}'
     assert rlx.safetensors.load(save(files.safetensors_raw(header))).metadata == {"by": "you"}
 
@@ -168,25 +170,25 @@ METADATA = {
 
 
 def all_blocks():
-    made = {f"w.{kind}": files.blocks(scrambled_blocks(kind, 3, 512), kind) for kind in FORMATS}
+    results = {f"w.{kind}": files.blocks(scrambled_blocks(kind, 3, 512), kind) for kind in FORMATS}
     plain = {f"w.{kind}": (np.arange(6).reshape(2, 3) - 2).astype(kind)
              for kind in ("f4", "f2", "f8", "i1", "i4", "i8")}  # fmt: skip
     bf16 = ("BF16", (2,), np.array([0x3F80, 0xC000], "<u2").tobytes())
-    return {**made, **plain, "w.bf16": bf16, "none": np.zeros((0, 4), "f4")}
+    return {**results, **plain, "w.bf16": bf16, "none": np.zeros((0, 4), "f4")}
 
 
 @pytest.mark.parametrize(("version", "alignment"), [(2, None), (3, None), (3, 64), (3, 8)])
 def test_gguf_metadata_and_tensors(save, version, alignment):
-    found = rlx.gguf.load(save(files.gguf(METADATA, all_blocks(), version, alignment)))
+    result = rlx.gguf.load(save(files.gguf(METADATA, all_blocks(), version, alignment)))
     for key, expected in METADATA.items():
-        got = found.metadata[key]
+        got = result.metadata[key]
         if isinstance(expected, np.ndarray):
             np.testing.assert_array_equal(got, expected)
         else:
             assert got == expected
             assert type(got) in (int, float, bool, str, list)
     for kind in FORMATS:
-        tensor, raw = found.tensors[f"w.{kind}"], scrambled_blocks(kind, 3, 512)
+        tensor, raw = result.tensors[f"w.{kind}"], scrambled_blocks(kind, 3, 512)
         assert (tensor.shape, tensor.type, tensor.dtype) == ((3, 512), kind, None)
         np.testing.assert_array_equal(tensor.packed, raw)
         assert not tensor.packed.flags.owndata
@@ -195,14 +197,14 @@ def test_gguf_metadata_and_tensors(save, version, alignment):
         with pytest.raises(rlx.ImportModelError, match="no plain elements"):
             tensor.array()
     for kind in ("f4", "f2", "f8", "i1", "i4", "i8"):
-        tensor = found.tensors[f"w.{kind}"]
+        tensor = result.tensors[f"w.{kind}"]
         assert tensor.array().dtype == np.dtype(kind)
         assert tensor.dequantized().tolist() == [[-2, -1, 0], [1, 2, 3]]
-    assert found.tensors["w.f2"].dequantized().dtype == np.float32
-    assert not found.tensors["w.f4"].dequantized().flags.owndata
-    assert found.tensors["w.bf16"].dequantized().tolist() == [1, -2]
-    assert found.tensors["none"].array().shape == (0, 4)
-    assert repr(found).startswith("<gguf.File test: ")
+    assert result.tensors["w.f2"].dequantized().dtype == np.float32
+    assert not result.tensors["w.f4"].dequantized().flags.owndata
+    assert result.tensors["w.bf16"].dequantized().tolist() == [1, -2]
+    assert result.tensors["none"].array().shape == (0, 4)
+    assert repr(result).startswith("<gguf.File test: ")
 
 
 def test_gguf_equals_the_gguf_package(tmp_path):
@@ -218,13 +220,13 @@ def test_gguf_equals_the_gguf_package(tmp_path):
     for step in ("header", "kv_data", "tensors"):
         getattr(writer, f"write_{step}_to_file")()
     writer.close()
-    found = rlx.gguf.load(path)
-    assert found.metadata["test.count"] == 5
-    assert found.metadata["test.names"] == ["a", "b"]
-    assert found.tensors["plain"].array().tolist() == [[1, 2, 3]]
+    result = rlx.gguf.load(path)
+    assert result.metadata["test.count"] == 5
+    assert result.metadata["test.names"] == ["a", "b"]
+    assert result.tensors["plain"].array().tolist() == [[1, 2, 3]]
     for kind, raw in packed.items():
-        np.testing.assert_array_equal(found.tensors[kind].packed, raw)
-    assert {found.tensors[kind].type for kind in packed} == set(packed)
+        np.testing.assert_array_equal(result.tensors[kind].packed, raw)
+    assert {result.tensors[kind].type for kind in packed} == set(packed)
 
 
 @pytest.mark.parametrize("place", ["cpu", pytest.param("webgpu", marks=pytest.mark.webgpu)])
@@ -309,10 +311,10 @@ def test_wrong_gguf_is_refused(save, case):
 @pytest.mark.parametrize("case", UNREADABLE_GGUF)
 def test_one_unreadable_gguf_tensor_is_refused_when_it_is_asked_for(save, case):
     raw, message = UNREADABLE_GGUF[case]
-    found = rlx.gguf.load(save(raw)).tensors
-    (name,) = found.refused
+    result = rlx.gguf.load(save(raw)).tensors
+    (name,) = result.refused
     with pytest.raises(rlx.ImportModelError) as error:
-        found[name]
+        result[name]
     assert name.startswith("w")
     assert message in str(error.value)
 
@@ -320,11 +322,11 @@ def test_one_unreadable_gguf_tensor_is_refused_when_it_is_asked_for(save, case):
 @pytest.mark.parametrize("case", UNREADABLE_VALUES)
 def test_one_unreadable_value_is_refused_when_it_is_asked_for(save, case):
     raw, message = UNREADABLE_VALUES[case]
-    found = rlx.gguf.load(save(raw)).metadata
-    (key,) = found.refused
+    result = rlx.gguf.load(save(raw)).metadata
+    (key,) = result.refused
     assert key.startswith("a")
-    assert key in found
-    for ask in (found.__getitem__, found.get):
+    assert key in result
+    for ask in (result.__getitem__, result.get):
         with pytest.raises(rlx.ImportModelError) as error:
             ask(key)
         assert message in str(error.value)
@@ -333,11 +335,11 @@ def test_one_unreadable_value_is_refused_when_it_is_asked_for(save, case):
 def test_what_stands_beside_unreadable_entries_is_read(save):
     keys = [_KEY + struct.pack("<I", 8) + files.text(b"\xff"), files.text("b") + files.value(5)]
     entries = _entry("narrow", kind=16) + _entry("w", (4,)) + _entry("far", offset=2**40)
-    found = rlx.gguf.load(save(_bad(b"".join(keys), entries, (3, 2))))
-    assert (dict(found.metadata), list(found.metadata.refused)) == ({"b": 5}, ["a"])
-    assert found.tensors["w"].array().tolist() == [0, 0, 0, 0]
-    assert list(found.tensors.refused) == ["narrow", "far"]
-    assert repr(found) == "<gguf.File ?: 1 keys, 1 tensors>"
+    result = rlx.gguf.load(save(_bad(b"".join(keys), entries, (3, 2))))
+    assert (dict(result.metadata), list(result.metadata.refused)) == ({"b": 5}, ["a"])
+    assert result.tensors["w"].array().tolist() == [0, 0, 0, 0]
+    assert list(result.tensors.refused) == ["narrow", "far"]
+    assert repr(result) == "<gguf.File ?: 1 keys, 1 tensors>"
     raw = _bad(files.text("general.alignment") + struct.pack("<I", 8) + files.text(b"\xff"))
     with pytest.raises(rlx.ImportModelError, match="not UTF-8"):
         rlx.gguf.load(save(raw))

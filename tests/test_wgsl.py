@@ -12,9 +12,9 @@ LIBRARY = "\n".join(render(f"lib/{name}", {}) for name in ("math", "point"))
 
 
 def test_every_function_of_the_library_is_found_whole():
-    found = definitions(LIBRARY)
-    assert found.keys() == set(re.findall(r"\bfn (\w+)", LIBRARY))
-    for name, text in found.items():
+    result = definitions(LIBRARY)
+    assert result.keys() == set(re.findall(r"\bfn (\w+)", LIBRARY))
+    for name, text in result.items():
         assert text.startswith(f"fn {name}(")
         assert text.count("{") == text.count("}") > 0
         assert text.endswith("}")
@@ -31,10 +31,10 @@ def test_layout_does_not_matter():
         packed.replace("\n", "\n\t"),
     )
     for text in layouts:
-        found = definitions(text)
-        assert found.keys() == definitions(LIBRARY).keys()
-        for name, one in definitions(LIBRARY).items():
-            assert found[name].split() == one.split(), name
+        result = definitions(text)
+        assert result.keys() == definitions(LIBRARY).keys()
+        for name, value in definitions(LIBRARY).items():
+            assert result[name].split() == value.split(), name
 
 
 def test_definitions_of_every_shape():
@@ -48,10 +48,10 @@ def test_definitions_of_every_shape():
     }
     fn three() { for (var i = 0u; i < 3u; i++) { two(1.0, 2.0); } }
     """
-    found = definitions(text)
-    assert list(found) == ["one", "two", "three"]
-    assert found["one"].startswith("@must_use fn one")
-    assert found["two"].split()[-1] == "}"
+    result = definitions(text)
+    assert list(result) == ["one", "two", "three"]
+    assert result["one"].startswith("@must_use fn one")
+    assert result["two"].split()[-1] == "}"
 
 
 def test_faults_of_a_library_are_told():

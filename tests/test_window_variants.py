@@ -52,7 +52,7 @@ def convolution(x, w, attrs):
     g = rlx.Graph()
     shapes = {"x": x, "w": w, "b": w[:1]}
     g.set_outputs(
-        [getattr(g, f"conv{len(x) - 2}d")(*(g.input(*one) for one in shapes.items()), **attrs)]
+        [getattr(g, f"conv{len(x) - 2}d")(*(g.input(*item) for item in shapes.items()), **attrs)]
     )
     return g, shapes
 
@@ -129,13 +129,13 @@ def test_every_resize_variant(variant, mode, size, webgpu, monkeypatch, rng):
 
 
 def test_patterns_of_taps():
-    def made(n, count, mode="linear", coordinates="half_pixel", **more):
-        found = taps(
+    def pattern_of(n, count, mode="linear", coordinates="half_pixel", **more):
+        result = taps(
             n, count, count / n, mode, coordinates, "floor", -0.75, False, (0.0, 1.0), False
         )
-        return pattern(*found, n)
+        return pattern(*result, n)
 
-    assert made(16, 32) == (
+    assert pattern_of(16, 32) == (
         2,
         (-1, 0, 1, 2),
         (
@@ -145,11 +145,11 @@ def test_patterns_of_taps():
             ((2, 0.75), (3, 0.25)),
         ),
     )
-    assert made(16, 32, coordinates="asymmetric").taps[0] == ((0, 1.0),)
-    assert made(16, 8, "nearest").step == 8
-    assert made(16, 33) is None
-    assert made(16, 48, coordinates="align_corners") is None
-    assert made(2, 4) is None
+    assert pattern_of(16, 32, coordinates="asymmetric").taps[0] == ((0, 1.0),)
+    assert pattern_of(16, 8, "nearest").step == 8
+    assert pattern_of(16, 33) is None
+    assert pattern_of(16, 48, coordinates="align_corners") is None
+    assert pattern_of(2, 4) is None
 
 
 def test_the_rule_of_strips():

@@ -29,15 +29,15 @@ def compare(build, x, dtype):
     g.set_outputs([build(g, g.input("x", x.shape, dtype))])
     with np.errstate(all="ignore"):
         (expected,) = rlx.compile(g, "reference").run_slots(x)
-        expected, held = np.array(expected), None
+        expected, stored = np.array(expected), None
     for threads in (1, 2, 3):
         with rlx.compile(g, "cpu", options=CompileOptions(threads=threads)) as compiled:
-            found = np.array(compiled.run_slots(x)[0])
-        if held is None:
-            held = found
-        np.testing.assert_array_equal(found, held)
+            result = np.array(compiled.run_slots(x)[0])
+        if stored is None:
+            stored = result
+        np.testing.assert_array_equal(result, stored)
     largest = np.max(np.abs(expected[np.isfinite(expected)]), initial=1.0)
-    np.testing.assert_allclose(held, expected, BOUND[dtype], BOUND[dtype] * float(largest))
+    np.testing.assert_allclose(stored, expected, BOUND[dtype], BOUND[dtype] * float(largest))
 
 
 def numbers(rng, shape, dtype, special):
@@ -56,7 +56,7 @@ def window(rng, rank):
     dilation = [int(rng.choice((1, 1, 1, 2, 3))) for _ in range(rank)]
     stride = [int(rng.choice((1, 1, 2, 2, 3, 4, 9))) for _ in range(rank)]
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
-    pads = tuple(tuple(int(one) for one in rng.integers(0, r, 2) // 2) for r in reach)
+    pads = tuple(tuple(int(integer) for integer in rng.integers(0, r, 2) // 2) for r in reach)
     attrs = {"kernel": tuple(kernel), "stride": tuple(stride), "dilation": tuple(dilation)}
     return {**attrs, "padding": pads, "ceil_mode": bool(rng.integers(2))}, reach
 
@@ -66,7 +66,7 @@ def window(rng, rank):
 def test_pools(kind, dtype, isa, rng):
     if kind == "avg_pool" and dtype == "i32":
         dtype = "f32"  # sums with NaN and infinities
-    for at in range(50):
+    for index in range(50):
         rank = int(rng.integers(1, 4))
         attrs, reach = window(rng, rank)
         sizes = [
@@ -75,7 +75,7 @@ def test_pools(kind, dtype, isa, rng):
         ]
         sizes = [max(n, r) for n, r in zip(sizes, reach, strict=True)]
         x = numbers(
-            rng, (int(rng.integers(1, 3)), int(rng.integers(0, 5)), *sizes), dtype, at % 3 == 0
+            rng, (int(rng.integers(1, 3)), int(rng.integers(0, 5)), *sizes), dtype, index % 3 == 0
         )
         if kind == "avg_pool":
             attrs["count_include_pad"] = bool(rng.integers(2))
@@ -94,24 +94,26 @@ def test_pools_of_large_windows(shape, isa, rng):
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 def test_transposed_convolutions(dtype, isa, rng):
     """Few outputs, of which threads share the rows, and many; windows that overlap, touch and leave gaps."""
-    for at in range(60):
+    for index in range(60):
         rank, groups = int(rng.integers(1, 3)), int(rng.choice((1, 1, 2)))
         kernel, stride = ([int(n) for n in rng.integers(1, 5, rank)] for _ in range(2))
         dilation = [int(rng.choice((1, 1, 2))) for _ in range(rank)]
         sizes = [int(rng.choice(WIDTHS[:14])) for _ in range(rank)]
         full = zip(sizes, kernel, stride, dilation, strict=True)
-        made = [(n - 1) * s + (k - 1) * d + 1 for n, k, s, d in full]
-        pads = tuple(tuple(int(one) for one in rng.integers(0, 1 + (n - 1) // 2, 2)) for n in made)
+        results = [(n - 1) * s + (k - 1) * d + 1 for n, k, s, d in full]
+        pads = tuple(
+            tuple(int(integer) for integer in rng.integers(0, 1 + (n - 1) // 2, 2)) for n in results
+        )
         channels, outputs = groups * int(rng.integers(1, 20)), int(rng.choice((1, 1, 2, 3, 9)))
         x = numbers(rng, (int(rng.integers(1, 3)), channels, *sizes), dtype, False)
         w = numbers(rng, (channels, outputs, *kernel), dtype, False)
-        bias = numbers(rng, groups * outputs, dtype, False) if at % 2 else None
+        bias = numbers(rng, groups * outputs, dtype, False) if index % 2 else None
         attrs = {"stride": tuple(stride), "dilation": tuple(dilation), "padding": pads}
 
         def build(g, x, w=w, bias=bias, groups=groups, attrs=attrs):
             fixed = None if bias is None else g.constant(bias)
-            made = getattr(g, f"conv_transpose{w.ndim - 2}d")
-            return made(x, g.constant(w), fixed, groups=groups, **attrs)
+            result = getattr(g, f"conv_transpose{w.ndim - 2}d")
+            return result(x, g.constant(w), fixed, groups=groups, **attrs)
 
         compare(build, x, dtype)
 
@@ -119,7 +121,7 @@ def test_transposed_convolutions(dtype, isa, rng):
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 def test_resizing(mode, dtype, isa, rng):
-    for at in range(40):
+    for index in range(40):
         rank = int(rng.integers(1, 4))
         shape = [int(rng.choice(WIDTHS[: 16 if rank < 3 else 9])) for _ in range(rank)]
         size = [
@@ -130,13 +132,13 @@ def test_resizing(mode, dtype, isa, rng):
             rng.choice(["half_pixel", "align_corners", "asymmetric", "tf_crop_and_resize"])
         )
         roi = tuple(
-            float(one) for one in (*rng.uniform(-0.2, 0.3, rank), *rng.uniform(0.5, 1.2, rank))
+            float(item) for item in (*rng.uniform(-0.2, 0.3, rank), *rng.uniform(0.5, 1.2, rank))
         )
         more = (
             {"roi": roi, "extrapolation_value": 2.5} if coordinates == "tf_crop_and_resize" else {}
         )
         more |= {"antialias": bool(rng.integers(2))} if mode != "nearest" else {}
-        x = numbers(rng, shape, dtype, at % 4 == 0 and mode == "nearest")
+        x = numbers(rng, shape, dtype, index % 4 == 0 and mode == "nearest")
         compare(
             lambda g, x, size=size, more=more, c=coordinates: g.resize(
                 x, size, mode, coordinates=c, **more

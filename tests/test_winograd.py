@@ -181,20 +181,20 @@ def test_weights_that_others_read_too():
     strided = g.conv2d(inputs[1], weight, stride=2)
     g.set_outputs([strided, g.conv2d(inputs[0], weight, padding=1), wide])
     feeds = {"x": x, "small": small, "wide": values(1, 48, 12, 12)}
-    with rlx.compile(g, "cpu", {"w": w}) as one, rlx.compile(g, "reference", {"w": w}) as exact:
-        assert one.as_text("schedule").count("conv_winograd") == 2
-        for got, expected in zip(one.run(feeds), exact.run(feeds), strict=True):
+    with rlx.compile(g, "cpu", {"w": w}) as single, rlx.compile(g, "reference", {"w": w}) as exact:
+        assert single.as_text("schedule").count("conv_winograd") == 2
+        for got, expected in zip(single.run(feeds), exact.run(feeds), strict=True):
             close(got, expected)
 
 
 def test_threads_do_not_change_results():
     x, w = values(3, 40, 30, 21), values(70, 40, 3, 3)
-    found = []
+    results = []
     for threads in (1, 2, 5):
         with made(x, w, threads=threads) as compiled:
-            found.append(compiled.run({"x": x})[0].copy())
-    for other in found[1:]:
-        np.testing.assert_array_equal(other, found[0])
+            results.append(compiled.run({"x": x})[0].copy())
+    for other in results[1:]:
+        np.testing.assert_array_equal(other, results[0])
 
 
 def test_fewer_images_than_were_compiled():

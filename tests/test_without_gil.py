@@ -65,9 +65,9 @@ def together(work):
     """What ``work(number of the thread)`` returns in threads that begin at the same time."""
     ready = threading.Barrier(THREADS)
 
-    def begin(at):
+    def begin(index):
         ready.wait()
-        return work(at)
+        return work(index)
 
     with ThreadPoolExecutor(THREADS) as pool:
         return list(pool.map(begin, range(THREADS)))
@@ -81,25 +81,25 @@ def test_no_module_switches_the_gil_on():
 
 def test_one_thread_at_a_time_has_an_owner():
     lock = TryLock("this test", "wait")
-    inside, most = [], []
+    inside, limit = [], []
 
-    def alone(at):
-        inside.append(at)
-        most.append(len(inside))
+    def alone(index):
+        inside.append(index)
+        limit.append(len(inside))
         inside.pop()
 
-    def work(at):
+    def work(index):
         entered, end = 0, time.monotonic() + SECONDS
         while time.monotonic() < end:
             try:
-                lock.call(alone, at)
+                lock.call(alone, index)
                 entered += 1
             except rlx.BusyError:
                 continue
         return entered
 
     assert sum(together(work))
-    assert set(most) == {1}
+    assert set(limit) == {1}
     lock.close()
     with pytest.raises(rlx.InputError, match="closed"):
         lock.call(alone, 0)
@@ -108,24 +108,24 @@ def test_one_thread_at_a_time_has_an_owner():
 def test_runs_and_changes_stay_apart():
     gate, running, changing = ReadWriteLock(), [], []
 
-    def change(at):
-        changing.append(at)
+    def change(index):
+        changing.append(index)
         assert not running
         changing.pop()
 
-    def run(at):
-        running.append(at)
+    def run(index):
+        running.append(index)
         assert not changing
         running.pop()
 
-    def work(at):
+    def work(index):
         seen, end = 0, time.monotonic() + SECONDS
         while time.monotonic() < end:
-            if at % 2:
-                gate.write(change, at)
+            if index % 2:
+                gate.write(change, index)
                 time.sleep(1e-4)
             else:
-                gate.read(gate.read, run, at)
+                gate.read(gate.read, run, index)
             seen += 1
         return seen
 
@@ -152,8 +152,8 @@ def scaled(device="cpu"):
 def test_a_graph_of_many_callers_gives_each_its_own_results(device):
     compiled = scaled(device)
 
-    def work(at):
-        x = np.full(LARGE, at, np.float32)
+    def work(index):
+        x = np.full(LARGE, index, np.float32)
         right, end = 0, time.monotonic() + SECONDS
         while time.monotonic() < end:
             try:
@@ -168,17 +168,17 @@ def test_a_graph_of_many_callers_gives_each_its_own_results(device):
 
 
 def test_threads_make_use_and_drop_graphs(device):
-    def work(at):
+    def work(index):
         runs, end = 0, time.monotonic() + SECONDS
         while time.monotonic() < end:
             g = rlx.Graph()
-            x = g.input("x", (1 + (at + runs) % 5, 16))
+            x = g.input("x", (1 + (index + runs) % 5, 16))
             g.set_outputs([x @ g.param("w", (16, 16)) + float(runs % 3)])
             compiled = rlx.compile(g, device, {"w": np.eye(16, dtype=np.float32)})
-            given = np.full(x.shape, at, np.float32)
-            for one in (compiled, compiled.clone()):
-                (y,) = one.run({"x": given})
-                assert np.array_equal(y, given + runs % 3)
+            arguments = np.full(x.shape, index, np.float32)
+            for item in (compiled, compiled.clone()):
+                (y,) = item.run({"x": arguments})
+                assert np.array_equal(y, arguments + runs % 3)
             runs += 1
         return runs
 
@@ -189,14 +189,14 @@ def test_no_two_results_share_memory():
     compiled = scaled()
     free_idle()
 
-    def work(at):
-        clone, kept, runs = compiled.clone(), [], 0
+    def work(index):
+        clone, retained, runs = compiled.clone(), [], 0
         end = time.monotonic() + SECONDS
         while time.monotonic() < end:
-            value = 1000 * at + runs % 1000
-            kept.append((value, clone.run({"x": np.full(LARGE, value, np.float32)})[0]))
-            if len(kept) > 4:
-                value, y = kept.pop(0)
+            value = 1000 * index + runs % 1000
+            retained.append((value, clone.run({"x": np.full(LARGE, value, np.float32)})[0]))
+            if len(retained) > 4:
+                value, y = retained.pop(0)
                 assert (y == 2 * value).all()
             runs += 1
         return runs
@@ -234,13 +234,13 @@ def test_weights_may_change_while_clones_run(device):
     compiled = rlx.compile(g, device, {"w": ones})
     clones = [compiled.clone() for _ in range(THREADS)]
 
-    def work(at):
+    def work(index):
         x, runs, end = np.ones((8, 64), np.float32), 0, time.monotonic() + SECONDS
         while time.monotonic() < end:
-            if at == 0:
-                clones[at].set_param("w", ones * (1 + runs % 2))
+            if index == 0:
+                clones[index].set_param("w", ones * (1 + runs % 2))
             else:
-                (y,) = clones[at].run({"x": x})
+                (y,) = clones[index].run({"x": x})
                 assert len(np.unique(y)) == 1
                 assert y[0, 0] in (64, 128)
             runs += 1

@@ -59,8 +59,8 @@ def check_nesting(spans):
 
 def spans(document, kind, name=None):
     """The spans of one kind, in order of time."""
-    found = [e for e in document["traceEvents"] if e["ph"] == "X" and e["cat"] == kind]
-    return [one for one in found if name in (None, one["name"])]
+    results = [e for e in document["traceEvents"] if e["ph"] == "X" and e["cat"] == kind]
+    return [item for item in results if name in (None, item["name"])]
 
 
 def counters(document):

@@ -11,12 +11,12 @@ SIZES = [(5, 3, 1, 1, 1), (9, 4, 3, 2, 1), (33, 6, 10, 5, 3), (1, 2, 5, 3, 2), (
 WHOLE = 4  # x are whole numbers then, so that equality happens
 
 
-def grown(rng, depth, features, modes, at=0, nodes=None):
+def grown(rng, depth, features, modes, index=0, nodes=None):
     """A tree as rows (feature, split, mode, yes, no); leaves have mode LEAF."""
     nodes = [] if nodes is None else nodes
     place = len(nodes)
     nodes.append(None)
-    if depth == 0 or (at > 0 and rng.random() < 0.2):
+    if depth == 0 or (index > 0 and rng.random() < 0.2):
         nodes[place] = (0, 0.0, "LEAF", 0, 0)
         return nodes
     mode = modes[rng.integers(len(modes))]
@@ -26,9 +26,9 @@ def grown(rng, depth, features, modes, at=0, nodes=None):
         else float(np.float32(rng.normal() + 1.5))
     )
     yes = len(nodes)
-    grown(rng, depth - 1, features, modes, at + 1, nodes)
+    grown(rng, depth - 1, features, modes, index + 1, nodes)
     no = len(nodes)
-    grown(rng, depth - 1, features, modes, at + 1, nodes)
+    grown(rng, depth - 1, features, modes, index + 1, nodes)
     nodes[place] = (int(rng.integers(features)), split, mode, yes, no)
     return nodes
 
@@ -40,7 +40,7 @@ def forest(rng, size, targets, modes, prefix, ids=None, positive=False):
         "treeids nodeids featureids values modes truenodeids falsenodeids missing_value_tracks_true"
     )
     lists = {f"nodes_{name}": [] for name in names.split()}
-    held = {f"{prefix}_{name}": [] for name in ("treeids", "nodeids", "ids", "weights")}
+    stored = {f"{prefix}_{name}": [] for name in ("treeids", "nodeids", "ids", "weights")}
     for tree in range(trees):
         for number, row in enumerate(grown(rng, depth, features, modes)):
             feature, split, mode, yes, no = row
@@ -54,50 +54,52 @@ def forest(rng, size, targets, modes, prefix, ids=None, positive=False):
             ):
                 weight = rng.random() / trees if positive else rng.normal()
                 for name, value in zip(
-                    held, (tree, number, int(target), float(np.float32(weight))), strict=True
+                    stored, (tree, number, int(target), float(np.float32(weight))), strict=True
                 ):
-                    held[name].append(value)
-    return lists | held
+                    stored[name].append(value)
+    return lists | stored
 
 
-def rows(rng, n, c, at):
-    x = normal(rng, n, c) + 1.5 if at % 2 else rng.integers(0, WHOLE, (n, c)).astype("f4")
+def rows(rng, n, c, index):
+    x = normal(rng, n, c) + 1.5 if index % 2 else rng.integers(0, WHOLE, (n, c)).astype("f4")
     x[rng.random((n, c)) < 0.1] = np.nan
     return x
 
 
 @of(ML, "TreeEnsembleRegressor")
-def regressor(rng, at):
-    n, c, trees, depth, targets = SIZES[at]
-    modes = [MODES[:1], MODES[1:3], MODES, MODES[3:5], MODES[:2]][at]
+def regressor(rng, index):
+    n, c, trees, depth, targets = SIZES[index]
+    modes = [MODES[:1], MODES[1:3], MODES, MODES[3:5], MODES[:2]][index]
     attrs = forest(rng, (c, trees, depth), targets, modes, "target")
     attrs |= {
         "n_targets": targets,
-        "aggregate_function": ["SUM", "AVERAGE", "MIN", "MAX", "SUM"][at],
+        "aggregate_function": ["SUM", "AVERAGE", "MIN", "MAX", "SUM"][index],
     }
-    if at in (1, 3, 4):
+    if index in (1, 3, 4):
         attrs["base_values"] = list(normal(rng, targets))
-    if at == 2:
+    if index == 2:
         attrs["post_transform"] = "SOFTMAX"
-    return NodeSample([rows(rng, n, c, at)], attrs=attrs)
+    return NodeSample([rows(rng, n, c, index)], attrs=attrs)
 
 
 @of(ML, "TreeEnsembleClassifier")
-def classifier(rng, at):
-    n, c, trees, depth, _ = SIZES[at]
+def classifier(rng, index):
+    n, c, trees, depth, _ = SIZES[index]
     labels, ids, positive, post = [
         ([3, 7], [0], True, "NONE"), ([3, 7], [0], False, "LOGISTIC"), ([4, 2, 9], None, True, "SOFTMAX"),
         ([5, 6], [1], True, "NONE"), ([0, 1, 2, 3], [0, 1, 2, 3], False, "SOFTMAX_ZERO"),
-    ][at]  # fmt: skip
-    modes = [MODES[:1], MODES[1:3], MODES[:1], MODES[3:5], MODES][at]
+    ][index]  # fmt: skip
+    modes = [MODES[:1], MODES[1:3], MODES[:1], MODES[3:5], MODES][index]
     attrs = forest(rng, (c, trees, depth), len(labels), modes, "class", ids, positive)
     attrs |= {"classlabels_int64s": labels, "post_transform": post}
-    if at == 1:
+    if index == 1:
         attrs["base_values"] = [0.25]
-    if at == 4:
+    if index == 4:
         attrs["base_values"] = list(normal(rng, 4))
     return NodeSample(
-        [rows(rng, n, c, at).astype(["f4", "f4", "f8", "f4", "f4"][at])], outputs=2, attrs=attrs
+        [rows(rng, n, c, index).astype(["f4", "f4", "f8", "f4", "f4"][index])],
+        outputs=2,
+        attrs=attrs,
     )
 
 
@@ -106,11 +108,11 @@ def tensor(values, dtype):
 
 
 @of(f"{ML}", "TreeEnsemble")
-def ensemble(rng, at):
+def ensemble(rng, index):
     """Version 5: the random trees of the other form, with the leaves taken out into a list of their own."""
-    n, c, trees, depth, targets = SIZES[at]
-    dtype = "f8" if at == 3 else "f4"
-    modes = [MODES[:1], MODES[1:3], MODES, [*MODES, "MEMBER"], ["MEMBER"]][at]
+    n, c, trees, depth, targets = SIZES[index]
+    dtype = "f8" if index == 3 else "f4"
+    modes = [MODES[:1], MODES[1:3], MODES, [*MODES, "MEMBER"], ["MEMBER"]][index]
     lists = {
         name: []
         for name in "featureids splits modes truenodeids falsenodeids trueleafs falseleafs".split()
@@ -149,11 +151,11 @@ def ensemble(rng, at):
     attrs |= {"tree_roots": roots, "leaf_weights": tensor(weights, dtype), "leaf_targetids": ids}
     attrs |= {
         "n_targets": targets,
-        "aggregate_function": [1, 0, 2, 3, 1][at],
-        "post_transform": [0, 0, 3, 0, 0][at],
+        "aggregate_function": [1, 0, 2, 3, 1][index],
+        "post_transform": [0, 0, 3, 0, 0][index],
     }
     if members:
         attrs["membership_values"] = tensor(members, dtype)
-    if at in (1, 2):
+    if index in (1, 2):
         attrs["nodes_missing_value_tracks_true"] = tracked
-    return NodeSample([rows(rng, n, c, at if at < 3 else 0).astype(dtype)], attrs=attrs)
+    return NodeSample([rows(rng, n, c, index if index < 3 else 0).astype(dtype)], attrs=attrs)

@@ -202,21 +202,21 @@ def dispatches(problem: TripProblem) -> Iterator[Dispatch]:
     plan = plan_memory(schedule)
     for call in schedule.calls:
         assert call.kernel != HOST, problem.name
-        made = lower(call, DEFAULT_LIMITS["max-compute-workgroups-per-dimension"], plan)
-        if made is not None and call.kernel != "elementwise":
-            yield made
+        result = lower(call, DEFAULT_LIMITS["max-compute-workgroups-per-dimension"], plan)
+        if result is not None and call.kernel != "elementwise":
+            yield result
 
 
 def worst() -> dict[str, tuple[str, Trips]]:
     """For each kernel the problem in which it makes most trips and still runs on the device."""
-    found: dict[str, tuple[str, Trips]] = {}
-    for problem in (one for one in PROBLEMS if not one.host):
-        for one in dispatches(problem):
-            trips = trips_of(one.source)
-            known = found.get(one.call.kernel)
+    results: dict[str, tuple[str, Trips]] = {}
+    for problem in (problem for problem in PROBLEMS if not problem.host):
+        for dispatch in dispatches(problem):
+            trips = trips_of(dispatch.source)
+            known = results.get(dispatch.call.kernel)
             if known is None or trips.total > known[1].total:
-                found[one.call.kernel] = problem.name, trips
-    return found
+                results[dispatch.call.kernel] = problem.name, trips
+    return results
 
 
 def table() -> str:
@@ -228,8 +228,8 @@ def table() -> str:
     for kernel, (problem, trips) in sorted(worst().items()):
         if trips.loops:
             shown = dict.fromkeys(
-                f"`{one.declared}`{' in all' if one.whole else ''} = {one.trips:,}"
-                for one in trips.loops
+                f"`{loop.declared}`{' in all' if loop.whole else ''} = {loop.trips:,}"
+                for loop in trips.loops
             )
             loops = ", ".join(shown)
             lines.append(f"| `{kernel}` | {trips.total:,} | {problem} | {loops} |")

@@ -30,7 +30,7 @@ def operands(g: Graph, x: Node, weights: NDArray[np.float32], index: np.int64) -
     ]
 
 
-def operators(x: Node, weights: NDArray[np.float32], at: int) -> list[Node]:
+def operators(x: Node, weights: NDArray[np.float32], index: int) -> list[Node]:
     """Operators of Python make nodes, and indices are those of NumPy's basic indexing."""
     assert_type(x @ weights, Node)
     assert_type(-x, Node)
@@ -46,7 +46,7 @@ def operators(x: Node, weights: NDArray[np.float32], at: int) -> list[Node]:
         x < 1,
         x >= weights,
         x[..., 1:],
-        x[at, None, ::-1],
+        x[index, None, ::-1],
     ]
 
 

@@ -41,15 +41,18 @@ class ExampleBackend(rlx.Backend):
         _fault("devices")
         if FAULT == "absent":
             return []
-        return [rlx.DeviceInfo("cuda", at, "Example GPU", driver=np.__version__) for at in range(2)]
+        return [
+            rlx.DeviceInfo("cuda", index, "Example GPU", driver=np.__version__)
+            for index in range(2)
+        ]
 
     def absent(self):
         return "no CUDA driver; install one"
 
     def refuses(self, info, graph):
         _fault("refuses")
-        found = [node.name for node in graph.nodes if node.op in ("fft", "rfft")]
-        return f"no FFT on {info.adapter}: {', '.join(found)}" if found else None
+        results = [node.name for node in graph.nodes if node.op in ("fft", "rfft")]
+        return f"no FFT on {info.adapter}: {', '.join(results)}" if results else None
 
     def cost_model(self, info):
         _fault("cost_model")
