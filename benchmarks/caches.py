@@ -27,8 +27,8 @@ from rlx.ir.content import content_hash
 def chain(steps=16):
     g = rlx.Graph("chain")
     x = g.input("x", (64, 256))
-    for at in range(steps):
-        x = g.tanh(x * 1.5) if at % 2 else g.exp(-x)
+    for index in range(steps):
+        x = g.tanh(x * 1.5) if index % 2 else g.exp(-x)
     g.set_outputs([x])
     return g
 
@@ -113,8 +113,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for device in args.devices:
             for graph in (chain(), transformer()):
-                found, size = measured(graph, device, folder, args.rounds)
-                shown = ", ".join(f"{name} {ms:.1f}" for name, ms in found.items())
+                result, size = measured(graph, device, folder, args.rounds)
+                shown = ", ".join(f"{name} {ms:.1f}" for name, ms in result.items())
                 print(f"{device} {graph.name}, {len(graph.nodes)} nodes, {size} bytes: {shown}")
 
 

@@ -56,27 +56,27 @@ def serve():
     os.environ["RLX_CACHE"] = "off"
     import rlx
 
-    made = {size: runner(size) for size in SIZES}
+    results = {size: runner(size) for size in SIZES}
     print(json.dumps({"where": rlx.__file__}), flush=True)
     for line in sys.stdin:
         command = json.loads(line)
-        call, arguments = made[command["size"]]
-        given = arguments if command["way"] == "arguments" else ()
-        print(json.dumps({"ns": nanoseconds(call, given)}), flush=True)
+        call, arguments = results[command["size"]]
+        inputs = arguments if command["way"] == "arguments" else ()
+        print(json.dumps({"ns": nanoseconds(call, inputs)}), flush=True)
 
 
 def compare(builds, size, way, pairs):
     """Medians of both builds, and the median and quartiles of the ratios."""
     times = []
-    for at in range(pairs + 2):
-        order = (0, 1) if at % 2 == 0 else (1, 0)
+    for index in range(pairs + 2):
+        order = (0, 1) if index % 2 == 0 else (1, 0)
         pair = {which: builds[which].ask(size=size, way=way)["ns"] for which in order}
         times.append((pair[0], pair[1]))
     times = times[2:]  # the first ones fill caches
     low, ratio, high = np.percentile([new / base for base, new in times], (25, 50, 75)).tolist()
     base, new = np.median(times, 0).tolist()
-    found = {"size": size, "way": way, "base_ns": base, "new_ns": new}
-    return found | {"ratio": ratio, "q": [low, high]}
+    results = {"size": size, "way": way, "base_ns": base, "new_ns": new}
+    return results | {"ratio": ratio, "q": [low, high]}
 
 
 def main():

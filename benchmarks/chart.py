@@ -61,15 +61,15 @@ def summed_up(pairs):
     for row, ratio in pairs:
         by_kind.setdefault(kind_of(row), []).append(ratio)
     return {
-        kind: (min(found), math.exp(sum(map(math.log, found)) / len(found)), max(found))
-        for kind, found in by_kind.items()
+        kind: (min(value), math.exp(sum(map(math.log, value)) / len(value)), max(value))
+        for kind, value in by_kind.items()
     }
 
 
 def panels(cpu, gpu):
     """Heading, line below it, and bars of each of the three comparisons."""
-    one = [(r["row"], r["ratio"]) for r in cpu["rows"] if r["threads"] == 1 and "ratio" in r]
-    yield "CPU, 1 thread", "beside ONNX Runtime, SciPy, NumPy", summed_up(one)
+    single = [(r["row"], r["ratio"]) for r in cpu["rows"] if r["threads"] == 1 and "ratio" in r]
+    yield "CPU, 1 thread", "beside ONNX Runtime, SciPy, NumPy", summed_up(single)
     for peer, heading in (("ort", "ONNX Runtime WebGPU"), ("torch", "PyTorch CUDA")):
         ratios = [(r["row"], r["ratios"][peer]) for r in gpu["rows"] if peer in r.get("ratios", {})]
         yield f"GPU ({gpu['adapter']})", f"beside {heading}", summed_up(ratios)
@@ -94,26 +94,26 @@ def line(x1, y1, x2, y2, *, stroke, width=1.0):
     return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{stroke}" stroke-width="{width}"/>'
 
 
-def bar(left, y, found):
+def bar(left, y, result):
     """The bar of a kind of work, with its range and its number."""
-    least, mean, largest = found
-    one, x = place(left, 1), place(left, mean)
+    least, mean, largest = result
+    first, x = place(left, 1), place(left, mean)
     fill = FASTER if mean >= 1 else SLOWER
     yield line(place(left, least), y, place(left, largest), y, stroke=FAINT, width=2)
-    begin, width = min(one, x), max(abs(x - one), 1.5)
+    begin, width = min(first, x), max(abs(x - first), 1.5)
     yield f'<rect x="{begin:.1f}" y="{y - 6:.1f}" width="{width:.1f}" height="12" rx="2" fill="{fill}"/>'
-    beyond = max(one, x, place(left, largest)) + 5
+    beyond = max(first, x, place(left, largest)) + 5
     crowded = beyond > left + PANEL - 26
-    at, anchor = (min(one, place(left, least)) - 5, "end") if crowded else (beyond, "start")
+    position, anchor = (min(first, place(left, least)) - 5, "end") if crowded else (beyond, "start")
     number = f"{mean:.1f}x" if mean >= 1 else f"{mean:.2f}x"
-    yield text(at, y + 4, number, size=11, fill=fill, anchor=anchor, weight="600")
+    yield text(position, y + 4, number, size=11, fill=fill, anchor=anchor, weight="600")
 
 
 def svg(cpu, gpu):
     """The whole chart as text."""
     height = TOP + ROW * len(KINDS) + BOTTOM
     bottom = TOP + ROW * len(KINDS)
-    made = [
+    results = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
         f'height="{height}" font-family="system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif" '
         'role="img">',
@@ -123,32 +123,32 @@ def svg(cpu, gpu):
         text(20, 50, "right of 1: rlx is faster", fill=FASTER),
         text(170, 50, "left of 1: rlx is slower", fill=SLOWER),
     ]
-    for at, (kind, _) in enumerate(KINDS):
-        made.append(text(20, TOP + ROW * at + ROW / 2 + 4, kind))
+    for index, (kind, _) in enumerate(KINDS):
+        results.append(text(20, TOP + ROW * index + ROW / 2 + 4, kind))
     for number, (heading, below, bars) in enumerate(panels(cpu, gpu)):
         left = LABELS + 6 + number * (PANEL + GAP)
-        made.append(text(left, TOP - 20, heading, size=12, weight="600"))
-        made.append(text(left, TOP - 5, below, size=11))
+        results.append(text(left, TOP - 20, heading, size=12, weight="600"))
+        results.append(text(left, TOP - 5, below, size=11))
         for tick in TICKS:
             x, stroke = place(left, tick), "#52606d" if tick == 1 else "#e4e7eb"
-            made.append(line(x, TOP, x, bottom, stroke=stroke, width=1.2 if tick == 1 else 1.0))
+            results.append(line(x, TOP, x, bottom, stroke=stroke, width=1.2 if tick == 1 else 1.0))
             if tick != 0.25:
-                made.append(
+                results.append(
                     text(x, bottom + 14, f"{tick:g}", size=10, fill="#616e7c", anchor="middle")
                 )
-        for at, (kind, _) in enumerate(KINDS):
-            y = TOP + ROW * at + ROW / 2
+        for index, (kind, _) in enumerate(KINDS):
+            y = TOP + ROW * index + ROW / 2
             if kind in bars:
-                made += bar(left, y, bars[kind])
+                results += bar(left, y, bars[kind])
             else:
-                made.append(text(place(left, 1) + 6, y + 4, "not compared", size=10, fill=FAINT))
-    made += [
+                results.append(text(place(left, 1) + 6, y + 4, "not compared", size=10, fill=FAINT))
+    results += [
         text(20, bottom + 36, "Bars: geometric mean of the rows of a kind. Grey lines: from the slowest row to the fastest.", size=11),
         text(20, bottom + 52, f"CPU: {cpu['processor']}, {cpu['kernels'].removeprefix('kernels for ')}. "
              f"GPU: driver {gpu['driver']}. Logarithmic axis.", size=11),
         "</svg>",
     ]  # fmt: skip
-    return "\n".join(made) + "\n"
+    return "\n".join(results) + "\n"
 
 
 def highlights(cpu, gpu):
@@ -156,9 +156,9 @@ def highlights(cpu, gpu):
     rows = []
     for name, peer in HIGHLIGHTS:
         lines = gpu["rows"] if peer else [r for r in cpu["rows"] if r["threads"] == 1]
-        (found,) = [r for r in lines if r["row"] == name]
-        ratio = found["ratios"][peer] if peer else found["ratio"]
-        us, peer = found["gpu_us"] if peer else found["p50"][0], peer or found["peer"]
+        (result,) = [r for r in lines if r["row"] == name]
+        ratio = result["ratios"][peer] if peer else result["ratio"]
+        us, peer = result["gpu_us"] if peer else result["p50"][0], peer or result["peer"]
         said = f"**{ratio:.2f}x**" if ratio >= 1 else f"{ratio:.2f}x (rlx is slower)"
         where = gpu["adapter"] if lines is gpu["rows"] else f"{cpu['processor']}, 1 thread"
         rows.append([name, where, f"{us:,.1f}", LONG.get(peer, peer), said])

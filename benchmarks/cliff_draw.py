@@ -60,14 +60,14 @@ class Draw:
         self.choice, self.chance = self._random.choice, lambda part: self._random.random() < part
         self.sample, self.between = self._random.sample, self._random.randint
 
-    def elements(self, most=MOST_ELEMENTS):
+    def elements(self, limit=MOST_ELEMENTS):
         """About how many elements, evenly over the orders of magnitude."""
-        low, high = math.log(FEWEST_ELEMENTS), math.log(most)
+        low, high = math.log(FEWEST_ELEMENTS), math.log(limit)
         return math.exp(low + (high - low) * self._random.random())
 
-    def size(self, most, least=1):
+    def size(self, limit, least=1):
         """A size within bounds."""
-        fitting = [one for one in SIZES if least <= one <= most]
+        fitting = [size for size in SIZES if least <= size <= limit]
         return self.choice(fitting) if fitting else least
 
     def shape(self, rank=None, most=MOST_ELEMENTS, least=1):
@@ -75,9 +75,9 @@ class Draw:
         rank = rank or self.choice([1, 2, 2, 3, 3, 4, 4])
         left = self.elements(most)
         dims = []
-        for at in range(rank - 1):
+        for index in range(rank - 1):
             # The rest can be as large as this dimension on average.
-            dims.append(self.size(max(least, left ** (1.6 / (rank - at))), least))
+            dims.append(self.size(max(least, left ** (1.6 / (rank - index))), least))
             left /= dims[-1]
         dims.append(self.size(max(least, left), least))
         self._random.shuffle(dims)
@@ -127,25 +127,27 @@ def node(family, kind, *operands, others=None, outputs=1, domain="", tolerance=2
 
     attributes = {name: value for name, value in attributes.items() if value is not None}
     names, feeds, constants, said = [], {}, [], []
-    for at, one in enumerate(operands):
-        value = one.value if isinstance(one, Constant) else one
-        name = "" if value is None else f"x{at}"
+    for index, operand in enumerate(operands):
+        value = operand.value if isinstance(operand, Constant) else operand
+        name = "" if value is None else f"x{index}"
         names.append(name)
         if value is None:
             continue
-        said.append("x".join(map(str, value.shape)) + ("c" if isinstance(one, Constant) else ""))
-        if isinstance(one, Constant):
+        said.append(
+            "x".join(map(str, value.shape)) + ("c" if isinstance(operand, Constant) else "")
+        )
+        if isinstance(operand, Constant):
             constants.append(numpy_helper.from_array(np.array(value, order="C"), name))
         else:
             feeds[name] = np.array(value, order="C")
-    results = [f"y{at}" for at in range(outputs)]
-    made = helper.make_node(kind, names, results, domain=domain, **attributes)
+    results = [f"y{index}" for index in range(outputs)]
+    result = helper.make_node(kind, names, results, domain=domain, **attributes)
     inputs = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(one.dtype), one.shape)
-        for name, one in feeds.items()
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(feed.dtype), feed.shape)
+        for name, feed in feeds.items()
     ]
     outs = [helper.make_empty_tensor_value_info(name) for name in results]
-    graph = helper.make_graph([made], "case", inputs, outs, constants)
+    graph = helper.make_graph([result], "case", inputs, outs, constants)
     versions = [helper.make_opsetid("", OPSET)]
     if domain:
         versions.append(helper.make_opsetid(domain, 1))

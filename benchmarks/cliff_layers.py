@@ -14,9 +14,9 @@ MOST_WORK = 4e8
 def _fitting(d, sizes, fits):
     """Draws until the work is small enough."""
     while True:
-        found = sizes()
-        if fits(*found) <= MOST_WORK:
-            return found
+        result = sizes()
+        if fits(*result) <= MOST_WORK:
+            return result
 
 
 def matmul(d):
@@ -181,7 +181,10 @@ def recurrence(d):
     scale = np.float32(0.1)
     operands = [
         d.floats((steps, batch, width)),
-        *(Constant(d.floats((directions, gates * hidden, one)) * scale) for one in (width, hidden)),
+        *(
+            Constant(d.floats((directions, gates * hidden, item)) * scale)
+            for item in (width, hidden)
+        ),
         Constant(d.floats((directions, 2 * gates * hidden)) * scale),
     ]
     return node(

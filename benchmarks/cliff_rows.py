@@ -21,7 +21,7 @@ REDUCTIONS = {
 
 def _into(function, *operands, dtype=np.float32, shape=None):
     """A call that stores the results of a NumPy function in an array of its own."""
-    out = np.empty(np.broadcast_shapes(*(one.shape for one in operands)), dtype)
+    out = np.empty(np.broadcast_shapes(*(operand.shape for operand in operands)), dtype)
     return lambda: [function(*operands, out=out)]
 
 
@@ -44,7 +44,7 @@ def binary(d):
         "same": shape,
         "scalar": (),
         "last": shape[-1:],
-        "some": tuple(one if d.chance(0.5) else 1 for one in shape),
+        "some": tuple(item if d.chance(0.5) else 1 for item in shape),
         "first": (shape[0], *[1] * (len(shape) - 1)),
     }[how]
     b = d.floats(other)
@@ -75,7 +75,7 @@ def where(d):
 
 
 def clip(d):
-    low, high = (Constant(np.array(one, np.float32)) for one in (-0.5, 0.5))
+    low, high = (Constant(np.array(item, np.float32)) for item in (-0.5, 0.5))
     x = d.floats(d.shape())
     return node("elementwise", "Clip", x, low, high, others={"NumPy": _into(lambda a, out: np.clip(a, -0.5, 0.5, out=out), x)})  # fmt: skip
 
@@ -96,11 +96,11 @@ def reduction(d):
     function = REDUCTIONS[kind]
     others = {}
     if function:
-        out = np.empty([n for at, n in enumerate(x.shape) if at not in axes], np.float32)
+        out = np.empty([n for index, n in enumerate(x.shape) if index not in axes], np.float32)
         others["NumPy"] = lambda: [function(x, tuple(axes), out=out)]
     keep = d.choice([0, 1])
     if keep and function:
-        out = np.empty([1 if at in axes else n for at, n in enumerate(x.shape)], np.float32)
+        out = np.empty([1 if index in axes else n for index, n in enumerate(x.shape)], np.float32)
         others["NumPy"] = lambda: [function(x, tuple(axes), out=out, keepdims=True)]
     return node("reduction", kind, x, Constant(np.array(axes)), keepdims=keep, others=others)
 
@@ -164,7 +164,7 @@ def top(d):
 def transpose(d):
     x = d.floats(d.shape(rank=d.choice([2, 3, 3, 4, 4, 5])))
     order = d.sample(range(x.ndim), x.ndim)
-    out = np.empty([x.shape[at] for at in order], np.float32)
+    out = np.empty([x.shape[index] for index in order], np.float32)
     return node("movement", "Transpose", x, perm=order, others={"NumPy": lambda: [np.copyto(out, x.transpose(order)) or out]})  # fmt: skip
 
 
@@ -172,7 +172,7 @@ def pad(d):
     x = d.floats(d.shape(least=3))
     mode = d.choice(["constant", "constant", "edge", "reflect"])
     last = x.ndim - min(2, x.ndim)
-    widths = [0 if at < last and d.chance(0.8) else min(d.choice([0, 1, 1, 2, 3, 8, 16]), x.shape[at] - 1) for at in range(x.ndim)] * 2  # fmt: skip
+    widths = [0 if index < last and d.chance(0.8) else min(d.choice([0, 1, 1, 2, 3, 8, 16]), x.shape[index] - 1) for index in range(x.ndim)] * 2  # fmt: skip
     return node("movement", "Pad", x, Constant(np.array(widths)), mode=mode)
 
 
@@ -180,10 +180,10 @@ def concat(d):
     shape = d.shape(most=2**20)
     axis, parts = d.between(0, len(shape) - 1), []
     for _ in range(d.choice([2, 2, 3, 4, 8])):
-        one = list(shape)
+        single = list(shape)
         if d.chance(0.5):
-            one[axis] = d.size(max(1, 2 * shape[axis]))
-        parts.append(d.floats(one))
+            single[axis] = d.size(max(1, 2 * shape[axis]))
+        parts.append(d.floats(single))
     others = {"NumPy": lambda: [np.concatenate(parts, axis)]}
     return node("movement", "Concat", *parts, axis=axis, others=others)
 
@@ -192,21 +192,21 @@ def split(d):
     x = d.floats(d.shape(least=4))
     axis = d.between(0, x.ndim - 1)
     parts = d.choice([2, 3, 4])
-    at = sorted(d.sample(range(1, x.shape[axis]), parts - 1))
-    sizes = np.diff([0, *at, x.shape[axis]])
+    indices = sorted(d.sample(range(1, x.shape[axis]), parts - 1))
+    sizes = np.diff([0, *indices, x.shape[axis]])
     return node("movement", "Split", x, Constant(sizes), axis=axis, outputs=parts)
 
 
 def cut(d):
     x = d.floats(d.shape(least=4))
     axes = d.axes(x.ndim)
-    starts = [d.between(0, x.shape[at] // 2) for at in axes]
-    ends = [d.between(s + 1, x.shape[at]) for s, at in zip(starts, axes, strict=True)]
+    starts = [d.between(0, x.shape[axis] // 2) for axis in axes]
+    ends = [d.between(s + 1, x.shape[axis]) for s, axis in zip(starts, axes, strict=True)]
     steps = [d.choice([1, 1, 1, 2, 3]) for _ in axes]
-    parts = (Constant(np.array(one, np.int64)) for one in (starts, ends, axes, steps))
+    parts = (Constant(np.array(item, np.int64)) for item in (starts, ends, axes, steps))
     where_ = [slice(None)] * x.ndim
-    for at, *bounds in zip(axes, starts, ends, steps, strict=True):
-        where_[at] = slice(*bounds)
+    for axis, *bounds in zip(axes, starts, ends, steps, strict=True):
+        where_[axis] = slice(*bounds)
     out = np.array(x[tuple(where_)], order="C")  # a part that is contiguous is copied, too
     return node("movement", "Slice", x, *parts, others={"NumPy": lambda: [np.copyto(out, x[tuple(where_)]) or out]})  # fmt: skip
 

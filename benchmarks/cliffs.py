@@ -42,8 +42,8 @@ BOUNDS = (0.5, 0.67, 0.8, 1.0)
 
 def cases(seed, count):
     """The cases of a seed; the first ones are the same whatever their number."""
-    for at in range(count):
-        d = Draw(seed * 1_000_003 + at)
+    for index in range(count):
+        d = Draw(seed * 1_000_003 + index)
         yield d.choice(FAMILIES)(d)
 
 
@@ -67,40 +67,40 @@ def bound(case, threads, device):
         from gpu_peer_ort import ort_session
 
         session = ort_session(case.model, fallback=False)
-    feeds = {one.name: case.feeds[one.name] for one in session.get_inputs()}
+    feeds = {item.name: case.feeds[item.name] for item in session.get_inputs()}
     binding = session.io_binding()
-    for name, one in feeds.items():
-        binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(one))
-    found = session.run(None, feeds)
-    held = [ort.OrtValue.ortvalue_from_numpy(np.array(one, order="C")) for one in found]
-    for one, value in zip(session.get_outputs(), held, strict=True):
-        binding.bind_ortvalue_output(one.name, value)
-    return lambda: session.run_with_iobinding(binding), found
+    for name, feed in feeds.items():
+        binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(feed))
+    result = session.run(None, feeds)
+    stored = [ort.OrtValue.ortvalue_from_numpy(np.array(item, order="C")) for item in result]
+    for feed, value in zip(session.get_outputs(), stored, strict=True):
+        binding.bind_ortvalue_output(feed.name, value)
+    return lambda: session.run_with_iobinding(binding), result
 
 
-def joined(one):
+def joined(item):
     """Complex results as rlx has them: the real parts, then the imaginary ones."""
-    return np.concatenate([one.real, one.imag], -1) if np.iscomplexobj(one) else np.asarray(one)
+    return np.concatenate([item.real, item.imag], -1) if np.iscomplexobj(item) else np.asarray(item)
 
 
-def error_of(found, expected):
+def error_of(result, expected):
     """The largest error, by the largest of the expected results; infinite where shapes differ."""
     worst = 0.0
-    for one, other in zip(found, map(joined, expected), strict=False):
-        if one.shape != other.shape:
+    for first, other in zip(result, map(joined, expected), strict=False):
+        if first.shape != other.shape:
             return math.inf
-        if one.size:
-            same = (one == other) | (np.isnan(one) & np.isnan(other))
-            apart = np.abs(one.astype(np.float64) - other.astype(np.float64))
+        if first.size:
+            same = (first == other) | (np.isnan(first) & np.isnan(other))
+            apart = np.abs(first.astype(np.float64) - other.astype(np.float64))
             difference = np.where(same, 0.0, np.where(np.isnan(apart), math.inf, apart))
             worst = max(worst, float(difference.max() / max(float(np.abs(other).max()), 1e-30)))
-    return worst if len(found) == len(expected) else math.inf
+    return worst if len(result) == len(expected) else math.inf
 
 
 def contestants(case, device, threads):
     """rlx compiled, calls of the peers by name, their errors by name, and why ONNX Runtime is none of them."""
     compiled = compiled_of(case, device, threads)
-    outputs = [np.array(one) for one in compiled.run_slots()]
+    outputs = [np.array(slot) for slot in compiled.run_slots()]
     calls = dict(case.others) if device == "cpu" else {}
     results = {name: call() for name, call in calls.items()}
     failed = None
@@ -109,7 +109,7 @@ def contestants(case, device, threads):
             calls["ORT"], results["ORT"] = bound(case, threads, device)
         except Exception as error:  # what the peer can't run is timed beside the others
             failed = " ".join(str(error).split())[:200]
-    errors = {name: error_of(outputs, one) for name, one in results.items()}
+    errors = {name: error_of(outputs, result) for name, result in results.items()}
     return compiled, calls, errors, failed
 
 
@@ -127,31 +127,31 @@ def measured(case, device, threads, seconds):
     return said | {"peer": best, "us": pair.p50, "ratio": pair.ratio, "spread": pair.spread}
 
 
-def summary(found, console, worst):
+def summary(result, console, worst):
     """Prints the distribution and the worst cases; whether a case was wrong."""
-    timed = [one for one in found if "ratio" in one]
+    timed = [item for item in result if "ratio" in item]
     table = Table(
-        "threads", "cases", "geometric mean", *(f"below {one}" for one in BOUNDS), "worst"
+        "threads", "cases", "geometric mean", *(f"below {item}" for item in BOUNDS), "worst"
     )
-    for threads in sorted({one["threads"] for one in timed}):
-        ratios = np.array([one["ratio"] for one in timed if one["threads"] == threads])
-        shares = [f"{100 * np.mean(ratios < one):.1f} %" for one in BOUNDS]
+    for threads in sorted({item["threads"] for item in timed}):
+        ratios = np.array([item["ratio"] for item in timed if item["threads"] == threads])
+        shares = [f"{100 * np.mean(ratios < item):.1f} %" for item in BOUNDS]
         mean = math.exp(np.log(ratios).mean())
         table.add_row(str(threads), str(len(ratios)), f"{mean:.2f}", *shares, f"{ratios.min():.2f}")
     console.print(table)
     table = Table("peer / rlx", "rlx us", "peer us", "threads", "peer", "case")
-    for one in sorted(timed, key=lambda one: one["ratio"])[:worst]:
-        us = [f"{value:,.1f}" for value in one["us"]]
-        table.add_row(f"{one['ratio']:.2f}", *us, str(one["threads"]), one["peer"], one["case"])
+    for item in sorted(timed, key=lambda item: item["ratio"])[:worst]:
+        us = [f"{value:,.1f}" for value in item["us"]]
+        table.add_row(f"{item['ratio']:.2f}", *us, str(item["threads"]), item["peer"], item["case"])
     console.print(table)
-    for one in found:
-        if "wrong" in one:
-            console.print(f"WRONG {one['case']}: {one['wrong']}", markup=False)
-        if "failure" in one:
-            console.print(f"FAILED {one['case']}: {one['failure']}", markup=False)
-    alone = sum("alone" in one for one in found)
+    for item in result:
+        if "wrong" in item:
+            console.print(f"WRONG {item['case']}: {item['wrong']}", markup=False)
+        if "failure" in item:
+            console.print(f"FAILED {item['case']}: {item['failure']}", markup=False)
+    alone = sum("alone" in item for item in result)
     console.print(f"{len(timed)} timed, {alone} without a peer")
-    return any("wrong" in one or "failure" in one for one in found)
+    return any("wrong" in item or "failure" in item for item in result)
 
 
 def parsed():
@@ -173,28 +173,28 @@ def main():
     args = parsed()
     console = Console(width=170)
     if args.from_json:
-        found = [one for path in args.from_json for one in json.loads(path.read_text())]
-        return int(summary(found, console, args.worst))
-    only, family, found = re.compile(args.only), re.compile(args.family), []
+        results = [load for path in args.from_json for load in json.loads(path.read_text())]
+        return int(summary(results, console, args.worst))
+    only, family, results = re.compile(args.only), re.compile(args.family), []
     chosen = [
-        one
-        for one in cases(args.seed, args.cases)
-        if only.search(one.name) and family.search(one.family)
+        item
+        for item in cases(args.seed, args.cases)
+        if only.search(item.name) and family.search(item.family)
     ]
-    threads = [int(one) for one in args.threads.split(",")] if args.device == "cpu" else [1]
+    threads = [int(part) for part in args.threads.split(",")] if args.device == "cpu" else [1]
     began = time.monotonic()
     with Progress(console=console, transient=True) as progress:
         for case in progress.track(chosen):
             for count in threads:
                 try:
                     with limited(count):
-                        found.append(measured(case, args.device, count, args.seconds))
+                        results.append(measured(case, args.device, count, args.seconds))
                 except Exception as error:  # whatever goes wrong costs this case only
                     text = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-                    found.append({"case": case.name, "family": case.family, "failure": text})
+                    results.append({"case": case.name, "family": case.family, "failure": text})
     if args.json:
-        args.json.write_text(json.dumps(found, indent=1))
-    wrong = summary(found, console, args.worst)
+        args.json.write_text(json.dumps(results, indent=1))
+    wrong = summary(results, console, args.worst)
     console.print(f"seed {args.seed}, {time.monotonic() - began:.0f} s")
     return int(wrong)
 

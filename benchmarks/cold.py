@@ -58,17 +58,17 @@ def models(only, folder):
 
 def peer_run(spec):
     """One first run of ONNX Runtime's WebGPU: what this file does in a process of its own."""
-    found = {"python": (time.time() - spec["started"]) * 1e3}
+    results = {"python": (time.time() - spec["started"]) * 1e3}
     began = time.perf_counter()
 
     def lap(phase):
         nonlocal began
         now = time.perf_counter()
-        found[phase] = (now - began) * 1e3
+        results[phase] = (now - began) * 1e3
         began = now
 
-    with np.load(spec["inputs"]) as held:
-        inputs = {name: held[str(at)] for at, name in enumerate(spec["names"])}
+    with np.load(spec["inputs"]) as stored:
+        inputs = {name: stored[str(index)] for index, name in enumerate(spec["names"])}
     began = time.perf_counter()
     import onnxruntime  # noqa: F401
     import onnxruntime_ep_webgpu  # noqa: F401
@@ -79,14 +79,14 @@ def peer_run(spec):
     lap("session")
     session.run(None, inputs)
     lap("first run")
-    print(json.dumps(found))
+    print(json.dumps(results))
 
 
-def ratio(one, peer, state, without):
+def ratio(item, peer, state, without):
     """How many times as long as the peer it takes."""
     times = [
         sum(row.middle(state, phase) for phase in row.phases() if phase not in without)
-        for row in (one, peer)
+        for row in (item, peer)
     ]
     return times[0] / times[1]
 
@@ -115,31 +115,31 @@ def main():
                 peer = PEERS.get(device, ON_GPUS)
                 commands = {ON_GPUS: [sys.executable, __file__, "peer"]}
                 with tempfile.TemporaryDirectory() as own:
-                    found = measure(spec, inputs, [device, peer], args.runs, Path(own), commands)
+                    result = measure(spec, inputs, [device, peer], args.runs, Path(own), commands)
                 if args.phases:
-                    show(model, [one for one in found if one.error is None])
-                failed = [f"{one.name}: {one.error}" for one in found if one.error]
+                    show(model, [item for item in result if item.error is None])
+                failed = [f"{item.name}: {item.error}" for item in result if item.error]
                 if failed:
                     print(f"{model}: {'; '.join(failed)}", flush=True)
                     continue
                 for state in STATES:
                     ours, theirs = (
-                        sum(one.middle(state, p) for p in one.phases() if p not in BEFORE)
-                        for one in found
+                        sum(item.middle(state, p) for p in item.phases() if p not in BEFORE)
+                        for item in result
                     )
                     ratios = [
-                        ratio(*found, state, without) for without in (BEFORE, (*BEFORE, "import"))
+                        ratio(*result, state, without) for without in (BEFORE, (*BEFORE, "import"))
                     ]
                     rows.append([model, device, state, ours, theirs, *ratios])
-                    shown = [f"{ours:,.0f}", f"{theirs:,.0f}", *(f"{one:.2f}" for one in ratios)]
+                    shown = [f"{ours:,.0f}", f"{theirs:,.0f}", *(f"{item:.2f}" for item in ratios)]
                     cells.append([model, device, state, *shown])
                     table.add_row(*cells[-1])
                     print(model, device, state, *shown, flush=True)
     Console().print(table)
     if args.docs:
         measured = f"Measured on: {processor()}, threads: {thread_count(args.threads)}, medians of {args.runs} processes."
-        made = [measured, "", *markdown(list(HEADINGS), cells)]
-        write_between(args.docs, "benchmarks/cold.py", "\n".join(made))
+        results = [measured, "", *markdown(list(HEADINGS), cells)]
+        write_between(args.docs, "benchmarks/cold.py", "\n".join(results))
     if args.json:
         names = ("model", "device", "caches", "rlx_ms", "peer_ms", "ratio", "without_imports")
         args.json.write_text(

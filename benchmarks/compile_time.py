@@ -51,11 +51,11 @@ class Writer:
     def write(self, path, result, shape):
         """Writes the model, from ``x`` to a result of the same shape."""
         ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n in ("x", result)]
-        weights = [numpy_helper.from_array(one, name) for name, one in self.weights.items()]
+        weights = [numpy_helper.from_array(weight, name) for name, weight in self.weights.items()]
         graph = helper.make_graph(self.nodes, "model", ports[:1], ports[1:], weights)
         sets = [helper.make_opsetid("", 20)]
-        made = helper.make_model(graph, opset_imports=sets, ir_version=9)
-        path.write_bytes(made.SerializeToString())
+        output = helper.make_model(graph, opset_imports=sets, ir_version=9)
+        path.write_bytes(output.SerializeToString())
 
 
 def blocks(path, nodes):
@@ -78,7 +78,7 @@ def transformer(path):
     split = to.constant(np.array([1, LENGTH, HEADS, MODEL_WIDTH // HEADS]))
     joined = to.constant(np.array([1, LENGTH, MODEL_WIDTH]))
     root = to.constant(np.float32((MODEL_WIDTH // HEADS) ** 0.5))
-    two, one, half = (to.constant(np.float32(v)) for v in (2**0.5, 1, 0.5))
+    two, first, half = (to.constant(np.float32(v)) for v in (2**0.5, 1, 0.5))
 
     def dense(y, a, b):
         return to("Add", to("MatMul", y, to.weight(a, b)), to.weight(b))
@@ -97,7 +97,7 @@ def transformer(path):
         y = to("Transpose", to("MatMul", weights, heads(v, [0, 2, 1, 3])), perm=[0, 2, 1, 3])
         x = normed(to("Add", x, dense(to("Reshape", y, joined), MODEL_WIDTH, MODEL_WIDTH)))
         y = dense(x, MODEL_WIDTH, 4 * MODEL_WIDTH)
-        y = to("Mul", to("Mul", y, to("Add", to("Erf", to("Div", y, two)), one)), half)
+        y = to("Mul", to("Mul", y, to("Add", to("Erf", to("Div", y, two)), first)), half)
         x = normed(to("Add", x, dense(y, 4 * MODEL_WIDTH, MODEL_WIDTH)))
     to.write(path, x, [1, LENGTH, MODEL_WIDTH])
     return np.random.default_rng(1).normal(size=(1, LENGTH, MODEL_WIDTH)).astype(np.float32)
@@ -128,15 +128,15 @@ def main():
             inputs = {"x": make()}
             spec = {"model": str(path), "threads": thread_count(args.threads)}
             with tempfile.TemporaryDirectory() as own:
-                found = measure(spec, inputs, names, args.runs, Path(own))
-            for one in found:
-                if one.error:
-                    print(f"{model}: {one.name}: {one.error}", flush=True)
+                result = measure(spec, inputs, names, args.runs, Path(own))
+            for item in result:
+                if item.error:
+                    print(f"{model}: {item.name}: {item.error}", flush=True)
                     continue
-                ms, passes = without_imports(one), one.middle("cold", "passes")
-                rows.append({"model": model, "nodes": count, "contestant": one.name, "ms": ms})
+                ms, passes = without_imports(item), item.middle("cold", "passes")
+                rows.append({"model": model, "nodes": count, "contestant": item.name, "ms": ms})
                 each = f"{ms * 1e3 / count:,.0f}" if count else ""
-                table.add_row(model, one.name, f"{ms:,.0f}", f"{passes:,.0f}", each)
+                table.add_row(model, item.name, f"{ms:,.0f}", f"{passes:,.0f}", each)
     Console().print(table)
     for contestant in names:
         points = [

@@ -77,7 +77,7 @@ def peers_of(work, threads):
 def checked(work, threads):
     """The workload compiled, and what a row says of its correctness."""
     compiled = ready(work, threads)
-    error = error_of(work, [one.copy() for one in compiled.run_slots()])
+    error = error_of(work, [slot.copy() for slot in compiled.run_slots()])
     right = error <= work.tolerance
     return compiled, {"error": error, "tolerance": work.tolerance, "correct": right}
 
@@ -100,19 +100,19 @@ def check_row(row, threads):
 
 def time_row(work, threads, arguments):
     """What there is to say of a workload: it is checked, then timed if it is right."""
-    compiled, found = checked(work, threads)
+    compiled, result = checked(work, threads)
     nbytes = touched(work)
-    found |= {"flops": work.flops, "nbytes": nbytes}
-    if not found["correct"]:
-        return found
+    result |= {"flops": work.flops, "nbytes": nbytes}
+    if not result["correct"]:
+        return result
     ways, said = peers_of(work, threads)
-    found |= said
+    result |= said
     runs = [compiled.run_slots]
     if ways:
-        found["peer"] = quickest(ways)
-        runs.append(ways[found["peer"]])
-    found |= vars(in_pairs(runs, arguments.seconds, threads))
-    return found | cpu_report.speeds(found, arguments.peak)
+        result["peer"] = quickest(ways)
+        runs.append(ways[result["peer"]])
+    result |= vars(in_pairs(runs, arguments.seconds, threads))
+    return result | cpu_report.speeds(result, arguments.peak)
 
 
 def limited(threads):
@@ -148,7 +148,7 @@ def about():
 
 def numbers(text):
     """Numbers between commas."""
-    return [float(one) for one in text.split(",")]
+    return [float(part) for part in text.split(",")]
 
 
 def parsed():
@@ -166,7 +166,7 @@ def parsed():
     parser.add_argument("--docs", type=Path, help="write the table into this page")
     parser.add_argument("--from-json", type=Path, help="take the figures from an earlier --json")
     arguments = parser.parse_args()
-    arguments.threads = [int(one) for one in arguments.threads.split(",")]
+    arguments.threads = [int(part) for part in arguments.threads.split(",")]
     arguments.seconds = arguments.seconds or (QUICK_SECONDS if arguments.quick else SECONDS)
     return arguments
 
@@ -195,7 +195,7 @@ def check(rows, arguments, console):
 
 def measure(rows, arguments, console):
     """Every row, one after the other."""
-    found = about()
+    result = about()
     with Progress(console=console, transient=True) as progress:
         for row in progress.track(rows):
             size = row.small[0] if arguments.small else row.size
@@ -208,20 +208,20 @@ def measure(rows, arguments, console):
                 except Exception as error:  # whatever goes wrong costs this row only
                     line |= report.failure(error)
                 console.print(cpu_report.one_line(line), markup=False, highlight=False)
-                found["rows"].append(line)
-                report.save(found, arguments)
-    return finish(found, arguments, console)
+                result["rows"].append(line)
+                report.save(result, arguments)
+    return finish(result, arguments, console)
 
 
-def finish(found, arguments, console):
+def finish(result, arguments, console):
     """Tables and files from what was measured."""
-    console.print(cpu_report.table(found))
-    for line in cpu_report.notes(found):
+    console.print(cpu_report.table(result))
+    for line in cpu_report.notes(result):
         console.print(line, markup=False, highlight=False)
-    report.save(found, arguments)
+    report.save(result, arguments)
     if arguments.docs:
-        report.write_between(arguments.docs, cpu_report.SCRIPT, cpu_report.markdown(found))
-    return int(not found["rows"] or not all(line["correct"] for line in found["rows"]))
+        report.write_between(arguments.docs, cpu_report.SCRIPT, cpu_report.markdown(result))
+    return int(not result["rows"] or not all(line["correct"] for line in result["rows"]))
 
 
 if __name__ == "__main__":

@@ -47,10 +47,10 @@ def quickest(ways):
 def _estimate(call):
     """Nanoseconds of a call: the least of a few, after one that does not count."""
     call()
-    found, until = [], time.perf_counter_ns() + BURST_NS
-    while not found or (time.perf_counter_ns() < until and len(found) < MOST_CALLS):
-        found.append(burst(call, 1)[0])
-    return min(found)
+    result, until = [], time.perf_counter_ns() + BURST_NS
+    while not result or (time.perf_counter_ns() < until and len(result) < MOST_CALLS):
+        result.append(burst(call, 1)[0])
+    return min(result)
 
 
 def burst(call, count):
@@ -76,28 +76,28 @@ def in_pairs(calls, seconds, threads=1):
     warm = [int(min(5, WARM_NS // ns)) for ns in estimates]
     bursts = [[] for _ in calls]
     until = time.perf_counter() + seconds
-    for at in range(MOST):
-        if at >= FEWEST and time.perf_counter() >= until:
+    for index in range(MOST):
+        if index >= FEWEST and time.perf_counter() >= until:
             break
-        order = range(len(calls)) if at % 2 == 0 else reversed(range(len(calls)))
-        for one in order:
+        order = range(len(calls)) if index % 2 == 0 else reversed(range(len(calls)))
+        for item in order:
             if threads > 1:
                 time.sleep(REST_S)
-            burst(calls[one], warm[one])
-            bursts[one].append(burst(calls[one], counts[one]))
+            burst(calls[item], warm[item])
+            bursts[item].append(burst(calls[item], counts[item]))
     return _summary(bursts, counts)
 
 
 def _summary(bursts, counts):
-    everything = [np.concatenate(one) / 1e3 for one in bursts]
+    everything = [np.concatenate(item) / 1e3 for item in bursts]
     ratios = [median(b) / median(a) for a, b in zip(bursts[0], bursts[-1], strict=True)]
     alone = len(bursts) == 1
     lower, middle, upper = (
         [float("nan")] * 3 if alone else np.percentile(ratios, (25, 50, 75)).tolist()
     )
     return Pair(
-        p50=tuple(float(np.percentile(one, 50)) for one in everything),
-        p99=tuple(float(np.percentile(one, 99)) for one in everything),
+        p50=tuple(float(np.percentile(item, 50)) for item in everything),
+        p99=tuple(float(np.percentile(item, 99)) for item in everything),
         ratio=middle,
         spread=(lower, upper),
         pairs=len(bursts[0]),

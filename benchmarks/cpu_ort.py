@@ -41,36 +41,37 @@ def _prepared(work, build, settings, threads):
     import onnxruntime as ort
 
     m = OrtModel(work.values)
-    m.feeds = {name: one for name, one in work.values.items() if name not in work.weights}
+    m.feeds = {name: value for name, value in work.values.items() if name not in work.weights}
     # A node that wants other operands than these says so in feeds.
     named = {
-        name: m.constant(one) if name in work.weights else name for name, one in work.values.items()
+        name: m.constant(value) if name in work.weights else name
+        for name, value in work.values.items()
     }
     results = build(m, named, **settings)
     if results is None:
         raise ValueError("it has no such model")
     results = [results] if isinstance(results, str) else results
     session = session_of(m.bytes(results, OPSET), threads)
-    feeds = {name: np.ascontiguousarray(one) for name, one in m.feeds.items()}
+    feeds = {name: np.ascontiguousarray(feed) for name, feed in m.feeds.items()}
     binding = session.io_binding()
-    for name, one in feeds.items():
-        binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(one))
-    held = [
-        ort.OrtValue.ortvalue_from_numpy(np.empty_like(one)) for one in session.run(None, feeds)
+    for name, feed in feeds.items():
+        binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(feed))
+    stored = [
+        ort.OrtValue.ortvalue_from_numpy(np.empty_like(item)) for item in session.run(None, feeds)
     ]
-    for name, one in zip(results, held, strict=True):
-        binding.bind_ortvalue_output(name, one)
+    for name, feed in zip(results, stored, strict=True):
+        binding.bind_ortvalue_output(name, feed)
 
     def call():
         session.run_with_iobinding(binding)
 
-    return call, lambda: m.back([one.numpy() for one in held])
+    return call, lambda: m.back([item.numpy() for item in stored])
 
 
 def _linear(m, v, act, residual):
-    made = m.add("Add", [m.add("MatMul", [v["a"], v["w"]]), v["b"]])
-    made = m.add("Gelu", [made]) if act else made
-    return m.add("Add", [made, v["r"]]) if residual else made
+    result = m.add("Add", [m.add("MatMul", [v["a"], v["w"]]), v["b"]])
+    result = m.add("Gelu", [result]) if act else result
+    return m.add("Add", [result, v["r"]]) if residual else result
 
 
 def _half_weights(m, v):
@@ -160,8 +161,8 @@ def _multi_head(m, v, causal, group):
         return None
     heads = m.values["q"].shape[1]
     m.feeds = {
-        name: one.transpose(0, 2, 1, 3).reshape(len(one), one.shape[2], -1)
-        for name, one in m.feeds.items()
+        name: feed.transpose(0, 2, 1, 3).reshape(len(feed), feed.shape[2], -1)
+        for name, feed in m.feeds.items()
     }
     shape = m.values["q"].shape
 

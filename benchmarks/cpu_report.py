@@ -15,12 +15,12 @@ SLOWEST = 15
 def speeds(line, peak):
     """GFLOP/s, GB/s, and the part of a stated bound that counts."""
     ns = line["p50"][0] * 1e3
-    found = {"gflops": line["flops"] / ns, "gb_per_s": line["nbytes"] / ns}
+    results = {"gflops": line["flops"] / ns, "gb_per_s": line["nbytes"] / ns}
     intensity = peak[0] / peak[1] if peak else INTENSITY
     arithmetic = line["flops"] > intensity * line["nbytes"]
-    found["counts"] = "flops" if arithmetic else "bytes"
-    part = found["gflops" if arithmetic else "gb_per_s"] / peak[not arithmetic] if peak else None
-    return found | {"part": part}
+    results["counts"] = "flops" if arithmetic else "bytes"
+    part = results["gflops" if arithmetic else "gb_per_s"] / peak[not arithmetic] if peak else None
+    return results | {"part": part}
 
 
 def one_line(line):
@@ -35,8 +35,8 @@ def one_line(line):
     )
 
 
-def _us(line, at, which="p50"):
-    return f"{line[which][at]:,.1f}" if at < len(line[which]) else "-"
+def _us(line, index, which="p50"):
+    return f"{line[which][index]:,.1f}" if index < len(line[which]) else "-"
 
 
 def _speed(line):
@@ -85,26 +85,26 @@ def _cells(line, columns):
     return [line["row"], str(line["threads"]), said, *["-"] * (len(columns) - 3)]
 
 
-def _title(found):
-    return f"{found['processor']}, {found['kernels']}, {found['processors']} processors"
+def _title(result):
+    return f"{result['processor']}, {result['kernels']}, {result['processors']} processors"
 
 
-def table(found):
+def table(result):
     """Everything for the terminal."""
-    made = Table(title=f"{_title(found)}; above 1 rlx is faster", title_justify="left")
-    stated = any(line.get("part") is not None for line in found["rows"])
-    columns = [one for one in _COLUMNS if stated or one[0] != "of bound"]
+    output = Table(title=f"{_title(result)}; above 1 rlx is faster", title_justify="left")
+    stated = any(line.get("part") is not None for line in result["rows"])
+    columns = [column for column in _COLUMNS if stated or column[0] != "of bound"]
     for heading, _ in columns:
-        made.add_column(heading, justify="left" if heading in _LEFT else "right", no_wrap=True)
-    for line in found["rows"]:
-        made.add_row(*_cells(line, columns))
-    return made
+        output.add_column(heading, justify="left" if heading in _LEFT else "right", no_wrap=True)
+    for line in result["rows"]:
+        output.add_row(*_cells(line, columns))
+    return output
 
 
-def _compared(found):
+def _compared(result):
     """Rows with a ratio, by number of threads."""
     by_threads = {}
-    for line in found["rows"]:
+    for line in result["rows"]:
         if "peer" in line:
             by_threads.setdefault(line["threads"], []).append(line)
     return by_threads
@@ -114,8 +114,8 @@ def _threads(count):
     return f"{count} thread{'s' * (count > 1)}"
 
 
-def _versions(found):
-    return ", ".join(f"{name} {one}" for name, one in found["versions"].items())
+def _versions(result):
+    return ", ".join(f"{name} {value}" for name, value in result["versions"].items())
 
 
 def _mean(threads, lines):
@@ -129,30 +129,30 @@ def _mean(threads, lines):
     )
 
 
-def means(found):
+def means(result):
     """A line for each number of threads: how rlx compares over all rows."""
-    for threads, lines in _compared(found).items():
+    for threads, lines in _compared(result).items():
         yield _mean(threads, lines)
 
 
-def notes(found):
+def notes(result):
     """Lines below the table: the mean, the slowest rows, peers that failed."""
-    for threads, lines in _compared(found).items():
+    for threads, lines in _compared(result).items():
         yield _mean(threads, lines)
         slower = [line for line in lines if line["ratio"] < 1]
         for line in sorted(slower, key=lambda line: line["ratio"])[:SLOWEST]:
             yield f"  {_ratio(line)} ({_spread(line)}) {line['row']}, {line['peer']}"
-    for line in found["rows"]:
+    for line in result["rows"]:
         for way, said in (line.get("peer_absent", {}) | line.get("peer_failures", {})).items():
             yield f"{way}: {line['row']}, {line['threads']} threads: {said}"
-    yield f"versions: {_versions(found)}"
-    if found["load"]:
-        yield "load when it began: " + ", ".join(f"{one:.1f}" for one in found["load"])
+    yield f"versions: {_versions(result)}"
+    if result["load"]:
+        yield "load when it began: " + ", ".join(f"{item:.1f}" for item in result["load"])
 
 
 def checks(lines):
     """A table of what ``--check`` found: the worst error of each row, and its peers."""
-    made = Table("workload", "lines", "worst error / tolerance", "peers")
+    result = Table("workload", "lines", "worst error / tolerance", "peers")
     by_row = {}
     for line in lines:
         by_row.setdefault(line["row"], []).append(line)
@@ -160,37 +160,37 @@ def checks(lines):
         told = [line["error"] / line["tolerance"] for line in group if "error" in line]
         failed = any("failure" in line for line in group)
         peers = sorted({name for line in group for name in line.get("peers", ())})
-        absent = {one for line in group for one in line.get("peer_absent", {}).values()}
+        absent = {value for line in group for value in line.get("peer_absent", {}).values()}
         said = "failed" if failed else f"{max(told):.2g}"
-        made.add_row(row, str(len(group)), said, ", ".join([*peers, *absent]))
-    return made
+        result.add_row(row, str(len(group)), said, ", ".join([*peers, *absent]))
+    return result
 
 
 # What the page of the documentation says of a workload and a number of threads, after these two.
 _DOCS = ("workload", "threads", "p50 us", "speed", "peer / rlx", "quartiles")
 
 
-def markdown(found):
+def markdown(result):
     """The table of the documentation, a line for each workload, and what comes of it."""
-    counts = sorted({line["threads"] for line in found["rows"]})
+    counts = sorted({line["threads"] for line in result["rows"]})
     by_row = {}
-    for line in found["rows"]:
+    for line in result["rows"]:
         by_row.setdefault(line["row"], {})[line["threads"]] = line
     headings = ["workload", "peer"]
     for count in counts:
         headings += [f"us, {_threads(count)}", "speed", "peer / rlx", "quartiles"]
-    columns = [one for one in _COLUMNS if one[0] in _DOCS]
-    made = []
+    columns = [column for column in _COLUMNS if column[0] in _DOCS]
+    results = []
     for name, lines in by_row.items():
         cells = [name, next((line["peer"] for line in lines.values() if "peer" in line), "-")]
         for count in counts:
             cells += _cells(lines[count], columns)[2:] if count in lines else ["-"] * 4
-        made.append(cells)
+        results.append(cells)
     lines = [
-        f"Measured on: {_title(found)}; {_versions(found)}.",
+        f"Measured on: {_title(result)}; {_versions(result)}.",
         "",
-        *(f"- {line}" for line in means(found)),
+        *(f"- {line}" for line in means(result)),
         "",
-        *report.markdown(headings, made),
+        *report.markdown(headings, results),
     ]
     return "\n".join(lines)

@@ -28,14 +28,14 @@ def _is_filter(work):
 
 
 def _prepared(work, build, settings, threads):
-    values = {name: one.copy() for name, one in work.values.items()}
+    values = {name: value.copy() for name, value in work.values.items()}
     compute, back = build(threads, **values, **settings)
-    kept = []
+    retained = []
 
     def call():
-        kept[:] = [compute()]
+        retained[:] = [compute()]
 
-    return call, lambda: [back(kept[0])]
+    return call, lambda: [back(retained[0])]
 
 
 def _blocks(z):
@@ -77,7 +77,7 @@ def _librosa_stft(threads, x, n_fft, hop):
     def compute():
         return librosa.stft(x, n_fft=n_fft, hop_length=hop, center=False)
 
-    return compute, lambda found: _blocks(found.swapaxes(-1, -2))
+    return compute, lambda result: _blocks(result.swapaxes(-1, -2))
 
 
 def _psd(threads, x, n_fft):
@@ -92,12 +92,12 @@ def _peaks(threads, x, segments, n_fft, k):
     def compute():
         power = welch(x, FS, "hann", n_fft)[1]
         order = np.argpartition(-power, k, axis=1)[:, :k]
-        found = np.take_along_axis(power, order, 1)
-        turns = np.argsort(-found, axis=1)
-        return np.take_along_axis(order, turns, 1), np.take_along_axis(found, turns, 1)
+        result = np.take_along_axis(power, order, 1)
+        turns = np.argsort(-result, axis=1)
+        return np.take_along_axis(order, turns, 1), np.take_along_axis(result, turns, 1)
 
-    def back(found):
-        return np.stack(found, -1).reshape(len(x), 2 * k).astype(np.float32)
+    def back(result):
+        return np.stack(result, -1).reshape(len(x), 2 * k).astype(np.float32)
 
     return compute, back
 
@@ -122,7 +122,7 @@ def _librosa_log_mel(threads, x, n_fft, hop, filters):
         mel = np.matmul(filters, spec.real**2 + spec.imag**2)
         return np.log10(np.maximum(mel, np.float32(1e-10), out=mel), out=mel)
 
-    return features, lambda found: found.swapaxes(-1, -2)
+    return features, lambda result: result.swapaxes(-1, -2)
 
 
 def _filter(threads, x, w, b, stride, padding, groups):

@@ -101,16 +101,16 @@ def main():
     arguments = parser.parse_args()
     cells = []
     for name, make in ROWS.items():
-        graph, given = make()
+        graph, inputs = make()
         calls = []
         for denormals in ("flush", "keep"):
             options = rlx.CompileOptions(denormals=denormals, threads=arguments.threads)
             calls.append(rlx.compile(graph, "cpu", options=options).run_slots)
-        for flushed, kept in zip(
-            *([y.copy() for y in call(*given)] for call in calls), strict=True
+        for flushed, item in zip(
+            *([y.copy() for y in call(*inputs)] for call in calls), strict=True
         ):
-            np.testing.assert_allclose(flushed, kept, rtol=1e-4, atol=1e-36)
-        pair = in_pairs([lambda c=call, g=given: c(*g) for call in calls], arguments.seconds)
+            np.testing.assert_allclose(flushed, item, rtol=1e-4, atol=1e-36)
+        pair = in_pairs([lambda c=call, g=inputs: c(*g) for call in calls], arguments.seconds)
         cells.append([name, *(f"{us:,.1f}" for us in pair.p50), f"{pair.ratio:.2f}"])
         print(*cells[-1], sep=" | ", flush=True)
     text = [

@@ -120,8 +120,8 @@ def filtered(g, n, rng):
 def mlp(g, n, rng):
     width = int(rng.choice([32, 64, 128, 512]))
     x = g.input("x", (max(1, n // width), width))
-    for at in range(rng.integers(1, 5)):
-        x = g.gelu(x @ g.param(f"w{at}", (width, width)) + g.param(f"b{at}", (width,)))
+    for index in range(rng.integers(1, 5)):
+        x = g.gelu(x @ g.param(f"w{index}", (width, width)) + g.param(f"b{index}", (width,)))
     return x
 
 
@@ -129,9 +129,9 @@ def cnn(g, n, rng):
     channels = int(rng.choice([8, 16, 32]))
     x = g.input("x", (1, 3, side(n / 3, 8), side(n / 3, 8)))
     before = 3
-    for at in range(rng.integers(1, 4)):
-        w = g.param(f"w{at}", (channels, before, 3, 3))
-        x = g.relu(g.conv2d(x, w, g.param(f"b{at}", (channels,)), padding=1))
+    for index in range(rng.integers(1, 4)):
+        w = g.param(f"w{index}", (channels, before, 3, 3))
+        x = g.relu(g.conv2d(x, w, g.param(f"b{index}", (channels,)), padding=1))
         before = channels
     return g.max_pool(x, 2) if rng.integers(2) else x
 
@@ -181,8 +181,8 @@ def recurrent(g, n, rng):
 
 def recommender(g, n, rng):
     rows, width = max(1, n // 64), 16
-    found = g.gather(g.param("table", (5000, width)), g.input("ids", (rows, 4), "i32"))
-    x = g.reshape(found, (rows, 4 * width))
+    result = g.gather(g.param("table", (5000, width)), g.input("ids", (rows, 4), "i32"))
+    x = g.reshape(result, (rows, 4 * width))
     return g.sigmoid(g.relu(x @ g.param("w0", (64, 32))) @ g.param("w1", (32, 1)))
 
 
@@ -197,14 +197,14 @@ def graphs(count, largest, seed):
     """``(family, elements, graph)``; the sizes go evenly through the orders of magnitude."""
     rng = np.random.default_rng(seed)
     sizes = np.exp(rng.permutation(np.linspace(np.log(largest / 1e6), np.log(largest), count)))
-    for at, size in enumerate(sizes):
-        families = (SINGLE, MODELS)[at % 2]
-        family = families[at // 2 % len(families)]
+    for index, size in enumerate(sizes):
+        families = (SINGLE, MODELS)[index % 2]
+        family = families[index // 2 % len(families)]
         while True:
             n = max(1, int(size))
             g = rlx.Graph(f"{family.__name__} {n}")
-            found = family(g, n, rng)
-            g.set_outputs([found])
+            result = family(g, n, rng)
+            g.set_outputs([result])
             # Work that grows faster than the elements is held in bounds, or one graph takes minutes.
             if sum(node.opdef.flops(node) for node in g.nodes) <= 500 * largest:
                 break
@@ -214,14 +214,14 @@ def graphs(count, largest, seed):
 
 def arrays(graph, rng):
     """Values of inputs and params."""
-    found = {}
+    results = {}
     for name in (*graph.input_names, *graph.param_names):
         node = graph.named(name)
         if node.dtype is rlx.DType.I32:
-            found[name] = rng.integers(0, 1000, node.shape, dtype=np.int32)
+            results[name] = rng.integers(0, 1000, node.shape, dtype=np.int32)
         else:
-            found[name] = rng.normal(0, 0.1, node.shape).astype(np.float32)
-    return found
+            results[name] = rng.normal(0, 0.1, node.shape).astype(np.float32)
+    return results
 
 
 def busy(device):
@@ -288,8 +288,8 @@ def main():
     for device in devices:
         if args.recalibrate and backend(device.backend).is_built_in:
             cost.store.remeasure(device)
-        found = measured_model(device).calibration
-        print(f"{device}: {found.identity.adapter}, measured in {found.measuring_s:.1f} s")
+        result = measured_model(device).calibration
+        print(f"{device}: {result.identity.adapter}, measured in {result.measuring_s:.1f} s")
     rng = np.random.default_rng(args.seed)
     keep_busy = [None if args.idle else busy(device) for device in devices]
     rows = []
@@ -329,8 +329,8 @@ def report(rows, devices):
         families = defaultdict(list)
         for row in rows:
             families[row["family"]].append(round(row[str(device)]["ratio"], 2))
-        for family, found in sorted(families.items()):
-            print(f"   {family:12} {min(found):6.2f} {median(found):6.2f} {max(found):6.2f}")
+        for family, item in sorted(families.items()):
+            print(f"   {family:12} {min(item):6.2f} {median(item):6.2f} {max(item):6.2f}")
         worst = sorted(rows, key=lambda row: -abs(np.log(row[str(device)]["ratio"])))[:8]
         for row in worst:
             print(f"   {row['family']} {row['elements']}: {row[str(device)]}")

@@ -53,9 +53,9 @@ def main():
     parser.add_argument("--only", default="")
     parser.add_argument("--least", type=float, default=20)
     chosen = parser.parse_args()
-    calls, found = [], defaultdict(list)
+    calls, result = [], defaultdict(list)
     recorded(calls)
-    drawn = [one for one in cases(chosen.seed, chosen.cases) if re.search(chosen.only, one.name)]
+    drawn = [item for item in cases(chosen.seed, chosen.cases) if re.search(chosen.only, item.name)]
     for case in track(drawn, transient=True):
         calls.clear()
         compiled = compiled_of(case, "cpu", 1)
@@ -63,15 +63,15 @@ def main():
         took = taken(compiled)
         if expected and took >= 1e3 * chosen.least:
             ratio = took / max(1.0, sum(expected_ns(call) for call in calls))
-            found[max(expected, key=expected.get)].append((ratio, took / 1e3, case.name))
+            result[max(expected, key=expected.get)].append((ratio, took / 1e3, case.name))
     table = Table(
         "kernel", "cases", "least", "median", "most", "us, case of the least", "of the most"
     )
-    for kernel, rows in sorted(found.items(), key=lambda one: -median(row[0] for row in one[1])):
+    for kernel, rows in sorted(result.items(), key=lambda item: -median(row[0] for row in item[1])):
         ends = min(rows), max(rows)
         ratios = ends[0][0], median(row[0] for row in rows), ends[1][0]
         said = [f"{us:,.0f}  {name[:60]}" for _, us, name in ends]
-        table.add_row(kernel, str(len(rows)), *(f"{one:.2f}" for one in ratios), *said)
+        table.add_row(kernel, str(len(rows)), *(f"{ratio:.2f}" for ratio in ratios), *said)
     Console(width=240).print(table)
 
 

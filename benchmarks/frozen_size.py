@@ -40,32 +40,32 @@ def owner(parts: tuple[str, ...]) -> str:
 
 def files(folder: Path) -> Counter[str]:
     """Bytes of the files by package; links count once."""
-    found: Counter[str] = Counter()
+    results: Counter[str] = Counter()
     inside = folder / "_internal"
     for path in folder.rglob("*"):
         if path.is_file() and not path.is_symlink() and inside in path.parents:
-            found[owner(path.relative_to(inside).parts)] += path.stat().st_size
-    return found
+            results[owner(path.relative_to(inside).parts)] += path.stat().st_size
+    return results
 
 
 def modules(program: Path) -> Counter[str]:
     """Bytes of the modules that are packed into the program, and of its own code."""
     from PyInstaller.archive.readers import CArchiveReader
 
-    found: Counter[str] = Counter()
+    results: Counter[str] = Counter()
     packed = CArchiveReader(str(program)).open_embedded_archive("PYZ.pyz")
     for name, (_, _, size) in packed.toc.items():
         top = name.partition(".")[0]
-        found[PYTHON if top in sys.stdlib_module_names else top] += size
-    found["the program itself"] += program.stat().st_size - found.total()
-    return found
+        results[PYTHON if top in sys.stdlib_module_names else top] += size
+    results["the program itself"] += program.stat().st_size - results.total()
+    return results
 
 
-def table(found: Counter[str], least: float) -> str:
+def table(result: Counter[str], least: float) -> str:
     """Megabytes by package, as a table of a page; small packages together."""
-    large = [(name, size) for name, size in found.most_common() if size >= least * 1e6]
-    rest = found.total() - sum(size for _, size in large)
-    rows = [*large, (f"{len(found) - len(large)} others", rest), ("all", found.total())]
+    large = [(name, size) for name, size in result.most_common() if size >= least * 1e6]
+    rest = result.total() - sum(size for _, size in large)
+    rows = [*large, (f"{len(result) - len(large)} others", rest), ("all", result.total())]
     return "\n".join(
         ["| package | MB |", "|---|---|", *(f"| {n} | {s / 1e6:.1f} |" for n, s in rows)]
     )
@@ -79,11 +79,11 @@ def main() -> None:
     parser.add_argument(
         "--least", type=float, default=0.3, help="smallest package with a row, in MB"
     )
-    given = parser.parse_args()
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        folder = given.folder or frozen(Path(scratch))
+        folder = args.folder or frozen(Path(scratch))
         (program,) = (path for path in folder.iterdir() if path.is_file())
-        print(table(files(folder) + modules(program), given.least))
+        print(table(files(folder) + modules(program), args.least))
 
 
 if __name__ == "__main__":

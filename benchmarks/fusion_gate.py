@@ -69,17 +69,17 @@ def measure(case, device, rounds):
     graph = welch(*case)
     gate = rlx.IoFusionGate.from_cost_model(measured_model(device))
     with compiled(graph, device, None, gate) as decided:
-        line = next(one for one in decided.as_text("fused").splitlines() if NAME in one)
+        line = next(line for line in decided.as_text("fused").splitlines() if NAME in line)
     x = np.random.default_rng(0).normal(size=graph.named("spec").shape).astype(np.float32)
     ways = {taken: compiled(graph, device, taken, gate) for taken in (True, False)}
     results = {}
     # The spectra stay on the device, as behind a transform there: the way to it is not compared.
     for taken, cg in ways.items():
         cg.bind_gpu_handle("spec", x)
-        results[taken] = [one.copy() for one in cg.run_slots()]
-    for one, other in zip(*results.values(), strict=True):
-        if one.dtype.kind == "f":
-            np.testing.assert_allclose(one, other, 1e-4, 1e-4)
+        results[taken] = [slot.copy() for slot in cg.run_slots()]
+    for first, other in zip(*results.values(), strict=True):
+        if first.dtype.kind == "f":
+            np.testing.assert_allclose(first, other, 1e-4, 1e-4)
     times = {True: [], False: []}
     for _ in range(rounds):
         for taken, cg in ways.items():
@@ -115,8 +115,8 @@ def main():
     rlx.clear_cache()
     rows = []
     for device in rlx.parse_device_list(",".join(arguments.devices)):
-        found = cost.Calibration.load_or_measure(device)
-        print(f"{device}: {found.identity.adapter}, measured in {found.measuring_s:.1f} s")
+        result = cost.Calibration.load_or_measure(device)
+        print(f"{device}: {result.identity.adapter}, measured in {result.measuring_s:.1f} s")
         rows += [measure(case, device, arguments.rounds) for case in CASES]
     table = Table(
         "device",

@@ -89,9 +89,9 @@ def measure(name, rows, device, rounds):
         for key in g.input_names:
             value = np.random.default_rng(1).normal(size=g.named(key).shape).astype(np.float32)
             cg.bind_gpu_handle(key, value)
-    results = [[one.copy() for one in cg.run_slots()] for cg in (plain, fused)]
-    for one, other in zip(*results, strict=True):
-        np.testing.assert_allclose(one, other, 2e-3, 2e-4)
+    results = [[slot.copy() for slot in cg.run_slots()] for cg in (plain, fused)]
+    for first, other in zip(*results, strict=True):
+        np.testing.assert_allclose(first, other, 2e-3, 2e-4)
     times = ([], [])
     for _ in range(rounds):
         for cg, spent in zip((plain, fused), times, strict=True):
@@ -119,12 +119,12 @@ def main():
     parser.add_argument("--json")
     arguments = parser.parse_args()
     table = Table("device", "pattern", "rows", "taken", "apart us", "fused us", "ratio")
-    found = []
+    results = []
     for device in rlx.parse_device_list(",".join(arguments.devices)):
         for name in CASES:
             for rows in (1, 16, 128, 1024):
                 row = measure(name, rows, device, arguments.rounds)
-                found.append(row)
+                results.append(row)
                 table.add_row(
                     row["device"],
                     name,
@@ -137,7 +137,7 @@ def main():
     Console(width=100).print(table)
     if arguments.json:
         with open(arguments.json, "w") as file:
-            json.dump(found, file, indent=1)
+            json.dump(results, file, indent=1)
 
 
 if __name__ == "__main__":

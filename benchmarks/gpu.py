@@ -96,7 +96,7 @@ def check_row(row, device, wanted):
             yield line | {"variant": ""} | one_check(work, device, "")
         names = wanted.split(",") if wanted else []
         if wanted == "all":  # all that the row's kernels have
-            names = {f"{family.name}={one.name}" for family, _, legal in chosen for one in legal}
+            names = {f"{family.name}={item.name}" for family, _, legal in chosen for item in legal}
         for variant in sorted(names):
             yield line | {"variant": variant} | one_check(work, device, variant)
 
@@ -130,16 +130,16 @@ def timed_work(work, device, limits):
     nbytes = work.nbytes or touched(work)
     software = limits[1] is None
     copies = 1 if software else copies_for(nbytes)
-    loaded, found = checked(work, device, copies)
+    loaded, result = checked(work, device, copies)
     with loaded:
-        found |= {"flops": work.flops, "nbytes": nbytes}
-        found |= {"counts": gpu_report.counts(work.flops, nbytes), "peer": work.peer[0]}
-        found["cache_resident"] = copies * nbytes < CACHES
-        if found["correct"] and not found["on_the_host"]:
+        result |= {"flops": work.flops, "nbytes": nbytes}
+        result |= {"counts": gpu_report.counts(work.flops, nbytes), "peer": work.peer[0]}
+        result["cache_resident"] = copies * nbytes < CACHES
+        if result["correct"] and not result["on_the_host"]:
             times = timed(loaded, most=8) if software else timed(loaded)
-            found |= vars(times)
-            found |= gpu_report.speeds(work, nbytes, times.gpu_us, limits)
-    return found
+            result |= vars(times)
+            result |= gpu_report.speeds(work, nbytes, times.gpu_us, limits)
+    return result
 
 
 def limits_of(device, console):
@@ -159,9 +159,9 @@ def limits_of(device, console):
 
     with LoadedWorkload(COPY.work(COPY.size), device) as loaded:
         seconds = timed(loaded).gpu_us / 1e6
-    found = 2 * loaded.work.values["x"].nbytes / seconds
-    console.print(f"a copy on {info.adapter}: {found / 1e9:,.0f} GB/s")
-    return (None, found), about
+    result = 2 * loaded.work.values["x"].nbytes / seconds
+    console.print(f"a copy on {info.adapter}: {result / 1e9:,.0f} GB/s")
+    return (None, result), about
 
 
 def parsed():
@@ -179,18 +179,18 @@ def parsed():
     parser.add_argument("--json", type=Path)
     parser.add_argument("--docs", type=Path, help="write the table into this page")
     parser.add_argument("--from-json", type=Path, help="take the figures from an earlier --json")
-    found = parser.parse_args()
-    if found.variants and not found.check:
+    result = parser.parse_args()
+    if result.variants and not result.check:
         parser.error("--variants compares variants: it needs --check (rlx bench --tune times them)")
-    return found
+    return result
 
 
 def main():
     arguments = parsed()
     console = Console(width=170)
     if arguments.from_json:
-        found = json.loads(arguments.from_json.read_text())
-        return finish(found, arguments, console)
+        result = json.loads(arguments.from_json.read_text())
+        return finish(result, arguments, console)
     if arguments.limits == "default":
         os.environ["RLX_WEBGPU_DEFAULT_LIMITS"] = "1"
     rows = report.asked_for(ROWS, arguments)
@@ -218,7 +218,7 @@ def measure(rows, arguments, console):
     import rlx
 
     limits, about = limits_of(arguments.device, console)
-    found = {
+    results = {
         **about,
         "device": arguments.device,
         "machine": f"{platform.system()} {platform.machine()}",
@@ -234,31 +234,31 @@ def measure(rows, arguments, console):
             progress.update(bar, description=row.name)
             line = time_row(row, sizes[row.name], arguments.device, limits)
             console.print(gpu_report.one_line(line), markup=False, highlight=False)
-            found["rows"].append(line)
-            report.save(found, arguments)
+            results["rows"].append(line)
+            report.save(results, arguments)
             progress.advance(bar)
-    right = {line["row"] for line in found["rows"] if "gpu_us" in line}
+    right = {line["row"] for line in results["rows"] if "gpu_us" in line}
     peers = [name for name in arguments.peers.split(",") if name and name != "none"]
     names = [row.name for row in rows if row.name in right]
     for peer in peers:
         console.print(f"{peer} ...")
-        found[peer] = run_peer(peer, names, arguments.small)
-        report.save(found, arguments)
+        results[peer] = run_peer(peer, names, arguments.small)
+        report.save(results, arguments)
     if not arguments.only or re.search(arguments.only, "cold start"):
-        found["cold"] = cold_start(arguments.device, "ort" in peers)
-    return finish(found, arguments, console)
+        results["cold"] = cold_start(arguments.device, "ort" in peers)
+    return finish(results, arguments, console)
 
 
-def finish(found, arguments, console):
+def finish(result, arguments, console):
     """Tables and files from what was measured."""
-    gpu_report.compare(found)
-    console.print(gpu_report.table(found))
-    for line in gpu_report.notes(found):
+    gpu_report.compare(result)
+    console.print(gpu_report.table(result))
+    for line in gpu_report.notes(result):
         console.print(line, markup=False, highlight=False)
-    report.save(found, arguments)
+    report.save(result, arguments)
     if arguments.docs:
-        report.write_between(arguments.docs, gpu_report.SCRIPT, gpu_report.markdown(found))
-    return int(not all(line["correct"] for line in found["rows"]))
+        report.write_between(arguments.docs, gpu_report.SCRIPT, gpu_report.markdown(result))
+    return int(not all(line["correct"] for line in result["rows"]))
 
 
 if __name__ == "__main__":

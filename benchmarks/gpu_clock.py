@@ -67,10 +67,10 @@ class LoadedWorkload:
         self.compiled = [
             rlx.compile(self.graph, device, weights, work.options) for _ in range(copies)
         ]
-        for one in self.compiled:
-            poison(one)
+        for item in self.compiled:
+            poison(item)
             for name in self.graph.input_names:
-                one.bind_gpu_handle(name, work.values[name])
+                item.bind_gpu_handle(name, work.values[name])
 
     @property
     def on_the_host(self):
@@ -80,15 +80,15 @@ class LoadedWorkload:
     def kernels(self):
         """The kernels of a run in order."""
         work = self.compiled[0]._state.executable._work
-        return [one.call.kernel if isinstance(one, Dispatch) else "host" for one in work]
+        return [item.call.kernel if isinstance(item, Dispatch) else "host" for item in work]
 
     def outputs(self):
         """The outputs of a run that began with poisoned memory."""
-        return [one.copy() for one in self.compiled[0].run_slots()]
+        return [slot.copy() for slot in self.compiled[0].run_slots()]
 
     def close(self):
-        for one in self.compiled:
-            one.close()
+        for item in self.compiled:
+            item.close()
 
     def __enter__(self):
         return self
@@ -126,18 +126,19 @@ class _KernelClock:
     """Runs the kernels of copies in turns, each between timestamps."""
 
     def __init__(self, loaded):
-        self._executables = [one._state.executable for one in loaded.compiled]
+        self._executables = [item._state.executable for item in loaded.compiled]
         self._gpu = self._executables[0]._gpu
         self.batches, named = [], {}
-        for one in self._executables:
+        for executable in self._executables:
             (batch,) = (
-                one._batches.current
+                executable._batches.current
             )  # several where the host has a part, which callers refuse
             self.batches.append(batch)
-            dispatches = [item for item in one._work if isinstance(item, Dispatch)]
+            dispatches = [item for item in executable._work if isinstance(item, Dispatch)]
             kernels = kernels_of(item.call for item in dispatches)
             named |= {
-                id(one._batches.bound[id(item)][1]): kernels[id(item.call)] for item in dispatches
+                id(executable._batches.bound[id(item)][1]): kernels[id(item.call)]
+                for item in dispatches
             }
         self._recorder = _Durations()
         self._stamps = Timestamps(self._gpu, self._recorder, named)
@@ -147,7 +148,7 @@ class _KernelClock:
 
         The runs stand in as few submissions as the sets of queries allow.
         """
-        order = [self.batches[at % len(self.batches)] for at in range(runs)]
+        order = [self.batches[index % len(self.batches)] for index in range(runs)]
         self._recorder.found = []
         encoder = self._gpu.device.create_command_encoder(label="benchmark")
         began = time.perf_counter_ns()
@@ -159,8 +160,8 @@ class _KernelClock:
         self._gpu.device._poll_wait()
         over = time.perf_counter_ns()
         self._stamps.collect(over)
-        found = np.array(self._recorder.found, np.float64).reshape(runs, -1)
-        return found, over - began
+        result = np.array(self._recorder.found, np.float64).reshape(runs, -1)
+        return result, over - began
 
     def close(self):
         self._stamps.close()

@@ -23,11 +23,11 @@ def chain():
     rng = np.random.default_rng(3)
     g = rlx.Graph("chain of 16")
     y, weights = g.input("x", (WIDTH, WIDTH)), {}
-    for at in range(NODES):
-        kind = STEPS[at % len(STEPS)]
+    for index in range(NODES):
+        kind = STEPS[index % len(STEPS)]
         if kind == "matmul":
-            weights[f"w{at}"] = rng.normal(0, WIDTH**-0.5, (WIDTH, WIDTH)).astype(np.float32)
-            y = y @ g.param(f"w{at}", (WIDTH, WIDTH))
+            weights[f"w{index}"] = rng.normal(0, WIDTH**-0.5, (WIDTH, WIDTH)).astype(np.float32)
+            y = y @ g.param(f"w{index}", (WIDTH, WIDTH))
         else:
             y = getattr(g, kind)(y)
     g.set_outputs([y])
@@ -42,18 +42,18 @@ def onnx_chain(weights):
     nodes, value = [], "x"
     ones = {"scale": np.ones(WIDTH, np.float32), **weights}
     operators = {"gelu": "Gelu", "softmax": "Softmax", "layer_norm": "LayerNormalization"}
-    for at in range(NODES):
-        kind = STEPS[at % len(STEPS)]
-        more = {"matmul": [f"w{at}"], "layer_norm": ["scale"]}.get(kind, [])
-        nodes.append(helper.make_node(operators.get(kind, "MatMul"), [value, *more], [f"y{at}"]))
-        value = f"y{at}"
+    for index in range(NODES):
+        kind = STEPS[index % len(STEPS)]
+        more = {"matmul": [f"w{index}"], "layer_norm": ["scale"]}.get(kind, [])
+        nodes.append(helper.make_node(operators.get(kind, "MatMul"), [value, *more], [f"y{index}"]))
+        value = f"y{index}"
     shape = [WIDTH, WIDTH]
     graph = helper.make_graph(
         nodes,
         "chain",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
         [helper.make_tensor_value_info(value, TensorProto.FLOAT, shape)],
-        [numpy_helper.from_array(one, name) for name, one in ones.items()],
+        [numpy_helper.from_array(item, name) for name, item in ones.items()],
     )
     opset = [helper.make_opsetid("", 20)]
     return helper.make_model(graph, opset_imports=opset, ir_version=9).SerializeToString()
@@ -107,17 +107,17 @@ def cold_start(device, beside=True, runs=3):
         with rlx.compile(g, "cpu") as compiled:
             np.save(folder / "y.npy", compiled.run({"x": x})[0])
         rlx.save_model(g, folder / "chain.rlx")
-        found = [_fresh("rlx", folder, device) for _ in range(runs)]
-        failed = [one for one in found if "error_text" in one or one["error"] > 1e-5]
+        results = [_fresh("rlx", folder, device) for _ in range(runs)]
+        failed = [item for item in results if "error_text" in item or item["error"] > 1e-5]
         if failed:
             return {"failed": failed[0].get("error_text") or f"wrong by {failed[0]['error']:.2g}"}
-        middle = sorted(found, key=lambda one: one["rlx_ms"])[runs // 2]
+        middle = sorted(results, key=lambda item: item["rlx_ms"])[runs // 2]
         if not beside:
             return middle | {"ort": "not asked for"}
         try:
             (folder / "chain.onnx").write_bytes(onnx_chain(weights))
             times = [_fresh("ort", folder, device) for _ in range(runs)]
-            middle["ort"] = sorted(one["ort"] for one in times)[runs // 2]
+            middle["ort"] = sorted(time["ort"] for time in times)[runs // 2]
         except ImportError as error:
             middle["ort"] = f"absent: {error}"
         except KeyError:

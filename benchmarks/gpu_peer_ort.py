@@ -32,9 +32,9 @@ def _devices():
     import onnxruntime_ep_webgpu as webgpu
 
     name = webgpu.get_ep_name()
-    if not any(one.ep_name == name for one in ort.get_ep_devices()):
+    if not any(device.ep_name == name for device in ort.get_ep_devices()):
         ort.register_execution_provider_library(name, webgpu.get_library_path())
-    return [one for one in ort.get_ep_devices() if one.ep_name == name]
+    return [device for device in ort.get_ep_devices() if device.ep_name == name]
 
 
 def ort_session(model, optimised=True, fallback=True):
@@ -58,10 +58,10 @@ def ort_session(model, optimised=True, fallback=True):
 
 def _first_elements(m, results):
     """A node that joins the first element of each result."""
-    flat, zero, one = (m.constant(np.array([at], np.int64)) for at in (-1, 0, 1))
+    flat, zero, first = (m.constant(np.array([index], np.int64)) for index in (-1, 0, 1))
     return m.add(
         "Concat",
-        [m.add("Slice", [m.add("Reshape", [name, flat]), zero, one]) for name in results],
+        [m.add("Slice", [m.add("Reshape", [name, flat]), zero, first]) for name in results],
         axis=0,
     )
 
@@ -76,12 +76,14 @@ def _model(work, copies):
     kind, settings = work.peer
     m = OrtModel(work.values)
     m.feeds["s"] = np.ones(1, np.float16 if m.half else np.float32)
-    held = {name: m.constant(value) for name, value in work.values.items()}
+    stored = {name: m.constant(value) for name, value in work.values.items()}
     # Constants alone would be computed when the session is made.
-    made = {
-        name: m.add("Mul", [one, "s"]) for name, one in held.items() if name not in work.weights
+    outputs = {
+        name: m.add("Mul", [value, "s"])
+        for name, value in stored.items()
+        if name not in work.weights
     }
-    results = [BUILDS[kind](m, held | made, **settings) for _ in range(copies)]
+    results = [BUILDS[kind](m, stored | outputs, **settings) for _ in range(copies)]
     return None if results[0] is None else m.bytes([_first_elements(m, results)])
 
 
@@ -95,8 +97,8 @@ def measure(work):
     if models[FEW] is None:
         return None
     sessions = {count: ort_session(model, False) for count, model in models.items()}
-    one = np.ones(1, np.float16 if OrtModel(work.values).half else np.float32)
-    first = {count: session.run(None, {"s": one})[0] for count, session in sessions.items()}
+    single = np.ones(1, np.float16 if OrtModel(work.values).half else np.float32)
+    first = {count: session.run(None, {"s": single})[0] for count, session in sessions.items()}
     if not np.allclose(first[many], first[FEW][0], AGREES, AGREES):
         raise ArithmeticError("its copies differ")
-    return slope(lambda count: sessions[count].run(None, {"s": one}), FEW, many)
+    return slope(lambda count: sessions[count].run(None, {"s": single}), FEW, many)

@@ -34,8 +34,8 @@ def measure(work):
         return order, np.take_along_axis(power, order, 1)
 
     order, power = run()
-    found = np.stack([order, power], -1).reshape(len(x), 2 * k).astype(np.float32)
-    got, expected = work.reference([found])
+    result = np.stack([order, power], -1).reshape(len(x), 2 * k).astype(np.float32)
+    got, expected = work.reference([result])
     assert np.linalg.norm(got - expected) < work.tolerance * np.linalg.norm(expected)
     spent = []
     for _ in range(ROUNDS):

@@ -14,10 +14,10 @@ ROWS = ("f32 matmul 4096", "f32 matmul 1024")
 
 def start():
     """Its version; the variables that choose Dawn are set."""
-    found = find_spec("pydawn")
-    if found is None or found.origin is None:
+    result = find_spec("pydawn")
+    if result is None or result.origin is None:
         raise Absent("no module named pydawn (dawn-python)")
-    library = Path(found.origin).parent / "lib" / "libwebgpu_dawn_x86_64.so"
+    library = Path(result.origin).parent / "lib" / "libwebgpu_dawn_x86_64.so"
     os.environ.setdefault("DEV", "WEBGPU")
     os.environ.setdefault("WEBGPU_PATH", str(library))
     os.environ.setdefault("WEBGPU_BACKEND", "WGPUBackendType_Vulkan")

@@ -142,11 +142,13 @@ def takes(row):
 
 def _operands(torch, work):
     """Its operands on the device; complex where PyTorch has such a type."""
-    held = {name: torch.from_numpy(value).cuda() for name, value in work.values.items()}
+    stored = {name: torch.from_numpy(value).cuda() for name, value in work.values.items()}
     if work.peer[0] == "fft":
-        n = held["x"].shape[-1] // 2
-        held["x"] = torch.complex(held["x"][:, :n].contiguous(), held["x"][:, n:].contiguous())
-    return held
+        n = stored["x"].shape[-1] // 2
+        stored["x"] = torch.complex(
+            stored["x"][:, :n].contiguous(), stored["x"][:, n:].contiguous()
+        )
+    return stored
 
 
 def measure(work):
@@ -169,8 +171,8 @@ def _measured(torch, work):
         nbytes = sum(value.nbytes for value in work.values.values())
         sets = [_operands(torch, work) for _ in range(copies_for(2 * nbytes))]
 
-        def run(at=0):
-            return RUNS[kind](torch, sets[at % len(sets)], **settings)
+        def run(index=0):
+            return RUNS[kind](torch, sets[index % len(sets)], **settings)
 
         result = run()
         if kind not in NOT_COMPARED:
@@ -188,15 +190,15 @@ def _error(torch, work, kind, result):
 
 def _time(torch, run, turns):
     """The median microseconds of a run, many in a row; as a CUDA graph where it can be captured."""
-    for at in range(max(3, turns)):
-        run(at)
+    for index in range(max(3, turns)):
+        run(index)
     torch.cuda.synchronize()
-    once = _elapsed(torch, lambda: [run(at) for at in range(turns)]) / turns
+    once = _elapsed(torch, lambda: [run(index) for index in range(turns)]) / turns
     runs = int(min(MOST, max(FEWEST, turns, FIGURE_US / max(once, 1.0))))
 
     def many():
-        for at in range(runs):
-            run(at)
+        for index in range(runs):
+            run(index)
 
     try:
         graph = torch.cuda.CUDAGraph()

@@ -43,19 +43,19 @@ def run_peer(peer, names, small=False):
             (error.stdout or b"").decode() if isinstance(error.stdout, bytes) else error.stdout
         )
         said, code = f"stopped after {LIMIT_S:.0f} s", 124
-    found = {"rows": {}}
+    results = {"rows": {}}
     for line in (printed or "").splitlines():
         if not line.startswith("{"):
             continue  # what libraries print
-        one = json.loads(line)
-        if "row" in one:
-            found["rows"][one.pop("row")] = one
+        single = json.loads(line)
+        if "row" in single:
+            results["rows"][single.pop("row")] = single
         else:
-            found |= one
+            results |= single
     if code:
         last = (said.strip().splitlines() or ["no word"])[-1]
-        found["ended"] = f"ended with {code}: {last[:300]}"
-    return found
+        results["ended"] = f"ended with {code}: {last[:300]}"
+    return results
 
 
 def slope(run, few, many, rounds=9):

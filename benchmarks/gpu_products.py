@@ -45,7 +45,7 @@ def _quantised():
         small = (dict(m=m // 4, k=70, n=50, experts=3), dict(m=9, k=128, n=64, experts=4))
         size = dict(m=m, k=2048, n=4096, experts=8)
         yield BenchmarkRow(f"grouped matmul {m} rows, 8 experts", grouped, size, small)
-        half = tuple(one | {"dtype": np.float16} for one in small)
+        half = tuple(item | {"dtype": np.float16} for item in small)
         yield BenchmarkRow(
             f"f16 grouped matmul {m} rows, 8 experts", grouped, size | {"dtype": np.float16}, half
         )

@@ -20,30 +20,30 @@ def counts(flops, nbytes):
 def speeds(work, nbytes, us, limits):
     """TFLOP/s, GB/s, and the part of the bound that counts."""
     seconds = us / 1e6
-    found = {"tflops": work.flops / seconds / 1e12, "gb_per_s": nbytes / seconds / 1e9}
+    results = {"tflops": work.flops / seconds / 1e12, "gb_per_s": nbytes / seconds / 1e9}
     by = counts(work.flops, nbytes)
-    most, done = (limits[0], work.flops) if by == "flops" else (limits[1], nbytes)
-    return found | {"part": done / seconds / most if most else None}
+    limit, done = (limits[0], work.flops) if by == "flops" else (limits[1], nbytes)
+    return results | {"part": done / seconds / limit if limit else None}
 
 
-def compare(found):
+def compare(result):
     """Adds to each row the time of every peer, divided by that of rlx."""
-    for line in found["rows"]:
+    for line in result["rows"]:
         us = line.get("gpu_us")
         line["ratios"] = {}
         for peer in PEERS:
-            said = found.get(peer, {}).get("rows", {}).get(line["row"], {})
+            said = result.get(peer, {}).get("rows", {}).get(line["row"], {})
             if us and said.get("us"):
                 line["ratios"][peer] = said["us"] / us
 
 
-def means(found):
+def means(result):
     """A line for each peer that ran several rows: how rlx compares over them."""
     for peer, name in PEERS.items():
-        ratios = [line["ratios"][peer] for line in found["rows"] if peer in line.get("ratios", {})]
+        ratios = [line["ratios"][peer] for line in result["rows"] if peer in line.get("ratios", {})]
         if len(ratios) > 3:
             mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-            slower = sum(one < 1 for one in ratios)
+            slower = sum(ratio < 1 for ratio in ratios)
             yield (
                 f"{name}: rlx is {mean:.2f} times as fast in the geometric mean of {len(ratios)} rows; "
                 f"{slower} rows are slower"
@@ -104,38 +104,38 @@ def _cells(line, columns):
     return [line["row"], said, *["-"] * (len(columns) - 2)]
 
 
-def table(found):
+def table(result):
     """Everything for the terminal."""
-    title = f"{found['adapter']}, {found['driver']}; peers: their time / rlx; * stays in caches"
-    made = Table(title=title, title_justify="left")
+    title = f"{result['adapter']}, {result['driver']}; peers: their time / rlx; * stays in caches"
+    output = Table(title=title, title_justify="left")
     for heading, _ in _COLUMNS:
-        made.add_column(heading, justify="left" if heading in _LEFT else "right")
-    for line in found["rows"]:
-        made.add_row(*_cells(line, _COLUMNS))
-    return made
+        output.add_column(heading, justify="left" if heading in _LEFT else "right")
+    for line in result["rows"]:
+        output.add_row(*_cells(line, _COLUMNS))
+    return output
 
 
-def notes(found):
+def notes(result):
     """Lines below the table: peers that are absent or failed, the cold start, what the bounds are."""
     for peer in PEERS:
-        said = found.get(peer)
+        said = result.get(peer)
         if said is None:
             continue
         yield f"{peer}: {said.get('absent') or said.get('about', '')}"
-        for row, one in said.get("rows", {}).items():
-            if "error" in one:
-                yield f"  {row}: {one['error']}"
+        for row, value in said.get("rows", {}).items():
+            if "error" in value:
+                yield f"  {row}: {value['error']}"
         if "ended" in said:
             yield f"  {said['ended']}"
-    cold = found.get("cold")
+    cold = result.get("cold")
     if cold:
         yield from _cold_lines(cold)
-    flops, nbytes = (found["limits"][name] for name in ("flops", "bytes_per_s"))
+    flops, nbytes = (result["limits"][name] for name in ("flops", "bytes_per_s"))
     bound = "unknown" if flops is None else f"{flops / 1e12:.0f} TFLOP/s"
     copy = "unknown" if nbytes is None else f"{nbytes / 1e9:,.0f} GB/s"
     yield "GPU us: the kernels alone; with the gaps between them it is span_us in the JSON"
     yield f"bounds: arithmetic {bound}, copy {copy} (read and written)"
-    yield from means(found)
+    yield from means(result)
 
 
 def _cold_lines(cold):
@@ -152,7 +152,7 @@ def _cold_lines(cold):
 
 def checks(lines):
     """A table of what ``--check`` found: the worst error of each row and variant."""
-    made = Table("workload", "variant", "sizes", "worst error / tolerance", "kernels")
+    result = Table("workload", "variant", "sizes", "worst error / tolerance", "kernels")
     by_row = {}
     for line in lines:
         by_row.setdefault((line["row"], line["variant"]), []).append(line)
@@ -162,23 +162,23 @@ def checks(lines):
         worst = max((line["error"] / line["tolerance"] for line in told), default=0.0)
         kernels = sorted({name for line in told for name in line["kernels"]})
         said = "failed" if failed else f"{worst:.2g}" if told else group[0]["skipped"]
-        made.add_row(row, variant or "own", str(len(group)), said, ", ".join(kernels))
-    return made
+        result.add_row(row, variant or "own", str(len(group)), said, ", ".join(kernels))
+    return result
 
 
 _DOCS = ("workload", "GPU us", "speed", "of bound", *PEERS.values())
 
 
-def markdown(found):
+def markdown(result):
     """The table of the documentation: figures only."""
-    columns = [one for one in _COLUMNS if one[0] in _DOCS]
-    peers = [found[peer]["about"] for peer in PEERS if found.get(peer, {}).get("about")]
+    columns = [column for column in _COLUMNS if column[0] in _DOCS]
+    peers = [result[peer]["about"] for peer in PEERS if result.get(peer, {}).get("about")]
     lines = [
-        f"Measured on: {found['adapter']}, driver {found['driver']}; {'; '.join(peers) or 'no peers'}.",
+        f"Measured on: {result['adapter']}, driver {result['driver']}; {'; '.join(peers) or 'no peers'}.",
         "",
-        *(f"- {line}" for line in means(found)),
+        *(f"- {line}" for line in means(result)),
     ]
-    if found.get("cold", {}).get("rlx_ms"):
-        lines += [f"- {line}" for line in _cold_lines(found["cold"])]
-    rows = [_cells(line, columns) for line in found["rows"]]
+    if result.get("cold", {}).get("rlx_ms"):
+        lines += [f"- {line}" for line in _cold_lines(result["cold"])]
+    rows = [_cells(line, columns) for line in result["rows"]]
     return "\n".join([*lines, "", *report.markdown([heading for heading, _ in columns], rows)])

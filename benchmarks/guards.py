@@ -66,14 +66,14 @@ def by_processor(loaded):
     """Times a software adapter: ns of the processor for a run."""
     compiled = loaded.compiled[0]
 
-    def one():
+    def run_once():
         began = time.process_time_ns()
         compiled.run_read_outputs({}, [])
         compiled.sync_pending()
         return time.process_time_ns() - began
 
-    one()
-    return lambda: median(one() for _ in range(RUNS))
+    run_once()
+    return lambda: median(run_once() for _ in range(RUNS))
 
 
 def main():

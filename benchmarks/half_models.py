@@ -58,7 +58,7 @@ def _attended(b, x, name, heads, batch, tokens, width):
     """Self-attention as exporters write it: products, a softmax and transposed views."""
     d = width // heads
     split = (batch, tokens, heads, d)
-    q, k, v = (b.reshape(_linear(b, x, f"{name}.{one}", width, width), split) for one in "qkv")
+    q, k, v = (b.reshape(_linear(b, x, f"{name}.{item}", width, width), split) for item in "qkv")
     q, v = b.transpose(q, (0, 2, 1, 3)), b.transpose(v, (0, 2, 1, 3))
     scores = b.matmul(b.scale(q, d**-0.5), b.transpose(k, (0, 2, 3, 1)))
     mixed = b.transpose(b.matmul(b.softmax(scores), v), (0, 2, 1, 3))
@@ -67,16 +67,16 @@ def _attended(b, x, name, heads, batch, tokens, width):
 
 def _layers(b, x, count, heads, batch, tokens, width, first=True):
     """Transformer layers, the norms before the parts or behind them."""
-    for at in range(count):
+    for index in range(count):
         for part in ("a", "f"):
-            name = f"{at}.{part}"
+            name = f"{index}.{part}"
             inner = _norm(b, x, f"{name}.n", width) if first else x
             if part == "a":
-                made = _attended(b, inner, name, heads, batch, tokens, width)
+                result = _attended(b, inner, name, heads, batch, tokens, width)
             else:
-                made = b.gelu(_linear(b, inner, f"{name}.1", width, 4 * width))
-                made = _linear(b, made, f"{name}.2", 4 * width, width)
-            x = b.add(x, made)
+                result = b.gelu(_linear(b, inner, f"{name}.1", width, 4 * width))
+                result = _linear(b, result, f"{name}.2", 4 * width, width)
+            x = b.add(x, result)
             x = x if first else _norm(b, x, f"{name}.n", width)
     return x
 
@@ -105,37 +105,37 @@ def vit(b, batch, side=224, layers=12):
 
 
 def _residual(b, x, name, c, o):
-    made = x
-    for at, (a, z) in enumerate(((c, o), (o, o))):
-        made = b.silu(b.group_norm(made, f"{name}.n{at}", a))
-        made = b.conv(made, f"{name}.c{at}", a, z, 3)
-    return b.add(made, x if c == o else b.conv(x, f"{name}.s", c, o, 1, padding=0))
+    result = x
+    for index, (a, z) in enumerate(((c, o), (o, o))):
+        result = b.silu(b.group_norm(result, f"{name}.n{index}", a))
+        result = b.conv(result, f"{name}.c{index}", a, z, 3)
+    return b.add(result, x if c == o else b.conv(x, f"{name}.s", c, o, 1, padding=0))
 
 
 def unet(b, batch=1, side=64, widths=(320, 640, 1280)):
     """A U-Net of the kind that diffusion uses: residual blocks on three scales, attention on the lower two."""
-    x, kept = b.conv(b.input("x", (batch, 4, side, side)), "in", 4, widths[0], 3), []
-    for at, o in enumerate(widths):
-        c = widths[max(0, at - 1)]
-        if at:
-            x = b.conv(x, f"d{at}", c, c, 3, stride=2)
-        x = _residual(b, x, f"e{at}", c, o)
-        if at:
-            x = _attended_image(b, x, f"ea{at}", batch, side >> at, o)
-        kept.append(x)
-    for at in reversed(range(len(widths))):
-        o = widths[at]
-        x = b.add(_residual(b, x, f"u{at}", o, o), kept[at])
-        if at:
-            x = b.conv(b.doubled(x), f"up{at}", o, widths[at - 1], 3)
+    x, retained = b.conv(b.input("x", (batch, 4, side, side)), "in", 4, widths[0], 3), []
+    for index, o in enumerate(widths):
+        c = widths[max(0, index - 1)]
+        if index:
+            x = b.conv(x, f"d{index}", c, c, 3, stride=2)
+        x = _residual(b, x, f"e{index}", c, o)
+        if index:
+            x = _attended_image(b, x, f"ea{index}", batch, side >> index, o)
+        retained.append(x)
+    for index in reversed(range(len(widths))):
+        o = widths[index]
+        x = b.add(_residual(b, x, f"u{index}", o, o), retained[index])
+        if index:
+            x = b.conv(b.doubled(x), f"up{index}", o, widths[index - 1], 3)
     return b.conv(b.silu(b.group_norm(x, "on", widths[0])), "out", widths[0], 4, 3)
 
 
 def _attended_image(b, x, name, batch, side, c):
     tokens = side * side
     flat = b.transpose(b.reshape(x, (batch, c, tokens)), (0, 2, 1))
-    made = _attended(b, _norm(b, flat, f"{name}.n", c), name, c // 64, batch, tokens, c)
-    return b.add(x, b.reshape(b.transpose(made, (0, 2, 1)), (batch, c, side, side)))
+    result = _attended(b, _norm(b, flat, f"{name}.n", c), name, c // 64, batch, tokens, c)
+    return b.add(x, b.reshape(b.transpose(result, (0, 2, 1)), (batch, c, side, side)))
 
 
 MODELS = {
@@ -244,10 +244,10 @@ def _filters(weight, name, c, o, kernel, axes):
 class Torch:
     """Computes a model in PyTorch."""
 
-    def __init__(self, values, given, device, dtype):
+    def __init__(self, values, value, device, dtype):
         import torch
 
-        self._torch, self._values, self._given = torch, values, given
+        self._torch, self._values, self._given = torch, values, value
         self._to = {"device": device, "dtype": dtype}
         self._weights = {}
 
@@ -324,7 +324,7 @@ def on_rlx(model, arrays, device):
     import rlx
 
     compiled = rlx.Session(device, precision="f16").compile(rlx.onnx.load(model))
-    found = [np.array(one) for one in compiled.run_slots(*arrays.values())]
+    results = [np.array(slot) for slot in compiled.run_slots(*arrays.values())]
     for name, array in arrays.items():
         compiled.bind_gpu_handle(name, array)
     text = compiled.as_text("kernels")
@@ -334,24 +334,24 @@ def on_rlx(model, arrays, device):
     }
     us = by_run(lambda: compiled.commit_no_wait({}), compiled.sync_pending)
     compiled.close()
-    return found[0], us, facts
+    return results[0], us, facts
 
 
 def on_torch(build, sizes, values, arrays):
     import torch
 
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
-    given = {name: torch.from_numpy(array).cuda() for name, array in arrays.items()}
-    builder = Torch(values, given, "cuda", torch.float16)
+    inputs = {name: torch.from_numpy(array).cuda() for name, array in arrays.items()}
+    builder = Torch(values, inputs, "cuda", torch.float16)
     with torch.inference_mode():
         for _ in range(3):
-            found = build(builder, **sizes)
+            result = build(builder, **sizes)
         torch.cuda.synchronize()
         recorded = torch.cuda.CUDAGraph()
         with torch.cuda.graph(recorded):
             build(builder, **sizes)
         us = by_run(recorded.replay, torch.cuda.synchronize)
-    return found.float().cpu().numpy(), us, {}
+    return result.float().cpu().numpy(), us, {}
 
 
 def on_ort(model, arrays):
@@ -359,7 +359,7 @@ def on_ort(model, arrays):
     from gpu_peer_ort import ort_session
 
     session = ort_session(model, fallback=False)
-    found = session.run(None, arrays)
+    result = session.run(None, arrays)
     binding = session.io_binding()
     for name, array in arrays.items():
         binding.bind_cpu_input(name, array)
@@ -369,7 +369,7 @@ def on_ort(model, arrays):
         session.run_with_iobinding(binding)
 
     return (
-        found[0],
+        result[0],
         by_run(send, lambda: None),
         {"with transfers": True, "version": ort.__version__},
     )
@@ -382,11 +382,11 @@ def truth(build, sizes, values, arrays, model):
     except ImportError:
         import onnxruntime as ort
 
-        (found,) = ort.InferenceSession(model).run(None, arrays)
-        return found.astype(np.float64)
-    given = {name: torch.from_numpy(array).float() for name, array in arrays.items()}
+        (result,) = ort.InferenceSession(model).run(None, arrays)
+        return result.astype(np.float64)
+    inputs = {name: torch.from_numpy(array).float() for name, array in arrays.items()}
     with torch.inference_mode():
-        return build(Torch(values, given, "cpu", torch.float32), **sizes).numpy()
+        return build(Torch(values, inputs, "cpu", torch.float32), **sizes).numpy()
 
 
 def measured(build, sizes, devices):
@@ -397,26 +397,28 @@ def measured(build, sizes, devices):
     rng = np.random.default_rng(1)
     arrays = {n: rng.standard_normal(s).astype(HALF) for n, s in builder.inputs.items()}
     wanted = truth(build, sizes, values, arrays, model)
-    engines = {f"rlx {one}": lambda one=one: on_rlx(model, arrays, one) for one in devices}
+    engines = {
+        f"rlx {device}": lambda item=device: on_rlx(model, arrays, item) for device in devices
+    }
     engines["PyTorch"] = lambda: on_torch(build, sizes, values, arrays)
     engines["ONNX Runtime"] = lambda: on_ort(model, arrays)
     rows = {}
     for name, run in engines.items():
         try:
-            found, us, facts = run()
+            result, us, facts = run()
         except Exception as error:  # an engine that can't is said to be absent
             rows[name] = {"absent": f"{type(error).__name__}: {error}".partition("\n")[0][:200]}
             continue
-        far = np.abs(np.float64(found) - wanted).max() / np.abs(wanted).max()
+        far = np.abs(np.float64(result) - wanted).max() / np.abs(wanted).max()
         rows[name] = {"us": us, "error": float(far), **facts}
     return rows
 
 
-def table(found):
+def table(result):
     """The page's table: microseconds by run, and the error of the first engine."""
-    names = list(next(iter(found.values())))
+    names = list(next(iter(result.values())))
     rows = []
-    for model, row in found.items():
+    for model, row in result.items():
         cells = [f"{row[n]['us']:,.0f}" if "us" in row[n] else "-" for n in names]
         rows.append([model, *cells, f"{row[names[0]].get('error', math.nan):.0e}"])
     return report.markdown(["model (f16)", *(f"{name}, us" for name in names), "error"], rows)
@@ -431,20 +433,22 @@ def main():
     parser.add_argument("--from-json")
     parser.add_argument("--docs")
     chosen = parser.parse_args()
-    console, found = Console(), {}
+    console, result = Console(), {}
     devices = chosen.devices.split(",")
     if chosen.from_json:
-        found = json.loads(Path(chosen.from_json).read_text())
+        result = json.loads(Path(chosen.from_json).read_text())
     for name, (build, sizes, small) in () if chosen.from_json else MODELS.items():
         if re.search(chosen.only, name):
-            found[name] = measured(build, small if chosen.quick else sizes, devices)
-            console.print(name, found[name])
+            result[name] = measured(build, small if chosen.quick else sizes, devices)
+            console.print(name, result[name])
     if chosen.json:
         with open(chosen.json, "w") as file:
-            json.dump(found, file, indent=1)
+            json.dump(result, file, indent=1)
     if chosen.docs:
-        report.write_between(Path(chosen.docs), "half_models", "\n".join(table(found)))
-    wrong = [n for n, row in found.items() for one in row.values() if one.get("error", 0) > 2e-2]
+        report.write_between(Path(chosen.docs), "half_models", "\n".join(table(result)))
+    wrong = [
+        n for n, row in result.items() for value in row.values() if value.get("error", 0) > 2e-2
+    ]
     if wrong:
         console.print("wrong results:", wrong)
     return 1 if wrong else 0

@@ -48,29 +48,29 @@ def timed(model, inputs):
 
 def measure(name, device, count, seed, threads):
     """The row of a model."""
-    build, least, most = INPUTS[name]
+    build, least, limit = INPUTS[name]
     package, folder, file, _, _ = MODELS[name]
     raw, options = contents(package, folder, file), rlx.CompileOptions(threads=threads)
-    lengths = np.random.default_rng(seed).integers(least, most + 1, count)
+    lengths = np.random.default_rng(seed).integers(least, limit + 1, count)
     fresh, again, exact, worst, seen = [], [], [], 0.0, set()
     with (
         rlx.onnx.Model(raw, device, options=options) as model,
         rlx.onnx.Model(raw, device, options=options, buckets=None) as each,
     ):
-        for at, length in enumerate(map(int, lengths)):
+        for index, length in enumerate(map(int, lengths)):
             inputs = build(length)
-            first, found = timed(model, inputs)
+            first, result = timed(model, inputs)
             second, _ = timed(model, inputs)
             whole, wanted = timed(each, inputs)
-            worst = max(worst, relative_difference(found, wanted))
+            worst = max(worst, relative_difference(result, wanted))
             again.append(second)
             if length not in seen:
                 exact.append(whole)
-                if at >= count // 10:
+                if index >= count // 10:
                     fresh.append(first)
             seen.add(length)
         report = model.report()
-    reasons = {one.reason for one in report.executables if not one.bucket}
+    reasons = {executable.reason for executable in report.executables if not executable.bucket}
     return {
         "model": name,
         "lengths": len(seen),

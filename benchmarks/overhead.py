@@ -129,9 +129,9 @@ def chain(device, length, hot):
     os.environ["RLX_WEBGPU_HOT"] = "1" if hot else "0"
     g = rlx.Graph("chain")
     y = g.input("x", (1, N))
-    for at in range(length):
+    for index in range(length):
         # Alternating, so that nothing is folded into one addition.
-        y = g.tanh(y) if at % 2 else y * 1.5
+        y = g.tanh(y) if index % 2 else y * 1.5
     g.set_outputs([y])
     options = rlx.CompileOptions(fuse=False)
     compiled = rlx.Session(device, options=options).compile(g)
@@ -142,8 +142,8 @@ def chain(device, length, hot):
 
 def expected_chain(length):
     y = X.astype(np.float64)
-    for at in range(length):
-        y = np.tanh(y) if at % 2 else y * 1.5
+    for index in range(length):
+        y = np.tanh(y) if index % 2 else y * 1.5
     return y.reshape(-1)
 
 
@@ -154,8 +154,8 @@ def torch_chain(torch, length):
     device = torch.empty_like(host, device="cuda")
 
     def compute(y):
-        for at in range(length):
-            y = torch.tanh(y) if at % 2 else y * 1.5
+        for index in range(length):
+            y = torch.tanh(y) if index % 2 else y * 1.5
         return y
 
     def eager():
@@ -164,7 +164,7 @@ def torch_chain(torch, length):
         torch.cuda.synchronize()
         return back.numpy()
 
-    found = {"torch CUDA eager": eager}
+    results = {"torch CUDA eager": eager}
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         for _ in range(3):
@@ -180,8 +180,8 @@ def torch_chain(torch, length):
         torch.cuda.synchronize()
         return back.numpy()
 
-    found["torch CUDA graph"] = captured
-    return found
+    results["torch CUDA graph"] = captured
+    return results
 
 
 def onnx_chain(length):
@@ -192,10 +192,10 @@ def onnx_chain(length):
     from onnx import TensorProto, helper
 
     nodes, value = [], "x"
-    for at in range(length):
-        kind, more = ("Tanh", []) if at % 2 else ("Mul", ["factor"])
-        nodes.append(helper.make_node(kind, [value, *more], [f"y{at}"]))
-        value = f"y{at}"
+    for index in range(length):
+        kind, more = ("Tanh", []) if index % 2 else ("Mul", ["factor"])
+        nodes.append(helper.make_node(kind, [value, *more], [f"y{index}"]))
+        value = f"y{index}"
     graph = helper.make_graph(
         nodes,
         "chain",
@@ -206,9 +206,9 @@ def onnx_chain(length):
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
     onnx.checker.check_model(model)
     name = webgpu.get_ep_name()
-    if not any(one.ep_name == name for one in ort.get_ep_devices()):
+    if not any(device.ep_name == name for device in ort.get_ep_devices()):
         ort.register_execution_provider_library(name, webgpu.get_library_path())
-    devices = [one for one in ort.get_ep_devices() if one.ep_name == name]
+    devices = [device for device in ort.get_ep_devices() if device.ep_name == name]
     options = ort.SessionOptions()
     options.add_provider_for_devices(devices[:1], {})
     session = ort.InferenceSession(model.SerializeToString(), options)
@@ -276,18 +276,18 @@ def main():
         from rlx.backends.webgpu import runner_factory
 
         runner_factory.MAX_MAPPED_UPLOAD = args.most_upload
-    found = {
+    results = {
         "machine": platform.platform(),
         "processors": os.cpu_count(),
         "versions": {"rlx": rlx.__version__, "numpy": np.__version__},
     }
     for name in ("onnxruntime", "torch", "wgpu"):
         if module := optional(name):
-            found["versions"][name] = module.__version__
+            results["versions"][name] = module.__version__
     if rlx.is_available(args.device):
         from rlx.backends.registry import backend
 
-        found["adapters"] = [f"{d.adapter}, {d.driver}" for d in backend("webgpu").devices()]
+        results["adapters"] = [f"{d.adapter}, {d.driver}" for d in backend("webgpu").devices()]
     for name in args.which:
         if name != "p1" and not rlx.is_available(args.device):
             print(f"{name}: no {args.device} here")
@@ -297,7 +297,7 @@ def main():
         for peer in [name for name in figures if name.startswith(("onnxruntime", "torch"))]:
             figures[f"{peer} / rlx"] = figures[peer]["p50"] / figures["rlx"]["p50"]
         figures["rlx p99.9 / p50"] = figures["rlx"]["p99.9"] / figures["rlx"]["p50"]
-        found[name] = figures
+        results[name] = figures
         print(f"{name}: {run.__doc__}")
         for what, values in figures.items():
             if isinstance(values, dict):
@@ -305,12 +305,12 @@ def main():
             else:
                 values = f"{values:.2f}"
             print(f"  {what:28} {values}")
-    if "p2" in found and "p3" in found:
-        each = (found["p3"]["rlx"]["p50"] - found["p2"]["rlx"]["p50"]) / 99
-        found["us for each further dispatch"] = each
+    if "p2" in results and "p3" in results:
+        each = (results["p3"]["rlx"]["p50"] - results["p2"]["rlx"]["p50"]) / 99
+        results["us for each further dispatch"] = each
         print(f"each further dispatch: {each:.2f} us")
     with open(args.json, "w") as out:
-        json.dump(found, out, indent=2)
+        json.dump(results, out, indent=2)
 
 
 main()

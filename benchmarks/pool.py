@@ -29,9 +29,9 @@ def mlp(rng, rows, width, layers):
 
     g = rlx.Graph(f"mlp of {layers} x {width}, {rows} rows")
     x = g.input("x", (rows, width))
-    for at in range(layers):
+    for index in range(layers):
         w = rng.standard_normal((width, width)).astype(np.float32) * width**-0.5
-        x = g.gelu(x @ g.param(f"w{at}", w.shape, value=w))
+        x = g.gelu(x @ g.param(f"w{index}", w.shape, value=w))
     g.set_outputs([x])
     return g
 
@@ -42,9 +42,9 @@ def convolutions(rng, images, channels, side, layers):
 
     g = rlx.Graph(f"{layers} convolutions of {channels} channels, {images} x {side} x {side}")
     x = g.input("x", (images, channels, side, side))
-    for at in range(layers):
+    for index in range(layers):
         w = rng.standard_normal((channels, channels, 3, 3)).astype(np.float32) / channels
-        x = g.relu(g.conv2d(x, g.param(f"w{at}", w.shape, value=w), padding=1))
+        x = g.relu(g.conv2d(x, g.param(f"w{index}", w.shape, value=w), padding=1))
     g.set_outputs([g.mean(x, (2, 3))])
     return g
 
@@ -73,26 +73,26 @@ def measure(graph, devices, count, rng):
     items = [rng.standard_normal(shape).astype(np.float32) for _ in range(8)] * (count // 8)
     rounds = []
     for _ in range(ROUNDS):
-        alone = [rate(graph, [one], items) for one in devices]
+        alone = [rate(graph, [device], items) for device in devices]
         rounds.append([*alone, rate(graph, devices, items)])
     rates = [median(column) for column in zip(*rounds, strict=True)]
     return {"model": graph.name, "rates": rates, "of_sum": rates[-1] / sum(rates[:-1])}
 
 
-def finish(found, arguments, console):
-    headings = ["model", *(f"{name}, items/s" for name in found["devices"]), "all", "of the sum"]
+def finish(result, arguments, console):
+    headings = ["model", *(f"{name}, items/s" for name in result["devices"]), "all", "of the sum"]
     cells = [
         [row["model"], *(f"{rate:,.0f}" for rate in row["rates"]), f"{row['of_sum']:.2f}"]
-        for row in found["rows"]
+        for row in result["rows"]
     ]
-    table = Table(*headings, title=found["machine"])
+    table = Table(*headings, title=result["machine"])
     for row in cells:
         table.add_row(*row)
     console.print(table)
-    report.save(found, arguments)
+    report.save(result, arguments)
     if arguments.docs:
-        made = "\n".join(report.markdown(headings, cells))
-        report.write_between(arguments.docs, SCRIPT, f"{made}\n\n{found['machine']}.")
+        output = "\n".join(report.markdown(headings, cells))
+        report.write_between(arguments.docs, SCRIPT, f"{output}\n\n{result['machine']}.")
 
 
 def main():
@@ -111,16 +111,16 @@ def main():
     from rlx.device.candidates import separate_devices
     from rlx.device.names import Device, info_of
 
-    named = [Device.parse(one) for one in arguments.devices.split(",") if one]
+    named = [Device.parse(part) for part in arguments.devices.split(",") if part]
     devices = named or separate_devices()
-    adapters = [f"{one}: {info_of(one).adapter}" for one in devices]
-    found = {"machine": f"{', '.join(adapters)}; {os.cpu_count()} processors"}
-    found |= {"devices": list(map(str, devices)), "rows": []}
+    adapters = [f"{device}: {info_of(device).adapter}" for device in devices]
+    results = {"machine": f"{', '.join(adapters)}; {os.cpu_count()} processors"}
+    results |= {"devices": list(map(str, devices)), "rows": []}
     rng = np.random.default_rng(0)
     for graph in graphs(rng):
-        found["rows"].append(measure(graph, devices, arguments.items, rng))
-        console.print(found["rows"][-1])
-    return finish(found, arguments, console)
+        results["rows"].append(measure(graph, devices, arguments.items, rng))
+        console.print(results["rows"][-1])
+    return finish(results, arguments, console)
 
 
 if __name__ == "__main__":

@@ -43,18 +43,20 @@ class ProviderDevice:
 
     def __init__(self, work, device):
         self.loaded = LoadedWorkload(work, device, copies_for(work.nbytes or touched(work)))
-        executables = [one._state.executable for one in self.loaded.compiled]
+        executables = [item._state.executable for item in self.loaded.compiled]
         self.error = error_of(work, self.loaded.outputs())
         self.right = self.error <= work.tolerance
         self._gpu = executables[0]._gpu
-        self._batches = [batch for one in executables for batch in one._batches.current]
+        self._batches = [
+            batch for executable in executables for batch in executable._batches.current
+        ]
 
     def spent(self, runs):
         """ns from handing over so many runs to their end."""
         encoder = self._gpu.device.create_command_encoder(label="benchmark")
         compute = encoder.begin_compute_pass(label="benchmark")
-        for at in range(runs):
-            for pipeline, group, x, y in self._batches[at % len(self._batches)]:
+        for index in range(runs):
+            for pipeline, group, x, y in self._batches[index % len(self._batches)]:
                 compute.set_pipeline(pipeline)
                 compute.set_bind_group(0, group)
                 compute.dispatch_workgroups(x, y, 1)
@@ -70,8 +72,8 @@ class ProviderDevice:
         self.spent(1)
         few = 8
         each = max(1e3, (self.spent(3 * few) - self.spent(few)) / (2 * few))
-        most = MOST_DISPATCHES // (2 * max(map(len, self._batches)))
-        return int(np.clip(TURN_NS / each, 4, max(4, most)))
+        limit = MOST_DISPATCHES // (2 * max(map(len, self._batches)))
+        return int(np.clip(TURN_NS / each, 4, max(4, limit)))
 
     def turn(self, runs):
         """us of a run."""
@@ -81,29 +83,33 @@ class ProviderDevice:
 def row_of(row, devices):
     """The line of a row: microseconds by device, and the second device's speed over the first's."""
     line = {"row": row.name, "size": row.size}
-    made = []
+    results = []
     try:
         work = row.work(row.size)
-        made = [ProviderDevice(work, name) for name in devices]
-        if wrong := [name for name, one in zip(devices, made, strict=True) if not one.right]:
+        results = [ProviderDevice(work, name) for name in devices]
+        if wrong := [name for name, item in zip(devices, results, strict=True) if not item.right]:
             return line | {"correct": False, "failure": f"wrong on {', '.join(wrong)}"}
-        if any(one.loaded.on_the_host for one in made):
+        if any(item.loaded.on_the_host for item in results):
             return line | {"correct": True, "skipped": "partly on the host"}
-        runs = max(one.runs() for one in made)
+        runs = max(item.runs() for item in results)
         until = time.perf_counter_ns() + WARMING_NS
         while time.perf_counter_ns() < until:
-            for one in made:
-                one.spent(runs)
-        turns = np.array([[one.turn(runs) for one in made] for _ in range(TURNS)])
+            for item in results:
+                item.spent(runs)
+        turns = np.array([[item.turn(runs) for item in results] for _ in range(TURNS)])
         line["us"] = dict(zip(devices, np.median(turns, 0).tolist(), strict=True))
         line["speed"] = median((turns[:, 0] / turns[:, 1]).tolist())
-        facts = {"flops": work.flops, "error": made[1].error, "kernels": made[1].loaded.kernels()}
+        facts = {
+            "flops": work.flops,
+            "error": results[1].error,
+            "kernels": results[1].loaded.kernels(),
+        }
         return line | facts | {"correct": True, "runs": runs}
     except Exception as error:  # whatever goes wrong costs this row only
         return line | report.failure(error)
     finally:
-        for one in made:
-            one.loaded.close()
+        for item in results:
+            item.loaded.close()
 
 
 def cells(line, devices):
@@ -125,9 +131,9 @@ def summary(lines):
     said = []
     for name, half in (("f32", False), ("f16 and bytes", True)):
         speeds = [
-            one["speed"]
-            for one in lines
-            if "speed" in one and half == bool(HALF.search(one["row"]))
+            line["speed"]
+            for line in lines
+            if "speed" in line and half == bool(HALF.search(line["row"]))
         ]
         if speeds:
             mean = geometric_mean(speeds)
@@ -137,24 +143,24 @@ def summary(lines):
     return "; ".join(said)
 
 
-def finish(found, arguments, console):
+def finish(result, arguments, console):
     """Tables and files from what was measured."""
-    devices = found["devices"]
+    devices = result["devices"]
     last = devices[1]
     headings = ["kernel", *(f"{name}, us" for name in devices)]
     headings += [f"speed of {last}", f"{last}, T/s", f"error of {last}"]
-    table = Table(*headings, title=f"{found['adapter']}, {', '.join(found['drivers'])}")
-    for line in found["rows"]:
+    table = Table(*headings, title=f"{result['adapter']}, {', '.join(result['drivers'])}")
+    for line in result["rows"]:
         table.add_row(*cells(line, devices))
     console.print(table)
-    said = summary(found["rows"])
+    said = summary(result["rows"])
     console.print(said)
-    report.save(found, arguments)
+    report.save(result, arguments)
     if arguments.docs:
-        rows = [cells(line, devices) for line in found["rows"]]
-        made = "\n".join(report.markdown(headings, rows))
-        report.write_between(arguments.docs, SCRIPT, f"{made}\n\n{found['adapter']}. {said}.")
-    return int(not all(line["correct"] for line in found["rows"]))
+        rows = [cells(line, devices) for line in result["rows"]]
+        output = "\n".join(report.markdown(headings, rows))
+        report.write_between(arguments.docs, SCRIPT, f"{output}\n\n{result['adapter']}. {said}.")
+    return int(not all(line["correct"] for line in result["rows"]))
 
 
 def main():
@@ -177,14 +183,14 @@ def main():
     from rlx.device.names import info_of
 
     infos = [info_of(rlx.Device.parse(name)) for name in devices]
-    drivers = [f"{name}: {one.driver}" for name, one in zip(devices, infos, strict=True)]
-    found = {"devices": devices, "adapter": infos[0].adapter, "drivers": drivers, "rows": []}
+    drivers = [f"{name}: {info.driver}" for name, info in zip(devices, infos, strict=True)]
+    results = {"devices": devices, "adapter": infos[0].adapter, "drivers": drivers, "rows": []}
     rows = [row for row in ROWS if re.search(arguments.only, row.name)]
     for row in (row for row in rows if row.quick or HALF.search(row.name)):
-        found["rows"].append(row_of(row, devices))
-        console.print("  ".join(cells(found["rows"][-1], devices)), markup=False, highlight=False)
-        report.save(found, arguments)
-    return finish(found, arguments, console)
+        results["rows"].append(row_of(row, devices))
+        console.print("  ".join(cells(results["rows"][-1], devices)), markup=False, highlight=False)
+        report.save(results, arguments)
+    return finish(results, arguments, console)
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ def seconds(ray, path, rows, batches, actors):
     dataset = ray.data.from_numpy([part for part in np.split(data, batches)]).rename_columns(["x"])
     mapped = rlx.ray.map_batches(dataset, path, devices=["cpu"], batch_size=rows, actors=actors)
     began = time.perf_counter()
-    count = sum(len(one["output0"]) for one in mapped.iter_batches(batch_size=None))
+    count = sum(len(batch["output0"]) for batch in mapped.iter_batches(batch_size=None))
     assert count == len(data)
     return time.perf_counter() - began
 
@@ -76,7 +76,7 @@ def measure(ray, rows, actors, rounds):
         }
 
 
-def finish(found, arguments):
+def finish(result, arguments):
     headings = ["a batch", "actors", "of a dataset, ms", "call of an actor, ms"]
     cells = [
         [
@@ -85,13 +85,13 @@ def finish(found, arguments):
             f"{row['batch_ms']:.1f}",
             f"{row['call_ms']:.1f}",
         ]
-        for row in found["rows"]
+        for row in result["rows"]
     ]
-    made = "\n".join(report.markdown(headings, cells))
-    print(made)
-    report.save(found, arguments)
+    output = "\n".join(report.markdown(headings, cells))
+    print(output)
+    report.save(result, arguments)
     if arguments.docs:
-        report.write_between(arguments.docs, SCRIPT, f"{made}\n\n{found['machine']}.")
+        report.write_between(arguments.docs, SCRIPT, f"{output}\n\n{result['machine']}.")
 
 
 def main():
@@ -108,13 +108,15 @@ def main():
     env = {"env_vars": {"PYTHONPATH": os.pathsep.join(part for part in sys.path if part)}}
     ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, runtime_env=env)
     ray.data.DataContext.get_current().enable_progress_bars = False
-    found = {"machine": f"Ray {ray.__version__}, {os.cpu_count()} processors, {platform.system()}"}
-    found["rows"] = [
+    results = {
+        "machine": f"Ray {ray.__version__}, {os.cpu_count()} processors, {platform.system()}"
+    }
+    results["rows"] = [
         measure(ray, rows, actors, arguments.rounds)
         for rows, actors in ((16, 1), (1024, 1), (1024, 2))
     ]
     ray.shutdown()
-    return finish(found, arguments)
+    return finish(results, arguments)
 
 
 if __name__ == "__main__":

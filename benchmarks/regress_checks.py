@@ -56,38 +56,38 @@ def repetition(part, chosen, slower, processes):
         only = "^(" + "|".join(re.escape(name) for name in chosen) + ")$"
         record(targets, RecordPlan(("ops",), ["cpu"], processes, True, only, False))
         base, new = (read([target.path])[0] for target in targets)
-    made, left, reasons = Counter(), Counter(), Counter()
+    result, left, reasons = Counter(), Counter(), Counter()
     for case in compare(base, new).cases:
-        (made if part and case.op in slower else left)[str(case.verdict)] += 1
+        (result if part and case.op in slower else left)[str(case.verdict)] += 1
         reasons[" ".join(word for word in case.decisive.reason.split() if not word.isdigit())] += 1
-    return made, left, reasons
+    return result, left, reasons
 
 
 def main():
     args = arguments()
     random.seed(args.seed)
-    names = {one.op: one.name for one in subjects(["ops"], quick=True) if one.timed}
+    names = {subject.op: subject.name for subject in subjects(["ops"], quick=True) if subject.timed}
     others = [multiprocessing.Process(target=busy, daemon=True) for _ in range(args.load)]
-    for one in others:
-        one.start()
+    for other in others:
+        other.start()
     for part in args.parts:
-        made, left, reasons = Counter(), Counter(), Counter()
+        result, left, reasons = Counter(), Counter(), Counter()
         for _ in range(args.repeats):
             ops = random.sample(sorted(names), min(args.cases, len(names)))
             slower = set(ops[: args.slow]) if part else set()
             a, b, c = repetition(part, [names[op] for op in ops], slower, args.processes)
-            made += a
+            result += a
             left += b
             reasons += c
             said = {
                 "part": part,
-                "made slower": dict(made),
+                "made slower": dict(result),
                 "unchanged": dict(left),
                 "why": reasons.most_common(4),
             }
             print(json.dumps(said), flush=True)
-    for one in others:
-        one.terminate()
+    for other in others:
+        other.terminate()
 
 
 if __name__ == "__main__":

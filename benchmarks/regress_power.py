@@ -23,29 +23,31 @@ PROCESSES = (3, 5, 10)
 FACTORS = (1.1, 1.25)
 
 
-def pairs(factor, **made):
+def pairs(factor, **results):
     """Pairs of recordings; some cases of the second are slower by a factor."""
     slower = dict.fromkeys(SLOWED, factor)
     for seed in range(REPEATS):
-        base = recording(seed=2 * seed, cases=CASES, **made)
-        yield base, recording(seed=2 * seed + 1, cases=CASES, slower=slower, **made)
+        base = recording(seed=2 * seed, cases=CASES, **results)
+        yield base, recording(seed=2 * seed + 1, cases=CASES, slower=slower, **results)
 
 
 def row(spread, processes):
     """Of unchanged cases the shares called slower and inconclusive; of slowed ones the share that is found."""
-    made = {"spread": spread, "processes": processes}
+    results = {"spread": spread, "processes": processes}
     verdicts = [
-        str(case.verdict) for base, new in pairs(1.0, **made) for case in compare(base, new).cases
+        str(case.verdict)
+        for base, new in pairs(1.0, **results)
+        for case in compare(base, new).cases
     ]
-    found = []
+    outputs = []
     for factor in FACTORS:
-        compared = [compare(base, new).cases for base, new in pairs(factor, **made)]
-        slowed = [cases[at] for cases in compared for at in SLOWED]
-        found.append(sum(case.verdict == "slower" for case in slowed) / len(slowed))
+        compared = [compare(base, new).cases for base, new in pairs(factor, **results)]
+        slowed = [cases[index] for cases in compared for index in SLOWED]
+        outputs.append(sum(case.verdict == "slower" for case in slowed) / len(slowed))
     return (
         verdicts.count("slower") / len(verdicts),
         verdicts.count("inconclusive") / len(verdicts),
-        *found,
+        *outputs,
     )
 
 

@@ -22,10 +22,10 @@ def failure(error):
     return {"correct": False, "failure": text}
 
 
-def save(found, arguments):
+def save(result, arguments):
     """What is known so far, in case that the rest is cut off."""
     if arguments.json:
-        arguments.json.write_text(json.dumps(found, indent=1, default=str))
+        arguments.json.write_text(json.dumps(result, indent=1, default=str))
 
 
 def tell_checks(lines, began, arguments, console):
@@ -51,7 +51,7 @@ def markdown(headings, rows):
         yield "| " + " | ".join(cells) + " |"
 
 
-def write_between(path, script, made):
+def write_between(path, script, result):
     """Puts text between the two comments of a file that name a script.
 
     Raises:
@@ -62,5 +62,5 @@ def write_between(path, script, made):
     pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
     if not pattern.search(text):
         raise SystemExit(f"{path} has no {begin} ... {end}")
-    whole = f"{begin}\n{made}\n{end}"
+    whole = f"{begin}\n{result}\n{end}"
     path.write_text(pattern.sub(lambda _: whole, text, count=1), encoding="utf-8")

@@ -56,11 +56,11 @@ def graph_calls(name, nbytes, options):
     numbers = nbytes // 4
     shape = (numbers // last(numbers), last(numbers))
     g = rlx.Graph(name)
-    g.set_outputs([make(g, *(g.input(f"x{at}", shape) for at in range(count)))])
+    g.set_outputs([make(g, *(g.input(f"x{index}", shape) for index in range(count)))])
     cg = rlx.compile(g, "cpu", options=options)
-    given = arrays(count, shape)
-    named = {f"x{at}": array for at, array in enumerate(given)}
-    return (lambda: cg.run(named)), (lambda: cg.run_slots(*given))
+    arguments = arrays(count, shape)
+    named = {f"x{index}": array for index, array in enumerate(arguments)}
+    return (lambda: cg.run(named)), (lambda: cg.run_slots(*arguments))
 
 
 def model_calls(nbytes, options):
@@ -74,13 +74,13 @@ def model_calls(nbytes, options):
         helper.make_node("Softmax", ["sum"], ["y"], axis=-1),
     ]
     result = helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)
-    made = helper.make_graph(nodes, "three inputs", ports, [result])
-    file = helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    output = helper.make_graph(nodes, "three inputs", ports, [result])
+    file = helper.make_model(output, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
     model = rlx.onnx.Model(file.SerializeToString(), "cpu", options=options)
-    given = arrays(3, shape)
-    named = dict(zip(names, given, strict=True))
+    arguments = arrays(3, shape)
+    named = dict(zip(names, arguments, strict=True))
     cg = model.compile(named)
-    return (lambda: model.run(named)), (lambda: cg.run_slots(*given))
+    return (lambda: model.run(named)), (lambda: cg.run_slots(*arguments))
 
 
 def rows(arguments):
@@ -91,10 +91,10 @@ def rows(arguments):
             name = f"{what}, {size}"
             if not re.search(arguments.only, name):
                 continue
-            found = graph_calls(what, nbytes, options) if what in GRAPHS else None
-            run, slots = found or model_calls(nbytes, options)
-            for one, other in zip(run(), slots(), strict=True):
-                np.testing.assert_array_equal(one, other)
+            result = graph_calls(what, nbytes, options) if what in GRAPHS else None
+            run, slots = result or model_calls(nbytes, options)
+            for first, other in zip(run(), slots(), strict=True):
+                np.testing.assert_array_equal(first, other)
             pair = in_pairs([run, slots], arguments.seconds)
             yield name, *pair.p50, 1 / pair.ratio
 

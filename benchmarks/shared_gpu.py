@@ -68,7 +68,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--frames", type=int, default=60)
-    given = parser.parse_args()
+    args = parser.parse_args()
     adapter = wgpu.gpu.enumerate_adapters_sync()[0]
     device = adapter.request_device_sync()
     print(f"{adapter.info['device']}, {adapter.info['backend_type']}\n")
@@ -83,10 +83,10 @@ def main():
         times = {frames.there: [], frames.by_host: []}
         for draw in times:
             frames.timed(draw, 5)
-        for _ in range(given.rounds):
-            for draw, found in times.items():
-                found.append(frames.timed(draw, given.frames))
-        there, back = (statistics.median(one) for one in times.values())
+        for _ in range(args.rounds):
+            for draw, item in times.items():
+                item.append(frames.timed(draw, args.frames))
+        there, back = (statistics.median(item) for item in times.values())
         size = rows * columns * 4 >> 10
         print(f"| {rows} x {columns}, {size} KiB | {there:.0f} | {back:.0f} | {back / there:.1f} |")
         frames.compiled.close()

@@ -36,20 +36,22 @@ def noise(*shape):
 def products(rows, size, count):
     """A chain of matrix products, each with an activation."""
     g = rlx.Graph()
-    at = g.input("x", (rows, size))
+    position = g.input("x", (rows, size))
     for _ in range(count):
-        at = g.gelu(at @ g.constant(noise(size, size)) + g.constant(noise(size)))
-    g.set_outputs([at])
+        position = g.gelu(position @ g.constant(noise(size, size)) + g.constant(noise(size)))
+    g.set_outputs([position])
     return g, noise(rows, size)
 
 
 def convolutions(channels, side, count):
     """A chain of 3x3 convolutions."""
     g = rlx.Graph()
-    at = g.input("x", (1, channels, side, side))
+    position = g.input("x", (1, channels, side, side))
     for _ in range(count):
-        at = g.relu(g.conv2d(at, g.constant(noise(channels, channels, 3, 3)), padding=1))
-    g.set_outputs([at])
+        position = g.relu(
+            g.conv2d(position, g.constant(noise(channels, channels, 3, 3)), padding=1)
+        )
+    g.set_outputs([position])
     return g, noise(1, channels, side, side)
 
 
@@ -106,7 +108,7 @@ def calls_a_second(name, threads, cores, seconds, processes=1):
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=setup)
         for _ in range(processes)
     ]
-    return [float(one.communicate()[0]) for one in started]
+    return [float(item.communicate()[0]) for item in started]
 
 
 def measured(name, cores, seconds, repeats):
@@ -117,11 +119,11 @@ def measured(name, cores, seconds, repeats):
         for n in counts:
             speeds[n] += calls_a_second(name, n, cores, seconds)
         both = calls_a_second(name, cores, cores, seconds, processes=2)
-        shares.append([one / (speeds[cores][-1] / 2) for one in both])
+        shares.append([item / (speeds[cores][-1] / 2) for item in both])
     lesser, greater = (median(share) for share in zip(*map(sorted, shares), strict=True))
     return {
         "graph": name,
-        "calls_a_second": {n: median(found) for n, found in speeds.items()},
+        "calls_a_second": {n: median(speed) for n, speed in speeds.items()},
         "shares": [lesser, greater],
     }
 
@@ -135,17 +137,17 @@ def main():
     parser.add_argument("--json", type=Path)
     parser.add_argument("--docs", type=Path, help="a page with a place for the table")
     parser.add_argument("--worker", nargs=4, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.worker:
-        name, threads, seconds, begin = given.worker
+    args = parser.parse_args()
+    if args.worker:
+        name, threads, seconds, begin = args.worker
         worker(name, int(threads), float(seconds), float(begin))
         return
-    found = [
-        measured(name, given.cores, given.seconds, given.repeats)
+    results = [
+        measured(name, args.cores, args.seconds, args.repeats)
         for name in GRAPHS
-        if re.search(given.only, name)
+        if re.search(args.only, name)
     ]
-    counts = list(found[0]["calls_a_second"])
+    counts = list(results[0]["calls_a_second"])
     headings = [
         "graph",
         "us, 1 thread",
@@ -153,19 +155,19 @@ def main():
         "two processes, share",
     ]
     cells = []
-    for row in found:
+    for row in results:
         speeds, (lesser, greater) = row["calls_a_second"], row["shares"]
         faster = (f"{speeds[n] / speeds[1]:.1f} x" for n in counts[1:])
         first = row["graph"], f"{1e6 / speeds[1]:,.0f}"
         cells.append([*first, *faster, f"{lesser:.2f} and {greater:.2f}"])
-    text = f"Measured on: {processor()}; cores: {given.cores}.\n\n" + "\n".join(
+    text = f"Measured on: {processor()}; cores: {args.cores}.\n\n" + "\n".join(
         markdown(headings, cells)
     )
     print(text)
-    if given.json:
-        given.json.write_text(json.dumps(found, indent=1))
-    if given.docs:
-        write_between(given.docs, "benchmarks/sharing.py", text)
+    if args.json:
+        args.json.write_text(json.dumps(results, indent=1))
+    if args.docs:
+        write_between(args.docs, "benchmarks/sharing.py", text)
 
 
 if __name__ == "__main__":

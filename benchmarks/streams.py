@@ -54,16 +54,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--seconds", type=float, default=0.3, help="time for each figure")
-    given = parser.parse_args()
+    args = parser.parse_args()
     rng = np.random.default_rng(0)
     print(
-        f"{'us per push on ' + given.device:34} {'whole blocks':>24} {'1 to 2 blocks, uneven':>24}"
+        f"{'us per push on ' + args.device:34} {'whole blocks':>24} {'1 to 2 blocks, uneven':>24}"
     )
     for name, (channels, block, make) in ROWS.items():
-        stream, cells = make(device=given.device), []
+        stream, cells = make(device=args.device), []
         for lengths in ([block] * 8, rng.integers(block, 2 * block, 8)):
             pieces = [rng.standard_normal((channels, n), np.float32) for n in lengths]
-            low, middle, high = np.percentile(measured(stream, pieces, given.seconds), [25, 50, 75])
+            low, middle, high = np.percentile(measured(stream, pieces, args.seconds), [25, 50, 75])
             cells.append(f"{middle:.1f} ({low:.1f} to {high:.1f})")
         print(f"{name:34} {cells[0]:>24} {cells[1]:>24}")
 

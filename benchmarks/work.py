@@ -71,32 +71,32 @@ class BenchmarkRow:
         return self.family(np.random.default_rng(7), **size)
 
 
-def relative_error(found, expected):
+def relative_error(result, expected):
     """||found - expected|| / ||expected||; infinite when anything is not finite."""
-    if found.shape != expected.shape or not np.isfinite(found).all():
+    if result.shape != expected.shape or not np.isfinite(result).all():
         return float("inf")
     wide = expected.astype(np.float64)
     norm = float(np.linalg.norm(wide.ravel()))
-    off = float(np.linalg.norm((found.astype(np.float64) - wide).ravel()))
+    off = float(np.linalg.norm((result.astype(np.float64) - wide).ravel()))
     return off / norm if norm else off
 
 
 def error_of(work, outputs):
     """The relative error of a run; infinite when an output holds a NaN anywhere."""
-    for one in outputs:
-        if one.dtype.kind == "f" and not np.isfinite(one).all():
+    for output in outputs:
+        if output.dtype.kind == "f" and not np.isfinite(output).all():
             return float("inf")
     return relative_error(*work.reference(outputs))
 
 
 def wide(*arrays):
     """The same numbers in float64."""
-    return [one.astype(np.float64) for one in arrays]
+    return [array.astype(np.float64) for array in arrays]
 
 
-def rows_of(count, most=SAMPLED_ROWS):
+def rows_of(count, limit=SAMPLED_ROWS):
     """Rows spread over all, the first and the last among them."""
-    return np.unique(np.linspace(0, count - 1, min(count, most)).astype(int))
+    return np.unique(np.linspace(0, count - 1, min(count, limit)).astype(int))
 
 
 def by_rows(x, reference):

@@ -56,15 +56,15 @@ def linear(rng, m, k, n, act=False, residual=False):
     a, w, b, r = noise(rng, m, k), noise(rng, k, n) * F32(k**-0.5), noise(rng, n), noise(rng, m, n)
 
     def build(g, x):
-        made = x["a"] @ x["w"] + x["b"]
-        made = g.gelu(made) if act else made
-        return [made + x["r"] if residual else made]
+        result = x["a"] @ x["w"] + x["b"]
+        result = g.gelu(result) if act else result
+        return [result + x["r"] if residual else result]
 
     def reference(outputs):
         x, y, z, rest = wide(a, w, b, r)
-        made = x @ y + z
-        made = gelu(made) if act else made
-        return outputs[0], made + rest if residual else made
+        result = x @ y + z
+        result = gelu(result) if act else result
+        return outputs[0], result + rest if residual else result
 
     return Workload(
         {"a": a, "w": w, "b": b} | ({"r": r} if residual else {}),
@@ -104,8 +104,10 @@ def grouped(rng, m, k, n, experts, dtype=F32):
 
     def reference(outputs):
         expected = np.empty((m, n))
-        for at in range(experts):
-            expected[idx == at] = x[idx == at].astype(np.float64) @ w[at].astype(np.float64)
+        for index in range(experts):
+            expected[idx == index] = x[idx == index].astype(np.float64) @ w[index].astype(
+                np.float64
+            )
         return outputs[0], expected
 
     return Workload(
@@ -171,9 +173,9 @@ def attention(rng, b, h, sq, sk, d, kv=None, causal=False, dtype=F32):  # noqa: 
 
     def reference(outputs):
         heads = rows_of(b * h, 6)
-        found, expected = [], []
-        for at in heads:
-            i, j = divmod(int(at), h)
+        result, expected = [], []
+        for head in heads:
+            i, j = divmod(int(head), h)
             rows = rows_of(sq, 512)
             x, y, z = wide(q[i, j][rows], k[i, j * kv // h], v[i, j * kv // h])
             scores = x @ y.T / math.sqrt(d)
@@ -181,8 +183,8 @@ def attention(rng, b, h, sq, sk, d, kv=None, causal=False, dtype=F32):  # noqa: 
                 scores[np.arange(sk) > rows[:, None] + (sk - sq)] = -np.inf
             scores = np.exp(scores - scores.max(1, keepdims=True))
             expected.append(scores / scores.sum(1, keepdims=True) @ z)
-            found.append(outputs[0][i, j][rows])
-        return np.stack(found), np.stack(expected)
+            result.append(outputs[0][i, j][rows])
+        return np.stack(result), np.stack(expected)
 
     # Of causal attention only the pairs that are seen count.
     pairs = sq * sk - sq * (sq - 1) / 2 if causal else sq * sk

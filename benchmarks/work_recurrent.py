@@ -44,31 +44,31 @@ def recurrent(rng, cell, steps, batch, inputs, hidden):
         "b": noise(rng, 1, 2 * gates * hidden) * size,
     }
     states = ("h0", "c0") if cell == "lstm" else ("h0",)
-    given = {name: noise(rng, 1, batch, hidden) * F32(0.5) for name in states}
+    arguments = {name: noise(rng, 1, batch, hidden) * F32(0.5) for name in states}
     x = noise(rng, steps, batch, inputs)
     settings = {"linear_before_reset": True} if cell == "gru" else {}
 
     def build(g, v):
-        found = getattr(g, cell)(
+        result = getattr(g, cell)(
             v["x"], v["w"], v["r"], v["b"], **{name: v[name] for name in states}, **settings
         )
-        return list(found)
+        return list(result)
 
     def reference(outputs):
-        w, r, b = (one[0] for one in wide(*weights.values()))
+        w, r, b = (item[0] for item in wide(*weights.values()))
         entered = x.astype(np.float64) @ w.T + b[: gates * hidden]
-        h = given["h0"][0].astype(np.float64)
-        c = given["c0"][0].astype(np.float64) if cell == "lstm" else h
+        h = arguments["h0"][0].astype(np.float64)
+        c = arguments["c0"][0].astype(np.float64) if cell == "lstm" else h
         all_h = []
         for part in entered:
             h, c = STEP[cell](part, h, c, r, b)
             all_h.append(h)
         expected = [*all_h, h, c] if cell == "lstm" else [*all_h, h]
-        found = np.concatenate([one.reshape(-1) for one in outputs])
-        return found, np.concatenate([one.reshape(-1) for one in expected])
+        result = np.concatenate([output.reshape(-1) for output in outputs])
+        return result, np.concatenate([item.reshape(-1) for item in expected])
 
     return Workload(
-        {"x": x, **weights, **given},
+        {"x": x, **weights, **arguments},
         build,
         reference,
         2.0 * steps * batch * gates * hidden * (inputs + hidden),

@@ -49,11 +49,11 @@ def welch(rng, signals, segments, n_fft, k):
         bins, power = _spectra(x, n_fft), outputs[0].reshape(signals, k, 2)
         strongest = -np.sort(-bins, axis=1)[:, :k]
         # Nearly equal bins may change places: each bin is compared by the power that it has.
-        at = np.clip(power[..., 0], 0, n_fft // 2)
-        named = np.take_along_axis(bins, at.astype(int), 1)
-        named[power[..., 0] != at] = np.nan
-        found = np.stack([power[..., 1], named])
-        return found, np.stack([strongest, strongest])
+        position = np.clip(power[..., 0], 0, n_fft // 2)
+        named = np.take_along_axis(bins, position.astype(int), 1)
+        named[power[..., 0] != position] = np.nan
+        result = np.stack([power[..., 1], named])
+        return result, np.stack([strongest, strongest])
 
     flops = signals * segments * 2.5 * n_fft * math.log2(n_fft)
     settings = {"segments": segments, "n_fft": n_fft, "k": k}

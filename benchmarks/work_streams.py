@@ -108,8 +108,8 @@ def _taps(x, w, stride, padding, groups):
     size = [(x.shape[2 + i] - w.shape[2 + i]) // stride + 1 for i in range(rank)]
     out = np.zeros((n, groups, w.shape[0] // groups, math.prod(size)))
     for tap in np.ndindex(*w.shape[2:]):
-        at = tuple(slice(t, t + (s - 1) * stride + 1, stride) for t, s in zip(tap, size))
-        part = x[(..., *at)].reshape(n, groups, c // groups, -1)
+        indices = tuple(slice(t, t + (s - 1) * stride + 1, stride) for t, s in zip(tap, size))
+        part = x[(..., *indices)].reshape(n, groups, c // groups, -1)
         weights = w[(..., *tap)].reshape(groups, w.shape[0] // groups, c // groups)
         out += weights[None] @ part
     return out.reshape(n, w.shape[0], *size)
@@ -123,21 +123,21 @@ def conv(rng, n, c, o, size, kernel, stride=1, padding=None, groups=1, dtype=F32
     w = noise(rng, o, c // groups, *[kernel] * len(size), dtype=dtype) * dtype(fan**-0.5)
     b, half = noise(rng, o, dtype=dtype), dtype == np.float16
     settings = {"stride": stride, "padding": padding, "groups": groups}
-    made = [(s + 2 * padding - kernel) // stride + 1 for s in size]
+    results = [(s + 2 * padding - kernel) // stride + 1 for s in size]
 
     def reference(outputs):
         # Some images suffice: the others go the same way.
         some = slice(0, 2)
         expected = _taps(*wide(x[some], w), **settings) + b.reshape(-1, *[1] * len(size))
         last = _taps(*wide(x[-1:], w), **settings) + b.reshape(-1, *[1] * len(size))
-        found = np.concatenate([outputs[0][some], outputs[0][-1:]])
-        return found, np.concatenate([expected, last])
+        result = np.concatenate([outputs[0][some], outputs[0][-1:]])
+        return result, np.concatenate([expected, last])
 
     return Workload(
         {"x": x, "w": w, "b": b},
         lambda g, v: [getattr(g, f"conv{len(size)}d")(v["x"], v["w"], v["b"], **settings)],
         reference,
-        2.0 * n * o * fan * math.prod(made),
+        2.0 * n * o * fan * math.prod(results),
         weights=("w", "b"),
         peer=("conv", settings),
         tolerance=HALF if half else SUMS,
@@ -171,9 +171,9 @@ def resize(rng, shape, factor):
 
     def line(y, axis):
         n = y.shape[axis]
-        at = np.clip((np.arange(n * factor) + 0.5) / factor - 0.5, 0, n - 1)
-        low = np.minimum(at.astype(int), n - 2)
-        part = (at - low).reshape([-1 if i == axis else 1 for i in range(4)])
+        position = np.clip((np.arange(n * factor) + 0.5) / factor - 0.5, 0, n - 1)
+        low = np.minimum(position.astype(int), n - 2)
+        part = (position - low).reshape([-1 if i == axis else 1 for i in range(4)])
         return y.take(low, axis) * (1 - part) + y.take(low + 1, axis) * part
 
     size = (*shape[:2], shape[2] * factor, shape[3] * factor)

@@ -70,19 +70,19 @@ def by_rlx(work: XlaWorkload, device: str) -> Contestant:
     )
     for name, array in work.operands().items():
         compiled.bind_gpu_handle(name, array)
-    given = {"small": np.zeros(16, np.float32)}
+    inputs = {"small": np.zeros(16, np.float32)}
     last = len(graph.outputs) - 1
     if device in ("xla", "cuda"):
         import rlx_xla
 
-        small_one = given["small"]
+        small_one = inputs["small"]
         return Contestant(
             lambda: np.asarray(rlx_xla.run_on_device(compiled, small_one)[last]),
             lambda: np.asarray(rlx_xla.run_on_device(compiled, small_one)[0]),
         )
     return Contestant(
-        lambda: compiled.run_read_outputs(given, [last]),
-        lambda: compiled.run_read_outputs(given, [0])[0],
+        lambda: compiled.run_read_outputs(inputs, [last]),
+        lambda: compiled.run_read_outputs(inputs, [0])[0],
     )
 
 
@@ -93,18 +93,18 @@ def by_jax(work: XlaWorkload, platform_name: str) -> Contestant:
 
     device = jax.devices(platform_name)[0]
     arrays = {**work.operands(), **work.weights()}
-    held = {name: jax.device_put(array, device) for name, array in arrays.items()}
+    stored = {name: jax.device_put(array, device) for name, array in arrays.items()}
     precision = {"f32": "highest", "tf32": "tensorfloat32", "bf16": "bfloat16"}[work.precision]
 
-    def function(held: Any, small: Any) -> Any:
+    def function(stored: Any, small: Any) -> Any:
         with jax.default_matmul_precision(precision):
-            return work.jax(jnp, **held), small + 1
+            return work.jax(jnp, **stored), small + 1
 
     with jax.default_device(device):
-        jitted = jax.jit(function).lower(held, jax.ShapeDtypeStruct((16,), np.float32)).compile()
+        jitted = jax.jit(function).lower(stored, jax.ShapeDtypeStruct((16,), np.float32)).compile()
     small = np.zeros(16, np.float32)
     return Contestant(
-        lambda: np.asarray(jitted(held, small)[1]), lambda: np.asarray(jitted(held, small)[0])
+        lambda: np.asarray(jitted(stored, small)[1]), lambda: np.asarray(jitted(stored, small)[0])
     )
 
 
@@ -115,18 +115,18 @@ def by_torch(work: XlaWorkload, device: str) -> Contestant:
     torch.set_grad_enabled(False)
     narrow = work.precision == "tf32"
     arrays = {**work.operands(), **work.weights()}
-    held = {name: torch.from_numpy(array).to(device) for name, array in arrays.items()}
+    stored = {name: torch.from_numpy(array).to(device) for name, array in arrays.items()}
     small = np.zeros(16, np.float32)
 
     def run() -> Any:
         torch.backends.cuda.matmul.allow_tf32 = narrow
         torch.backends.cudnn.allow_tf32 = narrow
-        return work.torch(torch, **held)
+        return work.torch(torch, **stored)
 
     def call() -> Any:
-        kept = run()
-        found = (torch.from_numpy(small).to(device) + 1).cpu().numpy()
-        return kept, found
+        retained = run()
+        result = (torch.from_numpy(small).to(device) + 1).cpu().numpy()
+        return retained, result
 
     return Contestant(call, lambda: run().cpu().numpy())
 
@@ -170,21 +170,21 @@ def timed(calls: dict[str, Callable[[], Any]], seconds: float) -> dict[str, dict
     stop = time.monotonic() + seconds
     while time.monotonic() < stop or min(map(len, times.values())) < COUNTED:
         for name, call in calls.items():
-            for at in range(UNCOUNTED + COUNTED):
+            for index in range(UNCOUNTED + COUNTED):
                 start = time.perf_counter_ns()
                 call()
-                if at >= UNCOUNTED:
+                if index >= UNCOUNTED:
                     times[name].append((time.perf_counter_ns() - start) / 1e3)
-    found = {}
+    results = {}
     for name, listed in times.items():
         low, middle, high = statistics.quantiles(listed, n=4)
-        found[name] = {"us": middle, "low_us": low, "high_us": high, "runs": len(listed)}
-    return found
+        results[name] = {"us": middle, "low_us": low, "high_us": high, "runs": len(listed)}
+    return results
 
 
-def difference(one: np.ndarray, other: np.ndarray) -> float:
+def difference(first: np.ndarray, other: np.ndarray) -> float:
     """Largest difference, in parts of the largest number."""
-    a, b = np.asarray(one, np.float64), np.asarray(other, np.float64)
+    a, b = np.asarray(first, np.float64), np.asarray(other, np.float64)
     return float(np.max(np.abs(a - b)) / max(np.max(np.abs(b)), 1e-30))
 
 
@@ -193,25 +193,27 @@ def rows(
 ) -> Iterator[dict[str, Any]]:
     """One row for each work, as it is measured."""
     for work in chosen:
-        made: dict[str, Contestant] = {}
+        results: dict[str, Contestant] = {}
         failed: dict[str, str] = {}
         for name, make in makers(devices).items():
             if name not in devices:
                 continue
             try:
-                made[name] = make(work)
-                made[name].call()
+                results[name] = make(work)
+                results[name].call()
             except Exception as error:
-                made.pop(name, None)
+                results.pop(name, None)
                 failed[name] = f"{type(error).__name__}: {str(error).splitlines()[0]}"[:200]
-        times = timed({name: one.call for name, one in made.items()}, seconds) if made else {}
-        base = next((made[name] for name in ("jax", "torch", "webgpu") if name in made), None)
+        times = (
+            timed({name: value.call for name, value in results.items()}, seconds) if results else {}
+        )
+        base = next((results[name] for name in ("jax", "torch", "webgpu") if name in results), None)
         errors = {}
         if base is not None:
             expected = base.result()
-            for name, one in made.items():
+            for name, value in results.items():
                 with suppress(Exception):
-                    errors[name] = difference(one.result(), expected)
+                    errors[name] = difference(value.result(), expected)
         yield {"work": work.name, "precision": work.precision, "flops": work.flops, "times": times,
                "errors": errors, "failed": failed}  # fmt: skip
 
@@ -234,12 +236,12 @@ def shown(row: dict[str, Any]) -> str:
     """A row as a line of the table, and below it what failed."""
     cells = []
     for name in CONTESTANTS:
-        found = row["times"].get(name)
-        if found is None:
+        result = row["times"].get(name)
+        if result is None:
             cells.append(f"{'-':>20}")
             continue
-        speed = f" {row['flops'] / found['us'] / 1e6:6.1f}T" if row["flops"] else ""
-        cells.append(f"{found['us']:12.1f}{speed:>8}")
+        speed = f" {row['flops'] / result['us'] / 1e6:6.1f}T" if row["flops"] else ""
+        cells.append(f"{result['us']:12.1f}{speed:>8}")
     times = row["times"]
     ratio = times["cuda"]["us"] / times["jax"]["us"] if {"cuda", "jax"} <= times.keys() else None
     name = row["work"] if row["precision"] == "f32" else f"{row['work']} by {row['precision']}"
@@ -286,22 +288,25 @@ def parsed() -> argparse.Namespace:
     return args
 
 
-def write_page(page: Path, found: dict[str, Any]) -> None:
+def write_page(page: Path, results: dict[str, Any]) -> None:
     """Puts the table into a page."""
     headings = ["us a call", *CONTESTANTS, "cuda / jax"]
     cells = []
-    for row in found["rows"]:
+    for row in results["rows"]:
         times = row["times"]
         name = row["work"] + ("" if row["precision"] == "f32" else f", {row['precision']}")
         ratio = times["cuda"]["us"] / times["jax"]["us"]
-        shown_times = (f"{times[one]['us']:,.0f}" if one in times else "-" for one in CONTESTANTS)
+        shown_times = (
+            f"{times[contestant]['us']:,.0f}" if contestant in times else "-"
+            for contestant in CONTESTANTS
+        )
         cells.append([name, *shown_times, f"{ratio:.2f}"])
-    made = "\n".join(report.markdown(headings, cells))
-    about = found["about"]
+    result = "\n".join(report.markdown(headings, cells))
+    about = results["about"]
     packages = ", ".join(f"{name} {about[name]}" for name in ("jax", "torch") if name in about)
-    adapters = {one.split(": ", 1)[1] for one in about["devices"] if not one.startswith("xla")}
+    adapters = {item.split(": ", 1)[1] for item in about["devices"] if not item.startswith("xla")}
     machine = ", ".join(sorted(adapters))
-    report.write_between(page, SCRIPT, f"{made}\n\n{machine}; {packages}.")
+    report.write_between(page, SCRIPT, f"{result}\n\n{machine}; {packages}.")
 
 
 def main() -> int:
@@ -311,9 +316,9 @@ def main() -> int:
         return 0
     work = xla_work.small(WORK) if args.cpu else WORK
     wanted = [text.strip() for text in args.only.split(",") if text.strip()]
-    chosen = [one for one in work if not wanted or any(text in one.name for text in wanted)]
+    chosen = [item for item in work if not wanted or any(text in item.name for text in wanted)]
     if args.list:
-        print("\n".join(one.name for one in work))
+        print("\n".join(item.name for item in work))
         return 0
     registered()
     devices = {"webgpu": "webgpu", "cuda": "xla" if args.cpu else "cuda",
@@ -334,19 +339,19 @@ def main() -> int:
         + "".join(f"{name:>20}" for name in CONTESTANTS)
         + "    cuda/jax"
     )
-    found = []
+    results = []
     listed = rows(chosen, devices, args.seconds)
     for row in listed:
         print(shown(row), flush=True)
-        found.append(row)
+        results.append(row)
     if not wanted or any(text in "call of 256 bytes" for text in wanted):
-        found.append(call_row(devices, args.seconds))
-        print(shown(found[-1]), flush=True)
+        results.append(call_row(devices, args.seconds))
+        print(shown(results[-1]), flush=True)
     if args.json:
-        args.json.write_text(json.dumps({"about": about, "rows": found}, indent=1))
+        args.json.write_text(json.dumps({"about": about, "rows": results}, indent=1))
     if args.docs:
-        write_page(args.docs, {"about": about, "rows": found})
-    return int(any(row["failed"] for row in found))
+        write_page(args.docs, {"about": about, "rows": results})
+    return int(any(row["failed"] for row in results))
 
 
 if __name__ == "__main__":

@@ -49,13 +49,13 @@ class XlaWorkload:
         """Values of its params."""
         return self.parts.weights
 
-    def jax(self, jnp: Any, **held: Any) -> Any:
+    def jax(self, jnp: Any, **stored: Any) -> Any:
         """The result by JAX."""
-        return self.parts.jax(jnp, **held)
+        return self.parts.jax(jnp, **stored)
 
-    def torch(self, torch: Any, **held: Any) -> Any:
+    def torch(self, torch: Any, **stored: Any) -> Any:
         """The result by PyTorch."""
-        return self.parts.torch(torch, **held)
+        return self.parts.torch(torch, **stored)
 
     @property
     def flops(self) -> float:
@@ -111,8 +111,10 @@ def _attend(jax: Any, q: Any, k: Any, v: Any, **more: Any) -> Any:
     """JAX's attention as its users get the most out of it: cuDNN for 16 bits; JAX's CPU has no such products."""
     narrow, gpu = q.dtype.itemsize == 2, jax.default_backend() == "gpu"
     if narrow and not gpu:
-        found = jax.nn.dot_product_attention(*(one.astype("float32") for one in (q, k, v)), **more)
-        return found.astype(q.dtype)
+        result = jax.nn.dot_product_attention(
+            *(item.astype("float32") for item in (q, k, v)), **more
+        )
+        return result.astype(q.dtype)
     how = "cudnn" if narrow else "xla"
     return jax.nn.dot_product_attention(q, k, v, implementation=how, **more)
 
@@ -124,7 +126,7 @@ def _attention(batch: int, heads: int, sequence: int, size: int, dtype: str) -> 
     def in_jax(jnp: Any, q: Any, k: Any, v: Any) -> Any:
         import jax
 
-        q, k, v = (jnp.swapaxes(one, 1, 2) for one in (q, k, v))
+        q, k, v = (jnp.swapaxes(item, 1, 2) for item in (q, k, v))
         return jnp.swapaxes(_attend(jax, q, k, v, is_causal=True), 1, 2)
 
     def in_torch(torch: Any, q: Any, k: Any, v: Any) -> Any:
@@ -186,15 +188,15 @@ def _encoder_weights(layers: int, dtype: str) -> dict[str, np.ndarray]:
         "up": (_WIDTH, _INNER),
         "down": (_INNER, _WIDTH),
     }
-    found = {}
+    results = {}
     for layer in range(layers):
         for name, shape in shapes.items():
-            found[f"{name}{layer}"] = _random(*shape, dtype=dtype, scale=1 / math.sqrt(shape[0]))
-            found[f"{name}_b{layer}"] = _random(shape[1], dtype=dtype, scale=0.02)
+            results[f"{name}{layer}"] = _random(*shape, dtype=dtype, scale=1 / math.sqrt(shape[0]))
+            results[f"{name}_b{layer}"] = _random(shape[1], dtype=dtype, scale=0.02)
         for name in ("one", "two"):
-            found[f"{name}{layer}"] = np.ones(_WIDTH, found[f"out{layer}"].dtype)
-            found[f"{name}_b{layer}"] = np.zeros(_WIDTH, found[f"out{layer}"].dtype)
-    return found
+            results[f"{name}{layer}"] = np.ones(_WIDTH, results[f"out{layer}"].dtype)
+            results[f"{name}_b{layer}"] = np.zeros(_WIDTH, results[f"out{layer}"].dtype)
+    return results
 
 
 def _encoder(layers: int, batch: int, sequence: int, dtype: str) -> Parts:
@@ -203,15 +205,15 @@ def _encoder(layers: int, batch: int, sequence: int, dtype: str) -> Parts:
     size = _WIDTH // _HEADS
 
     def write(g: Any, x: Any, **w: Any) -> Any:
-        for at in range(layers):
-            q, k, v = g.split(x @ w[f"qkv{at}"] + w[f"qkv_b{at}"], [_WIDTH] * 3, -1)
+        for i in range(layers):
+            q, k, v = g.split(x @ w[f"qkv{i}"] + w[f"qkv_b{i}"], [_WIDTH] * 3, -1)
             y = (
-                g.attention(q, k, v, num_heads=_HEADS, head_dim=size) @ w[f"out{at}"]
-                + w[f"out_b{at}"]
+                g.attention(q, k, v, num_heads=_HEADS, head_dim=size) @ w[f"out{i}"]
+                + w[f"out_b{i}"]
             )
-            x = g.layer_norm(x + y, w[f"one{at}"], w[f"one_b{at}"])
-            y = g.gelu(x @ w[f"up{at}"] + w[f"up_b{at}"]) @ w[f"down{at}"] + w[f"down_b{at}"]
-            x = g.layer_norm(x + y, w[f"two{at}"], w[f"two_b{at}"])
+            x = g.layer_norm(x + y, w[f"one{i}"], w[f"one_b{i}"])
+            y = g.gelu(x @ w[f"up{i}"] + w[f"up_b{i}"]) @ w[f"down{i}"] + w[f"down_b{i}"]
+            x = g.layer_norm(x + y, w[f"two{i}"], w[f"two_b{i}"])
         return x
 
     def in_jax(jnp: Any, x: Any, **w: Any) -> Any:
@@ -223,29 +225,33 @@ def _encoder(layers: int, batch: int, sequence: int, dtype: str) -> Parts:
             y = centred * jax.lax.rsqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
             return (y * scale + bias).astype(x.dtype)
 
-        for at in range(layers):
-            parts = jnp.split(x @ w[f"qkv{at}"] + w[f"qkv_b{at}"], 3, -1)
-            q, k, v = (one.reshape(batch, sequence, _HEADS, size) for one in parts)
+        for i in range(layers):
+            parts = jnp.split(x @ w[f"qkv{i}"] + w[f"qkv_b{i}"], 3, -1)
+            q, k, v = (part.reshape(batch, sequence, _HEADS, size) for part in parts)
             y = _attend(jax, q, k, v).reshape(batch, sequence, _WIDTH)
-            x = norm(x + y @ w[f"out{at}"] + w[f"out_b{at}"], w[f"one{at}"], w[f"one_b{at}"])
-            y = jax.nn.gelu(x @ w[f"up{at}"] + w[f"up_b{at}"], approximate=False)
-            x = norm(x + y @ w[f"down{at}"] + w[f"down_b{at}"], w[f"two{at}"], w[f"two_b{at}"])
+            x = norm(x + y @ w[f"out{i}"] + w[f"out_b{i}"], w[f"one{i}"], w[f"one_b{i}"])
+            y = jax.nn.gelu(x @ w[f"up{i}"] + w[f"up_b{i}"], approximate=False)
+            x = norm(
+                x + y @ w[f"down{i}"] + w[f"down_b{i}"],
+                w[f"two{i}"],
+                w[f"two_b{i}"],
+            )
         return x
 
     def in_torch(torch: Any, x: Any, **w: Any) -> Any:
         f = torch.nn.functional
-        for at in range(layers):
-            parts = torch.addmm(w[f"qkv_b{at}"], x.reshape(-1, _WIDTH), w[f"qkv{at}"])
+        for i in range(layers):
+            parts = torch.addmm(w[f"qkv_b{i}"], x.reshape(-1, _WIDTH), w[f"qkv{i}"])
             q, k, v = parts.reshape(batch, sequence, 3, _HEADS, size).permute(2, 0, 3, 1, 4)
             y = (
                 f.scaled_dot_product_attention(q, k, v)
                 .transpose(1, 2)
                 .reshape(batch, sequence, _WIDTH)
             )
-            y = y @ w[f"out{at}"] + w[f"out_b{at}"]
-            x = f.layer_norm(x + y, (_WIDTH,), w[f"one{at}"], w[f"one_b{at}"])
-            y = f.gelu(x @ w[f"up{at}"] + w[f"up_b{at}"]) @ w[f"down{at}"] + w[f"down_b{at}"]
-            x = f.layer_norm(x + y, (_WIDTH,), w[f"two{at}"], w[f"two_b{at}"])
+            y = y @ w[f"out{i}"] + w[f"out_b{i}"]
+            x = f.layer_norm(x + y, (_WIDTH,), w[f"one{i}"], w[f"one_b{i}"])
+            y = f.gelu(x @ w[f"up{i}"] + w[f"up_b{i}"]) @ w[f"down{i}"] + w[f"down_b{i}"]
+            x = f.layer_norm(x + y, (_WIDTH,), w[f"two{i}"], w[f"two_b{i}"])
         return x
 
     per_token = 2.0 * (4 * _WIDTH * _WIDTH + 2 * _WIDTH * _INNER) + 4.0 * sequence * _WIDTH
@@ -281,4 +287,4 @@ WORK: Sequence[XlaWorkload] = (
 
 def small(work: Sequence[XlaWorkload]) -> list[XlaWorkload]:
     """The same work at sizes for a processor; XLA has no TF32 there."""
-    return [replace(one, sizes=one.few, precision="f32") for one in work]
+    return [replace(item, sizes=item.few, precision="f32") for item in work]

@@ -26,18 +26,18 @@ def decoder(layers=LAYERS, length=LENGTH):
     )
     x = g.gather(g.param("embedding", (VOCABULARY, WIDTH)), token, axis=0)
     caches = []
-    for at in range(layers):
-        h = g.rms_norm(x, g.param(f"norm{at}", (WIDTH,)))
-        q, k, v = g.split(h @ g.param(f"qkv{at}", (WIDTH, 3 * WIDTH)), (WIDTH,) * 3, axis=-1)
-        held = []
+    for index in range(layers):
+        h = g.rms_norm(x, g.param(f"norm{index}", (WIDTH,)))
+        q, k, v = g.split(h @ g.param(f"qkv{index}", (WIDTH, 3 * WIDTH)), (WIDTH,) * 3, axis=-1)
+        stored = []
         for name, new in (("k", k), ("v", v)):
-            cache = g.input(f"{name}{at}", (1, HEADS, length, WIDTH // HEADS))
-            held.append(g.where(written, g.reshape(new, head), cache))
-        caches += held
-        y = g.attention(g.reshape(q, head), held[0], held[1], ahead, kind="bias")
-        x = x + g.reshape(y, (1, WIDTH)) @ g.param(f"out{at}", (WIDTH, WIDTH))
-        up = g.silu(x @ g.param(f"up{at}", (WIDTH, 2 * WIDTH)))
-        x = x + up @ g.param(f"down{at}", (2 * WIDTH, WIDTH))
+            cache = g.input(f"{name}{index}", (1, HEADS, length, WIDTH // HEADS))
+            stored.append(g.where(written, g.reshape(new, head), cache))
+        caches += stored
+        y = g.attention(g.reshape(q, head), stored[0], stored[1], ahead, kind="bias")
+        x = x + g.reshape(y, (1, WIDTH)) @ g.param(f"out{index}", (WIDTH, WIDTH))
+        up = g.silu(x @ g.param(f"up{index}", (WIDTH, 2 * WIDTH)))
+        x = x + up @ g.param(f"down{index}", (2 * WIDTH, WIDTH))
     logits = x @ g.param("head", (WIDTH, VOCABULARY))
     chosen = g.cast(g.argmax(logits, axis=-1), "i32")
     g.set_outputs([chosen, position + np.int32(1), *caches])

@@ -33,7 +33,9 @@ def main():
             texts = options.texts or TEXTS
             query, *vectors = encoder.embed([options.query, *texts])
     print(options.query)
-    for cosine, text in sorted(zip((float(query @ one) for one in vectors), texts), reverse=True):
+    for cosine, text in sorted(
+        zip((float(query @ vector) for vector in vectors), texts), reverse=True
+    ):
         print(f"  {cosine:6.3f}  {text}")
 
 

@@ -67,18 +67,18 @@ def segments(probabilities, threshold=0.5, silence=0.1, least=0.25):
         silence: Seconds without speech that end a stretch.
         least: Seconds of a stretch that counts.
     """
-    step, found, begin, last = CHUNK / RATE, [], None, 0.0
-    for at, probability in enumerate([*probabilities, 0.0, *[0.0] * int(silence / step + 1)]):
-        now = at * step
+    step, result, begin, last = CHUNK / RATE, [], None, 0.0
+    for index, probability in enumerate([*probabilities, 0.0, *[0.0] * int(silence / step + 1)]):
+        now = index * step
         if probability >= threshold and begin is None:
             begin = now
         if begin is not None and probability >= threshold - 0.15:
             last = now + step
         if begin is not None and now + step - last > silence:
             if last - begin >= least:
-                found.append((begin, last))
+                result.append((begin, last))
             begin = None
-    return found
+    return result
 
 
 def chunks_of(samples):
@@ -119,15 +119,15 @@ def synthetic():
     return np.concatenate([quiet, voice, quiet])
 
 
-def find_model(given):
+def find_model(value):
     """The model's file, or None where there is none."""
-    if given:
-        return Path(given)
+    if value:
+        return Path(value)
     places = [Path(Path(MODEL).name)]
     package = importlib.util.find_spec("silero_vad")
     if package is not None and package.origin is not None:
         places.append(Path(package.origin).parent / "data" / Path(MODEL).name)
-    return next((one for one in places if one.exists()), None)
+    return next((place for place in places if place.exists()), None)
 
 
 def main():

@@ -15,14 +15,14 @@ rng = np.random.default_rng(0)
 
 def amplifier():
     """What a driver hands over: nothing, a few samples, or what piled up; and once a lost packet."""
-    at = 0
-    while at < total:
+    position = 0
+    while position < total:
         n = int(rng.choice([0, 1, 7, 16, 50, 200]))
-        piece = samples[:, at : at + n].copy()
-        if at <= 3000 < at + n:
-            piece[:, 3000 - at] = np.nan
+        piece = samples[:, position : position + n].copy()
+        if position <= 3000 < position + n:
+            piece[:, 3000 - position] = np.nan
         yield piece
-        at += n
+        position += n
 
 
 bands = {"theta": (4, 8), "alpha": (8, 13), "beta": (13, 30)}

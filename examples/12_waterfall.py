@@ -54,9 +54,9 @@ class Waterfall:
         g.set_outputs([scrolled, samples[FRAMES * HOP :]])
         self.device = device
         self.compiled = rlx.compile(g, device)
-        for at, name in enumerate(("history", "tail")):
+        for index, name in enumerate(("history", "tail")):
             self.compiled.bind_gpu_handle(name, np.zeros(g.named(name).shape, np.float32))
-            self.compiled.set_gpu_handle_feed(name, at)
+            self.compiled.set_gpu_handle_feed(name, index)
 
     def draw_to(self, texture: "wgpu.GPUTexture", block: np.ndarray) -> None:
         """Enqueues the transform of new samples and the copy of the history into a texture."""
@@ -107,9 +107,9 @@ class Picture:
         """The wgpu texture, which pygfx makes when it first draws."""
         if self._texture._wgpu_object is None:
             self.draw()
-        made = self._texture._wgpu_object
-        assert made is not None, "drawing has made it"
-        return made
+        result = self._texture._wgpu_object
+        assert result is not None, "drawing has made it"
+        return result
 
     def draw(self) -> None:
         """Draws the scene as it stands on the GPU by now."""
@@ -135,15 +135,15 @@ def blocks(samples: np.ndarray):
     """The sound, piece by piece, again and again."""
     size = FRAMES * HOP
     while True:
-        for at in range(0, len(samples) - size + 1, size):
-            yield samples[at : at + size]
+        for index in range(0, len(samples) - size + 1, size):
+            yield samples[index : index + size]
 
 
-def timed(draw, wait, picture: Picture, given, frames: int) -> float:
+def timed(draw, wait, picture: Picture, value, frames: int) -> float:
     """Microseconds of a frame's transform and transfer, of the frames one after the other."""
     start = time.perf_counter()
     for _ in range(frames):
-        draw(picture.texture, next(given))
+        draw(picture.texture, next(value))
     wait()
     return (time.perf_counter() - start) / frames * 1e6
 
@@ -164,10 +164,10 @@ def main() -> None:
     parser.add_argument("--wav", type=Path, help="a sound of 16 bits at 16 kHz")
     parser.add_argument("--frames", type=int, default=240, help="frames drawn without a window")
     parser.add_argument("--save", type=Path, help="where the last frame goes")
-    given = parser.parse_args()
+    args = parser.parse_args()
 
-    sound = blocks(sound_of(given.wav))
-    canvas, loop = canvas_of(given.window)
+    sound = blocks(sound_of(args.wav))
+    canvas, loop = canvas_of(args.window)
     picture = Picture(canvas)
     waterfall = Waterfall(picture.device)
 
@@ -177,16 +177,16 @@ def main() -> None:
         canvas.request_draw()
 
     canvas.request_draw(animate)
-    if given.window:
+    if args.window:
         loop.run()
         waterfall.close()
         return
-    for _ in range(given.frames):
+    for _ in range(args.frames):
         frame = np.asarray(canvas.draw())
-    if given.save:
-        Image.fromarray(frame[:, :, :3]).save(given.save)
+    if args.save:
+        Image.fromarray(frame[:, :, :3]).save(args.save)
     print(
-        f"{given.frames} frames of {frame.shape[1]} x {frame.shape[0]} on {picture.device.adapter.info['device']}"
+        f"{args.frames} frames of {frame.shape[1]} x {frame.shape[0]} on {picture.device.adapter.info['device']}"
     )
     wait = waterfall.compiled.sync_pending
     there = timed(waterfall.draw_to, wait, picture, sound, 100)

@@ -19,14 +19,14 @@ OPS = {name: op for name, op in REGISTRY.items() if name not in (*LEAVES, "part"
 
 def changed_files(root: Path) -> list[str]:
     """Files that differ from the last commit, and those that git does not know yet; not deleted ones."""
-    found = []
+    results = []
     for command in (
         ["git", "diff", "--name-only", "--diff-filter=d", "HEAD"],
         ["git", "ls-files", "--others", "--exclude-standard"],
     ):
         done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
-        found += done.stdout.split()
-    return found
+        results += done.stdout.split()
+    return results
 
 
 def selected(names: Iterable[str], root: Path) -> list[str]:
@@ -75,8 +75,8 @@ def ops_of(path: Path, root: Path) -> Iterator[str]:
 
 def kernels_in(text: str) -> set[str]:
     """Names of the kernels that a C header defines, without their dtypes."""
-    found = re.findall(r"\bkernel_(\w+?)(?:_?##\w+)?\s*\)?\s*\(", text)
-    return {DTYPE.sub("", name).rstrip("_") for name in found}
+    result = re.findall(r"\bkernel_(\w+?)(?:_?##\w+)?\s*\)?\s*\(", text)
+    return {DTYPE.sub("", name).rstrip("_") for name in result}
 
 
 def including(name: str, root: Path) -> set[str]:

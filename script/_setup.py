@@ -116,20 +116,22 @@ def apt(packages: str) -> bool:
 
 def digest(patterns: tuple[str, ...], *more: str) -> str:
     """A digest of the files that the patterns name."""
-    found = hashlib.sha256("\0".join(more).encode())
+    result = hashlib.sha256("\0".join(more).encode())
     for pattern in patterns:
         for path in sorted(ROOT.glob(pattern)):
             name = path.relative_to(ROOT).as_posix()
             if path.is_file() and path.suffix not in NOT_PACKAGED and name not in MADE:
-                found.update(f"{name}\0".encode())
-                found.update(path.read_bytes())
-    return found.hexdigest()
+                result.update(f"{name}\0".encode())
+                result.update(path.read_bytes())
+    return result.hexdigest()
 
 
 def make_venv(folder: Path) -> None:
     """Makes an empty virtual environment; where Python lacks the module and it may, installs that first."""
-    made = subprocess.run([sys.executable, "-P", "-m", "venv", "--clear", str(folder)], check=False)
-    if made.returncode and apt("python3-venv python3-dev gcc"):
+    result = subprocess.run(
+        [sys.executable, "-P", "-m", "venv", "--clear", str(folder)], check=False
+    )
+    if result.returncode and apt("python3-venv python3-dev gcc"):
         subprocess.run([sys.executable, "-P", "-m", "venv", "--clear", str(folder)], check=True)
 
 
@@ -258,8 +260,8 @@ def ensure_vulkan() -> None:
         os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="rlx-runtime-")
 
     def adapter() -> bool:
-        found = subprocess.run([str(PYTHON), "-c", FIND_ADAPTER], capture_output=True, check=False)
-        return found.returncode == 0
+        result = subprocess.run([str(PYTHON), "-c", FIND_ADAPTER], capture_output=True, check=False)
+        return result.returncode == 0
 
     if not adapter() and not (apt(DRIVERS) and adapter()):
         say("no WebGPU adapter: rlx runs on the CPU only")

@@ -16,18 +16,18 @@ _SECTION = re.compile(r"^(Args|Returns|Raises|Example|Attributes):$", re.MULTILI
 
 
 def _escaped(text: str) -> str:
-    return _MARKUP.sub(lambda found: "\\" + found.group(), text)
+    return _MARKUP.sub(lambda result: "\\" + result.group(), text)
 
 
 def _line(line: str) -> str:
     if line.lstrip().startswith(">>> ") or line.lstrip().startswith("... "):
         return line
-    at, made = 0, []
-    for found in _CODE.finditer(line):
-        made += [_escaped(line[at : found.start()]), found.group()]
-        at = found.end()
-    made.append(_escaped(line[at:]))
-    text = "".join(made)
+    position, result = 0, []
+    for match in _CODE.finditer(line):
+        result += [_escaped(line[position : match.start()]), match.group()]
+        position = match.end()
+    result.append(_escaped(line[position:]))
+    text = "".join(result)
     return text[:-2] + "::" if text.endswith("\\::") else text
 
 

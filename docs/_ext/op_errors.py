@@ -18,20 +18,24 @@ def reached(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
     seen: set[Any] = set()
     waiting = [inspect.unwrap(function)]
     while waiting:
-        one = waiting.pop()
-        if not inspect.isfunction(one) or one in seen or not one.__module__.startswith("rlx."):
+        single = waiting.pop()
+        if (
+            not inspect.isfunction(single)
+            or single in seen
+            or not single.__module__.startswith("rlx.")
+        ):
             continue
-        if one.__module__.startswith(("rlx.ir.graph", "rlx.ops.declare", "rlx.ops.interpret")):
+        if single.__module__.startswith(("rlx.ir.graph", "rlx.ops.declare", "rlx.ops.interpret")):
             continue
-        seen.add(one)
-        yield one
-        cells = [cell.cell_contents for cell in one.__closure__ or ()]
-        waiting += [one.__globals__.get(name) for name in one.__code__.co_names] + cells
+        seen.add(single)
+        yield single
+        cells = [cell.cell_contents for cell in single.__closure__ or ()]
+        waiting += [single.__globals__.get(name) for name in single.__code__.co_names] + cells
 
 
 def raised(opdef: OpDef) -> dict[str, list[str]]:
     """What the checks of an operation say, by the error that they raise."""
-    found: dict[str, list[str]] = {}
+    results: dict[str, list[str]] = {}
     first = opdef.expand or next(
         cell.cell_contents
         for name, cell in zip(opdef.infer.__code__.co_freevars, opdef.infer.__closure__ or ())
@@ -47,9 +51,9 @@ def raised(opdef: OpDef) -> dict[str, list[str]]:
                 error = getattr(node.exc.func, "id", "")
                 if isinstance(getattr(errors, error, None), type) and node.exc.args:
                     said = message(node.exc.args[0])
-                    if said and said not in found.setdefault(error, []):
-                        found[error].append(said)
-    return {error: said for error, said in sorted(found.items()) if said}
+                    if said and said not in results.setdefault(error, []):
+                        results[error].append(said)
+    return {error: said for error, said in sorted(results.items()) if said}
 
 
 def message(node: ast.expr) -> str:
@@ -58,7 +62,7 @@ def message(node: ast.expr) -> str:
     text = re.sub(r"^\[[^\]]*\]\s*", "", constant(said)).replace("'…'", "…").strip()
     if not re.search(r"[a-z]{3}", text) or text.startswith("…"):
         return ""
-    wanted = [one.value for one in getattr(node, "keywords", ()) if one.arg == "expected"]
+    wanted = [item.value for item in getattr(node, "keywords", ()) if item.arg == "expected"]
     expected = constant(wanted[0]) if wanted else ""
     if expected.strip("… ") and expected.count("…") < 2:
         return f"{text} (expected: {expected})"

@@ -52,7 +52,7 @@ def operand_names(case: Case) -> list[str]:
     for text in case.opdef.operands:
         name, left = text.rstrip("?*"), len(case.sample.shapes) - len(names)
         if text.endswith("*"):
-            names += [f"{name.rstrip('s')}{at}" for at in range(left)]
+            names += [f"{name.rstrip('s')}{index}" for index in range(left)]
         elif name not in attrs and left:
             names.append(name)
     return names
@@ -60,22 +60,22 @@ def operand_names(case: Case) -> list[str]:
 
 def call(case: Case, names: list[str]) -> str:
     """The builder's call: operands by name, attributes that are not the default."""
-    given, attrs = list(names), dict(case.sample.attrs)
+    arguments, attrs = list(names), dict(case.sample.attrs)
     kinds = {text.rstrip("?*"): text[-1] for text in case.opdef.operands}
     parts: list[str] = []
     parameters = case.opdef.signature.parameters
     # Attributes are given by name, but for those that a starred list of operands follows.
-    starred = any(one.kind is one.VAR_POSITIONAL for one in parameters.values())
+    starred = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters.values())
     by_name = False
     for name, parameter in parameters.items():
         if name in kinds and kinds[name] == "*":
             if parameter.kind is parameter.VAR_POSITIONAL:
-                parts += given
+                parts += arguments
             else:
-                parts.append(f"[{', '.join(given)}]")
-            given = []
-        elif name in kinds and name not in attrs and given:
-            value = given.pop(0)
+                parts.append(f"[{', '.join(arguments)}]")
+            arguments = []
+        elif name in kinds and name not in attrs and arguments:
+            value = arguments.pop(0)
             parts.append(f"{name}={value}" if by_name else value)
         elif name in attrs and not same(attrs[name], parameter.default):
             by_name = by_name or not starred or parameter.kind is parameter.KEYWORD_ONLY
@@ -94,16 +94,16 @@ def same(value: Any, default: Any) -> bool:
 def snippet(case: Case) -> str:
     """A case as a short program."""
     names = operand_names(case)
-    made = call(case, names)
-    lines = ["import numpy as np"] if "np." in made else []
+    output = call(case, names)
+    lines = ["import numpy as np"] if "np." in output else []
     lines += ["import rlx", "", "g = rlx.Graph()"]
     for name, shape, dtype in zip(names, case.sample.shapes, case.dtypes, strict=True):
         kind = "" if dtype is DType.F32 else f', "{dtype}"'
         lines.append(f'{name} = g.input("{name}", {shape}{kind})')
     outputs = case.graph().outputs
-    result = "y" if len(outputs) == 1 else ", ".join(f"y{at}" for at in range(len(outputs)))
+    result = "y" if len(outputs) == 1 else ", ".join(f"y{index}" for index in range(len(outputs)))
     types = ", ".join(str(node.type) for node in outputs)
-    lines += [f"{result} = {made}", f"g.set_outputs([{result}])  # {types}"]
+    lines += [f"{result} = {output}", f"g.set_outputs([{result}])  # {types}"]
     return "\n".join(lines)
 
 

@@ -161,8 +161,8 @@ def families() -> list[OpFamily]:
     for name, record in REGISTRY.items():
         if name in public:
             by_module.setdefault(record.reference.__module__, []).append(record)
-    found = {}
+    results = {}
     for module, records in by_module.items():
         name = module.removeprefix("rlx.").removeprefix("ops.")
-        found[name] = OpFamily(name.replace(".", "-"), *TITLES[name], tuple(records))
-    return [found[name] for name in TITLES if name in found]
+        results[name] = OpFamily(name.replace(".", "-"), *TITLES[name], tuple(records))
+    return [results[name] for name in TITLES if name in results]

@@ -136,10 +136,10 @@ def page(family: OpFamily, rows: dict[str, dict[str, Any]], config: Any) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def index(found: list[OpFamily]) -> str:
+def index(results: list[OpFamily]) -> str:
     """The page that lists the families."""
     title = "Operations"
-    count = sum(len(family.ops) for family in found)
+    count = sum(len(family.ops) for family in results)
     lines = [title, "=" * len(title), ""]
     lines += textwrap.wrap(
         f"The {count} operations that graphs are made of, by family. Each is a method of rlx.Graph "
@@ -149,33 +149,33 @@ def index(found: list[OpFamily]) -> str:
     )
     lines += ["", ".. list-table::", "   :header-rows: 1", "   :widths: 34 66", ""]
     lines += ["   * - family", "     - operations"]
-    for family in found:
-        names = ", ".join(f":ref:`{one.name} <op-{one.name}>`" for one in family.ops)
+    for family in results:
+        names = ", ".join(f":ref:`{op.name} <op-{op.name}>`" for op in family.ops)
         lines += [f"   * - :doc:`{family.name}`", f"     - {names}"]
     lines += ["", ".. toctree::", "   :hidden:", ""]
-    lines += [f"   {family.name}" for family in found]
+    lines += [f"   {family.name}" for family in results]
     return "\n".join(lines) + "\n"
 
 
 def pages(config: Any) -> dict[str, str]:
     """Every page by its name."""
     rows = {str(row["op"]): row for row in support()}
-    found = families()
-    made = {family.name: page(family, rows, config) for family in found}
-    return {"index": index(found), **made}
+    result = families()
+    results = {family.name: page(family, rows, config) for family in result}
+    return {"index": index(result), **results}
 
 
 def write(app: Any) -> None:
     """Writes the pages that changed, and removes those that no family has."""
     folder = Path(app.srcdir) / "reference" / "ops"
     folder.mkdir(parents=True, exist_ok=True)
-    made = pages(app.config)
-    for name, text in made.items():
+    result = pages(app.config)
+    for name, text in result.items():
         path = folder / f"{name}.rst"
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
     for path in folder.glob("*.rst"):
-        if path.stem not in made:
+        if path.stem not in result:
             path.unlink()
 
 

@@ -25,6 +25,8 @@ _OPTION = re.compile(r"^ +:([\w-]+): *(.*)$", re.MULTILINE)
 _ROLE = re.compile(r"\{\w+\}`([^`]+)`")
 # The place in memory of a default that has no text.
 _PLACE = re.compile(r" at 0x[0-9a-f]+")
+# A module as a default, which Python shows with the path of its file.
+_MODULE = re.compile(r"<module '([\w.]+)' from '[^']*'>")
 
 
 def plain_pages(folder: Path) -> dict[str, str]:
@@ -33,15 +35,15 @@ def plain_pages(folder: Path) -> dict[str, str]:
     Args:
         folder: docs/reference.
     """
-    found = {}
+    results = {}
     for path in sorted(folder.glob("*.md")):
         text = path.read_text(encoding="utf-8")
         if "```{eval-rst}" in text or "```{rlx-flags}" in text:
-            found[path.name] = f"{MADE}\n\n{_page(text)}"
-    found["operations.md"] = f"{MADE}\n\n{_operations()}"
-    listed = "".join(f"- [{name.removesuffix('.md')}]({name})\n" for name in sorted(found))
-    found["index.md"] = f"{MADE}\n\n# Reference, as plain text\n\n{listed}"
-    return found
+            results[path.name] = f"{MADE}\n\n{_page(text)}"
+    results["operations.md"] = f"{MADE}\n\n{_operations()}"
+    listed = "".join(f"- [{name.removesuffix('.md')}]({name})\n" for name in sorted(results))
+    results["index.md"] = f"{MADE}\n\n# Reference, as plain text\n\n{listed}"
+    return results
 
 
 def _page(text: str) -> str:
@@ -53,12 +55,12 @@ def _page(text: str) -> str:
     return _ROLE.sub(r"`\1`", text).replace("```python\n", "```py\n")
 
 
-def _block(found: re.Match[str]) -> str:
-    kind, body = found[1], found[2]
+def _block(result: re.Match[str]) -> str:
+    kind, body = result[1], result[2]
     if kind == "rlx-flags":
         return _flags()
     if kind != "eval-rst":
-        return found[0]
+        return result[0]
     parts = []
     for what, name, options in _DIRECTIVE.findall(body):
         parts += _documented(what, name, dict(_OPTION.findall(options)))
@@ -66,27 +68,27 @@ def _block(found: re.Match[str]) -> str:
 
 
 def _documented(what: str, name: str, options: dict[str, str]) -> Iterator[str]:
-    one = _named(name)
-    yield _entry(name, one, "###")
+    single = _named(name)
+    yield _entry(name, single, "###")
     if what not in ("class", "exception") or "members" not in options or "no-members" in options:
         return
     wanted = [text.strip() for text in options["members"].split(",") if text.strip()]
     inherited = "inherited-members" in options
-    for member in wanted or _members(one, inherited):
-        yield _entry(f"{name.rpartition('.')[2]}.{member}", getattr(one, member, None), "####")
+    for member in wanted or _members(single, inherited):
+        yield _entry(f"{name.rpartition('.')[2]}.{member}", getattr(single, member, None), "####")
 
 
 def _named(name: str) -> Any:
     """What a dotted name stands for."""
     parts = name.split(".")
-    for at in range(len(parts), 0, -1):
+    for index in range(len(parts), 0, -1):
         try:
-            found = importlib.import_module(".".join(parts[:at]))
+            result = importlib.import_module(".".join(parts[:index]))
         except ImportError:
             continue
-        for part in parts[at:]:
-            found = getattr(found, part)
-        return found
+        for part in parts[index:]:
+            result = getattr(result, part)
+        return result
     raise ValueError(f"{name} is nowhere")
 
 
@@ -95,27 +97,27 @@ def _members(kind: type, inherited: bool) -> list[str]:
     return [name for name in names if not name.startswith("_") and _doc(getattr(kind, name, None))]
 
 
-def _doc(one: Any) -> str:
-    return inspect.getdoc(one) or "" if callable(one) or isinstance(one, property) else ""
+def _doc(item: Any) -> str:
+    return inspect.getdoc(item) or "" if callable(item) or isinstance(item, property) else ""
 
 
-def _entry(name: str, one: Any, level: str) -> str:
-    text = _doc(one)
+def _entry(name: str, item: Any, level: str) -> str:
+    text = _doc(item)
     body = f"```text\n{text}\n```\n" if text else ""
-    return f"{level} `{name}{_signature(one)}`\n\n{body}"
+    return f"{level} `{name}{_signature(item)}`\n\n{body}"
 
 
-def _signature(one: Any) -> str:
-    if not callable(one) or (isinstance(one, type) and issubclass(one, Exception)):
+def _signature(item: Any) -> str:
+    if not callable(item) or (isinstance(item, type) and issubclass(item, Exception)):
         return ""
     try:
-        found = inspect.signature(one)
+        result = inspect.signature(item)
     except (TypeError, ValueError):
         return ""
     empty = inspect.Parameter.empty
-    plain = [parameter.replace(annotation=empty) for parameter in found.parameters.values()]
-    shown = [one for one in plain if one.name != "self"]
-    return _PLACE.sub("", str(inspect.Signature(shown)))
+    plain = [parameter.replace(annotation=empty) for parameter in result.parameters.values()]
+    shown = [item for item in plain if item.name != "self"]
+    return _MODULE.sub(r"\1", _PLACE.sub("", str(inspect.Signature(shown))))
 
 
 def _operations() -> str:

@@ -92,7 +92,9 @@ class Record:
         """Everything that was measured."""
         p50, p99 = np.percentile(self._latency or [0.0], (50, 99))
         left = [
-            one.name for one in threading.enumerate() if one.name in ("audio", "compute", "devices")
+            item.name
+            for item in threading.enumerate()
+            if item.name in ("audio", "compute", "devices")
         ]
         more: dict[str, Any] = {}
         more |= {"source": self._window.engine.source.kind, "latency_ms": {"p50": p50, "p99": p99}}
@@ -109,33 +111,33 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--theme", choices=("system", *THEMES), default="system")
     parser.add_argument("--seconds", type=float, help="end after this many seconds of results")
     parser.add_argument("--screenshot", type=Path, help="with --seconds: where a picture goes")
-    found = parser.parse_args()
-    if found.screenshot and not found.seconds:
+    result = parser.parse_args()
+    if result.screenshot and not result.seconds:
         parser.error("--screenshot needs --seconds")
-    return found
+    return result
 
 
-def source_of(given: argparse.Namespace) -> str:
+def source_of(args: argparse.Namespace) -> str:
     """What to listen to. A run that measures takes the generated signal unless told otherwise."""
-    if given.wav or given.source:
-        return given.wav or given.source
-    return "generated" if given.seconds or microphone_problem() else "microphone"
+    if args.wav or args.source:
+        return args.wav or args.source
+    return "generated" if args.seconds or microphone_problem() else "microphone"
 
 
 def main() -> int:
-    given = arguments()
+    inputs = arguments()
     sys.setswitchinterval(SWITCH_S)
     application = QApplication(sys.argv[:1])
     application.setStyle("Fusion")
-    theme = chosen(given.theme)
+    theme = chosen(inputs.theme)
     application.setPalette(palette(theme))
     application.setStyleSheet(style_sheet(theme))
-    engine = Engine(given.device, source_of(given), given.model)
+    engine = Engine(inputs.device, source_of(inputs), inputs.model)
     window = Window(engine, theme)
     window.closed.connect(application.quit)
     signal.signal(signal.SIGINT, lambda *_: window.close())
     window.show()
-    record = Record(window, given.seconds, given.screenshot) if given.seconds else None
+    record = Record(window, inputs.seconds, inputs.screenshot) if inputs.seconds else None
     engine.start()
     application.exec()
     if record is None:

@@ -94,16 +94,18 @@ class Engine(QObject):
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
 
-    def _start(self, work, name: str, *given) -> None:
+    def _start(self, work, name: str, *arguments) -> None:
         # A daemon: a driver that hangs doesn't keep the program alive.
-        thread = threading.Thread(target=self._guarded, name=name, args=(work, *given), daemon=True)
+        thread = threading.Thread(
+            target=self._guarded, name=name, args=(work, *arguments), daemon=True
+        )
         self._threads.append(thread)
         thread.start()
 
-    def _guarded(self, work, *given) -> None:
+    def _guarded(self, work, *arguments) -> None:
         """Does a thread's work. A fault that nobody expected is shown, or the window would wait for results for good."""
         try:
-            work(*given)
+            work(*arguments)
         except Exception as error:
             traceback.print_exc()
             self.failed.emit(f"{type(error).__name__}: {error}")

@@ -48,8 +48,8 @@ def listening_graph() -> rlx.Graph:
     bands = np.zeros((MELS, 1), np.float32)
     bands[VOICE_BANDS] = 1.0 / (VOICE_BANDS.stop - VOICE_BANDS.start)
     mean, activity = g.constant(bands), []
-    for at in range(COLUMNS):
-        level = levels[at : at + 1]
+    for index in range(COLUMNS):
+        level = levels[index : index + 1]
         above = level - floor
         # The mean over the bands, each counted from 3 to 23 dB: 4.5 dB of it is as likely voice as noise.
         heard = g.minimum(g.maximum(above - LEAST_DB, 0.0), 20.0) @ mean

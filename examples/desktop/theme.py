@@ -49,14 +49,14 @@ def chosen(name: str) -> Theme:
 
 def heat_table() -> list[int]:
     """256 colours for an indexed image."""
-    at = np.linspace(0, 1, 256)
-    red, green, blue = (np.interp(at, HEAT[:, 0], HEAT[:, k]) for k in (1, 2, 3))
+    position = np.linspace(0, 1, 256)
+    red, green, blue = (np.interp(position, HEAT[:, 0], HEAT[:, k]) for k in (1, 2, 3))
     return [QColor(int(r), int(g), int(b)).rgb() for r, g, b in zip(red, green, blue)]
 
 
 def palette(theme: Theme) -> QPalette:
     """The theme for Qt's own widgets."""
-    found, role = QPalette(), QPalette.ColorRole
+    result, role = QPalette(), QPalette.ColorRole
     table = {
         theme.window: (role.Window,),
         theme.panel: (role.Base, role.Button, role.ToolTipBase, role.AlternateBase),
@@ -66,11 +66,11 @@ def palette(theme: Theme) -> QPalette:
         theme.panel if theme is THEMES["dark"] else "#ffffff": (role.HighlightedText,),
     }
     for colour, roles in table.items():
-        for one in roles:
-            found.setColor(one, QColor(colour))
-    for one in (role.Text, role.ButtonText, role.WindowText):
-        found.setColor(QPalette.ColorGroup.Disabled, one, QColor(theme.faint))
-    return found
+        for item in roles:
+            result.setColor(item, QColor(colour))
+    for item in (role.Text, role.ButtonText, role.WindowText):
+        result.setColor(QPalette.ColorGroup.Disabled, item, QColor(theme.faint))
+    return result
 
 
 def style_sheet(theme: Theme) -> str:

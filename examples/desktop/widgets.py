@@ -122,7 +122,7 @@ def curve(values: np.ndarray, area: QRectF) -> QPolygonF:
     """Points of values from 0 to 1, oldest first, the last one at the right edge."""
     x = area.left() + np.linspace(0, area.width(), len(values))
     y = area.bottom() - values * area.height()
-    return QPolygonF([QPointF(*at) for at in zip(x.tolist(), y.tolist())])
+    return QPolygonF([QPointF(*index) for index in zip(x.tolist(), y.tolist())])
 
 
 class Spectrogram(Plot):
@@ -207,9 +207,9 @@ class Latency(Plot):
     def top(self) -> float:
         """The end of the scale: 1, 2 or 5 times a power of ten."""
         known = self.values[~np.isnan(self.values)]
-        most = max(0.1, float(known.max())) if len(known) else 1.0
-        step = 10.0 ** np.floor(np.log10(most))
-        return next(float(k * step) for k in (1, 2, 5, 10) if most <= k * step)
+        largest = max(0.1, float(known.max())) if len(known) else 1.0
+        step = 10.0 ** np.floor(np.log10(largest))
+        return next(float(k * step) for k in (1, 2, 5, 10) if largest <= k * step)
 
     def ticks(self) -> list[tuple[float, str]]:
         return [(part, f"{part * self.top():g}") for part in (0.0, 0.5, 1.0)]
@@ -218,8 +218,8 @@ class Latency(Plot):
         painter.setPen(Qt.PenStyle.NoPen)
         painter.setBrush(QColor(self.theme.accent))
         width, top = area.width() / len(self.values), self.top()
-        for at, value in enumerate(self.values):
+        for index, value in enumerate(self.values):
             if not np.isnan(value):
                 height = max(1.0, value / top * area.height())
-                left = area.left() + at * width
+                left = area.left() + index * width
                 painter.drawRect(QRectF(left, area.bottom() - height, width * 0.7, height))

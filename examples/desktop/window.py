@@ -27,9 +27,9 @@ WAV = "wav"
 
 def label(text: str, kind: str) -> QLabel:
     """A line of text; the style sheet knows it by its kind."""
-    made = QLabel(text)
-    made.setObjectName(kind)
-    return made
+    result = QLabel(text)
+    result.setObjectName(kind)
+    return result
 
 
 class MainWindow(QMainWindow):
@@ -125,18 +125,20 @@ class MainWindow(QMainWindow):
         """Fills the list: what can't run the graph is shown with its reason, and can't be picked."""
         items = self.device.model()
         assert isinstance(items, QStandardItemModel), "what a combo box has"
-        for one in candidates:
-            name = str(one.device)
+        for candidate in candidates:
+            name = str(candidate.device)
             if self.device.findData(name) >= 0:
                 continue
             time = (
-                "" if one.estimate_ns is None else f"{one.estimate_ns / 1e3:.0f} \u00b5s expected"
+                ""
+                if candidate.estimate_ns is None
+                else f"{candidate.estimate_ns / 1e3:.0f} \u00b5s expected"
             )
-            self.device.addItem(f"{name}: {one.blocker or time}", name)
-            at = self.device.count() - 1
-            advice = ", recommended" if one.recommended else ""
-            self.device.setItemData(at, one.label + advice, Qt.ItemDataRole.ToolTipRole)
-            items.item(at).setEnabled(one.blocker is None)
+            self.device.addItem(f"{name}: {candidate.blocker or time}", name)
+            position = self.device.count() - 1
+            advice = ", recommended" if candidate.recommended else ""
+            self.device.setItemData(position, candidate.label + advice, Qt.ItemDataRole.ToolTipRole)
+            items.item(position).setEnabled(candidate.blocker is None)
         self.device.setCurrentIndex(max(0, self.device.findData(self.engine.device)))
 
     def _on_failed(self, text: str) -> None:

@@ -58,12 +58,12 @@ class LlamaNetwork:
         angles = [g.constant(table[:length]) for table in self._angles]
 
         def attend(
-            at: int, q: rlx.Node, k: rlx.Node, v: rlx.Node
+            index: int, q: rlx.Node, k: rlx.Node, v: rlx.Node
         ) -> tuple[rlx.Node, list[rlx.Node]]:
             return g.attention(q, k, v, kind="causal"), [k, v]
 
-        x, held = self._layers(g, tokens, angles, attend)
-        g.set_outputs([self._logits(g, g.gather(x, last, axis=0)), *held])
+        x, stored = self._layers(g, tokens, angles, attend)
+        g.set_outputs([self._logits(g, g.gather(x, last, axis=0)), *stored])
         return g
 
     def step(self) -> rlx.Graph:
@@ -83,16 +83,16 @@ class LlamaNetwork:
         ahead = g.reshape(ahead, (1, 1, 1, self.context))
 
         def attend(
-            at: int, q: rlx.Node, k: rlx.Node, v: rlx.Node
+            index: int, q: rlx.Node, k: rlx.Node, v: rlx.Node
         ) -> tuple[rlx.Node, list[rlx.Node]]:
-            held = []
+            stored = []
             for name, new, size in (("k", k, s.key), ("v", v, s.value)):
-                cache = g.input(f"{name}{at}", (1, s.kv_heads, self.context, size))
-                held.append(g.where(here, new, cache))
-            return g.attention(q, held[0], held[1], ahead, kind="bias"), held
+                cache = g.input(f"{name}{index}", (1, s.kv_heads, self.context, size))
+                stored.append(g.where(here, new, cache))
+            return g.attention(q, stored[0], stored[1], ahead, kind="bias"), stored
 
-        x, held = self._layers(g, token, angles, attend)
-        g.set_outputs([self._logits(g, x), *held])
+        x, stored = self._layers(g, token, angles, attend)
+        g.set_outputs([self._logits(g, x), *stored])
         return g
 
     def _layers(
@@ -105,24 +105,24 @@ class LlamaNetwork:
         def split(x: rlx.Node, heads: int, size: int) -> rlx.Node:
             return g.transpose(g.reshape(x, (1, length, heads, size)), (0, 2, 1, 3))
 
-        x, held = self._embed(g, tokens), []
-        for at in range(s.layers):
-            blk = f"blk.{at}"
+        x, stored = self._embed(g, tokens), []
+        for index in range(s.layers):
+            blk = f"blk.{index}"
             h = self._norm(g, x, f"{blk}.attn_norm")
             q = split(self._product(g, h, f"{blk}.attn_q", s.heads * s.key), s.heads, s.key)
             k = split(self._product(g, h, f"{blk}.attn_k", s.kv_heads * s.key), s.kv_heads, s.key)
             v = self._product(g, h, f"{blk}.attn_v", s.kv_heads * s.value)
             # Files have the rows of q and k in such an order that neighbours are a pair.
-            q, k = (g.rope(one, cos, sin, s.rotary, "gptj") for one in (q, k))
-            y, caches = attend(at, q, k, split(v, s.kv_heads, s.value))
-            held += caches
+            q, k = (g.rope(item, cos, sin, s.rotary, "gptj") for item in (q, k))
+            y, caches = attend(index, q, k, split(v, s.kv_heads, s.value))
+            stored += caches
             y = g.reshape(g.transpose(y, (0, 2, 1, 3)), (length, s.heads * s.value))
             x = x + self._product(g, y, f"{blk}.attn_output", s.width)
             h = self._norm(g, x, f"{blk}.ffn_norm")
             gate = g.silu(self._product(g, h, f"{blk}.ffn_gate"))
             inner = gate * self._product(g, h, f"{blk}.ffn_up", gate.shape[-1])
             x = x + self._product(g, inner, f"{blk}.ffn_down", s.width)
-        return x, held
+        return x, stored
 
     def _logits(self, g: rlx.Graph, x: rlx.Node) -> rlx.Node:
         # Where the file has no output matrix, it is the table of the tokens' vectors.

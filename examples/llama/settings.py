@@ -74,7 +74,7 @@ class LlamaSettings:
         key = _whole(metadata, "attention.key_length", width // heads)
         # Older files have one key for the linear factor; 0 means none was set.
         factor = _real(metadata, "rope.scaling.factor", _real(metadata, "rope.scale_linear", 0.0))
-        made = LlamaSettings(
+        result = LlamaSettings(
             layers=_whole(metadata, "block_count"),
             width=width,
             heads=heads,
@@ -90,17 +90,17 @@ class LlamaSettings:
             trained=_whole(metadata, "rope.scaling.original_context_length", context),
             magnitude=_real(metadata, "rope.scaling.attn_factor", 1.0),
         )
-        if made.heads % made.kv_heads:
-            raise _error("heads can't be shared", f"{heads} over {made.kv_heads}", "a divisor")
-        if made.rotary % 2 or made.rotary > made.key:
-            raise _error("llama.rope.dimension_count", made.rotary, f"even, up to {made.key}")
-        if made.scaling not in _SCALINGS:
-            raise _error("llama.rope.scaling.type", f"{made.scaling:.80}", ", ".join(_SCALINGS))
+        if result.heads % result.kv_heads:
+            raise _error("heads can't be shared", f"{heads} over {result.kv_heads}", "a divisor")
+        if result.rotary % 2 or result.rotary > result.key:
+            raise _error("llama.rope.dimension_count", result.rotary, f"even, up to {result.key}")
+        if result.scaling not in _SCALINGS:
+            raise _error("llama.rope.scaling.type", f"{result.scaling:.80}", ", ".join(_SCALINGS))
         # What f32 can hold, with room.
-        reals = (made.eps, made.base, made.factor, made.magnitude)
-        if not all(1e-20 < real < 1e20 for real in reals) or made.eps >= 1 or made.base <= 1:
-            raise _error("a setting is out of range", made)
-        return made
+        reals = (result.eps, result.base, result.factor, result.magnitude)
+        if not all(1e-20 < real < 1e20 for real in reals) or result.eps >= 1 or result.base <= 1:
+            raise _error("a setting is out of range", result)
+        return result
 
     def angles(
         self, positions: int, factors: np.ndarray | None = None
@@ -149,16 +149,16 @@ def _error(what: str, got: object = None, expected: object = None) -> ImportMode
 
 def _whole(metadata: Mapping[str, Any], name: str, default: int | None = None) -> int:
     """A whole number from 1 on; files may state one per layer, all the same."""
-    found = metadata.get(f"llama.{name}", default)
-    if isinstance(found, np.ndarray) and found.size and np.all(found == found[0]):
-        found = found[0].item()
-    if type(found) is not int or found < 1:
-        raise _error(f"llama.{name}", f"{found!r:.80}", "a whole number from 1 on")
-    return found
+    result = metadata.get(f"llama.{name}", default)
+    if isinstance(result, np.ndarray) and result.size and np.all(result == result[0]):
+        result = result[0].item()
+    if type(result) is not int or result < 1:
+        raise _error(f"llama.{name}", f"{result!r:.80}", "a whole number from 1 on")
+    return result
 
 
 def _real(metadata: Mapping[str, Any], name: str, default: float | None = None) -> float:
-    found = metadata.get(f"llama.{name}", default)
-    if type(found) not in (int, float) or not math.isfinite(found):
-        raise _error(f"llama.{name}", f"{found!r:.80}", "a finite number")
-    return float(found)
+    result = metadata.get(f"llama.{name}", default)
+    if type(result) not in (int, float) or not math.isfinite(result):
+        raise _error(f"llama.{name}", f"{result!r:.80}", "a finite number")
+    return float(result)

@@ -48,17 +48,17 @@ def model(
     size, count = width // heads, len(vocabulary["tokenizer.ggml.tokens"])
     matrices = {"token_embd": (count, width)} | ({} if tied else {"output": (count, width)})
     norms = ["output_norm"]
-    for at in range(layers):
+    for index in range(layers):
         matrices |= {
-            f"blk.{at}.attn_q": (heads * size, width),
-            f"blk.{at}.attn_k": (kv_heads * size, width),
-            f"blk.{at}.attn_v": (kv_heads * size, width),
-            f"blk.{at}.attn_output": (width, heads * size),
-            f"blk.{at}.ffn_gate": (2 * width, width),
-            f"blk.{at}.ffn_up": (2 * width, width),
-            f"blk.{at}.ffn_down": (width, 2 * width),
+            f"blk.{index}.attn_q": (heads * size, width),
+            f"blk.{index}.attn_k": (kv_heads * size, width),
+            f"blk.{index}.attn_v": (kv_heads * size, width),
+            f"blk.{index}.attn_output": (width, heads * size),
+            f"blk.{index}.ffn_gate": (2 * width, width),
+            f"blk.{index}.ffn_up": (2 * width, width),
+            f"blk.{index}.ffn_down": (width, 2 * width),
         }
-        norms += [f"blk.{at}.attn_norm", f"blk.{at}.ffn_norm"]
+        norms += [f"blk.{index}.attn_norm", f"blk.{index}.ffn_norm"]
     tensors = {}
     for name, shape in matrices.items():
         # Small vectors of tokens: what the layers add decides what comes next.

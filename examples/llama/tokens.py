@@ -65,11 +65,11 @@ class Tokenizer:
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:
         def get(name: str, default: Any = None) -> Any:
-            found = metadata.get(f"tokenizer.ggml.{name}", default)
+            result = metadata.get(f"tokenizer.ggml.{name}", default)
             legal = _KINDS.get(name, object)
-            if not isinstance(found, legal) and found is not default:
-                raise _error(name, f"{found!r:.80}", legal.__name__)
-            return found
+            if not isinstance(result, legal) and result is not default:
+                raise _error(name, f"{result!r:.80}", legal.__name__)
+            return result
 
         self.tokens = get("tokens")
         kind, makers = get("model"), {"gpt2": _byte_level, "llama": _sentence_piece}
@@ -102,8 +102,8 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """The tokens of a text, with the one that a text begins with."""
-        found = self.library.encode(text, add_special_tokens=False).ids
-        return found if self.begin is None else [self.begin, *found]
+        result = self.library.encode(text, add_special_tokens=False).ids
+        return result if self.begin is None else [self.begin, *result]
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of tokens; control tokens have none."""
@@ -122,8 +122,10 @@ def _error(what: str, got: object = None, expected: object = None) -> ImportMode
     return ImportModelError(describe(f"[tokenizer] {what}", got=got, expected=expected))
 
 
-def _texts(found: Any) -> bool:
-    return isinstance(found, list) and all(isinstance(one, str) for one in found) and bool(found)
+def _texts(result: Any) -> bool:
+    return (
+        isinstance(result, list) and all(isinstance(item, str) for item in result) and bool(result)
+    )
 
 
 def _byte_level(get: Any, tokens: list[str], types: list[int]) -> tokenizers.Tokenizer:
@@ -132,18 +134,18 @@ def _byte_level(get: Any, tokens: list[str], types: list[int]) -> tokenizers.Tok
     if pre not in _CUTS:
         raise _error("texts are cut in a way that is not known", pre, ", ".join(_CUTS))
     pairs = [tuple(merge.split(" ")) for merge in merges] if _texts(merges) else []
-    vocabulary = {token: at for at, token in enumerate(tokens)}
+    vocabulary = {token: index for index, token in enumerate(tokens)}
     wrong = [
         pair for pair in pairs if len(pair) != 2 or not {*pair, "".join(pair)} <= vocabulary.keys()
     ]
     if wrong:
         raise _error("a merge is of tokens that the vocabulary lacks", " ".join(wrong[0]))
-    made = tokenizers.Tokenizer(BPE(vocabulary, pairs, ignore_merges=pre in _WHOLE))
+    result = tokenizers.Tokenizer(BPE(vocabulary, pairs, ignore_merges=pre in _WHOLE))
     cuts = [pre_tokenizers.Split(Regex(cut), "isolated") for cut in _CUTS[pre] if cut]
     last = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=None in _CUTS[pre])
-    made.pre_tokenizer = pre_tokenizers.Sequence([*cuts, last])
-    made.decoder = decoders.ByteLevel()
-    return made
+    result.pre_tokenizer = pre_tokenizers.Sequence([*cuts, last])
+    result.decoder = decoders.ByteLevel()
+    return result
 
 
 def _sentence_piece(get: Any, tokens: list[str], types: list[int]) -> tokenizers.Tokenizer:
@@ -151,23 +153,23 @@ def _sentence_piece(get: Any, tokens: list[str], types: list[int]) -> tokenizers
     scores = get("scores", np.zeros(0)).tolist()
     if len(scores) != len(tokens):
         raise _error("scores", len(scores), len(tokens))
-    vocabulary = {token: at for at, token in enumerate(tokens)}
-    normal = [at for at, type in enumerate(types) if type not in (_UNKNOWN, _CONTROL, _BYTE)]
+    vocabulary = {token: index for index, token in enumerate(tokens)}
+    normal = [index for index, type in enumerate(types) if type not in (_UNKNOWN, _CONTROL, _BYTE)]
     merges = [
-        (tokens[at][:cut], tokens[at][cut:])
-        for at in sorted(normal, key=lambda at: (-scores[at], at))
-        for cut in range(1, len(tokens[at]))
-        if tokens[at][:cut] in vocabulary and tokens[at][cut:] in vocabulary
+        (tokens[index][:cut], tokens[index][cut:])
+        for index in sorted(normal, key=lambda index: (-scores[index], index))
+        for cut in range(1, len(tokens[index]))
+        if tokens[index][:cut] in vocabulary and tokens[index][cut:] in vocabulary
     ]
     unknown = [token for token, type in zip(tokens, types) if type == _UNKNOWN]
     has_bytes = all(f"<0x{byte:02X}>" in vocabulary for byte in range(256))
     model = BPE(vocabulary, merges, unk_token=unknown[0] if unknown else None, fuse_unk=True,
                 byte_fallback=has_bytes)  # fmt: skip
-    made = tokenizers.Tokenizer(model)
+    result = tokenizers.Tokenizer(model)
     prefix = [normalizers.Prepend("▁")] if get("add_space_prefix", True) else []
-    made.normalizer = normalizers.Sequence([*prefix, normalizers.Replace(" ", "▁")])
+    result.normalizer = normalizers.Sequence([*prefix, normalizers.Replace(" ", "▁")])
     strip = [decoders.Strip(" ", 1, 0)] if prefix else []
-    made.decoder = decoders.Sequence(
+    result.decoder = decoders.Sequence(
         [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), *strip]
     )
-    return made
+    return result

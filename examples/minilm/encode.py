@@ -53,9 +53,9 @@ class Encoder:
     def embed(self, sentences: Sequence[str]) -> np.ndarray:
         """A vector of length 1 per sentence: f32 ``[sentences, width]``; products are cosines."""
         tokens = self.pieces.encode(sentences)
-        made = np.zeros((len(tokens), self.network.width), np.float32)
+        result = np.zeros((len(tokens), self.network.width), np.float32)
         # Sentences of like lengths go together, so that little is padded.
-        order = sorted(range(len(tokens)), key=lambda at: len(tokens[at]))
+        order = sorted(range(len(tokens)), key=lambda index: len(tokens[index]))
         for first in range(0, len(order), _BATCH):
             batch = order[first : first + _BATCH]
             length = len(tokens[batch[-1]])
@@ -63,12 +63,12 @@ class Encoder:
                 length, lambda upper: self.network.graph(_BATCH, upper)
             )
             ids, seen = np.zeros((_BATCH, upper), np.int32), np.zeros((_BATCH, upper), np.bool_)
-            for row, at in enumerate(batch):
-                ids[row, : len(tokens[at])] = tokens[at]
-                seen[row, : len(tokens[at])] = True
+            for row, index in enumerate(batch):
+                ids[row, : len(tokens[index])] = tokens[index]
+                seen[row, : len(tokens[index])] = True
             (vectors,) = compiled.run_slots(ids, seen)
-            made[batch] = vectors[: len(batch)]
-        return made
+            result[batch] = vectors[: len(batch)]
+        return result
 
     def close(self) -> None:
         """Frees what the graphs hold."""
@@ -86,9 +86,9 @@ def _config(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        found = json.loads(path.read_text("utf-8"))
-        heads, eps = found["num_attention_heads"], found["layer_norm_eps"]
-        if found["hidden_act"] != "gelu" or type(heads) is not int or heads < 1 or not 0 < eps < 1:
+        result = json.loads(path.read_text("utf-8"))
+        heads, eps = result["num_attention_heads"], result["layer_norm_eps"]
+        if result["hidden_act"] != "gelu" or type(heads) is not int or heads < 1 or not 0 < eps < 1:
             raise ValueError("not the settings of a MiniLM")
     except (OSError, ValueError, KeyError, TypeError) as error:
         got = f"{type(error).__name__}: {error}"

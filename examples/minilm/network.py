@@ -67,8 +67,8 @@ class MiniLmNetwork:
         kind = g.narrow(self._param(g, _TYPES, None), 0, 0, 1)
         words = self._param(g, _WORDS, (self.vocabulary, self.width))
         x = self._norm(g, g.gather(words, tokens, axis=0) + places + kind, "embeddings.LayerNorm")
-        for at in range(self.layers):
-            layer = f"encoder.layer.{at}"
+        for index in range(self.layers):
+            layer = f"encoder.layer.{index}"
             q, k, v = (
                 self._dense(g, x, f"{layer}.attention.self.{name}", self.width)
                 for name in ("query", "key", "value")

@@ -38,7 +38,7 @@ class WordPieces:
             lines = Path(path).read_text("utf-8").split("\n")
         except (OSError, ValueError) as error:
             raise ImportModelError(describe("no vocabulary", where=path, got=error)) from None
-        words = {word.removesuffix("\r"): at for at, word in enumerate(lines) if word}
+        words = {word.removesuffix("\r"): index for index, word in enumerate(lines) if word}
         missing = [word for word in _SPECIAL if word not in words]
         if missing:
             raise ImportModelError(
@@ -55,4 +55,4 @@ class WordPieces:
 
     def encode(self, sentences: Sequence[str]) -> list[list[int]]:
         """The tokens of each sentence, with those that begin and end it."""
-        return [found.ids for found in self.library.encode_batch(list(sentences))]
+        return [item.ids for item in self.library.encode_batch(list(sentences))]

@@ -22,7 +22,15 @@ def model(
         longest: Most tokens of a sentence.
     """
     letters = [*string.ascii_lowercase, *string.punctuation]
-    words = ["the", "cat", "sleep", "##s", "##ing", *letters, *(f"##{one}" for one in letters)]
+    words = [
+        "the",
+        "cat",
+        "sleep",
+        "##s",
+        "##ing",
+        *letters,
+        *(f"##{letter}" for letter in letters),
+    ]
     words = list(dict.fromkeys(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]))
     (folder / "vocab.txt").write_text("\n".join(words) + "\n", "utf-8")
     config = {"num_attention_heads": heads, "layer_norm_eps": 1e-12, "hidden_act": "gelu"}
@@ -33,8 +41,8 @@ def model(
         "embeddings.token_type_embeddings.weight": (2, width),
         **_norm("embeddings.LayerNorm", width),
     }
-    for at in range(layers):
-        layer = f"encoder.layer.{at}"
+    for index in range(layers):
+        layer = f"encoder.layer.{index}"
         for name in ("query", "key", "value"):
             shapes |= _dense(f"{layer}.attention.self.{name}", width, width)
         shapes |= _dense(f"{layer}.attention.output.dense", width, width)

@@ -25,9 +25,9 @@ def stand_in() -> Path:
     rng = np.random.default_rng(0)
     g = rlx.Graph("service")
     x = g.input("x", (MOST, FEATURES))
-    for at, (rows, columns) in enumerate([(FEATURES, 256), (256, 256), (256, RESULTS)]):
+    for index, (rows, columns) in enumerate([(FEATURES, 256), (256, 256), (256, RESULTS)]):
         w = (rng.standard_normal((rows, columns)) / rows**0.5).astype(np.float32)
-        x = g.tanh(x @ g.param(f"w{at}", w.shape, value=w))
+        x = g.tanh(x @ g.param(f"w{index}", w.shape, value=w))
     g.set_outputs([x])
     path = Path(tempfile.mkdtemp()) / "service.rlx"
     rlx.save_model(g, path)

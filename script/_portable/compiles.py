@@ -53,8 +53,8 @@ TESTS = (
 
 def compiled(compiler: list[str], source: str) -> str:
     """What a compiler says of a source that it can't compile; empty where it can."""
-    with tempfile.NamedTemporaryFile(suffix=".o") as made:
-        place = ["-c", f"cython_src/{source}", "-o", made.name]
+    with tempfile.NamedTemporaryFile(suffix=".o") as result:
+        place = ["-c", f"cython_src/{source}", "-o", result.name]
         command = [*compiler, *FLAGS, *FOLDERS, *place]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return (done.stderr or f"status {done.returncode}") if done.returncode else ""
@@ -86,8 +86,8 @@ def native() -> bool:
         for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
             shutil.copy(ROOT / name, target)
         say("building with clang")
-        one = " ".join(zig())
-        env = {**os.environ, "CC": one, "LDSHARED": f"{one} -shared", "PYTHONPATH": folder}
+        single = " ".join(zig())
+        env = {**os.environ, "CC": single, "LDSHARED": f"{single} -shared", "PYTHONPATH": folder}
         build = [str(PYTHON), "setup.py", "-q", "build_ext", "--inplace"]
         if subprocess.run(build, cwd=target, env=env, check=False).returncode:
             return False

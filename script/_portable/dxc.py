@@ -39,7 +39,7 @@ def _guid(text: str) -> ctypes.Array[ctypes.c_ubyte]:
 def _method(self: ctypes.c_void_p, place: int, result: Any, *types: Any) -> Callable[..., Any]:
     table = ctypes.cast(self, ctypes.POINTER(ctypes.POINTER(ctypes.c_void_p)))[0]
     function = ctypes.CFUNCTYPE(result, ctypes.c_void_p, *types)(table[place])
-    return lambda *given: function(self, *given)
+    return lambda *arguments: function(self, *arguments)
 
 
 def compiler(library: Path) -> Callable[[str], DxcResult]:
@@ -54,15 +54,17 @@ def compiler(library: Path) -> Callable[[str], DxcResult]:
     if loaded.DxcCreateInstance(*map(ctypes.byref, asked), ctypes.byref(this)):
         raise OSError(f"{library} has no compiler")
     pointer, word = ctypes.POINTER(ctypes.c_void_p), ctypes.c_uint32
-    given = ctypes.POINTER(_Source), ctypes.POINTER(ctypes.c_wchar_p), word
-    run = _method(this, _COMPILE, ctypes.c_int32, *given, ctypes.c_void_p, ctypes.c_void_p, pointer)
+    values = ctypes.POINTER(_Source), ctypes.POINTER(ctypes.c_wchar_p), word
+    run = _method(
+        this, _COMPILE, ctypes.c_int32, *values, ctypes.c_void_p, ctypes.c_void_p, pointer
+    )
     options = ("-T", "cs_6_2", "-E", "main", "-enable-16bit-types")
     arguments, kind = (ctypes.c_wchar_p * len(options))(*options), _guid(_RESULT)
 
     def compiled(text: str) -> DxcResult:
         raw = text.encode()
-        kept = ctypes.create_string_buffer(raw)
-        source = _Source(ctypes.cast(kept, ctypes.c_void_p), len(raw), _UTF8)
+        retained = ctypes.create_string_buffer(raw)
+        source = _Source(ctypes.cast(retained, ctypes.c_void_p), len(raw), _UTF8)
         result, status, errors = ctypes.c_void_p(), ctypes.c_int32(), ctypes.c_void_p()
         where = ctypes.cast(kind, ctypes.c_void_p), ctypes.byref(result)
         if run(ctypes.byref(source), arguments, len(options), None, *where) or not result:

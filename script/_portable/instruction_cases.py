@@ -28,7 +28,7 @@ def weights(*shape):
 def one(name, *shapes, **attrs):
     """An operation on inputs of these shapes."""
     return lambda g: getattr(g, name)(
-        *(g.input(f"x{at}", shape) for at, shape in enumerate(shapes)), **attrs
+        *(g.input(f"x{index}", shape) for index, shape in enumerate(shapes)), **attrs
     )
 
 

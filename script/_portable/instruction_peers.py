@@ -86,9 +86,12 @@ PEERS: dict[str, tuple[str, list[np.ndarray], list[np.ndarray | None], dict[str,
 def call_of(case: str) -> Callable[[], object]:
     """What runs a case once, with inputs and results that stay where they are."""
     op, inputs, constants, attrs = PEERS[case]
-    values = {f"x{at}": value for at, value in enumerate(inputs)}
-    fixed = {f"w{at}": value for at, value in enumerate(constants) if value is not None}
-    names = [*values, *(f"w{at}" if f"w{at}" in fixed else "" for at in range(len(constants)))]
+    values = {f"x{index}": value for index, value in enumerate(inputs)}
+    fixed = {f"w{index}": value for index, value in enumerate(constants) if value is not None}
+    names = [
+        *values,
+        *(f"w{index}" if f"w{index}" in fixed else "" for index in range(len(constants))),
+    ]
     results = ["y", "z"][: 1 + (op == "TopK")]
 
     def typed(name: str, array: np.ndarray) -> Any:
@@ -97,12 +100,12 @@ def call_of(case: str) -> Callable[[], object]:
         )
 
     own = helper.np_dtype_to_tensor_dtype(inputs[0].dtype)
-    made = attrs.get("to", RESULTS.get(op, own))
+    result = attrs.get("to", RESULTS.get(op, own))
     graph = helper.make_graph(
         [helper.make_node(op, names, results, **attrs)],
         "case",
         [typed(name, value) for name, value in values.items()],
-        [helper.make_tensor_value_info("y", made, None)],
+        [helper.make_tensor_value_info("y", result, None)],
         [numpy_helper.from_array(value, name) for name, value in fixed.items()],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR)

@@ -45,11 +45,11 @@ MOST = 1.5
 
 def plugin() -> Path:
     """The plug-in, compiled."""
-    made = HOME / "made/instructions.so"
-    made.parent.mkdir(parents=True, exist_ok=True)
-    command = ["gcc", "-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o", str(made)]
+    result = HOME / "made/instructions.so"
+    result.parent.mkdir(parents=True, exist_ok=True)
+    command = ["gcc", "-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o", str(result)]
     subprocess.run([*command, str(HERE / "instructions.c")], check=True)
-    return made
+    return result
 
 
 def peer() -> Path:
@@ -82,28 +82,28 @@ def counts(root: Path, processor: str, *cases: str) -> dict[str, tuple[float, fl
     if said is None:
         raise RuntimeError(f"the cases did not run in qemu: {done.stderr[-2000:]}")
     about = json.loads(said[1])
-    found = {}
+    results = {}
     for name, before, after in zip(about["names"], asked[::2], asked[1::2], strict=True):
         every, scalar, vector = (
             (b - a) / about["calls"] for a, b in zip(before, after, strict=True)
         )
-        found[name] = every, scalar, vector
-    return found
+        results[name] = every, scalar, vector
+    return results
 
 
-def judged(found: dict[str, tuple[float, float, float]]) -> list[tuple[str, str, bool]]:
+def judged(results: dict[str, tuple[float, float, float]]) -> list[tuple[str, str, bool]]:
     """A line for each case: its name, what is said of it, and whether that is within the bounds."""
     lines = []
-    for name, (every, scalar, vector) in found.items():
+    for name, (every, scalar, vector) in results.items():
         if name.startswith(("OpenBLAS", "ONNX Runtime")):
             continue
         said, well = f"{every:14,.0f}  vectors {vector / every:4.0%}", scalar <= SCALAR * every
         said += f"  single floats {scalar / every:4.1%}"
-        if (other := name.replace("product", "OpenBLAS")) in found and other != name:
-            ratio = every / found[other][0]
+        if (other := name.replace("product", "OpenBLAS")) in results and other != name:
+            ratio = every / results[other][0]
             said, well = f"{said}  {ratio:.2f} of OpenBLAS", well and ratio <= PRODUCT
-        if f"ONNX Runtime {name}" in found:
-            said += f"  {every / found[f'ONNX Runtime {name}'][0]:.2f} of ONNX Runtime"
+        if f"ONNX Runtime {name}" in results:
+            said += f"  {every / results[f'ONNX Runtime {name}'][0]:.2f} of ONNX Runtime"
         if name in ARITHMETIC:
             times = every / ARITHMETIC[name]
             said = f"{said}  {times:.2f} of the arithmetic"
@@ -118,13 +118,13 @@ def check(wheel: Path) -> bool:
         return False
     say("counting instructions on ARM")
     root = installed(wheel)
-    found = counts(root, PLAIN)
+    result = counts(root, PLAIN)
     tiled = counts(root, TILES, BYTES)
-    found |= {name.replace(BYTES, TILED): row for name, row in tiled.items()}
-    lines = judged(found)
+    result |= {name.replace(BYTES, TILED): row for name, row in tiled.items()}
+    lines = judged(result)
     for name, said, well in lines:
         print(f"{name:40s} {said}{'' if well else '  TOO MANY'}", flush=True)
-    kept = HOME / "results/instructions.json"
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    kept.write_text(json.dumps({name: said for name, said, _ in lines}, indent=1) + "\n")
+    retained = HOME / "results/instructions.json"
+    retained.parent.mkdir(parents=True, exist_ok=True)
+    retained.write_text(json.dumps({name: said for name, said, _ in lines}, indent=1) + "\n")
     return all(well for *_, well in lines)

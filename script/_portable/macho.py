@@ -56,33 +56,33 @@ def text_at(data: bytes, start: int) -> str:
     return data[start : data.index(b"\0", start)].decode()
 
 
-def number_at(data: bytes, at: int) -> tuple[int, int]:
+def number_at(data: bytes, index: int) -> tuple[int, int]:
     """``(a number in bytes of seven bits, where the next one begins)``."""
     value = shift = 0
     while True:
-        value |= (data[at] & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if not data[at - 1] & 0x80:
-            return value, at
+        value |= (data[index] & 0x7F) << shift
+        index, shift = index + 1, shift + 7
+        if not data[index - 1] & 0x80:
+            return value, index
 
 
-def bound(data: bytes, at: int, end: int) -> Iterator[tuple[str, int]]:
+def bound(data: bytes, position: int, end: int) -> Iterator[tuple[str, int]]:
     """``(symbol, number of its library)`` of a list of bindings, which the system goes through to load a module."""
     symbol, ordinal = "", 0
-    while at < end:
-        step, small = data[at] & 0xF0, data[at] & 0x0F
-        at += 1
+    while position < end:
+        step, small = data[position] & 0xF0, data[position] & 0x0F
+        position += 1
         if step == ORDINAL:
             ordinal = small
         elif step == SPECIAL_ORDINAL:
             ordinal = small - 16 if small else 0
         elif step == SYMBOL:
-            symbol = text_at(data, at)
-            at += len(symbol) + 1
+            symbol = text_at(data, position)
+            position += len(symbol) + 1
         elif step in BIND:
             yield symbol, ordinal
         for _ in range(NUMBERS.get(step, 0)):
-            value, at = number_at(data, at)
+            value, position = number_at(data, position)
             ordinal = value if step == LONG_ORDINAL else ordinal
 
 
@@ -96,19 +96,23 @@ def read(data: bytes) -> Module:
     if magic != MAGIC:
         raise ValueError("no Mach-O file of 64 bits")
     oldest, libraries, folders, lists = None, [], [], None
-    at = 32
+    position = 32
     for _ in range(count):
-        command, size = struct.unpack_from("<II", data, at)
+        command, size = struct.unpack_from("<II", data, position)
         if command in DYLIBS:
-            libraries.append(text_at(data, at + struct.unpack_from("<I", data, at + 8)[0]))
+            libraries.append(
+                text_at(data, position + struct.unpack_from("<I", data, position + 8)[0])
+            )
         elif command == RPATH:
-            folders.append(text_at(data, at + struct.unpack_from("<I", data, at + 8)[0]))
+            folders.append(
+                text_at(data, position + struct.unpack_from("<I", data, position + 8)[0])
+            )
         elif command == BUILD_VERSION:
-            platform, version = struct.unpack_from("<II", data, at + 8)
+            platform, version = struct.unpack_from("<II", data, position + 8)
             oldest = (version >> 16, version >> 8 & 0xFF) if platform == MACOS else None
         elif command == DYLD_INFO:
-            lists = struct.unpack_from("<IIIIII", data, at + 16)
-        at += size
+            lists = struct.unpack_from("<IIIIII", data, position + 16)
+        position += size
     if lists is None:
         raise ValueError("no list of bindings")
     symbols = {}
@@ -127,20 +131,20 @@ def faults(name: str, module: Module, processor: str, python: set[str]) -> list[
         processor: The processor in the name of the wheel.
         python: Python's functions and objects that it may use.
     """
-    found = []
+    results = []
     if module.processor != PROCESSORS[processor]:
-        found.append(f"is for the processor {module.processor:#x}, not for {processor}")
+        results.append(f"is for the processor {module.processor:#x}, not for {processor}")
     if module.oldest != OLDEST:
-        found.append(f"needs macOS {module.oldest}, not {OLDEST}")
-    found += [f"needs the library {path}" for path in module.libraries if path != SYSTEM]
-    found += [f"looks for libraries in {path}" for path in module.folders]
+        results.append(f"needs macOS {module.oldest}, not {OLDEST}")
+    results += [f"needs the library {path}" for path in module.libraries if path != SYSTEM]
+    results += [f"looks for libraries in {path}" for path in module.folders]
     for symbol, library in module.symbols.items():
         if library is None and symbol.removeprefix("_") not in python:
-            found.append(f"needs {symbol}, which neither Python's limited API nor macOS has")
+            results.append(f"needs {symbol}, which neither Python's limited API nor macOS has")
         elif library not in (None, SYSTEM):
-            found.append(f"looks for {symbol} in {library}")
-    lacking = ASKED.get(name, set()) - {one for one, where in module.symbols.items() if where}
-    return found + [f"does not call {symbol}" for symbol in sorted(lacking)]
+            results.append(f"looks for {symbol} in {library}")
+    lacking = ASKED.get(name, set()) - {key for key, where in module.symbols.items() if where}
+    return results + [f"does not call {symbol}" for symbol in sorted(lacking)]
 
 
 def check(wheel: Path) -> bool:
@@ -157,6 +161,6 @@ def check(wheel: Path) -> bool:
             own = sum(library is None for library in module.symbols.values())
             say(f"{name} for {processor}: macOS {module.oldest}, {own} symbols of Python, "
                 f"{len(module.symbols) - own} of {', '.join(module.libraries)}")  # fmt: skip
-            print("".join(f"{path} {one}\n" for one in said), end="", flush=True)
+            print("".join(f"{path} {item}\n" for item in said), end="", flush=True)
             well &= not said
     return well

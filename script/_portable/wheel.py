@@ -27,8 +27,8 @@ MODULES = ("cpu", "locks", "program", "webgpu_hot")
 def exported() -> list[tuple[str, bool]]:
     """``(name, whether it is data)`` of what python3.dll has for modules that use the limited API."""
     text = (python_sources() / "PC/python3dll.c").read_text()
-    found = re.findall(r"^EXPORT_(FUNC|DATA)\((\w+)\)", text, re.MULTILINE)
-    return [(name, kind == "DATA") for kind, name in found]
+    result = re.findall(r"^EXPORT_(FUNC|DATA)\((\w+)\)", text, re.MULTILINE)
+    return [(name, kind == "DATA") for kind, name in result]
 
 
 def import_library(target: PortableTarget) -> Path:

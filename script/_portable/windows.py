@@ -97,13 +97,13 @@ def imported(module: Path) -> set[str]:
     said = subprocess.run(
         ["objdump", "-p", str(module)], capture_output=True, text=True, check=True
     )
-    found, inside = set(), False
+    result, inside = set(), False
     for line in said.stdout.splitlines():
         if "DLL Name:" in line:
             inside = line.split()[-1] == MATH
         elif inside and (named := re.match(r"\t[0-9a-f]+\t\s*\d+\s+(\w+)", line)):
-            found.add(named[1])
-    return found
+            result.add(named[1])
+    return result
 
 
 def mend_numpy(python: Path, site: Path) -> None:
@@ -135,8 +135,8 @@ def installed(wheel: Path) -> Path:
     stamp = python / "installed"
     if not stamp.exists():
         shutil.rmtree(site, ignore_errors=True)
-        for one in wheels(PLATFORM, "3.11", *DEPENDENCIES):
-            unpacked(one, site)
+        for item in wheels(PLATFORM, "3.11", *DEPENDENCIES):
+            unpacked(item, site)
         mend_numpy(python, site)
         stamp.touch()
     shutil.copy(HERE / "windows_paths.py", site / "sitecustomize.py")

@@ -54,8 +54,10 @@ class TritonPythonModel:
     def initialize(self, args):
         """Reads the model; the first requests compile it for their sizes."""
         config = json.loads(args["model_config"])
-        given = {name: one["string_value"] for name, one in config.get("parameters", {}).items()}
-        device = given.get("device", "auto")
+        inputs = {
+            name: value["string_value"] for name, value in config.get("parameters", {}).items()
+        }
+        device = inputs.get("device", "auto")
         if args.get("model_instance_kind") == "GPU" and device == "auto":
             device = f"webgpu:{args.get('model_instance_device_id', '0')}"
         path = os.path.join(args["model_repository"], args["model_version"], MODEL)
@@ -67,25 +69,27 @@ class TritonPythonModel:
         """Answers requests, each with outputs or an error of its own."""
         responses = [None] * len(requests)
         for places in self._alike(requests, responses):
-            given = [_arrays(requests[at], self._names) for at in places]
-            counts = [len(next(iter(one.values()))) for one in given]
+            arguments = [_arrays(requests[place], self._names) for place in places]
+            counts = [len(next(iter(item.values()))) for item in arguments]
             try:
                 joined = {
-                    name: np.concatenate([one[name] for one in given]) for name in self._names
+                    name: np.concatenate([item[name] for item in arguments]) for name in self._names
                 }
-                outputs = self._model.run(joined if len(places) > 1 else given[0])
+                outputs = self._model.run(joined if len(places) > 1 else arguments[0])
             except rlx.RlxError as error:
-                for at in places:
-                    responses[at] = _failed(error)
+                for place in places:
+                    responses[place] = _failed(error)
                 continue
             ends = np.cumsum(counts)
-            for at, end, count in zip(places, ends, counts, strict=True):
-                mine = [one[end - count : end] if len(places) > 1 else one for one in outputs]
-                tensors = [
-                    pb_utils.Tensor(name, np.ascontiguousarray(one))
-                    for name, one in zip(self._model.output_names, mine, strict=True)
+            for place, end, count in zip(places, ends, counts, strict=True):
+                mine = [
+                    output[end - count : end] if len(places) > 1 else output for output in outputs
                 ]
-                responses[at] = pb_utils.InferenceResponse(output_tensors=tensors)
+                tensors = [
+                    pb_utils.Tensor(name, np.ascontiguousarray(item))
+                    for name, item in zip(self._model.output_names, mine, strict=True)
+                ]
+                responses[place] = pb_utils.InferenceResponse(output_tensors=tensors)
         return responses
 
     def finalize(self):
@@ -95,25 +99,25 @@ class TritonPythonModel:
     def _alike(self, requests, responses):
         """Places of requests that can be joined; those that lack an input are answered with the error."""
         groups: dict[object, list[int]] = {}
-        for at, request in enumerate(requests):
+        for index, request in enumerate(requests):
             try:
                 arrays = _arrays(request, self._names)
             except rlx.InputError as error:
-                responses[at] = _failed(error)
+                responses[index] = _failed(error)
                 continue
             shapes = tuple((array.dtype, array.shape[1:]) for array in arrays.values())
             lengths = {array.shape[:1] for array in arrays.values()}
             joins = self._batches and len(lengths) == 1 and lengths != {()}
-            groups.setdefault(shapes if joins else at, []).append(at)
+            groups.setdefault(shapes if joins else index, []).append(index)
         return groups.values()
 
 
 def _arrays(request, names):
-    found = {name: pb_utils.get_input_tensor_by_name(request, name) for name in names}
-    missing = [name for name, tensor in found.items() if tensor is None]
+    results = {name: pb_utils.get_input_tensor_by_name(request, name) for name in names}
+    missing = [name for name, tensor in results.items() if tensor is None]
     if missing:
         raise rlx.InputError(f"inputs are missing: {', '.join(missing)}")
-    return {name: tensor.as_numpy() for name, tensor in found.items()}
+    return {name: tensor.as_numpy() for name, tensor in results.items()}
 
 
 def _failed(error):
