@@ -30,7 +30,7 @@ def digest_of(root: Path) -> str:
         root: The folder of setup.py, in a checkout or an unpacked sdist.
     """
     digest = hashlib.sha256()
-    names = {path.relative_to(root).as_posix() for one in _SOURCES for path in root.glob(one)}
+    names = {path.relative_to(root).as_posix() for source in _SOURCES for path in root.glob(source)}
     for name in sorted(names - _WRITTEN):
         raw = (root / name).read_bytes()
         digest.update(f"{name} {len(raw)}\0".encode())

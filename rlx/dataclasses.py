@@ -34,7 +34,7 @@ else:
             (True, Point(x=3, y=0))
         """
         if cls is None:
-            return lambda given: dataclass(given, frozen=frozen, eq=eq, slots=slots)
+            return lambda value: dataclass(value, frozen=frozen, eq=eq, slots=slots)
         return _made(cls, frozen, eq, slots)
 
 
@@ -79,15 +79,15 @@ def _made(cls: type, frozen: bool, eq: bool, slots: bool) -> Any:
     # The standard decorator checks that both a class and its base are frozen, or neither is.
     inherits = frozen and any(dataclasses.is_dataclass(base) for base in cls.__mro__[1:])
     collect = dataclasses.dataclass(init=False, repr=False, eq=False, frozen=inherits, slots=slots)
-    made: Any = collect(cls)
+    result: Any = collect(cls)
     for name, write in wanted.items():
-        setattr(made, name, _Later(made, name, write))
+        setattr(result, name, _Later(result, name, write))
     if unhashable:
-        made.__hash__ = None
+        result.__hash__ = None
     if frozen:
-        made.__dataclass_params__.frozen = True  # subclasses by the standard decorator ask for it
-        made.__setattr__, made.__delattr__ = _refuse_set, _refuse_delete
-    return made
+        result.__dataclass_params__.frozen = True  # subclasses by the standard decorator ask for it
+        result.__setattr__, result.__delattr__ = _refuse_set, _refuse_delete
+    return result
 
 
 def _refuse_set(self: Any, name: str, value: Any) -> None:
@@ -100,8 +100,8 @@ def _refuse_delete(self: Any, name: str) -> None:
     object.__delattr__(self, name)
 
 
-def _check_open(one: Any, name: str, what: str) -> None:
-    kind = type(one)
+def _check_open(item: Any, name: str, what: str) -> None:
+    kind = type(item)
     if "__dataclass_fields__" in kind.__dict__ or name in kind.__dataclass_fields__:
         raise dataclasses.FrozenInstanceError(f"cannot {what} field {name!r}")
 
@@ -143,9 +143,9 @@ def _initialiser(cls: type, name: str) -> Any:
     parameters = ", ".join(["self", *first, *(["*", *keyword] if keyword else [])])
     lines = "\n  ".join(body or ["pass"])
     text = f"def write({', '.join(names)}):\n def {name}({parameters}):\n  {lines}\n return {name}"
-    made: dict[str, Any] = {}
-    exec(text, vars(sys.modules[cls.__module__]), made)
-    method = made["write"](**names)
+    results: dict[str, Any] = {}
+    exec(text, vars(sys.modules[cls.__module__]), results)
+    method = results["write"](**names)
     method.__qualname__, method.__module__ = f"{cls.__qualname__}.{name}", cls.__module__
     method.__annotations__ = {
         **{field.name: field.type for field in dataclasses.fields(cls) if field.init},

@@ -20,10 +20,10 @@ def printable(text: object) -> str:
         >>> print(printable("a\x1b[2J"))
         a\x1b[2J
     """
-    found = str(text)
-    if found.isprintable():
-        return found
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in found)
+    result = str(text)
+    if result.isprintable():
+        return result
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in result)
 
 
 def printable_lines(text: object) -> str:
@@ -48,7 +48,9 @@ class RlxError(Exception):
     """
 
     def __init__(self, *args: object) -> None:
-        super().__init__(*(printable_lines(one) if isinstance(one, str) else one for one in args))
+        super().__init__(
+            *(printable_lines(item) if isinstance(item, str) else item for item in args)
+        )
 
 
 class GraphError(RlxError):
@@ -241,9 +243,9 @@ def unreadable(
     if not isinstance(error, OSError):
         return ImportModelError(text)
     missing = isinstance(error, FileNotFoundError)
-    found = (ModelNotFoundError if missing else ModelFileError)(text)
-    found.errno, found.filename = error.errno, error.filename
-    return found
+    result = (ModelNotFoundError if missing else ModelFileError)(text)
+    result.errno, result.filename = error.errno, error.filename
+    return result
 
 
 def first_line(error: BaseException) -> str:
@@ -269,7 +271,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """
     import difflib
 
-    choices = sorted({printable(one) for one in known})
+    choices = sorted({printable(item) for item in known})
     folded = {choice.lower(): choice for choice in choices}
     near = [folded[n] for n in difflib.get_close_matches(name.lower(), folded, n=1)]
     known = ", ".join(choices) if choices else "(none)"

@@ -68,7 +68,7 @@ def kept_files(folder: Path, ours: re.Pattern[str]) -> list[KeptFile]:
         folder: The folder.
         ours: What the whole name of a file of this kind is, without a writer's ending. All others are left alone.
     """
-    found: list[KeptFile] = []
+    results: list[KeptFile] = []
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
@@ -78,19 +78,19 @@ def kept_files(folder: Path, ours: re.Pattern[str]) -> list[KeptFile]:
                     stat = entry.stat(follow_symlinks=False)
                 except OSError:
                     continue  # another process removed it meanwhile
-                found.append(KeptFile(stat.st_mtime, stat.st_size, Path(entry.path)))
+                results.append(KeptFile(stat.st_mtime, stat.st_size, Path(entry.path)))
     except FileNotFoundError:
         return []
     except OSError as error:
         _log.debug("the folder %s can't be listed: %s", folder, error)
-    return found
+    return results
 
 
 def prune(
     folder: Path,
     ours: re.Pattern[str],
     days: int,
-    most: int | None = None,
+    limit: int | None = None,
     now: Callable[[], float] = time.time,
 ) -> int:
     """Removes what was not used for a long time, what was abandoned, and what is too much.
@@ -99,21 +99,21 @@ def prune(
         folder: The folder.
         ours: Which files are meant; see ``kept_files``.
         days: Files that were not used for more days go.
-        most: Bytes of all files, above which those go that were used longest ago; None for no bound.
+        limit: Bytes of all files, above which those go that were used longest ago; None for no bound.
         now: The time in seconds since 1970.
 
     Returns:
         The bytes that are left.
     """
     files, time_now = sorted(kept_files(folder, ours)), now()
-    total = sum(one.nbytes for one in files)
-    for one in files:
-        unused_s = time_now - one.used
-        written = one.path.suffix == ".tmp"  # by another process, now or never again
-        replaced = one.path.suffix == REPLACED  # while a process had it mapped
-        too_much = most is not None and total > most
+    total = sum(file.nbytes for file in files)
+    for file in files:
+        unused_s = time_now - file.used
+        written = file.path.suffix == ".tmp"  # by another process, now or never again
+        replaced = file.path.suffix == REPLACED  # while a process had it mapped
+        too_much = limit is not None and total > limit
         too_old = unused_s > days * DAY_S
         gone = unused_s > _ABANDONED_S if written else replaced or too_much or too_old
-        if gone and one.remove():
-            total -= one.nbytes
+        if gone and file.remove():
+            total -= file.nbytes
     return total

@@ -84,7 +84,7 @@ def _kind(mode: int) -> str | None:
     return next((name for test, name in _KINDS if test(mode)), "something else")
 
 
-def read_regular(path: str | os.PathLike[str], most: int, links: bool = True) -> bytes:
+def read_regular(path: str | os.PathLike[str], limit: int, links: bool = True) -> bytes:
     """Reads a file of at most so many bytes.
 
     Raises:
@@ -93,11 +93,11 @@ def read_regular(path: str | os.PathLike[str], most: int, links: bool = True) ->
     """
     with open_regular(path, links) as file:
         size = os.fstat(file.fileno()).st_size
-        if size > most:
-            raise UnfitFileError(f"{os.fspath(path)!r} has {size} bytes, at most {most} are read")
-        raw = file.read(most + 1)
-    if len(raw) > most:
-        raise UnfitFileError(f"{os.fspath(path)!r} has more than {most} bytes")
+        if size > limit:
+            raise UnfitFileError(f"{os.fspath(path)!r} has {size} bytes, at most {limit} are read")
+        raw = file.read(limit + 1)
+    if len(raw) > limit:
+        raise UnfitFileError(f"{os.fspath(path)!r} has more than {limit} bytes")
     return raw
 
 
@@ -113,14 +113,14 @@ def create(path: Path, raw: bytes) -> None:
         file.write(raw)
 
 
-def replace(made: Path, path: Path) -> None:
+def replace(result: Path, path: Path) -> None:
     """Puts a file in the place of another one, in one step. Whoever has the old one open or mapped keeps it.
 
     Windows can't remove a file that is mapped. There the old one gets a name that ends in ``.old`` first, and for
     a moment there is no file under its own; it goes with a later call, when nobody maps it any more.
 
     Args:
-        made: The new file.
+        result: The new file.
         path: Where it belongs.
 
     Raises:
@@ -128,16 +128,16 @@ def replace(made: Path, path: Path) -> None:
         OSError: It can't be replaced.
     """
     if not _MAPPED_STAY:
-        os.replace(made, path)
+        os.replace(result, path)
         return
     for left in _replaced(path):
         _remove(left)
     try:
-        os.replace(made, path)
+        os.replace(result, path)
     except PermissionError:
         aside = _set_aside(path)
         try:
-            os.replace(made, path)
+            os.replace(result, path)
         except BaseException:
             os.replace(aside, path)
             raise
@@ -187,14 +187,14 @@ def is_private(folder: Path) -> bool:
     if not hasattr(os, "geteuid"):
         return True
     try:
-        found = [os.lstat(folder), os.stat(folder)]
+        results = [os.lstat(folder), os.stat(folder)]
     except OSError:
         return True  # whoever goes on finds out why
     problem = None
-    if any(one.st_uid != os.geteuid() for one in found):
+    if any(item.st_uid != os.geteuid() for item in results):
         problem = "another user owns it"
-    elif found[1].st_mode & 0o022:
-        problem = f"others can write it (mode {stat.S_IMODE(found[1].st_mode):o})"
+    elif results[1].st_mode & 0o022:
+        problem = f"others can write it (mode {stat.S_IMODE(results[1].st_mode):o})"
     if problem is not None and folder not in _refused:
         _refused.add(folder)
         text = f"the cache folder {folder} is not used, since {problem}; chmod 700 makes it private"

@@ -95,22 +95,22 @@ def _choice(*choices: str) -> Callable[[str], str]:
 
 def _bytes(text: str) -> int:
     try:
-        found = int(text)
+        result = int(text)
     except ValueError:
-        found = 0
-    if found < 1:
+        result = 0
+    if result < 1:
         raise ValueError("a whole number of bytes >= 1")
-    return found
+    return result
 
 
 def _count(text: str) -> int:
     try:
-        found = int(text)
+        result = int(text)
     except ValueError:
-        found = 0
-    if found < 1:
+        result = 0
+    if result < 1:
         raise ValueError("a whole number >= 1")
-    return found
+    return result
 
 
 def _runs(text: str) -> int:
@@ -150,13 +150,13 @@ def _power(text: str) -> str:
 
 
 def _plugins(text: str) -> Mapping[str, str]:
-    found = {}
-    for one in filter(None, (part.strip() for part in text.split(","))):
-        device, equals, package = (part.strip() for part in one.partition("="))
+    results = {}
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        device, equals, package = (part.strip() for part in item.partition("="))
         if not (device and equals and package):
             raise ValueError("devices with packages: cuda=rlx-xla,mlx=rlx-mlx")
-        found[device.lower()] = re.sub(r"[-_.]+", "-", package).lower()
-    return found
+        results[device.lower()] = re.sub(r"[-_.]+", "-", package).lower()
+    return results
 
 
 _NO_PLUGINS: Mapping[str, str] = MappingProxyType({})

@@ -51,8 +51,8 @@ def names_of(package: str, names: Mapping[str, str]) -> _Names:
     """
     homes = {
         name: module
-        for module, held in names.items()
-        for name in held.split() or [module.rpartition(".")[2]]
+        for module, value in names.items()
+        for name in value.split() or [module.rpartition(".")[2]]
     }
 
     def attribute(name: str) -> Any:
@@ -60,9 +60,9 @@ def names_of(package: str, names: Mapping[str, str]) -> _Names:
         if home is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module = import_module(home)
-        found = getattr(module, name) if names[home] else module
-        setattr(sys.modules[package], name, found)
-        return found
+        result = getattr(module, name) if names[home] else module
+        setattr(sys.modules[package], name, result)
+        return result
 
     def listed() -> list[str]:
         return sorted({*vars(sys.modules[package]), *homes})

@@ -74,14 +74,14 @@ def licenses() -> list[License]:
         >>> [one.license for one in licenses()][:2]
         ['Apache-2.0', 'PSF-2.0']
     """
-    found = _required("rlx")
-    if "rlx" not in found:
+    result = _required("rlx")
+    if "rlx" not in result:
         what = "the metadata of rlx is missing, so that nothing is known about licences"
         hint = "copy the metadata of rlx and its requirements when the program is frozen"
         raise RlxError(describe(what, hint=f"{hint}; docs/guides/freezing.md"))
-    listed = [*_of("rlx", found.pop("rlx")), _python()]
-    for name in sorted(found):
-        listed += _of(name, found[name])
+    listed = [*_of("rlx", result.pop("rlx")), _python()]
+    for name in sorted(result):
+        listed += _of(name, result[name])
     return listed
 
 
@@ -97,17 +97,17 @@ def notices() -> str:
         True
     """
     parts = []
-    for one in licenses():
-        parts.append(f"{summary(one)}\n{'=' * 100}")
-        parts += [f"--- {name}\n\n{text}" for name, text in zip(one.files, one.texts)]
+    for item in licenses():
+        parts.append(f"{summary(item)}\n{'=' * 100}")
+        parts += [f"--- {name}\n\n{text}" for name, text in zip(item.files, item.texts)]
     return "\n\n".join(parts)
 
 
-def summary(one: License) -> str:
+def summary(item: License) -> str:
     """One line about a piece of software."""
-    inside = f", inside {one.inside}" if one.inside else ""
-    home = f" ({one.home})" if one.home else ""
-    return f"{one.name} {one.version}{inside}: {one.license or 'see its files'}{home}"
+    inside = f", inside {item.inside}" if item.inside else ""
+    home = f" ({item.home})" if item.home else ""
+    return f"{item.name} {item.version}{inside}: {item.license or 'see its files'}{home}"
 
 
 def as_json(full: bool = False) -> list[dict[str, Any]]:
@@ -119,7 +119,7 @@ def as_json(full: bool = False) -> list[dict[str, Any]]:
     Raises:
         RlxError: See ``licenses``.
     """
-    rows = [asdict(one) for one in licenses()]
+    rows = [asdict(item) for item in licenses()]
     return rows if full else [{k: v for k, v in row.items() if k != "texts"} for row in rows]
 
 
@@ -137,52 +137,52 @@ def requirements(root: str, without: Collection[str] = ()) -> list[str]:
 
 
 def _required(root: str, without: Collection[str] = ()) -> dict[str, metadata.Distribution]:
-    found: dict[str, metadata.Distribution] = {}
+    results: dict[str, metadata.Distribution] = {}
     waiting = [root]
     while waiting:
         name = re.sub(r"[-_.]+", "-", waiting.pop()).lower()
-        if name in found or name in without:
+        if name in results or name in without:
             continue
         try:
-            one = metadata.distribution(name)
+            single = metadata.distribution(name)
         except metadata.PackageNotFoundError:
             continue  # not for this system, or left out when the program was frozen
-        if not _carried(one):
+        if not _carried(single):
             continue
-        found[name] = one
-        for line in one.requires or ():
+        results[name] = single
+        for line in single.requires or ():
             wanted, _, condition = line.partition(";")
             if "extra" not in condition:
                 waiting.append(re.split(r"[^\w.-]", wanted.strip())[0])
-    return found
+    return results
 
 
-def _carried(one: metadata.Distribution) -> bool:
+def _carried(distribution: metadata.Distribution) -> bool:
     """Whether its modules are here: a frozen program may have the metadata alone."""
     if not getattr(sys, "frozen", False):
         return True
-    tops = {PurePosixPath(path).parts[0].partition(".")[0] for path in _paths(one)}
+    tops = {PurePosixPath(path).parts[0].partition(".")[0] for path in _paths(distribution)}
     names = [top for top in tops if top.isidentifier()]
     # Some tools copy metadata without the list of files.
-    names = names or [re.sub(r"[-.]", "_", one.metadata["Name"]).lower()]
+    names = names or [re.sub(r"[-.]", "_", distribution.metadata["Name"]).lower()]
     return any(importlib.util.find_spec(name) is not None for name in names)
 
 
-def _paths(one: metadata.Distribution) -> list[str]:
+def _paths(distribution: metadata.Distribution) -> list[str]:
     """What was installed, whether it is still there or not: ``files`` leaves out what is missing since Python 3.12."""
-    record = one.read_text("RECORD")
+    record = distribution.read_text("RECORD")
     if record:
         return [row[0] for row in csv.reader(record.splitlines()) if row]
-    return [str(file) for file in one.files or ()]
+    return [str(file) for file in distribution.files or ()]
 
 
-def _of(name: str, one: metadata.Distribution) -> Iterator[License]:
+def _of(name: str, distribution: metadata.Distribution) -> Iterator[License]:
     """A distribution, then what is inside it."""
-    files, texts = _texts(one)
-    about = one.metadata
+    files, texts = _texts(distribution)
+    about = distribution.metadata
     terms = _terms(about) or (texts[0].strip().partition("\n")[0] if texts else "")
-    yield License(about["Name"], one.version, terms, "", _home(about), files, texts)
-    paths = _paths(one)
+    yield License(about["Name"], distribution.version, terms, "", _home(about), files, texts)
+    paths = _paths(distribution)
     for text in texts:
         for inner, pattern, terms in _BUNDLED.findall(text):
             if not paths or fnmatch.filter(paths, f"{pattern}*"):
@@ -191,28 +191,32 @@ def _of(name: str, one: metadata.Distribution) -> Iterator[License]:
         yield from _native()
 
 
-def _texts(one: metadata.Distribution) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _texts(distribution: metadata.Distribution) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Names and texts of the licence files that lie beside a distribution's metadata."""
-    named = one.metadata.get_all("License-File") or ()
-    found = {}
-    for name in dict.fromkeys([*named, *_beside(one)]):
-        text = one.read_text(f"licenses/{name}") or one.read_text(name) or _in_checkout(one, name)
+    named = distribution.metadata.get_all("License-File") or ()
+    results = {}
+    for name in dict.fromkeys([*named, *_beside(distribution)]):
+        text = (
+            distribution.read_text(f"licenses/{name}")
+            or distribution.read_text(name)
+            or _in_checkout(distribution, name)
+        )
         if text:
-            found[name] = text
-    return tuple(found), tuple(found.values())
+            results[name] = text
+    return tuple(results), tuple(results.values())
 
 
-def _in_checkout(one: metadata.Distribution, name: str) -> str:
+def _in_checkout(distribution: metadata.Distribution, name: str) -> str:
     """A licence file beside the sources, where the metadata is that of a checkout."""
-    if name not in map(str, one.files or ()):
+    if name not in map(str, distribution.files or ()):
         return ""
-    path = Path(str(one.locate_file(name)))
+    path = Path(str(distribution.locate_file(name)))
     return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
-def _beside(one: metadata.Distribution) -> list[str]:
+def _beside(distribution: metadata.Distribution) -> list[str]:
     """Licence files of older packages, whose metadata does not name them."""
-    paths = map(PurePosixPath, _paths(one))
+    paths = map(PurePosixPath, _paths(distribution))
     return [
         path.name
         for path in paths

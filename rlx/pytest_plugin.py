@@ -122,15 +122,15 @@ def rlx_regress(request: pytest.FixtureRequest) -> Callable[..., list[Any]]:
         nonlocal calls
         calls += 1
         name = request.node.nodeid.rpartition("/")[2]
-        one = application.look(
+        single = application.look(
             name if calls == 1 else f"{name} call {calls}", compiled, inputs, tolerance
         )
         if benchmark is not None:
-            benchmark.extra_info.setdefault("rlx", []).append(one.figures)
-        for text in one.warnings:
+            benchmark.extra_info.setdefault("rlx", []).append(single.figures)
+        for text in single.warnings:
             warnings.warn(text, RegressWarning, stacklevel=2)
-        if one.failures:
-            pytest.fail("\n".join(one.failures), pytrace=False)
-        return one.outputs
+        if single.failures:
+            pytest.fail("\n".join(single.failures), pytrace=False)
+        return single.outputs
 
     return check

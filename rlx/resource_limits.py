@@ -67,12 +67,12 @@ class Budget:
         return True
 
 
-def _refused(what: str, unit: str, got: float, most: float) -> LimitError:
+def _refused(what: str, unit: str, got: float, limit: float) -> LimitError:
     return LimitError(
         describe(
             f"{what} is more work than the limits allow",
-            got=f"more than {most:g} {unit}" if got <= most else f"{got:g} {unit}",
-            expected=f"at most {most:g} {unit}",
+            got=f"more than {limit:g} {unit}" if got <= limit else f"{got:g} {unit}",
+            expected=f"at most {limit:g} {unit}",
             hint=f"if the file is to be trusted: with rlx.limits({unit}=...), "
             f"or RLX_MOST_{unit.upper()}",
         )
@@ -85,9 +85,9 @@ _open: ContextVar[Budget | None] = ContextVar("rlx_budget", default=None)
 
 def limits_now() -> Limits:
     """The limits in force: those of ``rlx.limits`` around the call, else the environment's."""
-    found = _limits.get()
-    if found is not None:
-        return found
+    result = _limits.get()
+    if result is not None:
+        return result
     return Limits(
         flags.MOST_ELEMENTS.get(), flags.MOST_NODES.get(), float(flags.MOST_SECONDS.get())
     )
@@ -121,8 +121,8 @@ def limits(
         ...         print(str(error).splitlines()[0])
         [arange] is more work than the limits allow
     """
-    given = {"elements": elements, "nodes": nodes, "seconds": seconds}
-    chosen = {name: value for name, value in given.items() if value is not None}
+    inputs = {"elements": elements, "nodes": nodes, "seconds": seconds}
+    chosen = {name: value for name, value in inputs.items() if value is not None}
     for name, value in chosen.items():
         if not isinstance(value, int | float) or not value > 0:
             raise InputError(describe(f"[limits] {name}", got=repr(value), expected="above 0"))
@@ -136,14 +136,14 @@ def limits(
 @contextmanager
 def budget() -> Iterator[Budget]:
     """The budget of the call that is under way; a new one where none is."""
-    found = _open.get()
-    if found is not None:
-        yield found
+    result = _open.get()
+    if result is not None:
+        yield result
         return
-    made = Budget(limits_now())
-    token = _open.set(made)
+    output = Budget(limits_now())
+    token = _open.set(output)
     try:
-        yield made
+        yield output
     finally:
         _open.reset(token)
 

@@ -44,8 +44,8 @@ def usable_cores(root: Path = Path("/")) -> int:
 
 @functools.lru_cache(maxsize=16)
 def _usable(root: Path, processors: frozenset[int]) -> int:
-    found, quota = _cores(root, processors), cpu_quota(root)
-    return max(1, found if quota is None else min(found, quota))
+    result, quota = _cores(root, processors), cpu_quota(root)
+    return max(1, result if quota is None else min(result, quota))
 
 
 def cpu_quota(root: Path = Path("/")) -> int | None:
@@ -57,7 +57,7 @@ def cpu_quota(root: Path = Path("/")) -> int | None:
     Args:
         root: Where /proc and /sys are.
     """
-    found: list[int] = []
+    results: list[int] = []
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, _, rest = line.partition(":")
         controllers, _, group = rest.partition(":")
@@ -70,8 +70,8 @@ def cpu_quota(root: Path = Path("/")) -> int | None:
             parts = [part for part in group.split("/") if part not in ("", "..")]
             # In a container the group's path may be the host's: then only the top is there.
             for depth in range(len(parts) + 1):
-                found += _quota_of(root.joinpath(top, *parts[:depth]), bool(controllers))
-    return min(found, default=None)
+                results += _quota_of(root.joinpath(top, *parts[:depth]), bool(controllers))
+    return min(results, default=None)
 
 
 def _quota_of(folder: Path, first: bool) -> list[int]:

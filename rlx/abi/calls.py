@@ -34,28 +34,28 @@ def kernel(name: str) -> KernelSignature:
     Raises:
         SignatureError: There is no such kernel.
     """
-    found = KERNELS.get(name)
-    if found is None:
+    result = KERNELS.get(name)
+    if result is None:
         import difflib
 
         near = difflib.get_close_matches(name, KERNELS, 1)
         hint = f"; do you mean {near[0]!r}?" if near else ""
         raise SignatureError(f"the CPU has no kernel {name!r}{hint}")
-    return found
+    return result
 
 
-def type_of(one: KernelSignature, first: Given) -> str:
+def type_of(signature: KernelSignature, first: Given) -> str:
     """The type that a kernel is taken for, by its first operand; "" where it is compiled for none.
 
     Raises:
         UnsupportedOpError: The kernel is not compiled for that dtype.
     """
-    if not one.types:
+    if not signature.types:
         return ""
     for name in (first.name, f"b{first.itemsize}"):
-        if name in one.types:
+        if name in signature.types:
             return name
-    raise UnsupportedOpError(f"the CPU has no kernel {one.name!r} for {first.name}")
+    raise UnsupportedOpError(f"the CPU has no kernel {signature.name!r} for {first.name}")
 
 
 def fields(params: Mapping[str, Any], itemsize: int = 0) -> SimpleNamespace:
@@ -63,11 +63,13 @@ def fields(params: Mapping[str, Any], itemsize: int = 0) -> SimpleNamespace:
     return SimpleNamespace(**params, itemsize=itemsize)
 
 
-def scratch(one: KernelSignature, params: Mapping[str, Any], first: Given) -> list[tuple[str, int]]:
+def scratch(
+    signature: KernelSignature, params: Mapping[str, Any], first: Given
+) -> list[tuple[str, int]]:
     """The scratch memory of a call.
 
     Args:
-        one: The signature.
+        signature: The signature.
         params: The fields that the call gives.
         first: The dtype of its first operand.
 
@@ -77,32 +79,36 @@ def scratch(one: KernelSignature, params: Mapping[str, Any], first: Given) -> li
     Raises:
         SignatureError: The parameters do not fit.
     """
-    check_fields(one, params)
-    given = fields(params, first.itemsize)
-    found = [
-        (first.name if s.type == "T" else s.type, s.length(given)) for s in one.scratch.values()
+    check_fields(signature, params)
+    arguments = fields(params, first.itemsize)
+    results = [
+        (first.name if s.type == "T" else s.type, s.length(arguments))
+        for s in signature.scratch.values()
     ]
-    while found and not found[-1][1]:
-        found.pop()
-    return found
+    while results and not results[-1][1]:
+        results.pop()
+    return results
 
 
-def check_fields(one: KernelSignature, params: Mapping[str, Any]) -> None:
+def check_fields(signature: KernelSignature, params: Mapping[str, Any]) -> None:
     """Refuses parameters of which one is missing, surplus or of another type.
 
     Raises:
         SignatureError: One is.
     """
-    if params.keys() != one.given:
-        missing, surplus = sorted(one.given - params.keys()), sorted(params.keys() - one.given)
+    if params.keys() != signature.given:
+        missing, surplus = (
+            sorted(signature.given - params.keys()),
+            sorted(params.keys() - signature.given),
+        )
         said = [f"no {', '.join(missing)}"] if missing else []
         said += [f"{', '.join(surplus)}, which it does not have"] if surplus else []
-        raise SignatureError(f"the kernel {one.name!r} is given {' and '.join(said)}")
+        raise SignatureError(f"the kernel {signature.name!r} is given {' and '.join(said)}")
     for name, value in params.items():
-        fault = _fault(one.flat[name], value)
+        fault = _fault(signature.flat[name], value)
         if fault:
             raise SignatureError(
-                f"the kernel {one.name!r}: {name} is {value!r}, where {fault} fits"
+                f"the kernel {signature.name!r}: {name} is {value!r}, where {fault} fits"
             )
 
 
@@ -130,12 +136,12 @@ def _number(field: ParamField, value: Any) -> str:
 
 
 def check_operands(
-    one: KernelSignature, reads: Sequence[Given | None], writes: Sequence[Given], type: str
+    signature: KernelSignature, reads: Sequence[Given | None], writes: Sequence[Given], type: str
 ) -> None:
     """Refuses operands that are missing, too many, or of a dtype that the kernel does not take.
 
     Args:
-        one: The signature.
+        signature: The signature.
         reads: Operands that are read, None for an absent one; those behind the last present one may lack.
         writes: Operands that are written, without scratch memory.
         type: The type that the kernel is taken for, as ``type_of`` says.
@@ -143,51 +149,57 @@ def check_operands(
     Raises:
         SignatureError: One does not fit.
     """
-    for what, operands, found in (("reads", one.inputs, reads), ("writes", one.outputs, writes)):
-        if len(found) > len(operands):
+    for what, operands, item in (
+        ("reads", signature.inputs, reads),
+        ("writes", signature.outputs, writes),
+    ):
+        if len(item) > len(operands):
             raise SignatureError(
-                f"the kernel {one.name!r} {what} {len(operands)} operands, and is given {len(found)}"
+                f"the kernel {signature.name!r} {what} {len(operands)} operands, and is given {len(item)}"
             )
-        for at, (name, operand) in enumerate(operands.items()):
-            held = found[at] if at < len(found) else None
-            if not _takes(operand, held, type):
+        for index, (name, operand) in enumerate(operands.items()):
+            stored = item[index] if index < len(item) else None
+            if not _takes(operand, stored, type):
                 expected = " or ".join(type if each == "T" else each for each in operand.types)
-                said = held.name if held else "nothing"
+                said = stored.name if stored else "nothing"
                 raise SignatureError(
-                    f"the kernel {one.name!r} {what} {name}: it is {said}, where {expected} fits"
+                    f"the kernel {signature.name!r} {what} {name}: it is {said}, where {expected} fits"
                 )
 
 
 def check_scratch(
-    one: KernelSignature, params: Mapping[str, Any], first: Given, held: Sequence[tuple[str, int]]
+    signature: KernelSignature,
+    params: Mapping[str, Any],
+    first: Given,
+    stored: Sequence[tuple[str, int]],
 ) -> None:
     """Refuses scratch memory that is not what the fields of a call ask for.
 
     Args:
-        one: The signature.
+        signature: The signature.
         params: The fields that the call gives.
         first: The dtype of its first operand.
-        held: The dtype and the number of elements of each piece.
+        stored: The dtype and the number of elements of each piece.
 
     Raises:
         SignatureError: A piece is missing, surplus, of another dtype or too small.
     """
-    needed = scratch(one, params, first)
-    fits = len(held) == len(needed) and all(
+    needed = scratch(signature, params, first)
+    fits = len(stored) == len(needed) and all(
         dtype == wanted and size >= least
-        for (dtype, size), (wanted, least) in zip(held, needed, strict=True)
+        for (dtype, size), (wanted, least) in zip(stored, needed, strict=True)
     )
     if not fits:
         raise SignatureError(
-            f"the kernel {one.name!r} needs scratch memory {needed}, and is given {list(held)}"
+            f"the kernel {signature.name!r} needs scratch memory {needed}, and is given {list(stored)}"
         )
 
 
-def _takes(operand: Operand, held: Given | None, type: str) -> bool:
-    if held is None:
+def _takes(operand: Operand, stored: Given | None, type: str) -> bool:
+    if stored is None:
         return operand.optional
-    own = held.name == type or f"b{held.itemsize}" == type
-    return held.name in operand.types or "any" in operand.types or ("T" in operand.types and own)
+    own = stored.name == type or f"b{stored.itemsize}" == type
+    return stored.name in operand.types or "any" in operand.types or ("T" in operand.types and own)
 
 
 class Struct(NamedTuple):
@@ -203,24 +215,24 @@ class Struct(NamedTuple):
 
     def placed(self) -> Words:
         """A copy for one call, which has to live as long as the call: its pointers point into itself."""
-        found = self.words.copy()
-        start: int = found.ctypes.data
-        for at, to in self.pointers:
-            found[at] = start + 8 * to
-        return found
+        result = self.words.copy()
+        start: int = result.ctypes.data
+        for index, to in self.pointers:
+            result[index] = start + 8 * to
+        return result
 
 
-def struct_of(one: KernelSignature, params: Mapping[str, Any]) -> Struct:
+def struct_of(signature: KernelSignature, params: Mapping[str, Any]) -> Struct:
     """Checked parameters, and those that the linker sets, as words.
 
     Args:
-        one: The signature.
+        signature: The signature.
         params: Every field by name; those of a packed operand may lack.
     """
     head: list[int] = []
     tail: list[int] = []
     pointers: list[tuple[int, int]] = []
-    for name, field in one.flat.items():
+    for name, field in signature.flat.items():
         value = params.get(name, 0)
         if field.length is None:
             head.append(_word(field, value))
@@ -230,8 +242,8 @@ def struct_of(one: KernelSignature, params: Mapping[str, Any]) -> Struct:
             pointers.append((len(head), len(tail)))
             head.append(0)
             tail += [_word(field, item) for item in value]
-    found = np.array([*head, *tail], np.int64)
-    return Struct(found, tuple((at, len(head) + offset) for at, offset in pointers))
+    result = np.array([*head, *tail], np.int64)
+    return Struct(result, tuple((index, len(head) + offset) for index, offset in pointers))
 
 
 def _word(field: ParamField, value: Any) -> int:

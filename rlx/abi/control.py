@@ -29,8 +29,8 @@ KERNELS = (
         "custom",
         "The C function of a registered operation, with the sizes of its operands and its numbers.",
         {"function": ADDRESS, "sizes": INTS, "numbers": REALS},
-        {f"operand{at}": "any?" for at in range(8)},
-        {f"result{at}": "any" if at == 0 else "any?" for at in range(4)},
+        {f"operand{index}": "any?" for index in range(8)},
+        {f"result{index}": "any" if index == 0 else "any?" for index in range(4)},
         alone="The user's function is called once for all of its result.",
     ),
     KernelSignature(

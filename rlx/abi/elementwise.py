@@ -22,7 +22,7 @@ KERNELS = (
             "literal_bytes": INTS, "literal_registers": INTS, "literal_bits": INTS, "loops": ADDRESSES,
             "targets": INTS, "operands": INTS,
         },
-        {f"operand{at}": "any?" for at in range(8)},
+        {f"operand{index}": "any?" for index in range(8)},
         {"y": "any"},
         parallel=Parallel(),
     ),

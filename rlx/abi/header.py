@@ -23,7 +23,7 @@ static_assert(sizeof(void *) == 8, "parameters are words of 64 bits");
 def c_header() -> str:
     """The text of ``kernel_signatures.h``."""
     parts = [_HEAD, _constants(), _enums(), *_groups()]
-    parts += [_kernel(one) for one in KERNELS.values()]
+    parts += [_kernel(kernel) for kernel in KERNELS.values()]
     return "\n".join([*parts, _lists(), "#endif\n"])
 
 
@@ -43,48 +43,51 @@ def _fields() -> Iterable[ParamField]:
 
 
 def _enums() -> str:
-    found = {one.enum: one.choices for one in _fields() if one.enum}
+    results = {field.enum: field.choices for field in _fields() if field.enum}
     lines = []
-    for enum, choices in found.items():
+    for enum, choices in results.items():
         names = ", ".join(f"RLX_{enum}_{name.upper()}" for name in choices)
         lines.append(f"enum {{ {names} }};\n")
     return "".join(lines)
 
 
 def _groups() -> Iterable[str]:
-    found: dict[str, Group] = {}
+    results: dict[str, Group] = {}
     for kernel in KERNELS.values():
-        for one in kernel.fields.values():
-            if isinstance(one, Group):
-                found[one.struct] = one
-    return (f"typedef struct {{\n{_members(one.fields)}}} {name};\n" for name, one in found.items())
+        for field in kernel.fields.values():
+            if isinstance(field, Group):
+                results[field.struct] = field
+    return (
+        f"typedef struct {{\n{_members(value.fields)}}} {name};\n"
+        for name, value in results.items()
+    )
 
 
-def _member(name: str, one: ParamField | Group) -> str:
-    if isinstance(one, Group):
-        return f"{one.struct} {name}"
-    kind = "void *" if one.address else "double " if one.real else "int64_t "
-    if one.length is None:
+def _member(name: str, item: ParamField | Group) -> str:
+    if isinstance(item, Group):
+        return f"{item.struct} {name}"
+    kind = "void *" if item.address else "double " if item.real else "int64_t "
+    if item.length is None:
         return f"{kind}{name}"
-    if one.length:
-        return f"{kind}{name}[{one.length}]"
-    return f"{kind}const *{name}" if one.address else f"const {kind}*{name}"
+    if item.length:
+        return f"{kind}{name}[{item.length}]"
+    return f"{kind}const *{name}" if item.address else f"const {kind}*{name}"
 
 
 def _members(fields: Mapping[str, ParamField] | Mapping[str, ParamField | Group]) -> str:
-    return "".join(f"    {_member(name, one)};\n" for name, one in fields.items())
+    return "".join(f"    {_member(name, field)};\n" for name, field in fields.items())
 
 
-def _kernel(one: KernelSignature) -> str:
+def _kernel(signature: KernelSignature) -> str:
     """Its parameters and operands as structs that ``RLX_ARGUMENTS`` of call.h opens."""
-    fields = _members(one.fields) or "    char none;\n"
-    reads = "".join(f"    const void *{name};\n" for name in one.reads) or "    char none;\n"
-    writes = "".join(f"    void *{name};\n" for name in (*one.writes, *one.scratch))
+    fields = _members(signature.fields) or "    char none;\n"
+    reads = "".join(f"    const void *{name};\n" for name in signature.reads) or "    char none;\n"
+    writes = "".join(f"    void *{name};\n" for name in (*signature.writes, *signature.scratch))
     return (
-        f"/* {one.name}: {one.doc} */\n"
-        f"typedef struct {{\n{fields}}} rlx_{one.name};\n"
-        f"typedef struct {{\n{reads}}} rlx_{one.name}_in;\n"
-        f"typedef struct {{\n{writes or '    char none;' + chr(10)}}} rlx_{one.name}_out;\n"
+        f"/* {signature.name}: {signature.doc} */\n"
+        f"typedef struct {{\n{fields}}} rlx_{signature.name};\n"
+        f"typedef struct {{\n{reads}}} rlx_{signature.name}_in;\n"
+        f"typedef struct {{\n{writes or '    char none;' + chr(10)}}} rlx_{signature.name}_out;\n"
     )
 
 
@@ -92,12 +95,12 @@ def _lists() -> str:
     """``RLX_KERNELS(K)``: K(name) of every C function; those for some processors have lists of their own."""
     plain = []
     variants: dict[str, list[str]] = {}
-    for one in KERNELS.values():
-        if not one.in_table:
+    for kernel in KERNELS.values():
+        if not kernel.in_table:
             continue
-        names = [f"{one.name}_{suffix}" for suffix in one.types] or [one.name]
+        names = [f"{kernel.name}_{suffix}" for suffix in kernel.types] or [kernel.name]
         plain += names
-        for variant in one.variants:
+        for variant in kernel.variants:
             variants.setdefault(variant, []).extend(f"{name}_{variant}" for name in names)
     lists = {"RLX_KERNELS": plain}
     lists |= {f"RLX_KERNELS_{name.upper()}": rows for name, rows in variants.items()}

@@ -32,32 +32,34 @@ def collected(listed: Iterable[KernelSignature]) -> dict[str, KernelSignature]:
     Raises:
         ValueError: Two have one name, or no call could fulfil one. rlx is then neither built nor imported.
     """
-    found: dict[str, KernelSignature] = {}
-    for one in listed:
-        if one.name in found:
-            raise ValueError(f"two kernels are named {one.name}")
-        if len(one.reads) > MOST_INPUTS or len(one.writes) + len(one.scratch) > MOST_OUTPUTS:
-            raise ValueError(f"{one.name} has more operands than the record of a call")
+    results: dict[str, KernelSignature] = {}
+    for item in listed:
+        if item.name in results:
+            raise ValueError(f"two kernels are named {item.name}")
+        if len(item.reads) > MOST_INPUTS or len(item.writes) + len(item.scratch) > MOST_OUTPUTS:
+            raise ValueError(f"{item.name} has more operands than the record of a call")
         names = [
-            name for key, each in one.fields.items() for name in getattr(each, "fields", (key,))
+            name for key, each in item.fields.items() for name in getattr(each, "fields", (key,))
         ]
         if len(set(names)) != len(names):
-            raise ValueError(f"{one.name} has two fields of one name")
+            raise ValueError(f"{item.name} has two fields of one name")
         if "itemsize" in names:
             raise ValueError(
-                f"{one.name} has a field itemsize, which formulas read as the bytes of a T"
+                f"{item.name} has a field itemsize, which formulas read as the bytes of a T"
             )
-        if one.parallel is not None and one.parallel.rows and one.parallel.rows not in one.flat:
+        if item.parallel is not None and item.parallel.rows and item.parallel.rows not in item.flat:
             raise ValueError(
-                f"{one.name} has no field {one.parallel.rows} whose rows threads share"
+                f"{item.name} has no field {item.parallel.rows} whose rows threads share"
             )
-        found[one.name] = one
-    return found
+        results[item.name] = item
+    return results
 
 
-KERNELS = collected(one for family in _FAMILIES for one in family.KERNELS)
+KERNELS = collected(kernel for family in _FAMILIES for kernel in family.KERNELS)
 
 # Words of the struct of a kernel whose rows threads share, at most.
 MOST_ROW_WORDS = max(
-    one.words for one in KERNELS.values() if one.parallel is not None and one.parallel.rows
+    kernel.words
+    for kernel in KERNELS.values()
+    if kernel.parallel is not None and kernel.parallel.rows
 )

@@ -26,8 +26,8 @@ _LINES = Parallel(most=lambda p: max(p.outer, p.inner // LINE_COLUMNS))
 
 def _pieces(p: Any) -> int:
     """Results of a reduction that threads share: of outer positions, and of the pieces of their lines."""
-    found: int = max(p.outer * ceil(p.n / p.length), p.inner // LINE_COLUMNS)
-    return found
+    result: int = max(p.outer * ceil(p.n / p.length), p.inner // LINE_COLUMNS)
+    return result
 
 
 def _reduction(kind: str, doc: str, types: tuple[str, ...]) -> KernelSignature:

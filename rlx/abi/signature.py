@@ -122,10 +122,10 @@ class Operand(NamedTuple):
     optional: bool
 
 
-def _operands(given: Mapping[str, str]) -> dict[str, Operand]:
+def _operands(inputs: Mapping[str, str]) -> dict[str, Operand]:
     return {
         name: Operand(tuple(text.rstrip("?").split("|")), text.endswith("?"))
-        for name, text in given.items()
+        for name, text in inputs.items()
     }
 
 
@@ -175,26 +175,26 @@ class KernelSignature:
     def flat(self) -> dict[str, ParamField]:
         """Every field by its name, those of groups too, in the order of the struct."""
         parts = (
-            one.fields.items() if isinstance(one, Group) else ((name, one),)
-            for name, one in self.fields.items()
+            item.fields.items() if isinstance(item, Group) else ((name, item),)
+            for name, item in self.fields.items()
         )
         return dict(chain.from_iterable(parts))
 
     @cached_property
     def given(self) -> frozenset[str]:
         """The fields that a call gives: all that the linker does not set."""
-        return frozenset(name for name, one in self.flat.items() if not one.linked)
+        return frozenset(name for name, value in self.flat.items() if not value.linked)
 
     @cached_property
     def words(self) -> int:
         """Words of the struct."""
-        return sum(one.words for one in self.flat.values())
+        return sum(value.words for value in self.flat.values())
 
     def offset(self, name: str) -> int:
         """The first word of a field in the struct."""
-        found = 0
-        for each, one in self.flat.items():
+        result = 0
+        for each, value in self.flat.items():
             if each == name:
-                return found
-            found += one.words
+                return result
+            result += value.words
         raise KeyError(name)

@@ -32,8 +32,8 @@ def as_array(value: Any) -> Array:
 
     Numbers of ml_dtypes, which NumPy lacks, are copied to a dtype that holds them.
     """
-    found = _as_array(value)
-    return plain(found) if found.dtype.isbuiltin == 2 else found
+    result = _as_array(value)
+    return plain(result) if result.dtype.isbuiltin == 2 else result
 
 
 def _as_array(value: Any) -> Array:

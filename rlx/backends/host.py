@@ -22,8 +22,8 @@ def compile_host(graph: Graph, options: CompileOptions) -> Executable:
         options: What the whole graph is compiled with; what runs are like is taken from it.
     """
 
-    def specialise(one: Graph) -> tuple[Graph, list[Note]]:
-        return run_pipeline(one, lambda option: True, HOST_KERNELS)
+    def specialise(graph: Graph) -> tuple[Graph, list[Note]]:
+        return run_pipeline(graph, lambda option: True, HOST_KERNELS)
 
     with phase("host part"):
         simplified, _ = specialise(graph)

@@ -110,7 +110,9 @@ class GuardedBackend:
             subgraphs = dict.fromkeys(
                 value for value in node.attrs.values() if isinstance(value, Graph)
             )
-            inside = [why for one in subgraphs for why in self.unsupported(info, one).values()]
+            inside = [
+                why for subgraph in subgraphs for why in self.unsupported(info, subgraph).values()
+            ]
             if reason is not None:
                 reasons[node] = str(reason)
             elif inside:

@@ -71,23 +71,23 @@ def _kernel(call: KernelCall, shared: int, extent: DynamicRows | None) -> Record
     """What a call does; its node takes this many calls."""
     node, op, nbytes, flops = call.node, call.node.op, 0, 0.0
     reads = [value for value in call.inputs if value is not None]
-    held = {value.id: value for value in (*reads, *call.outputs)}.values()
+    stored = {value.id: value for value in (*reads, *call.outputs)}.values()
     # Only calls with a unit compute fewer rows; see ``KernelCall.unit``.
     cut = extent if extent is not None and call.unit and node in extent.rows else None
     if call.kernel == HOST:
-        nodes: list[Node] = [one for one in call.params["graph"].nodes if one.op not in FREE]
-        op, nbytes = "+".join(one.op for one in nodes), sum(value.type.nbytes for value in held)
-        flops = float(sum(one.opdef.flops(one) for one in nodes))
+        nodes: list[Node] = [node for node in call.params["graph"].nodes if node.op not in FREE]
+        op, nbytes = "+".join(node.op for node in nodes), sum(value.type.nbytes for value in stored)
+        flops = float(sum(node.opdef.flops(node) for node in nodes))
     elif call.kernel not in _CONTROL:
         if shared == 1:
             # Tables and scratch memory of the kernel are not counted.
-            sizes = {one: one.type.nbytes for one in node.inputs}
+            sizes = {item: item.type.nbytes for item in node.inputs}
             sizes[node] = sum(type.nbytes for type in node.types)
             rows = cut.rows if cut is not None else ()
-            nbytes = sum(scaled(n, cut) if one in rows else n for one, n in sizes.items())
+            nbytes = sum(scaled(n, cut) if key in rows else n for key, n in sizes.items())
         else:
-            fixed = sum(one.type.nbytes for one in held if one.kind not in ARENA)
-            nbytes = fixed + scaled(sum(v.type.nbytes for v in held if v.kind in ARENA), cut)
+            fixed = sum(item.type.nbytes for item in stored if item.kind not in ARENA)
+            nbytes = fixed + scaled(sum(v.type.nbytes for v in stored if v.kind in ARENA), cut)
         if not _holds_graphs(node):
             flops = float(node.opdef.flops(node)) / shared
             flops *= cut.actual / cut.upper if cut is not None else 1.0

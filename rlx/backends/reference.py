@@ -63,9 +63,9 @@ class ReferenceExecutable(HostExecutable):
 
     def memory(self) -> dict[str, int]:
         """Counts the arrays that stay. NumPy allocates others as it goes."""
-        held = sum(array.nbytes for array in (*self.input_views, *self.output_views))
+        stored = sum(array.nbytes for array in (*self.input_views, *self.output_views))
         params = sum(array.nbytes for array in self._params.values())
-        return {"arena": held, "params": params, "staging": 0, "peak": held + params}
+        return {"arena": stored, "params": params, "staging": 0, "peak": stored + params}
 
     def kernels(self) -> str:
         """Lists every op by its reference."""

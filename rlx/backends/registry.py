@@ -146,13 +146,13 @@ def how_to_install(name: str) -> str:
 
 def _working() -> list[str]:
     """The listed backends that have a device here."""
-    found = []
+    results = []
     for name in listed_backends():
         try:
-            found += [name] if list(backend(name).devices()) else []
+            results += [name] if list(backend(name).devices()) else []
         except Exception:  # what does not work is not to be had
             continue
-    return found
+    return results
 
 
 def _load_plugin(name: str, points: Sequence[Any]) -> None:
@@ -163,10 +163,10 @@ def _load_plugin(name: str, points: Sequence[Any]) -> None:
     """
     if name not in _broken:
         try:
-            found = _chosen(name, points).load()
-            if getattr(found, "name", name) != name:
-                raise InputError(f"its backend is named {found.name!r}")
-            register_backend(found)
+            result = _chosen(name, points).load()
+            if getattr(result, "name", name) != name:
+                raise InputError(f"its backend is named {result.name!r}")
+            register_backend(result)
             return
         # SystemExit too: a package that exits on import must not end this process.
         except (Exception, SystemExit) as error:
@@ -210,9 +210,9 @@ def devices_of(name: str) -> list[DeviceInfo]:
     Raises:
         DeviceUnavailableError: There is no such backend, or it does not work.
     """
-    found = backend(name)
+    result = backend(name)
     request(name)
-    return found.devices()
+    return result.devices()
 
 
 def absent(name: str) -> str:
@@ -248,8 +248,8 @@ def adopted(handle: object) -> DeviceInfo | None:
 def _entry_points() -> dict[str, tuple[Any, ...]]:
     from importlib.metadata import entry_points
 
-    found: dict[str, tuple[Any, ...]] = {}
+    results: dict[str, tuple[Any, ...]] = {}
     for point in entry_points(group="rlx.backends"):
         if point.name not in _BUILT_IN:
-            found[point.name] = (*found.get(point.name, ()), point)
-    return found
+            results[point.name] = (*results.get(point.name, ()), point)
+    return results

@@ -76,25 +76,25 @@ class Measurement:
             if not self._on_host and not self._software:
                 watch.prepare(self._first_graphs())
                 watch.stay_awake(self._busy(loaded))
-            found = self._figures()
+            result = self._figures()
         self._progress(1.0, "done")
-        return found
+        return result
 
     def _busy(self, loaded: Callable[[Graph, Target], LoadedProbe]) -> LoadedProbe:
         """Work for all of a GPU, some hundred microseconds of it on a fast one."""
-        one = loaded(probes.product(DType.F32, *_WAKING, 1), self._target)
-        if one.warm_ns > _FAST_NS:
-            return one
+        single = loaded(probes.product(DType.F32, *_WAKING, 1), self._target)
+        if single.warm_ns > _FAST_NS:
+            return single
         return loaded(probes.product(DType.F32, *_WAKING, _WAKING_MORE), self._target)
 
     def _figures(self) -> Calibration:
         watch = self._watch
         with watch.loading() as loaded:
             watch.say("kernel calls and round trips")
-            one, many = (loaded(probes.dispatches(n), self._with(_UNFUSED)) for n in (1, 101))
-            few, lots = watch.times([one, many], seconds=0.03)
-            watch.dispatch_ns = max(1.0, (lots - few) / (many.calls() - one.calls()))
-            watch.roundtrip_ns = max(10.0, few - watch.dispatch_ns * one.calls())
+            first, many = (loaded(probes.dispatches(n), self._with(_UNFUSED)) for n in (1, 101))
+            few, lots = watch.times([first, many], seconds=0.03)
+            watch.dispatch_ns = max(1.0, (lots - few) / (many.calls() - first.calls()))
+            watch.roundtrip_ns = max(10.0, few - watch.dispatch_ns * first.calls())
         watch.say("copies")
         copy = Curve.through(self._copies())
         upload = readback = copy
@@ -111,7 +111,7 @@ class Measurement:
         if not products:
             watch.say("products")
             products = self._products()
-        found = Calibration(
+        result = Calibration(
             identity=identity_of(self._target.info),
             threads=thread_count() if self._on_host else 1,
             unified_memory=self._on_host,
@@ -129,9 +129,9 @@ class Measurement:
             measuring_s=0.0,
         )
         if not self._on_host and not self._software:
-            found = self._waiting(found)
-        found = self._kernels(found)
-        return replace(found, measuring_s=watch.elapsed())
+            result = self._waiting(result)
+        result = self._kernels(result)
+        return replace(result, measuring_s=watch.elapsed())
 
     def _first_graphs(self) -> Iterator[tuple[Graph, Target]]:
         """Graphs with the kernels of the figures that tell most.
@@ -144,11 +144,11 @@ class Measurement:
             yield probes.product(DType.F32, size, 1, 1), self._target
         for size in _NARROW:
             yield probes.narrow(size, size, 1), self._target
-        for at in (0, 1):
+        for value in (0, 1):
             for probe in probes.PROBES:
                 sizes = probe.large, probe.waiting or min(probe.sizes)
-                if at == 0 or probe.kind in SERIAL:
-                    yield probes.chain(probe, probe.shape(sizes[at]), 1), self._target
+                if value == 0 or probe.kind in SERIAL:
+                    yield probes.chain(probe, probe.shape(sizes[value]), 1), self._target
         for size in _COPIES:
             yield probes.copies(size, 1), self._with(_APART)
         if "shader-f16" in self._target.info.features:
@@ -253,14 +253,14 @@ class Measurement:
             if size > largest and not self._watch.worth(own[largest][1] * size / largest * 3):
                 continue
             model = CalibratedModel(self._device, figures)
-            found = self._kernel(probe, probe.shape(size), model)
-            if found is None:
+            result = self._kernel(probe, probe.shape(size), model)
+            if result is None:
                 continue
-            most = size > max(own, default=0)
-            own[size] = min(found[:2], own.get(size, found[:2]), key=lambda point: point[1])
+            limit = size > max(own, default=0)
+            own[size] = min(result[:2], own.get(size, result[:2]), key=lambda point: point[1])
             curves = {kind: Curve.through(some.values()) for kind, some in points.items() if some}
             figures = replace(figures, kernel_ns_by_work=curves)
-            if probe.short is not None and most:
+            if probe.short is not None and limit:
                 rows = self._rows(probe, size, CalibratedModel(self._device, figures))
                 figures = replace(figures, row_ns_by_kind={**figures.row_ns_by_kind, **rows})
         return figures
@@ -269,7 +269,7 @@ class Measurement:
         """The figures with the time of a step of every kind whose steps wait for each other."""
         rows, size = _WAITING_PRODUCT
         ns = self._watch.slope(_of(probes.product, DType.F32, size, rows), 8)
-        found = {"product": ns / size}
+        results = {"product": ns / size}
         by_kind = {probe.kind: probe for probe in probes.PROBES}
         # Those with the longest waits first.
         for probe in (by_kind[kind] for kind in SERIAL if kind in by_kind):
@@ -285,8 +285,8 @@ class Measurement:
             )
             measured = self._kernel(probe, shape, model)
             if measured is not None:
-                found[probe.kind] = measured[1] / serial_steps(node)[probe.kind]
-            figures = replace(figures, serial_ns_by_kind=found)
+                results[probe.kind] = measured[1] / serial_steps(node)[probe.kind]
+            figures = replace(figures, serial_ns_by_kind=results)
         return figures
 
     def _order(self) -> list[tuple[probes.Probe, int]]:
@@ -301,19 +301,19 @@ class Measurement:
             for probe in probes.PROBES
         }
         return [
-            (probe, sizes[probe.kind][at])
-            for at in range(max(map(len, sizes.values())))
+            (probe, sizes[probe.kind][index])
+            for index in range(max(map(len, sizes.values())))
             for probe in probes.PROBES
-            if at < len(sizes[probe.kind])
+            if index < len(sizes[probe.kind])
         ]
 
     def _rows(self, probe: probes.Probe, size: int, model: CalibratedModel) -> dict[str, float]:
         """What a row more costs: the same elements in short rows."""
         assert probe.short is not None
-        found = self._kernel(probe, probe.short(size), model)
-        if found is None:
+        result = self._kernel(probe, probe.short(size), model)
+        if result is None:
             return {}
-        work, ns, rows = found
+        work, ns, rows = result
         return {probe.kind: max(0.0, ns - model.kernel_ns(probe.kind, work)) / rows}
 
     def _kernel(
@@ -350,9 +350,9 @@ class Measurement:
         return Target.of(self._device, options)
 
 
-def _of(graph: Callable[..., Graph], *given: Any) -> Callable[[int], Graph]:
+def _of(graph: Callable[..., Graph], *arguments: Any) -> Callable[[int], Graph]:
     """The graph of so many steps."""
-    return lambda steps: graph(*given, steps)
+    return lambda steps: graph(*arguments, steps)
 
 
 def _both(graph: Callable[[int, bool], Graph]) -> Callable[[int], Sequence[Graph]]:

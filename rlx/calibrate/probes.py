@@ -59,13 +59,13 @@ def _ended(g: Graph, value: Node) -> Graph:
 def values_of(graph: Graph) -> dict[str, Array]:
     """Values of the params: around one, and weights such that a product keeps it so."""
     part = np.random.default_rng(0).uniform(0.5, 1.5, 1 << 12).astype(np.float32)
-    found = {}
+    results = {}
     for name in graph.param_names:
         node = graph.named(name)
         # The operands that a result element sums over.
         each = part / _summed(node.shape, int(name[1])) if name.startswith("w") else part
-        found[name] = np.resize(each.astype(node.dtype.numpy), node.shape)
-    return found
+        results[name] = np.resize(each.astype(node.dtype.numpy), node.shape)
+    return results
 
 
 def _summed(shape: tuple[int, ...], axis: int) -> int:
@@ -86,8 +86,8 @@ def narrow(size: int, rows: int, steps: int) -> Graph:
     """Products of ``[rows, size]`` and ``[size, 8]``, apart from each other."""
     g = Graph(f"narrow matmul {rows}x{size} x {steps}")
     x = g.param("x", (rows, size))
-    made = [x @ g.param(f"w1_{at}", (size, NARROW)) for at in range(steps)]
-    return _ended(g, g.concat(made, 1) if steps > 1 else made[0])
+    results = [x @ g.param(f"w1_{index}", (size, NARROW)) for index in range(steps)]
+    return _ended(g, g.concat(results, 1) if steps > 1 else results[0])
 
 
 def dispatches(steps: int) -> Graph:
@@ -237,17 +237,17 @@ def _attended(g: Graph, x: Node) -> Any:
 
 
 def _recurrent(g: Graph, x: Node) -> Any:
-    made = "w1" in g.param_names
-    w = g.named("w1") if made else g.param("w1", (1, 256, 64))
-    r = g.named("w1r") if made else g.param("w1r", (1, 256, 64))
+    result = "w1" in g.param_names
+    w = g.named("w1") if result else g.param("w1", (1, 256, 64))
+    r = g.named("w1r") if result else g.param("w1r", (1, 256, 64))
     return g.reshape(g.lstm(x, w, r)[0], x.shape)
 
 
 def _state_space(g: Graph, x: Node) -> Any:
     n = x.shape[-1]
-    made = "a" in g.param_names
-    a = g.named("a") if made else g.param("a", (n, 16))
-    b = g.named("b") if made else g.param("b", (*x.shape[:-1], 16))
+    result = "a" in g.param_names
+    a = g.named("a") if result else g.param("a", (n, 16))
+    b = g.named("b") if result else g.param("b", (*x.shape[:-1], 16))
     return g.tanh(g.selective_scan(x, x, a * -1.0, b, b))
 
 
@@ -264,8 +264,8 @@ def _filtered(g: Graph, x: Node) -> Any:
 
 
 def _peaks(g: Graph, x: Node) -> Any:
-    found = g.find_peaks(g.sin(x * 100.0), max_peaks=8)
-    return g.maximum(x, g.reshape(g.cast(g.narrow(found[0], -1, 0, 1), "f32"), (x.shape[0], 1)))
+    result = g.find_peaks(g.sin(x * 100.0), max_peaks=8)
+    return g.maximum(x, g.reshape(g.cast(g.narrow(result[0], -1, 0, 1), "f32"), (x.shape[0], 1)))
 
 
 SHORT, MEDIUM, LARGE = 1 << 12, 1 << 17, 1 << 20

@@ -104,8 +104,8 @@ class AllClosed:
         return self._made[-1]
 
     def __exit__(self, *exc: object) -> None:
-        for one in self._made:
-            one.close()
+        for item in self._made:
+            item.close()
 
 
 class Stopwatch:
@@ -159,12 +159,12 @@ class Stopwatch:
         """Has the kernels of graphs made, side by side, as far as there is time for that."""
         until = self._began + _AHEAD * self._allowed
 
-        def make(one: tuple[Graph, Target]) -> None:
+        def make(item: tuple[Graph, Target]) -> None:
             # Where the process ends meanwhile, this raises.
             self._progress(0.0, "kernels that the driver compiles")
             if time.monotonic() < until:
                 with suppress(CompileError, DeviceMemoryError):
-                    load(lower(*one), one[1]).executable.close()
+                    load(lower(*item), item[1]).executable.close()
 
         # A program that starts just now needs processors, too.
         workers = min(8, max(1, (os.cpu_count() or 1) // 2))
@@ -211,11 +211,11 @@ class Stopwatch:
         self._wake(_WAKING_AGAIN_S)
         samples: list[list[int]] = [[] for _ in loaded]
         began = time.monotonic()
-        for at in range(_MOST):
-            if at >= _FEWEST and time.monotonic() - began > seconds:
+        for index in range(_MOST):
+            if index >= _FEWEST and time.monotonic() - began > seconds:
                 break
-            for one, times in zip(loaded, samples, strict=True):
-                times.append(one.once())
+            for item, times in zip(loaded, samples, strict=True):
+                times.append(item.once())
         # Other programs only make runs slower, so the slower half of the times is dropped.
         return [float(np.median(sorted(times)[: (len(times) + 1) // 2])) for times in samples]
 
@@ -237,10 +237,10 @@ class Stopwatch:
         """
         target = target or self.target
         with self.loading() as loaded:
-            one = loaded(graph(1), target)
-            if self.is_clear(one):
-                (ns,) = self.times([one])
-                return max(ns - self.roundtrip_ns - self.dispatch_ns * one.calls(), 0.5 * ns)
-            few, lots = self.times([one, loaded(graph(1 + steps), target)])
+            single = loaded(graph(1), target)
+            if self.is_clear(single):
+                (ns,) = self.times([single])
+                return max(ns - self.roundtrip_ns - self.dispatch_ns * single.calls(), 0.5 * ns)
+            few, lots = self.times([single, loaded(graph(1 + steps), target)])
         ns = (lots - few) / steps
         return max(ns - self.dispatch_ns, 0.1 * ns, 1.0)

@@ -56,14 +56,14 @@ class Agreement:
 
 def precision_of(graph: Graph) -> str:
     """The dtype that decides the tolerance of a model: the least precise one that it computes in."""
-    found = {node.dtype for node in graph.nodes}
+    results = {node.dtype for node in graph.nodes}
     # Weights alone in 8 bits are exact numbers; what rounds is an activation that becomes 8 bits.
     eight = (DType.I8, DType.U8)
     if any(
         node.dtype in eight and any(x.dtype.is_float for x in node.inputs) for node in graph.nodes
     ):
         return "8-bit"
-    narrow = [dtype for dtype in (DType.BF16, DType.F16, DType.F32) if dtype in found]
+    narrow = [dtype for dtype in (DType.BF16, DType.F16, DType.F32) if dtype in results]
     return str(narrow[0]) if narrow else "f64"
 
 
@@ -89,16 +89,18 @@ def agreement(
     if got.shape != want.shape:
         return _misshapen(output, got, want)
     max_ulp = _ulps(got, want, dtype)
-    one, other = _values(got, dtype), _values(want, dtype)
-    finite = np.isfinite(one) & np.isfinite(other)
-    off = np.abs(one[finite] - other[finite])
+    first, other = _values(got, dtype), _values(want, dtype)
+    finite = np.isfinite(first) & np.isfinite(other)
+    off = np.abs(first[finite] - other[finite])
     norm = float(np.linalg.norm(other[finite]))
     scale = float(np.max(np.abs(other[finite]), initial=0.0))
     step = 1.0 if got.dtype.kind in "iu" and got.dtype.itemsize == 1 else 0.0
-    unlike = (one[~finite] != other[~finite]) & ~(np.isnan(one[~finite]) & np.isnan(other[~finite]))
+    unlike = (first[~finite] != other[~finite]) & ~(
+        np.isnan(first[~finite]) & np.isnan(other[~finite])
+    )
     apart = int(np.count_nonzero(off > max(tolerance * scale, step))) + int(unlike.sum())
-    nan, nan_expected = (int(np.count_nonzero(np.isnan(a))) for a in (one, other))
-    inf, inf_expected = (int(np.count_nonzero(np.isinf(a))) for a in (one, other))
+    nan, nan_expected = (int(np.count_nonzero(np.isnan(a))) for a in (first, other))
+    inf, inf_expected = (int(np.count_nonzero(np.isinf(a))) for a in (first, other))
     distance = float(np.linalg.norm(off))
     return Agreement(
         output,
@@ -107,7 +109,7 @@ def agreement(
         max_ulp,
         distance / math.sqrt(off.size) if off.size else 0.0,
         math.inf if unlike.any() else (distance / norm if norm else distance),
-        _same_argmax(one, other) if got.dtype.kind == "f" or dtype is DType.BF16 else None,
+        _same_argmax(first, other) if got.dtype.kind == "f" or dtype is DType.BF16 else None,
         nan,
         nan_expected,
         inf,
@@ -149,22 +151,22 @@ def _ulps(got: Array, want: Array, dtype: DType | None) -> int | None:
         if got.dtype.kind != "f":
             return None
         want = want.astype(got.dtype)
-    one, other = (np.ascontiguousarray(array).reshape(-1) for array in (got, want))
-    unsigned = np.dtype(f"u{one.dtype.itemsize}")
+    left, other = (np.ascontiguousarray(array).reshape(-1) for array in (got, want))
+    unsigned = np.dtype(f"u{left.dtype.itemsize}")
     sign = unsigned.type(1 << (8 * unsigned.itemsize - 1))
-    finite = np.isfinite(_values(one, dtype)) & np.isfinite(_values(other, dtype))
-    first, second = (_in_order(a[finite].view(unsigned), sign) for a in (one, other))
+    finite = np.isfinite(_values(left, dtype)) & np.isfinite(_values(other, dtype))
+    first, second = (_in_order(a[finite].view(unsigned), sign) for a in (left, other))
     apart = np.where(first > second, first - second, second - first)
     return int(apart.max(initial=0))
 
 
 def _in_order(bits: Array, sign: np.generic) -> Array:
     """The bits of floats as unsigned integers that are ordered as the floats are; -0 and 0 are one."""
-    found: Array = np.where(bits & sign, ~bits + bits.dtype.type(1), bits | sign)
-    return found
+    result: Array = np.where(bits & sign, ~bits + bits.dtype.type(1), bits | sign)
+    return result
 
 
-def _same_argmax(one: Array, other: Array) -> float | None:
-    if one.ndim not in (1, 2) or one.shape[-1] < 2 or not one.size:
+def _same_argmax(first: Array, other: Array) -> float | None:
+    if first.ndim not in (1, 2) or first.shape[-1] < 2 or not first.size:
         return None
-    return float(np.mean(np.argmax(one, -1) == np.argmax(other, -1)))
+    return float(np.mean(np.argmax(first, -1) == np.argmax(other, -1)))

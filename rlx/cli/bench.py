@@ -170,7 +170,7 @@ class _Contest:
         folder: Path,
     ) -> None:
         self._folder = folder
-        saved: dict[str, Any] = {str(at): array for at, array in enumerate(inputs.values())}
+        saved: dict[str, Any] = {str(index): array for index, array in enumerate(inputs.values())}
         np.savez(folder / "inputs.npz", **saved)
         self._spec = {
             "model": path,
@@ -188,15 +188,15 @@ class _Contest:
         rows, outputs = [ContestantRow(name) for name in names], dict[str, list[Array]]()
         with ExitStack() as stack:
             ready = []
-            for at, row in enumerate(rows):
-                progress(at / (2 * len(rows)), row.name)
+            for index, row in enumerate(rows):
+                progress(index / (2 * len(rows)), row.name)
                 process = stack.enter_context(_started())
-                path = self._folder / f"outputs_{at}.npz"
+                path = self._folder / f"outputs_{index}.npz"
                 spec = {**self._spec, "contestant": row.name, "outputs": str(path)}
                 row.facts = _asked(process, spec, row)
                 if row.error is None:
-                    with np.load(path) as found:
-                        outputs[row.name] = [found[str(k)] for k in range(len(found.files))]
+                    with np.load(path) as result:
+                        outputs[row.name] = [result[str(k)] for k in range(len(result.files))]
                     ready.append((row, process))
             _take_turns(ready, seconds)
         return rows, outputs
@@ -206,18 +206,18 @@ def _take_turns(
     ready: Sequence[tuple[ContestantRow, subprocess.Popen[str]]], seconds: float
 ) -> None:
     """Bursts of runs, in another order each round, so that what slows the machine slows all alike."""
-    least, most = _ROUNDS
-    for turn in range(most):
+    least, limit = _ROUNDS
+    for turn in range(limit):
         if turn >= least and any(
             sum(map(sum, row.samples_ns)) > _PATIENCE * seconds * 1e9 for row, _ in ready
         ):
             return
-        progress(0.5 + turn / (2 * most), f"round {turn + 1} of {most}")
-        for at in range(len(ready)):
-            row, process = ready[(turn + at) % len(ready)]
+        progress(0.5 + turn / (2 * limit), f"round {turn + 1} of {limit}")
+        for index in range(len(ready)):
+            row, process = ready[(turn + index) % len(ready)]
             if row.error is None:
-                found = _asked(process, {"seconds": seconds / most}, row)
-                row.samples_ns += [found["ns"]] if "ns" in found else []
+                result = _asked(process, {"seconds": seconds / limit}, row)
+                row.samples_ns += [result["ns"]] if "ns" in result else []
 
 
 def _started() -> subprocess.Popen[str]:
@@ -239,16 +239,16 @@ def _asked(
         line = process.stdout.readline()
     except OSError:
         line = ""
-    found: dict[str, Any] = (
+    results: dict[str, Any] = (
         json.loads(line) if line else {"error": f"the process ended with status {process.wait()}"}
     )
-    row.error = found.pop("error", None)
-    return found
+    row.error = results.pop("error", None)
+    return results
 
 
 def _expected(args: argparse.Namespace, graph: Graph) -> dict[int, Array]:
     """What ``--expect`` gives, by the number of the output."""
-    names, found = bench_report.output_names(graph), dict[int, Array]()
+    names, result = bench_report.output_names(graph), dict[int, Array]()
     for text in args.expect:
         name, _, path = text.partition("=")
         if not path:
@@ -258,10 +258,10 @@ def _expected(args: argparse.Namespace, graph: Graph) -> dict[int, Array]:
             raise rlx.UnknownNameError(describe(f"the model has no output {name!r}", hint=hint))
         try:
             with open_regular(path) as file:
-                found[names.index(name)] = np.load(file, allow_pickle=False)
+                result[names.index(name)] = np.load(file, allow_pickle=False)
         except (ValueError, EOFError, MemoryError) as error:
             raise rlx.InputError(describe(f"{path} holds no array", got=error)) from error
-    return found
+    return result
 
 
 def _compare(
@@ -275,9 +275,9 @@ def _compare(
     """Every contestant's outputs against what is expected, else against the first contestant's."""
     first, names = next(iter(outputs.values()), []), bench_report.output_names(graph)
     for row in rows:
-        for at, got in enumerate(outputs.get(row.name, [])):
-            want, dtype = expected.get(at, first[at]), graph.outputs[at].dtype
-            row.agreements.append(agreement(names[at], got, want, tolerance, dtype, allow_nan))
+        for index, got in enumerate(outputs.get(row.name, [])):
+            want, dtype = expected.get(index, first[index]), graph.outputs[index].dtype
+            row.agreements.append(agreement(names[index], got, want, tolerance, dtype, allow_nan))
 
 
 def _as_json(row: ContestantRow, rows: Sequence[ContestantRow]) -> dict[str, Any]:
@@ -299,9 +299,9 @@ def _as_json(row: ContestantRow, rows: Sequence[ContestantRow]) -> dict[str, Any
         "agreements": [
             {
                 k: None if isinstance(v, float) and not math.isfinite(v) else v
-                for k, v in asdict(one).items()
+                for k, v in asdict(item).items()
             }
-            for one in row.agreements
+            for item in row.agreements
         ],
         "differs": row.differs,
         "samples_us": [[ns / 1e3 for ns in burst] for burst in row.samples_ns],

@@ -17,9 +17,9 @@ from rlx.ir.graph import Graph
 def output_names(graph: Graph) -> list[str]:
     """The names of a graph's outputs, each once."""
     names: list[str] = []
-    for at, node in enumerate(graph.outputs):
-        name = node.name or f"output_{at}"
-        names.append(f"{name}_{at}" if name in names else name)
+    for index, node in enumerate(graph.outputs):
+        name = node.name or f"output_{index}"
+        names.append(f"{name}_{index}" if name in names else name)
     return names
 
 
@@ -35,9 +35,9 @@ def show(about: Mapping[str, Any], rows: Sequence[ContestantRow]) -> None:
             screen.say(f"{row.name}, on the host: {line}")
         if row.error:
             screen.say(f"{row.name}: {row.error}")
-        for one in row.agreements:
-            if one.failure:
-                screen.say(f"{row.name}, output {printable(one.output)}: {one.failure}")
+        for agreement in row.agreements:
+            if agreement.failure:
+                screen.say(f"{row.name}, output {printable(agreement.output)}: {agreement.failure}")
 
 
 def _number(value: float | None, form: str) -> str:
@@ -58,36 +58,38 @@ def _times(title: str, rows: Sequence[ContestantRow]) -> Table:
         for text, key, digits in facts
     ]
     for percentile in (25, 50, 75, 99):
-        found = [row.microseconds(percentile) for row in rows]
-        lines.append([f"p{percentile} us", *(_number(value, ",.1f") for value in found)])
+        results = [row.microseconds(percentile) for row in rows]
+        lines.append([f"p{percentile} us", *(_number(value, ",.1f") for value in results)])
     medians = [row.microseconds(50) for row in rows]
     lines.append(["runs/s", *(_number(1e6 / p50 if p50 else None, ",.0f") for p50 in medians)])
-    for at, text in ((1, f"x {first.name}"), (0, "  quartile 1"), (2, "  quartile 3")):
-        lines.append([text, *(_number(speed[at], ".2f") for speed in speeds)])
+    for index, text in ((1, f"x {first.name}"), (0, "  quartile 1"), (2, "  quartile 3")):
+        lines.append([text, *(_number(speed[index], ".2f") for speed in speeds)])
     lines.append(["MB", *(_number(row.facts.get("memory_mb"), ",.1f") for row in rows)])
     return screen.columns(title, ["", *(row.name for row in rows)], lines, right=True)
 
 
 _COLUMNS: tuple[tuple[str, Callable[[Agreement], str]], ...] = (
-    ("output", lambda one: one.output),
-    ("max abs", lambda one: f"{one.max_abs:.1e}"),
-    ("max ULP", lambda one: _number(one.max_ulp, ",")),
-    ("RMS", lambda one: f"{one.rms:.1e}"),
-    ("relative", lambda one: f"{one.relative:.1e}"),
-    ("arg-max", lambda one: _number(one.same_argmax, ".2%")),
-    ("NaN", lambda one: _beside(one.nan, one.nan_expected)),
-    ("inf", lambda one: _beside(one.inf, one.inf_expected)),
-    ("", lambda one: "fails" if one.failure else "ok"),
+    ("output", lambda item: item.output),
+    ("max abs", lambda item: f"{item.max_abs:.1e}"),
+    ("max ULP", lambda item: _number(item.max_ulp, ",")),
+    ("RMS", lambda item: f"{item.rms:.1e}"),
+    ("relative", lambda item: f"{item.relative:.1e}"),
+    ("arg-max", lambda item: _number(item.same_argmax, ".2%")),
+    ("NaN", lambda item: _beside(item.nan, item.nan_expected)),
+    ("inf", lambda item: _beside(item.inf, item.inf_expected)),
+    ("", lambda item: "fails" if item.failure else "ok"),
 )
 
 
-def _beside(found: int, expected: int) -> str:
-    return str(found) if found == expected else f"{found}, expected {expected}"
+def _beside(result: int, expected: int) -> str:
+    return str(result) if result == expected else f"{result}, expected {expected}"
 
 
 def _differences(title: str, rows: Sequence[ContestantRow]) -> Table:
     lines = [
-        [row.name, *(shown(one) for _, shown in _COLUMNS)] for row in rows for one in row.agreements
+        [row.name, *(shown(agreement) for _, shown in _COLUMNS)]
+        for row in rows
+        for agreement in row.agreements
     ]
     headings = ["", *(heading for heading, _ in _COLUMNS)]
     return screen.narrow(screen.columns(f"difference; {title}", headings, lines))

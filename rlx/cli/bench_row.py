@@ -33,7 +33,7 @@ class ContestantRow:
     @property
     def differs(self) -> bool:
         """Whether an output does not pass."""
-        return any(one.failure for one in self.agreements)
+        return any(agreement.failure for agreement in self.agreements)
 
     def microseconds(self, percentile: float) -> float | None:
         """A percentile of all runs."""
@@ -43,7 +43,7 @@ class ContestantRow:
     def speed(self, first: ContestantRow) -> tuple[float, float, float] | None:
         """How many times as fast as another row: quartiles of the rounds' ratios of medians."""
         pairs = zip(first.samples_ns, self.samples_ns, strict=False)
-        ratios = [float(np.median(one)) / float(np.median(own)) for one, own in pairs]
+        ratios = [float(np.median(item)) / float(np.median(own)) for item, own in pairs]
         if not ratios:
             return None
         low, middle, high = (float(np.percentile(ratios, q)) for q in (25, 50, 75))

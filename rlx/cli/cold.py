@@ -50,8 +50,8 @@ class FirstRuns:
 
     def phases(self) -> list[str]:
         """The phases of its runs, in order."""
-        found = {name for state in STATES for one in self.times[state] for name in one}
-        return in_order(found)
+        results = {name for state in STATES for item in self.times[state] for name in item}
+        return in_order(results)
 
     def middle(self, state: str, phase: str | None = None) -> float:
         """The median of a phase, or of whole runs, in milliseconds."""
@@ -79,7 +79,7 @@ def run(args: Any) -> int:
     devices = (
         rlx.available_devices() if args.devices == "all" else rlx.parse_device_list(args.devices)
     )
-    names = [*([args.against] if args.against else []), *(str(one) for one in devices)]
+    names = [*([args.against] if args.against else []), *(str(device) for device in devices)]
     if not names:
         raise rlx.InputError(describe("--devices names none", got=repr(args.devices)))
     with model.progress(args.json, "load", "run") as say, tempfile.TemporaryDirectory() as folder:
@@ -88,16 +88,16 @@ def run(args: Any) -> int:
         inputs = model.inputs_of(args, graph)
         spec = {"model": args.model, "threads": thread_count(args.threads)}
         say("run")
-        found = measure(spec, inputs, names, args.runs, Path(folder))
+        result = measure(spec, inputs, names, args.runs, Path(folder))
     if args.json:
         print(
-            json.dumps({"model": args.model, "notes": notes, "rows": [_as_json(r) for r in found]})
+            json.dumps({"model": args.model, "notes": notes, "rows": [_as_json(r) for r in result]})
         )
     else:
         for note in notes:
             screen.say(note)
-        show(f"{Path(args.model).name}, first runs, milliseconds", found)
-    return int(any(one.error for one in found))
+        show(f"{Path(args.model).name}, first runs, milliseconds", result)
+    return int(any(item.error for item in result))
 
 
 def measure(
@@ -118,32 +118,32 @@ def measure(
         folder: For inputs and caches.
         commands: What measures a contestant, where that is not ``rlx.cli.cold_start``.
     """
-    saved: dict[str, Any] = {str(at): one for at, one in enumerate(inputs.values())}
+    saved: dict[str, Any] = {str(index): item for index, item in enumerate(inputs.values())}
     np.savez(folder / "inputs.npz", **saved)
     spec = {**spec, "names": list(inputs), "inputs": str(folder / "inputs.npz")}
-    found = [FirstRuns(name) for name in names]
-    turns = list(_turns(found, runs))
-    for at, (one, state, counts) in enumerate(turns):
-        progress(at / len(turns), f"{one.name}, {state}")
-        if one.error is None:
-            command = commands.get(one.name, python("-m", "rlx.cli.cold_start"))
-            times = _fresh(command, spec, one, state, folder)
+    results = [FirstRuns(name) for name in names]
+    turns = list(_turns(results, runs))
+    for index, (item, state, counts) in enumerate(turns):
+        progress(index / len(turns), f"{item.name}, {state}")
+        if item.error is None:
+            command = commands.get(item.name, python("-m", "rlx.cli.cold_start"))
+            times = _fresh(command, spec, item, state, folder)
             if counts and times:
-                one.times[state].append(times)
-    return found
+                item.times[state].append(times)
+    return results
 
 
 def _turns(rows: Sequence[FirstRuns], runs: int) -> Iterator[tuple[FirstRuns, str, bool]]:
     """Who is next, with which caches, and whether it counts: one run fills them first."""
-    yield from ((one, "warm", False) for one in rows)
+    yield from ((row, "warm", False) for row in rows)
     for turn in range(runs):
-        for at in range(len(rows)):
+        for index in range(len(rows)):
             for state in STATES:
-                yield rows[(turn + at) % len(rows)], state, True
+                yield rows[(turn + index) % len(rows)], state, True
 
 
 def _fresh(
-    command: Sequence[str], spec: Mapping[str, Any], one: FirstRuns, state: str, folder: Path
+    command: Sequence[str], spec: Mapping[str, Any], runs: FirstRuns, state: str, folder: Path
 ) -> dict[str, float] | None:
     """What a new process measures; an error goes into the row."""
     environment = dict(os.environ)
@@ -151,17 +151,17 @@ def _fresh(
     environment["RLX_CACHE"] = empty.name if state == "cold" else str(folder / "cache")
     if state == "cold":
         environment |= _NO_DRIVER_CACHE
-    given = {**spec, "contestant": one.name, "started": time.time()}
+    inputs = {**spec, "contestant": runs.name, "started": time.time()}
     with empty:
         done = subprocess.run(
-            [*command, json.dumps(given)],
+            [*command, json.dumps(inputs)],
             env=environment,
             capture_output=True,
             text=True,
             check=False,
         )
     if done.returncode:
-        one.error = _last_error(done.stderr) or f"status {done.returncode}"
+        runs.error = _last_error(done.stderr) or f"status {done.returncode}"
         return None
     times: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
     return times
@@ -170,34 +170,34 @@ def _fresh(
 def _last_error(said: str) -> str:
     """The error that a process ended with: the last line of its text that is not indented, and those behind it."""
     lines = said.strip().splitlines()
-    begins = [at for at, line in enumerate(lines) if line[:1].strip()]
+    begins = [index for index, line in enumerate(lines) if line[:1].strip()]
     return one_line("\n".join(lines[begins[-1] :])) if begins else ""
 
 
-def _as_json(one: FirstRuns) -> dict[str, Any]:
-    ran = one.error is None
+def _as_json(runs: FirstRuns) -> dict[str, Any]:
+    ran = runs.error is None
     return {
-        "name": one.name,
-        "error": one.error,
-        **{f"{state}_ms": one.middle(state) if ran else None for state in STATES},
-        "phases_ms": {state: one.times[state] for state in STATES},
+        "name": runs.name,
+        "error": runs.error,
+        **{f"{state}_ms": runs.middle(state) if ran else None for state in STATES},
+        "phases_ms": {state: runs.times[state] for state in STATES},
     }
 
 
 def show(title: str, rows: Sequence[FirstRuns]) -> None:
     """Prints the medians of first runs, phase by phase."""
-    ran = [one for one in rows if one.error is None]
-    headings = ["", *(f"{one.name}\n{state}" for one in ran for state in STATES)]
+    ran = [row for row in rows if row.error is None]
+    headings = ["", *(f"{item.name}\n{state}" for item in ran for state in STATES)]
     lines = []
-    for phase in in_order({name for one in ran for name in one.phases()}):
+    for phase in in_order({name for item in ran for name in item.phases()}):
         shown = [
-            f"{one.middle(state, phase):,.1f}" if phase in one.phases() else "-"
-            for one in ran
+            f"{item.middle(state, phase):,.1f}" if phase in item.phases() else "-"
+            for item in ran
             for state in STATES
         ]
         lines.append([phase, *shown])
-    lines.append(["all", *(f"{one.middle(state):,.1f}" for one in ran for state in STATES)])
+    lines.append(["all", *(f"{item.middle(state):,.1f}" for item in ran for state in STATES)])
     screen.Screen().print(screen.columns(title, headings, lines, right=True))
-    for one in rows:
-        if one.error:
-            screen.say(f"{one.name}: {one.error}")
+    for row in rows:
+        if row.error:
+            screen.say(f"{row.name}: {row.error}")

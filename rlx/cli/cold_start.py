@@ -46,28 +46,28 @@ ORDER = (
 def main() -> None:
     """Makes one first run."""
     spec = json.loads(sys.argv[1])
-    found = {"python": (time.time() - spec["started"]) * 1e3}
-    clock = _PhaseClock(found)
+    results = {"python": (time.time() - spec["started"]) * 1e3}
+    clock = _PhaseClock(results)
     import numpy as np
 
     clock.lap("numpy")
-    with np.load(spec["inputs"]) as held:
-        inputs = {name: held[str(at)] for at, name in enumerate(spec["names"])}
+    with np.load(spec["inputs"]) as stored:
+        inputs = {name: stored[str(index)] for index, name in enumerate(spec["names"])}
     clock.restart()
     run = _onnxruntime if spec["contestant"] == "onnxruntime" else _rlx
     run(spec, inputs, clock)
-    print(json.dumps(found), flush=True)
+    print(json.dumps(results), flush=True)
 
 
 class _PhaseClock:
     """Writes down how long each phase took.
 
     Args:
-        found: Milliseconds by phase.
+        results: Milliseconds by phase.
     """
 
-    def __init__(self, found: dict[str, float]) -> None:
-        self.found = found
+    def __init__(self, results: dict[str, float]) -> None:
+        self.found = results
         self.restart()
 
     def restart(self) -> None:
@@ -88,16 +88,16 @@ class _PhaseClock:
 
 def alone(spans: Sequence[Any]) -> Mapping[str, int]:
     """Nanoseconds of spans by name, each without the spans inside it; they lie in or behind each other."""
-    found: dict[str, int] = {}
+    results: dict[str, int] = {}
     stack: list[Any] = []
-    for span in sorted(spans, key=lambda one: (one.start, -one.end)):
+    for span in sorted(spans, key=lambda item: (item.start, -item.end)):
         while stack and stack[-1].end <= span.start:
             stack.pop()
-        found[span.name] = found.get(span.name, 0) + span.end - span.start
+        results[span.name] = results.get(span.name, 0) + span.end - span.start
         if stack:
-            found[stack[-1].name] -= span.end - span.start
+            results[stack[-1].name] -= span.end - span.start
         stack.append(span)
-    return found
+    return results
 
 
 def _rlx(spec: Mapping[str, Any], inputs: Mapping[str, Any], clock: _PhaseClock) -> None:

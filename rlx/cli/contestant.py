@@ -47,11 +47,11 @@ def main() -> None:
 
 
 def _load(spec: Mapping[str, Any]) -> tuple[Once, dict[str, Any]]:
-    with np.load(spec["inputs"]) as found:
-        inputs = {name: found[str(at)] for at, name in enumerate(spec["names"])}
+    with np.load(spec["inputs"]) as result:
+        inputs = {name: result[str(index)] for index, name in enumerate(spec["names"])}
     prepare = _PEERS.get(spec["contestant"], _device)
     once, outputs, facts = prepare(spec, inputs)
-    saved: dict[str, Any] = {str(at): array for at, array in enumerate(outputs)}
+    saved: dict[str, Any] = {str(index): array for index, array in enumerate(outputs)}
     np.savez(spec["outputs"], **saved)
     gc.disable()
     return once, facts
@@ -88,7 +88,7 @@ def _device(spec: Mapping[str, Any], inputs: Mapping[str, Array]) -> Ready:
         "compile_ms": (ready - loaded) * 1e3,
         "first_ms": (first - ready) * 1e3,
         "memory_mb": compiled.memory()["peak"] / 1e6,
-        "on_the_host": [str(one) for one in compiled.host_fallbacks],
+        "on_the_host": [str(fallback) for fallback in compiled.host_fallbacks],
         "adapter": info.adapter,
         "driver": info.driver,
         "api": info.api,
@@ -124,7 +124,7 @@ def _onnxruntime(spec: Mapping[str, Any], inputs: Mapping[str, Array]) -> Ready:
         "adapter": "CPU",
         "on_the_host": [],
     }
-    return partial(session.run, None, inputs), [np.asarray(one) for one in outputs], facts
+    return partial(session.run, None, inputs), [np.asarray(output) for output in outputs], facts
 
 
 _PEERS: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Array]], Ready]] = {

@@ -39,16 +39,18 @@ def run(args: argparse.Namespace) -> int:
             raise rlx.InputError(f"{target} is the model itself; give another --output")
         say("convert")
         notes = rlx.save_model(graph, target, args.weights, args.device)
-    found = {
+    results = {
         "file": str(target),
         "bytes": target.stat().st_size,
         "bytes_before": Path(args.model).stat().st_size,
         "notes": notes,
     }
     if args.json:
-        print(json.dumps(found, indent=2))
+        print(json.dumps(results, indent=2))
         return 0
     for note in notes:
         screen.say(note)
-    screen.say(f"{target}: {found['bytes']:,} bytes, {args.model} has {found['bytes_before']:,}")
+    screen.say(
+        f"{target}: {results['bytes']:,} bytes, {args.model} has {results['bytes_before']:,}"
+    )
     return 0

@@ -62,9 +62,9 @@ def build_graph(channels: int, fs: float, segments: int, k: int) -> rlx.Graph:
 def spectra_of(peaks: Array, bins: int) -> Array:
     """Full spectra [channels, bins] from all the (bin, power) pairs."""
     pairs = peaks.reshape(len(peaks), -1, 2)
-    found = np.full((len(peaks), bins), np.nan)
-    np.put_along_axis(found, pairs[..., 0].astype(np.int64), pairs[..., 1], axis=1)
-    return found
+    result = np.full((len(peaks), bins), np.nan)
+    np.put_along_axis(result, pairs[..., 0].astype(np.int64), pairs[..., 1], axis=1)
+    return result
 
 
 def alpha(spectra: Array, fs: float) -> tuple[Array, Array]:
@@ -87,14 +87,14 @@ def stream(
     (view,) = compiled.input_views
     (peaks,) = compiled.run_slots()
     deadline, done = time.monotonic() + BUDGET_S, 0
-    for at, start in enumerate(starts):
+    for index, start in enumerate(starts):
         begin = time.perf_counter_ns()
         view[...] = recording.samples[:, start : start + width]
         (peaks,) = compiled.run_slots()
-        took[at] = time.perf_counter_ns() - begin
+        took[index] = time.perf_counter_ns() - begin
         spectrum = spectra_of(peaks[oz : oz + 1], NPERSEG // 2 + 1)
-        track[at] = alpha(spectrum, recording.fs)[0][0]
-        done = at + 1
+        track[index] = alpha(spectrum, recording.fs)[0][0]
+        done = index + 1
         tick(1)
         if time.monotonic() > deadline:
             break
@@ -187,11 +187,11 @@ def _timed(result: DeviceResult, took_ns: Array, fs: float) -> DeviceResult:
 
 def problems(result: DemoResult) -> list[str]:
     """What is wrong with the numbers: one line each."""
-    found = []
+    results = []
     oz, step = result.channels.index("Oz"), result.fs / NPERSEG
     for device in result.devices:
         if abs(device.alpha_hz[oz] - EXPECTED_HZ) > step:
-            found.append(
+            results.append(
                 f"{device.device}: Oz peaks at {device.alpha_hz[oz]:.2f} Hz, expected "
                 f"{EXPECTED_HZ} +- {step:.2f}"
             )
@@ -200,10 +200,10 @@ def problems(result: DemoResult) -> list[str]:
             ("the first device", device.device_difference),
         ):
             if value is not None and not value <= AGREEMENT:
-                found.append(
+                results.append(
                     f"{device.device} differs from {name} by {value:.2e}, above {AGREEMENT}"
                 )
-    return found
+    return results
 
 
 def _advance(bars: screen.Bars, name: str, count: int) -> Callable[[int], None]:

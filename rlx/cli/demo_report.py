@@ -56,12 +56,12 @@ def _plots(result: DemoResult) -> dict[str, str]:
             "font.family": "sans-serif",
         }
     )
-    made = {
+    results = {
         "spectra": _svg(plt, _draw_spectra, result, (9.2, 3.6)),
         "latency": _svg(plt, _draw_latency, result, (9.2, 3.2)),
         "channels": _svg(plt, _draw_channels, result, (9.2, 3.4)),
     }
-    return made
+    return results
 
 
 def _svg(plt: Any, draw: Any, result: DemoResult, size: tuple[float, float]) -> str:
@@ -95,11 +95,11 @@ def _draw_latency(axes: Any, result: DemoResult) -> None:
         took = result.latencies_us[device.device]
         axes.hist(took, edges, color=colour, alpha=0.6, label=device.device)
         marks = (("p50", device.p50_us), ("p99", device.p99_us), ("p99.9", device.p999_us))
-        for at, (name, value) in enumerate(marks):
+        for index, (name, value) in enumerate(marks):
             axes.axvline(value, color=colour, lw=1, ls=":")
             axes.annotate(
                 name,
-                (value, 0.97 - 0.09 * at),
+                (value, 0.97 - 0.09 * index),
                 xycoords=("data", "axes fraction"),
                 color=colour,
                 fontsize=8,

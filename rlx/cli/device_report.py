@@ -31,13 +31,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _fields(row: DeviceCandidate) -> dict[str, object]:
-    found = {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
+    results = {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
     capabilities = row.capabilities and dataclasses.asdict(row.capabilities)
     same_as = None if row.same_as is None else str(row.same_as)
     named = {"device": str(row.device), "capabilities": capabilities, "same_as": same_as}
     # JSON has no infinity, which a plug-in's figures may come to.
     finite = row.estimate_ns is not None and math.isfinite(row.estimate_ns)
-    return {**found, **named, "estimate_ns": row.estimate_ns if finite else None}
+    return {**results, **named, "estimate_ns": row.estimate_ns if finite else None}
 
 
 def _cells(row: DeviceCandidate) -> tuple[str, ...]:

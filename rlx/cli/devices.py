@@ -32,7 +32,7 @@ _LIMITS = {
     "max-storage-buffer-binding-size": "largest tensor",
 }
 # Square products that are tried for where a device begins to be worth it.
-_SIZES = tuple(1 << at for at in range(4, 14))
+_SIZES = tuple(1 << index for index in range(4, 14))
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -77,24 +77,24 @@ def _rows() -> list[dict[str, Any]]:
     """Everything about each device, as JSON takes it."""
     rows = []
     host: BackendCostModel | None = None
-    for found in describe_devices():
-        info = info_of(found.device)
-        figures, stated = stored(found.device), _states_figures(info)
-        model = cost_model(found.device, info)
+    for device in describe_devices():
+        info = info_of(device.device)
+        figures, stated = stored(device.device), _states_figures(info)
+        model = cost_model(device.device, info)
         host = host or model
         rows.append(
             {
-                "device": str(found.device),
-                "adapter": found.adapter,
-                "api": found.api,
-                "driver": found.driver,
-                "software": found.software,
+                "device": str(device.device),
+                "adapter": device.adapter,
+                "api": device.api,
+                "driver": device.driver,
+                "software": device.software,
                 "features": sorted(info.features),
                 "limits": dict(info.limits),
                 "calibration": figures.to_json() if figures else None,
                 "measured": "stated by its plug-in" if stated else _measured(figures),
                 "recommended": _recommended(
-                    found.device, info, model, host, stated or figures is not None
+                    device.device, info, model, host, stated or figures is not None
                 ),
                 "lacks": _lacks(info),
             }
@@ -115,16 +115,16 @@ def _measured(figures: Calibration | None) -> str:
         return "not measured; rlx devices --calibrate does"
     speeds = figures.matmul_gflops["f32"]
     size, speed = max(speeds.items())
-    found = [
+    results = [
         f"run {_time(figures.roundtrip_ns)}, kernel {_time(figures.dispatch_ns)}",
         f"copy {figures.copy_gb_per_s:,.1f} GB/s",
         f"matmul {size}: {speed:,.1f} GFLOP/s",
     ]
     if not figures.unified_memory:
         up, down = figures.upload_gb_per_s, figures.readback_gb_per_s
-        found.append(f"upload {_speed(up)}, read-back {_speed(down)}")
-        found.append(f"part on the host {_time(figures.host_thunk_ns)}")
-    return "\n".join(found)
+        results.append(f"upload {_speed(up)}, read-back {_speed(down)}")
+        results.append(f"part on the host {_time(figures.host_thunk_ns)}")
+    return "\n".join(results)
 
 
 def _speed(gb_per_s: float) -> str:
@@ -176,9 +176,9 @@ def _missing() -> list[str]:
     """Devices that are not here, and what would bring them."""
     here = {device.backend for device in rlx.available_devices()}
     names = listed_backends()
-    found = [f"{name}: {one_line(absent(name))}" for name in names if name not in here]
+    results = [f"{name}: {one_line(absent(name))}" for name in names if name not in here]
     absentees = [name for name in PLUGIN_DEVICES if name not in names]
-    return [*found, *(f"{name}: no plug-in; {how_to_install(name)}" for name in absentees)]
+    return [*results, *(f"{name}: no plug-in; {how_to_install(name)}" for name in absentees)]
 
 
 def _print(rows: list[dict[str, Any]], missing: list[str]) -> None:

@@ -22,7 +22,9 @@ def run(args: argparse.Namespace) -> int:
         print(notices())
     else:
         headings = ("name", "version", "licence", "inside", "sources")
-        rows = [(one.name, one.version, one.license, one.inside, one.home) for one in licenses()]
+        rows = [
+            (item.name, item.version, item.license, item.inside, item.home) for item in licenses()
+        ]
         title = "what a program with rlx carries; --full has the texts"
         screen.Screen().print(screen.columns(title, headings, rows))
     return 0

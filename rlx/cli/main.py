@@ -54,7 +54,7 @@ def ops(args: argparse.Namespace) -> int:
 def _as_given(value: object) -> object:
     """A value of a variable; pairs as they are written there."""
     if isinstance(value, Mapping):
-        return ",".join(f"{name}={one}" for name, one in value.items())
+        return ",".join(f"{name}={item}" for name, item in value.items())
     return value
 
 

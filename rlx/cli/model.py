@@ -80,13 +80,13 @@ def dims_of(args: argparse.Namespace) -> dict[str, int]:
     Raises:
         InputError: An entry is malformed.
     """
-    found = {}
+    results = {}
     for text in args.dim:
         name, _, size = text.partition("=")
         if not name or not size.isdigit():
             raise rlx.InputError(describe("--dim", got=text, expected="NAME=SIZE, as in batch=1"))
-        found[name] = int(size)
-    return found
+        results[name] = int(size)
+    return results
 
 
 def read(args: argparse.Namespace, guess: bool = True) -> Graph:
@@ -133,20 +133,20 @@ def inputs_of(args: argparse.Namespace, graph: Graph) -> dict[str, Array]:
         InputError: An entry is malformed, or a file holds no array of the input's shape.
         OSError: A file can't be read.
     """
-    found = {name: made_up(graph.named(name)) for name in graph.input_names}
+    results = {name: made_up(graph.named(name)) for name in graph.input_names}
     for text in args.input:
         name, _, path = text.partition("=")
         if not path:
             raise rlx.InputError(describe("--input", got=text, expected="NAME=FILE.npy"))
-        if name not in found:
+        if name not in results:
             hint = did_you_mean(name, graph.input_names)
             raise rlx.UnknownNameError(describe(f"the model has no input {name!r}", hint=hint))
         try:
             with open_regular(path) as file:
-                found[name] = np.load(file, allow_pickle=False)
+                results[name] = np.load(file, allow_pickle=False)
         except (ValueError, EOFError, MemoryError, UnfitFileError) as error:
             raise rlx.InputError(describe(f"{path} holds no array", got=error)) from error
-        got, wanted = np.shape(found[name]), graph.named(name).shape
+        got, wanted = np.shape(results[name]), graph.named(name).shape
         if got != wanted:
             raise rlx.InputError(
                 describe(
@@ -157,4 +157,4 @@ def inputs_of(args: argparse.Namespace, graph: Graph) -> dict[str, Array]:
                     hint="--dim gives symbolic dimensions their sizes" if args.dim else None,
                 )
             )
-    return found
+    return results

@@ -34,15 +34,15 @@ def public_ops() -> list[OpDef]:
 
 def _reasons(opdef: OpDef) -> dict[str, str]:
     """Why nodes of an op's samples run on the host on WebGPU, and an example of each."""
-    found: dict[str, str] = {}
+    results: dict[str, str] = {}
     seen: set[Any] = set()
     for case in cases(only=opdef.name):
         if (key := (case.number < 2, case.dtypes)) in seen and case.number >= 2:
             continue
         seen.add(key)
         for reason in host_nodes(case.graph(), "webgpu").values():
-            found.setdefault(reason, str(case))
-    return found
+            results.setdefault(reason, str(case))
+    return results
 
 
 def _how(opdef: OpDef, backend: str) -> str:
@@ -59,7 +59,9 @@ def support() -> list[dict[str, object]]:
     for opdef in public_ops():
         reasons = _reasons(opdef)
         missing = [
-            f"{reason} ({at})" for reason, at in reasons.items() if not reason.startswith(ALLOWED)
+            f"{reason} ({index})"
+            for reason, index in reasons.items()
+            if not reason.startswith(ALLOWED)
         ]
         host = [reason for reason in reasons if reason != NO_F64]
         webgpu = _how(opdef, "webgpu")
@@ -82,15 +84,15 @@ def coverage() -> list[dict[str, object]]:
     """
     rows: list[dict[str, object]] = []
     for opdef in public_ops():
-        found = list(_all_cases(opdef))
-        native = [case for case in found if not host_nodes(case.graph(), "webgpu")]
-        dtypes = {str(dtype) for case in found for dtype in case.dtypes[:1]}
+        results = list(_all_cases(opdef))
+        native = [case for case in results if not host_nodes(case.graph(), "webgpu")]
+        dtypes = {str(dtype) for case in results for dtype in case.dtypes[:1]}
         rows.append(
             {
                 "op": opdef.name,
-                "reference": len(found),
-                "cpu": len(found),
-                "webgpu": len(found),
+                "reference": len(results),
+                "cpu": len(results),
+                "webgpu": len(results),
                 "webgpu native": len(native),
                 "dtypes": " ".join(sorted(dtypes)),
             }

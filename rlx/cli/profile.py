@@ -31,12 +31,12 @@ def run(args: argparse.Namespace) -> int:
     with model.progress(args.json, *model.STAGES) as say:
         _, compiled, inputs = model.ready(args, say)
         with compiled:
-            found = compiled.profile(inputs, args.runs)
+            result = compiled.profile(inputs, args.runs)
             with compiled.trace(args.trace) if args.trace else nullcontext():
                 if args.trace:
                     compiled.run(inputs)
     if args.json:
-        print(found.to_json())
+        print(result.to_json())
     else:
-        screen.say(found.table("nodes" if args.nodes else "rows"))
+        screen.say(result.table("nodes" if args.nodes else "rows"))
     return 0

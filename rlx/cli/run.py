@@ -31,23 +31,23 @@ def run(args: argparse.Namespace) -> int:
         graph, compiled, inputs = model.ready(args, say)
         with compiled:
             outputs = compiled.run(inputs)
-            on_the_host = [str(one) for one in compiled.host_fallbacks]
+            on_the_host = [str(fallback) for fallback in compiled.host_fallbacks]
     names = output_names(graph)
     if args.save:
         saved: dict[str, Any] = dict(zip(names, outputs, strict=True))
         np.savez(args.save, **saved)
     rows = [_row(name, array) for name, array in zip(names, outputs, strict=True)]
-    found = {
+    results = {
         "device": str(compiled.device),
         "on_the_host": on_the_host,
         "outputs": rows,
     }
     if args.json:
-        print(json.dumps(found, indent=2))
+        print(json.dumps(results, indent=2))
         return 0
     headings = list(rows[0]) if rows else ["name"]
     lines = [[_text(value) for value in row.values()] for row in rows]
-    screen.Screen().print(screen.columns(f"{args.model} on {found['device']}", headings, lines))
+    screen.Screen().print(screen.columns(f"{args.model} on {results['device']}", headings, lines))
     for line in on_the_host:
         screen.say(f"on the host: {line}")
     return 0

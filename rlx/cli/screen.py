@@ -90,26 +90,26 @@ def columns(
         right: Whether all columns but the first hold numbers.
         rule: Whether there is a line between two rows.
     """
-    made = Table(title=printable(title), title_justify="left", show_lines=rule)
+    result = Table(title=printable(title), title_justify="left", show_lines=rule)
     listed = [[_cell(cell) for cell in row] for row in rows]
-    for at, heading in enumerate(headings):
-        longest = max((len(row[at]) for row in listed), default=0)
-        made.add_column(
+    for index, heading in enumerate(headings):
+        longest = max((len(row[index]) for row in listed), default=0)
+        result.add_column(
             printable_lines(heading),
             overflow="fold",
             no_wrap=longest <= _SHORT,
-            justify="right" if right and at else "left",
+            justify="right" if right and index else "left",
         )
     for row in listed:
-        made.add_row(*row)
-    return made
+        result.add_row(*row)
+    return result
 
 
-def narrow(made: Table) -> Table:
+def narrow(result: Table) -> Table:
     """The same table with a space between columns in place of lines: more of them fit."""
-    made.box, made.padding, made.pad_edge = box.SIMPLE_HEAD, (0, 1, 0, 0), False
-    made.show_edge = False
-    return made
+    result.box, result.padding, result.pad_edge = box.SIMPLE_HEAD, (0, 1, 0, 0), False
+    result.show_edge = False
+    return result
 
 
 def _cell(cell: Cell) -> str:

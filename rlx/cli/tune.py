@@ -28,20 +28,20 @@ def run(args: argparse.Namespace) -> int:
     named = args.devices != "all"
     devices = rlx.parse_device_list(args.devices) if named else rlx.available_devices()
     gpus = [device for device in devices if named or _has_variants(device)]
-    found: dict[str, list[Tuned]] = {}
+    results: dict[str, list[Tuned]] = {}
     failed = not gpus
     if not gpus:
         screen.say("rlx bench: there is no GPU to tune for", error=True)
     for device in gpus:
         try:
-            found[str(device)] = _tuned(device, args.only, args.json)
+            results[str(device)] = _tuned(device, args.only, args.json)
         except rlx.RlxError as error:
             failed = True
             screen.fail(f"rlx bench: {device}", error)
     if args.json:
-        print(json.dumps({name: [one.to_json() for one in rows] for name, rows in found.items()}))
+        print(json.dumps({name: [row.to_json() for row in rows] for name, rows in results.items()}))
     else:
-        for name, rows in found.items():
+        for name, rows in results.items():
             _print(name, rows)
     return int(failed)
 
@@ -71,14 +71,14 @@ def _print(name: str, rows: list[Tuned]) -> None:
     headings = ("problem", "family", "kept", "us", "by rule", "us", "simplest", "us")
     lines = [
         [
-            one.problem,
-            one.family,
+            row.problem,
+            row.family,
             *(
                 cell
-                for variant in (one.best, one.default, one.simplest)
-                for cell in (variant, f"{one.us[variant]:,.1f}" if variant in one.us else "-")
+                for variant in (row.best, row.default, row.simplest)
+                for cell in (variant, f"{row.us[variant]:,.1f}" if variant in row.us else "-")
             ),
         ]
-        for one in rows
+        for row in rows
     ]
     screen.Screen().print(screen.columns(name, headings, lines))

@@ -99,9 +99,9 @@ def lowered_for(graph: Graph, target: Target) -> LoweredModule:
             key = f"{content_hash(graph)} {target_text(target)}"
         except OpaqueError:
             return _lower(graph, target)
-        found = _in_memory(graph, target, key, tuple(sources_of(graph)))
-        if found is not None:
-            return found
+        result = _in_memory(graph, target, key, tuple(sources_of(graph)))
+        if result is not None:
+            return result
     return _lower(graph, target)
 
 
@@ -129,22 +129,22 @@ def build(graph: Graph, target: Target, ready: LoweredModule | None = None) -> L
         with phase("hash"):
             key = f"{content_hash(graph)} {target_text(target)}"
     except OpaqueError as error:
-        made = _fresh(graph, target, ready)
-        return made._replace(lowered=_refused(made.lowered, error))
+        result = _fresh(graph, target, ready)
+        return result._replace(lowered=_refused(result.lowered, error))
     plans = _of_files.get(graph)
     with phase("cache"):
         sources = tuple(sources_of(graph))
         name = _name(key, target)
-        found = _in_memory(graph, target, key, sources)
-    if found is not None:
-        return load(found, target)
+        output = _in_memory(graph, target, key, sources)
+    if output is not None:
+        return load(output, target)
     if name is None:
-        made = _fresh(graph, target, ready)
+        result = _fresh(graph, target, ready)
         text = "nothing is kept on disk, rlx was packaged without a digest"
-        made = made._replace(lowered=made.lowered.noted("cache", text))
+        result = result._replace(lowered=result.lowered.noted("cache", text))
         count("unidentified")
-        _kept.put(key, (made.lowered, sources), _nbytes(made.lowered))
-        return made
+        _kept.put(key, (result.lowered, sources), _nbytes(result.lowered))
+        return result
     request = _Request(graph, target, name, sources)
     raw = None if plans is None else plans.raw.get(name)
     if plans is not None and raw is not None:
@@ -231,18 +231,18 @@ def _planned(request: _Request, raw: Array) -> LoadedGraph | None:
                 text = f"it has {raw.nbytes} bytes, at most {container.MOST_BYTES} are read"
                 raise MalformedError(text)
             # Copied, so that later changes of the file have no effect.
-            found = container.load(raw.tobytes(), where)
+            result = container.load(raw.tobytes(), where)
             # A plan under another plan's name is one of another graph.
-            if found.kind != KIND or found.data["name"] != request.name:
+            if result.kind != KIND or result.data["name"] != request.name:
                 raise MalformedError("it is not the entry of its name")
-            decisions = unpack(found.data["lowered"], found.arrays, request.sources)
+            decisions = unpack(result.data["lowered"], result.arrays, request.sources)
             lowered = _derive(request.graph, request.target, decisions)
         return load(lowered, request.target)
 
-    made = _usable(where, make)
-    if made is not None:
+    result = _usable(where, make)
+    if result is not None:
         count("model_hits")
-    return made
+    return result
 
 
 def _usable(where: str, make: Callable[[], T]) -> T | None:
@@ -265,12 +265,12 @@ def _unsealed(request: _Request) -> LoadedGraph | None:
     name = entries.name("lowered", request.name)
 
     def make() -> LoweredModule | None:
-        found = entries.get(name)
-        if found is None:
+        result = entries.get(name)
+        if result is None:
             return None
-        lowered, sources, packed = found
-        kept = lowered, sources
-        lowered = _with_lines(request.graph, request.target, kept, request.sources)
+        lowered, sources, packed = result
+        retained = lowered, sources
+        lowered = _with_lines(request.graph, request.target, retained, request.sources)
         return lowered if packed is None else _with_program(lowered, request.target, packed)
 
     with phase("cache"):
@@ -280,9 +280,9 @@ def _unsealed(request: _Request) -> LoadedGraph | None:
             return None
     if lowered is None:
         return None
-    made = load(lowered, request.target)
+    result = load(lowered, request.target)
     count("disk_hits")
-    return made
+    return result
 
 
 def _with_program(lowered: LoweredModule, target: Target, packed: Any) -> LoweredModule:
@@ -295,7 +295,7 @@ def _with_program(lowered: LoweredModule, target: Target, packed: Any) -> Lowere
 def _with_lines(
     graph: Graph,
     target: Target,
-    found: tuple[LoweredModule, tuple[str, ...]],
+    results: tuple[LoweredModule, tuple[str, ...]],
     sources: tuple[str, ...],
 ) -> LoweredModule:
     """What an equal graph became, with the source lines of the graph at hand.
@@ -303,7 +303,7 @@ def _with_lines(
     Raises:
         OpaqueError: It holds something that is more than data.
     """
-    lowered, lines = found
+    lowered, lines = results
     return (
         lowered
         if lines == sources
@@ -335,11 +335,11 @@ def _in_memory(
     graph: Graph, target: Target, key: str, sources: tuple[str, ...]
 ) -> LoweredModule | None:
     plans = _of_files.get(graph)
-    found = _kept.get(key) or (plans and plans.kept.get(key))
-    if not found:
+    result = _kept.get(key) or (plans and plans.kept.get(key))
+    if not result:
         return None
     try:
-        lowered = _with_lines(graph, target, found, sources)
+        lowered = _with_lines(graph, target, result, sources)
     except OpaqueError:
         return None
     count("memory_hits")
@@ -401,7 +401,7 @@ def _options_text(options: CompileOptions) -> str:
         listed = [value]
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             listed = [getattr(value, inner.name) for inner in dataclasses.fields(value)]
-        if not all(isinstance(one, _PLAIN) for one in listed):
+        if not all(isinstance(item, _PLAIN) for item in listed):
             raise OpaqueError(f"option {field.name}")
     return repr(options)
 

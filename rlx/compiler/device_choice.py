@@ -101,7 +101,11 @@ def _unmeasured(devices: Sequence[Device]) -> list[Device]:
     """Those of some devices that have no figures of their own yet."""
     if flags.CALIBRATION.get() == "off":
         return []
-    return [one for one in devices if backend(one.backend).is_built_in and stored(one) is None]
+    return [
+        device
+        for device in devices
+        if backend(device.backend).is_built_in and stored(device) is None
+    ]
 
 
 class Estimates:
@@ -184,8 +188,8 @@ def choose(
     if wanted is None:
         warn_of_unusable(policy)
     measure = "" if wanted is not None else "now" if waits() else "later"
-    found = Estimates(graph, options or CompileOptions(), policy, measure)
-    rows = survey(graph, policy, found)
+    result = Estimates(graph, options or CompileOptions(), policy, measure)
+    rows = survey(graph, policy, result)
     estimates = {
         row.device: row.estimate_ns for row in rows if row.viable and row.estimate_ns is not None
     }
@@ -196,23 +200,23 @@ def choose(
             raise not_viable(wanted, policy.device_source, blocker, list(estimates))
         pick, reason = wanted, f"{policy.device_source} says {str(wanted)!r}"
     elif estimates:
-        if _wakes_faster(found, min(estimates.values()), policy):
+        if _wakes_faster(result, min(estimates.values()), policy):
             return choose(graph, options, policy)
         open_to = {row.device for row in contenders(rows)}
-        pick = policy.best({one: ns for one, ns in estimates.items() if one in open_to})
+        pick = policy.best({key: ns for key, ns in estimates.items() if key in open_to})
         reason = _reason(pick, estimates, rows)
-        if found.unmeasured:
-            names = ", ".join(map(str, found.unmeasured))
+        if result.unmeasured:
+            names = ", ".join(map(str, result.unmeasured))
             reason += f"; by default figures of {names}, which are measured in the background"
-            measure_later(found.unmeasured)
+            measure_later(result.unmeasured)
     elif policy.excludes(HOST_DEVICE):
         raise none_viable(graph, rows)
     else:
         pick, reason = HOST_DEVICE, "no device has every kernel; trying the CPU"
-    return Choice(pick, reason, estimates, blocked, found.costs, found.lowered)
+    return Choice(pick, reason, estimates, blocked, result.costs, result.lowered)
 
 
-def _wakes_faster(found: Estimates, least: float, policy: DevicePolicy) -> bool:
+def _wakes_faster(estimates: Estimates, least: float, policy: DevicePolicy) -> bool:
     """Has a second way to a GPU listed if its stored figures say that it takes less; so it is started only then."""
     for name in unasked():
         if policy.excludes(Device(name)) is not None:
@@ -222,7 +226,7 @@ def _wakes_faster(found: Estimates, least: float, policy: DevicePolicy) -> bool:
         except DeviceUnavailableError:
             continue  # its package is not here
         for figures in kept_of(name, versions):
-            ns = found.by_figures(Device(name), figures)
+            ns = estimates.by_figures(Device(name), figures)
             if ns is not None and ns < least:
                 request(name)
                 return True

@@ -58,14 +58,14 @@ class DiskCache:
         if not is_private(self._folder):
             return None
         try:
-            found = read(path, self._most, links=False)
+            result = read(path, self._most, links=False)
         except FileNotFoundError:
             return None
         except OSError as error:
             _log.debug("the compile cache can't be read: %s", error)
             return None
         mark_used(path)
-        return found
+        return result
 
     def put(self, key: str, raw: bytes) -> bool:
         """Stores an entry, and removes what is then too much.
@@ -89,9 +89,9 @@ class DiskCache:
 
     def _make_room(self, added: int) -> None:
         # Entries of other processes are counted when the folder is measured again.
-        held, puts = _believed.get(self._folder, (0, _PUTS_PER_LOOK))
-        if puts < _PUTS_PER_LOOK and held + added <= self._most:
-            _believed[self._folder] = held + added, puts + 1
+        stored, puts = _believed.get(self._folder, (0, _PUTS_PER_LOOK))
+        if puts < _PUTS_PER_LOOK and stored + added <= self._most:
+            _believed[self._folder] = stored + added, puts + 1
         else:
             _believed[self._folder] = self._prune(), 1
 
@@ -102,11 +102,11 @@ class DiskCache:
             How many bytes that freed.
         """
         _believed.pop(self._folder, None)
-        return sum(one.nbytes for one in kept_files(self._folder, _OURS) if one.remove())
+        return sum(file.nbytes for file in kept_files(self._folder, _OURS) if file.remove())
 
     def nbytes(self) -> int:
         """Bytes of all entries."""
-        return sum(one.nbytes for one in kept_files(self._folder, _OURS))
+        return sum(file.nbytes for file in kept_files(self._folder, _OURS))
 
     def _prune(self) -> int:
         """Removes what is too much, too old or was abandoned, and says how many bytes are left."""

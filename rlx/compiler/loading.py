@@ -79,8 +79,8 @@ def load(lowered: LoweredModule, target: Target) -> LoadedGraph:
             lowered.program, target.info, lowered.graph, target.options
         )
         _check_memory(executable, target)
-        kept = frozenset(lowered.graph.param_names)
-        precomputed = PrecomputedParams(lowered.preparations, kept, target.options)
+        retained = frozenset(lowered.graph.param_names)
+        precomputed = PrecomputedParams(lowered.preparations, retained, target.options)
         constants = precomputed.constants()
         if constants:
             executable.set_params(constants)

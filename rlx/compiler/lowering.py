@@ -59,7 +59,7 @@ def lower(graph: Graph, target: Target) -> LoweredModule:
         try:
             return _lower(graph, target, promotes=True)
         except DeviceMemoryError:
-            if not any(one.dtype in HALVES for node in graph.nodes for one in node.types):
+            if not any(item.dtype in HALVES for node in graph.nodes for item in node.types):
                 raise
             # Values of 16 bits take half the memory, and are rounded after each operation.
             return _lower(graph, target, promotes=False)
@@ -168,17 +168,17 @@ def derive(graph: Graph, target: Target, decisions: Decisions) -> LoweredModule:
     check_supported(decisions.graph, target.kernel_set, str(target.device), allow_host)
     _check_hosted(decisions, target)
     known = iter(decisions.subgraphs)
-    made: dict[Graph, Graph] = {}
+    results: dict[Graph, Graph] = {}
 
-    def specialise(one: Graph) -> tuple[Graph, list[Note]]:
-        if one not in made:
-            found = next(known, None)
-            if found is None:
-                text = describe("a plan without a subgraph that its graph has", got=one.name)
+    def specialise(graph: Graph) -> tuple[Graph, list[Note]]:
+        if graph not in results:
+            result = next(known, None)
+            if result is None:
+                text = describe("a plan without a subgraph that its graph has", got=graph.name)
                 raise InputError(text)
-            check_same(one, found)
-            made[one] = found
-        return made[one], []
+            check_same(graph, result)
+            results[graph] = result
+        return results[graph], []
 
     with budget():
         with phase("schedule"):
@@ -211,11 +211,11 @@ def _check_hosted(decisions: Decisions, target: Target) -> None:
         InputError: There is no such node, it needs no kernel, or the host can't or may not run it.
     """
     nodes = decisions.graph.nodes
-    for at in decisions.hosted:
-        fits = 0 <= at < len(nodes) and nodes[at].op not in LEAVES and nodes[at].op != PART
-        if not fits or nodes[at].opdef.view or _only_here(nodes[at], target):
+    for index in decisions.hosted:
+        fits = 0 <= index < len(nodes) and nodes[index].op not in LEAVES and nodes[index].op != PART
+        if not fits or nodes[index].opdef.view or _only_here(nodes[index], target):
             raise InputError(
-                describe("a plan moves a node to the host that can't run there", got=at)
+                describe("a plan moves a node to the host that can't run there", got=index)
             )
 
 
@@ -260,11 +260,11 @@ def _within_bindings(graph: Graph, target: Target, notes: list[Note]) -> Graph:
 
 def fewer_rows(lowered: LoweredModule, target: Target, actual: int, upper: int) -> DynamicRows:
     """What runs do on ``actual`` of ``upper`` rows."""
-    found = dynamic_rows_of(lowered.graph, actual, upper)
-    if found.graph is not None and target.capabilities.extent_programs:
-        schedule, _ = _specialised(found.graph, target)
-        found = replace(found, lowered=(schedule, _plan(schedule, target)))
-    return found
+    result = dynamic_rows_of(lowered.graph, actual, upper)
+    if result.graph is not None and target.capabilities.extent_programs:
+        schedule, _ = _specialised(result.graph, target)
+        result = replace(result, lowered=(schedule, _plan(schedule, target)))
+    return result
 
 
 def _specialise(graph: Graph, target: Target, passes: Sequence[Pass]) -> tuple[Graph, list[Note]]:
@@ -281,17 +281,17 @@ def _specialised(
 ) -> tuple[Schedule, tuple[Graph, ...]]:
     """The schedule of a graph, and what the passes made of its subgraphs."""
     # One that stands in many places is specialised once.
-    made: dict[Graph, tuple[Graph, list[Note]]] = {}
+    results: dict[Graph, tuple[Graph, list[Note]]] = {}
 
-    def specialise(one: Graph) -> tuple[Graph, list[Note]]:
-        if one not in made:
-            whole, notes = _joined(one, target)
-            found, more = _specialise(whole, target, KERNEL_PASSES)
-            made[one] = found, notes + more
-        return made[one]
+    def specialise(graph: Graph) -> tuple[Graph, list[Note]]:
+        if graph not in results:
+            whole, notes = _joined(graph, target)
+            result, more = _specialise(whole, target, KERNEL_PASSES)
+            results[graph] = result, notes + more
+        return results[graph]
 
     schedule = _schedule(graph, target, specialise, hosted)
-    return schedule, tuple(found for found, _ in made.values())
+    return schedule, tuple(item for item, _ in results.values())
 
 
 def _schedule(
@@ -347,9 +347,9 @@ def moved_to_host(lowered: LoweredModule, target: Target, error: KernelLimitErro
     """
     hosted = {**lowered.hosted, **_moved(lowered.graph, error.reasons)}
     if not target.reads_kernels:
-        nodes = {lowered.graph.nodes[at]: reason for at, reason in hosted.items()}
+        nodes = {lowered.graph.nodes[key]: reason for key, reason in hosted.items()}
         return replace(lowered, hosted=_without_kernels(lowered.graph, target, nodes))
-    if any(_only_here(lowered.graph.nodes[at], target) for at in hosted):
+    if any(_only_here(lowered.graph.nodes[index], target) for index in hosted):
         raise UnsupportedOpError(str(error)) from error
     schedule, subgraphs = _specialised(lowered.graph, target, hosted)
     return replace(
@@ -363,14 +363,14 @@ def moved_to_host(lowered: LoweredModule, target: Target, error: KernelLimitErro
 
 def _moved(graph: Graph, reasons: Mapping[Node, str]) -> dict[int, str]:
     """The nodes of a graph that have to run on the host: those named, and those that hold one in a subgraph."""
-    found = {
+    results = {
         node.id: reason
         for node, reason in reasons.items()
         if node.id < len(graph.nodes) and graph.nodes[node.id] is node
     }
-    if len(found) < len(reasons):
+    if len(results) < len(reasons):
         inside = next(iter(reasons.values()))
         for node in graph.nodes:
             if any(isinstance(value, Graph) for value in node.attrs.values()):
-                found[node.id] = f"in its subgraph: {inside}"
-    return found
+                results[node.id] = f"in its subgraph: {inside}"
+    return results

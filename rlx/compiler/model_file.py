@@ -121,18 +121,20 @@ def load_model(
         ImportModelError: It is no such file, of another version, or damaged.
         ModelFileError: It can't be read; ``ModelNotFoundError`` where it is not there.
     """
-    held = contents(path)
-    where = "the model" if held is not None else os.fspath(path)  # type: ignore[arg-type]
+    stored = contents(path)
+    where = "the model" if stored is not None else os.fspath(path)  # type: ignore[arg-type]
     try:
-        found = (
+        result = (
             container.mapped(where, check)
-            if held is None
-            else container.load(bytes(held), where, check)
+            if stored is None
+            else container.load(bytes(stored), where, check)
         )
-        if found.kind != KIND:
-            raise InputError(describe("a container of another kind", got=found.kind, expected=KIND))
-        graph = from_data(Graph, found.data["graph"], found.arrays)
-        plans = {str(name): found.arrays[at] for name, at in found.data["plans"].items()}
+        if result.kind != KIND:
+            raise InputError(
+                describe("a container of another kind", got=result.kind, expected=KIND)
+            )
+        graph = from_data(Graph, result.data["graph"], result.arrays)
+        plans = {str(name): result.arrays[value] for name, value in result.data["plans"].items()}
     except (RlxError, LookupError, TypeError, AttributeError) as error:
         raise ImportModelError(
             describe(
@@ -143,5 +145,5 @@ def load_model(
         ) from error
     except OSError as error:
         raise unreadable("the model can't be read", where, error) from None
-    compile_cache.offer(graph, plans, found.data.get("build"))
+    compile_cache.offer(graph, plans, result.data.get("build"))
     return graph

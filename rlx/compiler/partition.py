@@ -52,7 +52,7 @@ def partition(graph: Graph, hosted: Mapping[int, str]) -> list[Partition]:
             if node.id in stages:
                 readers.setdefault(operand.id, set()).add(stages[node.id])
     outputs = {node.id for node in graph.outputs}
-    found = []
+    results = []
     for stage in sorted(set(stages.values())):
         inside = [node for node in graph.nodes if stages.get(node.id) == stage]
         wanted = [
@@ -62,50 +62,50 @@ def partition(graph: Graph, hosted: Mapping[int, str]) -> list[Partition]:
             and (node.id in outputs or readers.get(node.id, set()) - {stage})
         ]
         if wanted:
-            found.append(_partition(graph, inside, wanted, bool(stage % 2)))
-    return found
+            results.append(_partition(graph, inside, wanted, bool(stage % 2)))
+    return results
 
 
 def _stages(graph: Graph, hosted: Mapping[int, str]) -> dict[int, int]:
     """The stage of every node that is computed: even ones are the device's, odd ones the host's."""
-    found: dict[int, int] = {}
+    results: dict[int, int] = {}
     for node in graph.nodes:
         if node.op in LEAVES:
             continue
         after = max(
-            (found[operand.id] for operand in node.inputs if operand.id in found), default=0
+            (results[operand.id] for operand in node.inputs if operand.id in results), default=0
         )
         on_host = node.id in hosted
         if node.op == PART:
-            found[node.id] = found[node.inputs[0].id]
+            results[node.id] = results[node.inputs[0].id]
         else:
-            found[node.id] = after if after % 2 == on_host else after + 1
-    return found
+            results[node.id] = after if after % 2 == on_host else after + 1
+    return results
 
 
 def _partition(
     graph: Graph, inside: Sequence[Node], wanted: Sequence[Node], on_host: bool
 ) -> Partition:
     new = Graph(f"{graph.name}, on the host" if on_host else graph.name)
-    made: dict[int, Node] = {}
+    results: dict[int, Node] = {}
     reads: list[int] = []
 
     def operand(node: Node) -> Node:
-        if node.id not in made:
+        if node.id not in results:
             if node.op == "constant":
-                made[node.id] = new.constant(node.attrs["value"], node.dtype)
+                results[node.id] = new.constant(node.attrs["value"], node.dtype)
             elif node.op == "param" and not on_host:
-                made[node.id] = new.param(node.name, node.shape, node.dtype)
+                results[node.id] = new.param(node.name, node.shape, node.dtype)
             else:
                 reads.append(node.id)
-                made[node.id] = new.input(f"value:{node.id}", node.shape, node.dtype)
-        return made[node.id]
+                results[node.id] = new.input(f"value:{node.id}", node.shape, node.dtype)
+        return results[node.id]
 
     for node in inside:
-        operands = [operand(one) for one in node.inputs]
-        made[node.id] = new.add_node(node.opdef, operands, dict(node.attrs), node.name)
-        made[node.id].source = node.source
-    new.set_outputs([made[node.id] for node in wanted])
+        operands = [operand(item) for item in node.inputs]
+        results[node.id] = new.add_node(node.opdef, operands, dict(node.attrs), node.name)
+        results[node.id].source = node.source
+    new.set_outputs([results[node.id] for node in wanted])
     return Partition(new, tuple(reads), tuple(node.id for node in wanted), on_host)
 
 
@@ -126,7 +126,7 @@ class PartitionedProgram:
     @property
     def nbytes(self) -> int:
         """The sum of its partitions."""
-        return sum(one.program.nbytes for one in self.partitions if one.program is not None)
+        return sum(item.program.nbytes for item in self.partitions if item.program is not None)
 
     def pack(self) -> None:
         """Returns None: nothing is kept in files."""
@@ -136,10 +136,10 @@ class PartitionedProgram:
         from rlx.backends.host import compile_host
 
         loaded = [
-            compile_host(one.graph, options)
-            if one.program is None
-            else self.backend.executable(one.program, info, one.graph, options)
-            for one in self.partitions
+            compile_host(item.graph, options)
+            if item.program is None
+            else self.backend.executable(item.program, info, item.graph, options)
+            for item in self.partitions
         ]
         return PartitionedExecutable(self, loaded, {})
 
@@ -169,21 +169,23 @@ class PartitionedExecutable(HostExecutable):
             for node in graph.outputs
             if node.op == "constant"
         }
-        read = {index: graph.nodes[index] for one in program.partitions for index in one.reads}
-        held = {node.name: node for node in (*read.values(), *graph.outputs) if node.op == "param"}
-        for name, node in held.items():
+        read = {index: graph.nodes[index] for item in program.partitions for index in item.reads}
+        stored = {
+            node.name: node for node in (*read.values(), *graph.outputs) if node.op == "param"
+        }
+        for name, node in stored.items():
             params.setdefault(name, np.zeros(node.shape, node.dtype.numpy))
-        self._param_names = {node.id: name for name, node in held.items()}
+        self._param_names = {node.id: name for name, node in stored.items()}
 
     def compute(self, inputs: Sequence[Array], targets: Sequence[Array]) -> None:
         """Runs the partitions. All rows are computed, also with an active extent."""
         values = {node.id: array for node, array in zip(self._inputs, inputs, strict=True)}
         values |= self._constants
         values |= {index: self._params[name] for index, name in self._param_names.items()}
-        for one, executable in zip(self._program.partitions, self._loaded, strict=True):
-            arrays = [np.asarray(values[index], order="C") for index in one.reads]
-            pending = executable.submit(arrays, range(len(one.writes)), False)
-            values.update(zip(one.writes, pending.wait(), strict=True))
+        for item, executable in zip(self._program.partitions, self._loaded, strict=True):
+            arrays = [np.asarray(values[index], order="C") for index in item.reads]
+            pending = executable.submit(arrays, range(len(item.writes)), False)
+            values.update(zip(item.writes, pending.wait(), strict=True))
         for target, node in zip(targets, self._program.graph.outputs, strict=True):
             target[...] = values[node.id]
 
@@ -191,8 +193,8 @@ class PartitionedExecutable(HostExecutable):
         """Gives weights to every partition that reads them."""
         for name in values.keys() & self._params.keys():
             self._params[name] = np.array(values[name])
-        for one, executable in zip(self._program.partitions, self._loaded, strict=True):
-            names = () if one.on_host else values.keys() & set(one.graph.param_names)
+        for item, executable in zip(self._program.partitions, self._loaded, strict=True):
+            names = () if item.on_host else values.keys() & set(item.graph.param_names)
             if names:
                 executable.set_params({name: values[name] for name in names})
 
@@ -200,8 +202,8 @@ class PartitionedExecutable(HostExecutable):
         """Returns a copy of the weight."""
         if name in self._params:
             return self._params[name].copy()
-        for one, executable in zip(self._program.partitions, self._loaded, strict=True):
-            if not one.on_host and name in one.graph.param_names:
+        for item, executable in zip(self._program.partitions, self._loaded, strict=True):
+            if not item.on_host and name in item.graph.param_names:
                 return executable.read_param(name)
         node = self._program.graph.named(name)
         return np.zeros(node.shape, node.dtype.numpy)
@@ -209,7 +211,7 @@ class PartitionedExecutable(HostExecutable):
     def clone(self) -> PartitionedExecutable:
         """Returns the same on memory of its own; params are shared."""
         return PartitionedExecutable(
-            self._program, [one.clone() for one in self._loaded], self._params
+            self._program, [item.clone() for item in self._loaded], self._params
         )
 
     def memory(self) -> dict[str, int]:
@@ -217,8 +219,8 @@ class PartitionedExecutable(HostExecutable):
         own = sum(array.nbytes for array in (*self.input_views, *self.output_views))
         params = sum(array.nbytes for array in self._params.values())
         sums = {"arena": own, "params": params, "staging": 0}
-        for one in self._loaded:
-            memory = one.memory()
+        for item in self._loaded:
+            memory = item.memory()
             for key in sums:
                 sums[key] += memory[key]
         return {**sums, "peak": sums["arena"] + sums["params"]}
@@ -226,11 +228,11 @@ class PartitionedExecutable(HostExecutable):
     def kernels(self) -> str:
         """Lists those of each partition."""
         return "\n".join(
-            f"# {'host' if part.on_host else 'device'}\n{one.kernels()}"
-            for part, one in zip(self._program.partitions, self._loaded, strict=True)
+            f"# {'host' if part.on_host else 'device'}\n{item.kernels()}"
+            for part, item in zip(self._program.partitions, self._loaded, strict=True)
         )
 
     def close(self) -> None:
         """Closes the partitions."""
-        for one in self._loaded:
-            one.close()
+        for item in self._loaded:
+            item.close()

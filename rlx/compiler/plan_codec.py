@@ -38,13 +38,13 @@ class MalformedError(RlxError):
 
 def sources_of(graph: Graph) -> list[str]:
     """The lines of code that made a graph's nodes, subgraphs included, in an order of their own."""
-    found = []
+    results = []
     for node in graph.nodes:
-        found.append(node.source)
+        results.append(node.source)
         for value in node.attrs.values():
             if isinstance(value, Graph):
-                found += sources_of(value)
-    return found
+                results += sources_of(value)
+    return results
 
 
 def pack(lowered: LoweredModule, sources: Sequence[str]) -> tuple[Any, list[Array]]:
@@ -89,9 +89,9 @@ class _Packer:
     def __init__(self, sources: Sequence[str]) -> None:
         self.arrays: list[Array] = []
         self._lines: dict[str, int] = {}
-        for at, source in enumerate(sources):
+        for index, source in enumerate(sources):
             if source:
-                self._lines.setdefault(source, at)
+                self._lines.setdefault(source, index)
         self._array_at: dict[int, int] = {}
         self._graphs: list[Any] = []
 
@@ -99,9 +99,10 @@ class _Packer:
         return {
             "graph": self._graph(lowered.graph),
             "preparations": [
-                [self._graph(one.graph), list(one.names)] for one in lowered.preparations
+                [self._graph(preparation.graph), list(preparation.names)]
+                for preparation in lowered.preparations
             ],
-            "subgraphs": [self._graph(one) for one in lowered.subgraphs],
+            "subgraphs": [self._graph(subgraph) for subgraph in lowered.subgraphs],
             "notes": [self._note(note) for note in lowered.notes],
             "hosted": list(lowered.hosted.items()),
             "offsets": [] if lowered.plan is None else list(lowered.plan.temps),
@@ -175,20 +176,21 @@ class _Unpacker:
         self._inside = 0
 
     def decisions(self, data: Any) -> Decisions:
-        for at, record in enumerate(data["graphs"]):
+        for index, record in enumerate(data["graphs"]):
             self._inside = 0
             graph = self._graph(*record)
             if self._inside > MOST_NESTED:
                 raise ValueError(f"subgraphs in subgraphs, {self._inside} deep")
-            self._graphs[at] = graph, self._inside
+            self._graphs[index] = graph, self._inside
         return Decisions(
             self._taken(data["graph"]),
             tuple(self._note(step, parts) for step, parts in data["notes"]),
             tuple(
-                Preparation(self._taken(at), _texts(names)) for at, names in data["preparations"]
+                Preparation(self._taken(index), _texts(names))
+                for index, names in data["preparations"]
             ),
-            tuple(self._taken(at) for at in data["subgraphs"]),
-            MappingProxyType({_whole(at): _text(reason) for at, reason in data["hosted"]}),
+            tuple(self._taken(index) for index in data["subgraphs"]),
+            MappingProxyType({_whole(index): _text(reason) for index, reason in data["hosted"]}),
             tuple(data["offsets"]),
             data["program"],
         )
@@ -206,29 +208,29 @@ class _Unpacker:
         """See ``_Packer._line``."""
         return line if isinstance(line, str) else _text(_at(self._sources, line))
 
-    def _taken(self, at: int) -> Graph:
+    def _taken(self, index: int) -> Graph:
         """A graph for its one place: in two places, and in two of those again, it would be endless."""
-        graph, depth = self._graphs.pop(at)
+        graph, depth = self._graphs.pop(index)
         self._inside = max(self._inside, depth + 1)
         return graph
 
     def _graph(self, name: str, nodes: list[Any], outputs: list[int]) -> Graph:
         graph = Graph(_text(name))
         for op, label, inputs, attrs, line in nodes:
-            given = {key: self._any(value) for key, value in attrs.items()}
+            arguments = {key: self._any(value) for key, value in attrs.items()}
             source = self._line(line)
             if op in ("input", "param"):
                 leaf = graph.input if op == "input" else graph.param
-                node = leaf(label, given["shape"], given["dtype"])
+                node = leaf(label, arguments["shape"], arguments["dtype"])
             else:
-                operands = [_at(graph.nodes, at) for at in inputs]
-                if op != PART and any(len(one.types) > 1 for one in operands):
+                operands = [_at(graph.nodes, index) for index in inputs]
+                if op != PART and any(len(operand.types) > 1 for operand in operands):
                     raise ValueError(f"an operand of {label!r} is several values")
-                node = graph.add_node(lookup(op), operands, given, _text(label), source)
+                node = graph.add_node(lookup(op), operands, arguments, _text(label), source)
                 check_ours(node)
-            check_attributes(node, given)
+            check_attributes(node, arguments)
             node.source = source
-        graph.set_outputs([_at(graph.nodes, at) for at in outputs])
+        graph.set_outputs([_at(graph.nodes, output) for output in outputs])
         if any(len(node.types) > 1 for node in graph.outputs):
             raise ValueError(f"an output of {graph.name!r} is several values")
         return graph
@@ -239,22 +241,22 @@ class _Unpacker:
             return tuple([self._any(item) for item in value])
         if kind is not dict:
             return value
-        ((tag, held),) = value.items()
-        return _READERS[tag](self, held)
+        ((tag, stored),) = value.items()
+        return _READERS[tag](self, stored)
 
 
 _READERS: dict[str, Any] = {
-    "dtype": lambda one, held: DType(held),
-    "graph": lambda one, held: one._taken(held),
-    "array": lambda one, held: _at(one._arrays, held),
+    "dtype": lambda item, stored: DType(stored),
+    "graph": lambda item, stored: item._taken(stored),
+    "array": lambda item, stored: _at(item._arrays, stored),
 }
 
 
-def _at(items: Sequence[Any], at: Any) -> Any:
+def _at(items: Sequence[Any], position: Any) -> Any:
     """An entry by a position from the front."""
-    if type(at) is not int or not 0 <= at < len(items):
-        raise IndexError(f"position {at!r} of {len(items)}")
-    return items[at]
+    if type(position) is not int or not 0 <= position < len(items):
+        raise IndexError(f"position {position!r} of {len(items)}")
+    return items[position]
 
 
 def _whole(value: Any) -> int:

@@ -85,8 +85,14 @@ class PrecomputedParams:
         options: CompileOptions,
     ) -> None:
         self._kept, self._options = kept, options
-        self._readers = {name: one for one in preparations for name in one.graph.input_names}
-        self._constant = [one for one in preparations if not one.graph.input_names]
+        self._readers = {
+            name: preparation
+            for preparation in preparations
+            for name in preparation.graph.input_names
+        }
+        self._constant = [
+            preparation for preparation in preparations if not preparation.graph.input_names
+        ]
         self._values: dict[str, Array] = {}
         self._cache: tuple[WeightCache, str] | None = None
 
@@ -140,7 +146,7 @@ class PrecomputedParams:
     def _compute(self, preparations: Iterable[Preparation]) -> dict[str, Array]:
         result: dict[str, Array] = {}
         for some in _together(preparations):
-            names = [name for one in some for name in one.names]
+            names = [name for item in some for name in item.names]
             cache, target = self._cache or (None, "")
             values = None if cache is None else cache.get(target, names)
             if values is None:
@@ -153,7 +159,7 @@ class PrecomputedParams:
     def _run(self, preparations: Sequence[Preparation]) -> list[Array]:
         from rlx.backends.host import compile_host
 
-        graph = joined([one.graph for one in preparations])
+        graph = joined([preparation.graph for preparation in preparations])
         arrays = [np.asarray(self._values[name], order="C") for name in graph.input_names]
         executable = compile_host(graph, self._options)
         # No copies: the arrays keep the arena, which nothing else uses.
@@ -164,12 +170,12 @@ def _together(preparations: Iterable[Preparation]) -> Iterator[list[Preparation]
     """Groups preparations that are compiled as one graph: a compile costs more than the nodes of small ones."""
     some: list[Preparation] = []
     nbytes = 0
-    for one in preparations:
-        own = sum(type.nbytes for node in one.graph.nodes for type in node.types)
+    for preparation in preparations:
+        own = sum(type.nbytes for node in preparation.graph.nodes for type in node.types)
         if some and nbytes + own > _TOGETHER_BYTES:
             yield some
             some, nbytes = [], 0
-        some.append(one)
+        some.append(preparation)
         nbytes += own
     if some:
         yield some

@@ -61,13 +61,13 @@ class Whole:
         self._steps = max(steps, 1)
         self._step, self._span, self._done = 0, (0.0, 1.0), 0.0
 
-    def step(self, at: int) -> None:
+    def step(self, index: int) -> None:
         """A step begins.
 
         Args:
-            at: Its number, from 0.
+            index: Its number, from 0.
         """
-        self._step, self._span = at, (0.0, 1.0)
+        self._step, self._span = index, (0.0, 1.0)
 
     def tell(self, phase: str, part: float | None) -> float:
         """A phase begins, or goes on; gives the part of the whole that is done.
@@ -81,8 +81,8 @@ class Whole:
             phase, part = "", 0.0
         self._span = _SPANS.get(phase, self._span)
         low, high = self._span
-        found = (self._step + low + (part or 0.0) * (high - low)) / self._steps
-        self._done = max(self._done, min(found, 1.0))
+        result = (self._step + low + (part or 0.0) * (high - low)) / self._steps
+        self._done = max(self._done, min(result, 1.0))
         return self._done
 
 

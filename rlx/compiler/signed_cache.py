@@ -63,11 +63,11 @@ def _key(path: Path) -> bytes | None:
             _make(path)
         if not is_private(path.parent):
             return None
-        found = os.lstat(path)
-        if hasattr(os, "geteuid") and (found.st_uid != os.geteuid() or found.st_mode & 0o077):
+        result = os.lstat(path)
+        if hasattr(os, "geteuid") and (result.st_uid != os.geteuid() or result.st_mode & 0o077):
             _log.debug("%s is not this user's alone: nothing is sealed", path)
             return None
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(result.st_mode):
             _log.debug("%s is no regular file: nothing is sealed", path)
             return None
         problem = _damage(path)
@@ -139,14 +139,14 @@ class Sealed:
         """
         where = self._disk.path(name)
         try:
-            found = self._disk.get(name)
-            if found is None:
+            result = self._disk.get(name)
+            if result is None:
                 return None
-            if found.kind != KIND or not found.arrays:
+            if result.kind != KIND or not result.arrays:
                 raise _NotSealedError("it is no sealed entry")
-            if not hmac.compare_digest(str(found.data["seal"]), self._seal(name, found.digest)):
+            if not hmac.compare_digest(str(result.data["seal"]), self._seal(name, result.digest)):
                 raise _NotSealedError("its seal is another")
-            record, *large = found.arrays
+            record, *large = result.arrays
             return _Reader(io.BytesIO(record.data), arrays, large).load()
         except Exception as error:  # of whatever records are made of
             count("refused" if isinstance(error, _NotSealedError) else "damaged")
@@ -170,13 +170,13 @@ class Sealed:
             OpaqueError: The record holds what can't be written, or is too large.
         """
         try:
-            held = [np.frombuffer(one, np.uint8) for one in _dumped(record, elsewhere)]
+            stored = [np.frombuffer(item, np.uint8) for item in _dumped(record, elsewhere)]
         except Exception as error:  # of whatever records are made of
             raise OpaqueError(f"{type(error).__name__}: {error}") from error
-        nbytes = sum(one.nbytes for one in held)
+        nbytes = sum(item.nbytes for item in stored)
         if nbytes > MOST_BYTES:
             raise OpaqueError(f"{nbytes} bytes, at most {MOST_BYTES} are sealed")
-        raw = container.dump(KIND, lambda digest: {"seal": self._seal(name, digest)}, held)
+        raw = container.dump(KIND, lambda digest: {"seal": self._seal(name, digest)}, stored)
         return self._disk.put(name, raw)
 
     def _seal(self, name: str, digest: bytes) -> str:
@@ -268,8 +268,8 @@ def _dumped(record: Any, elsewhere: Elsewhere | None) -> list[memoryview]:
     return [file.getbuffer(), *writer.large]
 
 
-def _node(graph: Graph, at: int) -> Node:
-    return graph.nodes[at]
+def _node(graph: Graph, index: int) -> Node:
+    return graph.nodes[index]
 
 
 def _read_only(items: dict[Any, Any]) -> Mapping[Any, Any]:
@@ -282,7 +282,7 @@ def _empty() -> Graph:
 
 def _rows(graph: Graph) -> tuple[Any, ...]:
     rows = [
-        (node.op, [one.id for one in node.inputs], node.attrs, node.types, node.name, node.source)
+        (node.op, [item.id for item in node.inputs], node.attrs, node.types, node.name, node.source)
         for node in graph.nodes
     ]
     outputs = [node.id for node in graph.outputs]
@@ -294,10 +294,10 @@ def _fill(graph: Graph, state: tuple[Any, ...]) -> None:
     graph.__init__(name)  # type: ignore[misc]
     nodes = graph.nodes
     for op, inputs, attrs, types, called, source in rows:
-        operands = tuple([nodes[at] for at in inputs])
+        operands = tuple([nodes[index] for index in inputs])
         node = Node(graph, lookup(op), operands, attrs, types, called, source)
         nodes.append(node)
         if op in ("input", "param"):
             graph._named[called] = node
-    graph.outputs = tuple([nodes[at] for at in outputs])
+    graph.outputs = tuple([nodes[output] for output in outputs])
     graph.param_values.update(values)

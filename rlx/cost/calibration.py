@@ -186,18 +186,18 @@ class Calibration:
 
     def to_json(self) -> dict[str, Any]:
         """The figures as JSON takes them; ``from_json`` gives them back exactly."""
-        found: dict[str, Any] = {}
+        results: dict[str, Any] = {}
         for name in _NAMES:
             value = getattr(self, name)
             if isinstance(value, Identity):
-                found[name] = dataclasses.asdict(value)
+                results[name] = dataclasses.asdict(value)
             elif isinstance(value, Curve):
-                found[name] = [list(point) for point in value.points]
+                results[name] = [list(point) for point in value.points]
             elif name in TABLES:
-                found[name] = {k: [list(p) for p in curve.points] for k, curve in value.items()}
+                results[name] = {k: [list(p) for p in curve.points] for k, curve in value.items()}
             else:
-                found[name] = dict(value) if isinstance(value, Mapping) else value
-        return found
+                results[name] = dict(value) if isinstance(value, Mapping) else value
+        return results
 
     @classmethod
     def from_json(cls, data: Any) -> Calibration:
@@ -209,8 +209,8 @@ class Calibration:
         if not isinstance(data, dict) or set(data) != set(_NAMES):
             unknown = sorted(set(_NAMES) ^ set(data)) if isinstance(data, dict) else type(data)
             raise CalibrationError(describe("not a calibration", got=f"fields differ: {unknown}"))
-        found = {name: _read(name, value) for name, value in data.items()}
-        return cls(**found)
+        results = {name: _read(name, value) for name, value in data.items()}
+        return cls(**results)
 
 
 class CalibrationError(ValueError):
@@ -235,8 +235,8 @@ _NAMES = tuple(field.name for field in dataclasses.fields(Calibration))
 
 def meter() -> Meter:
     """What measures."""
-    found: Meter = provided("meter")
-    return found
+    result: Meter = provided("meter")
+    return result
 
 
 def _largest_speed(curve: Curve) -> float:

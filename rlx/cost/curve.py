@@ -61,11 +61,11 @@ class Curve:
         """Nanoseconds that so much work takes."""
         if work <= 0:
             return 0.0
-        at = bisect_left(self.points, (work, 0.0))
-        if at == 0 or at == len(self.points):
-            x, ns = self.points[0 if at == 0 else -1]
+        index = bisect_left(self.points, (work, 0.0))
+        if index == 0 or index == len(self.points):
+            x, ns = self.points[0 if index == 0 else -1]
             return ns * (work / x)
-        (x0, y0), (x1, y1) = self.points[at - 1], self.points[at]
+        (x0, y0), (x1, y1) = self.points[index - 1], self.points[index]
         if work == x1:
             return y1
         part = math.log(work / x0) / math.log(x1 / x0)

@@ -174,8 +174,8 @@ class _Figures:
         self.dispatch_ns = model.dispatch_overhead_ns()
 
     def thunk_ns(self) -> float:
-        found = self._detailed
-        return found.host_thunk_ns() if found else self.model.roundtrip_overhead_ns()
+        result = self._detailed
+        return result.host_thunk_ns() if result else self.model.roundtrip_overhead_ns()
 
     def upload_ns(self, nbytes: int) -> float:
         if self._detailed:

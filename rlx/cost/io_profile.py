@@ -87,8 +87,8 @@ def host_sync_ops(kernel_set: str | None = None) -> frozenset[str]:
         return HOST_SYNC_OPS
     if not kernel_set or KERNEL_SETS[kernel_set].on_host:
         return frozenset()
-    found = ((name, lookup(name)) for name in HOST_SYNC_OPS)
-    return frozenset(n for n, o in found if o.kernels(kernel_set) is None or o.host_reason)
+    result = ((name, lookup(name)) for name in HOST_SYNC_OPS)
+    return frozenset(n for n, o in result if o.kernels(kernel_set) is None or o.host_reason)
 
 
 def profile_graph_io(graph: Graph, options: GraphIoOptions | None = None) -> GraphIoProfile:
@@ -146,16 +146,16 @@ def profile_graph_io_outputs(
 
 def _output(outputs: Sequence[Node], index: SupportsIndex) -> Node:
     try:
-        at = -1 if isinstance(index, bool) else operator.index(index)
+        position = -1 if isinstance(index, bool) else operator.index(index)
     except TypeError:
-        at = -1
-    if not 0 <= at < len(outputs):
+        position = -1
+    if not 0 <= position < len(outputs):
         raise InputError(
             describe(
                 "no such output", got=repr(index), expected=f"an index from 0 below {len(outputs)}"
             )
         )
-    return outputs[at]
+    return outputs[position]
 
 
 def _bytes_of(outputs: Iterable[Node]) -> int:

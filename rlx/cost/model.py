@@ -293,9 +293,9 @@ def WebGpuCostModel(device: Any, *, software: bool = False) -> BackendCostModel:
             CPU until it is measured.
     """
     try:
-        found = stored(device)
+        result = stored(device)
     except DeviceUnavailableError:
-        found = None
-    if found is not None:
-        return CalibratedModel(device, found)
+        result = None
+    if result is not None:
+        return CalibratedModel(device, result)
     return default_model(device, software=software)

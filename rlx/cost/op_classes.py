@@ -146,15 +146,15 @@ def work_of(node: Node) -> dict[str, float]:
 
 
 def _region(node: Node) -> dict[str, float]:
-    found: dict[str, float] = {}
+    results: dict[str, float] = {}
     for name, _, dtype, _ in node.attrs["program"]:
         if name in ("literal", "copy"):
             continue
         flops = _step_flops(name)
         kind = "function" if flops >= _FUNCTION_FLOPS else "arithmetic"
         amount = flops * size(node.shape) * max(1.0, dtype.itemsize / 4)
-        found[kind] = found.get(kind, 0.0) + amount
-    return found
+        results[kind] = results.get(kind, 0.0) + amount
+    return results
 
 
 def traffic(node: Node) -> int:

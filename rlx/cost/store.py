@@ -104,13 +104,13 @@ def stored(device: Any) -> Calibration | None:
     identity = meter().identity(device)
     path = file_of(identity)
     with _lock:
-        found = _known.get((identity, str(path)))
-        if found is None and path is not None and flags.CALIBRATION.get() != "measure":
-            found = _load(path, identity)
-            if found is not None:
-                _known[identity, str(path)] = found
+        result = _known.get((identity, str(path)))
+        if result is None and path is not None and flags.CALIBRATION.get() != "measure":
+            result = _load(path, identity)
+            if result is not None:
+                _known[identity, str(path)] = result
                 renew()
-        return found
+        return result
 
 
 def kept_of(backend: str, versions: tuple[str, str]) -> list[Calibration]:
@@ -123,9 +123,9 @@ def kept_of(backend: str, versions: tuple[str, str]) -> list[Calibration]:
     Raises:
         InputError: ``RLX_CALIBRATION`` does not parse.
     """
-    wanted, found = flags.CALIBRATION.get(), list[Calibration]()
+    wanted, result = flags.CALIBRATION.get(), list[Calibration]()
     if wanted in ("off", "measure"):
-        return found
+        return result
     folder = default_folder() if wanted == "on" else Path(wanted)
     for path in [folder] if wanted.endswith(".json") else sorted(folder.glob(f"{backend}*.json")):
         if not usable(path):
@@ -134,8 +134,8 @@ def kept_of(backend: str, versions: tuple[str, str]) -> list[Calibration]:
             figures = [_figures(entry) for entry in _entries(path).values()]
         except (OSError, CalibrationError):
             continue  # whoever asks for the device is told
-        found += [one for one in figures if _is_of(one.identity, backend, versions)]
-    return found
+        result += [figure for figure in figures if _is_of(figure.identity, backend, versions)]
+    return result
 
 
 def _is_of(identity: Identity, backend: str, versions: tuple[str, str]) -> bool:
@@ -146,9 +146,9 @@ def _is_of(identity: Identity, backend: str, versions: tuple[str, str]) -> bool:
 def load_or_measure(device: Any, progress: Progress | None = None) -> Calibration:
     """See ``Calibration.load_or_measure``."""
     identity = meter().identity(device)
-    found = _found(identity, device)
-    if found is not None:
-        return found
+    result = _found(identity, device)
+    if result is not None:
+        return result
     with _measuring:
         # Another thread may have measured it meanwhile.
         return _found(identity, device) or _measured(identity, device, progress)
@@ -182,14 +182,14 @@ def _measured(identity: Identity, device: Any, progress: Progress | None) -> Cal
         progress = _passed_on(told, f"measuring {identity.device}")
     # Do not report the compiles of a measurement as progress.
     with watched(None):
-        found = meter().measure(device, progress)
+        result = meter().measure(device, progress)
     # Kept in memory even with "off", so that a process does not measure twice.
     with _lock:
-        _known[identity, str(path)] = found
+        _known[identity, str(path)] = result
         renew()
         if path is not None:
-            save(path, found)
-    return found
+            save(path, result)
+    return result
 
 
 def _passed_on(told: Watcher, what: str) -> Progress:
@@ -230,13 +230,13 @@ def _load(path: Path, identity: Identity) -> Calibration | None:
         entries = _entries(path)
         if _slug(identity) not in entries:
             return None
-        found = _figures(entries[_slug(identity)])
-        if found.identity != identity:
+        result = _figures(entries[_slug(identity)])
+        if result.identity != identity:
             raise CalibrationError(
-                describe("it is of another version", got=found.identity, expected=identity)
+                describe("it is of another version", got=result.identity, expected=identity)
             )
         mark_used(path)
-        return found
+        return result
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -277,11 +277,11 @@ def _figures(entry: Any) -> Calibration:
     """
     if not isinstance(entry, dict) or set(entry) != {"sha256", "figures"}:
         raise CalibrationError(describe("its entry is not one", got=repr(entry)[:80]))
-    found = Calibration.from_json(entry["figures"])
+    result = Calibration.from_json(entry["figures"])
     # A changed digit would still be a believable figure, so a checksum is needed.
-    if entry["sha256"] != _digest(found.to_json()):
+    if entry["sha256"] != _digest(result.to_json()):
         raise CalibrationError("its checksum does not fit")
-    return found
+    return result
 
 
 def _digest(figures: dict[str, Any]) -> str:

@@ -95,14 +95,14 @@ def _load(path: Path, identity: Identity) -> Table:
     if not usable(path):
         return {}
     try:
-        found = _table(read_regular(path, MOST_BYTES), identity)
+        result = _table(read_regular(path, MOST_BYTES), identity)
     except (ValueError, TypeError, KeyError, RecursionError, UnfitFileError) as error:
         warnings.warn(f"the variants in {path} are not used: {error}", RuntimeWarning, stacklevel=4)
         return {}
     except OSError:
         return {}
     mark_used(path)
-    return found
+    return result
 
 
 def _table(raw: bytes, identity: Identity) -> Table:
@@ -120,13 +120,13 @@ def _table(raw: bytes, identity: Identity) -> Table:
     if body["identity"] != dataclasses.asdict(identity):
         return {}
     return {
-        str(family): tuple((tuple(map(float, at)), str(name)) for at, name in rows)
+        str(family): tuple((tuple(map(float, index)), str(name)) for index, name in rows)
         for family, rows in body["families"].items()
     }
 
 
 def _plain(table: Table) -> dict[str, list[Any]]:
-    return {family: [[list(at), name] for at, name in rows] for family, rows in table.items()}
+    return {family: [[list(index), name] for index, name in rows] for family, rows in table.items()}
 
 
 def _digest(body: dict[str, Any]) -> str:

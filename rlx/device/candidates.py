@@ -89,14 +89,14 @@ def survey(graph: Graph, policy: DevicePolicy, estimate: Estimate) -> list[Devic
     hardware: dict[tuple[str, int], Device] = {}
     for name in listed_backends():
         try:
-            found, missing = devices_of(name), ""
+            result, missing = devices_of(name), ""
         except DeviceUnavailableError as error:
-            found, missing = [], str(error)
-        if not found:
+            result, missing = [], str(error)
+        if not result:
             rows.append(_missing(name, missing or absent(name)))
-        for at, info in enumerate(found):
-            device = Device(name, at, numbered=True)
-            twin = _twin(hardware, device, info, found[:at])
+        for index, info in enumerate(result):
+            device = Device(name, index, numbered=True)
+            twin = _twin(hardware, device, info, result[:index])
             rows.append(_row(graph, device, info, twin, policy, estimate))
     for name in PLUGIN_DEVICES:
         if name not in backend_names():
@@ -193,7 +193,7 @@ def none_viable(graph: Graph, rows: Sequence[DeviceCandidate]) -> DeviceUnavaila
 
 def none_of_chain(graph: Graph, blockers: Mapping[Device, str]) -> DeviceUnavailableError:
     """The error that says of each device of a chain why it can't take a graph."""
-    reasons = "; ".join(f"{one}: {why.splitlines()[0]}" for one, why in blockers.items())
+    reasons = "; ".join(f"{key}: {why.splitlines()[0]}" for key, why in blockers.items())
     return DeviceUnavailableError(
         describe(
             f"no device of the chain can run graph {graph.name!r}",
@@ -223,13 +223,13 @@ def _row(
     policy: DevicePolicy,
     estimate: Estimate,
 ) -> DeviceCandidate:
-    reason, found, capabilities = unsupported(graph, device, info), None, None
+    reason, result, capabilities = unsupported(graph, device, info), None, None
     try:
         capabilities = backend(info.backend).known_capabilities(info)
         if reason is None:
-            found = estimate(device, info)
+            result = estimate(device, info)
             # Figures of a plug-in may be NaN: such a device is never picked.
-            found = math.inf if math.isnan(found) else found
+            result = math.inf if math.isnan(result) else result
     except Exception as error:
         if backend(info.backend).is_built_in and not isinstance(error, CompileError | DeviceError):
             raise
@@ -241,7 +241,7 @@ def _row(
         registered=True,
         supports_graph=reason is None,
         recommended=False,
-        estimate_ns=found,
+        estimate_ns=result,
         blocker=policy.excludes(device) or reason,
         capabilities=capabilities,
         same_as=same_as,
@@ -257,12 +257,12 @@ def separate_devices() -> list[Device]:
     separate = [HOST_DEVICE]
     for name in listed_backends():
         try:
-            found = devices_of(name)
+            result = devices_of(name)
         except DeviceUnavailableError:
             continue
-        for at, info in enumerate(found):
-            device = Device(name, at, numbered=True)
-            twin = _twin(hardware, device, info, found[:at])
+        for index, info in enumerate(result):
+            device = Device(name, index, numbered=True)
+            twin = _twin(hardware, device, info, result[:index])
             if twin is None and info.kind not in ("cpu", "software") and not info.software:
                 separate.append(device)
     return separate
@@ -293,7 +293,7 @@ def _twin(
     A machine may have two equal GPUs: the second of that name is the second everywhere.
     """
     name = _hardware(info)
-    number = sum(1 for one in before if _hardware(one) == name and one.api == info.api)
+    number = sum(1 for item in before if _hardware(item) == name and item.api == info.api)
     first = seen.setdefault((name, number), device)
     return None if first == device else first
 
@@ -307,7 +307,7 @@ def _too_large(graph: Graph, info: DeviceInfo) -> str | None:
     limits = [
         info.limits.get(f"max-{name}") for name in ("buffer-size", "storage-buffer-binding-size")
     ]
-    most = min((limit for limit in limits if limit is not None), default=None)
+    maximum = min((limit for limit in limits if limit is not None), default=None)
     leaves = [node for node in graph.nodes if node.op in ("input", "param", "constant")]
     # Devices with such limits store elements in at most 4 bytes.
     sizes = {
@@ -315,6 +315,6 @@ def _too_large(graph: Graph, info: DeviceInfo) -> str | None:
         for node in (*leaves, *graph.outputs)
     }
     largest = max(sizes, key=lambda name: sizes[name], default=None)
-    if most is None or largest is None or sizes[largest] <= most:
+    if maximum is None or largest is None or sizes[largest] <= maximum:
         return None
-    return f"{largest} has {sizes[largest]} bytes, a buffer at most {most}"
+    return f"{largest} has {sizes[largest]} bytes, a buffer at most {maximum}"

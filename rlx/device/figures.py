@@ -23,15 +23,15 @@ class DeviceDescription:
 
 def describe_devices() -> list[DeviceDescription]:
     """Every device present, as people name it."""
-    found = []
+    results = []
     for device in available_devices():
         info = info_of(device)
         kind = "software" if info.software else info.kind if info.kind != "cpu" else ""
         label = f"{info.adapter} ({kind})" if kind else info.adapter
-        found.append(
+        results.append(
             DeviceDescription(device, label, info.adapter, info.api, info.driver, info.software)
         )
-    return found
+    return results
 
 
 def cost_model(device: Device, info: DeviceInfo) -> BackendCostModel:

@@ -164,8 +164,8 @@ def infos(device: Device) -> list[DeviceInfo]:
     if device.handle is not None:
         info = adopted(device.handle)
         return [] if info is None else [info]
-    found = devices_of(device.backend)
-    return [info for info in found if not device.api or _APIS.get(info.api.lower()) == device.api]
+    result = devices_of(device.backend)
+    return [info for info in result if not device.api or _APIS.get(info.api.lower()) == device.api]
 
 
 def info_of(device: Device) -> DeviceInfo:
@@ -174,16 +174,16 @@ def info_of(device: Device) -> DeviceInfo:
     Raises:
         DeviceUnavailableError: It is not on this machine; says what to install.
     """
-    found = infos(device)
-    if device.handle is not None and found:
-        return found[0]
-    if device.index < len(found):
-        return found[device.index]
+    result = infos(device)
+    if device.handle is not None and result:
+        return result[0]
+    if device.index < len(result):
+        return result[device.index]
     here = ", ".join(map(str, available_devices()))
     raise DeviceUnavailableError(
         describe(
             f"device {str(device)!r} is not available",
-            got=f"{len(found)} such devices" if found else absent(device.backend),
+            got=f"{len(result)} such devices" if result else absent(device.backend),
             expected=f"one of {here}",
             hint="`rlx devices` lists what is here and what is missing",
         )
@@ -205,7 +205,7 @@ def available_devices(again: bool = False) -> list[Device]:
         >>> rlx.available_devices(again=True)[0]
         rlx.Device('cpu')
     """
-    found = []
+    results = []
     # All of them before the first is listed: two backends may share what they find out.
     working = [name for name in listed_backends() if not again or _refreshed(name)]
     for name in working:
@@ -213,8 +213,8 @@ def available_devices(again: bool = False) -> list[Device]:
             count = len(devices_of(name))
         except DeviceUnavailableError:
             continue
-        found += [Device(name, at, numbered=True) for at in range(count)]
-    return found
+        results += [Device(name, index, numbered=True) for index in range(count)]
+    return results
 
 
 def _refreshed(name: str) -> bool:

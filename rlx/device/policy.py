@@ -101,7 +101,7 @@ class DevicePolicy:
                     expected='"cost" or rlx.Benchmark(runs)',
                 )
             )
-        found = {
+        results = {
             "allow": None if allow is None else device_tuple(allow, "DevicePolicy.allow"),
             "deny": device_tuple(deny, "DevicePolicy.deny"),
             "prefer": device_tuple(prefer, "DevicePolicy.prefer"),
@@ -111,7 +111,7 @@ class DevicePolicy:
             "device_source": device_source,
             "power": power,
         }
-        for name, value in found.items():
+        for name, value in results.items():
             object.__setattr__(self, name, value)
 
     def __eq__(self, other: object) -> bool:
@@ -123,7 +123,7 @@ class DevicePolicy:
     def _key(self) -> tuple[object, ...]:
         """What it means; equal devices mean something else with a number and without."""
         lists = (self.allow, self.deny, self.prefer, self.chain)
-        named = (None if one is None else tuple((d, d.numbered) for d in one) for one in lists)
+        named = (None if item is None else tuple((d, d.numbered) for d in item) for item in lists)
         return (*named, self.pick, self.device, self.power)
 
     @classmethod
@@ -164,27 +164,27 @@ class DevicePolicy:
             "prefer": flags.PREFER_DEVICES,
             "chain": flags.DEVICE_CHAIN,
         }
-        found = {name: from_flag(flag.under(prefix)) for name, flag in lists.items()}
+        results = {name: from_flag(flag.under(prefix)) for name, flag in lists.items()}
         runs = flags.BENCHMARK_PICK.under(prefix).get()
         flag = flags.DEVICE.under(prefix)
         device = flag.get() or None
         return cls(
-            allow=found["allow"],
-            deny=found["deny"] or (),
-            prefer=found["prefer"] or (),
+            allow=results["allow"],
+            deny=results["deny"] or (),
+            prefer=results["prefer"] or (),
             pick=Benchmark(runs) if runs else "cost",
             device=device,
-            chain=found["chain"] or (),
+            chain=results["chain"] or (),
             device_source=_variable(flag),
             power=flags.POWER.under(prefix).get(),
         )
 
     def excludes(self, device: Device) -> str | None:
         """Why a device may not be picked; None when it may."""
-        denied = [one for one in self.deny if means(one, device)]
+        denied = [item for item in self.deny if means(item, device)]
         if denied:
             return f"the policy denies {denied[0]}"
-        if self.allow is not None and not any(means(one, device) for one in self.allow):
+        if self.allow is not None and not any(means(item, device) for item in self.allow):
             allowed = ", ".join(map(str, self.allow)) or "no device"
             return f"the policy allows only {allowed}"
         return None
@@ -202,9 +202,9 @@ class DevicePolicy:
         least = min(times.values())
         close = {device for device, time in times.items() if time <= least * CLOSE}
         for liked in self.prefer:
-            found = [device for device in times if device in close and means(liked, device)]
-            if found:
-                return min(found, key=lambda device: times[device])
+            results = [device for device in times if device in close and means(liked, device)]
+            if results:
+                return min(results, key=lambda device: times[device])
         thrifty = {device: time for device, time in times.items() if time <= least * THRIFTY}
         if len(thrifty) > 1 and self.saves_power:
             thrifty = {d: time for d, time in thrifty.items() if _is_integrated(d)} or thrifty
@@ -249,17 +249,17 @@ def canonical(device: Device) -> Device:
 
     One that is not here is itself.
     """
-    found = _canonical_all(device)
-    return found[device.index] if device.index < len(found) else device
+    result = _canonical_all(device)
+    return result[device.index] if device.index < len(result) else device
 
 
 def _canonical_all(device: Device) -> list[Device]:
     """Every device of the machine that a name may mean, under its backend's own number."""
     try:
-        every, found = infos(Device(device.backend)), infos(device)
+        every, result = infos(Device(device.backend)), infos(device)
     except DeviceError:
         return []
-    return [Device(device.backend, every.index(info), numbered=True) for info in found]
+    return [Device(device.backend, every.index(info), numbered=True) for info in result]
 
 
 def device_tuple(value: Device | Devices, where: str) -> tuple[Device, ...]:
@@ -281,8 +281,8 @@ def device_tuple(value: Device | Devices, where: str) -> tuple[Device, ...]:
         listed = list(value)
     except TypeError:
         raise InputError(describe(f"[{where}] is not a list of devices", got=repr(value))) from None
-    found = (parse(one, where) for one in listed)
-    return tuple({(str(one), one.numbered): one for one in found}.values())
+    result = (parse(item, where) for item in listed)
+    return tuple({(str(item), item.numbered): item for item in result}.values())
 
 
 def parse(value: Device | str, where: str) -> Device:
@@ -329,8 +329,8 @@ def from_flag(flag: flags.Flag[str]) -> tuple[Device, ...] | None:
     text = flag.get()
     if not text:
         return None
-    found = device_tuple(text, _variable(flag))
-    if not found:
+    result = device_tuple(text, _variable(flag))
+    if not result:
         raise InputError(
             describe(
                 f"{_variable(flag)} names no device",
@@ -339,4 +339,4 @@ def from_flag(flag: flags.Flag[str]) -> tuple[Device, ...] | None:
                 hint=flag.doc,
             )
         )
-    return found
+    return result

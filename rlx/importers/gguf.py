@@ -86,9 +86,9 @@ class Tensor:
         """
         if self.dtype is None:
             return decode_blocks(self.packed, self.type).astype(np.float32)
-        found = self.array()
+        result = self.array()
         narrow = self.dtype in (DType.F16, DType.BF16)
-        return widen(found, self.dtype).astype(np.float32) if narrow else found
+        return widen(result, self.dtype).astype(np.float32) if narrow else result
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,16 +166,16 @@ _Entry = tuple[str, tuple[int, ...], int, int, str | None]
 
 def _entries(cursor: Cursor, count: int) -> list[_Entry]:
     """Name, shape, type and offset of each tensor."""
-    found: dict[str, _Entry] = {}
+    results: dict[str, _Entry] = {}
     for _ in range(count):
         name, axes = cursor.text(), cursor.u32()
-        if name in found:
+        if name in results:
             raise cursor.error("a tensor stands there twice", f"{name!r:.80}")
         if axes > _AXES:
             raise cursor.error(f"tensor {name!r:.80} has too many axes", axes, f"up to {_AXES}")
         shape = tuple(cursor.u64() for _ in range(axes))[::-1]
-        found[name] = (name, shape, cursor.u32(), cursor.u64(), cursor.unreadable())
-    return list(found.values())
+        results[name] = (name, shape, cursor.u32(), cursor.u64(), cursor.unreadable())
+    return list(results.values())
 
 
 def _row_bytes(kind: str, weights: int) -> int | None:
@@ -189,27 +189,27 @@ def _row_bytes(kind: str, weights: int) -> int | None:
 def _tensors(
     raw: mmap.mmap, entries: list[_Entry], start: int, alignment: int, path: object
 ) -> Entries[Tensor]:
-    found = Entries[Tensor]()
+    result = Entries[Tensor]()
     spans: list[tuple[int, int, str]] = []
     for entry in entries:
         name, *_, offset, unreadable = entry
         try:
             if unreadable is not None:
                 raise ImportModelError(unreadable)
-            found[name] = _tensor(raw, entry, start, alignment, f"{path}, tensor {name!r:.80}")
+            result[name] = _tensor(raw, entry, start, alignment, f"{path}, tensor {name!r:.80}")
         except ImportModelError as error:
-            found.refused[name] = str(error)
+            result.refused[name] = str(error)
             continue
-        nbytes = found[name].packed.nbytes
+        nbytes = result[name].packed.nbytes
         spans += [(offset, offset + nbytes, name)] if nbytes else []
     spans.sort()
     for (_, last, _), (first, _, name) in itertools.pairwise(spans):
         if first < last:
             raise refuse("tensors overlap", f"{path}, tensor {name!r:.80}", first, f"from {last}")
-    return found
+    return result
 
 
-def _tensor(raw: mmap.mmap, entry: _Entry, start: int, alignment: int, at: str) -> Tensor:
+def _tensor(raw: mmap.mmap, entry: _Entry, start: int, alignment: int, place: str) -> Tensor:
     """A tensor of the file.
 
     Args:
@@ -217,7 +217,7 @@ def _tensor(raw: mmap.mmap, entry: _Entry, start: int, alignment: int, at: str) 
         entry: What its front says of the tensor.
         start: Where the tensors begin.
         alignment: What their offsets are multiples of.
-        at: What messages call it.
+        place: What messages call it.
 
     Raises:
         ImportModelError: It can't be read.
@@ -226,17 +226,17 @@ def _tensor(raw: mmap.mmap, entry: _Entry, start: int, alignment: int, at: str) 
     kind = TYPES.get(number)
     if kind is None:
         unread = _KNOWN.get(number, f"number {number}")
-        raise refuse("a type that can't be read", at, unread, ", ".join(TYPES.values()))
+        raise refuse("a type that can't be read", place, unread, ", ".join(TYPES.values()))
     if not legal_shape(shape, 8):
-        raise refuse("not a shape", at, shape)
+        raise refuse("not a shape", place, shape)
     row = _row_bytes(kind, shape[-1] if shape else 1)
     if row is None:
         form = FORMATS[kind]
-        raise refuse(f"rows are no whole number of blocks of {kind}", at, shape, form.weights)
+        raise refuse(f"rows are no whole number of blocks of {kind}", place, shape, form.weights)
     nbytes = math.prod(shape[:-1]) * row
     if offset % alignment or start + offset + nbytes > max(len(raw), start):
         got = f"{nbytes} bytes at {offset}"
         expected = f"a multiple of {alignment} in {max(len(raw) - start, 0)} bytes"
-        raise refuse("a tensor lies outside of the file, or not aligned", at, got, expected)
+        raise refuse("a tensor lies outside of the file, or not aligned", place, got, expected)
     packed = view(raw, np.dtype(np.uint8), (*shape[:-1], row), start + offset)
     return Tensor(name, shape, kind, packed)

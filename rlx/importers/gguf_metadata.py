@@ -52,8 +52,8 @@ class Cursor:
 
     def unreadable(self) -> str | None:
         """Why what was read since the last call has no meaning; None where it has one. Reading can go on."""
-        found, self._unreadable = self._unreadable, []
-        return str(found[0]) if found else None
+        result, self._unreadable = self._unreadable, []
+        return str(result[0]) if result else None
 
     def take(self, count: int) -> int:
         """Moves behind the next ``count`` bytes.
@@ -135,15 +135,15 @@ def read_metadata(cursor: Cursor, count: int) -> Entries[Any]:
     Raises:
         ImportModelError: A key stands there twice, or something does not fit the file.
     """
-    found = Entries[Any]()
+    result = Entries[Any]()
     for _ in range(count):
         key = cursor.text()
-        if key in found:
+        if key in result:
             raise cursor.error("a key stands there twice", f"{key!r:.80}")
         value = cursor.value(cursor.u32())
         why = cursor.unreadable()
         if why is None:
-            found[key] = value
+            result[key] = value
         else:
-            found.refused[key] = why
-    return found
+            result.refused[key] = why
+    return result

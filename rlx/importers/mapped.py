@@ -106,11 +106,11 @@ def view(raw: mmap.mmap, dtype: np.dtype[np.generic], shape: tuple[int, ...], of
     """
     count = math.prod(shape)
     if not count:
-        made: Array = np.zeros(shape, dtype)
-        made.setflags(write=False)
-        return made
-    found: Array = np.frombuffer(raw, dtype, count, offset).reshape(shape)
-    if not found.flags.aligned:
-        found = found.copy()
-        found.setflags(write=False)
-    return found
+        result: Array = np.zeros(shape, dtype)
+        result.setflags(write=False)
+        return result
+    output: Array = np.frombuffer(raw, dtype, count, offset).reshape(shape)
+    if not output.flags.aligned:
+        output = output.copy()
+        output.setflags(write=False)
+    return output

@@ -90,29 +90,29 @@ def load(path: str | os.PathLike[str]) -> Tensors:
     """
     raw = map_file(path, "safetensors")
     entries, start = _header(raw, path)
-    found = Tensors()
-    found.metadata = _metadata(entries.pop(_METADATA, None), path)
+    result = Tensors()
+    result.metadata = _metadata(entries.pop(_METADATA, None), path)
     nbytes = len(raw) - start
     spans: list[tuple[int, int, str]] = []
     for name, entry in entries.items():
-        at = f"{path}, tensor {name!r:.80}"
+        position = f"{path}, tensor {name!r:.80}"
         span = _span(entry)
         if span is not None:
             spans.append((*span, name))
         try:
-            dtype, known, shape = _described(entry, span, nbytes, at)
+            dtype, known, shape = _described(entry, span, nbytes, position)
             assert span is not None
             array = view(raw, dtype, shape, start + span[0])
             if dtype == np.bool_ and array.size and array.view(np.uint8).max() > 1:
-                raise refuse("bytes of BOOL are neither 0 nor 1", at)
+                raise refuse("bytes of BOOL are neither 0 nor 1", position)
         except ImportModelError as error:
-            found.refused[name] = str(error)
+            result.refused[name] = str(error)
             continue
-        found[name], found.dtypes[name] = array, known
+        result[name], result.dtypes[name] = array, known
     # What tensors without a place, or behind the end of the file, would have filled is not known.
     lost = len(spans) < len(entries) or any(last > nbytes for _, last, _ in spans)
     _check_filled(spans, nbytes, path, lost)
-    return found
+    return result
 
 
 class _Object(dict[str, Any]):
@@ -133,10 +133,10 @@ def _header(raw: mmap.mmap, path: object) -> tuple[dict[str, Any], int]:
     if len(raw) < 8:
         raise refuse("a safetensors file is cut short", path, f"{len(raw)} bytes", "8 or more")
     length = int.from_bytes(raw[:8], "little")
-    most = min(len(raw) - 8, _HEADER_BYTES)
-    if length > most:
+    limit = min(len(raw) - 8, _HEADER_BYTES)
+    if length > limit:
         raise refuse(
-            "the header's length does not fit the file", path, f"{length} bytes", f"at most {most}"
+            "the header's length does not fit the file", path, f"{length} bytes", f"at most {limit}"
         )
 
     try:
@@ -172,14 +172,14 @@ def _metadata(entry: Any, path: object) -> dict[str, str]:
 def _span(entry: Any) -> tuple[int, int] | None:
     """The first and last byte of a tensor behind the header; None where they are not said."""
     offsets = entry.get("data_offsets") if isinstance(entry, dict) else None
-    if not isinstance(offsets, list) or [type(at) for at in offsets] != [int, int]:
+    if not isinstance(offsets, list) or [type(offset) for offset in offsets] != [int, int]:
         return None
     first, last = offsets
     return (first, last) if 0 <= first <= last else None
 
 
 def _described(
-    entry: Any, span: tuple[int, int] | None, nbytes: int, at: str
+    entry: Any, span: tuple[int, int] | None, nbytes: int, place: str
 ) -> tuple[np.dtype[Any], DType | None, tuple[int, ...]]:
     """dtype, rlx's dtype and shape of a tensor; fields of other names are not looked at.
 
@@ -187,29 +187,29 @@ def _described(
         entry: What the header says of it.
         span: Where it says that its bytes are.
         nbytes: How many bytes there are.
-        at: What messages call it.
+        place: What messages call it.
 
     Raises:
         ImportModelError: It can't be read.
     """
     if not isinstance(entry, _Object) or not entry.keys() >= _FIELDS or entry.twice & _FIELDS:
         got = sorted(entry) if isinstance(entry, dict) else entry
-        raise refuse("a tensor is not described", at, f"{got!r:.80}", sorted(_FIELDS))
+        raise refuse("a tensor is not described", place, f"{got!r:.80}", sorted(_FIELDS))
     named = entry["dtype"]
     if not isinstance(named, str) or named not in TYPES:
-        raise refuse("a type that can't be read", at, f"{named!s:.20}", ", ".join(TYPES))
+        raise refuse("a type that can't be read", place, f"{named!s:.20}", ", ".join(TYPES))
     dtype, known = TYPES[named]
     shape = entry["shape"]
     if not isinstance(shape, list) or not legal_shape(shape, dtype.itemsize):
-        raise refuse("not a shape", at, f"{shape!r:.80}", "a list of sizes from 0 on")
+        raise refuse("not a shape", place, f"{shape!r:.80}", "a list of sizes from 0 on")
     if span is None or span[1] > nbytes:
         got = f"{entry['data_offsets']!r:.80}"
-        raise refuse("a tensor lies outside of the file", at, got, f"0 to {nbytes}")
+        raise refuse("a tensor lies outside of the file", place, got, f"0 to {nbytes}")
     needed = dtype.itemsize * math.prod(shape)
     if span[1] - span[0] != needed:
         raise refuse(
             "bytes do not fit dtype and shape",
-            at,
+            place,
             f"{span[1] - span[0]} bytes",
             f"{needed} for {named}{shape}",
         )
@@ -228,11 +228,13 @@ def _check_filled(spans: list[tuple[int, int, str]], nbytes: int, path: object, 
     Raises:
         ImportModelError: They do not.
     """
-    at = 0
+    position = 0
     for first, last, name in sorted(spans):
-        if first < at or (first > at and not lost):
-            what = "tensors overlap" if first < at else "there is a hole between tensors"
-            raise refuse(what, f"{path}, tensor {name!r:.80}", f"begins at {first}", at)
-        at = last
-    if at != nbytes and not lost:
-        raise refuse("bytes behind the last tensor belong to none", path, f"{nbytes - at} bytes", 0)
+        if first < position or (first > position and not lost):
+            what = "tensors overlap" if first < position else "there is a hole between tensors"
+            raise refuse(what, f"{path}, tensor {name!r:.80}", f"begins at {first}", position)
+        position = last
+    if position != nbytes and not lost:
+        raise refuse(
+            "bytes behind the last tensor belong to none", path, f"{nbytes - position} bytes", 0
+        )

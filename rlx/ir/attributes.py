@@ -49,26 +49,26 @@ def frozen(value: Any) -> Any:
     return value
 
 
-def check_attributes(node: NodeView, given: Mapping[str, Any]) -> None:
+def check_attributes(node: NodeView, inputs: Mapping[str, Any]) -> None:
     """Checks a node whose inference has been done.
 
     Args:
         node: The node.
-        given: Its attributes as they stand in the file.
+        inputs: Its attributes as they stand in the file.
 
     Raises:
         GraphError: An attribute is missing, of another type or value, or none of the record's.
     """
     wanted = node.opdef.attributes
-    if given.keys() != wanted.keys():
+    if inputs.keys() != wanted.keys():
         raise GraphError(
             describe(
                 f"[{node.op}] other attributes than it has",
-                got=listed(sorted(given)) or "none",
+                got=listed(sorted(inputs)) or "none",
                 expected=", ".join(sorted(wanted)) or "none",
             )
         )
-    for name, value in given.items():
+    for name, value in inputs.items():
         annotation = wanted[name]
         if not _plain(value, annotation, 0) or not _same(node.attrs[name], value):
             raise _refused(node, name, value, annotation)
@@ -77,9 +77,9 @@ def check_attributes(node: NodeView, given: Mapping[str, Any]) -> None:
         if not isinstance(present, tuple) or present != tuple(n for n in optional if n in present):
             raise _refused(node, PRESENT, present, f"some of {', '.join(optional)}, in order")
     for name, (wrong, expected) in _RULES.get(node.op, {}).items():
-        found = wrong(node, node.attrs[name])
-        if found is not None:
-            raise _refused(node, name, found, expected)
+        result = wrong(node, node.attrs[name])
+        if result is not None:
+            raise _refused(node, name, result, expected)
 
 
 def _refused(node: NodeView, name: str, value: Any, expected: str) -> GraphError:
@@ -100,16 +100,16 @@ def _plain(value: Any, annotation: str, depth: int) -> bool:
     return kind in _VALUES or isinstance(value, np.ndarray | GraphView)
 
 
-def _same(normal: Any, given: Any) -> bool:
+def _same(normal: Any, value: Any) -> bool:
     """Whether inference left a value as it was: 1, 1.0 and True are three values."""
-    if type(normal) is not type(given):
+    if type(normal) is not type(value):
         return False
     if isinstance(normal, tuple):
-        pairs = zip(normal, given, strict=True)
-        return len(normal) == len(given) and all(_same(*pair) for pair in pairs)
+        pairs = zip(normal, value, strict=True)
+        return len(normal) == len(value) and all(_same(*pair) for pair in pairs)
     if type(normal) in _VALUES:
-        return bool(normal == given or (normal != normal and given != given))
-    return normal is given  # an array or a graph
+        return bool(normal == value or (normal != normal and value != value))
+    return normal is value  # an array or a graph
 
 
 def _wrong_step(node: NodeView, program: Any) -> Any:
@@ -122,13 +122,15 @@ def _wrong_step(node: NodeView, program: Any) -> Any:
             return step
         name, operands, dtype, literal = step
         legal = isinstance(name, str) and isinstance(operands, tuple) and isinstance(dtype, DType)
-        if not legal or not all(type(at) is int and 0 <= at < len(dtypes) for at in operands):
+        if not legal or not all(
+            type(operand) is int and 0 <= operand < len(dtypes) for operand in operands
+        ):
             return step
         if name == "literal":
             legal = not operands and _holds(dtype, literal)
         else:
-            given = tuple(dtypes[at] for at in operands)
-            legal = literal is None and _step_dtype(name, given, dtype) is dtype
+            arguments = tuple(dtypes[operand] for operand in operands)
+            legal = literal is None and _step_dtype(name, arguments, dtype) is dtype
         if not legal:
             return step
         dtypes.append(dtype)
@@ -143,8 +145,8 @@ def _holds(dtype: DType, value: Any) -> bool:
         return kind is bool
     if dtype.is_float:
         # bf16 has the range of f32.
-        most = float(np.finfo(np.float32 if dtype is DType.BF16 else dtype.numpy).max)
-        return kind is float and (not math.isfinite(value) or abs(value) <= most)
+        limit = float(np.finfo(np.float32 if dtype is DType.BF16 else dtype.numpy).max)
+        return kind is float and (not math.isfinite(value) or abs(value) <= limit)
     bounds = np.iinfo(dtype.numpy)
     return kind is int and bounds.min <= value <= bounds.max
 
@@ -156,8 +158,8 @@ def _step_dtype(name: str, operands: tuple[DType, ...], dtype: DType) -> DType |
     if not record.elementwise:
         return None
     attrs = {"dtype": dtype} if name == "cast" else {}
-    found = record.infer([TensorType((), one) for one in operands], attrs)
-    return found.dtype if isinstance(found, TensorType) else None
+    result = record.infer([TensorType((), operand) for operand in operands], attrs)
+    return result.dtype if isinstance(result, TensorType) else None
 
 
 def _wrong_index(node: NodeView, index: Any) -> Any:

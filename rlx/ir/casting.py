@@ -63,20 +63,20 @@ def converted(array: Array, dtype: Any, where: str) -> Array:
             )
         )
     with np.errstate(over="ignore", invalid="ignore"):
-        found: Array = array.astype(dtype, order="C")
-        lost = rule(array, found)
+        result: Array = array.astype(dtype, order="C")
+        lost = rule(array, result)
     if lost is not None and lost.any():
-        at = np.unravel_index(int(np.argmax(lost)), lost.shape)
-        place = f" at {[int(i) for i in at]}" if at else ""
+        index = np.unravel_index(int(np.argmax(lost)), lost.shape)
+        place = f" at {[int(i) for i in index]}" if index else ""
         raise InputError(
             describe(
-                f"{where} holds a value that {found.dtype} can't hold",
-                got=f"{array[at]!r}{place}",
-                expected=f"values in the range of {found.dtype}, and integers that it holds exactly",
-                hint=f"to accept the loss, convert it with .astype({str(found.dtype)!r})",
+                f"{where} holds a value that {result.dtype} can't hold",
+                got=f"{array[index]!r}{place}",
+                expected=f"values in the range of {result.dtype}, and integers that it holds exactly",
+                hint=f"to accept the loss, convert it with .astype({str(result.dtype)!r})",
             )
         )
-    return found
+    return result
 
 
 # What to do with values that are no real numbers, by the kind of their NumPy dtype.
@@ -97,37 +97,37 @@ _Rule = Callable[[Array, Array], Array | None]
 
 
 @functools.cache
-def _rule(given: Any, wanted: Any) -> _Rule | None:
+def _rule(value: Any, wanted: Any) -> _Rule | None:
     """How a conversion from one NumPy dtype to another is checked; None where it is not made."""
-    if not np.can_cast(given, wanted, "same_kind"):
+    if not np.can_cast(value, wanted, "same_kind"):
         return None
-    if given.kind == "f":
-        return _no_loss if given.itemsize <= wanted.itemsize else _became_infinite
+    if value.kind == "f":
+        return _no_loss if value.itemsize <= wanted.itemsize else _became_infinite
     if wanted.kind == "f":
         # NumPy calls 64-bit integers to float64 safe, too.
-        exact = given.kind == "b" or 8 * given.itemsize <= np.finfo(wanted).nmant + 1
+        exact = value.kind == "b" or 8 * value.itemsize <= np.finfo(wanted).nmant + 1
         return _no_loss if exact else _was_rounded
-    return _no_loss if np.can_cast(given, wanted, "safe") else _was_cut
+    return _no_loss if np.can_cast(value, wanted, "safe") else _was_cut
 
 
-def _no_loss(given: Array, found: Array) -> None:
+def _no_loss(array: Array, result: Array) -> None:
     """Every value is held."""
 
 
-def _became_infinite(given: Array, found: Array) -> Array | None:
-    finite = np.isfinite(found)
-    return None if finite.all() else ~finite & np.isfinite(given)
+def _became_infinite(array: Array, result: Array) -> Array | None:
+    finite = np.isfinite(result)
+    return None if finite.all() else ~finite & np.isfinite(array)
 
 
-def _was_rounded(given: Array, found: Array) -> Array:
+def _was_rounded(array: Array, result: Array) -> Array:
     # A float of 2^63 or 2^64 does not go back to the integer type.
-    limit = 2.0 ** (8 * given.dtype.itemsize - (given.dtype.kind == "i"))
-    lost: Array = (found.astype(np.float64) >= limit) | (found.astype(given.dtype) != given)
+    limit = 2.0 ** (8 * array.dtype.itemsize - (array.dtype.kind == "i"))
+    lost: Array = (result.astype(np.float64) >= limit) | (result.astype(array.dtype) != array)
     return lost
 
 
-def _was_cut(given: Array, found: Array) -> Array:
-    lost: Array = found.astype(given.dtype) != given
-    if given.dtype.kind != found.dtype.kind:
-        lost |= found < 0  # an unsigned integer with the highest bit set
+def _was_cut(array: Array, result: Array) -> Array:
+    lost: Array = result.astype(array.dtype) != array
+    if array.dtype.kind != result.dtype.kind:
+        lost |= result < 0  # an unsigned integer with the highest bit set
     return lost

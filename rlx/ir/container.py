@@ -87,16 +87,16 @@ def dump(kind: str, data: Any, arrays: Sequence[Array]) -> bytes:
         >>> load(dump("note", {"a": 1}, [np.arange(3)])).arrays[0].tolist()
         [0, 1, 2]
     """
-    bodies, places, at = [], [], 0
+    bodies, places, position = [], [], 0
     for array in arrays:
         if array.dtype.kind not in _KINDS or array.dtype.itemsize > 8:
             raise ContainerError(describe("not an array for a container", got=array.dtype))
         little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
         # Offsets count from the body's start, so that they do not change the header's length.
-        places.append([at, little.dtype.str, list(array.shape)])
+        places.append([position, little.dtype.str, list(array.shape)])
         body = little.tobytes()
         bodies.append(body + bytes(-len(body) % ALIGNMENT))
-        at += len(bodies[-1])
+        position += len(bodies[-1])
     body = b"".join(bodies)
     digest = hashlib.sha256(body).digest()
     if callable(data):
@@ -161,12 +161,12 @@ def load(raw: bytes | mmap.mmap, where: object = "bytes", check: bool = True) ->
     return Container(kind, data, arrays, _of_arrays(places, bytes(view[32:64])))
 
 
-def read(path: str | os.PathLike[str], most: int = MOST_BYTES, links: bool = True) -> Container:
+def read(path: str | os.PathLike[str], limit: int = MOST_BYTES, links: bool = True) -> Container:
     """A container file, read into memory: what happens to the file afterwards does not matter.
 
     Args:
         path: The file.
-        most: Bytes that it may have.
+        limit: Bytes that it may have.
         links: Whether it may be a symbolic link.
 
     Raises:
@@ -174,7 +174,7 @@ def read(path: str | os.PathLike[str], most: int = MOST_BYTES, links: bool = Tru
         OSError: It can't be read.
     """
     try:
-        raw = read_regular(path, most, links)
+        raw = read_regular(path, limit, links)
     except UnfitFileError as error:
         raise ContainerError(describe("not a container file", where=path, got=error)) from None
     return load(raw, path)

@@ -74,10 +74,10 @@ class DType(enum.Enum):
         try:
             kind = np.dtype(value)
             # That of ml_dtypes, which NumPy lacks.
-            found = DType.BF16 if kind.name == "bfloat16" else _BY_NUMPY.get(kind)
+            result = DType.BF16 if kind.name == "bfloat16" else _BY_NUMPY.get(kind)
         except TypeError:
-            found = None
-        if found is None:
+            result = None
+        if result is None:
             raise DTypeError(
                 describe(
                     "not a dtype of rlx",
@@ -86,7 +86,7 @@ class DType(enum.Enum):
                     hint=did_you_mean(str(value), _BY_NAME),
                 )
             )
-        return found
+        return result
 
 
 DTypeLike = DType | str | np.dtype[Any] | type[Any]
@@ -138,8 +138,10 @@ def _odd(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     if array.dtype.kind in "iu" and array.dtype.itemsize == 8:
         # What doubles can't tell apart: the bits below the 53rd are joined.
         size = np.where(array < 0, np.zeros_like(array) - array, array).astype(np.uint64)
-        kept = ((size >> 11) | ((size & 2047) != 0)).astype(np.float64) * 2048
-        array = np.where(size >> 53, kept, size.astype(np.float64)) * np.where(array < 0, -1.0, 1.0)
+        retained = ((size >> 11) | ((size & 2047) != 0)).astype(np.float64) * 2048
+        array = np.where(size >> 53, retained, size.astype(np.float64)) * np.where(
+            array < 0, -1.0, 1.0
+        )
     wide = array.astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         near = wide.astype(np.float32)
@@ -185,11 +187,11 @@ def stored_array(raw: Any, dtype: Any, shape: Any, offset: int = 0) -> np.ndarra
     if offset + count * kind.itemsize > len(raw):
         raise ValueError(f"array {dtype}{shape} at {offset} is outside of the file")
     if not count:
-        made: np.ndarray[Any, Any] = np.zeros(shape, kind)
-        made.setflags(write=False)
-        return made
-    found = np.frombuffer(raw, kind, count, offset).reshape(shape)
+        result: np.ndarray[Any, Any] = np.zeros(shape, kind)
+        result.setflags(write=False)
+        return result
+    output = np.frombuffer(raw, kind, count, offset).reshape(shape)
     # A kernel takes a bool for an index of two, and the compiler takes it for 0 or 1.
-    if kind.kind == "b" and found.view(np.uint8).max() > 1:
+    if kind.kind == "b" and output.view(np.uint8).max() > 1:
         raise ValueError("a bool that is neither 0 nor 1")
-    return found
+    return output

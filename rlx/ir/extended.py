@@ -48,8 +48,8 @@ def _package() -> ModuleType | None:
 
 def dtype_of(name: str) -> np.dtype[Any] | None:
     """The dtype of a name; None where ml_dtypes is not installed, or its release lacks it."""
-    found = getattr(_package(), name, None) if name else None
-    return None if found is None else np.dtype(found)
+    result = getattr(_package(), name, None) if name else None
+    return None if result is None else np.dtype(result)
 
 
 def as_extended(array: Array, name: str) -> Array:

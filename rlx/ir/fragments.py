@@ -45,7 +45,7 @@ class Fragment(NamedTuple):
     most: int
 
 
-def fragment_limits(found: Iterable[Fragment], features: Iterable[str]) -> dict[str, int]:
+def fragment_limits(results: Iterable[Fragment], features: Iterable[str]) -> dict[str, int]:
     """What an adapter has, as limits for the choice of kernels: the largest multiplication of each type.
 
     One for which the size of subgroups is neither fixed nor can be asked for is left out, since a kernel would not know
@@ -55,21 +55,24 @@ def fragment_limits(found: Iterable[Fragment], features: Iterable[str]) -> dict[
     limits: dict[str, int] = {}
     for operand, result in _SUMS.items():
         usable = [
-            one
-            for one in found
-            if (one.operand, one.result) == (operand, result) and (sized or one.least == one.most)
+            item
+            for item in results
+            if (item.operand, item.result) == (operand, result)
+            and (sized or item.least == item.most)
         ]
         if usable:
-            best = max(usable, key=lambda one: (one.m * one.n * one.k, one.most))
+            best = max(usable, key=lambda item: (item.m * item.n * item.k, item.most))
             values = (best.m, best.n, best.k, best.most, sized)
-            limits |= {_key(operand, name): at for name, at in zip(_FIELDS, values, strict=True)}
+            limits |= {
+                _key(operand, name): value for name, value in zip(_FIELDS, values, strict=True)
+            }
     return limits
 
 
 def fragment_params(limits: Limits, operand: str = "f16") -> dict[str, int]:
     """What templates are told about the fragments of a type; empty where the adapter has none."""
-    found = {name: limits.get(_key(operand, name)) for name in _FIELDS}
-    return {name: value for name, value in found.items() if value is not None}
+    results = {name: limits.get(_key(operand, name)) for name in _FIELDS}
+    return {name: value for name, value in results.items() if value is not None}
 
 
 def halves(dtype: DType, limits: Limits) -> bool:

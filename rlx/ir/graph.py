@@ -93,7 +93,7 @@ class Node(Operators):
         self.types = types
         self.name = name
         self.source = source
-        self.fixed = all([one.fixed for one in inputs]) if inputs else opdef.name in _FIXED
+        self.fixed = all([item.fixed for item in inputs]) if inputs else opdef.name in _FIXED
 
     @property
     def op(self) -> str:
@@ -256,11 +256,11 @@ class Graph(Builders, metaclass=Methods):
             DTypeError: The array's dtype has no counterpart.
         """
         if dtype is None and not hasattr(value, "dtype"):
-            found = np.asarray(value)
+            result = np.asarray(value)
             narrow = {np.dtype(np.float64): DType.F32}
-            if found.dtype == np.int64 and np.all(found == found.astype(np.int32)):
-                narrow[found.dtype] = DType.I32
-            dtype = narrow.get(found.dtype, found.dtype)
+            if result.dtype == np.int64 and np.all(result == result.astype(np.int32)):
+                narrow[result.dtype] = DType.I32
+            dtype = narrow.get(result.dtype, result.dtype)
         if dtype is None and name_of(value.dtype) not in ("", "bfloat16"):
             value = plain(np.asarray(value))
         dtype = DType.parse(value.dtype if dtype is None else dtype)
@@ -374,8 +374,8 @@ class Graph(Builders, metaclass=Methods):
         normal = {key: frozen(value) for key, value in (attrs or {}).items()}
         inferred = opdef.infer(operand_types(opdef, inputs), normal)
         types = inferred if isinstance(inferred, tuple) else (inferred,)
-        for one in types:
-            check_size(one.shape, where=opdef.name)
+        for item in types:
+            check_size(item.shape, where=opdef.name)
         if source is None:
             source = caller()
         node = Node(self, opdef, tuple(inputs), normal, types, _text(name, opdef.name), source)

@@ -94,12 +94,12 @@ def _apart(items: list[Any]) -> bool:
 def _whole(node: Any, key: Any) -> list[Any]:
     """The items of a key, with a slice for every axis that it does not name."""
     items = list(key) if isinstance(key, tuple) else [key]
-    dots = [at for at, item in enumerate(items) if item is Ellipsis]
+    dots = [index for index, item in enumerate(items) if item is Ellipsis]
     taken = sum(item is not None for item in items) - len(dots)
     if len(dots) > 1 or taken > len(node.shape):
         raise ShapeError(describe("too many indices", where=node.where(), got=f"{key!r:.120}"))
-    at = dots[0] if dots else len(items)
-    items[at : at + 1] = [slice(None)] * (len(node.shape) - taken)
+    index = dots[0] if dots else len(items)
+    items[index : index + 1] = [slice(None)] * (len(node.shape) - taken)
     return items
 
 
@@ -113,8 +113,8 @@ def _integers(node: Any, item: Any, dim: int) -> Any:
     if _is_node(item):
         kind = "b" if item.dtype is DType.BOOL else "i" if item.dtype.is_integer else "f"
     else:
-        found = np.asarray(item)
-        kind = found.dtype.kind if found.size or found.dtype.kind == "b" else "i"
+        result = np.asarray(item)
+        kind = result.dtype.kind if result.size or result.dtype.kind == "b" else "i"
     if kind == "b":
         raise _not_an_index(
             node,
@@ -126,8 +126,8 @@ def _integers(node: Any, item: Any, dim: int) -> Any:
         raise _not_an_index(node, item, "integers", "add g.cast(index, 'i32') for a node")
     if _is_node(item):
         return item
-    found = found.astype(np.int64)
-    if found.size and not (-dim <= found.min() and found.max() < dim):
+    result = result.astype(np.int64)
+    if result.size and not (-dim <= result.min() and result.max() < dim):
         raise ShapeError(
             describe(
                 "index out of range",
@@ -136,7 +136,7 @@ def _integers(node: Any, item: Any, dim: int) -> Any:
                 expected=f"size {dim}",
             )
         )
-    return found % max(dim, 1)
+    return result % max(dim, 1)
 
 
 def _index(node: Any, item: Any, dim: int) -> int:

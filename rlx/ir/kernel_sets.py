@@ -50,8 +50,8 @@ _ON_CPU = frozenset({"convolution_epilogue", "half_weights", "coarse_weights", "
 
 KERNEL_SETS: Mapping[str, KernelSet] = MappingProxyType(
     {
-        one.name: one
-        for one in (
+        item.name: item
+        for item in (
             KernelSet(
                 "cpu",
                 "cpu",

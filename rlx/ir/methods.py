@@ -78,7 +78,7 @@ def hint_of(kind: type, name: str, x: str) -> str:
         return f"use {_ELSEWHERE[name].format(x=x)}"
     if name in REGISTRY and not REGISTRY[name].internal:
         return f"use g.{name}({x}, ...)"
-    return did_you_mean(name, [one for one in dir(kind) if not one.startswith("_")])
+    return did_you_mean(name, [item for item in dir(kind) if not item.startswith("_")])
 
 
 def absent(kind: type, name: str) -> str:

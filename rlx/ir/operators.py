@@ -170,14 +170,14 @@ class Operators:
             GraphError: There are several arrays, or a mask, whose result has no shape before the graph runs.
             ShapeError: An index is out of range, or there are too many.
         """
-        found = read_key(self, key)
+        result = read_key(self, key)
         cut = self
-        if any(part != (0, d, 1) for part, d in zip(found.parts, self.shape, strict=True)):
-            starts, stops, steps = (list(column) for column in zip(*found.parts, strict=True))
+        if any(part != (0, d, 1) for part, d in zip(result.parts, self.shape, strict=True)):
+            starts, stops, steps = (list(column) for column in zip(*result.parts, strict=True))
             cut = self._apply("slice", self, starts, stops, tuple(range(len(starts))), steps)
-        if cut.shape != found.shape:
-            cut = self._apply("reshape", cut, found.shape)
-        return cut if found.many is None else pick(cut, *found.many)
+        if cut.shape != result.shape:
+            cut = self._apply("reshape", cut, result.shape)
+        return cut if result.many is None else pick(cut, *result.many)
 
     # --- what nodes are not ---
 

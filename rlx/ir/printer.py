@@ -71,11 +71,11 @@ def print_value(value: Any) -> str:
     return printable(value)
 
 
-def print_around(graph: GraphView, at: int, reach: int = 4) -> str:
-    """The node at position ``at`` with its neighbours, the offender marked: for error messages."""
-    low, high = max(0, at - reach), min(len(graph.nodes), at + reach + 1)
+def print_around(graph: GraphView, position: int, reach: int = 4) -> str:
+    """The node at position ``position`` with its neighbours, the offender marked: for error messages."""
+    low, high = max(0, position - reach), min(len(graph.nodes), position + reach + 1)
     lines: Iterable[str] = (
-        f"  {'>' if index == at else ' '} {print_node(graph.nodes[index])}"
+        f"  {'>' if index == position else ' '} {print_node(graph.nodes[index])}"
         for index in range(low, high)
     )
     return "\n".join(lines)

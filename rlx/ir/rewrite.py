@@ -65,19 +65,19 @@ def joined(graphs: Sequence[Graph]) -> Graph:
     whole = Graph(", ".join(graph.name for graph in graphs))
     outputs = []
     for graph in graphs:
-        at: dict[int, Node] = {}
+        indices: dict[int, Node] = {}
         for node in graph.nodes:
-            inputs = tuple([at[operand.id] for operand in node.inputs])
-            at[node.id] = whole.copy_node(node, inputs)
-        outputs += [at[node.id] for node in graph.outputs]
+            inputs = tuple([indices[operand.id] for operand in node.inputs])
+            indices[node.id] = whole.copy_node(node, inputs)
+        outputs += [indices[node.id] for node in graph.outputs]
     whole.set_outputs(outputs)
     return whole
 
 
 def users(graph: Graph) -> dict[int, list[Node]]:
     """For each node id the nodes that read it, once per use."""
-    found: dict[int, list[Node]] = {node.id: [] for node in graph.nodes}
+    results: dict[int, list[Node]] = {node.id: [] for node in graph.nodes}
     for node in graph.nodes:
         for operand in node.inputs:
-            found[operand.id].append(node)
-    return found
+            results[operand.id].append(node)
+    return results

@@ -73,12 +73,14 @@ def from_json(make: Callable[[str], G], text: str) -> G:
     return from_data(make, data)
 
 
-def to_data(graph: GraphView, held: Callable[[Array], Any], values: bool = True) -> dict[str, Any]:
+def to_data(
+    graph: GraphView, stored: Callable[[Array], Any], values: bool = True
+) -> dict[str, Any]:
     """The graph as JSON values.
 
     Args:
         graph: The graph.
-        held: What stands for an array: ``{"$array": ...}`` with its bytes, or its place elsewhere.
+        stored: What stands for an array: ``{"$array": ...}`` with its bytes, or its place elsewhere.
         values: Whether the values attached to params come with it.
     """
     attached = graph.param_values if values else {}
@@ -90,13 +92,13 @@ def to_data(graph: GraphView, held: Callable[[Array], Any], values: bool = True)
                 "op": node.op,
                 "name": node.name,
                 "inputs": [operand.id for operand in node.inputs],
-                "attrs": {key: _encode(value, held) for key, value in node.attrs.items()},
+                "attrs": {key: _encode(value, stored) for key, value in node.attrs.items()},
             }
             for node in graph.nodes
         ],
         "outputs": [node.id for node in graph.outputs],
         "param_values": {
-            name: _encode(np.asarray(value), held) for name, value in attached.items()
+            name: _encode(np.asarray(value), stored) for name, value in attached.items()
         },
     }
 
@@ -117,11 +119,11 @@ def parted(graph: GraphView, values: bool = True) -> tuple[dict[str, Any], list[
         )
     arrays: list[Array] = []
 
-    def held(array: Array) -> dict[str, int]:
+    def reference(array: Array) -> dict[str, int]:
         arrays.append(np.asarray(array, order="C"))
         return {"$at": len(arrays) - 1}
 
-    return to_data(graph, held, values), arrays
+    return to_data(graph, reference, values), arrays
 
 
 def joined(make: Callable[[str], G], data: dict[str, Any], arrays: Sequence[Array]) -> G:
@@ -210,15 +212,15 @@ def _as_text(array: Array) -> Any:
     return {"$array": data, "shape": list(array.shape), "dtype": array.dtype.str}
 
 
-def _encode(value: Any, held: Callable[[Array], Any]) -> Any:
+def _encode(value: Any, stored: Callable[[Array], Any]) -> Any:
     if isinstance(value, np.ndarray):
-        return held(value)
+        return stored(value)
     if isinstance(value, DType):
         return {"$dtype": value.value}
     if isinstance(value, GraphView):
-        return {"$graph": to_data(value, held)}
+        return {"$graph": to_data(value, stored)}
     if isinstance(value, tuple):
-        return [_encode(item, held) for item in value]
+        return [_encode(item, stored) for item in value]
     return value
 
 

@@ -87,10 +87,10 @@ def as_axes(axes: int | Iterable[int] | None, rank: int, *, where: str) -> tuple
     if axes is None:
         return tuple(range(rank))
     listed = [axes] if isinstance(axes, int) else list(axes)
-    found = [as_axis(axis, rank, where=where) for axis in listed]
-    if len(set(found)) != len(found):
+    results = [as_axis(axis, rank, where=where) for axis in listed]
+    if len(set(results)) != len(results):
         raise ShapeError(describe(f"[{where}] an axis is named twice", got=listed))
-    return tuple(sorted(found))
+    return tuple(sorted(results))
 
 
 def broadcast(*shapes: Shape, where: str) -> Shape:
@@ -153,16 +153,16 @@ def collapse(dims: Shape, *steps: Sequence[int]) -> tuple[Shape, tuple[tuple[int
         if dim == 1:
             continue
         mergeable = kept_dims and all(
-            kept[-1] == step[axis] * dim for kept, step in zip(kept_steps, steps, strict=True)
+            item[-1] == step[axis] * dim for item, step in zip(kept_steps, steps, strict=True)
         )
         if mergeable:
             kept_dims[-1] *= dim
-            for kept, step in zip(kept_steps, steps, strict=True):
-                kept[-1] = step[axis]
+            for item, step in zip(kept_steps, steps, strict=True):
+                item[-1] = step[axis]
         else:
             kept_dims.append(dim)
-            for kept, step in zip(kept_steps, steps, strict=True):
-                kept.append(step[axis])
+            for item, step in zip(kept_steps, steps, strict=True):
+                item.append(step[axis])
     if not kept_dims:
         return (1,), tuple((0,) for _ in steps)
-    return tuple(kept_dims), tuple(tuple(kept) for kept in kept_steps)
+    return tuple(kept_dims), tuple(tuple(step) for step in kept_steps)

@@ -101,15 +101,15 @@ def checkpoint() -> None:
 @contextmanager
 def phases() -> Iterator[list[Span]]:
     """Collects the phases inside it, the inner ones before those around them. Who collects around it has them too."""
-    found: list[Span] = []
+    results: list[Span] = []
     outer = _open.get()
-    token = _open.set(found)
+    token = _open.set(results)
     try:
-        yield found
+        yield results
     finally:
         _open.reset(token)
         if outer is not None:
-            outer += found
+            outer += results
 
 
 @contextmanager
@@ -120,14 +120,14 @@ def phase(name: str, **args: Any) -> Iterator[None]:
         name: What is done.
         **args: More about it.
     """
-    found, told = _open.get(), _watcher.get()
+    result, told = _open.get(), _watcher.get()
     if told is not None:
         told(name, None)
-    if found is None:
+    if result is None:
         yield
         return
     start = perf_counter_ns()
     try:
         yield
     finally:
-        found.append(Span(name, start, perf_counter_ns(), PHASE, args))
+        result.append(Span(name, start, perf_counter_ns(), PHASE, args))

@@ -142,23 +142,25 @@ class Family:
 
 def point(problem: Any) -> tuple[float, ...]:
     """A problem as a point: sizes by their logarithms, truths far apart."""
-    found: list[float] = []
+    results: list[float] = []
     for value in problem:
         if isinstance(value, Mapping):
             continue  # the device's limits: a table is one device's
         if isinstance(value, tuple):
-            found += (math.log2(1 + sum(value)), math.log2(1 + len(value)))
+            results += (math.log2(1 + sum(value)), math.log2(1 + len(value)))
         else:
-            found.append(8.0 * value if isinstance(value, bool) else math.log2(1 + abs(value)))
-    return tuple(round(x, 3) for x in found)
+            results.append(8.0 * value if isinstance(value, bool) else math.log2(1 + abs(value)))
+    return tuple(round(x, 3) for x in results)
 
 
-def nearest(measured: Sequence[tuple[tuple[float, ...], str]], at: tuple[float, ...]) -> str | None:
+def nearest(
+    measured: Sequence[tuple[tuple[float, ...], str]], indices: tuple[float, ...]
+) -> str | None:
     """The variant of the measured problem that is nearest, if one is near."""
     best, name = NEAR, None
     for other, variant in measured:
-        if len(other) == len(at):
-            off = max((abs(a - b) for a, b in zip(at, other, strict=True)), default=0.0)
+        if len(other) == len(indices):
+            off = max((abs(a - b) for a, b in zip(indices, other, strict=True)), default=0.0)
             if off <= best and (name is None or off < best):
                 best, name = off, variant
     return name
@@ -172,9 +174,9 @@ _watching: ContextVar[tuple[list[tuple[Family, Any, tuple[Variant, ...]]], ...]]
 @contextmanager
 def watching() -> Iterator[list[tuple[Family, Any, tuple[Variant, ...]]]]:
     """A list of what is chosen meanwhile: the family, the problem, and the variants that were legal."""
-    found: list[tuple[Family, Any, tuple[Variant, ...]]] = []
-    token = _watching.set((*_watching.get(), found))
+    results: list[tuple[Family, Any, tuple[Variant, ...]]] = []
+    token = _watching.set((*_watching.get(), results))
     try:
-        yield found
+        yield results
     finally:
         _watching.reset(token)

@@ -46,15 +46,15 @@ def verify(graph: GraphView, after: str | None = None) -> None:
 
 def _verify(graph: GraphView, after: str | None) -> None:
     origin = f" after pass {after!r}" if after else ""
-    for at, node in enumerate(graph.nodes):
-        for problem in _problems(graph, at, node):
+    for index, node in enumerate(graph.nodes):
+        for problem in _problems(graph, index, node):
             raise VerifyError(
                 describe(
                     f"graph {graph.name!r} is not legal{origin}: {problem}",
                     where=node.where(),
                 )
                 + "\n"
-                + print_around(graph, at)
+                + print_around(graph, index)
             )
     names = Counter(node.name for node in graph.nodes if node.op in ("input", "param"))
     for name, count in names.items():
@@ -72,15 +72,15 @@ def _verify(graph: GraphView, after: str | None) -> None:
             raise VerifyError(f"graph {graph.name!r}{origin}: output {node!r} is several values")
 
 
-def _problems(graph: GraphView, at: int, node: NodeView) -> Iterator[str]:
-    if node.id != at or node.graph is not graph:
-        yield f"node at position {at} says it is %{node.id} of graph {node.graph.name!r}"
+def _problems(graph: GraphView, index: int, node: NodeView) -> Iterator[str]:
+    if node.id != index or node.graph is not graph:
+        yield f"node at position {index} says it is %{node.id} of graph {node.graph.name!r}"
     if REGISTRY.get(node.op) is not node.opdef:
         yield f"op {node.op!r} is not the registered one"
     for operand in node.inputs:
         if operand.graph is not graph:
             yield f"operand %{operand.id} belongs to graph {operand.graph.name!r}"
-        elif operand.id >= at or graph.nodes[operand.id] is not operand:
+        elif operand.id >= index or graph.nodes[operand.id] is not operand:
             yield f"operand %{operand.id} does not stand before its user"
         elif len(operand.types) > 1 and node.op != PART:
             yield f"operand %{operand.id} is several values, of which {PART!r} takes one"

@@ -70,8 +70,8 @@ class ReboundReferences:
     def reference(self, op: str) -> Callable[..., Any]:
         """The reference of an operation, with the parameters that it has."""
         if op not in self._references:
-            made = self._records.get(op)
-            self._references[op] = made or self.function(REGISTRY[op].reference)
+            result = self._records.get(op)
+            self._references[op] = result or self.function(REGISTRY[op].reference)
         return self._references[op]
 
     def function(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -81,29 +81,29 @@ class ReboundReferences:
         known = self._functions.get(id(function))
         if known is not None:
             return cast(Callable[..., Any], known[1])
-        found = self._instead.get(f"{function.__module__}.{function.__qualname__}")
-        if found is None:
+        result = self._instead.get(f"{function.__module__}.{function.__qualname__}")
+        if result is None:
             cells = tuple(CellType() for _ in function.__closure__ or ())
             names = self._of_module(function.__module__)
-            found = FunctionType(function.__code__, names, function.__name__, None, cells)
+            result = FunctionType(function.__code__, names, function.__name__, None, cells)
             # Known before what it closes over is looked at, which may be the function itself.
-            self._functions[id(function)] = function, found
+            self._functions[id(function)] = function, result
             for cell, old in zip(cells, function.__closure__ or (), strict=True):
                 cell.cell_contents = self._value(old.cell_contents)
-            found.__defaults__, found.__kwdefaults__ = (
+            result.__defaults__, result.__kwdefaults__ = (
                 function.__defaults__,
                 function.__kwdefaults__,
             )
-        self._functions[id(function)] = function, found
-        return found
+        self._functions[id(function)] = function, result
+        return result
 
     def _of_module(self, name: str) -> dict[str, Any]:
         """The names of a module, of which ``np`` and rlx's own functions are replaced when they are first asked for."""
         if name not in self._globals:
             module = sys.modules[name]
-            self._globals[name] = found = dict(vars(module))
+            self._globals[name] = results = dict(vars(module))
             for key, value in vars(module).items():
-                found[key] = self._value(value)
+                results[key] = self._value(value)
         return self._globals[name]
 
     def _value(self, value: Any) -> Any:
@@ -129,9 +129,9 @@ class ReboundReferences:
 
     def _fields(self, fields: dict[Any, Any], make: Callable[[dict[Any, Any]], Any]) -> Any:
         """A table whose entries stand for others in a copy, where any of them does."""
-        found = {key: self._value(value) for key, value in fields.items()}
-        same = all(found[key] is value for key, value in fields.items())
-        return make(fields) if same else make(found)
+        results = {key: self._value(value) for key, value in fields.items()}
+        same = all(results[key] is value for key, value in fields.items())
+        return make(fields) if same else make(results)
 
 
 class _Record:

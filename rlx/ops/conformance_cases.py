@@ -56,17 +56,22 @@ class Case:
         """A graph of this one op, its operands as inputs and its results as outputs."""
         g = Graph(str(self))
         inputs = [
-            g.input(f"x{at}", shape, dtype)
-            for at, (shape, dtype) in enumerate(zip(self.sample.shapes, self.dtypes, strict=True))
+            g.input(f"x{index}", shape, dtype)
+            for index, (shape, dtype) in enumerate(
+                zip(self.sample.shapes, self.dtypes, strict=True)
+            )
         ]
         op, attrs = self.opdef, dict(self.sample.attrs)
         if op.internal:
-            made: Any = g.add_node(op, inputs, attrs)
-            if len(made.types) > 1:
-                made = [g.add_node(PART, [made], {"index": at}) for at in range(len(made.types))]
+            result: Any = g.add_node(op, inputs, attrs)
+            if len(result.types) > 1:
+                result = [
+                    g.add_node(PART, [result], {"index": index})
+                    for index in range(len(result.types))
+                ]
         else:
-            made = call_with(getattr(g, op.name), op.signature, self._arguments(inputs))
-        g.set_outputs(made)
+            result = call_with(getattr(g, op.name), op.signature, self._arguments(inputs))
+        g.set_outputs(result)
         return g
 
     def _arguments(self, operands: Sequence[Any]) -> dict[str, Any]:
@@ -76,27 +81,27 @@ class Case:
         """
         attrs = dict(self.sample.attrs)
         names = [text for text in self.opdef.operands if text.rstrip("?*") not in attrs]
-        found: dict[str, Any] = {}
-        for at, text in enumerate(names):
+        results: dict[str, Any] = {}
+        for index, text in enumerate(names):
             name = text.rstrip("?*")
             if text.endswith("*"):
-                found[name] = list(operands[at:])
-            elif at < len(operands):
-                found[name] = operands[at]
-        return {**found, **attrs}
+                results[name] = list(operands[index:])
+            elif index < len(operands):
+                results[name] = operands[index]
+        return {**results, **attrs}
 
     def operands(self, seed: int = 0) -> list[Array]:
         """The operands: the sample's own, or random ones of its range."""
         rng = np.random.default_rng([seed, self.number])
-        found = self._given(rng)
+        result = self._given(rng)
         if not self.wide:
-            return found
+            return result
         names = _names(self.opdef, self.sample)
         return [
             _whole(rng, array.shape)
             if array.dtype == np.int64 and name not in self.opdef.free
             else array
-            for name, array in zip(names, found, strict=True)
+            for name, array in zip(names, result, strict=True)
         ]
 
     def _given(self, rng: np.random.Generator) -> list[Array]:
@@ -107,25 +112,25 @@ class Case:
                 for value, dtype in zip(self.sample.values, self.dtypes, strict=True)
             ]
         low, high = self.sample.low, self.sample.high
-        made = []
-        for at, (shape, dtype) in enumerate(zip(self.sample.shapes, self.dtypes, strict=True)):
-            a = low[at] if isinstance(low, tuple) else low
-            b = high[at] if isinstance(high, tuple) else high
+        results = []
+        for index, (shape, dtype) in enumerate(zip(self.sample.shapes, self.dtypes, strict=True)):
+            a = low[index] if isinstance(low, tuple) else low
+            b = high[index] if isinstance(high, tuple) else high
             if dtype is DType.BOOL:
-                made.append(rng.integers(0, 2, shape).astype(np.bool_))
+                results.append(rng.integers(0, 2, shape).astype(np.bool_))
                 continue
             if dtype in (DType.U32, DType.U8):
                 a = max(0.0, a)
-            made.append(store(rng.uniform(a, b, shape), dtype))
-        return made
+            results.append(store(rng.uniform(a, b, shape), dtype))
+        return results
 
     def expected(self, graph: Graph, operands: Sequence[Array]) -> list[Array]:
         """What the reference says, for the graph that ``graph`` gave."""
         if self.opdef.expand is None:
-            return interpret(graph, {f"x{at}": array for at, array in enumerate(operands)})
+            return interpret(graph, {f"x{index}": array for index, array in enumerate(operands)})
         signature = self.opdef.signature
-        given = self._arguments(operands)
-        named = {name: given[name] for name in signature.parameters if name in given}
+        arguments = self._arguments(operands)
+        named = {name: arguments[name] for name in signature.parameters if name in arguments}
         bound = inspect.BoundArguments(signature, named)
         bound.apply_defaults()
         listed = {text.rstrip("?*") for text in self.opdef.operands}
@@ -151,8 +156,8 @@ class Case:
     ) -> tuple[float, float]:
         """``error``, for results that are known to be expected."""
         pairs = [
-            self._error(node, one, wanted)
-            for node, one, wanted in zip(graph.outputs, got, expected, strict=True)
+            self._error(node, item, wanted)
+            for node, item, wanted in zip(graph.outputs, got, expected, strict=True)
         ]
         return max(pairs, key=lambda pair: pair[0] / pair[1] if pair[1] else pair[0] * np.inf)
 

@@ -35,9 +35,9 @@ _TRIPS: ContextVar[list[int] | None] = ContextVar("trips", default=None)
 
 
 @contextmanager
-def trips_of_a_run(most: int | None) -> Iterator[None]:
+def trips_of_a_run(limit: int | None) -> Iterator[None]:
     """Bounds the trips that the references of loops make inside, all together."""
-    token = _TRIPS.set(None if most is None else [most])
+    token = _TRIPS.set(None if limit is None else [limit])
     try:
         yield
     finally:
@@ -60,12 +60,12 @@ def _count_trip() -> None:
 
 def _steps(graph: Graph) -> int:
     """Nodes that a graph computes, each as often as its scans go around."""
-    found = 0
+    result = 0
     for node in graph.nodes:
         inner = [value for value in node.attrs.values() if isinstance(value, Graph)]
         trips = node.inputs[-1].shape[0] if node.op == "scan" else 1
-        found += trips * sum(map(_steps, inner)) if inner else 1
-    return found
+        result += trips * sum(map(_steps, inner)) if inner else 1
+    return result
 
 
 def _too_long(node: Node) -> str | None:
@@ -97,11 +97,11 @@ def _check(name: str, graph: Any, types: Sequence[TensorType]) -> tuple[TensorTy
 
 def _run(graph: Graph, arrays: Sequence[Array]) -> list[Array]:
     """A subgraph by references, on operands that may have been widened."""
-    given = {
+    inputs = {
         name: store(np.asarray(array), graph.named(name).dtype)
         for name, array in zip(graph.input_names, arrays, strict=True)
     }
-    return interpret(graph, given)
+    return interpret(graph, inputs)
 
 
 def _copy(emitter: Emitter, source: Any, target: Any, type: TensorType, **rows: Any) -> None:
@@ -128,7 +128,7 @@ def _infer_if(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[Tenso
 
 
 def _operands(node: Node, emitter: Emitter, start: int = 0) -> list[Any]:
-    return [emitter.operand(at) for at in range(start, len(node.inputs))]
+    return [emitter.operand(index) for index in range(start, len(node.inputs))]
 
 
 def _lower_if_cpu(node: Node, emitter: Emitter) -> None:
@@ -168,13 +168,15 @@ def _lower_if_webgpu(node: Node, emitter: Emitter) -> None:
 def _step(*programs: Sequence[Any], types: Sequence[TensorType], outputs: Sequence[int]) -> Graph:
     """A small subgraph for a sample: nodes as (op, operands, attributes), numbered after the inputs."""
     g = Graph("step")
-    nodes = [g.input(f"x{at}", type.shape, type.dtype) for at, type in enumerate(types)]
+    nodes = [g.input(f"x{index}", type.shape, type.dtype) for index, type in enumerate(types)]
     for name, operands, *rest in programs:
         if name == "number":
             nodes.append(g.constant(*operands))
         else:
-            nodes.append(g.add_node(name, [nodes[at] for at in operands], rest[0] if rest else {}))
-    g.set_outputs([nodes[at] for at in outputs])
+            nodes.append(
+                g.add_node(name, [nodes[operand] for operand in operands], rest[0] if rest else {})
+            )
+    g.set_outputs([nodes[output] for output in outputs])
     return g
 
 
@@ -246,15 +248,15 @@ def if_(cond: Array, then_graph: Graph, else_graph: Graph, *xs: Array) -> Any:
 
 
 def _store_state(
-    emitter: Emitter, found: Sequence[Any], state: Sequence[Any], types: Sequence[TensorType]
+    emitter: Emitter, results: Sequence[Any], state: Sequence[Any], types: Sequence[TensorType]
 ) -> None:
     """New state over the old; a result that is another one's old state is kept aside first."""
     moved = []
-    for value, target, type in zip(found, state, types, strict=True):
+    for value, target, type in zip(results, state, types, strict=True):
         if value is not target and any(value is old for old in state):
-            kept = emitter.temp(type)
-            _copy(emitter, value, kept, type)
-            value = kept
+            retained = emitter.temp(type)
+            _copy(emitter, value, retained, type)
+            value = retained
         moved.append(value)
     for value, target, type in zip(moved, state, types, strict=True):
         if value is not target:
@@ -264,15 +266,15 @@ def _store_state(
 def _infer_while(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[TensorType, ...]:
     if _check("while_", attrs["cond_graph"], types) != (TensorType((), DType.BOOL),):
         raise GraphError(describe("[while_] cond_graph", expected="one output, a bool scalar"))
-    found = _check("while_", attrs["body_graph"], types)
-    if found != tuple(types) or not types:
+    result = _check("while_", attrs["body_graph"], types)
+    if result != tuple(types) or not types:
         raise GraphError(
-            describe("[while_] the body changes the state's types", got=found, expected=types)
+            describe("[while_] the body changes the state's types", got=result, expected=types)
         )
     trips = attrs["max_trips"]
     if trips is not None and (not isinstance(trips, int | np.integer) or trips < 0):
         raise GraphError(describe("[while_] max_trips", got=trips, expected=">= 0, or None"))
-    return found
+    return result
 
 
 def _lower_while(node: Node, emitter: Emitter) -> None:
@@ -285,8 +287,8 @@ def _lower_while(node: Node, emitter: Emitter) -> None:
         return emitter.inline(node.attrs["cond_graph"], state)[0]
 
     def body() -> None:
-        found = emitter.inline(node.attrs["body_graph"], state)
-        _store_state(emitter, found, state, node.types)
+        result = emitter.inline(node.attrs["body_graph"], state)
+        _store_state(emitter, result, state, node.types)
 
     emitter.repeat(node.attrs["max_trips"], body, condition)
 
@@ -374,15 +376,15 @@ def _infer_scan(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[Ten
             )
         )
     rows = [TensorType(type.shape[1:], type.dtype) for type in sequences]
-    found = _check("scan", attrs["body_graph"], [*state, *rows])
-    if found[:carried] != state:
+    result = _check("scan", attrs["body_graph"], [*state, *rows])
+    if result[:carried] != state:
         raise GraphError(
-            describe("[scan] the body changes the state's types", got=found, expected=state)
+            describe("[scan] the body changes the state's types", got=result, expected=state)
         )
     attrs.update(carried=carried, reverse=bool(attrs["reverse"]))
     (length,) = lengths.pop()
-    stacked = tuple(TensorType((length, *t.shape), t.dtype) for t in found[carried:])
-    if not found:
+    stacked = tuple(TensorType((length, *t.shape), t.dtype) for t in result[carried:])
+    if not result:
         raise GraphError(describe("[scan] the body has no results"))
     return (*state, *stacked)
 
@@ -406,13 +408,13 @@ def _lower_scan(node: Node, emitter: Emitter) -> None:
             type = TensorType(operand.shape[1:], operand.dtype)
             rows.append(emitter.temp(type))
             _copy(emitter, value, rows[-1], type, counter=position, source_advance=type.size)
-        found = emitter.inline(node.attrs["body_graph"], [*state, *rows])
+        result = emitter.inline(node.attrs["body_graph"], [*state, *rows])
         for value, target, type in zip(
-            found[carried:], results[carried:], node.types[carried:], strict=True
+            result[carried:], results[carried:], node.types[carried:], strict=True
         ):
             row = TensorType(type.shape[1:], type.dtype)
             _copy(emitter, value, target, row, counter=position, target_advance=row.size)
-        _store_state(emitter, found[:carried], state, types)
+        _store_state(emitter, result[:carried], state, types)
         step = (("literal", (), DType.I32, -1 if reverse else 1), ("add", (0, 1), DType.I32, None))
         emitter.elementwise(step, [position], position, ((1,),))
 
@@ -483,10 +485,10 @@ def scan(body_graph: Graph, carried: int, *xs: Array, reverse: bool = False) -> 
     outputs = [node.type for node in body_graph.outputs][carried:]
     # In storage, which is what a step gives: bf16 is carried in integers.
     stacked = [np.zeros((length, *type.shape), type.dtype.numpy) for type in outputs]
-    for at in reversed(range(length)) if reverse else range(length):
+    for index in reversed(range(length)) if reverse else range(length):
         _count_trip()
-        found = _run(body_graph, [*state, *(s[at] for s in sequences)])
-        state = found[:carried]
-        for target, value in zip(stacked, found[carried:], strict=True):
-            target[at] = value
+        result = _run(body_graph, [*state, *(s[index] for s in sequences)])
+        state = result[:carried]
+        for target, value in zip(stacked, result[carried:], strict=True):
+            target[index] = value
     return (*state, *stacked)

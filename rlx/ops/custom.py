@@ -152,23 +152,25 @@ def _attributes(attrs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[TensorType, ...]:
-    given = attrs["attrs"]
-    pairs = given.items() if isinstance(given, Mapping) else given or ()
+    arguments = attrs["attrs"]
+    pairs = arguments.items() if isinstance(arguments, Mapping) else arguments or ()
     attrs["attrs"] = tuple(sorted((str(key), value) for key, value in pairs))
     # They are arguments of Python functions and constants of WGSL, and may come out of a file.
     if not all(key.isascii() and key.isidentifier() for key, _ in attrs["attrs"]):
         raise GraphError(describe("[custom] names of attributes", got=attrs["attrs"]))
-    one = custom_op(attrs["name"])
-    found = one.shape(*(type.shape for type in types), **_attributes(attrs))
-    if isinstance(found, list):
-        listed = [(shape, DType.parse(dtype)) for shape, dtype in found]
+    single = custom_op(attrs["name"])
+    result = single.shape(*(type.shape for type in types), **_attributes(attrs))
+    if isinstance(result, list):
+        listed = [(shape, DType.parse(dtype)) for shape, dtype in result]
     elif types:
-        listed = [(found, types[0].dtype)]
+        listed = [(result, types[0].dtype)]
     else:
         raise GraphError(
-            describe(f"[custom {one.name}] without inputs", expected="shape gives [(shape, dtype)]")
+            describe(
+                f"[custom {single.name}] without inputs", expected="shape gives [(shape, dtype)]"
+            )
         )
-    where = f"custom {one.name}"
+    where = f"custom {single.name}"
     return tuple(TensorType(as_shape(shape, where=where), dtype) for shape, dtype in listed)
 
 
@@ -204,9 +206,9 @@ class HostFunction:
                 widen(array.reshape(type.shape), type.dtype)
                 for array, type in zip(self.inputs, self._input_types, strict=True)
             ]
-            given = _called(self._one, wide, self._attrs)
-            found = stored_results(f"custom {self._one.name}", given, self._types)
-            for target, value in zip(self.outputs, found, strict=True):
+            arguments = _called(self._one, wide, self._attrs)
+            result = stored_results(f"custom {self._one.name}", arguments, self._types)
+            for target, value in zip(self.outputs, result, strict=True):
                 target.reshape(value.shape)[...] = value
         except BaseException as error:
             self.error = error
@@ -225,19 +227,19 @@ def _read_only(array: Array) -> Array:
     return view
 
 
-def _called(one: CustomOp, arrays: Sequence[Array], attrs: Mapping[str, Any]) -> tuple[Array, ...]:
+def _called(item: CustomOp, arrays: Sequence[Array], attrs: Mapping[str, Any]) -> tuple[Array, ...]:
     """What a NumPy function gives.
 
     Raises:
         DTypeError: It gives no real numbers.
     """
-    found = one.numpy(*map(_read_only, arrays), **attrs)
-    results = tuple(map(np.asarray, found if isinstance(found, tuple) else (found,)))
+    output = item.numpy(*map(_read_only, arrays), **attrs)
+    results = tuple(map(np.asarray, output if isinstance(output, tuple) else (output,)))
     for result in results:
         if result.dtype.kind in _NO_NUMBERS:
             raise DTypeError(
                 describe(
-                    f"[custom {one.name}] the NumPy function gives no real numbers",
+                    f"[custom {item.name}] the NumPy function gives no real numbers",
                     got=result.dtype,
                     expected="an array of integers, floats or bools",
                     hint="of complex numbers give the real and the imaginary part as two results",
@@ -247,47 +249,47 @@ def _called(one: CustomOp, arrays: Sequence[Array], attrs: Mapping[str, Any]) ->
 
 
 def _lower_cpu(node: Node, emitter: Emitter) -> None:
-    one = custom_op(node.attrs["name"])
-    operands = [emitter.operand(at) for at in range(len(node.inputs))]
-    if one.c is None or _held(node) - one.dtypes:
+    single = custom_op(node.attrs["name"])
+    operands = [emitter.operand(index) for index in range(len(node.inputs))]
+    if single.c is None or _held(node) - single.dtypes:
         emitter.call("python", operands, emitter.results(), {"function": HostFunction(node)})
         return
-    for what, found, most in (
+    for what, item, limit in (
         ("inputs", len(operands), MOST_INPUTS),
         ("outputs", len(node.types), MOST_OUTPUTS),
     ):
-        if found > most:
+        if item > limit:
             raise UnsupportedOpError(
                 describe(
-                    f"[custom {one.name}] too many {what} for a C function",
+                    f"[custom {single.name}] too many {what} for a C function",
                     where=node.where(),
-                    got=found,
-                    expected=f"at most {most}",
+                    got=item,
+                    expected=f"at most {limit}",
                     hint="a custom operation registered without c= has no such limit",
                 )
             )
     sizes = tuple(o.type.size for o in node.inputs) + tuple(type.size for type in node.types)
     numbers = tuple(float(v) for v in _numbers(node).values())
-    params = {"function": one.c, "sizes": sizes, "numbers": numbers}
+    params = {"function": single.c, "sizes": sizes, "numbers": numbers}
     emitter.call("custom", operands, emitter.results(), params)
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
-    one = custom_op(node.attrs["name"])
+    single = custom_op(node.attrs["name"])
     constants: dict[str, Any] = {k.upper(): v for k, v in _numbers(node).items()}
-    named = [(f"in{at}", operand.type) for at, operand in enumerate(node.inputs)]
-    named += [(f"out{at}", type) for at, type in enumerate(node.types)]
+    named = [(f"in{index}", operand.type) for index, operand in enumerate(node.inputs)]
+    named += [(f"out{index}", type) for index, type in enumerate(node.types)]
     for name, type in named:
         constants[f"{name.upper()}_SIZE"] = type.size
         constants |= {f"{name.upper()}_D{axis}": d for axis, d in enumerate(type.shape)}
     count = node.type.size
     emitter.call(
         "custom",
-        [emitter.operand(at) for at in range(len(node.inputs))],
+        [emitter.operand(index) for index in range(len(node.inputs))],
         emitter.results(),
         {
             "names": tuple(name for name, _ in named),
-            "text": one.wgsl or "",
+            "text": single.wgsl or "",
             "count": count,
             **constants,
         },
@@ -296,14 +298,14 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
 
 
 def _host_reason(node: Node) -> str | None:
-    one = custom_op(node.attrs["name"])
-    if one.wgsl is None:
-        return f"custom op {one.name!r} has no WGSL"
-    held = _held(node)
-    if DType.F64 in held:
+    first = custom_op(node.attrs["name"])
+    if first.wgsl is None:
+        return f"custom op {first.name!r} has no WGSL"
+    stored = _held(node)
+    if DType.F64 in stored:
         return NO_F64
-    other = ", ".join(sorted(map(str, held - (one.dtypes & _WGSL_DTYPES))))
-    return f"custom op {one.name!r} has no WGSL for {other}" if other else None
+    other = ", ".join(sorted(map(str, stored - (first.dtypes & _WGSL_DTYPES))))
+    return f"custom op {first.name!r} has no WGSL for {other}" if other else None
 
 
 def _flops(node: Node) -> float:

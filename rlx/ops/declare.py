@@ -134,13 +134,13 @@ def check_dtypes(opdef: OpDef, types: Sequence[TensorType], attrs: Attrs) -> Non
                 hint="add g.cast(...) in front",
             )
         )
-    for at in bound[1:]:
-        if types[at].dtype is not main:
+    for index in bound[1:]:
+        if types[index].dtype is not main:
             names = _given(opdef.operands, attrs, len(types))
             raise DTypeError(
                 describe(
-                    f"[{opdef.name}] operands {names[bound[0]]!r} and {names[at]!r} differ in dtype",
-                    got=f"{main} and {types[at].dtype}",
+                    f"[{opdef.name}] operands {names[bound[0]]!r} and {names[index]!r} differ in dtype",
+                    got=f"{main} and {types[index].dtype}",
                     expected="one dtype",
                     hint="add g.cast(...) to one of them",
                 )
@@ -155,8 +155,8 @@ def operand_names(node: Node) -> list[str]:
 def main_dtype(node: Node) -> DType:
     """The dtype that decides which kernels a node needs: that of its main operand, else its own."""
     opdef = node.opdef
-    at = _bound(opdef.operands, opdef.free, node.attrs.get(PRESENT), len(node.inputs))
-    return node.inputs[at[0]].dtype if at else node.dtype
+    index = _bound(opdef.operands, opdef.free, node.attrs.get(PRESENT), len(node.inputs))
+    return node.inputs[index[0]].dtype if index else node.dtype
 
 
 def _given(operands: tuple[str, ...], attrs: Attrs, count: int) -> list[str]:
@@ -170,7 +170,7 @@ def _bound(
 ) -> tuple[int, ...]:
     """The positions of the operands of a node that share one dtype."""
     names = _names(operands, present, count)
-    return tuple(at for at, name in enumerate(names) if name not in free)
+    return tuple(index for index, name in enumerate(names) if name not in free)
 
 
 @functools.lru_cache(4096)
@@ -247,37 +247,37 @@ def evaluate_reference(
     with np.errstate(all="ignore"):
         bound = bind_reference(opdef, attrs, wide)
         try:
-            found = call_with(opdef.reference, opdef.signature, bound)
+            result = call_with(opdef.reference, opdef.signature, bound)
         except (IndexError, ValueError) as error:
             if isinstance(error, RlxError) or opdef.name == "custom":
                 raise
             # What NumPy finds wrong with values, as shapes and dtypes have been checked.
             text = describe(f"[{opdef.name}] a value is out of range", got=error)
             raise InputError(text) from error
-        listed = found if isinstance(found, tuple) else (found,)
+        listed = result if isinstance(result, tuple) else (result,)
         return stored_results(opdef.name, listed, types)
 
 
 def stored_results(
-    what: str, found: Sequence[Any], types: Sequence[TensorType]
+    what: str, output: Sequence[Any], types: Sequence[TensorType]
 ) -> tuple[Array, ...]:
     """What a NumPy function gives, in the types that the rule of its operation says.
 
     Args:
         what: The operation, for messages.
-        found: The results.
+        output: The results.
         types: What they have to be.
 
     Raises:
         ShapeError: There are more or fewer of them, or one has another shape.
     """
-    if len(found) != len(types):
+    if len(output) != len(types):
         text = f"[{what}] the NumPy function gives more or fewer results than the rule"
-        raise ShapeError(describe(text, got=len(found), expected=len(types)))
+        raise ShapeError(describe(text, got=len(output), expected=len(types)))
     # A number that is too large becomes infinity.
     with np.errstate(all="ignore"):
-        pairs = zip(found, types, strict=True)
-        results = [store(np.asarray(one), type.dtype) for one, type in pairs]
+        pairs = zip(output, types, strict=True)
+        results = [store(np.asarray(item), type.dtype) for item, type in pairs]
     for result, type in zip(results, types, strict=True):
         if result.shape != type.shape:
             text = f"[{what}] the NumPy function gives another shape than the rule"
@@ -312,7 +312,7 @@ def build(opdef: OpDef, graph: Graph, *args: Any, **kwargs: Any) -> Any:
 def _built(opdef: OpDef, graph: Graph, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     REGISTRY[opdef.name]  # waits for another thread that imports the operation's module
     attrs = _arguments(opdef, args, kwargs)
-    given: list[tuple[str, Any]] = []
+    arguments: list[tuple[str, Any]] = []
     operands, optional = opdef.operand_kinds, opdef.optional
     for name, kind in operands:
         value = attrs.pop(name)
@@ -321,15 +321,17 @@ def _built(opdef: OpDef, graph: Graph, args: tuple[Any, ...], kwargs: dict[str, 
                 raise GraphError(
                     describe(f"[{opdef.name}] {name!r} must be a list of nodes", got=repr(value))
                 )
-            given += [(name, item) for item in value]
+            arguments += [(name, item) for item in value]
         elif value is not None:
-            given.append((name, value))
+            arguments.append((name, value))
         elif kind != "?":
             raise GraphError(describe(f"[{opdef.name}] operand {name!r} is missing"))
-    like = next((v.dtype for n, v in given if isinstance(v, Node) and n not in opdef.free), None)
+    like = next(
+        (v.dtype for n, v in arguments if isinstance(v, Node) and n not in opdef.free), None
+    )
     nodes = [
         graph.as_node(value, None if name in opdef.free else like, where=opdef.name)
-        for name, value in given
+        for name, value in arguments
     ]
     annotations = opdef.attributes
     for name, value in attrs.items():
@@ -345,7 +347,7 @@ def _built(opdef: OpDef, graph: Graph, args: tuple[Any, ...], kwargs: dict[str, 
                 )
             )
     if optional:
-        there = {name for name, _ in given}
+        there = {name for name, _ in arguments}
         attrs[PRESENT] = tuple([name for name in optional if name in there])
     if opdef.expand is not None:
         check_dtypes(opdef, [node.type for node in nodes], attrs)
@@ -354,7 +356,7 @@ def _built(opdef: OpDef, graph: Graph, args: tuple[Any, ...], kwargs: dict[str, 
     node = graph.add_node(opdef, nodes, attrs)
     if len(node.types) == 1:
         return node
-    return tuple(graph.add_node(PART, [node], {"index": at}) for at in range(len(node.types)))
+    return tuple(graph.add_node(PART, [node], {"index": index}) for index in range(len(node.types)))
 
 
 def _arguments(opdef: OpDef, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -368,11 +370,11 @@ def _arguments(opdef: OpDef, args: tuple[Any, ...], kwargs: dict[str, Any]) -> d
     """
     defaults, needed = opdef.defaults
     if len(args) <= len(defaults):
-        given = dict(zip(defaults, args, strict=False))
-        found = {**defaults, **given, **kwargs}
+        arguments = dict(zip(defaults, args, strict=False))
+        results = {**defaults, **arguments, **kwargs}
         there = all([name in kwargs for name in needed[len(args) :]])
-        if len(found) == len(defaults) and there and given.keys().isdisjoint(kwargs):
-            return found
+        if len(results) == len(defaults) and there and arguments.keys().isdisjoint(kwargs):
+            return results
     try:
         bound = opdef.signature.bind(*args, **kwargs)
     except TypeError as error:
@@ -458,10 +460,10 @@ def attach(opdef: OpDef) -> Callable[..., Any]:
             )
         return build(opdef, graph, *args, **kwargs)
 
-    for made, extra in ((method, ["self"]), (function, [])):
-        made.__name__ = opdef.name
-        made.__qualname__ = opdef.name
-        made.__doc__ = opdef.doc
+    for item, extra in ((method, ["self"]), (function, [])):
+        item.__name__ = opdef.name
+        item.__qualname__ = opdef.name
+        item.__doc__ = opdef.doc
         parameters = [
             *(inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD) for n in extra),
             *(
@@ -469,7 +471,7 @@ def attach(opdef: OpDef) -> Callable[..., Any]:
                 for p in opdef.signature.parameters.values()
             ),
         ]
-        setattr(made, "__signature__", inspect.Signature(parameters))  # noqa: B010 - not a field of functions
+        setattr(item, "__signature__", inspect.Signature(parameters))  # noqa: B010 - not a field of functions
     setattr(Graph, opdef.name, method)
     return function
 

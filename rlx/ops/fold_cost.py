@@ -18,11 +18,11 @@ def effort(node: Node) -> float:
     if not inside:
         size = sum(math.prod(type.shape) for type in node.types)
         return float(max(size, node.opdef.flops(node) / _FLOPS))
-    each = sum(_CALL + effort(one) for graph in inside for one in graph.nodes)
+    each = sum(_CALL + effort(node) for graph in inside for node in graph.nodes)
     trips: float = 1.0
     if node.op == "while_":
-        most = node.attrs["max_trips"]
-        trips = math.inf if most is None else most
+        limit = node.attrs["max_trips"]
+        trips = math.inf if limit is None else limit
     elif node.op == "scan":
         trips = node.inputs[-1].shape[0]
     # A loop that is never entered costs nothing, whatever it holds.

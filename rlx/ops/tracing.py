@@ -103,7 +103,7 @@ class TracedArray:
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Self]:
-        return (self[at] for at in range(len(self)))
+        return (self[index] for index in range(len(self)))
 
     def __getitem__(self, index: Any) -> Self:
         return type(self)(self.raw[self.lifted(index)])
@@ -117,8 +117,8 @@ class TracedArray:
 
 def _of_two(function: Callable[[Any, Any], Any], turned: bool) -> Callable[[TracedArray, Any], Any]:
     def apply(self: TracedArray, other: Any) -> Any:
-        one, two = self.wide, self.lifted(other)
-        return type(self)(self.capped(function(two, one) if turned else function(one, two)))
+        first, two = self.wide, self.lifted(other)
+        return type(self)(self.capped(function(two, first) if turned else function(first, two)))
 
     return apply
 
@@ -157,13 +157,13 @@ for _name in ("neg", "invert", "abs"):
 def is_traced(value: Any) -> bool:
     """Whether a value, or one in a list, is traced."""
     if isinstance(value, (tuple, list)):
-        return any(is_traced(one) for one in value)
+        return any(is_traced(item) for item in value)
     return isinstance(value, TracedArray)
 
 
-def listed(given: tuple[Any, ...]) -> Sequence[Any]:
+def listed(arguments: tuple[Any, ...]) -> Sequence[Any]:
     """Sizes or axes, which NumPy's methods take one by one or as one tuple."""
-    first = given[0] if len(given) == 1 else given
+    first = arguments[0] if len(arguments) == 1 else arguments
     return tuple(first) if isinstance(first, (tuple, list)) else (first,)
 
 
@@ -267,39 +267,40 @@ class Tracer(Generic[T]):
 
     def results_of(self, node: Node, operands: Sequence[Any]) -> tuple[Any, ...]:
         """The results of a node: NumPy arrays where all its operands are, else arrays of the library."""
-        known = all(isinstance(one, np.ndarray) for one in operands)
+        known = all(isinstance(operand, np.ndarray) for operand in operands)
         few = sum(type.size for type in node.types) <= STATIC_SIZE
-        if known and few and not any(isinstance(one, Graph) for one in node.attrs.values()):
+        if known and few and not any(isinstance(attr, Graph) for attr in node.attrs.values()):
             return evaluate(node, operands)
         with self.around(node):
-            given = [
-                self._traced(self._array(one, source.dtype))
-                for one, source in zip(operands, node.inputs, strict=True)
+            arguments = [
+                self._traced(self._array(operand, source.dtype))
+                for operand, source in zip(operands, node.inputs, strict=True)
             ]
-            bound = bind_reference(node.opdef, node.attrs, given)
-            found = call_with(self._rebound.reference(node.op), node.opdef.signature, bound)
-            results = found if isinstance(found, tuple) else (found,)
+            bound = bind_reference(node.opdef, node.attrs, arguments)
+            result = call_with(self._rebound.reference(node.op), node.opdef.signature, bound)
+            results = result if isinstance(result, tuple) else (result,)
             return tuple(
-                self._result(one, type, node) for one, type in zip(results, node.types, strict=True)
+                self._result(result, type, node)
+                for result, type in zip(results, node.types, strict=True)
             )
 
     def _array(self, value: Any, dtype: DType) -> Any:
         return self.as_stored(value, dtype) if isinstance(value, np.ndarray) else value
 
-    def _result(self, found: Any, type: TensorType, node: Node) -> Any:
+    def _result(self, result: Any, type: TensorType, node: Node) -> Any:
         """A result in the dtype and shape that the node has."""
-        if not isinstance(found, TracedArray):
-            found = np.asarray(found)
-        if found.shape != type.shape:
+        if not isinstance(result, TracedArray):
+            result = np.asarray(result)
+        if result.shape != type.shape:
             raise CompileError(
                 describe(
                     f"{node.op} traces to another shape than inference gives",
                     where=node.where(),
-                    got=found.shape,
+                    got=result.shape,
                     expected=type.shape,
                     hint=f"report it to the authors of {self._package}",
                 )
             )
-        if isinstance(found, TracedArray):
-            return self.cast(found.raw, type.dtype)
-        return store(found, type.dtype)
+        if isinstance(result, TracedArray):
+            return self.cast(result.raw, type.dtype)
+        return store(result, type.dtype)

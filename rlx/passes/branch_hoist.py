@@ -31,18 +31,18 @@ def lift(graph: Graph, notes: list[Note]) -> Graph:
 _Known = dict[tuple[Graph, frozenset[str]], Graph]
 
 
-def _lifted(graph: Graph, given: frozenset[str], notes: list[Note], known: _Known) -> Graph:
+def _lifted(graph: Graph, arguments: frozenset[str], notes: list[Note], known: _Known) -> Graph:
     """The graph with its branches relieved; inputs of these names are as good as params."""
-    if (graph, given) not in known:
-        known[graph, given] = _relieved(graph, given, notes, known)
-    return known[graph, given]
+    if (graph, arguments) not in known:
+        known[graph, arguments] = _relieved(graph, arguments, notes, known)
+    return known[graph, arguments]
 
 
-def _relieved(graph: Graph, given: frozenset[str], notes: list[Note], known: _Known) -> Graph:
+def _relieved(graph: Graph, arguments: frozenset[str], notes: list[Note], known: _Known) -> Graph:
     rewriter = Rewriter(graph)
     fixed: set[int] = set()
     for node in graph.nodes:
-        leaf = node.op in ("param", "constant") or (node.op == "input" and node.name in given)
+        leaf = node.op in ("param", "constant") or (node.op == "input" and node.name in arguments)
         if leaf or (node.inputs and all(operand.id in fixed for operand in node.inputs)):
             fixed.add(node.id)
         if node.op not in BRANCHES:
@@ -54,17 +54,17 @@ def _relieved(graph: Graph, given: frozenset[str], notes: list[Note], known: _Kn
         for name in BRANCHES[node.op]:
             side: Graph = node.attrs[name]
             if side not in sides:
-                names = frozenset(n for n, one in zip(side.input_names, fast, strict=True) if one)
+                names = frozenset(n for n, item in zip(side.input_names, fast, strict=True) if item)
                 sides[side] = name, _Branch.of(_lifted(side, names, notes, known), names)
         for name, side_found in sides.values():
-            made = side_found.moved(rewriter.new, operands[1 : 1 + len(fast)])
-            for inner, outer in made:
+            result = side_found.moved(rewriter.new, operands[1 : 1 + len(fast)])
+            for inner, outer in result:
                 said = f" of {name} needs no run, moved in front of it"
                 notes.append(Note.of("lift", inner, said))
                 for _, other in sides.values():
                     other.more.append((inner if other is side_found else None, outer))
                 operands.append(outer)
-        relieved = {side: found.graph() for side, (_, found) in sides.items()}
+        relieved = {side: value.graph() for side, (_, value) in sides.items()}
         attrs = {**node.attrs, **{n: relieved[node.attrs[n]] for n in BRANCHES[node.op]}}
         new = rewriter.new.add_node(node.opdef, operands, attrs, node.name)
         new.source = node.source
@@ -148,8 +148,8 @@ class _Branch:
         rewriter = Rewriter(self.old)
         inputs = [node for node in self.old.nodes if node.op == "input"]
         rewriter.keep_all(inputs)
-        for at, (inner, outer) in enumerate(self.more):
-            new = rewriter.new.input(f"lifted:{at}", outer.shape, outer.dtype)
+        for index, (inner, outer) in enumerate(self.more):
+            new = rewriter.new.input(f"lifted:{index}", outer.shape, outer.dtype)
             if inner is not None:
                 rewriter.replace(inner, new)
         gone = {inner.id for inner, _ in self.more if inner is not None}

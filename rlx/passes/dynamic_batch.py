@@ -56,9 +56,9 @@ def dynamic_rows_of(graph: Graph, actual: int, upper: int) -> DynamicRows:
     probe = _Shrinker(graph, upper, upper + 1, {})
     probe.run()
     nothing: frozenset[int] = frozenset()
-    for at, node in enumerate(graph.outputs):
+    for index, node in enumerate(graph.outputs):
         if not probe.reason and node.type != probe[node].type and node not in probe.rows:
-            probe.reason = f"the rows of output {at} do not stand at its beginning"
+            probe.reason = f"the rows of output {index} do not stand at its beginning"
     if not probe.reason:
         shrinker = _Shrinker(graph, upper, actual, probe.cut)
         shrinker.run()
@@ -70,8 +70,8 @@ def dynamic_rows_of(graph: Graph, actual: int, upper: int) -> DynamicRows:
         actual,
         upper,
         frozenset(probe.rows),
-        frozenset(at for at, node in enumerate(inputs) if node in probe.rows),
-        frozenset(at for at, node in enumerate(graph.outputs) if node in probe.rows),
+        frozenset(index for index, node in enumerate(inputs) if node in probe.rows),
+        frozenset(index for index, node in enumerate(graph.outputs) if node in probe.rows),
         shrinker.finish(),
     )
 
@@ -120,8 +120,10 @@ class _Shrinker(Rewriter):
         failure: Exception | None = None
         for cut in tries:
             operands = [self[operand] for operand in node.inputs]
-            for at in cut:
-                operands[at] = self.new.add_node("leading", [operands[at]], {"rows": self._count})
+            for index in cut:
+                operands[index] = self.new.add_node(
+                    "leading", [operands[index]], {"rows": self._count}
+                )
             try:
                 new = self.new.add_node(node.opdef, operands, attrs, node.name)
             except (RlxError, ValueError, IndexError) as error:
@@ -144,8 +146,8 @@ class _Shrinker(Rewriter):
     def _fixed(self, node: Node) -> tuple[int, ...]:
         """Operands with a row for each of the inputs' that do not depend on them."""
         return tuple(
-            at
-            for at, operand in enumerate(node.inputs)
+            index
+            for index, operand in enumerate(node.inputs)
             if operand.shape[:1] == (self._upper,) and self[operand].types == operand.types
         )
 
@@ -154,7 +156,7 @@ class _Shrinker(Rewriter):
         units = {self._ratio(old, now) for old, now in zip(node.types, new.types, strict=True)}
         if len(units) != 1 or 0 in units:
             return 0
-        (found,) = units
+        (result,) = units
         of_operands = [self.rows.get(operand, 0) for operand in node.inputs]
         changed = [
             units
@@ -162,9 +164,9 @@ class _Shrinker(Rewriter):
             if self[operand].types != operand.types
         ]
         if node.op == "reshape":  # row-major order stays, whatever the shape
-            return found if changed[0] else 0
+            return result if changed[0] else 0
         # Joining rows to rows moves the second ones; bringing rows to the front does not.
-        return found if found in changed or (found == 1 and not any(changed)) else 0
+        return result if result in changed or (result == 1 and not any(changed)) else 0
 
     def _ratio(self, old: TensorType, new: TensorType) -> int:
         if not old.shape or old.shape[1:] != new.shape[1:]:

@@ -91,14 +91,14 @@ def _weigh(
     members: list[Node], inputs: list[Node], attrs: dict[str, Any], target: Specialisation
 ) -> Weighed:
     before, after = Graph("nodes"), Graph("region")
-    at = {node.id: before.stand_in("input", f"v{node.id}", node) for node in inputs}
+    indices = {node.id: before.stand_in("input", f"v{node.id}", node) for node in inputs}
     for member in members:
         for operand in member.inputs:
-            if operand.id not in at:  # a number that is written into the program
-                at[operand.id] = before.constant(operand.attrs["value"], operand.dtype)
-        operands = [at[operand.id] for operand in member.inputs]
-        at[member.id] = before.add_node(member.opdef, operands, member.attrs)
-    before.set_outputs(at[members[-1].id])
+            if operand.id not in indices:  # a number that is written into the program
+                indices[operand.id] = before.constant(operand.attrs["value"], operand.dtype)
+        operands = [indices[operand.id] for operand in member.inputs]
+        indices[member.id] = before.add_node(member.opdef, operands, member.attrs)
+    before.set_outputs(indices[members[-1].id])
     operands = [after.stand_in("input", f"v{node.id}", node) for node in inputs]
     after.set_outputs(after.add_node("region", operands, attrs))
     return target.weigh(before, after)
@@ -115,12 +115,12 @@ def _literal(node: Node) -> bool:
 
 def _operands(members: list[Node]) -> list[Node]:
     inside = {member.id for member in members}
-    found: dict[int, Node] = {}
+    results: dict[int, Node] = {}
     for member in members:
         for operand in member.inputs:
             if operand.id not in inside and not _literal(operand):
-                found.setdefault(operand.id, operand)
-    return list(found.values())
+                results.setdefault(operand.id, operand)
+    return list(results.values())
 
 
 def _region(members: list[Node]) -> tuple[list[Node], dict[str, Any]]:
@@ -128,7 +128,7 @@ def _region(members: list[Node]) -> tuple[list[Node], dict[str, Any]]:
     if not inputs:
         # A region of literals alone still needs an operand to take its shape from.
         inputs = [members[0].inputs[0]]
-    number = {node.id: at for at, node in enumerate(inputs)}
+    number = {node.id: index for index, node in enumerate(inputs)}
     program: list[Any] = []
     for member in members:
         for operand in member.inputs:

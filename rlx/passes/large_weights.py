@@ -52,16 +52,16 @@ def split_large(graph: Graph, limit: int, notes: list[Note]) -> Graph:
         leaf = node.op in ("param", "constant")
         if leaf or (node.inputs and all(operand.id in fixed for operand in node.inputs)):
             fixed.add(node.id)
-    large = {at.id for at in graph.nodes if at.id in fixed and at.type.nbytes > limit}
+    large = {node.id for node in graph.nodes if node.id in fixed and node.type.nbytes > limit}
     if not large:
         return graph
     rewriter = Rewriter(graph)
     for node in graph.nodes:
-        found = None if node.id in fixed else next(_ways(node, large), None)
-        if found is None:
+        result = None if node.id in fixed else next(_ways(node, large), None)
+        if result is None:
             rewriter.keep(node)
             continue
-        cut, weight = found
+        cut, weight = result
         pieces = _pieces(weight, cut.axis, limit)
         new = (_product if node.op in CUTS else _look_up)(rewriter, node, cut, pieces)
         new.source = node.source
@@ -86,8 +86,8 @@ def _ways(node: Node, large: set[int]) -> Iterator[tuple[Cut, Node]]:
         cuts = (Cut(0, 0, 0),)
     for cut in cuts:
         weight = node.inputs[cut.operand]
-        others = [one for at, one in enumerate(node.inputs) if at != cut.operand]
-        matrices = node.op != "matmul" or all(len(one.shape) > 1 for one in (weight, *others))
+        others = [item for index, item in enumerate(node.inputs) if index != cut.operand]
+        matrices = node.op != "matmul" or all(len(other.shape) > 1 for other in (weight, *others))
         if weight.id in large and matrices:
             yield cut, weight
 
@@ -108,24 +108,24 @@ def _part(g: Graph, node: Node, axis: int, low: int, high: int) -> Node:
 
 def _product(rewriter: Rewriter, node: Node, cut: Cut, pieces: Pieces) -> Node:
     g = rewriter.new
-    operands = [rewriter[one] for one in node.inputs]
+    operands = [rewriter[item] for item in node.inputs]
     # Scales and zero points have a row for every row of packed weights.
     cuts = {cut.operand, *(range(2, len(operands)) if node.op == "dequant_matmul" else ())}
-    found = []
+    results = []
     for low, high in pieces:
         mine = [
-            _part(g, one, cut.axis, low, high) if at in cuts else one
-            for at, one in enumerate(operands)
+            _part(g, operand, cut.axis, low, high) if index in cuts else operand
+            for index, operand in enumerate(operands)
         ]
-        found.append(g.add_node(node.opdef, mine, node.attrs))
-    joined: Node = g.concat(found, axis=cut.result % len(node.shape))
+        results.append(g.add_node(node.opdef, mine, node.attrs))
+    joined: Node = g.concat(results, axis=cut.result % len(node.shape))
     return joined
 
 
 def _look_up(rewriter: Rewriter, node: Node, cut: Cut, pieces: Pieces) -> Node:
     """Entries of the first part, then those of each other part in the places that are its own."""
     g = rewriter.new
-    operands = [rewriter[one] for one in node.inputs]
+    operands = [rewriter[item] for item in node.inputs]
     table, rows = operands[0], operands[-1]
     axis = cut.axis % len(table.shape)
     rows = (
@@ -134,15 +134,15 @@ def _look_up(rewriter: Rewriter, node: Node, cut: Cut, pieces: Pieces) -> Node:
         else rows
     )
     inner = len(node.shape) - axis - len(rows.shape)
-    found: Node | None = None
+    result: Node | None = None
     for low, high in pieces:
-        mine = [_part(g, one, axis, low, high) for one in operands[:-1]]
-        at = g.clip(g.sub(rows, low), 0, high - low - 1)
-        one = g.add_node(node.opdef, [*mine, at], node.attrs)
-        if found is None:
-            found = one
+        mine = [_part(g, operand, axis, low, high) for operand in operands[:-1]]
+        position = g.clip(g.sub(rows, low), 0, high - low - 1)
+        single = g.add_node(node.opdef, [*mine, position], node.attrs)
+        if result is None:
+            result = single
         else:
             here = g.reshape(g.ge(rows, low), (*rows.shape, *[1] * inner))
-            found = g.where(here, one, found)
-    assert found is not None
-    return found
+            result = g.where(here, single, result)
+    assert result is not None
+    return result

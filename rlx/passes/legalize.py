@@ -36,8 +36,8 @@ def blocked(node: Node, kernel_set: str) -> str | None:
     if opdef.view or node.op in LEAVES:
         return None
     if node.op == "cast":
-        held = {node.dtype, node.inputs[0].dtype}
-        return NO_F64 if not kernels.every_dtype and DType.F64 in held else None
+        stored = {node.dtype, node.inputs[0].dtype}
+        return NO_F64 if not kernels.every_dtype and DType.F64 in stored else None
     reason = opdef.host_reason(node) if opdef.host_reason and not kernels.on_host else None
     if reason is not None:
         return reason
@@ -116,19 +116,19 @@ def _widen(rewriter: Rewriter, node: Node, wide: DType) -> None:
         if name not in node.opdef.free and operand.dtype is main:
             new = _cast(new, wide)
         inputs.append(_cast(new, DType.F32) if operand.dtype in HALVES else new)
-    made = rewriter.new.add_node(node.opdef, inputs, node.attrs, node.name)
-    made.source = node.source
+    result = rewriter.new.add_node(node.opdef, inputs, node.attrs, node.name)
+    result.source = node.source
     several = len(node.types) > 1
-    rewriter.replace(node, made if several else _cast(made, node.dtype))
+    rewriter.replace(node, result if several else _cast(result, node.dtype))
 
 
 def _cast(node: Node, dtype: DType) -> Node:
     """The node as ``dtype``: itself where it is that already."""
     if node.dtype is dtype:
         return node
-    made = node.graph.add_node("cast", [node], {"dtype": dtype})
-    made.source = node.source
-    return made
+    result = node.graph.add_node("cast", [node], {"dtype": dtype})
+    result.source = node.source
+    return result
 
 
 def _cast_chain(rewriter: Rewriter, node: Node) -> Node:
@@ -140,8 +140,8 @@ def _cast_chain(rewriter: Rewriter, node: Node) -> Node:
         # The last step of a cast from a narrow type to its own wide one is the cast itself.
         if through is not None and through is not target:
             value = _cast(value, through)
-    made = _cast(value, target)
-    if made is rewriter[node.inputs[0]]:
-        return made
-    made.source = node.source
-    return made
+    result = _cast(value, target)
+    if result is rewriter[node.inputs[0]]:
+        return result
+    result.source = node.source
+    return result

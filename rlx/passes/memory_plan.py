@@ -113,11 +113,11 @@ def _most_alive(blocks: Sequence[_Block], end: int) -> int:
     return max(accumulate(changes))
 
 
-def _one_after_another(blocks: Sequence[_Block], at: int) -> int:
-    """Places blocks from ``at`` on; gives the end of the last one."""
+def _one_after_another(blocks: Sequence[_Block], index: int) -> int:
+    """Places blocks from ``index`` on; gives the end of the last one."""
     for block in blocks:
-        block.offset, at = at, at + block.nbytes
-    return at
+        block.offset, index = index, index + block.nbytes
+    return index
 
 
 # --- which values share a block ----------------------------------------------------------------------------
@@ -138,29 +138,29 @@ def _blocks(
             block = block_of[id] = block_of[handed_over[id]]
             block.members.append(id)
             block.last = life.last
-    found: dict[str, list[_Block]] = {"input": [], "output": [], "temp": []}
+    results: dict[str, list[_Block]] = {"input": [], "output": [], "temp": []}
     for block in sorted(set(block_of.values()), key=lambda block: block.members[0]):
-        found[schedule.values[block.members[0]].kind].append(block)
-    return found
+        results[schedule.values[block.members[0]].kind].append(block)
+    return results
 
 
 def _handed_over(schedule: Schedule, lives: Mapping[int, Life]) -> dict[int, int]:
     """Which temporaries take over the memory of an operand of the call that first writes them."""
-    found: dict[int, int] = {}
-    for at, call in enumerate(schedule.calls):
+    results: dict[int, int] = {}
+    for index, call in enumerate(schedule.calls):
         taken: set[int] = set()
         for value in call.outputs:
-            if value.kind != "temp" or lives[value.id].first != at:
+            if value.kind != "temp" or lives[value.id].first != index:
                 continue
-            donor = _donor(call, at, value, lives, taken)
+            donor = _donor(call, index, value, lives, taken)
             if donor is not None:
                 taken.add(donor.id)
-                found[value.id] = donor.id
-    return found
+                results[value.id] = donor.id
+    return results
 
 
 def _donor(
-    call: KernelCall, at: int, output: Value, lives: Mapping[int, Life], taken: set[int]
+    call: KernelCall, position: int, output: Value, lives: Mapping[int, Life], taken: set[int]
 ) -> Value | None:
     """An operand whose memory the call may overwrite, and that nobody reads later."""
     apart = [value for index, value in enumerate(call.inputs) if index not in call.in_place]
@@ -169,7 +169,7 @@ def _donor(
         if (
             value is not None
             and value.kind == "temp"
-            and lives[value.id].last == at
+            and lives[value.id].last == position
             and value.id not in taken
             and value.type.nbytes == output.type.nbytes
             and all(other is not value for other in apart)
@@ -189,14 +189,14 @@ def _place(blocks: list[_Block], base: int, overlap: bool) -> int:
     for block in sorted(blocks, key=lambda b: (-b.nbytes, b.first)):
         met = placed.alive(0, end) if overlap else placed.alive(block.first, block.last)
         charge("the memory plan", elements=len(met) / _LOOKS)
-        at = base
+        position = base
         for other in sorted(met, key=lambda b: b.offset):
-            if other.offset - at >= block.nbytes:
+            if other.offset - position >= block.nbytes:
                 break
-            at = max(at, other.offset + other.nbytes)
-        block.offset = at
+            position = max(position, other.offset + other.nbytes)
+        block.offset = position
         placed.add(block)
-        top = max(top, at + block.nbytes)
+        top = max(top, position + block.nbytes)
     return top
 
 
@@ -226,18 +226,18 @@ class _Placed:
 
     def alive(self, first: int, last: int) -> list[_Block]:
         """The blocks that are alive at one of the calls from ``first`` to ``last``, each once."""
-        found: dict[int, _Block] = {}
+        results: dict[int, _Block] = {}
         for vertex in self._cover(first, last):
             above, below = vertex >> 1, [vertex]
             while above:
-                found.update((id(one), one) for one in self._kept.get(above, ()))
+                results.update((id(item), item) for item in self._kept.get(above, ()))
                 above >>= 1
             while below:
                 here = below.pop()
                 if here in self._used:
-                    found.update((id(one), one) for one in self._kept.get(here, ()))
+                    results.update((id(item), item) for item in self._kept.get(here, ()))
                     below += (2 * here, 2 * here + 1) if here < self._leaves else ()
-        return list(found.values())
+        return list(results.values())
 
     def _cover(self, first: int, last: int) -> Iterator[int]:
         """The largest vertices that make up the calls from ``first`` to ``last``."""
@@ -268,9 +268,9 @@ def _placed(blocks: list[_Block], base: int, alignment: int, offsets: Sequence[i
     if len(offsets) != len(blocks):
         raise refuse("another number of blocks", f"{len(offsets)} offsets for {len(blocks)}")
     # First fit never leaves more free than there is in use.
-    most = base + sum(block.nbytes for block in blocks)
+    limit = base + sum(block.nbytes for block in blocks)
     for block, offset in zip(blocks, offsets, strict=True):
-        inside = type(offset) is int and base <= offset <= most - block.nbytes
+        inside = type(offset) is int and base <= offset <= limit - block.nbytes
         if not inside or offset % alignment:
             raise refuse("an offset outside of the arena, or not aligned", offset)
         block.offset = offset
@@ -283,10 +283,10 @@ def _placed(blocks: list[_Block], base: int, alignment: int, offsets: Sequence[i
             gone = ends[over]
             del alive[bisect.bisect_left(alive, (gone.offset, 0))]
             over += 1
-        at = bisect.bisect_left(alive, (block.offset, 0))
-        before = at > 0 and alive[at - 1][1] > block.offset
-        behind = at < len(alive) and alive[at][0] < block.offset + block.nbytes
+        index = bisect.bisect_left(alive, (block.offset, 0))
+        before = index > 0 and alive[index - 1][1] > block.offset
+        behind = index < len(alive) and alive[index][0] < block.offset + block.nbytes
         if before or behind:
             raise refuse("values that are alive at the same time overlap", block.offset)
-        alive.insert(at, (block.offset, block.offset + block.nbytes))
+        alive.insert(index, (block.offset, block.offset + block.nbytes))
     return max((block.offset + block.nbytes for block in blocks), default=base)

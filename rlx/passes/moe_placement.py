@@ -49,16 +49,16 @@ class ExpertSplit:
 
 def expert_layers(graph: Graph) -> list[Layer]:
     """The mixtures of experts of a graph, in order."""
-    found: dict[tuple[int, int], list[Node]] = {}
+    results: dict[tuple[int, int], list[Node]] = {}
     for node in graph.nodes:
         if node.op == "grouped_matmul":
             routing = node.inputs[2]
             while routing.op in _PASSED:
                 routing = routing.inputs[0]
-            found.setdefault((routing.id, node.inputs[1].shape[0]), []).append(node)
+            results.setdefault((routing.id, node.inputs[1].shape[0]), []).append(node)
     return [
-        Layer(graph.nodes[at], tuple(products), experts)
-        for (at, experts), products in found.items()
+        Layer(graph.nodes[key], tuple(products), experts)
+        for (key, experts), products in results.items()
     ]
 
 
@@ -96,7 +96,7 @@ def place_experts(graph: Graph, masks: Sequence[Array]) -> tuple[Graph, dict[str
         if not mask.all():
             chosen.update((product.id, mask) for product in layer.products)
     splits: dict[str, ExpertSplit] = {}
-    for product in (graph.nodes[at] for at in chosen):
+    for product in (graph.nodes[index] for index in chosen):
         weight, mask = product.inputs[1], chosen[product.id]
         if weight.op != "param" or _shared(graph, weight, chosen, mask):
             raise GraphError(
@@ -131,8 +131,8 @@ def place_experts(graph: Graph, masks: Sequence[Array]) -> tuple[Graph, dict[str
 
 
 def _shared(graph: Graph, weight: Node, chosen: Mapping[int, Array], mask: Array) -> bool:
-    readers = [node for node in graph.nodes if any(one is weight for one in node.inputs)]
-    returned = any(one is weight for one in graph.outputs)
+    readers = [node for node in graph.nodes if any(item is weight for item in node.inputs)]
+    returned = any(output is weight for output in graph.outputs)
     return returned or any(chosen.get(node.id) is not mask for node in readers)
 
 
@@ -148,8 +148,8 @@ def _placed(g: Graph, x: Node, idx: Node, split: ExpertSplit, weights: Mapping[s
     )
     if not split.resident:
         return hosted
-    at = g.gather(g.constant(here), idx, axis=0)
-    resident = g.grouped_matmul(x, weights[split.resident], g.maximum(at, np.int32(0)))
-    on_device: Node = g.reshape(g.ge(at, np.int32(0)), (*at.shape, 1))
+    position = g.gather(g.constant(here), idx, axis=0)
+    resident = g.grouped_matmul(x, weights[split.resident], g.maximum(position, np.int32(0)))
+    on_device: Node = g.reshape(g.ge(position, np.int32(0)), (*position.shape, 1))
     chosen: Node = g.where(on_device, resident, hosted)
     return chosen

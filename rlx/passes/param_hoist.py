@@ -52,11 +52,11 @@ def hoist(graph: Graph, notes: list[Note]) -> Hoisted:
         notes: Gets a line for every prepared param.
     """
     run, frontier = _parted(graph, notes)
-    made = tuple(
+    results = tuple(
         Preparation(_preparing(graph, nodes), tuple(f"{PREPARED}{node.id}" for node in nodes))
         for nodes in _together(frontier)
     )
-    return Hoisted(run, made)
+    return Hoisted(run, results)
 
 
 def run_part(graph: Graph) -> Graph:
@@ -136,32 +136,32 @@ def _only_views(node: Node) -> bool:
 
 def _needed(graph: Graph, prepared: set[int]) -> set[int]:
     """Nodes that outputs depend on once some are given."""
-    found: set[int] = set()
+    results: set[int] = set()
     stack = list(graph.outputs)
     while stack:
         node = stack.pop()
-        if node.id not in found:
-            found.add(node.id)
+        if node.id not in results:
+            results.add(node.id)
             if node.id not in prepared:
                 stack += node.inputs
-    return found
+    return results
 
 
 def _below(roots: list[Node]) -> dict[int, Node]:
     """The roots and all that they depend on, by id."""
-    found: dict[int, Node] = {}
+    results: dict[int, Node] = {}
     stack = list(roots)
     while stack:
         node = stack.pop()
-        if node.id not in found:
-            found[node.id] = node
+        if node.id not in results:
+            results[node.id] = node
             stack += node.inputs
-    return found
+    return results
 
 
 def _params_below(node: Node) -> set[int]:
     """The params that a node depends on."""
-    return {at for at, one in _below([node]).items() if one.op == "param"}
+    return {key for key, value in _below([node]).items() if value.op == "param"}
 
 
 def _together(frontier: list[Node]) -> list[list[Node]]:
@@ -173,10 +173,10 @@ def _together(frontier: list[Node]) -> list[list[Node]]:
     for node in frontier:
         below = _below([node])
         charge("preparing params", elements=len(below))
-        params = {at for at, one in below.items() if one.op == "param"}
+        params = {key for key, value in below.items() if value.op == "param"}
         joined = [node]
-        for at in list(params):
-            group = group_of.get(at)
+        for param in list(params):
+            group = group_of.get(param)
             if group is not None and id(group) in groups:
                 del groups[id(group)]
                 params |= params_of.pop(id(group))
@@ -190,11 +190,11 @@ def _preparing(graph: Graph, frontier: list[Node]) -> Graph:
     """The graph of what is computed when params are set."""
     new = Graph(f"{graph.name}, when params are set")
     copies: dict[int, Node] = {}
-    for at, node in sorted(_below(frontier).items()):
+    for index, node in sorted(_below(frontier).items()):
         if node.op == "param":
-            copies[at] = new.stand_in("input", node.name, node)
+            copies[index] = new.stand_in("input", node.name, node)
         else:
-            copies[at] = new.copy_node(node, tuple([copies[o.id] for o in node.inputs]))
+            copies[index] = new.copy_node(node, tuple([copies[o.id] for o in node.inputs]))
     new.set_outputs([copies[node.id] for node in frontier])
     return new
 
@@ -212,30 +212,34 @@ def check_fit(graph: Graph, lowered: Graph, preparations: Sequence[Preparation])
     """
     params = {name: graph.named(name).type for name in graph.param_names}
     left = {name: lowered.named(name).type for name in lowered.param_names}
-    made: dict[str, TensorType] = {}
+    results: dict[str, TensorType] = {}
     read: set[str] = set()
-    for one in preparations:
-        inputs = {name: one.graph.named(name).type for name in one.graph.input_names}
-        outputs = dict(zip(one.names, (node.type for node in one.graph.outputs), strict=True))
-        fits = not one.graph.param_names and len(outputs) == len(one.names)
+    for preparation in preparations:
+        inputs = {
+            name: preparation.graph.named(name).type for name in preparation.graph.input_names
+        }
+        outputs = dict(
+            zip(preparation.names, (node.type for node in preparation.graph.outputs), strict=True)
+        )
+        fits = not preparation.graph.param_names and len(outputs) == len(preparation.names)
         # The groups read different params and make different results.
-        if not fits or inputs.keys() & read or outputs.keys() & made.keys():
-            raise InputError(describe("a plan's preparations do not fit", got=one.names))
+        if not fits or inputs.keys() & read or outputs.keys() & results.keys():
+            raise InputError(describe("a plan's preparations do not fit", got=preparation.names))
         if not inputs.items() <= params.items():
             raise InputError(describe("a plan prepares other params", got=sorted(inputs)))
         read |= inputs.keys()
-        made |= outputs
-    own = left.keys() - made.keys()
+        results |= outputs
+    own = left.keys() - results.keys()
     # Params that nothing needs are left out only if something is prepared.
     missing = params.keys() - own - read if not preparations else ()
-    if made.keys() & params.keys() or not (made | params).items() >= left.items() or missing:
+    if results.keys() & params.keys() or not (results | params).items() >= left.items() or missing:
         raise InputError(describe("a plan has other params than its graph", got=sorted(left)))
-    if not made.items() <= left.items():
-        raise InputError(describe("a plan prepares what it does not read", got=sorted(made)))
+    if not results.items() <= left.items():
+        raise InputError(describe("a plan prepares what it does not read", got=sorted(results)))
     check_same(graph, lowered)
 
 
-def check_same(one: Graph, other: Graph) -> None:
+def check_same(left: Graph, other: Graph) -> None:
     """Checks that two graphs have inputs of the same names and types, and outputs of the same types.
 
     Raises:
@@ -244,9 +248,9 @@ def check_same(one: Graph, other: Graph) -> None:
     first, second = (
         [[(name, graph.named(name).type) for name in graph.input_names],
          [node.type for node in graph.outputs]]
-        for graph in (one, other)
+        for graph in (left, other)
     )  # fmt: skip
     if first != second:
         raise InputError(
-            describe("a plan's graph has another outside", got=other.name, expected=one.name)
+            describe("a plan's graph has another outside", got=other.name, expected=left.name)
         )

@@ -53,11 +53,13 @@ def expand_powers(graph: Graph, notes: list[Note], target: Specialisation) -> Gr
         if steps is None or not (node.dtype.is_float or exponent in (1.0, 2.0, 3.0, 4.0)):
             rewriter.keep(node)
             continue
-        made = [rewriter[node.inputs[0]]]
+        results = [rewriter[node.inputs[0]]]
         for name, operands in steps:
-            made.append(rewriter.new.add_node(name, [made[int(at)] for at in operands], {}))
-            made[-1].source = node.source
-        rewriter.replace(node, made[-1])
+            results.append(
+                rewriter.new.add_node(name, [results[int(operand)] for operand in operands], {})
+            )
+            results[-1].source = node.source
+        rewriter.replace(node, results[-1])
         how = " ".join(name for name, _ in steps) or "its base"
         notes.append(Note.of("powers", node, f" to the power {exponent:g} is {how}"))
     return rewriter.finish()

@@ -56,7 +56,7 @@ def promote(graph: Graph, notes: list[Note], halves: ReadsHalves, largest: float
         halves: Which nodes have kernels for halves.
         largest: The most bytes that a value may have. A larger one stays narrow.
     """
-    if not any(one.dtype in HALVES for node in graph.nodes for one in node.types):
+    if not any(item.dtype in HALVES for node in graph.nodes for item in node.types):
         return graph
     narrow = _narrow(graph, halves)
     rewriter = _Casts(graph)
@@ -66,10 +66,10 @@ def promote(graph: Graph, notes: list[Note], halves: ReadsHalves, largest: float
         elif node.op == "cast":
             rewriter.replace(node, rewriter.cast(node.inputs[0], node.dtype))
         elif node.id in narrow or 4 * node.type.size > largest or not _promotes(node, rewriter):
-            rewriter.keep_with(node, [one.dtype for one in node.inputs])
+            rewriter.keep_with(node, [item.dtype for item in node.inputs])
         else:
             rewriter.keep_with(
-                node, [DType.F32 if _half(one) else one.dtype for one in node.inputs]
+                node, [DType.F32 if _half(item) else item.dtype for item in node.inputs]
             )
             notes.append(Note.of("promote", node, f" of {main_dtype(node)} is computed in f32"))
     for node in graph.outputs:
@@ -87,7 +87,7 @@ class _Casts(Rewriter):
     def keep_with(self, node: Node, dtypes: Sequence[DType]) -> None:
         """Copies a node on operands of these types."""
         pairs = zip(node.inputs, dtypes, strict=True)
-        inputs = tuple([self.cast(one, dtype) for one, dtype in pairs])
+        inputs = tuple([self.cast(item, dtype) for item, dtype in pairs])
         self.replace(node, self.new.copy_node(node, inputs))
 
     def cast(self, old: Node, dtype: DType) -> Node:
@@ -126,7 +126,7 @@ def _narrow(graph: Graph, halves: ReadsHalves) -> set[int]:
         if native:
             narrow.add(node.id)
         if native or (node.id in narrow and (node.op == PART or _moves(node))):
-            narrow.update(one.id for one in node.inputs if _half(one))
+            narrow.update(item.id for item in node.inputs if _half(item))
     return narrow
 
 
@@ -134,4 +134,6 @@ def _promotes(node: Node, rewriter: Rewriter) -> bool:
     """Whether a node is computed in f32: it can be, and it computes or moves what is f32 already."""
     if node.op in _TYPED or main_dtype(node) not in HALVES or DType.F32 not in node.opdef.dtypes:
         return False
-    return not _moves(node) or any(_half(one) and not _half(rewriter[one]) for one in node.inputs)
+    return not _moves(node) or any(
+        _half(item) and not _half(rewriter[item]) for item in node.inputs
+    )

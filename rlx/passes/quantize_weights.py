@@ -48,17 +48,17 @@ def shrunk(graph: Graph, weights: str) -> tuple[Graph, list[str]]:
         if value is None or not large:
             rewriter.keep(node)
             continue
-        found = np.asarray(value, np.float32)
-        most = float(np.max(np.abs(found)))
-        if not np.isfinite(most) or (weights == "f16" and most > _MOST_F16):
-            notes.append(f"{node.name} is left as it is: its values reach {most:g}")
+        result = np.asarray(value, np.float32)
+        largest = float(np.max(np.abs(result)))
+        if not np.isfinite(largest) or (weights == "f16" and largest > _MOST_F16):
+            notes.append(f"{node.name} is left as it is: its values reach {largest:g}")
             rewriter.keep(node)
         elif weights == "f16":
-            new.param_values[node.name] = found.astype(np.float16)
+            new.param_values[node.name] = result.astype(np.float16)
             rewriter.replace(node, new.cast(new.param(node.name, node.shape, DType.F16), DType.F32))
             notes.append(f"{node.name}: f16")
         else:
-            _int8(rewriter, node, found, _channels(node, readers[node.id]))
+            _int8(rewriter, node, result, _channels(node, readers[node.id]))
             notes.append(f"{node.name}: i8")
     return rewriter.finish(), notes
 

@@ -129,9 +129,9 @@ class Scheduler:
         shapes = [operand.shape for operand in self._node.inputs]
         # In-place needs an operand of the result's shape and element size: each element is read before it is written.
         in_place = tuple(
-            at
-            for at, value in enumerate(inputs)
-            if shapes[at] == self._node.shape
+            index
+            for index, value in enumerate(inputs)
+            if shapes[index] == self._node.shape
             and value.type.dtype.itemsize == output.type.dtype.itemsize
         )
         self._call(
@@ -151,9 +151,9 @@ class Scheduler:
         for name, value in zip(subgraph.input_names, operands, strict=True):
             self._values[subgraph.named(name).id] = (value,)
         self._walk()
-        found = [self._values[node.id][0] for node in subgraph.outputs]
+        results = [self._values[node.id][0] for node in subgraph.outputs]
         self._graph, self._node, self._values, self._host, self._users = outer
-        return found
+        return results
 
     def choose(self, condition: Value, then: Callable[[], None], other: Callable[[], None]) -> None:
         """A jump over what is not chosen."""
@@ -224,10 +224,10 @@ class Scheduler:
             signature = calls.kernel(kernel)
             if first is None or not signature.scratch:
                 return []
-            found = calls.scratch(signature, params, calls.Given(str(first), first.itemsize))
+            result = calls.scratch(signature, params, calls.Given(str(first), first.itemsize))
         except calls.SignatureError as error:
             raise calls.SignatureError(describe(str(error), where=self._node.where())) from None
-        return [self.temp(TensorType((n,), DType.parse(dtype))) for dtype, n in found]
+        return [self.temp(TensorType((n,), DType.parse(dtype))) for dtype, n in result]
 
     # -----------------------------------------------------------------------------------------------
 
@@ -235,11 +235,11 @@ class Scheduler:
         self, kernel: str, inputs: Sequence[Value], outputs: Sequence[Value], **params: int
     ) -> dict[str, Any]:
         """A jump whose target is filled in when it is known: the parameters that hold it."""
-        held = {"target": 0, **params}
+        stored = {"target": 0, **params}
         self._schedule.calls.append(
-            KernelCall(kernel, tuple(inputs), tuple(outputs), held, 0, self._node)
+            KernelCall(kernel, tuple(inputs), tuple(outputs), stored, 0, self._node)
         )
-        return held
+        return stored
 
     def _enter(self, graph: Graph) -> None:
         self._graph = graph
@@ -259,9 +259,9 @@ class Scheduler:
         unit: int = 1,
     ) -> None:
         charge("the schedule", nodes=1)
-        found = tuple(inputs), tuple(outputs)
+        results = tuple(inputs), tuple(outputs)
         self._schedule.calls.append(
-            KernelCall(kernel, *found, dict(params), work, self._node, in_place, unit)
+            KernelCall(kernel, *results, dict(params), work, self._node, in_place, unit)
         )
 
     def _new(self, type: TensorType, kind: str, name: str, array: Array | None = None) -> Value:
@@ -342,8 +342,8 @@ class Scheduler:
 
 def host_nodes(graph: Graph, kernel_set: str) -> dict[int, str]:
     """Nodes without a kernel on a device, by id, and why."""
-    found = ((node.id, blocked(node, kernel_set)) for node in graph.nodes)
-    return {at: reason for at, reason in found if reason is not None}
+    result = ((node.id, blocked(node, kernel_set)) for node in graph.nodes)
+    return {index: reason for index, reason in result if reason is not None}
 
 
 def check_supported(graph: Graph, kernel_set: str, device: str, allow_host: bool) -> None:
@@ -358,19 +358,20 @@ def check_supported(graph: Graph, kernel_set: str, device: str, allow_host: bool
     Raises:
         UnsupportedOpError: Names every such op once, with its reason and count.
     """
-    found: dict[str, list[Node]] = {}
-    for at, reason in host_nodes(graph, kernel_set).items():
-        node = graph.nodes[at]
+    results: dict[str, list[Node]] = {}
+    for key, reason in host_nodes(graph, kernel_set).items():
+        node = graph.nodes[key]
         on_host = KERNEL_SETS[kernel_set].on_host
         if on_host or not allow_host or blocked(node, HOST_KERNELS):
-            found.setdefault(f"{node.op}: {reason}", []).append(node)
-    if found:
+            results.setdefault(f"{node.op}: {reason}", []).append(node)
+    if results:
         lines = [
-            f"{reason} ({len(nodes)}x, first {nodes[0].where()})" for reason, nodes in found.items()
+            f"{reason} ({len(nodes)}x, first {nodes[0].where()})"
+            for reason, nodes in results.items()
         ]
         raise UnsupportedOpError(
             describe(
-                f"{device} has no kernel for {sum(map(len, found.values()))} nodes "
+                f"{device} has no kernel for {sum(map(len, results.values()))} nodes "
                 f"of graph {graph.name!r}",
                 got="; ".join(lines),
                 hint="cast to f32 or i32, allow host fallbacks, or compile for another device; "
@@ -396,10 +397,10 @@ def _extract(run: Sequence[Node], escaping: Sequence[Node]) -> tuple[Graph, list
                 copies[operand.id] = graph.input(f"v{operand.id}", operand.shape, operand.dtype)
                 reads.append(operand)
             copies[operand.id].source = operand.source
-        made = graph.add_node(
+        result = graph.add_node(
             node.opdef, [copies[o.id] for o in node.inputs], node.attrs, node.name
         )
-        made.source = node.source
-        copies[node.id] = made
+        result.source = node.source
+        copies[node.id] = result
     graph.set_outputs([copies[node.id] for node in escaping])
     return graph, reads

@@ -70,29 +70,29 @@ def measure_batch_size(
         >>> found.rows >= 1
         True
     """
-    count = min((len(one) for one in sample.values()), default=0)
+    count = min((len(value) for value in sample.values()), default=0)
     if not count:
         raise InputError(describe("a batch to measure with is empty", expected="one row at least"))
-    row_bytes = max(1, sum(one.nbytes // max(len(one), 1) for one in sample.values()))
-    most = _floor(max(multiple, min(MOST_ROWS, MOST_BYTES // row_bytes)), multiple)
+    row_bytes = max(1, sum(value.nbytes // max(len(value), 1) for value in sample.values()))
+    limit = _floor(max(multiple, min(MOST_ROWS, MOST_BYTES // row_bytes)), multiple)
     wanted = overhead_s * (1.0 - SHARE) / SHARE
     rows = multiple
     while True:
         seconds = _least_seconds(run, _repeated(sample, rows))
-        if seconds >= wanted or rows >= most:
+        if seconds >= wanted or rows >= limit:
             return BatchSize(rows, seconds, overhead_s, seconds >= wanted)
         # Near the aim the next size is worked out: larger batches are not slower by the row.
         times = min(_APART, 1 << max(1, int(np.ceil(np.log2(wanted / max(seconds, 1e-9))))))
-        rows = min(rows * times, most)
+        rows = min(rows * times, limit)
 
 
-def _floor(most: int, multiple: int) -> int:
+def _floor(limit: int, multiple: int) -> int:
     """The largest power of two times a number that is not above another."""
-    return multiple << ((most // multiple).bit_length() - 1)
+    return multiple << ((limit // multiple).bit_length() - 1)
 
 
 def _repeated(sample: Mapping[str, Array], rows: int) -> dict[str, Array]:
-    return {name: np.resize(one, (rows, *one.shape[1:])) for name, one in sample.items()}
+    return {name: np.resize(value, (rows, *value.shape[1:])) for name, value in sample.items()}
 
 
 def _least_seconds(

@@ -54,7 +54,7 @@ def lender(node: str | None = None) -> Any:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     node = node or ray.get_runtime_context().get_node_id()
-    found = (
+    result = (
         ray.remote(DeviceLender)
         .options(
             name=_NAME.format(node),
@@ -65,7 +65,7 @@ def lender(node: str | None = None) -> Any:
         )
         .remote()
     )
-    return _kept.setdefault(found._actor_id, found)
+    return _kept.setdefault(result._actor_id, result)
 
 
 def devices() -> dict[str, list[str]]:
@@ -82,16 +82,16 @@ def devices() -> dict[str, list[str]]:
         for node in ray.nodes()
         if node["Alive"]
     }
-    found = {}
+    results = {}
     for node, answer in asked.items():
         try:
-            found[node] = ray.get(answer)
+            results[node] = ray.get(answer)
         except ray.exceptions.RayError as error:
             first = str(error).strip().splitlines()[-1]
             warnings.warn(
                 f"node {node} has no devices of rlx: {first}", RuntimeWarning, stacklevel=2
             )
-    return found
+    return results
 
 
 def device_here(among: Sequence[str] | None = None) -> str:

@@ -79,20 +79,23 @@ def map_batches(  # noqa: PLR0913 - each is an option of its own
         raise InputError(
             describe("devices", got=repr(devices), expected='"all", or a list of names of devices')
         )
-    among = None if isinstance(devices, str) else [str(Device.parse(one)) for one in devices]
+    among = None if isinstance(devices, str) else [str(Device.parse(device)) for device in devices]
     if not isinstance(path, bytes):
         path = str(Path(path).resolve())
-    found = [
-        one for node in devices_of_nodes().values() for one in node if among is None or one in among
+    results = [
+        item
+        for node in devices_of_nodes().values()
+        for item in node
+        if among is None or item in among
     ]
-    if not found:
+    if not results:
         what = "no node of the cluster has any of the devices"
         raise DeviceUnavailableError(describe(what, expected=", ".join(among or ("any",))))
     how = {"columns": columns, "fixed": fixed, "keep": tuple(keep), "options": options}
     if batch_size == "auto":
         measured = _measured(dataset, path, among, how, overhead_s)
         batch_size = measured.rows
-    count = actors or _actors(ray, len(found))
+    count = actors or _actors(ray, len(results))
     mapped = dataset.map_batches(
         NodePredictor,
         fn_constructor_args=(path, among, how, batch_size),
@@ -109,15 +112,15 @@ def map_batches(  # noqa: PLR0913 - each is an option of its own
 def _actors(ray: Any, devices: int) -> int:
     """One for each device; one processor is left for reading and for what else the dataset does."""
     processors = int(ray.cluster_resources().get("CPU", 1))
-    most = max(1, processors - 1)
-    if devices > most:
+    largest = max(1, processors - 1)
+    if devices > largest:
         warnings.warn(
-            f"{most} of {devices} devices are used: an actor takes a processor of Ray's, and there are {processors}; "
+            f"{largest} of {devices} devices are used: an actor takes a processor of Ray's, and there are {processors}; "
             "num_cpus=0.5 or actors=N changes that",
             RuntimeWarning,
             stacklevel=3,
         )
-    return min(devices, most)
+    return min(devices, largest)
 
 
 def _measured(

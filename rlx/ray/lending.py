@@ -77,7 +77,9 @@ class DeviceLender:
             raise InputError(
                 describe("devices", got=repr(devices), expected='"all", or a list of devices')
             )
-        wanted = here if isinstance(devices, str) else [str(Device.parse(one)) for one in devices]
+        wanted = (
+            here if isinstance(devices, str) else [str(Device.parse(device)) for device in devices]
+        )
         self._devices = [device for device in here if device in wanted]
         if not self._devices:
             raise DeviceUnavailableError(
@@ -105,8 +107,8 @@ class DeviceLender:
             DeviceUnavailableError: None of them is on this machine.
         """
         holder = Holder(*holder)
-        self._held = {one: device for one, device in self._held.items() if self._alive(one)}
-        open_to = [one for one in self._devices if among is None or one in among]
+        self._held = {key: device for key, device in self._held.items() if self._alive(key)}
+        open_to = [device for device in self._devices if among is None or device in among]
         if not open_to:
             raise DeviceUnavailableError(
                 describe(
@@ -118,9 +120,9 @@ class DeviceLender:
         if self._held.get(holder) not in open_to:
             self._held.pop(holder, None)
             used = Counter(self._held.values())
-            self._held[holder] = min(open_to, key=lambda one: (used[one], one == "cpu"))
+            self._held[holder] = min(open_to, key=lambda item: (used[item], item == "cpu"))
         return self._held[holder]
 
     def held(self) -> dict[int, str]:
         """The device of each process that has one and still runs, by its number."""
-        return {one.pid: device for one, device in self._held.items() if self._alive(one)}
+        return {key.pid: device for key, device in self._held.items() if self._alive(key)}

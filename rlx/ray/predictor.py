@@ -102,19 +102,21 @@ class Predictor:
         Raises:
             InputError: A column is missing, or has other rows; or what it holds does not fit the model.
         """
-        given = {name: self._column(batch, name) for name in self.inputs}
-        count = _rows_of(given)
-        found: list[list[Array]] = [[] for _ in self.outputs]
+        inputs = {name: self._column(batch, name) for name in self.inputs}
+        count = _rows_of(inputs)
+        results: list[list[Array]] = [[] for _ in self.outputs]
         # An empty batch is run as well: it is what tells the shapes of the columns.
         for start in range(0, max(count, 1), self.rows or max(count, 1)):
-            piece = {name: one[start : start + (self.rows or count)] for name, one in given.items()}
-            for name, parts, part in zip(self.outputs, found, self._piece(piece), strict=True):
+            piece = {
+                name: value[start : start + (self.rows or count)] for name, value in inputs.items()
+            }
+            for name, parts, part in zip(self.outputs, results, self._piece(piece), strict=True):
                 parts.append(part)
                 if part.shape[:1] != (_rows_of(piece),):
                     self._refuse(name)
         outputs = {
             name: parts[0] if len(parts) == 1 else np.concatenate(parts)
-            for name, parts in zip(self.outputs, found, strict=True)
+            for name, parts in zip(self.outputs, results, strict=True)
         }
         return {**{name: self._kept(batch, name, count) for name in self._keep}, **outputs}
 
@@ -130,17 +132,18 @@ class Predictor:
     def _piece(self, piece: Mapping[str, Array]) -> list[Array]:
         count = _rows_of(piece)
         size = self.rows or 1 << max(count - 1, 0).bit_length()
-        filled = {name: _filled(one, size) for name, one in piece.items()}
+        filled = {name: _filled(value, size) for name, value in piece.items()}
         outputs = self._model.run({**filled, **self._fixed})
         # A copy where rows are cut off: a view would hold the memory of all.
         return [
-            one[:count].copy() if one.ndim and len(one) == size != count else one for one in outputs
+            output[:count].copy() if output.ndim and len(output) == size != count else output
+            for output in outputs
         ]
 
     def _column(self, batch: Mapping[str, Array], name: str) -> Array:
         column = self._columns.get(name, name)
         if column not in batch and len(self.inputs) == 1 and name not in self._columns:
-            others = [one for one in batch if one not in self._keep]
+            others = [item for item in batch if item not in self._keep]
             column = others[0] if len(others) == 1 else column
         if column not in batch:
             listed = ", ".join(map(repr, batch)) or "no column"
@@ -181,7 +184,7 @@ class Predictor:
 
 
 def _rows_of(columns: Mapping[str, Array]) -> int:
-    counts = {name: len(one) if one.ndim else None for name, one in columns.items()}
+    counts = {name: len(column) if column.ndim else None for name, column in columns.items()}
     if len(set(counts.values())) != 1 or None in counts.values():
         listed = (
             ", ".join(f"{printable(name)}: {count}" for name, count in counts.items()) or "no input"
@@ -220,8 +223,8 @@ class _Graph:
 
     def rows(self, inputs: Sequence[str]) -> int | None:
         """Rows of inputs, which are those of the graph."""
-        found = {self._shapes[name][:1] for name in inputs}
-        if len(found) == 1 and (only := found.pop()):
+        results = {self._shapes[name][:1] for name in inputs}
+        if len(results) == 1 and (only := results.pop()):
             return only[0]
         listed = (
             ", ".join(f"{printable(name)}: {list(self._shapes[name])}" for name in inputs)
@@ -257,9 +260,9 @@ class _Onnx:
     def rows(self, inputs: Sequence[str]) -> int | None:
         """Rows that the file states; None where any of the inputs leaves them open."""
         ports = [port for port in self._model.inputs if port.name in inputs]
-        found = {port.dims[0] if port.dims else None for port in ports}
-        sizes = {size for size in found if isinstance(size, int)}
-        return sizes.pop() if len(sizes) == 1 == len(found) else None
+        results = {port.dims[0] if port.dims else None for port in ports}
+        sizes = {size for size in results if isinstance(size, int)}
+        return sizes.pop() if len(sizes) == 1 == len(results) else None
 
 
 def _loaded(

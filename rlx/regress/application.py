@@ -70,9 +70,9 @@ class MeasureSettings:
             raise InputError(describe("--rlx-min-effect", got=min_effect, expected="0 to 10"))
         if record is not None and record.exists() and record.stat().st_size:
             next(lines(record))
-        found = read([baseline]) if baseline is not None else []
+        result = read([baseline]) if baseline is not None else []
         # Of two that began in the same second, the later one in the file is the newer one.
-        newest = sorted(reversed(found), key=lambda one: one.run.began, reverse=True)
+        newest = sorted(reversed(result), key=lambda item: item.run.began, reverse=True)
         return cls(tuple(newest), record, processes, min_effect, fail_on(fails))
 
 
@@ -125,7 +125,7 @@ class Application:
         """Writes the last line of the recording, where this process began one."""
         path = self._settings.record
         if path is not None and self._given is None:
-            (recording,) = [one for one in read([path]) if one.run.run == self._run.run]
+            (recording,) = [item for item in read([path]) if item.run.run == self._run.run]
             self._write([End(self._run.run, machine.now(), system_load.load(), floors(recording))])
 
     def look(
@@ -143,64 +143,66 @@ class Application:
         Raises:
             InputError: ``compiled`` is no compiled graph, or the inputs do not fit.
         """
-        one = own_graph(name, compiled, inputs, tolerance)
-        found = CallProbe(one.loaded.outputs, {"case": one.subject.digest, "device": one.device})
-        found.failures += one.wrong()
-        if not one.complete:
-            found.warnings.append(
+        single = own_graph(name, compiled, inputs, tolerance)
+        result = CallProbe(
+            single.loaded.outputs, {"case": single.subject.digest, "device": single.device}
+        )
+        result.failures += single.wrong()
+        if not single.complete:
+            result.warnings.append(
                 f"{name}: its weights are not in graph.param_values, so that there is no reference"
             )
-        for output, far in one.differences:
-            found.figures[f"{output}: relative error"] = far.relative
-            found.figures[f"{output}: largest error, ULP"] = far.max_ulp
+        for output, far in single.differences:
+            result.figures[f"{output}: relative error"] = far.relative
+            result.figures[f"{output}: largest error, ULP"] = far.max_ulp
         if self._settings.baseline or self._settings.record is not None:
-            self._measure(one, found)
-        return found
+            self._measure(single, result)
+        return result
 
-    def _measure(self, one: OwnGraph, found: CallProbe) -> None:
-        run, device = self._run.run, one.device
-        case, texts = measure.evidence(one.loaded, one.subject, one.expected, run, device)
-        measured = Measured(case, self._times(one, 0, found))
+    def _measure(self, graph: OwnGraph, probe: CallProbe) -> None:
+        run, device = self._run.run, graph.device
+        case, texts = measure.evidence(graph.loaded, graph.subject, graph.expected, run, device)
+        measured = Measured(case, self._times(graph, 0, probe))
         if measured.times:
             runs = [ns for times in measured.times.values() for ns in times.ns]
-            found.figures["median, us"] = float(np.median(runs)) / 1e3
+            probe.figures["median, us"] = float(np.median(runs)) / 1e3
         line = machine.device_line(run, device)
         if self._settings.record is not None:
             self._write([*texts, line, case, *measured.times.values()])
         if self._settings.baseline:
             own = Recording(self._run, {device: line}, {}, {(device, case.case): measured})
-            self._compare(one, own, found)
+            self._compare(graph, own, probe)
 
-    def _times(self, one: OwnGraph, first: int, found: CallProbe) -> dict[int, Times]:
+    def _times(self, graph: OwnGraph, first: int, probe: CallProbe) -> dict[int, Times]:
         """Times of fresh processes, numbered from ``first`` on; of this one where there can be none."""
         numbers = range(first, first + self._settings.processes)
-        run, case = self._run.run, one.subject.digest
-        job = fresh.FreshProcessJob(one.device, one.options, one.loaded.inputs, run, case)
+        run, case = self._run.run, graph.subject.digest
+        job = fresh.FreshProcessJob(graph.device, graph.options, graph.loaded.inputs, run, case)
         try:
-            if numbers and not one.complete:
+            if numbers and not graph.complete:
                 raise RlxError("its weights are not in graph.param_values")
-            return {one.process: one for one in fresh.times(one.loaded.graph, job, numbers)}
+            return {time.process: time for time in fresh.times(graph.loaded.graph, job, numbers)}
         except RlxError as error:
             reason = one_line(error)
-            found.warnings.append(
-                f"{one.subject.name}: timed by the tests' own process alone: {reason}"
+            probe.warnings.append(
+                f"{graph.subject.name}: timed by the tests' own process alone: {reason}"
             )
-            watch, runs = system_load.LoadWatch(), measure.runs(one.loaded, fresh.SECONDS)
-            arguments = fresh.SECONDS, watch, run, one.device, case, first
-            return {first: measure.times(one.loaded, runs, *arguments)}
+            watch, runs = system_load.LoadWatch(), measure.runs(graph.loaded, fresh.SECONDS)
+            arguments = fresh.SECONDS, watch, run, graph.device, case, first
+            return {first: measure.times(graph.loaded, runs, *arguments)}
 
-    def _compare(self, one: OwnGraph, own: Recording, found: CallProbe) -> None:
+    def _compare(self, graph: OwnGraph, own: Recording, probe: CallProbe) -> None:
         result = self._newest(own)
         if result is None:
-            found.warnings.append(
-                f"{one.subject.name}: the baseline has no such graph with these inputs on such a device"
+            probe.warnings.append(
+                f"{graph.subject.name}: the baseline has no such graph with these inputs on such a device"
             )
             return
         base, worst = result
         timing = worst.decisive
         if timing is not None:
-            found.figures["verdict"] = str(timing.verdict)
-            found.figures["compared with the baseline"] = figures(timing)
+            probe.figures["verdict"] = str(timing.verdict)
+            probe.figures["compared with the baseline"] = figures(timing)
         told = [
             f"{finding.kind}: {finding.text}"
             for finding in worst.findings
@@ -208,19 +210,17 @@ class Application:
             or (finding.changed and CHANGED in self._settings.fails)
         ]
         if timing is not None and timing.verdict in self._settings.fails:
-            if timing.verdict is not TimeVerdict.SLOWER or self._still_slower(one, own, found):
+            if timing.verdict is not TimeVerdict.SLOWER or self._still_slower(graph, own, probe):
                 told.append(f"{timing.verdict}: {figures(timing)}")
         elif timing is not None and timing.verdict in (
             TimeVerdict.INCONCLUSIVE,
             TimeVerdict.MACHINE,
         ):
-            found.warnings.append(f"{one.subject.name}: {timing.verdict}: {figures(timing)}")
+            probe.warnings.append(f"{graph.subject.name}: {timing.verdict}: {figures(timing)}")
         if told:
             about = f"{base.run.began}, rlx {base.run.rlx} {base.run.commit[:10]}".rstrip()
-            head = (
-                f"{one.subject.name} on {worst.pair.title}, compared with the recording of {about}:"
-            )
-            found.failures.append("\n  ".join([head, *told]))
+            head = f"{graph.subject.name} on {worst.pair.title}, compared with the recording of {about}:"
+            probe.failures.append("\n  ".join([head, *told]))
 
     def _newest(self, own: Recording) -> tuple[Recording, CaseResult] | None:
         """The newest recording that has the case, and how it compares; None where none has."""
@@ -233,26 +233,26 @@ class Application:
                 return base, cases[0]
         return None
 
-    def _still_slower(self, one: OwnGraph, own: Recording, found: CallProbe) -> bool:
+    def _still_slower(self, graph: OwnGraph, own: Recording, probe: CallProbe) -> bool:
         """Whether as many processes again find the same: one measurement in a hundred is slower by chance."""
         (key,) = own.measured
         before = own.measured[key]
         again = Recording(own.run, own.devices, {}, {})
-        again.measured[key] = Measured(before.case, self._times(one, len(before.times), found))
+        again.measured[key] = Measured(before.case, self._times(graph, len(before.times), probe))
         result = self._newest(again)
         timing = result[1].decisive if result else None
         if timing is not None and timing.verdict is TimeVerdict.SLOWER:
             return True
-        found.warnings.append(
-            f"{one.subject.name}: slower at first, and not when it was measured again"
+        probe.warnings.append(
+            f"{graph.subject.name}: slower at first, and not when it was measured again"
         )
         return False
 
-    def _write(self, found: Sequence[Line]) -> None:
+    def _write(self, results: Sequence[Line]) -> None:
         """Adds lines to the record file in one piece: other processes add to it as well."""
         assert self._settings.record is not None
         raw = b""
-        for line in found:
+        for line in results:
             if isinstance(line, SourceText):
                 if line.digest in self._texts:
                     continue

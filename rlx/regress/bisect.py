@@ -127,9 +127,11 @@ def _halved(
         suspects = checkout.suspects(bad.digest, goods)
         steps.append(BisectStep(commit, opinion, len(suspects)))
         say(str(steps[-1]))
-        untried = [one for one in suspects if one != bad.digest and one not in skipped]
+        untried = [
+            suspect for suspect in suspects if suspect != bad.digest and suspect not in skipped
+        ]
         if not untried:
-            first = [checkout.commit(one) for one in suspects if one in skipped]
+            first = [checkout.commit(suspect) for suspect in suspects if suspect in skipped]
             return BisectResult((*first, bad), tuple(steps))
         commit = checkout.commit(untried[0])
         opinion = opinion_of(commit)

@@ -53,11 +53,11 @@ class RecordedCase:
         processes = self.plan.processes if self.by == TIME else _FOR_BITS
         for _ in range(_AGAIN + 1):
             try:
-                found = self._compared(good, candidate, processes)
+                result = self._compared(good, candidate, processes)
             except RlxError as error:
                 return Opinion(None, f"can't be measured: {one_line(error)}")
-            opinion = opinion_of(found, self.by)
-            undecided = any(one.verdict in _UNDECIDED for one in found.cases)
+            opinion = opinion_of(result, self.by)
+            undecided = any(item.verdict in _UNDECIDED for item in result.cases)
             if opinion.bad is not None or not undecided:
                 break
             processes *= _MORE
@@ -68,20 +68,22 @@ class RecordedCase:
             paths = Path(folder, "good"), Path(folder, "candidate")
             targets = [RecordTarget(str(p), path) for p, path in zip((good, candidate), paths)]
             record(targets, replace(self.plan, processes=processes, texts=False))
-            one, other = (read([path])[0] for path in paths)
-            return compare(one, other, self.min_effect)
+            first, other = (read([path])[0] for path in paths)
+            return compare(first, other, self.min_effect)
 
 
-def opinion_of(found: Comparison, by: str) -> Opinion:
+def opinion_of(comparison: Comparison, by: str) -> Opinion:
     """What a comparison says: bad where any of its cases is worse.
 
     Args:
-        found: The comparison.
+        comparison: The comparison.
         by: A key of ``BY``.
     """
-    if found.why_not:
-        return Opinion(None, found.why_not)
-    opinions = [_by_time(one) if by == TIME else _by_findings(one, BY[by]) for one in found.cases]
+    if comparison.why_not:
+        return Opinion(None, comparison.why_not)
+    opinions = [
+        _by_time(item) if by == TIME else _by_findings(item, BY[by]) for item in comparison.cases
+    ]
     for bad in (True, None):
         for opinion in opinions:
             if opinion.bad is bad:
@@ -89,15 +91,15 @@ def opinion_of(found: Comparison, by: str) -> Opinion:
     return opinions[0]
 
 
-def _by_findings(one: CaseResult, kinds: frozenset[str]) -> Opinion:
-    texts = [finding.text for finding in one.findings if finding.kind in kinds]
+def _by_findings(result: CaseResult, kinds: frozenset[str]) -> Opinion:
+    texts = [finding.text for finding in result.findings if finding.kind in kinds]
     return Opinion(bool(texts), texts[0] if texts else "same results")
 
 
-def _by_time(one: CaseResult) -> Opinion:
-    timing = one.decisive
+def _by_time(result: CaseResult) -> Opinion:
+    timing = result.decisive
     if timing is None:
-        failures = [finding.text for finding in one.findings if finding.kind == "failure"]
+        failures = [finding.text for finding in result.findings if finding.kind == "failure"]
         return Opinion(None, failures[0] if failures else "it was not timed")
     bad = {TimeVerdict.SLOWER: True, TimeVerdict.SAME: False, TimeVerdict.FASTER: False}.get(
         timing.verdict

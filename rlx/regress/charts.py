@@ -91,17 +91,17 @@ class Line:
 
 def ratio_axis(effects: Sequence[Effect]) -> Axis:
     """An axis of ratios that holds 1 in its middle and every interval up to a factor of 100."""
-    ends = [abs(end) for one in effects for end in (one.low, one.high)]
-    most = min(max([*ends, math.log(1.12)]), math.log(100))
-    low, high = -1.05 * most, 1.05 * most
+    ends = [abs(end) for effect in effects for end in (effect.low, effect.high)]
+    limit = min(max([*ends, math.log(1.12)]), math.log(100))
+    low, high = -1.05 * limit, 1.05 * limit
     axis = Axis(low, high, ())
     chosen: list[Tick] = []
     # 1 first, then outwards on both sides, as long as there is room.
-    for ratio in sorted(_RATIOS, key=lambda one: abs(math.log(one))):
+    for ratio in sorted(_RATIOS, key=lambda item: abs(math.log(item))):
         log = math.log(ratio)
-        at = axis.at(log)
-        if low <= log <= high and all(abs(at - tick.at) >= _APART for tick in chosen):
-            chosen.append(Tick(at, f"{ratio:g}"))
+        position = axis.at(log)
+        if low <= log <= high and all(abs(position - tick.at) >= _APART for tick in chosen):
+            chosen.append(Tick(position, f"{ratio:g}"))
     return Axis(low, high, tuple(chosen))
 
 
@@ -114,8 +114,8 @@ def error_axis(entries: Sequence[LedgerEntry]) -> Axis:
     """An axis of errors in powers of ten; 0 stands at its left end."""
     logs = [
         min(max(math.log10(value), -18.0), 3.0)
-        for one in entries
-        for value in (one.relative, one.tolerance)
+        for entry in entries
+        for value in (entry.relative, entry.tolerance)
         if value and math.isfinite(value)
     ] or [-8.0, -4.0]
     low, high = math.floor(min(logs)) - 0.5, math.ceil(max(logs)) + 0.5
@@ -151,10 +151,10 @@ def line(series: Series) -> Line:
         levels.append((across(start), across(end - 1), height(part[len(part) // 2])))
     changes = tuple(
         (
-            across(one.at - 0.5),
-            f"{100 * (one.ratio - 1):+.0f} %: {'; '.join(one.causes) or 'nothing known'}",
+            across(change.at - 0.5),
+            f"{100 * (change.ratio - 1):+.0f} %: {'; '.join(change.causes) or 'nothing known'}",
         )
-        for one in series.changes
+        for change in series.changes
     )
     points = tuple((across(index), height(log)) for index, log in enumerate(logs))
     return Line(points, tuple(levels), changes, ratio_of(bottom), ratio_of(top))

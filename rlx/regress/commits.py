@@ -73,9 +73,9 @@ class Checkout:
             raise InputError(describe("no such commit", where=self.root, got=repr(name))) from None
         return Commit(digest, self._git("show", "--no-patch", "--format=%s", digest))
 
-    def precedes(self, one: Commit, other: Commit) -> bool:
+    def precedes(self, first: Commit, other: Commit) -> bool:
         """Whether a commit is an ancestor of another one, or that commit itself."""
-        command = self._command("merge-base", "--is-ancestor", one.digest, other.digest)
+        command = self._command("merge-base", "--is-ancestor", first.digest, other.digest)
         return subprocess.run(command, env=_environment(), check=False).returncode == 0
 
     def suspects(self, bad: str, good: Collection[str]) -> list[str]:
@@ -89,8 +89,8 @@ class Checkout:
             The ancestors of ``bad`` and itself, without those of the good ones. First the one whose test halves
             the others best, ``bad`` among the last. Merges count: all branches between are looked through.
         """
-        found = self._git("rev-list", "--bisect-all", bad, "--not", *sorted(good))
-        return [line.split()[0] for line in found.splitlines()]
+        result = self._git("rev-list", "--bisect-all", bad, "--not", *sorted(good))
+        return [line.split()[0] for line in result.splitlines()]
 
     @contextmanager
     def files(self, commit: Commit) -> Iterator[Path]:

@@ -77,13 +77,13 @@ class CaseResult:
     @property
     def changed(self) -> bool:
         """Whether results have changed."""
-        return any(one.changed for one in self.findings)
+        return any(finding.changed for finding in self.findings)
 
     @property
     def decisive(self) -> Timing | None:
         """The time that gives the verdict; None where none was measured in both."""
-        deciding = [one for one in self.timings if one.judged]
-        return min(deciding, key=lambda one: _WORST.index(one.verdict), default=None)
+        deciding = [timing for timing in self.timings if timing.judged]
+        return min(deciding, key=lambda item: _WORST.index(item.verdict), default=None)
 
     @property
     def verdict(self) -> TimeVerdict | None:
@@ -118,12 +118,12 @@ class Comparison:
     @property
     def verdicts(self) -> Mapping[str, int]:
         """How many cases have each verdict."""
-        return Counter(str(one.verdict) for one in self.cases if one.verdict is not None)
+        return Counter(str(item.verdict) for item in self.cases if item.verdict is not None)
 
     @property
     def kinds(self) -> Mapping[str, int]:
         """How many cases have each kind of finding."""
-        return Counter(kind for one in self.cases for kind in {f.kind for f in one.findings})
+        return Counter(kind for item in self.cases for kind in {f.kind for f in item.findings})
 
     @property
     def why_not(self) -> str:
@@ -137,14 +137,14 @@ class Comparison:
         """What is said of the whole, in one sentence."""
         if self.why_not:
             return f"Not comparable: {self.why_not}."
-        changed = sum(one.changed for one in self.cases)
+        changed = sum(item.changed for item in self.cases)
         verdicts = [f"{self.verdicts[v]} {v}" for v in _SAID if v in self.verdicts]
         results = f"Results changed in {changed}" if changed else "No result changed"
         return f"{results} of {len(self.cases)} cases. Times: {', '.join(verdicts) or 'none'}."
 
     def happened(self) -> Collection[str]:
         """What there is of all that ``fail_on`` can name."""
-        changed = [CHANGED] if any(one.changed for one in self.cases) else []
+        changed = [CHANGED] if any(item.changed for item in self.cases) else []
         return {*changed, *self.kinds, *self.verdicts}
 
     def exit_code(self, fail_on: Collection[str] = FAIL_ON) -> int:
@@ -177,9 +177,9 @@ def fail_on(text: str) -> tuple[str, ...]:
     """
     known = [str(what) for what, _ in _EXITS]
     named = tuple(part.strip() for part in text.split(",") if part.strip())
-    for one in named:
-        if one not in known:
-            raise InputError(describe("--fail-on", got=one, hint=did_you_mean(one, known)))
+    for item in named:
+        if item not in known:
+            raise InputError(describe("--fail-on", got=item, hint=did_you_mean(item, known)))
     return named
 
 
@@ -222,7 +222,7 @@ def compare(
         both = {case: (measured, now[case]) for case, measured in before.items() if case in now}
         timed = timings(base, new, pair, both, min_effect)
         for case, (was, is_) in both.items():
-            found = findings(was, is_, pair.same_hardware)
+            result = findings(was, is_, pair.same_hardware)
             named = is_.case or was.case
             cases.append(
                 CaseResult(
@@ -233,13 +233,13 @@ def compare(
                     named.op if named else "",
                     was,
                     is_,
-                    tuple(found),
+                    tuple(result),
                     tuple(timed.get(case, [])),
                 )
             )
-        for found_only, one, other in ((only[0], before, now), (only[1], now, before)):
+        for found_only, first, other in ((only[0], before, now), (only[1], now, before)):
             found_only += [
-                f"{_name(m)} on {pair.title}" for case, m in one.items() if case not in other
+                f"{_name(m)} on {pair.title}" for case, m in first.items() if case not in other
             ]
     return Comparison(
         base,
@@ -254,7 +254,7 @@ def compare(
 
 
 def _of(recording: Recording, device: str) -> dict[str, Measured]:
-    return {case: one for (name, case), one in recording.measured.items() if name == device}
+    return {case: value for (name, case), value in recording.measured.items() if name == device}
 
 
 def _name(measured: Measured) -> str:

@@ -36,19 +36,19 @@ _CLASSES = {"+": "add", "-": "del", "@": "at"}
 
 def text_diffs(comparison: Comparison) -> list[TextDiff]:
     """The texts that differ, each once, those of cases that were flagged first."""
-    flagged = sorted(comparison.cases, key=lambda one: not _is_flagged(one))
-    found: dict[tuple[str, str], tuple[str, list[str]]] = {}
+    flagged = sorted(comparison.cases, key=lambda item: not _is_flagged(item))
+    results: dict[tuple[str, str], tuple[str, list[str]]] = {}
     for case in flagged:
-        for title, one, other in _pairs(case):
-            found.setdefault((one, other), (title, []))[1].append(case.name)
-    chosen = list(found.items())[:_MOST_TEXTS]
+        for title, first, other in _pairs(case):
+            results.setdefault((first, other), (title, []))[1].append(case.name)
+    chosen = list(results.items())[:_MOST_TEXTS]
     return [
         TextDiff(
             title,
             tuple(dict.fromkeys(cases)),
-            tuple(_lines(comparison.base, comparison.new, one, other)),
+            tuple(_lines(comparison.base, comparison.new, first, other)),
         )
-        for (one, other), (title, cases) in chosen
+        for (first, other), (title, cases) in chosen
     ]
 
 
@@ -65,18 +65,18 @@ def _pairs(case: CaseResult) -> Iterator[tuple[str, str, str]]:
         yield "schedule", was.schedule, now.schedule
     names = dict.fromkeys(kernel.name for kernel in (*was.kernels, *now.kernels))
     for name in names:
-        one, other = (
+        first, other = (
             list(dict.fromkeys(k.text for k in side.kernels if k.name == name and k.text))
             for side in (was, now)
         )
-        gone = [text for text in one if text not in other]
-        come = [text for text in other if text not in one]
+        gone = [text for text in first if text not in other]
+        come = [text for text in other if text not in first]
         for before, after in zip(gone, come, strict=False):
             yield f"WGSL of {name}", before, after
 
 
-def _lines(base: Recording, new: Recording, one: str, other: str) -> Iterable[tuple[str, str]]:
-    was, now = base.text(one), new.text(other)
+def _lines(base: Recording, new: Recording, first: str, other: str) -> Iterable[tuple[str, str]]:
+    was, now = base.text(first), new.text(other)
     if was is None or now is None:
         return [("at", "the recordings do not hold the texts")]
     before, after = was.splitlines(), now.splitlines()

@@ -86,17 +86,17 @@ def ledger(recordings: Sequence[Recording]) -> list[LedgerEntry]:
     Args:
         recordings: At least one. A driver in two versions counts as two adapters.
     """
-    found: dict[tuple[str, str], dict[tuple[str, str, str], dict[tuple[str, int], _Found]]] = {}
+    results: dict[tuple[str, str], dict[tuple[str, str, str], dict[tuple[str, int], _Found]]] = {}
     for recording in recordings:
         for (name, digest), measured in recording.measured.items():
             case, device = measured.case, recording.devices[name]
-            for at, output in enumerate(case.outputs if case else ()):
+            for index, output in enumerate(case.outputs if case else ()):
                 if case is not None and output.difference is not None:
-                    adapters = found.setdefault((case.op, output.dtype), {})
+                    adapters = results.setdefault((case.op, output.dtype), {})
                     rows = adapters.setdefault((device.adapter, device.api, device.driver), {})
-                    rows[digest, at] = _Found(case.name, case.tolerance, output.difference)
+                    rows[digest, index] = _Found(case.name, case.tolerance, output.difference)
     entries = []
-    for (op, dtype), adapters in sorted(found.items()):
+    for (op, dtype), adapters in sorted(results.items()):
         common = set.intersection(*(set(rows) for rows in adapters.values()))
         # Where a case has a tolerance, those without one are cases of special values.
         bounded = {k for k in common if all(rows[k].tolerance for rows in adapters.values())}
@@ -120,12 +120,12 @@ def _entry(
     others: Sequence[float],
 ) -> LedgerEntry:
     rounding = _ROUNDING * EPSILON.get(dtype, 0.0)
-    rows = [one for one in every if one.tolerance] or list(every)
-    edges = [one for one in every if one not in rows and one.relative > rounding]
-    worst = max(rows, key=lambda one: one.relative)
-    shares = [one for one in rows if one.share is not None]
-    nearest = max(shares, key=lambda one: one.share or 0.0, default=None)
-    ulps = [u for one in rows if (u := one.difference.max_ulp) is not None]
+    rows = [item for item in every if item.tolerance] or list(every)
+    edges = [item for item in every if item not in rows and item.relative > rounding]
+    worst = max(rows, key=lambda item: item.relative)
+    shares = [row for row in rows if row.share is not None]
+    nearest = max(shares, key=lambda item: item.share or 0.0, default=None)
+    ulps = [u for row in rows if (u := row.difference.max_ulp) is not None]
     usual = others[(len(others) - 1) // 2] if others else None
     return LedgerEntry(
         op,
@@ -133,7 +133,7 @@ def _entry(
         *key,
         len(rows),
         max(ulps, default=None),
-        max(size(one.difference.rms) for one in rows),
+        max(size(row.difference.rms) for row in rows),
         worst.relative,
         nearest.tolerance if nearest else None,
         nearest.share if nearest else None,

@@ -45,12 +45,12 @@ def _evaluated(node: Node, operands: Sequence[Array]) -> tuple[Array, ...]:
     if not any(a.dtype == np.float64 for a in operands) or node.opdef.name == "cast":
         # A cast is there to round.
         return tuple(
-            _wide(found, type.dtype)
-            for found, type in zip(_plain(node, operands), node.types, strict=True)
+            _wide(item, type.dtype)
+            for item, type in zip(_plain(node, operands), node.types, strict=True)
         )
     dtypes = [
-        DType.F64 if operand.dtype == np.float64 else one.dtype
-        for operand, one in zip(operands, node.inputs, strict=True)
+        DType.F64 if operand.dtype == np.float64 else item.dtype
+        for operand, item in zip(operands, node.inputs, strict=True)
     ]
     types = [TensorType(t.shape, DType.F64 if t.dtype.is_float else t.dtype) for t in node.types]
     return evaluate_reference(node.opdef, node.attrs, dtypes, operands, types)
@@ -58,7 +58,7 @@ def _evaluated(node: Node, operands: Sequence[Array]) -> tuple[Array, ...]:
 
 def _plain(node: Node, operands: Sequence[Array]) -> tuple[Array, ...]:
     """The node as it is, on operands in their own dtypes."""
-    own = [store(a, one.dtype) for a, one in zip(operands, node.inputs, strict=True)]
+    own = [store(a, item.dtype) for a, item in zip(operands, node.inputs, strict=True)]
     return evaluate(node, own)
 
 
@@ -115,9 +115,9 @@ def _largest(dtype: DType) -> float:
     if not dtype.is_float:
         return math.inf
     bits, least = _DIGITS[dtype]
-    most = 3 - least  # the exponent range of IEEE formats is symmetric up to this
+    limit = 3 - least  # the exponent range of IEEE formats is symmetric up to this
     # Half a unit above the largest number still rounds to it.
-    return math.inf if dtype is DType.F64 else math.ldexp(1.0 - 2.0 ** -(bits + 1), most)
+    return math.inf if dtype is DType.F64 else math.ldexp(1.0 - 2.0 ** -(bits + 1), limit)
 
 
 def _smallest(dtype: DType) -> float:
@@ -131,5 +131,5 @@ def _ulp(values: Array, dtype: DType) -> Array:
     """The distance of neighbouring numbers of a dtype around some values."""
     bits, least = _DIGITS[dtype]
     _, exponents = np.frexp(values)
-    found: Array = np.ldexp(1.0, np.maximum(exponents, least) - bits)
-    return found
+    result: Array = np.ldexp(1.0, np.maximum(exponents, least) - bits)
+    return result

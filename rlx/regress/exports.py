@@ -43,7 +43,7 @@ def as_json(comparison: Comparison, fail_on: Collection[str] = FAIL_ON) -> dict[
         "verdicts": dict(comparison.verdicts),
         "findings": dict(comparison.kinds),
         "devices": [_device(pair) for pair in comparison.pairs],
-        "cases": [_case(one) for one in comparison.cases],
+        "cases": [_case(item) for item in comparison.cases],
         "only_base": list(comparison.only_base),
         "only_new": list(comparison.only_new),
     }
@@ -56,13 +56,13 @@ def _device(pair: DevicePair) -> dict[str, Any]:
         "base_adapter": pair.base.adapter,
         "new_adapter": pair.new.adapter,
         "same_hardware": pair.same_hardware,
-        "peaks": [_peak(one) for one in pair.peaks],
+        "peaks": [_peak(peak) for peak in pair.peaks],
     }
 
 
 def _peak(peak: Peak) -> dict[str, Any]:
-    found = {"what": peak.title, "base": peak.base, "new": peak.new, "hardware": peak.hardware}
-    return {**found, "slowdown": peak.slowdown and _effect(peak.slowdown)}
+    results = {"what": peak.title, "base": peak.base, "new": peak.new, "hardware": peak.hardware}
+    return {**results, "slowdown": peak.slowdown and _effect(peak.slowdown)}
 
 
 def _effect(effect: Effect) -> dict[str, Any]:
@@ -87,9 +87,10 @@ def _case(case: CaseResult) -> dict[str, Any]:
         "changed": case.changed,
         "verdict": case.verdict and str(case.verdict),
         "findings": [
-            {"kind": one.kind, "changed": one.changed, "text": one.text} for one in case.findings
+            {"kind": finding.kind, "changed": finding.changed, "text": finding.text}
+            for finding in case.findings
         ],
-        "times": [_time(one) for one in case.timings],
+        "times": [_time(timing) for timing in case.timings],
     }
 
 
@@ -170,11 +171,11 @@ def _test(suite: ElementTree.Element, case: CaseResult, fail_on: Collection[str]
 
 def said(timing: Timing) -> str:
     """A verdict in a line: the ratio, its interval, the reason, how many processes would decide."""
-    found = timing.effect
+    result = timing.effect
     parts = [f"{timing.verdict}: {timing.new_ns / timing.base_ns:.3f} times as long"]
-    if found is not None:
-        low, high = (_power(value) for value in (found.low, found.high))
-        parts = [f"{timing.verdict}: {found.ratio:.3f} times as long ({low} to {high})"]
+    if result is not None:
+        low, high = (_power(value) for value in (result.low, result.high))
+        parts = [f"{timing.verdict}: {result.ratio:.3f} times as long ({low} to {high})"]
     parts += [timing.reason] if timing.reason else []
     parts += [f"about {timing.processes} processes would decide"] if timing.processes else []
     return "; ".join(parts)

@@ -88,11 +88,11 @@ def findings(base: Measured, new: Measured, same_hardware: bool) -> list[Finding
         new: The case now.
         same_hardware: Whether the same bits are to be expected.
     """
-    found = list(_failures(base, new))
+    results = list(_failures(base, new))
     if base.case is not None and new.case is not None:
-        found += _outputs(base, new, same_hardware)
-        found += _programs(base.case, new.case)
-    return found
+        results += _outputs(base, new, same_hardware)
+        results += _programs(base.case, new.case)
+    return results
 
 
 def _failures(base: Measured, new: Measured) -> Iterator[Finding]:
@@ -108,25 +108,26 @@ def _outputs(base: Measured, new: Measured, same_hardware: bool) -> Iterator[Fin
     assert base.case is not None
     assert new.case is not None
     tolerance = new.case.tolerance
-    for at, (one, other) in enumerate(zip_longest(base.case.outputs, new.case.outputs)):
-        if one is None or other is None:
-            missing = one or other
+    for index, (first, other) in enumerate(zip_longest(base.case.outputs, new.case.outputs)):
+        if first is None or other is None:
+            missing = first or other
             there = "there is no output" if other is None else "there is a new output"
             yield Finding("outputs", f"{there} {missing.name!r}")
-        elif (one.dtype, one.shape) != (other.dtype, other.shape):
-            was, now = (f"{x.dtype}{x.shape}" for x in (one, other))
+        elif (first.dtype, first.shape) != (other.dtype, other.shape):
+            was, now = (f"{x.dtype}{x.shape}" for x in (first, other))
             yield Finding("outputs", f"output {other.name!r} is {now}, was {was}")
         else:
-            yield from _bits(base, new, at, same_hardware)
-            yield from _errors(one, other, tolerance)
+            yield from _bits(base, new, index, same_hardware)
+            yield from _errors(first, other, tolerance)
 
 
-def _bits(base: Measured, new: Measured, at: int, same_hardware: bool) -> Iterator[Finding]:
+def _bits(base: Measured, new: Measured, position: int, same_hardware: bool) -> Iterator[Finding]:
     assert base.case is not None
     assert new.case is not None
-    one, other = base.case.outputs[at], new.case.outputs[at]
+    first, other = base.case.outputs[position], new.case.outputs[position]
     before, now = (
-        {x.case.outputs[at].bits} | {t.bits[at] for t in x.times.values() if at < len(t.bits)}
+        {x.case.outputs[position].bits}
+        | {t.bits[position] for t in x.times.values() if position < len(t.bits)}
         for x in (base, new)
         if x.case is not None
     )
@@ -138,12 +139,12 @@ def _bits(base: Measured, new: Measured, at: int, same_hardware: bool) -> Iterat
     elif before != now:
         samples = [
             f"[{index}] {was} became {value}"
-            for index, (was, value) in enumerate(zip(one.sample, other.sample))
+            for index, (was, value) in enumerate(zip(first.sample, other.sample))
             if was != value
         ]
         seen = f"; of the sample {', '.join(samples[:2])}" if samples else ""
         kind = "bits" if same_hardware else "other-hardware"
-        was_off, is_off = _error_of(one), _error_of(other)
+        was_off, is_off = _error_of(first), _error_of(other)
         far = f"{is_off} as before" if was_off == is_off else f"{is_off}, before {was_off}"
         yield Finding(kind, f"{name}: {far}{seen}")
 
@@ -157,8 +158,8 @@ def _error_of(output: Output) -> str:
     return "infinitely far off" if far.max_abs is None else f"at most {far.max_abs:.3g} off"
 
 
-def _errors(one: Output, other: Output, tolerance: float | None) -> Iterator[Finding]:
-    was, now = one.difference, other.difference
+def _errors(first: Output, other: Output, tolerance: float | None) -> Iterator[Finding]:
+    was, now = first.difference, other.difference
     if was is None or now is None:
         return
     name = f"output {other.name!r}"
@@ -185,17 +186,17 @@ def growth(was: Difference, now: Difference, dtype: str) -> str:
 
     Units in the last place count only where the absolute error grows as well: next to 0 they are large by nature.
     """
-    found = []
+    results = []
     epsilon = EPSILON.get(dtype, 0.0)
     absolute = _grows(was.max_abs, now.max_abs, 0.0)
     if was.max_ulp is not None and now.max_ulp is not None:
         if absolute and _grows(was.max_ulp, now.max_ulp, _LEAST_ULP):
-            found.append(f"{now.max_ulp:.3g} ULP, {was.max_ulp:.3g} before")
+            results.append(f"{now.max_ulp:.3g} ULP, {was.max_ulp:.3g} before")
     elif absolute and not epsilon:
-        found.append(f"largest difference {_figure(now.max_abs)}, {_figure(was.max_abs)} before")
+        results.append(f"largest difference {_figure(now.max_abs)}, {_figure(was.max_abs)} before")
     if _grows(was.relative, now.relative, _LEAST_ULP * epsilon):
-        found.append(f"relative error {_figure(now.relative)}, {_figure(was.relative)} before")
-    return "; ".join(found)
+        results.append(f"relative error {_figure(now.relative)}, {_figure(was.relative)} before")
+    return "; ".join(results)
 
 
 def _grows(was: float | None, now: float | None, least: float) -> bool:
@@ -250,7 +251,7 @@ def _programs(base: CaseLine, new: CaseLine) -> Iterator[Finding]:
 
 
 def _counts(kernels: list[Kernel]) -> dict[str, int]:
-    found: dict[str, int] = {}
+    results: dict[str, int] = {}
     for kernel in kernels:
-        found[kernel.name] = found.get(kernel.name, 0) + kernel.count
-    return found
+        results[kernel.name] = results.get(kernel.name, 0) + kernel.count
+    return results

@@ -87,10 +87,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     # Written by the process that started this one, in a folder that only this user can write to.
     job: FreshProcessJob = pickle.loads((args.folder / _REST).read_bytes())
     graph = load_model(args.folder / _GRAPH)
-    one = measure.loaded(graph, job.inputs, job.device, job.options)
-    runs = measure.runs(one, SECONDS)
-    found = measure.times(one, runs, SECONDS, watch, job.run, job.device, job.case, args.process)
-    answer.write(msgspec.json.encode(found))
+    single = measure.loaded(graph, job.inputs, job.device, job.options)
+    runs = measure.runs(single, SECONDS)
+    result = measure.times(
+        single, runs, SECONDS, watch, job.run, job.device, job.case, args.process
+    )
+    answer.write(msgspec.json.encode(result))
     answer.flush()
 
 

@@ -100,15 +100,15 @@ def load(folder: str | PathLike[str]) -> list[Series]:
 
 def series(recordings: Sequence[Recording]) -> list[Series]:
     """A series for each case and adapter that at least two recordings have, by date."""
-    found: dict[tuple[str, str, str], list[tuple[Point, Measured]]] = {}
-    for recording in sorted(recordings, key=lambda one: one.run.began):
+    results: dict[tuple[str, str, str], list[tuple[Point, Measured]]] = {}
+    for recording in sorted(recordings, key=lambda item: item.run.began):
         for (name, digest), measured in recording.measured.items():
             device = recording.devices[name]
             for metric, point in _points(recording, device, measured):
-                found.setdefault((device.adapter, digest, metric), []).append((point, measured))
+                results.setdefault((device.adapter, digest, metric), []).append((point, measured))
     return [
         _series(adapter, digest, metric, rows)
-        for (adapter, digest, metric), rows in found.items()
+        for (adapter, digest, metric), rows in results.items()
         if len(rows) > 1
     ]
 
@@ -120,7 +120,7 @@ def _points(
         return []
     times = measured.times.values()
     logs = {
-        name: [math.log(value) for one in times if (value := metric.of(one))]
+        name: [math.log(value) for time in times if (value := metric.of(time))]
         for name, metric in METRICS.items()
     }
     bits = tuple(output.bits for output in measured.case.outputs)
@@ -150,10 +150,12 @@ def _series(
     ends = change_points(levels)
     edges = [0, *ends, len(points)]
     changes = []
-    for at, before, after in zip(ends, edges, edges[2:], strict=False):
-        step = float(np.median(levels[at:after]) - np.median(levels[before:at]))
-        changes.append(Change(at, ratio_of(step), causes(points[at - 1], points[at])))
-    bits = tuple(at for at in range(1, len(points)) if points[at].bits != points[at - 1].bits)
+    for end, before, after in zip(ends, edges, edges[2:], strict=False):
+        step = float(np.median(levels[end:after]) - np.median(levels[before:end]))
+        changes.append(Change(end, ratio_of(step), causes(points[end - 1], points[end])))
+    bits = tuple(
+        index for index in range(1, len(points)) if points[index].bits != points[index - 1].bits
+    )
     return Series(adapter, digest, case.name, case.op, metric, points, tuple(changes), bits)
 
 
@@ -175,17 +177,17 @@ def change_points(levels: Sequence[float]) -> list[int]:
     noise = max(1.4826 * float(np.median(steps)) / math.sqrt(2), LEAST_SPREAD)
     search = ruptures.Pelt(model="l2", min_size=_SHORTEST, jump=1).fit(values[:, None])
     ends = [int(end) for end in search.predict(pen=_PENALTY * noise**2 * math.log(count))][:-1]
-    kept: list[int] = []
-    for at, after in pairwise([*ends, count]):
-        before = values[kept[-1] if kept else 0 : at]
-        if abs(float(np.median(values[at:after]) - np.median(before))) >= _LEAST_CHANGE:
-            kept.append(at)
-    return kept
+    retained: list[int] = []
+    for index, after in pairwise([*ends, count]):
+        before = values[retained[-1] if retained else 0 : index]
+        if abs(float(np.median(values[index:after]) - np.median(before))) >= _LEAST_CHANGE:
+            retained.append(index)
+    return retained
 
 
 def causes(before: Point, after: Point) -> tuple[str, ...]:
     """What differs between two recordings: commit, version, driver, machine."""
-    found = [
+    results = [
         (name, getattr(before.run, key), getattr(after.run, key))
         for name, key in (
             ("commit", "commit"),
@@ -197,10 +199,14 @@ def causes(before: Point, after: Point) -> tuple[str, ...]:
             ("threads", "threads"),
         )
     ]
-    found.append(("driver", before.device.driver, after.device.driver))
+    results.append(("driver", before.device.driver, after.device.driver))
     for name in sorted({*before.run.versions, *after.run.versions}):
-        found.append((name, before.run.versions.get(name, "-"), after.run.versions.get(name, "-")))
-    return tuple(f"{name} {_short(was)} -> {_short(now)}" for name, was, now in found if was != now)
+        results.append(
+            (name, before.run.versions.get(name, "-"), after.run.versions.get(name, "-"))
+        )
+    return tuple(
+        f"{name} {_short(was)} -> {_short(now)}" for name, was, now in results if was != now
+    )
 
 
 def _short(value: object) -> str:

@@ -79,15 +79,15 @@ class Installs:
         Raises:
             BuildError: It can't be built.
         """
-        kept = self._wheels / f"{commit.digest}-{sys.implementation.cache_tag}-{_platform()}"
-        found = next(kept.glob("*.whl"), None)
-        if found is None:
+        cached = self._wheels / f"{commit.digest}-{sys.implementation.cache_tag}-{_platform()}"
+        result = next(cached.glob("*.whl"), None)
+        if result is None:
             self._say(f"building {commit}")
-            found = self._build(commit, kept)
-        os.utime(kept)
-        return found
+            result = self._build(commit, cached)
+        os.utime(cached)
+        return result
 
-    def _build(self, commit: Commit, kept: Path) -> Path:
+    def _build(self, commit: Commit, retained: Path) -> Path:
         self._wheels.mkdir(parents=True, exist_ok=True, mode=0o700)
         with (
             tempfile.TemporaryDirectory(prefix=_BUILDING, dir=self._wheels) as folder,
@@ -100,9 +100,9 @@ class Installs:
                 raise BuildError(describe("the build made no wheel", where=commit))
             _make_room(self._wheels)
             # A folder appears whole or not at all. Another process may have been faster.
-            if not kept.exists():
-                out.rename(kept)
-        return next(kept.glob("*.whl"))
+            if not retained.exists():
+                out.rename(retained)
+        return next(retained.glob("*.whl"))
 
     def _install(self, commit: Commit, wheel: Path) -> Path:
         folder = self._scratch / commit.digest
@@ -148,15 +148,15 @@ def _needs_download(tree: Path) -> bool:
             wanted = tomllib.load(file).get("build-system", {}).get("requires", ["setuptools"])
     except (OSError, tomllib.TOMLDecodeError):
         return False
-    names = [found[0].lower() for one in wanted if (found := _NAME.match(str(one)))]
+    names = [match[0].lower() for item in wanted if (match := _NAME.match(str(item)))]
     modules = [_MODULES.get(name, name.replace("-", "_")) for name in names]
     return any(importlib.util.find_spec(module) is None for module in modules)
 
 
 def _make_room(folder: Path) -> None:
     """Removes wheels that were not used for the longest time."""
-    kept = [path for path in folder.iterdir() if not path.name.startswith(_BUILDING)]
-    for path in sorted(kept, key=lambda one: one.stat().st_mtime)[: 1 - _MOST_WHEELS]:
+    remaining = [path for path in folder.iterdir() if not path.name.startswith(_BUILDING)]
+    for path in sorted(remaining, key=lambda item: item.stat().st_mtime)[: 1 - _MOST_WHEELS]:
         shutil.rmtree(path, ignore_errors=True)
 
 

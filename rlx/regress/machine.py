@@ -92,7 +92,7 @@ def _driver(info: DeviceInfo) -> str:
 def _mapped() -> list[str]:
     """The files that this process has in its memory; none where the system does not tell."""
     try:
-        return [found.path for found in psutil.Process().memory_maps()]
+        return [item.path for item in psutil.Process().memory_maps()]
     except (AttributeError, psutil.Error, OSError):
         return []
 
@@ -120,10 +120,10 @@ def _git(root: Path, *arguments: str) -> str:
 
 
 def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
+    results = {"python": platform.python_version()}
     for name in ("numpy", "wgpu"):
         try:
-            found[name] = metadata.version(name)
+            results[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return results

@@ -78,12 +78,12 @@ def _nothing(info: DeviceInfo) -> _Figures:
 
 def _seconds(work: Callable[[], Any]) -> float:
     """The shortest time of some work: what the device can do where nothing else runs."""
-    found = []
+    results = []
     for _ in range(_REPEATS):
         began = time.perf_counter()
         work()
-        found.append(time.perf_counter() - began)
-    return min(found)
+        results.append(time.perf_counter() - began)
+    return min(results)
 
 
 def _sizes() -> Iterator[int]:
@@ -110,11 +110,11 @@ def _cpu(info: DeviceInfo) -> _Figures:
         fma = 2 * side**3 / taken / 1e9
         if taken > _LONG_S:
             break
-    one = np.ones(1, np.float32)
+    single = np.ones(1, np.float32)
 
     def calls() -> None:
         for _ in range(2000):
-            np.negative(one, out=one)
+            np.negative(single, out=single)
 
     return copy, fma, _seconds(calls) / 2000 * 1e6, None
 
@@ -131,18 +131,18 @@ def _webgpu(info: DeviceInfo) -> _Figures:
 
 def _adapter(wgpu: Any, info: DeviceInfo) -> Any:
     """The adapter that rlx means: the first of its name, API and driver, and of its number among those."""
-    found = [
-        one
-        for one in wgpu.gpu.enumerate_adapters_sync()
-        if (one.info["device"], one.info["backend_type"]) == (info.adapter, info.api)
+    results = [
+        item
+        for item in wgpu.gpu.enumerate_adapters_sync()
+        if (item.info["device"], item.info["backend_type"]) == (info.adapter, info.api)
     ]
     same = [
-        at
-        for at in range(info.index)
-        if (other := info_of(rlx.Device(info.backend, at))).adapter == info.adapter
+        index
+        for index in range(info.index)
+        if (other := info_of(rlx.Device(info.backend, index))).adapter == info.adapter
         and other.api == info.api
     ]
-    return found[min(len(same), len(found) - 1)]
+    return results[min(len(same), len(results) - 1)]
 
 
 class _Gpu:
@@ -150,9 +150,9 @@ class _Gpu:
 
     def __init__(self, adapter: Any, wgpu: Any) -> None:
         self._usage = wgpu.BufferUsage
-        most = adapter.limits["max-storage-buffer-binding-size"]
-        self._most = min(_MOST_FLOATS, most // 4, adapter.limits["max-buffer-size"] // 4)
-        limits = {"max-storage-buffer-binding-size": most, "max-buffer-size": self._most * 4}
+        limit = adapter.limits["max-storage-buffer-binding-size"]
+        self._most = min(_MOST_FLOATS, limit // 4, adapter.limits["max-buffer-size"] // 4)
+        limits = {"max-storage-buffer-binding-size": limit, "max-buffer-size": self._most * 4}
         self._device = adapter.request_device_sync(required_limits=limits)
         self._x = self._buffer(_FLOATS)
         self._y = self._buffer(_FLOATS)
@@ -172,8 +172,8 @@ class _Gpu:
             layout="auto", compute={"module": module, "entry_point": "main"}
         )
         entries = [
-            {"binding": at, "resource": {"buffer": b, "offset": 0, "size": b.size}}
-            for at, b in enumerate((x, y))
+            {"binding": index, "resource": {"buffer": b, "offset": 0, "size": b.size}}
+            for index, b in enumerate((x, y))
         ]
         layout = pipeline.get_bind_group_layout(0)
         return pipeline, self._device.create_bind_group(layout=layout, entries=entries)
@@ -210,10 +210,10 @@ class _Gpu:
         groups = -(-x.size // 16 // 256)
         across = min(groups, 65535)
         taken, times = self._clear(self._program(_COPY, x, y), (across, -(-groups // across)))
-        found = 2.0 * float(x.size) * times / taken / 1e9
+        result = 2.0 * float(x.size) * times / taken / 1e9
         x.destroy()
         y.destroy()
-        return found
+        return result
 
     def _fast(self) -> bool:
         """Whether it is hardware: a program run by the CPU is slow enough with little."""

@@ -84,23 +84,23 @@ def bits(outputs: Sequence[Array]) -> list[str]:
     return [digest(np.ascontiguousarray(array).tobytes()) for array in outputs]
 
 
-def runs(one: LoadedCase, seconds: float, fewest: int = FEWEST) -> list[int]:
+def runs(item: LoadedCase, seconds: float, fewest: int = FEWEST) -> list[int]:
     """Runs a case for a while: nanoseconds of each run. One run at least before them does not count."""
-    call = one.compiled.run_slots
+    call = item.compiled.run_slots
     clock = time.perf_counter_ns
-    _warm(one, _WARMING * seconds if one.compiled.device.backend != "cpu" else 0.0)
-    found: list[int] = []
+    _warm(item, _WARMING * seconds if item.compiled.device.backend != "cpu" else 0.0)
+    results: list[int] = []
     end = clock() + int(seconds * 1e9)
-    while (clock() < end and len(found) < _MOST) or len(found) < fewest:
+    while (clock() < end and len(results) < _MOST) or len(results) < fewest:
         start = clock()
         call()
-        found.append(clock() - start)
-    return found
+        results.append(clock() - start)
+    return results
 
 
 def times(
-    one: LoadedCase,
-    found: Sequence[int],
+    item: LoadedCase,
+    results: Sequence[int],
     seconds: float,
     watch: LoadWatch,
     run: str,
@@ -111,8 +111,8 @@ def times(
     """The line of a case's times in this process.
 
     Args:
-        one: The case.
-        found: Nanoseconds of its runs; empty where none was timed.
+        item: The case.
+        results: Nanoseconds of its runs; empty where none was timed.
         seconds: How long it ran; 0 where its times do not count, so that no timestamps are taken either.
         watch: Tells what other processes took meanwhile.
         run: The recording.
@@ -120,43 +120,43 @@ def times(
         case: The case's digest.
         process: Number of this process.
     """
-    gpu = one.compiled.device.backend != "cpu"
+    gpu = item.compiled.device.backend != "cpu"
     # Runs that are left out are spread over all of them, so that those kept span the same time.
-    kept = list(found[:: max(1, -(-len(found) // KEPT))])
+    retained = list(results[:: max(1, -(-len(results) // KEPT))])
     return Times(
         run,
         device,
         case,
         process,
-        kept,
-        _gpu_times(one, seconds) if gpu and seconds else [],
-        one.compile_ns,
-        one.first_ns,
+        retained,
+        _gpu_times(item, seconds) if gpu and seconds else [],
+        item.compile_ns,
+        item.first_ns,
         _memory(),
         watch.contention(),
-        bits(one.outputs),
+        bits(item.outputs),
     )
 
 
-def _warm(one: LoadedCase, seconds: float) -> None:
+def _warm(item: LoadedCase, seconds: float) -> None:
     """Runs a case for a while, once at least."""
     end = time.perf_counter() + seconds
-    one.compiled.run_slots()
+    item.compiled.run_slots()
     while time.perf_counter() < end:
-        one.compiled.run_slots()
+        item.compiled.run_slots()
 
 
-def _gpu_times(one: LoadedCase, seconds: float) -> list[int]:
+def _gpu_times(item: LoadedCase, seconds: float) -> list[int]:
     """Nanoseconds of the kernels of a run, by timestamps of the device; none where it has none."""
-    if not one.compiled.capabilities.device_timestamps:
+    if not item.compiled.capabilities.device_timestamps:
         return []
-    given = _named(one)
-    _warm(one, _WARMING * seconds)
-    return [round(one.compiled.profile(given, runs=1).us * 1e3) for _ in range(_PROFILES)]
+    arguments = _named(item)
+    _warm(item, _WARMING * seconds)
+    return [round(item.compiled.profile(arguments, runs=1).us * 1e3) for _ in range(_PROFILES)]
 
 
-def _named(one: LoadedCase) -> dict[str, Any]:
-    return dict(zip(one.graph.input_names, one.inputs, strict=True))
+def _named(item: LoadedCase) -> dict[str, Any]:
+    return dict(zip(item.graph.input_names, item.inputs, strict=True))
 
 
 def _memory() -> int:
@@ -165,29 +165,29 @@ def _memory() -> int:
         return int(psutil.Process().memory_info().peak_wset)
     import resource
 
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if sys.platform == "darwin" else most * 1024
+    limit = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return limit if sys.platform == "darwin" else limit * 1024
 
 
 def evidence(
-    one: LoadedCase, subject: Subject, expected: Sequence[Array] | None, run: str, device: str
+    item: LoadedCase, subject: Subject, expected: Sequence[Array] | None, run: str, device: str
 ) -> tuple[CaseLine, list[SourceText]]:
     """All of a case that does not depend on the clock, and the texts that it names.
 
     Args:
-        one: The case.
+        item: The case.
         subject: What it is.
         expected: The reference's outputs in float64; None where there is none.
         run: The recording.
         device: The device.
     """
-    compiled = one.compiled
+    compiled = item.compiled
     schedule = _ORIGIN.sub("", compiled.as_text("schedule"))
     kernels, texts = _kernels(_ORIGIN.sub("", compiled.as_text("kernels")))
     texts[digest(schedule.encode())] = schedule
     memory = compiled.memory()
     before = compiled.bytes_moved
-    compiled.run_slots(*one.inputs)
+    compiled.run_slots(*item.inputs)
     after = compiled.bytes_moved
     line = CaseLine(
         run=run,
@@ -201,16 +201,16 @@ def evidence(
         attributes=subject.attributes[:4000],
         seed=subject.seed,
         tolerance=subject.tolerance,
-        outputs=_outputs(one, expected),
+        outputs=_outputs(item, expected),
         schedule=digest(schedule.encode()),
         kernels=kernels,
-        bytes=_bytes(one),
+        bytes=_bytes(item),
         uploaded=after.uploaded - before.uploaded,
         read_back=after.read_back - before.read_back,
         arena=memory["arena"],
         params=memory["params"],
         peak=memory["peak"],
-        allocations=_left_behind(one),
+        allocations=_left_behind(item),
         timed=subject.timed or subject.suite == COLD,
         on_the_host=[_ORIGIN.sub("", text)[:400] for text in compiled.host_fallbacks],
     )
@@ -218,18 +218,18 @@ def evidence(
     return line, [SourceText(name, data) for name, data in packs if data is not None]
 
 
-def _outputs(one: LoadedCase, expected: Sequence[Array] | None) -> list[Output]:
-    found = []
-    for at, (node, got) in enumerate(zip(one.graph.outputs, one.outputs, strict=True)):
+def _outputs(item: LoadedCase, expected: Sequence[Array] | None) -> list[Output]:
+    results = []
+    for index, (node, got) in enumerate(zip(item.graph.outputs, item.outputs, strict=True)):
         wide = widen(got, node.dtype) if node.dtype.is_float else got
         flat = wide.ravel()
         chosen = flat[np.linspace(0, flat.size - 1, min(8, flat.size)).astype(int)]
         apart: Difference | None = None
         if expected is not None:
-            apart = difference(got, node.dtype, expected[at])
-        found.append(
+            apart = difference(got, node.dtype, expected[index])
+        results.append(
             Output(
-                (node.name or f"output_{at}")[:400],
+                (node.name or f"output_{index}")[:400],
                 str(node.dtype),
                 list(got.shape),
                 bits([got])[0],
@@ -237,7 +237,7 @@ def _outputs(one: LoadedCase, expected: Sequence[Array] | None) -> list[Output]:
                 apart,
             )
         )
-    return found
+    return results
 
 
 def reference(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
@@ -265,16 +265,16 @@ def _kernels(text: str) -> tuple[list[Kernel], dict[str, str]]:
     return [Kernel(name, count, wgsl) for (name, wgsl), count in counts.items()], texts
 
 
-def _bytes(one: LoadedCase) -> int | None:
+def _bytes(item: LoadedCase) -> int | None:
     """Bytes that the kernels of a run read and write; None where the device can't time kernels."""
-    if not one.compiled.capabilities.device_timestamps:
+    if not item.compiled.capabilities.device_timestamps:
         return None
-    return sum(row.nbytes for row in one.compiled.profile(_named(one), runs=1).rows)
+    return sum(row.nbytes for row in item.compiled.profile(_named(item), runs=1).rows)
 
 
-def _left_behind(one: LoadedCase) -> int:
+def _left_behind(item: LoadedCase) -> int:
     """Blocks of Python's memory that each run leaves behind; those of the first runs do not count."""
-    call, inputs, runs = one.compiled.run_slots, one.inputs, 8
+    call, inputs, runs = item.compiled.run_slots, item.inputs, 8
     call(*inputs)
     before = sys.getallocatedblocks()
     for _ in repeat(None, runs):

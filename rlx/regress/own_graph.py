@@ -77,24 +77,24 @@ class OwnGraph:
             return []
         nodes = self.loaded.graph.outputs
         return [
-            (node.name or f"output_{at}", difference(got, node.dtype, want))
-            for at, (node, got, want) in enumerate(
+            (node.name or f"output_{index}", difference(got, node.dtype, want))
+            for index, (node, got, want) in enumerate(
                 zip(nodes, self.loaded.outputs, self.expected, strict=True)
             )
         ]
 
     def wrong(self) -> list[str]:
         """What is wrong with the results: a line for each output that is too far off."""
-        found = []
-        for (name, one), tolerance in zip(self.differences, self.tolerances):
-            if one.relative is None:
-                text = f"{one.nan} NaN ({one.nan_expected} expected), {one.inf} infinite ({one.inf_expected} expected)"
-            elif one.relative > tolerance:
-                text = f"{one.relative:.3g} of its largest element off, tolerance {tolerance:.3g}"
+        results = []
+        for (name, item), tolerance in zip(self.differences, self.tolerances):
+            if item.relative is None:
+                text = f"{item.nan} NaN ({item.nan_expected} expected), {item.inf} infinite ({item.inf_expected} expected)"
+            elif item.relative > tolerance:
+                text = f"{item.relative:.3g} of its largest element off, tolerance {tolerance:.3g}"
             else:
                 continue
-            found.append(f"{self.subject.name}: output {name!r} on {self.device}: {text}")
-        return found
+            results.append(f"{self.subject.name}: output {name!r} on {self.device}: {text}")
+        return results
 
 
 def own_graph(
@@ -123,10 +123,10 @@ def own_graph(
     outputs = compiled.run(_by_name(graph, inputs))
     # What the graph read: converted to the dtypes of the inputs.
     stored = [np.array(view) for view in compiled.input_views]
-    one = measure.LoadedCase(graph, compiled, stored, outputs, 0, 0)
+    single = measure.LoadedCase(graph, compiled, stored, outputs, 0, 0)
     default = [_TOLERANCES.get(node.dtype, 0.0) for node in graph.outputs]
     tolerances = tuple(default if tolerance is None else [tolerance] * len(default))
-    return OwnGraph(_subject(name, one, max(tolerances, default=0.0)), one, tolerances)
+    return OwnGraph(_subject(name, single, max(tolerances, default=0.0)), single, tolerances)
 
 
 def _by_name(graph: Graph, inputs: Sequence[Any]) -> Mapping[str, Any]:
@@ -144,23 +144,23 @@ def _by_name(graph: Graph, inputs: Sequence[Any]) -> Mapping[str, Any]:
     return dict(zip(names, inputs))
 
 
-def _subject(name: str, one: measure.LoadedCase, tolerance: float) -> Subject:
-    graph = one.graph
+def _subject(name: str, item: measure.LoadedCase, tolerance: float) -> Subject:
+    graph = item.graph
     try:
         content = content_hash(graph)
     except OpaqueError:
         # The text names the operations that are defined outside of rlx; what they do is not known.
         content = hashlib.sha256(str(graph).encode()).hexdigest()
-    read = hashlib.sha256(b"".join(map(np.ndarray.tobytes, one.inputs))).hexdigest()
+    read = hashlib.sha256(b"".join(map(np.ndarray.tobytes, item.inputs))).hexdigest()
     nodes = [graph.named(each) for each in graph.input_names]
-    found = Subject(
+    result = Subject(
         SUITE,
         name,
         graph.name[:_MOST_NAME],
         tuple(node.shape for node in nodes),
         tuple(str(node.dtype) for node in nodes),
         f"{name}; graph {content}; inputs {read}",
-        lambda: (graph, list(one.inputs)),
+        lambda: (graph, list(item.inputs)),
         tolerance,
     )
-    return replace(found, name=name[:_MOST_NAME])
+    return replace(result, name=name[:_MOST_NAME])

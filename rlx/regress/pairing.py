@@ -72,27 +72,27 @@ class DevicePair:
     @property
     def title(self) -> str:
         """Both names, or the one that they share."""
-        one, other = self.base.device, self.new.device
-        return one if one == other else f"{one} -> {other}"
+        first, other = self.base.device, self.new.device
+        return first if first == other else f"{first} -> {other}"
 
     @property
     def slower_by(self) -> float:
         """The logarithm by which the hardware itself is certainly slower; 0 where it is not."""
-        return max((one for one in self._shifts if one > 0), default=0.0)
+        return max((shift for shift in self._shifts if shift > 0), default=0.0)
 
     @property
     def faster_by(self) -> float:
         """The logarithm by which the hardware itself is certainly faster; 0 where it is not."""
-        return max((-one for one in self._shifts if one < 0), default=0.0)
+        return max((-shift for shift in self._shifts if shift < 0), default=0.0)
 
     @property
     def _shifts(self) -> list[float]:
         """Logarithms of the times that the hardware's peaks stand for, those that are certainly not 0."""
-        found = (peak.slowdown for peak in self.peaks if peak.hardware and peak.slowdown)
+        result = (peak.slowdown for peak in self.peaks if peak.hardware and peak.slowdown)
         return [
-            one.log_ratio
-            for one in found
-            if (one.low > 0 or one.high < 0) and abs(one.log_ratio) >= _LEAST_SHIFT
+            item.log_ratio
+            for item in result
+            if (item.low > 0 or item.high < 0) and abs(item.log_ratio) >= _LEAST_SHIFT
         ]
 
 
@@ -112,31 +112,31 @@ def pairs(base: Recording, new: Recording, wanted: Mapping[str, str]) -> list[De
         if name not in recording.devices:
             hint = did_you_mean(name, recording.devices)
             raise InputError(describe(f"the recording has no device {name!r}", hint=hint))
-    found = {one: new.devices[other] for one, other in wanted.items()}
+    results = {first: new.devices[other] for first, other in wanted.items()}
     if not wanted:
         for key in _KEYS:
             for line in base.devices.values():
-                taken = {other.device for other in found.values()}
+                taken = {other.device for other in results.values()}
                 fit = [
                     d for d in new.devices.values() if d.device not in taken and key(d) == key(line)
                 ]
-                if line.device not in found and fit:
-                    found[line.device] = fit[0]
-    return [_pair(base, new, base.devices[one], other) for one, other in found.items()]
+                if line.device not in results and fit:
+                    results[line.device] = fit[0]
+    return [_pair(base, new, base.devices[first], other) for first, other in results.items()]
 
 
-def _pair(base: Recording, new: Recording, one: DeviceLine, other: DeviceLine) -> DevicePair:
+def _pair(base: Recording, new: Recording, first: DeviceLine, other: DeviceLine) -> DevicePair:
     # The CPU kernels of each instruction set add up in an order of their own; a software GPU runs on the CPU, too.
-    same = (one.adapter, one.api) == (other.adapter, other.api)
-    if one.api == _NATIVE or one.software:
+    same = (first.adapter, first.api) == (other.adapter, other.api)
+    if first.api == _NATIVE or first.software:
         same = same and (base.run.isa, base.run.machine) == (new.run.isa, new.run.machine)
-    before = base.peaks.get(one.device, {})
+    before = base.peaks.get(first.device, {})
     now = new.peaks.get(other.device, {})
-    return DevicePair(one, other, same, _peaks(before, now))
+    return DevicePair(first, other, same, _peaks(before, now))
 
 
 def _peaks(base: Mapping[int, Peaks], new: Mapping[int, Peaks]) -> tuple[Peak, ...]:
-    found = []
+    results = []
     for name, title, hardware, is_time in _PEAKS:
         was, now = (
             [value for line in lines.values() if (value := getattr(line, name))]
@@ -144,31 +144,31 @@ def _peaks(base: Mapping[int, Peaks], new: Mapping[int, Peaks]) -> tuple[Peak, .
         )
         if was and now:
             sign = 1.0 if is_time else -1.0
-            one, other = ([sign * math.log(value) for value in values] for values in (was, now))
+            first, other = ([sign * math.log(value) for value in values] for values in (was, now))
             enough = min(len(was), len(now)) >= FEWEST
             middle, later = (sorted(values)[len(values) // 2] for values in (was, now))
-            found.append(
-                Peak(title, hardware, middle, later, effect(one, other) if enough else None)
+            results.append(
+                Peak(title, hardware, middle, later, effect(first, other) if enough else None)
             )
-    return tuple(found)
+    return tuple(results)
 
 
 def peak_medians(recording: Recording, device: str) -> list[tuple[str, float]]:
     """What the machine itself did in one recording: each figure's title, and its median over processes."""
-    found = []
+    results = []
     for name, title, _, _ in _PEAKS:
         lines = recording.peaks.get(device, {}).values()
         values = sorted(value for line in lines if (value := getattr(line, name)))
         if values:
-            found.append((title, float(values[len(values) // 2])))
-    return found
+            results.append((title, float(values[len(values) // 2])))
+    return results
 
 
 def machine_differences(
     base: Recording, new: Recording, paired: list[DevicePair]
 ) -> list[tuple[str, str, str]]:
     """What differs between the machines: its name, the value before, the value now."""
-    found = [
+    results = [
         (title, str(getattr(base.run, name)), str(getattr(new.run, name)))
         for title, name in (
             ("rlx", "rlx"),
@@ -184,16 +184,16 @@ def machine_differences(
         )
     ]
     for name in sorted({*base.run.versions, *new.run.versions}):
-        found.append((name, base.run.versions.get(name, "-"), new.run.versions.get(name, "-")))
+        results.append((name, base.run.versions.get(name, "-"), new.run.versions.get(name, "-")))
     for pair in paired:
         for name in ("device", "adapter", "api", "driver", "vendor_id", "device_id"):
-            one, other = getattr(pair.base, name), getattr(pair.new, name)
-            found.append((f"{pair.title}: {name.replace('_', ' ')}", str(one), str(other)))
+            first, other = getattr(pair.base, name), getattr(pair.new, name)
+            results.append((f"{pair.title}: {name.replace('_', ' ')}", str(first), str(other)))
         limits = sorted({*pair.base.limits, *pair.new.limits})
         for name in limits:
             was, now = pair.base.limits.get(name, "-"), pair.new.limits.get(name, "-")
-            found.append((f"{pair.title}: limit {name}", str(was), str(now)))
+            results.append((f"{pair.title}: limit {name}", str(was), str(now)))
         gone = sorted(set(pair.base.features) - set(pair.new.features))
         added = sorted(set(pair.new.features) - set(pair.base.features))
-        found.append((f"{pair.title}: features of one only", ", ".join(gone), ", ".join(added)))
-    return [(name, was or "-", now or "-") for name, was, now in found if was != now]
+        results.append((f"{pair.title}: features of one only", ", ".join(gone), ", ".join(added)))
+    return [(name, was or "-", now or "-") for name, was, now in results if was != now]

@@ -29,11 +29,11 @@ def _noise(shape: tuple[int, ...], fs: float, seed: int = 0) -> Array:
 
 
 def _pipeline(
-    shape: tuple[int, ...], fs: float, made: Callable[[Node], Node | Sequence[Node]]
+    shape: tuple[int, ...], fs: float, result: Callable[[Node], Node | Sequence[Node]]
 ) -> Build:
     def build(g: Graph) -> Sequence[Array]:
-        found = made(g.input("x", shape))
-        g.set_outputs([found] if isinstance(found, Node) else list(found))
+        output = result(g.input("x", shape))
+        g.set_outputs([output] if isinstance(output, Node) else list(output))
         return [_noise(shape, fs)]
 
     return build

@@ -137,16 +137,16 @@ def checked(plan: RecordPlan) -> RecordPlan:
         raise InputError(
             describe("--only is no regular expression", got=plan.only, hint=str(error))
         ) from error
-    found = (
+    result = (
         rlx.available_devices()
         if not plan.devices
         else rlx.parse_device_list(",".join(plan.devices))
     )
     # What has no suffix is a suite, or its name misspelt.
-    suites = [os.path.abspath(one) if Path(one).suffix else one for one in plan.suites]
+    suites = [os.path.abspath(suite) if Path(suite).suffix else suite for suite in plan.suites]
     return RecordPlan(
         suites,
-        [str(device) for device in found],
+        [str(device) for device in result],
         plan.processes,
         plan.quick,
         plan.only,
@@ -189,9 +189,11 @@ class _TargetState:
         plan = self.plan
         self.worker = _Worker(self.target.python, _DRIVER_COMPILES if plan.times else {})
         begun = self.worker.ask(Begin(list(plan.suites), plan.quick, plan.processes, plan.times))
-        (self.process,) = [one.process for one in begun if isinstance(one, Here)]
+        (self.process,) = [item.process for item in begun if isinstance(item, Here)]
         self.listed = [
-            one for one in begun if isinstance(one, Listed) and plan.chooses(one.name, one.case)
+            item
+            for item in begun
+            if isinstance(item, Listed) and plan.chooses(item.name, item.case)
         ]
         if not self.listed:
             raise InputError(describe("no case is chosen", got=plan.only or ", ".join(plan.suites)))
@@ -217,7 +219,7 @@ class _TargetState:
             self.stop()
             if self.measured is None or not isinstance(command, Measure | Turn | CloseCase):
                 raise InputError(describe("a measuring process ended", got=error)) from error
-            names = {one.case: one.name for one in self.listed}
+            names = {item.case: item.name for item in self.listed}
             failed = self.measured
             where = failed.run, failed.device, failed.case, names[failed.case], failed.process
             self.write([Failure(*where, str(error))])
@@ -241,9 +243,9 @@ class _TargetState:
     def finish(self) -> None:
         """Writes the last line."""
         self.stop()
-        (recording,) = [one for one in read([self.target.path]) if one.run.run == self.run]
-        found = floors(recording)
-        self.write([End(self.run, machine.now(), system_load.load(), found)])
+        (recording,) = [item for item in read([self.target.path]) if item.run.run == self.run]
+        result = floors(recording)
+        self.write([End(self.run, machine.now(), system_load.load(), result)])
 
 
 @contextmanager
@@ -270,15 +272,15 @@ def _process(sides: Sequence[_TargetState], plan: RecordPlan, number: int) -> No
             side.ask(DescribeDevice(side.run, device, number))
     seconds = _QUICK_SECONDS if plan.quick else _SECONDS
     cases = _order(sides, number)
-    for at, one in enumerate(cases):
-        progress((number + at / len(cases)) / plan.processes, one.name)
+    for index, item in enumerate(cases):
+        progress((number + index / len(cases)) / plan.processes, item.name)
         for turn, device in enumerate(plan.devices):
             # Who is first changes, so that what one leaves in caches helps both alike.
-            first = (number + at + turn) % len(sides)
+            first = (number + index + turn) % len(sides)
             order = [*sides[first:], *sides[:first]]
             _case(
-                [side for side in order if any(one.case == other.case for other in side.listed)],
-                Measure("", device, one.case, number, seconds, number == 0, []),
+                [side for side in order if any(item.case == other.case for other in side.listed)],
+                Measure("", device, item.case, number, seconds, number == 0, []),
             )
 
 
@@ -297,12 +299,12 @@ def _case(sides: Sequence[_TargetState], command: Measure) -> None:
 
 def _order(sides: Sequence[_TargetState], number: int) -> list[Listed]:
     """The cases that this process measures: first those of a cold start, then the others in an order of its own."""
-    known = {one.case: one for side in sides for one in side.listed}
-    cold = [one for one in known.values() if one.suite == COLD]
+    known = {item.case: item for side in sides for item in side.listed}
+    cold = [value for value in known.values() if value.suite == COLD]
     rest = [
-        one
-        for one in known.values()
-        if one.suite != COLD and (one.timed or number < _UNTIMED_PROCESSES)
+        value
+        for value in known.values()
+        if value.suite != COLD and (value.timed or number < _UNTIMED_PROCESSES)
     ]
     random.Random(number).shuffle(rest)
     return cold + rest
@@ -373,7 +375,7 @@ class _Worker:
             late.cancel()
         if not line:
             raise _GoneError(self._why(expired))
-        return [self._decoded(one) for one in raw]
+        return [self._decoded(item) for item in raw]
 
     def _why(self, expired: bool) -> str:
         if expired:

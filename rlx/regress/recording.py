@@ -179,31 +179,31 @@ def read(paths: Iterable[str | PathLike[str]]) -> list[Recording]:
             or a device that no line describes.
         OSError: A file can't be read.
     """
-    found: dict[str, Recording] = {}
+    results: dict[str, Recording] = {}
     texts: dict[str, str] = {}
     later: list[tuple[Path, Line]] = []
     for path in map(Path, paths):
-        before = len(found)
+        before = len(results)
         for line in lines(path):
             if isinstance(line, Run):
-                if found.setdefault(line.run, Recording(line, texts=texts)).run != line:
+                if results.setdefault(line.run, Recording(line, texts=texts)).run != line:
                     raise InputError(describe(f"{path} describes recording {line.run} twice"))
             elif isinstance(line, SourceText):
                 texts[line.digest] = line.data
             else:
                 later.append((path, line))
-        if len(found) == before and not any(one == path for one, _ in later):
+        if len(results) == before and not any(item == path for item, _ in later):
             raise InputError(describe(f"{path} holds no recording"))
     for path, line in later:
-        _put(found, path, line)
-    for recording in found.values():
+        _put(results, path, line)
+    for recording in results.values():
         _check(recording)
-    return list(found.values())
+    return list(results.values())
 
 
-def _put(found: dict[str, Recording], path: Path, line: Line) -> None:
+def _put(results: dict[str, Recording], path: Path, line: Line) -> None:
     assert not isinstance(line, Run | SourceText)
-    recording = found.get(line.run)
+    recording = results.get(line.run)
     if recording is None:
         raise InputError(
             describe(

@@ -91,19 +91,19 @@ def subjects(suites: Sequence[str], quick: bool = False) -> list[Subject]:
         InputError: There is no such suite, or a file holds no model.
         OSError: A file can't be read.
     """
-    found: dict[str, Subject] = {}
+    results: dict[str, Subject] = {}
     for suite in suites:
         if suite in SUITES:
-            made = SUITES[suite](quick)
+            result = SUITES[suite](quick)
         elif Path(suite).suffix:
-            made = iter([_model(suite)])
+            result = iter([_model(suite)])
         else:
             hint = did_you_mean(suite, tuple(SUITES)) or f"{', '.join(SUITES)}, or a model's file"
             raise InputError(describe(f"no suite is named {suite!r}", hint=hint))
-        for one in made:
-            known = found.setdefault(one.digest, one)
-            assert (known.name, known.suite) == (one.name, one.suite), f"{known} and {one}"
-    return list(found.values())
+        for item in result:
+            known = results.setdefault(item.digest, item)
+            assert (known.name, known.suite) == (item.name, item.suite), f"{known} and {item}"
+    return list(results.values())
 
 
 def _ops(quick: bool) -> Iterator[Subject]:
@@ -200,7 +200,7 @@ def _built(suite: str, name: str, build: Callable[[Graph], Sequence[Array]]) -> 
         name,
         name,
         tuple(a.shape for a in inputs),
-        tuple(str(graph.named(one).dtype) for one in graph.input_names),
+        tuple(str(graph.named(name).dtype) for name in graph.input_names),
         "",
         make,
         _STEPS if name == "eight_bits" else _TOLERANCE,

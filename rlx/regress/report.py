@@ -46,15 +46,17 @@ class _Row:
     @property
     def ratios(self) -> dict[str, float | None]:
         """New by base for every kind of time."""
-        found: dict[str, float | None] = dict.fromkeys(METRICS)
-        return found | {one.metric: one.new_ns / one.base_ns for one in self.case.timings}
+        results: dict[str, float | None] = dict.fromkeys(METRICS)
+        return results | {
+            timing.metric: timing.new_ns / timing.base_ns for timing in self.case.timings
+        }
 
     @property
     def machine(self) -> str:
         """The time that the hardware's peaks stand for, new by base: the least and the most."""
         peaks = self.case.pair.peaks
-        found = [peak.slowdown.ratio for peak in peaks if peak.hardware and peak.slowdown]
-        return f"{min(found):.2f} to {max(found):.2f}" if found else ""
+        results = [peak.slowdown.ratio for peak in peaks if peak.hardware and peak.slowdown]
+        return f"{min(results):.2f} to {max(results):.2f}" if results else ""
 
     @property
     def rank(self) -> int:
@@ -99,16 +101,16 @@ def compare_report(
         The text of the file.
     """
     flagged = {
-        one.case
+        item.case
         for comparison in comparisons
-        for one in comparison.cases
-        if one.changed or one.verdict in (TimeVerdict.SLOWER, TimeVerdict.FASTER)
+        for item in comparison.cases
+        if item.changed or item.verdict in (TimeVerdict.SLOWER, TimeVerdict.FASTER)
     }
     return _render(
         "compare.html.j2",
-        sections=[_section(one) for one in comparisons],
+        sections=[_section(comparison) for comparison in comparisons],
         ledger=_ledger(recordings),
-        series=_lines([one for one in series if one.case in flagged]),
+        series=_lines([item for item in series if item.case in flagged]),
     )
 
 
@@ -161,8 +163,8 @@ def _when(began: str) -> str:
 
 
 def _section(comparison: Comparison) -> _Section:
-    decisive = [one.decisive for one in comparison.cases]
-    axis = charts.ratio_axis([one.effect for one in decisive if one and one.effect])
+    decisive = [item.decisive for item in comparison.cases]
+    axis = charts.ratio_axis([item.effect for item in decisive if item and item.effect])
     rows = [_row(case, axis) for case in comparison.cases]
     rows.sort(key=lambda row: (row.rank, -_size(row.timing)))
     forest = sorted(
@@ -189,23 +191,23 @@ def _size(timing: Timing | None) -> float:
 def _ledger(recordings: Sequence[Recording]) -> _Ledger:
     entries = ledger(recordings)
     axis = charts.error_axis(entries)
-    adapters = sorted({(one.adapter, one.api, one.driver) for one in entries})
+    adapters = sorted({(entry.adapter, entry.api, entry.driver) for entry in entries})
     grouped: dict[tuple[str, str], list[LedgerEntry]] = {}
     for entry in entries:
         grouped.setdefault((entry.op, entry.dtype), []).append(entry)
     rows = []
-    for found in grouped.values():
+    for value in grouped.values():
         dots = [
             charts.Dot(
-                charts.error_at(axis, one.relative),
-                adapters.index((one.adapter, one.api, one.driver)) % 6,
-                f"{one.adapter}: {one.relative:.2g}",
+                charts.error_at(axis, item.relative),
+                adapters.index((item.adapter, item.api, item.driver)) % 6,
+                f"{item.adapter}: {item.relative:.2g}",
             )
-            for one in found
+            for item in value
         ]
-        tolerances = [one.tolerance for one in found if one.tolerance]
-        rows.append((found, dots, charts.error_at(axis, min(tolerances)) if tolerances else None))
-    rows.sort(key=lambda row: -max(_urgency(one) for one in row[0]))
+        tolerances = [item.tolerance for item in value if item.tolerance]
+        rows.append((value, dots, charts.error_at(axis, min(tolerances)) if tolerances else None))
+    rows.sort(key=lambda row: -max(_urgency(item) for item in row[0]))
     return _Ledger(axis, adapters, rows)
 
 
@@ -215,5 +217,5 @@ def _urgency(entry: LedgerEntry) -> float:
 
 
 def _lines(series: Sequence[Series]) -> list[tuple[Series, charts.Line]]:
-    chosen = sorted(series, key=lambda one: (not one.changes, not one.new_bits))[:_SERIES]
-    return [(one, charts.line(one)) for one in chosen]
+    chosen = sorted(series, key=lambda item: (not item.changes, not item.new_bits))[:_SERIES]
+    return [(item, charts.line(item)) for item in chosen]

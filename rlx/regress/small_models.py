@@ -24,8 +24,8 @@ class _Weights:
     def array(self, *shape: int) -> Array:
         """Normal numbers, smaller the more of them a result sums."""
         size = np.sqrt(np.prod(shape) / max(shape))
-        found: Array = (self._rng.standard_normal(shape) / max(size, 1.0)).astype(np.float32)
-        return found
+        result: Array = (self._rng.standard_normal(shape) / max(size, 1.0)).astype(np.float32)
+        return result
 
     def __call__(self, *shape: int) -> Node:
         return self._graph.constant(self.array(*shape))

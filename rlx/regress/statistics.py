@@ -146,8 +146,8 @@ def effect(
     Returns:
         The difference of the means, with its interval and p-value.
     """
-    one, other = np.asarray(base, np.float64), np.asarray(new, np.float64)
-    signed = [(1.0, other - one)] if paired else [(1.0, other), (-1.0, one)]
+    first, other = np.asarray(base, np.float64), np.asarray(new, np.float64)
+    signed = [(1.0, other - first)] if paired else [(1.0, other), (-1.0, first)]
     groups = [group for _, group in signed]
     prior = prior or Prior()
     difference = sum(sign * float(group.mean()) for sign, group in signed)
@@ -203,7 +203,7 @@ def noise_floor(
     Returns:
         The floor; None where no group has two processes.
     """
-    found = []
+    results = []
     for group in groups:
         count = len(group)
         if count > 1:
@@ -211,9 +211,9 @@ def noise_floor(
             variance, _ = (prior or Prior()).moderated(x.var(ddof=1), count - 1)
             x -= x.mean()
             x *= math.sqrt(variance) / max(float(np.std(x)), 1e-12)
-            one, other = (x[pick[:200]].mean(1) for pick in _picks(count, count))
-            found.append(np.abs(one if paired else one - other))
-    return float(np.quantile(np.concatenate(found), 0.95)) if found else None
+            first, other = (x[pick[:200]].mean(1) for pick in _picks(count, count))
+            results.append(np.abs(first if paired else first - other))
+    return float(np.quantile(np.concatenate(results), 0.95)) if results else None
 
 
 def adjusted(p_values: Sequence[float]) -> list[float]:
@@ -223,23 +223,23 @@ def adjusted(p_values: Sequence[float]) -> list[float]:
     return [float(q) for q in stats.false_discovery_control(np.asarray(p_values), method="bh")]
 
 
-def processes_to_decide(found: Effect, threshold: float) -> int | None:
+def processes_to_decide(result: Effect, threshold: float) -> int | None:
     """How many processes on each side would probably decide an inconclusive case.
 
     Args:
-        found: What is known of it.
+        result: What is known of it.
         threshold: The least |log ratio| that counts.
 
     Returns:
         The number; None where 200 would not do, since the difference is too close to the threshold.
     """
-    size = abs(found.log_ratio)
+    size = abs(result.log_ratio)
     # Beyond the threshold the interval has to leave 0 out; below it, the bound has to leave the threshold out.
     level, room = ((1 + LEVEL) / 2, size) if size >= threshold else (LEVEL, threshold - size)
     for count in range(FEWEST, MOST_PROCESSES + 1):
-        groups = 1 if found.paired else 2
+        groups = 1 if result.paired else 2
         student = float(stats.t.ppf(level, groups * (count - 1)))
-        half = student * found.spread * math.sqrt(groups / count)
+        half = student * result.spread * math.sqrt(groups / count)
         if half < room:
             return count
     return None

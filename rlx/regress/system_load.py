@@ -42,7 +42,7 @@ class LoadWatch:
 
     def _read(self) -> _Reading:
         cores = psutil.cpu_times(percpu=True)
-        used = sum(_used(cores[at]) for at in self._allowed if at < len(cores))
+        used = sum(_used(cores[index]) for index in self._allowed if index < len(cores))
         own = 0.0
         for process in (self._own, *self._beside):
             with suppress(psutil.Error):  # one beside may end
@@ -57,7 +57,7 @@ class LoadWatch:
             beside: Processes that take turns with this one, which are no contention either.
         """
         with suppress(psutil.Error):  # one may have ended
-            self._beside = [psutil.Process(one) for one in beside]
+            self._beside = [psutil.Process(item) for item in beside]
         self._began = self._read()
 
     def contention(self) -> float | None:
@@ -68,20 +68,20 @@ class LoadWatch:
         now, before = self._read(), self._began
         span = _Reading(*(x - y for x, y in zip(now, before, strict=True)))
         self._spans.append(span)
-        seconds = sum(one.at for one in self._spans)
+        seconds = sum(span.at for span in self._spans)
         while seconds - self._spans[0].at >= _SPAN_S:
             seconds -= self._spans.popleft().at
         if seconds < _SPAN_S:
             return None
-        others = sum(one.used - one.own for one in self._spans)
+        others = sum(span.used - span.own for span in self._spans)
         return min(1.0, max(0.0, others / (seconds * len(self._allowed))))
 
 
 def _used(times: Any) -> float:
     """Seconds that a core was in use. What a hypervisor gave to others counts, too."""
-    found = sum(times) - times.idle - getattr(times, "iowait", 0.0)
+    result = sum(times) - times.idle - getattr(times, "iowait", 0.0)
     # What a guest uses is counted as user time already.
-    return float(found - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0))
+    return float(result - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0))
 
 
 def load() -> Load:

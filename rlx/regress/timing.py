@@ -144,7 +144,7 @@ def busy(recording: Recording, times: Times) -> bool:
 
 def floors(recording: Recording) -> dict[str, float]:
     """The noise floor of each device of a recording, by how its own processes differ (``noise_floor``)."""
-    found: dict[str, float] = {}
+    results: dict[str, float] = {}
     for device in recording.devices:
         groups: list[list[float]] = []
         for (name, _), measured in recording.measured.items():
@@ -154,21 +154,21 @@ def floors(recording: Recording) -> dict[str, float]:
                 groups += [logs[m] for m in judged(measured.case, present)]
         floor = noise_floor(groups)
         if floor is not None:
-            found[device] = floor
-    return found
+            results[device] = floor
+    return results
 
 
 def slowest(measured: Iterable[Measured]) -> list[tuple[str, float, float]]:
     """Cases by the time that decides: name, nanoseconds, standard deviation of the processes' logarithms."""
-    found = []
-    for one in measured:
-        if one.case is not None:
-            logs = {m: _logs(one.times.values(), m) for m in METRICS}
-            for metric in judged(one.case, [m for m in METRICS if logs[m]])[:1]:
+    results = []
+    for item in measured:
+        if item.case is not None:
+            logs = {m: _logs(item.times.values(), m) for m in METRICS}
+            for metric in judged(item.case, [m for m in METRICS if logs[m]])[:1]:
                 if logs[metric]:
                     middle = math.exp(float(np.median(logs[metric])))
-                    found.append((one.case.name, middle, _spread(logs[metric])))
-    return sorted(found, key=lambda row: -row[1])
+                    results.append((item.case.name, middle, _spread(logs[metric])))
+    return sorted(results, key=lambda row: -row[1])
 
 
 def _spread(logs: Sequence[float]) -> float:
@@ -176,8 +176,8 @@ def _spread(logs: Sequence[float]) -> float:
 
 
 def _logs(times: Iterable[Times], metric: str) -> list[float]:
-    found = (METRICS[metric].of(one) for one in times)
-    return [math.log(value) for value in found if value]
+    result = (METRICS[metric].of(time) for time in times)
+    return [math.log(value) for value in result if value]
 
 
 def timings(
@@ -199,23 +199,23 @@ def timings(
     Returns:
         For each case what is said of each kind of time that both have.
     """
-    found: dict[str, list[Timing]] = {}
+    results: dict[str, list[Timing]] = {}
     for metric in METRICS:
         samples = {
-            digest: one
+            digest: single
             for digest, (was, now) in cases.items()
-            if (one := _samples(base, new, was, now, metric)) is not None
+            if (single := _samples(base, new, was, now, metric)) is not None
         }
-        for digest, one in samples.items():
-            earlier = [timing.metric for timing in found.get(digest, [])]
-            one.judged = metric in judged(one.case, [*earlier, metric])
+        for digest, single in samples.items():
+            earlier = [timing.metric for timing in results.get(digest, [])]
+            single.judged = metric in judged(single.case, [*earlier, metric])
         # A time that decides is compared with the noise of those that decide, not with that of the others.
         for decides in (True, False):
-            chosen = {k: one for k, one in samples.items() if one.judged is decides}
+            chosen = {k: sample for k, sample in samples.items() if sample.judged is decides}
             _compare(list(chosen.values()), min_effect)
-            for digest, one in chosen.items():
-                found.setdefault(digest, []).append(_timing(one, pair))
-    return found
+            for digest, single in chosen.items():
+                results.setdefault(digest, []).append(_timing(single, pair))
+    return results
 
 
 def _samples(
@@ -239,79 +239,79 @@ def _samples(
 
 def _compare(samples: Sequence[_Samples], min_effect: float) -> None:
     """Fills in effects, adjusted p-values and the least changes that count."""
-    ready = [one for one in samples if min(map(len, one.quiet)) >= FEWEST]
-    prior = prior_of(group for one in ready for group in one.noisy)
-    for one in ready:
-        one.effect = effect(*one.quiet, prior, one.paired)
-        one.threshold = FLOORS * (noise_floor(one.noisy, prior, one.paired) or 0.0)
+    ready = [sample for sample in samples if min(map(len, sample.quiet)) >= FEWEST]
+    prior = prior_of(group for item in ready for group in item.noisy)
+    for item in ready:
+        item.effect = effect(*item.quiet, prior, item.paired)
+        item.threshold = FLOORS * (noise_floor(item.noisy, prior, item.paired) or 0.0)
     wanted = math.log1p(min_effect)
-    for one in samples:
-        one.coarse = one.threshold > max(wanted, COARSEST)
-        one.threshold = max(one.threshold, wanted)
-    p_values = [one.effect.p for one in ready if one.effect]
-    for one, q in zip(ready, adjusted(p_values), strict=True):
-        one.q = q
+    for item in samples:
+        item.coarse = item.threshold > max(wanted, COARSEST)
+        item.threshold = max(item.threshold, wanted)
+    p_values = [item.effect.p for item in ready if item.effect]
+    for item, q in zip(ready, adjusted(p_values), strict=True):
+        item.q = q
 
 
-def _timing(one: _Samples, pair: DevicePair) -> Timing:
-    shown = one.quiet if all(one.quiet) else one.every
+def _timing(item: _Samples, pair: DevicePair) -> Timing:
+    shown = item.quiet if all(item.quiet) else item.every
     base_ns, new_ns = (math.exp(float(np.median(values))) for values in shown)
-    verdict, reason = _verdict(one, pair)
+    verdict, reason = _verdict(item, pair)
     processes = None
-    if verdict is TimeVerdict.INCONCLUSIVE and one.effect:
-        processes = processes_to_decide(one.effect, one.threshold)
-        if one.coarse:
+    if verdict is TimeVerdict.INCONCLUSIVE and item.effect:
+        processes = processes_to_decide(item.effect, item.threshold)
+        if item.coarse:
             # Noise falls with the root of their number.
-            fewest = min(map(len, one.quiet)) * (one.threshold / COARSEST) ** 2
+            fewest = min(map(len, item.quiet)) * (item.threshold / COARSEST) ** 2
             processes = max(math.ceil(fewest), processes or 0)
             processes = processes if processes <= MOST_PROCESSES else None
     return Timing(
-        one.metric,
-        one.judged,
+        item.metric,
+        item.judged,
         base_ns,
         new_ns,
-        one.effect,
-        one.q,
-        one.threshold,
+        item.effect,
+        item.q,
+        item.threshold,
         verdict,
         reason,
         processes,
     )
 
 
-def _verdict(one: _Samples, pair: DevicePair) -> tuple[TimeVerdict, str]:
-    found, threshold = one.effect, one.threshold
-    if found is None:
-        every, quiet = min(map(len, one.every)), min(map(len, one.quiet))
+def _verdict(item: _Samples, pair: DevicePair) -> tuple[TimeVerdict, str]:
+    result, threshold = item.effect, item.threshold
+    if result is None:
+        every, quiet = min(map(len, item.every)), min(map(len, item.quiet))
         if every < FEWEST:
             return TimeVerdict.INCONCLUSIVE, f"{every} processes; {FEWEST} decide at the earliest"
         return (
             TimeVerdict.INCONCLUSIVE,
             f"the machine was busy: {quiet} of {every} processes were left alone",
         )
-    certain = one.q <= FALSE_DISCOVERIES
+    certain = item.q <= FALSE_DISCOVERIES
     for sign, verdict, machine in (
         (1.0, TimeVerdict.SLOWER, pair.slower_by),
         (-1.0, TimeVerdict.FASTER, pair.faster_by),
     ):
-        size = sign * found.log_ratio
-        nearest = found.low if sign > 0 else -found.high
+        size = sign * result.log_ratio
+        nearest = result.low if sign > 0 else -result.high
         if size >= threshold and nearest > 0 and certain:
             if not machine or size - machine >= threshold:
                 return verdict, ""
             times = f"{ratio_of(sign * machine):.2f} times as long"
             reason = f"no more than the machine itself: its peaks take {times}"
             return verdict if sign < 0 else TimeVerdict.MACHINE, reason
-    if one.coarse:
+    if item.coarse:
         percent = 100 * (ratio_of(threshold) - 1)
         return TimeVerdict.INCONCLUSIVE, f"the noise hides changes of up to {percent:.0f} %"
-    if -threshold < found.least and found.most < threshold:
+    if -threshold < result.least and result.most < threshold:
         return TimeVerdict.SAME, ""
     return (
         TimeVerdict.INCONCLUSIVE,
         "the interval holds both no change and one that counts"
-        if found.low <= 0 <= found.high
+        if result.low <= 0 <= result.high
         else "not certain enough among so many cases"
-        if abs(found.log_ratio) >= threshold
+        if abs(result.log_ratio) >= threshold
         else "the interval reaches past the least change that counts",
     )

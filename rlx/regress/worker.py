@@ -141,13 +141,13 @@ class MeasurementWorker:
         match command:
             case Begin():
                 self._begin = command
-                found = subjects(command.suites, command.quick)
+                result = subjects(command.suites, command.quick)
                 if not command.times:
-                    found = [replace(one, timed=False) for one in found if one.suite != COLD]
-                self._found = {one.digest: one for one in found}
+                    result = [replace(item, timed=False) for item in result if item.suite != COLD]
+                self._found = {item.digest: item for item in result}
                 yield Here(os.getpid())
-                for digest, one in self._found.items():
-                    yield Listed(digest, one.name, one.suite, one.timed)
+                for digest, value in self._found.items():
+                    yield Listed(digest, value.name, value.suite, value.timed)
                 # Python looks for garbage between cases only, and not among what is there for good.
                 gc.disable()
                 gc.collect()
@@ -171,11 +171,11 @@ class MeasurementWorker:
     def _loaded(self, command: Measure) -> Iterator[Line]:
         subject = self._found[command.case]
         graph, inputs = subject.make()
-        one = measure.loaded(graph, inputs, command.device, subject.options)
-        self._open = _Open(command, one, command.seconds if subject.timed else 0.0)
+        single = measure.loaded(graph, inputs, command.device, subject.options)
+        self._open = _Open(command, single, command.seconds if subject.timed else 0.0)
         if command.evidence:
             expected = self._expected(command.case)
-            line, texts = measure.evidence(one, subject, expected, command.run, command.device)
+            line, texts = measure.evidence(single, subject, expected, command.run, command.device)
             yield from texts
             yield line
         self._watch.begin(command.beside)

@@ -62,15 +62,15 @@ def from_bytes(node: Node, data: bytes, dtype: DTypeLike) -> Array:
     Raises:
         InputError: They are too few or too many.
     """
-    held = DType.parse(dtype)
-    expected = node.type.size * held.itemsize
+    stored = DType.parse(dtype)
+    expected = node.type.size * stored.itemsize
     if len(data) != expected:
         raise InputError(
             describe(
                 f"bytes of {node.name!r} do not fill it",
-                got=f"{len(data)} bytes of {held}",
+                got=f"{len(data)} bytes of {stored}",
                 expected=f"{expected} bytes for {list(node.shape)}",
             )
         )
-    array = np.frombuffer(data, held.numpy).reshape(node.shape)
-    return widen(array, held) if held is DType.BF16 and node.dtype is not DType.BF16 else array
+    array = np.frombuffer(data, stored.numpy).reshape(node.shape)
+    return widen(array, stored) if stored is DType.BF16 and node.dtype is not DType.BF16 else array

@@ -97,10 +97,10 @@ def medians(graph: Graph, results: Sequence[DeviceBenchResult]) -> dict[Device, 
     Raises:
         DeviceFallbackError: None ran.
     """
-    found = {result.device: result.median_ns for result in results if result.error is None}
-    if not found:
+    outputs = {result.device: result.median_ns for result in results if result.error is None}
+    if not outputs:
         raise all_failed("benchmark", graph, [(r.device, r.error) for r in results])
-    return found
+    return outputs
 
 
 def all_failed(

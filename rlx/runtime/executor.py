@@ -124,7 +124,7 @@ class QueuedCall(Generic[R]):
 class _Callers(Workers[QueuedCall[Any]]):
     """Threads that make calls, in the order in which they came."""
 
-    def _do(self, at: int, job: QueuedCall[Any]) -> None:
+    def _do(self, index: int, job: QueuedCall[Any]) -> None:
         if job.future.set_running_or_notify_cancel() and job.call is not None:
             job.future.set_result(job.call(*job.args))
 

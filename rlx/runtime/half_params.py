@@ -58,8 +58,8 @@ def check_half(value: Array, dtype: DType, where: str) -> None:
     bits = np.dtype(f"u{value.itemsize}")
     infinity = int(_INFINITY >> (32 - 8 * value.itemsize))
     size = value.view(bits) & bits.type(np.iinfo(bits).max >> 1)
-    most = np.max(size, where=size < infinity, initial=0)
-    largest = float(widen(np.asarray(most, bits).view(value.dtype), dtype))
+    maximum = np.max(size, where=size < infinity, initial=0)
+    largest = float(widen(np.asarray(maximum, bits).view(value.dtype), dtype))
     if largest > _LARGEST:
         raise InputError(
             describe(

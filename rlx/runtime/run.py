@@ -124,7 +124,7 @@ def _run(state: RuntimeState, inputs: Any) -> list[Array]:
 def _run_pipelined(state: RuntimeState, batches: Sequence[Any]) -> list[list[Array]]:
     arrays = bind_batches(state, batches)
     with state.span("run_pipelined", runs=len(arrays)):
-        started = [start(state, one, state.outputs, True) for one in arrays]
+        started = [start(state, array, state.outputs, True) for array in arrays]
         return [finish(state, pending, len(state.outputs)) for pending in started]
 
 

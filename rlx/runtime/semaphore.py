@@ -39,21 +39,21 @@ class BoundedSemaphore:
         self._waiting: OrderedDict[_Turn, None] = OrderedDict()
         self._closed = False
 
-    def acquire(self, call: Future[Any], most: int, calls: int = 1) -> None:
-        """Waits until there is room for so many calls among ``most``. They leave when a future is done.
+    def acquire(self, call: Future[Any], limit: int, calls: int = 1) -> None:
+        """Waits until there is room for so many calls among ``limit``. They leave when a future is done.
 
         Raises:
-            InputError: It is closed, or belongs to another process, or ``most`` is no whole number from 1 on.
+            InputError: It is closed, or belongs to another process, or ``limit`` is no whole number from 1 on.
             BusyError: There is no room, and the thread is one of those that would make it.
         """
         bell, places = Bell(), self._for(call, calls)
         try:
-            while not self._try_acquire(places, most, bell):
+            while not self._try_acquire(places, limit, bell):
                 bell.wait(LOOK_AGAIN)
         finally:
             self._threads.pop(bell, None)
 
-    async def acquire_async(self, call: Future[Any], most: int) -> None:
+    async def acquire_async(self, call: Future[Any], limit: int) -> None:
         """``acquire`` for asyncio: the event loop goes on meanwhile.
 
         Raises:
@@ -63,7 +63,7 @@ class BoundedSemaphore:
 
         turn, places = _Turn(asyncio.get_running_loop()), self._for(call, 1)
         try:
-            while not self._try_acquire(places, most, turn):
+            while not self._try_acquire(places, limit, turn):
                 await turn.comes()
         except asyncio.CancelledError:
             with self._lock:
@@ -105,10 +105,10 @@ class BoundedSemaphore:
                     hint="make another one in this process",
                 )
             )
-        held = weakref.ref(call)
+        stored = weakref.ref(call)
         # A reference keeps its hash when the call is gone. It can't make one then.
-        hash(held)
-        places = [(held, at) for at in range(calls)]
+        hash(stored)
+        places = [(stored, index) for index in range(calls)]
         call.add_done_callback(lambda _: self._release(places))
         return places
 
@@ -121,18 +121,18 @@ class BoundedSemaphore:
     def _try_acquire(
         self,
         places: list[tuple[weakref.ref[Future[Any]], int]],
-        most: int,
+        limit: int,
         waits: Bell | _Turn,
     ) -> bool:
         """Whether there is room for places, which are taken if so; else the caller is woken later."""
-        most = whole(most)
+        limit = whole(limit)
         inside = threading.get_ident() in self._crew
-        most = max(most + len(self._crew) if inside else most, len(places))
+        limit = max(limit + len(self._crew) if inside else limit, len(places))
         waiting: Any = self._threads if isinstance(waits, Bell) else self._waiting
         with self._lock:
             if self._closed:
                 raise self.closed()
-            if not self._has_room(len(places), most):
+            if not self._has_room(len(places), limit):
                 if inside:
                     raise BusyError(
                         describe(
@@ -147,15 +147,15 @@ class BoundedSemaphore:
             waiting.pop(waits, None)
             return True
 
-    def _has_room(self, calls: int, most: int) -> bool:
+    def _has_room(self, calls: int, limit: int) -> bool:
         """Whether so many calls fit. The caller holds the lock."""
-        if len(self._places) + calls <= most:
+        if len(self._places) + calls <= limit:
             return True
         # A signal handler may have cut off calls that were about to leave. It costs as much as there are places.
         if time.monotonic() - self._swept >= LOOK_AGAIN / 2:
-            self._places.difference_update([one for one in self._places if _ended(one)])
+            self._places.difference_update([place for place in self._places if _ended(place)])
             self._swept = time.monotonic()
-        return len(self._places) + calls <= most
+        return len(self._places) + calls <= limit
 
     def _wake(self) -> None:
         """Lets the thread and the coroutine that have waited longest try again. The caller holds the lock."""
@@ -192,21 +192,21 @@ class _Turn:
         return self._loop.is_running()
 
 
-def whole(most: int) -> int:
+def whole(limit: int) -> int:
     """``max_pending`` as a whole number.
 
     Raises:
         InputError: It is none, or below 1.
     """
     try:
-        found = 0 if isinstance(most, bool) else operator.index(most)
+        result = 0 if isinstance(limit, bool) else operator.index(limit)
     except TypeError:
-        found = 0
-    if found < 1:
+        result = 0
+    if result < 1:
         raise InputError(
-            describe("option max_pending", got=repr(most), expected="a whole number >= 1")
+            describe("option max_pending", got=repr(limit), expected="a whole number >= 1")
         )
-    return found
+    return result
 
 
 def check_outside(crew: Set[int], what: str) -> None:

@@ -94,7 +94,7 @@ def _metadata(used: Iterable[tuple[int, int]], device: str) -> list[dict[str, An
     for process, name in ((_HOST, "rlx"), (_DEVICE, device)):
         names.append(_name("process_name", process, 0, name))
     names += [_name("thread_name", pid, tid, _NAMES[pid, tid]) for pid, tid in used]
-    return [one for one in names if one["pid"] in {pid for pid, _ in used}]
+    return [name for name in names if name["pid"] in {pid for pid, _ in used}]
 
 
 def _name(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:

@@ -73,11 +73,11 @@ class Workers(Generic[J]):
         with self._lock:
             self._check()
             self._waiting[job] = None
-        for at, name in enumerate(self._names):
-            if at not in self._threads:
-                thread = threading.Thread(target=self._work, args=(at,), name=name, daemon=True)
+        for index, name in enumerate(self._names):
+            if index not in self._threads:
+                thread = threading.Thread(target=self._work, args=(index,), name=name, daemon=True)
                 thread.start()
-                self._threads.setdefault(at, thread)
+                self._threads.setdefault(index, thread)
         self._ring()
 
     def close(self) -> None:
@@ -93,9 +93,9 @@ class Workers(Generic[J]):
             return  # threads that wait for each other would never end
         for thread in list(self._threads.values()):
             thread.join()
-        for at in range(len(self._names)):
-            if at not in self._threads:
-                self._ended(at)
+        for index in range(len(self._names)):
+            if index not in self._threads:
+                self._ended(index)
 
     def finish(self) -> None:
         """Lets the threads end when no job is left. It takes no lock: the garbage collector may call it anywhere."""
@@ -108,56 +108,56 @@ class Workers(Generic[J]):
 
     # --- what the threads do; the caller holds the lock where it says so ------------------------------
 
-    def _work(self, at: int) -> None:
+    def _work(self, index: int) -> None:
         thread, me = threading.current_thread(), threading.get_ident()
-        if self._threads.setdefault(at, thread) is not thread:
+        if self._threads.setdefault(index, thread) is not thread:
             return  # a signal handler cut off the start of another one, and this is the second
         self.crew.add(me)
         failure: BaseException | None = None
         try:
-            while (job := self._next(at)) is not None:
-                self._try(at, job)
+            while (job := self._next(index)) is not None:
+                self._try(index, job)
                 del job  # a thread that waits keeps no inputs
         except BaseException as error:
             failure = error
-            if at in self._busy:
-                self._answered(self._busy.pop(at), error)
+            if index in self._busy:
+                self._answered(self._busy.pop(index), error)
         try:
-            self._ended(at, failure)
+            self._ended(index, failure)
         finally:
             self.crew.discard(me)
-            self._bells[at].ring()  # for another thread that waits for the same bell
+            self._bells[index].ring()  # for another thread that waits for the same bell
 
-    def _next(self, at: int) -> J | None:
+    def _next(self, index: int) -> J | None:
         """The job that a thread does next; None where it is to end."""
         while True:
             with self._lock:
-                if self._closed or self._leaves(at):
+                if self._closed or self._leaves(index):
                     return None
-                job = self._chosen(at)
+                job = self._chosen(index)
                 if job is not None:
-                    self._busy[at] = job
+                    self._busy[index] = job
                     del self._waiting[job]
-                    self._takes(at, job)
+                    self._takes(index, job)
                     if self._waiting:  # one ring wakes one of the threads that share a bell
-                        self._bells[at].ring()
+                        self._bells[index].ring()
                     return job
                 # Where a job of another thread fails, this one may have to do it.
                 if self._finishing and not self._waiting and not self._busy:
                     return None
-                patience = self._patience(at)
-            self._bells[at].wait(patience)
+                patience = self._patience(index)
+            self._bells[index].wait(patience)
 
-    def _try(self, at: int, job: J) -> None:
+    def _try(self, index: int, job: J) -> None:
         """Does a job. Whatever escapes is its answer."""
         try:
-            self._do(at, job)
+            self._do(index, job)
         except BaseException as error:
             self._answered(job, error)
         finally:
             with self._lock:
-                self._busy.pop(at, None)
-                self._idles(at)
+                self._busy.pop(index, None)
+                self._idles(index)
             if self._finishing:
                 self._ring()
 
@@ -193,33 +193,33 @@ class Workers(Generic[J]):
         if self._closed:
             raise self.closed()
 
-    def _leaves(self, at: int) -> bool:
+    def _leaves(self, index: int) -> bool:
         """Whether a thread is to end before the others; the caller holds the lock."""
         return False
 
-    def _chosen(self, at: int) -> J | None:
+    def _chosen(self, index: int) -> J | None:
         """The waiting job that a thread takes now; the caller holds the lock."""
         return next(iter(self._waiting), None)
 
-    def _patience(self, at: int) -> float | None:
+    def _patience(self, index: int) -> float | None:
         """How long a thread waits before it looks again by itself; the caller holds the lock."""
         return None
 
-    def _takes(self, at: int, job: J) -> None:
+    def _takes(self, index: int, job: J) -> None:
         """A thread begins a job; the caller holds the lock."""
 
-    def _do(self, at: int, job: J) -> None:
+    def _do(self, index: int, job: J) -> None:
         """Does a job and answers it."""
         raise NotImplementedError
 
-    def _idles(self, at: int) -> None:
+    def _idles(self, index: int) -> None:
         """A thread has no job any more; the caller holds the lock."""
 
     def _refused(self, job: J) -> None:
         """Answers a job that waits while it is closed."""
         job.future.cancel()
 
-    def _ended(self, at: int, failure: BaseException | None = None) -> None:
+    def _ended(self, index: int, failure: BaseException | None = None) -> None:
         """A thread has ended, or never began. Where something unforeseen ended it, what waits is not done."""
         if failure is not None:
             with self._lock:

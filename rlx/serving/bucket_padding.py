@@ -55,10 +55,10 @@ class Bucket:
         from rlx.passes.masking.mask_rewrite import masked
 
         self._largest, self._smallest = largest, smallest
-        found = self._studied(asked)
-        self._signature = found.signature()
+        result = self._studied(asked)
+        self._signature = result.signature()
         with phase("mask"):
-            self.graph = masked(found)
+            self.graph = masked(result)
         self._shapes = {node.name: node.shape for node in largest.nodes if node.op == "input"}
         self._fits: Lru[Hashable, BucketFit] = Lru(_MOST_FITS)
 
@@ -77,16 +77,16 @@ class Bucket:
             UnmaskableError: It does not fit.
             RlxError: As ``build``.
         """
-        found = self._fits.get(key)
-        if found is None:
+        result = self._fits.get(key)
+        if result is None:
             exact = build()
             studied = self._studied(exact)
             if studied.signature() != self._signature:
                 raise UnmaskableError("the graph does something else for these shapes")
             shapes = [node.shape for node in exact.outputs]
-            found = BucketFit(studied.values, tuple(zip(shapes, studied.outputs, strict=True)))
-            self._fits.put(key, found)
-        return found
+            result = BucketFit(studied.values, tuple(zip(shapes, studied.outputs, strict=True)))
+            self._fits.put(key, result)
+        return result
 
     @property
     def fits(self) -> int:
@@ -106,23 +106,23 @@ class Bucket:
             fit: What the shapes ask for.
             arrays: The inputs of the graph that is not padded.
         """
-        found = {name: _padded(arrays[name], shape) for name, shape in self._shapes.items()}
-        found[LENGTHS] = fit.lengths
-        return found
+        results = {name: _padded(arrays[name], shape) for name, shape in self._shapes.items()}
+        results[LENGTHS] = fit.lengths
+        return results
 
 
-def valid(fit: BucketFit, made: Sequence[Array]) -> list[Array]:
+def valid(fit: BucketFit, results: Sequence[Array]) -> list[Array]:
     """What outputs of a masked graph hold: arrays of their own where a part is padding."""
-    found = []
-    for array, (shape, axes) in zip(made, fit.outputs, strict=True):
+    outputs = []
+    for array, (shape, axes) in zip(results, fit.outputs, strict=True):
         part = cut(array, axes, shape)
-        found.append(part if part is array else np.array(part, order="C"))
-    return found
+        outputs.append(part if part is array else np.array(part, order="C"))
+    return outputs
 
 
 def _padded(array: Array, shape: Shape) -> Array:
     if array.shape == shape:
         return array
-    made = np.zeros(shape, array.dtype)
-    made[tuple(slice(size) for size in array.shape)] = array
-    return made
+    result = np.zeros(shape, array.dtype)
+    result[tuple(slice(size) for size in array.shape)] = array
+    return result

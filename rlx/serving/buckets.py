@@ -106,7 +106,7 @@ class BucketedCompileCache:
 
     def buckets(self) -> list[tuple[int, int]]:
         """Every bucket as ``(low, high)``, both ends included."""
-        return [(one.low, one.high) for one in self._buckets]
+        return [(bucket.low, bucket.high) for bucket in self._buckets]
 
     def bucket_for(self, key: int) -> tuple[int, int]:
         """The bucket ``(low, high)`` that a size belongs to.
@@ -114,13 +114,13 @@ class BucketedCompileCache:
         Raises:
             InputError: None does; the message names them all.
         """
-        one = self._bucket(key)
-        return one.low, one.high
+        single = self._bucket(key)
+        return single.low, single.high
 
     @property
     def compiled_count(self) -> int:
         """Buckets that have been compiled."""
-        return sum(one.compiled is not None for one in self._buckets)
+        return sum(bucket.compiled is not None for bucket in self._buckets)
 
     @property
     def total_buckets(self) -> int:
@@ -222,10 +222,10 @@ class BucketedCompileCache:
 
     def _bucket(self, key: int) -> _Bucket:
         size = _whole(key, "key")
-        for one in self._buckets:
-            if one.low <= size <= one.high:
-                return one
-        listed = ", ".join(f"{one.low} to {one.high}" for one in self._buckets)
+        for bucket in self._buckets:
+            if bucket.low <= size <= bucket.high:
+                return bucket
+        listed = ", ".join(f"{bucket.low} to {bucket.high}" for bucket in self._buckets)
         raise InputError(describe("no bucket holds this size", got=size, expected=listed))
 
     def _compiled(self, bucket: _Bucket, builder: Builder) -> CompiledGraph:
@@ -275,21 +275,21 @@ def _checked(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         InputError: One is not, or they are out of order or overlap.
     """
     expected = "(low, high) pairs of whole numbers >= 1, in order, without overlap"
-    found: list[tuple[int, int]] = []
-    for one in ranges:
+    results: list[tuple[int, int]] = []
+    for item in ranges:
         try:
-            low, high = one
+            low, high = item
         except (TypeError, ValueError):
-            raise InputError(describe("not a bucket", got=repr(one), expected=expected)) from None
+            raise InputError(describe("not a bucket", got=repr(item), expected=expected)) from None
         pair = _whole(low, "low"), _whole(high, "high")
-        after = found[-1][1] if found else 0
+        after = results[-1][1] if results else 0
         if not after < pair[0] <= pair[1]:
-            where = f"after {found[-1]}" if found else None
+            where = f"after {results[-1]}" if results else None
             raise InputError(describe("not a bucket", where=where, got=pair, expected=expected))
-        found.append(pair)
-    if not found:
+        results.append(pair)
+    if not results:
         raise InputError(describe("there are no buckets", got="no ranges", expected=expected))
-    return found
+    return results
 
 
 def _whole(value: Any, what: str) -> int:
@@ -306,6 +306,6 @@ def _padded(array: Array, rows: int, shape: tuple[int, ...], upper: int) -> Arra
     """An array with zeros below it where the graph takes ``upper`` rows."""
     if rows == upper or array.shape[:1] != (rows,) or shape[:1] != (upper,):
         return array
-    made = np.zeros((upper, *array.shape[1:]), array.dtype)
-    made[:rows] = array
-    return made
+    result = np.zeros((upper, *array.shape[1:]), array.dtype)
+    result[:rows] = array
+    return result

@@ -89,16 +89,16 @@ class CompileCache:
             RlxError: See ``Session.compile``; nothing is kept then.
         """
         with self._lock:
-            found = self._find(key)
-            if found is not None:
-                return found
+            result = self._find(key)
+            if result is not None:
+                return result
             gate = self._gates.setdefault(key, _Gate())
             gate.waiting += 1
         try:
             with gate.lock:
                 with self._lock:
-                    found = self._find(key)
-                return found if found is not None else self._compile(key, builder, params)
+                    result = self._find(key)
+                return result if result is not None else self._compile(key, builder, params)
         finally:
             with self._lock:
                 gate.waiting -= 1
@@ -108,9 +108,9 @@ class CompileCache:
     def _find(self, key: Hashable) -> CompiledGraph | None:
         if self._closed:
             raise ClosedError(describe("this CompileCache is closed", hint="make a new one"))
-        found = self._kept.get(key)
-        self.hits += found is not None
-        return found
+        result = self._kept.get(key)
+        self.hits += result is not None
+        return result
 
     def _compile(
         self, key: Hashable, builder: Callable[[], Graph], params: Mapping[str, Any] | None

@@ -220,7 +220,7 @@ class GraphDevices(DevicePicks):
             DeviceFallbackError: All failed. ``attempts`` holds each device and its error; for an empty
                 chain the CPU, with an error that says that the chain is empty.
         """
-        return self._first(device_tuple(chain, "chain"), lambda one: self.run(one, inputs), "run")
+        return self._first(device_tuple(chain, "chain"), lambda item: self.run(item, inputs), "run")
 
     def run_chain(
         self, hint: Device | Chain | None, inputs: Mapping[str, Any]
@@ -245,12 +245,12 @@ class GraphDevices(DevicePicks):
             try:
                 compiled = self.compile(device)
                 taken = timed(compiled, inputs, runs)
-                found = DeviceBenchResult.of(device, self._compile_ns[device], taken)
+                output = DeviceBenchResult.of(device, self._compile_ns[device], taken)
             except Exception as error:
                 if isinstance(error, DeviceLostError):
                     self._compiled.pop(device, None)
-                found = failed(device, self._compile_ns.get(device), error)
-            results.append(found.beside(twins.get(device)))
+                output = failed(device, self._compile_ns.get(device), error)
+            results.append(output.beside(twins.get(device)))
         return sorted(results, key=lambda result: result.median_ns)
 
     # --- life --------------------------------------------------------------------------------------
@@ -291,11 +291,11 @@ class GraphDevices(DevicePicks):
 
     def _measure(self, inputs: Mapping[str, Any] | None, runs: int) -> dict[Device, float]:
         """The median of every device that runs; on made-up values where there are none."""
-        given = {name: made_up(self.graph.named(name)) for name in self.graph.input_names}
+        arguments = {name: made_up(self.graph.named(name)) for name in self.graph.input_names}
         values = {**self.graph.param_values, **self._params}
         lacking = [name for name in self.graph.param_names if name not in values]
         if not lacking:
-            results = self.benchmark(given if inputs is None else inputs, runs)
+            results = self.benchmark(arguments if inputs is None else inputs, runs)
         else:
             # Made-up values of params must not stay: later runs have to report params that were never set.
             with GraphDevices(self.graph, self._policy, self._options) as scratch:
@@ -303,7 +303,7 @@ class GraphDevices(DevicePicks):
                     value = values.get(name)
                     known = value is not None
                     scratch.set_param(name, value if known else made_up(self.graph.named(name)))
-                results = scratch.benchmark(given if inputs is None else inputs, runs)
+                results = scratch.benchmark(arguments if inputs is None else inputs, runs)
         return medians(self.graph, results)
 
     def _first(

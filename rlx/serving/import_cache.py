@@ -28,12 +28,12 @@ _PIECE = 4 << 20
 
 def digest_of(view: memoryview) -> str:
     """A digest of the bytes of a file; large ones are digested by several threads."""
-    pieces = [view[at : at + _PIECE] for at in range(0, len(view), _PIECE)]
+    pieces = [view[index : index + _PIECE] for index in range(0, len(view), _PIECE)]
     if len(pieces) <= 2:
         return hashlib.sha256(view).hexdigest()
     with ThreadPoolExecutor(min(8, len(pieces))) as pool:
-        found = pool.map(lambda piece: hashlib.sha256(piece).digest(), pieces)
-        return hashlib.sha256(b"pieces" + b"".join(found)).hexdigest()
+        result = pool.map(lambda piece: hashlib.sha256(piece).digest(), pieces)
+        return hashlib.sha256(b"pieces" + b"".join(result)).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -61,20 +61,20 @@ class ModelFile:
         """
         if self.entries is None:
             return _imported(self.source, shapes, values)
-        given = [(n, a.dtype.str, a.shape, _digest(a)) for n, a in sorted(values.items())]
+        arguments = [(n, a.dtype.str, a.shape, _digest(a)) for n, a in sorted(values.items())]
         asked = sorted(shapes.items())
-        name = self.entries.name("import", self.digest, self.source.label, asked, given)
+        name = self.entries.name("import", self.digest, self.source.label, asked, arguments)
         with phase("cache"):
-            found = self.entries.get(name, self.source.file.array_at)
-        if found is None:
-            found = self._made(self.entries, name, shapes, values)
+            result = self.entries.get(name, self.source.file.array_at)
+        if result is None:
+            result = self._made(self.entries, name, shapes, values)
         else:
             count("import_hits")
-        if isinstance(found, frozenset):
-            raise NeedsValueError(found)
-        lowered: LoweredModel = found[0]
-        if found[1]:
-            settle(lowered.graph, found[1])
+        if isinstance(result, frozenset):
+            raise NeedsValueError(result)
+        lowered: LoweredModel = result[0]
+        if result[1]:
+            settle(lowered.graph, result[1])
             use_weight_cache(lowered.graph, _Prepared(self.entries, name))
         return lowered
 
@@ -105,14 +105,14 @@ class ModelFile:
             lowered.graph.verify()
         try:
             with phase("hash"):
-                found = lowered, content_hash(lowered.graph)
+                results = lowered, content_hash(lowered.graph)
         except OpaqueError:
             return lowered, ""
-        places = {at: origin for at, (_, origin) in lowered.origins.items()}
-        kept = LoweredModel(lowered.graph, lowered.elements)
+        places = {key: origin for key, (_, origin) in lowered.origins.items()}
+        retained = LoweredModel(lowered.graph, lowered.elements)
         with phase("store"):
-            _put(entries, name, (kept, found[1]), lambda array: places.get(id(array)))
-        return found
+            _put(entries, name, (retained, results[1]), lambda array: places.get(id(array)))
+        return results
 
 
 def open_kept(file: ModelBytes) -> ModelFile:
@@ -127,9 +127,9 @@ def open_kept(file: ModelBytes) -> ModelFile:
             return ModelFile(_read(file), None, "")
         digest = digest_of(file.view)
         name = entries.name("ports", digest, file.label)
-        found = entries.get(name)
-        if found is not None:
-            return ModelFile(ModelSource(file, *found), entries, digest)
+        result = entries.get(name)
+        if result is not None:
+            return ModelFile(ModelSource(file, *result), entries, digest)
         from rlx.importers.onnx.external import has_external
 
         source = _read(file)
@@ -165,8 +165,8 @@ class _Prepared:
     model: str
 
     def get(self, target: str, names: Sequence[str]) -> Mapping[str, Array] | None:
-        found: Mapping[str, Array] | None = self.entries.get(self._name(target, names))
-        return found
+        results: Mapping[str, Array] | None = self.entries.get(self._name(target, names))
+        return results
 
     def put(self, target: str, values: Mapping[str, Array]) -> None:
         _put(self.entries, self._name(target, list(values)), dict(values))

@@ -62,10 +62,10 @@ class Buckets:
         Returns:
             The bucket of each dimension that has one; and why there is none, where the sizes are compiled as they are.
         """
-        found, reason = self._asked(dims)
-        if self._failed.get(tuple(found), 0) >= TRIES:
-            return {}, self._reasons[tuple(found)]
-        return found, reason
+        result, reason = self._asked(dims)
+        if self._failed.get(tuple(result), 0) >= TRIES:
+            return {}, self._reasons[tuple(result)]
+        return result, reason
 
     def _asked(self, dims: Mapping[str, int]) -> tuple[dict[str, Range], str]:
         """As ``ranges``, whether there can be such buckets or not."""
@@ -76,20 +76,20 @@ class Buckets:
         varying = self._varying(dims)
         if not varying or len(self._seen) < EXACT:
             return {}, "one of the first sets of shapes"
-        found = {name: bucket_of(dims[name]) for name in varying}
-        if all(low == high for low, high in found.values()):
+        results = {name: bucket_of(dims[name]) for name in varying}
+        if all(low == high for low, high in results.values()):
             return {}, "small sizes have no buckets"
-        return found, ""
+        return results, ""
 
     def _listed(self, dims: Mapping[str, int]) -> tuple[dict[str, Range], str]:
         assert self._ends is not None
-        found: dict[str, Range] = {}
+        results: dict[str, Range] = {}
         for name, ends in self._ends.items():
-            at = bisect_left(ends, dims[name])
-            if at == len(ends) or dims[name] < 1:
+            index = bisect_left(ends, dims[name])
+            if index == len(ends) or dims[name] < 1:
                 return {}, f"{name} of {dims[name]} is in no bucket"
-            found[name] = (ends[at - 1] + 1 if at else 1, ends[at])
-        return found, ""
+            results[name] = (ends[index - 1] + 1 if index else 1, ends[index])
+        return results, ""
 
     def _varying(self, dims: Mapping[str, int]) -> tuple[str, ...]:
         return tuple(
@@ -125,14 +125,14 @@ def bucket_of(size: int) -> Range:
 
 def dims_of(source: ModelSource, arrays: Mapping[str, Array]) -> dict[str, int] | None:
     """The sizes of the dimensions that a model leaves open; None if it does not say how many there are."""
-    found: dict[str, int] = {}
+    results: dict[str, int] = {}
     for port in source.given(arrays):
         if port.dims is None:
             return None
         for dim, size in zip(port.dims, arrays[port.name].shape, strict=True):
             if isinstance(dim, str):
-                found[dim] = size
-    return found
+                results[dim] = size
+    return results
 
 
 def shapes_with(
@@ -150,7 +150,7 @@ def shapes_with(
 
 def _checked(source: ModelSource, asked: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
     known = {dim for port in source.inputs for dim in port.dims or () if isinstance(dim, str)}
-    found: dict[str, list[int]] = {}
+    results: dict[str, list[int]] = {}
     for name, ends in asked.items():
         if name not in known:
             raise UnknownNameError(
@@ -169,5 +169,5 @@ def _checked(source: ModelSource, asked: Mapping[str, Sequence[int]]) -> dict[st
                     expected="their last sizes, whole numbers >= 1, the least first",
                 )
             )
-        found[name] = [int(end) for end in listed]
-    return found
+        results[name] = [int(end) for end in listed]
+    return results

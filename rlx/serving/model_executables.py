@@ -73,10 +73,10 @@ class Exact:
 
     def run(self, arrays: Mapping[str, Array]) -> list[Array]:
         """See ``ShapeRunner``."""
-        given = {name: carried(arrays[name]) for name in self.lowered.graph.input_names}
+        inputs = {name: carried(arrays[name]) for name in self.lowered.graph.input_names}
         with self.pool.one() as compiled:
-            made = compiled.run(given)
-        return _stored(made, self.lowered.elements)
+            result = compiled.run(inputs)
+        return _stored(result, self.lowered.elements)
 
 
 @dataclass(frozen=True)
@@ -115,11 +115,11 @@ class Fitted:
 
     def run(self, arrays: Mapping[str, Array]) -> list[Array]:
         """See ``ShapeRunner``."""
-        given = {name: carried(array) for name, array in arrays.items()}
-        given = self.padded.bucket.given(self.fit, given)
+        inputs = {name: carried(array) for name, array in arrays.items()}
+        inputs = self.padded.bucket.given(self.fit, inputs)
         with self.pool.one() as compiled:
-            made = compiled.run(given)
-        return _stored(valid(self.fit, made), self.padded.elements)
+            result = compiled.run(inputs)
+        return _stored(valid(self.fit, result), self.padded.elements)
 
 
 class Executables:
@@ -164,9 +164,9 @@ class Executables:
         return self._known(self._key(arrays))
 
     def _known(self, key: Hashable) -> ShapeRunner | None:
-        found = self._kept.get(key)
-        if isinstance(found, Exact):
-            return found
+        result = self._kept.get(key)
+        if isinstance(result, Exact):
+            return result
         padded = self._kept.get(self._bucket_of.get(key))
         if not isinstance(padded, Padded):
             return None
@@ -194,9 +194,9 @@ class Executables:
             while True:
                 self._check_contents(arrays, contents)
                 key = self._key(arrays)  # another thread may have compiled it
-                found = self._known(key)
-                if isinstance(found, Exact) or (found is not None and not exact):
-                    return found
+                result = self._known(key)
+                if isinstance(result, Exact) or (result is not None and not exact):
+                    return result
                 try:
                     return self._made(key, arrays, exact)
                 except NeedsValueError as error:
@@ -204,18 +204,18 @@ class Executables:
 
     def forget(self) -> None:
         """Closes all executables, those in use when their calls end."""
-        kept = self._kept.values()
+        cached = self._kept.values()
         self._kept.clear()
-        for one in kept:
-            one.pool.close()
+        for item in cached:
+            item.pool.close()
 
     def report(self) -> ModelReport:
         """What was compiled."""
         listed = []
-        for one in self._kept.values():
-            report = one.report
-            if isinstance(one, Padded):
-                report = ShapesReport(report.dims, True, one.bucket.fits, report.seconds)
+        for value in self._kept.values():
+            report = value.report
+            if isinstance(value, Padded):
+                report = ShapesReport(report.dims, True, value.bucket.fits, report.seconds)
             listed.append(report)
         return ModelReport(tuple(listed), self.compiles, self._fits)
 
@@ -242,9 +242,9 @@ class Executables:
         pool = self._compiled(lowered.graph)
         self._buckets.compiled(dims)
         report = _report({name: (size, size) for name, size in dims.items()}, began, reason)
-        found = Exact(lowered, pool, self._is_plain(lowered, arrays), report)
-        self._kept.put(key, found)
-        return found
+        result = Exact(lowered, pool, self._is_plain(lowered, arrays), report)
+        self._kept.put(key, result)
+        return result
 
     def _in_bucket(
         self, key: Hashable, arrays: Mapping[str, Array], ranges: Mapping[str, Range]
@@ -259,18 +259,18 @@ class Executables:
         last = shapes_with(self._source, arrays, {name: high for name, (_, high) in ranges.items()})
         if any(last[name] != shapes[name] for name in self.fixed.intersection(shapes)):
             raise UnmaskableError("an input whose contents decide shapes has dimensions that vary")
-        at = "bucket", tuple(last.items()), self._values_key(arrays)
+        indices = "bucket", tuple(last.items()), self._values_key(arrays)
         asked = self._looked_at(shapes, arrays)
-        padded = self._kept.get(at)
+        padded = self._kept.get(indices)
         if not isinstance(padded, Padded):
             try:
                 padded = self._new_bucket(arrays, last, ranges, asked, began)
             except UnmaskableError as error:
                 self._buckets.failed(ranges, str(error))
                 raise
-            self._kept.put(at, padded)
+            self._kept.put(indices, padded)
         fit = padded.bucket.fit(key, lambda: asked)
-        self._bucket_of.put(key, at)
+        self._bucket_of.put(key, indices)
         return Fitted(padded, fit)
 
     def _new_bucket(
@@ -331,13 +331,13 @@ class Executables:
         """Whether a graph takes and gives the model's arrays as they are."""
         graph = lowered.graph
         ports = {port.name: port.element.numpy for port in self._source.given(arrays)}
-        held = {name: graph.named(name).dtype.numpy for name in graph.input_names}
-        made = zip(graph.outputs, lowered.elements, strict=True)
+        stored = {name: graph.named(name).dtype.numpy for name in graph.input_names}
+        result = zip(graph.outputs, lowered.elements, strict=True)
         same = all(
             node.dtype.numpy == element.numpy and dtype_of(element.extended) is None
-            for node, element in made
+            for node, element in result
         )
-        return same and held == ports
+        return same and stored == ports
 
     def _check_contents(self, arrays: Mapping[str, Array], contents: Container[str] | None) -> None:
         decide = sorted(self.fixed.intersection(arrays))

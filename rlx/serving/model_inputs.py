@@ -49,13 +49,13 @@ def arrays_of(source: ModelSource, inputs: Mapping[str, Any] | Any) -> dict[str,
 
 
 def stand_ins(
-    source: ModelSource, one: Mapping[str, Any] | Any
+    source: ModelSource, item: Mapping[str, Any] | Any
 ) -> tuple[dict[str, Array], set[str]]:
     """Inputs for a compile: arrays of zeros where shapes are given.
 
     Args:
         source: The model.
-        one: By name, sizes of symbolic dimensions, shapes of inputs, and arrays of those whose contents count. Of a model
+        item: By name, sizes of symbolic dimensions, shapes of inputs, and arrays of those whose contents count. Of a model
             of one input, its shape alone.
 
     Returns:
@@ -65,11 +65,11 @@ def stand_ins(
         InputError: A dimension has no size, or a shape is none.
         UnknownNameError: There is no such input or dimension.
     """
-    one = _by_name(source, one, "shapes")
-    ports = {port.name: port for port in source.given(one)}
-    given = {name: one[name] for name in one if name in ports}
+    item = _by_name(source, item, "shapes")
+    ports = {port.name: port for port in source.given(item)}
+    inputs = {name: item[name] for name in item if name in ports}
     known = {dim for port in ports.values() for dim in port.dims or () if isinstance(dim, str)}
-    dims = {name: size for name, size in one.items() if name not in ports}
+    dims = {name: size for name, size in item.items() if name not in ports}
     for name in dims:
         if name not in known:
             raise UnknownNameError(
@@ -78,56 +78,56 @@ def stand_ins(
                     hint=did_you_mean(name, {*ports, *known}),
                 )
             )
-    shapes = bind(source, dims, given)
-    contents = {name for name, value in given.items() if hasattr(value, "__array__")}
-    for name in given.keys() - contents:
-        shapes[name] = _shape(name, given[name])
+    shapes = bind(source, dims, inputs)
+    contents = {name for name, value in inputs.items() if hasattr(value, "__array__")}
+    for name in inputs.keys() - contents:
+        shapes[name] = _shape(name, inputs[name])
     arrays = {
-        name: given[name] if name in contents else np.zeros(shapes[name], port.element.numpy)
+        name: inputs[name] if name in contents else np.zeros(shapes[name], port.element.numpy)
         for name, port in ports.items()
     }
     return arrays_of(source, arrays), contents
 
 
-def _by_name(source: ModelSource, given: Mapping[str, Any] | Any, what: str) -> Mapping[str, Any]:
+def _by_name(source: ModelSource, inputs: Mapping[str, Any] | Any, what: str) -> Mapping[str, Any]:
     """What inputs are given, by name; of a model of one input it may stand alone.
 
     Raises:
         InputError: It stands alone, and there are several inputs.
     """
-    if isinstance(given, Mapping):
-        return given
+    if isinstance(inputs, Mapping):
+        return inputs
     if len(source.inputs) != 1:
         raise InputError(
             describe(
                 f"{source.label} takes {len(source.inputs)} inputs",
-                got=type(given).__name__,
+                got=type(inputs).__name__,
                 expected=f"a dict of {what} by name: {listed(p.name for p in source.inputs)}",
             )
         )
-    return {source.inputs[0].name: given}
+    return {source.inputs[0].name: inputs}
 
 
-def _shape(name: str, given: Any) -> tuple[int, ...]:
-    listed = given if isinstance(given, tuple | list) else (given,)
+def _shape(name: str, value: Any) -> tuple[int, ...]:
+    listed = value if isinstance(value, tuple | list) else (value,)
     if not all(isinstance(size, int | np.integer) and 0 <= size for size in listed):
         raise InputError(
             describe(
                 f"the shape of input {name!r}",
-                got=repr(given),
+                got=repr(value),
                 expected="whole numbers >= 0, or an array where its contents decide shapes",
             )
         )
     return tuple(int(size) for size in listed)
 
 
-def _array(port: Port, given: Any, bound: dict[str, int]) -> np.ndarray[Any, Any]:
+def _array(port: Port, value: Any, bound: dict[str, int]) -> np.ndarray[Any, Any]:
     """One input as an array of the model's type, its shape checked against the others'."""
     element, where = port.element, f"input {port.name!r}"
-    if element in NARROW and name_of(getattr(given, "dtype", None)) == element.extended:
+    if element in NARROW and name_of(getattr(value, "dtype", None)) == element.extended:
         # Graphs hold integers by their value, and floats by their code.
-        given = given if element.bits and element.name[0] != "f" else bits(np.asarray(given))
-    array = as_array(given)
+        value = value if element.bits and element.name[0] != "f" else bits(np.asarray(value))
+    array = as_array(value)
     if port.element.dtype is DType.BF16:
         array = to_array(array, array.shape, DType.BF16, where)
     else:

@@ -54,4 +54,4 @@ class ModelReport:
 
     def __str__(self) -> str:
         lines = [f"{self.compiles} compiled, {self.lengths} more sets of shapes fitted to buckets"]
-        return "\n".join([*lines, *(f"  {one}" for one in self.executables)])
+        return "\n".join([*lines, *(f"  {executable}" for executable in self.executables)])

@@ -276,17 +276,17 @@ class Model:
     def _prewarmed(
         self, shapes: Sequence[Any], told: ProgressCallback | None, cancel: CancelToken | None
     ) -> int:
-        made, exact = 0, not isinstance(self._how[1], Mapping)
+        result, exact = 0, not isinstance(self._how[1], Mapping)
         with watching(told, cancel, len(shapes)):
-            for at, one in enumerate(shapes):
-                arrays, contents = stand_ins(self._source, one)
+            for index, shape in enumerate(shapes):
+                arrays, contents = stand_ins(self._source, shape)
                 before = self._executables.compiles
-                found = self._compiled(arrays, contents, exact=exact)
-                made += self._executables.compiles - before
-                with found.pool.one() as compiled:
+                output = self._compiled(arrays, contents, exact=exact)
+                result += self._executables.compiles - before
+                with output.pool.one() as compiled:
                     compiled.warm()
-                tell((at + 1) / len(shapes), STEP)
-        return made
+                tell((index + 1) / len(shapes), STEP)
+        return result
 
     def report(self) -> ModelReport:
         """What was compiled: buckets, exact shapes with the reason, and how long each took."""
@@ -301,13 +301,13 @@ class Model:
         Raises:
             DeviceError: There is no such device here.
         """
-        found = object.__new__(Model)
-        found._on_lost = self._on_lost
+        result = object.__new__(Model)
+        result._on_lost = self._on_lost
         session = self._executables.session
         if device is not None:
             session = Session(device, options=session.options)
-        found._begin(self._file, session, self._how)
-        return found
+        result._begin(self._file, session, self._how)
+        return result
 
     # --- without waiting ---------------------------------------------------------------------------
 
@@ -327,8 +327,8 @@ class Model:
             RlxError: As ``run``.
         """
         queue = self._queued()
-        found: list[Array] = await queue.run(queue.of(self.run, inputs), max_pending)
-        return found
+        results: list[Array] = await queue.run(queue.of(self.run, inputs), max_pending)
+        return results
 
     def submit(
         self, inputs: Mapping[str, Any] | Any, max_pending: int = MAX_PENDING
@@ -394,8 +394,8 @@ class Model:
             "on_lost": self._on_lost,
             "buckets": buckets,
         }
-        given = bytes(file.view) if file.path is None else file.path
-        return _restored, (given, len(file.view), session.device or "auto", how)
+        arguments = bytes(file.view) if file.path is None else file.path
+        return _restored, (arguments, len(file.view), session.device or "auto", how)
 
     def __enter__(self) -> Model:
         return self
@@ -448,9 +448,9 @@ class Model:
             if again is not None:
                 return again
         arrays = arrays_of(self._source, inputs)
-        found = self._compiled(arrays)
-        self._last = found if isinstance(found, Exact) and found.plain else None
-        return found.run(arrays)
+        result = self._compiled(arrays)
+        self._last = result if isinstance(result, Exact) and result.plain else None
+        return result.run(arrays)
 
     def _compiled(
         self,
@@ -459,9 +459,9 @@ class Model:
         exact: bool = False,
     ) -> ShapeRunner:
         """What runs such inputs; one thread at a time compiles."""
-        found = self._executables.known(arrays)
-        if found is not None and not (exact and not isinstance(found, Exact)):
-            return found
+        result = self._executables.known(arrays)
+        if result is not None and not (exact and not isinstance(result, Exact)):
+            return result
         with self._executables.lock:
             self._open()
             return self._executables.of(arrays, contents, exact)
@@ -473,8 +473,8 @@ def _restored(file: Path | bytes, size: int, device: DeviceLike, how: Mapping[st
     Raises:
         ImportModelError: The file is not there, or has another size.
     """
-    found = Model(file, device, **how)
-    got = len(found._source.file.view)
+    result = Model(file, device, **how)
+    got = len(result._source.file.view)
     if got != size:
         raise ImportModelError(
             describe(
@@ -484,4 +484,4 @@ def _restored(file: Path | bytes, size: int, device: DeviceLike, how: Mapping[st
                 expected=f"{size} bytes",
             )
         )
-    return found
+    return result

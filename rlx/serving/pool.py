@@ -104,7 +104,7 @@ class Pool:
             raise InputError(
                 describe("devices", got=repr(devices), expected='"all", or a list of devices')
             )
-        chosen = separate_devices() if every else [Device.parse(one) for one in devices]
+        chosen = separate_devices() if every else [Device.parse(device) for device in devices]
         if len(set(chosen)) < len(chosen) or not chosen:
             names = ", ".join(map(str, chosen)) or "none"
             raise InputError(describe("devices of a pool", got=names, expected="each once"))
@@ -125,7 +125,7 @@ class Pool:
             if (error := future.exception()) is not None
         }
         workers = [future.result() for future in futures if future.exception() is None]
-        tolerated = all(isinstance(one, (CompileError, DeviceError)) for one in failed.values())
+        tolerated = all(isinstance(value, (CompileError, DeviceError)) for value in failed.values())
         if failed and not (every and workers and tolerated):
             for worker in workers:
                 worker.close()
@@ -189,7 +189,7 @@ class Pool:
         """
         self._queue.check_outside()
         total = _length(items)
-        began, at, under_way = time.monotonic(), 0, 0
+        began, position, under_way = time.monotonic(), 0, 0
         pending: deque[Future[list[Any]]] = deque()
         source = iter(items)
         try:
@@ -212,9 +212,9 @@ class Pool:
                 for outcome in pending.popleft().result():
                     if isinstance(outcome, BaseException):
                         raise outcome
-                    at, under_way = at + 1, under_way - 1
+                    position, under_way = position + 1, under_way - 1
                     if progress is not None:
-                        part = None if not total else min(1.0, at / total)
+                        part = None if not total else min(1.0, position / total)
                         progress(Progress("items", part, time.monotonic() - began, part or 0.0))
                     yield outcome
         finally:
@@ -227,8 +227,8 @@ class Pool:
         Raises:
             RlxError: As ``run``.
         """
-        found: list[Array] = await self._queue.run(self._item((inputs,)), self._most)
-        return found
+        results: list[Array] = await self._queue.run(self._item((inputs,)), self._most)
+        return results
 
     async def map_async(
         self, items: Iterable[Inputs] | AsyncIterator[Inputs]
@@ -245,8 +245,8 @@ class Pool:
 
         pending: deque[asyncio.Task[list[Array]]] = deque()
         try:
-            async for one in _awaited(items):
-                pending.append(asyncio.ensure_future(self.run_async(one)))
+            async for item in _awaited(items):
+                pending.append(asyncio.ensure_future(self.run_async(item)))
                 if len(pending) >= self._most:
                     yield await pending.popleft()
                 await asyncio.sleep(0)  # lets the task begin, and others of the loop
@@ -308,11 +308,11 @@ _Make = Callable[[Device], Worker]
 
 async def _awaited(items: Iterable[Inputs] | AsyncIterator[Inputs]) -> AsyncIterator[Inputs]:
     if isinstance(items, AsyncIterator):
-        async for one in items:
-            yield one
+        async for item in items:
+            yield item
     else:
-        for one in items:
-            yield one
+        for item in items:
+            yield item
 
 
 def _length(items: Iterable[Inputs]) -> int | None:

@@ -171,11 +171,11 @@ class WorkScheduler(Workers[Task]):
         if all(worker.left is not None for worker in self.workers):
             raise self._all_left([])
 
-    def _leaves(self, at: int) -> bool:
-        return self.workers[at].left is not None
+    def _leaves(self, index: int) -> bool:
+        return self.workers[index].left is not None
 
-    def _do(self, at: int, job: Task) -> None:
-        worker = self.workers[at]
+    def _do(self, index: int, job: Task) -> None:
+        worker = self.workers[index]
         if not job.started and not job.future.set_running_or_notify_cancel():
             return
         job.started = True
@@ -190,9 +190,9 @@ class WorkScheduler(Workers[Task]):
             self._done(worker, job)
             job.settle()
 
-    def _chosen(self, at: int) -> Task | None:
+    def _chosen(self, index: int) -> Task | None:
         # Items that failed elsewhere stand in front. They are left to nobody: others may have failed at them, too.
-        worker = self.workers[at]
+        worker = self.workers[index]
         for task in self._waiting:
             if not task.failed:
                 break
@@ -205,21 +205,21 @@ class WorkScheduler(Workers[Task]):
         # What waits is taken to be as long as this item. Before the fastest device is through with it no other one is, so
         # that there is always one that takes it.
         sets = task.left
-        others = (one for one in self.workers if one is not worker)
-        done = sum(one.would_do(worker.seconds * sets, sets) for one in others)
+        others = (item for item in self.workers if item is not worker)
+        done = sum(other.would_do(worker.seconds * sets, sets) for other in others)
         return task if done < len(self._waiting) else None
 
-    def _patience(self, at: int) -> float | None:
-        seconds = self.workers[at].seconds
+    def _patience(self, index: int) -> float | None:
+        seconds = self.workers[index].seconds
         if not self._waiting or seconds is None:
             return None
         return min(max(seconds, _SHORTEST), _LONGEST)
 
-    def _takes(self, at: int, job: Task) -> None:
-        self.workers[at].takes(job)
+    def _takes(self, index: int, job: Task) -> None:
+        self.workers[index].takes(job)
 
-    def _idles(self, at: int) -> None:
-        self.workers[at].since = None
+    def _idles(self, index: int) -> None:
+        self.workers[index].since = None
 
     def _refused(self, job: Task) -> None:
         # One that a device has failed at is under way, and can't be cancelled any more.
@@ -228,8 +228,8 @@ class WorkScheduler(Workers[Task]):
         else:
             job.future.cancel()
 
-    def _ended(self, at: int, failure: BaseException | None = None) -> None:
-        worker = self.workers[at]
+    def _ended(self, index: int, failure: BaseException | None = None) -> None:
+        worker = self.workers[index]
         if failure is not None and worker.left is None:
             worker.left = failure if isinstance(failure, Exception) else DeviceError(repr(failure))
         with self._lock:
@@ -243,7 +243,7 @@ class WorkScheduler(Workers[Task]):
             worker.ends(task)
             worker.strikes = 0
             for device, error in task.failed:
-                (failed,) = (one for one in self.workers if one.device == device)
+                (failed,) = (worker for worker in self.workers if worker.device == device)
                 failed.strikes += 1
                 if failed.strikes >= _STRIKES and failed.left is None:
                     failed.left = error
@@ -252,8 +252,8 @@ class WorkScheduler(Workers[Task]):
                 stranded = self._stranded()
                 self._ring()
         self._give_up(stranded)
-        for one in gone:
-            self._warn(one, others=True)
+        for item in gone:
+            self._warn(item, others=True)
 
     # --- failures -----------------------------------------------------------------------------------
 
@@ -267,8 +267,8 @@ class WorkScheduler(Workers[Task]):
             worker.ends(task)
             if lost:
                 worker.left = error
-            rest = [one for one in self.workers if one.left is None]
-            again = fits and not self._closed and any(task.may_go_to(one) for one in rest)
+            rest = [worker for worker in self.workers if worker.left is None]
+            again = fits and not self._closed and any(task.may_go_to(item) for item in rest)
             if again:
                 self._waiting[task] = None
                 self._waiting.move_to_end(task, last=False)
@@ -285,15 +285,17 @@ class WorkScheduler(Workers[Task]):
     def _stranded(self) -> list[Task]:
         """Takes out items that no device is left for. The caller holds the lock."""
         rest = [worker for worker in self.workers if worker.left is None]
-        found = [one for one in self._waiting if not any(one.may_go_to(worker) for worker in rest)]
-        for one in found:
-            del self._waiting[one]
-        return found
+        results = [
+            item for item in self._waiting if not any(item.may_go_to(worker) for worker in rest)
+        ]
+        for item in results:
+            del self._waiting[item]
+        return results
 
     def _give_up(self, stranded: Sequence[Task]) -> None:
-        for one in stranded:
-            if one.started or one.future.set_running_or_notify_cancel():
-                self._answered(one, self._all_left(one.failed))
+        for item in stranded:
+            if item.started or item.future.set_running_or_notify_cancel():
+                self._answered(item, self._all_left(item.failed))
 
     def _warn(self, worker: Worker, others: bool) -> None:
         first = f"{type(worker.left).__name__}: {worker.left and first_line(worker.left)}"

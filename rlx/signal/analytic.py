@@ -43,8 +43,8 @@ def hilbert(x: Any, N: int | None = None, axis: int = -1, *, device: Any = None)
         >>> rlx.signal.hilbert(np.float32([1, 0, -1, 0])).round(6).tolist()
         [(1+0j), 1j, (-1+0j), -1j]
     """
-    made = _hilbert(x, N, axis, **on_device(device))
-    return made if isinstance(x, Node) else complex_numbers(made, axis)
+    result = _hilbert(x, N, axis, **on_device(device))
+    return result if isinstance(x, Node) else complex_numbers(result, axis)
 
 
 @on_arrays
@@ -128,8 +128,8 @@ def resample_poly(
     if up == down == 1 or n == 0:
         return x
     # Reversed the coefficients stand in the order of the samples they weigh.
-    made = banded(last, taps[::-1], up, down, middle + 1 - len(taps), -(-n * up // down))
-    return restore(made)
+    result = banded(last, taps[::-1], up, down, middle + 1 - len(taps), -(-n * up // down))
+    return restore(result)
 
 
 def polyphase(where: str, up: int, down: int, window: WindowLike) -> tuple[Array, int, int, int]:
@@ -157,10 +157,10 @@ def polyphase(where: str, up: int, down: int, window: WindowLike) -> tuple[Array
     return taps, up, down, (len(taps) - 1) // 2
 
 
-def _low_pass(where: str, rate: int, given: Any) -> Array:
+def _low_pass(where: str, rate: int, value: Any) -> Array:
     """Coefficients of a low-pass filter that passes 1 / rate of the band, 20 rate + 1 of them."""
-    if not named(given):
-        return taps_of(where, given, 1.0)[0]
+    if not named(value):
+        return taps_of(where, value, 1.0)[0]
     half = 10 * rate
-    taps = np.sinc(np.arange(-half, half + 1) / rate) * window_samples(given, 2 * half + 1, False)
+    taps = np.sinc(np.arange(-half, half + 1) / rate) * window_samples(value, 2 * half + 1, False)
     return np.asarray(taps / taps.sum())

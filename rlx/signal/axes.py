@@ -24,18 +24,18 @@ def position(where: str, rank: int, axis: int) -> int:
     try:
         if isinstance(axis, bool):
             raise TypeError
-        found = operator.index(axis)
+        result = operator.index(axis)
     except TypeError:
         raise InputError(
             describe(f"[{where}] axis", got=repr(axis), expected="an integer")
         ) from None
-    if not -rank <= found < rank:
+    if not -rank <= result < rank:
         raise ShapeError(
             describe(f"[{where}] axis", got=axis, expected=f"-{rank} to {rank - 1}")
             if rank
             else describe(f"[{where}] x has no axis", got=(), expected="[..., n]")
         )
-    return found % rank
+    return result % rank
 
 
 def moved(where: str, x: Node, axis: int) -> tuple[Node, Callable[[Node], Node]]:
@@ -51,10 +51,10 @@ def moved(where: str, x: Node, axis: int) -> tuple[Node, Callable[[Node], Node]]
         ShapeError: There is no such axis.
     """
     rank = len(x.shape)
-    at = position(where, rank, axis)
-    if at == rank - 1:
+    index = position(where, rank, axis)
+    if index == rank - 1:
         return x, lambda node: node
-    last = [*(i for i in range(rank) if i != at), at]
+    last = [*(i for i in range(rank) if i != index), index]
     back = [last.index(i) for i in range(rank)]
 
     def restore(node: Node) -> Node:

@@ -61,9 +61,11 @@ def band_power(  # noqa: PLR0913 - the settings of welch
         [0.5, 0.0]
     """
     settings = Estimate(fs, window, nperseg, noverlap, nfft, detrend, average=average)
-    at = position("band_power", len(x.shape), axis)
-    n_fft = settings.segments(x.shape[at], "band_power").n_fft
-    return spectrum("band_power", x, settings, at, lambda power: of_bands(power, bands, fs, n_fft))
+    index = position("band_power", len(x.shape), axis)
+    n_fft = settings.segments(x.shape[index], "band_power").n_fft
+    return spectrum(
+        "band_power", x, settings, index, lambda power: of_bands(power, bands, fs, n_fft)
+    )
 
 
 def of_bands(power: Node, bands: Bands, fs: float, n_fft: int) -> Node:

@@ -42,11 +42,11 @@ def integer(where: str, name: str, value: Any, least: int = 1) -> int:
         InputError: It is not that.
     """
     try:
-        found = None if isinstance(value, (bool, str)) else int(value)
+        result = None if isinstance(value, (bool, str)) else int(value)
     except (TypeError, ValueError, OverflowError):
-        found = None
-    if found is None or found != value or found < least:
+        result = None
+    if result is None or result != value or result < least:
         raise InputError(
             describe(f"[{where}] {name}", got=repr(value), expected=f"an integer, at least {least}")
         )
-    return found
+    return result

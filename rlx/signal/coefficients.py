@@ -61,7 +61,7 @@ def taps_of(where: str, b: Any, a: Any) -> tuple[Array, Array]:
         InputError: They are no vectors of finite numbers, or a[0] is 0.
         DTypeError: They are complex.
     """
-    found = []
+    results = []
     for name, values in (("b", b), ("a", a)):
         array = np.atleast_1d(_numbers(where, name, values, _B_FIRST))
         if array.ndim != 1 or not array.size:
@@ -73,14 +73,14 @@ def taps_of(where: str, b: Any, a: Any) -> tuple[Array, Array]:
                     hint=_B_FIRST,
                 )
             )
-        found.append(array)
-    if found[1][0] == 0:
+        results.append(array)
+    if results[1][0] == 0:
         raise InputError(
             describe(
                 f"[{where}] a", got="a[0] = 0", expected="a[0] other than 0, which divides all"
             )
         )
-    return found[0], found[1]
+    return results[0], results[1]
 
 
 def warn_of_order(b: Array, x: Any) -> None:
@@ -96,17 +96,17 @@ def warn_of_order(b: Array, x: Any) -> None:
 def _numbers(where: str, name: str, values: Any, hint: str) -> Array:
     """Finite real numbers in float64."""
     try:
-        given = np.asarray(None if isinstance(values, Node) else values)
+        arguments = np.asarray(None if isinstance(values, Node) else values)
     except ValueError:  # rows of different lengths
-        given = np.asarray(None)
-    if given.dtype.kind == "c":
+        arguments = np.asarray(None)
+    if arguments.dtype.kind == "c":
         raise DTypeError(
-            describe(f"[{where}] {name}", got=given.dtype, expected="real coefficients")
+            describe(f"[{where}] {name}", got=arguments.dtype, expected="real coefficients")
         )
-    if given.dtype.kind not in "fiub":
+    if arguments.dtype.kind not in "fiub":
         got = type(values).__name__
         raise InputError(describe(f"[{where}] {name}", got=got, expected="numbers", hint=hint))
-    array = np.asarray(given, np.float64)
+    array = np.asarray(arguments, np.float64)
     if not np.isfinite(array).all():
         raise InputError(
             describe(f"[{where}] {name}", got="NaN or infinity", expected="finite coefficients")

@@ -78,10 +78,10 @@ def csd(  # noqa: PLR0913 - SciPy's signature
     one_sided("csd", return_onesided)
     settings = Estimate(fs, window, nperseg, noverlap, nfft, detrend, scaling, average)
     x, y = of_one_dtype("csd", x, y)
-    made = _csd(x, y, settings, axis, **on_device(device))
-    if not isinstance(made, Node):
-        made = complex_numbers(made, axis)
-    return with_frequencies(made, x, settings, axis)
+    result = _csd(x, y, settings, axis, **on_device(device))
+    if not isinstance(result, Node):
+        result = complex_numbers(result, axis)
+    return with_frequencies(result, x, settings, axis)
 
 
 @on_arrays
@@ -139,8 +139,8 @@ def coherence(  # noqa: PLR0913 - SciPy's signature
     """
     settings = Estimate(fs, window, nperseg, noverlap, nfft, detrend)
     x, y = of_one_dtype("coherence", x, y)
-    made = _coherence(x, y, settings, axis, **on_device(device))
-    return with_frequencies(made, x, settings, axis)
+    result = _coherence(x, y, settings, axis, **on_device(device))
+    return with_frequencies(result, x, settings, axis)
 
 
 @on_arrays

@@ -90,9 +90,9 @@ def low_pass(taps: int, cutoff: float) -> Array:
         taps: How many.
         cutoff: Where it lets half the amplitude pass, as a part of half the sample rate.
     """
-    at = np.arange(taps) - (taps - 1) / 2
-    found = cutoff * np.sinc(cutoff * at) * window_samples("hamming", taps, False)
-    return np.asarray(found / found.sum())
+    position = np.arange(taps) - (taps - 1) / 2
+    result = cutoff * np.sinc(cutoff * position) * window_samples("hamming", taps, False)
+    return np.asarray(result / result.sum())
 
 
 def chebyshev(order: int, ripple: float, cutoff: float) -> Array:

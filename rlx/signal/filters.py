@@ -52,10 +52,10 @@ def _sosfilt(x: Node, sos: Any, axis: int, zi: Node | None) -> Any:
     last, restore = moved("sosfilt", x, axis)
     if zi is None:
         return restore(x.graph.sosfilt(last, sos)[0])
-    at = position("sosfilt", len(x.shape), axis)
-    expected = (len(sos), *x.shape[:at], 2, *x.shape[at + 1 :])
+    index = position("sosfilt", len(x.shape), axis)
+    expected = (len(sos), *x.shape[:index], 2, *x.shape[index + 1 :])
     _check_state("sosfilt", zi, expected)
-    state, restore_state = moved("sosfilt", zi, at + 1)
+    state, restore_state = moved("sosfilt", zi, index + 1)
     y, after = x.graph.sosfilt(last, sos, state)
     return restore(y), restore_state(after)
 
@@ -96,10 +96,10 @@ def _lfilter(x: Node, b: Any, a: Any, axis: int, zi: Node | None) -> Any:
     last, restore = moved("lfilter", x, axis)
     if zi is None:
         return restore(along_last(b, a, last, None)[0])
-    at = position("lfilter", len(x.shape), axis)
+    index = position("lfilter", len(x.shape), axis)
     order = max(len(b), len(a)) - 1
-    _check_state("lfilter", zi, (*x.shape[:at], order, *x.shape[at + 1 :]))
-    state, restore_state = moved("lfilter", zi, at)
+    _check_state("lfilter", zi, (*x.shape[:index], order, *x.shape[index + 1 :]))
+    state, restore_state = moved("lfilter", zi, index)
     y, after = along_last(b, a, last, state)
     return restore(y), restore_state(after)
 
@@ -167,15 +167,15 @@ def banded(x: Node, taps: Array, up: int, down: int, first: int, count: int) -> 
     """
     g, n = x.graph, x.shape[-1]
     repeat = max(1, min(_BLOCK // max(up, down), -(-count // up)))
-    hop, made = down * repeat, up * repeat
+    hop, result = down * repeat, up * repeat
     # Samples that the results 0 to made - 1 reach: from ``low`` on, a whole number of hops.
     low = -(-first // up)
-    reach = ((made - 1) * down + first + len(taps) - 1) // up - low + 1
+    reach = ((result - 1) * down + first + len(taps) - 1) // up - low + 1
     length = -(-max(reach, 1) // hop) * hop
-    blocks = -(-count // made)
+    blocks = -(-count // result)
     # Sample i of a block stands at low + i; result j starts with tap index 0 at j * down + first.
-    charge("[resample]", elements=length * made)
-    index = (low + np.arange(length)[:, None]) * up - np.arange(made) * down - first
+    charge("[resample]", elements=length * result)
+    index = (low + np.arange(length)[:, None]) * up - np.arange(result) * down - first
     inside = (index >= 0) & (index < len(taps))
     matrix = np.where(inside, taps[np.clip(index, 0, len(taps) - 1)], 0.0)
     total = (blocks - 1) * hop + length
@@ -185,7 +185,7 @@ def banded(x: Node, taps: Array, up: int, down: int, first: int, count: int) -> 
     before = min(max(0, -low), missing)
     padded = extend(cut, before, missing - before)
     product = frame(padded, length, hop) @ g.constant(matrix.astype(x.dtype.numpy))
-    return narrow(g.reshape(product, (*x.shape[:-1], blocks * made)), 0, count)
+    return narrow(g.reshape(product, (*x.shape[:-1], blocks * result)), 0, count)
 
 
 def sosfiltfilt(

@@ -86,15 +86,15 @@ def irfft(spec: Node, n: int | None = None, axis: int = -1, norm: Norm | None = 
     spec, restore = moved("irfft", spec, axis)
     bins = _bins(spec, "irfft")
     n = _length(spec, "irfft", 2 * (bins - 1) if n is None else n)
-    g, outer, kept = spec.graph, spec.shape[:-1], n // 2 + 1
+    g, outer, retained = spec.graph, spec.shape[:-1], n // 2 + 1
     # The other half of the spectrum mirrors this one, so its share of the real part equals the one
     # of this half: bins that have a mirror image count twice, and the real part of the result is it.
-    twice = np.full(kept, 2.0, spec.dtype.numpy)
+    twice = np.full(retained, 2.0, spec.dtype.numpy)
     twice[0] = 1.0
     if n % 2 == 0:
         twice[-1] = 1.0
-    halves = fit(g.reshape(spec, (*outer, 2, bins)), kept) * g.constant(twice)
-    block = g.reshape(extend(halves, 0, n - kept), (*outer, 2 * n))
+    halves = fit(g.reshape(spec, (*outer, 2, bins)), retained) * g.constant(twice)
+    block = g.reshape(extend(halves, 0, n - retained), (*outer, 2 * n))
     return restore(narrow(g.fft(block, inverse=True, norm=norm or "backward"), 0, n))
 
 
@@ -189,16 +189,16 @@ def istft(
     count, taper = spec.shape[-2], samples(window, n_fft, "istft")
     total = (count - 1) * hop + n_fft
     weight = np.zeros(total)
-    for at in range(count):
-        weight[at * hop : at * hop + n_fft] += taper**2
+    for index in range(count):
+        weight[index * hop : index * hop + n_fft] += taper**2
     gain = np.where(weight > LEAST_OVERLAP, 1 / np.maximum(weight, LEAST_OVERLAP), 0.0)
     g, dtype = spec.graph, spec.dtype.numpy
     tapered = irfft(spec, n_fft) * g.constant(taper.astype(dtype))
     whole = overlap_add(tapered, hop) * g.constant(gain.astype(dtype))
     start = n_fft // 2 if center else 0
-    kept = narrow(whole, start, max(0, total - 2 * start))
+    retained = narrow(whole, start, max(0, total - 2 * start))
     if length is None:
-        return kept
+        return retained
     # What center would cut off at the end is still signal where more of it is asked for.
     return fit(narrow(whole, start, total - start), length)
 

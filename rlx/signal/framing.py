@@ -88,9 +88,9 @@ def extend(x: Node, before: int, after: int, mode: str = "constant") -> Node:
     if mode == "constant":
         zeros: Node = x.graph.pad(x, [*[(0, 0)] * (len(x.shape) - 1), (before, after)])
         return zeros
-    n, most = x.shape[-1], max(before, after)
-    least = 1 if mode == "edge" else most + 1
-    if most and n < least:
+    n, limit = x.shape[-1], max(before, after)
+    least = 1 if mode == "edge" else limit + 1
+    if limit and n < least:
         raise ShapeError(
             describe(
                 f"[extend] too short for {mode} padding",

@@ -67,17 +67,17 @@ def find_peaks(
     indices, count, drops = _find_peaks(
         row, height, distance, prominence, width, max_peaks, device=device
     )
-    found = min(int(count), len(indices))
-    peaks = indices[:found].astype(np.int64)
+    result = min(int(count), len(indices))
+    peaks = indices[:result].astype(np.int64)
     properties: dict[str, Array] = {}
     if height is not None:
         properties["peak_heights"] = row[peaks]
     if prominence is not None or width is not None:
-        properties["prominences"] = drops[:found]
+        properties["prominences"] = drops[:result]
         for name, step in (("left_bases", -1), ("right_bases", 1)):
             properties[name] = peaks + step * _walk(row, peaks, step, row[peaks], down=False)[1]
     if width is not None:
-        levels = row[peaks] - 0.5 * drops[:found]
+        levels = row[peaks] - 0.5 * drops[:result]
         left, right = (_crossings(row, peaks, levels, step) for step in (-1, 1))
         properties |= {
             "widths": right - left,
@@ -109,9 +109,9 @@ def _walk(row: Array, peaks: Array, step: int, levels: Array, down: bool) -> tup
     # Peaks that walk far have no other such peak near, so long walks are few.
     todo, reach = np.arange(len(peaks)), 8
     while len(todo):
-        at = peaks[todo, None] + step * np.arange(reach)
-        outside = (at < 0) | (at >= len(row))
-        values = row[np.clip(at, 0, len(row) - 1)]
+        position = peaks[todo, None] + step * np.arange(reach)
+        outside = (position < 0) | (position >= len(row))
+        values = row[np.clip(position, 0, len(row) - 1)]
         level = levels[todo, None]
         stops = outside | ((values <= level) if down else ~(values <= level))
         done = stops.any(1)

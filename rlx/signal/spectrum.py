@@ -265,27 +265,27 @@ def averaged(where: str, power: Node, average: str) -> Node:
     return _median(power) * (1 / _median_bias(power.shape[-2]))
 
 
-def with_frequencies(made: Any, x: Any, settings: Estimate, axis: int) -> Any:
+def with_frequencies(result: Any, x: Any, settings: Estimate, axis: int) -> Any:
     """What was made of nodes; with the frequencies of its bins in front, what was made of arrays."""
-    if isinstance(made, Node):
-        return made
+    if isinstance(result, Node):
+        return result
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the estimate has warned already
         cut = settings.segments(np.shape(x)[axis], "welch")
-    return fft_frequencies(cut.n_fft, settings.fs), made
+    return fft_frequencies(cut.n_fft, settings.fs), result
 
 
-def one_sided(where: str, given: bool) -> None:
+def one_sided(where: str, value: bool) -> None:
     """Refuses two-sided spectra.
 
     Raises:
         InputError: ``return_onesided`` is not True.
     """
-    if given is not True:
+    if value is not True:
         raise InputError(
             describe(
                 f"[{where}] return_onesided",
-                got=repr(given),
+                got=repr(value),
                 expected="True",
                 hint="the other side of a real signal's spectrum mirrors this one",
             )

@@ -180,18 +180,18 @@ def window(name: str | tuple[Any, ...], n: int, periodic: bool = True) -> Array:
         >>> window("hann", 4).round(6).tolist()
         [0.0, 0.5, 1.0, 0.5]
     """
-    called, *given = (name,) if isinstance(name, str) else name
+    called, *arguments = (name,) if isinstance(name, str) else name
     record = _WINDOWS.get(called) if isinstance(called, str) else None
     if record is None:
         raise UnknownNameError(
             describe(f"no window is named {called!r}", hint=did_you_mean(str(called), _WINDOWS))
         )
-    missing = len(record.parameters) - len(given)
+    missing = len(record.parameters) - len(arguments)
     if not 0 <= missing <= len(record.defaults):
         raise InputError(
             describe(
                 f"[window] parameters of {called!r}",
-                got=tuple(given),
+                got=tuple(arguments),
                 expected=f"({', '.join((repr(called), *record.parameters))})",
             )
         )
@@ -199,29 +199,29 @@ def window(name: str | tuple[Any, ...], n: int, periodic: bool = True) -> Array:
         raise InputError(describe("[window] length", got=n, expected="at least 1"))
     if n == 1:
         return np.ones(1)
-    values = (*given, *record.defaults[len(record.defaults) - missing :])
+    values = (*arguments, *record.defaults[len(record.defaults) - missing :])
     # A periodic window is the symmetric one of one sample more, without its last sample.
     return np.asarray(record.formula(n + periodic, *values)[:n], np.float64)
 
 
-def named(given: WindowLike) -> TypeGuard[str | tuple[Any, ...]]:
+def named(value: WindowLike) -> TypeGuard[str | tuple[Any, ...]]:
     """Whether a window is given by its name, not by its samples."""
-    return isinstance(given, str) or (
-        isinstance(given, tuple) and bool(given) and isinstance(given[0], str)
+    return isinstance(value, str) or (
+        isinstance(value, tuple) and bool(value) and isinstance(value[0], str)
     )
 
 
-def samples(given: WindowLike, n: int, where: str) -> Array:
+def samples(value: WindowLike, n: int, where: str) -> Array:
     """A periodic window of n samples by name, or the samples that were given.
 
     Raises:
         InputError: Samples were given, and they are not n real numbers.
     """
-    if named(given):
+    if named(value):
         charge(f"[{where}] a window of {n} samples", elements=n)
-        return window(given, n)
+        return window(value, n)
     try:
-        values = np.asarray(given)
+        values = np.asarray(value)
         good = values.dtype.kind in "fiub" and bool(np.isfinite(values).all())
     except ValueError:  # rows of different lengths
         good = False

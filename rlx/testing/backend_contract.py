@@ -50,19 +50,19 @@ def _expected(x: Any, w: Any = _W) -> list[Any]:
 
 
 def _same(got: Any, expected: Any, what: str) -> None:
-    for at, (one, other) in enumerate(zip(got, expected, strict=True)):
-        if not np.allclose(one, other, rtol=1e-5, atol=1e-5):
+    for index, (first, other) in enumerate(zip(got, expected, strict=True)):
+        if not np.allclose(first, other, rtol=1e-5, atol=1e-5):
             raise AssertionError(
-                f"{what}: output {at} is {np.asarray(one).tolist()}, not {np.asarray(other).tolist()}"
+                f"{what}: output {index} is {np.asarray(first).tolist()}, not {np.asarray(other).tolist()}"
             )
 
 
 def _listed(device: DeviceLike) -> None:
     name = Device.parse(device).backend
-    found = devices_of(name)
-    if not found:
+    result = devices_of(name)
+    if not result:
         raise AssertionError(f"no device of {name}: {absent(name)}")
-    if [info.index for info in found] != list(range(len(found))):
+    if [info.index for info in result] != list(range(len(result))):
         raise AssertionError("the indices of devices count from 0")
 
 
@@ -72,7 +72,7 @@ def _runs(device: DeviceLike) -> None:
         views = cg.run_slots(_X + 1)
         _same(views, _expected(_X + 1), "run_slots")
         again = cg.run_slots(_X)
-        if any(one is not other for one, other in zip(views, again, strict=True)):
+        if any(first is not other for first, other in zip(views, again, strict=True)):
             raise AssertionError("run_slots gives the same views at every call")
         if any(view.flags.writeable for view in again):
             raise AssertionError("output views are read-only")
@@ -100,9 +100,9 @@ def _chosen_outputs(device: DeviceLike) -> None:
 
 def _params(device: DeviceLike) -> None:
     with _compiled(device) as cg:
-        given = _W.copy()
-        cg.set_param("w", given)
-        given[...] = 99
+        arguments = _W.copy()
+        cg.set_param("w", arguments)
+        arguments[...] = 99
         _same(cg.run_slots(_X), _expected(_X), "a param is copied when it is set")
         cg.set_param("w", 2 * _W)
         _same(cg.run_slots(_X), _expected(_X, 2 * _W), "a param that is set again")
@@ -135,10 +135,10 @@ def _handles(device: DeviceLike) -> None:
 
 
 def _pipelined(device: DeviceLike) -> None:
-    sets = [{"x": _X + at} for at in range(3)]
+    sets = [{"x": _X + index} for index in range(3)]
     with _compiled(device) as cg:
-        for at, found in enumerate(cg.run_pipelined(sets)):
-            _same(found, _expected(_X + at), f"set {at} of run_pipelined")
+        for index, item in enumerate(cg.run_pipelined(sets)):
+            _same(item, _expected(_X + index), f"set {index} of run_pipelined")
         cg.commit_no_wait({"x": _X})
         cg.sync_pending()
         _same(cg.run_slots(_X), _expected(_X), "a run after commit_no_wait")
@@ -147,8 +147,8 @@ def _pipelined(device: DeviceLike) -> None:
 def _extent(device: DeviceLike) -> None:
     with _compiled(device) as cg:
         cg.set_active_extent((3, 4))
-        found = [view[:3] for view in cg.run_slots(_X)]
-        _same(found, [one[:3] for one in _expected(_X)], "three of four rows")
+        results = [view[:3] for view in cg.run_slots(_X)]
+        _same(results, [item[:3] for item in _expected(_X)], "three of four rows")
         cg.set_active_extent(None)
         _same(cg.run_slots(_X), _expected(_X), "all rows again")
 
@@ -160,7 +160,7 @@ def _wrong_arguments(device: DeviceLike) -> None:
                 cg.run_slots(*wrong) if wrong else cg.run({})
             except InputError:
                 continue
-            raise AssertionError(f"arguments of shapes {[one.shape for one in wrong]} are taken")
+            raise AssertionError(f"arguments of shapes {[item.shape for item in wrong]} are taken")
 
 
 def _memory_limit(device: DeviceLike) -> None:

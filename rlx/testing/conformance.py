@@ -58,31 +58,31 @@ class Report(NamedTuple):
     @property
     def faults(self) -> tuple[Verdict, ...]:
         """Cases that are wrong or failed."""
-        return tuple(one for one in self.verdicts if one.outcome in ("wrong", "failed"))
+        return tuple(verdict for verdict in self.verdicts if verdict.outcome in ("wrong", "failed"))
 
     def counts(self) -> dict[str, int]:
         """Cases by outcome."""
-        found = Counter(one.outcome for one in self.verdicts)
-        return {outcome: found[outcome] for outcome in OUTCOMES}
+        results = Counter(verdict.outcome for verdict in self.verdicts)
+        return {outcome: results[outcome] for outcome in OUTCOMES}
 
     def by_op(self) -> dict[str, dict[str, int]]:
         """The same for each operation."""
-        found: dict[str, Counter[str]] = {}
-        for one in self.verdicts:
-            found.setdefault(one.case.opdef.name, Counter())[one.outcome] += 1
-        return {op: {kind: count[kind] for kind in OUTCOMES} for op, count in found.items()}
+        results: dict[str, Counter[str]] = {}
+        for verdict in self.verdicts:
+            results.setdefault(verdict.case.opdef.name, Counter())[verdict.outcome] += 1
+        return {op: {kind: count[kind] for kind in OUTCOMES} for op, count in results.items()}
 
     def __str__(self) -> str:
         counts = ", ".join(f"{count} {kind}" for kind, count in self.counts().items())
         reasons: dict[str, list[str]] = {}
-        for one in self.verdicts:
-            if one.outcome in ("refused", "host"):
+        for verdict in self.verdicts:
+            if verdict.outcome in ("refused", "host"):
                 reasons.setdefault(
-                    f"{one.case.opdef.name}: {one.outcome}, {one.detail}", []
+                    f"{verdict.case.opdef.name}: {verdict.outcome}, {verdict.detail}", []
                 ).append("")
         lines = [f"{self.device}: {counts}"]
         lines += [f"  {reason} ({len(listed)}x)" for reason, listed in reasons.items()]
-        return "\n".join([*lines, *(f"  {one}" for one in self.faults)])
+        return "\n".join([*lines, *(f"  {fault}" for fault in self.faults)])
 
 
 def cases(
@@ -103,7 +103,7 @@ def cases(
         ['relu-0-bf16', 'relu-0-f16']
     """
     wanted = list(REGISTRY) if ops is None else list(ops)
-    kept = None if dtypes is None else set(dtypes)
+    retained = None if dtypes is None else set(dtypes)
     for op in wanted:
         if op not in REGISTRY:
             hint = did_you_mean(op, REGISTRY)
@@ -111,22 +111,22 @@ def cases(
         listed = [
             case
             for case in _all_cases(only=op)
-            if kept is None or {str(dtype) for dtype in case.dtypes} <= kept
+            if retained is None or {str(dtype) for dtype in case.dtypes} <= retained
         ]
         yield from _spread(listed, most)
 
 
-def _spread(listed: Sequence[Case], most: int | None) -> Sequence[Case]:
+def _spread(listed: Sequence[Case], limit: int | None) -> Sequence[Case]:
     """Some of the cases of an operation: of each combination of dtypes the first, then the second, and so on."""
-    if most is None or len(listed) <= most:
+    if limit is None or len(listed) <= limit:
         return listed
     seen: Counter[tuple[object, ...]] = Counter()
     ranked = []
-    for at, case in enumerate(listed):
-        ranked.append((seen[case.dtypes], at, case))
+    for index, case in enumerate(listed):
+        ranked.append((seen[case.dtypes], index, case))
         seen[case.dtypes] += 1
-    chosen = sorted(ranked, key=lambda one: one[:2])[:most]
-    return [case for _, _, case in sorted(chosen, key=lambda one: one[1])]
+    chosen = sorted(ranked, key=lambda item: item[:2])[:limit]
+    return [case for _, _, case in sorted(chosen, key=lambda item: item[1])]
 
 
 def verdict_of(case: Case, device: DeviceLike, options: CompileOptions | None = None) -> Verdict:
@@ -190,9 +190,9 @@ def conformance(
         >>> conformance("cpu", ["gelu", "softmax"], most=3).counts()
         {'right': 6, 'host': 0, 'refused': 0, 'wrong': 0, 'failed': 0}
     """
-    found = []
+    results = []
     for case in cases(ops, most, dtypes):
-        found.append(verdict_of(case, device, options))
+        results.append(verdict_of(case, device, options))
         if told is not None:
-            told(found[-1])
-    return Report(str(device), tuple(found))
+            told(results[-1])
+    return Report(str(device), tuple(results))

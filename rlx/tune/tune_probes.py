@@ -197,11 +197,11 @@ def _convolution(
 
 
 def _convolutions() -> Iterator[TuneProbe]:
-    for one in _CONVOLUTIONS:
-        n, c, o, size, kernel, stride, groups = one
+    for convolution in _CONVOLUTIONS:
+        n, c, o, size, kernel, stride, groups = convolution
         name = f"convolution {n} x {c} to {o} of {size}, {kernel}, stride {stride}, {groups} groups"
         nbytes = 4 * n * max(c, o) * math.prod(size)
-        yield TuneProbe(name, nbytes, partial(_convolution, *one))
+        yield TuneProbe(name, nbytes, partial(_convolution, *convolution))
 
 
 # Planes and their size; a pool and a resize of them.
@@ -234,9 +234,9 @@ def _planes() -> Iterator[TuneProbe]:
 
 def _halves(probes: Iterator[TuneProbe]) -> Iterator[TuneProbe]:
     """The same problems in f16."""
-    for one in probes:
-        build = partial(one.build, dtype="f16")
-        yield TuneProbe(f"{one.name}, f16", one.nbytes // 2, build, half=True)
+    for probe in probes:
+        build = partial(probe.build, dtype="f16")
+        yield TuneProbe(f"{probe.name}, f16", probe.nbytes // 2, build, half=True)
 
 
 def probes() -> Iterator[TuneProbe]:

@@ -91,29 +91,29 @@ def tune(
     info = info_of(device)
     limit, software = info.limits.get("max-storage-buffer-binding-size", 0), info.software
     todo = [
-        one
-        for one in (probes() if which is None else which)
-        if one.nbytes <= limit and (info.fragments or not one.half)
+        probe
+        for probe in (probes() if which is None else which)
+        if probe.nbytes <= limit and (info.fragments or not probe.half)
     ]
-    found: list[Tuned] = []
+    results: list[Tuned] = []
     with ExitStack() as stack, watched(None):
         heater = None if software else stack.enter_context(_resident(product(HEATER), device))
-        for at, probe in enumerate(todo):
+        for index, probe in enumerate(todo):
             if told is not None:
-                told(at / max(1, len(todo)), probe.name)
-            found += _measured(probe, device, heater, only)
+                told(index / max(1, len(todo)), probe.name)
+            results += _measured(probe, device, heater, only)
     if told is not None:
         told(1.0, "done")
     if keep:
-        store_variants(device, joined(stored_variants(device), found))
-    return found
+        store_variants(device, joined(stored_variants(device), results))
+    return results
 
 
-def joined(before: Table, found: Iterable[Tuned]) -> Table:
+def joined(before: Table, results: Iterable[Tuned]) -> Table:
     """A table with what was found in place of older rows of the same problems."""
     rows = {family: dict(entries) for family, entries in before.items()}
-    for one in found:
-        rows.setdefault(one.family, {})[one.at] = one.best
+    for item in results:
+        rows.setdefault(item.family, {})[item.at] = item.best
     return {family: tuple(sorted(points.items())) for family, points in rows.items()}
 
 
@@ -154,13 +154,13 @@ def _of_family(
                     continue  # a driver that refuses one variant still has the others
         _heat(heater, FIRST_HEAT_S)
         for _ in range(ROUNDS):
-            for name, one in compiled.items():
+            for name, value in compiled.items():
                 _heat(heater, HEAT_S)
-                times[name].append(one.profile(runs=RUNS).us)
+                times[name].append(value.profile(runs=RUNS).us)
     finally:
-        for one in compiled.values():
-            one.close()
-    us = {name: min(found) for name, found in times.items() if found}
+        for value in compiled.values():
+            value.close()
+    us = {name: min(time) for name, time in times.items() if time}
     if not us:
         raise CompileError(
             describe(f"no variant of {family.name} runs on {device}", got=probe.name)

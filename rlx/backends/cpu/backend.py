@@ -73,9 +73,9 @@ class CpuProgram:
             weights = weights_for(self.schedule, isa)
         with phase("link"):
             threads = thread_count(options.threads)
-            most = options.max_iterations
+            limit = options.max_iterations
             return CpuExecutable(
-                self.schedule, self.plan, weights, isa, threads, most, self._flushes(options)
+                self.schedule, self.plan, weights, isa, threads, limit, self._flushes(options)
             )
 
     def _flushes(self, options: CompileOptions) -> bool:

@@ -110,14 +110,14 @@ class CallLists:
 
     def _fewer_rows(self, schedule: Schedule, plan: MemoryPlan) -> compiled.Calls:
         """Calls on fewer rows: what the caller sees stays in place, and so do params and constants."""
-        whole, held = self._schedule, self._plan
+        whole, stored = self._schedule, self._plan
         moved = {}
         for few, many in ((schedule.inputs, whole.inputs), (schedule.outputs, whole.outputs)):
             for value, like in zip(few, many, strict=True):
-                moved[plan.slots[value.id].offset, value.kind] = held.slots[like.id].offset
+                moved[plan.slots[value.id].offset, value.kind] = stored.slots[like.id].offset
         room = plan.nbytes - plan.outputs_end
-        fits = room <= held.nbytes - held.outputs_end
-        temps = self._arena[held.outputs_end :] if fits else aligned(room)
+        fits = room <= stored.nbytes - stored.outputs_end
+        temps = self._arena[stored.outputs_end :] if fits else aligned(room)
         weight = _FewerWeights(whole, self._weights)
 
         def place(value: Value) -> Array:
@@ -136,8 +136,8 @@ class CallLists:
         self._pin(linker.blocks)
         # Custom Python operations hold views of inputs and outputs.
         slots = [0 if address in linker.viewed else address for address in self._slots]
-        held = self._arena, linker.functions, linker.spare, linker.blocks, keep
-        return compiled.Calls(rows, slots, held)
+        stored = self._arena, linker.functions, linker.spare, linker.blocks, keep
+        return compiled.Calls(rows, slots, stored)
 
     def _pin(self, blocks: Iterable[WeightBlock]) -> None:
         for block in blocks:

@@ -44,18 +44,18 @@ def program_fields(call: KernelCall, loops: Mapping[str, int]) -> dict[str, Any]
 
     registers = _Registers(count, program)
     places = []
-    for at, mode in enumerate(modes):
+    for index, mode in enumerate(modes):
         places.append(registers.reserve() if mode != _DIRECT else 0)
-        registers.place[at] = places[at]
+        registers.place[index] = places[index]
     literals = []
-    for at, (op, _, dtype, value) in enumerate(program):
+    for index, (op, _, dtype, value) in enumerate(program):
         if op == "literal":
-            registers.place[count + at] = registers.reserve()
-            literals.append((dtype.itemsize, registers.place[count + at], _bits(value, dtype)))
+            registers.place[count + index] = registers.reserve()
+            literals.append((dtype.itemsize, registers.place[count + index], _bits(value, dtype)))
         dtypes.append(dtype)
     steps = [
-        _step(at, step, program, dtypes, registers, loops, call)
-        for at, step in enumerate(program)
+        _step(index, step, program, dtypes, registers, loops, call)
+        for index, step in enumerate(program)
         if step[0] != "literal"
     ]
     output = call.outputs[0].type
@@ -94,26 +94,29 @@ def _clipped(program: Sequence[Any], count: int) -> Sequence[Any]:
         return step[3] if step[0] == "literal" else math.nan
 
     readers = Counter(operand for step in program for operand in step[1])
-    found, dropped = list(program), set()
-    for at, (op, operands, dtype, _) in enumerate(program):
+    result, dropped = list(program), set()
+    for index, (op, operands, dtype, _) in enumerate(program):
         inner = program[operands[0] - count] if op == "minimum" and operands[0] >= count else None
         if inner is None or inner[0] != "maximum" or readers[operands[0]] > 1:
             continue
         x, low = inner[1]
         if dtype.is_float and literal(low) < literal(operands[1]):
-            found[at] = ("clip", (x, low, operands[1]), dtype, None)
+            result[index] = ("clip", (x, low, operands[1]), dtype, None)
             dropped.add(operands[0])
-    kept = [*range(count), *(count + at for at in range(len(program)) if count + at not in dropped)]
-    number = {old: new for new, old in enumerate(kept)}
+    retained = [
+        *range(count),
+        *(count + index for index in range(len(program)) if count + index not in dropped),
+    ]
+    number = {old: new for new, old in enumerate(retained)}
     return [
         (op, tuple(number[o] for o in operands), dtype, value)
-        for at, (op, operands, dtype, value) in enumerate(found)
-        if count + at not in dropped
+        for index, (op, operands, dtype, value) in enumerate(result)
+        if count + index not in dropped
     ]
 
 
 def _step(
-    at: int,
+    index: int,
     step: Any,
     program: Sequence[Any],
     dtypes: Sequence[DType],
@@ -128,8 +131,8 @@ def _step(
     op, operands, dtype, _ = step
     count = len(dtypes) - len(program)
     source = [o if o < count else count + registers.place[o] for o in operands]
-    target = -1 if at == len(program) - 1 else registers.take(count + at)
-    registers.release(at, operands)
+    target = -1 if index == len(program) - 1 else registers.take(count + index)
+    registers.release(index, operands)
     name = _loop_name(op, [dtypes[o] for o in operands], dtype)
     if name not in loops:
         what = f"the CPU has no loop {name!r}"
@@ -146,9 +149,9 @@ class _Registers:
         self.used = 0
         self._free: list[int] = []
         self._inputs = inputs
-        self._last = {o: at for at, step in enumerate(program) for o in step[1]}
+        self._last = {o: index for index, step in enumerate(program) for o in step[1]}
         self._fixed: set[int] = {
-            inputs + at for at, step in enumerate(program) if step[0] == "literal"
+            inputs + index for index, step in enumerate(program) if step[0] == "literal"
         }
 
     def reserve(self) -> int:
@@ -162,11 +165,11 @@ class _Registers:
         self.place[value] = register
         return register
 
-    def release(self, at: int, operands: Sequence[int]) -> None:
-        """Gives back the registers of steps that ``at`` was the last to read."""
+    def release(self, index: int, operands: Sequence[int]) -> None:
+        """Gives back the registers of steps that ``index`` was the last to read."""
         for operand in set(operands):
             step = operand >= self._inputs and operand not in self._fixed
-            if step and self._last[operand] == at:
+            if step and self._last[operand] == index:
                 self._free.append(self.place[operand])
 
 

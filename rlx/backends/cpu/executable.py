@@ -114,21 +114,21 @@ class CpuExecutable:
         self, arrays: Sequence[Array | None], outputs: Sequence[int], fresh: bool
     ) -> Pending:
         """Runs to the end."""
-        given = self._filled(arrays)
+        arguments = self._filled(arrays)
         if self._timed is not None or (fresh and tuple(outputs) != self._every):
             run = self._program.run_slots if self._timed is None else self._timed.run_slots
-            views = run(*given)
+            views = run(*arguments)
             return Done([views[index].copy() if fresh else views[index] for index in outputs])
         if fresh:
-            return Done(self._program.run_fresh(given))
-        views = self._program.run_slots(*given)
+            return Done(self._program.run_fresh(arguments))
+        views = self._program.run_slots(*arguments)
         return Done([views[index] for index in outputs])
 
     def _filled(self, arrays: Sequence[Array | None]) -> tuple[Array, ...]:
         """Returns the arguments of a run, with the views of inputs in place of None."""
-        given = tuple(array for array in arrays if array is not None)
-        if len(given) == len(arrays):
-            return given
+        values = tuple(array for array in arrays if array is not None)
+        if len(values) == len(arrays):
+            return values
         arguments = self._binding.arguments(len(self.input_views))
         return tuple(
             self.input_views[index] if array is None else array

@@ -315,7 +315,7 @@ class Gates(_Moved):
     @property
     def stride(self) -> int:
         """Bytes from one direction to the next."""
-        return sum(one.nbytes for one in self._panels())
+        return sum(panel.nbytes for panel in self._panels())
 
     @property
     def nbytes(self) -> int:
@@ -329,13 +329,13 @@ class Gates(_Moved):
 
     def moves(self, plain: Array, memory: Array) -> Iterator[tuple[Array, Array]]:
         """The parts of every product's panels."""
-        at = 0
+        position = 0
         for direction in plain.reshape(self.directions, sum(self.products), self.hidden):
             row = 0
             for panels in self._panels():
                 rows = direction[row : row + panels.n]
-                yield from panels.moves(rows, memory[at : at + panels.nbytes])
-                row, at = row + panels.n, at + panels.nbytes
+                yield from panels.moves(rows, memory[position : position + panels.nbytes])
+                row, position = row + panels.n, position + panels.nbytes
 
 
 @dataclass(frozen=True)
@@ -374,15 +374,15 @@ class BytePairs(_Moved):
         """The first rows of all pairs of a panel, then the second ones."""
         pairs = -(-self.k // 2)
         panels = memory[: self.nbytes].view(np.int8).reshape(-1, pairs, self.columns, 2)
-        at = 0
+        position = 0
         for matrix in plain.reshape(self.matrices, sum(self.products), self.k):
             row = 0
             for rows in self.products:
                 for j in range(row, row + rows, self.columns):
                     some = matrix[j : min(j + self.columns, row + rows)]
-                    yield panels[at, :, : len(some), 0], some[:, 0::2].T
-                    yield panels[at, : self.k // 2, : len(some), 1], some[:, 1::2].T
-                    at += 1
+                    yield panels[position, :, : len(some), 0], some[:, 0::2].T
+                    yield panels[position, : self.k // 2, : len(some), 1], some[:, 1::2].T
+                    position += 1
                 row += rows
 
 
@@ -418,26 +418,26 @@ class Filters(_Moved):
         """Rows that are made together, beside where they stand in the matrices."""
         whole = plain.reshape(self.matrices, self.m, self.k)
         packed = memory[: self.nbytes].view(self.dtype.numpy).reshape(self.matrices, -1)
-        at = 0
+        position = 0
         for p in range(0, self.k, CONV_DEPTH):
             depth = min(CONV_DEPTH, self.k - p)
             row = 0
             for rows, times in _together(self.m, self.dtype):
-                end = at + rows * times * depth
-                blocks = packed[:, at:end].reshape(self.matrices, times, depth, rows)
+                end = position + rows * times * depth
+                blocks = packed[:, position:end].reshape(self.matrices, times, depth, rows)
                 part = whole[:, row : row + rows * times, p : p + depth]
                 part = part.reshape(self.matrices, times, rows, depth)
                 yield blocks, part.swapaxes(2, 3)
-                row, at = row + rows * times, end
+                row, position = row + rows * times, end
 
 
 def _together(rows: int, dtype: DType) -> list[tuple[int, int]]:
     """How many rows the micro-kernel makes together, and how many times, from the first to the last."""
-    found = []
+    results = []
     for some in (6, 4, 2, 1) if dtype is DType.F32 else (4, 1):
         # 8 rows are twice 4.
         times = (rows - 8) // 6 if some == 6 and rows % 6 == 2 and rows > 2 else rows // some
         rows -= some * times
         if times:
-            found.append((some, times))
-    return found
+            results.append((some, times))
+    return results

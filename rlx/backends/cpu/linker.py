@@ -76,15 +76,15 @@ class Linker:
 
     def link(self, calls: Sequence[KernelCall]) -> list[Row]:
         """Kernel, inputs, outputs, parameters, name and split of every call."""
-        found = []
+        results = []
         for call in calls:
             checkpoint()
-            found.append(self._call(call))
+            results.append(self._call(call))
         splits = [split_of(call, self._threads) for call in calls]
         # Calls are made one after the other, so that all use the same.
         self.spare = aligned(max(((s.threads - 1) * s.apart for s in splits if s), default=0))
         shared = [self._shared(*pair) for pair in zip(calls, splits, strict=True)]
-        return [(*one, other) for one, other in zip(found, shared, strict=True)]
+        return [(*first, other) for first, other in zip(results, shared, strict=True)]
 
     def _shared(self, call: KernelCall, split: WorkSplit | None) -> Shared | None:
         flush = self._flush and flushes(call)
@@ -124,8 +124,10 @@ class Linker:
             self._structs[key] = self._struct(call, linked)
         name, struct = self._structs[key]
         inputs = [
-            0 if value is None else _address(packed[at][1] if at in packed else self._start(value))
-            for at, value in enumerate(call.inputs)
+            0
+            if value is None
+            else _address(packed[index][1] if index in packed else self._start(value))
+            for index, value in enumerate(call.inputs)
         ]
         outputs = [_address(self._start(value)) for value in call.outputs]
         where = f"{name}, {call.node.where()}"
@@ -153,11 +155,11 @@ class Linker:
             UnsupportedOpError: There is no kernel for the dtype.
         """
         reads = [given(value) if value is not None else None for value in call.inputs]
-        first, results = next((one for one in reads if one), NOTHING), len(signature.writes)
+        first, results = next((read for read in reads if read), NOTHING), len(signature.writes)
         type = calls.type_of(signature, first)
         calls.check_operands(signature, reads, [given(v) for v in call.outputs[:results]], type)
-        held = [(str(v.type.dtype), v.type.size) for v in call.outputs[results:]]
-        calls.check_scratch(signature, params, first, held)
+        stored = [(str(v.type.dtype), v.type.size) for v in call.outputs[results:]]
+        calls.check_scratch(signature, params, first, stored)
         name = f"{call.kernel}_{type}" if type else call.kernel
         variant = variant_of(name, self._kernels)
         return f"{name}_{variant}" if variant else name
@@ -177,17 +179,17 @@ class Linker:
 
     def _packed(self, call: KernelCall) -> dict[int, tuple[Layout, Array]]:
         """The operands that the call reads packed: all that it can read so, or none."""
-        found = {}
+        results = {}
         layouts = layouts_of(call, self._isa)
-        for at, layout in layouts.items():
-            value = call.inputs[at]
+        for key, layout in layouts.items():
+            value = call.inputs[key]
             if value is not None and value.kind in FIXED:
                 block = self._weight(value).packed(layout)
                 if block is not None:
-                    found[at] = layout, block
-        if len(found) < len(layouts):
+                    results[key] = layout, block
+        if len(results) < len(layouts):
             return {}
-        return {at: (layout, self._held(block)) for at, (layout, block) in found.items()}
+        return {key: (layout, self._held(block)) for key, (layout, block) in results.items()}
 
     def _start(self, value: Value) -> Array:
         """The memory of a value, from its first byte on."""

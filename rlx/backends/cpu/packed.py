@@ -180,14 +180,14 @@ def weights_for(schedule: Schedule, isa: str) -> Weights:
     reads: dict[int, list[Layout | None]] = {}
     for call in schedule.calls:
         layouts = layouts_of(call, isa)
-        for at, value in enumerate(call.inputs):
+        for index, value in enumerate(call.inputs):
             if value is not None and value.kind in FIXED:
-                reads.setdefault(value.id, []).append(layouts.get(at))
-    found = {}
+                reads.setdefault(value.id, []).append(layouts.get(index))
+    results = {}
     for value in schedule.values:
         if value.kind in FIXED:
-            found[value.id] = _weight(value, reads.get(value.id, ()))
-    return Weights(found, {name: value.id for name, value in schedule.params.items()})
+            results[value.id] = _weight(value, reads.get(value.id, ()))
+    return Weights(results, {name: value.id for name, value in schedule.params.items()})
 
 
 def _weight(value: Value, reads: Sequence[Layout | None]) -> Weight:

@@ -17,4 +17,4 @@ def variant_of(kernel: str, kernels: Container[str]) -> str:
         kernel: Its name without the variant.
         kernels: The names of all kernels of the instruction set.
     """
-    return next((one for one in VARIANTS if f"{kernel}_{one}" in kernels), "")
+    return next((variant for variant in VARIANTS if f"{kernel}_{variant}" in kernels), "")

@@ -104,34 +104,34 @@ def split_of(call: KernelCall, threads: int) -> WorkSplit | None:
     parallel = signature.parallel if signature else None
     if threads == 1 or signature is None or parallel is None:
         return None
-    given = fields(call.params)
+    arguments = fields(call.params)
     # A thread without a core of its own would hold up the rest.
     threads = min(threads, usable_cores())
     parts = worth = min(parallel.parts * threads, int(expected_ns(call) / (_WORTH / 2)))
     if parallel.most:
-        parts = min(parts, parallel.most(given))
-    tasks = min(threads, worth, parallel.tasks(given)) if parallel.tasks else 0
+        parts = min(parts, parallel.most(arguments))
+    tasks = min(threads, worth, parallel.tasks(arguments)) if parallel.tasks else 0
     if tasks > max(1, parts):
         shared = (-1,) * len(call.outputs)
         return WorkSplit(tasks, tasks, shared, 0, tasks, 0, 0, signature.words, (), ())
     scratch, apart = [], 0
-    for at, value in enumerate(call.outputs):
-        own = at >= len(signature.writes)
+    for index, value in enumerate(call.outputs):
+        own = index >= len(signature.writes)
         scratch.append(apart if own else -1)
         if own:
             apart += -(-value.type.nbytes // _ALIGNMENT) * _ALIGNMENT
-    rows, at = 0, 0
+    rows, index = 0, 0
     inputs: tuple[int, ...] = ()
     outputs: tuple[int, ...] = ()
     if parallel.widths:
-        rows, at = call.params[parallel.rows], signature.offset(parallel.rows)
+        rows, index = call.params[parallel.rows], signature.offset(parallel.rows)
         parts = min(parts, rows)
-        inputs, outputs = map(_bytes, parallel.widths(given), (call.inputs, call.outputs))
+        inputs, outputs = map(_bytes, parallel.widths(arguments), (call.inputs, call.outputs))
     threads = min(threads, parts, 1 + _MOST_SCRATCH // max(1, apart))
     if threads < 2:
         return None
     return WorkSplit(
-        parts, threads, tuple(scratch), apart, 0, rows, at, signature.words, inputs, outputs
+        parts, threads, tuple(scratch), apart, 0, rows, index, signature.words, inputs, outputs
     )
 
 

@@ -40,8 +40,8 @@ class Spectra(NamedTuple):
         from rlx.ops.windows.fft_conv import spectra
 
         into = memory[: self.nbytes].view(np.float32).reshape(self.filters, -1)
-        for spectrum, one in zip(into, plain.reshape(self.filters, 1, self.taps), strict=True):
-            spectrum[...] = spectra(one, self.block)[0]
+        for spectrum, item in zip(into, plain.reshape(self.filters, 1, self.taps), strict=True):
+            spectrum[...] = spectra(item, self.block)[0]
 
     def unpack(self, memory: Array, plain: Array) -> None:
         """The filters, but for rounding: the exact ones are always kept besides."""

@@ -56,7 +56,8 @@ class Weight:
         self._type, self.layout = value.type, layout
         layouts = [] if layout is None else [layout]
         self._blocks: dict[Layout | None, WeightBlock] = {
-            one: self._made(one) for one in (*layouts, *([None] if plain or not layouts else []))
+            layout: self._made(layout)
+            for layout in (*layouts, *([None] if plain or not layouts else []))
         }
         if value.array is not None:
             self.set(value.array, None)
@@ -95,20 +96,20 @@ class Weight:
         Returns:
             Whether it stands in another place than before.
         """
-        given = np.asarray(array, self._type.dtype.numpy)
+        arguments = np.asarray(array, self._type.dtype.numpy)
         with _LOCK:
             blocks = {layout: self._own(block, writer) for layout, block in self._blocks.items()}
-        found = {layout: block or self._made(layout) for layout, block in blocks.items()}
-        for layout, block in found.items():
+        results = {layout: block or self._made(layout) for layout, block in blocks.items()}
+        for layout, block in results.items():
             if layout is None:
-                view_of(block.memory, 0, self._type)[...] = given
+                view_of(block.memory, 0, self._type)[...] = arguments
             else:
-                layout.pack(np.broadcast_to(given, self._type.shape), block.memory)
+                layout.pack(np.broadcast_to(arguments, self._type.shape), block.memory)
         with _LOCK:
             for layout, block in self._blocks.items():
-                if found.get(layout) is not block:
+                if results.get(layout) is not block:
                     block.owners.discard(self)
-            self._blocks = found
+            self._blocks = results
         return None in blocks.values()
 
     def _own(self, block: WeightBlock, writer: Any) -> WeightBlock | None:
@@ -144,13 +145,13 @@ class Weight:
             sample = zlib.crc32(memory[:: max(1, memory.nbytes // _SAMPLE)].tobytes())
             key = layout, self._type.dtype, memory.nbytes, sample
             with _LOCK:
-                found = _BLOCKS.setdefault(key, block)
-                if found is block:
+                result = _BLOCKS.setdefault(key, block)
+                if result is block:
                     block.key = key
-                elif np.array_equal(found.memory, memory):
+                elif np.array_equal(result.memory, memory):
                     block.owners.discard(self)
-                    found.owners.add(self)
-                    self._blocks = {**self._blocks, layout: found}
+                    result.owners.add(self)
+                    self._blocks = {**self._blocks, layout: result}
                     moved = True
         return moved
 
@@ -178,8 +179,8 @@ class Weights:
         if not self._unset:
             self._share()
 
-    def __getitem__(self, at: int) -> Weight:
-        return self._by_id[at]
+    def __getitem__(self, index: int) -> Weight:
+        return self._by_id[index]
 
     @property
     def nbytes(self) -> int:

@@ -59,15 +59,15 @@ _KINDS = {
 def adapters(library: Provider) -> tuple[Any, ...]:
     """The adapters of a library in use; OpenGL ones only where there is no other. Never raises."""
     with phase("adapters"):  # that another thread may be asking for
-        found = listed(library)
+        result = listed(library)
     # OpenGL shows the same hardware a second time, with lower limits.
-    real = [adapter for adapter in found if adapter.info["backend_type"] != "OpenGL"]
-    chosen = real or found
+    real = [adapter for adapter in result if adapter.info["backend_type"] != "OpenGL"]
+    chosen = real or result
     # Hardware comes before software adapters, so that device 0 is a GPU where there is one. A GPU that a second
     # API shows again comes last, so that the first numbers count distinct GPUs.
     order = {
-        id(adapter): (seen_before(at, chosen), _software(adapter))
-        for at, adapter in enumerate(chosen)
+        id(adapter): (seen_before(index, chosen), _software(adapter))
+        for index, adapter in enumerate(chosen)
     }
     return tuple(sorted(chosen, key=lambda adapter: order[id(adapter)]))
 
@@ -86,27 +86,27 @@ def adapter_of(info: DeviceInfo) -> Any:
         DeviceUnavailableError: It is not there any more.
     """
     wanted = info.api, (info.vendor_id, info.device_id, info.adapter)
-    found = adapters(provider_of(info.backend))
-    same = [at for at, one in enumerate(found) if (_api(one), _identity(one)) == wanted]
+    result = adapters(provider_of(info.backend))
+    same = [index for index, item in enumerate(result) if (_api(item), _identity(item)) == wanted]
     if not same:
         raise DeviceUnavailableError(
             describe(
                 f"{info.adapter} is not on this machine any more",
-                got=", ".join(one.info["device"] for one in found) or "no adapter",
+                got=", ".join(item.info["device"] for item in result) or "no adapter",
                 hint="plug it in, or choose another of rlx.available_devices()",
             )
         )
-    return found[info.index if info.index in same else same[0]]
+    return result[info.index if info.index in same else same[0]]
 
 
-def seen_before(at: int, adapters: Sequence[Any]) -> bool:
+def seen_before(index: int, adapters: Sequence[Any]) -> bool:
     """Whether an earlier adapter is the same hardware through another API.
 
     D3D12 and Vulkan may both show one card; the name and PCI ids tell. Equal cards are told apart by
     how many of them the API shows.
     """
-    adapter = adapters[at]
-    before = [other for other in adapters[:at] if _identity(other) == _identity(adapter)]
+    adapter = adapters[index]
+    before = [other for other in adapters[:index] if _identity(other) == _identity(adapter)]
     number = sum(1 for other in before if _api(other) == _api(adapter))
     apis = {_api(other) for other in before} - {_api(adapter)}
     return any(sum(1 for other in before if _api(other) == api) > number for api in apis)
@@ -144,8 +144,8 @@ def device_infos(backend: str) -> list[DeviceInfo]:
     library = provider_of(backend)
     if forked.dead() or library.missing() is not None:
         return []
-    found = enumerate(adapters(library))
-    return [_info(backend, library, index, adapter, adapter) for index, adapter in found]
+    result = enumerate(adapters(library))
+    return [_info(backend, library, index, adapter, adapter) for index, adapter in result]
 
 
 def shared_info(backend: str, device: Any) -> DeviceInfo:
@@ -154,7 +154,7 @@ def shared_info(backend: str, device: Any) -> DeviceInfo:
     Its number is that of the adapter, or one more than there are if rlx does not list that adapter.
     """
     library = provider_of(backend)
-    known = [(_api(one), _identity(one)) for one in adapters(library)]
+    known = [(_api(adapter), _identity(adapter)) for adapter in adapters(library)]
     own = _api(device.adapter), _identity(device.adapter)
     index = known.index(own) if own in known else len(known)
     return replace(_info(backend, library, index, device.adapter, device), handle=device)

@@ -127,7 +127,7 @@ class WebGpuProgram:
     @property
     def nbytes(self) -> int:
         """Characters of all distinct kernel sources."""
-        return sum(map(len, {one.source for one in self.work if isinstance(one, Dispatch)}))
+        return sum(map(len, {item.source for item in self.work if isinstance(item, Dispatch)}))
 
     def pack(self) -> None:
         """Nothing: kernels are rendered from the schedule. WGSL from a file could access any memory."""

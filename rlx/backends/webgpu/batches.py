@@ -48,24 +48,25 @@ class Batches:
         self._gpu, self._fixed, self._plan, self._arena = gpu, fixed, plan, arena
         self._parts: list[list[Dispatch]] = [[]]
         self.host_steps: list[Any] = []
-        for one in work:
-            if isinstance(one, KernelCall):
-                self.host_steps.append(HostStep(gpu, one, fixed.program(one), self._place))
+        for item in work:
+            if isinstance(item, KernelCall):
+                self.host_steps.append(HostStep(gpu, item, fixed.program(item), self._place))
                 self._parts.append([])
                 continue
             if len(self._parts[-1]) >= _MOST_DISPATCHES:
                 self.host_steps.append(Pause())
                 self._parts.append([])
-            self._parts[-1].append(one)
-        dispatches = {id(one): one for one in work if isinstance(one, Dispatch)}
+            self._parts[-1].append(item)
+        dispatches = {id(item): item for item in work if isinstance(item, Dispatch)}
         groups = {
-            at: gpu.bind(one, [self._resource(v, one) for v in one.values])
-            for at, one in dispatches.items()
+            key: gpu.bind(dispatch, [self._resource(v, dispatch) for v in dispatch.values])
+            for key, dispatch in dispatches.items()
         }
         with phase("pipelines"):
             pipelines = gpu.pipelines(dispatches.values())
         self.bound = {
-            at: (made, groups[at]) for at, made in zip(dispatches, pipelines, strict=True)
+            dispatch: (pipeline, groups[dispatch])
+            for dispatch, pipeline in zip(dispatches, pipelines, strict=True)
         }
         self._fewer: dict[tuple[int, int], list[Batch]] = {}
         self._whole = self.current = self._made(None)
@@ -114,6 +115,6 @@ class Batches:
     def _made(self, extent: DynamicRows | None) -> list[Batch]:
         batches: list[Batch] = []
         for part in self._parts:
-            sizes = [(one, *shrunk(one, extent)) for one in part]
-            batches.append([(*self.bound[id(one)], x, y) for one, x, y in sizes if x and y])
+            sizes = [(item, *shrunk(item, extent)) for item in part]
+            batches.append([(*self.bound[id(item)], x, y) for item, x, y in sizes if x and y])
         return batches

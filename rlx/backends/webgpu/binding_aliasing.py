@@ -75,8 +75,8 @@ def pattern_of(values: Sequence[Value], slots: Mapping[int, Slot]) -> tuple[int,
     """
     first: dict[int, int] = {}
     return tuple(
-        first.setdefault(slots[value.id].offset, at) if value.kind in ARENA else at
-        for at, value in enumerate(values)
+        first.setdefault(slots[value.id].offset, index) if value.kind in ARENA else index
+        for index, value in enumerate(values)
     )
 
 
@@ -85,7 +85,7 @@ def bound(values: Sequence[Value], pattern: Sequence[int]) -> tuple[Value, ...]:
     groups: dict[int, list[Value]] = {}
     for value, first in zip(values, pattern, strict=True):
         groups.setdefault(first, []).append(value)
-    return tuple(max(group, key=lambda one: padded(one.type)) for group in groups.values())
+    return tuple(max(group, key=lambda item: padded(item.type)) for group in groups.values())
 
 
 def joined(source: str, pattern: Sequence[int], label: str) -> str:
@@ -96,22 +96,22 @@ def joined(source: str, pattern: Sequence[int], label: str) -> str:
     """
     if list(pattern) == list(range(len(pattern))):
         return source
-    found = {int(one[1]): one for one in _BINDING.finditer(source)}
+    results = {int(match[1]): match for match in _BINDING.finditer(source)}
     groups: dict[int, list[re.Match[str]]] = {}
-    for at, first in enumerate(pattern):
-        if at not in found:
-            raise _refused(label, f"no declaration of binding {at}", "one line for each")
-        groups.setdefault(first, []).append(found[at])
+    for index, first in enumerate(pattern):
+        if index not in results:
+            raise _refused(label, f"no declaration of binding {index}", "one line for each")
+        groups.setdefault(first, []).append(results[index])
     lines, renamed = {}, dict[str, tuple[str, str, str]]()
     for number, group in enumerate(groups.values()):
-        names, types = [one[3] for one in group], [one[4] for one in group]
+        names, types = [item[3] for item in group], [item[4] for item in group]
         name, kind = names[0], types[0]
         if len(group) > 1:
             name, kind = _free("_".join(names), source), _common(types, label)
             renamed |= {own: (name, old, kind) for own, old in zip(names, types, strict=True)}
         start = f"@group(0) @binding({number}) var<storage, {group[0][2]}>"
         lines[group[0][1]] = f"{start} {name}: array<{kind}>;\n"
-    text = _BINDING.sub(lambda one: lines.get(one[1], ""), source)
+    text = _BINDING.sub(lambda item: lines.get(item[1], ""), source)
     return _Renaming(text, renamed, label).text()
 
 
@@ -127,11 +127,11 @@ def _common(types: Sequence[str], label: str) -> str:
     if len(set(types)) == 1:
         return types[0]
     elements = [_element(type) for type in types]
-    known = [one for one in elements if one is not None]
-    words = {one.word for one in known}
-    widest = max((one.halves for one in known), default=0)
+    known = [element for element in elements if element is not None]
+    words = {item.word for item in known}
+    widest = max((item.halves for item in known), default=0)
     common = _Element(widest, words.pop() if len(words) == 1 else "u32")
-    reach = all(one.halves == widest or one.part(common) is not None for one in known)
+    reach = all(item.halves == widest or item.part(common) is not None for item in known)
     if len(known) < len(elements) or not reach:
         raise _refused(label, ", ".join(types), "numbers or vectors of them")
     return str(common)
@@ -141,8 +141,8 @@ def _element(type: str) -> _Element | None:
     """The element of a type; None for one that has to be what it is."""
     if type == _PACKED:
         return _Element(16, "u32")
-    found = _TYPE.fullmatch(type)
-    return _Element(int(found[1] or 1) * _SIZES[found[2]], found[2]) if found else None
+    match = _TYPE.fullmatch(type)
+    return _Element(int(match[1] or 1) * _SIZES[match[2]], match[2]) if match else None
 
 
 class _Renaming:
@@ -162,39 +162,39 @@ class _Renaming:
         """The text."""
         return self._between(0, len(self._tokens))
 
-    def _between(self, at: int, end: int) -> str:
+    def _between(self, index: int, end: int) -> str:
         pieces = []
-        while at < end:
-            if at in self._at:
-                piece, at = self._reference(at)
+        while index < end:
+            if index in self._at:
+                piece, index = self._reference(index)
             else:
-                piece, at = self._tokens[at], at + 1
+                piece, index = self._tokens[index], index + 1
             pieces.append(piece)
         return "".join(pieces)
 
-    def _reference(self, at: int) -> tuple[str, int]:
+    def _reference(self, index: int) -> tuple[str, int]:
         """What stands for a reference, with what belongs to it, and where the text goes on."""
-        name, old, new = self._renamed[self._tokens[at]]
+        name, old, new = self._renamed[self._tokens[index]]
         if old == new:
-            return name, at + 1
-        tokens, opened = self._tokens, behind(self._tokens, at)
+            return name, index + 1
+        tokens, opened = self._tokens, behind(self._tokens, index)
         if tokens[opened : opened + 1] != ["["]:
-            raise self._unclear(at, "an element")
+            raise self._unclear(index, "an element")
         closed = closing(tokens, opened)
         inside = self._between(opened + 1, closed)
         follows = behind(tokens, closed)
         sign, second = (*tokens[follows : follows + 2], "", "")[:2]
         if sign in tuple("+-*/%&|^") and second == "=":
-            raise self._unclear(at, "a read or a write")
+            raise self._unclear(index, "a read or a write")
         had, has = _element(old), _element(new)
         assert had is not None
         assert has is not None
         if sign == "=" and second != "=":
-            return self._write(at, follows, f"{name}[{inside}]", had, has)
+            return self._write(index, follows, f"{name}[{inside}]", had, has)
         if had.halves == has.halves:
             read = f"{name}[{inside}]"
         elif "atomic" in inside:
-            raise self._unclear(at, "an index without effects")
+            raise self._unclear(index, "an index without effects")
         else:
             part = had.part(has)
             assert part is not None
@@ -204,17 +204,17 @@ class _Renaming:
         return (read if alike else f"bitcast<{had}>({read})"), closed + 1
 
     def _write(
-        self, at: int, sign: int, place: str, had: _Element, has: _Element
+        self, index: int, sign: int, place: str, had: _Element, has: _Element
     ) -> tuple[str, int]:
         # A vector is written as a whole: threads that write its parts at the same time may write over each other.
         if had.halves != has.halves:
-            raise self._unclear(at, "whole vectors written")
+            raise self._unclear(index, "whole vectors written")
         end = self._tokens.index(";", sign)
         value = self._between(sign + 1, end).strip()
         return f"{place} = bitcast<{has}>({value})", end
 
-    def _unclear(self, at: int, expected: str) -> CompileError:
-        return _refused(self._label, "".join(self._tokens[at : at + 12]), expected)
+    def _unclear(self, index: int, expected: str) -> CompileError:
+        return _refused(self._label, "".join(self._tokens[index : index + 12]), expected)
 
 
 def _refused(label: str, got: str, expected: str) -> CompileError:

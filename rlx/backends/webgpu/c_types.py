@@ -76,8 +76,8 @@ def header() -> str:
     Raises:
         UnexpectedError: There is no such file.
     """
-    found = find_spec("wgpu")
-    for folder in (found and found.submodule_search_locations) or ():
+    result = find_spec("wgpu")
+    for folder in (result and result.submodule_search_locations) or ():
         path = Path(folder) / "resources" / "combined_header.h"
         if path.is_file():
             return path.read_text()
@@ -102,15 +102,15 @@ def source_of(text: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "types.py"
         recompiler.make_py_source(parsed, "rlx_wgpu_types", str(path), verbose=False)
-        made = path.read_text()
+        result = path.read_text()
     for old, new in (
         ("import _cffi_backend\n", "from rlx.backends.webgpu.c_types import CompiledInterface\n"),
         ("_cffi_backend.FFI(", "CompiledInterface("),
     ):
-        if made.count(old) != 1:
+        if result.count(old) != 1:
             raise UnexpectedError
-        made = made.replace(old, new)
-    return f'{made}\nffi.header = "{digest(text)}"\n'
+        result = result.replace(old, new)
+    return f'{result}\nffi.header = "{digest(text)}"\n'
 
 
 def _compiled(text: str) -> Any:

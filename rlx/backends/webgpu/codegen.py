@@ -50,16 +50,16 @@ def rendered(
             if id(call) in lowered:
                 continue
             checkpoint()
-            one = call if call.kernel == HOST else lower(call, per_dimension, plan)
-            if isinstance(one, Dispatch):
-                _check_bindings(one, info.limits["max-storage-buffers-per-shader-stage"])
-                if one.excess:
+            single = call if call.kernel == HOST else lower(call, per_dimension, plan)
+            if isinstance(single, Dispatch):
+                _check_bindings(single, info.limits["max-storage-buffers-per-shader-stage"])
+                if single.excess:
                     too_long[call.node] = "its loops are longer than a GPU may run"
-            lowered[id(call)] = one
+            lowered[id(call)] = single
     if too_long:
         raise _too_long(too_long)
-    found = (lowered[id(call)] for call in schedule.calls)
-    return tuple(one for one in found if one is not None)
+    result = (lowered[id(call)] for call in schedule.calls)
+    return tuple(item for item in result if item is not None)
 
 
 def lower(call: KernelCall, per_dimension: int, plan: MemoryPlan) -> Dispatch | None:

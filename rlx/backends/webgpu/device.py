@@ -119,17 +119,17 @@ class GpuDevice:
         usage = 0
         for name in usages:
             usage |= int(getattr(wgpu.BufferUsage, name))
-        made: list[Any] = getattr(self._loading, "made", [])
+        results: list[Any] = getattr(self._loading, "made", [])
         try:
             with self.provider.reporting(self.device):
-                found = self.device.create_buffer(
+                result = self.device.create_buffer(
                     label=label, size=size, usage=usage, mapped_at_creation=mapped
                 )
         except wgpu.GPUOutOfMemoryError as error:
             raise DeviceMemoryError(
                 describe(
                     f"no room for buffer {label!r}",
-                    got=f"{error}, after {sum(one.size for one in made)} bytes for this graph",
+                    got=f"{error}, after {sum(item.size for item in results)} bytes for this graph",
                     expected=f"{size} bytes more",
                     hint="use smaller batches, close other graphs, or use the CPU",
                 )
@@ -141,18 +141,18 @@ class GpuDevice:
             what = f"no buffer {label!r} could be made"
             text = describe(what, got="the device is lost", hint="cg.recover()")
             raise DeviceLostError(text)
-        made.append(found)
-        return found
+        results.append(result)
+        return result
 
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:
         """Frees the buffers made inside when it fails."""
-        made: list[Any] = []
-        self._loading.made = made
+        results: list[Any] = []
+        self._loading.made = results
         try:
             yield
         except BaseException:
-            for buffer in made:
+            for buffer in results:
                 buffer.destroy()
             raise
         finally:
@@ -168,7 +168,9 @@ class GpuDevice:
         with self._lock:
             checked = flags.SHADER_CHECKS.get()
             missing = {
-                one.source: one for one in wanted if (one.source, checked) not in self._pipelines
+                item.source: item
+                for item in wanted
+                if (item.source, checked) not in self._pipelines
             }
         # A program that embeds rlx has work of its own for one of the processors.
         workers = min(len(missing), _MAKERS, (os.cpu_count() or 1) - 1)
@@ -183,44 +185,44 @@ class GpuDevice:
 
     def _told(self, making: Iterable[Any], missing: Sized, wanted: list[Dispatch]) -> list[Any]:
         """The pipelines of dispatches, once those that are missing are made, one after the other."""
-        made = []  # kept while they are looked up: the device alone holds only those used last
-        for one in making:
-            made.append(one)
-            progress(len(made) / len(missing), "pipelines")
-        found = []
+        results = []  # kept while they are looked up: the device alone holds only those used last
+        for item in making:
+            results.append(item)
+            progress(len(results) / len(missing), "pipelines")
+        outputs = []
         for dispatch in wanted:
             checkpoint()
-            found.append(self._pipeline(dispatch))
-        return found
+            outputs.append(self._pipeline(dispatch))
+        return outputs
 
     def _pipeline(self, dispatch: Dispatch) -> Any:
         key, me = (dispatch.source, flags.SHADER_CHECKS.get()), threading.get_ident()
         with self._lock:
-            found = self._pipelines.get(key)
+            result = self._pipelines.get(key)
             maker, by = self._being_made.get(key, (None, 0))
-            if found is None and maker is None:
+            if result is None and maker is None:
                 own = Future[Any]()
                 self._being_made[key] = own, me
-        if found is None and by == me:
+        if result is None and by == me:
             # A signal handler compiles what this thread was about to make.
             return self._make(dispatch)
-        if found is None and maker is not None:
-            found = maker.result()
-        elif found is None:
+        if result is None and maker is not None:
+            result = maker.result()
+        elif result is None:
             try:
-                found = self._make(dispatch)
-                own.set_result(found)
+                result = self._make(dispatch)
+                own.set_result(result)
             except BaseException as error:
                 own.set_exception(error)
                 raise
             finally:
                 with self._lock:
-                    if found is not None:
-                        self._pipelines[key] = found
+                    if result is not None:
+                        self._pipelines[key] = result
                     del self._being_made[key]
         with self._lock:
-            self._recent.put(key, found, _PIPELINE_BYTES + _BYTES_A_BYTE * len(dispatch.source))
-        return found
+            self._recent.put(key, result, _PIPELINE_BYTES + _BYTES_A_BYTE * len(dispatch.source))
+        return result
 
     def _make(self, dispatch: Dispatch) -> Any:
         try:
@@ -253,11 +255,11 @@ class GpuDevice:
     def _new_layout(self, access: tuple[str, ...]) -> tuple[Any, Any]:
         entries = [
             {
-                "binding": at,
+                "binding": index,
                 "visibility": self.provider.module().ShaderStage.COMPUTE,
                 "buffer": {"type": _ACCESS[mode]},
             }
-            for at, mode in enumerate(access)
+            for index, mode in enumerate(access)
         ]
         bindings = self.device.create_bind_group_layout(label="rlx", entries=entries)
         layout = self.device.create_pipeline_layout(label="rlx", bind_group_layouts=[bindings])
@@ -266,8 +268,8 @@ class GpuDevice:
     def bind(self, dispatch: Dispatch, resources: list[tuple[Any, int, int]]) -> Any:
         """A bind group of ``(buffer, offset, size)`` pieces."""
         entries = [
-            {"binding": at, "resource": {"buffer": buffer, "offset": offset, "size": size}}
-            for at, (buffer, offset, size) in enumerate(resources)
+            {"binding": index, "resource": {"buffer": buffer, "offset": offset, "size": size}}
+            for index, (buffer, offset, size) in enumerate(resources)
         ]
         layout = self._layout(dispatch.access)[0]
         with self.provider.reporting(self.device):
@@ -320,17 +322,17 @@ def gpu_device(info: DeviceInfo) -> GpuDevice:
 
 
 def _of_program(info: DeviceInfo) -> GpuDevice:
-    found = _shared.get(id(info.handle))
-    if found is None:
-        found = _shared[id(info.handle)] = GpuDevice(info)
-    if found.lost:
+    result = _shared.get(id(info.handle))
+    if result is None:
+        result = _shared[id(info.handle)] = GpuDevice(info)
+    if result.lost:
         raise DeviceUnavailableError(
             describe(
                 f"the program's wgpu device on {info.adapter} is lost",
                 hint="rlx can't open it again: make a new wgpu device, and compile the graph for that",
             )
         )
-    return found
+    return result
 
 
 def open_ahead(info: DeviceInfo) -> None:
@@ -360,5 +362,5 @@ def forget(gpu: GpuDevice) -> None:
     gpu.lost = True
     look_again()
     with _devices_lock:
-        for key in [key for key, held in _devices.items() if held is gpu]:
+        for key in [key for key, device in _devices.items() if device is gpu]:
             del _devices[key]

@@ -70,11 +70,11 @@ def access_of(value: Value) -> str:
 def text_of(work: Sequence[Dispatch | KernelCall]) -> str:
     """The WGSL of every dispatch in order, and what the host runs between them."""
     shown = []
-    for one in work:
-        if isinstance(one, KernelCall):
-            reasons: Any = one.params["reasons"]
-            shown.append(f"// --- on the host, {one.node.where()}: {'; '.join(reasons)}")
+    for item in work:
+        if isinstance(item, KernelCall):
+            reasons: Any = item.params["reasons"]
+            shown.append(f"// --- on the host, {item.node.where()}: {'; '.join(reasons)}")
         else:
-            grid = f"grid {one.grid[0]} x {one.grid[1]}"
-            shown.append(f"// --- {one.label}, {one.call.node.where()}, {grid}\n{one.source}")
+            grid = f"grid {item.grid[0]} x {item.grid[1]}"
+            shown.append(f"// --- {item.label}, {item.call.node.where()}, {grid}\n{item.source}")
     return "\n".join(shown)

@@ -61,7 +61,7 @@ def ahead(params: Mapping[str, Any]) -> int:
     if size(params["shape"]) < _MANY:
         return 1
     length = len(params["program"]) + len(params["shapes"])
-    return next((count for most, count in _AHEAD if length <= most), 1)
+    return next((count for limit, count in _AHEAD if length <= limit), 1)
 
 
 def groups(params: Mapping[str, Any]) -> int:
@@ -127,14 +127,14 @@ def _index(dims: Shape, steps: tuple[int, ...], element: str, kind: str) -> str:
     """The operand's index for result element ``element``; strides are constants in the code."""
     terms, below = [], 1
     number = "{}u" if kind == "u32" else "vec4<u32>({}u)"
-    for at in reversed(range(len(dims))):
-        if steps[at]:
+    for index in reversed(range(len(dims))):
+        if steps[index]:
             place = element if below == 1 else f"({element} / {number.format(below)})"
             # The outermost quotient is below its dimension already.
-            if at:
-                place = f"({place} % {number.format(dims[at])})"
-            terms.append(place if steps[at] == 1 else f"{place} * {number.format(steps[at])}")
-        below *= dims[at]
+            if index:
+                place = f"({place} % {number.format(dims[index])})"
+            terms.append(place if steps[index] == 1 else f"{place} * {number.format(steps[index])}")
+        below *= dims[index]
     return " + ".join(terms) or number.format(0)
 
 
@@ -147,11 +147,11 @@ def _operand(name: str, shape: Shape, dtype: DType, result: Shape) -> _Operand:
     aligned = dims[-1] % 4 == 0 and all(step % 4 == 0 for step in steps[:-1])
     if contiguous or (steps[-1] == 1 and aligned):
         # Four consecutive elements of the result read four consecutive, aligned elements of the operand.
-        at = "i" if contiguous else f"({_index(dims, steps, 'first', 'u32')}) >> 2u"
-        return _Operand(packed(dtype), _unpacked(f"{name}[{at}]", dtype))
+        position = "i" if contiguous else f"({_index(dims, steps, 'first', 'u32')}) >> 2u"
+        return _Operand(packed(dtype), _unpacked(f"{name}[{position}]", dtype))
     if steps[-1] == 0 and dims[-1] % 4 == 0:
-        one = _index(dims, steps, "first", "u32")
-        return _Operand(scalar, _four([_raw(name, one, dtype)], dtype))
+        single = _index(dims, steps, "first", "u32")
+        return _Operand(scalar, _four([_raw(name, single, dtype)], dtype))
     lanes = [_raw(name, f"at_{name}.{lane}", dtype) for lane in "xyzw"]
     return _Operand(scalar, _four(lanes, dtype))
 
@@ -191,17 +191,17 @@ def _is_float(dtype: DType) -> bool:
 
 def _cast(value: str, source: DType, target: DType, last: bool) -> str:
     vec = vector(target)
-    given, wanted = STORAGE[source].register, STORAGE[target].register
+    arguments, wanted = STORAGE[source].register, STORAGE[target].register
     if (str(source), str(target)) in ROUNDED_ONCE:
         # Converted through f32 like all other types, but rounded only once, in the last step.
-        held = value if given == _WIDE else f"wide_from_{given}({value})"
-        converted = f"wide_to_odd({held})"
+        stored = value if arguments == _WIDE else f"wide_from_{arguments}({value})"
+        converted = f"wide_to_odd({stored})"
         return converted if last else STORAGE[target].round.format(converted)
-    if given == _WIDE:
+    if arguments == _WIDE:
         converted = value if wanted == _WIDE else f"wide_to_{wanted}({value})"
         return converted if last else STORAGE[target].round.format(converted)
     if wanted == _WIDE:
-        return f"wide_from_{given}({value})"
+        return f"wide_from_{arguments}({value})"
     if target is DType.BOOL:
         return value if source is DType.BOOL else f"!({value} == {vector(source)}(0))"
     converted = value if vec == vector(source) else f"{vec}({value})"
@@ -249,7 +249,7 @@ def definitions(text: str) -> dict[str, str]:
         CompileError: A function is defined twice, or its body has no end.
     """
     text = _COMMENT.sub("", text)
-    found: dict[str, str] = {}
+    results: dict[str, str] = {}
     for match in _DEFINITION.finditer(text):
         name, depth = match[1], 0
         for brace in re.finditer(r"[{}]", text[match.end() :]):
@@ -258,10 +258,10 @@ def definitions(text: str) -> dict[str, str]:
                 break
         else:
             raise CompileError(describe("a WGSL function has no end", where=name))
-        if name in found:
+        if name in results:
             raise CompileError(describe("a WGSL function is defined twice", where=name))
-        found[name] = text[match.start() : match.end() + brace.end()]
-    return found
+        results[name] = text[match.start() : match.end() + brace.end()]
+    return results
 
 
 @functools.cache
@@ -269,18 +269,18 @@ def _functions() -> dict[str, tuple[str, frozenset[str]]]:
     """Text of every library function, and the names of those that it calls."""
     names = ("lib/math", "lib/point", "lib/wide")
     text = "\n".join([*(render(name, {}) for name in names), _PAIR])
-    found = definitions(text)
+    result = definitions(text)
     return {
-        name: (source, frozenset(_CALL.findall(source)) & found.keys() - {name})
-        for name, source in found.items()
+        name: (source, frozenset(_CALL.findall(source)) & result.keys() - {name})
+        for name, source in result.items()
     }
 
 
 @functools.cache
 def _structures() -> dict[str, str]:
     """Text of every structure of the library, by its name."""
-    found = re.finditer(r"struct (\w+) {[^}]*}\n", render("lib/wide", {}))
-    return {match[1]: match[0] for match in found}
+    result = re.finditer(r"struct (\w+) {[^}]*}\n", render("lib/wide", {}))
+    return {match[1]: match[0] for match in result}
 
 
 def library(body: str) -> str:
@@ -313,19 +313,19 @@ def region_source(
     count = size(shape)
     loads, lines, bindings = list[str](), list[str](), list[str]()
     names, kinds = [], list(dtypes)
-    for at, (operand_shape, dtype) in enumerate(zip(params["shapes"], dtypes, strict=True)):
-        operand = _operand(f"x{at}", operand_shape, dtype, shape)
-        bindings.append(_binding(at, access[at], f"x{at}", operand.type))
-        if _needs_index(operand, f"x{at}"):
+    for index, (operand_shape, dtype) in enumerate(zip(params["shapes"], dtypes, strict=True)):
+        operand = _operand(f"x{index}", operand_shape, dtype, shape)
+        bindings.append(_binding(index, access[index], f"x{index}", operand.type))
+        if _needs_index(operand, f"x{index}"):
             dims, (steps,) = collapse(shape, broadcast_strides(operand_shape, shape))
-            loads.append(f"let at_x{at} = {_index(dims, steps, 'element', 'vec4')};")
-        loads.append(f"let v{at} = {operand.value};")
-        names.append(f"v{at}")
+            loads.append(f"let at_x{index} = {_index(dims, steps, 'element', 'vec4')};")
+        loads.append(f"let v{index} = {operand.value};")
+        names.append(f"v{index}")
     bindings.append(_binding(len(dtypes), access[-1], "out", packed(result)))
     program = params["program"]
     combined = {operand for step in program if step[0] not in _CHOOSES for operand in step[1]}
-    for at, step in enumerate(program):
-        last = at == len(program) - 1
+    for index, step in enumerate(program):
+        last = index == len(program) - 1
         args = [names[o] for o in step[1]]
         for which, operand in enumerate(step[1][1:], 1):
             # Two operands may be one value. A driver's compiler sees that, also where both are loaded from one place.
@@ -333,10 +333,10 @@ def region_source(
             if same and _is_float(kinds[operand]):
                 args[which] = _opaque(args[which])
         text = _step(step, args, [kinds[o] for o in step[1]], last)
-        if len(dtypes) + at in combined and _is_float(step[2]) and step[0] not in _SEALED:
+        if len(dtypes) + index in combined and _is_float(step[2]) and step[0] not in _SEALED:
             text = _opaque(text)
-        lines.append(f"let t{at} = {text};")
-        names.append(f"t{at}")
+        lines.append(f"let t{index} = {text};")
+        names.append(f"t{index}")
         kinds.append(step[2])
     store = f"out[i] = {_packed(names[-1], result)};"
     body = _vectors(loads, lines, store, count, ahead(params))
@@ -372,15 +372,17 @@ def _vectors(loads: list[str], steps: list[str], store: str, count: int, each: i
     if each == 1:
         return "\n".join(f"    {line}" for line in [*lines, *place, *loads, *steps, store])
     for part in ("loads", "steps"):
-        for at in range(each):
+        for index in range(each):
             if part == "loads":
                 # Past the end the last vector is read again, and nothing is written.
-                step = f"i + {at * WORKGROUP}u"
-                lines.append(f"let i_{at} = {step if whole else f'min({step}, {vectors - 1}u)'};")
+                step = f"i + {index * WORKGROUP}u"
+                lines.append(
+                    f"let i_{index} = {step if whole else f'min({step}, {vectors - 1}u)'};"
+                )
             some = [*place, *loads] if part == "loads" else [*steps, store]
-            renamed = [_OF_A_VECTOR.sub(rf"\1_{at}", line) for line in some]
-            if part == "steps" and at and not whole:
-                renamed[-1] = f"if (i + {at * WORKGROUP}u < {vectors}u) {{ {renamed[-1]} }}"
+            renamed = [_OF_A_VECTOR.sub(rf"\1_{index}", line) for line in some]
+            if part == "steps" and index and not whole:
+                renamed[-1] = f"if (i + {index * WORKGROUP}u < {vectors}u) {{ {renamed[-1]} }}"
             lines += renamed
     return "\n".join(f"    {line}" for line in lines)
 

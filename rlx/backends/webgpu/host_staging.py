@@ -40,8 +40,8 @@ class HostStaging:
         self.inputs = _aligned(plan.inputs_end)
         self.outputs: Array = self.memory[plan.inputs_end :]
         inputs = [(plan.slots[value.id].offset, value.type) for value in schedule.inputs]
-        self.argument_slots = tuple(_view(self.memory, *one) for one in inputs)
-        self.input_views = tuple(_view(self.inputs, *one) for one in inputs)
+        self.argument_slots = tuple(_view(self.memory, *item) for item in inputs)
+        self.input_views = tuple(_view(self.inputs, *item) for item in inputs)
         views = []
         slots = []
         for value, type in zip(schedule.outputs, schedule.output_types, strict=True):

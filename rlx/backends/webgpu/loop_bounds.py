@@ -67,10 +67,10 @@ def excess(source: str) -> int:
         return 0
     # Upper bound as if all loops were nested: mostly far below the limit, so that no parsing is needed. Not valid
     # where other functions have loops, since these may be called from many places.
-    values, most = _constants(source), 1
+    values, limit = _constants(source), 1
     for expression, _ in declared:
-        most *= 2 + max(0, evaluate(expression, values))
-    if most < TOO_MANY and _DECLARED.search(source, 0, source.find("fn main(")) is None:
+        limit *= 2 + max(0, evaluate(expression, values))
+    if limit < TOO_MANY and _DECLARED.search(source, 0, source.find("fn main(")) is None:
         return 0
     total = trips_of(source).total
     return total if total >= TOO_MANY else 0

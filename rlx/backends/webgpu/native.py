@@ -67,8 +67,8 @@ def _api(name: str, ffi: Any, lib: Any, sizes: Mapping[str, int], instance: int)
             raise RuntimeError(f"{number} is {int(getattr(lib, number))}, not {value}")
     absent = webgpu_hot.ABSENT[name]
     addresses = [
-        0 if one in absent else int(ffi.cast("uintptr_t", ffi.addressof(lib, one)))
-        for one in webgpu_hot.FUNCTIONS
+        0 if function in absent else int(ffi.cast("uintptr_t", ffi.addressof(lib, function)))
+        for function in webgpu_hot.FUNCTIONS
     ]
     return webgpu_hot.Api(name, addresses, instance)
 

@@ -101,8 +101,8 @@ _MODULES = {
 
 def provider(name: str) -> Provider:
     """The library of a name: "wgpu" or "dawn". Nothing of it is imported yet."""
-    found: Provider = importlib.import_module(_MODULES[name]).PROVIDER
-    return found
+    result: Provider = importlib.import_module(_MODULES[name]).PROVIDER
+    return result
 
 
 def provider_of(backend: str) -> Provider:

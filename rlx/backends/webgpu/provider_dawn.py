@@ -82,17 +82,17 @@ class Dawn:
         properties = _extras().get_adapter_properties(adapter)
         return tuple(
             Fragment(
-                str(one["component_type"]),
-                str(one["result_component_type"]),
-                *(int(one[key]) for key in ("m", "n", "k")),
-                *(int(one[key]) for key in ("min_subgroup_size", "max_subgroup_size")),
+                str(item["component_type"]),
+                str(item["result_component_type"]),
+                *(int(item[key]) for key in ("m", "n", "k")),
+                *(int(item[key]) for key in ("min_subgroup_size", "max_subgroup_size")),
             )
-            for one in properties.get("subgroup_matrix_configs", ())
+            for item in properties.get("subgroup_matrix_configs", ())
         )
 
     def opened(self, adapter: Any, features: Collection[str], limits: Mapping[str, int]) -> Any:
         """See ``Provider``. An adapter of Dawn gives a single device, so it is asked for anew."""
-        same = [one for one in self.listed() if dict(one.info) == dict(adapter.info)]
+        same = [item for item in self.listed() if dict(item.info) == dict(adapter.info)]
         extras, toggles = _extras(), () if flags.SHADER_CHECKS.get() else _UNCHECKED
         known = extras.all_toggles()
         return extras.request_device_sync(
@@ -121,8 +121,8 @@ class Dawn:
         try:
             yield
         finally:
-            found = [device.pop_error_scope_async().sync_wait() for _ in range(2)]
-        for error in found:
+            results = [device.pop_error_scope_async().sync_wait() for _ in range(2)]
+        for error in results:
             if error is not None:
                 raise error
 

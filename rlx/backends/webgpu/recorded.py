@@ -24,7 +24,7 @@ class Clock(Protocol):
     def compute(self, encoder: Any, batch: Batch) -> None:
         """Encodes dispatches."""
 
-    def sent(self, at: int) -> None:
+    def sent(self, index: int) -> None:
         """Notes the time at which encoded work was submitted."""
 
     def collect(self, over: int) -> None:
@@ -55,16 +55,16 @@ class SubmissionTimes:
         PythonRunner.compute(encoder, batch)
         self._encoded = len(batch)
 
-    def sent(self, at: int) -> None:
+    def sent(self, index: int) -> None:
         """Begins a span."""
         if self._encoded:
-            self._open.append((at, self._encoded))
+            self._open.append((index, self._encoded))
         self._encoded = 0
 
     def collect(self, over: int) -> None:
         """Ends the spans. Overlapping submissions are shown one after the other."""
-        for at, (sent, count) in enumerate(self._open):
-            following = self._open[at + 1][0] if at + 1 < len(self._open) else over
+        for index, (sent, count) in enumerate(self._open):
+            following = self._open[index + 1][0] if index + 1 < len(self._open) else over
             start = max(self._shown, sent)
             self._shown = max(start, following)
             self._recorder.add("submission", KERNEL, start, self._shown, dispatches=count)
@@ -147,7 +147,7 @@ class SubmissionRecorder:
         extent: DynamicRows | None,
     ) -> None:
         self._gpu, self.recorder = gpu, recorder
-        self._dispatches = {id(one): one for one in work if isinstance(one, Dispatch)}
+        self._dispatches = {id(item): item for item in work if isinstance(item, Dispatch)}
         self._bound = bound
         self._groups: dict[int, RecordedKernel] = {}
         self.describe(extent)
@@ -161,9 +161,9 @@ class SubmissionRecorder:
 
     def describe(self, extent: DynamicRows | None) -> None:
         """Updates the kernel descriptions after a change of the extent."""
-        kernels = kernels_of((one.call for one in self._dispatches.values()), extent)
-        for at, one in self._dispatches.items():
-            self._groups[id(self._bound[at][1])] = kernels[id(one.call)]
+        kernels = kernels_of((dispatch.call for dispatch in self._dispatches.values()), extent)
+        for key, dispatch in self._dispatches.items():
+            self._groups[id(self._bound[key][1])] = kernels[id(dispatch.call)]
 
     def runner(self, work: Submission, moved: Array) -> RecordedRunner:
         """A submission that records itself."""

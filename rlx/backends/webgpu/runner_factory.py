@@ -71,12 +71,15 @@ class RunnerFactory:
             handle(self._gpu.device),
             handle(self._gpu.queue),
             self._dispatches(work.batch),
-            [(data.ctypes.data, handle(to), at, data.nbytes) for data, to, at in work.uploads],
-            [(handle(a), at, handle(b), to, size) for a, at, b, to, size in work.moves],
-            [(handle(buffer), at, to, size) for buffer, at, to, size in work.copies],
+            [
+                (data.ctypes.data, handle(to), index, data.nbytes)
+                for data, to, index in work.uploads
+            ],
+            [(handle(a), index, handle(b), to, size) for a, index, b, to, size in work.moves],
+            [(handle(buffer), index, to, size) for buffer, index, to, size in work.copies],
             handle(work.staging) if work.staging is not None else 0,
             work.staged,
-            [(at, data.ctypes.data, data.nbytes) for at, data in work.reads],
+            [(index, data.ctypes.data, data.nbytes) for index, data in work.reads],
             handle(upload_buffer) if upload_buffer is not None else 0,
             size,
             self._gpu.spin_ns,

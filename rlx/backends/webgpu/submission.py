@@ -122,7 +122,7 @@ class PythonRunner:
         # wgpu-native aborts the process when it gets commands for a lost device.
         ffi, _, api = known
         queue, encoded = (
-            ffi.cast("uintptr_t", one._internal) for one in (self._gpu.queue, commands)
+            ffi.cast("uintptr_t", item._internal) for item in (self._gpu.queue, commands)
         )
         if not api.send(int(queue), int(encoded)):
             raise RuntimeError("the device is lost")
@@ -138,8 +138,8 @@ class PythonRunner:
         staging.map_sync(self._read, 0, staged)
         try:
             mapped = self._mapped(staging, staged)
-            for at, data in self._work.reads:
-                data[:] = mapped[at : at + data.size]
+            for index, data in self._work.reads:
+                data[:] = mapped[index : index + data.size]
                 self._moved[1] += data.size
         finally:
             staging.unmap()
@@ -150,10 +150,10 @@ class PythonRunner:
         if known is None:
             return np.frombuffer(staging.read_mapped(0, staged), np.uint8)
         ffi, _, api = known
-        found = np.empty(staged, np.uint8)
-        if not api.read(int(ffi.cast("uintptr_t", staging._internal)), found):
+        result = np.empty(staged, np.uint8)
+        if not api.read(int(ffi.cast("uintptr_t", staging._internal)), result):
             raise RuntimeError("the device is lost")
-        return found
+        return result
 
     def run(self) -> int:
         """See ``SubmissionRunner``."""

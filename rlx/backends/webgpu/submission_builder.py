@@ -34,7 +34,7 @@ def spans(slots: Sequence[tuple[int, int]], chosen: Sequence[int]) -> list[tuple
         Offsets and sizes in bytes, whole words. Neighbours are joined over the padding between
         them, but never over a slot that was not chosen.
     """
-    wanted = {slots[at] for at in chosen}
+    wanted = {slots[index] for index in chosen}
     joined: list[tuple[int, int]] = []
     whole = False
     for offset, size in sorted(set(slots)):
@@ -179,14 +179,14 @@ class SubmissionBuilder:
 
     def _moves(self) -> list[tuple[Any, int, Any, int, int]]:
         """The copies of feeds. All are taken before one is put in place, as if at the same time."""
-        at, out, back = 0, [], []
+        position, out, back = 0, [], []
         for to, source in self.binding.feeds:
             offset, nbytes = self.outputs[source]
             size = words(nbytes)
             if size:
-                out.append((self.arena, offset, self._between, at, size))
-                back.append((self._between, at, self.arena, self.inputs[to][0], size))
-            at += size
+                out.append((self.arena, offset, self._between, position, size))
+                back.append((self._between, position, self.arena, self.inputs[to][0], size))
+            position += size
         return out + back
 
     def close(self) -> None:

@@ -101,8 +101,8 @@ class LoopContext:
         return self.index == self.length
 
     def __iter__(self) -> Iterator[tuple[Any, LoopContext]]:
-        for at, item in enumerate(self._items):
-            self.index0 = at
+        for index, item in enumerate(self._items):
+            self.index0 = index
             yield item, self
 
 
@@ -128,12 +128,12 @@ class Macro:
             TemplateRuntimeError: It takes no such arguments.
         """
         rest = self._arguments[len(args) :]
-        given = [*args, *(keywords.pop(name, missing) for name in rest)]
+        arguments = [*args, *(keywords.pop(name, missing) for name in rest)]
         if self._takes_caller:
-            given.append(keywords.pop("caller", StrictUndefined("no caller", name="caller")))
+            arguments.append(keywords.pop("caller", StrictUndefined("no caller", name="caller")))
         if keywords or len(args) > len(self._arguments):
             raise TemplateRuntimeError(f"macro {self._name!r} takes {', '.join(self._arguments)}")
-        return self._function(*given)
+        return self._function(*arguments)
 
 
 class Context:
@@ -156,8 +156,8 @@ class Context:
 
     def resolve_or_missing(self, name: str) -> Any:
         """The variable of that name."""
-        found = self.vars.get(name, missing)
-        return self._parent.get(name, missing) if found is missing else found
+        result = self.vars.get(name, missing)
+        return self._parent.get(name, missing) if result is missing else result
 
     def get_all(self) -> Mapping[str, Any]:
         """All variables, for what is included or imported."""

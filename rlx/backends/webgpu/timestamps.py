@@ -67,11 +67,11 @@ class Timestamps:
         for first in range(0, len(batch), MOST_QUERIES // 2):
             part = batch[first : first + MOST_QUERIES // 2]
             queries = self._take(2 * len(part))
-            for at, (pipeline, group, x, y) in enumerate(part):
+            for index, (pipeline, group, x, y) in enumerate(part):
                 writes = {
                     "query_set": queries.set,
-                    "beginning_of_pass_write_index": 2 * at,
-                    "end_of_pass_write_index": 2 * at + 1,
+                    "beginning_of_pass_write_index": 2 * index,
+                    "end_of_pass_write_index": 2 * index + 1,
                 }
                 compute = encoder.begin_compute_pass(label="rlx", timestamp_writes=writes)
                 compute.set_pipeline(pipeline)
@@ -82,7 +82,7 @@ class Timestamps:
             encoder.copy_buffer_to_buffer(queries.resolved, 0, queries.staging, 0, queries.nbytes)
             self._encoded.append((queries, part))
 
-    def sent(self, at: int) -> None:
+    def sent(self, index: int) -> None:
         """What was encoded will have times."""
         self._open += self._encoded
         self._encoded = []
@@ -95,12 +95,12 @@ class Timestamps:
         """
         if not self._open:
             return
-        found = [(self._fetch(queries), part) for queries, part in self._open]
+        results = [(self._fetch(queries), part) for queries, part in self._open]
         self._open.clear()
-        last = max(int(ticks.max()) for ticks, _ in found)
-        for ticks, part in found:
-            for at, (_, group, x, y) in enumerate(part):
-                begin, end = int(ticks[2 * at]), int(ticks[2 * at + 1])
+        last = max(int(ticks.max()) for ticks, _ in results)
+        for ticks, part in results:
+            for index, (_, group, x, y) in enumerate(part):
+                begin, end = int(ticks[2 * index]), int(ticks[2 * index + 1])
                 duration = round(max(0, end - begin) * self._period)
                 stop = max(self._shown, over - round((last - end) * self._period))
                 start = max(self._shown, stop - duration)
@@ -131,8 +131,8 @@ class Timestamps:
     def close(self) -> None:
         """Frees the query sets."""
         free = chain.from_iterable(self._free.values())
-        for queries in (*free, *(one for one, _ in self._open)):
-            for one in (queries.set, queries.resolved, queries.staging):
-                one.destroy()
+        for queries in (*free, *(item for item, _ in self._open)):
+            for item in (queries.set, queries.resolved, queries.staging):
+                item.destroy()
         self._free.clear()
         self._open.clear()

@@ -45,7 +45,7 @@ def shader_place() -> Traversable:
 @functools.cache
 def shader_files() -> list[str]:
     """All ``.wgsl`` files, as paths below ``shader_place()``."""
-    found: list[str] = []
+    results: list[str] = []
     folders: list[tuple[str, Traversable]] = [("", shader_place())]
     while folders:
         path, folder = folders.pop()
@@ -53,8 +53,8 @@ def shader_files() -> list[str]:
             if item.is_dir():
                 folders.append((f"{path}{item.name}/", item))
             elif item.name.endswith(".wgsl"):
-                found.append(path + item.name)
-    return sorted(found)
+                results.append(path + item.name)
+    return sorted(results)
 
 
 @functools.cache
@@ -143,10 +143,10 @@ GLOBALS.update(
 def _modules() -> Mapping[str, str] | None:
     """The modules of compiled templates; None in a checkout, where templates are compiled when they are used."""
     try:
-        found: Mapping[str, str] = import_module(PACKAGE).MODULES
+        results: Mapping[str, str] = import_module(PACKAGE).MODULES
     except ModuleNotFoundError:
         return None
-    return found
+    return results
 
 
 def can_render() -> bool:

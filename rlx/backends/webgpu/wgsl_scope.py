@@ -22,52 +22,54 @@ def is_space(token: str) -> bool:
     return _SPACE.match(token) is not None
 
 
-def behind(tokens: list[str], at: int) -> int:
+def behind(tokens: list[str], position: int) -> int:
     """The position of the next piece that is neither space nor comment; the end where there is none."""
-    at += 1
-    while at < len(tokens) and is_space(tokens[at]):
-        at += 1
-    return at
+    position += 1
+    while position < len(tokens) and is_space(tokens[position]):
+        position += 1
+    return position
 
 
-def closing(tokens: list[str], at: int) -> int:
-    """The position of the bracket that closes the one at ``at``; the end where there is none."""
-    opens, depth = tokens[at], 0
+def closing(tokens: list[str], position: int) -> int:
+    """The position of the bracket that closes the one at ``position``; the end where there is none."""
+    opens, depth = tokens[position], 0
     closes = {"(": ")", "[": "]", "{": "}", "<": ">"}[opens]
-    while at < len(tokens):
-        depth += (tokens[at] == opens) - (tokens[at] == closes)
+    while position < len(tokens):
+        depth += (tokens[position] == opens) - (tokens[position] == closes)
         if depth == 0:
-            return at
-        at += 1
-    return at
+            return position
+        position += 1
+    return position
 
 
 def references(tokens: list[str], names: Collection[str]) -> Iterator[int]:
     """Positions inside functions that mean one of the module's variables of these names, in order."""
-    at = 0
-    while at < len(tokens):
-        if tokens[at] in ("struct", "fn"):
-            begin = at
-            while at < len(tokens) and tokens[at] != "{":
-                at = closing(tokens, at) if tokens[at] == "(" else at + 1
-            end = closing(tokens, at) if at < len(tokens) else at
+    position = 0
+    while position < len(tokens):
+        if tokens[position] in ("struct", "fn"):
+            begin = position
+            while position < len(tokens) and tokens[position] != "{":
+                position = closing(tokens, position) if tokens[position] == "(" else position + 1
+            end = closing(tokens, position) if position < len(tokens) else position
             if tokens[begin] == "fn":
                 yield from _in_function(tokens, begin, end, names)
-            at = end
-        at += 1
+            position = end
+        position += 1
 
 
 def _in_function(tokens: list[str], begin: int, end: int, names: Collection[str]) -> Iterator[int]:
     """The references of one function."""
     opened = tokens.index("(", begin)
     closed = closing(tokens, opened)
-    parameters = {tokens[at] for at in range(opened, closed) if tokens[behind(tokens, at)] == ":"}
+    parameters = {
+        tokens[index] for index in range(opened, closed) if tokens[behind(tokens, index)] == ":"
+    }
     # The names that each block declares, the outermost first. The header of a loop is a block around its body.
     scopes, header = [parameters], [False]
     declared = ""  # what a statement declares, from its end on
-    before, at = "", closed
-    while at < end:
-        token = tokens[at]
+    before, position = "", closed
+    while position < end:
+        token = tokens[position]
         if token in ("{", "for"):
             scopes.append(set())
             header.append(token == "for")
@@ -76,18 +78,18 @@ def _in_function(tokens: list[str], begin: int, end: int, names: Collection[str]
             if header[-1]:
                 _leave(scopes, header)
         elif token in ("let", "var", "const"):
-            at = behind(tokens, at)
-            if tokens[at] == "<":
-                at = behind(tokens, closing(tokens, at))
-            declared = tokens[at]
+            position = behind(tokens, position)
+            if tokens[position] == "<":
+                position = behind(tokens, closing(tokens, position))
+            declared = tokens[position]
         elif token == ";" and declared:
             scopes[-1].add(declared)
             declared = ""
         elif token in names and before not in (".", "@"):
             if not any(token in scope for scope in scopes):
-                yield at
-        before = tokens[at]
-        at = behind(tokens, at)
+                yield position
+        before = tokens[position]
+        position = behind(tokens, position)
 
 
 def _leave(scopes: list[set[str]], header: list[bool]) -> None:

@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     checkout = Checkout(args.repository)
     good, bad = checkout.commit(args.good), checkout.commit(args.bad)
     plan = checked(RecordPlan(tuple(args.suite), (args.device,), args.processes, only=args.case))
-    if not any(plan.chooses(one.name, one.digest) for one in subjects(plan.suites)):
+    if not any(plan.chooses(subject.name, subject.digest) for subject in subjects(plan.suites)):
         raise InputError(describe("no case is chosen", got=args.case))
     judge = RecordedCase(plan, args.by, part(args.min_effect))
     say = functools.partial(print, flush=True)
@@ -95,9 +95,9 @@ def run(args: argparse.Namespace) -> int:
     ):
         show("bisect")
         installs = Installs(checkout, Path(scratch), args.wheels or default_folder(), say)
-        found = first_bad(checkout, good, bad, built(good, installs.python, judge), say)
-    show_lines(_text(found))
-    return FOUND if len(found.commits) == 1 else SEVERAL
+        result = first_bad(checkout, good, bad, built(good, installs.python, judge), say)
+    show_lines(_text(result))
+    return FOUND if len(result.commits) == 1 else SEVERAL
 
 
 @contextmanager
@@ -114,8 +114,8 @@ def _tidy() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _text(found: BisectResult) -> str:
-    if len(found.commits) == 1:
-        return f"first bad commit: {found.commits[0]}"
-    listed = "\n".join(f"  {commit}" for commit in found.commits)
+def _text(result: BisectResult) -> str:
+    if len(result.commits) == 1:
+        return f"first bad commit: {result.commits[0]}"
+    listed = "\n".join(f"  {commit}" for commit in result.commits)
     return f"the first bad commit is one of these, of which some had to be skipped:\n{listed}"

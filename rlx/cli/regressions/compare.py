@@ -71,47 +71,47 @@ def report(paths: Sequence[str | Path], args: argparse.Namespace) -> int:
     fail_on = compare.FAIL_ON if args.fail_on is None else compare.fail_on(args.fail_on)
     base, *others = _recordings(paths)
     devices = _devices(args.device)
-    found = [compare.compare(base, one, part(args.min_effect), devices) for one in others]
+    results = [compare.compare(base, other, part(args.min_effect), devices) for other in others]
     if args.json:
-        trees = [exports.as_json(one, fail_on) for one in found]
+        trees = [exports.as_json(item, fail_on) for item in results]
         text = json.dumps(trees[0] if len(trees) == 1 else trees, indent=1) + "\n"
         if args.json == "-":
             print(text, end="")
         else:
             Path(args.json).write_text(text, encoding="utf-8")
     if args.junit:
-        text = exports.as_junit(found, fail_on)
+        text = exports.as_junit(results, fail_on)
         Path(args.junit).write_text(text, encoding="utf-8")
     if args.html:
-        _write_html(args, base, others, found)
+        _write_html(args, base, others, results)
     if args.json != "-":
-        for one in found:
-            compare_text.show(one, fail_on)
-    return compare.worst(one.exit_code(fail_on) for one in found)
+        for item in results:
+            compare_text.show(item, fail_on)
+    return compare.worst(item.exit_code(fail_on) for item in results)
 
 
 def _recordings(paths: Sequence[str | Path]) -> list[Recording]:
     """The recordings, in the order of the files; a file may hold several."""
-    found = [recording for path in paths for recording in read([path])]
-    if len(found) < 2:
+    results = [recording for path in paths for recording in read([path])]
+    if len(results) < 2:
         hint = "rlx regress compare BASE NEW"
         raise InputError(describe("one recording alone", where=paths[0], hint=hint))
-    return found
+    return results
 
 
 def _devices(named: Sequence[str]) -> dict[str, str]:
-    found = {}
+    results = {}
     for text in named:
-        one, _, other = text.partition("=")
-        found[one] = other or one
-    return found
+        first, _, other = text.partition("=")
+        results[first] = other or first
+    return results
 
 
 def _write_html(
     args: argparse.Namespace,
     base: Recording,
     others: Sequence[Recording],
-    found: Sequence[Comparison],
+    results: Sequence[Comparison],
 ) -> None:
     series = history.load(args.history) if args.history else []
-    Path(args.html).write_text(compare_report(found, [base, *others], series), encoding="utf-8")
+    Path(args.html).write_text(compare_report(results, [base, *others], series), encoding="utf-8")

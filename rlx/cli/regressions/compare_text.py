@@ -35,8 +35,8 @@ def show(comparison: Comparison, fail_on: Collection[str]) -> None:
     for which, names in (("before", comparison.only_base), ("now", comparison.only_new)):
         if names:
             out.print(f"only {which}: {len(names)} cases: {printable(', '.join(names[:5]))}, ...")
-    for which, one in (("before", comparison.base), ("now", comparison.new)):
-        if one.end is None:
+    for which, item in (("before", comparison.base), ("now", comparison.new)):
+        if item.end is None:
             out.print(f"The recording {which} was interrupted; what it has is compared.")
 
 
@@ -67,10 +67,10 @@ def where(pair: DevicePair) -> str:
 
 def _times(out: Console, pair: DevicePair, cases: Sequence[CaseResult]) -> None:
     order = [TimeVerdict.SLOWER, TimeVerdict.MACHINE, TimeVerdict.INCONCLUSIVE, TimeVerdict.FASTER]
-    found = [(case, timing) for case in cases if (timing := case.decisive)]
-    least = sorted({timing.threshold for _, timing in found})
-    found = [(case, timing) for case, timing in found if timing.verdict in order]
-    found.sort(key=lambda one: (order.index(one[1].verdict), -_size(one[1])))
+    results = [(case, timing) for case in cases if (timing := case.decisive)]
+    least = sorted({timing.threshold for _, timing in results})
+    results = [(case, timing) for case, timing in results if timing.verdict in order]
+    results.sort(key=lambda item: (order.index(item[1].verdict), -_size(item[1])))
     rows = [
         (
             case.name,
@@ -81,13 +81,13 @@ def _times(out: Console, pair: DevicePair, cases: Sequence[CaseResult]) -> None:
             machine(pair),
             _why(timing),
         )
-        for case, timing in found
+        for case, timing in results
     ]
     headings = ("case", "time", "us before", "us now", "new by base", "machine", "")
     table(out, f"times that are not the same on {where(pair)}", headings, rows)
     if least:
         ends = " to ".join(
-            f"{100 * (ratio_of(one) - 1):.0f} %" for one in dict.fromkeys((least[0], least[-1]))
+            f"{100 * (ratio_of(item) - 1):.0f} %" for item in dict.fromkeys((least[0], least[-1]))
         )
         out.print(f"A change counts from {ends} on, by --min-effect and by the noise of each case.")
 
@@ -110,5 +110,5 @@ def interval(effect: Effect | None) -> str:
 
 def machine(pair: DevicePair) -> str:
     """The time that the machine's peaks stand for, new by base: the least and the most of them."""
-    found = [peak.slowdown.ratio for peak in pair.peaks if peak.hardware and peak.slowdown]
-    return f"{min(found):.2f} to {max(found):.2f}" if found else "-"
+    results = [peak.slowdown.ratio for peak in pair.peaks if peak.hardware and peak.slowdown]
+    return f"{min(results):.2f} to {max(results):.2f}" if results else "-"

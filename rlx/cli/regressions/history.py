@@ -23,22 +23,22 @@ def run(args: argparse.Namespace) -> int:
         InputError: A file is no record file, or there is none.
         OSError: A file can't be read or written.
     """
-    found = history.load(args.folder)
+    result = history.load(args.folder)
     rows = []
-    for one in found:
-        for change in one.changes:
+    for item in result:
+        for change in item.changes:
             what = f"{100 * (change.ratio - 1):+.0f} %"
             causes = "; ".join(change.causes) or "nothing known"
-            point = one.points[change.at]
-            rows.append((when(point.run.began), one.adapter, one.name, what, causes))
-        for at in one.new_bits:
-            causes = "; ".join(history.causes(one.points[at - 1], one.points[at]))
-            began = when(one.points[at].run.began)
-            rows.append((began, one.adapter, one.name, "other bits", causes or "nothing known"))
+            point = item.points[change.at]
+            rows.append((when(point.run.began), item.adapter, item.name, what, causes))
+        for bit in item.new_bits:
+            causes = "; ".join(history.causes(item.points[bit - 1], item.points[bit]))
+            began = when(item.points[bit].run.began)
+            rows.append((began, item.adapter, item.name, "other bits", causes or "nothing known"))
     out = Screen()
-    out.print(f"{len(found)} series of cases that are in two recordings or more")
+    out.print(f"{len(result)} series of cases that are in two recordings or more")
     headings = ("since", "adapter", "case", "change", "what else changed then")
     table(out, "changes", headings, sorted(rows))
     if args.html:
-        Path(args.html).write_text(history_report(found), encoding="utf-8")
+        Path(args.html).write_text(history_report(result), encoding="utf-8")
     return 0

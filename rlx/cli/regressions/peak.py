@@ -35,8 +35,8 @@ def run(args: argparse.Namespace) -> int:
     devices = rlx.available_devices() if named == "all" else rlx.parse_device_list(named)
     rows = []
     for device in devices:
-        found = msgspec.to_builtins(peaks("0" * 16, str(device), 0))
-        rows.append({"device": str(device), **{name: found[name] for name in _COLUMNS}})
+        result = msgspec.to_builtins(peaks("0" * 16, str(device), 0))
+        rows.append({"device": str(device), **{name: result[name] for name in _COLUMNS}})
     if args.json:
         print(json.dumps(rows, indent=2))
         return 0
@@ -44,8 +44,8 @@ def run(args: argparse.Namespace) -> int:
         [row["device"], *("-" if row[name] is None else f"{row[name]:.3g}" for name in _COLUMNS)]
         for row in rows
     ]
-    made = screen.columns(
+    output = screen.columns(
         "what the devices can do", ["device", *_COLUMNS.values()], lines, right=True
     )
-    screen.Screen().print(made)
+    screen.Screen().print(output)
     return 0

@@ -75,7 +75,7 @@ def _device(recording: Recording, device: str) -> None:
     floor = known.get(device, floors(recording).get(device))
     if floor is not None:
         rows.append(("noise floor", f"{100 * (ratio_of(floor) - 1):.1f} %"))
-    cases = {case: one for (name, case), one in recording.measured.items() if name == device}
+    cases = {case: value for (name, case), value in recording.measured.items() if name == device}
     rows.append(("cases", len(cases)))
     table(out, device, ("", ""), rows)
     slow = [
@@ -85,45 +85,47 @@ def _device(recording: Recording, device: str) -> None:
     table(out, "slowest cases", ("case", "us", "spread of processes"), slow)
     failed = [
         (
-            next(iter(one.failures.values())).name,
-            len(one.failures),
-            next(iter(one.failures.values())).error,
+            next(iter(item.failures.values())).name,
+            len(item.failures),
+            next(iter(item.failures.values())).error,
         )
-        for one in cases.values()
-        if one.failures
+        for item in cases.values()
+        if item.failures
     ]
     table(out, "failures", ("case", "processes", "error"), failed)
 
 
 def _numerics(recordings: list[Recording]) -> None:
     out, entries = Screen(), ledger(recordings)
-    adapters = sorted({(one.adapter, one.api, one.driver) for one in entries})
+    adapters = sorted({(entry.adapter, entry.api, entry.driver) for entry in entries})
     rows = [
         (
-            one.op,
-            one.dtype,
-            adapters.index((one.adapter, one.api, one.driver)) + 1,
-            figure(one.max_ulp),
-            figure(one.rms),
-            figure(one.relative),
-            figure(one.tolerance),
-            figure(one.times_others),
-            one.edges or "",
-            "FAILS" if one.fails else "stands out" if one.stands_out else "",
+            entry.op,
+            entry.dtype,
+            adapters.index((entry.adapter, entry.api, entry.driver)) + 1,
+            figure(entry.max_ulp),
+            figure(entry.rms),
+            figure(entry.relative),
+            figure(entry.tolerance),
+            figure(entry.times_others),
+            entry.edges or "",
+            "FAILS" if entry.fails else "stands out" if entry.stands_out else "",
         )
-        for one in entries
+        for entry in entries
     ]
     headings = ("op", "", "on", "ULP", "RMS", "relative", "allowed", "x others", "edges", "")
     table(out, "largest errors against float64", headings, rows, most=len(rows))
     for number, named in enumerate(adapters, 1):
         out.print(printable(f"{number}: {', '.join(text for text in named if text)}"))
-    outstanding = [one for one in entries if one.stands_out or one.fails]
-    for one in outstanding:
-        what = "is beyond the tolerance" if one.fails else "stands out"
+    outstanding = [entry for entry in entries if entry.stands_out or entry.fails]
+    for item in outstanding:
+        what = "is beyond the tolerance" if item.fails else "stands out"
         more = (
-            f", {figure(one.times_others)} times the others" if one.times_others is not None else ""
+            f", {figure(item.times_others)} times the others"
+            if item.times_others is not None
+            else ""
         )
-        text = f"{one.op} ({one.dtype}) on {one.adapter} {what}: {figure(one.relative)}{more}; {one.worst}"
+        text = f"{item.op} ({item.dtype}) on {item.adapter} {what}: {figure(item.relative)}{more}; {item.worst}"
         out.print(printable(text))
     if not outstanding:
         out.print(f"No operation is {STANDS_OUT:g} times worse on one adapter than on the others.")

@@ -105,10 +105,10 @@ def check(op: str, attributes: Mapping[str, Attribute]) -> None:
         if known is None:
             continue
         good, expected = known
-        found = [] if attribute.i is None else [attribute.i]
+        result = [] if attribute.i is None else [attribute.i]
         if attribute.ints is not None:
-            found += attribute.ints.tolist()
-        for number in found:
+            result += attribute.ints.tolist()
+        for number in result:
             if not good(int(number)):
                 raise _wrong(name, number, expected)
 

@@ -101,87 +101,91 @@ class OnnxCall:
         """Number of outputs, trailing ones that nobody named left out."""
         return len(self.node.output)
 
-    def wants(self, at: int) -> bool:
-        """Whether output ``at`` has a name."""
-        return at < len(self.node.output) and bool(self.node.output[at])
+    def wants(self, index: int) -> bool:
+        """Whether output ``index`` has a name."""
+        return index < len(self.node.output) and bool(self.node.output[index])
 
     # --- operands ---
 
-    def has(self, at: int) -> bool:
-        """Whether operand ``at`` is given."""
-        return at < len(self.operands) and self.operands[at] is not None
+    def has(self, index: int) -> bool:
+        """Whether operand ``index`` is given."""
+        return index < len(self.operands) and self.operands[index] is not None
 
-    def held(self, at: int) -> Held:
-        """Operand ``at``, be it a tensor, a sequence or an optional.
+    def held(self, index: int) -> Held:
+        """Operand ``index``, be it a tensor, a sequence or an optional.
 
         Raises:
             ImportModelError: It is left out.
         """
-        self._used.add(at)
-        found = self.operands[at] if at < len(self.operands) else None
-        if found is None:
-            raise ImportModelError(f"input {at} is missing")
-        return found
+        self._used.add(index)
+        result = self.operands[index] if index < len(self.operands) else None
+        if result is None:
+            raise ImportModelError(f"input {index} is missing")
+        return result
 
-    def value(self, at: int) -> OnnxValue:
-        """Operand ``at``, a tensor.
+    def value(self, index: int) -> OnnxValue:
+        """Operand ``index``, a tensor.
 
         Raises:
             ImportModelError: It is left out, or no tensor.
         """
-        found = self.held(at)
-        if not isinstance(found, OnnxValue):
-            raise ImportModelError(f"input {at} is not a tensor")
-        return found
+        result = self.held(index)
+        if not isinstance(result, OnnxValue):
+            raise ImportModelError(f"input {index} is not a tensor")
+        return result
 
-    def coded(self, at: int) -> Coded | None:
-        """Operand ``at`` where it is a weight in 4-bit integers that is not decoded yet."""
-        found = self.value(at)
-        return found if isinstance(found, Coded) and found.node is None else None
+    def coded(self, index: int) -> Coded | None:
+        """Operand ``index`` where it is a weight in 4-bit integers that is not decoded yet."""
+        result = self.value(index)
+        return result if isinstance(result, Coded) and result.node is None else None
 
-    def items(self, at: int) -> SequenceItems:
-        """Operand ``at``, a sequence."""
-        found = self.held(at)
-        if not isinstance(found, SequenceItems):
-            raise ImportModelError(f"input {at} is not a sequence")
-        return found
+    def items(self, index: int) -> SequenceItems:
+        """Operand ``index``, a sequence."""
+        result = self.held(index)
+        if not isinstance(result, SequenceItems):
+            raise ImportModelError(f"input {index} is not a sequence")
+        return result
 
-    def x(self, at: int = 0) -> Node:
-        """Operand ``at`` as a node."""
-        return self.site.node(self.value(at))
+    def x(self, index: int = 0) -> Node:
+        """Operand ``index`` as a node."""
+        return self.site.node(self.value(index))
 
-    def opt(self, at: int) -> Node | None:
-        """Operand ``at`` as a node, or None where it is left out."""
-        return self.x(at) if self.has(at) and not isinstance(self.operands[at], Nothing) else None
+    def opt(self, index: int) -> Node | None:
+        """Operand ``index`` as a node, or None where it is left out."""
+        return (
+            self.x(index)
+            if self.has(index) and not isinstance(self.operands[index], Nothing)
+            else None
+        )
 
     def xs(self) -> list[Node]:
         """All operands as nodes."""
-        return [self.x(at) for at in range(len(self.operands))]
+        return [self.x(index) for index in range(len(self.operands))]
 
-    def shape(self, at: int = 0) -> Shape:
-        """Shape of operand ``at``."""
-        return self.value(at).shape
+    def shape(self, index: int = 0) -> Shape:
+        """Shape of operand ``index``."""
+        return self.value(index).shape
 
-    def rank(self, at: int = 0) -> int:
-        """Rank of operand ``at``."""
-        return len(self.shape(at))
+    def rank(self, index: int = 0) -> int:
+        """Rank of operand ``index``."""
+        return len(self.shape(index))
 
-    def element(self, at: int = 0) -> Element:
-        """Element type of operand ``at``."""
-        return self.value(at).element
+    def element(self, index: int = 0) -> Element:
+        """Element type of operand ``index``."""
+        return self.value(index).element
 
-    def dtype(self, at: int = 0) -> DType:
-        """The dtype of operand ``at`` in the graph."""
-        return self.x(at).dtype
+    def dtype(self, index: int = 0) -> DType:
+        """The dtype of operand ``index`` in the graph."""
+        return self.x(index).dtype
 
-    def known(self, at: int) -> Array:
-        """The elements of operand ``at``, bfloat16 and narrower floats as f32.
+    def known(self, index: int) -> Array:
+        """The elements of operand ``index``, bfloat16 and narrower floats as f32.
 
         Raises:
             NeedsValueError: They depend on what graph inputs hold.
             RefusedError: They depend on what a loop around the node computes.
         """
-        value = self.value(at)
+        value = self.value(index)
         array = value.array if value.array is not None else self._compute(value)
         if value.element.dtype is DType.BF16:
             return widen(array, DType.BF16).astype(np.float32)
@@ -190,9 +194,9 @@ class OnnxCall:
             return decoded
         return array
 
-    def is_known(self, at: int) -> bool:
+    def is_known(self, index: int) -> bool:
         """Whether ``known`` would give an array at once."""
-        return self.value(at).array is not None
+        return self.value(index).array is not None
 
     def _compute(self, value: OnnxValue) -> Array:
         node = self.site.node(value)
@@ -204,20 +208,22 @@ class OnnxCall:
         value.array = known_node(node)
         return value.array
 
-    def ints(self, at: int) -> tuple[int, ...]:
-        """The elements of operand ``at`` as Python integers."""
-        array = self.known(at)
+    def ints(self, index: int) -> tuple[int, ...]:
+        """The elements of operand ``index`` as Python integers."""
+        array = self.known(index)
         if array.size > 4096 or array.dtype.kind not in "iu":
             raise ImportModelError(
-                f"input {at} should be a few integers, not {array.size} of {array.dtype}"
+                f"input {index} should be a few integers, not {array.size} of {array.dtype}"
             )
         return tuple(int(i) for i in array.ravel())
 
-    def number(self, at: int) -> Any:
-        """The one element of operand ``at`` as a Python number."""
-        array = self.known(at)
+    def number(self, index: int) -> Any:
+        """The one element of operand ``index`` as a Python number."""
+        array = self.known(index)
         if array.size != 1:
-            raise ImportModelError(f"input {at} should be one number, not of shape {array.shape}")
+            raise ImportModelError(
+                f"input {index} should be one number, not of shape {array.shape}"
+            )
         return array.ravel()[0].item()
 
     @staticmethod
@@ -258,12 +264,12 @@ class OnnxCall:
         for name in self.attributes:
             if name not in self._asked:
                 raise RefusedError(f"attribute {name!r} is not supported")
-        for at, held in enumerate(self.operands):
-            if held is not None and at not in self._used:
-                raise RefusedError(f"input {at} is not supported")
-        for at in range(self.results):
-            if self.wants(at) and (at >= len(results) or results[at] is None):
-                raise RefusedError(f"output {at} is not supported")
+        for index, operand in enumerate(self.operands):
+            if operand is not None and index not in self._used:
+                raise RefusedError(f"input {index} is not supported")
+        for index in range(self.results):
+            if self.wants(index) and (index >= len(results) or results[index] is None):
+                raise RefusedError(f"output {index} is not supported")
 
     # --- attributes ---
 
@@ -277,23 +283,23 @@ class OnnxCall:
 
     def text(self, name: str, default: str | None = None) -> Any:
         """A text attribute."""
-        found = self._plain(name, "s", None)
-        return default if found is None else bytes(found.view).decode(errors="replace")
+        result = self._plain(name, "s", None)
+        return default if result is None else bytes(result.view).decode(errors="replace")
 
     def int_list(self, name: str, default: Sequence[int] | None = None) -> Any:
         """An attribute of integers."""
-        found = self._plain(name, "ints", None)
-        if found is None:
+        result = self._plain(name, "ints", None)
+        if result is None:
             # An empty list leaves no field behind.
             return () if name in self.attributes else default
-        return tuple(int(i) for i in found)
+        return tuple(int(i) for i in result)
 
     def float_list(self, name: str, default: Sequence[float] | None = None) -> Any:
         """An attribute of floats."""
-        found = self._plain(name, "floats", None)
-        if found is None:
+        result = self._plain(name, "floats", None)
+        if result is None:
             return () if name in self.attributes else default
-        return tuple(float(f) for f in found)
+        return tuple(float(f) for f in result)
 
     def text_list(self, name: str, default: Sequence[str] | None = None) -> Any:
         """An attribute of texts."""
@@ -304,10 +310,10 @@ class OnnxCall:
 
     def tensor(self, name: str) -> OnnxValue | None:
         """A tensor attribute."""
-        found = self._plain(name, "t", None)
-        if found is None:
+        result = self._plain(name, "t", None)
+        if result is None:
             return None
-        array, element = to_array(found, self.lowering.folder)
+        array, element = to_array(result, self.lowering.folder)
         return OnnxValue(element, array)
 
     def subgraph(self, name: str) -> GraphDef:
@@ -316,18 +322,18 @@ class OnnxCall:
         Raises:
             ImportModelError: There is none.
         """
-        found = self._plain(name, "g", None)
-        if not isinstance(found, GraphDef):
+        result = self._plain(name, "g", None)
+        if not isinstance(result, GraphDef):
             raise ImportModelError(f"attribute {name!r} is missing")
-        return found
+        return result
 
     def _plain(self, name: str, field: str, default: Any) -> Any:
         self._asked.add(name)
         attribute = self.attributes.get(name)
         if attribute is None:
             return default
-        found = getattr(attribute, field)
-        if found is None and field in ("i", "f", "s", "t", "g"):
+        result = getattr(attribute, field)
+        if result is None and field in ("i", "f", "s", "t", "g"):
             # proto3 writes no zeros; the attribute's own type says that this is one.
             zero = {("i", 2): 0, ("f", 1): 0.0}.get((field, attribute.type))
             if zero is None:
@@ -335,7 +341,7 @@ class OnnxCall:
                     return None
                 raise ImportModelError(f"attribute {name!r} has another type")
             return zero
-        return found
+        return result
 
 
 def known_node(node: Node) -> Array:
@@ -348,24 +354,24 @@ def known_node(node: Node) -> Array:
     seen: set[int] = set()
     stack = [(node, False)]
     while stack:
-        one, done = stack.pop()
+        first, done = stack.pop()
         if done:
-            order.append(one)
-        elif one.id not in seen:
-            seen.add(one.id)
-            stack.append((one, True))
-            stack += [(operand, False) for operand in one.inputs]
+            order.append(first)
+        elif first.id not in seen:
+            seen.add(first.id)
+            stack.append((first, True))
+            stack += [(operand, False) for operand in first.inputs]
     total = sum(map(effort, order))
     if total > MAX_KNOWN:
         raise RefusedError(f"a shape that depends on {total:.0f} elements of weights")
     charge("computing a shape", elements=total)
     values: dict[int, tuple[Array, ...]] = {}
-    for one in order:
-        operands = [values[operand.id] for operand in one.inputs]
-        if one.op == "param":
-            values[one.id] = (one.graph.param_values[one.name],)
-        elif one.op == "part":
-            values[one.id] = (operands[0][one.attrs["index"]],)
+    for first in order:
+        operands = [values[operand.id] for operand in first.inputs]
+        if first.op == "param":
+            values[first.id] = (first.graph.param_values[first.name],)
+        elif first.op == "part":
+            values[first.id] = (operands[0][first.attrs["index"]],)
         else:
-            values[one.id] = evaluate(one, [results[0] for results in operands])
+            values[first.id] = evaluate(first, [results[0] for results in operands])
     return values[node.id][0]

@@ -28,11 +28,11 @@ def raw_array(view: memoryview, element: Element, shape: tuple[int, ...]) -> Arr
     return shaped(from_bytes(view, element, math.prod(shape), "a weight"), shape)
 
 
-def shaped(found: Array, shape: tuple[int, ...]) -> Array:
+def shaped(array: Array, shape: tuple[int, ...]) -> Array:
     """Elements in a shape, for reading only."""
-    found = found.reshape(shape)
-    found.setflags(write=False)
-    return found
+    array = array.reshape(shape)
+    array.setflags(write=False)
+    return array
 
 
 def from_bytes(view: memoryview, element: Element, count: int, where: str) -> Array:
@@ -61,9 +61,9 @@ def from_bytes(view: memoryview, element: Element, count: int, where: str) -> Ar
     if element is BOOL:
         flags: Array = np.frombuffer(view, np.uint8) != 0
         return flags
-    found = np.frombuffer(view, element.numpy.newbyteorder("<"))
+    result = np.frombuffer(view, element.numpy.newbyteorder("<"))
     # A view of the file, also where it is not aligned: weights are copied when they are set, and not before.
-    native: Array = found if sys.byteorder == "little" else found.astype(element.numpy)
+    native: Array = result if sys.byteorder == "little" else result.astype(element.numpy)
     return native
 
 

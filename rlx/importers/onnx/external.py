@@ -34,9 +34,9 @@ def _of_nodes(nodes: Sequence[NodeDef]) -> Iterator[TensorProto]:
 
 
 def _of_attributes(attributes: Sequence[Attribute]) -> Iterator[TensorProto]:
-    for one in attributes:
-        if one.t is not None:
-            yield one.t
-        yield from one.tensors
-        for graph in [*one.graphs, *([one.g] if one.g else [])]:
+    for attribute in attributes:
+        if attribute.t is not None:
+            yield attribute.t
+        yield from attribute.tensors
+        for graph in [*attribute.graphs, *([attribute.g] if attribute.g else [])]:
             yield from _of_graph(graph)

@@ -77,8 +77,8 @@ def find(domain: str, name: str, opset: int) -> Operator | None:
     for module in _modules().get((domain, name), ()):
         import_module(module)
     rows = _TABLE.get((domain, name), [])
-    at = bisect.bisect_right(rows, opset, key=lambda row: row.since)
-    return rows[at - 1] if at else None
+    index = bisect.bisect_right(rows, opset, key=lambda row: row.since)
+    return rows[index - 1] if index else None
 
 
 def names() -> list[tuple[str, str]]:
@@ -89,8 +89,8 @@ def names() -> list[tuple[str, str]]:
 @functools.cache
 def _modules() -> Mapping[tuple[str, str], tuple[str, ...]]:
     """The modules that register each operator: more than one where versions of it differ much."""
-    found: dict[tuple[str, str], tuple[str, ...]] = {}
+    results: dict[tuple[str, str], tuple[str, ...]] = {}
     for module, domain, operators in MODULES:
         for name in operators.split():
-            found[domain, name] = *found.get((domain, name), ()), module
-    return found
+            results[domain, name] = *results.get((domain, name), ()), module
+    return results

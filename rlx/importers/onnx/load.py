@@ -89,11 +89,11 @@ def load(
         where: byte 0 of the file
     """
     source = open_model(path_or_bytes)
-    given = values or {}
-    _check_names(source, dims or {}, given)
-    shapes = bind(source, dims or {}, given)
+    arguments = values or {}
+    _check_names(source, dims or {}, arguments)
+    shapes = bind(source, dims or {}, arguments)
     try:
-        return lower(source, shapes, given).graph
+        return lower(source, shapes, arguments).graph
     except NeedsValueError as error:
         names = listed(sorted(error.names))
         raise InputError(
@@ -135,8 +135,8 @@ def read_model(file: ModelBytes) -> ModelSource:
     inputs = tuple(_port(info, label) for info in model.graph.inputs if info.name not in weights)
     defaults: tuple[Port, ...] = ()
     if model.ir_version >= FIRST_DEFAULTS:
-        found = [info for info in model.graph.inputs if info.name in weights]
-        defaults = tuple(_default(info, weights[info.name], label) for info in found)
+        results = [info for info in model.graph.inputs if info.name in weights]
+        defaults = tuple(_default(info, weights[info.name], label) for info in results)
     outputs = tuple(info.name for info in model.graph.outputs)
     if not outputs:
         raise ImportModelError(describe("the graph has no outputs", where=label))
@@ -215,11 +215,11 @@ def _port(info: schema.ValueInfo, label: str) -> Port:
     where = f"{label}, input {info.name!r}"
     if kind is None or kind.tensor is None:
         kinds = ("sequence", "map", "optional", "sparse")
-        found = next((k for k in kinds if kind is not None and getattr(kind, k) is not None), None)
-        if found is None:
+        result = next((k for k in kinds if kind is not None and getattr(kind, k) is not None), None)
+        if result is None:
             raise ImportModelError(describe("an input without a type", where=where))
         raise UnsupportedOpError(
-            describe("an input that is no tensor", where=where, got=found, expected="a tensor")
+            describe("an input that is no tensor", where=where, got=result, expected="a tensor")
         )
     element = element_of(kind.tensor.element, where)
     shape = kind.tensor.shape
@@ -241,8 +241,8 @@ def _port(info: schema.ValueInfo, label: str) -> Port:
 def _check_names(source: ModelSource, dims: Mapping[str, int], values: Mapping[str, Any]) -> None:
     known = {d for port in source.inputs for d in port.dims or () if isinstance(d, str)}
     inputs = {port.name for port in (*source.inputs, *source.defaults)}
-    for given, names, what in ((dims, known, "dimension"), (values, inputs, "input")):
-        for name in given:
+    for value, names, what in ((dims, known, "dimension"), (values, inputs, "input")):
+        for name in value:
             if name not in names:
                 raise UnknownNameError(
                     describe(
@@ -282,13 +282,13 @@ def _lower(
         scope.define(port.name, _input(port, graph, shapes, values))
     try:
         try:
-            found = lowering.body(source.graph, scope, site)
+            result = lowering.body(source.graph, scope, site)
         except MissingError:
             lowering.check()
             raise
         lowering.check()
         outputs = []
-        for name, value in zip(source.outputs, found, strict=True):
+        for name, value in zip(source.outputs, result, strict=True):
             if not isinstance(value, OnnxValue):
                 kind = "sequence" if isinstance(value, SequenceItems) else "optional"
                 raise RefusedError(f"output {name!r} is a {kind}")

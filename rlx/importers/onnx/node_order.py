@@ -14,38 +14,38 @@ _NAMED = 8
 def live_nodes(nodes: Sequence[NodeDef], wanted: Iterable[str]) -> list[NodeDef]:
     """The nodes that the wanted values depend on, as they stand in the file."""
     makers: dict[str, list[int]] = {}
-    for at, node in enumerate(nodes):
+    for index, node in enumerate(nodes):
         for name in node.output:
-            makers.setdefault(name, []).append(at)
+            makers.setdefault(name, []).append(index)
     live: set[int] = set()
     names = list(wanted)
     while names:
-        for at in makers.pop(names.pop(), ()):
-            if at not in live:
-                live.add(at)
-                names += reads(nodes[at])
-    return [nodes[at] for at in sorted(live)]
+        for index in makers.pop(names.pop(), ()):
+            if index not in live:
+                live.add(index)
+                names += reads(nodes[index])
+    return [nodes[index] for index in sorted(live)]
 
 
 def in_order(
-    nodes: Sequence[NodeDef], given: Container[str], called: Callable[[NodeDef], str]
+    nodes: Sequence[NodeDef], value: Container[str], called: Callable[[NodeDef], str]
 ) -> list[NodeDef]:
     """The nodes, each behind those whose results it reads: in the file's order as far as that is one.
 
     Args:
         nodes: The nodes of a graph.
-        given: Names that have a value before the first of them.
+        value: Names that have a value before the first of them.
         called: How messages name a node.
 
     Raises:
         ImportModelError: Nodes read each other's results in a cycle.
     """
     makers = {
-        name: at for at, node in enumerate(nodes) for name in node.output if name not in given
+        name: index for index, node in enumerate(nodes) for name in node.output if name not in value
     }
     # For each node those that have to stand before it and were not looked at yet, the first one last.
     before = [[makers[name] for name in reads(node) if name in makers][::-1] for node in nodes]
-    placed, found = [False] * len(nodes), []
+    placed, result = [False] * len(nodes), []
     for first in range(len(nodes)):
         path = [] if placed[first] else [first]
         within = set(path)
@@ -55,16 +55,16 @@ def in_order(
                 path.pop()
                 within.remove(last)
                 placed[last] = True
-                found.append(nodes[last])
+                result.append(nodes[last])
                 continue
             following = before[last].pop()
             if following in within:
-                cycle = [called(nodes[at]) for at in path[path.index(following) :]]
+                cycle = [called(nodes[index]) for index in path[path.index(following) :]]
                 raise _cyclic(cycle)
             if not placed[following]:
                 path.append(following)
                 within.add(following)
-    return found
+    return result
 
 
 def _cyclic(cycle: Sequence[str]) -> ImportModelError:

@@ -46,7 +46,7 @@ def versions(listed: Iterable[Opset], label: str) -> dict[str, int]:
         UnsupportedOpError: A version is newer than what is known here.
         ImportModelError: It is no version.
     """
-    found: dict[str, int] = {}
+    results: dict[str, int] = {}
     for opset in listed:
         domain = plain(opset.domain)
         newest = NEWEST.get(domain, opset.version)
@@ -64,8 +64,8 @@ def versions(listed: Iterable[Opset], label: str) -> dict[str, int]:
                     hint="save the model for an older operator set",
                 )
             )
-        found[domain] = opset.version
-    return found
+        results[domain] = opset.version
+    return results
 
 
 def refused(op: str, version: int, attributes: Mapping[str, Attribute]) -> str | None:

@@ -288,13 +288,13 @@ def read(record: type[_M], span: FileSpan, depth: int = 0) -> _M:
         if known.kind in _NUMBERS and known.many:
             values.setdefault(known.name, []).append(wire.numbers(entry, known.kind, what))
             continue
-        one = _one(known.kind, entry, what, depth)
+        single = _one(known.kind, entry, what, depth)
         if known.many:
-            values.setdefault(known.name, []).append(one)
+            values.setdefault(known.name, []).append(single)
         elif known.name in values and known.kind in _RECORDS:
             raise malformed(f"{what} stands there twice", entry.offset)
         else:
-            values[known.name] = one
+            values[known.name] = single
     for item in table.values():
         if item.many and item.kind in _NUMBERS and item.name in values:
             parts = values[item.name]

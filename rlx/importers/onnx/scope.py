@@ -38,12 +38,12 @@ class Scope:
         scope: Scope | None = self
         while scope is not None:
             if name in scope.values:
-                found = scope.values[name]
-                if found is None:
+                result = scope.values[name]
+                if result is None:
                     raise MissingError(name)
-                if isinstance(found, RefusedResult):
-                    raise RefusedError(f"{name!r}: {found.reason}")
-                return found
+                if isinstance(result, RefusedResult):
+                    raise RefusedError(f"{name!r}: {result.reason}")
+                return result
             scope = scope.parent
         raise ImportModelError(
             describe(

@@ -83,8 +83,8 @@ class ModelBytes:
 
     def array_at(self, origin: Origin) -> Array:
         """A weight by its place."""
-        at, nbytes, element, shape = origin
-        return raw_array(self.view[at : at + nbytes], element, shape)
+        position, nbytes, element, shape = origin
+        return raw_array(self.view[position : position + nbytes], element, shape)
 
 
 @dataclass(frozen=True)

@@ -33,9 +33,9 @@ def element_of(code: int, where: str) -> Element:
         UnsupportedOpError: rlx has no such type.
         ImportModelError: Nor has ONNX.
     """
-    found = ELEMENTS.get(code)
-    if found is not None:
-        return found
+    result = ELEMENTS.get(code)
+    if result is not None:
+        return result
     name = name_of(code)
     if name.startswith("type "):
         raise ImportModelError(describe("no such element type", where=where, got=code))
@@ -74,23 +74,23 @@ def to_array(tensor: schema.TensorProto, folder: Path | None) -> tuple[Array, El
         raise ImportModelError(describe("a shape that no array can have", where=where, got=shape))
     count = math.prod(shape)
     if element is STRING:
-        found = np.array([bytes(s.view) for s in tensor.strings], object)
+        result = np.array([bytes(s.view) for s in tensor.strings], object)
     elif tensor.location == EXTERNAL:
-        found = _external(tensor, element, count, folder, where)
+        result = _external(tensor, element, count, folder, where)
     elif tensor.raw is not None:
-        found = from_bytes(tensor.raw.view, element, count, where)
+        result = from_bytes(tensor.raw.view, element, count, where)
     else:
-        found = _from_field(tensor, element, where)
-    if found.size != count:
+        result = _from_field(tensor, element, where)
+    if result.size != count:
         raise ImportModelError(
             describe(
                 "the elements do not fill the shape",
                 where=where,
-                got=f"{found.size} elements",
+                got=f"{result.size} elements",
                 expected=f"{count} for {shape}",
             )
         )
-    return shaped(found, shape), element
+    return shaped(result, shape), element
 
 
 def _from_field(tensor: schema.TensorProto, element: Element, where: str) -> Array:
@@ -113,12 +113,12 @@ def _from_field(tensor: schema.TensorProto, element: Element, where: str) -> Arr
         count = math.prod(int(d) for d in (() if tensor.dims is None else tensor.dims))
         return unpacked(array.astype(np.uint8), element, count)
     if element.numpy.kind in "iu":
-        found = array.astype(element.numpy)
-        if not np.array_equal(found.astype(np.int64), array):
+        result = array.astype(element.numpy)
+        if not np.array_equal(result.astype(np.int64), array):
             raise ImportModelError(
                 describe(f"a number that {element.name} can't hold", where=where)
             )
-        return found
+        return result
     return array.astype(element.numpy, copy=False)
 
 

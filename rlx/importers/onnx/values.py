@@ -64,11 +64,11 @@ class OnnxValue:
         return shape
 
     @staticmethod
-    def of(found: Node | Array, element: Element | None = None) -> OnnxValue:
+    def of(result: Node | Array, element: Element | None = None) -> OnnxValue:
         """A result of an operator as a value."""
-        if isinstance(found, Node):
-            return OnnxValue(element or BY_DTYPE[found.dtype], node=found)
-        array = np.asarray(found)
+        if isinstance(result, Node):
+            return OnnxValue(element or BY_DTYPE[result.dtype], node=result)
+        array = np.asarray(result)
         return OnnxValue(element or BY_NUMPY[array.dtype], array=array)
 
 
@@ -154,10 +154,10 @@ class GraphSite:
         # A value of the graph around this one may be used here once its elements are known.
         if value.array is None:
             raise RefusedError("a value of the graph around it that was not passed in")
-        kept = self.made.get(id(value))
-        if kept is None:
-            kept = self.made[id(value)] = (value, self._leaf(value))
-        return kept[1]
+        cached = self.made.get(id(value))
+        if cached is None:
+            cached = self.made[id(value)] = (value, self._leaf(value))
+        return cached[1]
 
     def _leaf(self, value: OnnxValue) -> Node:
         array, dtype = value.array, value.element.dtype
@@ -192,11 +192,11 @@ def inputs_of(node: Node) -> frozenset[str]:
     names: set[str] = set()
     stack = [node]
     while stack:
-        one = stack.pop()
-        if one.id in seen:
+        single = stack.pop()
+        if single.id in seen:
             continue
-        seen.add(one.id)
-        if one.op == "input":
-            names.add(one.name)
-        stack += one.inputs
+        seen.add(single.id)
+        if single.op == "input":
+            names.add(single.name)
+        stack += single.inputs
     return frozenset(names)

@@ -137,9 +137,9 @@ class OnnxLowering:
         if tensor.raw is not None:
             return tensor.raw.offset, len(tensor.raw.view)
         # Floats that are listed one by one stand there as bytes, too, and the array is a view of them.
-        at: int = array.ctypes.data - self._start
-        inside = 0 <= at and at + array.nbytes <= self._nbytes
-        return (at, array.nbytes) if inside and array.flags.c_contiguous else None
+        position: int = array.ctypes.data - self._start
+        inside = 0 <= position and position + array.nbytes <= self._nbytes
+        return (position, array.nbytes) if inside and array.flags.c_contiguous else None
 
     def body(self, graph: GraphDef, scope: Scope, site: GraphSite) -> list[Held]:
         """The outputs of a graph whose inputs stand in ``scope``.
@@ -158,9 +158,9 @@ class OnnxLowering:
         """Lowers the nodes that ``wanted`` depends on, each behind those whose results it reads."""
         charge("reading the nodes of a graph", elements=len(nodes))
         live = in_order(live_nodes(nodes, wanted), scope.values, self.name)
-        for at, node in enumerate(live):
+        for index, node in enumerate(live):
             if scope.parent is None and not self._calls:
-                progress(at / len(live), node.op)
+                progress(index / len(live), node.op)
             self.one(node, scope, site)
 
     def one(self, node: NodeDef, scope: Scope, site: GraphSite) -> None:
@@ -198,16 +198,16 @@ class OnnxLowering:
             if name:
                 scope.define(name, value)
 
-    def _sign(self, node: NodeDef, made: Sequence[Node]) -> None:
+    def _sign(self, node: NodeDef, results: Sequence[Node]) -> None:
         """Names what an ONNX node became after it, for messages, profiles and traces.
 
         What the nodes of a body or a function became is named after those.
         """
         called = node.name or next(filter(None, node.output), "")
-        for one in made:
-            if one.op not in ("input", "param") and not one.source.startswith(f"{self.label}: "):
-                one.source = f"{self.label}: {_kind(node.domain, node.op)}"
-                one.name = called or one.name
+        for item in results:
+            if item.op not in ("input", "param") and not item.source.startswith(f"{self.label}: "):
+                item.source = f"{self.label}: {_kind(node.domain, node.op)}"
+                item.name = called or item.name
 
     def _fail(self, node: NodeDef, error: Exception) -> None:
         if isinstance(error, ImportModelError) and "\n  node: " in str(error):
@@ -267,12 +267,16 @@ class OnnxLowering:
         allowed.check(node.op, attributes)
         operands = [scope.find(name) if name else None for name in node.input]
         if not operator.raw:
-            operands = [None if isinstance(held, Nothing) else held for held in operands]
+            operands = [None if isinstance(operand, Nothing) else operand for operand in operands]
         call = OnnxCall(node, operands, site, opset, attributes, self, scope)
         if operator.raw:
             return _results(operator, call)
         _check_carried(node.op, operator, operands)
-        if operator.fold and operands and all(_foldable(held) for held in operands if held):
+        if (
+            operator.fold
+            and operands
+            and all(_foldable(operand) for operand in operands if operand)
+        ):
             folded = self._fold(operator, call)
             if folded is not None:
                 return folded
@@ -284,20 +288,22 @@ class OnnxLowering:
         inner = OnnxCall(
             call.node, call.operands, site, call.opset, call.attributes, self, call.scope
         )
-        held = wrapped(_results(operator, inner), call.operands)
-        found = [value for value in held if isinstance(value, OnnxValue) and value.node is not None]
+        stored = wrapped(_results(operator, inner), call.operands)
+        results = [
+            value for value in stored if isinstance(value, OnnxValue) and value.node is not None
+        ]
         if sum(type.size for node in site.graph.nodes for type in node.types) > 4 * FOLD_ELEMENTS:
             return None
         work = sum(map(effort, site.graph.nodes))
         if work > FOLD_WORK or not try_charge(work):
             return None
-        if found:
-            site.graph.set_outputs([value.node for value in found if value.node is not None])
-            for value, array in zip(found, interpret(site.graph, {}), strict=True):
+        if results:
+            site.graph.set_outputs([value.node for value in results if value.node is not None])
+            for value, array in zip(results, interpret(site.graph, {}), strict=True):
                 dtype = value.element.numpy
                 carried = value.element.name in CARRIERS
                 value.array, value.node = (array.astype(dtype) if carried else array), None
-        return held
+        return stored
 
     def _inline(
         self,
@@ -310,12 +316,12 @@ class OnnxLowering:
         """A function of the model, written out where it is called."""
         if self._calls >= MAX_CALLS:
             raise ImportModelError(describe("functions call each other without end"))
-        given = {a.name: a for a in function.defaults} | dict(attributes)
+        arguments = {a.name: a for a in function.defaults} | dict(attributes)
         opsets = versions(function.opsets, self.label) or scope.opsets
-        inner = Scope({}, opsets, None, given)
-        for at, name in enumerate(function.inputs):
-            if at < len(node.input) and node.input[at]:
-                inner.define(name, scope.find(node.input[at]))
+        inner = Scope({}, opsets, None, arguments)
+        for index, name in enumerate(function.inputs):
+            if index < len(node.input) and node.input[index]:
+                inner.define(name, scope.find(node.input[index]))
             else:
                 inner.define(name, Nothing())
         self._calls += 1
@@ -347,29 +353,29 @@ def _kind(domain: str, op: str) -> str:
 
 def _attributes(node: NodeDef, called: Mapping[str, Attribute] | None) -> dict[str, Attribute]:
     """The attributes of a node by name; in a function a reference takes the caller's, or is absent."""
-    found: dict[str, Attribute] = {}
+    results: dict[str, Attribute] = {}
     for attribute in node.attributes:
         if not attribute.ref:
-            found[attribute.name] = attribute
+            results[attribute.name] = attribute
         elif called is not None and attribute.ref in called:
-            found[attribute.name] = called[attribute.ref]
-    return found
+            results[attribute.name] = called[attribute.ref]
+    return results
 
 
-def _foldable(held: Held) -> bool:
+def _foldable(stored: Held) -> bool:
     return (
-        isinstance(held, OnnxValue)
-        and held.array is not None
-        and held.array.size <= FOLD_ELEMENTS
-        and held.array.dtype != object
+        isinstance(stored, OnnxValue)
+        and stored.array is not None
+        and stored.array.size <= FOLD_ELEMENTS
+        and stored.array.dtype != object
     )
 
 
 def _check_carried(op: str, operator: Operator, operands: Sequence[Held | None]) -> None:
-    for held in operands:
-        if isinstance(held, OnnxValue) and held.element.name in CARRIERS:
-            if not carries(op, operator.carried, held.element):
-                raise RefusedError(f"tensors of {held.element.name}")
+    for operand in operands:
+        if isinstance(operand, OnnxValue) and operand.element.name in CARRIERS:
+            if not carries(op, operator.carried, operand.element):
+                raise RefusedError(f"tensors of {operand.element.name}")
 
 
 def _results(operator: Operator, call: OnnxCall) -> list[Held | None]:
@@ -380,16 +386,16 @@ def _results(operator: Operator, call: OnnxCall) -> list[Held | None]:
     return results
 
 
-def _listed(found: Any) -> list[Held | None]:
+def _listed(result: Any) -> list[Held | None]:
     """What an operator's function gave as a list of values."""
     many = (
-        list(found)
-        if isinstance(found, (tuple, list)) and type(found) in (tuple, list)
-        else [found]
+        list(result)
+        if isinstance(result, (tuple, list)) and type(result) in (tuple, list)
+        else [result]
     )
     return [
-        OnnxValue.of(one if isinstance(one, Node) else np.asarray(one))
-        if isinstance(one, (Node, np.ndarray, np.generic))
-        else one
-        for one in many
+        OnnxValue.of(item if isinstance(item, Node) else np.asarray(item))
+        if isinstance(item, (Node, np.ndarray, np.generic))
+        else item
+        for item in many
     ]

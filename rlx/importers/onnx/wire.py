@@ -48,12 +48,12 @@ def malformed(what: str, offset: int, **parts: Any) -> ImportModelError:
     return ImportModelError(describe(what, where=f"byte {offset} of the file", **parts))
 
 
-def varint(view: memoryview, at: int, base: int) -> tuple[int, int]:
+def varint(view: memoryview, index: int, base: int) -> tuple[int, int]:
     """An unsigned varint.
 
     Args:
         view: The message.
-        at: Position of the varint in ``view``.
+        index: Position of the varint in ``view``.
         base: Position of ``view`` in the file, for messages.
 
     Returns:
@@ -63,15 +63,15 @@ def varint(view: memoryview, at: int, base: int) -> tuple[int, int]:
         ImportModelError: It is cut short, or longer than ten bytes.
     """
     value = shift = 0
-    for position in range(at, min(at + 10, len(view))):
+    for position in range(index, min(index + 10, len(view))):
         byte = view[position]
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value % _U64, position + 1
         shift += 7
-    if len(view) - at < 10:
-        raise malformed("the file ends within a number", base + at)
-    raise malformed("a number is longer than ten bytes", base + at)
+    if len(view) - index < 10:
+        raise malformed("the file ends within a number", base + index)
+    raise malformed("a number is longer than ten bytes", base + index)
 
 
 def signed(value: int) -> int:
@@ -86,34 +86,36 @@ def fields(span: FileSpan) -> Iterator[WireField]:
         ImportModelError: The bytes are not a message.
     """
     view, base = span
-    at, end = 0, len(view)
-    while at < end:
-        start = at
-        key, at = varint(view, at, base)
+    position, end = 0, len(view)
+    while position < end:
+        start = position
+        key, position = varint(view, position, base)
         number, wire = key >> 3, key & 7
         if not 0 < number < 1 << 29:
             raise malformed("no field has this number", base + start, got=number)
         if wire == VARINT:
-            value, at = varint(view, at, base)
+            value, position = varint(view, position, base)
             yield WireField(number, wire, value, base + start)
             continue
         if wire == BYTES:
-            size, at = varint(view, at, base)
+            size, position = varint(view, position, base)
         elif wire in (FIXED32, FIXED64):
             size = 4 if wire == FIXED32 else 8
         else:
             name = _WIRE_NAMES.get(wire, wire)
             raise malformed("a wire type that ONNX does not use", base + start, got=name)
-        if size > end - at:
+        if size > end - position:
             raise malformed(
                 f"field {number} is longer than what holds it",
                 base + start,
                 got=f"{size} bytes",
-                expected=f"at most {end - at}",
+                expected=f"at most {end - position}",
                 hint="the file is cut short or damaged",
             )
-        yield WireField(number, wire, FileSpan(view[at : at + size], base + at), base + start)
-        at += size
+        yield WireField(
+            number, wire, FileSpan(view[position : position + size], base + position), base + start
+        )
+        position += size
 
 
 def need(entry: WireField, wire: int, what: str) -> Any:

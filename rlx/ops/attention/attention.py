@@ -218,7 +218,7 @@ def _fragments(node: Node, emitter: Emitter, h: Heads, variant: Variant) -> None
     fragment = fragment_params(emitter.limits)
     queries = variant.params["subgroups"] * fragment["lanes"]
     layout = node.attrs["layout"]
-    shapes = [one.shape for one in node.inputs[:3]]
+    shapes = [item.shape for item in node.inputs[:3]]
     heads = (h.heads, h.kv_heads, h.kv_heads)
     steps = [_steps(shape, count, layout) for shape, count in zip(shapes, heads, strict=True)]
     more = {
@@ -473,12 +473,12 @@ def attention(  # noqa: PLR0913 - the operation's own signature
         scores = softcap * np.tanh(scores / softcap)
     sq, sk = scores.shape[-2:]
     name, window = _kind(kind)
-    at, key = np.arange(sq)[:, None] + (sk - sq), np.arange(sk)[None, :]
+    position, key = np.arange(sq)[:, None] + (sk - sq), np.arange(sk)[None, :]
     visible = np.ones((sq, sk), bool)
     if name in ("causal", "sliding"):
-        visible = key <= at
+        visible = key <= position
     if name == "sliding":
-        visible = visible & (key >= at - window)
+        visible = visible & (key >= position - window)
     if name == "custom":
         assert mask is not None
         visible = np.asarray(mask, bool)[:, None, None, :]

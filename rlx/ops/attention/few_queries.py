@@ -59,11 +59,11 @@ def _takes(variant: Variant, problem: Decode) -> bool:
 
 
 def _rule(problem: Decode, legal: Sequence[Variant]) -> Variant:
-    found = {variant.name: variant for variant in legal}
-    wide = found.get("wide")
+    results = {variant.name: variant for variant in legal}
+    wide = results.get("wide")
     if wide and splits(problem, wide) * problem.pairs * problem.blocks >= _ENOUGH:
         return wide
-    return found.get("narrow", wide or found["plain"])
+    return results.get("narrow", wide or results["plain"])
 
 
 def splits(problem: Decode, variant: Variant) -> int:

@@ -38,7 +38,7 @@ def _rope(g: Graph, x: Node, cos: Node, sin: Node, n_rot: int | None, style: str
         a, b = g.split(entries, [n // 2, n // 2], -1)
     else:
         pairs = g.reshape(entries, (*x.shape[:-1], n // 2, 2))
-        a, b = (g.reshape(g.narrow(pairs, -1, at, 1), half) for at in (0, 1))
+        a, b = (g.reshape(g.narrow(pairs, -1, value, 1), half) for value in (0, 1))
     first = g.sub(g.mul(a, cos), g.mul(b, sin))
     second = g.add(g.mul(b, cos), g.mul(a, sin))
     if style == "neox":

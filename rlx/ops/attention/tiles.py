@@ -52,9 +52,9 @@ class FragmentQueries(Variant):
         d, dv = (
             -(-n // unit) * unit for n, unit in ((problem.d, have["fk"]), (problem.dv, have["fn"]))
         )
-        kept = queries * (d + 8)
-        halves = keys * (d + dv + 16) + queries * 2 * (keys + 4) + (kept if d > 64 else 0)
-        storage = Variant(self.name, 0, 2 * max(halves, kept) + 16)
+        retained = queries * (d + 8)
+        halves = keys * (d + dv + 16) + queries * 2 * (keys + 4) + (retained if d > 64 else 0)
+        storage = Variant(self.name, 0, 2 * max(halves, retained) + 16)
         return max(d, dv) <= self.params["longest"] and storage.fits(problem.limits)
 
 
@@ -70,14 +70,14 @@ def _takes(variant: Variant, problem: Prefill) -> bool:
 
 
 def _rule(problem: Prefill, legal: Sequence[Variant]) -> Variant:
-    found = {variant.name: variant for variant in legal}
+    results = {variant.name: variant for variant in legal}
     # Half as many queries a workgroup were 8 % faster for 2,048 causal ones of 64 numbers.
     for name in ("fragments_deep", "fragments"):
-        if name in found:
-            return found[name]
-    if "deep" in found and problem.heads * -(-problem.sq // 64) >= _ENOUGH:
-        return found["deep"]
-    return found["tiles"]
+        if name in results:
+            return results[name]
+    if "deep" in results and problem.heads * -(-problem.sq // 64) >= _ENOUGH:
+        return results["deep"]
+    return results["tiles"]
 
 
 PREFILL = Family(

@@ -74,10 +74,12 @@ def _normal(bits: Array) -> Array:
     u = np.maximum(bits >> np.uint32(1), np.uint32(1)).astype(np.int64)
     octave = 30 - np.floor(np.log2(u)).astype(np.int64)
     rest = (u << octave) & (2**30 - 1)
-    at = octave * (_SEGMENTS + 1) + (rest >> 22)
+    position = octave * (_SEGMENTS + 1) + (rest >> 22)
     table = normal_table().astype(np.int64)
     fraction = (rest >> (22 - _FRACTION_BITS)) & (2**_FRACTION_BITS - 1)
-    fine = table[at] - (((table[at] - table[at + 1]) * fraction) >> _FRACTION_BITS)
+    fine = table[position] - (
+        ((table[position] - table[position + 1]) * fraction) >> _FRACTION_BITS
+    )
     drop = _TABLE_BITS - RESULT_BITS
     z = ((fine + (1 << (drop - 1))) >> drop) / 2.0**RESULT_BITS
     return np.where(bits & 1, -z, z)
@@ -284,8 +286,8 @@ def _sample(
     if top_p < 1:
         falling = g.sort(p, -1, True)
         # A token is kept while those before it do not yet make up top_p.
-        kept = g.lt(g.cumsum(falling, -1, True), float(top_p))
-        least = g.min(g.where(kept, falling, 2.0), [-1], True)
+        retained = g.lt(g.cumsum(falling, -1, True), float(top_p))
+        least = g.min(g.where(retained, falling, 2.0), [-1], True)
         p = g.where(g.ge(p, least), p, 0.0)
     total = g.cumsum(p, -1)
     u = g.cast(_numbers(g, "uniform", (*logits.shape[:-1], 1), seed, stream), logits.dtype)

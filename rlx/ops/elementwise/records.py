@@ -47,24 +47,24 @@ def _samples(row: ElementwiseRow) -> tuple[Sample, ...]:
         ((2, 3, 4, 5, 2), (3, 1, 5, 1)),
         ((1027,), (1027,)),
     )
-    made = [Sample((*s, s[0])[: row.operands], low=row.low, high=row.high) for s in shapes]
+    results = [Sample((*s, s[0])[: row.operands], low=row.low, high=row.high) for s in shapes]
     bench = Sample(((256, 1024),) * row.operands, low=row.low, high=row.high, bench=True)
-    return (*made, bench)
+    return (*results, bench)
 
 
 def _reference(row: ElementwiseRow) -> Any:
     """The table's NumPy function under the parameter names of the builder."""
 
-    def one(x: Array) -> Array:
+    def unary(x: Array) -> Array:
         return np.asarray(row.numpy(x))
 
-    def two(a: Array, b: Array) -> Array:
+    def binary(a: Array, b: Array) -> Array:
         return np.asarray(row.numpy(a, b))
 
-    def three(a: Array, b: Array, c: Array) -> Array:
+    def ternary(a: Array, b: Array, c: Array) -> Array:
         return np.asarray(row.numpy(a, b, c))
 
-    reference: Any = (one, two, three)[row.operands - 1]
+    reference: Any = (unary, binary, ternary)[row.operands - 1]
     reference.__name__ = row.name
     return reference
 

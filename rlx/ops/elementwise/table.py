@@ -304,15 +304,15 @@ def c_header() -> str:
         for name, text in JOINED_LOOPS.items() if kind == "f" else ():
             lines.append(f"LOOP_LITERALS({name}_{dtype}, ({text}))")
         lines += ["#undef T", "#undef FN"]
-    held = {name: ctype for name, (ctype, _) in (C_TYPES | NARROW_TYPES).items()}
+    stored = {name: ctype for name, (ctype, _) in (C_TYPES | NARROW_TYPES).items()}
     for source, target, convert in casts():
         if (source, target) in HALF_CASTS:
             lines.append(
-                f"LOOP_HALF(cast_{source}_{target}, {held[source]}, {held[target]}, {HALF_CASTS[source, target]})"
+                f"LOOP_HALF(cast_{source}_{target}, {stored[source]}, {stored[target]}, {HALF_CASTS[source, target]})"
             )
             continue
         lines.append(
-            f"LOOP_CAST(cast_{source}_{target}, {held[source]}, {held[target]}, {convert})"
+            f"LOOP_CAST(cast_{source}_{target}, {stored[source]}, {stored[target]}, {convert})"
         )
     entries = "".join(f" \\\n    ENTRY({name})" for name in loop_names())
     lines.append(f"#define LOOPS(ENTRY){entries}")

@@ -98,10 +98,10 @@ def _trilu(g: Graph, x: Node, k: int, upper: bool) -> Node:
         raise GraphError(describe("[trilu] not a matrix", got=x.shape, expected="rank >= 2"))
     charge("[trilu]", elements=math.prod(x.shape[-2:]))
     ones = np.ones(x.shape[-2:], np.bool_)
-    kept = np.triu(ones, k) if upper else np.tril(ones, k)
+    retained = np.triu(ones, k) if upper else np.tril(ones, k)
     if x.dtype is DType.BOOL:
-        return g.logical_and(x, g.constant(kept))
-    return g.where(g.constant(kept), x, g.constant(0, x.dtype))
+        return g.logical_and(x, g.constant(retained))
+    return g.where(g.constant(retained), x, g.constant(0, x.dtype))
 
 
 @composite(

@@ -166,7 +166,8 @@ def _infer_elements(types: Sequence[TensorType], attrs: dict[str, Any]) -> Tenso
     axis = as_axis(attrs["axis"], len(shape), where="gather_elements")
     check_indices("gather_elements", indices)
     fits = len(shape) == len(indices.shape) and all(
-        at == axis or i <= d for at, (i, d) in enumerate(zip(indices.shape, shape, strict=True))
+        index == axis or i <= d
+        for index, (i, d) in enumerate(zip(indices.shape, shape, strict=True))
     )
     if not fits or (shape[axis] == 0 and indices.size > 0):
         raise ShapeError(
@@ -183,7 +184,7 @@ def _infer_elements(types: Sequence[TensorType], attrs: dict[str, Any]) -> Tenso
 def _lower_elements(node: Node, emitter: Emitter) -> None:
     x, indices = node.inputs
     axis, steps = node.attrs["axis"], strides(x.shape)
-    through = [0 if at == axis else step for at, step in enumerate(steps)]
+    through = [0 if index == axis else step for index, step in enumerate(steps)]
     sizes, along = (x.shape[axis],), (steps[axis],)
     dims, (data_steps, index_steps) = collapse(node.shape, through, strides(indices.shape))
     _emit_gather(node, emitter, dims, data_steps, index_steps, sizes, along)
@@ -228,7 +229,7 @@ def gather_elements(x: Array, indices: Array, axis: int) -> Array:
         indices: i32 or i64 of the same rank; no dimension but ``axis`` is larger than that of ``x``.
         axis: The axis that the indices number; negative indices count from its end.
     """
-    cut = tuple(slice(0, None if at == axis else n) for at, n in enumerate(indices.shape))
+    cut = tuple(slice(0, None if index == axis else n) for index, n in enumerate(indices.shape))
     return np.take_along_axis(x[cut], indices.astype(np.int64), axis)
 
 
@@ -312,6 +313,8 @@ def gather_nd(x: Array, indices: Array, batch_dims: int = 0) -> Array:
     batch, depth = indices.shape[:batch_dims], indices.shape[-1]
     flat_x = x.reshape(-1, *x.shape[batch_dims:]) if batch_dims else x[None]
     flat = indices.reshape(len(flat_x), -1, depth)
-    found = [part[tuple(np.moveaxis(at, -1, 0))] for part, at in zip(flat_x, flat, strict=True)]
+    results = [
+        part[tuple(np.moveaxis(index, -1, 0))] for part, index in zip(flat_x, flat, strict=True)
+    ]
     rest = x.shape[batch_dims + depth :]
-    return np.array(found).reshape((*batch, *indices.shape[batch_dims:-1], *rest))
+    return np.array(results).reshape((*batch, *indices.shape[batch_dims:-1], *rest))

@@ -61,12 +61,12 @@ def split(x: Array, sizes: Sequence[int], axis: int) -> tuple[Array, ...]:
 
 def _squeeze(g: Graph, x: Node, axes: Any) -> Node:
     ones = [axis for axis, dim in enumerate(x.shape) if dim == 1] if axes is None else axes
-    found = as_axes(ones, len(x.shape), where="squeeze")
-    if any(x.shape[axis] != 1 for axis in found):
+    result = as_axes(ones, len(x.shape), where="squeeze")
+    if any(x.shape[axis] != 1 for axis in result):
         raise ShapeError(
-            describe("[squeeze] an axis is not of size 1", got=f"axes {found} of {x.shape}")
+            describe("[squeeze] an axis is not of size 1", got=f"axes {result} of {x.shape}")
         )
-    return g.reshape(x, tuple(d for axis, d in enumerate(x.shape) if axis not in found))
+    return g.reshape(x, tuple(d for axis, d in enumerate(x.shape) if axis not in result))
 
 
 @composite(
@@ -87,9 +87,9 @@ def squeeze(x: Array, axes: Axes = None) -> Array:
 def _unsqueeze(g: Graph, x: Node, axes: Any) -> Node:
     listed = [axes] if isinstance(axes, int) else list(axes)
     rank = len(x.shape) + len(listed)
-    found = as_axes(listed, rank, where="unsqueeze")
+    result = as_axes(listed, rank, where="unsqueeze")
     dims = iter(x.shape)
-    return g.reshape(x, tuple(1 if axis in found else next(dims) for axis in range(rank)))
+    return g.reshape(x, tuple(1 if axis in result else next(dims) for axis in range(rank)))
 
 
 @composite(
@@ -110,12 +110,12 @@ def unsqueeze(x: Array, axes: ShapeLike) -> Array:
 
 
 def _flip(g: Graph, x: Node, axes: Any) -> Node:
-    found = as_axes(axes, len(x.shape), where="flip")
-    if not found:
+    result = as_axes(axes, len(x.shape), where="flip")
+    if not result:
         return x
-    starts = [x.shape[axis] - 1 for axis in found]
-    stops = [-x.shape[axis] - 1 for axis in found]
-    return g.slice(x, starts, stops, found, [-1] * len(found))
+    starts = [x.shape[axis] - 1 for axis in result]
+    stops = [-x.shape[axis] - 1 for axis in result]
+    return g.slice(x, starts, stops, result, [-1] * len(result))
 
 
 @composite(

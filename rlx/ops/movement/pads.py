@@ -63,10 +63,14 @@ def _lower_pad(node: Node, emitter: Emitter) -> None:
 def _lower_pad_webgpu(node: Node, emitter: Emitter) -> None:
     """The value everywhere, then the operand over it."""
     shape, steps = node.inputs[0].shape, strides(node.shape)
-    at = sum(before * step for (before, _), step in zip(node.attrs["pads"], steps, strict=True))
+    position = sum(
+        before * step for (before, _), step in zip(node.attrs["pads"], steps, strict=True)
+    )
     value, x, y = emitter.operand(1), emitter.operand(0), emitter.result()
     emit_strided_copy(emitter, value, y, node.dtype, node.shape, (0,) * len(steps), steps)
-    emit_strided_copy(emitter, x, y, node.dtype, shape, strides(shape), steps, target_offset=at)
+    emit_strided_copy(
+        emitter, x, y, node.dtype, shape, strides(shape), steps, target_offset=position
+    )
 
 
 @op(
@@ -102,7 +106,7 @@ def pad_constant(x: Array, value: Array, pads: Any) -> Array:
 
 def _infer_pad_repeat(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     shape, pads = types[0].shape, attrs["pads"]
-    found = _padded_shape(shape, pads)
+    result = _padded_shape(shape, pads)
     empty = [axis for axis, pair in enumerate(pads) if shape[axis] == 0 and any(pair)]
     if attrs["mode"] not in PADS or empty:
         raise ShapeError(
@@ -110,7 +114,7 @@ def _infer_pad_repeat(types: Sequence[TensorType], attrs: dict[str, Any]) -> Ten
                 "[pad_repeat] a mode, and no empty axis", got=f"{attrs['mode']}, {shape}, {pads}"
             )
         )
-    return TensorType(found, types[0].dtype)
+    return TensorType(result, types[0].dtype)
 
 
 def _lower_pad_repeat(node: Node, emitter: Emitter) -> None:

@@ -101,19 +101,21 @@ def _check_reduction(name: str, attrs: dict[str, Any], dtype: DType) -> None:
 
 def _coordinates(indices: Array, axis: int) -> list[Array]:
     """The place of every update: its own coordinates, but along ``axis`` the index."""
-    at: list[Array] = list(np.indices(indices.shape))
-    at[axis] = indices.astype(np.int64)
-    return at
+    positions: list[Array] = list(np.indices(indices.shape))
+    positions[axis] = indices.astype(np.int64)
+    return positions
 
 
-def _apply(y: Array, at: Any, updates: Array, reduction: str) -> Array:
+def _apply(y: Array, position: Any, updates: Array, reduction: str) -> Array:
     """NumPy's unbuffered updates, in order."""
     if reduction == "none":
-        for place, value in zip(zip(*[i.ravel() for i in at], strict=True), updates, strict=True):
+        for place, value in zip(
+            zip(*[i.ravel() for i in position], strict=True), updates, strict=True
+        ):
             y[place] = value
         return y
     function = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum}[reduction]
-    function.at(y, tuple(i.ravel() for i in at), updates)
+    function.at(y, tuple(i.ravel() for i in position), updates)
     return y
 
 
@@ -126,8 +128,8 @@ def _infer_scatter_elements(types: Sequence[TensorType], attrs: dict[str, Any]) 
         len(x.shape) == len(indices.shape)
         and indices.shape == updates.shape
         and all(
-            at == axis or i <= d
-            for at, (i, d) in enumerate(zip(indices.shape, x.shape, strict=True))
+            index == axis or i <= d
+            for index, (i, d) in enumerate(zip(indices.shape, x.shape, strict=True))
         )
     )
     if not fits:
@@ -150,7 +152,7 @@ def _lower_scatter_elements(node: Node, emitter: Emitter) -> None:
         node,
         emitter,
         lines,
-        [0 if at == axis else step for at, step in enumerate(steps)],
+        [0 if index == axis else step for index, step in enumerate(steps)],
         walk,
         walk,
         (indices[axis], walk[axis], walk[axis]),

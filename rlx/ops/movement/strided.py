@@ -96,10 +96,10 @@ def _no_flops(node: Node) -> float:
 
 
 def _infer_reshape(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
-    given = attrs["shape"]
-    listed = [given] if isinstance(given, int) else list(given)
+    arguments = attrs["shape"]
+    listed = [arguments] if isinstance(arguments, int) else list(arguments)
     if listed.count(-1) > 1:
-        raise ShapeError(describe("[reshape] more than one -1", got=given))
+        raise ShapeError(describe("[reshape] more than one -1", got=arguments))
     if -1 in listed:
         rest = math.prod(dim for dim in listed if dim != -1)
         listed[listed.index(-1)] = types[0].size // rest if rest else 0
@@ -108,7 +108,7 @@ def _infer_reshape(types: Sequence[TensorType], attrs: dict[str, Any]) -> Tensor
         raise ShapeError(
             describe(
                 "[reshape] the number of elements changes",
-                got=f"{types[0].shape} ({types[0].size} elements) to {given}",
+                got=f"{types[0].shape} ({types[0].size} elements) to {arguments}",
                 expected=f"a shape of {types[0].size} elements",
             )
         )
@@ -138,13 +138,13 @@ def reshape(x: Array, shape: ShapeLike) -> Array:
 
 def _infer_transpose(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     rank = len(types[0].shape)
-    given = attrs["perm"]
-    perm = tuple(range(rank))[::-1] if given is None else given
+    arguments = attrs["perm"]
+    perm = tuple(range(rank))[::-1] if arguments is None else arguments
     perm = tuple(as_axis(axis, rank, where="transpose") for axis in perm)
     if sorted(perm) != list(range(rank)):
         raise ShapeError(
             describe(
-                "[transpose] not a permutation", got=given, expected=f"each of 0 to {rank - 1}"
+                "[transpose] not a permutation", got=arguments, expected=f"each of 0 to {rank - 1}"
             )
         )
     attrs["perm"] = perm
@@ -364,7 +364,7 @@ def _infer_concat(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorT
 
 
 def _lower_concat(node: Node, emitter: Emitter) -> None:
-    axis, steps, at = node.attrs["axis"], strides(node.shape), 0
+    axis, steps, position = node.attrs["axis"], strides(node.shape), 0
     for index, operand in enumerate(node.inputs):
         emit_strided_copy(
             emitter,
@@ -374,9 +374,9 @@ def _lower_concat(node: Node, emitter: Emitter) -> None:
             operand.shape,
             strides(operand.shape),
             steps,
-            target_offset=at * steps[axis],
+            target_offset=position * steps[axis],
         )
-        at += operand.shape[axis]
+        position += operand.shape[axis]
 
 
 @op(

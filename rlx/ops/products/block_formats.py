@@ -36,9 +36,9 @@ class BlockFormat:
     exponents: tuple[int, ...]
 
 
-def _half(blocks: Array, at: int) -> Array:
+def _half(blocks: Array, index: int) -> Array:
     """The f16 at a byte of each block, as a column."""
-    return blocks[:, at : at + 2].copy().view("<f2").astype(np.float64)
+    return blocks[:, index : index + 2].copy().view("<f2").astype(np.float64)
 
 
 def _fields(codes: Array, bits: int) -> Array:
@@ -59,9 +59,9 @@ def _nibbles(blocks: Array) -> Array:
     return _fields(blocks[:, -16:], 4).reshape(-1, 32)
 
 
-def _fifth(blocks: Array, at: int) -> Array:
-    """The same with a fifth bit each, which lie in the 4 bytes from ``at``."""
-    high = np.unpackbits(blocks[:, at : at + 4], axis=1, bitorder="little")
+def _fifth(blocks: Array, index: int) -> Array:
+    """The same with a fifth bit each, which lie in the 4 bytes from ``index``."""
+    high = np.unpackbits(blocks[:, index : index + 4], axis=1, bitorder="little")
     return _nibbles(blocks) | high << 4
 
 
@@ -182,12 +182,12 @@ def parse_scheme(value: object, *, where: str) -> str:
         UnknownNameError: There is no such scheme.
     """
     text = str(value)
-    found = {name.lower(): name for name in SCHEMES}.get(text.lower())
-    if found is None:
+    result = {name.lower(): name for name in SCHEMES}.get(text.lower())
+    if result is None:
         raise UnknownNameError(
             describe(f"[{where}] no such scheme: {text!r}", hint=did_you_mean(text, SCHEMES))
         )
-    return found
+    return result
 
 
 def row_weights(scheme: str, nbytes: int, *, where: str) -> int:

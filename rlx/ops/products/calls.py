@@ -85,7 +85,7 @@ def tiled_product(
     operands: Sequence[Any],
     results: Sequence[Any],
     params: dict[str, Any],
-    most: int,
+    limit: int,
 ) -> None:
     """Writes the calls of a kernel that makes one product in the tiles of a variant.
 
@@ -96,11 +96,11 @@ def tiled_product(
         operands: What it reads; no biases.
         results: The one result.
         params: Those of ``product_params``, and what else the kernel needs.
-        most: Workgroups up to which sums are split.
+        limit: Workgroups up to which sums are split.
     """
     params = {"transposed_a": 0, **params, "parts": (params["n"],), "gated": 0}
     problem = MatmulProblem(params["m"], params["parts"], params["k"], params["batch"])
-    cut = partitions(problem, variant, most)
+    cut = partitions(problem, variant, limit)
     _tiled(kernel, problem, variant, cut, emitter, operands, results, params)
 
 

@@ -107,8 +107,8 @@ def _geometry(node: Node) -> dict[str, Any]:
 
 def _operands(node: Node, emitter: Emitter, names: Sequence[str]) -> list[Any]:
     """The values of operands by name, None for an absent one."""
-    at = {name: index for index, name in enumerate(operand_names(node))}
-    return [emitter.operand(at[name]) if name in at else None for name in names]
+    indices = {name: index for index, name in enumerate(operand_names(node))}
+    return [emitter.operand(indices[name]) if name in indices else None for name in names]
 
 
 def _webgpu_scheme(scheme: str) -> dict[str, Any]:
@@ -186,10 +186,10 @@ def _lower_product_webgpu(node: Node, emitter: Emitter) -> None:
         return
     if isinstance(variant, FragmentVariant):
         params |= {**fragment_params(emitter.limits), "rounded": 1, "fragments": 1}
-        kernel, most = "dequant_fragments", 2 * ENOUGH
+        kernel, limit = "dequant_fragments", 2 * ENOUGH
     else:
-        kernel, most = "dequant_matmul", packed_workgroups(variant)
-    tiled_product(kernel, variant, emitter, operands, [emitter.result()], params, most)
+        kernel, limit = "dequant_matmul", packed_workgroups(variant)
+    tiled_product(kernel, variant, emitter, operands, [emitter.result()], params, limit)
 
 
 def _group_values(scheme: str, rows: int, weights: int, group: int) -> tuple[Array, Array, Array]:
@@ -211,20 +211,20 @@ def _x(*shape: int) -> Array:
 
 
 def _product_samples() -> list[Sample]:
-    made: list[_Drawn] = []
+    results: list[_Drawn] = []
     for scheme, form in FORMATS.items():
         for lead, n, blocks in (((1,), 5, 2), ((67,), 9, 3), ((0,), 3, 1), ((2, 3), 66, 1)):
             k = blocks * form.weights
             values = (_x(*lead, k), scrambled_blocks(scheme, n, k))
-            made.append((values, {"scheme": scheme}, (DType.F32, DType.U8)))
+            results.append((values, {"scheme": scheme}, (DType.F32, DType.U8)))
     first = FORMATS["Q4_0"].weights
     w = scrambled_blocks("Q4_0", 1, first)
-    made += [((_x(first), w), {"scheme": "q4_0"}, (dtype, DType.U8))
+    results += [((_x(first), w), {"scheme": "q4_0"}, (dtype, DType.U8))
              for dtype in (DType.F16, DType.BF16, DType.F32)]  # fmt: skip
-    made += [((_x(m, 0), np.zeros((4, 0))), {"scheme": "Q6_K"}, (DType.F32, DType.U8))
+    results += [((_x(m, 0), np.zeros((4, 0))), {"scheme": "Q6_K"}, (DType.F32, DType.U8))
              for m in (1, 20)]  # fmt: skip
     # Rows longer than the kernels take at once, and more rows than one tile has.
-    made += [((_x(m, 1312), scrambled_blocks("Q5_0", 5, 1312)), {"scheme": "Q5_0"},
+    results += [((_x(m, 1312), scrambled_blocks("Q5_0", 5, 1312)), {"scheme": "Q5_0"},
               (DType.F32, DType.U8)) for m in (1, 4, 8, 9, 130)]  # fmt: skip
     for scheme, group, scale, zero in (
         ("int4", 16, DType.F32, None), ("int4", 32, DType.F16, DType.U8),
@@ -235,10 +235,10 @@ def _product_samples() -> list[Sample]:
             codes, scales, zeros = _group_values(scheme, n, groups * group, group)
             operands = (_x(*lead, groups * group), codes, scales, zeros)
             types = (DType.F32, DType.U8, scale, *([zero] if zero else []))
-            made.append((operands[: len(types)], {"scheme": scheme}, types))
+            results.append((operands[: len(types)], {"scheme": scheme}, types))
     return [
         Sample(tuple(v.shape for v in values), attrs, dtypes, values=values)
-        for values, attrs, dtypes in made
+        for values, attrs, dtypes in results
     ]
 
 
@@ -338,11 +338,11 @@ def _lower_decoded_webgpu(node: Node, emitter: Emitter) -> None:
 
 
 def _decoded_samples() -> list[Sample]:
-    made: list[_Drawn] = []
+    results: list[_Drawn] = []
     for scheme, form in FORMATS.items():
         table = scrambled_blocks(scheme, 6, 3 * form.weights)
         absent = {"scheme": scheme, "scales": None, "zeros": None}
-        made += [
+        results += [
             ((table,), {"scheme": scheme}, (DType.U8,)),
             ((table.reshape(2, 3, -1)[:1],), {"scheme": scheme}, (DType.U8,)),
             ((table[:0],), {"scheme": scheme}, (DType.U8,)),
@@ -350,7 +350,7 @@ def _decoded_samples() -> list[Sample]:
         ]
     table = scrambled_blocks("Q4_K", 1, 256)
     absent = {"scheme": "Q4_K", "scales": None, "zeros": None}
-    made += [
+    results += [
         ((table, np.zeros(shape)), absent, (DType.U8, DType.I64)) for shape in ((1,), (), (0,))
     ]
     groups = (("int4", 32, DType.U8), ("int4", 64, None), ("int8", 16, DType.F16))
@@ -358,13 +358,13 @@ def _decoded_samples() -> list[Sample]:
         for scale in (DType.F32, DType.F16):
             dtypes = (DType.U8, scale, *([zero] if zero else []))
             values: tuple[Array, ...] = _group_values(scheme, 5, 3 * group, group)[: len(dtypes)]
-            made.append((values, {"scheme": scheme}, dtypes))
+            results.append((values, {"scheme": scheme}, dtypes))
             absent = {"scheme": scheme} | ({} if zero else {"zeros": None})
             rows = np.array([4, 0, -2])
-            made.append(((*values, rows), absent, (*dtypes, DType.I32)))
+            results.append(((*values, rows), absent, (*dtypes, DType.I32)))
     return [
         Sample(tuple(v.shape for v in values), attrs, dtypes, values=values)
-        for values, attrs, dtypes in made
+        for values, attrs, dtypes in results
     ]
 
 

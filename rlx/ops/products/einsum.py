@@ -72,24 +72,26 @@ def _diagonal(g: Graph, x: Node, letters: str) -> tuple[Node, str]:
     steps = strides(x.shape)
     walk = [sum(s for c, s in zip(letters, steps, strict=True) if c == letter) for letter in unique]
     charge("[einsum] a diagonal", elements=len(shape) * math.prod(shape))
-    at = np.indices(shape, dtype=np.int32)
-    flat = sum((i * step for i, step in zip(at, walk, strict=True)), np.zeros(shape, np.int32))
+    position = np.indices(shape, dtype=np.int32)
+    flat = sum(
+        (i * step for i, step in zip(position, walk, strict=True)), np.zeros(shape, np.int32)
+    )
     return g.gather(g.reshape(x, (-1,)), g.constant(flat.astype(np.int32)), 0), unique
 
 
-def _sum_out(g: Graph, x: Node, letters: str, kept: set[str]) -> tuple[Node, str]:
+def _sum_out(g: Graph, x: Node, letters: str, retained: set[str]) -> tuple[Node, str]:
     """Letters that nothing else needs are summed away."""
-    gone = [at for at, letter in enumerate(letters) if letter not in kept]
+    gone = [index for index, letter in enumerate(letters) if letter not in retained]
     if not gone:
         return x, letters
-    return g.sum(x, gone), "".join(c for c in letters if c in kept)
+    return g.sum(x, gone), "".join(c for c in letters if c in retained)
 
 
 def _order(g: Graph, x: Node, letters: str, wanted: str) -> Node:
     return x if letters == wanted else g.transpose(x, [letters.index(c) for c in wanted])
 
 
-def _contract(g: Graph, a: Node, la: str, b: Node, lb: str, kept: set[str]) -> tuple[Node, str]:
+def _contract(g: Graph, a: Node, la: str, b: Node, lb: str, retained: set[str]) -> tuple[Node, str]:
     """Two operands become one: a batched product of matrices over the letters they share."""
     dims: dict[str, int] = {}
     for letter, dim in [*zip(la, a.shape, strict=True), *zip(lb, b.shape, strict=True)]:
@@ -99,14 +101,14 @@ def _contract(g: Graph, a: Node, la: str, b: Node, lb: str, kept: set[str]) -> t
                 describe(f"[einsum] sizes of {letter!r} differ", got=f"{known} and {dim}")
             )
         dims[letter] = dim if known == 1 else known
-    a, la = _sum_out(g, a, la, set(lb) | kept)
-    b, lb = _sum_out(g, b, lb, set(la) | kept)
+    a, la = _sum_out(g, a, la, set(lb) | retained)
+    b, lb = _sum_out(g, b, lb, set(la) | retained)
     shared = [c for c in la if c in lb]
     # A size of 1 stands for the other operand's size.
     a = _spread(g, a, la, shared, dims)
     b = _spread(g, b, lb, shared, dims)
-    batch = "".join(c for c in shared if c in kept)
-    inner = "".join(c for c in shared if c not in kept)
+    batch = "".join(c for c in shared if c in retained)
+    inner = "".join(c for c in shared if c not in retained)
     rows = "".join(c for c in la if c not in shared)
     columns = "".join(c for c in lb if c not in shared)
 
@@ -147,9 +149,9 @@ def _einsum(g: Graph, equation: str, xs: list[Node]) -> Node:
     terms, result = parse(equation, [len(x.shape) for x in xs])
     parts = [_diagonal(g, x, letters) for x, letters in zip(xs, terms, strict=True)]
     left, letters = parts[0]
-    for at in range(1, len(parts)):
-        later = set("".join(term for _, term in parts[at + 1 :])) | set(result)
-        left, letters = _contract(g, left, letters, *parts[at], later)
+    for index in range(1, len(parts)):
+        later = set("".join(term for _, term in parts[index + 1 :])) | set(result)
+        left, letters = _contract(g, left, letters, *parts[index], later)
     left, letters = _sum_out(g, left, letters, set(result))
     return _order(g, left, letters, result)
 

@@ -70,14 +70,14 @@ def _lower_gated_cpu(node: Node, emitter: Emitter) -> None:
     params = {key: known[key] for key in ("m", "k", "n", "act")}
     m, columns = params["m"], -(-params["n"] // PANEL_COLUMNS) * PANEL_COLUMNS
     params["columns"] = min(columns, max(1, _GATE // m // PANEL_COLUMNS) * PANEL_COLUMNS)
-    operands = [emitter.operand(at) for at in range(len(node.inputs))]
+    operands = [emitter.operand(index) for index in range(len(node.inputs))]
     emitter.call("gated_product", operands, [emitter.result()], params)
 
 
 def _lower_gated_webgpu(node: Node, emitter: Emitter) -> None:
     if size(node.shape) == 0:
         return
-    operands = [emitter.operand(at) for at in range(len(node.inputs))]
+    operands = [emitter.operand(index) for index in range(len(node.inputs))]
     params = _gated_params(node)
     call_product_webgpu(emitter, operands, [emitter.result()], params, gated=True)
 
@@ -128,7 +128,7 @@ def _infer_shared(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[T
     check_activation("shared_products", attrs["act"])
     first = 1 + len(attrs["present"])
     x, weights = types[0], types[first:]
-    found = _weight_types("shared_products", x, weights)
+    result = _weight_types("shared_products", x, weights)
     columns = sum(w.shape[1] for w in weights)
     if not 2 <= len(weights) <= MOST_PARTS or any(b.shape != (columns,) for b in types[1:first]):
         raise ShapeError(
@@ -138,7 +138,7 @@ def _infer_shared(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[T
                 expected=f"x [..., k], a bias for all columns or none, 2 to {MOST_PARTS} weights [k, n]",
             )
         )
-    return tuple(found)
+    return tuple(result)
 
 
 def _columns(node: Node) -> list[int]:
@@ -154,7 +154,7 @@ def _shared_flops(node: Node) -> float:
 
 def _shared_operands(node: Node, emitter: Emitter) -> tuple[Any, list[Any], list[Any]]:
     """x, the weights, and the bias in a list."""
-    x, *rest = (emitter.operand(at) for at in range(len(node.inputs)))
+    x, *rest = (emitter.operand(index) for index in range(len(node.inputs)))
     biased = len(node.attrs["present"])
     return x, rest[biased:], rest[:biased]
 
@@ -175,16 +175,16 @@ def _lower_shared_cpu(node: Node, emitter: Emitter) -> None:
 def _lower_shared_webgpu(node: Node, emitter: Emitter) -> None:
     x, weights, bias = _shared_operands(node, emitter)
     columns, results = _columns(node), emitter.results()
-    there = [at for at, type in enumerate(node.types) if type.size]
+    there = [index for index, type in enumerate(node.types) if type.size]
     if not there:
         return
     p = Product.of(node.inputs[0].shape, (node.inputs[0].shape[-1], columns[there[0]]))
     call_product_webgpu(
         emitter,
-        [x, *(weights[at] for at in there), *bias],
-        [results[at] for at in there],
+        [x, *(weights[index] for index in there), *bias],
+        [results[index] for index in there],
         product_params(p, node.dtype, node.attrs["act"], bool(bias)),
-        [columns[at] for at in there],
+        [columns[index] for index in there],
     )
 
 

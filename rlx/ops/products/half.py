@@ -39,7 +39,7 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     transposed = attrs.setdefault("transposed", False)
     shape = (w.shape[1], w.shape[0]) if transposed else w.shape
     result = matmul_type([x, TensorType(shape, x.dtype)])
-    if any(one.shape != shape[1:] for one in bias):
+    if any(item.shape != shape[1:] for item in bias):
         raise ShapeError(describe("[half_matmul] bias", got=bias[0].shape, expected=f"{shape[1:]}"))
     return result
 
@@ -47,7 +47,7 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
 def _lower(node: Node, emitter: Emitter) -> None:
     if size(node.shape) == 0:
         return
-    operands = [emitter.operand(at) for at in range(len(node.inputs))]
+    operands = [emitter.operand(index) for index in range(len(node.inputs))]
     product = Product.of(node.inputs[0].shape, _matrix(node))
     transposed, biased = node.attrs["transposed"], len(operands) > 2
     if operands[1].kind not in ("param", "constant"):

@@ -74,7 +74,7 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
         raise ShapeError(describe("[rounded_matmul] w is no matrix", got=got, expected="[n, k]"))
     check_scales("rounded_matmul", w, scales)
     result = matmul_type([x, TensorType((w.shape[1], w.shape[0]), x.dtype)])
-    if any(one.shape != scales.shape for one in bias):
+    if any(item.shape != scales.shape for item in bias):
         got = bias[0].shape
         raise ShapeError(describe("[rounded_matmul] bias", got=got, expected=scales.shape))
     return result
@@ -83,7 +83,7 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
 def _lower(node: Node, emitter: Emitter) -> None:
     if size(node.shape) == 0:
         return
-    operands = [emitter.operand(at) for at in range(len(node.inputs))]
+    operands = [emitter.operand(index) for index in range(len(node.inputs))]
     n, k = node.inputs[1].shape
     params = {"m": size(node.shape) // n, "n": n, "k": k}
     operands += [None] * (4 - len(operands))

@@ -60,11 +60,11 @@ _PREFERRED = (
 
 
 def _rule(problem: Int8MatmulProblem, legal: Sequence[Variant]) -> Variant:
-    found = {variant.name: variant for variant in legal}
+    results = {variant.name: variant for variant in legal}
     for name, enough in _PREFERRED:
-        if name in found and (not enough or groups(problem, found[name])[0] >= enough):
-            return found[name]
-    return found["plain"]
+        if name in results and (not enough or groups(problem, results[name])[0] >= enough):
+            return results[name]
+    return results["plain"]
 
 
 def _takes(variant: Variant, problem: Int8MatmulProblem) -> bool:

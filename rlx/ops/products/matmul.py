@@ -237,11 +237,11 @@ def _infer_turned(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorT
         raise ShapeError(
             describe("[matmul_transposed] operands of rank 2 or more", got=f"{a}, {b}")
         )
-    found = [a, b]
-    for at, (side, usual) in enumerate((("left", False), ("right", True))):
+    results = [a, b]
+    for index, (side, usual) in enumerate((("left", False), ("right", True))):
         if attrs.setdefault(side, usual):
-            found[at] = TensorType(_swapped(found[at].shape), found[at].dtype)
-    return matmul_type(found)
+            results[index] = TensorType(_swapped(results[index].shape), results[index].dtype)
+    return matmul_type(results)
 
 
 @op(

@@ -35,10 +35,10 @@ def _along(g: Graph, value: Any, x: Node, axis: int | None, dtype: DType) -> Nod
 
 
 def _range(dtype: Any) -> tuple[DType, int, int]:
-    found = DType.parse(dtype)
-    if found not in _RANGE:
-        raise DTypeError(describe("[quantize] target", got=found, expected="i8 or u8"))
-    return found, *_RANGE[found]
+    result = DType.parse(dtype)
+    if result not in _RANGE:
+        raise DTypeError(describe("[quantize] target", got=result, expected="i8 or u8"))
+    return result, *_RANGE[result]
 
 
 def _quantize(g: Graph, x: Node, scale: Any, zero_point: Any, axis: int | None, dtype: Any) -> Node:

@@ -113,11 +113,11 @@ _ENOUGH_FRAGMENTS = (
 
 
 def _rule(problem: MatmulProblem, legal: Sequence[Variant]) -> Variant:
-    found = {variant.name: variant for variant in legal}
-    count = {name: tiles(problem, variant) for name, variant in found.items()}
+    results = {variant.name: variant for variant in legal}
+    count = {name: tiles(problem, variant) for name, variant in results.items()}
     for name, enough in _ENOUGH_FRAGMENTS:
-        if name in found and (count[name] >= enough or not enough):
-            return found[name]
+        if name in results and (count[name] >= enough or not enough):
+            return results[name]
     if problem.gated:
         order: tuple[tuple[str, float], ...] = (("paired", ENOUGH),)
     else:
@@ -136,9 +136,9 @@ def _rule(problem: MatmulProblem, legal: Sequence[Variant]) -> Variant:
             ("medium", short * ENOUGH if problem.whole else math.inf),
         )
     for name, enough in order:
-        if name in found and count[name] >= enough:
-            return found[name]
-    return found["small"] if "small" in found else found["plain"]
+        if name in results and count[name] >= enough:
+            return results[name]
+    return results["small"] if "small" in results else results["plain"]
 
 
 # The longest sum of the plain variant, which never splits.
@@ -157,17 +157,19 @@ def _takes(variant: Variant, problem: MatmulProblem) -> bool:
 MATMUL = Family("matmul", TILES, _rule, _takes)
 
 
-def partitions(problem: MatmulProblem, variant: Variant, most: int = 2 * ENOUGH) -> tuple[int, int]:
+def partitions(
+    problem: MatmulProblem, variant: Variant, limit: int = 2 * ENOUGH
+) -> tuple[int, int]:
     """Into how many partitions the sums over k are split, and the length of each.
 
     Args:
         problem: The product.
         variant: Its tiles.
-        most: Workgroups up to which sums are split.
+        limit: Workgroups up to which sums are split.
     """
     bk, k = variant.params["bk"], problem.k
     fits = len(problem.parts) == 1 and not problem.gated and variant.name != "plain"
-    count = min(MOST_PARTITIONS, k // LEAST_PARTITION, most // max(1, tiles(problem, variant)))
+    count = min(MOST_PARTITIONS, k // LEAST_PARTITION, limit // max(1, tiles(problem, variant)))
     count = max(count, -(-k // LONGEST_PARTITION))
     if not fits or count < 2:
         return 1, max(bk, -(-k // bk) * bk)
@@ -220,19 +222,19 @@ _BLOCKS = (
 
 
 def _packed_rule(problem: BlockMatmulProblem, legal: Sequence[Variant]) -> Variant:
-    found = {variant.name: variant for variant in legal}
-    if "few" in found:
-        return found["few"]
+    results = {variant.name: variant for variant in legal}
+    if "few" in results:
+        return results["few"]
     as_product = MatmulProblem(problem.m, (problem.n,), problem.k, 1)
     for name, enough in _ENOUGH_FRAGMENTS:
-        if name in found and (not enough or tiles(as_product, found[name]) >= enough):
-            return found[name]
+        if name in results and (not enough or tiles(as_product, results[name]) >= enough):
+            return results[name]
     # Long sums can be split, so fewer tiles are enough.
     enough = ENOUGH / min(4, max(1, problem.k // LEAST_PARTITION))
     for name in ("large", "medium"):
-        if name in found and problem.m > 32 and tiles(as_product, found[name]) >= enough:
-            return found[name]
-    return found.get("small", found["plain"])
+        if name in results and problem.m > 32 and tiles(as_product, results[name]) >= enough:
+            return results[name]
+    return results.get("small", results["plain"])
 
 
 def _packed_takes(variant: Variant, problem: BlockMatmulProblem) -> bool:
@@ -275,8 +277,8 @@ def packed_strips(problem: BlockMatmulProblem, piece: int) -> PackedStrips:
     lanes = min(lanes, 1 << (max(8, pieces) - 1).bit_length())
     across = math.ceil(problem.n / (4 * _FEW_THREADS // lanes))
     # Sums are split only where columns alone make too few workgroups, and each thread keeps two pieces at least.
-    most = 1 if across >= 2 * ENOUGH else 8 * ENOUGH // max(1, across)
-    count = max(1, min(MOST_PARTITIONS, pieces // (2 * lanes), most))
+    limit = 1 if across >= 2 * ENOUGH else 8 * ENOUGH // max(1, across)
+    count = max(1, min(MOST_PARTITIONS, pieces // (2 * lanes), limit))
     length = max(1, math.ceil(pieces / (count * lanes))) * lanes
     return PackedStrips(lanes, across, max(1, math.ceil(pieces / length)), length)
 
@@ -320,19 +322,19 @@ _BY_EXPERT = (
 
 
 def _grouped_rule(problem: Grouped, legal: Sequence[Variant]) -> Variant:
-    found = {variant.name: variant for variant in legal}
+    results = {variant.name: variant for variant in legal}
     # With few rows per expert, tiles would share little.
-    if "rows" in found and problem.m <= max(FEW_ROWS, 2 * problem.experts):
-        return found["rows"]
+    if "rows" in results and problem.m <= max(FEW_ROWS, 2 * problem.experts):
+        return results["rows"]
     as_product = MatmulProblem(problem.m, (problem.n,), problem.k, 1)
     for name, enough, rows_per_expert in _BY_EXPERT:
         if (
-            name in found
-            and tiles(as_product, found[name]) >= enough
+            name in results
+            and tiles(as_product, results[name]) >= enough
             and problem.m >= rows_per_expert * problem.experts
         ):
-            return found[name]
-    return found["plain"]
+            return results[name]
+    return results["plain"]
 
 
 def _grouped_takes(variant: Variant, problem: Grouped) -> bool:
@@ -348,7 +350,7 @@ def _grouped_takes(variant: Variant, problem: Grouped) -> bool:
 EXPERTS = Family(
     "grouped_matmul",
     (
-        *(one for one in FRAGMENTS if one.sides == 1),
+        *(fragment for fragment in FRAGMENTS if fragment.sides == 1),
         _tile("large", 64, 128, 16, 8, 8),
         _tile("small", 32, 64, 16, 4, 4),
         Variant("rows", 256, 12288),
@@ -395,12 +397,12 @@ STAGED = 8192
 
 def strips(problem: MatmulProblem) -> Strips:
     """Columns of a workgroup, and partitions of the sums where that makes too few workgroups for a large GPU."""
-    columns, most = next(row[1:] for row in COLUMNS if problem.m <= row[0])
+    columns, limit = next(row[1:] for row in COLUMNS if problem.m <= row[0])
     if any(n % 4 for n in problem.parts):
         columns = 32
     stage = STAGED // (4 * problem.m) // 32 * 32
     groups = problem.batch * sum(math.ceil(n / columns) for n in problem.parts)
-    count = min(MOST_PARTITIONS, problem.k // LEAST_PARTITION, most // max(1, groups))
+    count = min(MOST_PARTITIONS, problem.k // LEAST_PARTITION, limit // max(1, groups))
     count = max(count, -(-problem.k // LONGEST_PARTITION))
     if len(problem.parts) > 1 or problem.gated or count < 2:
         count = 1

@@ -42,9 +42,9 @@ def _sample(steps: int, batch: int, hidden: int, cell: str, more: str = "", **at
     # Larger recurrent weights would make errors grow from step to step.
     high = (1.0, 127.9, 1 / 128 / math.sqrt(max(hidden, 1)), *(1.0,) * len(present))
     low = (-1.0, -128.0, 0.0, *(-1.0,) * len(present))
-    given = {"reverse": (0,), "clip": 0.0, "input_forget": False, **attrs}
+    inputs = {"reverse": (0,), "clip": 0.0, "input_forget": False, **attrs}
     types = (DType.F32, DType.I8, DType.F32, *(DType.F32,) * len(present))
-    attrs = {"cell": cell, "present": present, **given}
+    attrs = {"cell": cell, "present": present, **inputs}
     return Sample(shapes, attrs, types, low=low, high=high)
 
 

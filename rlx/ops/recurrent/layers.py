@@ -27,13 +27,13 @@ _STATE_ORDER = (1, 0, 2)
 _Y_ORDER = (2, 0, 1, 3)
 
 
-def _check_name(op: str, what: str, given: Any, names: Any) -> None:
-    if given not in names:
+def _check_name(op: str, what: str, value: Any, names: Any) -> None:
+    if value not in names:
         raise UnknownNameError(
             describe(
-                f"[{op}] no such {what}: {given!r}",
+                f"[{op}] no such {what}: {value!r}",
                 expected=", ".join(names),
-                hint=did_you_mean(str(given), names),
+                hint=did_you_mean(str(value), names),
             )
         )
 
@@ -127,19 +127,19 @@ class _Layer:
             for name, node in (("h0", self.h0), ("c0", self.c0))
         }
         options = {"bias": candidate_bias, **states, "p": self.p, "seq_lens": self._lengths(g)}
-        given = {name: node for name, node in options.items() if node is not None}
+        inputs = {name: node for name, node in options.items() if node is not None}
         attrs = {
-            "present": tuple(given),
+            "present": tuple(inputs),
             "cell": self.cell,
             "reverse": DIRECTIONS[self.direction],
             "clip": self.clip,
             "input_forget": bool(self.input_forget),
         }
-        node = g.add_node("recurrence", [xw, self.r, *given.values()], attrs)
-        y, *last = (g.add_node(PART, [node], {"index": at}) for at in range(len(node.types)))
+        node = g.add_node("recurrence", [xw, self.r, *inputs.values()], attrs)
+        y, *last = (g.add_node(PART, [node], {"index": index}) for index in range(len(node.types)))
         if not self.batch_first:
             return (y, *last)
-        return (g.transpose(y, _Y_ORDER), *(g.transpose(one, _STATE_ORDER) for one in last))
+        return (g.transpose(y, _Y_ORDER), *(g.transpose(item, _STATE_ORDER) for item in last))
 
     def _inputs(self, g: Any) -> tuple[Node, Node | None]:
         """What x and the biases add to every gate at every step, and a bias that the loop adds itself."""
@@ -167,8 +167,8 @@ class _Layer:
             )
         # A length that does not fit into 32 bits is cut to the number of steps, not to its low bits.
         steps = self.x.shape[1 if self.batch_first else 0]
-        found: Node = g.cast(g.clip(lengths, 0, steps), "i32")
-        return found
+        result: Node = g.cast(g.clip(lengths, 0, steps), "i32")
+        return result
 
 
 def _reference(  # noqa: PLR0913 - the operands of three operations
@@ -210,7 +210,7 @@ def _samples(gates: int, names: tuple[str, ...], more: tuple[dict[str, Any], ...
     """Cases of a layer whose operands after x, w and r are ``names``, all of them optional."""
 
     def make(
-        steps: int, batch: int, inputs: int, hidden: int, given: tuple[str, ...], **attrs: Any
+        steps: int, batch: int, inputs: int, hidden: int, arguments: tuple[str, ...], **attrs: Any
     ) -> Sample:
         d = len(DIRECTIONS[attrs.get("direction", "forward")])
         first = attrs.get("layout") == "batch_first"
@@ -225,10 +225,10 @@ def _samples(gates: int, names: tuple[str, ...], more: tuple[dict[str, Any], ...
             "p": (d, 3 * hidden),
         }
         bench = bool(attrs.pop("bench", False))
-        operands = ("x", "w", "r", *given)
+        operands = ("x", "w", "r", *arguments)
         # Larger recurrent weights would make errors grow from step to step.
         high = tuple(0.5 / np.sqrt(hidden) if name == "r" else 0.5 for name in operands)
-        absent: dict[str, Any] = {name: None for name in names if name not in given}
+        absent: dict[str, Any] = {name: None for name in names if name not in arguments}
         return Sample(
             tuple(shapes[name] for name in operands),
             {**absent, **attrs},
@@ -239,7 +239,7 @@ def _samples(gates: int, names: tuple[str, ...], more: tuple[dict[str, Any], ...
         )
 
     every = tuple(name for name in names if name != "seq_lens")
-    made = [
+    results = [
         make(1, 1, 1, 1, ()),
         make(0, 2, 3, 4, ("b",)),
         make(3, 0, 3, 4, ("b", "h0")),
@@ -254,7 +254,7 @@ def _samples(gates: int, names: tuple[str, ...], more: tuple[dict[str, Any], ...
     rng = np.random.default_rng(5)
     shapes = ((6, 4, 3), (d, gates * hidden, 3), (d, gates * hidden, hidden))
     values = [rng.uniform(-1, 1, shape).astype(np.float32) for shape in shapes]
-    made.append(
+    results.append(
         Sample(
             (*shapes, (4,)),
             {**{n: None for n in names if n != "seq_lens"}, "direction": "bidirectional"},
@@ -262,7 +262,7 @@ def _samples(gates: int, names: tuple[str, ...], more: tuple[dict[str, Any], ...
             values=(*values, np.array([6, 2, 0, 5], np.int32)),
         )
     )
-    return tuple(made)
+    return tuple(results)
 
 
 # The error of a step goes through all later ones.
@@ -270,7 +270,7 @@ _TOLERANCE = {DType.F32: 2e-5}
 
 
 @composite(
-    lambda g, **given: _Layer("lstm", "lstm", **given).build(g),
+    lambda g, **arguments: _Layer("lstm", "lstm", **arguments).build(g),
     free=("seq_lens",),
     dtypes=FLOAT_KERNELS,
     tolerance=_TOLERANCE,
@@ -318,9 +318,9 @@ def lstm(  # noqa: PLR0913 - the operation's own signature
     return _reference("lstm", x, w, r, b, direction, layout, h0, c0, **rest)
 
 
-def _gru(g: Graph, linear_before_reset: bool, **given: Any) -> tuple[Node, ...]:
+def _gru(g: Graph, linear_before_reset: bool, **arguments: Any) -> tuple[Node, ...]:
     cell = "gru_linear" if linear_before_reset else "gru"
-    return _Layer("gru", cell, **given).build(g)
+    return _Layer("gru", cell, **arguments).build(g)
 
 
 @composite(
@@ -369,9 +369,9 @@ def gru(  # noqa: PLR0913 - the operation's own signature
     return _reference(cell, x, w, r, b, direction, layout, h0, clip=clip, seq_lens=seq_lens)
 
 
-def _rnn(g: Graph, activation: str, **given: Any) -> tuple[Node, ...]:
+def _rnn(g: Graph, activation: str, **arguments: Any) -> tuple[Node, ...]:
     _check_name("rnn", "activation", activation, ACTIVATIONS)
-    return _Layer("rnn", activation, **given).build(g)
+    return _Layer("rnn", activation, **arguments).build(g)
 
 
 @composite(

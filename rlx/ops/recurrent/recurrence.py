@@ -40,7 +40,7 @@ def infer_recurrence(types: Sequence[TensorType], attrs: dict[str, Any]) -> tupl
     """
     xw, r = types[0], types[1]
     directions = len(attrs["reverse"])
-    if any(one not in (0, 1) for one in attrs["reverse"]) or attrs["cell"] not in CELLS:
+    if any(attr not in (0, 1) for attr in attrs["reverse"]) or attrs["cell"] not in CELLS:
         raise GraphError(
             describe("[recurrence] attributes", got=attrs, expected="a cell, and bools")
         )
@@ -107,10 +107,14 @@ def lower_on_cpu(node: Node, emitter: Emitter, first: int = 2) -> None:
     narrow = first > 2
     # Packing costs about three reads of the weights. Those in 8 bits are multiplied as panels alone.
     packed = narrow or (steps > 1 and batch * steps >= 8)
-    given = _given(node, emitter, first)
+    arguments = _given(node, emitter, first)
     emitter.call(
         "recurrence",
-        [*map(emitter.operand, range(2)), emitter.operand(2) if narrow else None, *given.values()],
+        [
+            *map(emitter.operand, range(2)),
+            emitter.operand(2) if narrow else None,
+            *arguments.values(),
+        ],
         results,
         {
             "steps": steps,
@@ -132,7 +136,7 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     if batch * directions * hidden == 0:
         return
     gates, cell = CELLS[node.attrs["cell"]], node.attrs["cell"]
-    given, (y, *states) = _given(node, emitter), emitter.results()
+    arguments, (y, *states) = _given(node, emitter), emitter.results()
     # Neighbouring threads make neighbouring units, so the weights are read [D, H, gates * H].
     transposed: Shape = (directions, hidden, gates * hidden)
     weights = emitter.temp(TensorType(transposed, node.dtype))
@@ -143,8 +147,8 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     # The results hold the states between calls.
     flat = (directions * batch * hidden,)
     for name, state in zip(("h0", "c0"), states, strict=False):
-        if given[name] is not None:
-            emit_strided_copy(emitter, given[name], state, node.dtype, flat, [1], [1])
+        if arguments[name] is not None:
+            emit_strided_copy(emitter, arguments[name], state, node.dtype, flat, [1], [1])
     local = hidden <= _LOCAL
     rows = (
         [] if local else [emitter.temp(TensorType((directions * batch * 2 * hidden,), node.dtype))]
@@ -155,7 +159,7 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     for first in range(0, max(steps, 1), some):
         emitter.call(
             "recurrence",
-            [emitter.operand(0), weights, given["bias"], given["p"], given["seq_lens"]],
+            [emitter.operand(0), weights, arguments["bias"], arguments["p"], arguments["seq_lens"]],
             [y, *states, *rows],
             {
                 "steps": steps,
@@ -170,7 +174,7 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
                 "last": min(first + some, steps),
                 "lanes": lanes,
                 "local": int(local),
-                **{f"has_{name}": int(value is not None) for name, value in given.items()},
+                **{f"has_{name}": int(value is not None) for name, value in arguments.items()},
             },
             directions * batch,
         )
@@ -192,11 +196,11 @@ def _sample(steps: int, batch: int, hidden: int, cell: str, more: str = "", **at
     }
     present = tuple(name for name in options if name[0] in more)
     shapes += [options[name] for name in present]
-    given = {"reverse": (0,), "clip": 0.0, "input_forget": False, **attrs}
+    inputs = {"reverse": (0,), "clip": 0.0, "input_forget": False, **attrs}
     # Larger recurrent weights would make errors grow from step to step.
     high = (1.0, 1.0 / math.sqrt(max(hidden, 1)), *(1.0,) * len(present))
     low = tuple(-value for value in high)
-    attrs = {"cell": cell, "present": present, **given}
+    attrs = {"cell": cell, "present": present, **inputs}
     return Sample(tuple(shapes), attrs, low=low, high=high)
 
 
@@ -306,8 +310,8 @@ def recurrence(  # noqa: PLR0913 - the operation's own signature
         peep = [np.zeros(hidden)] * 3 if p is None else np.split(p[d], 3)
         for step in range(steps):
             active = step < lengths
-            at = np.where(active & bool(backwards), lengths - 1 - step, step)
-            x = np.split(per_direction[at, everyone, d], CELLS[cell], -1)
+            position = np.where(active & bool(backwards), lengths - 1 - step, step)
+            x = np.split(per_direction[position, everyone, d], CELLS[cell], -1)
             product = np.split(h @ r[d].T, CELLS[cell], -1)
             new_c = c
             if cell == "lstm":
@@ -325,7 +329,7 @@ def recurrence(  # noqa: PLR0913 - the operation's own signature
             else:
                 v = squash(x[0] + product[0])
                 new_h = np.tanh(v) if cell == "tanh" else np.maximum(v, 0)
-            y[at, d, everyone] = np.where(active[:, None], new_h, 0.0)
+            y[position, d, everyone] = np.where(active[:, None], new_h, 0.0)
             h, c = np.where(active[:, None], new_h, h), np.where(active[:, None], new_c, c)
         last_h[d], last_c[d] = h, c
     return (y, last_h, last_c) if cell == "lstm" else (y, last_h)

@@ -116,13 +116,13 @@ def _cascade(
     y = np.array(x)
     end = x.shape[1] if count is None else int(np.clip(count[0], 0, x.shape[1]))
     y[:, end:] = 0
-    for at in range(end):
+    for index in range(end):
         for z, section in zip(state, sections, strict=True):
             b, a = np.split(np.array(section), 2)
-            v = y[:, at].copy()
-            y[:, at] = b[0] * v + z[:, 0]
+            v = y[:, index].copy()
+            y[:, index] = b[0] * v + z[:, 0]
             # The state moves up one place; the last one is followed by 0.
-            z[:, :-1] = z[:, 1:] + np.outer(v, b[1:]) - np.outer(y[:, at], a[1:])
+            z[:, :-1] = z[:, 1:] + np.outer(v, b[1:]) - np.outer(y[:, index], a[1:])
     return y, state[:, :, :order]
 
 
@@ -173,8 +173,8 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     x = emitter.operand(0)
     # Trips that recursive_carry makes for a block: loops over the states, and inside one of them another.
     per_block = 3 + math.ceil(states / _WORKGROUP) * (states + 3)
-    most = max(1, _ITERATIONS // per_block)
-    blocks = min(most, max(1, n // _SHORTEST_BLOCK)) if states else 1
+    largest = max(1, _ITERATIONS // per_block)
+    blocks = min(largest, max(1, n // _SHORTEST_BLOCK)) if states else 1
     length = max(1, math.ceil(n / blocks))
     blocks = max(1, math.ceil(n / length))
     common = {

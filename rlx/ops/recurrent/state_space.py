@@ -69,7 +69,7 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     states, length = params["states"], params["length"]
     unrolled = states <= _REGISTERS
     some = max(_STEPS // (1 if unrolled else states), 1)
-    kept = emitter.temp(
+    retained = emitter.temp(
         TensorType((params["batch"] * params["channels"] * max(states, 1),), node.dtype)
     )
     operands = [emitter.operand(index) for index in range(len(node.inputs))]
@@ -77,7 +77,7 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
         emitter.call(
             "selective_scan",
             operands,
-            [emitter.result(), kept],
+            [emitter.result(), retained],
             {
                 **params,
                 "unrolled": int(unrolled),

@@ -58,7 +58,7 @@ def interpolate_type(types: Sequence[TensorType], attrs: dict[str, Any]) -> Tens
     if shape[axis] == 0 and count > 0:
         raise ShapeError(describe("[resize] nothing to interpolate", got=f"{shape}, axis {axis}"))
     roi = attrs["roi"]
-    if not isinstance(roi, tuple) or [type(one) for one in roi] != [float, float]:
+    if not isinstance(roi, tuple) or [type(item) for item in roi] != [float, float]:
         raise ShapeError(describe("[resize] roi", got=repr(roi), expected="two floats"))
     attrs.update(axis=axis, size=count)
     return TensorType((*shape[:axis], count, *shape[axis + 1 :]), types[0].dtype)
@@ -251,13 +251,13 @@ def interpolate(  # noqa: PLR0913 - the operation's own signature
     return np.moveaxis(y, -1, axis)
 
 
-def _plan(shape: tuple[int, ...], given: dict[str, Any]) -> list[dict[str, Any]]:
+def _plan(shape: tuple[int, ...], inputs: dict[str, Any]) -> list[dict[str, Any]]:
     """The axes that change, as attributes of ``interpolate``; those that shrink most come first."""
-    check_names(given)
+    check_names(inputs)
     rank = len(shape)
-    sizes = as_shape(given["size"], where="resize")
-    scales = given["scales"]
-    roi = given["roi"] if given["roi"] is not None else (0.0,) * rank + (1.0,) * rank
+    sizes = as_shape(inputs["size"], where="resize")
+    scales = inputs["scales"]
+    roi = inputs["roi"] if inputs["roi"] is not None else (0.0,) * rank + (1.0,) * rank
     for name, value, expected in (
         ("size", sizes, rank),
         ("scales", scales, rank),
@@ -271,15 +271,15 @@ def _plan(shape: tuple[int, ...], given: dict[str, Any]) -> list[dict[str, Any]]
                     expected=f"{expected} entries",
                 )
             )
-    crop = given["coordinates"] == "tf_crop_and_resize"
-    rest = {k: v for k, v in given.items() if k not in ("size", "scales", "roi")}
-    made = []
+    crop = inputs["coordinates"] == "tf_crop_and_resize"
+    rest = {k: v for k, v in inputs.items() if k not in ("size", "scales", "roi")}
+    results = []
     for axis, (n, count) in enumerate(zip(shape, sizes, strict=True)):
         scale = float(scales[axis]) if scales is not None else count / n if n else 1.0
         part = (float(roi[axis]), float(roi[rank + axis]))
         if n == count and scale == 1.0 and not (crop and part != (0.0, 1.0)):
             continue
-        made.append({**rest, "axis": axis, "size": count, "scale": scale, "roi": part})
+        results.append({**rest, "axis": axis, "size": count, "scale": scale, "roi": part})
 
     # Axes that shrink come first, so that the other steps have less to do. Of two that change alike, the last one, whose
     # entries are the hardest to reach, is resized where there is less of the other.
@@ -287,12 +287,12 @@ def _plan(shape: tuple[int, ...], given: dict[str, Any]) -> list[dict[str, Any]]
         ratio = a["size"] / (shape[a["axis"]] or 1)
         return ratio, a["axis"] if ratio < 1 else -a["axis"]
 
-    return sorted(made, key=order)
+    return sorted(results, key=order)
 
 
-def _resize(g: Graph, x: Node, **given: Any) -> Node:
-    crop = given["coordinates"] == "tf_crop_and_resize"
-    plan = _plan(x.shape, given)
+def _resize(g: Graph, x: Node, **arguments: Any) -> Node:
+    crop = arguments["coordinates"] == "tf_crop_and_resize"
+    plan = _plan(x.shape, arguments)
     if len(plan) == 2 and x.dtype in FLOAT_KERNELS:
         both = {key: tuple(attrs[key] for attrs in plan) for key in ("axis", "size", "scale")}
         return g.add_node(
@@ -324,18 +324,18 @@ def _samples() -> tuple[Sample, ...]:
         {"mode": "cubic", "exclude_outside": True},
         {"mode": "linear", "coordinates": "pytorch_half_pixel"},
     )
-    made = [
+    results = [
         Sample(((2, 3, 5, 4),), {"size": (2, 3, 8, 10), "mode": mode, **attrs}, dtypes=dtypes)
         for mode in MODES
         for attrs in coordinates
         for dtypes in floats
     ]
-    made += [
+    results += [
         Sample(((1, 2, 9, 20),), {"size": (1, 2, 4, 3), **attrs}, dtypes=dtypes)
         for attrs in filters
         for dtypes in (*floats, *([(DType.I32,)] if "nearest_mode" in attrs else []))
     ]
-    made += [
+    results += [
         Sample(((1,),), {"size": (1,)}),
         Sample(
             ((3,),), {"size": (1,), "mode": "linear", "coordinates": "align_corners"}, (DType.F32,)
@@ -349,7 +349,7 @@ def _samples() -> tuple[Sample, ...]:
             bench=True,
         ),
     ]
-    return tuple(made)
+    return tuple(results)
 
 
 @composite(
@@ -389,14 +389,14 @@ def resize(  # noqa: PLR0913 - the operation's own signature
             size is a rounded product.
         antialias: Whether shrinking (linear, cubic) widens the filter.
     """
-    given: dict[str, Any] = {
+    inputs: dict[str, Any] = {
         "size": size,
         "mode": mode,
         "coordinates": coordinates,
         "nearest_mode": nearest_mode,
     }
-    given |= {"cubic_coeff_a": cubic_coeff_a, "exclude_outside": exclude_outside, "roi": roi}
-    given |= {"extrapolation_value": extrapolation_value, "scales": scales, "antialias": antialias}
-    for attrs in _plan(x.shape, given):
+    inputs |= {"cubic_coeff_a": cubic_coeff_a, "exclude_outside": exclude_outside, "roi": roi}
+    inputs |= {"extrapolation_value": extrapolation_value, "scales": scales, "antialias": antialias}
+    for attrs in _plan(x.shape, inputs):
         x = interpolate.reference(x, **attrs)
     return x

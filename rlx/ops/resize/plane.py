@@ -51,8 +51,8 @@ RESIZE = Family(
 
 def _single(attrs: Any, which: int) -> dict[str, Any]:
     """The attributes of ``interpolate`` along one of the two axes."""
-    one = {key: attrs[key][which] for key in ("axis", "size", "scale")}
-    return {**attrs, **one, "roi": tuple(attrs["roi"][2 * which : 2 * which + 2])}
+    single = {key: attrs[key][which] for key in ("axis", "size", "scale")}
+    return {**attrs, **single, "roi": tuple(attrs["roi"][2 * which : 2 * which + 2])}
 
 
 def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
@@ -67,16 +67,16 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
                 expected="two of each, and four numbers of roi",
             )
         )
-    made, found = types[0], []
+    result, output = types[0], []
     for which in range(2):
-        one = _single(attrs, which)
-        made = interpolate_type([made], one)
-        found.append(one)  # as interpolate writes them
-    if found[0]["axis"] == found[1]["axis"]:
+        single = _single(attrs, which)
+        result = interpolate_type([result], single)
+        output.append(single)  # as interpolate writes them
+    if output[0]["axis"] == output[1]["axis"]:
         raise ShapeError(describe("[resize] two axes", got=f"axis {attrs['axis']}"))
     for key in ("axis", "size"):
-        attrs[key] = tuple(one[key] for one in found)
-    return made
+        attrs[key] = tuple(item[key] for item in output)
+    return result
 
 
 def _between(node: Node) -> TensorType:
@@ -94,13 +94,13 @@ def _passes(node: Node, emitter: Emitter, webgpu: bool) -> None:
 
 def _patterns(node: Node) -> tuple[TapPattern, TapPattern] | None:
     """The patterns of rows and of columns, if the last two axes have one each and they are small."""
-    x, found = node.inputs[0].shape, {}
+    x, result = node.inputs[0].shape, {}
     for which in range(2):
-        one = _single(node.attrs, which)
-        index, weight = table(x[one["axis"]], one)
+        single = _single(node.attrs, which)
+        index, weight = table(x[single["axis"]], single)
         if not (index < 0).any():
-            found[one["axis"] - len(x)] = pattern(index, weight, x[one["axis"]])
-    rows, columns = found.get(-2), found.get(-1)
+            result[single["axis"] - len(x)] = pattern(index, weight, x[single["axis"]])
+    rows, columns = result.get(-2), result.get(-1)
     if rows is None or columns is None:
         return None
     few = len(rows.entries) * len(columns.entries) <= _MOST_ENTRIES
@@ -110,13 +110,13 @@ def _patterns(node: Node) -> tuple[TapPattern, TapPattern] | None:
 def _nearest(node: Node) -> tuple[Array, Array] | None:
     """Which rows and columns are taken, if each entry of the last two axes is one of the operand's."""
     shape = node.inputs[0].shape
-    found: dict[int, Array] = {}
+    results: dict[int, Array] = {}
     for which in range(2):
-        one = _single(node.attrs, which)
-        index, _ = table(shape[one["axis"]], one)
+        single = _single(node.attrs, which)
+        index, _ = table(shape[single["axis"]], single)
         if index.shape[1] == 1 and (index >= 0).all():
-            found[one["axis"] - len(shape)] = index[:, 0]
-    return (found[-2], found[-1]) if found.keys() == {-2, -1} else None
+            results[single["axis"] - len(shape)] = index[:, 0]
+    return (results[-2], results[-1]) if results.keys() == {-2, -1} else None
 
 
 def _lower_cpu(node: Node, emitter: Emitter) -> None:
@@ -136,7 +136,7 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
         "columns": len(places),
         "rising": int((np.diff(places) >= 0).all()),
     }
-    tables = [emitter.table(one.astype(np.int32)) for one in (lines, padded)]
+    tables = [emitter.table(item.astype(np.int32)) for item in (lines, padded)]
     emitter.call("nearest_planes", [emitter.operand(0), *tables], [emitter.result()], params)
 
 

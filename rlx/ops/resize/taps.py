@@ -51,14 +51,14 @@ def _positions(
     return shift + (y + 0.5) / scale - 0.5
 
 
-def _nearest(at: Array, how: str) -> Array:
-    found = {
-        "round_prefer_floor": lambda: np.ceil(at - 0.5),
-        "round_prefer_ceil": lambda: np.floor(at + 0.5),
-        "floor": lambda: np.floor(at),
-        "ceil": lambda: np.ceil(at),
+def _nearest(indices: Array, how: str) -> Array:
+    result = {
+        "round_prefer_floor": lambda: np.ceil(indices - 0.5),
+        "round_prefer_ceil": lambda: np.floor(indices + 0.5),
+        "floor": lambda: np.floor(indices),
+        "ceil": lambda: np.ceil(indices),
     }[how]()
-    return np.asarray(found, np.int64)
+    return np.asarray(result, np.int64)
 
 
 def _filter(mode: str, a: float, distance: Array) -> Array:
@@ -92,14 +92,14 @@ def taps(  # noqa: PLR0913 - the attributes of resize
     stretch = max(1.0, 1.0 / scale) if antialias else 1.0
     support = stretch * (1 if mode == "linear" else 2)
     charge("[resize] the taps", elements=count * (1 if mode == "nearest" else 2 * support))
-    at = _positions(n, count, scale, coordinates, roi)
+    position = _positions(n, count, scale, coordinates, roi)
     if mode == "nearest":
-        index = _nearest(at, nearest_mode)[:, None]
+        index = _nearest(position, nearest_mode)[:, None]
         weight = np.ones(index.shape)
     else:
-        first = np.floor(at - support).astype(np.int64) + 1
+        first = np.floor(position - support).astype(np.int64) + 1
         index = first[:, None] + np.arange(math.ceil(2 * support))
-        weight = _filter(mode, cubic_coeff_a, (index - at[:, None]) / stretch)
+        weight = _filter(mode, cubic_coeff_a, (index - position[:, None]) / stretch)
         if exclude_outside:
             weight = np.where((index >= 0) & (index < n), weight, 0.0)
         if antialias or exclude_outside:
@@ -107,7 +107,7 @@ def taps(  # noqa: PLR0913 - the attributes of resize
             weight = weight / np.where(total == 0, 1.0, total)
     index = np.clip(index, 0, n - 1)
     if coordinates == "tf_crop_and_resize":
-        index = np.where(((at < 0) | (at > n - 1))[:, None], -1, index)
+        index = np.where(((position < 0) | (position > n - 1))[:, None], -1, index)
     return index.astype(np.int32), weight
 
 
@@ -148,8 +148,8 @@ def pattern(index: Array, weight: Array, n: int) -> TapPattern | None:
     entries = sorted(set(away[weights != 0].tolist()))
     taps = tuple(
         tuple(
-            (entries.index(at), by)
-            for at, by in zip(away[j].tolist(), weights[j].tolist(), strict=True)
+            (entries.index(index), by)
+            for index, by in zip(away[j].tolist(), weights[j].tolist(), strict=True)
             if by
         )
         for j in range(4)

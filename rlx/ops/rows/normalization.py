@@ -55,11 +55,14 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
 
 def _call(kernel: str, node: Node, emitter: Emitter, groups: int, **more: int) -> None:
     shape = node.inputs[0].shape
-    given = {name: at for at, name in enumerate(operand_names(node))}
+    inputs = {name: index for index, name in enumerate(operand_names(node))}
     results = emitter.results()
     emitter.call(
         kernel,
-        [emitter.operand(0), *(emitter.operand(given[n]) if n in given else None for n in _EXTRA)],
+        [
+            emitter.operand(0),
+            *(emitter.operand(inputs[n]) if n in inputs else None for n in _EXTRA),
+        ],
         results,
         {
             "rows": size(shape[: node.attrs["axis"]]),
@@ -68,11 +71,11 @@ def _call(kernel: str, node: Node, emitter: Emitter, groups: int, **more: int) -
             "rms": int(node.attrs.get("rms", node.op == "rms_norm")),
         },
         groups,
-        in_place=(0, 3) if "residual" in given else (0,),
+        in_place=(0, 3) if "residual" in inputs else (0,),
         wgsl={
-            "has_weight": int("weight" in given),
-            "has_bias": int("bias" in given),
-            "has_residual": int("residual" in given),
+            "has_weight": int("weight" in inputs),
+            "has_bias": int("bias" in inputs),
+            "has_residual": int("residual" in inputs),
             "keep": int(len(results) > 1),
             "half": int(node.inputs[0].dtype is DType.F16),
             **more,

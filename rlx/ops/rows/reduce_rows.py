@@ -257,11 +257,11 @@ def _plain(emitter: Emitter, kind: str, source: Any, result: Any, problem: Reduc
     emitter.call("reduce", [source], [result], params, math.ceil(results / (256 // parts)))
 
 
-def _power_above(n: float, most: int) -> int:
-    """The least power of two that is not below n, or ``most``."""
-    return min(1 << max(math.ceil(n) - 1, 0).bit_length(), most)
+def _power_above(n: float, limit: int) -> int:
+    """The least power of two that is not below n, or ``limit``."""
+    return min(1 << max(math.ceil(n) - 1, 0).bit_length(), limit)
 
 
-def _power_below(n: float, most: int) -> int:
-    """The largest power of two that is not above n and ``most``; at least 1."""
-    return min(1 << (max(int(n), 1).bit_length() - 1), most)
+def _power_below(n: float, limit: int) -> int:
+    """The largest power of two that is not above n and ``limit``; at least 1."""
+    return min(1 << (max(int(n), 1).bit_length() - 1), limit)

@@ -205,8 +205,8 @@ def _logsumexp(g: Graph, x: Node, axes: Any, keepdims: bool) -> Node:
     total = g.add(g.log(g.sum(g.exp(g.sub(x, shift)), axes, True)), shift)
     if keepdims:
         return total
-    found = as_axes(axes, len(x.shape), where="logsumexp")
-    return g.reshape(total, [d for a, d in enumerate(x.shape) if a not in found])
+    result = as_axes(axes, len(x.shape), where="logsumexp")
+    return g.reshape(total, [d for a, d in enumerate(x.shape) if a not in result])
 
 
 @_composed(_logsumexp, tolerance={DType.F32: 1e-5})

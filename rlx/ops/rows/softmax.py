@@ -47,7 +47,7 @@ def _lower_softmax_webgpu(node: Node, emitter: Emitter) -> None:
     if not size(node.shape):
         return
     if n > (_LONGEST if inner == 1 else _LONGEST_APART):
-        lower_widened(node, emitter, lambda one, wide: _lower_long(one, wide, rows))
+        lower_widened(node, emitter, lambda item, wide: _lower_long(item, wide, rows))
         return
     problem = Rows(outer, n)
     variant = ROWS.choose(problem, emitter)

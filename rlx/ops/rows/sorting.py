@@ -97,15 +97,15 @@ def _select(emitter: Emitter, params: dict[str, int]) -> None:
     x, read = emitter.operand(0), [emitter.operand(0)]
     while True:
         pieces = math.ceil(count / _PIECE)
-        found = emitter.results()
+        result = emitter.results()
         if pieces > 1:
-            found = [emitter.temp(TensorType((rows * pieces * k, 2), DType.U32))]
+            result = [emitter.temp(TensorType((rows * pieces * k, 2), DType.U32))]
         more = {"piece": min(_PIECE, count), "pieces": pieces, "count": count}
         first = {"first": int(len(read) == 1)}
-        emitter.call("select_rows", read, found, {**params, **more, **first}, rows * pieces)
+        emitter.call("select_rows", read, result, {**params, **more, **first}, rows * pieces)
         if pieces == 1:
             return
-        read, count = [x, *found], pieces * k
+        read, count = [x, *result], pieces * k
 
 
 _KERNELS = ("select_rows", "sort_rows", "sort_keys", "sort_block", "sort_step", "sort_take")
@@ -149,8 +149,8 @@ def _order(x: Array, largest: bool) -> Array:
 )  # fmt: skip
 def ordered(x: Array, k: int, largest: bool) -> Any:
     """The k first of the last axis in order, and their positions in i32."""
-    at = _order(x, largest)[..., :k]
-    return np.take_along_axis(x, at, -1), at
+    position = _order(x, largest)[..., :k]
+    return np.take_along_axis(x, position, -1), position
 
 
 def _along_last(g: Graph, x: Node, axis: int, k: int, largest: bool) -> tuple[Node, Node]:
@@ -163,7 +163,7 @@ def _along_last(g: Graph, x: Node, axis: int, k: int, largest: bool) -> tuple[No
     order = [a for a in range(rank) if a != axis] + [axis]
     moved = x if axis == rank - 1 else g.transpose(x, order)
     node = g.add_node("ordered", [moved], {"k": k, "largest": largest})
-    both = [g.add_node(PART, [node], {"index": at}) for at in (0, 1)]
+    both = [g.add_node(PART, [node], {"index": value}) for value in (0, 1)]
     back = [order.index(a) for a in range(rank)]
     values, indices = (p if axis == rank - 1 else g.transpose(p, back) for p in both)
     return values, indices
@@ -209,9 +209,9 @@ def topk(x: Array, k: int, axis: int = -1, largest: bool = True) -> tuple[Array,
         index; NaN comes last.
     """
     moved = np.moveaxis(x, axis, -1)
-    at = _order(moved, largest)[..., :k]
-    values = np.take_along_axis(moved, at, -1)
-    return np.moveaxis(values, -1, axis), np.moveaxis(at, -1, axis)
+    position = _order(moved, largest)[..., :k]
+    values = np.take_along_axis(moved, position, -1)
+    return np.moveaxis(values, -1, axis), np.moveaxis(position, -1, axis)
 
 
 def _sort_samples() -> tuple[Sample, ...]:

@@ -51,16 +51,16 @@ def _takes(variant: Variant, problem: Rows) -> bool:
         return True
     numbers = problem.held(variant) * (1 if problem.n % 4 else 4)
     # The shader's text grows with the numbers that are kept; scalars need more text than vectors.
-    most = _MOST_KEPT.get(variant.threads, _KEPT) if variant.params["lanes"] >= 256 else _KEPT
-    return numbers <= (most if problem.n % 4 == 0 else most // 2)
+    limit = _MOST_KEPT.get(variant.threads, _KEPT) if variant.params["lanes"] >= 256 else _KEPT
+    return numbers <= (limit if problem.n % 4 == 0 else limit // 2)
 
 
 def _rule(problem: Rows, legal: Sequence[Variant]) -> Variant:
-    kept = [v for v in legal if v.params.get("keep")]
-    few = [v for v in kept if problem.held(v) * (1 if problem.n % 4 else 4) <= _KEPT]
+    remaining = [v for v in legal if v.params.get("keep")]
+    few = [v for v in remaining if problem.held(v) * (1 if problem.n % 4 else 4) <= _KEPT]
     # With few rows, each row gets more lanes.
     busy = [v for v in few if problem.rows * v.params["lanes"] >= _BUSY or v.params["lanes"] >= 128]
-    return (busy or few or kept or [v for v in legal if v.name != "plain"])[0]
+    return (busy or few or remaining or [v for v in legal if v.name != "plain"])[0]
 
 
 ROWS = Family(

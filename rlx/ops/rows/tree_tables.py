@@ -22,9 +22,9 @@ def depths(attrs: Mapping[str, Any]) -> Array:
     children, splits = attrs["children"].tolist(), np.flatnonzero(attrs["features"] >= 0)
     deep = [0] * len(children)
     # Nodes follow their split, so that those that follow are known when a split is reached.
-    for at in reversed(splits.tolist()):
-        yes = children[at]
-        deep[at] = 1 + max(deep[yes], deep[yes + 1])
+    for index in reversed(splits.tolist()):
+        yes = children[index]
+        deep[index] = 1 + max(deep[yes], deep[yes + 1])
     return np.array(deep, np.int64)[attrs["roots"]]
 
 
@@ -68,12 +68,12 @@ def records(attrs: Mapping[str, Any], columns: int, dtype: Any) -> tuple[Array, 
     equal, missing = questions % OR_NAN == EQ, questions >= OR_NAN
     # -inf is at most every split but NaN.
     copied = missing & ~equal & ~np.isnan(split)
-    found = np.zeros(count + 1, [("split", dtype), ("feature", np.int32), ("next", np.int32)])
-    found["split"] = split
-    found["feature"] = np.where(leaf, 0, np.append(attrs["features"], 0)) + columns * copied
-    found["next"] = np.where(leaf, np.arange(-1, count), np.append(attrs["children"], 0))
+    result = np.zeros(count + 1, [("split", dtype), ("feature", np.int32), ("next", np.int32)])
+    result["split"] = split
+    result["feature"] = np.where(leaf, 0, np.append(attrs["features"], 0)) + columns * copied
+    result["next"] = np.where(leaf, np.arange(-1, count), np.append(attrs["children"], 0))
     bits = (_EQUAL * equal + _MISSING * (missing & ~copied)).astype(np.int32)
-    return found.view(np.int32), bits if bits.any() else None, bool(copied.any())
+    return result.view(np.int32), bits if bits.any() else None, bool(copied.any())
 
 
 def spans(attrs: Mapping[str, Any]) -> tuple[Array | None, Array, Array]:

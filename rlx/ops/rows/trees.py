@@ -35,9 +35,9 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     if len(x.shape) != 2:
         raise ShapeError(describe("[tree_scores] x", got=x.shape, expected="[N, F]"))
     for name, dtype in _DTYPES.items():
-        held = attrs[name]
-        if not isinstance(held, np.ndarray) or held.ndim != 1 or held.dtype != dtype:
-            got = getattr(held, "dtype", type(held).__name__)
+        stored = attrs[name]
+        if not isinstance(stored, np.ndarray) or stored.ndim != 1 or stored.dtype != dtype:
+            got = getattr(stored, "dtype", type(stored).__name__)
             raise _wrong(name, got, f"an array of one axis of {np.dtype(dtype)}")
     if attrs["join"] not in JOINS:
         raise _wrong("join", attrs["join"], ", ".join(JOINS))
@@ -109,7 +109,10 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
     tables = [nodes, groups(attrs), targets, weights.astype(dtype), entries, questions]
     emitter.call(
         "tree_scores",
-        [emitter.operand(0), *(None if one is None else emitter.table(one) for one in tables)],
+        [
+            emitter.operand(0),
+            *(None if table is None else emitter.table(table) for table in tables),
+        ],
         [emitter.result()],
         {
             "rows": rows,
@@ -130,23 +133,23 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     split = attrs["splits"].astype(np.float32).view(np.int32)
     columns = (split, attrs["features"], attrs["children"], attrs["questions"])
     # A number for each leaf and target. The bits of NaN are where a leaf holds none.
-    kept = np.full((max(leaves, 1), count), JOINS[attrs["join"]][1], np.float32)
+    retained = np.full((max(leaves, 1), count), JOINS[attrs["join"]][1], np.float32)
     holder = np.repeat(np.arange(leaves), np.diff(attrs["starts"]))
-    JOINS[attrs["join"]][0](kept, (holder, attrs["targets"]), attrs["weights"])
-    found = emitter.temp(TensorType((rows, max(trees, 1)), DType.I32))
+    JOINS[attrs["join"]][0](retained, (holder, attrs["targets"]), attrs["weights"])
+    result = emitter.temp(TensorType((rows, max(trees, 1)), DType.I32))
     params = {"rows": rows, "features": features, "trees": trees, "count": count}
     if trees:
         tables = [np.stack(columns, 1).astype(np.int32), attrs["roots"]]
         emitter.call(
             "tree_leaves",
             [emitter.operand(0), *(emitter.table(table) for table in tables)],
-            [found],
+            [result],
             {**params, "depth": int(depths(attrs).max())},
             math.ceil(rows * trees / _WORKGROUP),
         )
     emitter.call(
         "tree_scores",
-        [found, emitter.table(kept.view(np.uint32))],
+        [result, emitter.table(retained.view(np.uint32))],
         [emitter.result()],
         {**params, "join": attrs["join"]},
         rows * count,
@@ -166,8 +169,8 @@ def _sample(seed: int, rows: int, features: int, trees: int, **more: Any) -> Sam
     split = np.concatenate(kinds)
     nodes = split.size
     children = np.where(split, trees + 2 * (np.cumsum(split) - 1), np.cumsum(~split) - 1)
-    held = rng.integers(more.get("least", 1), 1 + more.get("most", 1), int((~split).sum()))
-    starts = np.concatenate([[0], np.cumsum(held)])
+    stored = rng.integers(more.get("least", 1), 1 + more.get("most", 1), int((~split).sum()))
+    starts = np.concatenate([[0], np.cumsum(stored)])
     attrs = {
         "features": np.where(split, rng.integers(0, max(features, 1), nodes), -1),
         "splits": rng.integers(0, 4, nodes) - 1.0 + rng.choice([0, 0.5], nodes),
@@ -190,7 +193,7 @@ def _sample(seed: int, rows: int, features: int, trees: int, **more: Any) -> Sam
     )
 
 
-_ALL = tuple(one + nan for one in (LE, LT, EQ) for nan in (0, OR_NAN))
+_ALL = tuple(item + nan for item in (LE, LT, EQ) for nan in (0, OR_NAN))
 
 
 @op(
@@ -254,21 +257,24 @@ def tree_scores(  # noqa: PLR0913 - trees are eight tables
         ``[N, count]``.
     """
     rows, trees = len(x), roots.size
-    at = np.tile(roots, rows)
+    position = np.tile(roots, rows)
     of = np.repeat(np.arange(rows), trees)
-    while (walking := features[at] >= 0).any():
-        value, limit = x[of, features[at]] if x.size else np.zeros(at.size), splits[at]
-        question = questions[at] % OR_NAN
+    while (walking := features[position] >= 0).any():
+        value, limit = (
+            x[of, features[position]] if x.size else np.zeros(position.size),
+            splits[position],
+        )
+        question = questions[position] % OR_NAN
         answers = value <= limit, value < limit, value == limit
         yes = np.choose(question, answers)
-        yes |= (questions[at] >= OR_NAN) & np.isnan(value)
-        at = np.where(walking, children[at] + ~yes, at)
-    leaf = children[at]
-    held = starts[leaf + 1] - starts[leaf]
+        yes |= (questions[position] >= OR_NAN) & np.isnan(value)
+        position = np.where(walking, children[position] + ~yes, position)
+    leaf = children[position]
+    stored = starts[leaf + 1] - starts[leaf]
     # The entries of all leaves one after the other: each list begins where the lists before it end.
-    inside = np.arange(held.sum()) - np.repeat(np.cumsum(held) - held, held)
-    entry = np.repeat(starts[leaf], held) + inside
+    inside = np.arange(stored.sum()) - np.repeat(np.cumsum(stored) - stored, stored)
+    entry = np.repeat(starts[leaf], stored) + inside
     next_one, nothing = JOINS[join]
     y = np.full((rows, count), nothing)
-    next_one(y, (np.repeat(of, held), targets[entry]), weights[entry])
+    next_one(y, (np.repeat(of, stored), targets[entry]), weights[entry])
     return y if join == "sum" else np.nan_to_num(y, nan=0.0, posinf=np.inf, neginf=-np.inf)

@@ -86,11 +86,11 @@ def convolution_length(n: int) -> int:
 @lru_cache(maxsize=256)
 def smooth_convolution_length(n: int) -> int:
     """The same on the CPU, where factors 3 and 5 are as quick: the least multiple of 64 of those."""
-    least, most = 2 * n - 1, convolution_length(n)
+    least, limit = 2 * n - 1, convolution_length(n)
     odd = (3**b * 5**c for b in range(12) for c in range(8))
     return min(
-        (m for m in (each * 64 << k for each in odd for k in range(30)) if least <= m <= most),
-        default=most,
+        (m for m in (each * 64 << k for each in odd for k in range(30)) if least <= m <= limit),
+        default=limit,
     )
 
 

@@ -76,12 +76,12 @@ class Tile:
 
 def offsets(n: int, radices: Sequence[int]) -> tuple[int, ...]:
     """Where the twiddle factors of each pass start: entry ``offset + (j - 1) * length / r + p``, j >= 1."""
-    found, count, length = [], 0, n
+    result, count, length = [], 0, n
     for radix in radices:
-        found.append(count)
+        result.append(count)
         length //= radix
         count += (radix - 1) * length
-    return tuple(found)
+    return tuple(result)
 
 
 def twiddles(n: int, radices: Sequence[int]) -> Array:
@@ -105,22 +105,22 @@ def radices_of(n: int) -> tuple[int, ...] | None:
     """The fewest passes for length n, of radices as equal as can be, large ones first; None without any."""
     if n == 1:
         return (1,)
-    found = (_split(n, POINTS // 2) if n <= SHORT else None) or _split(n, POINTS)
-    return None if found is None else tuple(sorted(found, reverse=True))
+    result = (_split(n, POINTS // 2) if n <= SHORT else None) or _split(n, POINTS)
+    return None if result is None else tuple(sorted(result, reverse=True))
 
 
 @lru_cache(maxsize=4096)
-def _split(n: int, most: int) -> tuple[int, ...] | None:
+def _split(n: int, limit: int) -> tuple[int, ...] | None:
     if n == 1:
         return ()
     best: tuple[int, ...] | None = None
-    for radix in sorted((r for r in RADICES if r <= most and n % r == 0), reverse=True):
+    for radix in sorted((r for r in RADICES if r <= limit and n % r == 0), reverse=True):
         rest = _split(n // radix, radix)
         if rest is None:
             continue
-        found = (radix, *rest)
-        if best is None or (len(found), max(found)) < (len(best), max(best)):
-            best = found
+        results = (radix, *rest)
+        if best is None or (len(results), max(results)) < (len(best), max(best)):
+            best = results
     return best
 
 
@@ -135,16 +135,16 @@ def tile(n: int, rows: int, limits: Mapping[str, int], columns: bool = False) ->
     """
     have = {**DEFAULTS, **limits}
     memory = have["max-compute-workgroup-storage-size"]
-    most = have["max-compute-invocations-per-workgroup"]
+    limit = have["max-compute-invocations-per-workgroup"]
     radices = radices_of(n)
     if radices is None:
         return None
     threads = n // _points(n, radices)
-    if threads > most:
+    if threads > limit:
         return None
     wanted = COLUMNS if columns else max(1, GATHERED // n)
     # With larger workgroups a multiprocessor holds fewer of them, and has less to switch to while one waits.
-    largest = max(1, min(most, 256) // threads)
+    largest = max(1, min(limit, 256) // threads)
     if not columns and wanted < 4:
         # The count that leaves the fewest idle lanes in the last warp.
         wanted = min(range(wanted, largest + 1), key=lambda c: (-c * threads % 32) / c, default=1)
@@ -154,19 +154,19 @@ def tile(n: int, rows: int, limits: Mapping[str, int], columns: bool = False) ->
     for skewed, tried in ((True, counts[:3]), (False, counts)):
         for count in tried:
             for split in (False, True):
-                made = _tile(n, radices, threads, count, split, skewed, columns)
-                if made.storage <= memory:
-                    return made
+                result = _tile(n, radices, threads, count, split, skewed, columns)
+                if result.storage <= memory:
+                    return result
     return None
 
 
-def smooth_length(least: int, most: int, limits: Mapping[str, int]) -> int:
-    """The shortest transform of at least so many points that one workgroup makes; ``most`` where there is none.
+def smooth_length(least: int, limit: int, limits: Mapping[str, int]) -> int:
+    """The shortest transform of at least so many points that one workgroup makes; ``limit`` where there is none.
 
-    Of factors 2, 3 and 5, and of no more passes than ``most`` takes, a power of two.
+    Of factors 2, 3 and 5, and of no more passes than ``limit`` takes, a power of two.
     """
-    passes = len(radices_of(most) or ())
-    for n in range(least, most):
+    passes = len(radices_of(limit) or ())
+    for n in range(least, limit):
         rest = n
         for prime in (2, 3, 5):
             while rest % prime == 0:
@@ -174,7 +174,7 @@ def smooth_length(least: int, most: int, limits: Mapping[str, int]) -> int:
         radices = radices_of(n) if rest == 1 else None
         if radices and len(radices) <= passes and tile(n, 1, limits):
             return n
-    return most
+    return limit
 
 
 def _points(n: int, radices: Sequence[int]) -> int:
@@ -227,10 +227,10 @@ def halves(problem: FftProblem) -> tuple[Tile, Tile] | None:
     for first in range(math.isqrt(n), POINTS, -1):
         if n % first:
             continue
-        one = tile(n // first, rows * first, limits, columns=True)
+        left = tile(n // first, rows * first, limits, columns=True)
         other = tile(first, rows * (n // first), limits, columns=True)
-        if one and other and len(one.radices) > 1:
-            return one, other
+        if left and other and len(left.radices) > 1:
+            return left, other
     return None
 
 

@@ -186,11 +186,11 @@ def emit_tiles(
     n, rows = problem.n, problem.rows
     variant = FFT.choose(problem, emitter).name
     if variant == "rows":
-        one = tile(n, rows, emitter.limits)
-        assert one is not None, "the variant takes the problem"
+        single = tile(n, rows, emitter.limits)
+        assert single is not None, "the variant takes the problem"
         real = entry.real
         read = _Walk(n, real.frames, real.hop, real.per_point) if real else _Walk(n)
-        _emit_tile(emitter, source, target, _Step(one, rows, entry, exit, read, _Walk(n)))
+        _emit_tile(emitter, source, target, _Step(single, rows, entry, exit, read, _Walk(n)))
         return True
     both = halves(problem) if variant == "columns" else None
     if both is None or exit.bins or (entry.real and entry.real.frames > 1):
@@ -257,15 +257,15 @@ class _Step:
     def read_params(self) -> dict[str, Any]:
         """What the kernel is told about reading."""
         entry, read, real = self.entry, self.read, self.entry.real
-        held = entry.held or read.n
-        outer, imag = (real.length, 1) if real else (2 * held, held)
+        stored = entry.held or read.n
+        outer, imag = (real.length, 1) if real else (2 * stored, stored)
         # Pairs of samples are read as one where every place that is read is even.
         even = not any(stride % 2 for stride in (outer, read.across, read.step))
         return {
             "inner": read.inner,
             "in_outer": outer,
             "in_imag": imag,
-            "held_in": held,
+            "held_in": stored,
             "in_across": read.across,
             "in_step": read.step,
             "from_columns": int(read.inner > 1 and (real is None or real.frames == 1)),
@@ -279,19 +279,19 @@ class _Step:
     def write_params(self) -> dict[str, Any]:
         """What the kernel is told about writing."""
         exit, write = self.exit, self.write
-        held = exit.held or write.n
+        stored = exit.held or write.n
         # A one-sided spectrum is written row by row, also where several rows are of one signal.
         across = (1 if exit.power else 2) * exit.bins if exit.bins else write.across
         return {
-            "out_outer": self.read.inner * across if exit.bins else 2 * held,
-            "out_imag": held,
+            "out_outer": self.read.inner * across if exit.bins else 2 * stored,
+            "out_imag": stored,
             "out_across": across,
             "out_step": write.step,
             "to_columns": int(write.step > 1),
             "bins": exit.bins,
             "power": int(exit.power),
             "factored": int(exit.factor is not None),
-            "cut": int(held < write.n),
+            "cut": int(stored < write.n),
             "swap_before": int(exit.swap_before),
             "swap_after": int(exit.swap_after),
             "scale": exit.scale,
@@ -301,8 +301,8 @@ class _Step:
 def _emit_tile(emitter: Emitter, source: Any, target: Any, step: _Step) -> None:
     entry, exit = step.entry, step.exit
     roots = emitter.table(twiddles(step.tile.n, step.tile.radices))
-    given = (entry.chirp, entry.real.taper if entry.real else None, exit.roots, exit.factor)
-    tables = [roots, *(table for table in given if table is not None)]
+    arguments = (entry.chirp, entry.real.taper if entry.real else None, exit.roots, exit.factor)
+    tables = [roots, *(table for table in arguments if table is not None)]
     params = {
         **step.tile.params(),
         "rows": step.total,
@@ -322,18 +322,18 @@ def emit_passes(emitter: Emitter, source: Any, target: Any, wanted: Transforms) 
     common = {"rows": rows, "n": n, "count": passes.count, "inverse": int(wanted.inverse)}
     spare = emitter.temp(TensorType((rows, 2 * n), DType.F32))
     last, length, stride, current = len(passes.radices) - 1, n, 1, source
-    for at, (radix, offset) in enumerate(zip(passes.radices, passes.offsets, strict=True)):
+    for index, (radix, offset) in enumerate(zip(passes.radices, passes.offsets, strict=True)):
         # Alternates so that the last pass writes the target.
-        output = target if (last - at) % 2 == 0 else spare
+        output = target if (last - index) % 2 == 0 else spare
         params = {
             **common,
             "radix": radix,
             "length": length,
             "stride": stride,
             "offset": offset,
-            "first": int(at == 0),
-            "last": int(at == last),
-            "scale": wanted.scale if at == last else 1.0,
+            "first": int(index == 0),
+            "last": int(index == last),
+            "scale": wanted.scale if index == last else 1.0,
         }
         groups = math.ceil(rows * (n // radix) / _PASS_WORKGROUP)
         emitter.call("fft_pass", [current, table], [output], params, groups)

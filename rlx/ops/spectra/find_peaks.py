@@ -65,16 +65,16 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[TensorTy
                 describe("[find_peaks] distance", got=attrs["distance"], expected="at least 1")
             )
         attrs["distance"] = math.ceil(attrs["distance"])
-    most = attrs["max_peaks"]
-    slots = _candidates(shape[-1]) if most is None else operator.index(most)
+    limit = attrs["max_peaks"]
+    slots = _candidates(shape[-1]) if limit is None else operator.index(limit)
     if slots < 1:
-        raise InputError(describe("[find_peaks] max_peaks", got=most, expected="at least 1"))
+        raise InputError(describe("[find_peaks] max_peaks", got=limit, expected="at least 1"))
     attrs["max_peaks"] = slots
-    found = (*shape[:-1], slots)
+    results = (*shape[:-1], slots)
     return (
-        TensorType(found, DType.I32),
+        TensorType(results, DType.I32),
         TensorType(shape[:-1], DType.I32),
-        TensorType(found, types[0].dtype),
+        TensorType(results, types[0].dtype),
     )
 
 
@@ -148,19 +148,19 @@ class _Search:
 
     def space(self, x: Any, positions: Any, counts: Any, keep: Any, order: Any) -> None:
         """Drops peaks that are too near to a higher one: rounds for all at once, then one by one."""
-        threads, most = self.rows * self.most, self.most
-        near = min(self.params["distance"] // 2 + 1, most)
+        threads, limit = self.rows * self.most, self.most
+        near = min(self.params["distance"] // 2 + 1, limit)
         rounds = _ROUNDS if 2 * near < _ITERATIONS else 0
-        for at in range(rounds):
-            last = {"settle": int(at == rounds - 1)}
+        for index in range(rounds):
+            last = {"settle": int(index == rounds - 1)}
             self.call("contest", [x, positions, counts], [keep], threads, **last)
-        ranks = self.temp(most)
-        for start in range(0, most, _ITERATIONS):
-            end = min(start + _ITERATIONS, most)
-            part = {"start": start, "end": end, "last": int(end == most)}
+        ranks = self.temp(limit)
+        for start in range(0, limit, _ITERATIONS):
+            end = min(start + _ITERATIONS, limit)
+            part = {"start": start, "end": end, "last": int(end == limit)}
             self.call("rank", [x, positions, counts, keep], [ranks, order], threads, **part)
-        for start in range(0, most, _SPACED):
-            part = {"start": start, "end": min(start + _SPACED, most)}
+        for start in range(0, limit, _SPACED):
+            part = {"start": start, "end": min(start + _SPACED, limit)}
             self.by_row("space", [positions, counts, order], [keep], self.rows, **part)
 
 
@@ -175,7 +175,7 @@ def _as_wgsl(node: Node, name: str) -> dict[str, str]:
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     params = _params(node)
-    rows, n, most = params["rows"], params["n"], params["candidates"]
+    rows, n, limit = params["rows"], params["n"], params["candidates"]
     if rows == 0:
         return
     x = emitter.operand(0)
@@ -187,10 +187,10 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     extremes, marks = search.temp(2 * max(1, blocks), DType.F32), search.temp(max(1, n))
     search.call("blocks", [x], [extremes], rows * blocks)
     search.call("mark", [x, extremes], [marks], rows * n, **_as_wgsl(node, "height"))
-    positions, counts = search.temp(most), search.temp(1)
-    keep, prominences = search.temp(most), search.temp(most, DType.F32)
+    positions, counts = search.temp(limit), search.temp(1)
+    keep, prominences = search.temp(limit), search.temp(limit, DType.F32)
     spaced = params["distance"] > 1
-    order = search.temp(most) if spaced else None
+    order = search.temp(limit) if spaced else None
     listed = [positions, counts, *((keep, order) if spaced else ())]
     search.by_row("pack", [marks], listed, rows, stage="first", spaced=int(spaced))
     if spaced:
@@ -202,7 +202,7 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
         **_as_wgsl(node, "width"),
     }
     read = [x, extremes, positions, counts]
-    search.call("prominence", read, [keep, prominences], rows * most, **told)
+    search.call("prominence", read, [keep, prominences], rows * limit, **told)
     read = [keep, positions, counts, prominences]
     search.by_row("pack", read, list(emitter.results()), rows, stage="last", spaced=0)
 
@@ -271,19 +271,19 @@ def find_peaks(
     rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
     indices = np.full((len(rows), max_peaks), -1)
     counts, prominences = np.zeros(len(rows), np.int64), np.zeros((len(rows), max_peaks))
-    for at, row in enumerate(rows):
+    for index, row in enumerate(rows):
         peaks = _maxima(row)
         peaks = peaks[_within(row[peaks], height)]
         if distance is not None:
             peaks = peaks[_spaced(peaks, row[peaks], distance)]
         drops = np.array([_prominence(row, peak) for peak in peaks])
-        kept = _within(drops, prominence)
+        retained = _within(drops, prominence)
         if width is not None:
             widths = [_width(row, peak, drop) for peak, drop in zip(peaks, drops, strict=True)]
-            kept &= _within(np.array(widths), width)
-        peaks, drops = peaks[kept][:max_peaks], drops[kept][:max_peaks]
-        counts[at] = np.count_nonzero(kept)
-        indices[at, : len(peaks)], prominences[at, : len(peaks)] = peaks, drops
+            retained &= _within(np.array(widths), width)
+        peaks, drops = peaks[retained][:max_peaks], drops[retained][:max_peaks]
+        counts[index] = np.count_nonzero(retained)
+        indices[index, : len(peaks)], prominences[index, : len(peaks)] = peaks, drops
     shape = (*x.shape[:-1], max_peaks)
     return indices.reshape(shape), counts.reshape(x.shape[:-1]), prominences.reshape(shape)
 
@@ -302,21 +302,21 @@ def _maxima(row: Array) -> Array:
 
 def _within(values: Array, bounds: Bounds | None) -> Array:
     low, high = bounds or (None, None)
-    kept = np.ones(len(values), np.bool_)
+    retained = np.ones(len(values), np.bool_)
     if low is not None:
-        kept &= values >= low
+        retained &= values >= low
     if high is not None:
-        kept &= values <= high
-    return kept
+        retained &= values <= high
+    return retained
 
 
 def _spaced(peaks: Array, heights: Array, distance: float) -> Array:
-    kept = np.ones(len(peaks), np.bool_)
-    for at in np.argsort(heights, kind="stable")[::-1]:
-        if kept[at]:
-            kept &= np.abs(peaks - peaks[at]) >= distance
-            kept[at] = True
-    return kept
+    retained = np.ones(len(peaks), np.bool_)
+    for index in np.argsort(heights, kind="stable")[::-1]:
+        if retained[index]:
+            retained &= np.abs(peaks - peaks[index]) >= distance
+            retained[index] = True
+    return retained
 
 
 def _prominence(row: Array, peak: int) -> float:
@@ -332,6 +332,6 @@ def _width(row: Array, peak: int, prominence: float) -> float:
     """Distance between the two crossings of half the prominence, by linear interpolation."""
     level, total = row[peak] - 0.5 * prominence, 0.0
     for side in (row[peak::-1], row[peak:]):
-        at = int(np.argmax(side <= level))
-        total += at - (level - side[at]) / (side[at - 1] - side[at])
+        index = int(np.argmax(side <= level))
+        total += index - (level - side[index]) / (side[index - 1] - side[index])
     return total

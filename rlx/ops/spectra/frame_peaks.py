@@ -52,7 +52,7 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
         return
     g = Graph("frame_peaks")
     operands = zip(("x", "taper", "weights"), node.inputs, strict=True)
-    x, taper, weights = (g.input(name, one.shape, one.dtype) for name, one in operands)
+    x, taper, weights = (g.input(name, item.shape, item.dtype) for name, item in operands)
     k, length = node.attrs["k"], taper.shape[0]
     cut = g.add_node("frames", [x], {"length": length, "hop": node.attrs["hop"]})
     segments = cut.shape[-2]
@@ -61,14 +61,16 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
     spec = g.add_node("rfft", [cut * taper], {"norm": "backward"})
     flat = g.add_node("reshape", [spec], {"shape": (-1, spec.shape[-1])})
     both = g.add_node("spectrum_peaks", [flat, weights], {"k": k, "n_segments": segments})
-    found = [g.add_node(PART, [both], {"index": index}) for index in range(2)]
+    results = [g.add_node(PART, [both], {"index": index}) for index in range(2)]
     if node.attrs["pairs"]:
-        places = g.add_node("cast", [found[1]], {"dtype": DType.F32})
-        each = (g.add_node("reshape", [one], {"shape": (-1, k, 1)}) for one in (places, found[0]))
-        found = [g.add_node("concat", list(each), {"axis": -1})]
-    g.set_outputs(found)
-    made = emitter.inline(g, [emitter.operand(index) for index in range(3)])
-    for value, result, type in zip(made, emitter.results(), node.types, strict=True):
+        places = g.add_node("cast", [results[1]], {"dtype": DType.F32})
+        each = (
+            g.add_node("reshape", [item], {"shape": (-1, k, 1)}) for item in (places, results[0])
+        )
+        results = [g.add_node("concat", list(each), {"axis": -1})]
+    g.set_outputs(results)
+    output = emitter.inline(g, [emitter.operand(index) for index in range(3)])
+    for value, result, type in zip(output, emitter.results(), node.types, strict=True):
         emit_strided_copy(emitter, value, result, type.dtype, (type.size,), (1,), (1,))
 
 
@@ -76,22 +78,22 @@ def _workgroup(length: int, segments: int, k: int, emitter: Emitter) -> tuple[Ti
     """The transforms of a workgroup, the bins that each thread looks at, and the bins that are compared."""
     have = {**DEFAULTS, **emitter.limits}
     memory = have["max-compute-workgroup-storage-size"]
-    most = min(256, have["max-compute-invocations-per-workgroup"])
+    limit = min(256, have["max-compute-invocations-per-workgroup"])
     # Two real segments make one complex transform.
-    one = tile(length, 1, emitter.limits)
-    assert one is not None, "the record takes only lengths that fit"
-    for count in range(max(1, min(-(-segments // 2), min(LANES, most) // one.threads)), 0, -1):
+    single = tile(length, 1, emitter.limits)
+    assert single is not None, "the record takes only lengths that fit"
+    for count in range(max(1, min(-(-segments // 2), min(LANES, limit) // single.threads)), 0, -1):
         several = tile(length, count, emitter.limits)
-        made = replace(one if several is None else several, count=count)
-        threads = count * made.threads
+        result = replace(single if several is None else several, count=count)
+        threads = count * result.threads
         each = -(-(length // 2 + 1) // threads)
-        kept = min(k, threads) * each
-        if made.storage + 12 * threads + 8 * kept + 8 <= memory:
+        retained = min(k, threads) * each
+        if result.storage + 12 * threads + 8 * retained + 8 <= memory:
             break
     else:
         # Real and imaginary parts go through workgroup memory one after the other, which takes half as much.
-        made = replace(made, split=True, row=length, skews=(0,) * len(made.skews))
-    return made, each, kept
+        result = replace(result, split=True, row=length, skews=(0,) * len(result.skews))
+    return result, each, retained
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
@@ -100,10 +102,10 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     samples, (length,) = node.inputs[0].shape[-1], node.inputs[1].shape
     hop, k = node.attrs["hop"], node.attrs["k"]
     segments = frame_count("frame_peaks", samples, length, hop)
-    made, each, kept = _workgroup(length, segments, k, emitter)
-    roots = emitter.table(twiddles(length, made.radices))
+    result, each, retained = _workgroup(length, segments, k, emitter)
+    roots = emitter.table(twiddles(length, result.radices))
     params = {
-        **made.params(),
+        **result.params(),
         "samples": samples,
         "hop": hop,
         "segments": segments,
@@ -112,7 +114,7 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
         "centred": int(node.attrs["centred"]),
         "apart": int(not node.attrs["pairs"]),
         "each_bins": each,
-        "kept": kept,
+        "kept": retained,
     }
     inputs = [emitter.operand(0), roots, emitter.operand(1), emitter.operand(2)]
     emitter.call("frame_peaks", inputs, emitter.results(), params, node.shape[0])
@@ -173,5 +175,5 @@ def frame_peaks(
     z = np.fft.rfft(cut * taper)
     power = (z.real**2 + z.imag**2).mean(1) * weights
     order = np.argsort(-power, axis=1, kind="stable")[:, :k]
-    found = np.take_along_axis(power, order, 1)
-    return np.stack([order, found], -1).reshape(len(power), 2 * k) if pairs else (found, order)
+    result = np.take_along_axis(power, order, 1)
+    return np.stack([order, result], -1).reshape(len(power), 2 * k) if pairs else (result, order)

@@ -127,8 +127,8 @@ def welch_peaks(spec: Array, k: int, n_segments: int) -> Array:
     power = weight * (spec[:, :bins] ** 2 + spec[:, n_fft : n_fft + bins] ** 2)
     power = power.reshape(-1, n_segments, bins).mean(1)
     order = np.argsort(-power, axis=1, kind="stable")[:, :k]
-    found = np.take_along_axis(power, order, 1)
-    return np.stack([order, found], -1).reshape(len(power), 2 * k)
+    result = np.take_along_axis(power, order, 1)
+    return np.stack([order, result], -1).reshape(len(power), 2 * k)
 
 
 def _infer_peaks(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[TensorType, ...]:

@@ -145,8 +145,8 @@ def fragments_of(node: Node, emitter: Emitter) -> Variant | None:
     """The tile that matrix units make; None where other kernels are better, or there are no such units."""
     if not suits_units(node):
         return None
-    found = CONV.choose(_problem(node, collapsed(window_of(node)), half=True), emitter)
-    return found if isinstance(found, FragmentVariant) else None
+    result = CONV.choose(_problem(node, collapsed(window_of(node)), half=True), emitter)
+    return result if isinstance(result, FragmentVariant) else None
 
 
 def _by_taps(node: Node, emitter: Emitter, weight: Any) -> Any:
@@ -289,14 +289,14 @@ def _samples(rank: int) -> tuple[Sample, ...]:
         ((1, 64, 56, 56), (64, 64, 3, 3), {"padding": 1}),
         ((1, 16, 8, 28, 28), (16, 16, 3, 3, 3), {"padding": 1}),
     )
-    made = []
+    results = []
     for x, w, bias, attrs in cases:
         shapes: list[Shape] = [(*x[:2], *x[-rank:]), (*w[:2], *w[-rank:])]
         absent = {} if bias else {"bias": None}
-        made.append(Sample((*shapes, (w[0],)) if bias else tuple(shapes), {**absent, **attrs}))
+        results.append(Sample((*shapes, (w[0],)) if bias else tuple(shapes), {**absent, **attrs}))
     x, w, attrs = bench[rank - 1]
-    made.append(Sample((x, w, (w[0],)), attrs, bench=True))
-    return tuple(made)
+    results.append(Sample((x, w, (w[0],)), attrs, bench=True))
+    return tuple(results)
 
 
 def convolution_flops(node: Node) -> float:

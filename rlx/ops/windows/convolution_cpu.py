@@ -45,12 +45,12 @@ _PLANES, _SMALL_PLANES = 8, 16384
 
 def _operands(node: Node, emitter: Emitter) -> list[Any]:
     """x, w, bias and what is added to the result, None for those that are absent."""
-    given = {name: at for at, name in enumerate(operand_names(node))}
+    inputs = {name: index for index, name in enumerate(operand_names(node))}
     names = ("x", "w", "bias", "residual")
-    found = [emitter.operand(given[name]) if name in given else None for name in names]
-    while found[-1] is None:
-        found.pop()
-    return found
+    results = [emitter.operand(inputs[name]) if name in inputs else None for name in names]
+    while results[-1] is None:
+        results.pop()
+    return results
 
 
 def _cpu_params(node: Node, window: Window) -> dict[str, Any]:
@@ -84,19 +84,19 @@ def _depthwise_kernel(node: Node, window: Window) -> str:
 
 def _is_scaling(node: Node, window: Window) -> bool:
     """Whether each plane is multiplied by a number, and no more."""
-    one = size(window.kernel) == 1 and window.dims == window.out
-    return one and node.inputs[0].shape[1] == node.shape[1] == node.attrs["groups"]
+    single = size(window.kernel) == 1 and window.dims == window.out
+    return single and node.inputs[0].shape[1] == node.shape[1] == node.attrs["groups"]
 
 
 def _lower_scaling(node: Node, emitter: Emitter) -> None:
     """One pass over the elements: x * w + bias + residual, then the activation."""
     x, *others = _operands(node, emitter)
     channel = (1, node.shape[1], *(1,) * (len(node.shape) - 2))
-    given = zip(others, ("mul", "add", "add"), (channel, channel, node.shape), strict=False)
-    steps = [one for one in given if one[0] is not None]
+    arguments = zip(others, ("mul", "add", "add"), (channel, channel, node.shape), strict=False)
+    steps = [item for item in arguments if item[0] is not None]
     count, program = 1 + len(steps), list[Step]()
-    for at, (_, name, _) in enumerate(steps):
-        program.append((name, (count + at - 1 if at else 0, 1 + at), node.dtype, None))
+    for index, (_, name, _) in enumerate(steps):
+        program.append((name, (count + index - 1 if index else 0, 1 + index), node.dtype, None))
     if (act := node.attrs.get("act", "none")) != "none":
         program.append((act, (count + len(steps) - 1,), node.dtype, None))
     shapes = [node.shape, *(shape for _, _, shape in steps)]
@@ -105,12 +105,12 @@ def _lower_scaling(node: Node, emitter: Emitter) -> None:
 
 def _meets_few(window: Window) -> bool:
     """Whether windows are single elements, all inside, that are apart."""
-    one, apart = size(window.kernel) == 1, max(window.stride) > 1
+    first, apart = size(window.kernel) == 1, max(window.stride) > 1
     inside = all(
         b == 0 and r <= n
         for (b, _), r, n in zip(window.pads, window.reach, window.dims, strict=True)
     )
-    return one and apart and inside
+    return first and apart and inside
 
 
 def _only_met(node: Node, emitter: Emitter, x: Any, window: Window) -> tuple[Any, Window]:
@@ -118,7 +118,7 @@ def _only_met(node: Node, emitter: Emitter, x: Any, window: Window) -> tuple[Any
 
     A product of neighbours is so much faster that the copy pays.
     """
-    planes, out, one = size(node.inputs[0].shape[:2]), window.out, (1, 1, 1)
+    planes, out, first = size(node.inputs[0].shape[:2]), window.out, (1, 1, 1)
     copy = emitter.temp(TensorType((planes * size(out),), node.dtype))
     rows, columns = window.dims[1:]
     steps = [
@@ -129,7 +129,7 @@ def _only_met(node: Node, emitter: Emitter, x: Any, window: Window) -> tuple[Any
     emit_strided_copy(
         emitter, x, copy, node.dtype, dims, (size(window.dims), *steps), strides(dims)
     )
-    return copy, collapsed(Window(out, one, one, one, ((0, 0),) * 3, out))
+    return copy, collapsed(Window(out, first, first, first, ((0, 0),) * 3, out))
 
 
 def _together(node: Node, window: Window) -> int:
@@ -201,8 +201,8 @@ def lower_cpu(node: Node, emitter: Emitter) -> None:
     if by_outputs:
         emitter.call("conv_by_outputs", operands, [emitter.result()], shared)
         return
-    most = CONV_PANELS if outputs * CONV_PANELS <= _MOST_OUTPUTS else _MOST_OUTPUTS // outputs
-    emitter.call("conv", operands, [emitter.result()], {**shared, "panels": max(1, most)})
+    limit = CONV_PANELS if outputs * CONV_PANELS <= _MOST_OUTPUTS else _MOST_OUTPUTS // outputs
+    emitter.call("conv", operands, [emitter.result()], {**shared, "panels": max(1, limit)})
 
 
 CPU = Kernels(

@@ -51,8 +51,8 @@ def spectra(filters: Array, n: int) -> Array:
     """Conjugate spectra of ``[count, taps]`` over n samples, divided by n and scaled: ``[count, 2 n]`` in f32."""
     with np.errstate(all="ignore"):  # what is not finite is computed by the definition
         bins = np.fft.fft(filters.astype(np.float64), n, axis=-1).conj() * (_SCALE / n)
-        found = as_tiles(bins.reshape(len(filters), LONG_ACROSS, n // LONG_ACROSS))
-        return found.astype(np.float32).reshape(len(filters), 2 * n)
+        result = as_tiles(bins.reshape(len(filters), LONG_ACROSS, n // LONG_ACROSS))
+        return result.astype(np.float32).reshape(len(filters), 2 * n)
 
 
 def filters_of(packed: Array, taps: int) -> Array:
@@ -95,7 +95,7 @@ def block(taps: int, windows: int, channels: int, outputs: int) -> tuple[int, fl
     for n in _lengths():
         if n > taps and 8 * n * channels * (1 + outputs) <= _MOST_SCRATCH:
             pairs = math.ceil(windows / (2 * (n - taps + 1)))
-            best = min(best, (n, pairs * _pair_ns(n, channels, outputs)), key=lambda one: one[1])
+            best = min(best, (n, pairs * _pair_ns(n, channels, outputs)), key=lambda item: item[1])
     return best
 
 

@@ -54,17 +54,19 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     if size(node.shape) == 0:
         return
     act = node.attrs["act"]
-    given = operand_names(node)
-    operands = [emitter.operand(at) for at, name in enumerate(given) if name != "residual"]
-    if act == "none" and "residual" not in given:
+    arguments = operand_names(node)
+    operands = [
+        emitter.operand(index) for index, name in enumerate(arguments) if name != "residual"
+    ]
+    if act == "none" and "residual" not in arguments:
         call_webgpu(node, emitter, operands, emitter.result())
         return
     convolved = emitter.temp(node.type)
     call_webgpu(node, emitter, operands, convolved)
     program: list[Step] = []
     values = [convolved]
-    if "residual" in given:
-        values.append(emitter.operand(given.index("residual")))
+    if "residual" in arguments:
+        values.append(emitter.operand(arguments.index("residual")))
         program.append(("add", (0, 1), node.dtype, None))
     if act != "none":
         program.append((act, (len(values) if program else 0,), node.dtype, None))
@@ -82,11 +84,11 @@ def _samples(rank: int) -> tuple[Sample, ...]:
         ((0, 2, 1, 5, 5), (3, 2, 1, 3, 3), {}),
     )
     plain = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1, "present": ()}
-    found = []
+    results = []
     forms = [("bias", "residual"), ("residual",), ("bias",), ()]
     for index, act in enumerate(ACTIVATIONS):
-        for at, (x, w, attrs) in enumerate(cases):
-            present = forms[(index + at) % 4]
+        for position, (x, w, attrs) in enumerate(cases):
+            present = forms[(index + position) % 4]
             if act == "none" and "residual" not in present:
                 present = ("residual",)
             x, w = (*x[:2], *x[-rank:]), (*w[:2], *w[-rank:])
@@ -97,8 +99,8 @@ def _samples(rank: int) -> tuple[Sample, ...]:
             assert isinstance(out, TensorType)
             more = {"bias": (w[0],), "residual": out.shape}
             shapes = (x, w, *(more[name] for name in present))
-            found.append(Sample(shapes, {**plain, **attrs, "act": act, "present": present}))
-    return tuple(found)
+            results.append(Sample(shapes, {**plain, **attrs, "act": act, "present": present}))
+    return tuple(results)
 
 
 _OPS = {1: conv1d, 2: conv2d, 3: conv3d}

@@ -60,18 +60,18 @@ def as_pads(value: Any, rank: int, *, where: str) -> Pads:
     Raises:
         ShapeError: It is none of these, or not from 0 to 2^31 - 1.
     """
-    given = list(value) if _is_list(value) else [value]
-    pairs = given * rank if len(given) == 1 else given
+    arguments = list(value) if _is_list(value) else [value]
+    pairs = arguments * rank if len(arguments) == 1 else arguments
     try:
-        made = tuple(
+        results = tuple(
             (operator.index(p[0]), operator.index(p[1]))
             if _is_list(p) and len(p) == 2
             else (operator.index(p),) * 2
             for p in pairs
         )
     except TypeError:
-        made = ()
-    if len(made) != rank or any(not 0 <= side <= MOST for pair in made for side in pair):
+        results = ()
+    if len(results) != rank or any(not 0 <= side <= MOST for pair in results for side in pair):
         raise ShapeError(
             describe(
                 f"[{where}] padding does not fit",
@@ -81,7 +81,7 @@ def as_pads(value: Any, rank: int, *, where: str) -> Pads:
                 hint="one axis with different sides is ((before, after),)" if rank == 1 else None,
             )
         )
-    return made
+    return results
 
 
 def _is_list(value: Any) -> bool:
@@ -269,8 +269,8 @@ def collapsed(window: Window) -> Window:
     plain = wide.dims == wide.out and wide.kernel == wide.stride == (1, 1, 1)
     if not plain or any(side for pair in wide.pads for side in pair):
         return wide
-    line, one = (1, 1, size(wide.dims)), (1, 1, 1)
-    return Window(line, one, one, one, wide.pads, line)
+    line, first = (1, 1, size(wide.dims)), (1, 1, 1)
+    return Window(line, first, first, first, wide.pads, line)
 
 
 def params_of(node: Node, window: Window) -> dict[str, Any]:

@@ -43,14 +43,16 @@ class _UsualOrder:
 
     def operand(self, index: int) -> Any:
         """See ``Emitter``."""
-        given = self._emitter.operand(index)
+        arguments = self._emitter.operand(index)
         if index != 1:
-            return given
+            return arguments
         outputs, channels, *kernel = self._node.inputs[1].shape
-        taps, dtype = math.prod(kernel), given.type.dtype
+        taps, dtype = math.prod(kernel), arguments.type.dtype
         order, steps = (outputs, channels, taps), (channels * taps, 1, channels)
         usual = self._emitter.temp(TensorType(order, dtype))
-        emit_strided_copy(self._emitter, given, usual, dtype, order, steps, strides(order), unit=0)
+        emit_strided_copy(
+            self._emitter, arguments, usual, dtype, order, steps, strides(order), unit=0
+        )
         return usual
 
 
@@ -59,7 +61,7 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
         return
     variant = fragments_of(node, emitter) if halves(node.dtype, emitter.limits) else None
     if variant is None:
-        lower_widened(node, emitter, lambda one, wide: lower_wide(one, _UsualOrder(one, wide)))
+        lower_widened(node, emitter, lambda item, wide: lower_wide(item, _UsualOrder(item, wide)))
         return
     operands = [emitter.operand(index) for index in range(len(node.inputs))]
     call_fragments(node, emitter, variant, operands)

@@ -146,11 +146,11 @@ _CASES: tuple[tuple[Shape, dict[str, Any]], ...] = (
 
 def _samples(*more: dict[str, Any], **fields: Any) -> tuple[Sample, ...]:
     """The cases above, each of ``more`` on some of them, and one to be timed."""
-    made = [Sample((shape,), attrs, **fields) for shape, attrs in _CASES]
+    results = [Sample((shape,), attrs, **fields) for shape, attrs in _CASES]
     for extra in more:
-        made += [Sample((s,), {**a, **extra}, **fields) for s, a in _CASES[3:] if len(s) < 5]
+        results += [Sample((s,), {**a, **extra}, **fields) for s, a in _CASES[3:] if len(s) < 5]
     bench = {"kernel": 3, "stride": 2, "padding": 1}
-    return (*made, Sample(((1, 64, 112, 112),), bench, bench=True))
+    return (*results, Sample(((1, 64, 112, 112),), bench, bench=True))
 
 
 _HOLES = np.where(np.arange(2 * 3 * 6 * 7) % 11 == 0, np.nan, np.arange(2 * 3 * 6 * 7))
@@ -213,9 +213,9 @@ def _counts(window: Window, padded: bool) -> Array:
     counts = []
     for a, (before, after) in enumerate(window.pads):
         first = np.arange(window.out[a])[:, None] * window.stride[a] - before
-        at = first + np.arange(window.kernel[a]) * window.dilation[a]
+        position = first + np.arange(window.kernel[a]) * window.dilation[a]
         low, high = (-before, window.dims[a] + after) if padded else (0, window.dims[a])
-        counts.append(((at >= low) & (at < high)).sum(1))
+        counts.append(((position >= low) & (position < high)).sum(1))
     return functools.reduce(np.multiply.outer, counts)
 
 

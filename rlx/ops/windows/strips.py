@@ -71,12 +71,12 @@ def _takes(variant: Variant, problem: StripProblem) -> bool:
 
 
 def _rule(problem: StripProblem, legal: Sequence[Variant]) -> Variant:
-    found = {variant.name: variant for variant in legal}
+    results = {variant.name: variant for variant in legal}
     # With a stride, rows of windows overlap little.
-    worth = problem.stride[1] == 1 and "block" in found
-    if worth and work(problem, found["block"]) >= ENOUGH:
-        return found["block"]
-    return found.get("strip", legal[-1])
+    worth = problem.stride[1] == 1 and "block" in results
+    if worth and work(problem, results["block"]) >= ENOUGH:
+        return results["block"]
+    return results.get("strip", legal[-1])
 
 
 def _family(name: str) -> Family:

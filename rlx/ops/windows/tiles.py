@@ -98,20 +98,24 @@ def count(problem: ConvProblem, variant: Variant) -> int:
 
 
 def _rule(problem: ConvProblem, legal: Sequence[Variant]) -> Variant:
-    found = {variant.name: variant for variant in legal}
+    results = {variant.name: variant for variant in legal}
     for name, outputs, enough in _PREFERRED:
-        if name in found and problem.outputs >= outputs and tiles(problem, found[name]) >= enough:
-            return found[name]
+        if (
+            name in results
+            and problem.outputs >= outputs
+            and tiles(problem, results[name]) >= enough
+        ):
+            return results[name]
     # Tiles of 32 outputs are a little slower than tiles of 64, but may compute fewer outputs that do not exist.
     low, high = (math.ceil(problem.outputs / bm) * bm for bm in (32, 64))
     # Large tiles pay also where it takes split sums to make enough of them.
     large = ("large", 2 * ENOUGH, True), ("medium", ENOUGH, False)
     for name, enough, split in (("flat", 2 * ENOUGH, False),) if 1.2 * low < high else large:
-        if name in found:
-            made = tiles(problem, found[name])
-            if made * (count(problem, found[name]) if split else 1) >= enough:
-                return found[name]
-    return found.get("small", legal[-1])
+        if name in results:
+            result = tiles(problem, results[name])
+            if result * (count(problem, results[name]) if split else 1) >= enough:
+                return results[name]
+    return results.get("small", legal[-1])
 
 
 def _takes(variant: Variant, problem: ConvProblem) -> bool:
@@ -129,8 +133,8 @@ def step_partitions(problem: ConvProblem, variant: Variant, taps: int) -> tuple[
         taps: Taps of a channel; a step has some channels of one.
     """
     steps = taps * math.ceil(problem.length // taps / variant.params["bk"])
-    made = max(1, tiles(problem, variant))
-    wanted = max(1, min(MOST_PARTITIONS, steps // 4, 2 * ENOUGH // made))
+    result = max(1, tiles(problem, variant))
+    wanted = max(1, min(MOST_PARTITIONS, steps // 4, 2 * ENOUGH // result))
     length = math.ceil(steps / wanted)
     return math.ceil(steps / length), length
 
@@ -164,10 +168,10 @@ def steps(kernel: Sequence[int]) -> Steps:
         return (8 + (cut.lines * 2 if cut.lines % of_a_channel else 0)) / (cut.piece * cut.lines)
 
     pieces = [n for n in range(1, min(kernel[2], MOST_STEPS) + 1) if kernel[2] % n == 0]
-    found = [Steps(n, lines) for n in pieces for lines in range(1, MOST_STEPS // n + 1)]
+    results = [Steps(n, lines) for n in pieces for lines in range(1, MOST_STEPS // n + 1)]
     if math.prod(kernel) == 1:
         return Steps(1, 16)  # whole vectors of k
-    return min(found, key=lambda cut: (cost(cut), -cut.piece))
+    return min(results, key=lambda cut: (cost(cut), -cut.piece))
 
 
 def partitions(problem: ConvProblem, variant: Variant, step: Steps) -> tuple[int, int]:

@@ -154,19 +154,19 @@ def _samples(rank: int) -> tuple[Sample, ...]:
         ((1, 5, 4, 9), (5, 1, 3, 3), False, {"groups": 5, "stride": 2}),
         ((1, 66, 3, 40), (66, 9, 2, 5), True, {"stride": 2, "padding": 1}),
     )
-    made = []
+    results = []
     for x, w, bias, attrs in cases:
         shapes: tuple[Shape, ...] = ((*x[:2], *x[-rank:]), (*w[:2], *w[-rank:]))
         outputs = w[1] * attrs.get("groups", 1)
         if bias:
-            made.append(Sample((*shapes, (outputs,)), attrs))
+            results.append(Sample((*shapes, (outputs,)), attrs))
         else:
-            made.append(Sample(shapes, {"bias": None, **attrs}))
+            results.append(Sample(shapes, {"bias": None, **attrs}))
     # More products per result than one invocation of the WGSL kernel adds.
-    made.append(Sample(((1, 700, *(1, 60)[-rank:]), (700, 1, *(1, 50)[-rank:])), {"bias": None}))
+    results.append(Sample(((1, 700, *(1, 60)[-rank:]), (700, 1, *(1, 50)[-rank:])), {"bias": None}))
     x, w = ((1, 64, *(32, 32)[-rank:]), (64, 32, *(4, 4)[-rank:]))
-    made.append(Sample((x, w, (32,)), {"stride": 2, "padding": 1}, bench=True))
-    return tuple(made)
+    results.append(Sample((x, w, (32,)), {"stride": 2, "padding": 1}, bench=True))
+    return tuple(results)
 
 
 def _added_taps(x: Array, w: Array, attrs: dict[str, Any], groups: int, out: Shape) -> Array:
@@ -179,12 +179,12 @@ def _added_taps(x: Array, w: Array, attrs: dict[str, Any], groups: int, out: Sha
     weight = w.reshape(groups, w.shape[0] // groups, *w.shape[1:])
     for tap in np.ndindex(*w.shape[2:]):
         spread = np.einsum("ngc...,gco->ngo...", parts, weight[(..., *tap)])
-        at = [
+        indices = [
             slice(tap[a] * dilation[a], tap[a] * dilation[a] + x.shape[2 + a] * stride[a])
             for a in axes
         ]
         # The last step of the stride may reach past the result, where nothing is added.
-        place = y[(slice(None),) * 3 + tuple(at)]
+        place = y[(slice(None),) * 3 + tuple(indices)]
         place[(slice(None),) * 3 + tuple(slice(None, None, stride[a]) for a in axes)] += spread
     cut: list[Any] = [slice(pad[0], pad[0] + o) for o, pad in zip(out, padding, strict=True)]
     return y.reshape(x.shape[0], -1 if y.size else groups * w.shape[1], *whole)[(..., *cut)]

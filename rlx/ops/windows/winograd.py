@@ -46,8 +46,8 @@ def _points() -> Array:
 
 def filters_at_points(filters: Array) -> Array:
     """Filters ``[count, 3, 3]`` at the 36 points, ``[count, 36]`` in f32, computed in float64 and scaled."""
-    one = _points()
-    both = FILTER_SCALE * np.einsum("ai,bj->ijab", one, one).reshape(9, WINOGRAD_POINTS)
+    single = _points()
+    both = FILTER_SCALE * np.einsum("ai,bj->ijab", single, single).reshape(9, WINOGRAD_POINTS)
     with np.errstate(all="ignore"):  # what is not finite is computed by the definition
         return np.asarray(filters.reshape(-1, 9).astype(np.float64) @ both, np.float32)
 
@@ -89,8 +89,8 @@ def _block(tiles: int, channels: int, outputs: int, together: int) -> int:
     """Tiles of a block: a multiple of ``together``, the tiles side by side whose results alternate."""
     room = _SCRATCH // (4 * WINOGRAD_POINTS * (channels + outputs)) // _ROWS * _ROWS
     wanted = tiles // _BLOCKS // _ROWS * _ROWS
-    most = max(_FEWEST, min(room, wanted if wanted >= _FEWEST else _MOST, _MOST))
-    blocks = math.ceil(tiles / most)
+    largest = max(_FEWEST, min(room, wanted if wanted >= _FEWEST else _MOST, _MOST))
+    blocks = math.ceil(tiles / largest)
     return math.ceil(tiles / blocks / together) * together
 
 

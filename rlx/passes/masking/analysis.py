@@ -62,7 +62,7 @@ def study(graphs: Sequence[Graph]) -> Study:
     fixed: list[bool] = []
     for nodes in zip(*[graph.nodes for graph in graphs], strict=True):
         node = nodes[0]
-        if not all([_alike(one, node) for one in nodes[1:]]):
+        if not all([_alike(item, node) for item in nodes[1:]]):
             raise UnmaskableError(f"{node.where()} is another node for other shapes")
         try:
             step = None
@@ -77,8 +77,8 @@ def study(graphs: Sequence[Graph]) -> Study:
         except UnmaskableError as error:
             raise UnmaskableError(f"{node.where()} {error}") from None
         steps.append(step)
-    given = [[one.id for one in graph.outputs] for graph in graphs]
-    if any(one != given[0] for one in given[1:]):
+    arguments = [[output.id for output in graph.outputs] for graph in graphs]
+    if any(item != arguments[0] for item in arguments[1:]):
         raise UnmaskableError("the model has other outputs for other shapes")
     lengths: dict[tuple[int, ...], int] = {}
     values: list[int] = []
@@ -89,18 +89,18 @@ def study(graphs: Sequence[Graph]) -> Study:
     return Study(first, tuple(steps), lengths, np.array(values, np.int32), outputs)
 
 
-def _alike(one: Node, other: Node) -> bool:
+def _alike(first: Node, other: Node) -> bool:
     """Whether two nodes have the same place in their graphs."""
-    if one.opdef is not other.opdef or len(one.inputs) != len(other.inputs):
+    if first.opdef is not other.opdef or len(first.inputs) != len(other.inputs):
         return False
-    for a, b in zip(one.inputs, other.inputs, strict=True):
+    for a, b in zip(first.inputs, other.inputs, strict=True):
         if a.id != b.id:
             return False
-    if not one.inputs and one.op in ("input", "param") and one.name != other.name:
+    if not first.inputs and first.op in ("input", "param") and first.name != other.name:
         return False
-    if one.types == other.types:
+    if first.types == other.types:
         return True
-    return [type.dtype for type in one.types] == [type.dtype for type in other.types]
+    return [type.dtype for type in first.types] == [type.dtype for type in other.types]
 
 
 def _factors(step: MaskStep) -> list[Factor]:
@@ -112,10 +112,10 @@ def _learn(factor: Factor, lengths: dict[tuple[int, ...], int], values: list[int
     if any(size > factor.sizes[0] for size in factor.sizes):
         raise UnmaskableError("a length is greater than that of the padded graph")
     key = factor.sizes[:-1]
-    at = lengths.setdefault(key, len(values))
-    if at == len(values):
+    index = lengths.setdefault(key, len(values))
+    if index == len(values):
         values.append(factor.sizes[-1])
-    elif values[at] != factor.sizes[-1]:
+    elif values[index] != factor.sizes[-1]:
         raise UnmaskableError("two lengths are equal for some shapes and differ for others")
 
 

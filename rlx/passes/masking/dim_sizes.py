@@ -45,15 +45,15 @@ def normal(factors: Iterable[Factor]) -> Axis:
     A fixed factor joins the one before it: the first ``n * 4`` elements of ``m * 4`` are what rows of 4 leave of ``m``
     when ``n`` of them are valid.
     """
-    found: list[Factor] = []
+    results: list[Factor] = []
     for factor in factors:
         if all(size == 1 for size in factor.sizes):
             continue
-        if found and not factor.varies:
-            found[-1] = Factor(_times(found[-1].sizes, factor.sizes))
+        if results and not factor.varies:
+            results[-1] = Factor(_times(results[-1].sizes, factor.sizes))
         else:
-            found.append(factor)
-    return tuple(found)
+            results.append(factor)
+    return tuple(results)
 
 
 def whole(sizes: Sequence[int]) -> Axis:
@@ -68,7 +68,7 @@ def varies(axis: Axis) -> bool:
 
 def sizes_of(axis: Axis, count: int) -> tuple[int, ...]:
     """The size of an axis in each of ``count`` graphs."""
-    return tuple(math.prod(factor.sizes[at] for factor in axis) for at in range(count))
+    return tuple(math.prod(factor.sizes[index] for factor in axis) for index in range(count))
 
 
 def result_sizes(nodes: Sequence[Node], result: int = 0) -> list[tuple[int, ...]]:
@@ -100,7 +100,7 @@ def regrouped(axes: Axes, targets: Sequence[Sequence[int]]) -> Axes:
 
 def _taken(left: list[Factor], target: tuple[int, ...]) -> Axis:
     """Takes factors for an axis of these sizes."""
-    found: list[Factor] = []
+    results: list[Factor] = []
     missing = target
     while any(size != 1 for size in missing):
         if not left:
@@ -113,34 +113,34 @@ def _taken(left: list[Factor], target: tuple[int, ...]) -> Axis:
                 raise UnmaskableError("joins or parts a length with what surrounds it")
             left.append(Factor(inner))
             factor, rest = Factor(missing), (1,) * len(missing)
-        found.append(factor)
+        results.append(factor)
         missing = rest
-    return normal(found)
+    return normal(results)
 
 
 def _times(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
-    return tuple(one * other for one, other in zip(a, b, strict=True))
+    return tuple(first * other for first, other in zip(a, b, strict=True))
 
 
 def _divided(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...] | None:
     """The quotients, where there are any without a rest."""
-    if any(other == 0 or one % other for one, other in zip(a, b, strict=True)):
+    if any(other == 0 or first % other for first, other in zip(a, b, strict=True)):
         return None
-    return tuple(one // other for one, other in zip(a, b, strict=True))
+    return tuple(first // other for first, other in zip(a, b, strict=True))
 
 
-def cut(found: Array, axes: Axes, shape: Sequence[int]) -> Array:
+def cut(array: Array, axes: Axes, shape: Sequence[int]) -> Array:
     """The valid part of a padded result.
 
     Args:
-        found: The result of the padded graph.
+        array: The result of the padded graph.
         axes: Its axes.
         shape: The shape of what is valid.
     """
     if not any(varies(axis) for axis in axes):
-        return found
+        return array
     if all(len(axis) <= 1 for axis in axes):
-        return found[tuple(slice(size) for size in shape)]
+        return array[tuple(slice(size) for size in shape)]
     factors = [factor for axis in axes for factor in axis]
-    apart = found.reshape([factor.sizes[0] for factor in factors])
+    apart = array.reshape([factor.sizes[0] for factor in factors])
     return apart[tuple(slice(factor.sizes[-1]) for factor in factors)].reshape(shape)

@@ -59,17 +59,19 @@ class _MaskRewriter(Rewriter):
 
     def operands(self, node: Node, step: MaskStep) -> list[Node]:
         """The operands of a node, masked where its step says so."""
-        found = [self[operand] for operand in node.inputs]
-        for at, axis, fill in step.masks:
+        results = [self[operand] for operand in node.inputs]
+        for index, axis, fill in step.masks:
             value = self._scalar(node.inputs[fill]) if isinstance(fill, int) else None
             kind = fill if isinstance(fill, str) else ""
-            found[at] = self.masked(found[at], axis, self.along(node, at, axis), kind, value)
-        return found
+            results[index] = self.masked(
+                results[index], axis, self.along(node, index, axis), kind, value
+            )
+        return results
 
     def _scalar(self, node: Node) -> Node:
         """The number that a node holds, or that it is filled with."""
-        found = self[node.inputs[0] if node.op == "expand" else node]
-        return found if not found.shape else self.new.reshape(found, ())
+        result = self[node.inputs[0] if node.op == "expand" else node]
+        return result if not result.shape else self.new.reshape(result, ())
 
     def along(self, node: Node, operand: int, axis: int) -> Axis:
         """What stands along an axis of an operand."""
@@ -94,43 +96,43 @@ class _MaskRewriter(Rewriter):
 
     def length(self, of: Factor) -> Node:
         """How many elements are valid, i32 ``[1]``."""
-        at = self._study.lengths[of.sizes[:-1]]
-        if ("length", at) not in self._made:
+        position = self._study.lengths[of.sizes[:-1]]
+        if ("length", position) not in self._made:
             assert self._lengths is not None
-            self._made["length", at] = self.new.narrow(self._lengths, 0, at, 1)
-        return self._made["length", at]
+            self._made["length", position] = self.new.narrow(self._lengths, 0, position, 1)
+        return self._made["length", position]
 
     def valid(self, of: Axis) -> Node:
         """Which elements along an axis are valid, bool ``[size]``."""
         key = "valid", *(factor.sizes[:-1] for factor in of)
         if key in self._made:
             return self._made[key]
-        found = None
-        for at, factor in enumerate(of):
+        result = None
+        for index, factor in enumerate(of):
             if factor.varies:
                 places = np.arange(factor.sizes[0], dtype=np.int32)
-                places = places.reshape([-1] + [1] * (len(of) - 1 - at))
-                one = self.new.lt(self.new.constant(places), self.length(factor))
-                found = one if found is None else self.new.logical_and(found, one)
-        assert found is not None
+                places = places.reshape([-1] + [1] * (len(of) - 1 - index))
+                single = self.new.lt(self.new.constant(places), self.length(factor))
+                result = single if result is None else self.new.logical_and(result, single)
+        assert result is not None
         if len(of) > 1:
-            found = self.new.expand(found, [factor.sizes[0] for factor in of])
-            found = self.new.reshape(found, (found.type.size,))
-        self._made[key] = found
-        return found
+            result = self.new.expand(result, [factor.sizes[0] for factor in of])
+            result = self.new.reshape(result, (result.type.size,))
+        self._made[key] = result
+        return result
 
     def count(self, axes: Sequence[Axis], dtype: DType) -> Node:
         """How many elements of some axes are valid, as a float of shape ``[1]``."""
-        fixed, found = 1, None
+        fixed, result = 1, None
         for axis in axes:
             for factor in axis:
                 if not factor.varies:
                     fixed *= factor.sizes[0]
                     continue
                 length = self.new.cast(self.length(factor), dtype)
-                found = length if found is None else self.new.mul(found, length)
-        assert found is not None
-        return found if fixed == 1 else self.new.mul(found, float(fixed))
+                result = length if result is None else self.new.mul(result, length)
+        assert result is not None
+        return result if fixed == 1 else self.new.mul(result, float(fixed))
 
 
 def _fill(dtype: DType, kind: str) -> Any:
@@ -158,20 +160,20 @@ def _norm(to: _MaskRewriter, node: Node, step: MaskStep) -> Node:
     axis, rank = node.attrs["axis"], len(x.shape)
     axes = list(range(axis, rank))
     old = to._study.axes(node.inputs[0].id)
-    count = to.count([old[one] for one in axes], x.dtype)
+    count = to.count([old[axis] for axis in axes], x.dtype)
     if node.op == "layer_norm":
         mean = to.new.div(to.new.sum(x, axes, True), count)
         x = to.new.sub(x, mean)
         for mask in step.masks:
             x = to.masked(x, mask.axis, to.along(node, 0, mask.axis), "zero")
     variance = to.new.div(to.new.sum(to.new.mul(x, x), axes, True), count)
-    found = to.new.mul(x, to.new.rsqrt(to.new.add(variance, float(node.attrs["eps"]))))
-    given = places(node)
-    if "weight" in given:
-        found = to.new.mul(found, rest[given["weight"] - 1])
-    if "bias" in given:
-        found = to.new.add(found, rest[given["bias"] - 1])
-    return found
+    result = to.new.mul(x, to.new.rsqrt(to.new.add(variance, float(node.attrs["eps"]))))
+    arguments = places(node)
+    if "weight" in arguments:
+        result = to.new.mul(result, rest[arguments["weight"] - 1])
+    if "bias" in arguments:
+        result = to.new.add(result, rest[arguments["bias"] - 1])
+    return result
 
 
 def _from_end(to: _MaskRewriter, node: Node, step: MaskStep) -> Node:
@@ -206,13 +208,13 @@ def _attention(to: _MaskRewriter, node: Node, step: MaskStep) -> Node:
     valid = to.valid(to.along(node, 1, at_keys))
     if attrs["kind"] == "bias":
         low = to.new.constant(np.array(-np.inf, q.dtype.numpy), q.dtype)
-        found = to.new.where(valid, mask[0], low)
+        result = to.new.where(valid, mask[0], low)
     else:
-        found = to.new.expand(valid, (q.shape[0], k.shape[at_keys]))
-        found = to.new.logical_and(found, mask[0]) if mask else found
+        result = to.new.expand(valid, (q.shape[0], k.shape[at_keys]))
+        result = to.new.logical_and(result, mask[0]) if mask else result
         attrs.update(kind="custom")
     attrs[PRESENT] = ("mask",)
-    return to.new.add_node(node.opdef, [q, k, v, found], attrs, node.name, node.source)
+    return to.new.add_node(node.opdef, [q, k, v, result], attrs, node.name, node.source)
 
 
 def _recurrence(to: _MaskRewriter, node: Node, step: MaskStep) -> Node:
@@ -228,9 +230,9 @@ def _counted(to: _MaskRewriter, node: Node, step: MaskStep) -> Node:
 
 def _ended(to: _MaskRewriter, node: Node, name: str, lengths: Node) -> Node:
     """A node whose last operand, which it may have already, says how many steps it takes."""
-    operands, given = [to[operand] for operand in node.inputs], places(node)
-    if name in given:
-        operands[given[name]] = to.new.minimum(operands[given[name]], lengths)
+    operands, arguments = [to[operand] for operand in node.inputs], places(node)
+    if name in arguments:
+        operands[arguments[name]] = to.new.minimum(operands[arguments[name]], lengths)
     else:
         operands.append(lengths)
     attrs = {**node.attrs, PRESENT: tuple(dict.fromkeys((*node.attrs[PRESENT], name)))}

@@ -25,21 +25,21 @@ from rlx.passes.masking.rules import (
 
 
 @rule("input", "param")
-def _leaf(at: At) -> MaskStep:
-    at.same_but("shape")
-    if at.node.op == "param":
-        at.attr("shape")
-        if not same_values(at.nodes):
+def _leaf(position: At) -> MaskStep:
+    position.same_but("shape")
+    if position.node.op == "param":
+        position.attr("shape")
+        if not same_values(position.nodes):
             raise UnmaskableError("has other values for other shapes")
-    return one([whole(sizes) for sizes in at.sizes()])
+    return one([whole(sizes) for sizes in position.sizes()])
 
 
 @rule("constant")
-def _constant(at: At) -> MaskStep:
-    at.same_but("value")
-    sizes = at.sizes()
-    longest = np.asarray(at.node.attrs["value"])
-    for node in at.nodes[1:]:
+def _constant(position: At) -> MaskStep:
+    position.same_but("value")
+    sizes = position.sizes()
+    longest = np.asarray(position.node.attrs["value"])
+    for node in position.nodes[1:]:
         value = np.asarray(node.attrs["value"])
         begin = longest[tuple(slice(size) for size in value.shape)]
         if not same(np.ascontiguousarray(begin), np.ascontiguousarray(value)):
@@ -51,32 +51,32 @@ def _constant(at: At) -> MaskStep:
 
 
 @rule("elementwise")
-def _elementwise(at: At) -> MaskStep:
-    at.same_but()
-    return one(aligned(at.operands, len(at.node.shape)))
+def _elementwise(position: At) -> MaskStep:
+    position.same_but()
+    return one(aligned(position.operands, len(position.node.shape)))
 
 
 # --- movement -------------------------------------------------------------------------------------
 
 
 @rule("reshape")
-def _reshape(at: At) -> MaskStep:
-    return one(regrouped(at.operands[0], at.sizes()))
+def _reshape(position: At) -> MaskStep:
+    return one(regrouped(position.operands[0], position.sizes()))
 
 
 @rule("transpose")
-def _transpose(at: At) -> MaskStep:
-    return one([at.operands[0][axis] for axis in at.attr("perm")])
+def _transpose(position: At) -> MaskStep:
+    return one([position.operands[0][axis] for axis in position.attr("perm")])
 
 
 @rule("expand")
-def _expand(at: At) -> MaskStep:
-    given, sizes = at.operands[0], at.sizes()
-    missing = len(sizes) - len(given)
+def _expand(position: At) -> MaskStep:
+    arguments, sizes = position.operands[0], position.sizes()
+    missing = len(sizes) - len(arguments)
     return one(
         [
-            given[axis - missing]
-            if axis >= missing and given[axis - missing]
+            arguments[axis - missing]
+            if axis >= missing and arguments[axis - missing]
             else whole(sizes[axis])
             for axis in range(len(sizes))
         ]
@@ -84,39 +84,39 @@ def _expand(at: At) -> MaskStep:
 
 
 @rule("part")
-def _part(at: At) -> MaskStep:
+def _part(position: At) -> MaskStep:
     # Its operand has several results; the analysis hands over those of the one that it takes.
-    at.same_but()
-    return one(at.operands[0])
+    position.same_but()
+    return one(position.operands[0])
 
 
 @rule("narrow")
-def _narrow(at: At) -> MaskStep:
-    axis, start = at.attr("axis"), [node.attrs["start"] for node in at.nodes]
-    return _cut(at, {axis: (start, 1)})
+def _narrow(position: At) -> MaskStep:
+    axis, start = position.attr("axis"), [node.attrs["start"] for node in position.nodes]
+    return _cut(position, {axis: (start, 1)})
 
 
 @rule("slice")
-def _slice(at: At) -> MaskStep:
-    steps = at.attr("steps")
-    starts = list(zip(*[node.attrs["starts"] for node in at.nodes], strict=True))
-    return _cut(at, {axis: (starts[axis], steps[axis]) for axis in range(len(steps))})
+def _slice(position: At) -> MaskStep:
+    steps = position.attr("steps")
+    starts = list(zip(*[node.attrs["starts"] for node in position.nodes], strict=True))
+    return _cut(position, {axis: (starts[axis], steps[axis]) for axis in range(len(steps))})
 
 
-def _cut(at: At, cuts: Mapping[int, tuple[Sequence[int], int]]) -> MaskStep:
+def _cut(position: At, cuts: Mapping[int, tuple[Sequence[int], int]]) -> MaskStep:
     """Every ``step``-th element from a start: from the front, or, as many as ever, from the end."""
-    axes, sizes = list(at.operands[0]), at.sizes()
+    axes, sizes = list(position.operands[0]), position.sizes()
     from_end: list[int] = []
     for axis, (starts, step) in cuts.items():
-        given = sizes_of(axes[axis], at.count)
-        if sizes[axis] == given and step == 1:
+        arguments = sizes_of(axes[axis], position.count)
+        if sizes[axis] == arguments and step == 1:
             continue
         one_factor(axes[axis])
         padded = varies(axes[axis])
         axes[axis] = whole(sizes[axis])
         if len(set(starts)) == 1 and (step > 0 or not padded):
             continue
-        ends = {start - size for start, size in zip(starts, given, strict=True)}
+        ends = {start - size for start, size in zip(starts, arguments, strict=True)}
         if not padded or from_end or len(ends) > 1 or varies(axes[axis]):
             text = f"takes a piece of axis {axis} that lies elsewhere for other shapes"
             raise UnmaskableError(text)
@@ -127,25 +127,25 @@ def _cut(at: At, cuts: Mapping[int, tuple[Sequence[int], int]]) -> MaskStep:
 
 
 @rule("concat")
-def _concat(at: At) -> MaskStep:
-    axis, sizes = at.attr("axis"), at.sizes()
-    found = []
+def _concat(position: At) -> MaskStep:
+    axis, sizes = position.attr("axis"), position.sizes()
+    results = []
     for other in range(len(sizes)):
-        given = {axes[other] for axes in at.operands}
-        if other != axis and len(given) > 1:
+        arguments = {axes[other] for axes in position.operands}
+        if other != axis and len(arguments) > 1:
             raise UnmaskableError(ORDERS)
-        found.append(at.operands[0][other])
-    padded = [number for number, axes in enumerate(at.operands) if varies(axes[axis])]
+        results.append(position.operands[0][other])
+    padded = [number for number, axes in enumerate(position.operands) if varies(axes[axis])]
     masks: tuple[Mask, ...] = ()
-    if len(at.operands) > 1 and padded:
-        behind = at.node.inputs[padded[0] + 1 :]
+    if len(position.operands) > 1 and padded:
+        behind = position.node.inputs[padded[0] + 1 :]
         if behind:
             _check_filling(behind, axis, len(padded))
-            masks = at.masks(padded[0], [axis], padded[0] + 1)
-        one_factor(at.operands[padded[0]][axis])
-    if len(at.operands) > 1:
-        found[axis] = whole(sizes[axis])
-    return one(found, masks)
+            masks = position.masks(padded[0], [axis], padded[0] + 1)
+        one_factor(position.operands[padded[0]][axis])
+    if len(position.operands) > 1:
+        results[axis] = whole(sizes[axis])
+    return one(results, masks)
 
 
 def _check_filling(behind: Sequence[Node], axis: int, padded: int) -> None:
@@ -156,57 +156,59 @@ def _check_filling(behind: Sequence[Node], axis: int, padded: int) -> None:
 
 
 @rule("pad_constant")
-def _pad_constant(at: At) -> MaskStep:
-    pads = at.attr("pads")
-    _pads(at, pads)
+def _pad_constant(position: At) -> MaskStep:
+    pads = position.attr("pads")
+    _pads(position, pads)
     behind = [axis for axis, (_, after) in enumerate(pads) if after > 0]
-    return one(_padded(at, pads), at.masks(0, behind, 1))
+    return one(_padded(position, pads), position.masks(0, behind, 1))
 
 
 @rule("pad_repeat")
-def _pad_repeat(at: At) -> MaskStep:
-    pads, mode = at.attr("pads"), at.attr("mode")
-    _pads(at, pads)
+def _pad_repeat(position: At) -> MaskStep:
+    pads, mode = position.attr("pads"), position.attr("mode")
+    _pads(position, pads)
     for axis, (before, after) in enumerate(pads):
         # Reflections of more than the axis turn at its end.
-        turns = mode != "edge" and before >= min(sizes_of(at.operands[0][axis], at.count))
+        turns = mode != "edge" and before >= min(
+            sizes_of(position.operands[0][axis], position.count)
+        )
         if after > 0 or turns or (mode == "wrap" and before > 0):
-            at.fixed(0, [axis])
-    return one(_padded(at, pads))
+            position.fixed(0, [axis])
+    return one(_padded(position, pads))
 
 
-def _pads(at: At, pads: Sequence[tuple[int, int]]) -> None:
+def _pads(position: At, pads: Sequence[tuple[int, int]]) -> None:
     for axis, pair in enumerate(pads):
         if tuple(pair) != (0, 0):
-            one_factor(at.operands[0][axis])
+            one_factor(position.operands[0][axis])
 
 
-def _padded(at: At, pads: Sequence[tuple[int, int]]) -> list[Axis]:
-    sizes = at.sizes()
+def _padded(position: At, pads: Sequence[tuple[int, int]]) -> list[Axis]:
+    sizes = position.sizes()
     return [
-        given if tuple(pair) == (0, 0) else whole(size)
-        for given, pair, size in zip(at.operands[0], pads, sizes, strict=True)
+        operand if tuple(pair) == (0, 0) else whole(size)
+        for operand, pair, size in zip(position.operands[0], pads, sizes, strict=True)
     ]
 
 
 @rule("gather")
-def _gather(at: At) -> MaskStep:
-    axis = at.attr("axis")
-    x, indices = at.operands
+def _gather(position: At) -> MaskStep:
+    axis = position.attr("axis")
+    x, indices = position.operands
     if varies(x[axis]):
-        least = min(sizes_of(x[axis], at.count))
-        known = at.nodes[0].inputs[1]
+        least = min(sizes_of(x[axis], position.count))
+        known = position.nodes[0].inputs[1]
         value = np.asarray(known.attrs["value"]) if known.op == "constant" else np.array([-1])
         if value.size and not (0 <= value.min() and value.max() < least):
             raise UnmaskableError(
                 f"looks up places along axis {axis}, which may count from its end"
             )
-    masks = at.masks(1, range(len(indices)))
+    masks = position.masks(1, range(len(indices)))
     return one([*x[:axis], *indices, *x[axis + 1 :]], masks)
 
 
 @rule("gather_elements")
-def _gather_elements(at: At) -> MaskStep:
-    axis = at.attr("axis")
-    at.fixed(0, [axis])
-    return one(at.operands[1], at.masks(1, range(len(at.operands[1]))))
+def _gather_elements(position: At) -> MaskStep:
+    axis = position.attr("axis")
+    position.fixed(0, [axis])
+    return one(position.operands[1], position.masks(1, range(len(position.operands[1]))))

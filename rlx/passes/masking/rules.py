@@ -95,9 +95,9 @@ class At:
     def fixed(self, operand: int, axes: Sequence[int] | None = None) -> None:
         """Checks that an operand has no padding, along these axes or at all."""
         if operand < len(self.operands):
-            found = self.operands[operand]
-            for axis in range(len(found)) if axes is None else axes:
-                if varies(found[axis]):
+            result = self.operands[operand]
+            for axis in range(len(result)) if axes is None else axes:
+                if varies(result[axis]):
                     raise UnmaskableError(
                         f"mixes what stands along axis {axis} of operand {operand}"
                     )
@@ -126,10 +126,10 @@ RULES: dict[str, Rule] = {}
 def rule(*names: str) -> Callable[[Rule], Rule]:
     """Registers the rule of operations."""
 
-    def register(found: Rule) -> Rule:
+    def register(result: Rule) -> Rule:
         for name in names:
-            RULES[name] = found
-        return found
+            RULES[name] = result
+        return result
 
     return register
 
@@ -152,7 +152,7 @@ def same(a: Any, b: Any) -> bool:
 def _same_bits(a: Array, b: Array) -> bool:
     """Whether arrays of one shape and dtype hold the same bytes, NaN as well; without copies of contiguous ones."""
     word = np.uint64 if a.nbytes % 8 == 0 else np.uint8
-    flat = [np.ascontiguousarray(one).reshape(-1).view(np.uint8).view(word) for one in (a, b)]
+    flat = [np.ascontiguousarray(item).reshape(-1).view(np.uint8).view(word) for item in (a, b)]
     return bool((flat[0] == flat[1]).all())
 
 
@@ -186,22 +186,24 @@ def same_values(nodes: Sequence[Node]) -> bool:
     return all(value is values[0] or same(value, values[0]) for value in values)
 
 
-def step_of(at: At) -> MaskStep:
+def step_of(position: At) -> MaskStep:
     """What becomes of a node.
 
     Raises:
         UnmaskableError: Padding would reach what is no padding.
     """
-    name = "elementwise" if at.node.opdef.elementwise else at.node.op
-    found = RULES.get(name)
-    if found is None:
-        if at.padded:
+    name = "elementwise" if position.node.opdef.elementwise else position.node.op
+    output = RULES.get(name)
+    if output is None:
+        if position.padded:
             raise UnmaskableError("has no rule for padding")
-        at.same_but()
-        return MaskStep(tuple(tuple(map(whole, at.sizes(r))) for r in range(len(at.node.types))))
-    step = found(at)
+        position.same_but()
+        return MaskStep(
+            tuple(tuple(map(whole, position.sizes(r))) for r in range(len(position.node.types)))
+        )
+    step = output(position)
     for result, axes in enumerate(step.results):
-        if [sizes_of(axis, at.count) for axis in axes] != at.sizes(result):
+        if [sizes_of(axis, position.count) for axis in axes] != position.sizes(result):
             raise UnmaskableError("has results of other sizes than its operands tell")
     return step
 
@@ -221,13 +223,13 @@ def aligned(operands: Sequence[Axes], rank: int) -> list[Axis]:
     Raises:
         UnmaskableError: Elements that meet are valid in different orders.
     """
-    found = []
+    results = []
     for back in range(rank, 0, -1):
-        given = {axes[-back] for axes in operands if len(axes) >= back and axes[-back]}
-        if len(given) > 1:
+        arguments = {axes[-back] for axes in operands if len(axes) >= back and axes[-back]}
+        if len(arguments) > 1:
             raise UnmaskableError(ORDERS)
-        found.append(given.pop() if given else ())
-    return found
+        results.append(arguments.pop() if arguments else ())
+    return results
 
 
 def one_factor(axis: Axis) -> None:
@@ -244,4 +246,4 @@ def places(node: Node) -> dict[str, int]:
     """By name, the positions of operands that a node may have and has."""
     names = [name for name in node.opdef.optional if name in node.attrs["present"]]
     first = len(node.inputs) - len(names)
-    return {name: first + at for at, name in enumerate(names)}
+    return {name: first + index for index, name in enumerate(names)}

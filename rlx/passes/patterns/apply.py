@@ -21,9 +21,9 @@ def fuse_patterns(graph: Graph, notes: list[Note], target: Specialisation) -> Gr
     """Replaces what patterns match, where that pays on the target."""
     site = MatchSite(graph, target.kernel_set)
     for pattern in PATTERNS:
-        found = _find(pattern, site, notes, target)
-        if found:
-            graph = _rewritten(graph, found)
+        result = _find(pattern, site, notes, target)
+        if result:
+            graph = _rewritten(graph, result)
             site = MatchSite(graph, target.kernel_set)
     return graph
 
@@ -32,7 +32,7 @@ def _find(
     pattern: Pattern, site: MatchSite, notes: list[Note], target: Specialisation
 ) -> list[Match]:
     """Where a pattern fits and pays; no two matches share a node."""
-    found: list[Match] = []
+    results: list[Match] = []
     inside: set[int] = set()
     weighed: dict[Any, Weighed] = {}
     checkpoint()
@@ -40,7 +40,7 @@ def _find(
         if node.id in inside or site.blocked(node):
             continue
         match = pattern.match(node, site)
-        if match is None or any(one.id in inside for one in match.inside):
+        if match is None or any(item.id in inside for item in match.inside):
             continue
         also = _needed_elsewhere(match, site)
         form = _form(match, also, site)
@@ -49,14 +49,14 @@ def _find(
             weighed[form] = target.weigh(*sides)
         notes.append(weighed[form].note(pattern.name, node))
         if weighed[form].taken:
-            found.append(match)
-            inside.update(one.id for one in match.inside)
-    return found
+            results.append(match)
+            inside.update(item.id for item in match.inside)
+    return results
 
 
 def _form(match: Match, also: list[Node], site: MatchSite) -> Any:
     """What is equal for matches of one pattern that are worth the same: layers of a model repeat themselves."""
-    number = {node.id: at for at, node in enumerate((*match.operands, *match.inside))}
+    number = {node.id: index for index, node in enumerate((*match.operands, *match.inside))}
 
     def seen(node: Node) -> Any:
         # In text 0.0 and -0.0 differ, and so do 1 and True; long arrays count by their types.
@@ -67,9 +67,12 @@ def _form(match: Match, also: list[Node], site: MatchSite) -> Any:
         return node.op, node.types, tuple(attrs), site.only(node) is None
 
     return (
-        tuple((one.types, one.fixed, one.op == "constant" and seen(one)) for one in match.operands),
-        tuple((seen(one), tuple(number[o.id] for o in one.inputs)) for one in match.inside),
-        tuple(number[one.id] for one in (*also, *match.results)),
+        tuple(
+            (operand.types, operand.fixed, operand.op == "constant" and seen(operand))
+            for operand in match.operands
+        ),
+        tuple((seen(item), tuple(number[o.id] for o in item.inputs)) for item in match.inside),
+        tuple(number[item.id] for item in (*also, *match.results)),
     )
 
 
@@ -81,16 +84,16 @@ def _needed_elsewhere(match: Match, site: MatchSite) -> list[Node]:
         node
         for node in match.inside
         if node.id not in apart
-        and (site.is_output(node) or any(one.id not in members for one in site.readers(node)))
+        and (site.is_output(node) or any(reader.id not in members for reader in site.readers(node)))
     ]
 
 
-def _rewritten(graph: Graph, found: list[Match]) -> Graph:
+def _rewritten(graph: Graph, results: list[Match]) -> Graph:
     """The graph with what the matches build in place of their results.
 
     A match is built when the first of its results is needed, its operands before it.
     """
-    match_of = {node.id: match for match in found for node in match.results}
+    match_of = {node.id: match for match in results for node in match.results}
     rewriter = Rewriter(graph)
     done = {node.id for node in graph.nodes if node.op in ("input", "param")}
     rewriter.keep_all(node for node in graph.nodes if node.id in done)
@@ -112,7 +115,7 @@ def _rewritten(graph: Graph, found: list[Match]) -> Graph:
                 done.add(top.id)
             else:
                 _build(match, rewriter)
-                done.update(one.id for one in match.results)
+                done.update(result.id for result in match.results)
     return rewriter.finish()
 
 
@@ -131,10 +134,10 @@ def _live(graph: Graph, match_of: dict[int, Match]) -> set[int]:
 
 def _build(match: Match, rewriter: Rewriter) -> None:
     first = len(rewriter.new.nodes)
-    made = match.made(rewriter.new, {one.id: rewriter[one] for one in match.operands})
+    result = match.made(rewriter.new, {operand.id: rewriter[operand] for operand in match.operands})
     for node in rewriter.new.nodes[first:]:
         node.source = match.results[-1].source
-    for old, new in zip(match.results, made, strict=True):
+    for old, new in zip(match.results, result, strict=True):
         rewriter.replace(old, new)
 
 
@@ -148,16 +151,16 @@ def _as_run(side: Graph, target: Specialisation) -> Graph:
 
 def _before(match: Match, also: list[Node]) -> Graph:
     g = Graph("before")
-    at = _operands(g, match)
-    _copy(g, match, {node.id for node in match.inside}, at)
-    g.set_outputs([at[node.id] for node in (*match.results, *also)])
+    position = _operands(g, match)
+    _copy(g, match, {node.id for node in match.inside}, position)
+    g.set_outputs([position[node.id] for node in (*match.results, *also)])
     return g
 
 
 def _after(match: Match, also: list[Node]) -> Graph:
     g = Graph("after")
-    at = _operands(g, match)
-    made = match.made(g, at)
+    position = _operands(g, match)
+    result = match.made(g, position)
     members = {node.id for node in match.inside}
     needed: set[int] = set()
     stack = list(also)
@@ -166,8 +169,8 @@ def _after(match: Match, also: list[Node]) -> Graph:
         if node.id in members and node.id not in needed:
             needed.add(node.id)
             stack += node.inputs
-    _copy(g, match, needed, at)
-    g.set_outputs([*made, *(at[node.id] for node in also)])
+    _copy(g, match, needed, position)
+    g.set_outputs([*result, *(position[node.id] for node in also)])
     return g
 
 
@@ -175,10 +178,10 @@ def _operands(g: Graph, match: Match) -> dict[int, Node]:
     return {operand.id: _outside(g, operand) for operand in match.operands}
 
 
-def _copy(g: Graph, match: Match, wanted: set[int], at: dict[int, Node]) -> None:
+def _copy(g: Graph, match: Match, wanted: set[int], indices: dict[int, Node]) -> None:
     for node in match.inside:
         if node.id in wanted:
-            at[node.id] = g.copy_node(node, tuple([at[o.id] for o in node.inputs]))
+            indices[node.id] = g.copy_node(node, tuple([indices[o.id] for o in node.inputs]))
 
 
 def _outside(g: Graph, operand: Node) -> Node:

@@ -41,23 +41,25 @@ class _Parts:
         kind = "none" if mask is None else "bias"
         return g.attention(q, k, v, mask, kind, scale=self.scale, layout=layout)
 
-    def added(self, at: Mapping[int, Node]) -> Node | None:
+    def added(self, indices: Mapping[int, Node]) -> Node | None:
         """The mask in another graph."""
-        return None if self.mask is None else at[self.mask.id]
+        return None if self.mask is None else indices[self.mask.id]
 
 
 def attention(node: Node, site: MatchSite) -> Match | None:
     """softmax(scale * q @ k.T + mask) @ v on ``[batch, heads, length, size]``."""
-    found = _parts(node, site)
-    if found is None:
+    result = _parts(node, site)
+    if result is None:
         return None
 
-    def build(g: Graph, at: Mapping[int, Node]) -> Node:
-        k = at[found.k.id]
-        k = g.transpose(k, _HEADS) if found.by_position else k
-        return found.made(g, at[found.q.id], k, at[found.v.id], found.added(at), "bhsd")
+    def build(g: Graph, indices: Mapping[int, Node]) -> Node:
+        k = indices[result.k.id]
+        k = g.transpose(k, _HEADS) if result.by_position else k
+        return result.made(
+            g, indices[result.q.id], k, indices[result.v.id], result.added(indices), "bhsd"
+        )
 
-    return Match(found.inside, build)
+    return Match(result.inside, build)
 
 
 def attention_by_position(node: Node, site: MatchSite) -> Match | None:
@@ -65,20 +67,22 @@ def attention_by_position(node: Node, site: MatchSite) -> Match | None:
     product = node.inputs[0]
     if tuple(node.attrs["perm"]) != _HEADS or product.op != "matmul":
         return None
-    found = _parts(product, site) if site.only(product) is node else None
-    if found is None or not found.by_position:
+    result = _parts(product, site) if site.only(product) is node else None
+    if result is None or not result.by_position:
         return None
-    turned = [found.q, found.v]
-    for one in turned:
-        if one.op != "transpose" or tuple(one.attrs["perm"]) != _HEADS or site.only(one) is None:
+    turned = [result.q, result.v]
+    for item in turned:
+        if item.op != "transpose" or tuple(item.attrs["perm"]) != _HEADS or site.only(item) is None:
             return None
-    q, v = (one.inputs[0] for one in turned)
+    q, v = (item.inputs[0] for item in turned)
 
-    def build(g: Graph, at: Mapping[int, Node]) -> Node:
-        return found.made(g, at[q.id], at[found.k.id], at[v.id], found.added(at), "bshd")
+    def build(g: Graph, indices: Mapping[int, Node]) -> Node:
+        return result.made(
+            g, indices[q.id], indices[result.k.id], indices[v.id], result.added(indices), "bshd"
+        )
 
-    inside = sorted({one.id: one for one in (*turned, *found.inside, node)}.items())
-    return Match(tuple(one for _, one in inside), build)
+    inside = sorted({item.id: item for item in (*turned, *result.inside, node)}.items())
+    return Match(tuple(item for _, item in inside), build)
 
 
 def _parts(node: Node, site: MatchSite) -> _Parts | None:
@@ -111,10 +115,10 @@ def _parts(node: Node, site: MatchSite) -> _Parts | None:
     (k,) = transposed.inputs
     if len(q.shape) != 4 or len(k.shape) != 4:
         return None
-    heads_first = tuple(k.shape[at] for at in _HEADS) if order == _BOTH else k.shape
+    heads_first = tuple(k.shape[head] for head in _HEADS) if order == _BOTH else k.shape
     if q.shape[:2] != heads_first[:2] or heads_first[:3] != v.shape[:3]:
         return None
-    if any(site.only(one) is None for one in inside[:-1]):
+    if any(site.only(item) is None for item in inside[:-1]):
         return None
     if mask is not None and mask.dtype != q.dtype:
         return None

@@ -25,8 +25,8 @@ def _per_channel(node: Node, conv: Node) -> bool:
 def _with_bias(g: Graph, conv: Node, x: Node, w: Node, bias: Node) -> Node:
     """The convolution with another weight and bias."""
     attrs = {key: value for key, value in conv.attrs.items() if key not in ("present", "bias")}
-    made: Node = getattr(g, conv.op)(x, w, bias=g.reshape(bias, (conv.shape[1],)), **attrs)
-    return made
+    result: Node = getattr(g, conv.op)(x, w, bias=g.reshape(bias, (conv.shape[1],)), **attrs)
+    return result
 
 
 def conv_bias(node: Node, site: MatchSite) -> Match | None:
@@ -42,7 +42,7 @@ def conv_bias(node: Node, site: MatchSite) -> Match | None:
 
 def _biased(conv: Node, bias: Node) -> Build:
     x, w = conv.inputs
-    return lambda g, at: _with_bias(g, conv, at[x.id], at[w.id], at[bias.id])
+    return lambda g, index: _with_bias(g, conv, index[x.id], index[w.id], index[bias.id])
 
 
 def conv_affine(node: Node, site: MatchSite) -> Match | None:
@@ -54,18 +54,18 @@ def conv_affine(node: Node, site: MatchSite) -> Match | None:
     if conv.op not in _CONVOLUTIONS[:3] or site.only(conv) is not node:
         return None
     fixed = all(_per_channel(o, conv) and o.fixed for o in (factor, shift))
-    if not fixed or node.shape != conv.shape or not all(one.fixed for one in conv.inputs[1:]):
+    if not fixed or node.shape != conv.shape or not all(item.fixed for item in conv.inputs[1:]):
         return None
     x, w, *bias = conv.inputs
 
-    def build(g: Graph, at: Mapping[int, Node]) -> Node:
+    def build(g: Graph, indices: Mapping[int, Node]) -> Node:
         channels = conv.shape[1]
-        scale = g.reshape(at[factor.id], (channels,))
-        moved = g.reshape(at[shift.id], (channels,))
+        scale = g.reshape(indices[factor.id], (channels,))
+        moved = g.reshape(indices[shift.id], (channels,))
         if bias:
-            moved = g.fma(at[bias[0].id], scale, moved)
-        scaled = g.mul(at[w.id], g.reshape(scale, (channels, *(1,) * (len(w.shape) - 1))))
-        return _with_bias(g, conv, at[x.id], scaled, moved)
+            moved = g.fma(indices[bias[0].id], scale, moved)
+        scaled = g.mul(indices[w.id], g.reshape(scale, (channels, *(1,) * (len(w.shape) - 1))))
+        return _with_bias(g, conv, indices[x.id], scaled, moved)
 
     return Match((conv, node), build)
 
@@ -101,7 +101,7 @@ def _followed(conv: Node, residual: Node | None, act: str, name: str) -> Build:
         *(() if residual is None else ("residual",)),
     )
     attrs = {**conv.attrs, "present": present, "act": act}
-    return lambda g, at: g.add_node(FUSED[conv.op], [at[o.id] for o in operands], attrs, name)
+    return lambda g, index: g.add_node(FUSED[conv.op], [index[o.id] for o in operands], attrs, name)
 
 
 def turned_weight(node: Node, site: MatchSite) -> Match | None:
@@ -113,10 +113,10 @@ def turned_weight(node: Node, site: MatchSite) -> Match | None:
     if node.dtype not in (DType.F32, DType.F16):
         return None
 
-    def build(g: Graph, at: Mapping[int, Node]) -> Node:
-        flat = g.reshape(at[w.id], (*w.shape[:2], taps))
+    def build(g: Graph, indices: Mapping[int, Node]) -> Node:
+        flat = g.reshape(indices[w.id], (*w.shape[:2], taps))
         turned = g.reshape(g.transpose(flat, (0, 2, 1)), w.shape)
-        operands = [at[x.id], turned, *(at[one.id] for one in bias)]
+        operands = [indices[x.id], turned, *(indices[item.id] for item in bias)]
         return g.add_node(TURNED[node.op], operands, node.attrs, node.name)
 
     return Match((node,), build)

@@ -41,12 +41,12 @@ class Match:
         """What the nodes inside read from outside, each once."""
         members = {node.id for node in self.inside}
         read = (operand for node in self.inside for operand in node.inputs)
-        return tuple({one.id: one for one in read if one.id not in members}.values())
+        return tuple({item.id: item for item in read if item.id not in members}.values())
 
-    def made(self, graph: Graph, at: Mapping[int, Node]) -> tuple[Node, ...]:
+    def made(self, graph: Graph, indices: Mapping[int, Node]) -> tuple[Node, ...]:
         """What stands for ``results``, added to a graph."""
-        found = self.build(graph, at)
-        return (found,) if isinstance(found, Node) else tuple(found)
+        result = self.build(graph, indices)
+        return (result,) if isinstance(result, Node) else tuple(result)
 
 
 class MatchSite:
@@ -68,8 +68,8 @@ class MatchSite:
 
     def nodes(self, ops: Collection[str]) -> list[Node]:
         """The nodes of some operations, from the last to the first."""
-        found = [node for op in ops for node in self._of_op.get(op, ())]
-        return sorted(found, key=lambda node: -node.id)
+        results = [node for op in ops for node in self._of_op.get(op, ())]
+        return sorted(results, key=lambda node: -node.id)
 
     def fuses(self, name: str) -> bool:
         """Whether a fusion that only some kernels gain by is worth having here; see ``KernelSet.fuses``."""
@@ -81,8 +81,8 @@ class MatchSite:
 
     def only(self, node: Node) -> Node | None:
         """The one reader of a node that nobody else needs; None otherwise."""
-        found = self._readers[node.id]
-        return found[0] if len(found) == 1 and not self.is_output(node) else None
+        result = self._readers[node.id]
+        return result[0] if len(result) == 1 and not self.is_output(node) else None
 
     def is_output(self, node: Node) -> bool:
         """Whether the graph's owner wants its value."""
@@ -90,10 +90,10 @@ class MatchSite:
 
     def blocked(self, node: Node) -> bool:
         """Whether a node has no kernel here and will run on the host, or in another dtype."""
-        found = self._blocked.get(node.id)
-        if found is None:
-            found = self._blocked[node.id] = blocked(node, self.kernels.name) is not None
-        return found
+        result = self._blocked.get(node.id)
+        if result is None:
+            result = self._blocked[node.id] = blocked(node, self.kernels.name) is not None
+        return result
 
 
 Finder = Callable[[Node, MatchSite], Match | None]

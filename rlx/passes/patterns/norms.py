@@ -19,19 +19,19 @@ def residual_norm(node: Node, site: MatchSite) -> Match | None:
     if add.op != "add" or site.blocked(add) or add.fixed:
         return None  # a sum of params is computed when they are set
     x, residual = add.inputs
-    if x.shape != residual.shape or not all(one.fixed for one in weights):
+    if x.shape != residual.shape or not all(weight.fixed for weight in weights):
         return None
-    if any(_joins(one, add, site) for one in add.inputs):
+    if any(_joins(item, add, site) for item in add.inputs):
         return None
     keep = site.only(add) is None
     operands = (x, residual, *weights)
     attrs = {**node.attrs, "rms": node.op == "rms_norm", "keep": keep}
 
-    def build(g: Graph, at: Mapping[int, Node]) -> Node | Sequence[Node]:
-        made = g.add_node("residual_norm", [at[o.id] for o in operands], attrs, node.name)
+    def build(g: Graph, indices: Mapping[int, Node]) -> Node | Sequence[Node]:
+        result = g.add_node("residual_norm", [indices[o.id] for o in operands], attrs, node.name)
         if not keep:
-            return made
-        normed, total = (g.add_node(PART, [made], {"index": index}) for index in (0, 1))
+            return result
+        normed, total = (g.add_node(PART, [result], {"index": index}) for index in (0, 1))
         return total, normed
 
     return Match((add, node), build, (add, node) if keep else ())

@@ -20,18 +20,18 @@ def product(node: Node, site: MatchSite) -> Match | None:
         act, add = node.op, node.inputs[0]
     if add.op != "add" or (act != "none" and site.only(add) is not node):
         return None
-    for found, bias in either_way(add):
-        if found.op != "matmul" or site.only(found) is not add or bias is found:
+    for item, bias in either_way(add):
+        if item.op != "matmul" or site.only(item) is not add or bias is item:
             continue
-        x, w = found.inputs
-        fits = len(x.shape) >= 2 and len(w.shape) == 2 and bias.shape == found.shape[-1:]
-        if not fits or add.shape != found.shape or site.blocked(found):
+        x, w = item.inputs
+        fits = len(x.shape) >= 2 and len(w.shape) == 2 and bias.shape == item.shape[-1:]
+        if not fits or add.shape != item.shape or site.blocked(item):
             continue
         if act == "none":
             following = site.only(add)
             if following is not None and following.op in ACTIVATIONS:
                 return None  # the pattern is found at the activation instead
-        inside = (found, add) if act == "none" else (found, add, node)
+        inside = (item, add) if act == "none" else (item, add, node)
         return Match(inside, _fused((x.id, w.id, bias.id), act, node.name))
     return None
 
@@ -50,9 +50,9 @@ def rounded(node: Node, site: MatchSite) -> Match | None:
     codes, scales = plain.inputs
     shape = tuple(w.shape)
 
-    def build(g: Graph, at: Mapping[int, Node]) -> Node:
-        rows = g.reshape(at[codes.id], shape), g.reshape(at[scales.id], shape[:1])
-        operands = [at[x.id], *rows, *(at[one.id] for one in bias)]
+    def build(g: Graph, indices: Mapping[int, Node]) -> Node:
+        rows = g.reshape(indices[codes.id], shape), g.reshape(indices[scales.id], shape[:1])
+        operands = [indices[x.id], *rows, *(indices[item.id] for item in bias)]
         return g.add_node("rounded_matmul", operands, {}, node.name)
 
     inside = (plain, w, turned, node) if w is not plain else (w, turned, node)
@@ -64,18 +64,18 @@ def rounded_recurrence(node: Node, site: MatchSite) -> Match | None:
     xw, r, *rest = node.inputs
     if not site.fuses("coarse_weights") or r.op != "coarse_weights" or xw.dtype is not DType.F32:
         return None
-    operands = [xw.id, *(one.id for one in r.inputs), *(one.id for one in rest)]
+    operands = [xw.id, *(item.id for item in r.inputs), *(item.id for item in rest)]
     return Match(
         (r, node),
-        lambda g, at: g.add_node(
-            "rounded_recurrence", [at[o] for o in operands], dict(node.attrs), node.name
+        lambda g, index: g.add_node(
+            "rounded_recurrence", [index[o] for o in operands], dict(node.attrs), node.name
         ),
     )
 
 
 def _fused(operands: Sequence[int], act: str, name: str) -> Build:
-    return lambda g, at: g.add_node(
-        "fused_matmul_bias_act", [at[o] for o in operands], {"act": act}, name
+    return lambda g, index: g.add_node(
+        "fused_matmul_bias_act", [index[o] for o in operands], {"act": act}, name
     )
 
 
@@ -93,7 +93,7 @@ def transposed(node: Node, site: MatchSite) -> Match | None:
     attrs = {"left": left, "right": right}
     return Match(
         (*(o for _, o in inside), node),
-        lambda g, at: g.add_node("matmul_transposed", [at[o] for o in operands], attrs),
+        lambda g, index: g.add_node("matmul_transposed", [index[o] for o in operands], attrs),
     )
 
 
@@ -116,18 +116,20 @@ def scaled(node: Node, site: MatchSite) -> Match | None:
     for cast, scale in either_way(node):
         if cast.op != "cast" or site.only(cast) is not node or cast.dtype is not DType.F32:
             continue
-        (found,) = cast.inputs
-        if found.op != "matmul_integer" or site.only(found) is not cast or site.blocked(found):
+        (result,) = cast.inputs
+        if result.op != "matmul_integer" or site.only(result) is not cast or site.blocked(result):
             continue
-        a, b = found.inputs
-        fits = len(b.shape) == 2 and scale.shape in ((), (1,), found.shape[-1:])
-        if fits and node.shape == found.shape and scale.dtype is DType.F32:
-            return Match((found, cast, node), _scaled((a.id, b.id, scale.id), node.name))
+        a, b = result.inputs
+        fits = len(b.shape) == 2 and scale.shape in ((), (1,), result.shape[-1:])
+        if fits and node.shape == result.shape and scale.dtype is DType.F32:
+            return Match((result, cast, node), _scaled((a.id, b.id, scale.id), node.name))
     return None
 
 
 def _scaled(operands: Sequence[int], name: str) -> Build:
-    return lambda g, at: g.add_node("scaled_matmul_integer", [at[o] for o in operands], {}, name)
+    return lambda g, index: g.add_node(
+        "scaled_matmul_integer", [index[o] for o in operands], {}, name
+    )
 
 
 def halves(node: Node, site: MatchSite) -> Match | None:
@@ -141,8 +143,8 @@ def halves(node: Node, site: MatchSite) -> Match | None:
     if w.dtype not in HALVES or len(w.shape) != 2 or w.op not in ("param", "constant"):
         return None
     attrs = {"act": node.attrs.get("act", "none"), "transposed": node.attrs.get("right", False)}
-    operands = [x.id, w.id, *(one.id for one in bias)]
+    operands = [x.id, w.id, *(item.id for item in bias)]
     return Match(
         (cast, node),
-        lambda g, at: g.add_node("half_matmul", [at[o] for o in operands], attrs, node.name),
+        lambda g, index: g.add_node("half_matmul", [index[o] for o in operands], attrs, node.name),
     )

@@ -32,9 +32,9 @@ def _linear(node: Node) -> _Linear | None:
     if node.op != "add":
         return None
     for product, bias in either_way(node):
-        found = _linear(product) if product.op == "matmul" and product is not bias else None
-        if found and product.shape == node.shape and bias.shape == node.shape[-1:]:
-            return found._replace(bias=(bias,), inside=(product, node))
+        result = _linear(product) if product.op == "matmul" and product is not bias else None
+        if result and product.shape == node.shape and bias.shape == node.shape[-1:]:
+            return result._replace(bias=(bias,), inside=(product, node))
     return None
 
 
@@ -46,16 +46,16 @@ def gated(node: Node, site: MatchSite) -> Match | None:
 
     A silu may also be written as s * sigmoid(s).
     """
-    for one, other in either_way(node):
-        act, source, between = _activation(one)
+    for first, other in either_way(node):
+        act, source, between = _activation(first)
         gate, up = _linear(source), _linear(other)
         if not act or gate is None or up is None or source is other:
             continue
         if gate.x is not up.x or len(gate.bias) != len(up.bias) or source.shape != other.shape:
             continue
-        inside = sorted((*gate.inside, *between, *up.inside), key=lambda found: found.id)
-        if _private(inside, node, site) and not any(site.blocked(found) for found in inside):
-            operands = [found.id for found in (gate.x, gate.w, up.w, *gate.bias, *up.bias)]
+        inside = sorted((*gate.inside, *between, *up.inside), key=lambda result: result.id)
+        if _private(inside, node, site) and not any(site.blocked(item) for item in inside):
+            operands = [item.id for item in (gate.x, gate.w, up.w, *gate.bias, *up.bias)]
             return Match((*inside, node), _gated(operands, act, node.name))
     return None
 
@@ -81,7 +81,9 @@ def _private(inside: Sequence[Node], last: Node, site: MatchSite) -> bool:
 
 
 def _gated(operands: Sequence[int], act: str, name: str) -> Build:
-    return lambda g, at: g.add_node("gated_product", [at[o] for o in operands], {"act": act}, name)
+    return lambda g, index: g.add_node(
+        "gated_product", [index[o] for o in operands], {"act": act}, name
+    )
 
 
 # --- several results -----------------------------------------------------------------------------------
@@ -96,10 +98,10 @@ def shared(node: Node, site: MatchSite) -> Match | None:
     form = _form(node)
     if not site.fuses("joined_products") or form is None:
         return None
-    readers = {one.id: one for one in site.readers(node.inputs[0])}
-    alike = [one for at, one in sorted(readers.items()) if _form(one) == form]
-    alike = [one for one in alike if not site.blocked(one)]
-    place = next(at for at, one in enumerate(alike) if one is node)
+    readers = {reader.id: reader for reader in site.readers(node.inputs[0])}
+    alike = [item for index, item in sorted(readers.items()) if _form(item) == form]
+    alike = [item for item in alike if not site.blocked(item)]
+    place = next(index for index, item in enumerate(alike) if item is node)
     if place % MOST_PARTS != MOST_PARTS - 1 and node is not alike[-1]:
         return None  # the pattern is found at the last product of the group
     group = alike[place // MOST_PARTS * MOST_PARTS : place + 1]
@@ -111,24 +113,24 @@ def _form(node: Node) -> tuple[int, str, int] | None:
     if node.op not in PRODUCTS:
         return None
     x, w, *bias = node.inputs
-    if len(w.shape) != 2 or not all(one.fixed for one in (w, *bias)):
+    if len(w.shape) != 2 or not all(item.fixed for item in (w, *bias)):
         return None
     return x.id, node.attrs.get("act", "none"), len(bias)
 
 
 def _shared(group: Sequence[Node]) -> Build:
     x = group[0].inputs[0]
-    biases = [one.inputs[2] for one in group if len(one.inputs) > 2]
+    biases = [item.inputs[2] for item in group if len(item.inputs) > 2]
 
-    def build(g: Graph, at: Mapping[int, Node]) -> Sequence[Node]:
-        operands = [at[x.id]]
+    def build(g: Graph, indices: Mapping[int, Node]) -> Sequence[Node]:
+        operands = [indices[x.id]]
         if biases:
-            operands.append(_joined(g, [at[bias.id] for bias in biases]))
-        operands += [at[one.inputs[1].id] for one in group]
+            operands.append(_joined(g, [indices[bias.id] for bias in biases]))
+        operands += [indices[item.inputs[1].id] for item in group]
         act = group[0].attrs.get("act", "none")
         attrs = {"act": act, "present": ("bias",) if biases else ()}
-        made = g.add_node("shared_products", operands, attrs, group[-1].name)
-        return [g.add_node(PART, [made], {"index": index}) for index in range(len(group))]
+        result = g.add_node("shared_products", operands, attrs, group[-1].name)
+        return [g.add_node(PART, [result], {"index": index}) for index in range(len(group))]
 
     return build
 
@@ -137,5 +139,5 @@ def _joined(g: Graph, biases: Sequence[Node]) -> Node:
     """The biases one after the other; of constants a constant, for those no run has to join."""
     if all(bias.op == "constant" for bias in biases):
         return g.constant(np.concatenate([b.attrs["value"] for b in biases]), biases[0].dtype)
-    made: Node = g.concat(list(biases), axis=0)
-    return made
+    result: Node = g.concat(list(biases), axis=0)
+    return result

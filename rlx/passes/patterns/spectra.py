@@ -38,7 +38,7 @@ def _power(spec: NodeTemplate) -> Op:
 def _part(name: str, spec: NodeTemplate) -> NodeTemplate:
     """A contiguous part of the last axis of a spectrum."""
     ops = ("narrow", "slice")
-    return OneOf(tuple(Op(op, spec, name=name, fits=lambda one: _start(one) >= 0) for op in ops))
+    return OneOf(tuple(Op(op, spec, name=name, fits=lambda item: _start(item) >= 0) for op in ops))
 
 
 def _square(part: NodeTemplate) -> NodeTemplate:
@@ -70,7 +70,7 @@ def _is_f32(node: Node) -> bool:
 def _tapered(frames: NodeTemplate) -> Op:
     """Frames times one number per sample, which depends on no input."""
     return Op(
-        "mul", frames, Outside("taper", lambda one: one.fixed), name="tapered", agree=_taper_fits
+        "mul", frames, Outside("taper", lambda item: item.fixed), name="tapered", agree=_taper_fits
     )
 
 
@@ -118,7 +118,10 @@ _REAL_SPECTRA = Op("rfft", Reshaped(_TAPERED), name="spec", fits=_without_scale)
 _ROWS = Reshaped(_TAPERED)
 _PADDED = OneOf((Op("concat", _ROWS, Outside("zeros", _is_zero), fits=_second_half), _ROWS))
 _COMPLEX_SPECTRA = Op(
-    "fft", _PADDED, name="spec", fits=lambda one: _without_scale(one) and not one.attrs["inverse"]
+    "fft",
+    _PADDED,
+    name="spec",
+    fits=lambda item: _without_scale(item) and not item.attrs["inverse"],
 )
 _FRAME_PEAKS = OneOf(
     (
@@ -139,7 +142,7 @@ _LEVEL = Scaled(
             Op(
                 "matmul",
                 _power(Outside("spec")),
-                Outside("filters", lambda one: one.fixed and len(one.shape) == 2),
+                Outside("filters", lambda item: item.fixed and len(item.shape) == 2),
                 name="product",
             ),
             Number(1e-10),
@@ -181,10 +184,10 @@ def peaks(node: Node, site: MatchSite) -> Match | None:
     each = np.broadcast_to(weights, (bins,)).astype(np.float32)
     attrs = {"k": node.attrs["k"], "n_segments": spec.shape[-2] if averaged else 1}
 
-    def build(g: Graph, at: Mapping[int, Node]) -> list[Node]:
-        flat = g.reshape(at[spec.id], (rows, spec.shape[-1]))
+    def build(g: Graph, indices: Mapping[int, Node]) -> list[Node]:
+        flat = g.reshape(indices[spec.id], (rows, spec.shape[-1]))
         both = g.add_node("spectrum_peaks", [flat, g.constant(each)], attrs)
-        parts = (g.add_node(PART, [both], {"index": one.attrs["index"]}) for one in results)
+        parts = (g.add_node(PART, [both], {"index": result.attrs["index"]}) for result in results)
         return [g.reshape(part, node.shape) for part in parts]
 
     return Match(power.joined_by(*between, *results).inside, build, results)
@@ -210,10 +213,10 @@ def _over_segments(node: Node) -> bool:
 
 def frame_peaks(node: Node, site: MatchSite) -> Match | None:
     """Welch's peaks of frames, with or without their means: every sample can be read once."""
-    found = first(_FRAME_PEAKS, node) if site.fuses("frame_peaks") and _is_f32(node) else None
-    if found is None or not size(node.shape):
+    result = first(_FRAME_PEAKS, node) if site.fuses("frame_peaks") and _is_f32(node) else None
+    if result is None or not size(node.shape):
         return None
-    frames, spec, k = found.named["frames"], found.named["spec"], node.attrs["k"]
+    frames, spec, k = result.named["frames"], result.named["spec"], node.attrs["k"]
     length = frames.shape[-1]
     weights = np.full(length // 2 + 1, 2.0, np.float32)
     weights[[0, -1]] = 1.0
@@ -229,20 +232,20 @@ def frame_peaks(node: Node, site: MatchSite) -> Match | None:
         return None
     attrs = {
         "hop": frames.attrs["hop"],
-        "centred": "centred" in found.named,
+        "centred": "centred" in result.named,
         "k": k,
         "pairs": not apart,
     }
 
-    def build(g: Graph, at: Mapping[int, Node]) -> list[Node]:
-        each = at[node.inputs[1].id] if apart else g.constant(weights)
-        operands = [*(at[found.named[name].id] for name in ("signal", "taper")), each]
-        made = g.add_node("frame_peaks", operands, attrs)
+    def build(g: Graph, indices: Mapping[int, Node]) -> list[Node]:
+        each = indices[node.inputs[1].id] if apart else g.constant(weights)
+        operands = [*(indices[result.named[name].id] for name in ("signal", "taper")), each]
+        output = g.add_node("frame_peaks", operands, attrs)
         if not apart:
-            return [made]
-        return [g.add_node(PART, [made], {"index": one.attrs["index"]}) for one in results]
+            return [output]
+        return [g.add_node(PART, [output], {"index": result.attrs["index"]}) for result in results]
 
-    return Match(found.joined_by(*results).inside, build, results)
+    return Match(result.joined_by(*results).inside, build, results)
 
 
 # --- transforms of frames --------------------------------------------------------------------------------
@@ -255,25 +258,25 @@ def frame_spectra(node: Node, site: MatchSite) -> Match | None:
 
 def frame_powers(node: Node, site: MatchSite) -> Match | None:
     """The powers of such a transform, which its last pass can write."""
-    found = first(_power(_FRAME_SPECTRA), node)
-    if found is None or 2 * node.shape[-1] != found.named["spec"].shape[-1]:
+    result = first(_power(_FRAME_SPECTRA), node)
+    if result is None or 2 * node.shape[-1] != result.named["spec"].shape[-1]:
         return None
-    return _of_frames(node, site, found)
+    return _of_frames(node, site, result)
 
 
-def _of_frames(node: Node, site: MatchSite, found: TemplateMatch | None) -> Match | None:
-    if found is None:
+def _of_frames(node: Node, site: MatchSite, match: TemplateMatch | None) -> Match | None:
+    if match is None:
         return None
-    spec, frames = found.named["spec"], found.named["frames"]
+    spec, frames = match.named["spec"], match.named["frames"]
     if not size(spec.shape) or not (site.kernels.every_dtype or _is_f32(spec)):
         return None
     attrs = {"hop": frames.attrs["hop"], "power": spec is not node}
 
-    def build(g: Graph, at: Mapping[int, Node]) -> Node:
-        read = [at[found.named[name].id] for name in ("signal", "taper")]
+    def build(g: Graph, indices: Mapping[int, Node]) -> Node:
+        read = [indices[match.named[name].id] for name in ("signal", "taper")]
         return g.add_node("frame_spectra", read, attrs, node.name)
 
-    return Match(found.inside, build)
+    return Match(match.inside, build)
 
 
 # --- log-mel features ------------------------------------------------------------------------------------
@@ -281,23 +284,23 @@ def _of_frames(node: Node, site: MatchSite, found: TemplateMatch | None) -> Matc
 
 def log_mel(node: Node, site: MatchSite) -> Match | None:
     """(max(L, max(L) - 8) + 4) / 4 with L = log10(max(power @ filters, 1e-10))."""
-    found = first(_LOG_MEL, node)
-    if found is None or site.blocked(found.named["product"]):
+    result = first(_LOG_MEL, node)
+    if result is None or site.blocked(result.named["product"]):
         return None
-    spec, filters, loudest = (found.named[name] for name in ("spec", "filters", "loudest"))
-    bins, block = found.named["re"].shape[-1], spec.shape[-1] // 2
+    spec, filters, loudest = (result.named[name] for name in ("spec", "filters", "loudest"))
+    bins, block = result.named["re"].shape[-1], spec.shape[-1] // 2
     op = {block: "spectrum_mel", block // 2 + 1: "log_mel"}.get(bins)
     if op is None:
         return None
     last = len(loudest.shape) - 1
     attrs = {"floor_axes": "last" if set(loudest.attrs["axes"]) == {last} else "all"}
 
-    def build(g: Graph, at: Mapping[int, Node]) -> Node:
-        read = at[filters.id]
+    def build(g: Graph, indices: Mapping[int, Node]) -> Node:
+        read = indices[filters.id]
         if read.op == "constant":
             transposed = g.constant(np.ascontiguousarray(read.attrs["value"].T), read.dtype)
         else:
             transposed = g.transpose(read, (1, 0))  # computed when the param is set
-        return g.add_node(op, [at[spec.id], transposed], attrs, node.name)
+        return g.add_node(op, [indices[spec.id], transposed], attrs, node.name)
 
-    return Match(found.inside, build)
+    return Match(result.inside, build)

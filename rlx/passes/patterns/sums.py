@@ -19,7 +19,7 @@ def sum_of_each(node: Node, site: MatchSite) -> Match | None:
     name = "sum_squares" if squares else "sum_abs"
     x = each.inputs[0]
 
-    def build(g: Graph, at: Mapping[int, Node]) -> Node:
-        return g.add_node(name, [at[x.id]], dict(node.attrs), node.name)
+    def build(g: Graph, indices: Mapping[int, Node]) -> Node:
+        return g.add_node(name, [indices[x.id]], dict(node.attrs), node.name)
 
     return Match((each, node), build)

@@ -76,9 +76,9 @@ class Outside:
 
     def find(self, node: Node, so_far: TemplateMatch) -> Iterator[TemplateMatch]:
         """See ``NodeTemplate``."""
-        found = so_far.naming(self.name, node)
-        if found is not None and self.fits(node):
-            yield found
+        result = so_far.naming(self.name, node)
+        if result is not None and self.fits(node):
+            yield result
 
 
 @dataclass(frozen=True)
@@ -138,14 +138,14 @@ class Op:
             orders.append(node.inputs[::-1])
         for inputs in orders:
             pairs = list(zip(self.operands, inputs, strict=True))
-            if any(isinstance(one, Number) for one in self.operands) and any(
-                not isinstance(one, Number) and value.shape != node.shape for one, value in pairs
+            if any(isinstance(operand, Number) for operand in self.operands) and any(
+                not isinstance(item, Number) and value.shape != node.shape for item, value in pairs
             ):
                 continue
             ways: Iterator[TemplateMatch] = iter((named.joined_by(node),))
             for template, value in pairs:
                 ways = _each(template, value, ways)
-            yield from (found for found in ways if self.agree(found.named))
+            yield from (way for way in ways if self.agree(way.named))
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class OneOf:
 
     def find(self, node: Node, so_far: TemplateMatch) -> Iterator[TemplateMatch]:
         """See ``NodeTemplate``."""
-        return chain.from_iterable(one.find(node, so_far) for one in self.templates)
+        return chain.from_iterable(template.find(node, so_far) for template in self.templates)
 
 
 @dataclass(frozen=True)
@@ -209,5 +209,5 @@ def _each(
         yield from template.find(node, way)
 
 
-def _near(found: float, number: float) -> bool:
-    return math.isclose(found, number, rel_tol=1e-5)
+def _near(result: float, number: float) -> bool:
+    return math.isclose(result, number, rel_tol=1e-5)

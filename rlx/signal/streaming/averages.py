@@ -67,7 +67,7 @@ class Sum:
         power = power if power.dtype is self._dtype else g.cast(power, self._dtype)
         sums = g.input("sums", (*outer, self._levels, bins), self._dtype)
         # By level: what is kept of it, its part in what is carried, where that goes, its part in the result.
-        kept, carried, target, shares = (
+        retained, carried, target, shares = (
             g.input(name, (self._levels, 1), self._dtype) for name in _SETTINGS
         )
         weights = g.input("weights", (segments, 1), self._dtype)
@@ -75,12 +75,12 @@ class Sum:
         if segments > 1:
             new = g.sum(new, -2, keepdims=True)
         if self._levels == 1:
-            after = sums * kept + new
+            after = sums * retained + new
             return g.squeeze(after * shares, [-2]), {"sums": after}
         lowest = np.zeros((self._levels, 1), self._dtype.numpy)
         lowest[0] = 1
         over = g.sum(sums * carried, -2, keepdims=True)
-        after = sums * kept + over * target + new * g.constant(lowest)
+        after = sums * retained + over * target + new * g.constant(lowest)
         return g.sum(after * shares, -2), {"sums": after}
 
     def plan(self, views: dict[str, Array], which: Sequence[int]) -> None:
@@ -152,7 +152,7 @@ class Ring:
 
     def plan(self, views: dict[str, Array], which: Sequence[int]) -> None:
         """See ``Average``."""
-        fresh = [self._last + at for at in which]
+        fresh = [self._last + index for index in which]
         views["ring_from"][...] = np.append(np.arange(self._last), fresh)[-self._last :]
         self._count = min(self._last, self._count + len(fresh))
         views["shares"][...] = 0
@@ -184,9 +184,9 @@ def average_of(
                 hint=did_you_mean(str(average), AVERAGES),
             )
         )
-    given: dict[str, Any] = {"alpha": alpha, "last": last}
+    inputs: dict[str, Any] = {"alpha": alpha, "last": last}
     wanted = {"exponential": "alpha", "sliding": "last"}.get(average)
-    for name, value in given.items():
+    for name, value in inputs.items():
         if (value is not None) != (name == wanted):
             raise InputError(
                 describe(

@@ -170,22 +170,24 @@ class Framed(Stream):
         return self._feed(x if self._lead is None else self._lead.begin(x))
 
     def _feed(self, x: Array) -> list[Array]:
-        block, found, count = self._views["block"], [], x.shape[-1]
-        at = min(count, self._overlap - self._known)
-        if at:
-            self._first[..., self._known : self._known + at] = self._clean(x[..., :at])
-            self._known += at
+        block, result, count = self._views["block"], [], x.shape[-1]
+        position = min(count, self._overlap - self._known)
+        if position:
+            self._first[..., self._known : self._known + position] = self._clean(x[..., :position])
+            self._known += position
             if self._known == self._overlap:
                 self._set_state("tail", self._first)
-        while at < count:
-            taken = min(self._block - self._held, count - at)
-            block[..., self._held : self._held + taken] = self._clean(x[..., at : at + taken])
+        while position < count:
+            taken = min(self._block - self._held, count - position)
+            block[..., self._held : self._held + taken] = self._clean(
+                x[..., position : position + taken]
+            )
             self._held += taken
-            at += taken
-            if self._held == self._block or (at == count and self._held >= self._hop):
-                left = count - at + self._held % self._hop
-                found.append(self._advance(more=left >= self._hop))
-        return found
+            position += taken
+            if self._held == self._block or (position == count and self._held >= self._hop):
+                left = count - position + self._held % self._hop
+                result.append(self._advance(more=left >= self._hop))
+        return result
 
     def _advance(self, more: bool) -> Array:
         """A run on the hops that are complete; where ``more`` follow, an average is not asked for yet."""
@@ -204,10 +206,10 @@ class Framed(Stream):
         self._frame += frames
         return result
 
-    def _made(self, frames: int, kept: Array | None, more: bool) -> Array:
-        """Runs on so many frames; ``kept`` says which of them count, None that all do."""
+    def _made(self, frames: int, retained: Array | None, more: bool) -> Array:
+        """Runs on so many frames; ``retained`` says which of them count, None that all do."""
         view = self._step()[..., :frames, :]
-        return view.copy() if kept is None else view[..., kept, :]
+        return view.copy() if retained is None else view[..., retained, :]
 
     def _clean(self, x: Array) -> Array:
         """Samples without those that are left out, whose positions are kept; 0 stands for them."""
@@ -256,16 +258,16 @@ class Frames(Framed):
         Raises:
             ShapeError: The signal is shorter than what ``center`` continues it by.
         """
-        found = [] if self._lead is None else self._feed(self._lead.end())
+        result = [] if self._lead is None else self._feed(self._lead.end())
         self.reset()
-        return self._joined(found)
+        return self._joined(result)
 
-    def _joined(self, found: list[Array]) -> Array:
-        if len(found) == 1:
-            return found[0]
-        if not found:
+    def _joined(self, results: list[Array]) -> Array:
+        if len(results) == 1:
+            return results[0]
+        if not results:
             return np.empty((*self._outer, 0, self._values), self._dtype.numpy)
-        return np.concatenate(found, -2)
+        return np.concatenate(results, -2)
 
     def _finish(self, result: Node, states: dict[str, Node]) -> None:
         self._values = result.shape[-1]

@@ -63,12 +63,12 @@ class _Averaged(Framed):
             DTypeError: They are not real numbers.
             InputError: One is NaN or infinite, and ``nan`` is "raise"; the stream is as it was before.
         """
-        if found := self._take(samples):
-            self._latest = found[-1]
+        if result := self._take(samples):
+            self._latest = result[-1]
         return self._latest.copy()
 
-    def _made(self, frames: int, kept: Array | None, more: bool) -> Array:
-        which = range(frames) if kept is None else np.flatnonzero(kept).tolist()
+    def _made(self, frames: int, retained: Array | None, more: bool) -> Array:
+        which = range(frames) if retained is None else np.flatnonzero(retained).tolist()
         self._mean.plan(self._settings, which)
         self._counted += len(which)
         view = self._step(wanted=not more)

@@ -68,8 +68,8 @@ class StreamingResampler(Framed):
         self._lead = Lead(self._where, -low, "constant", self._outer, self._dtype.numpy)
         self._front = -low
         whole, states = self._begin()
-        made = banded(whole, taps[::-1], up, down, first - low * up, self._per_block * up)
-        self._load(made, states)
+        result = banded(whole, taps[::-1], up, down, first - low * up, self._per_block * up)
+        self._load(result, states)
         self.reset()
 
     def push(self, samples: Any) -> Array:
@@ -94,23 +94,23 @@ class StreamingResampler(Framed):
         Returns:
             The results that were still to come, ``[..., m]``.
         """
-        given = self._intake.taken
-        total = -(-given * self._up // self._hop)
+        arguments = self._intake.taken
+        total = -(-arguments * self._up // self._hop)
         ready = self._frame * self._up
         # Zeros, until the last wanted result's frame is whole.
         frames = -(-total // self._up)
-        missing = (frames - 1) * self._hop + self._length - self._front - given
-        found: list[Array] = []
+        missing = (frames - 1) * self._hop + self._length - self._front - arguments
+        results: list[Array] = []
         if total > ready:
-            found = self._feed(np.zeros((*self._outer, max(0, missing)), self._dtype.numpy))
-        rest = self._joined(found)[..., : total - ready]
+            results = self._feed(np.zeros((*self._outer, max(0, missing)), self._dtype.numpy))
+        rest = self._joined(results)[..., : total - ready]
         self.reset()
         return rest
 
-    def _made(self, frames: int, kept: Array | None, more: bool) -> Array:
+    def _made(self, frames: int, retained: Array | None, more: bool) -> Array:
         # A sample that is left out counts as 0; the results are all there.
         return self._step()[..., : frames * self._up].copy()
 
-    def _joined(self, found: list[Array]) -> Array:
+    def _joined(self, results: list[Array]) -> Array:
         none = np.empty((*self._outer, 0), self._dtype.numpy)
-        return np.concatenate([none, *found], -1)
+        return np.concatenate([none, *results], -1)

@@ -61,16 +61,16 @@ class Stream:
             result: What a run gives.
             states: For each input that is a state, the output that it takes over.
         """
-        held = {name: node for name, node in states.items() if size(node.shape)}
+        stored = {name: node for name, node in states.items() if size(node.shape)}
         graph = result.graph
-        graph.set_outputs([result, *held.values()])
+        graph.set_outputs([result, *stored.values()])
         self._runs = compiled(graph, self._device)
-        self._states = tuple(held)
-        for at, name in enumerate(held, 1):
-            self._runs.bind_gpu_handle(name, np.zeros(held[name].shape, held[name].dtype.numpy))
-            self._runs.set_gpu_handle_feed(name, at)
+        self._states = tuple(stored)
+        for index, name in enumerate(stored, 1):
+            self._runs.bind_gpu_handle(name, np.zeros(stored[name].shape, stored[name].dtype.numpy))
+            self._runs.set_gpu_handle_feed(name, index)
         self._views = dict(zip(graph.input_names, self._runs.input_views, strict=True))
-        self._settings = {n: view for n, view in self._views.items() if n not in held}
+        self._settings = {n: view for n, view in self._views.items() if n not in stored}
         self._local = self._runs.capabilities.host_memory
 
     def _step(self, wanted: bool = True) -> Array:
@@ -78,8 +78,8 @@ class Stream:
         if self._local:
             return self._runs.run_slots()[0]
         # States are outputs too; only the result is read back from the device, where it is wanted.
-        found = self._runs.run_read_outputs(self._settings, [0] if wanted else [])
-        return found[0] if wanted else np.empty(0)
+        result = self._runs.run_read_outputs(self._settings, [0] if wanted else [])
+        return result[0] if wanted else np.empty(0)
 
     def _set_state(self, name: str, value: Array) -> None:
         """Gives a state a value; one without elements needs none."""
@@ -101,7 +101,7 @@ def dimensions(where: str, shape: Any) -> Shape:
     """
     try:
         sizes = tuple(shape) if np.iterable(shape) else (shape,)
-        return tuple(integer(where, "shape", one, 0) for one in sizes)
+        return tuple(integer(where, "shape", item, 0) for item in sizes)
     except InputError:
         raise InputError(
             describe(

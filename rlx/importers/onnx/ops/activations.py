@@ -63,8 +63,8 @@ def gelu(call: OnnxCall) -> Any:
 def swished(call: OnnxCall, x: Node, alpha: float) -> Node:
     """X times the sigmoid of alpha x."""
     g = call.g
-    found: Node = g.silu(x) if alpha == 1 else g.mul(x, g.sigmoid(g.mul(x, alpha)))
-    return found
+    result: Node = g.silu(x) if alpha == 1 else g.mul(x, g.sigmoid(g.mul(x, alpha)))
+    return result
 
 
 @onnx_op("Swish")
@@ -156,7 +156,7 @@ def softmax_flat(call: OnnxCall) -> Any:
     flat = g.reshape(x, (rows, columns))
     if call.node.op == "Hardmax":
         limited((columns,))
-        found = g.one_hot(g.argmax(flat, 1), columns, dtype=x.dtype)
+        result = g.one_hot(g.argmax(flat, 1), columns, dtype=x.dtype)
     else:
-        found = (g.softmax if call.node.op == "Softmax" else g.log_softmax)(flat)
-    return g.reshape(found, x.shape)
+        result = (g.softmax if call.node.op == "Softmax" else g.log_softmax)(flat)
+    return g.reshape(result, x.shape)

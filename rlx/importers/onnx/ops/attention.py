@@ -34,14 +34,14 @@ def _heads(g: Graph, x: Node, heads: int | None) -> Node:
     if not heads:
         raise ImportModelError("operands of rank 3 need the numbers of heads")
     b, s, width = x.shape
-    found: Node = g.transpose(g.reshape(x, (b, s, heads, width // heads)), (0, 2, 1, 3))
-    return found
+    result: Node = g.transpose(g.reshape(x, (b, s, heads, width // heads)), (0, 2, 1, 3))
+    return result
 
 
 def _joined(g: Graph, x: Node) -> Node:
     b, h, s, d = x.shape
-    found: Node = g.reshape(g.transpose(x, (0, 2, 1, 3)), (b, s, h * d))
-    return found
+    result: Node = g.reshape(g.transpose(x, (0, 2, 1, 3)), (b, s, h * d))
+    return result
 
 
 def repeated(g: Graph, x: Node, heads: int) -> Node:
@@ -50,8 +50,8 @@ def repeated(g: Graph, x: Node, heads: int) -> Node:
     if h == heads:
         return x
     spread = g.expand(g.unsqueeze(x, (2,)), (b, h, heads // h, s, d))
-    found: Node = g.reshape(spread, (b, heads, s, d))
-    return found
+    result: Node = g.reshape(spread, (b, heads, s, d))
+    return result
 
 
 @onnx_op("Attention", since=23)
@@ -127,11 +127,11 @@ def _mask(
         columns = g.constant(np.arange(sk, dtype=np.int32)[None, None, None])
         if call.has(6) and not call.has(4):
             offset = g.sub(g.cast(call.x(6), "i32"), g.constant(np.int32(sq)))
-            at = g.add(g.reshape(offset, (b, 1, 1, 1)), g.constant(rows))
-            allowed = _window(g, columns, at, causal, left, right)
+            position = g.add(g.reshape(offset, (b, 1, 1, 1)), g.constant(rows))
+            allowed = _window(g, columns, position, causal, left, right)
         else:
-            at = g.constant(rows + past)
-            allowed = _window(g, columns, at, causal, left, right)
+            position = g.constant(rows + past)
+            allowed = _window(g, columns, position, causal, left, right)
     if call.has(6):
         limited((sk,))
         keys = g.constant(np.arange(sk, dtype=np.int64)[None, None, None])
@@ -161,19 +161,19 @@ def _mask(
     return bias, seen
 
 
-def _window(g: Graph, keys: Node, at: Node, causal: int, left: int, right: int) -> Node:
-    found: Node | None = None
+def _window(g: Graph, keys: Node, indices: Node, causal: int, left: int, right: int) -> Node:
+    result: Node | None = None
     bounds = []
     if causal:
-        bounds.append(g.le(keys, at))
+        bounds.append(g.le(keys, indices))
     if right >= 0:
-        bounds.append(g.le(keys, g.add(at, g.constant(np.int32(right)))))
+        bounds.append(g.le(keys, g.add(indices, g.constant(np.int32(right)))))
     if left >= 0:
-        bounds.append(g.ge(keys, g.sub(at, g.constant(np.int32(left)))))
+        bounds.append(g.ge(keys, g.sub(indices, g.constant(np.int32(left)))))
     for bound in bounds:
-        found = bound if found is None else g.logical_and(found, bound)
-    assert found is not None
-    return found
+        result = bound if result is None else g.logical_and(result, bound)
+    assert result is not None
+    return result
 
 
 @onnx_op("FlexAttention", domain="ai.onnx.preview", raw=True)
@@ -201,10 +201,10 @@ def _modified(call: OnnxCall, name: str, x: Node) -> Node:
     graph = call.subgraph(name)
     scope = call.scope.inner()
     scope.define(graph.inputs[0].name, OnnxValue.of(x))
-    (found,) = call.lowering.body(graph, scope, call.site)
-    if not isinstance(found, OnnxValue):
+    (result,) = call.lowering.body(graph, scope, call.site)
+    if not isinstance(result, OnnxValue):
         raise ImportModelError(f"{name} gives no tensor")
-    return call.site.node(found)
+    return call.site.node(result)
 
 
 @onnx_op("RotaryEmbedding", since=23)
@@ -219,8 +219,8 @@ def rotary(call: OnnxCall) -> Any:
         rotated % 2 == 0 and 0 <= rotated <= d, f"{rotated} of {d} entries of a head in pairs"
     )
     tables = []
-    for at in (1, 2):
-        table = call.x(at)
+    for value in (1, 2):
+        table = call.x(value)
         ranks = (2, "two") if call.has(3) else (3, "three")
         call.need(len(table.shape) == ranks[0], f"a table of angles needs {ranks[1]} axes")
         if call.has(3):
@@ -254,7 +254,7 @@ def linear_attention(call: OnnxCall) -> Any:
     qh, kh = call.integer("q_num_heads"), call.integer("kv_num_heads")
     rule = call.text("update_rule", "gated_delta")
     q, k, v = (
-        _heads(g, call.x(at), heads) for at, heads in ((0, qh), (1, kh), (2, kh))
+        _heads(g, call.x(index), heads) for index, heads in ((0, qh), (1, kh), (2, kh))
     )  # fmt: skip
     b, _, steps, dk = q.shape
     dv = v.shape[3]
@@ -264,24 +264,25 @@ def linear_attention(call: OnnxCall) -> Any:
     state = call.opt(3)
     if state is None:
         state = g.expand(g.constant(0.0, kind), (b, kh, dk, dv))
-    given = [("q", q), ("k", k), ("v", v)]
-    for name, at in (("decay", 4), ("beta", 5)):
-        if call.has(at):
-            x = call.x(at)
+    arguments = [("q", q), ("k", k), ("v", v)]
+    for name, index in (("decay", 4), ("beta", 5)):
+        if call.has(index):
+            x = call.x(index)
             if x.shape[2] % kh:
                 x = g.expand(x, (*x.shape[:2], kh))
-            given.append((name, _heads(g, x, kh)))
+            arguments.append((name, _heads(g, x, kh)))
     # Time leads: [T, B, H, ...].
     rows = [
-        g.transpose(g.cast(x, wide) if x.dtype is not wide else x, (2, 0, 1, 3)) for _, x in given
+        g.transpose(g.cast(x, wide) if x.dtype is not wide else x, (2, 0, 1, 3))
+        for _, x in arguments
     ]
     body = Graph("linear_attention")
-    held = body.input("state", (b, kh, dk, dv), wide)
+    stored = body.input("state", (b, kh, dk, dv), wide)
     step = {
         name: body.input(name, row.shape[1:], wide)
-        for (name, _), row in zip(given, rows, strict=True)
+        for (name, _), row in zip(arguments, rows, strict=True)
     }
-    new = held
+    new = stored
     if "gated" in rule:
         new = body.mul(new, body.unsqueeze(body.exp(step["decay"]), (3,)))
     key = body.unsqueeze(step["k"], (3,))

@@ -34,8 +34,8 @@ MOST_TRIPS = 1 << 13
 MOST_COUNTED = 1 << 20
 
 
-def _listed(found: Any) -> list[Node]:
-    return list(found) if isinstance(found, tuple) else [found]
+def _listed(result: Any) -> list[Node]:
+    return list(result) if isinstance(result, tuple) else [result]
 
 
 @onnx_op("If", raw=True)
@@ -56,15 +56,15 @@ def _both(call: OnnxCall, then: GraphDef, other: GraphDef) -> list[OnnxValue]:
     around = captured(call, (then, other))
     sides, elements = [], []
     for graph in (then, other):
-        inner, _, site, found = separate(call, graph, [], around)
-        inner.set_outputs([site.node(value) for value in found])
+        inner, _, site, result = separate(call, graph, [], around)
+        inner.set_outputs([site.node(value) for value in result])
         sides.append(inner)
-        elements.append([value.element for value in found])
+        elements.append([value.element for value in result])
     if elements[0] != elements[1]:
         raise RefusedError("branches that give different types")
     condition = call.g.reshape(call.x(0), ())
-    given = [call.site.node(value) for value in around.values()]
-    results = _listed(call.g.if_(condition, sides[0], sides[1], *given))
+    arguments = [call.site.node(value) for value in around.values()]
+    results = _listed(call.g.if_(condition, sides[0], sides[1], *arguments))
     return [OnnxValue(e, node=n) for e, n in zip(elements[0], results, strict=True)]
 
 
@@ -72,7 +72,7 @@ def _both(call: OnnxCall, then: GraphDef, other: GraphDef) -> list[OnnxValue]:
 def loop(call: OnnxCall) -> Any:
     """Written out, a scan, or a while, in this order of preference for few, many and unknown trips."""
     body = call.subgraph("body")
-    start = [call.held(at) for at in range(2, len(call.operands))]
+    start = [call.held(index) for index in range(2, len(call.operands))]
     scans = len(body.outputs) - 1 - len(start)
     if scans < 0 or len(body.inputs) != len(start) + 2:
         raise ImportModelError("the body does not fit the loop's operands")
@@ -125,15 +125,15 @@ def _unrolled(
         if trip >= MOST_TRIPS:
             raise RefusedError(f"a loop of more than {MOST_TRIPS} trips")
         number = OnnxValue(INT64, np.array(trip, np.int64))
-        found = written_out(call, body, [number, OnnxValue(BOOL, np.array(True)), *state])
-        state = found[1 : len(state) + 1]
-        for row, value in zip(rows, found[len(state) + 1 :], strict=True):
+        result = written_out(call, body, [number, OnnxValue(BOOL, np.array(True)), *state])
+        state = result[1 : len(state) + 1]
+        for row, value in zip(rows, result[len(state) + 1 :], strict=True):
             row.append(value)
-        answer = known_bool(call, found[0])
+        answer = known_bool(call, result[0])
         if answer is None:
-            assert isinstance(found[0], OnnxValue)
-            assert found[0].node is not None
-            names = inputs_of(found[0].node)
+            assert isinstance(result[0], OnnxValue)
+            assert result[0].node is not None
+            names = inputs_of(result[0].node)
             raise (
                 NeedsValueError(names)
                 if call.site.params
@@ -142,13 +142,17 @@ def _unrolled(
         goes_on = answer
         trip += 1
     if not trip:
-        given = [OnnxValue(INT64, np.array(0, np.int64)), OnnxValue(BOOL, np.array(True)), *start]
-        return [*state, *map(_none_of, _kinds_of_a_trip(call, body, given, 1 + len(start)))]
+        arguments = [
+            OnnxValue(INT64, np.array(0, np.int64)),
+            OnnxValue(BOOL, np.array(True)),
+            *start,
+        ]
+        return [*state, *map(_none_of, _kinds_of_a_trip(call, body, arguments, 1 + len(start)))]
     return [*state, *(stacked(call, row) for row in rows)]
 
 
 def _kinds_of_a_trip(
-    call: OnnxCall, body: GraphDef, given: Sequence[Held], carried: int
+    call: OnnxCall, body: GraphDef, arguments: Sequence[Held], carried: int
 ) -> list[tuple[Element, Shape]]:
     """Types and shapes of what each trip gives besides the state, for a loop that makes none.
 
@@ -160,7 +164,7 @@ def _kinds_of_a_trip(
         return []
     try:
         with attempt(call):
-            return made_up_kinds(call, body, given)[carried:]
+            return made_up_kinds(call, body, arguments)[carried:]
     except RefusedError as error:
         return [_declared(info, str(error)) for info in declared]
 
@@ -182,11 +186,11 @@ def _declared(info: ValueInfo, otherwise: str) -> tuple[Element, Shape]:
     )
 
 
-def _values(held: Sequence[Held]) -> list[OnnxValue]:
-    found = [value for value in held if isinstance(value, OnnxValue)]
-    if len(found) != len(held):
+def _values(stored: Sequence[Held]) -> list[OnnxValue]:
+    results = [value for value in stored if isinstance(value, OnnxValue)]
+    if len(results) != len(stored):
         raise RefusedError("a loop that carries sequences or optionals")
-    return found
+    return results
 
 
 def _same_types(nodes: Sequence[Node], values: Sequence[Node]) -> None:
@@ -203,46 +207,46 @@ def _counted(call: OnnxCall, body: GraphDef, start: Sequence[Held], trips: int) 
     around = captured(call, (body,))
     number = OnnxValue(INT64, np.array(0, np.int64))
     always = OnnxValue(BOOL, np.array(True))
-    inner, nodes, site, found = separate(call, body, [number, always, *state], around)
+    inner, nodes, site, result = separate(call, body, [number, always, *state], around)
     # A condition that is handed on is the one that the loop began with, which is true.
-    if found[0].node is not nodes[1] and known_bool(call, found[0]) is not True:
+    if result[0].node is not nodes[1] and known_bool(call, result[0]) is not True:
         raise RefusedError("a condition that is computed as it runs")
     count = len(state)
-    kept = [site.node(value) for value in found[1 : count + 1]]
-    _same_types(nodes[2 : count + 2], kept)
-    rows = [site.node(value) for value in found[count + 1 :]]
+    retained = [site.node(value) for value in result[1 : count + 1]]
+    _same_types(nodes[2 : count + 2], retained)
+    rows = [site.node(value) for value in result[count + 1 :]]
     # A scan takes its state first and its sequences last.
     outer = Graph(inner.name)
-    taken = [outer.input(f"s{at}", n.shape, n.dtype) for at, n in enumerate(nodes[1:])]
+    taken = [outer.input(f"s{index}", n.shape, n.dtype) for index, n in enumerate(nodes[1:])]
     step = outer.input("trip", (), "i64")
     replay = _copied(inner, outer, [step, *taken])
     outer.set_outputs(
         [
             taken[0],
-            *(replay[n.id] for n in kept),
+            *(replay[n.id] for n in retained),
             *taken[count + 1 :],
             *(replay[n.id] for n in rows),
         ]
     )
-    given = [call.site.node(value) for value in (always, *state, *around.values())]
+    arguments = [call.site.node(value) for value in (always, *state, *around.values())]
     counter = call.g.constant(np.arange(trips, dtype=np.int64))
-    results = _listed(call.g.scan(outer, len(given), *given, counter))
-    picked = [*results[1 : count + 1], *results[len(given) :]]
-    elements = [value.element for value in found[1:]]
+    results = _listed(call.g.scan(outer, len(arguments), *arguments, counter))
+    picked = [*results[1 : count + 1], *results[len(arguments) :]]
+    elements = [value.element for value in result[1:]]
     return [OnnxValue(e, node=n) for e, n in zip(elements, picked, strict=True)]
 
 
 def _copied(source: Graph, target: Graph, inputs: Sequence[Node]) -> dict[int, Node]:
     """The nodes of a graph added to another one, whose nodes stand for its inputs."""
-    given = iter(inputs)
-    made: dict[int, Node] = {}
+    arguments = iter(inputs)
+    results: dict[int, Node] = {}
     for node in source.nodes:
         if node.op == "input":
-            made[node.id] = next(given)
+            results[node.id] = next(arguments)
         else:
-            operands = [made[operand.id] for operand in node.inputs]
-            made[node.id] = target.add_node(node.opdef, operands, node.attrs)
-    return made
+            operands = [results[operand.id] for operand in node.inputs]
+            results[node.id] = target.add_node(node.opdef, operands, node.attrs)
+    return results
 
 
 def _while(call: OnnxCall, body: GraphDef, start: Sequence[Held]) -> list[OnnxValue]:
@@ -258,19 +262,19 @@ def _while(call: OnnxCall, body: GraphDef, start: Sequence[Held]) -> list[OnnxVa
     limit = call.value(0) if call.has(0) else OnnxValue(INT64, np.array(np.iinfo(np.int64).max))
     if limit.shape != ():
         limit = OnnxValue.of(call.g.reshape(call.site.node(limit), ()))
-    inner, nodes, site, found = separate(call, body, [trip, first, *state], around)
-    most = inner.input("trips", (), "i64")
-    kept = [site.node(value) for value in found]
-    kept[0] = inner.reshape(kept[0], ())
-    _same_types(nodes[1 : len(kept) + 1], kept)
+    inner, nodes, site, result = separate(call, body, [trip, first, *state], around)
+    maximum = inner.input("trips", (), "i64")
+    retained = [site.node(value) for value in result]
+    retained[0] = inner.reshape(retained[0], ())
+    _same_types(nodes[1 : len(retained) + 1], retained)
     following = inner.add(nodes[0], inner.constant(np.int64(1)))
-    inner.set_outputs([following, *kept, *nodes[len(kept) + 1 :], most])
+    inner.set_outputs([following, *retained, *nodes[len(retained) + 1 :], maximum])
     asked = Graph("condition")
-    again = [asked.input(f"x{at}", n.shape, n.dtype) for at, n in enumerate(nodes)]
+    again = [asked.input(f"x{index}", n.shape, n.dtype) for index, n in enumerate(nodes)]
     bound = asked.input("trips", (), "i64")
     asked.set_outputs([asked.logical_and(again[1], asked.lt(again[0], bound))])
-    given = [call.site.node(value) for value in (trip, first, *state, *around.values(), limit)]
-    results = _listed(call.g.while_(asked, inner, *given))
+    arguments = [call.site.node(value) for value in (trip, first, *state, *around.values(), limit)]
+    results = _listed(call.g.while_(asked, inner, *arguments))
     return [
         OnnxValue(value.element, node=node)
         for value, node in zip(state, results[2 : len(state) + 2], strict=True)
@@ -285,7 +289,7 @@ def scan(call: OnnxCall) -> Any:
     carried = len(call.operands) - count
     if not 0 <= carried <= len(body.outputs) or len(body.inputs) != len(call.operands):
         raise ImportModelError("the body does not fit the scan's operands")
-    values = [call.value(at) for at in range(len(call.operands))]
+    values = [call.value(index) for index in range(len(call.operands))]
     return _scan(call, body, values, carried)
 
 
@@ -296,28 +300,28 @@ def scan_batched(call: OnnxCall) -> Any:
     if call.has(0):
         raise RefusedError("lengths of sequences (Scan before version 9)")
     count = call.integer("num_scan_inputs")
-    values = [call.value(at) for at in range(1, len(call.operands))]
+    values = [call.value(index) for index in range(1, len(call.operands))]
     batches = []
     if values[0].shape[0] > MOST_TRIPS:
         raise RefusedError(f"a batch of {values[0].shape[0]}")
     if not values[0].shape[0]:
-        one = [OnnxValue(v.element, np.zeros(v.shape[1:], v.element.numpy)) for v in values]
-        found = _scan(call, body, one, len(values) - count)
-        return [_none_of((value.element, value.shape)) for value in found]
-    for at in range(values[0].shape[0]):
-        one = [
-            OnnxValue.of(call.g.reshape(call.g.narrow(n, 0, at, 1), n.shape[1:]))
+        single = [OnnxValue(v.element, np.zeros(v.shape[1:], v.element.numpy)) for v in values]
+        result = _scan(call, body, single, len(values) - count)
+        return [_none_of((value.element, value.shape)) for value in result]
+    for index in range(values[0].shape[0]):
+        single = [
+            OnnxValue.of(call.g.reshape(call.g.narrow(n, 0, index, 1), n.shape[1:]))
             for n in map(call.site.node, values)
         ]
-        batches.append(_scan(call, body, one, len(values) - count))
+        batches.append(_scan(call, body, single, len(values) - count))
     return [stacked(call, column) for column in zip(*batches, strict=True)]
 
 
 def _directions(call: OnnxCall, name: str, count: int) -> tuple[int, ...]:
-    found: tuple[int, ...] = call.int_list(name, (0,) * count) or (0,) * count
-    if len(found) != count:
-        raise ImportModelError(f"{name} has {len(found)} entries for {count}")
-    return found
+    results: tuple[int, ...] = call.int_list(name, (0,) * count) or (0,) * count
+    if len(results) != count:
+        raise ImportModelError(f"{name} has {len(results)} entries for {count}")
+    return results
 
 
 def _entry(call: OnnxCall, sequence: OnnxValue) -> OnnxValue:
@@ -351,28 +355,28 @@ def _scan(call: OnnxCall, body: GraphDef, values: list[OnnxValue], carried: int)
         return [*state, *map(_none_of, kinds, axes)]
     around = captured(call, (body,))
     entries = [_entry(call, value) for value in sequences]
-    inner, nodes, site, found = separate(call, body, [*state, *entries], around)
-    kept = [site.node(value) for value in found[:carried]]
-    _same_types(nodes[:carried], kept)
-    steps = [site.node(value) for value in found[carried:]]
+    inner, nodes, site, result = separate(call, body, [*state, *entries], around)
+    retained = [site.node(value) for value in result[:carried]]
+    _same_types(nodes[:carried], retained)
+    steps = [site.node(value) for value in result[carried:]]
     outer = Graph(inner.name)
-    held = nodes[:carried] + nodes[carried + count :]
-    taken = [outer.input(f"s{at}", n.shape, n.dtype) for at, n in enumerate(held)]
+    stored = nodes[:carried] + nodes[carried + count :]
+    taken = [outer.input(f"s{index}", n.shape, n.dtype) for index, n in enumerate(stored)]
     entry = [
-        outer.input(f"x{at}", n.shape, n.dtype)
-        for at, n in enumerate(nodes[carried : carried + count])
+        outer.input(f"x{index}", n.shape, n.dtype)
+        for index, n in enumerate(nodes[carried : carried + count])
     ]
     replay = _copied(inner, outer, [*taken[:carried], *entry, *taken[carried:]])
     outer.set_outputs(
-        [*(replay[n.id] for n in kept), *taken[carried:], *(replay[n.id] for n in steps)]
+        [*(replay[n.id] for n in retained), *taken[carried:], *(replay[n.id] for n in steps)]
     )
-    given = [call.site.node(value) for value in (*state, *around.values())]
+    arguments = [call.site.node(value) for value in (*state, *around.values())]
     results = _listed(
-        g.scan(outer, len(given), *given, *(call.site.node(value) for value in sequences))
+        g.scan(outer, len(arguments), *arguments, *(call.site.node(value) for value in sequences))
     )
-    final = [OnnxValue(v.element, node=n) for v, n in zip(found, results[:carried], strict=False)]
+    final = [OnnxValue(v.element, node=n) for v, n in zip(result, results[:carried], strict=False)]
     for value, node, axis, reversed_ in zip(
-        found[carried:], results[len(given) :], axes,
+        result[carried:], results[len(arguments) :], axes,
         _directions(call, "scan_output_directions", rows), strict=True,
     ):  # fmt: skip
         node = g.flip(node, (0,)) if reversed_ else node

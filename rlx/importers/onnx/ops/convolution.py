@@ -46,32 +46,32 @@ def paddings(
         return [(flat[a], flat[a + rank]) for a in range(rank)]
     if auto == "VALID":
         return [(0, 0)] * rank
-    found = []
+    results = []
     for size, reach, stride in zip(sizes, window, strides, strict=True):
         spare = max((-(-size // stride) - 1) * stride + reach - size, 0)
         small, large = spare // 2, spare - spare // 2
-        found.append((small, large) if auto == "SAME_UPPER" else (large, small))
-    return found
+        results.append((small, large) if auto == "SAME_UPPER" else (large, small))
+    return results
 
 
-def spatial(call: OnnxCall, at: int = 0) -> int:
+def spatial(call: OnnxCall, index: int = 0) -> int:
     """The number of spatial axes.
 
     Raises:
         ImportModelError: There are none.
     """
-    rank = call.rank(at) - 2
+    rank = call.rank(index) - 2
     if rank < 1:
-        raise ImportModelError(f"no spatial axes in {call.shape(at)}")
+        raise ImportModelError(f"no spatial axes in {call.shape(index)}")
     return rank
 
 
 def per_axis(call: OnnxCall, name: str, rank: int, default: int = 1) -> tuple[int, ...]:
     """An attribute with one integer per spatial axis."""
-    found: tuple[int, ...] = call.int_list(name, (default,) * rank) or (default,) * rank
-    if len(found) != rank:
-        raise ImportModelError(f"{name} {found} for {rank} axes")
-    return found
+    results: tuple[int, ...] = call.int_list(name, (default,) * rank) or (default,) * rank
+    if len(results) != rank:
+        raise ImportModelError(f"{name} {results} for {rank} axes")
+    return results
 
 
 def _check_kernel(call: OnnxCall, w: Node) -> None:
@@ -88,10 +88,10 @@ def _conv(call: OnnxCall, x: Node, w: Node, bias: Node | None) -> Node:
     _check_kernel(call, w)
     reach = [(k - 1) * d + 1 for k, d in zip(w.shape[2:], dilations, strict=True)]
     pads = paddings(call, x.shape[2:], reach, strides)
-    found: Node = getattr(call.g, f"conv{rank}d")(
+    result: Node = getattr(call.g, f"conv{rank}d")(
         x, w, bias, strides, pads, dilations, call.integer("group", 1)
     )
-    return found
+    return result
 
 
 @onnx_op("Conv")
@@ -131,10 +131,10 @@ def _exact_conv(call: OnnxCall, x: Node, operands: tuple[int, int], zeros: tuple
     edges = [channels * part // parts for part in range(parts + 1)]
     sums = []
     for first, end in pairwise(edges):
-        a, b = (g.cast(g.narrow(one, 1, first, end - first), "f32") for one in (left, right))
+        a, b = (g.cast(g.narrow(item, 1, first, end - first), "f32") for item in (left, right))
         sums.append(g.cast(_conv(call, a, b, None), "i32"))
-    found: Node = reduce(g.add, sums)
-    return found
+    result: Node = reduce(g.add, sums)
+    return result
 
 
 # Convolutions in f32 that take no longer than one in f64.
@@ -146,9 +146,9 @@ def _check_channels(call: OnnxCall, x: Node, w: Node) -> None:
     call.need(x.shape[1] == w.shape[1], f"{x.shape[1]} channels and weights {w.shape}")
 
 
-def _largest(call: OnnxCall, at: int, zero: int) -> int:
+def _largest(call: OnnxCall, index: int, zero: int) -> int:
     """The largest magnitude of an 8-bit operand less its zero point, where that is known."""
-    low, high = call.element(at).limits
+    low, high = call.element(index).limits
     if not call.has(zero):
         points = [0]
     elif call.is_known(zero) and call.known(zero).size:
@@ -206,12 +206,12 @@ def conv_transpose(call: OnnxCall) -> Any:
         more = [tuple(max(-p, 0) for p in pair) for pair in pads]
         method = getattr(g, f"conv_transpose{rank}d")
         plain = not any(map(any, more))
-        found = method(x, w, bias if plain else None, strides, less, extra, dilations, groups)
+        result = method(x, w, bias if plain else None, strides, less, extra, dilations, groups)
         if not plain:
-            found = g.pad(found, [(0, 0), (0, 0), *more])
+            result = g.pad(result, [(0, 0), (0, 0), *more])
             if bias is not None:
-                found = g.add(found, g.reshape(bias, (w.shape[1] * groups, *(1,) * rank)))
-        return found
+                result = g.add(result, g.reshape(bias, (w.shape[1] * groups, *(1,) * rank)))
+        return result
     if rank > 3:
         raise RefusedError(f"a transposed convolution over {rank} axes")
     windows = _Windows(strides, pads, extra, dilations)
@@ -261,8 +261,8 @@ def _spread(
         )
     ]
     x = g.pad(x, [(0, 0), (0, 0), *around])
-    found: Node = g.conv3d(x, kernel, bias, 1, 0, tuple(windows.dilations), groups)
-    return found
+    result: Node = g.conv3d(x, kernel, bias, 1, 0, tuple(windows.dilations), groups)
+    return result
 
 
 @onnx_op("DeformConv")
@@ -291,13 +291,13 @@ def deform_conv(call: OnnxCall) -> Any:
         part = g.reshape(g.narrow(moved, 3, axis, 1), (n, parts, taps, oh, ow))
         where.append(g.add(part, g.constant(start[None, None], x.dtype)))
     image = g.reshape(x, (n * parts, c // parts, height, width))
-    flat_at = [g.reshape(at, (n * parts, taps * oh * ow)) for at in where]
-    found = bilinear(g, image, flat_at[0], flat_at[1])
-    found = g.reshape(found, (n, parts, c // parts, taps, oh * ow))
+    flat_at = [g.reshape(index, (n * parts, taps * oh * ow)) for index in where]
+    result = bilinear(g, image, flat_at[0], flat_at[1])
+    result = g.reshape(result, (n, parts, c // parts, taps, oh * ow))
     if call.has(4):
         mask = g.reshape(call.x(4), (n, parts, 1, taps, oh * ow))
-        found = g.mul(found, mask)
-    columns = g.reshape(found, (n, groups, c // groups * taps, oh * ow))
+        result = g.mul(result, mask)
+    columns = g.reshape(result, (n, groups, c // groups * taps, oh * ow))
     weights = g.reshape(w, (1, groups, w.shape[0] // groups, w.shape[1] * taps))
     y = g.reshape(g.matmul(weights, columns), (n, w.shape[0], oh, ow))
     bias = call.opt(3)

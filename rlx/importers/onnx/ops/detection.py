@@ -41,24 +41,24 @@ def non_max_suppression(call: OnnxCall) -> Any:
         boxes.ndim == scores.ndim == 3 and boxes.shape == (scores.shape[0], scores.shape[2], 4),
         f"boxes of shape {boxes.shape} and scores of shape {scores.shape}",
     )
-    most = int(call.number(2)) if call.has(2) else 0
+    limit = int(call.number(2)) if call.has(2) else 0
     threshold = float(call.number(3)) if call.has(3) else 0.0
     call.need(0 <= threshold <= 1, f"an overlap of {threshold}")
     least = float(call.number(4)) if call.has(4) else -np.inf
-    found = []
+    results = []
     for batch, classes in enumerate(scores):
         corners = _corners(boxes[batch], bool(call.integer("center_point_box", 0)))
         for kind, score in enumerate(classes):
             left = [i for i in np.argsort(-score, kind="stable") if score[i] > least]
-            kept = 0
-            while left and kept < most:
+            retained = 0
+            while left and retained < limit:
                 best = left.pop(0)
-                found.append((batch, kind, int(best)))
-                kept += 1
+                results.append((batch, kind, int(best)))
+                retained += 1
                 if left:
                     free = _overlap(corners[best], corners[left]) <= threshold
                     left = [i for i, ok in zip(left, free, strict=True) if ok]
-    return np.array(found, np.int64).reshape(-1, 3)
+    return np.array(results, np.int64).reshape(-1, 3)
 
 
 @onnx_op("TfIdfVectorizer")
@@ -81,13 +81,13 @@ def tfidf(call: OnnxCall) -> Any:
     gram = 0
     for length in range(1, len(starts) + 1):
         stop = starts[length] if length < len(starts) else len(pool)
-        for at in range(starts[length - 1], stop, length):
+        for index in range(starts[length - 1], stop, length):
             place, gram = places[gram], gram + 1
             if shortest <= length <= longest:
-                tokens = pool[at : at + length]
-                found = _counted(g, rows, tokens, skips, n, width)
+                tokens = pool[index : index + length]
+                result = _counted(g, rows, tokens, skips, n, width)
                 known = counts[place]
-                counts[place] = found if known is None or found is None else g.add(known, found)
+                counts[place] = result if known is None or result is None else g.add(known, result)
     zero = g.constant(np.zeros((n, 1), np.float32))
     y = g.concat([zero if count is None else count for count in counts], 1)
     mode = call.text("mode", "TF")
@@ -112,10 +112,10 @@ def _counted(
         if windows < 1:
             break
         match: Node | None = None
-        for at, token in enumerate(tokens):
-            part = g.narrow(rows, 1, at * step, windows)
+        for index, token in enumerate(tokens):
+            part = g.narrow(rows, 1, index * step, windows)
             same = g.eq(part, g.constant(np.array(token, rows.dtype.numpy)))
             match = same if match is None else g.logical_and(match, same)
-        found = g.sum(g.cast(match, "f32"), (1,), True)
-        total = found if total is None else g.add(total, found)
+        result = g.sum(g.cast(match, "f32"), (1,), True)
+        total = result if total is None else g.add(total, result)
     return total

@@ -51,16 +51,16 @@ def second(call: OnnxCall) -> Node:
     if call.opset >= 7 or not call.integer("broadcast", 0) or "axis" not in call.attributes:
         return b
     behind = call.rank(0) - call.integer("axis") - len(b.shape)
-    found: Node = call.g.reshape(b, (*b.shape, *(1,) * max(behind, 0)))
-    return found
+    result: Node = call.g.reshape(b, (*b.shape, *(1,) * max(behind, 0)))
+    return result
 
 
 def _comparison(method: str) -> Handler:
     def handler(call: OnnxCall) -> Node:
         a, b = call.x(0), second(call)
         if call.element() is not UINT64:
-            found: Node = getattr(call.g, method)(a, b)
-            return found
+            result: Node = getattr(call.g, method)(a, b)
+            return result
         below = _below(call, b, a) if method in ("le", "gt") else _below(call, a, b)
         return call.g.logical_not(below) if method in ("le", "ge") else below
 
@@ -72,8 +72,8 @@ def _below(call: OnnxCall, a: Node, b: Node) -> Node:
     g, zero = call.g, call.g.constant(np.int64(0))
     large_a, large_b = g.lt(a, zero), g.lt(b, zero)
     same = g.logical_not(g.logical_xor(large_a, large_b))
-    found: Node = g.where(same, g.lt(a, b), large_b)
-    return found
+    result: Node = g.where(same, g.lt(a, b), large_b)
+    return result
 
 
 for _onnx, _rlx, _carried in UNARY:
@@ -126,13 +126,13 @@ def _power_of_half(call: OnnxCall, base: Node, exponent: Node) -> Node:
         # An exponent rounded to 16 bits may become a whole number, which powers of negative numbers have.
         wide: Node = g.cast(g.pow(g.cast(base, "f32"), g.cast(exponent, "f32")), base.dtype)
         return wide
-    given = np.asarray(call.known(1), np.float64)
-    held = widen(store(given, base.dtype), base.dtype)
-    found: Node = g.pow(base, g.constant(store(held, base.dtype), base.dtype))
-    rest = np.where(np.isfinite(held), given - held, 0)
+    arguments = np.asarray(call.known(1), np.float64)
+    stored = widen(store(arguments, base.dtype), base.dtype)
+    result: Node = g.pow(base, g.constant(store(stored, base.dtype), base.dtype))
+    rest = np.where(np.isfinite(stored), arguments - stored, 0)
     if rest.any():
-        found = g.mul(found, g.pow(base, g.constant(store(rest, base.dtype), base.dtype)))
-    return found
+        result = g.mul(result, g.pow(base, g.constant(store(rest, base.dtype), base.dtype)))
+    return result
 
 
 @onnx_op("Pow", carried=True)
@@ -169,11 +169,11 @@ def _extreme(method: str) -> Handler:
     def handler(call: OnnxCall) -> Node:
         def step(a: Node, b: Node) -> Node:
             if call.element() is not UINT64:
-                found: Node = getattr(call.g, method)(a, b)
-                return found
+                result: Node = getattr(call.g, method)(a, b)
+                return result
             low, high = (a, b) if method == "minimum" else (b, a)
-            found = call.g.where(_below(call, a, b), low, high)
-            return found
+            result = call.g.where(_below(call, a, b), low, high)
+            return result
 
         return reduce(step, call.xs())
 
@@ -216,9 +216,9 @@ def bit_shift(call: OnnxCall) -> Any:
     if call.element() is not UINT64:
         return g.shift_right(x, by)
     # An arithmetic shift brings the sign along; the mask of what it leaves takes it away.
-    one, zero = g.constant(np.int64(1)), g.constant(np.int64(0))
-    kept = g.sub(g.shift_left(one, g.sub(g.constant(np.int64(64)), by)), one)
-    masked = g.bit_and(g.shift_right(x, by), kept)
+    first, zero = g.constant(np.int64(1)), g.constant(np.int64(0))
+    retained = g.sub(g.shift_left(first, g.sub(g.constant(np.int64(64)), by)), first)
+    masked = g.bit_and(g.shift_right(x, by), retained)
     inside = g.logical_and(g.ge(by, zero), g.lt(by, g.constant(np.int64(64))))
     return g.where(g.eq(by, zero), x, g.where(inside, masked, zero))
 
@@ -228,13 +228,13 @@ def is_inf(call: OnnxCall) -> Any:
     """Infinite, of the signs that are asked for."""
     g, x = call.g, call.x()
     negative, positive = call.integer("detect_negative", 1), call.integer("detect_positive", 1)
-    found = g.is_inf(x)
+    result = g.is_inf(x)
     if negative and positive:
-        return found
+        return result
     zero = g.constant(0.0, x.dtype)
     if not (negative or positive):
-        return g.logical_and(found, g.constant(False))
-    return g.logical_and(found, g.lt(x, zero) if negative else g.gt(x, zero))
+        return g.logical_and(result, g.constant(False))
+    return g.logical_and(result, g.lt(x, zero) if negative else g.gt(x, zero))
 
 
 def _clip(call: OnnxCall, low: Any, high: Any) -> Any:
@@ -254,8 +254,8 @@ def clip_by_attributes(call: OnnxCall) -> Any:
 def clip(call: OnnxCall) -> Any:
     """Bounds as operands, each of them optional."""
     bounds: list[Node | None] = []
-    for at in (1, 2):
-        bound = call.opt(at)
+    for value in (1, 2):
+        bound = call.opt(value)
         call.need(bound is None or math.prod(bound.shape) == 1, "a bound is one number")
         bounds.append(None if bound is None else call.g.reshape(bound, ()))
     return _clip(call, *bounds)

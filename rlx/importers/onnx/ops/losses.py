@@ -20,38 +20,40 @@ def _loss(call: OnnxCall, scores: Node) -> Node:
     expected = (n, *scores.shape[2:])
     call.need(target.shape == expected, f"labels of shape {target.shape}, not {expected}")
     labels = g.reshape(g.cast(target, "i64"), (n, 1, rest))
-    kept: Node | None = None
+    retained: Node | None = None
     ignore = call.integer("ignore_index")
     if ignore is not None:
-        kept = g.ne(labels, g.constant(np.int64(ignore)))
-        labels = g.where(kept, labels, g.constant(np.int64(0)))
+        retained = g.ne(labels, g.constant(np.int64(ignore)))
+        labels = g.where(retained, labels, g.constant(np.int64(0)))
     flat = g.reshape(scores, (n, classes, rest))
     loss = g.neg(g.gather_elements(flat, labels, 1))
     weight: Node | None = None
     if call.has(2):
-        given = call.x(2).shape
-        call.need(math.prod(given) == classes, f"weights of shape {given}, not ({classes},)")
+        arguments = call.x(2).shape
+        call.need(
+            math.prod(arguments) == classes, f"weights of shape {arguments}, not ({classes},)"
+        )
         weight = g.reshape(g.gather(call.x(2), g.reshape(labels, (n * rest,)), 0), (n, 1, rest))
-    zero, one = g.constant(0.0, scores.dtype), g.constant(1.0, scores.dtype)
-    if kept is not None:
-        weight = g.where(kept, one if weight is None else weight, zero)
+    zero, first = g.constant(0.0, scores.dtype), g.constant(1.0, scores.dtype)
+    if retained is not None:
+        weight = g.where(retained, first if weight is None else weight, zero)
     if weight is not None:
         loss = g.mul(loss, weight)
-        if kept is not None:
+        if retained is not None:
             # A score of minus infinity at an ignored position must not become NaN.
-            loss = g.where(kept, loss, zero)
+            loss = g.where(retained, loss, zero)
     reduction = call.text("reduction", "mean")
     if reduction == "none":
         return g.reshape(loss, (n, *scores.shape[2:]))
     total = g.sum(loss)
     if reduction == "sum":
         return total
-    found: Node
+    result: Node
     if weight is None:
-        found = g.mul(total, 1.0 / max(n * rest, 1))
+        result = g.mul(total, 1.0 / max(n * rest, 1))
     else:
-        found = g.div(total, g.sum(g.expand(weight, loss.shape)))
-    return found
+        result = g.div(total, g.sum(g.expand(weight, loss.shape)))
+    return result
 
 
 @onnx_op("NegativeLogLikelihoodLoss")

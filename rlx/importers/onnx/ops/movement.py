@@ -20,13 +20,13 @@ from rlx.ir.shape import as_axes, as_axis
 from rlx.resource_limits import charge
 
 
-def axis_of(call: OnnxCall, default: int = 0, name: str = "axis", at: int = 0) -> int:
+def axis_of(call: OnnxCall, default: int = 0, name: str = "axis", index: int = 0) -> int:
     """An axis attribute, counted from the front.
 
     Raises:
-        ImportModelError: Operand ``at`` has no such axis.
+        ImportModelError: Operand ``index`` has no such axis.
     """
-    rank, axis = call.rank(at), call.integer(name, default)
+    rank, axis = call.rank(index), call.integer(name, default)
     if not -rank <= axis < rank:
         raise ImportModelError(f"axis {axis} of a tensor of rank {rank}")
     return int(axis % rank)
@@ -53,7 +53,7 @@ def split(call: OnnxCall) -> Any:
             raise ImportModelError(f"{parts} parts for {call.results} outputs")
         charge(f"a split into {parts}", nodes=parts)
         size = -(-total // parts)
-        sizes = tuple(max(min(size, total - at * size), 0) for at in range(parts))
+        sizes = tuple(max(min(size, total - index * size), 0) for index in range(parts))
     call.need(len(sizes) >= call.results, f"{len(sizes)} parts for {call.results} outputs")
     return call.g.split(x, sizes, axis)
 
@@ -98,8 +98,8 @@ def gather(call: OnnxCall) -> Any:
     return call.g.gather(call.x(), _indices(call, 1), axis_of(call))
 
 
-def _indices(call: OnnxCall, at: int) -> Node:
-    return call.x(at)
+def _indices(call: OnnxCall, index: int) -> Node:
+    return call.x(index)
 
 
 @onnx_op("GatherElements", carried=True)
@@ -115,8 +115,8 @@ def gather_nd(call: OnnxCall) -> Any:
 
 
 def _reduction(call: OnnxCall) -> Any:
-    found = call.text("reduction", "none")
-    return None if found == "none" else found
+    result = call.text("reduction", "none")
+    return None if result == "none" else result
 
 
 @onnx_op("ScatterElements", "Scatter")
@@ -141,7 +141,7 @@ def tensor_scatter(call: OnnxCall) -> Any:
     call.need(axis > 0, "axis 0 is that of the samples")
     total, length, batch = past.shape[axis], update.shape[axis], past.shape[0]
     call.need(length <= total, f"{length} new entries of a cache of {total}")
-    expected = tuple(length if at == axis else dim for at, dim in enumerate(past.shape))
+    expected = tuple(length if index == axis else dim for index, dim in enumerate(past.shape))
     call.need(update.shape == expected, f"an update of shape {update.shape}, not {expected}")
     limited((batch, length))
     starts = call.x(2) if call.has(2) else g.constant(np.zeros(batch, np.int64))
@@ -176,8 +176,8 @@ def pad(call: OnnxCall) -> Any:
         raise ImportModelError(f"{len(flat)} pads for {len(axes)} axes")
     as_axes(axes, len(x.shape), where="axes")  # refuses an axis that is named twice
     pads = [(0, 0)] * len(x.shape)
-    for at, axis in enumerate(axes):
-        pads[axis] = (flat[at], flat[at + len(axes)])
+    for index, axis in enumerate(axes):
+        pads[axis] = (flat[index], flat[index + len(axes)])
     g = call.g
     if mode != "constant":
         limited((max(x.shape, default=0),))
@@ -293,8 +293,8 @@ def unique(call: OnnxCall) -> Any:
     if axis is None:
         array, axis = array.ravel(), 0
     values, first, inverse, counts = different(array, axis, bool(call.integer("sorted", 1)))
-    found = store(values, DType.BF16) if element is BFLOAT16 else values
-    return OnnxValue(element, found), first, inverse, counts
+    result = store(values, DType.BF16) if element is BFLOAT16 else values
+    return OnnxValue(element, result), first, inverse, counts
 
 
 @onnx_op("ReverseSequence")
@@ -307,13 +307,13 @@ def reverse_sequence(call: OnnxCall) -> Any:
     limited((x.shape[time], x.shape[batch]))
     steps = g.constant(np.arange(x.shape[time], dtype=np.int64)[:, None])
     rows = g.reshape(lengths, (1, x.shape[batch]))
-    one = g.constant(np.int64(1))
-    at = g.where(g.lt(steps, rows), g.sub(g.sub(rows, one), steps), steps)
+    constant = g.constant(np.int64(1))
+    position = g.where(g.lt(steps, rows), g.sub(g.sub(rows, constant), steps), steps)
     if time > batch:
-        at = g.transpose(at)
+        position = g.transpose(position)
     shape = [1] * len(x.shape)
     shape[time], shape[batch] = x.shape[time], x.shape[batch]
-    return g.gather_elements(x, g.expand(g.reshape(at, shape), x.shape), time)
+    return g.gather_elements(x, g.expand(g.reshape(position, shape), x.shape), time)
 
 
 @onnx_op("CenterCropPad")
@@ -394,5 +394,5 @@ def window(call: OnnxCall) -> Any:
         "BlackmanWindow": (0.42, -0.5, 0.08),
     }[call.node.op]
     turns = np.arange(size) / max(size if call.integer("periodic", 1) else size - 1, 1)
-    found = sum(term * np.cos(2 * np.pi * at * turns) for at, term in enumerate(terms))
-    return np.asarray(found).astype(element.numpy)
+    result = sum(term * np.cos(2 * np.pi * index * turns) for index, term in enumerate(terms))
+    return np.asarray(result).astype(element.numpy)

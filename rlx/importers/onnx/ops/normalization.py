@@ -23,21 +23,21 @@ def batch_norm(call: OnnxCall) -> Any:
     if call.opset < 9 and not call.integer("spatial", 1):
         raise RefusedError("statistics per position (spatial=0)")
     eps = call.real("epsilon", 1e-5)
-    given = [call.x(at) for at in range(1, 5)]
-    scale, bias, mean, var = (p if p.dtype is x.dtype else g.cast(p, x.dtype) for p in given)
+    arguments = [call.x(index) for index in range(1, 5)]
+    scale, bias, mean, var = (p if p.dtype is x.dtype else g.cast(p, x.dtype) for p in arguments)
     if not call.integer("training_mode", 0) or call.opset < 14:
         return g.batch_norm(x, scale, bias, mean, var, eps)
     axes = (0, *range(2, len(x.shape)))
     momentum = call.real("momentum", 0.9)
-    found = g.mean(x, axes, True)
-    centred = g.sub(x, found)
+    result = g.mean(x, axes, True)
+    centred = g.sub(x, result)
     spread = g.mean(g.mul(centred, centred), axes)
-    middle = g.reshape(found, mean.shape)
+    middle = g.reshape(result, mean.shape)
     y = g.batch_norm(x, scale, bias, middle, spread, eps)
     # Running statistics have the type of the old ones, whatever that of x is.
     running = [
         g.add(g.mul(old, momentum), g.mul(_in(g, new, old.dtype), 1 - momentum))
-        for old, new in zip(given[2:], (middle, spread), strict=True)
+        for old, new in zip(arguments[2:], (middle, spread), strict=True)
     ]
     return (y, *running)
 
@@ -109,8 +109,8 @@ def group_norm_by_group(call: OnnxCall) -> Any:
     groups = call.integer("num_groups")
     each = x.shape[1] // groups
     weight, bias = (
-        g.reshape(g.expand(g.unsqueeze(call.x(at), (1,)), (groups, each)), (x.shape[1],))
-        for at in (1, 2)
+        g.reshape(g.expand(g.unsqueeze(call.x(value), (1,)), (groups, each)), (x.shape[1],))
+        for value in (1, 2)
     )
     return g.group_norm(x, groups, weight, bias, eps=call.real("epsilon", 1e-5))
 
@@ -133,9 +133,9 @@ def lp_norm(call: OnnxCall) -> Any:
     g, x = call.g, call.x()
     method = g.l1 if call.integer("p", 2) == 1 else g.l2
     norm = method(x, (axis_of(call, -1),), True)
-    zero, one = g.constant(0.0, x.dtype), g.constant(1.0, x.dtype)
+    zero, first = g.constant(0.0, x.dtype), g.constant(1.0, x.dtype)
     none = g.eq(norm, zero)
-    return g.where(none, zero, g.div(x, g.where(none, one, norm)))
+    return g.where(none, zero, g.div(x, g.where(none, first, norm)))
 
 
 @onnx_op("LRN")
@@ -150,7 +150,7 @@ def lrn(call: OnnxCall) -> Any:
     pads = ((0, 0), (before, after), (0, 0))
     square = g.pad(g.reshape(g.mul(x, x), (x.shape[0], channels, rest)), pads)
     summed = g.narrow(square, 1, 0, channels)
-    for at in range(1, before + after + 1):
-        summed = g.add(summed, g.narrow(square, 1, at, channels))
+    for index in range(1, before + after + 1):
+        summed = g.add(summed, g.narrow(square, 1, index, channels))
     base = g.add(g.mul(g.reshape(summed, x.shape), alpha / size), bias)
     return g.div(x, g.pow(base, g.constant(np.float32(beta), x.dtype)))

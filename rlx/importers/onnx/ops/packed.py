@@ -48,16 +48,16 @@ def packed_product(call: OnnxCall, x: Node, weight: Coded | None, axis: int) -> 
     if zeros is not None:
         zeros = (zeros + zeros.dtype.type(offset)).astype(np.uint8)
 
-    def held(array: Array, suffix: str) -> Node:
+    def add_constant(array: Array, suffix: str) -> Node:
         element = UINT8 if array.dtype == np.uint8 else BY_NUMPY[array.dtype]
         value = OnnxValue(element, np.ascontiguousarray(array), name=f"{weight.name}{suffix}")
         return call.site.node(value)
 
-    found: Node = call.g.dequant_matmul(
-        x, held(packed, ""), "int4", held(scales, ".scales"),
-        None if zeros is None else held(zeros, ".zeros"),
+    result: Node = call.g.dequant_matmul(
+        x, add_constant(packed, ""), "int4", add_constant(scales, ".scales"),
+        None if zeros is None else add_constant(zeros, ".zeros"),
     )  # fmt: skip
-    return found
+    return result
 
 
 def _by_group(weight: Coded, values: Array, axis: int) -> Array | None:

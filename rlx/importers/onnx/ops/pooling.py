@@ -42,8 +42,8 @@ def pool_window(call: OnnxCall, shape: Shape) -> tuple[tuple[int, ...], dict[str
 def max_pool(call: OnnxCall) -> Any:
     """The largest of each window, and where it was."""
     kernel, window = _window(call)
-    found = call.g.max_pool(call.x(), kernel, **window)
-    return (found, _places(call, kernel, window)) if call.wants(1) else found
+    result = call.g.max_pool(call.x(), kernel, **window)
+    return (result, _places(call, kernel, window)) if call.wants(1) else result
 
 
 def _places(call: OnnxCall, kernel: tuple[int, ...], window: dict[str, Any]) -> Node:
@@ -62,7 +62,7 @@ def _places(call: OnnxCall, kernel: tuple[int, ...], window: dict[str, Any]) -> 
     turn = sizes[::-1] if call.integer("storage_order", 0) else sizes
     number = np.zeros((taps, *out), np.int64)
     axes = list(range(rank))
-    at = []
+    indices = []
     for a in axes:
         tap = np.indices(kernel)[a].reshape(-1) * window["dilation"][a] - window["padding"][a][0]
         shape = [1] * rank
@@ -70,12 +70,12 @@ def _places(call: OnnxCall, kernel: tuple[int, ...], window: dict[str, Any]) -> 
         step = np.arange(out[a]).reshape(shape) * window["stride"][a]
         position = tap.reshape(-1, *[1] * rank) + step
         inside &= (position >= 0) & (position < sizes[a])
-        at.append(np.clip(position, 0, sizes[a] - 1))
+        indices.append(np.clip(position, 0, sizes[a] - 1))
     for a in axes:
-        place = place * sizes[a] + at[a]
+        place = place * sizes[a] + indices[a]
     order = axes[::-1] if call.integer("storage_order", 0) else axes
     for a, size in zip(order, turn, strict=True):
-        number = number * size + at[a]
+        number = number * size + indices[a]
     planes = math.prod(x.shape[:2])
     rows = g.reshape(x, (planes, math.prod(sizes)))
     picked = g.gather(rows, g.constant(place.reshape(-1)), 1)
@@ -84,9 +84,9 @@ def _places(call: OnnxCall, kernel: tuple[int, ...], window: dict[str, Any]) -> 
     picked = g.where(g.constant(inside.reshape(1, taps, -1)), picked, low)
     best = g.cast(g.argmax(picked, 1, keepdims=True), "i64")
     numbers = g.expand(g.constant(number.reshape(1, taps, -1)), picked.shape)
-    found = g.reshape(g.gather_elements(numbers, best, 1), (*x.shape[:2], *out))
+    output = g.reshape(g.gather_elements(numbers, best, 1), (*x.shape[:2], *out))
     plane = g.constant(np.arange(planes, dtype=np.int64).reshape(*x.shape[:2], *[1] * rank))
-    result: Node = g.add(found, g.mul(plane, g.constant(np.int64(math.prod(sizes)))))
+    result: Node = g.add(output, g.mul(plane, g.constant(np.int64(math.prod(sizes)))))
     return result
 
 

@@ -37,16 +37,16 @@ def _wrapping(g: Graph, a: Node, b: Node) -> Node:
 
     def limbs(x: Node) -> list[Node]:
         wide = g.cast(x, "i64")
-        parts = [g.shift_right(wide, at * _LIMB) if at else wide for at in range(count)]
+        parts = [g.shift_right(wide, index * _LIMB) if index else wide for index in range(count)]
         return [g.cast(g.bit_and(part, (1 << _LIMB) - 1), "f64") for part in parts]
 
     total: Node | None = None
     left, right = limbs(a), limbs(b)
-    for at in range(count):
+    for index in range(count):
         # What belongs to one power of two; higher powers leave the type.
-        products = [g.cast(g.matmul(left[i], right[at - i]), "i64") for i in range(at + 1)]
+        products = [g.cast(g.matmul(left[i], right[index - i]), "i64") for i in range(index + 1)]
         for product in products:
-            shifted = g.shift_left(product, at * _LIMB) if at else product
+            shifted = g.shift_left(product, index * _LIMB) if index else product
             total = shifted if total is None else g.add(total, shifted)
     assert total is not None, "there is at least one limb"
     return g.cast(total, kind)
@@ -64,19 +64,21 @@ def gemm(call: OnnxCall) -> Any:
     if not kind.is_float and not whole:
         a = g.cast(a, "f64")
     a = g.transpose(a) if call.integer("transA", 0) else a
-    found = packed_product(call, a, call.coded(1), call.integer("transB", 0))
-    if found is None:
+    result = packed_product(call, a, call.coded(1), call.integer("transB", 0))
+    if result is None:
         b = call.x(1) if kind.is_float or whole else g.cast(call.x(1), "f64")
         b = g.transpose(b) if call.integer("transB", 0) else b
-        found = _wrapping(g, a, b) if whole else g.matmul(a, b)
-    found = found if alpha == 1 else g.mul(found, alpha)
+        result = _wrapping(g, a, b) if whole else g.matmul(a, b)
+    result = result if alpha == 1 else g.mul(result, alpha)
     c = call.opt(2)
     if c is not None and beta != 0:
         c = c if kind.is_float or whole else g.cast(c, "f64")
-        rows = np.broadcast_shapes(c.shape, found.shape)
-        call.need(rows == found.shape, f"a summand of shape {c.shape} for a product {found.shape}")
-        found = g.add(found, c if beta == 1 else g.mul(c, beta))
-    return found if found.dtype is kind else g.cast(found, kind)
+        rows = np.broadcast_shapes(c.shape, result.shape)
+        call.need(
+            rows == result.shape, f"a summand of shape {c.shape} for a product {result.shape}"
+        )
+        result = g.add(result, c if beta == 1 else g.mul(c, beta))
+    return result if result.dtype is kind else g.cast(result, kind)
 
 
 @onnx_op("Einsum")
@@ -95,8 +97,8 @@ def less_zero(g: Graph, x: Node, zero: Node | None, axis: int | None = None) -> 
     wide: Node = g.cast(x, "i32")
     if zero is None or _is_zero(zero):
         return wide
-    found: Node = g.sub(wide, _point(g, zero, len(x.shape), axis))
-    return found
+    result: Node = g.sub(wide, _point(g, zero, len(x.shape), axis))
+    return result
 
 
 def _point(g: Graph, zero: Node, rank: int, axis: int | None) -> Node:
@@ -116,10 +118,10 @@ def _is_zero(point: Node) -> bool:
     return point.op == "constant" and not np.any(point.attrs["value"])
 
 
-def integer_product(call: OnnxCall, at: tuple[int, int], zeros: tuple[int, int]) -> Node:
+def integer_product(call: OnnxCall, indices: tuple[int, int], zeros: tuple[int, int]) -> Node:
     """The product of two 8-bit operands less their zero points, exact in i32."""
     first, second = (call.opt(place) for place in zeros)
-    return exact_product(call.g, call.x(at[0]), call.x(at[1]), first, second)
+    return exact_product(call.g, call.x(indices[0]), call.x(indices[1]), first, second)
 
 
 def exact_product(
@@ -133,8 +135,8 @@ def exact_product(
     # A vector is a matrix of one row, or of one column.
     a = g.reshape(a, (1, *a.shape)) if len(a.shape) == 1 else a
     b = g.reshape(b, (*b.shape, 1)) if len(b.shape) == 1 else b
-    found: Node = g.matmul_integer(a, b)
-    rank, inner = len(found.shape), a.shape[-1]
+    output: Node = g.matmul_integer(a, b)
+    rank, inner = len(output.shape), a.shape[-1]
     # Weights often have a zero point of 0, for which nothing has to be summed.
     p = None if left_zero is None or _is_zero(left_zero) else _point(g, left_zero, rank, rank - 2)
     q = (
@@ -144,13 +146,13 @@ def exact_product(
     )
     if p is not None:
         columns = g.sum(g.cast(b, "i32"), (len(b.shape) - 2,), True)
-        found = g.sub(found, g.mul(p, columns))
+        output = g.sub(output, g.mul(p, columns))
     if q is not None:
         rows = g.sum(g.cast(a, "i32"), (len(a.shape) - 1,), True)
-        found = g.sub(found, g.mul(q, rows))
+        output = g.sub(output, g.mul(q, rows))
     if p is not None and q is not None:
-        found = g.add(found, g.mul(g.mul(p, q), g.constant(np.int32(inner))))
-    return found if found.shape == result else g.reshape(found, result)
+        output = g.add(output, g.mul(g.mul(p, q), g.constant(np.int32(inner))))
+    return output if output.shape == result else g.reshape(output, result)
 
 
 @onnx_op("MatMulInteger")
@@ -178,7 +180,7 @@ def requantized(
         axis: Axis of the result that the second factor's scales go by; the last by default.
     """
     g = call.g
-    first, second, result = (g.cast(call.x(at), "f32") for at in scales)
+    first, second, result = (g.cast(call.x(scale), "f32") for scale in scales)
     rank = len(exact.shape)
 
     def along(node: Node, place: int) -> Node:
@@ -193,10 +195,10 @@ def requantized(
     scale = g.mul(along(first, rank - 2), along(second, rank - 1 if axis is None else axis))
     scaled = g.mul(g.cast(exact, "f32"), g.div(scale, along(result, rank - 2)))
     point = call.x(zero)
-    found = g.add(g.round(scaled), along(g.cast(point, "f32"), rank - 2))
+    output = g.add(g.round(scaled), along(g.cast(point, "f32"), rank - 2))
     low, high = limits(point.dtype)
-    held: Node = g.cast(g.minimum(g.maximum(found, low), high), point.dtype)
-    return held
+    stored: Node = g.cast(g.minimum(g.maximum(output, low), high), point.dtype)
+    return stored
 
 
 # Elimination is written out row by row.
@@ -222,7 +224,7 @@ def det(call: OnnxCall) -> Any:
     if n > MOST_ROWS:
         raise RefusedError(f"a determinant of {n} rows")
     rows: Node = x
-    found: Node | None = None
+    result: Node | None = None
     for size in range(n, 0, -1):
         first = g.narrow(rows, len(batch) + 1, 0, 1)
         place = g.argmax(g.abs(g.reshape(first, (*batch, size))), len(batch), keepdims=True)
@@ -236,7 +238,7 @@ def det(call: OnnxCall) -> Any:
         # A swap turns the sign; a pivot already on top is none.
         moved = g.ne(g.reshape(place, batch), g.constant(np.int32(0)))
         signed = g.where(moved, g.neg(pivot), pivot)
-        found = signed if found is None else g.mul(found, signed)
+        result = signed if result is None else g.mul(result, signed)
         if size == 1:
             break
         below = g.narrow(swapped, len(batch), 1, size - 1)
@@ -244,6 +246,6 @@ def det(call: OnnxCall) -> Any:
         factor = g.div(g.narrow(below, len(batch) + 1, 0, 1), g.reshape(safe, (*batch, 1, 1)))
         reduced = g.sub(below, g.mul(factor, pivot_row))
         rows = g.narrow(reduced, len(batch) + 1, 1, size - 1)
-    if found is None:
-        found = g.expand(g.constant(1.0, x.dtype), batch)
-    return found
+    if result is None:
+        result = g.expand(g.constant(1.0, x.dtype), batch)
+    return result

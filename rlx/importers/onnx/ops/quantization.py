@@ -34,7 +34,7 @@ def _spread(call: OnnxCall, node: Node, x: Node) -> Node:
     if len(node.shape) != rank:
         raise ImportModelError(f"scales of shape {node.shape} for a tensor of {x.shape}")
     size = block or -(-x.shape[axis] // max(node.shape[axis], 1))
-    expected = [-(-d // size) if size and at == axis else d for at, d in enumerate(x.shape)]
+    expected = [-(-d // size) if size and index == axis else d for index, d in enumerate(x.shape)]
     call.need(list(node.shape) == expected, f"scales of shape {node.shape}, not {expected}")
     shape = list(node.shape)
     wide = g.expand(g.unsqueeze(node, (axis + 1,)), (*shape[: axis + 1], size, *shape[axis + 1 :]))
@@ -65,20 +65,20 @@ def quantize(call: OnnxCall) -> Any:
         x = g.cast(x, scale.dtype)
     if scale.dtype is not x.dtype:
         x = g.cast(x, scale.dtype)
-    found = g.div(x, _spread(call, scale, x))
+    result = g.div(x, _spread(call, scale, x))
     if element.name in FORMATS:
-        wide = found if found.dtype is DType.F32 else g.cast(found, "f32")
+        wide = result if result.dtype is DType.F32 else g.cast(result, "f32")
         if call.has(2):
             wide = g.add(wide, _spread(call, decoded(g, call.x(2), element.name), x))
         return OnnxValue(element, node=encoded(g, wide, element.name, saturate))
-    found = g.round(found)
+    result = g.round(result)
     # A 16-bit range does not fit half precision, so the rest is in f32.
-    found = found if found.dtype in (DType.F32, DType.F64) else g.cast(found, "f32")
+    result = result if result.dtype in (DType.F32, DType.F64) else g.cast(result, "f32")
     if call.has(2):
-        found = g.add(found, g.cast(_spread(call, call.x(2), x), found.dtype))
+        result = g.add(result, g.cast(_spread(call, call.x(2), x), result.dtype))
     low, high = element.limits
-    held = g.minimum(g.maximum(found, float(low)), float(high))
-    return OnnxValue(element, node=g.cast(held, dtype))
+    stored = g.minimum(g.maximum(result, float(low)), float(high))
+    return OnnxValue(element, node=g.cast(stored, dtype))
 
 
 @onnx_op("DequantizeLinear", carried=True)
@@ -121,8 +121,8 @@ def _decoded(call: OnnxCall) -> OnnxValue:
     through = DType.F64 if scale.dtype is DType.F64 else DType.F32
     spread = _spread(call, scale, x)
     spread = spread if spread.dtype is through else g.cast(spread, through)
-    found = g.mul(wide if wide.dtype is through else g.cast(wide, through), spread)
-    return OnnxValue.of(found if target is through else g.cast(found, target))
+    result = g.mul(wide if wide.dtype is through else g.cast(wide, through), spread)
+    return OnnxValue.of(result if target is through else g.cast(result, target))
 
 
 @onnx_op("DynamicQuantizeLinear")

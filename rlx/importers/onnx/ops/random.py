@@ -16,31 +16,31 @@ from rlx.ir.graph import Node
 
 def _seed(call: OnnxCall) -> int:
     """The bits of the seed, or the number of the node in the model."""
-    given = call.real("seed")
-    if given is None:
+    arguments = call.real("seed")
+    if arguments is None:
         return call.lowering.position
-    return int(struct.unpack("<I", struct.pack("<f", given))[0])
+    return int(struct.unpack("<I", struct.pack("<f", arguments))[0])
 
 
 def _type(call: OnnxCall, default: DType) -> DType:
     code = call.integer("dtype")
-    found = default if code is None else element_of(code, "dtype").dtype
-    if found is None:
+    result = default if code is None else element_of(code, "dtype").dtype
+    if result is None:
         raise RefusedError("random numbers of a type that rlx lacks")
-    return found
+    return result
 
 
 def _drawn(call: OnnxCall, shape: tuple[int, ...], dtype: DType) -> Node:
     g, seed = call.g, _seed(call)
     if "Normal" in call.node.op:
-        found: Node = g.random_normal(
+        result: Node = g.random_normal(
             shape, seed, mean=call.real("mean", 0.0), scale=call.real("scale", 1.0)
         )
     else:
-        found = g.random_uniform(
+        result = g.random_uniform(
             shape, seed, low=call.real("low", 0.0), high=call.real("high", 1.0)
         )
-    return found if dtype is found.dtype else g.cast(found, dtype)
+    return result if dtype is result.dtype else g.cast(result, dtype)
 
 
 @onnx_op("RandomNormal", "RandomUniform", fold=False)

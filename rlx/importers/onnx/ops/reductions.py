@@ -44,8 +44,8 @@ def _reduce(g: Graph, method: str, x: Node, axes: tuple[int, ...] | None, keep: 
         return narrow
     if method in _EMPTY and any(x.shape[a] == 0 for a in axes or range(len(x.shape))):
         return _nothing(g, method, x, axes, keep)
-    found: Node = getattr(g, method)(x, axes, keep)
-    return found
+    result: Node = getattr(g, method)(x, axes, keep)
+    return result
 
 
 # What is left of no elements at all: the end of the range that any element would move.
@@ -59,9 +59,11 @@ def _nothing(g: Graph, method: str, x: Node, axes: tuple[int, ...] | None, keep:
     else:
         end = np.iinfo(dtype).max if _EMPTY[method] > 0 else np.iinfo(dtype).min
     gone = set(range(len(x.shape)) if axes is None else axes)
-    shape = [1 if at in gone else d for at, d in enumerate(x.shape) if keep or at not in gone]
-    found: Node = g.expand(g.constant(end, x.dtype), tuple(shape))
-    return found
+    shape = [
+        1 if index in gone else d for index, d in enumerate(x.shape) if keep or index not in gone
+    ]
+    result: Node = g.expand(g.constant(end, x.dtype), tuple(shape))
+    return result
 
 
 def _handler(method: str, since: int) -> Handler:
@@ -106,13 +108,13 @@ def reduce_log_sum(call: OnnxCall) -> Any:
 def arg_extreme(call: OnnxCall) -> Any:
     """Position of the largest or smallest entry of an axis."""
     method = call.g.argmax if call.node.op == "ArgMax" else call.g.argmin
-    found = method(
+    result = method(
         call.x(),
         axis_of(call),
         keepdims=bool(call.integer("keepdims", 1)),
         select_last=bool(call.integer("select_last_index", 0)),
     )
-    return call.g.cast(found, "i64")
+    return call.g.cast(result, "i64")
 
 
 @onnx_op("CumSum", "CumProd")

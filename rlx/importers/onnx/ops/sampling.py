@@ -40,9 +40,9 @@ def resize(call: OnnxCall) -> Any:
         for a, w in zip(axes, wanted, strict=True):
             size[a] = w
     elif call.has(2):
-        given = call.known(2).ravel()
+        arguments = call.known(2).ravel()
         scales = [1.0] * len(x.shape)
-        for a, s in zip(axes, given, strict=True):
+        for a, s in zip(axes, arguments, strict=True):
             scales[a] = float(s)
             size[a] = math.floor(x.shape[a] * float(s))
     else:
@@ -52,11 +52,11 @@ def resize(call: OnnxCall) -> Any:
         raise RefusedError("coordinates tf_half_pixel_for_nn")
     roi = None
     if coordinates == "tf_crop_and_resize":
-        given = call.known(1).ravel()
+        arguments = call.known(1).ravel()
         rank = len(x.shape)
         first, last = [0.0] * rank, [1.0] * rank
-        for at, a in enumerate(axes):
-            first[a], last[a] = float(given[at]), float(given[at + len(axes)])
+        for index, a in enumerate(axes):
+            first[a], last[a] = float(arguments[index]), float(arguments[index + len(axes)])
         roi = (*first, *last)
     return _resize(
         call, x, size, scales, call.text("mode", "nearest"), coordinates,
@@ -85,8 +85,8 @@ def _resize(
 def upsample(call: OnnxCall) -> Any:
     """By scales alone, entry i taken from i / scale."""
     x = call.x()
-    given = call.known(1).ravel() if call.has(1) else call.float_list("scales")
-    scales = [float(s) for s in given]
+    arguments = call.known(1).ravel() if call.has(1) else call.float_list("scales")
+    scales = [float(s) for s in arguments]
     size = [math.floor(d * s) for d, s in zip(x.shape, scales, strict=True)]
     mode = call.text("mode", "nearest")
     mode = "linear" if mode == "bilinear" else mode
@@ -110,25 +110,25 @@ def _at(g: Graph, image: Node, sizes: Sequence[int], axes: Sequence[Taps]) -> No
     """
     n, c = image.shape[:2]
     rows = g.reshape(image, (n, c, math.prod(sizes)))
-    found: Node | None = None
+    result: Node | None = None
     for taps in itertools.product(*axes):
         place, weight = taps[0]
-        for (at, w), size in zip(taps[1:], sizes[1:], strict=True):
-            place = g.add(g.mul(place, float(size)), at)
+        for (position, w), size in zip(taps[1:], sizes[1:], strict=True):
+            place = g.add(g.mul(place, float(size)), position)
             weight = g.mul(weight, w)
         points = place.shape[1]
         index = g.expand(g.reshape(g.cast(place, "i32"), (n, 1, points)), (n, c, points))
         part = g.mul(g.gather_elements(rows, index, 2), g.reshape(weight, (n, 1, points)))
-        found = part if found is None else g.add(found, part)
-    assert found is not None
-    return found
+        result = part if result is None else g.add(result, part)
+    assert result is not None
+    return result
 
 
-def _inside(g: Graph, at: Node, weight: Node, size: int) -> tuple[Node, Node]:
+def _inside(g: Graph, indices: Node, weight: Node, size: int) -> tuple[Node, Node]:
     """A tap that weighs nothing outside of the image."""
-    last, zero = float(size - 1), g.constant(0.0, at.dtype)
-    there = g.logical_and(g.ge(at, 0.0), g.le(at, last))
-    return g.minimum(g.maximum(at, 0.0), last), g.where(there, weight, zero)
+    last, zero = float(size - 1), g.constant(0.0, indices.dtype)
+    there = g.logical_and(g.ge(indices, 0.0), g.le(indices, last))
+    return g.minimum(g.maximum(indices, 0.0), last), g.where(there, weight, zero)
 
 
 def bilinear(g: Graph, image: Node, ys: Node, xs: Node) -> Node:
@@ -145,7 +145,7 @@ def bilinear(g: Graph, image: Node, ys: Node, xs: Node) -> Node:
     """
     sizes = image.shape[2:]
     axes = [
-        [_inside(g, at, w, size) for at, w in _linear(g, place)]
+        [_inside(g, index, w, size) for index, w in _linear(g, place)]
         for place, size in zip((ys, xs), sizes, strict=True)
     ]
     return _at(g, image, sizes, axes)
@@ -172,14 +172,14 @@ def _cubic(g: Graph, place: Node, a: float = -0.75) -> Taps:
     return taps
 
 
-def _reflected(g: Graph, at: Node, low: float, high: float) -> Node:
+def _reflected(g: Graph, indices: Node, low: float, high: float) -> Node:
     """Positions mirrored at both ends until they are inside."""
     span = high - low
     if span <= 0:
-        return g.mul(at, 0.0)
-    turn = g.mod(g.sub(at, low), 2 * span)
-    found: Node = g.add(g.neg(g.abs(g.sub(turn, span))), low + span)
-    return found
+        return g.mul(indices, 0.0)
+    turn = g.mod(g.sub(indices, low), 2 * span)
+    result: Node = g.add(g.neg(g.abs(g.sub(turn, span))), low + span)
+    return result
 
 
 @onnx_op("GridSample", since=16)
@@ -215,20 +215,20 @@ def grid_sample(call: OnnxCall) -> Any:
             place = g.minimum(g.maximum(place, 0.0), size - 1.0)
         elif padding == "reflection":
             place = _reflected(g, place, low, high)
-        one = g.expand(g.constant(1.0, x.dtype), place.shape)
+        single = g.expand(g.constant(1.0, x.dtype), place.shape)
         if mode == "nearest":
-            taps = [(g.round(place), one)]
+            taps = [(g.round(place), single)]
         else:
             taps = _linear(g, place) if mode == "linear" else _cubic(g, place)
-        held = []
-        for at, weight in taps:
+        stored = []
+        for index, weight in taps:
             if padding == "zeros":
-                held.append(_inside(g, at, weight, size))
+                stored.append(_inside(g, index, weight, size))
                 continue
             if padding == "reflection":
-                at = _reflected(g, at, low, high)
-            held.append((g.minimum(g.maximum(at, 0.0), size - 1.0), weight))
-        axes.append(held)
+                index = _reflected(g, index, low, high)
+            stored.append((g.minimum(g.maximum(index, 0.0), size - 1.0), weight))
+        axes.append(stored)
     return g.reshape(_at(g, x, sizes, axes), (n, x.shape[1], *out))
 
 
@@ -268,8 +268,8 @@ def roi_align(call: OnnxCall) -> Any:
     limited((oh, max(ratio, 1)))
     limited((ow, max(ratio, 1)))
     edges = [
-        g.sub(g.mul(g.reshape(g.narrow(rois, 1, at, 1), (count,)), scale), 0.5 if half else 0.0)
-        for at in range(4)
+        g.sub(g.mul(g.reshape(g.narrow(rois, 1, index, 1), (count,)), scale), 0.5 if half else 0.0)
+        for index in range(4)
     ]
     spans = [g.sub(edges[3], edges[1]), g.sub(edges[2], edges[0])]
     if not half:
@@ -282,15 +282,15 @@ def roi_align(call: OnnxCall) -> Any:
     sizes = sizes if half else [np.maximum(s, 1.0) for s in sizes]
     grids = [np.ceil(s / o).astype(int).clip(0) for s, o in zip(sizes, (oh, ow), strict=True)]
     parts = []
-    for at in range(count):
-        one = [g.narrow(e, 0, at, 1) for e in (edges[1], edges[0])]
-        span = [g.narrow(s, 0, at, 1) for s in spans]
-        grid = (int(grids[0][at]), int(grids[1][at]))
+    for index in range(count):
+        single = [g.narrow(e, 0, index, 1) for e in (edges[1], edges[0])]
+        span = [g.narrow(s, 0, index, 1) for s in spans]
+        grid = (int(grids[0][index]), int(grids[1][index]))
         if 0 in grid:  # a region of no size has no samples
             none = g.constant(0.0, x.dtype)
             parts.append(g.expand(none, (1, x.shape[1], oh, ow)))
             continue
-        parts.append(_rois(call, x, one, span, grid, at, mode))
+        parts.append(_rois(call, x, single, span, grid, index, mode))
     if not parts:
         return g.constant(np.zeros((0, x.shape[1], oh, ow), np.float32), x.dtype)
     return parts[0] if len(parts) == 1 else g.concat(parts, 0)
@@ -323,10 +323,10 @@ def _rois(
     zero = g.constant(0.0, x.dtype)
     for place, size in zip(places, sizes, strict=True):
         near = g.logical_and(g.ge(place, -1.0), g.le(place, float(size)))
-        held = g.minimum(g.maximum(place, 0.0), size - 1.0)
+        stored = g.minimum(g.maximum(place, 0.0), size - 1.0)
         axes.append([
-            (g.minimum(at, size - 1.0), g.where(near, weight, zero))
-            for at, weight in _linear(g, held)
+            (g.minimum(index, size - 1.0), g.where(near, weight, zero))
+            for index, weight in _linear(g, stored)
         ])  # fmt: skip
     cells = (count, channels, out[0], grid[0], out[1], grid[1])
     if mode == "avg":

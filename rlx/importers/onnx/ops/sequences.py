@@ -19,7 +19,7 @@ from rlx.ir.shape import as_axis
 @onnx_op("SequenceConstruct", raw=True)
 def construct(call: OnnxCall) -> Any:
     """The operands in order."""
-    return [SequenceItems(call.value(at) for at in range(len(call.operands)))]
+    return [SequenceItems(call.value(index) for index in range(len(call.operands)))]
 
 
 @onnx_op("SequenceEmpty", raw=True)
@@ -34,8 +34,8 @@ def length(call: OnnxCall) -> Any:
     return np.array(len(call.items(0)), np.int64)
 
 
-def _place(call: OnnxCall, at: int, last: int) -> int:
-    place = int(call.number(at))
+def _place(call: OnnxCall, index: int, last: int) -> int:
+    place = int(call.number(index))
     if not -last <= place <= last:
         raise ImportModelError(f"place {place} in a sequence of {last}")
     return place
@@ -91,7 +91,7 @@ def split(call: OnnxCall) -> Any:
         size = int(call.number(1))
         if size < 1:
             raise ImportModelError(f"parts of {size}")
-        sizes = [min(size, total - at) for at in range(0, total, size)]
+        sizes = [min(size, total - index) for index in range(0, total, size)]
     else:
         sizes = list(call.ints(1))
     parts = list(g.split(x, sizes, axis))
@@ -104,11 +104,11 @@ def split(call: OnnxCall) -> Any:
 def mapped(call: OnnxCall) -> Any:
     """A subgraph for each of them."""
     body, count = call.subgraph("body"), len(call.items(0))
-    others = [call.held(at) for at in range(1, len(call.operands))]
+    others = [call.held(index) for index in range(1, len(call.operands))]
     rows = []
-    for at in range(count):
-        given = [o[at] if isinstance(o, SequenceItems) else o for o in others]
-        rows.append(written_out(call, body, [call.items(0)[at], *given]))
+    for index in range(count):
+        arguments = [o[index] if isinstance(o, SequenceItems) else o for o in others]
+        rows.append(written_out(call, body, [call.items(0)[index], *arguments]))
     columns = list(zip(*rows, strict=True)) or [()] * len(body.outputs)
     return [SequenceItems(column) for column in columns]
 
@@ -129,7 +129,7 @@ def has_element(call: OnnxCall) -> Any:
 @onnx_op("OptionalGetElement", raw=True)
 def get_element(call: OnnxCall) -> Any:
     """What there is."""
-    held = call.held(0)
-    if isinstance(held, Nothing):
+    stored = call.held(0)
+    if isinstance(stored, Nothing):
         raise ImportModelError("an optional that holds nothing")
-    return [held]
+    return [stored]

@@ -42,8 +42,8 @@ def identity(call: OnnxCall) -> Any:
 def constant(call: OnnxCall) -> Any:
     """A value of the file; tensors may become params."""
     attributes = call.attributes
-    given = sorted(name for name in attributes if name.startswith(("value", "sparse_value")))
-    call.need(len(given) == 1, f"one value is needed, not {given}")
+    arguments = sorted(name for name in attributes if name.startswith(("value", "sparse_value")))
+    call.need(len(arguments) == 1, f"one value is needed, not {arguments}")
     if "value" in attributes:
         tensor = attributes["value"].t
         if tensor is None:
@@ -97,13 +97,13 @@ def limited(dims: tuple[int, ...]) -> tuple[int, ...]:
 @onnx_op("Range", raw=True)
 def range_(call: OnnxCall) -> Any:
     """Numbers at equal distances."""
-    start, limit, delta = (call.known(at).reshape(()) for at in range(3))
+    start, limit, delta = (call.known(index).reshape(()) for index in range(3))
     if delta == 0:
         raise ImportModelError("a step of 0")
     count = max(math.ceil((float(limit) - float(start)) / float(delta)), 0)
     limited((count,))
-    found = start.astype(np.float64 if start.dtype.kind == "f" else start.dtype)
-    values = found + np.arange(count).astype(found.dtype) * delta.astype(found.dtype)
+    result = start.astype(np.float64 if start.dtype.kind == "f" else start.dtype)
+    values = result + np.arange(count).astype(result.dtype) * delta.astype(result.dtype)
     element = call.element()
     if element is BFLOAT16:
         return OnnxValue(element, store(values, DType.BF16))
@@ -128,7 +128,7 @@ def reshape(call: OnnxCall) -> Any:
     if call.integer("allowzero", 0):
         call.need(0 not in dims or -1 not in dims, f"a shape with both 0 and -1: {dims}")
     else:
-        dims = [x.shape[at] if d == 0 else d for at, d in enumerate(dims)]
+        dims = [x.shape[index] if d == 0 else d for index, d in enumerate(dims)]
     return call.g.reshape(x, tuple(resolved(dims, x.shape)))
 
 
@@ -161,8 +161,8 @@ def flatten(call: OnnxCall) -> Any:
 def axes_of(call: OnnxCall, since: int) -> tuple[int, ...] | None:
     """Axes as the second operand, or before a version as an attribute; None where there are none."""
     if call.opset < since:
-        found: tuple[int, ...] | None = call.int_list("axes")
-        return found
+        results: tuple[int, ...] | None = call.int_list("axes")
+        return results
     return call.ints(1) if call.has(1) else None
 
 
@@ -192,9 +192,9 @@ def transpose(call: OnnxCall) -> Any:
     return call.g.transpose(call.x(), call.int_list("perm"))
 
 
-def cast_to(call: OnnxCall, element: Element, at: int = 0) -> OnnxValue:
-    """Operand ``at`` as another element type."""
-    value, source = call.value(at), call.element(at)
+def cast_to(call: OnnxCall, element: Element, index: int = 0) -> OnnxValue:
+    """Operand ``index`` as another element type."""
+    value, source = call.value(index), call.element(index)
     if element is source:
         return value
     if element.dtype is None and element.name not in CARRIERS:
@@ -204,7 +204,7 @@ def cast_to(call: OnnxCall, element: Element, at: int = 0) -> OnnxValue:
     plain = source not in NARROW and element not in NARROW
     if plain and value.array is not None and value.array.size <= 1 << 16:
         return OnnxValue(element, _cast_array(value.array, source, element))
-    g, x = call.g, call.x(at)
+    g, x = call.g, call.x(index)
     dtype = element.dtype or CARRIERS[element.name]
     saturate = bool(call.integer("saturate", 1))
     if source.name in FORMATS:

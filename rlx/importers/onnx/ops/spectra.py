@@ -33,17 +33,17 @@ def _blocks(g: Graph, x: Node) -> Node:
         imaginary = g.expand(g.constant(0.0, x.dtype), real.shape)
     else:
         imaginary = g.reshape(g.narrow(x, len(rest) + 1, 1, 1), (*rest, n))
-    found: Node = g.concat([real, imaginary], len(rest))
-    return found
+    result: Node = g.concat([real, imaginary], len(rest))
+    return result
 
 
-def _pairs(g: Graph, x: Node, kept: int, parts: int = 2) -> Node:
+def _pairs(g: Graph, x: Node, retained: int, parts: int = 2) -> Node:
     """Block layout as ``[..., kept, parts]``."""
     n = x.shape[-1] // 2
     axis = len(x.shape) - 1
-    halves = [g.narrow(x, axis, at * n, kept) for at in range(parts)]
-    found: Node = g.concat([g.unsqueeze(half, (axis + 1,)) for half in halves], axis + 1)
-    return found
+    halves = [g.narrow(x, axis, index * n, retained) for index in range(parts)]
+    result: Node = g.concat([g.unsqueeze(half, (axis + 1,)) for half in halves], axis + 1)
+    return result
 
 
 def _mirrored(g: Graph, x: Node, length: int) -> Node:
@@ -58,8 +58,8 @@ def _mirrored(g: Graph, x: Node, length: int) -> Node:
         return x
     tail = g.flip(g.narrow(x, axis, 1, rest), (axis,))
     sign = g.constant(np.array([1.0, -1.0], np.float32), x.dtype)
-    found: Node = g.concat([x, g.mul(tail, sign)], axis)
-    return found
+    result: Node = g.concat([x, g.mul(tail, sign)], axis)
+    return result
 
 
 @onnx_op("DFT", since=17)
@@ -88,8 +88,8 @@ def dft(call: OnnxCall) -> Any:
     else:
         transposed = _resized(g, transposed, rank - 2, length)
     spectrum = g.fft(_blocks(g, transposed), inverse=bool(inverse))
-    kept = length // 2 + 1 if onesided and not inverse else length
-    y = _pairs(g, spectrum, kept, 1 if back else 2)
+    retained = length // 2 + 1 if onesided and not inverse else length
+    y = _pairs(g, spectrum, retained, 1 if back else 2)
     return g.transpose(y, np.argsort(order).tolist())
 
 
@@ -121,7 +121,7 @@ def stft(call: OnnxCall) -> Any:
 @onnx_op("MelWeightMatrix", raw=True)
 def mel_weights(call: OnnxCall) -> Any:
     """Triangles over the bins of a spectrum, at equal distances in mel."""
-    count, length, rate = (int(call.number(at)) for at in range(3))
+    count, length, rate = (int(call.number(index)) for index in range(3))
     low, high = float(call.number(3)), float(call.number(4))
     element = element_of(call.integer("output_datatype", 1), "MelWeightMatrix")
     if element.dtype is None:
@@ -133,14 +133,16 @@ def mel_weights(call: OnnxCall) -> Any:
     # Edges at equal distances, the upper end left out, as ONNX has it.
     mels = ends[0] + np.arange(count + 2) * (ends[1] - ends[0]) / (count + 2)
     edges = np.floor((length + 1) * 700 * (10 ** (mels / 2595) - 1) / rate).astype(int)
-    found = np.zeros((bins, count))
-    for at in range(count):
-        first, top, last = edges[at : at + 3]
+    result = np.zeros((bins, count))
+    for index in range(count):
+        first, top, last = edges[index : index + 3]
         rise, fall = max(top - first, 0), last - top
         if not rise:
-            found[top : top + 1, at] = 1
+            result[top : top + 1, index] = 1
         else:
-            found[first : top + 1, at] = (np.arange(first, top + 1) - first)[: bins - first] / rise
+            result[first : top + 1, index] = (np.arange(first, top + 1) - first)[
+                : bins - first
+            ] / rise
         if fall > 0:
-            found[top:last, at] = (last - np.arange(top, last))[: max(bins - top, 0)] / fall
-    return found.astype(element.numpy)
+            result[top:last, index] = (last - np.arange(top, last))[: max(bins - top, 0)] / fall
+    return result.astype(element.numpy)

@@ -27,32 +27,34 @@ from rlx.ir.graph import Graph, Node
 from rlx.ir.shape import Shape, as_axis
 
 
-def known_bool(call: OnnxCall, held: Held) -> bool | None:
+def known_bool(call: OnnxCall, stored: Held) -> bool | None:
     """A condition, or None where it depends on what runs compute."""
-    if not isinstance(held, OnnxValue):
+    if not isinstance(stored, OnnxValue):
         raise ImportModelError("a condition that is no tensor")
-    if held.array is None:
-        assert held.node is not None
-        if not call.site.params or inputs_of(held.node):
+    if stored.array is None:
+        assert stored.node is not None
+        if not call.site.params or inputs_of(stored.node):
             return None
-        held.array = known_node(held.node)
-    if held.array.size != 1:
-        raise ImportModelError(f"a condition of shape {held.array.shape}")
-    return bool(held.array.ravel()[0])
+        stored.array = known_node(stored.node)
+    if stored.array.size != 1:
+        raise ImportModelError(f"a condition of shape {stored.array.shape}")
+    return bool(stored.array.ravel()[0])
 
 
-def written_out(call: OnnxCall, graph: GraphDef, given: Sequence[Held]) -> list[Held]:
+def written_out(call: OnnxCall, graph: GraphDef, arguments: Sequence[Held]) -> list[Held]:
     """A subgraph's outputs, its nodes added to the graph around it.
 
     Args:
         call: The node that has the subgraph.
         graph: The subgraph.
-        given: What its inputs are.
+        arguments: What its inputs are.
     """
-    if len(graph.inputs) != len(given):
-        raise ImportModelError(f"a subgraph of {len(graph.inputs)} inputs is given {len(given)}")
+    if len(graph.inputs) != len(arguments):
+        raise ImportModelError(
+            f"a subgraph of {len(graph.inputs)} inputs is given {len(arguments)}"
+        )
     scope = call.scope.inner()
-    for info, value in zip(graph.inputs, given, strict=True):
+    for info, value in zip(graph.inputs, arguments, strict=True):
         scope.define(info.name, value)
     return call.lowering.body(graph, scope, call.site)
 
@@ -64,12 +66,12 @@ def captured(call: OnnxCall, graphs: Sequence[GraphDef]) -> dict[str, OnnxValue]
         MissingError: One of them was not imported.
     """
     names = set().union(*(free_names(graph) for graph in graphs))
-    found: dict[str, OnnxValue] = {}
+    results: dict[str, OnnxValue] = {}
     for name in sorted(names):
-        held = call.scope.find(name)
-        if isinstance(held, OnnxValue) and _passed_in(held):
-            found[name] = held
-    return found
+        stored = call.scope.find(name)
+        if isinstance(stored, OnnxValue) and _passed_in(stored):
+            results[name] = stored
+    return results
 
 
 def _passed_in(value: OnnxValue) -> bool:
@@ -106,19 +108,19 @@ def separate(
     nodes = []
     own = [(scope, info.name, value) for info, value in zip(graph.inputs, inputs, strict=True)]
     pairs = [*own, *((outside, name, value) for name, value in around.items())]
-    for at, (holder, name, value) in enumerate(pairs):
+    for index, (holder, name, value) in enumerate(pairs):
         outer = call.site.node(value)
-        node = inner.input(f"x{at}", outer.shape, outer.dtype)
+        node = inner.input(f"x{index}", outer.shape, outer.dtype)
         nodes.append(node)
         holder.define(name, OnnxValue(value.element, node=node))
-    found = call.lowering.body(graph, scope, site)
-    if not all(isinstance(value, OnnxValue) for value in found):
+    result = call.lowering.body(graph, scope, site)
+    if not all(isinstance(value, OnnxValue) for value in result):
         raise RefusedError("a subgraph that gives a sequence or an optional")
-    return inner, nodes, site, [value for value in found if isinstance(value, OnnxValue)]
+    return inner, nodes, site, [value for value in result if isinstance(value, OnnxValue)]
 
 
 def made_up_kinds(
-    call: OnnxCall, graph: GraphDef, given: Sequence[Held]
+    call: OnnxCall, graph: GraphDef, arguments: Sequence[Held]
 ) -> list[tuple[Element, Shape]]:
     """Types and shapes of a subgraph's outputs, found by lowering it for zeros in the place of values.
 
@@ -128,43 +130,43 @@ def made_up_kinds(
     Args:
         call: The node that has the subgraph.
         graph: The subgraph.
-        given: What its inputs are like.
+        arguments: What its inputs are like.
 
     Raises:
         RefusedError: An output is no tensor, or its rank depends on the sizes.
     """
-    one, two = ([*_made_up_outputs(call, graph, given, size)] for size in (1, 2))
-    if any(len(a.shape) != len(b.shape) for a, b in zip(one, two, strict=True)):
+    first, two = ([*_made_up_outputs(call, graph, arguments, size)] for size in (1, 2))
+    if any(len(a.shape) != len(b.shape) for a, b in zip(first, two, strict=True)):
         raise RefusedError("results whose rank depends on sizes")
     return [
         (a.element, tuple(max(2 * p - q, 0) for p, q in zip(a.shape, b.shape, strict=True)))
-        for a, b in zip(one, two, strict=True)
+        for a, b in zip(first, two, strict=True)
     ]
 
 
 def _made_up_outputs(
-    call: OnnxCall, graph: GraphDef, given: Sequence[Held], size: int
+    call: OnnxCall, graph: GraphDef, arguments: Sequence[Held], size: int
 ) -> Iterator[OnnxValue]:
     outside = call.scope.inner()
     for name, value in captured(call, (graph,)).items():
         outside.define(name, _zeros(value, size))
     scope = outside.inner()
-    for info, held in zip(graph.inputs, given, strict=True):
-        scope.define(info.name, _zeros(held, size))
-    for found in call.lowering.body(graph, scope, GraphSite(Graph("made up"))):
-        if not isinstance(found, OnnxValue):
+    for info, item in zip(graph.inputs, arguments, strict=True):
+        scope.define(info.name, _zeros(item, size))
+    for entry in call.lowering.body(graph, scope, GraphSite(Graph("made up"))):
+        if not isinstance(entry, OnnxValue):
             raise RefusedError("a subgraph that gives a sequence or an optional")
-        yield found
+        yield entry
 
 
-def _zeros(held: Held, size: int) -> Any:
+def _zeros(stored: Held, size: int) -> Any:
     """Zeros of the shape of a value, with ``size`` entries along its empty axes."""
-    if isinstance(held, SequenceItems):
-        return SequenceItems(_zeros(one, size) for one in held)
-    if not isinstance(held, OnnxValue):
-        return held
-    shape = tuple(entries or size for entries in held.shape)
-    return OnnxValue(held.element, np.broadcast_to(np.zeros((), held.element.numpy), shape))
+    if isinstance(stored, SequenceItems):
+        return SequenceItems(_zeros(item, size) for item in stored)
+    if not isinstance(stored, OnnxValue):
+        return stored
+    shape = tuple(entries or size for entries in stored.shape)
+    return OnnxValue(stored.element, np.broadcast_to(np.zeros((), stored.element.numpy), shape))
 
 
 @contextmanager

@@ -16,9 +16,9 @@ DOMAIN = "ai.onnx.preview.training"
 
 def _groups(call: OnnxCall, count: int) -> list[list[Node]]:
     """The operands behind rate and step, as ``count`` lists of one length, regrouped as one list per tensor."""
-    nodes = [call.x(at) for at in range(2, len(call.operands))]
+    nodes = [call.x(index) for index in range(2, len(call.operands))]
     each = len(nodes) // count
-    return [[nodes[part * each + at] for part in range(count)] for at in range(each)]
+    return [[nodes[part * each + index] for part in range(count)] for index in range(each)]
 
 
 def _turned(rows: list[tuple[Node, ...]]) -> list[Node]:
@@ -28,13 +28,13 @@ def _turned(rows: list[tuple[Node, ...]]) -> list[Node]:
 def _gradient(call: OnnxCall, x: Node, gradient: Node) -> Node:
     """With the penalty of the tensor's norm."""
     norm = call.real("norm_coefficient", 0.0)
-    found: Node = call.g.add(call.g.mul(x, norm), gradient) if norm else gradient
-    return found
+    result: Node = call.g.add(call.g.mul(x, norm), gradient) if norm else gradient
+    return result
 
 
 def _step(call: OnnxCall, like: Node) -> Node:
-    found: Node = call.g.cast(call.x(1), like.dtype)
-    return found
+    result: Node = call.g.cast(call.x(1), like.dtype)
+    return result
 
 
 def _each(call: OnnxCall, count: int, update: Callable[..., tuple[Node, ...]]) -> list[Node]:
@@ -74,8 +74,8 @@ def adam(call: OnnxCall) -> Any:
             g.add(g.neg(g.exp(g.mul(step, float(np.log(base))))), 1.0) for base in (alpha, beta)
         ]
         first = g.eq(step, 0.0)
-        one = g.constant(1.0, x.dtype)
-        factor = g.div(g.sqrt(g.where(first, one, less[1])), g.where(first, one, less[0]))
+        constant = g.constant(1.0, x.dtype)
+        factor = g.div(g.sqrt(g.where(first, constant, less[1])), g.where(first, constant, less[0]))
         moved = g.div(g.mul(g.mul(rate, factor), mean), g.add(g.sqrt(squares), eps))
         return g.mul(g.sub(x, moved), 1 - after), mean, squares
 
@@ -88,13 +88,13 @@ def momentum(call: OnnxCall) -> Any:
     g, rate = call.g, call.x(0)
     alpha, beta = call.real("alpha"), call.real("beta")
 
-    def update(x: Node, gradient: Node, held: Node) -> tuple[Node, ...]:
+    def update(x: Node, gradient: Node, node: Node) -> tuple[Node, ...]:
         slope = _gradient(call, x, gradient)
         share = g.where(
             g.gt(_step(call, x), 0.0), g.constant(beta, x.dtype), g.constant(1.0, x.dtype)
         )
-        held = g.add(g.mul(held, alpha), g.mul(slope, share))
-        moved = g.add(slope, g.mul(held, alpha)) if call.text("mode") == "nesterov" else held
-        return g.sub(x, g.mul(rate, moved)), held
+        node = g.add(g.mul(node, alpha), g.mul(slope, share))
+        moved = g.add(slope, g.mul(node, alpha)) if call.text("mode") == "nesterov" else node
+        return g.sub(x, g.mul(rate, moved)), node
 
     return _each(call, 3, update)

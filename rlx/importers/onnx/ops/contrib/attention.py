@@ -142,7 +142,7 @@ def _self_attention(
             used = int(call.number(6))
         new = g.concat([g.unsqueeze(k, (0,)), g.unsqueeze(v, (0,))], 0)
         whole, present, count = joined_past(g, past, new, used)
-        k, v = (g.reshape(g.narrow(whole, 0, at, 1), whole.shape[1:]) for at in (0, 1))
+        k, v = (g.reshape(g.narrow(whole, 0, value, 1), whole.shape[1:]) for value in (0, 1))
     b, sq, sk = q.shape[0], q.shape[2], k.shape[2]
     bias = None if mask is None else padding(call, mask, (b, sq, sk), q)
     y, _ = attend(g, q, k, v, masked(call, summed(g, bias, extra), count, sq, sk, q))
@@ -226,11 +226,11 @@ def _apart(call: OnnxCall, heads: int) -> tuple[Node, Node, Node]:
             parts = [q, k, call.x(2)]
     if call.has(3):
         bias, start = call.x(3), 0
-        for at, part in enumerate(parts):
+        for index, part in enumerate(parts):
             if len(part.shape) == 4:
                 break  # keys and values of another call, which have had theirs
             width = part.shape[-1]
-            parts[at] = g.add(part, g.narrow(bias, 0, start, width))
+            parts[index] = g.add(part, g.narrow(bias, 0, start, width))
             start += width
     split = [part if len(part.shape) == 4 else heads_apart(g, part, heads) for part in parts]
     return split[0], split[1], split[2]

@@ -47,21 +47,21 @@ def activated(call: OnnxCall, y: Node, params: Sequence[float | None]) -> Node:
     if name not in ACTIVATIONS:
         raise RefusedError(f"activation {name!r}")
     defaults, function = ACTIVATIONS[name]
-    given = [*params, *[None] * len(defaults)]
-    values = [d if v is None else v for v, d in zip(given, defaults, strict=False)]
-    found: Node = function(call.g, y, *values)
-    return found
+    arguments = [*params, *[None] * len(defaults)]
+    values = [d if v is None else v for v, d in zip(arguments, defaults, strict=False)]
+    result: Node = function(call.g, y, *values)
+    return result
 
 
 def heads_apart(g: Graph, x: Node, heads: int) -> Node:
     """``[B, S, H D]`` as ``[B, H, S, D]``."""
     b, s, width = x.shape
-    found: Node = g.transpose(g.reshape(x, (b, s, heads, width // heads)), (0, 2, 1, 3))
-    return found
+    result: Node = g.transpose(g.reshape(x, (b, s, heads, width // heads)), (0, 2, 1, 3))
+    return result
 
 
 def heads_joined(g: Graph, x: Node) -> Node:
     """``[B, H, S, D]`` as ``[B, S, H D]``."""
     b, h, s, d = x.shape
-    found: Node = g.reshape(g.transpose(x, (0, 2, 1, 3)), (b, s, h * d))
-    return found
+    result: Node = g.reshape(g.transpose(x, (0, 2, 1, 3)), (b, s, h * d))
+    return result

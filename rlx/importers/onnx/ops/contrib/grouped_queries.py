@@ -42,7 +42,8 @@ def group_query_attention(call: OnnxCall) -> Any:
     else:
         call.ignore("rotary_interleaved", inputs=(7, 8, 9))
     present = [
-        _filled(g, call.opt(at), new, before, max(total, room)) for at, new in ((3, k), (4, v))
+        _filled(g, call.opt(index), new, before, max(total, room))
+        for index, new in ((3, k), (4, v))
     ]
     keys, values = (g.narrow(x, 2, 0, total) for x in present)
     y, shown = attend(g, q, keys, values, _scores(call, q, before, total))
@@ -122,15 +123,15 @@ def _filled(g: Graph, past: Node | None, new: Node, before: Node | int, room: in
             rows.append(g.narrow(past, 2, room - spare, spare))
         whole: Node = g.concat(rows, 2)
         return whole
-    kept = g.pad(past, [(0, 0), (0, 0), (0, room - past.shape[2]), (0, 0)])
+    retained = g.pad(past, [(0, 0), (0, 0), (0, room - past.shape[2]), (0, 0)])
     places = g.constant(np.arange(room, dtype=np.int32).reshape(1, 1, room, 1))
     step = g.sub(places, g.reshape(before, (b, 1, 1, 1)))
     fresh = g.logical_and(
         g.ge(step, g.constant(np.int32(0))), g.lt(step, g.constant(np.int32(steps)))
     )
-    held = g.minimum(g.maximum(step, 0), steps - 1)
-    found: Node = g.gather_elements(new, g.expand(held, (b, count, room, d)), 2)
-    result: Node = g.where(fresh, found, kept)
+    stored = g.minimum(g.maximum(step, 0), steps - 1)
+    output: Node = g.gather_elements(new, g.expand(stored, (b, count, room, d)), 2)
+    result: Node = g.where(fresh, output, retained)
     return result
 
 

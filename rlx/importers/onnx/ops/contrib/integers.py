@@ -17,8 +17,8 @@ from rlx.ir.graph import Graph, Node
 
 def per_row_or_one(g: Graph, scale: Node) -> Node:
     """A factor's scales of its rows, shaped to go with the rows of the product."""
-    found: Node = g.reshape(scale, () if math.prod(scale.shape) == 1 else (*scale.shape, 1))
-    return found
+    result: Node = g.reshape(scale, () if math.prod(scale.shape) == 1 else (*scale.shape, 1))
+    return result
 
 
 def scaled_product(g: Graph, exact: Node, left: Node, right: Node) -> Node:
@@ -31,13 +31,13 @@ def scaled_product(g: Graph, exact: Node, left: Node, right: Node) -> Node:
         right: Scale of the second: one, or one for each column.
     """
     scale = g.mul(per_row_or_one(g, left), right if math.prod(right.shape) > 1 else _one(g, right))
-    found: Node = g.mul(g.cast(exact, scale.dtype), scale)
-    return found
+    result: Node = g.mul(g.cast(exact, scale.dtype), scale)
+    return result
 
 
 def _one(g: Graph, scale: Node) -> Node:
-    found: Node = g.reshape(scale, ())
-    return found
+    result: Node = g.reshape(scale, ())
+    return result
 
 
 @contrib("MatMulIntegerToFloat")
@@ -80,14 +80,14 @@ def quantized_gemm(call: OnnxCall) -> Any:
 @contrib("DynamicQuantizeLSTM")
 def dynamic_lstm(call: OnnxCall) -> Any:
     """A recurrent layer with 8-bit weights. What they multiply is rounded to 16 bits at most, not to 8."""
-    weights = [_gates(call, at, scale) for at, scale in ((1, 8), (2, 10))]
+    weights = [_gates(call, index, scale) for index, scale in ((1, 8), (2, 10))]
     call.ignore("activation_alpha", "activation_beta")  # the usual activations have none
     return lstm_layer(call, *weights)
 
 
-def _gates(call: OnnxCall, at: int, scale: int) -> Node:
+def _gates(call: OnnxCall, index: int, scale: int) -> Node:
     """Weights ``[directions, inputs, gates]`` as floats ``[directions, gates, inputs]``."""
-    g, w, zero = call.g, call.x(at), call.x(scale + 1)
+    g, w, zero = call.g, call.x(index), call.x(scale + 1)
     codes, scales = g.transpose(w, (0, 2, 1)), g.cast(call.x(scale), "f32")
     # Zero points in the middle of the range leave signed codes.
     middle = 128 if w.dtype is DType.U8 else 0
@@ -96,11 +96,11 @@ def _gates(call: OnnxCall, at: int, scale: int) -> Node:
             codes = g.cast(g.sub(g.cast(codes, "i32"), middle), "i8")
         return g.add_node("coarse_weights", [codes, g.expand(_rows(g, scales, w), codes.shape[:2])])
     shifted = g.sub(g.cast(codes, "f32"), g.unsqueeze(_rows(g, g.cast(zero, "f32"), w), (-1,)))
-    found: Node = g.mul(shifted, g.unsqueeze(_rows(g, scales, w), (-1,)))
-    return found
+    result: Node = g.mul(shifted, g.unsqueeze(_rows(g, scales, w), (-1,)))
+    return result
 
 
 def _rows(g: Graph, values: Node, w: Node) -> Node:
     """A number for each direction, or for each gate of it, as ``[directions, 1 or gates]``."""
-    found: Node = g.reshape(values, (w.shape[0], values.shape[1] if len(values.shape) > 1 else 1))
-    return found
+    result: Node = g.reshape(values, (w.shape[0], values.shape[1] if len(values.shape) > 1 else 1))
+    return result

@@ -24,8 +24,8 @@ def _wide(call: OnnxCall, x: Node) -> Node:
 
 
 def _mean(call: OnnxCall, x: Node) -> Node:
-    found: Node = call.g.mean(_wide(call, x), (len(x.shape) - 1,), True)
-    return found
+    result: Node = call.g.mean(_wide(call, x), (len(x.shape) - 1,), True)
+    return result
 
 
 def _inverse(call: OnnxCall, x: Node, eps: float, mean: Node | None) -> Node:
@@ -33,8 +33,8 @@ def _inverse(call: OnnxCall, x: Node, eps: float, mean: Node | None) -> Node:
     g, wide = call.g, _wide(call, x)
     centred = wide if mean is None else g.sub(wide, mean)
     square = g.mean(g.mul(centred, centred), (len(x.shape) - 1,), True)
-    found: Node = g.rsqrt(g.add(square, eps))
-    return found
+    result: Node = g.rsqrt(g.add(square, eps))
+    return result
 
 
 @contrib("SkipLayerNormalization")
@@ -60,11 +60,11 @@ def skip_rms_norm(call: OnnxCall) -> Any:
 
 def _skipped(call: OnnxCall, bias: int) -> Node:
     g, x = call.g, call.x(0)
-    found: Node = g.add(x, call.x(1))
+    result: Node = g.add(x, call.x(1))
     if call.has(bias):
-        found = g.add(found, call.x(bias))
-    call.need(found.shape == x.shape, f"a skipped operand of shape {call.shape(1)} for {x.shape}")
-    return found
+        result = g.add(result, call.x(bias))
+    call.need(result.shape == x.shape, f"a skipped operand of shape {call.shape(1)} for {x.shape}")
+    return result
 
 
 @onnx_op("SimplifiedLayerNormalization")
@@ -94,8 +94,8 @@ def embed_layer_norm(call: OnnxCall) -> Any:
     g = call.g
     call.ignore("mask_index_type")
 
-    def rows(at: int, ids: Node | None) -> Node:
-        x = call.x(at)
+    def rows(index: int, ids: Node | None) -> Node:
+        x = call.x(index)
         return x if ids is None else g.gather(x, ids, 0)
 
     y, total = _embedded(call, rows, call.opt(8))
@@ -107,10 +107,10 @@ def quantized_embed_layer_norm(call: OnnxCall) -> Any:
     """The same of tables in 8 bits, of which only the rows that are taken are decoded."""
     g = call.g
 
-    def rows(at: int, ids: Node | None) -> Node:
+    def rows(index: int, ids: Node | None) -> Node:
         # The scales of operands 2 to 6 are operands 8 to 12, the zero points 13 to 17.
-        x = call.x(at) if ids is None else g.gather(call.x(at), ids, 0)
-        return decoded_node(call, x, at + 6, at + 11)
+        x = call.x(index) if ids is None else g.gather(call.x(index), ids, 0)
+        return decoded_node(call, x, index + 6, index + 11)
 
     y, _ = _embedded(call, rows, None)
     return y, _lengths(call)
@@ -146,5 +146,5 @@ def _lengths(call: OnnxCall) -> Node:
     g, b = call.g, call.shape(0)[0]
     if not call.has(7):
         return g.constant(np.zeros(b, np.int32))
-    found: Node = g.sum(g.cast(call.x(7), "i32"), (1,))
-    return found
+    result: Node = g.sum(g.cast(call.x(7), "i32"), (1,))
+    return result

@@ -81,8 +81,8 @@ def relative_position_bias(call: OnnxCall) -> Any:
     limited((rows, columns))
     both = bool(call.integer("is_bidirectional", 0))
     places = buckets(rows, columns, table.shape[0], call.integer("max_distance"), both)
-    found = g.gather(table, g.constant(places), 0)
-    return g.unsqueeze(g.transpose(found, (2, 0, 1)), (0,))
+    result = g.gather(table, g.constant(places), 0)
+    return g.unsqueeze(g.transpose(result, (2, 0, 1)), (0,))
 
 
 @contrib("GatedRelativePositionBias")

@@ -30,17 +30,17 @@ def fused_gemm(call: OnnxCall) -> Any:
     return activated(call, gemm(call), [call.real(name) for name in names])
 
 
-def _turned(call: OnnxCall, at: int, side: str) -> Node:
+def _turned(call: OnnxCall, index: int, side: str) -> Node:
     """A factor with its axes exchanged as the attributes say."""
-    x = call.x(at)
+    x = call.x(index)
     rank = len(x.shape)
     order = list(range(rank))
     if call.integer(f"transBatch{side}", 0) and rank > 2:
         order = [*order[1 : rank - 1], 0, rank - 1]
     if call.integer(f"trans{side}", 0) and rank > 1:
         order[-2:] = order[:-3:-1]
-    found: Node = x if order == sorted(order) else call.g.transpose(x, order)
-    return found
+    result: Node = x if order == sorted(order) else call.g.transpose(x, order)
+    return result
 
 
 @contrib("FusedMatMul", "TransposeMatMul")
@@ -83,14 +83,14 @@ def matmul_nbits(call: OnnxCall) -> Any:
 
 def _zeros(call: OnnxCall, n: int, count: int, bits: int) -> Node | None:
     """The zero points as ``[n, count]``; packed ones are taken apart."""
-    g, given = call.g, call.opt(3)
-    if given is None:
+    g, arguments = call.g, call.opt(3)
+    if arguments is None:
         return None
-    if given.dtype is not DType.U8 or bits == 8:
-        zeros: Node = g.reshape(given, (n, count))
+    if arguments.dtype is not DType.U8 or bits == 8:
+        zeros: Node = g.reshape(arguments, (n, count))
         return zeros
-    packed = g.cast(g.reshape(given, (n, -(-count // 2), 1)), "i32")
+    packed = g.cast(g.reshape(arguments, (n, -(-count // 2), 1)), "i32")
     both = g.concat([g.bit_and(packed, 15), g.shift_right(packed, 4)], 2)
     flat = g.reshape(both, (n, 2 * (-(-count // 2))))
-    found: Node = g.cast(g.narrow(flat, 1, 0, count), "u8")
-    return found
+    result: Node = g.cast(g.narrow(flat, 1, 0, count), "u8")
+    return result

@@ -15,19 +15,19 @@ from rlx.ir.graph import Graph, Node
 from rlx.ir.shape import as_axis
 
 
-def _single(call: OnnxCall, at: int) -> Node:
+def _single(call: OnnxCall, index: int) -> Node:
     """A scale or a zero point, of which there is one for the tensor, as a scalar in f32."""
-    node = call.x(at)
+    node = call.x(index)
     if node.shape not in ((), (1,)):
-        raise RefusedError(f"input {at} of shape {node.shape}; one scale and zero point for all")
+        raise RefusedError(f"input {index} of shape {node.shape}; one scale and zero point for all")
     wide = node if node.dtype is DType.F32 else call.g.cast(node, "f32")
-    found: Node = call.g.reshape(wide, ())
-    return found
+    result: Node = call.g.reshape(wide, ())
+    return result
 
 
-def decoded(call: OnnxCall, at: int, scale: int, zero: int) -> Node:
-    """Operand ``at`` as floats, by the operands that hold its scale and zero point."""
-    return decoded_node(call, call.x(at), scale, zero)
+def decoded(call: OnnxCall, index: int, scale: int, zero: int) -> Node:
+    """Operand ``index`` as floats, by the operands that hold its scale and zero point."""
+    return decoded_node(call, call.x(index), scale, zero)
 
 
 def decoded_node(call: OnnxCall, x: Node, scale: int, zero: int) -> Node:
@@ -36,19 +36,19 @@ def decoded_node(call: OnnxCall, x: Node, scale: int, zero: int) -> Node:
     wide = g.cast(x, "f32")
     if call.has(zero):
         wide = g.sub(wide, _single(call, zero))
-    found: Node = g.mul(wide, _single(call, scale))
-    return found
+    result: Node = g.mul(wide, _single(call, scale))
+    return result
 
 
 def encoded(call: OnnxCall, y: Node, scale: int, zero: int, dtype: DType) -> Node:
     """A result in 8 bits, by the operands that hold its scale and zero point."""
     g = call.g
-    found = g.round(g.div(y, _single(call, scale)))
+    result = g.round(g.div(y, _single(call, scale)))
     if call.has(zero):
-        found = g.add(found, _single(call, zero))
+        result = g.add(result, _single(call, zero))
     low, high = limits(dtype)
-    held: Node = g.cast(g.minimum(g.maximum(found, low), high), dtype)
-    return held
+    stored: Node = g.cast(g.minimum(g.maximum(result, low), high), dtype)
+    return stored
 
 
 # The function of one decoded operand.
@@ -99,7 +99,7 @@ def concat(call: OnnxCall) -> Any:
     """Tensors of different scales joined along an axis."""
     count = len(call.operands) - 2
     call.need(count > 0 and count % 3 == 0, f"{count} operands, not a multiple of three")
-    parts = [decoded(call, at, at + 1, at + 2) for at in range(2, 2 + count, 3)]
+    parts = [decoded(call, index, index + 1, index + 2) for index in range(2, 2 + count, 3)]
     axis = as_axis(call.integer("axis"), len(parts[0].shape), where="axis")
     y = parts[0] if len(parts) == 1 else call.g.concat(parts, axis)
     return encoded(call, y, 0, 1, call.dtype(2))

@@ -91,13 +91,13 @@ def seen_before(
     rows = np.arange(queries, dtype=np.int32).reshape(1, 1, queries, 1)
     columns = g.constant(np.arange(keys, dtype=np.int32).reshape(1, 1, 1, keys))
     if isinstance(first, int):
-        at = g.constant(rows + np.int32(first))
+        position = g.constant(rows + np.int32(first))
     else:
-        at = g.add(g.reshape(first, (first.shape[0], 1, 1, 1)), g.constant(rows))
-    seen = g.le(columns, at)
+        position = g.add(g.reshape(first, (first.shape[0], 1, 1, 1)), g.constant(rows))
+    seen = g.le(columns, position)
     if window >= 0:
-        seen = g.logical_and(seen, g.gt(columns, g.sub(at, g.constant(np.int32(window)))))
-    return seen, at
+        seen = g.logical_and(seen, g.gt(columns, g.sub(position, g.constant(np.int32(window)))))
+    return seen, position
 
 
 def hidden(g: Graph, seen: Node, like: Node, value: float | None = None) -> Node:
@@ -111,13 +111,13 @@ def hidden(g: Graph, seen: Node, like: Node, value: float | None = None) -> Node
     """
     # Half precision does not hold what files write for f32.
     low = far(like.dtype) if value is None else max(value, far(like.dtype))
-    found: Node = g.where(seen, g.constant(0.0, like.dtype), g.constant(low, like.dtype))
-    return found
+    result: Node = g.where(seen, g.constant(0.0, like.dtype), g.constant(low, like.dtype))
+    return result
 
 
-def summed(g: Graph, one: Node | None, other: Node | None) -> Node | None:
+def summed(g: Graph, first: Node | None, other: Node | None) -> Node | None:
     """The sum of two biases of which each may be missing."""
-    if one is None or other is None:
-        return one if other is None else other
-    found: Node = g.add(one, other)
-    return found
+    if first is None or other is None:
+        return first if other is None else other
+    result: Node = g.add(first, other)
+    return result

@@ -16,14 +16,14 @@ from rlx.ir.graph import Graph, Node
 def channels_first(g: Graph, x: Node) -> Node:
     """``[N, ..., C]`` as ``[N, C, ...]``."""
     rank = len(x.shape)
-    found: Node = g.transpose(x, (0, rank - 1, *range(1, rank - 1)))
-    return found
+    result: Node = g.transpose(x, (0, rank - 1, *range(1, rank - 1)))
+    return result
 
 
 def channels_last(g: Graph, x: Node) -> Node:
     """``[N, C, ...]`` as ``[N, ..., C]``."""
-    found: Node = g.transpose(x, (0, *range(2, len(x.shape)), 1))
-    return found
+    result: Node = g.transpose(x, (0, *range(2, len(x.shape)), 1))
+    return result
 
 
 def _placed(call: OnnxCall, x: Node, function: Callable[[Node], Node]) -> Node:
@@ -48,8 +48,8 @@ def average_pool(call: OnnxCall) -> Any:
 
     def pool(x: Node) -> Node:
         kernel, window = pool_window(call, x.shape)
-        found: Node = call.g.avg_pool(x, kernel, **window, count_include_pad=counted)
-        return found
+        result: Node = call.g.avg_pool(x, kernel, **window, count_include_pad=counted)
+        return result
 
     return encoded(call, _placed(call, decoded(call, 0, 1, 2), pool), 3, 4, call.dtype())
 

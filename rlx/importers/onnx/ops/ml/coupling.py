@@ -35,17 +35,17 @@ def coupled(g: Graph, decisions: Node, a: Array, b: Array, classes: int) -> Node
         ``[N, classes]``; rows add up to 1.
     """
     dtype = decisions.dtype
-    one = g.constant(1.0, dtype)
+    left = g.constant(1.0, dtype)
     slope, offset = (g.constant(p.astype(dtype.numpy)) for p in (a, b))
     first = g.sigmoid(g.neg(g.add(g.mul(decisions, slope), offset)))
     first = g.minimum(g.maximum(first, LEAST), 1 - LEAST)
     n = decisions.shape[0]
     above = np.zeros((len(a), classes, classes), dtype.numpy)
-    for at, (i, j) in enumerate(combinations(range(classes), 2)):
-        above[at, i, j] = 1
+    for index, (i, j) in enumerate(combinations(range(classes), 2)):
+        above[index, i, j] = 1
     below = np.swapaxes(above, 1, 2)
     spread = [g.constant(m.reshape(len(a), classes * classes).copy()) for m in (above, below)]
-    flat = g.add(g.matmul(first, spread[0]), g.matmul(g.sub(one, first), spread[1]))
+    flat = g.add(g.matmul(first, spread[0]), g.matmul(g.sub(left, first), spread[1]))
     against = g.reshape(flat, (n, classes, classes))
     other = g.transpose(against, (0, 2, 1))
     diagonal = g.mul(
@@ -53,11 +53,11 @@ def coupled(g: Graph, decisions: Node, a: Array, b: Array, classes: int) -> Node
     )
     q = g.sub(diagonal, g.mul(against, other))
     start = g.expand(g.constant(1 / classes, dtype), (n, classes))
-    _, found, _ = g.while_(
+    _, output, _ = g.while_(
         _goes_on(n, classes, dtype), _round(n, classes, dtype), q, start, _off(g, q, start),
         max_trips=ROUNDS,
     )  # fmt: skip
-    result: Node = found
+    result: Node = output
     return result
 
 
@@ -70,8 +70,8 @@ def _of_rows(g: Graph, q: Node, p: Node) -> tuple[Node, Node]:
 def _off(g: Graph, q: Node, p: Node) -> Node:
     """How far each row is off, ``[N, 1]``."""
     product, whole = _of_rows(g, q, p)
-    found: Node = g.max(g.abs(g.sub(product, whole)), (1,), True)
-    return found
+    result: Node = g.max(g.abs(g.sub(product, whole)), (1,), True)
+    return result
 
 
 def _state(g: Graph, n: int, classes: int, dtype: DType) -> tuple[Node, Node, Node]:
@@ -108,6 +108,6 @@ def _round(n: int, classes: int, dtype: DType) -> Graph:
         grown = g.add(whole, g.mul(step, g.add(g.mul(step, own), g.mul(here, 2.0))))
         whole = g.div(g.div(grown, size), size)
         product = g.div(g.add(product, g.mul(step, row)), size)
-    kept = g.where(g.ge(off, BOUND / classes), new, p)
-    g.set_outputs([q, kept, _off(g, q, kept)])
+    retained = g.where(g.ge(off, BOUND / classes), new, p)
+    g.set_outputs([q, retained, _off(g, q, retained)])
     return g

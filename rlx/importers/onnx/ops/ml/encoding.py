@@ -20,28 +20,28 @@ def _listed(call: OnnxCall, what: str) -> Array:
     """The keys or the values of a node."""
     if call.text_list(f"{what}_strings", ()):
         raise RefusedError(f"{what} are {STRINGS}")
-    held = call.tensor(f"{what}_tensor")
-    if held is not None:
-        if held.array is None or held.array.dtype == object:
+    stored = call.tensor(f"{what}_tensor")
+    if stored is not None:
+        if stored.array is None or stored.array.dtype == object:
             raise RefusedError(f"{what} are {STRINGS}")
-        return held.array.ravel()
+        return stored.array.ravel()
     for name, dtype in LISTS.items():
         read = call.int_list if name == "int64s" else call.float_list
-        found = read(f"{what}_{name}")
-        if found:
-            return np.array(found, dtype)
+        result = read(f"{what}_{name}")
+        if result:
+            return np.array(result, dtype)
     raise RefusedError(f"no {what} that are numbers")
 
 
 def _default(call: OnnxCall, values: Array) -> Array:
     """What stands for a key that there is not."""
-    held = call.tensor("default_tensor")
+    stored = call.tensor("default_tensor")
     plain: Any = call.integer("default_int64", -1)
     if values.dtype.kind == "f":
         plain = call.real("default_float", -0.0)
     call.ignore("default_string", "default_int64", "default_float")
-    found = plain if held is None or held.array is None else held.array.ravel()[0]
-    return np.array(found, values.dtype)
+    result = plain if stored is None or stored.array is None else stored.array.ravel()[0]
+    return np.array(result, values.dtype)
 
 
 def _match(g: Graph, x: Node, keys: Array) -> Node:
@@ -65,9 +65,9 @@ def label_encoder(call: OnnxCall) -> Any:
     keys, values = keys[first], values[first]
     same = g.cast(_match(g, x, keys), "i32")
     axis = len(x.shape)
-    found = g.gather(g.constant(values), g.argmax(same, axis), 0)
+    result = g.gather(g.constant(values), g.argmax(same, axis), 0)
     known = g.gt(g.max(same, (axis,)), g.constant(np.int32(0)))
-    return g.where(known, found, g.constant(_default(call, values)))
+    return g.where(known, result, g.constant(_default(call, values)))
 
 
 @ml("LabelEncoder")
@@ -88,11 +88,11 @@ def one_hot_encoder(call: OnnxCall) -> Any:
     # Numbers are cut to integers before they are looked up.
     whole = x if not x.dtype.is_float else g.cast(x, "i64")
     same = _match(g, whole if whole.dtype.numpy == np.int64 else g.cast(whole, "i64"), categories)
-    found = g.cast(same, "f32")
+    result = g.cast(same, "f32")
     if not call.integer("zeros", 1):
-        known = g.gt(g.max(found, (len(x.shape),), True), 0.0)
-        found = g.where(known, found, g.constant(np.float32(np.nan)))
-    return found
+        known = g.gt(g.max(result, (len(x.shape),), True), 0.0)
+        result = g.where(known, result, g.constant(np.float32(np.nan)))
+    return result
 
 
 @ml("ZipMap")

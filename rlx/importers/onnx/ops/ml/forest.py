@@ -74,31 +74,31 @@ def _order(call: OnnxCall, roots: Array, yes: Array, no: Array, leaf: Array) -> 
     splits = np.flatnonzero(met & ~leaf)
     # Ways that still lead to a node from splits that are not in order yet.
     left = np.bincount(np.concatenate([yes[splits], no[splits]]), minlength=leaf.size)
-    found, level = [splits[:0]], splits[left[splits] == 0]
+    result, level = [splits[:0]], splits[left[splits] == 0]
     while level.size:
         charge("the levels of trees", elements=level.size)
-        found.append(level)
+        result.append(level)
         following = np.concatenate([yes[level], no[level]])
         np.subtract.at(left, following, 1)
         level = np.unique(following)
         level = level[(left[level] == 0) & ~leaf[level]]
-    order = np.concatenate(found)
+    order = np.concatenate(result)
     call.need(order.size == splits.size, "a tree in which a way leads back")
     return order
 
 
 def _numbers(call: OnnxCall, name: str, tensor: str) -> Array:
     """An attribute of floats, which may be a tensor of another type instead."""
-    held = call.tensor(tensor)
-    if held is not None and held.array is not None:
-        return held.array.ravel()
+    stored = call.tensor(tensor)
+    if stored is not None and stored.array is not None:
+        return stored.array.ravel()
     return np.array(call.float_list(name, ()), np.float32)
 
 
 def _ints(call: OnnxCall, name: str, count: int | None = None) -> Array:
-    found = np.array(call.int_list(name, ()), np.int64)
-    call.need(count in (None, found.size), f"{found.size} {name}, not {count}")
-    return found
+    result = np.array(call.int_list(name, ()), np.int64)
+    call.need(count in (None, result.size), f"{result.size} {name}, not {count}")
+    return result
 
 
 def from_nodes(call: OnnxCall, prefix: str, targets: int) -> Forest:
@@ -128,38 +128,38 @@ def from_nodes(call: OnnxCall, prefix: str, targets: int) -> Forest:
     modes = np.array([-1 if name == LEAF else NAMES.index(name) for name in names])
     missing = np.array(call.int_list("nodes_missing_value_tracks_true", ()) or (0,) * count)
     call.need(missing.size == count, f"{missing.size} nodes_missing_value_tracks_true")
-    place = {key: at for at, key in enumerate(zip(trees.tolist(), ids.tolist(), strict=True))}
+    place = {key: index for index, key in enumerate(zip(trees.tolist(), ids.tolist(), strict=True))}
     call.need(len(place) == count, "two nodes of a tree with one number")
     leaf, own = modes < 0, np.arange(count)
 
     def following(name: str) -> Array:
         wanted = _ints(call, name, count)
         pairs = zip(trees.tolist(), wanted.tolist(), strict=True)
-        found = np.array([place.get(pair, -1) for pair in pairs], np.int64)
-        call.need(bool((found[~leaf] >= 0).all()), f"{name} that name no node of their tree")
-        return np.where(leaf, own, found)
+        result = np.array([place.get(pair, -1) for pair in pairs], np.int64)
+        call.need(bool((result[~leaf] >= 0).all()), f"{name} that name no node of their tree")
+        return np.where(leaf, own, result)
 
     yes, no = following("nodes_truenodeids"), following("nodes_falsenodeids")
     # A tree begins with its first node.
     _, roots = np.unique(trees, return_index=True)
     weights = np.zeros((count, targets))
-    given = np.zeros((count, targets), bool)
+    arguments = np.zeros((count, targets), bool)
     values = _numbers(call, f"{prefix}_weights", f"{prefix}_weights_as_tensor")
     holders = zip(
         _ints(call, f"{prefix}_treeids", values.size).tolist(),
         _ints(call, f"{prefix}_nodeids", values.size).tolist(),
         strict=True,
     )
-    at = np.array([place.get(pair, -1) for pair in holders], np.int64)
+    position = np.array([place.get(pair, -1) for pair in holders], np.int64)
     scored = _ints(call, f"{prefix}_ids", values.size)
-    call.need(bool((at >= 0).all()), f"{prefix}_nodeids that name no node of their tree")
+    call.need(bool((position >= 0).all()), f"{prefix}_nodeids that name no node of their tree")
     inside = bool(((scored >= 0) & (scored < targets)).all())
     call.need(inside, f"{prefix}_ids that are not below {targets}")
-    np.add.at(weights, (at, scored), values)
-    given[at, scored] = True
+    np.add.at(weights, (position, scored), values)
+    arguments[position, scored] = True
     order = _order(call, roots, yes, no, leaf)
     return Forest(
-        np.sort(roots), modes, features, splits, missing != 0, yes, no, weights, given, order
+        np.sort(roots), modes, features, splits, missing != 0, yes, no, weights, arguments, order
     )
 
 
@@ -174,9 +174,9 @@ def from_splits(call: OnnxCall, targets: int) -> Forest:
         ImportModelError: The lists do not fit each other.
     """
     call.ignore("nodes_hitrates")
-    held = {name: call.tensor(name) for name in ("nodes_splits", "nodes_modes", "leaf_weights")}
+    stored = {name: call.tensor(name) for name in ("nodes_splits", "nodes_modes", "leaf_weights")}
     arrays = {}
-    for name, value in held.items():
+    for name, value in stored.items():
         call.need(value is not None and value.array is not None, f"attribute {name!r} is missing")
         assert value is not None
         assert value.array is not None
@@ -188,7 +188,7 @@ def from_splits(call: OnnxCall, targets: int) -> Forest:
     call.need(bool((modes < len(NAMES)).all()), f"nodes_modes from {len(NAMES)} on")
     members = call.tensor("membership_values")
     sets = _sets(np.zeros(0) if members is None or members.array is None else members.array)
-    total = count + sum(len(one) - 1 for one in sets)
+    total = count + sum(len(item) - 1 for item in sets)
     charge("reading trees", elements=(total + leaves) * (8 + targets))
     missing = np.array(call.int_list("nodes_missing_value_tracks_true", ()) or (0,) * count)
     call.need(missing.size == count, f"{missing.size} nodes_missing_value_tracks_true")
@@ -211,10 +211,10 @@ def from_splits(call: OnnxCall, targets: int) -> Forest:
     tracked = np.concatenate([tracked, fill != 0])
     yes, no = np.concatenate([yes, own]), np.concatenate([no, own])
     held_weights = np.zeros((total + leaves, targets))
-    given = np.zeros((total + leaves, targets), bool)
-    held_weights[own, scored], given[own, scored] = weights, True
+    arguments = np.zeros((total + leaves, targets), bool)
+    held_weights[own, scored], arguments[own, scored] = weights, True
     order = _order(call, roots, yes, no, modes < 0)
-    return Forest(roots, modes, features, splits, tracked, yes, no, held_weights, given, order)
+    return Forest(roots, modes, features, splits, tracked, yes, no, held_weights, arguments, order)
 
 
 def _sets(values: Array) -> list[list[float]]:
@@ -225,7 +225,7 @@ def _sets(values: Array) -> list[list[float]]:
             sets.append([])
         else:
             sets[-1].append(value)
-    return [one for one in sets if one]
+    return [item for item in sets if item]
 
 
 def _with_members(call: OnnxCall, columns: list[Array], sets: list[list[float]]) -> list[Array]:
@@ -242,7 +242,7 @@ def _with_members(call: OnnxCall, columns: list[Array], sets: list[list[float]])
     modes = columns[0]
     asked = np.flatnonzero(modes == NAMES.index("BRANCH_MEMBER"))
     call.need(len(sets) == asked.size, f"{len(sets)} sets of members for {asked.size} splits")
-    free, extra = modes.size, sum(len(one) - 1 for one in sets)
+    free, extra = modes.size, sum(len(item) - 1 for item in sets)
     wide = [np.concatenate([column, np.zeros(extra, column.dtype)]) for column in columns]
     modes, _, splits, _, _, no = wide
     for node, numbers in zip(asked.tolist(), sets, strict=True):
@@ -296,14 +296,14 @@ def _nodes(forest: Forest, kind: Any) -> dict[str, Array]:
     pair[order] = trees + 2 * np.arange(order.size)
     leaf = forest.modes < 0
     pair[leaf] = np.arange(np.count_nonzero(leaf))
-    at = np.concatenate([forest.roots, np.stack([first[order], second[order]], 1).ravel()])
+    position = np.concatenate([forest.roots, np.stack([first[order], second[order]], 1).ravel()])
     with np.errstate(over="ignore"):
         splits = forest.splits.astype(kind).astype(np.float64)
     return {
-        "features": np.where(leaf, -1, forest.features)[at].astype(np.int32),
-        "splits": np.where(leaf, 0.0, splits)[at],
-        "questions": np.where(leaf, 0, question)[at].astype(np.uint8),
-        "children": pair[at].astype(np.int32),
+        "features": np.where(leaf, -1, forest.features)[position].astype(np.int32),
+        "splits": np.where(leaf, 0.0, splits)[position],
+        "questions": np.where(leaf, 0, question)[position].astype(np.uint8),
+        "children": pair[position].astype(np.int32),
         "roots": np.arange(trees, dtype=np.int32),
     }
 
@@ -311,11 +311,11 @@ def _nodes(forest: Forest, kind: Any) -> dict[str, Array]:
 def _entries(forest: Forest) -> dict[str, Any]:
     """What each leaf holds, as ``tree_scores`` takes it."""
     leaf = forest.modes < 0
-    given, weights = forest.given[leaf], forest.weights[leaf]
-    starts = np.concatenate([[0], np.cumsum(given.sum(1))])
+    arguments, weights = forest.given[leaf], forest.weights[leaf]
+    starts = np.concatenate([[0], np.cumsum(arguments.sum(1))])
     return {
         "starts": starts.astype(np.int32),
-        "targets": np.nonzero(given)[1].astype(np.int32),
-        "weights": weights[given].astype(np.float64),
+        "targets": np.nonzero(arguments)[1].astype(np.int32),
+        "weights": weights[arguments].astype(np.float64),
         "count": weights.shape[1],
     }

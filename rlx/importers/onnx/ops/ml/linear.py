@@ -31,8 +31,8 @@ def _product(call: OnnxCall, count: int) -> Node:
     if not intercepts:
         return y
     call.need(len(intercepts) == count, f"{len(intercepts)} intercepts for {count} scores")
-    found: Node = g.add(y, g.constant(np.array(intercepts, x.dtype.numpy)))
-    return found
+    result: Node = g.add(y, g.constant(np.array(intercepts, x.dtype.numpy)))
+    return result
 
 
 @ml("LinearRegressor")

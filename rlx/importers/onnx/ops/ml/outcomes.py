@@ -30,8 +30,8 @@ def _probit(g: Graph, x: Node) -> Node:
     v = g.add(g.mul(log, 0.5), 2 / (math.pi * _A))
     root = g.sqrt(g.sub(g.sqrt(g.sub(g.mul(v, v), g.mul(log, 1 / _A))), v))
     signed = g.where(g.lt(y, 0.0), g.neg(root), root)
-    found: Node = g.mul(signed, math.sqrt(2))
-    return found
+    result: Node = g.mul(signed, math.sqrt(2))
+    return result
 
 
 def _softmax_zero(g: Graph, x: Node) -> Node:
@@ -39,9 +39,9 @@ def _softmax_zero(g: Graph, x: Node) -> Node:
     axis = len(x.shape) - 1
     top = g.max(x, (axis,), True)
     grown = g.exp(g.sub(x, top))
-    kept = g.where(g.gt(g.abs(x), 1e-7), grown, g.mul(x, g.exp(g.neg(top))))
-    found: Node = g.div(kept, g.sum(kept, (axis,), True))
-    return found
+    retained = g.where(g.gt(g.abs(x), 1e-7), grown, g.mul(x, g.exp(g.neg(top))))
+    result: Node = g.div(retained, g.sum(retained, (axis,), True))
+    return result
 
 
 TRANSFORMS: Mapping[str, Callable[[Graph, Node], Any]] = {
@@ -53,9 +53,9 @@ TRANSFORMS: Mapping[str, Callable[[Graph, Node], Any]] = {
 }
 
 
-def floats(call: OnnxCall, at: int = 0) -> Node:
+def floats(call: OnnxCall, index: int = 0) -> Node:
     """An operand in f32, or in f64 as it is."""
-    x = call.x(at)
+    x = call.x(index)
     return x if x.dtype in (DType.F32, DType.F64) else call.g.cast(x, "f32")
 
 
@@ -64,12 +64,12 @@ def as_float(g: Graph, x: Node) -> Node:
     return x if x.dtype is DType.F32 else g.cast(x, "f32")
 
 
-def rows(call: OnnxCall, at: int = 0) -> Node:
+def rows(call: OnnxCall, index: int = 0) -> Node:
     """An operand ``[N, features]`` as floats; one row may come without its first axis."""
-    x = floats(call, at)
+    x = floats(call, index)
     if len(x.shape) == 1:
-        found: Node = call.g.unsqueeze(x, (0,))
-        return found
+        result: Node = call.g.unsqueeze(x, (0,))
+        return result
     call.need(len(x.shape) == 2, f"rows of features in a tensor of shape {x.shape}")
     return x
 
@@ -77,8 +77,8 @@ def rows(call: OnnxCall, at: int = 0) -> Node:
 def transformed(call: OnnxCall, x: Node, name: str | None = None) -> Node:
     """Scores after the node's ``post_transform``."""
     chosen = call.text("post_transform", "NONE") if name is None else name
-    found: Node = TRANSFORMS[chosen](call.g, x)
-    return found
+    result: Node = TRANSFORMS[chosen](call.g, x)
+    return result
 
 
 class Labels:
@@ -102,8 +102,8 @@ class Labels:
             return RefusedResult(f"labels are {STRINGS}")
         table = np.array(self.numbers, np.int64)
         if np.array_equal(table, np.arange(len(table))):
-            found: Node = g.cast(places, "i64")
-            return found
+            result: Node = g.cast(places, "i64")
+            return result
         named: Node = g.gather(g.constant(table), places, 0)
         return named
 
@@ -139,5 +139,5 @@ def two_columns(call: OnnxCall, score: Node, opposite: str) -> Node:
         parts = [g.sub(g.constant(1.0, score.dtype), score), score]
     else:
         parts = [g.neg(score), score]
-    found: Node = g.concat(parts, 1)
-    return found
+    result: Node = g.concat(parts, 1)
+    return result

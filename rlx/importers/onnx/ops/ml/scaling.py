@@ -24,21 +24,23 @@ def binarizer(call: OnnxCall) -> Any:
 def array_feature_extractor(call: OnnxCall) -> Any:
     """Columns of the last axis."""
     x, indices = call.x(0), call.x(1)
-    found = call.g.gather(x, call.g.reshape(indices, (math.prod(indices.shape),)), len(x.shape) - 1)
+    result = call.g.gather(
+        x, call.g.reshape(indices, (math.prod(indices.shape),)), len(x.shape) - 1
+    )
     if len(x.shape) == 1:
-        return call.g.unsqueeze(found, (0,))
-    return found
+        return call.g.unsqueeze(result, (0,))
+    return result
 
 
 def _per_feature(call: OnnxCall, name: str, x: Node) -> Node | None:
     """An attribute of one number, or of one for each entry of the last axis."""
-    given = call.float_list(name)
-    if not given:
+    arguments = call.float_list(name)
+    if not arguments:
         return None
-    call.need(len(given) in (1, x.shape[-1]), f"{name} of {len(given)} for {x.shape}")
-    values = np.array(given, x.dtype.numpy)
-    found: Node = call.g.constant(values if len(given) > 1 else values.reshape(()))
-    return found
+    call.need(len(arguments) in (1, x.shape[-1]), f"{name} of {len(arguments)} for {x.shape}")
+    values = np.array(arguments, x.dtype.numpy)
+    result: Node = call.g.constant(values if len(arguments) > 1 else values.reshape(()))
+    return result
 
 
 @ml("Scaler")
@@ -63,8 +65,8 @@ def normalizer(call: OnnxCall) -> Any:
     """Rows divided by their norm, where that is not 0."""
     g, x = call.g, floats(call)
     norm = NORMS[call.text("norm", "MAX")](g, x, (len(x.shape) - 1,))
-    one = g.constant(1.0, x.dtype)
-    return as_float(g, g.div(x, g.where(g.eq(norm, 0.0), one, norm)))
+    constant = g.constant(1.0, x.dtype)
+    return as_float(g, g.div(x, g.where(g.eq(norm, 0.0), constant, norm)))
 
 
 @ml("Imputer")
@@ -75,10 +77,10 @@ def imputer(call: OnnxCall) -> Any:
     other = "int64" if x.dtype.is_float else "float"
     call.ignore(f"imputed_value_{other}s", f"replaced_value_{other}")
     many = call.float_list if x.dtype.is_float else call.int_list
-    one = call.real if x.dtype.is_float else call.integer
+    first = call.real if x.dtype.is_float else call.integer
     values = many(f"imputed_value_{kind}s", ())
     call.need(len(values) in (1, x.shape[-1]), f"{len(values)} values for {x.shape}")
-    replaced = one(f"replaced_value_{kind}", 0)
+    replaced = first(f"replaced_value_{kind}", 0)
     if isinstance(replaced, float) and math.isnan(replaced):
         missing = g.is_nan(x)
     else:
@@ -96,10 +98,10 @@ def feature_vectorizer(call: OnnxCall) -> Any:
         len(sizes) == len(call.operands), f"{len(sizes)} sizes of {len(call.operands)} operands"
     )
     parts = []
-    for at, size in enumerate(sizes):
-        x = as_float(g, call.x(at))
+    for index, size in enumerate(sizes):
+        x = as_float(g, call.x(index))
         x = g.reshape(x, (1, *x.shape)) if len(x.shape) == 1 else x
         columns = math.prod(x.shape[1:])
-        call.need(size in (None, columns), f"{columns} features of operand {at}, not {size}")
+        call.need(size in (None, columns), f"{columns} features of operand {index}, not {size}")
         parts.append(g.reshape(x, (x.shape[0], columns)))
     return parts[0] if len(parts) == 1 else g.concat(parts, 1)

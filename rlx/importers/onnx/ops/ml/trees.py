@@ -26,21 +26,21 @@ POSTS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 
 def _base(call: OnnxCall, count: int) -> Array | None:
     """What is added to the scores of every row."""
-    held = call.tensor("base_values_as_tensor")
-    given = np.array(call.float_list("base_values", ()))
-    if held is not None and held.array is not None:
-        given = held.array.ravel()
-    if not given.size:
+    stored = call.tensor("base_values_as_tensor")
+    arguments = np.array(call.float_list("base_values", ()))
+    if stored is not None and stored.array is not None:
+        arguments = stored.array.ravel()
+    if not arguments.size:
         return None
-    call.need(given.size == count, f"{given.size} base values for {count} scores")
-    return given
+    call.need(arguments.size == count, f"{arguments.size} base values for {count} scores")
+    return arguments
 
 
 def _with_base(call: OnnxCall, y: Node, base: Array | None) -> Node:
     if base is None:
         return y
-    found: Node = call.g.add(y, call.g.constant(base.astype(y.dtype.numpy)))
-    return found
+    result: Node = call.g.add(y, call.g.constant(base.astype(y.dtype.numpy)))
+    return result
 
 
 @ml("TreeEnsembleRegressor")

@@ -26,21 +26,21 @@ Kernel = Callable[[Graph, Node, Array, float, float, float], Any]
 
 
 def _dot(g: Graph, x: Node, vectors: Array) -> Node:
-    found: Node = g.matmul(x, g.constant(vectors.T.copy()))
-    return found
+    result: Node = g.matmul(x, g.constant(vectors.T.copy()))
+    return result
 
 
 def _poly(g: Graph, x: Node, v: Array, gamma: float, coef0: float, degree: float) -> Node:
     base = g.add(g.mul(_dot(g, x, v), gamma), coef0)
-    found: Node = g.pow(base, g.constant(np.array(degree, x.dtype.numpy)))
-    return found
+    result: Node = g.pow(base, g.constant(np.array(degree, x.dtype.numpy)))
+    return result
 
 
 def _rbf(g: Graph, x: Node, v: Array, gamma: float, coef0: float, degree: float) -> Node:
     # By differences: those of squares would cancel between rows that are near each other.
     apart = g.sub(g.unsqueeze(x, (1,)), g.constant(v[None]))
-    found: Node = g.exp(g.mul(g.sum(g.mul(apart, apart), (2,)), -gamma))
-    return found
+    result: Node = g.exp(g.mul(g.sum(g.mul(apart, apart), (2,)), -gamma))
+    return result
 
 
 KERNELS: Mapping[str, Kernel] = {
@@ -53,24 +53,24 @@ KERNELS: Mapping[str, Kernel] = {
 
 def _kernel(call: OnnxCall, x: Node, count: int) -> Node:
     """The kernel of every row and every one of ``count`` support vectors."""
-    given = call.float_list("support_vectors", ())
+    arguments = call.float_list("support_vectors", ())
     call.need(
-        len(given) == count * x.shape[1],
-        f"{len(given)} numbers for {count} vectors of {x.shape[1]}",
+        len(arguments) == count * x.shape[1],
+        f"{len(arguments)} numbers for {count} vectors of {x.shape[1]}",
     )
-    vectors = np.array(given, x.dtype.numpy).reshape(count, x.shape[1])
+    vectors = np.array(arguments, x.dtype.numpy).reshape(count, x.shape[1])
     gamma, coef0, degree = call.float_list("kernel_params") or (0.0, 0.0, 0.0)
-    found: Node = KERNELS[call.text("kernel_type", "LINEAR")](
+    result: Node = KERNELS[call.text("kernel_type", "LINEAR")](
         call.g, x, vectors, gamma, coef0, degree
     )
-    return found
+    return result
 
 
 def _weighted(call: OnnxCall, x: Node, count: int, weights: Array) -> Node:
     """Sums over support vectors, or over features where there are none: ``[N, columns]``."""
     wide = weights.astype(x.dtype.numpy)
-    found: Node = call.g.matmul(_kernel(call, x, count) if count else x, call.g.constant(wide))
-    return found
+    result: Node = call.g.matmul(_kernel(call, x, count) if count else x, call.g.constant(wide))
+    return result
 
 
 @ml("SVMRegressor")
@@ -84,17 +84,17 @@ def svm_regressor(call: OnnxCall) -> Any:
     y = _weighted(call, x, count, weights[:, None])
     y = g.add(y, float((call.float_list("rho") or (0.0,))[0]))
     if call.integer("one_class", 0):
-        one, other = g.constant(1.0, x.dtype), g.constant(-1.0, x.dtype)
-        return as_float(g, g.where(g.gt(y, 0.0), one, other))
+        first, other = g.constant(1.0, x.dtype), g.constant(-1.0, x.dtype)
+        return as_float(g, g.where(g.gt(y, 0.0), first, other))
     return as_float(g, transformed(call, y))
 
 
-def pairs(sizes: tuple[int, ...], given: Array) -> Array:
+def pairs(sizes: tuple[int, ...], array: Array) -> Array:
     """The weights of every support vector in the decision between every two classes.
 
     Args:
         sizes: Support vectors of each class; those of a class stand together.
-        given: ``[classes - 1, vectors]``: of a vector, its weights against the other classes in order.
+        array: ``[classes - 1, vectors]``: of a vector, its weights against the other classes in order.
 
     Returns:
         ``[vectors, pairs]``, the pairs (0, 1), (0, 2) ... (1, 2) ...
@@ -102,9 +102,9 @@ def pairs(sizes: tuple[int, ...], given: Array) -> Array:
     starts = np.concatenate([[0], np.cumsum(sizes)])
     columns = []
     for i, j in combinations(range(len(sizes)), 2):
-        column = np.zeros(given.shape[1])
+        column = np.zeros(array.shape[1])
         first, second = slice(*starts[i : i + 2]), slice(*starts[j : j + 2])
-        column[first], column[second] = given[j - 1, first], given[i, second]
+        column[first], column[second] = array[j - 1, first], array[i, second]
         columns.append(column)
     return np.stack(columns, 1)
 
@@ -156,8 +156,8 @@ def _votes(g: Graph, decisions: Node, classes: int) -> Node:
     won = g.cast(g.gt(decisions, 0.0), "f32")
     first = np.zeros((decisions.shape[1], classes), np.float32)
     second = first.copy()
-    for at, (i, j) in enumerate(combinations(range(classes), 2)):
-        first[at, i], second[at, j] = 1, 1
+    for index, (i, j) in enumerate(combinations(range(classes), 2)):
+        first[index, i], second[index, j] = 1, 1
     lost = g.sub(g.constant(np.float32(1)), won)
-    found: Node = g.add(g.matmul(won, g.constant(first)), g.matmul(lost, g.constant(second)))
-    return found
+    result: Node = g.add(g.matmul(won, g.constant(first)), g.matmul(lost, g.constant(second)))
+    return result
