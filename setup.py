@@ -185,8 +185,8 @@ class BuildPackage(build_py):
             types = runpy.run_path(f"{folder}/c_types.py")
             text = types["source_of"](types["header"]())
             (target.parent / "_wgpu_types.py").write_text(text, encoding="utf-8", newline="\n")
-        found = runpy.run_path("rlx/build_digest.py")
-        text = found["module_text"](found["digest_of"](ROOT))
+        result = runpy.run_path("rlx/build_digest.py")
+        text = result["module_text"](result["digest_of"](ROOT))
         (target.parent / "_build.py").write_text(text, encoding="utf-8", newline="\n")
 
 
@@ -247,10 +247,10 @@ class BuildExtensions(build_ext):
         """Removes modules of other builds, too: Python prefers those of its own version."""
         super().copy_extensions_to_source()
         for extension in self.extensions:
-            made = Path(extension.name.replace(".", "/"))
-            kept = Path(self.get_ext_filename(extension.name)).name
-            for path in made.parent.glob(f"{made.name}.*"):
-                if path.suffix in (".so", ".pyd") and path.name != kept:
+            result = Path(extension.name.replace(".", "/"))
+            retained = Path(self.get_ext_filename(extension.name)).name
+            for path in result.parent.glob(f"{result.name}.*"):
+                if path.suffix in (".so", ".pyd") and path.name != retained:
                     path.unlink()
 
     def build_extension(self, extension: Extension) -> None:
@@ -271,14 +271,14 @@ class BuildExtensions(build_ext):
 
         def compile_source(source: str, **options: Any) -> list[str]:
             progress.begin(source)
-            found: list[str] = compile_one([source], **options)
-            return found
+            results: list[str] = compile_one([source], **options)
+            return results
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
 
             def compile_all(sources: list[str], **options: Any) -> list[str]:
-                found = list(pool.map(partial(compile_source, **options), sources))
-                return [name for names in found for name in names]
+                results = list(pool.map(partial(compile_source, **options), sources))
+                return [name for names in results for name in names]
 
             self.compiler.compile = compile_all
             try:

@@ -22,7 +22,7 @@ from statistics import median
 
 import numpy as np
 
-PAIRS, BURST_NS, MOST_CALLS = 15, 4_000_000, 1000
+PAIRS, BURST_NS, MAX_CALLS = 15, 4_000_000, 1000
 DTYPES = ("f32", "f64", "i32", "i64", "u32")
 
 
@@ -43,17 +43,17 @@ def workloads():
     def of_case(case):
         return case.graph(), case.operands(), {}
 
-    found = {row.name: (of_row, row) for row in ROWS}
+    results = {row.name: (of_row, row) for row in ROWS}
     for case in cases(bench=True):
         uniform = len(set(case.dtypes)) == 1 and case.sample.dtypes is None
         taken = [DType.parse(name) for name in DTYPES] if uniform else case.dtypes[:1]
         for dtype in taken:
             if not uniform:
-                found[str(case)] = of_case, case
+                results[str(case)] = of_case, case
             elif dtype in case.opdef.dtypes:
-                one = Case(case.opdef, case.sample, (dtype,) * len(case.dtypes), case.number)
-                found[str(one)] = of_case, one
-    return found
+                single = Case(case.opdef, case.sample, (dtype,) * len(case.dtypes), case.number)
+                results[str(single)] = of_case, single
+    return results
 
 
 def serve():
@@ -136,14 +136,14 @@ def compare(builds, name, arguments):
     line = {"row": name}
     asked = {"threads": arguments.threads, "device": arguments.device, "call": arguments.call}
     first = [build.ask(row=name, **asked) for build in builds]
-    failures = [one["failure"] for one in first if "failure" in one]
+    failures = [item["failure"] for item in first if "failure" in item]
     if failures:
         return line | {"failure": failures[0]}
-    calls = [int(min(MOST_CALLS, max(1, BURST_NS // max(1, one["ns"])))) for one in first]
+    calls = [int(min(MAX_CALLS, max(1, BURST_NS // max(1, item["ns"])))) for item in first]
     times, until = [], time.perf_counter() + arguments.seconds
     while len(times) < 5 or (len(times) < PAIRS and time.perf_counter() < until):
         order = (0, 1) if len(times) % 2 == 0 else (1, 0)
-        pair = {at: builds[at].ask(calls=calls[at])["ns"] for at in order}
+        pair = {index: builds[index].ask(calls=calls[index])["ns"] for index in order}
         times.append((pair[0], pair[1]))
     low, middle, high = np.percentile([base / new for base, new in times], (25, 50, 75)).tolist()
     base, new = np.median(times, 0).tolist()

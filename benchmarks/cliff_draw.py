@@ -13,7 +13,7 @@ SIZES = (
     *(80, 96, 100, 101, 112, 120, 127, 128, 144, 160, 192, 196, 197, 200, 224, 240, 250, 256, 257, 300, 320, 384),
     *(400, 480, 500, 512, 577, 600, 640, 768, 960, 1000, 1024, 1280, 1500, 1536, 2048, 3072, 4096, 8192, 16000),
 )  # fmt: skip
-FEWEST_ELEMENTS, MOST_ELEMENTS = 2**8, 2**21
+FEWEST_ELEMENTS, MAX_ELEMENTS = 2**8, 2**21
 OPSET = 22
 
 
@@ -60,7 +60,7 @@ class Draw:
         self.choice, self.chance = self._random.choice, lambda part: self._random.random() < part
         self.sample, self.between = self._random.sample, self._random.randint
 
-    def elements(self, limit=MOST_ELEMENTS):
+    def elements(self, limit=MAX_ELEMENTS):
         """About how many elements, evenly over the orders of magnitude."""
         low, high = math.log(FEWEST_ELEMENTS), math.log(limit)
         return math.exp(low + (high - low) * self._random.random())
@@ -70,7 +70,7 @@ class Draw:
         fitting = [size for size in SIZES if least <= size <= limit]
         return self.choice(fitting) if fitting else least
 
-    def shape(self, rank=None, most=MOST_ELEMENTS, least=1):
+    def shape(self, rank=None, most=MAX_ELEMENTS, least=1):
         """A shape of about as many elements as ``elements`` says."""
         rank = rank or self.choice([1, 2, 2, 3, 3, 4, 4])
         left = self.elements(most)
@@ -83,7 +83,7 @@ class Draw:
         self._random.shuffle(dims)
         return tuple(dims)
 
-    def images(self, most=MOST_ELEMENTS, channels=None, spatial=2, smallest=1):
+    def images(self, most=MAX_ELEMENTS, channels=None, spatial=2, smallest=1):
         """Shape of a batch of images, or of signals with one spatial dimension: batch, channels, then sides."""
         batch = self.choice([1, 1, 1, 2, 4, 8, 16])
         left = max(self.elements(most) / batch, 8.0)

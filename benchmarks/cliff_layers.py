@@ -8,14 +8,14 @@ from cliff_draw import Constant, DrawnCase, node
 MICROSOFT = "com.microsoft"
 WIDTHS = (16, 24, 32, 48, 64, 96, 100, 128, 192, 256, 300, 320, 384, 512, 768, 1000, 1024, 1536)
 # Multiply-adds of a case, at most.
-MOST_WORK = 4e8
+MAX_WORK = 4e8
 
 
 def _fitting(d, sizes, fits):
     """Draws until the work is small enough."""
     while True:
         result = sizes()
-        if fits(*result) <= MOST_WORK:
+        if fits(*result) <= MAX_WORK:
             return result
 
 
@@ -233,7 +233,7 @@ def attention(d):
     if d.chance(0.5) and queries > 1:
         keys = queries
     batch = d.choice((1, 1, 1, 4, 8))
-    while batch * heads * queries * keys * width > MOST_WORK:
+    while batch * heads * queries * keys * width > MAX_WORK:
         heads, queries = max(1, heads // 2), max(1, queries // 2)
     q = d.floats((batch, queries, heads * width))
     k, v = (d.floats((batch, keys, heads * width)) for _ in range(2))

@@ -11,7 +11,7 @@ from statistics import median
 import numpy as np
 
 # Nanoseconds of a burst and calls in it; calls before it are not counted.
-BURST_NS, MOST_CALLS, WARM_NS = 4_000_000, 1000, 1_000_000
+BURST_NS, MAX_CALLS, WARM_NS = 4_000_000, 1000, 1_000_000
 # Pairs of a row.
 FEWEST, MOST = 3, 40
 # Threads that wait for work by spinning take processors from who comes next; they stop after some tens of milliseconds.
@@ -48,7 +48,7 @@ def _estimate(call):
     """Nanoseconds of a call: the least of a few, after one that does not count."""
     call()
     result, until = [], time.perf_counter_ns() + BURST_NS
-    while not result or (time.perf_counter_ns() < until and len(result) < MOST_CALLS):
+    while not result or (time.perf_counter_ns() < until and len(result) < MAX_CALLS):
         result.append(burst(call, 1)[0])
     return min(result)
 
@@ -72,7 +72,7 @@ def in_pairs(calls, seconds, threads=1):
         threads: With several, each burst comes after a rest.
     """
     estimates = [max(1, _estimate(call)) for call in calls]
-    counts = [int(min(MOST_CALLS, max(1, BURST_NS // ns))) for ns in estimates]
+    counts = [int(min(MAX_CALLS, max(1, BURST_NS // ns))) for ns in estimates]
     warm = [int(min(5, WARM_NS // ns)) for ns in estimates]
     bursts = [[] for _ in calls]
     until = time.perf_counter() + seconds

@@ -18,11 +18,11 @@ from rlx.backends.webgpu.dispatch import Dispatch
 from rlx.backends.webgpu.timestamps import Timestamps
 
 # Copies in rotation hold so many bytes together: more than the caches of any GPU (60 MB on the H200).
-ROTATED_BYTES, MOST_COPIES = 256e6, 12
+ROTATED_BYTES, MAX_COPIES = 256e6, 12
 # A figure takes about so long on the GPU, in at least and at most so many runs.
 FIGURE_NS, FEWEST, MOST = 60e6, 7, 400
 # Seconds of work before a figure counts, more while times still fall.
-LEAST_WARMING_S, MOST_WARMING_S = 0.4, 2.0
+LEAST_WARMING_S, MAX_WARMING_S = 0.4, 2.0
 # No float, and a number out of range for everything that counts.
 POISON = np.uint32(0x7FC00000)
 _CHUNK = 1 << 24
@@ -108,7 +108,7 @@ def poison(compiled):
 
 def copies_for(nbytes):
     """Copies in rotation for a run that touches so many bytes."""
-    return int(min(MOST_COPIES, max(1, math.ceil(ROTATED_BYTES / max(1.0, nbytes)))))
+    return int(min(MAX_COPIES, max(1, math.ceil(ROTATED_BYTES / max(1.0, nbytes)))))
 
 
 class _Durations(Recorder):
@@ -174,7 +174,7 @@ def _warmed(clock, runs):
         ns, whole = clock.durations(runs)
         last, best = best, min(best, float(np.median(ns.sum(1))))
         spent = time.perf_counter() - began
-        if spent > MOST_WARMING_S or (spent > LEAST_WARMING_S and best > 0.98 * last):
+        if spent > MAX_WARMING_S or (spent > LEAST_WARMING_S and best > 0.98 * last):
             return ns, whole
 
 

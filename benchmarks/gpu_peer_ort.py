@@ -12,7 +12,7 @@ FEW, MANY = 1, 17
 # The element that comes back of each copy agrees with that of the first one.
 AGREES = 1e-3
 # Bytes of results that all copies may hold together.
-MOST_BYTES = 8e9
+MAX_BYTES = 8e9
 
 
 def start():
@@ -92,7 +92,7 @@ def measure(work):
     result = sum(value.nbytes for value in work.values.values())
     if result > 1.9e9:
         raise ValueError("the constants are more than a model may hold")
-    many = int(max(3, min(MANY, MOST_BYTES // max(1, result))))
+    many = int(max(3, min(MANY, MAX_BYTES // max(1, result))))
     models = {count: _model(work, count) for count in (FEW, many)}
     if models[FEW] is None:
         return None

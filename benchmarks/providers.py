@@ -33,7 +33,7 @@ SCRIPT = "benchmarks/providers.py"
 # Turns of each device; about how long the GPU works in a turn, and before the first.
 TURNS, TURN_NS, WARMING_NS = 9, 20e6, 400e6
 # Bind groups of one pass at most.
-MOST_DISPATCHES = 8192
+MAX_DISPATCHES = 8192
 # Rows that matrix units may take.
 HALF = re.compile("f16|int8")
 
@@ -72,7 +72,7 @@ class ProviderDevice:
         self.spent(1)
         few = 8
         each = max(1e3, (self.spent(3 * few) - self.spent(few)) / (2 * few))
-        limit = MOST_DISPATCHES // (2 * max(map(len, self._batches)))
+        limit = MAX_DISPATCHES // (2 * max(map(len, self._batches)))
         return int(np.clip(TURN_NS / each, 4, max(4, limit)))
 
     def turn(self, runs):

@@ -218,19 +218,19 @@ POWER = _flag(
     "auto",
     "low prefers a GPU inside the processor, high the fastest, auto is low on battery",
 )
-MOST_ELEMENTS = _flag(
+MAX_ELEMENTS = _flag(
     "RLX_MOST_ELEMENTS",
     _count,
     1 << 26,
     "numbers that one load, build or compile may compute on the way: tables, folded constants",
 )
-MOST_NODES = _flag(
+MAX_NODES = _flag(
     "RLX_MOST_NODES",
     _count,
     250_000,
     "nodes that one load may make, loops written out, and kernel calls of one compile",
 )
-MOST_SECONDS = _flag("RLX_MOST_SECONDS", _count, 120, "seconds that one load or compile may take")
+MAX_SECONDS = _flag("RLX_MOST_SECONDS", _count, 120, "seconds that one load or compile may take")
 CPU_ISA = _flag(
     "RLX_CPU_ISA",
     _choice("auto", "plain", "neon", "avx2", "avx512"),

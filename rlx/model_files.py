@@ -14,7 +14,7 @@ from rlx.ir.graph import Graph
 from rlx.runtime.device_bench import made_up
 
 # The largest graph as JSON, in bytes.
-_MOST_BYTES = 1 << 30
+_MAX_BYTES = 1 << 30
 
 
 def _onnx(path: str, dims: dict[str, int], guess: bool) -> tuple[Graph, dict[str, int]]:
@@ -117,7 +117,7 @@ def load_graph(path: str) -> Graph:
         ModelFileError: It can't be read.
     """
     try:
-        raw = read_regular(path, _MOST_BYTES)
+        raw = read_regular(path, _MAX_BYTES)
     except OSError as error:
         raise unreadable("the model can't be read", path, error) from None
     try:

@@ -88,9 +88,7 @@ def limits_now() -> Limits:
     result = _limits.get()
     if result is not None:
         return result
-    return Limits(
-        flags.MOST_ELEMENTS.get(), flags.MOST_NODES.get(), float(flags.MOST_SECONDS.get())
-    )
+    return Limits(flags.MAX_ELEMENTS.get(), flags.MAX_NODES.get(), float(flags.MAX_SECONDS.get()))
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rlx import flags
 
-MOST_THREADS = 1024
+MAX_THREADS = 1024
 
 
 def thread_count(wanted: int | None = None) -> int:
@@ -28,7 +28,7 @@ def thread_count(wanted: int | None = None) -> int:
         >>> thread_count(2)
         2
     """
-    return wanted or flags.THREADS.get() or min(MOST_THREADS, usable_cores())
+    return wanted or flags.THREADS.get() or min(MAX_THREADS, usable_cores())
 
 
 def usable_cores(root: Path = Path("/")) -> int:

@@ -85,8 +85,10 @@ def meaning(path: Path) -> bytes:
 
 def files(patterns: Iterable[str], root: Path = ROOT) -> set[Path]:
     """The files that globs name."""
-    found = {path for pattern in patterns for path in root.glob(pattern)}
-    return {path for path in found if path.is_file() and path.suffix not in (".pyc", ".so", ".pyd")}
+    results = {path for pattern in patterns for path in root.glob(pattern)}
+    return {
+        path for path in results if path.is_file() and path.suffix not in (".pyc", ".so", ".pyd")
+    }
 
 
 def of_sources(paths: Iterable[Path], root: Path = ROOT) -> str:
@@ -120,15 +122,15 @@ def compiler() -> str:
 def header() -> dict[str, str]:
     """Everything besides its digest that the result of a sample depends on."""
     info = info_of(rlx.Device("webgpu"))
-    found = {"library": f"{flags.WEBGPU.get()} {backend('webgpu').build_id()}"}
-    found |= {
+    results = {"library": f"{flags.WEBGPU.get()} {backend('webgpu').build_id()}"}
+    results |= {
         "adapter": info.adapter,
         "driver": info.driver,
         "limits": digest(sorted(info.limits.items())),
     }
-    found |= {"python": platform.python_version(), "compiler": compiler()}
-    found |= {name: version(name) for name in PACKAGES}
-    return found | {f"floor {name}": value for name, value in floor().items()}
+    results |= {"python": platform.python_version(), "compiler": compiler()}
+    results |= {name: version(name) for name in PACKAGES}
+    return results | {f"floor {name}": value for name, value in floor().items()}
 
 
 def record_of(said: dict[str, str]) -> Path:
@@ -148,7 +150,7 @@ def write(path: Path, said: dict[str, str], digests: Iterable[str]) -> None:
     """Writes a record."""
     top = "\n".join(f"{name}: {value}" for name, value in said.items())
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"{top}\n\n" + "".join(f"{one}\n" for one in sorted(set(digests))))
+    path.write_text(f"{top}\n\n" + "".join(f"{item}\n" for item in sorted(set(digests))))
 
 
 @functools.cache
@@ -188,7 +190,7 @@ def of_graph(graph: Any, params: Any) -> str:
     return digest(
         content_hash(graph),
         [(name, of_array(values[name])) for name in sorted(values)],
-        sorted({family(one) for one in modules}),
+        sorted({family(module) for module in modules}),
     )
 
 
@@ -196,15 +198,18 @@ def of_program(lowered: Any, target: Any) -> str:
     """A digest of what a device gets: texts, bindings, grids, places in memory, constants."""
     schedule = lowered.schedule
     values = [
-        (one.kind, str(one.type), one.array is not None and of_array(one.array))
-        for one in schedule.values
+        (value.kind, str(value.type), value.array is not None and of_array(value.array))
+        for value in schedule.values
     ]
-    ends = [one.id for one in (*schedule.inputs, *schedule.outputs, *schedule.params.values())]
-    steps = [one for one in lowered.program.work if isinstance(one, Dispatch)]
-    texts = [(one.source, one.access, one.grid, [v.id for v in one.values]) for one in steps]
+    ends = [item.id for item in (*schedule.inputs, *schedule.outputs, *schedule.params.values())]
+    steps = [item for item in lowered.program.work if isinstance(item, Dispatch)]
+    texts = [(step.source, step.access, step.grid, [v.id for v in step.values]) for step in steps]
     hosted: tuple[str, ...] = ()
     if lowered.preparations or any(call.kernel == HOST for call in schedule.calls):
-        prepared = (f"{content_hash(one.graph)} {one.names}" for one in lowered.preparations)
+        prepared = (
+            f"{content_hash(preparation.graph)} {preparation.names}"
+            for preparation in lowered.preparations
+        )
         hosted = (content_hash(lowered.graph), *prepared, kernels_of_the_host())
     notes, info = [str(note) for note in lowered.notes], target.info
     device = (info.adapter, sorted(info.limits.items()), sorted(info.features))
@@ -248,12 +253,12 @@ class Selection:
         if not path.exists():
             self.why = f"there is no {path.relative_to(ROOT)}"
             return frozenset()
-        said, found = read(path)
+        said, result = read(path)
         other = [
             name for name in {**said, **self.header} if said.get(name) != self.header.get(name)
         ]
         self.why = f"{path.relative_to(ROOT)} has another {', '.join(other)}" if other else ""
-        return frozenset() if other else found
+        return frozenset() if other else result
 
     @contextlib.contextmanager
     def item(self, path: Path, name: str) -> Iterator[None]:
@@ -272,10 +277,14 @@ class Selection:
             yield
             return
         parts = value if isinstance(value, tuple) else ()
-        records = [one.opdef for one in (value, *parts) if hasattr(one, "opdef")]
+        records = [part.opdef for part in (value, *parts) if hasattr(part, "opdef")]
         before = self._sample, self._digests
         self._digests = []
-        self._sample = [*self._item, name, [family(one.reference.__module__) for one in records]]
+        self._sample = [
+            *self._item,
+            name,
+            [family(record.reference.__module__) for record in records],
+        ]
         try:
             yield
             if len(self._digests) == 1 and self._digests != [""]:
@@ -304,11 +313,11 @@ class Selection:
         """
         if self._sample is None:
             return
-        found = digest(self._sample, what) if what else ""
-        self._digests.append(found)
-        if len(self._digests) > 1 or found not in self.known:
+        result = digest(self._sample, what) if what else ""
+        self._digests.append(result)
+        if len(self._digests) > 1 or result not in self.known:
             self.counts["run"] += 1
-        elif int(digest(self.mode, found), 16) % AUDITED == 0:
+        elif int(digest(self.mode, result), 16) % AUDITED == 0:
             self.counts["audited"] += 1
         else:
             raise LeftOut
@@ -351,9 +360,9 @@ class Selection:
                 self._source = None, None
 
         def watched(lowered: Any, target: Any) -> Any:
-            made = programmed(lowered, target)
-            self.meet(made, target)
-            return made
+            result = programmed(lowered, target)
+            self.meet(result, target)
+            return result
 
         patch.setattr(Session, "compile", compile)
         patch.setattr(loading, "programmed", watched)

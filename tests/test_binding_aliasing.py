@@ -30,17 +30,17 @@ _BINDING = re.compile(r"@binding\((\d+)\) var<storage, (\w+)> (\w+):")
 
 def overlapping(dispatched, plan):
     """The dispatches that bind a writable range which overlaps another one; their texts declare what is bound."""
-    found = []
-    for one in dispatched:
-        declared = [(int(at), mode) for at, mode, _ in _BINDING.findall(one.source)]
-        assert declared == list(enumerate(one.access)), one.label
-        at = [plan.slots[v.id].offset for v in one.values if v.kind in ARENA]
-        sizes = [padded(v.type) for v in one.values if v.kind in ARENA]
-        ranges = sorted(zip(at, sizes, strict=True))
+    results = []
+    for item in dispatched:
+        declared = [(int(index), mode) for index, mode, _ in _BINDING.findall(item.source)]
+        assert declared == list(enumerate(item.access)), item.label
+        indices = [plan.slots[v.id].offset for v in item.values if v.kind in ARENA]
+        sizes = [padded(v.type) for v in item.values if v.kind in ARENA]
+        ranges = sorted(zip(indices, sizes, strict=True))
         behind = itertools.pairwise(ranges)
         if any(start + size > other for (start, size), (other, _) in behind):
-            found.append(one.label)
-    return found
+            results.append(item.label)
+    return results
 
 
 @looped(
@@ -50,19 +50,19 @@ def test_no_case_binds_writable_memory_twice(limits, alignment):
     """A run that leaves out known samples takes one case of each kernel and a third of the others, by commit."""
     few = of_each_kernel(CASES, "webgpu")
     turn = zlib.crc32(SELECTION.mode.encode())
-    for at, case in enumerate(usual(CASES, few)):
-        if SELECTION.selects and id(case) not in few and (at + turn) % 3:
+    for index, case in enumerate(usual(CASES, few)):
+        if SELECTION.selects and id(case) not in few and (index + turn) % 3:
             continue
         graphs = [case.graph(), *([joined_graph(case)[0]] if native(case) else [])]
         for graph in graphs:
-            found = overlapping(*planned(graph, limits, alignment=alignment))
-            assert not found, f"{case}: {found}"
+            result = overlapping(*planned(graph, limits, alignment=alignment))
+            assert not result, f"{case}: {result}"
 
 
 def test_no_random_graph_does():
     for seed in range(200):
-        found = overlapping(*planned(random_graph(seed)[0]))
-        assert not found, f"seed {seed}: {found}"
+        result = overlapping(*planned(random_graph(seed)[0]))
+        assert not result, f"seed {seed}: {result}"
 
 
 def test_the_check_sees_what_is_bound_twice(monkeypatch):
@@ -78,21 +78,21 @@ def test_the_check_sees_what_is_bound_twice(monkeypatch):
 
 @pytest.mark.webgpu
 @pytest.mark.by_program
-@pytest.mark.parametrize("group", by_family(thinned([one for one in CASES if native(one)])))
+@pytest.mark.parametrize("group", by_family(thinned([item for item in CASES if native(item)])))
 def test_operands_that_are_one_value(group, webgpu):
     """Every operation on a value that stands at several of its operands, against the reference."""
 
     def check(case):
         graph, pattern = joined_graph(case)
-        given = case.operands()
-        operands = [given[at] for at in pattern]
+        arguments = case.operands()
+        operands = [arguments[index] for index in pattern]
         expected = case.expected(case.graph(), operands)
         largest = np.max(np.abs(expected[0].astype(np.float64)), initial=0)
         if case.opdef.name == "selective_scan" and not largest < 1e6:
             return  # the steps are their own decay: states grow without bounds, and rounding with them
         options = CompileOptions(fold=False)
         with rlx.Session(webgpu, options=options).compile(graph) as compiled:
-            got = compiled.run_slots(*(given[at] for at in sorted(set(pattern))))
+            got = compiled.run_slots(*(arguments[index] for index in sorted(set(pattern))))
             error, allowed = case.difference(case.graph(), got, expected)
         assert error <= allowed, f"error {error:.3g} > {allowed:.3g}"
 
@@ -115,10 +115,10 @@ def test_a_result_in_place_of_an_operand_of_another_type(dtype, shape, webgpu):
     last = g.cast(z, dtype) if other != dtype else z
     g.set_outputs([last + y])
     value = np.random.default_rng(3).integers(0, 5, shape).astype("f4")
-    given = rlx.ir.dtype.store(value, rlx.ir.dtype.DType.parse(dtype))
+    arguments = rlx.ir.dtype.store(value, rlx.ir.dtype.DType.parse(dtype))
     options = CompileOptions(fuse=False, fold=False, cse=False)
     with rlx.Session(webgpu, options=options).compile(g) as compiled:
-        got = rlx.ir.dtype.widen(compiled.run_slots(given)[0], last.dtype)
+        got = rlx.ir.dtype.widen(compiled.run_slots(arguments)[0], last.dtype)
     np.testing.assert_array_equal(got, 4 * value * value + 2 * value)
 
 
@@ -131,10 +131,10 @@ def test_halves_that_are_read_in_two_shapes(shape, webgpu, rng):
     g = rlx.Graph()
     x = g.input("x", shape, "f16")
     g.set_outputs([x @ g.reshape(x, shape[::-1])])
-    given = rng.standard_normal(shape).astype("f2")
+    arguments = rng.standard_normal(shape).astype("f2")
     with rlx.Session(webgpu, precision="f16").compile(g) as compiled:
-        got = compiled.run_slots(given)[0].astype("f8")
-    expected = given.astype("f8") @ given.reshape(shape[::-1]).astype("f8")
+        got = compiled.run_slots(arguments)[0].astype("f8")
+    expected = arguments.astype("f8") @ arguments.reshape(shape[::-1]).astype("f8")
     assert np.abs(got - expected).max() <= 1e-3 * np.abs(expected).max()
 
 
@@ -164,7 +164,7 @@ fn main() {{
 def names_of(text):
     """The names that a text means as its bindings, in order."""
     tokens = tokens_of(text)
-    return [tokens[at] for at in references(tokens, {"x", "y"})]
+    return [tokens[reference] for reference in references(tokens, {"x", "y"})]
 
 
 def test_names_that_functions_declare_are_left_alone():
@@ -173,8 +173,8 @@ def test_names_that_functions_declare_are_left_alone():
 
 def test_tokens_are_the_text():
     for case in thinned():
-        for one in planned(case.graph())[0]:
-            assert "".join(tokens_of(one.source)) == one.source
+        for item in planned(case.graph())[0]:
+            assert "".join(tokens_of(item.source)) == item.source
 
 
 def test_one_name_for_both():

@@ -16,16 +16,16 @@ ROOT = Path(__file__).resolve().parent.parent
 def scripts(monkeypatch):
     """What the scripts share, as a module."""
     spec = importlib.util.spec_from_file_location("_setup", ROOT / "script/_setup.py")
-    found = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "_setup", found)
-    spec.loader.exec_module(found)
-    return found
+    result = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "_setup", result)
+    spec.loader.exec_module(result)
+    return result
 
 
 def progress(**names):
     """The class of setup.py, which can't be imported: that would build."""
     tree = ast.parse((ROOT / "setup.py").read_text())
-    tree.body = [one for one in tree.body if getattr(one, "name", "") == "Progress"]
+    tree.body = [item for item in tree.body if getattr(item, "name", "") == "Progress"]
     names |= {"Lock": Lock, "Path": Path, "sys": sys}
     exec(compile(tree, "setup.py", "exec"), names)
     return names["Progress"]

@@ -136,11 +136,11 @@ def test_a_builder_that_fails_leaves_nothing():
 
 
 def test_pipelines_kept_per_device_are_bounded(webgpu, monkeypatch):
-    from rlx.backends.webgpu.device import MOST_PIPELINES, gpu_device
+    from rlx.backends.webgpu.device import MAX_PIPELINES, gpu_device
     from rlx.device.names import info_of
 
     gpu = gpu_device(info_of(Device.parse(webgpu)))
-    assert gpu._recent._count == MOST_PIPELINES
+    assert gpu._recent._count == MAX_PIPELINES
     monkeypatch.setattr(gpu, "_recent", Lru(2))
     gc.collect()
     before = set(gpu._pipelines)

@@ -12,7 +12,7 @@ from test_control import VECTOR, countdown
 
 import rlx
 from rlx._ext import cpu, program
-from rlx.abi.kernels import MOST_INPUTS, MOST_OUTPUTS
+from rlx.abi.kernels import MAX_INPUTS, MAX_OUTPUTS
 from rlx.ir.dtype import DType
 
 
@@ -241,7 +241,7 @@ def counted(inputs, outputs, c):
 
 def test_as_many_inputs_and_outputs_as_a_c_function_can_have():
     """The record of a compiled call has room for so many; the NumPy function has no such limit."""
-    most_in, most_out = MOST_INPUTS, MOST_OUTPUTS
+    most_in, most_out = MAX_INPUTS, MAX_OUTPUTS
     for inputs, outputs, c in ((most_in, most_out, total), (most_in + 5, most_out + 3, None)):
         values = {f"x{index}": np.float32([index]) for index in range(inputs)}
         with rlx.compile(counted(inputs, outputs, c), "cpu") as compiled:

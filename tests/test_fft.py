@@ -83,8 +83,8 @@ def test_noise(n, inverse, device, limited, rng):
     with rlx.compile(graph(n, inverse=inverse), device) as compiled:
         assert not compiled.host_fallbacks
         (got,) = compiled.run_slots(x)
-        found = error(got, (np.fft.ifft if inverse else np.fft.fft)(complexes(x)))
-    assert found <= bound(n), f"{found:.3g} > {bound(n):.3g}"
+        result = error(got, (np.fft.ifft if inverse else np.fft.fft)(complexes(x)))
+    assert result <= bound(n), f"{result:.3g} > {bound(n):.3g}"
 
 
 @DEVICES
@@ -94,22 +94,22 @@ def test_there_and_back(n, device, limited, rng):
     g = rlx.Graph()
     g.set_outputs([g.fft(g.fft(g.input("x", x.shape), norm="ortho"), inverse=True, norm="ortho")])
     with rlx.compile(g, device) as compiled:
-        found = error(compiled.run_slots(x)[0], complexes(x))
-    assert found <= 2 * bound(n), f"{found:.3g}"
+        result = error(compiled.run_slots(x)[0], complexes(x))
+    assert result <= 2 * bound(n), f"{result:.3g}"
 
 
 @DEVICES
 @pytest.mark.parametrize("n", LENGTHS)
 def test_one_frequency(n, device, limited):
     """All energy in one bin: what leaks into the others is rounding, however far the bin is out."""
-    at = n - n // 3
-    phase = (np.arange(n) * at) % n
+    position = n - n // 3
+    phase = (np.arange(n) * position) % n
     x = blocks(np.exp(2j * np.pi * phase / n)[None])
     with rlx.compile(graph(n), device) as compiled:
         (got,) = compiled.run_slots(x)
         expected = np.zeros((1, n), np.complex128)
-        expected[0, at] = n
-        assert int(np.argmax(np.abs(complexes(got)))) == at
+        expected[0, position] = n
+        assert int(np.argmax(np.abs(complexes(got)))) == position
         # Storing the signal in f32 rounds it too.
         assert error(got, expected) <= bound(n) + 2.0**-24
 
@@ -149,12 +149,12 @@ def test_every_way(n, rows, way, limits, inverse, webgpu, monkeypatch, rng):
     monkeypatch.setenv("RLX_WEBGPU_DEFAULT_LIMITS", limits)
     x = blocks(rng.standard_normal((rows, n)) + 1j * rng.standard_normal((rows, n)))
     with rlx.compile(graph(n, rows, inverse=inverse), webgpu) as compiled:
-        made = compiled.as_text("schedule")
+        result = compiled.as_text("schedule")
         (got,) = compiled.run_slots(x)
     assert error(got, (np.fft.ifft if inverse else np.fft.fft)(complexes(x))) <= bound(n)
-    assert ("fft_pass" in made) == (way == "passes")
+    assert ("fft_pass" in result) == (way == "passes")
     if plan(n):
-        assert made.count("= fft_tile") == {"rows": 1, "columns": 2, "passes": 0}[way]
+        assert result.count("= fft_tile") == {"rows": 1, "columns": 2, "passes": 0}[way]
 
 
 @looped("n", [*range(1, 300), 360, 1000, 4096, 6561, 8192, 8640, 65536, 1 << 20])
@@ -162,16 +162,16 @@ def test_tiles_fit(n):
     """Passes make up the length, and a workgroup has room for its transforms."""
     for limits in ({}, LARGE_LIMITS):
         problem = FftProblem(7, n, limits)
-        for found in (tile(n, 7, limits), *(halves(problem) or ())):
-            if found is None:
+        for item in (tile(n, 7, limits), *(halves(problem) or ())):
+            if item is None:
                 continue
-            assert math.prod(found.radices) == found.n
-            assert found.storage <= limits.get("max-compute-workgroup-storage-size", 16384)
-            assert found.threads * found.count <= limits.get(
+            assert math.prod(item.radices) == item.n
+            assert item.storage <= limits.get("max-compute-workgroup-storage-size", 16384)
+            assert item.threads * item.count <= limits.get(
                 "max-compute-invocations-per-workgroup", 256
             )
             # No thread has more than it has registers for.
-            per_pass = (r * -(-(found.n // r) // found.threads) for r in found.radices)
+            per_pass = (r * -(-(item.n // r) // item.threads) for r in item.radices)
             assert max(per_pass) <= 2 * POINTS
         if plan(n) and n <= 4096:
             assert tile(n, 7, limits) or halves(problem)
@@ -179,7 +179,7 @@ def test_tiles_fit(n):
 
 def test_the_lengths_take_both_ways():
     """These lengths cover every radix, and the convolution for what has a large prime factor."""
-    radices = {r for n in (*QUICK, *LARGE) if (found := plan(n)) for r in found.radices}
+    radices = {r for n in (*QUICK, *LARGE) if (result := plan(n)) for r in result.radices}
     assert radices == {2, 3, 4, 5, 7, 11, 13}
     assert max(radices) == LARGEST_RADIX
     assert plan(65537) is None

@@ -106,8 +106,8 @@ def two_domains():
     zeros = helper.make_tensor("b", 1, [3], [0.0] * 3)
     graph = helper.make_graph(nodes, "two", ports[:1], ports[1:], [zeros])
     sets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
-    made = helper.make_model(graph, opset_imports=sets, ir_version=10)
-    return base64.b64encode(made.SerializeToString()).decode()
+    result = helper.make_model(graph, opset_imports=sets, ir_version=10)
+    return base64.b64encode(result.SerializeToString()).decode()
 
 
 @pytest.mark.slow
@@ -116,20 +116,20 @@ def two_domains():
 def test_a_frozen_program_runs(form, tmp_path, webgpu):
     """In an empty environment, from an empty folder, with nothing cached, on every device."""
     (tmp_path / "app.py").write_text(PROGRAM.replace("MODEL", two_domains()))
-    made = freeze(tmp_path / "made", tmp_path / "app.py", form, site=packaged(tmp_path / "build"))
+    result = freeze(tmp_path / "made", tmp_path / "app.py", form, site=packaged(tmp_path / "build"))
     for _ in range(2):  # with nothing cached, then with what the first run cached
-        program = made / ("app/app" if form == "--onedir" else "app")
-        found = json.loads(alone([program], tmp_path / "home").stdout)
-        assert found["frozen"]
-        assert {"cpu", "webgpu", "auto"} <= found["errors"].keys()
-        assert max(found["errors"].values()) < 1e-6
-        assert "softmax" in found["profile"]
-        assert np.allclose(found["onnx"], [1, 0, 2])
-        assert not {"rich", "scipy", "onnx", "matplotlib", "pygments"} & {*found["modules"]}
-        assert not [name for name in found["ours"] if name.startswith(("rlx.cli", "rlx.regress"))]
-        check_carried(found)
+        program = result / ("app/app" if form == "--onedir" else "app")
+        output = json.loads(alone([program], tmp_path / "home").stdout)
+        assert output["frozen"]
+        assert {"cpu", "webgpu", "auto"} <= output["errors"].keys()
+        assert max(output["errors"].values()) < 1e-6
+        assert "softmax" in output["profile"]
+        assert np.allclose(output["onnx"], [1, 0, 2])
+        assert not {"rich", "scipy", "onnx", "matplotlib", "pygments"} & {*output["modules"]}
+        assert not [name for name in output["ours"] if name.startswith(("rlx.cli", "rlx.regress"))]
+        check_carried(output)
     if form == "--onedir":
-        names = {path.name.lower().partition("-")[0] for path in (made / "app").rglob("*")}
+        names = {path.name.lower().partition("-")[0] for path in (result / "app").rglob("*")}
         assert {"rlx", "numpy", "wgpu", "libscipy_openblas64_"} <= names
         assert not names & COMMAND_LINE
         check_without_parts(program, tmp_path / "home")
@@ -152,11 +152,11 @@ def check_without_parts(program, home):
 COMMAND_LINE = {"rich", "pygments", "markdown_it", "markdown_it_py", "mdurl", "msgspec", "ruptures"}
 
 
-def check_carried(found):
+def check_carried(result):
     """The licences of all that is there, with their texts, and none of the command line's libraries."""
-    assert found["carried"] == []
+    assert result["carried"] == []
     rows = {
-        name.lower(): (inside, terms, texts) for name, inside, terms, texts in found["licenses"]
+        name.lower(): (inside, terms, texts) for name, inside, terms, texts in result["licenses"]
     }
     wanted = {
         "rlx",
@@ -180,7 +180,7 @@ def check_carried(found):
         "NumPy Developers",
         "OpenBLAS",
     ):
-        assert text in found["notices"], text
+        assert text in result["notices"], text
 
 
 # The constant is folded when the graph is compiled, so a cached graph holds it.
@@ -222,18 +222,18 @@ def test_an_update_over_an_old_cache_folder(tmp_path, webgpu):
         "old": {"cpu": [once, 1.0], "webgpu": [once, 1.0]},
         "new": {"cpu": [2 * once, 1.0], "webgpu": [2 * once, 2.0]},
     }
-    fresh, kept = (
+    fresh, retained = (
         {"disk_hits": 0, "lowered": 2, "stored": 2},
         {"disk_hits": 2, "lowered": 0, "stored": 0},
     )
     # An update, and a user who goes back to the version before.
     for name, counts in (
-        ("old", fresh), ("old", kept), ("new", fresh), ("new", kept), ("old", kept), ("new", kept),
+        ("old", fresh), ("old", retained), ("new", fresh), ("new", retained), ("old", retained), ("new", retained),
     ):  # fmt: skip
-        found = json.loads(alone([programs[name] / "app/app"], tmp_path / "home").stdout)
-        assert {count: found.pop(count) for count in counts} == counts, name
+        result = json.loads(alone([programs[name] / "app/app"], tmp_path / "home").stdout)
+        assert {count: result.pop(count) for count in counts} == counts, name
         for device, wanted in results[name].items():
-            np.testing.assert_allclose(found[device], wanted, rtol=1e-6, err_msg=name)
+            np.testing.assert_allclose(result[device], wanted, rtol=1e-6, err_msg=name)
     entries = list((tmp_path / "home").rglob("*.rlxc"))
     assert len(entries) == 4
     # What nothing used for long goes with the next entry that is stored.

@@ -34,8 +34,8 @@ def product_without_activation(g):
 
 def products_in_a_row(g):
     y = g.input("x", (3, 7))
-    for at in range(3):
-        y = g.relu(y @ g.param(f"w{at}", (7, 7)) + g.param(f"b{at}", (7,)))
+    for index in range(3):
+        y = g.relu(y @ g.param(f"w{index}", (7, 7)) + g.param(f"b{index}", (7,)))
     return [y]
 
 
@@ -52,7 +52,7 @@ def attention_of_a_scaled_query(g):
 
 def attention_of_turned_operands(g):
     q, k, v = (g.input(name, (2, 5, 3, 8)) for name in "qkv")
-    q, v = (g.transpose(one, (0, 2, 1, 3)) for one in (q, v))
+    q, v = (g.transpose(item, (0, 2, 1, 3)) for item in (q, v))
     scores = (q * 0.3) @ g.transpose(k, (0, 2, 3, 1)) + g.input("mask", (2, 1, 1, 5))
     return [g.transpose(g.softmax(scores) @ v, (0, 2, 1, 3))]
 
@@ -153,7 +153,7 @@ def coarse_recurrence(g):
     attrs = {"cell": "tanh", "reverse": (0,), "clip": 0.0, "input_forget": False, "present": ()}
     r = coarse(g, 1, 20, 20)
     node = g.add_node("recurrence", [g.input("x", (3, 2, 20)), r], attrs)
-    return [g.add_node("part", [node], {"index": at}) for at in range(2)]
+    return [g.add_node("part", [node], {"index": index}) for index in range(2)]
 
 
 def swiglu_of_many_rows(g):
@@ -171,7 +171,7 @@ def gate_on_the_right(g):
 
 def qkv_of_grouped_queries(g, m=70):
     x = g.input("x", (m, 24))
-    q, k, v = (x @ g.param(f"w{n}", (24, n + at)) for at, n in enumerate((128, 30, 32)))
+    q, k, v = (x @ g.param(f"w{n}", (24, n + index)) for index, n in enumerate((128, 30, 32)))
     return [q, g.exp(k), v * 2.0]
 
 
@@ -233,10 +233,10 @@ def sum_normed_and_read(g):
     """Two blocks of a pre-norm transformer: each sum goes on as the next residual."""
     h = g.input("x", (2, 5, 7))
     r = g.input("r", (2, 5, 7))
-    for at in range(2):
+    for index in range(2):
         h = r + h
-        y = g.layer_norm(h, g.param(f"scale{at}", (7,)), g.param(f"shift{at}", (7,)) * 2.0)
-        r = y @ g.param(f"w{at}", (7, 7))
+        y = g.layer_norm(h, g.param(f"scale{index}", (7,)), g.param(f"shift{index}", (7,)) * 2.0)
+        r = y @ g.param(f"w{index}", (7, 7))
     return [r + h]
 
 
@@ -353,12 +353,12 @@ def test_every_pattern_has_a_case():
 @looped("gate,takes", [(None, True), (ANY, True), (NEVER, False)], ids=["own", "any", "never"])
 def test_pattern(build, gate, takes, device):
     graph, (name, op) = made(build), CASES[build]
-    given = values(graph)
-    params = {k: given.pop(k) for k in graph.param_names}
+    arguments = values(graph)
+    params = {k: arguments.pop(k) for k in graph.param_names}
     with rlx.compile(graph, "reference", params, CompileOptions(fuse=False)) as exact:
-        expected = exact.run(given)
+        expected = exact.run(arguments)
     with rlx.compile(graph, device, params, CompileOptions(io_gate=gate)) as compiled:
-        for got, want in zip(compiled.run(given), expected, strict=True):
+        for got, want in zip(compiled.run(arguments), expected, strict=True):
             np.testing.assert_allclose(got, want, 1e-4, 1e-4)
         if device == "reference":
             return
@@ -405,14 +405,14 @@ def test_what_is_an_output_stays(build, device):
     leaves = ("input", "param", "constant")
     inner = [n for n in graph.nodes if n.op not in leaves and len(n.types) == 1]
     graph.set_outputs(inner)
-    given = values(graph)
-    params = {k: given.pop(k) for k in graph.param_names}
+    arguments = values(graph)
+    params = {k: arguments.pop(k) for k in graph.param_names}
     with rlx.compile(graph, "reference", params, CompileOptions(fuse=False)) as exact:
-        expected = exact.run(given)
+        expected = exact.run(arguments)
     with rlx.compile(graph, device, params) as compiled:
-        found = compiled.run(given)
-    assert len(found) == len(inner)
-    for got, want in zip(found, expected, strict=True):
+        result = compiled.run(arguments)
+    assert len(result) == len(inner)
+    for got, want in zip(result, expected, strict=True):
         np.testing.assert_allclose(got, want, 1e-4, 1e-4)
 
 
@@ -421,8 +421,8 @@ def test_the_kernels_of_a_pre_norm_block(device):
     if device == "reference":
         device = "cpu"
     graph = made(sum_normed_and_read)
-    given = values(graph)
-    params = {k: given.pop(k) for k in graph.param_names}
+    arguments = values(graph)
+    params = {k: arguments.pop(k) for k in graph.param_names}
     with rlx.compile(graph, device, params) as compiled:
         text = compiled.as_text("schedule")
     assert text.count("residual_norm") == text.count(" matmul '") == 2, text

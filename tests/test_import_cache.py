@@ -243,7 +243,7 @@ def test_weights_in_other_files_are_never_kept(tmp_path, folder):
 def test_large_models_are_not_digested(tmp_path, monkeypatch):
     path = tmp_path / "net.onnx"
     onnx.save(network(), path)
-    monkeypatch.setattr(import_cache, "MOST_BYTES", path.stat().st_size - 1)
+    monkeypatch.setattr(import_cache, "MAX_BYTES", path.stat().st_size - 1)
     monkeypatch.setattr(import_cache, "digest_of", lambda _: pytest.fail("digested"))
     run(path, given())
     _, done = run(path, given())

@@ -229,7 +229,7 @@ def test_each_limit_is_one():
 @pytest.mark.webgpu
 def test_loops_written_out_for_a_gpu(webgpu, monkeypatch):
     # Longer ones run on the host before this limit is met.
-    monkeypatch.setattr("rlx.ops.control._MOST_STEPS", 1 << 40)
+    monkeypatch.setattr("rlx.ops.control._MAX_STEPS", 1 << 40)
     body = rlx.Graph("body")
     total = body.input("total", (2,)) + body.input("x", (2,))
     body.set_outputs([total, total])

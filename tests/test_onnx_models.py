@@ -96,7 +96,7 @@ def test_as_onnx_runtime(name, device, shapes, request):
     if device == "webgpu":
         request.getfixturevalue("webgpu")
     package, member, *feeds, _ = MODELS[name]
-    given = feeds[shapes]
+    arguments = feeds[shapes]
     data = read(package, member).getvalue()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = 1, 4
@@ -104,15 +104,15 @@ def test_as_onnx_runtime(name, device, shapes, request):
     theirs = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
     types = {i.name: i.type for i in theirs.get_inputs()}
     with rlx.onnx.Model(data, device=device) as model:
-        one = given if isinstance(given, dict) else {model.inputs[0].name: given}
-        one = {
-            n: np.asarray(one[n], np.int32 if "int32" in kind else None)
+        single = arguments if isinstance(arguments, dict) else {model.inputs[0].name: arguments}
+        single = {
+            n: np.asarray(single[n], np.int32 if "int32" in kind else None)
             for n, kind in types.items()
         }
-        want = theirs.run(None, one)
-        got = model.run(one)
+        want = theirs.run(None, single)
+        got = model.run(single)
         for a, b in zip(got, want, strict=True):
             assert a.shape == b.shape
             # Two f32 implementations of up to a hundred layers.
             assert np.linalg.norm((a - b).ravel()) <= 1e-4 * np.linalg.norm(b.ravel())
-        assert not model.compile(one).host_fallbacks
+        assert not model.compile(single).host_fallbacks

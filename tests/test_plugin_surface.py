@@ -11,7 +11,14 @@ from rlx.backends.reference import ReferenceExecutable
 from rlx.cli.main import main
 from rlx.compiler.device_choice import measured_model
 from rlx.generation import renew
-from rlx.plugin import Capabilities, DeviceInfo, KernelLimitError, ReboundReferences, RooflineModel, method_of
+from rlx.plugin import (
+    Capabilities,
+    DeviceInfo,
+    KernelLimitError,
+    ReboundReferences,
+    RooflineModel,
+    method_of,
+)
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 

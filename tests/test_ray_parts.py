@@ -10,7 +10,7 @@ import pytest
 
 import rlx
 import rlx.ray
-from rlx.ray.batch_size import MOST_BYTES, MOST_ROWS, OVERHEAD_S, SHARE
+from rlx.ray.batch_size import MAX_BYTES, MAX_ROWS, OVERHEAD_S, SHARE
 from rlx.ray.lending import Holder, is_alive, this_process
 
 RNG = np.random.default_rng(0)
@@ -260,7 +260,7 @@ def test_a_batch_is_as_large_as_its_overhead_asks_for(monkeypatch, row_s):
     assert result.rows & (result.rows - 1) == 0
     if row_s == 1e-6:
         assert not result.enough
-        assert result.rows == MOST_ROWS
+        assert result.rows == MAX_ROWS
     else:
         assert result.enough
         assert result.share <= SHARE
@@ -280,7 +280,7 @@ def test_batches_of_a_graph_are_multiples_of_its_rows(monkeypatch):
 def test_large_rows_make_small_batches(monkeypatch):
     model = ClockedModel(monkeypatch, 0.0, 1e-9)
     result = rlx.ray.measure_batch_size(model, {"x": np.zeros((2, 1 << 20), np.float32)})
-    assert result.rows == MOST_BYTES >> 22
+    assert result.rows == MAX_BYTES >> 22
     assert not result.enough
     with pytest.raises(rlx.InputError, match="is empty"):
         rlx.ray.measure_batch_size(model, {"x": X[:0]})

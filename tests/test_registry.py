@@ -87,7 +87,9 @@ def test_no_orphan_shader_libraries():
     sources += [path.read_text() for path in package.glob("*.py")]
     for name in files:
         wanted = (name, f'"{name.removesuffix(".wgsl")}"')
-        used = not name.startswith("lib/") or any(one in text for text in sources for one in wanted)
+        used = not name.startswith("lib/") or any(
+            item in text for text in sources for item in wanted
+        )
         assert used, f"no shader includes {name}"
 
 
@@ -122,8 +124,8 @@ assert "rlx.ops.all_ops" not in sys.modules or set(sys.argv[1:]) & {"stft", "ist
 """
     names = list(MODULE_OF)
     assert names == [name for name in REGISTRY if name in MODULE_OF]
-    for at in range(0, len(names), 40):
-        subprocess.run([sys.executable, "-c", code, *names[at : at + 40]], check=True)
+    for index in range(0, len(names), 40):
+        subprocess.run([sys.executable, "-c", code, *names[index : index + 40]], check=True)
 
 
 def test_threads_may_name_an_operation_first_at_the_same_time():

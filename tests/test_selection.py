@@ -49,8 +49,8 @@ def test_a_change_of_what_digests_cover_does_not(name, tree):
 
 def test_shared_files_are_those_of_this_tree():
     """A file that was renamed has another place in the list above."""
-    found = selection.files(selection.FLOOR) - selection.files(selection.COVERED)
-    known = {path.relative_to(selection.ROOT).as_posix() for path in found}
+    result = selection.files(selection.FLOOR) - selection.files(selection.COVERED)
+    known = {path.relative_to(selection.ROOT).as_posix() for path in result}
     assert {name for name in SHARED if "new_folder" not in name} <= known
 
 
@@ -82,22 +82,22 @@ def recorded(tmp_path, monkeypatch):
     monkeypatch.setattr(selection, "ROOT", tmp_path)
     monkeypatch.setattr(selection, "AUDITED", 1 << 70)
 
-    def made(passed, **changes):
+    def make_selection(passed, **changes):
         selection.write(selection.record_of(HEADER), HEADER, passed)
-        found = Selection("a commit")
-        found.header = {**HEADER, **changes}
-        return found
+        result = Selection("a commit")
+        result.header = {**HEADER, **changes}
+        return result
 
-    return made
+    return make_selection
 
 
 def graphs(*factors):
-    found = []
+    results = []
     for factor in factors:
         g = rlx.Graph("scaled")
         g.set_outputs([g.exp(g.input("x", (4, 33))) * factor])
-        found.append(g)
-    return found
+        results.append(g)
+    return results
 
 
 def run(chosen, *compiled, fails=False, name="a sample"):
@@ -175,8 +175,8 @@ def test_two_programs_in_a_sample_are_never_recorded(webgpu, recorded, monkeypat
 
 
 def test_workers_add_what_they_counted():
-    one, other = Selection("record"), Selection("record")
+    left, other = Selection("record"), Selection("record")
     other.counts["run"], other.passed, other.why = 3, {"b"}, "no record"
-    one.add(other.result())
-    one.add(None)
-    assert one.result() == ({"left out": 0, "run": 3, "audited": 0}, ["b"], "no record")
+    left.add(other.result())
+    left.add(None)
+    assert left.result() == ({"left out": 0, "run": 3, "audited": 0}, ["b"], "no record")

@@ -36,24 +36,24 @@ def not_finite(source):
     return [*names, *large]
 
 
-def check_source(one):
+def check_source(item):
     """What the default limits ask of a source; wgpu itself lets too much workgroup memory pass."""
-    source = _COMMENT.sub("", one.source)
+    source = _COMMENT.sub("", item.source)
     lanes = threads_of(source)
-    assert lanes, f"{one.label}: no entry point"
-    assert lanes <= DEFAULT_LIMITS["max-compute-invocations-per-workgroup"], one.label
+    assert lanes, f"{item.label}: no entry point"
+    assert lanes <= DEFAULT_LIMITS["max-compute-invocations-per-workgroup"], item.label
     shared = shared_of(source)
-    assert shared <= DEFAULT_LIMITS["max-compute-workgroup-storage-size"], f"{one.label}: {shared}"
+    assert shared <= DEFAULT_LIMITS["max-compute-workgroup-storage-size"], f"{item.label}: {shared}"
     bindings = sorted(map(int, _BINDING.findall(source)))
-    assert bindings == list(range(len(one.values))), f"{one.label}: {bindings}"
-    assert len(bindings) <= DEFAULT_LIMITS["max-storage-buffers-per-shader-stage"], one.label
-    assert max(one.grid) <= DEFAULT_LIMITS["max-compute-workgroups-per-dimension"], one.label
-    assert not not_finite(source), f"{one.label}: {not_finite(source)}"
+    assert bindings == list(range(len(item.values))), f"{item.label}: {bindings}"
+    assert len(bindings) <= DEFAULT_LIMITS["max-storage-buffers-per-shader-stage"], item.label
+    assert max(item.grid) <= DEFAULT_LIMITS["max-compute-workgroups-per-dimension"], item.label
+    assert not not_finite(source), f"{item.label}: {not_finite(source)}"
     # Of elementwise kernels tests/test_trip_counts.py bounds the loops of all programs; custom ones are the user's.
-    if one.call.kernel not in ("elementwise", "custom"):
+    if item.call.kernel not in ("elementwise", "custom"):
         # A loop without a declaration, or with one that can't be read, is an error, too.
-        assert loop_bounds.trips_of(one.source).total < loop_bounds.TOO_MANY, one.label
-        assert not one.excess, one.label
+        assert loop_bounds.trips_of(item.source).total < loop_bounds.TOO_MANY, item.label
+        assert not item.excess, item.label
 
 
 @pytest.fixture
@@ -73,29 +73,33 @@ def test_every_source_compiles_within_the_default_limits(extent, default_device)
     """Every text; in the normal run one of each op, kernel and dtypes."""
     seen = set()
     for case in CASES:
-        for one in dispatches(case):
-            key = one.source
+        for dispatch in dispatches(case):
+            key = dispatch.source
             if key in seen:
                 continue
             seen.add(key)
-            check_source(one)
-            kind = one.label, one.access, tuple(value.type.dtype for value in one.values)
+            check_source(dispatch)
+            kind = (
+                dispatch.label,
+                dispatch.access,
+                tuple(value.type.dtype for value in dispatch.values),
+            )
             if extent == "all" or kind not in seen:
                 seen.add(kind)
-                with SELECTION.sample(one.label, None):
-                    SELECTION.compiles(one.source, one.access)
-                    default_device.pipelines([one])
+                with SELECTION.sample(dispatch.label, None):
+                    SELECTION.compiles(dispatch.source, dispatch.access)
+                    default_device.pipelines([dispatch])
     assert len(seen) > 3000
 
 
 def test_the_check_of_sources_sees_faults():
-    one = next(d for case in CASES for d in dispatches(case))
+    single = next(d for case in CASES for d in dispatches(case))
     for text in ("nan", "1e39", "-inf", "x = 3.5e+40f;"):
         assert not_finite(text), text
     for text in ("info", "3.4e38", "0x1e99", "x_inf", "1e-45", "let nan = 1u; a(nan)"):
         assert not not_finite(text), text
     assert shared_bytes("array<vec4<f32>, 320>") == 5120
-    assert check_source(one) is None
+    assert check_source(single) is None
 
 
 # --- the driver's checks change nothing -------------------------------------------------------------
@@ -110,8 +114,8 @@ def test_checks_change_no_bit(group, webgpu, hardware, monkeypatch):
         session = rlx.Session(webgpu, options=CompileOptions(fold=False))
         for checks in ("0", "1"):
             monkeypatch.setenv("RLX_SHADER_CHECKS", checks)
-            with session.compile(case.graph()) as one:
-                results.append([np.array(view) for view in one.run_slots(*operands)])
+            with session.compile(case.graph()) as single:
+                results.append([np.array(view) for view in single.run_slots(*operands)])
         for plain, checked in zip(*results, strict=True):
             assert hardware or plain.tobytes() == checked.tobytes()
         error, allowed = case.error(case.graph(), results[1], operands)
@@ -134,8 +138,8 @@ def test_folded_grids_give_the_same(group, webgpu, monkeypatch):
         graph, operands = case.graph(), case.operands()
         with rlx.Session(webgpu, options=CompileOptions(fold=False)).compile(graph) as compiled:
             work = compiled._state.executable._work
-            dispatched = [one for one in work if isinstance(one, codegen.Dispatch)]
-            assert all(one.grid[0] <= 3 for one in dispatched)
+            dispatched = [item for item in work if isinstance(item, codegen.Dispatch)]
+            assert all(item.grid[0] <= 3 for item in dispatched)
             error, allowed = case.error(graph, compiled.run_slots(*operands), operands)
         assert error <= allowed, f"error {error:.3g} > {allowed:.3g}"
 
@@ -164,11 +168,11 @@ def test_large_grids_are_folded(build, shape, expected, webgpu, monkeypatch):
     if build.__code__.co_names[:2] == ("graph", "layer_norm"):
         x = np.stack([x[:, 0] + 1, -x[:, 0] - 1], axis=1)
     with rlx.compile(g, webgpu) as compiled:
-        (one,) = compiled._state.executable._work
-        columns, rows = one.grid
+        (first,) = compiled._state.executable._work
+        columns, rows = first.grid
         assert columns <= 65535
         assert rows > 1
-        assert f"const FOLD: u32 = {columns}u;" in one.source
+        assert f"const FOLD: u32 = {columns}u;" in first.source
         np.testing.assert_allclose(compiled.run_slots(x)[0], expected(x), rtol=1e-6)
 
 
@@ -200,7 +204,7 @@ def test_a_refused_shader_is_shown(fault, checks, webgpu, monkeypatch):
     monkeypatch.setenv("RLX_SHADER_CHECKS", checks)
     monkeypatch.setenv("RLX_WEBGPU_DEFAULT_LIMITS", "1")
     render = codegen.render
-    render_with(monkeypatch, lambda *given: REFUSED[fault](render(*given)))
+    render_with(monkeypatch, lambda *arguments: REFUSED[fault](render(*arguments)))
     g, place = normed()
     with pytest.raises(rlx.CompileError) as caught:
         rlx.compile(g, webgpu, params={"w": np.ones(4, "f4")})
@@ -219,27 +223,32 @@ def test_a_refused_shader_is_shown(fault, checks, webgpu, monkeypatch):
 def test_pipelines_made_side_by_side(webgpu, monkeypatch):
     """Many at once, whatever this machine has: equal ones once, and a refused one tells which it is."""
     monkeypatch.setattr(device.os, "cpu_count", lambda: 8)
-    render, made = codegen.render, []
+    render, result = codegen.render, []
     make = device.GpuDevice._make
     monkeypatch.setattr(
-        device.GpuDevice, "_make", lambda self, one: made.append(one.source) or make(self, one)
+        device.GpuDevice, "_make", lambda self, item: result.append(item.source) or make(self, item)
     )
     for break_it in (True, False):
         g = rlx.Graph()
         x = g.input("x", (3, 41))
-        normed = [g.softmax(x * float(at)) for at in range(6)] + [g.layer_norm(x), g.cumsum(x, 1)]
+        normed = [g.softmax(x * float(index)) for index in range(6)] + [
+            g.layer_norm(x),
+            g.cumsum(x, 1),
+        ]
         g.set_outputs([g.concat([*normed, *normed], 0)])
         fault = REFUSED["wrong type"] if break_it else str
-        render_with(monkeypatch, lambda *given, fault=fault: fault(render(*given)))
+        render_with(monkeypatch, lambda *arguments, fault=fault: fault(render(*arguments)))
         if break_it:
             with pytest.raises(rlx.CompileError, match="kernel layer_norm/norm_rows was refused"):
                 rlx.compile(g, webgpu)
             continue
         with rlx.compile(g, webgpu) as compiled, rlx.compile(g, "reference") as exact:
             value = np.random.default_rng(0).normal(size=(3, 41)).astype(np.float32)
-            for one, other in zip(compiled.run({"x": value}), exact.run({"x": value}), strict=True):
-                np.testing.assert_allclose(one, other, 1e-4, 1e-5)
-    assert len(made) == len(set(made)), "a pipeline was made twice"
+            for first, other in zip(
+                compiled.run({"x": value}), exact.run({"x": value}), strict=True
+            ):
+                np.testing.assert_allclose(first, other, 1e-4, 1e-5)
+    assert len(result) == len(set(result)), "a pipeline was made twice"
 
 
 def test_everything_has_a_label(webgpu, monkeypatch):
@@ -254,10 +263,10 @@ def test_everything_has_a_label(webgpu, monkeypatch):
         ((pipeline, group, _, _),) = executable._batches.current[0]
         assert pipeline.label == group.label == "layer_norm/norm_rows"
         device, seen = executable._gpu.device, []
-        made = device.create_command_encoder
+        result = device.create_command_encoder
 
-        def spy(**given):
-            encoder = made(**given)
+        def spy(**arguments):
+            encoder = result(**arguments)
             begin = encoder.begin_compute_pass
             seen.append(encoder.label)
             encoder.begin_compute_pass = lambda **own: seen.append(own["label"]) or begin(**own)
@@ -278,11 +287,11 @@ def test_a_validation_error_names_the_kernel(webgpu):
     g, _ = normed()
     with rlx.compile(g, webgpu, params={"w": np.ones(4, "f4")}) as compiled:
         executable = compiled._state.executable
-        (one,) = executable._work
-        pieces = [executable._batches._resource(value, one) for value in one.values]
+        (first,) = executable._work
+        pieces = [executable._batches._resource(value, first) for value in first.values]
         pieces[0] = (pieces[0][0], 1, pieces[0][2])
         with pytest.raises(wgpu.GPUError, match="layer_norm/norm_rows"):
-            executable._gpu.bind(one, pieces)
+            executable._gpu.bind(first, pieces)
 
 
 # --- memory that the device has not -----------------------------------------------------------------
@@ -318,7 +327,7 @@ def test_an_arena_above_the_buffer_limit(webgpu, monkeypatch):
     said(caught, "max-buffer-size", 3 * 30 * 4 * MIB + 256, 256 * MIB, "largest value wide")
 
 
-def said(caught, limit, got, most, where):
+def said(caught, limit, got, maximum, where):
     text = str(caught.value)
-    for part in (limit, f"{got} bytes", f"at most {most} bytes", where, "smaller batches"):
+    for part in (limit, f"{got} bytes", f"at most {maximum} bytes", where, "smaller batches"):
         assert part in text, text

@@ -270,7 +270,7 @@ def test_long_graphs(folder):
 def test_what_can_not_be_sealed(folder):
     entries = signed_cache.sealed_entries()
     with pytest.raises(OpaqueError, match="at most"):
-        entries.put(entries.name("large"), np.zeros(signed_cache.MOST_BYTES + 1, np.uint8))
+        entries.put(entries.name("large"), np.zeros(signed_cache.MAX_BYTES + 1, np.uint8))
     with pytest.raises(OpaqueError):
         entries.put(entries.name("code"), lambda: 3)
     g = rlx.Graph()

@@ -34,10 +34,10 @@ def compiled(lines, folder, env):
     return json.loads(done.stdout)
 
 
-def kind_of(one):
+def kind_of(item):
     """The kernel, and whether it uses subgroups; of elementwise ones, whose text is made for each program, the operation."""
-    kernel = one["label"].rpartition("/")[2]
-    return one["label"] if kernel == "elementwise" else (kernel, one["subgroups"])
+    kernel = item["label"].rpartition("/")[2]
+    return item["label"] if kernel == "elementwise" else (kernel, item["subgroups"])
 
 
 @pytest.mark.by_program
@@ -50,16 +50,16 @@ def test_dawn_compiles_every_text(extent, swiftshader, tmp_path):
         assert len(chosen) > 4000
     else:
         few = of_each_kernel(CASES, "webgpu")
-        made = list(texts(case for case in CASES if id(case) in few))
-        chosen = list({kind_of(one): one for one in reversed(made)}.values())
+        results = list(texts(case for case in CASES if id(case) in few))
+        chosen = list({kind_of(item): item for item in reversed(results)}.values())
         assert len(chosen) > 100, len(chosen)
-    SELECTION.compiles(*(one["source"] for one in chosen))
-    found = compiled(chosen, tmp_path, swiftshader)
-    shown = "\n".join(f"{one['label']}: {one['why']}" for one in found["refused"][:5])
-    assert not found["refused"], f"{len(found['refused'])} of {found['texts']} refused:\n{shown}"
+    SELECTION.compiles(*(item["source"] for item in chosen))
+    result = compiled(chosen, tmp_path, swiftshader)
+    shown = "\n".join(f"{item['label']}: {item['why']}" for item in result["refused"][:5])
+    assert not result["refused"], f"{len(result['refused'])} of {result['texts']} refused:\n{shown}"
     # SwiftShader's workgroups have no more than 256 threads: texts with more are checked as modules.
-    fitting = sum(one["threads"] <= 256 for one in chosen)
-    assert found["pipelines"] == fitting > 0.9 * len(chosen)
+    fitting = sum(item["threads"] <= 256 for item in chosen)
+    assert result["pipelines"] == fitting > 0.9 * len(chosen)
 
 
 BARRIER = """
@@ -73,8 +73,8 @@ fn main(@builtin(local_invocation_index) lane: u32) {
 
 
 def test_the_check_sees_a_barrier_that_not_all_threads_reach(swiftshader, tmp_path):
-    one = {"label": "barrier", "source": BARRIER, "bindings": 1, "shared": 0, "threads": 64}
-    (fault,) = compiled([one], tmp_path, swiftshader)["refused"]
+    single = {"label": "barrier", "source": BARRIER, "bindings": 1, "shared": 0, "threads": 64}
+    (fault,) = compiled([single], tmp_path, swiftshader)["refused"]
     assert fault["label"] == "barrier"
     assert "uniform control flow" in fault["why"]
 

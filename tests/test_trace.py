@@ -215,8 +215,8 @@ def test_bytes_moved(webgpu, way, monkeypatch, tmp_path):
 @pytest.mark.webgpu
 def test_more_kernels_than_a_query_set_holds(webgpu, monkeypatch, tmp_path):
     trips = 23
-    monkeypatch.setattr(timestamps, "MOST_QUERIES", 8)
-    monkeypatch.setattr(timestamps, "_MOST_OPEN", 2)
+    monkeypatch.setattr(timestamps, "MAX_QUERIES", 8)
+    monkeypatch.setattr(timestamps, "_MAX_OPEN", 2)
     pending, sent = [], timestamps.Timestamps.sent
 
     def counted(self, index):

@@ -368,7 +368,7 @@ def test_attention_goes_on_from_call_to_call(kind, variant, layout, queries, d, 
     with rlx.compile(g, "cpu") as compiled:
         expected = compiled.run_slots(*operands)[0].copy()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attention, "_MOST_TRIPS", 30)
+        patch.setattr(attention, "_MAX_TRIPS", 30)
         patch.setenv("RLX_VARIANT", f"attention={variant}")
         patch.setenv("RLX_CACHE", "off")
         with rlx.compile(g, webgpu) as compiled:

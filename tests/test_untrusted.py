@@ -13,7 +13,7 @@ from rlx.compiler.target import Target
 from rlx.errors import InputError
 from rlx.ir.opdef import REGISTRY
 from rlx.ir.plan import MemoryPlan, Schedule
-from rlx.ir.serialize import MOST_NESTED
+from rlx.ir.serialize import MAX_NESTED
 from rlx.passes.memory_plan import plan_memory
 
 F32 = {"dtype": "f32"}
@@ -222,8 +222,8 @@ def test_subgraphs_that_grow_without_end(path):
 
 def test_subgraphs_in_subgraphs_are_bounded():
     with pytest.raises(rlx.GraphError, match="deep"):
-        rlx.Graph.from_json(deep(MOST_NESTED + 2).to_json())
-    assert rlx.Graph.from_json(deep(MOST_NESTED - 1).to_json()).outputs
+        rlx.Graph.from_json(deep(MAX_NESTED + 2).to_json())
+    assert rlx.Graph.from_json(deep(MAX_NESTED - 1).to_json()).outputs
 
 
 def deep(levels):

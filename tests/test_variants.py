@@ -70,13 +70,15 @@ def test_what_does_not_fit_is_not_taken():
 
 
 def test_forced_then_measured_then_the_rule():
-    at = MatmulProblem(4096, (4096,), 512, 1, simple=True, whole=True)
-    table = {"matmul": ((point(at), "small"),)}
-    assert MATMUL.choose(at, chooser()).name == "wide"
-    assert MATMUL.choose(at, chooser(tuned=table)).name == "small"
-    assert MATMUL.choose(at, chooser(forced=[("matmul", "plain")], tuned=table)).name == "plain"
+    position = MatmulProblem(4096, (4096,), 512, 1, simple=True, whole=True)
+    table = {"matmul": ((point(position), "small"),)}
+    assert MATMUL.choose(position, chooser()).name == "wide"
+    assert MATMUL.choose(position, chooser(tuned=table)).name == "small"
+    assert (
+        MATMUL.choose(position, chooser(forced=[("matmul", "plain")], tuned=table)).name == "plain"
+    )
     # What is forced but can't be done is passed over.
-    gated = at._replace(gated=True)
+    gated = position._replace(gated=True)
     assert MATMUL.choose(gated, chooser(forced=[("matmul", "wide")])).name == "paired"
 
 
@@ -159,8 +161,8 @@ def test_every_variant_of_weights_in_blocks(scheme, variant, m, n, k, webgpu, mo
     parts = quantize_groups(w, scheme, 64) if groups else (quantize_blocks(w, scheme),)
     x = rng.normal(size=(m, k)).astype(np.float32)
     g = rlx.Graph()
-    held = [g.constant(part) for part in parts]
-    g.set_outputs(g.dequant_matmul(g.input("x", x.shape), held[0], scheme, *held[1:]))
+    stored = [g.constant(part) for part in parts]
+    g.set_outputs(g.dequant_matmul(g.input("x", x.shape), stored[0], scheme, *stored[1:]))
     exact = x.astype(np.float64) @ decode_blocks(parts[0], scheme, *parts[1:]).T
     with rlx.compile(g, webgpu) as compiled:
         kernel = "dequant_gemv" if variant == "few" and m <= 16 else "dequant_matmul"
@@ -288,10 +290,10 @@ def test_few_rows_by_split_sums(m, n, k, scheme, webgpu, rng):
     g = rlx.Graph()
     g.set_outputs([g.dequant_matmul(g.input("x", (m, k)), g.constant(packed), scheme)])
     with rlx.compile(g, webgpu) as compiled:
-        (found,) = compiled.run({"x": x})
+        (result,) = compiled.run({"x": x})
         assert "split_sum" in compiled.as_text("schedule")
     exact = x.astype(np.float64) @ decode_blocks(packed, scheme).astype(np.float64).T
-    np.testing.assert_allclose(found, exact, 1e-4, 1e-4)
+    np.testing.assert_allclose(result, exact, 1e-4, 1e-4)
 
 
 @pytest.mark.webgpu
@@ -331,26 +333,26 @@ def small(limit=2):
 
 def test_the_tuner_keeps_the_fastest(webgpu, folder):
     said = []
-    found = tuning.tune(webgpu, lambda part, what: said.append((part, what)), small())
-    assert {one.problem for one in found} == {"product 32", "product 64"}
-    for one in found:
-        assert one.family == "matmul"
-        assert set(one.us) == {v.name for v in without_units(MATMUL)}
-        assert all(us > 0 for us in one.us.values())
-        assert one.simplest == "plain"
-        fastest = min(one.us, key=one.us.get)
-        assert one.best == fastest or (
-            one.best == one.default and one.us[fastest] > 0.97 * one.us[one.best]
+    result = tuning.tune(webgpu, lambda part, what: said.append((part, what)), small())
+    assert {item.problem for item in result} == {"product 32", "product 64"}
+    for item in result:
+        assert item.family == "matmul"
+        assert set(item.us) == {v.name for v in without_units(MATMUL)}
+        assert all(us > 0 for us in item.us.values())
+        assert item.simplest == "plain"
+        fastest = min(item.us, key=item.us.get)
+        assert item.best == fastest or (
+            item.best == item.default and item.us[fastest] > 0.97 * item.us[item.best]
         )
     assert said[0] == (0.0, "product 32")
     assert said[-1] == (1.0, "done")
     (file,) = folder.glob("*.variants.json")
     tuned.forget_variants()
-    kept = tuned.stored_variants(webgpu)
-    assert kept == {"matmul": tuple(sorted((one.at, one.best) for one in found))}
+    retained = tuned.stored_variants(webgpu)
+    assert retained == {"matmul": tuple(sorted((item.at, item.best) for item in result))}
     # Later compiles take it, and compiled graphs of before are others.
-    name = next(v.name for v in without_units(MATMUL) if v.name != found[0].default)
-    tuned.store_variants(webgpu, {"matmul": ((found[0].at, name),)})
+    name = next(v.name for v in without_units(MATMUL) if v.name != result[0].default)
+    tuned.store_variants(webgpu, {"matmul": ((result[0].at, name),)})
     text = rlx.compile(product(32, 32, 32), webgpu).as_text("schedule")
     tile = next(v.params for v in MATMUL.variants if v.name == name)
     assert (
@@ -368,10 +370,10 @@ def test_the_tuner_keeps_the_fastest(webgpu, folder):
     ],
 )
 def test_the_tuner_times_narrow_products(family, build, webgpu, folder):
-    (found,) = tuning.tune(webgpu, which=[TuneProbe("narrow", 4096, build)])
-    assert found.family == family.name
-    assert {v.name for v in family.variants if v.fits(LEAST)} <= set(found.us)
-    assert found.simplest == "plain"
+    (result,) = tuning.tune(webgpu, which=[TuneProbe("narrow", 4096, build)])
+    assert result.family == family.name
+    assert {v.name for v in family.variants if v.fits(LEAST)} <= set(result.us)
+    assert result.simplest == "plain"
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "other", "not json", "huge"])
@@ -430,10 +432,10 @@ def test_the_command(webgpu, folder, monkeypatch, capsys):
 
 
 def test_the_sweep_is_legal():
-    names = [one.name for one in probes()]
+    names = [probe.name for probe in probes()]
     assert len(set(names)) == len(names) > 20
-    for one in probes():
-        one.build().verify()
+    for probe in probes():
+        probe.build().verify()
 
 
 @pytest.mark.webgpu
@@ -441,9 +443,9 @@ def test_halves_are_timed_only_where_matrix_units_multiply_them(webgpu, folder):
     probe = TuneProbe(
         "halves", 4096, partial(tune_probes._product, 32, 32, 32, 1, False, "f16"), True
     )
-    assert {one.half for one in probes()} == {True, False}
-    found = tuning.tune(webgpu, which=[probe])
-    assert bool(found) == bool(info_of(rlx.Device.parse(webgpu)).fragments)
+    assert {probe.half for probe in probes()} == {True, False}
+    result = tuning.tune(webgpu, which=[probe])
+    assert bool(result) == bool(info_of(rlx.Device.parse(webgpu)).fragments)
 
 
 def test_a_family_without_rivals():
@@ -462,6 +464,6 @@ def test_log_softmax_of_large_numbers_keeps_its_digits(webgpu, monkeypatch, vari
     g = rlx.Graph()
     g.set_outputs(g.log_softmax(g.input("x", x.shape)))
     with rlx.compile(g, webgpu) as compiled:
-        (found,) = compiled.run({"x": x})
+        (result,) = compiled.run({"x": x})
     off = x.astype(np.float64) - x.max(1, keepdims=True)
-    np.testing.assert_allclose(found, off - np.log(np.exp(off).sum(1, keepdims=True)), atol=2e-6)
+    np.testing.assert_allclose(result, off - np.log(np.exp(off).sum(1, keepdims=True)), atol=2e-6)

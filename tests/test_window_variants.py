@@ -9,7 +9,7 @@ from rlx.ir.variants import DEFAULTS
 from rlx.ops.resize.plane import RESIZE
 from rlx.ops.resize.taps import pattern, taps
 from rlx.ops.windows import strips
-from rlx.ops.windows.tiles import CONV, LEAST_PARTITION, MOST_STEPS, ConvProblem, partitions, steps
+from rlx.ops.windows.tiles import CONV, LEAST_PARTITION, MAX_STEPS, ConvProblem, partitions, steps
 
 # x, w, attributes.
 CONVOLUTIONS = (
@@ -192,7 +192,7 @@ def test_partitions_of_convolutions_cover_the_sums(kernel, channels):
     step = steps(kernel)
     length = channels * int(np.prod(kernel))
     assert kernel[2] % step.piece == 0
-    assert 1 <= step.piece * step.lines <= MOST_STEPS
+    assert 1 <= step.piece * step.lines <= MAX_STEPS
     for variant in without_units(CONV):
         for windows in (1, 49, 3136):
             count, taken = partitions(ConvProblem(64, windows, length, 1), variant, step)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from rlx.abi import constants
-from rlx.abi.kernels import KERNELS, MOST_INPUTS, MOST_OUTPUTS, MOST_ROW_WORDS
+from rlx.abi.kernels import KERNELS, MAX_INPUTS, MAX_OUTPUTS, MAX_ROW_WORDS
 from rlx.abi.signature import Group, KernelSignature, ParamField
 
 _HEAD = """\
@@ -30,9 +30,9 @@ def c_header() -> str:
 def _constants() -> str:
     rows = {
         **{name: getattr(constants, name) for name in constants.NAMES},
-        "INPUTS": MOST_INPUTS,
-        "OUTPUTS": MOST_OUTPUTS,
-        "ROW_WORDS": MOST_ROW_WORDS,
+        "INPUTS": MAX_INPUTS,
+        "OUTPUTS": MAX_OUTPUTS,
+        "ROW_WORDS": MAX_ROW_WORDS,
     }
     return "".join(f"#define RLX_{name} {value}\n" for name, value in rows.items())
 

@@ -23,7 +23,7 @@ _FAMILIES = (
 )  # fmt: skip
 
 # Addresses that the record of a call has place for (call.h).
-MOST_INPUTS, MOST_OUTPUTS = 8, 4
+MAX_INPUTS, MAX_OUTPUTS = 8, 4
 
 
 def collected(listed: Iterable[KernelSignature]) -> dict[str, KernelSignature]:
@@ -36,7 +36,7 @@ def collected(listed: Iterable[KernelSignature]) -> dict[str, KernelSignature]:
     for item in listed:
         if item.name in results:
             raise ValueError(f"two kernels are named {item.name}")
-        if len(item.reads) > MOST_INPUTS or len(item.writes) + len(item.scratch) > MOST_OUTPUTS:
+        if len(item.reads) > MAX_INPUTS or len(item.writes) + len(item.scratch) > MAX_OUTPUTS:
             raise ValueError(f"{item.name} has more operands than the record of a call")
         names = [
             name for key, each in item.fields.items() for name in getattr(each, "fields", (key,))
@@ -58,7 +58,7 @@ def collected(listed: Iterable[KernelSignature]) -> dict[str, KernelSignature]:
 KERNELS = collected(kernel for family in _FAMILIES for kernel in family.KERNELS)
 
 # Words of the struct of a kernel whose rows threads share, at most.
-MOST_ROW_WORDS = max(
+MAX_ROW_WORDS = max(
     kernel.words
     for kernel in KERNELS.values()
     if kernel.parallel is not None and kernel.parallel.rows

@@ -37,8 +37,8 @@ from rlx.ir.spans import phase
 from rlx.lru import ON_DEVICES, Lru
 
 # Graphs kept in memory, and bytes of their constants and kernel sources.
-MOST_GRAPHS = 64
-MOST_BYTES = 256 << 20
+MAX_GRAPHS = 64
+MAX_BYTES = 256 << 20
 T = TypeVar("T")
 _PLAIN = (type(None), int, float, str, bool)
 
@@ -52,10 +52,10 @@ class _Plans:
 
     def __init__(self, raw: Mapping[str, Array]) -> None:
         self.raw = raw
-        self.kept: _Kept = Lru(MOST_GRAPHS, MOST_BYTES)
+        self.kept: _Kept = Lru(MAX_GRAPHS, MAX_BYTES)
 
 
-_kept: _Kept = Lru(MOST_GRAPHS, MOST_BYTES)
+_kept: _Kept = Lru(MAX_GRAPHS, MAX_BYTES)
 _of_files: weakref.WeakKeyDictionary[Graph, _Plans] = weakref.WeakKeyDictionary()
 
 
@@ -227,8 +227,8 @@ def _planned(request: _Request, raw: Array) -> LoadedGraph | None:
 
     def make() -> LoadedGraph:
         with phase("cache"):
-            if raw.nbytes > container.MOST_BYTES:
-                text = f"it has {raw.nbytes} bytes, at most {container.MOST_BYTES} are read"
+            if raw.nbytes > container.MAX_BYTES:
+                text = f"it has {raw.nbytes} bytes, at most {container.MAX_BYTES} are read"
                 raise MalformedError(text)
             # Copied, so that later changes of the file have no effect.
             result = container.load(raw.tobytes(), where)

@@ -26,7 +26,7 @@ from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.notes import Note, Place
 from rlx.ir.opdef import Array, lookup
 from rlx.ir.plan import Preparation
-from rlx.ir.serialize import MOST_NESTED
+from rlx.ir.serialize import MAX_NESTED
 
 KIND = "lowered"
 _PLAIN = (type(None), int, float, str, bool)
@@ -179,7 +179,7 @@ class _Unpacker:
         for index, record in enumerate(data["graphs"]):
             self._inside = 0
             graph = self._graph(*record)
-            if self._inside > MOST_NESTED:
+            if self._inside > MAX_NESTED:
                 raise ValueError(f"subgraphs in subgraphs, {self._inside} deep")
             self._graphs[index] = graph, self._inside
         return Decisions(

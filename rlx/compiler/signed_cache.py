@@ -38,7 +38,7 @@ from rlx.ir.opdef import Array, TensorType, lookup
 
 KIND = "sealed"
 # Entries above it are not written: the cache folder is for many models.
-MOST_BYTES = 32 << 20
+MAX_BYTES = 32 << 20
 # Bytes of an array from which on it stands beside the record.
 _LARGE_BYTES = 4096
 _KEY_BYTES = 32
@@ -174,8 +174,8 @@ class Sealed:
         except Exception as error:  # of whatever records are made of
             raise OpaqueError(f"{type(error).__name__}: {error}") from error
         nbytes = sum(item.nbytes for item in stored)
-        if nbytes > MOST_BYTES:
-            raise OpaqueError(f"{nbytes} bytes, at most {MOST_BYTES} are sealed")
+        if nbytes > MAX_BYTES:
+            raise OpaqueError(f"{nbytes} bytes, at most {MAX_BYTES} are sealed")
         raw = container.dump(KIND, lambda digest: {"seal": self._seal(name, digest)}, stored)
         return self._disk.put(name, raw)
 

@@ -30,7 +30,7 @@ _FORMAT = "rlx calibration 1"
 # Names of the files in a folder, those of ``rlx.cost.tuned`` among them.
 _OURS = re.compile(r".+-[0-9a-f]{12}-[0-9a-f]{8}(\.variants)?\.json")
 # The largest file that is read; a whole one has a few KiB.
-MOST_BYTES = 4 << 20
+MAX_BYTES = 4 << 20
 _log = logging.getLogger(__name__)
 _lock = Lock()
 # One measurement at a time: two would disturb each other. Figures that are known can be had meanwhile.
@@ -258,7 +258,7 @@ def _entries(path: Path) -> dict[str, Any]:
         CalibrationError: It is no such file.
     """
     try:
-        data = json.loads(read_regular(path, MOST_BYTES))
+        data = json.loads(read_regular(path, MAX_BYTES))
     except (ValueError, RecursionError, UnfitFileError) as error:
         raise CalibrationError(describe("it is not JSON", got=error)) from None
     if not isinstance(data, dict) or data.get("format") != _FORMAT:

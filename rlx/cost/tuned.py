@@ -12,7 +12,7 @@ from typing import Any
 
 from rlx import flags
 from rlx.cost.calibration import Identity, meter
-from rlx.cost.store import MOST_BYTES, file_of, forget_old, usable
+from rlx.cost.store import MAX_BYTES, file_of, forget_old, usable
 from rlx.file_cache import mark_used
 from rlx.files import UnfitFileError, read_regular
 from rlx.generation import renew
@@ -95,7 +95,7 @@ def _load(path: Path, identity: Identity) -> Table:
     if not usable(path):
         return {}
     try:
-        result = _table(read_regular(path, MOST_BYTES), identity)
+        result = _table(read_regular(path, MAX_BYTES), identity)
     except (ValueError, TypeError, KeyError, RecursionError, UnfitFileError) as error:
         warnings.warn(f"the variants in {path} are not used: {error}", RuntimeWarning, stacklevel=4)
         return {}

@@ -32,7 +32,7 @@ _MOST = 1 << 63
 # Tuples within tuples: a program of steps has three.
 _DEEPEST = 4
 # Steps of a program of elementwise operations; fusion makes shorter ones.
-_MOST_STEPS = 64
+_MAX_STEPS = 64
 # The op whose attribute is such a program: passes make it, and inference reads only its last step.
 _REGION = "region"
 
@@ -114,7 +114,7 @@ def _same(normal: Any, value: Any) -> bool:
 
 def _wrong_step(node: NodeView, program: Any) -> Any:
     """The first illegal step of a program: kernels read operands by number and believe the types."""
-    if not isinstance(program, tuple) or not 1 <= len(program) <= _MOST_STEPS:
+    if not isinstance(program, tuple) or not 1 <= len(program) <= _MAX_STEPS:
         return program
     dtypes = [operand.types[0].dtype for operand in node.inputs]
     for step in program:
@@ -173,7 +173,7 @@ def _wrong_rows(node: NodeView, rows: Any) -> Any:
 
 # What inference takes as it is: what is wrong with an attribute (None for nothing), and what is expected.
 _RULES: Mapping[str, Mapping[str, tuple[Callable[[NodeView, Any], Any], str]]] = {
-    _REGION: {"program": (_wrong_step, f"1 to {_MOST_STEPS} elementwise steps")},
+    _REGION: {"program": (_wrong_step, f"1 to {_MAX_STEPS} elementwise steps")},
     PART: {"index": (_wrong_index, "a result of the operand")},
     "leading": {"rows": (_wrong_rows, "at most the operand's rows")},
 }

@@ -42,9 +42,9 @@ _PREFIX = struct.Struct("<8sIIQQ")
 _HEADER_AT = 96
 _KINDS = "biuf"
 # The largest file that is read into memory at once.
-MOST_BYTES = 1 << 30
+MAX_BYTES = 1 << 30
 # The largest header that is read; that of a graph of 100 000 nodes has some ten MiB.
-_MOST_HEADER = 256 << 20
+_MAX_HEADER = 256 << 20
 
 
 class ContainerError(RlxError, ValueError):
@@ -140,10 +140,8 @@ def load(raw: bytes | mmap.mmap, where: object = "bytes", check: bool = True) ->
         raise refuse("a container of another version", version, VERSION)
     if total != len(raw) or length > total - _HEADER_AT:
         raise refuse("a container file has another length", f"{len(raw)} bytes", f"{total} bytes")
-    if length > _MOST_HEADER:
-        raise refuse(
-            "a container's header is too large", f"{length} bytes", f"{_MOST_HEADER} bytes"
-        )
+    if length > _MAX_HEADER:
+        raise refuse("a container's header is too large", f"{length} bytes", f"{_MAX_HEADER} bytes")
     start = _HEADER_AT + length
     head = hashlib.sha256(view[:64])
     head.update(view[_HEADER_AT:start])
@@ -161,7 +159,7 @@ def load(raw: bytes | mmap.mmap, where: object = "bytes", check: bool = True) ->
     return Container(kind, data, arrays, _of_arrays(places, bytes(view[32:64])))
 
 
-def read(path: str | os.PathLike[str], limit: int = MOST_BYTES, links: bool = True) -> Container:
+def read(path: str | os.PathLike[str], limit: int = MAX_BYTES, links: bool = True) -> Container:
     """A container file, read into memory: what happens to the file afterwards does not matter.
 
     Args:

@@ -320,10 +320,12 @@ class OpDef:
     def defaults(self) -> tuple[Mapping[str, Any], tuple[str, ...]]:
         """The builder's parameters and their defaults, and those that have none; nothing where it takes any number."""
         parameters = self.signature.parameters.values()
-        if any(one.kind is not one.POSITIONAL_OR_KEYWORD for one in parameters):
+        if any(parameter.kind is not parameter.POSITIONAL_OR_KEYWORD for parameter in parameters):
             return {}, ("",)
-        needed = tuple(one.name for one in parameters if one.default is one.empty)
-        return {one.name: one.default for one in parameters}, needed
+        needed = tuple(
+            parameter.name for parameter in parameters if parameter.default is parameter.empty
+        )
+        return {parameter.name: parameter.default for parameter in parameters}, needed
 
     @functools.cached_property
     def attributes(self) -> Mapping[str, str]:
@@ -332,12 +334,12 @@ class OpDef:
         ``present`` is one where operands may be absent: it says which are there.
         """
         operands = {text.rstrip("?*") for text in self.operands}
-        found = {
+        results = {
             name: parameter.annotation
             for name, parameter in self.signature.parameters.items()
             if name not in operands
         }
-        return {**found, PRESENT: "Any"} if self.optional else found
+        return {**results, PRESENT: "Any"} if self.optional else results
 
     @functools.cached_property
     def accepts(self) -> frozenset[DType]:
@@ -350,8 +352,8 @@ class OpDef:
 
     def kernels(self, kernel_set: str) -> Kernels | None:
         """The op's kernels in a set; None where it has none."""
-        found: Kernels | None = getattr(self, KERNEL_SETS[kernel_set].records)
-        return found
+        result: Kernels | None = getattr(self, KERNEL_SETS[kernel_set].records)
+        return result
 
     def native_dtypes(self, kernel_set: str, node: Any) -> frozenset[DType]:
         """Types of the main operand that its kernels in a set take as they are, at the sizes of a node."""
@@ -385,16 +387,16 @@ class Registry(Mapping[str, OpDef]):
         self._records[opdef.name] = opdef
 
     def __getitem__(self, name: str) -> OpDef:
-        found = self._complete.get(name)
-        if found is not None:
-            return found
+        result = self._complete.get(name)
+        if result is not None:
+            return result
         module = MODULE_OF.get(name)
         # This waits for another thread that imports the module, but not for the same thread.
         spec = import_module(module).__spec__ if module is not None else None
-        found = self._records[name]
+        result = self._records[name]
         if not getattr(spec, "_initializing", False):
-            self._complete[name] = found
-        return found
+            self._complete[name] = result
+        return result
 
     def __contains__(self, name: object) -> bool:
         return name in self._records or name in MODULE_OF

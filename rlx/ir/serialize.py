@@ -17,7 +17,7 @@ from rlx.ir.view import GraphView, NodeView
 
 FORMAT = 1
 # Subgraphs within subgraphs, in graphs that come out of files.
-MOST_NESTED = 16
+MAX_NESTED = 16
 
 
 class Growing(GraphView, Protocol):
@@ -158,8 +158,8 @@ def from_data(
         GraphError: The data is not such a graph.
     """
     try:
-        if inside > MOST_NESTED:
-            raise ValueError(f"subgraphs in subgraphs, more than {MOST_NESTED} deep")
+        if inside > MAX_NESTED:
+            raise ValueError(f"subgraphs in subgraphs, more than {MAX_NESTED} deep")
         if data["rlx_graph"] != FORMAT:
             raise ValueError(f"format {data['rlx_graph']!r}, this release reads {FORMAT}")
         graph = make(data["name"])

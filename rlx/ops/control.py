@@ -28,7 +28,7 @@ from rlx.ops.movement.strided import emit_strided_copy
 _NEEDED = (records, placeholders)
 _COUNTER = TensorType((1,), DType.I32)
 # Calls that a GPU makes of a scan at most: each trip's are listed one by one.
-_MOST_STEPS = 1 << 16
+_MAX_STEPS = 1 << 16
 
 # Trips that references may still make in this run, in a list of one; None for no bound.
 _TRIPS: ContextVar[list[int] | None] = ContextVar("trips", default=None)
@@ -70,7 +70,7 @@ def _steps(graph: Graph) -> int:
 
 def _too_long(node: Node) -> str | None:
     steps = _steps(node.attrs["body_graph"]) * node.inputs[-1].shape[0]
-    return f"{steps} steps of a scan, one dispatch each" if steps > _MOST_STEPS else None
+    return f"{steps} steps of a scan, one dispatch each" if steps > _MAX_STEPS else None
 
 
 def _check(name: str, graph: Any, types: Sequence[TensorType]) -> tuple[TensorType, ...]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.abi.kernels import MOST_INPUTS, MOST_OUTPUTS
+from rlx.abi.kernels import MAX_INPUTS, MAX_OUTPUTS
 from rlx.dataclasses import dataclass
 from rlx.errors import (
     DTypeError,
@@ -255,8 +255,8 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
         emitter.call("python", operands, emitter.results(), {"function": HostFunction(node)})
         return
     for what, item, limit in (
-        ("inputs", len(operands), MOST_INPUTS),
-        ("outputs", len(node.types), MOST_OUTPUTS),
+        ("inputs", len(operands), MAX_INPUTS),
+        ("outputs", len(node.types), MAX_OUTPUTS),
     ):
         if item > limit:
             raise UnsupportedOpError(

@@ -23,9 +23,9 @@ from rlx.resource_limits import charge
 # Prefix of the names of prepared params. No param of a user can have it.
 PREPARED = "prepared:"
 # Most work that is done with constants alone when a graph is loaded, in elements: some seconds.
-_MOST_CONSTANT = 2.0**34
+_MAX_CONSTANT = 2.0**34
 # The largest result of that work, in bytes. It may be larger if it is at most this many times its largest constant.
-_MOST_CONSTANT_BYTES, _GROWS = 1 << 29, 4
+_MAX_CONSTANT_BYTES, _GROWS = 1 << 29, 4
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def _fixed(graph: Graph) -> set[int]:
     fixed: set[int] = set()
     # Bytes of the largest constant that they depend on.
     constant: dict[int, int] = {}
-    left = _MOST_CONSTANT
+    left = _MAX_CONSTANT
     for node in graph.nodes:
         if node.op == "param":
             fixed.add(node.id)
@@ -120,7 +120,7 @@ def _fixed(graph: Graph) -> set[int]:
             # A few numbers in a file must not become gigabytes, or hours, before anything runs.
             left -= work
             below = max(constant[o.id] for o in node.inputs)
-            if left < 0 or node.type.nbytes > max(_MOST_CONSTANT_BYTES, _GROWS * below):
+            if left < 0 or node.type.nbytes > max(_MAX_CONSTANT_BYTES, _GROWS * below):
                 continue
             constant[node.id] = below
             if node.type.nbytes > FOLD_LIMIT_BYTES or any(o.id in fixed for o in node.inputs):

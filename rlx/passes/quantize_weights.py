@@ -15,7 +15,7 @@ from rlx.ir.rewrite import Rewriter, users
 
 # Params with fewer elements, or with one axis, stay f32: they are few bytes, and their precision matters most.
 _LEAST = 4096
-_MOST_F16 = 65504.0
+_MAX_F16 = 65504.0
 # Ops whose weights have one row per result channel on the first axis. In other ops the channel is the last axis.
 _ROWS_FIRST = frozenset({"conv1d", "conv2d", "conv3d", "gather"})
 WEIGHTS: Mapping[str, str] = MappingProxyType(
@@ -50,7 +50,7 @@ def shrunk(graph: Graph, weights: str) -> tuple[Graph, list[str]]:
             continue
         result = np.asarray(value, np.float32)
         largest = float(np.max(np.abs(result)))
-        if not np.isfinite(largest) or (weights == "f16" and largest > _MOST_F16):
+        if not np.isfinite(largest) or (weights == "f16" and largest > _MAX_F16):
             notes.append(f"{node.name} is left as it is: its values reach {largest:g}")
             rewriter.keep(node)
         elif weights == "f16":

@@ -16,7 +16,7 @@ OVERHEAD_S = 0.015
 # The part of a batch's time that handing it over may take.
 SHARE = 0.1
 # No batch gets larger: what it holds is in the object store several times.
-MOST_ROWS, MOST_BYTES = 1 << 14, 64 << 20
+MAX_ROWS, MAX_BYTES = 1 << 14, 64 << 20
 # Sizes that are tried are so many times apart, and the least time of so many runs counts.
 _APART, _RUNS = 8, 3
 
@@ -74,7 +74,7 @@ def measure_batch_size(
     if not count:
         raise InputError(describe("a batch to measure with is empty", expected="one row at least"))
     row_bytes = max(1, sum(value.nbytes // max(len(value), 1) for value in sample.values()))
-    limit = _floor(max(multiple, min(MOST_ROWS, MOST_BYTES // row_bytes)), multiple)
+    limit = _floor(max(multiple, min(MAX_ROWS, MAX_BYTES // row_bytes)), multiple)
     wanted = overhead_s * (1.0 - SHARE) / SHARE
     rows = multiple
     while True:

@@ -11,9 +11,9 @@ from rlx.regress.recording import Recording
 from rlx.regress.timing import TimeVerdict
 
 # Comparing takes the square of the lines at worst; longer texts are not compared.
-_MOST_LINES = 3000
-_MOST_SHOWN = 300
-_MOST_TEXTS = 40
+_MAX_LINES = 3000
+_MAX_SHOWN = 300
+_MAX_TEXTS = 40
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def text_diffs(comparison: Comparison) -> list[TextDiff]:
     for case in flagged:
         for title, first, other in _pairs(case):
             results.setdefault((first, other), (title, []))[1].append(case.name)
-    chosen = list(results.items())[:_MOST_TEXTS]
+    chosen = list(results.items())[:_MAX_TEXTS]
     return [
         TextDiff(
             title,
@@ -80,9 +80,9 @@ def _lines(base: Recording, new: Recording, first: str, other: str) -> Iterable[
     if was is None or now is None:
         return [("at", "the recordings do not hold the texts")]
     before, after = was.splitlines(), now.splitlines()
-    if max(len(before), len(after)) > _MOST_LINES:
+    if max(len(before), len(after)) > _MAX_LINES:
         return [("at", f"too long to compare: {len(before)} lines before, {len(after)} now")]
     lines = list(difflib.unified_diff(before, after, "before", "now", n=2, lineterm=""))[2:]
-    shown = [(_CLASSES.get(text[:1], ""), text) for text in lines[:_MOST_SHOWN]]
+    shown = [(_CLASSES.get(text[:1], ""), text) for text in lines[:_MAX_SHOWN]]
     rest = len(lines) - len(shown)
     return [*shown, ("at", f"... and {rest} more lines")] if rest else shown

@@ -21,7 +21,7 @@ from rlx.python_start import python
 from rlx.regress.commits import Checkout, Commit
 
 # The wheels that were used last are kept.
-_MOST_WHEELS = 64
+_MAX_WHEELS = 64
 _NAME = re.compile(r"[\w-]+")
 # What a compiler or Python says; pip's own lines only say that something failed.
 _CAUSE = re.compile(r": (fatal )?error: |^\w*(Error|Exception): ")
@@ -156,7 +156,7 @@ def _needs_download(tree: Path) -> bool:
 def _make_room(folder: Path) -> None:
     """Removes wheels that were not used for the longest time."""
     remaining = [path for path in folder.iterdir() if not path.name.startswith(_BUILDING)]
-    for path in sorted(remaining, key=lambda item: item.stat().st_mtime)[: 1 - _MOST_WHEELS]:
+    for path in sorted(remaining, key=lambda item: item.stat().st_mtime)[: 1 - _MAX_WHEELS]:
         shutil.rmtree(path, ignore_errors=True)
 
 

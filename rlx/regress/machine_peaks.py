@@ -22,7 +22,7 @@ from rlx.regress.record_schema import Peaks
 _LONG_S = 0.02
 _REPEATS = 5
 _FLOATS = 1 << 20
-_MOST_FLOATS = 1 << 26
+_MAX_FLOATS = 1 << 26
 
 _COPY = """
 @group(0) @binding(0) var<storage, read> x: array<vec4<f32>>;
@@ -88,7 +88,7 @@ def _seconds(work: Callable[[], Any]) -> float:
 
 def _sizes() -> Iterator[int]:
     size = _FLOATS
-    while size <= _MOST_FLOATS:
+    while size <= _MAX_FLOATS:
         yield size
         size *= 2
 
@@ -151,7 +151,7 @@ class _Gpu:
     def __init__(self, adapter: Any, wgpu: Any) -> None:
         self._usage = wgpu.BufferUsage
         limit = adapter.limits["max-storage-buffer-binding-size"]
-        self._most = min(_MOST_FLOATS, limit // 4, adapter.limits["max-buffer-size"] // 4)
+        self._most = min(_MAX_FLOATS, limit // 4, adapter.limits["max-buffer-size"] // 4)
         limits = {"max-storage-buffer-binding-size": limit, "max-buffer-size": self._most * 4}
         self._device = adapter.request_device_sync(required_limits=limits)
         self._x = self._buffer(_FLOATS)

@@ -30,7 +30,7 @@ SUITE = "application"
 # element, by dtype. Rounding adds up over a graph's operations. Integers have to be equal.
 _TOLERANCES = {DType.F64: 1e-9, DType.F32: 1e-4, DType.F16: 1e-2, DType.BF16: 5e-2}
 # Names in a record file are not longer.
-_MOST_NAME = 400
+_MAX_NAME = 400
 
 
 @dataclass(frozen=True)
@@ -156,11 +156,11 @@ def _subject(name: str, item: measure.LoadedCase, tolerance: float) -> Subject:
     result = Subject(
         SUITE,
         name,
-        graph.name[:_MOST_NAME],
+        graph.name[:_MAX_NAME],
         tuple(node.shape for node in nodes),
         tuple(str(node.dtype) for node in nodes),
         f"{name}; graph {content}; inputs {read}",
         lambda: (graph, list(item.inputs)),
         tolerance,
     )
-    return replace(result, name=name[:_MOST_NAME])
+    return replace(result, name=name[:_MAX_NAME])

@@ -305,7 +305,7 @@ class SourceText(Struct, frozen=True, tag_field="kind", tag="text"):
 
     Attributes:
         digest: SHA-256 of the text, the first 32 hex digits.
-        data: The text in UTF-8, compressed by zlib, in base64. At most ``MOST_TEXT`` bytes of text.
+        data: The text in UTF-8, compressed by zlib, in base64. At most ``MAX_TEXT`` bytes of text.
     """
 
     digest: Digest
@@ -329,7 +329,7 @@ class End(Struct, frozen=True, tag_field="kind", tag="end"):
     floors: Annotated[dict[str, Amount], Meta(max_length=100)]
 
 
-MOST_TEXT = 4 << 20
+MAX_TEXT = 4 << 20
 """Bytes of a schedule or a WGSL module, at most; longer ones are left out."""
 
 Line: TypeAlias = Run | DeviceLine | Peaks | CaseLine | Times | Failure | SourceText | End

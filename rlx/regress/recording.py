@@ -30,9 +30,9 @@ from rlx.regress.record_schema import (
 )
 
 # A file's bytes, a line's bytes and lines of a file, at most.
-_MOST_BYTES = 2 << 30
-_MOST_LINE = 8 << 20
-_MOST_LINES = 5_000_000
+_MAX_BYTES = 2 << 30
+_MAX_LINE = 8 << 20
+_MAX_LINES = 5_000_000
 
 _decoder: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
 _encoder = msgspec.json.Encoder()
@@ -90,19 +90,19 @@ class Recording:
 def packed(text: str) -> str | None:
     """A text as ``SourceText.data``; None where it is too long."""
     raw = text.encode()
-    data = base64.b64encode(zlib.compress(raw, 9)).decode() if len(raw) <= schema.MOST_TEXT else ""
+    data = base64.b64encode(zlib.compress(raw, 9)).decode() if len(raw) <= schema.MAX_TEXT else ""
     return data if data and len(data) <= 1 << 20 else None
 
 
 def unpacked(data: str) -> str:
-    """The text of ``SourceText.data``; at most ``MOST_TEXT`` bytes of it are unpacked.
+    """The text of ``SourceText.data``; at most ``MAX_TEXT`` bytes of it are unpacked.
 
     Raises:
         InputError: It is no such text.
     """
     try:
         unzip = zlib.decompressobj()
-        raw = unzip.decompress(base64.b64decode(data, validate=True), schema.MOST_TEXT)
+        raw = unzip.decompress(base64.b64decode(data, validate=True), schema.MAX_TEXT)
         if unzip.unconsumed_tail or not unzip.eof:
             raise ValueError("too long or cut off")
         return raw.decode()
@@ -133,15 +133,15 @@ def lines(path: str | PathLike[str]) -> Iterator[Line]:
 
 def _raw_lines(path: str | PathLike[str], file: BinaryIO) -> Iterator[tuple[int, bytes]]:
     total = number = 0
-    while raw := file.readline(_MOST_LINE + 1):
+    while raw := file.readline(_MAX_LINE + 1):
         number += 1
         total += len(raw)
-        if len(raw) > _MOST_LINE or total > _MOST_BYTES or number > _MOST_LINES:
+        if len(raw) > _MAX_LINE or total > _MAX_BYTES or number > _MAX_LINES:
             raise InputError(
                 describe(
                     f"{path} is too large for a record file",
                     where=f"line {number}",
-                    expected=f"lines of at most {_MOST_LINE} bytes, {_MOST_LINES} of them, {_MOST_BYTES} bytes in all",
+                    expected=f"lines of at most {_MAX_LINE} bytes, {_MAX_LINES} of them, {_MAX_BYTES} bytes in all",
                 )
             )
         if raw.strip():

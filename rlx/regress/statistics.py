@@ -28,7 +28,7 @@ FALSE_DISCOVERIES = 0.05
 FEWEST = 3
 """Processes on each side without which nothing is decided."""
 
-MOST_PROCESSES = 200
+MAX_PROCESSES = 200
 """More processes than this are not proposed."""
 
 LEAST_SPREAD = 0.002
@@ -36,7 +36,7 @@ LEAST_SPREAD = 0.002
 
 # Groups that a prior is made of at least, and the most that it weighs.
 _FEWEST_GROUPS = 10
-_MOST_FREEDOM = 10.0
+_MAX_FREEDOM = 10.0
 _RESAMPLES = 2000
 _SEED = 21
 
@@ -112,11 +112,11 @@ def prior_of(groups: Iterable[Sequence[float]]) -> Prior:
     logs -= special.digamma(freedom / 2) - np.log(freedom / 2)
     # The variances differ by more than their own uncertainty: the less, the more the prior weighs.
     excess = float(logs.var(ddof=1) - special.polygamma(1, freedom / 2).mean())
-    weight = _MOST_FREEDOM
-    if excess > float(special.polygamma(1, _MOST_FREEDOM / 2)):
+    weight = _MAX_FREEDOM
+    if excess > float(special.polygamma(1, _MAX_FREEDOM / 2)):
         weight = 2 * float(
             optimize.brentq(
-                lambda half: float(special.polygamma(1, half)) - excess, 1e-6, _MOST_FREEDOM / 2
+                lambda half: float(special.polygamma(1, half)) - excess, 1e-6, _MAX_FREEDOM / 2
             )
         )
     usual = float(logs.mean() + special.digamma(weight / 2) - np.log(weight / 2))
@@ -236,7 +236,7 @@ def processes_to_decide(result: Effect, threshold: float) -> int | None:
     size = abs(result.log_ratio)
     # Beyond the threshold the interval has to leave 0 out; below it, the bound has to leave the threshold out.
     level, room = ((1 + LEVEL) / 2, size) if size >= threshold else (LEVEL, threshold - size)
-    for count in range(FEWEST, MOST_PROCESSES + 1):
+    for count in range(FEWEST, MAX_PROCESSES + 1):
         groups = 1 if result.paired else 2
         student = float(stats.t.ppf(level, groups * (count - 1)))
         half = student * result.spread * math.sqrt(groups / count)

@@ -15,7 +15,7 @@ from rlx.regress.recording import Measured, Recording
 from rlx.regress.statistics import (
     FALSE_DISCOVERIES,
     FEWEST,
-    MOST_PROCESSES,
+    MAX_PROCESSES,
     Effect,
     adjusted,
     differences,
@@ -264,7 +264,7 @@ def _timing(item: _Samples, pair: DevicePair) -> Timing:
             # Noise falls with the root of their number.
             fewest = min(map(len, item.quiet)) * (item.threshold / COARSEST) ** 2
             processes = max(math.ceil(fewest), processes or 0)
-            processes = processes if processes <= MOST_PROCESSES else None
+            processes = processes if processes <= MAX_PROCESSES else None
     return Timing(
         item.metric,
         item.judged,

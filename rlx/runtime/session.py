@@ -31,7 +31,7 @@ from rlx.ir.serialize import joined
 from rlx.ir.spans import phase, phases
 from rlx.ir.spans import progress as told
 from rlx.runtime.compiled import CompiledGraph
-from rlx.threads import MOST_THREADS
+from rlx.threads import MAX_THREADS
 
 PRECISIONS = ("f32", "tf32", "bf16", "f16")
 DENORMALS = ("flush", "keep")
@@ -310,6 +310,6 @@ def _check_options(options: CompileOptions) -> None:
     if limit is not None and limit < 1:
         raise CompileError(describe("option memory_limit", got=limit, expected="None or >= 1"))
     whole = isinstance(threads, int) and not isinstance(threads, bool)
-    if threads is not None and not (whole and 1 <= threads <= MOST_THREADS):
-        expected = f"None or a whole number from 1 to {MOST_THREADS}"
+    if threads is not None and not (whole and 1 <= threads <= MAX_THREADS):
+        expected = f"None or a whole number from 1 to {MAX_THREADS}"
         raise CompileError(describe("option threads", got=repr(threads), expected=expected))

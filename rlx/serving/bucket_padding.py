@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rlx.passes.masking.analysis import Study
 
 # Sets of shapes whose lengths are remembered.
-_MOST_FITS = 4096
+_MAX_FITS = 4096
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Bucket:
         with phase("mask"):
             self.graph = masked(result)
         self._shapes = {node.name: node.shape for node in largest.nodes if node.op == "input"}
-        self._fits: Lru[Hashable, BucketFit] = Lru(_MOST_FITS)
+        self._fits: Lru[Hashable, BucketFit] = Lru(_MAX_FITS)
 
     def known(self, key: Hashable) -> BucketFit | None:
         """What runs of some shapes ask for, if that was found out before."""

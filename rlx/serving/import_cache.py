@@ -21,7 +21,7 @@ from rlx.ir.opdef import Array
 from rlx.ir.spans import phase
 
 # Files above it are read anew each time: to digest them takes longer, a millisecond for each MB.
-MOST_BYTES = 32 << 20
+MAX_BYTES = 32 << 20
 # Bytes of a file that a thread digests at a time.
 _PIECE = 4 << 20
 
@@ -123,7 +123,7 @@ def open_kept(file: ModelBytes) -> ModelFile:
     """
     with phase("read"):
         entries = sealed_entries()
-        if entries is None or len(file.view) > MOST_BYTES:
+        if entries is None or len(file.view) > MAX_BYTES:
             return ModelFile(_read(file), None, "")
         digest = digest_of(file.view)
         name = entries.name("ports", digest, file.label)

@@ -18,8 +18,8 @@ Shapes = tuple[Shape, ...]
 # A set of shapes that was called so often is compiled as it is: it will come again.
 _OFTEN = 32
 # Buckets of a function, and sets of shapes whose calls are counted.
-_MOST_BUCKETS = 16
-_MOST_SHAPES = 1024
+_MAX_BUCKETS = 16
+_MAX_SHAPES = 1024
 
 
 class Lengths:
@@ -30,8 +30,8 @@ class Lengths:
 
     def __init__(self) -> None:
         self._seen: list[Shapes] = []
-        self._calls: Lru[Shapes, int] = Lru(_MOST_SHAPES)
-        self._buckets: Lru[Shapes, Bucket] = Lru(_MOST_BUCKETS)
+        self._calls: Lru[Shapes, int] = Lru(_MAX_SHAPES)
+        self._buckets: Lru[Shapes, Bucket] = Lru(_MAX_BUCKETS)
         self._failed = 0
 
     def place(

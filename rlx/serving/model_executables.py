@@ -39,7 +39,7 @@ from rlx.serving.model_report import ModelReport, ShapesReport
 # Executables of a graph that stay while nobody uses them.
 _KEPT = 16
 # Sets of shapes whose bucket is remembered.
-_MOST_PLACES = 4096
+_MAX_PLACES = 4096
 
 Shapes = Mapping[str, Shape]
 
@@ -156,7 +156,7 @@ class Executables:
         self._buckets = Buckets(file.source, buckets)
         self._kept: Lru[Hashable, Exact | Padded] = Lru(capacity)
         # For inputs that are padded, the key of their bucket.
-        self._bucket_of: Lru[Hashable, Hashable] = Lru(_MOST_PLACES)
+        self._bucket_of: Lru[Hashable, Hashable] = Lru(_MAX_PLACES)
         self.compiles = self._fits = 0
 
     def known(self, arrays: Mapping[str, Array]) -> ShapeRunner | None:

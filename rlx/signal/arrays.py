@@ -44,11 +44,13 @@ class _Padding(NamedTuple):
 
     def run(self, runs: CompiledGraph, arrays: Mapping[str, Array]) -> list[Array]:
         """The results, cut to their sizes."""
-        made = runs.run_slots(*self.bucket.given(self.fit, arrays).values())
+        result = runs.run_slots(*self.bucket.given(self.fit, arrays).values())
         from rlx.serving.bucket_padding import valid
 
-        found = valid(self.fit, made)
-        return [one.copy() if one is view else one for one, view in zip(found, made, strict=True)]
+        output = valid(self.fit, result)
+        return [
+            item.copy() if item is view else item for item, view in zip(output, result, strict=True)
+        ]
 
 
 # A graph that is forgotten is dropped, not closed: another thread may be about to run it.
@@ -97,8 +99,8 @@ def on_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         settings = bound.arguments
-        given = [name for name in operands if settings[name] is not None]
-        if any(isinstance(settings[name], Node) for name in given):
+        arguments = [name for name in operands if settings[name] is not None]
+        if any(isinstance(settings[name], Node) for name in arguments):
             if device is not None:
                 raise InputError(
                     describe(
@@ -107,33 +109,33 @@ def on_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
                         hint="the device is chosen where the graph is compiled",
                     )
                 )
-            _as_nodes(called, settings, given)
-            return _in_f32(function, bound, given)
-        arrays = [_array(settings[name], called) for name in given]
+            _as_nodes(called, settings, arguments)
+            return _in_f32(function, bound, arguments)
+        arrays = [_array(settings[name], called) for name in arguments]
         # A state follows the signal, which is the first.
         arrays = [array.astype(arrays[0].dtype, copy=False) for array in arrays]
         on = "cpu" if device is None else device
         family = (
             function.__module__ + "." + function.__qualname__,
             str(on),
-            tuple((name, a.ndim, a.dtype.str) for name, a in zip(given, arrays, strict=True)),
-            tuple((k, _frozen(v)) for k, v in settings.items() if k not in given),
+            tuple((name, a.ndim, a.dtype.str) for name, a in zip(arguments, arrays, strict=True)),
+            tuple((k, _frozen(v)) for k, v in settings.items() if k not in arguments),
         )
 
         def build(shapes: tuple[Shape, ...]) -> tuple[Graph, bool]:
             graph = Graph(called)
-            for name, array, shape in zip(given, arrays, shapes, strict=True):
+            for name, array, shape in zip(arguments, arrays, shapes, strict=True):
                 settings[name] = graph.input(name, shape, array.dtype)
-            made = function(*bound.args, **bound.kwargs)
-            graph.set_outputs(made)
-            return graph, isinstance(made, tuple)
+            result = function(*bound.args, **bound.kwargs)
+            graph.set_outputs(result)
+            return graph, isinstance(result, tuple)
 
         entry, padding = _entry(family, tuple(a.shape for a in arrays), on, build)
 
         def run() -> list[Array]:
             if padding is None:
                 return [view.copy() for view in entry.runs.run_slots(*arrays)]
-            return padding.run(entry.runs, dict(zip(given, arrays, strict=True)))
+            return padding.run(entry.runs, dict(zip(arguments, arrays, strict=True)))
 
         results = entry.turns.call(run)
         return tuple(results) if entry.several else results[0]
@@ -166,23 +168,23 @@ def on_device(device: Any) -> dict[str, Any]:
     return {} if device is None else {"device": device}
 
 
-def _as_nodes(called: str, settings: dict[str, Any], given: Sequence[str]) -> None:
+def _as_nodes(called: str, settings: dict[str, Any], arguments: Sequence[str]) -> None:
     """Arrays that stand beside nodes become constants of their graph."""
-    like = next(settings[name] for name in given if isinstance(settings[name], Node))
-    for name in given:
+    like = next(settings[name] for name in arguments if isinstance(settings[name], Node))
+    for name in arguments:
         if not isinstance(settings[name], Node):
             array = real_numbers(settings[name], called).astype(like.dtype.numpy)
             settings[name] = like.graph.constant(array)
 
 
 def _in_f32(
-    function: Callable[..., Any], bound: inspect.BoundArguments, given: Sequence[str]
+    function: Callable[..., Any], bound: inspect.BoundArguments, arguments: Sequence[str]
 ) -> Any:
     """The function on nodes; the half types are computed in f32, and only the results rounded."""
     half = next(
         (
             bound.arguments[name].dtype
-            for name in given
+            for name in arguments
             if isinstance(bound.arguments[name], Node)
             and bound.arguments[name].dtype in (DType.F16, DType.BF16)
         ),
@@ -190,16 +192,16 @@ def _in_f32(
     )
     if half is None:
         return function(*bound.args, **bound.kwargs)
-    for name in given:
+    for name in arguments:
         node = bound.arguments[name]
         if isinstance(node, Node):
             bound.arguments[name] = node.graph.cast(node, DType.F32)
-    made = function(*bound.args, **bound.kwargs)
-    several = made if isinstance(made, tuple) else (made,)
+    result = function(*bound.args, **bound.kwargs)
+    several = result if isinstance(result, tuple) else (result,)
     stored = tuple(
         node.graph.cast(node, half) if node.dtype is DType.F32 else node for node in several
     )
-    return stored if isinstance(made, tuple) else stored[0]
+    return stored if isinstance(result, tuple) else stored[0]
 
 
 def _entry(
@@ -217,9 +219,9 @@ def _entry(
         build: Makes the graph for shapes, and says whether it has several results.
     """
     with _guard:
-        found = _cache.get((family, shapes))
-        if found is not None:
-            return found, None
+        result = _cache.get((family, shapes))
+        if result is not None:
+            return result, None
         lengths = _families.get(family)
         if lengths is None:
             from rlx.serving.length_buckets import Lengths
@@ -239,18 +241,18 @@ def _entry(
         if place is not None:
             last, bucket, fit = place
             key, padding = (family, "bucket", last), _Padding(bucket, fit)
-        found = _cache.get(key)
-        if found is None:
+        result = _cache.get(key)
+        if result is None:
             # A bucket that was made for an earlier call does not say how many results there are.
             if padding is None or not several:
                 graph = graph_of(shapes)
             if padding is not None:
                 graph = padding.bucket.graph
-            found = _Entry(
+            result = _Entry(
                 compiled(graph, device), several[-1], ReentrancyCheckedLock("this function")
             )
-            _cache.put(key, found)
-        return found, padding
+            _cache.put(key, result)
+        return result, padding
 
 
 def real_numbers(value: Any, where: str) -> Array:

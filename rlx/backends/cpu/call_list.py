@@ -14,7 +14,7 @@ from rlx.ir.plan import KernelCall, MemoryPlan, Schedule, Value
 from rlx.passes.dynamic_batch import DynamicRows
 
 # Programs for fewer rows that an executable keeps.
-_MOST_EXTENTS = 64
+_MAX_EXTENTS = 64
 
 
 class CallLists:
@@ -78,7 +78,7 @@ class CallLists:
             return self._whole
         key = extent.actual, extent.upper
         if key not in self._fewer:
-            if len(self._fewer) >= _MOST_EXTENTS:
+            if len(self._fewer) >= _MAX_EXTENTS:
                 self._fewer.pop(next(iter(self._fewer)))
             with self._weights.lock:
                 self._fewer[key] = self._fewer_rows(*extent.lowered)

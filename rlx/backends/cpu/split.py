@@ -20,7 +20,7 @@ _WORTH = 20_000
 # Work from which on, in ns, it is worth telling the processor to take subnormal operands for 0, and back.
 _WORTH_FLUSHING = 1_000
 # Scratch of a graph's other threads, in bytes; a call that would need more is made by fewer threads.
-_MOST_SCRATCH = 64 << 20
+_MAX_SCRATCH = 64 << 20
 _ALIGNMENT = 256
 # Roughly the time of a unit of work (rlx.cost.op_classes) on one thread, in ns.
 _NS: Mapping[str, float] = {
@@ -127,7 +127,7 @@ def split_of(call: KernelCall, threads: int) -> WorkSplit | None:
         rows, index = call.params[parallel.rows], signature.offset(parallel.rows)
         parts = min(parts, rows)
         inputs, outputs = map(_bytes, parallel.widths(arguments), (call.inputs, call.outputs))
-    threads = min(threads, parts, 1 + _MOST_SCRATCH // max(1, apart))
+    threads = min(threads, parts, 1 + _MAX_SCRATCH // max(1, apart))
     if threads < 2:
         return None
     return WorkSplit(

@@ -16,9 +16,9 @@ from rlx.ir.spans import phase
 from rlx.passes.dynamic_batch import DynamicRows
 
 # Dispatches of one submission.
-_MOST_DISPATCHES = 4096
+_MAX_DISPATCHES = 4096
 # Numbers of rows whose batches are kept.
-_MOST_EXTENTS = 64
+_MAX_EXTENTS = 64
 
 
 class Batches:
@@ -53,7 +53,7 @@ class Batches:
                 self.host_steps.append(HostStep(gpu, item, fixed.program(item), self._place))
                 self._parts.append([])
                 continue
-            if len(self._parts[-1]) >= _MOST_DISPATCHES:
+            if len(self._parts[-1]) >= _MAX_DISPATCHES:
                 self.host_steps.append(Pause())
                 self._parts.append([])
             self._parts[-1].append(item)
@@ -81,7 +81,7 @@ class Batches:
             self.current = self._whole
             return False
         key = extent.actual, extent.upper
-        full = key not in self._fewer and len(self._fewer) >= _MOST_EXTENTS
+        full = key not in self._fewer and len(self._fewer) >= _MAX_EXTENTS
         if full:
             self._fewer.clear()
         if key not in self._fewer:

@@ -36,7 +36,7 @@ from rlx.lru import ON_DEVICES, Lru
 _ACCESS = {"read": "read-only-storage", "read_write": "storage"}
 
 # Pipelines that a device keeps after the graphs that used them are gone; ``RLX_GPU_CACHE_BYTES`` bounds their memory.
-MOST_PIPELINES = 1024
+MAX_PIPELINES = 1024
 # What a pipeline takes in a driver, and for each byte of its WGSL. No driver tells; these are from the growth of a process
 # on lavapipe, which compiles to machine code: 0.27 MB for texts of 0.8 kB, 0.6 MB for texts of 5 kB.
 _PIPELINE_BYTES, _BYTES_A_BYTE = 224 << 10, 72
@@ -81,7 +81,7 @@ class GpuDevice:
         self.spin_ns = 0 if info.software else SPIN_NS
         # Every pipeline that an executable holds (weak), and the ones used most recently.
         self._pipelines: WeakValueDictionary[tuple[str, bool], Any] = WeakValueDictionary()
-        self._recent: Lru[tuple[str, bool], Any] = Lru(MOST_PIPELINES, flags.GPU_CACHE_BYTES.get())
+        self._recent: Lru[tuple[str, bool], Any] = Lru(MAX_PIPELINES, flags.GPU_CACHE_BYTES.get())
         ON_DEVICES.add(self._recent)
         self._being_made: dict[tuple[str, bool], tuple[Future[Any], int]] = {}
         self._layouts: dict[tuple[str, ...], tuple[Any, Any]] = {}

@@ -15,9 +15,9 @@ from rlx.backends.webgpu.submission import Batch
 from rlx.dataclasses import dataclass
 
 # WebGPU's limit on queries per query set; a kernel uses two.
-MOST_QUERIES = 4096
+MAX_QUERIES = 4096
 # Submissions before timestamps are read back: drivers allow few query sets at a time.
-_MOST_OPEN = 16
+_MAX_OPEN = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,11 +61,11 @@ class Timestamps:
     def compute(self, encoder: Any, batch: Batch) -> None:
         """Encodes the dispatches, and what brings their times back."""
         self._encoded = []
-        if len(self._open) >= _MOST_OPEN:
+        if len(self._open) >= _MAX_OPEN:
             self._gpu.device._poll_wait()
             self.collect(perf_counter_ns())
-        for first in range(0, len(batch), MOST_QUERIES // 2):
-            part = batch[first : first + MOST_QUERIES // 2]
+        for first in range(0, len(batch), MAX_QUERIES // 2):
+            part = batch[first : first + MAX_QUERIES // 2]
             queries = self._take(2 * len(part))
             for index, (pipeline, group, x, y) in enumerate(part):
                 writes = {

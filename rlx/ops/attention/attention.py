@@ -125,7 +125,7 @@ class Heads:
 _TILED = 16
 _WIDEST = 256
 # Most trips of the loops of one call.
-_MOST_TRIPS = 50_000
+_MAX_TRIPS = 50_000
 # Minimum queries for the path of matrix products on the CPU.
 _FEWEST = 4
 
@@ -249,7 +249,7 @@ def _lower_wide(node: Node, emitter: Emitter) -> None:
     variant = DECODE.choose(few, emitter)
     if variant.name != "plain":
         _split(node, emitter, few, variant, first)
-    elif _plain_trips(h) > _MOST_TRIPS and h.dv <= _WIDEST:
+    elif _plain_trips(h) > _MAX_TRIPS and h.dv <= _WIDEST:
         _tiles(node, emitter, h)
     else:
         _call("attention", node, emitter, h.batch * h.heads * h.sq)
@@ -268,7 +268,7 @@ def _tiles(node: Node, emitter: Emitter, h: Heads) -> None:
     name, window = _kind(node.attrs["kind"])
     met = min(h.sk, window + variant.params["queries"]) if name == "sliding" else h.sk
     # Blocks of 64 keys per call. The kernel loops over the elements of a key in each block.
-    keys = 64 * (_MOST_TRIPS // (math.ceil(h.d / 16) + 25))
+    keys = 64 * (_MAX_TRIPS // (math.ceil(h.d / 16) + 25))
     if met <= keys:
         _call(kernel, node, emitter, work, more=variant.params)
         return

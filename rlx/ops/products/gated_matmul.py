@@ -29,7 +29,7 @@ from rlx.ops.products.matmul import (
 # both stay in the second-level cache.
 _GATE = 1 << 15
 # Most weights of one kernel: it can bind 8 buffers, which are x, a bias, the weights and as many results.
-MOST_PARTS = 3
+MAX_PARTS = 3
 
 
 def _weight_types(where: str, x: TensorType, weights: Sequence[TensorType]) -> list[TensorType]:
@@ -130,12 +130,12 @@ def _infer_shared(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[T
     x, weights = types[0], types[first:]
     result = _weight_types("shared_products", x, weights)
     columns = sum(w.shape[1] for w in weights)
-    if not 2 <= len(weights) <= MOST_PARTS or any(b.shape != (columns,) for b in types[1:first]):
+    if not 2 <= len(weights) <= MAX_PARTS or any(b.shape != (columns,) for b in types[1:first]):
         raise ShapeError(
             describe(
                 "[shared_products] operands do not fit",
                 got=", ".join(map(str, types)),
-                expected=f"x [..., k], a bias for all columns or none, 2 to {MOST_PARTS} weights [k, n]",
+                expected=f"x [..., k], a bias for all columns or none, 2 to {MAX_PARTS} weights [k, n]",
             )
         )
     return tuple(result)

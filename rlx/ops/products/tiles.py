@@ -90,7 +90,7 @@ TILES = (
 ENOUGH = 120
 # Where even small tiles are too few, the sums over k are split into partitions of at least this length.
 LEAST_PARTITION = 256
-MOST_PARTITIONS = 16
+MAX_PARTITIONS = 16
 # The longest partition: a thread's loop over k. Longer sums are always split.
 LONGEST_PARTITION = 1 << 19
 
@@ -132,7 +132,7 @@ def _rule(problem: MatmulProblem, legal: Sequence[Variant]) -> Variant:
         short = 4 if problem.k < LEAST_PARTITION else 1
         order = (
             ("wide", 2 * ENOUGH if full else math.inf),
-            ("large", 2 * ENOUGH / min(split, MOST_PARTITIONS)),
+            ("large", 2 * ENOUGH / min(split, MAX_PARTITIONS)),
             ("medium", short * ENOUGH if problem.whole else math.inf),
         )
     for name, enough in order:
@@ -169,7 +169,7 @@ def partitions(
     """
     bk, k = variant.params["bk"], problem.k
     fits = len(problem.parts) == 1 and not problem.gated and variant.name != "plain"
-    count = min(MOST_PARTITIONS, k // LEAST_PARTITION, limit // max(1, tiles(problem, variant)))
+    count = min(MAX_PARTITIONS, k // LEAST_PARTITION, limit // max(1, tiles(problem, variant)))
     count = max(count, -(-k // LONGEST_PARTITION))
     if not fits or count < 2:
         return 1, max(bk, -(-k // bk) * bk)
@@ -278,7 +278,7 @@ def packed_strips(problem: BlockMatmulProblem, piece: int) -> PackedStrips:
     across = math.ceil(problem.n / (4 * _FEW_THREADS // lanes))
     # Sums are split only where columns alone make too few workgroups, and each thread keeps two pieces at least.
     limit = 1 if across >= 2 * ENOUGH else 8 * ENOUGH // max(1, across)
-    count = max(1, min(MOST_PARTITIONS, pieces // (2 * lanes), limit))
+    count = max(1, min(MAX_PARTITIONS, pieces // (2 * lanes), limit))
     length = max(1, math.ceil(pieces / (count * lanes))) * lanes
     return PackedStrips(lanes, across, max(1, math.ceil(pieces / length)), length)
 
@@ -305,9 +305,9 @@ class Grouped(NamedTuple):
 
 
 # Limits of shaders/products/expert_tiles.wgsl: experts that it counts in workgroup memory,
-MOST_EXPERTS = 1024
+MAX_EXPERTS = 1024
 # and rows that its single workgroup lists.
-MOST_LISTED = 1 << 20
+MAX_LISTED = 1 << 20
 
 
 # By preference: tiles, how many there have to be, and the rows that an expert has to have on average.
@@ -340,7 +340,7 @@ def _grouped_rule(problem: Grouped, legal: Sequence[Variant]) -> Variant:
 def _grouped_takes(variant: Variant, problem: Grouped) -> bool:
     if variant.name == "plain":
         return True
-    listed = problem.experts <= MOST_EXPERTS and problem.m <= MOST_LISTED
+    listed = problem.experts <= MAX_EXPERTS and problem.m <= MAX_LISTED
     if isinstance(variant, FragmentVariant) and not problem.halves:
         return False
     return problem.k > 0 and (variant.name == "rows" or listed)
@@ -402,7 +402,7 @@ def strips(problem: MatmulProblem) -> Strips:
         columns = 32
     stage = STAGED // (4 * problem.m) // 32 * 32
     groups = problem.batch * sum(math.ceil(n / columns) for n in problem.parts)
-    count = min(MOST_PARTITIONS, problem.k // LEAST_PARTITION, limit // max(1, groups))
+    count = min(MAX_PARTITIONS, problem.k // LEAST_PARTITION, limit // max(1, groups))
     count = max(count, -(-problem.k // LONGEST_PARTITION))
     if len(problem.parts) > 1 or problem.gated or count < 2:
         count = 1

@@ -21,7 +21,7 @@ from rlx.ops.resize.taps import TapPattern, pattern
 
 _THREADS = 128
 # Most entries that a thread of the WGSL kernel reads: more do not fit into registers.
-_MOST_ENTRIES = 64
+_MAX_ENTRIES = 64
 
 
 class ResizeProblem(NamedTuple):
@@ -103,7 +103,7 @@ def _patterns(node: Node) -> tuple[TapPattern, TapPattern] | None:
     rows, columns = result.get(-2), result.get(-1)
     if rows is None or columns is None:
         return None
-    few = len(rows.entries) * len(columns.entries) <= _MOST_ENTRIES
+    few = len(rows.entries) * len(columns.entries) <= _MAX_ENTRIES
     return (rows, columns) if few else None
 
 

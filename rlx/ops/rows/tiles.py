@@ -10,7 +10,7 @@ from rlx.ir.variants import SUBGROUPS, Family, Limits, Variant
 
 # Most numbers that a lane keeps. The lanes of a large workgroup share the registers of a multiprocessor.
 _KEPT = 32
-_MOST_KEPT = {256: 64, 512: 64}
+_MAX_KEPT = {256: 64, 512: 64}
 # Enough lanes to keep a large GPU busy.
 _BUSY = 8192
 
@@ -51,7 +51,7 @@ def _takes(variant: Variant, problem: Rows) -> bool:
         return True
     numbers = problem.held(variant) * (1 if problem.n % 4 else 4)
     # The shader's text grows with the numbers that are kept; scalars need more text than vectors.
-    limit = _MOST_KEPT.get(variant.threads, _KEPT) if variant.params["lanes"] >= 256 else _KEPT
+    limit = _MAX_KEPT.get(variant.threads, _KEPT) if variant.params["lanes"] >= 256 else _KEPT
     return numbers <= (limit if problem.n % 4 == 0 else limit // 2)
 
 

@@ -21,8 +21,8 @@ from rlx.ops.spectra.fft_tiles import Tile, radices_of, tile, twiddles
 from rlx.ops.spectra.frames import frame_count, framed
 
 # Longest frame that fits into a workgroup under WebGPU's default limits.
-MOST_SAMPLES = 2048
-MOST_PEAKS = 64
+MAX_SAMPLES = 2048
+MAX_PEAKS = 64
 # Threads of a workgroup that makes several short transforms.
 LANES = 32
 _F32 = frozenset({DType.F32})
@@ -30,7 +30,7 @@ _F32 = frozenset({DType.F32})
 
 def takes(length: int, k: int) -> bool:
     """Whether there is a kernel for frames of this length and so many peaks."""
-    return 2 <= length <= MOST_SAMPLES and k <= MOST_PEAKS and radices_of(length) is not None
+    return 2 <= length <= MAX_SAMPLES and k <= MAX_PEAKS and radices_of(length) is not None
 
 
 def _infer(

@@ -27,7 +27,7 @@ from rlx.ops.windows.fft_conv import call_long, samples_of_block
 from rlx.ops.windows.geometry import FEW, Window, collapsed, params_of, window_of, window_params
 
 # Result rows whose panels are packed together, so that the panels stay in the cache.
-_MOST_OUTPUTS = 512
+_MAX_OUTPUTS = 512
 # Least elements of a filter for which windows, read where they stand, are multiplied by packed weights. With fewer of
 # them, to store results takes longer than the products.
 _DEEP = 128
@@ -201,7 +201,7 @@ def lower_cpu(node: Node, emitter: Emitter) -> None:
     if by_outputs:
         emitter.call("conv_by_outputs", operands, [emitter.result()], shared)
         return
-    limit = CONV_PANELS if outputs * CONV_PANELS <= _MOST_OUTPUTS else _MOST_OUTPUTS // outputs
+    limit = CONV_PANELS if outputs * CONV_PANELS <= _MAX_OUTPUTS else _MAX_OUTPUTS // outputs
     emitter.call("conv", operands, [emitter.result()], {**shared, "panels": max(1, limit)})
 
 

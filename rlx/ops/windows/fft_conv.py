@@ -32,7 +32,7 @@ _PRODUCT_OUTPUTS = 4
 # Transforms have to be cheaper by this factor: their rounding error grows with the largest sample of a block.
 _CHEAPER = 1.25
 # Bytes of the spectra of a group's channels and filters at most: scratch of each thread.
-_MOST_SCRATCH = 8 << 20
+_MAX_SCRATCH = 8 << 20
 
 
 def cross_factors(n: int) -> Array:
@@ -93,7 +93,7 @@ def block(taps: int, windows: int, channels: int, outputs: int) -> tuple[int, fl
     """
     best = 0, math.inf
     for n in _lengths():
-        if n > taps and 8 * n * channels * (1 + outputs) <= _MOST_SCRATCH:
+        if n > taps and 8 * n * channels * (1 + outputs) <= _MAX_SCRATCH:
             pairs = math.ceil(windows / (2 * (n - taps + 1)))
             best = min(best, (n, pairs * _pair_ns(n, channels, outputs)), key=lambda item: item[1])
     return best

@@ -17,8 +17,8 @@ WIDTH = 4
 # Rows of windows per thread. With a larger stride, rows overlap less.
 _BLOCK = 4
 # Most multiplications and elements in the text of a strip's shader. Larger problems take another kernel.
-_MOST_TAPS = 200
-_MOST_SEEN = 96
+_MAX_TAPS = 200
+_MAX_SEEN = 96
 # Enough workgroups to fill a large GPU. With fewer, each thread makes fewer rows.
 ENOUGH = 528
 
@@ -67,7 +67,7 @@ def _takes(variant: Variant, problem: StripProblem) -> bool:
     high = (rows - 1) * problem.stride[1] + (problem.kernel[1] - 1) * problem.dilation[1] + 1
     span = (WIDTH - 1) * problem.stride[2] + (problem.kernel[2] - 1) * problem.dilation[2] + 1
     taps = problem.kernel[1] * problem.kernel[2]
-    return rows * taps <= _MOST_TAPS and span <= _MOST_SEEN and high * span <= 4 * _MOST_SEEN
+    return rows * taps <= _MAX_TAPS and span <= _MAX_SEEN and high * span <= 4 * _MAX_SEEN
 
 
 def _rule(problem: StripProblem, legal: Sequence[Variant]) -> Variant:

@@ -36,14 +36,14 @@ class ConvProblem(NamedTuple):
 
 
 # Most k of a step, between two barriers. A tile of that many fits the default limits.
-MOST_STEPS = 18
+MAX_STEPS = 18
 # Vectors of padding between the rows of the left tile, so that neighbours along k are in different banks.
 APART = 4
 _NEAR = 1 << 28
 
 
 def _tile(name: str, bm: int, bn: int, tm: int, tn: int) -> Variant:
-    storage = 4 * MOST_STEPS * (bm + APART + bn)
+    storage = 4 * MAX_STEPS * (bm + APART + bn)
     return Variant(name, (bm // tm) * (bn // tn), storage, {"bm": bm, "bn": bn, "tm": tm, "tn": tn})
 
 
@@ -78,7 +78,7 @@ ENOUGH = 120
 # Threads that a multiprocessor holds; sums are split up to that many. Minimum length of a partition.
 SLOTS = 792 * 64
 LEAST_PARTITION = 96
-MOST_PARTITIONS = 16
+MAX_PARTITIONS = 16
 
 
 def down(problem: ConvProblem, variant: Variant) -> int:
@@ -94,7 +94,7 @@ def tiles(problem: ConvProblem, variant: Variant) -> int:
 def count(problem: ConvProblem, variant: Variant) -> int:
     """Into how many partitions sums may be split."""
     threads = variant.threads * max(1, tiles(problem, variant))
-    return max(1, min(MOST_PARTITIONS, problem.length // LEAST_PARTITION, SLOTS // threads))
+    return max(1, min(MAX_PARTITIONS, problem.length // LEAST_PARTITION, SLOTS // threads))
 
 
 def _rule(problem: ConvProblem, legal: Sequence[Variant]) -> Variant:
@@ -134,7 +134,7 @@ def step_partitions(problem: ConvProblem, variant: Variant, taps: int) -> tuple[
     """
     steps = taps * math.ceil(problem.length // taps / variant.params["bk"])
     result = max(1, tiles(problem, variant))
-    wanted = max(1, min(MOST_PARTITIONS, steps // 4, 2 * ENOUGH // result))
+    wanted = max(1, min(MAX_PARTITIONS, steps // 4, 2 * ENOUGH // result))
     length = math.ceil(steps / wanted)
     return math.ceil(steps / length), length
 
@@ -167,8 +167,8 @@ def steps(kernel: Sequence[int]) -> Steps:
         # If not every step begins with a channel, the kernel has to compute the channel of each line.
         return (8 + (cut.lines * 2 if cut.lines % of_a_channel else 0)) / (cut.piece * cut.lines)
 
-    pieces = [n for n in range(1, min(kernel[2], MOST_STEPS) + 1) if kernel[2] % n == 0]
-    results = [Steps(n, lines) for n in pieces for lines in range(1, MOST_STEPS // n + 1)]
+    pieces = [n for n in range(1, min(kernel[2], MAX_STEPS) + 1) if kernel[2] % n == 0]
+    results = [Steps(n, lines) for n in pieces for lines in range(1, MAX_STEPS // n + 1)]
     if math.prod(kernel) == 1:
         return Steps(1, 16)  # whole vectors of k
     return min(results, key=lambda cut: (cost(cut), -cut.piece))

@@ -24,7 +24,7 @@ _PRODUCT = 1.1
 # Tiles have to be cheaper by this factor.
 _CHEAPER = 1.25
 # Bytes of the transformed weights of a convolution at most: they are 4 times the weights, which are kept besides.
-_MOST_WEIGHTS = 40 << 20
+_MAX_WEIGHTS = 40 << 20
 # Tiles of a block: a multiple of the rows of the micro-kernel, as many as its scratch of so many bytes has room for. There
 # are as many blocks as threads need, if they would not be too small; otherwise a team shares each block.
 _ROWS, _FEWEST, _MOST, _SCRATCH, _BLOCKS = 6, 12, 48, 3 << 18, 32
@@ -76,7 +76,7 @@ def pays(node: Node, window: Window, fixed: bool) -> bool:
     groups, channels = node.attrs["groups"], node.inputs[1].shape[1]
     outputs = node.shape[1] // groups
     weights = WINOGRAD_POINTS * channels * outputs
-    if not 0 < 4 * weights * groups <= _MOST_WEIGHTS:
+    if not 0 < 4 * weights * groups <= _MAX_WEIGHTS:
         return False
     tiles = tiles_of(node.shape[0], window.out, window.dilation)
     cost = tiles * (_PRODUCT * weights + _CHANNEL * channels + _OUTPUT * outputs)

@@ -9,7 +9,7 @@ import numpy as np
 
 from rlx.abi.products import ACTIVATIONS
 from rlx.ir.graph import PART, Graph, Node
-from rlx.ops.products.gated_matmul import MOST_PARTS
+from rlx.ops.products.gated_matmul import MAX_PARTS
 from rlx.passes.patterns.match import Build, Match, MatchSite, either_way
 
 # Products of which several can be one kernel.
@@ -102,9 +102,9 @@ def shared(node: Node, site: MatchSite) -> Match | None:
     alike = [item for index, item in sorted(readers.items()) if _form(item) == form]
     alike = [item for item in alike if not site.blocked(item)]
     place = next(index for index, item in enumerate(alike) if item is node)
-    if place % MOST_PARTS != MOST_PARTS - 1 and node is not alike[-1]:
+    if place % MAX_PARTS != MAX_PARTS - 1 and node is not alike[-1]:
         return None  # the pattern is found at the last product of the group
-    group = alike[place // MOST_PARTS * MOST_PARTS : place + 1]
+    group = alike[place // MAX_PARTS * MAX_PARTS : place + 1]
     return Match(tuple(group), _shared(group), tuple(group)) if len(group) > 1 else None
 
 

@@ -29,9 +29,9 @@ from rlx.ir.shape import Shape, as_axis
 # Loops of fewer nodes than this, trips times body, are written out.
 WRITTEN_OUT = 512
 # Loops that can only be written out have at most so many trips.
-MOST_TRIPS = 1 << 13
+MAX_TRIPS = 1 << 13
 # Loops whose trips are numbered by a constant; those of more trips count as they run.
-MOST_COUNTED = 1 << 20
+MAX_COUNTED = 1 << 20
 
 
 def _listed(result: Any) -> list[Node]:
@@ -122,8 +122,8 @@ def _unrolled(
     rows: list[list[Held]] = [[] for _ in range(len(body.outputs) - 1 - len(state))]
     trip = 0
     while goes_on and (trips is None or trip < trips):
-        if trip >= MOST_TRIPS:
-            raise RefusedError(f"a loop of more than {MOST_TRIPS} trips")
+        if trip >= MAX_TRIPS:
+            raise RefusedError(f"a loop of more than {MAX_TRIPS} trips")
         number = OnnxValue(INT64, np.array(trip, np.int64))
         result = written_out(call, body, [number, OnnxValue(BOOL, np.array(True)), *state])
         state = result[1 : len(state) + 1]
@@ -201,8 +201,8 @@ def _same_types(nodes: Sequence[Node], values: Sequence[Node]) -> None:
 
 def _counted(call: OnnxCall, body: GraphDef, start: Sequence[Held], trips: int) -> list[OnnxValue]:
     """A loop whose condition stays true, as a scan over the number of the trip."""
-    if trips > MOST_COUNTED:
-        raise RefusedError(f"a loop of more than {MOST_COUNTED} trips")
+    if trips > MAX_COUNTED:
+        raise RefusedError(f"a loop of more than {MAX_COUNTED} trips")
     state = _values(start)
     around = captured(call, (body,))
     number = OnnxValue(INT64, np.array(0, np.int64))
@@ -302,7 +302,7 @@ def scan_batched(call: OnnxCall) -> Any:
     count = call.integer("num_scan_inputs")
     values = [call.value(index) for index in range(1, len(call.operands))]
     batches = []
-    if values[0].shape[0] > MOST_TRIPS:
+    if values[0].shape[0] > MAX_TRIPS:
         raise RefusedError(f"a batch of {values[0].shape[0]}")
     if not values[0].shape[0]:
         single = [OnnxValue(v.element, np.zeros(v.shape[1:], v.element.numpy)) for v in values]

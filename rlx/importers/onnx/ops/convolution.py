@@ -124,7 +124,7 @@ def _exact_conv(call: OnnxCall, x: Node, operands: tuple[int, int], zeros: tuple
     product = math.prod(_largest(call, *pair) for pair in zip(operands, zeros, strict=True))
     channels, some = w.shape[1], (_EXACT - 1) // max(1, product * math.prod(w.shape[2:]))
     parts = -(-channels // some) if some else 0
-    if parts <= 1 or call.integer("group", 1) > 1 or parts > _MOST_PARTS:
+    if parts <= 1 or call.integer("group", 1) > 1 or parts > _MAX_PARTS:
         wide = "f32" if channels <= some else "f64"
         return g.cast(_conv(call, g.cast(left, wide), g.cast(right, wide), None), "i32")
     _check_channels(call, x, w)
@@ -138,7 +138,7 @@ def _exact_conv(call: OnnxCall, x: Node, operands: tuple[int, int], zeros: tuple
 
 
 # Convolutions in f32 that take no longer than one in f64.
-_MOST_PARTS = 4
+_MAX_PARTS = 4
 
 
 def _check_channels(call: OnnxCall, x: Node, w: Node) -> None:

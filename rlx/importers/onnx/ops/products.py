@@ -202,7 +202,7 @@ def requantized(
 
 
 # Elimination is written out row by row.
-MOST_ROWS = 256
+MAX_ROWS = 256
 
 
 def limits(dtype: DType) -> tuple[float, float]:
@@ -221,7 +221,7 @@ def det(call: OnnxCall) -> Any:
     n = x.shape[-1]
     call.need(len(x.shape) >= 2 and x.shape[-2] == n, f"a determinant of {x.shape}")
     batch = x.shape[:-2]
-    if n > MOST_ROWS:
+    if n > MAX_ROWS:
         raise RefusedError(f"a determinant of {n} rows")
     rows: Node = x
     result: Node | None = None

@@ -8,7 +8,7 @@ import numpy as np
 
 from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.ops.contrib.domain import contrib
-from rlx.importers.onnx.ops.products import MOST_ROWS
+from rlx.importers.onnx.ops.products import MAX_ROWS
 from rlx.importers.onnx.values import RefusedError
 from rlx.ir.graph import Node
 
@@ -36,7 +36,7 @@ def inverse(call: OnnxCall) -> Any:
     g, x = call.g, call.x()
     n, batch = x.shape[-1], x.shape[:-2]
     call.need(len(x.shape) >= 2 and x.shape[-2] == n, f"an inverse of {x.shape}")
-    if n > MOST_ROWS:
+    if n > MAX_ROWS:
         raise RefusedError(f"an inverse of a matrix of {n} rows")
     rank = len(batch)
     unit = g.expand(g.constant(np.eye(n, dtype=x.dtype.numpy)), x.shape)
