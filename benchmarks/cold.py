@@ -21,7 +21,7 @@ from report import markdown, write_between
 from rich.console import Console
 from rich.table import Table
 
-from rlx.backends.cpu.backend import processor
+from rlx.backends.cpu.cpu_backend import processor
 from rlx.cli.cold import STATES, measure, show
 from rlx.threads import thread_count
 

@@ -13,7 +13,7 @@ from cpu_clock import in_pairs
 from report import markdown, write_between
 
 import rlx
-from rlx.backends.cpu.backend import processor
+from rlx.backends.cpu.cpu_backend import processor
 from rlx.threads import thread_count
 
 SILENCE = np.float32(1e-39)

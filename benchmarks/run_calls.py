@@ -16,7 +16,7 @@ from onnx import TensorProto, helper
 from report import markdown, write_between
 
 import rlx
-from rlx.backends.cpu.backend import processor
+from rlx.backends.cpu.cpu_backend import processor
 from rlx.threads import thread_count
 
 SIZES = {f"{n} B": n for n in (256, 4096)} | {f"{n} KiB": n << 10 for n in (64, 256)}

@@ -21,7 +21,7 @@ import numpy as np
 from report import markdown, write_between
 
 import rlx
-from rlx.backends.cpu.backend import processor
+from rlx.backends.cpu.cpu_backend import processor
 from rlx.threads import usable_cores
 
 # What a worker waits for before it begins, so that two begin together.

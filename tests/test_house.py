@@ -1,4 +1,4 @@
-"""The repository's own rules that ruff and import-linter have no rules for: lengths, and names of modules."""
+"""The repository's own rules that ruff and import-linter have no rules for: lengths, and names of modules and classes."""
 
 import ast
 import subprocess
@@ -16,8 +16,8 @@ LONG: set[str] = set()
 MADE = {"rlx/ir/builders.pyi", "rlx/ops/__init__.pyi", "rlx/signal/__init__.pyi"}
 # Folders that have a file for each family of operations: one name there is one family.
 BY_FAMILY = ("rlx/ops", "rlx/importers/onnx/ops", "rlx/passes/patterns", "rlx/abi")
-# A command is named for what it shows, and each backend has a module of these names.
-ALIKE = ("rlx/cli", "rlx/cli/regressions", "rlx/backends/cpu", "rlx/backends/webgpu")
+# Folders with Python code. Classes of Cython are not read.
+PYTHON = ("rlx", "plugins", "tests", "benchmarks", "script", "examples", "docs/_ext")
 
 
 def sources(*folders):
@@ -58,12 +58,20 @@ def too_long(text, name):
     ]
 
 
+def python_files(*folders):
+    """The Python files in these folders, scripts without an ending included."""
+    return [
+        path
+        for path in sources(*folders)
+        if path.suffix == ".py"
+        or (not path.suffix and path.read_text().startswith("#!/usr/bin/env python"))
+    ]
+
+
 def test_functions_fit_on_a_screen():
     results = []
-    for path in sources("rlx", "tests", "benchmarks", "script", "docs/_ext", "examples"):
-        text = path.read_text()
-        if path.suffix == ".py" or (not path.suffix and text.startswith("#!/usr/bin/env python")):
-            results += too_long(text, path.relative_to(ROOT).as_posix())
+    for path in python_files("rlx", "tests", "benchmarks", "script", "docs/_ext", "examples"):
+        results += too_long(path.read_text(), path.relative_to(ROOT).as_posix())
     assert not results, "\n".join(results)
 
 
@@ -78,12 +86,30 @@ def test_a_name_of_a_module_means_one_thing():
     for path in sources("rlx"):
         if path.suffix == ".py" and not path.name.startswith("__"):
             folder = path.parent.relative_to(ROOT).as_posix()
-            if folder in ALIKE:
-                continue
             by_family = next((top for top in BY_FAMILY if f"{folder}/".startswith(f"{top}/")), "")
             places[path.stem].add("" if by_family else folder)
     twice = {name: sorted(place) for name, place in places.items() if len(place) > 1}
     assert not twice, f"two modules of one name: {twice}"
+
+
+def classes_of(text):
+    """The names of the classes that a Python file defines, nested ones included."""
+    return {node.name for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)}
+
+
+def test_a_name_of_a_class_means_one_thing():
+    places = defaultdict(set)
+    for path in python_files(*PYTHON):
+        for name in classes_of(path.read_text()):
+            if not name.startswith("_"):  # such a class is its file's own
+                places[name].add(path.relative_to(ROOT).as_posix())
+    twice = {name: sorted(files) for name, files in places.items() if len(files) > 1}
+    assert not twice, f"classes of one name in several files: {twice}"
+
+
+def test_nested_classes_count():
+    text = "class Outer:\n    class Inner: ...\n\n\ndef function():\n    class _Local: ...\n"
+    assert classes_of(text) == {"Outer", "Inner", "_Local"}
 
 
 def test_git_knows_no_file_that_is_made():

@@ -53,7 +53,7 @@ def faults(tree):
 # Where the interpreter is named: the helper itself, and what hands it on to the helper.
 ALLOWED = {
     ("rlx/python_start.py", "sys.executable"),
-    ("rlx/cli/regressions/record.py", "sys.executable"),
+    ("rlx/cli/regressions/record_command.py", "sys.executable"),
 }
 
 

@@ -11,7 +11,7 @@ import pytest
 from recordings import LAVAPIPE, change_case, change_output, digest, fail, recording, write
 
 import rlx
-from rlx.cli.regressions import compare as command
+from rlx.cli.regressions import compare_command as command
 from rlx.cli.regressions import part
 from rlx.regress import exports
 from rlx.regress.compare import NOT_COMPARABLE, compare, fail_on

@@ -19,9 +19,9 @@ from recordings import (
     write,
 )
 
-from rlx.cli.regressions import compare as compare_command
-from rlx.cli.regressions import history as history_command
-from rlx.cli.regressions import show as show_command
+from rlx.cli.regressions import compare_command as compare_command
+from rlx.cli.regressions import history_command as history_command
+from rlx.cli.regressions import show_command as show_command
 from rlx.regress import charts, history, report
 from rlx.regress.compare import compare
 from rlx.regress.differing import text_diffs

@@ -13,7 +13,7 @@ import rlx
 # Files that a change of concerns every program: hot path, linker, ABI, driver, runtime, compiler, and test helpers.
 SHARED = (
     "cython_src/webgpu_hot.pyx", "cython_src/program.pyx", "cython_src/webgpu_run.h", "rlx/abi/header.py",
-    "rlx/backends/webgpu/backend.py", "rlx/backends/webgpu/provider.py", "rlx/runtime/session.py",
+    "rlx/backends/webgpu/webgpu_backend.py", "rlx/backends/webgpu/provider.py", "rlx/runtime/session.py",
     "rlx/compiler/loading.py", "rlx/ir/graph.py", "rlx/ops/conformance_cases.py", "rlx/errors.py", "tests/samples.py",
     "tests/conftest.py", "rlx/new_folder/module.py",
 )  # fmt: skip

@@ -59,8 +59,8 @@ def check_source(item):
 @pytest.fixture
 def default_device(webgpu, monkeypatch):
     """A device with no more than the default limits."""
-    from rlx.backends.webgpu.backend import BACKEND
     from rlx.backends.webgpu.device import gpu_device
+    from rlx.backends.webgpu.webgpu_backend import BACKEND
 
     monkeypatch.setenv("RLX_WEBGPU_DEFAULT_LIMITS", "1")
     return gpu_device(BACKEND.devices()[0])

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from rlx.backends.webgpu.backend import WebGpuBackend
+from rlx.backends.webgpu.webgpu_backend import WebGpuBackend
 
 BACKEND = WebGpuBackend("dawn")

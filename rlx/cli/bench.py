@@ -20,7 +20,7 @@ import numpy as np
 
 import rlx
 from rlx import model_files
-from rlx.cli import bench_report, cold, model, tune
+from rlx.cli import bench_report, cold, model_options, tune
 from rlx.cli.agreement import TOLERANCES, agreement, precision_of
 from rlx.cli.bench_row import ContestantRow, first_that_ran
 from rlx.cli.contestant import PEERS
@@ -44,7 +44,7 @@ _PATIENCE = 3
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """The options of the command, besides ``--json``."""
-    model.add_arguments(command, optional=True)
+    model_options.add_arguments(command, optional=True)
     command.add_argument("--devices", default="all", help='separated by commas, or "all"')
     command.add_argument("--against", choices=PEERS, help="a peer, on as many threads")
     command.add_argument("--threads", type=int, help="threads of the CPU for each (as rlx takes)")
@@ -116,10 +116,13 @@ def run(args: argparse.Namespace) -> int:
     names += [str(device) for device in devices]
     if not names:
         raise rlx.InputError(describe("--devices names none", got=repr(named)))
-    with model.progress(args.json, "load", "run") as say, tempfile.TemporaryDirectory() as folder:
+    with (
+        model_options.progress(args.json, "load", "run") as say,
+        tempfile.TemporaryDirectory() as folder,
+    ):
         say("load")
-        graph, notes = model_files.load(args.model, model.dims_of(args))
-        inputs = model.inputs_of(args, graph)
+        graph, notes = model_files.load(args.model, model_options.dims_of(args))
+        inputs = model_options.inputs_of(args, graph)
         expected = _expected(args, graph)
         threads = thread_count(args.threads)
         tolerance = TOLERANCES[precision_of(graph)] if args.tolerance is None else args.tolerance

@@ -17,7 +17,7 @@ import numpy as np
 
 import rlx
 from rlx import model_files
-from rlx.cli import model, screen
+from rlx.cli import model_options, screen
 from rlx.cli.cold_start import ORDER
 from rlx.dataclasses import dataclass
 from rlx.errors import describe, one_line
@@ -82,10 +82,13 @@ def run(args: Any) -> int:
     names = [*([args.against] if args.against else []), *(str(device) for device in devices)]
     if not names:
         raise rlx.InputError(describe("--devices names none", got=repr(args.devices)))
-    with model.progress(args.json, "load", "run") as say, tempfile.TemporaryDirectory() as folder:
+    with (
+        model_options.progress(args.json, "load", "run") as say,
+        tempfile.TemporaryDirectory() as folder,
+    ):
         say("load")
-        graph, notes = model_files.load(args.model, model.dims_of(args))
-        inputs = model.inputs_of(args, graph)
+        graph, notes = model_files.load(args.model, model_options.dims_of(args))
+        inputs = model_options.inputs_of(args, graph)
         spec = {"model": args.model, "threads": thread_count(args.threads)}
         say("run")
         result = measure(spec, inputs, names, args.runs, Path(folder))

@@ -10,9 +10,18 @@ from typing import cast
 import rlx
 from rlx import flags
 from rlx.build_digest import build_digest
-from rlx.cli import bench, convert, demo, devices, licenses, profile, regress, screen
+from rlx.cli import (
+    bench,
+    convert_command,
+    demo,
+    devices,
+    licenses_command,
+    profile_command,
+    regress,
+    screen,
+)
 from rlx.cli import ops as support
-from rlx.cli import run as run_once
+from rlx.cli import run_command as run_once
 from rlx.cost.background import waiting_for_figures
 
 
@@ -84,7 +93,7 @@ _COMMANDS = {
     "devices": (devices.run, "the devices graphs can run on here, and how fast they are"),
     "ops": (ops, "which operation runs where, in which dtypes"),
     "env": (env, "the RLX_ environment variables"),
-    "licenses": (licenses.run, "the licences of what a program with rlx carries"),
+    "licenses": (licenses_command.run, "the licences of what a program with rlx carries"),
 }
 
 
@@ -92,7 +101,7 @@ _COMMANDS = {
 _OPTIONS = {
     "devices": devices.add_arguments,
     "ops": support.add_arguments,
-    "licenses": licenses.add_arguments,
+    "licenses": licenses_command.add_arguments,
 }
 
 
@@ -108,13 +117,13 @@ _MODELS = {
         "how fast a model is on each device, and whether they agree",
     ),
     "profile": (
-        profile.add_arguments,
-        profile.run,
+        profile_command.add_arguments,
+        profile_command.run,
         "where the time of a run goes, kernel by kernel, beside the estimate",
     ),
     "convert": (
-        convert.add_arguments,
-        convert.run,
+        convert_command.add_arguments,
+        convert_command.run,
         "a model as one .rlx file that loads memory-mapped",
     ),
 }

@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
         OSError: A file can't be read or written.
     """
     try:
-        module = import_module(f"rlx.cli.regressions.{args.what}")
+        module = import_module(f"rlx.cli.regressions.{args.what}_command")
     except ModuleNotFoundError as error:
         if error.name not in _EXTRA:
             raise

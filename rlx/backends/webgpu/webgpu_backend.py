@@ -19,8 +19,8 @@ from rlx.backends.webgpu.adapters import (
 )
 from rlx.backends.webgpu.device import GpuDevice, forget, gpu_device, open_ahead
 from rlx.backends.webgpu.dispatch import Dispatch
-from rlx.backends.webgpu.executable import WebGpuExecutable
 from rlx.backends.webgpu.provider import Provider, provider, provider_of
+from rlx.backends.webgpu.webgpu_executable import WebGpuExecutable
 from rlx.backends.webgpu.weight_buffers import ConstantBuffers
 from rlx.dataclasses import dataclass
 from rlx.errors import DeviceLostError, DeviceUnavailableError, describe

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from rlx.cli import model, screen
+from rlx.cli import model_options, screen
 from rlx.cli.bench_report import output_names
 from rlx.ir.opdef import Array
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """The options of the command, besides ``--json``."""
-    model.add_arguments(command)
-    model.add_device(command)
+    model_options.add_arguments(command)
+    model_options.add_device(command)
     command.add_argument("--save", metavar="FILE.npz", help="the outputs, one array each")
 
 
@@ -27,8 +27,8 @@ def run(args: argparse.Namespace) -> int:
         RlxError: The file holds no legal model, or the device can't run it.
         OSError: A file can't be read or written.
     """
-    with model.progress(args.json, *model.STAGES) as say:
-        graph, compiled, inputs = model.ready(args, say)
+    with model_options.progress(args.json, *model_options.STAGES) as say:
+        graph, compiled, inputs = model_options.ready(args, say)
         with compiled:
             outputs = compiled.run(inputs)
             on_the_host = [str(fallback) for fallback in compiled.host_fallbacks]

@@ -6,9 +6,9 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from rlx.cli.model import progress
-from rlx.cli.regressions.compare import add_report, report
-from rlx.cli.regressions.record import add_plan, plan_of
+from rlx.cli.model_options import progress
+from rlx.cli.regressions.compare_command import add_report, report
+from rlx.cli.regressions.record_command import add_plan, plan_of
 from rlx.errors import InputError, describe
 from rlx.regress.record import RecordTarget, record
 

@@ -8,8 +8,8 @@ import platform
 from rlx import flags
 from rlx._ext import cpu as compiled
 from rlx.backends.base import Backend, CompileOptions, DeviceInfo
-from rlx.backends.cpu.executable import CAPABILITIES, CpuExecutable
-from rlx.backends.cpu.packed import weights_for
+from rlx.backends.cpu.cpu_executable import CAPABILITIES, CpuExecutable
+from rlx.backends.cpu.weight_packing import weights_for
 from rlx.backends.executable import Capabilities
 from rlx.dataclasses import dataclass
 from rlx.errors import DeviceUnavailableError, describe

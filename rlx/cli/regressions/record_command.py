@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from rlx.cli.model import progress
+from rlx.cli.model_options import progress
 from rlx.regress.record import RecordPlan, RecordTarget, record
 from rlx.regress.regress_cases import SUITES
 

@@ -7,13 +7,13 @@ import json
 from pathlib import Path
 
 import rlx
-from rlx.cli import model, screen
+from rlx.cli import model_options, screen
 from rlx.passes.quantize_weights import WEIGHTS
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """The options of the command, besides ``--json``."""
-    model.add_arguments(command)
+    model_options.add_arguments(command)
     command.add_argument("-o", "--output", help="the file; MODEL with the suffix .rlx by default")
     command.add_argument("--weights", choices=tuple(WEIGHTS), help="store large weights like that")
     command.add_argument(
@@ -32,9 +32,9 @@ def run(args: argparse.Namespace) -> int:
         OSError: A file can't be read or written.
     """
     target = Path(args.output) if args.output else Path(args.model).with_suffix(".rlx")
-    with model.progress(args.json, "load", "convert") as say:
+    with model_options.progress(args.json, "load", "convert") as say:
         say("load")
-        graph = model.read(args, guess=False)
+        graph = model_options.read(args, guess=False)
         if target.exists() and target.samefile(args.model):
             raise rlx.InputError(f"{target} is the model itself; give another --output")
         say("convert")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 from contextlib import nullcontext
 
-from rlx.cli import model, screen
+from rlx.cli import model_options, screen
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """The options of the command, besides ``--json``."""
-    model.add_arguments(command)
-    model.add_device(command)
+    model_options.add_arguments(command)
+    model_options.add_device(command)
     command.add_argument("--runs", type=int, default=20, help="how many runs are timed (20)")
     command.add_argument(
         "--nodes", action="store_true", help="a row for each node, not for each op"
@@ -28,8 +28,8 @@ def run(args: argparse.Namespace) -> int:
         RlxError: The file holds no legal model, or the device can't run it.
         OSError: A file can't be read or written.
     """
-    with model.progress(args.json, *model.STAGES) as say:
-        _, compiled, inputs = model.ready(args, say)
+    with model_options.progress(args.json, *model_options.STAGES) as say:
+        _, compiled, inputs = model_options.ready(args, say)
         with compiled:
             result = compiled.profile(inputs, args.runs)
             with compiled.trace(args.trace) if args.trace else nullcontext():

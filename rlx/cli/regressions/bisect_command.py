@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
-from rlx.cli.model import progress
+from rlx.cli.model_options import progress
 from rlx.cli.regressions import part
 from rlx.cli.screen import say as show_lines
 from rlx.errors import InputError, describe
