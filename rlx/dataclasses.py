@@ -35,7 +35,7 @@ else:
         """
         if cls is None:
             return lambda value: dataclass(value, frozen=frozen, eq=eq, slots=slots)
-        return _made(cls, frozen, eq, slots)
+        return _make_class(cls, frozen, eq, slots)
 
 
 class _Factory:
@@ -63,7 +63,7 @@ class _Later:
         return method.__get__(instance, owner)
 
 
-def _made(cls: type, frozen: bool, eq: bool, slots: bool) -> Any:
+def _make_class(cls: type, frozen: bool, eq: bool, slots: bool) -> Any:
     if frozen and slots:
         raise TypeError(f"{cls.__qualname__}: a frozen class has no slots here")
     own = cls.__dict__

@@ -183,13 +183,13 @@ class _Unpacker:
                 raise ValueError(f"subgraphs in subgraphs, {self._inside} deep")
             self._graphs[index] = graph, self._inside
         return Decisions(
-            self._taken(data["graph"]),
+            self._take_graph(data["graph"]),
             tuple(self._note(step, parts) for step, parts in data["notes"]),
             tuple(
-                Preparation(self._taken(index), _texts(names))
+                Preparation(self._take_graph(index), _texts(names))
                 for index, names in data["preparations"]
             ),
-            tuple(self._taken(index) for index in data["subgraphs"]),
+            tuple(self._take_graph(index) for index in data["subgraphs"]),
             MappingProxyType({_whole(index): _text(reason) for index, reason in data["hosted"]}),
             tuple(data["offsets"]),
             data["program"],
@@ -208,7 +208,7 @@ class _Unpacker:
         """See ``_Packer._line``."""
         return line if isinstance(line, str) else _text(_at(self._sources, line))
 
-    def _taken(self, index: int) -> Graph:
+    def _take_graph(self, index: int) -> Graph:
         """A graph for its one place: in two places, and in two of those again, it would be endless."""
         graph, depth = self._graphs.pop(index)
         self._inside = max(self._inside, depth + 1)
@@ -247,7 +247,7 @@ class _Unpacker:
 
 _READERS: dict[str, Any] = {
     "dtype": lambda item, stored: DType(stored),
-    "graph": lambda item, stored: item._taken(stored),
+    "graph": lambda item, stored: item._take_graph(stored),
     "array": lambda item, stored: _at(item._arrays, stored),
 }
 

@@ -60,7 +60,7 @@ class Target:
         key = _key(device, options)
         if key is not None and key in _targets:
             return _targets[key]
-        target = cls._found(device, options)
+        target = cls._resolve(device, options)
         key = _key(device, options)  # adapters may have been looked for
         if key is not None:
             if len(_targets) >= _MAX_TARGETS:
@@ -74,7 +74,7 @@ class Target:
         return _key(device, options) in _targets
 
     @classmethod
-    def _found(cls, device: Device, options: CompileOptions) -> Target:
+    def _resolve(cls, device: Device, options: CompileOptions) -> Target:
         info, runs_on = info_of(device), backend(device.backend)
         kernel_set, able = runs_on.kernel_set, runs_on.capabilities(info)
         if options.precision != "f32":

@@ -146,15 +146,15 @@ def _is_of(identity: Identity, backend: str, versions: tuple[str, str]) -> bool:
 def load_or_measure(device: Any, progress: Progress | None = None) -> Calibration:
     """See ``Calibration.load_or_measure``."""
     identity = meter().identity(device)
-    result = _found(identity, device)
+    result = _find(identity, device)
     if result is not None:
         return result
     with _measuring:
         # Another thread may have measured it meanwhile.
-        return _found(identity, device) or _measured(identity, device, progress)
+        return _find(identity, device) or _measured(identity, device, progress)
 
 
-def _found(identity: Identity, device: Any) -> Calibration | None:
+def _find(identity: Identity, device: Any) -> Calibration | None:
     """The stored figures of a device, or what this process measured."""
     with _lock:
         return stored(device) or _known.get((identity, str(file_of(identity))))

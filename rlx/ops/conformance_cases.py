@@ -93,7 +93,7 @@ class Case:
     def operands(self, seed: int = 0) -> list[Array]:
         """The operands: the sample's own, or random ones of its range."""
         rng = np.random.default_rng([seed, self.number])
-        result = self._given(rng)
+        result = self._make_operands(rng)
         if not self.wide:
             return result
         names = _names(self.opdef, self.sample)
@@ -104,7 +104,7 @@ class Case:
             for name, array in zip(names, result, strict=True)
         ]
 
-    def _given(self, rng: np.random.Generator) -> list[Array]:
+    def _make_operands(self, rng: np.random.Generator) -> list[Array]:
         """The operands as the sample says."""
         if self.sample.values is not None:
             return [

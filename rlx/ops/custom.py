@@ -174,7 +174,7 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[TensorTy
     return tuple(TensorType(as_shape(shape, where=where), dtype) for shape, dtype in listed)
 
 
-def _held(node: Node) -> set[DType]:
+def _stored_dtypes(node: Node) -> set[DType]:
     """Dtypes of a node's operands and results."""
     return {operand.dtype for operand in node.inputs} | {type.dtype for type in node.types}
 
@@ -251,7 +251,7 @@ def _called(item: CustomOp, arrays: Sequence[Array], attrs: Mapping[str, Any]) -
 def _lower_cpu(node: Node, emitter: Emitter) -> None:
     single = custom_op(node.attrs["name"])
     operands = [emitter.operand(index) for index in range(len(node.inputs))]
-    if single.c is None or _held(node) - single.dtypes:
+    if single.c is None or _stored_dtypes(node) - single.dtypes:
         emitter.call("python", operands, emitter.results(), {"function": HostFunction(node)})
         return
     for what, item, limit in (
@@ -301,7 +301,7 @@ def _host_reason(node: Node) -> str | None:
     first = custom_op(node.attrs["name"])
     if first.wgsl is None:
         return f"custom op {first.name!r} has no WGSL"
-    stored = _held(node)
+    stored = _stored_dtypes(node)
     if DType.F64 in stored:
         return NO_F64
     other = ", ".join(sorted(map(str, stored - (first.dtypes & _WGSL_DTYPES))))

@@ -128,7 +128,7 @@ def check_dtypes(opdef: OpDef, types: Sequence[TensorType], attrs: Attrs) -> Non
     if main not in opdef.accepts:
         raise DTypeError(
             describe(
-                f"[{opdef.name}] {_given(opdef.operands, attrs, len(types))[bound[0]]!r} can't be {main}",
+                f"[{opdef.name}] {_operand_names_of(opdef.operands, attrs, len(types))[bound[0]]!r} can't be {main}",
                 got=main,
                 expected=", ".join(sorted(map(str, opdef.accepts))),
                 hint="add g.cast(...) in front",
@@ -136,7 +136,7 @@ def check_dtypes(opdef: OpDef, types: Sequence[TensorType], attrs: Attrs) -> Non
         )
     for index in bound[1:]:
         if types[index].dtype is not main:
-            names = _given(opdef.operands, attrs, len(types))
+            names = _operand_names_of(opdef.operands, attrs, len(types))
             raise DTypeError(
                 describe(
                     f"[{opdef.name}] operands {names[bound[0]]!r} and {names[index]!r} differ in dtype",
@@ -149,7 +149,7 @@ def check_dtypes(opdef: OpDef, types: Sequence[TensorType], attrs: Attrs) -> Non
 
 def operand_names(node: Node) -> list[str]:
     """The parameter name of each operand of a node."""
-    return _given(node.opdef.operands, node.attrs, len(node.inputs))
+    return _operand_names_of(node.opdef.operands, node.attrs, len(node.inputs))
 
 
 def main_dtype(node: Node) -> DType:
@@ -159,7 +159,7 @@ def main_dtype(node: Node) -> DType:
     return node.inputs[index[0]].dtype if index else node.dtype
 
 
-def _given(operands: tuple[str, ...], attrs: Attrs, count: int) -> list[str]:
+def _operand_names_of(operands: tuple[str, ...], attrs: Attrs, count: int) -> list[str]:
     """The parameter name of each operand of a node; a list of operands stands last."""
     return list(_names(operands, attrs.get(PRESENT), count))
 
@@ -196,7 +196,9 @@ def bind_reference(opdef: OpDef, attrs: Attrs, arrays: Sequence[Any]) -> dict[st
     listed = opdef.operands[-1][:-1] if opdef.operands and opdef.operands[-1][-1] == "*" else None
     if listed:
         bound[listed] = []
-    for name, array in zip(_given(opdef.operands, attrs, len(arrays)), arrays, strict=True):
+    for name, array in zip(
+        _operand_names_of(opdef.operands, attrs, len(arrays)), arrays, strict=True
+    ):
         if name == listed:
             bound[name].append(array)
         else:

@@ -118,7 +118,10 @@ class Predictor:
             name: parts[0] if len(parts) == 1 else np.concatenate(parts)
             for name, parts in zip(self.outputs, results, strict=True)
         }
-        return {**{name: self._kept(batch, name, count) for name in self._keep}, **outputs}
+        return {
+            **{name: self._column_to_keep(batch, name, count) for name in self._keep},
+            **outputs,
+        }
 
     def close(self) -> None:
         """Frees what the model takes."""
@@ -164,7 +167,7 @@ class Predictor:
             )
         return array
 
-    def _kept(self, batch: Mapping[str, Array], name: str, count: int) -> Array:
+    def _column_to_keep(self, batch: Mapping[str, Array], name: str, count: int) -> Array:
         if name not in batch:
             listed = ", ".join(map(repr, batch)) or "no column"
             raise InputError(describe(f"a batch has no column {name!r} to keep", got=listed))

@@ -30,7 +30,7 @@ class ExecutablePool:
         self._closed = self._lent = False
 
     @contextlib.contextmanager
-    def one(self) -> Iterator[CompiledGraph]:
+    def lease(self) -> Iterator[CompiledGraph]:
         """An executable that nobody else uses."""
         compiled = self.take()
         try:

@@ -67,7 +67,7 @@ class ModelFile:
         with phase("cache"):
             result = self.entries.get(name, self.source.file.array_at)
         if result is None:
-            result = self._made(self.entries, name, shapes, values)
+            result = self._build_model(self.entries, name, shapes, values)
         else:
             count("import_hits")
         if isinstance(result, frozenset):
@@ -88,7 +88,7 @@ class ModelFile:
         """
         return _imported(self.source, shapes, values)
 
-    def _made(
+    def _build_model(
         self,
         entries: Sealed,
         name: str,

@@ -55,7 +55,7 @@ class Lengths:
             return last, bucket, fit
         asked = build(shapes)
         if bucket is None:
-            bucket = _made(first, last, asked, build)
+            bucket = _build(first, last, asked, build)
             if bucket is None:
                 self._failed += 1
                 return None
@@ -80,7 +80,7 @@ class Lengths:
         return first, tuple(tuple(high for _, high in shape) for shape in ranges)
 
 
-def _made(
+def _build(
     first: Shapes, last: Shapes, asked: Graph, build: Callable[[Shapes], Graph]
 ) -> Bucket | None:
     """A bucket; None where masks don't help, or the function is not for all of its shapes.

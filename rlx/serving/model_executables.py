@@ -74,7 +74,7 @@ class Exact:
     def run(self, arrays: Mapping[str, Array]) -> list[Array]:
         """See ``ShapeRunner``."""
         inputs = {name: carried(arrays[name]) for name in self.lowered.graph.input_names}
-        with self.pool.one() as compiled:
+        with self.pool.lease() as compiled:
             result = compiled.run(inputs)
         return _stored(result, self.lowered.elements)
 
@@ -117,7 +117,7 @@ class Fitted:
         """See ``ShapeRunner``."""
         inputs = {name: carried(array) for name, array in arrays.items()}
         inputs = self.padded.bucket.given(self.fit, inputs)
-        with self.pool.one() as compiled:
+        with self.pool.lease() as compiled:
             result = compiled.run(inputs)
         return _stored(valid(self.fit, result), self.padded.elements)
 
@@ -198,7 +198,7 @@ class Executables:
                 if isinstance(result, Exact) or (result is not None and not exact):
                     return result
                 try:
-                    return self._made(key, arrays, exact)
+                    return self._build(key, arrays, exact)
                 except NeedsValueError as error:
                     self.fixed |= error.names
 
@@ -219,7 +219,7 @@ class Executables:
             listed.append(report)
         return ModelReport(tuple(listed), self.compiles, self._fits)
 
-    def _made(self, key: Hashable, arrays: Mapping[str, Array], exact: bool) -> ShapeRunner:
+    def _build(self, key: Hashable, arrays: Mapping[str, Array], exact: bool) -> ShapeRunner:
         dims = dims_of(self._source, arrays)
         if exact or dims is None:
             reason = (

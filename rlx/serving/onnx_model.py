@@ -283,7 +283,7 @@ class Model:
                 before = self._executables.compiles
                 output = self._compiled(arrays, contents, exact=exact)
                 result += self._executables.compiles - before
-                with output.pool.one() as compiled:
+                with output.pool.lease() as compiled:
                     compiled.warm()
                 tell((index + 1) / len(shapes), STEP)
         return result

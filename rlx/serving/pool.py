@@ -110,12 +110,12 @@ class Pool:
             raise InputError(describe("devices of a pool", got=names, expected="each once"))
         self.skipped = dict[Device, Exception]()
         self._scheduler = WorkScheduler(
-            self._made(make, chosen, every), f"the pool of {_name(source)}"
+            self._build_workers(make, chosen, every), f"the pool of {_name(source)}"
         )
         self._queue = Queue(self._scheduler)
         self._room = self._queue._room
 
-    def _made(self, make: _Make, devices: Sequence[Device], every: bool) -> list[Worker]:
+    def _build_workers(self, make: _Make, devices: Sequence[Device], every: bool) -> list[Worker]:
         """The devices, compiled side by side."""
         with ThreadPoolExecutor(len(devices), "rlx-pool") as threads:
             futures = [threads.submit(make, device) for device in devices]

@@ -189,15 +189,17 @@ class Linker:
                     results[key] = layout, block
         if len(results) < len(layouts):
             return {}
-        return {key: (layout, self._held(block)) for key, (layout, block) in results.items()}
+        return {
+            key: (layout, self._weight_memory(block)) for key, (layout, block) in results.items()
+        }
 
     def _start(self, value: Value) -> Array:
         """The memory of a value, from its first byte on."""
         if value.kind in FIXED:
-            return self._held(self._weight(value).plain)
+            return self._weight_memory(self._weight(value).plain)
         return self._place(value)
 
-    def _held(self, block: WeightBlock) -> Array:
+    def _weight_memory(self, block: WeightBlock) -> Array:
         self.blocks.add(block)
         return block.memory
 

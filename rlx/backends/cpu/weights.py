@@ -56,13 +56,13 @@ class Weight:
         self._type, self.layout = value.type, layout
         layouts = [] if layout is None else [layout]
         self._blocks: dict[Layout | None, WeightBlock] = {
-            layout: self._made(layout)
+            layout: self._build_block(layout)
             for layout in (*layouts, *([None] if plain or not layouts else []))
         }
         if value.array is not None:
             self.set(value.array, None)
 
-    def _made(self, layout: Layout | None) -> WeightBlock:
+    def _build_block(self, layout: Layout | None) -> WeightBlock:
         block = WeightBlock(self._type.nbytes if layout is None else layout.nbytes)
         block.owners.add(self)
         return block
@@ -76,7 +76,7 @@ class Weight:
     def plain(self) -> WeightBlock:
         """Its memory as it is. Whoever asks for it first makes it."""
         if None not in self._blocks:
-            block = self._made(None)
+            block = self._build_block(None)
             view_of(block.memory, 0, self._type)[...] = self.read()
             self._blocks = {**self._blocks, None: block}
         return self._blocks[None]
@@ -99,7 +99,7 @@ class Weight:
         arguments = np.asarray(array, self._type.dtype.numpy)
         with _LOCK:
             blocks = {layout: self._own(block, writer) for layout, block in self._blocks.items()}
-        results = {layout: block or self._made(layout) for layout, block in blocks.items()}
+        results = {layout: block or self._build_block(layout) for layout, block in blocks.items()}
         for layout, block in results.items():
             if layout is None:
                 view_of(block.memory, 0, self._type)[...] = arguments

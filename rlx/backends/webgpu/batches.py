@@ -69,7 +69,7 @@ class Batches:
             for dispatch, pipeline in zip(dispatches, pipelines, strict=True)
         }
         self._fewer: dict[tuple[int, int], list[Batch]] = {}
-        self._whole = self.current = self._made(None)
+        self._whole = self.current = self._build(None)
 
     def use(self, extent: DynamicRows | None) -> bool:
         """Selects the batches for an extent: the same dispatches with fewer workgroups.
@@ -85,7 +85,7 @@ class Batches:
         if full:
             self._fewer.clear()
         if key not in self._fewer:
-            self._fewer[key] = self._made(extent)
+            self._fewer[key] = self._build(extent)
         self.current = self._fewer[key]
         return full
 
@@ -112,7 +112,7 @@ class Batches:
         check_limit(self._gpu, "max-storage-buffer-binding-size", size, where)
         return (*self._place(value), size)
 
-    def _made(self, extent: DynamicRows | None) -> list[Batch]:
+    def _build(self, extent: DynamicRows | None) -> list[Batch]:
         batches: list[Batch] = []
         for part in self._parts:
             sizes = [(item, *shrunk(item, extent)) for item in part]

@@ -288,7 +288,7 @@ def read(record: type[_M], span: FileSpan, depth: int = 0) -> _M:
         if known.kind in _NUMBERS and known.many:
             values.setdefault(known.name, []).append(wire.numbers(entry, known.kind, what))
             continue
-        single = _one(known.kind, entry, what, depth)
+        single = _read_value(known.kind, entry, what, depth)
         if known.many:
             values.setdefault(known.name, []).append(single)
         elif known.name in values and known.kind in _RECORDS:
@@ -302,7 +302,7 @@ def read(record: type[_M], span: FileSpan, depth: int = 0) -> _M:
     return record(**values)
 
 
-def _one(kind: str, entry: wire.WireField, what: str, depth: int) -> Any:
+def _read_value(kind: str, entry: wire.WireField, what: str, depth: int) -> Any:
     if kind in _NUMBERS:
         return wire.number(entry, kind, what)
     span = wire.need(entry, wire.BYTES, what)

@@ -161,9 +161,9 @@ class OnnxLowering:
         for index, node in enumerate(live):
             if scope.parent is None and not self._calls:
                 progress(index / len(live), node.op)
-            self.one(node, scope, site)
+            self.lower_node(node, scope, site)
 
-    def one(self, node: NodeDef, scope: Scope, site: GraphSite) -> None:
+    def lower_node(self, node: NodeDef, scope: Scope, site: GraphSite) -> None:
         """Lowers a node; one that can't be imported is noted, and its results are missing.
 
         Raises:

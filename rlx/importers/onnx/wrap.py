@@ -47,10 +47,10 @@ def wrapped(results: list[Held | None], operands: Sequence[Held | None]) -> list
     )
     if carried is None:
         return results
-    return [_one(value, carried) for value in results]
+    return [_wrap_value(value, carried) for value in results]
 
 
-def _one(value: Held | None, element: Element) -> Held | None:
+def _wrap_value(value: Held | None, element: Element) -> Held | None:
     if not isinstance(value, OnnxValue) or isinstance(value, TypedResult) or value.node is None:
         return value
     if value.element.name in CARRIERS or value.node.dtype is not CARRIERS[element.name]:

@@ -80,7 +80,7 @@ def infer_recurrence(types: Sequence[TensorType], attrs: dict[str, Any]) -> tupl
     return (y, state, state) if attrs["cell"] == "lstm" else (y, state)
 
 
-def _given(node: Node, emitter: Emitter, first: int = 2) -> dict[str, Any]:
+def _optional_operands(node: Node, emitter: Emitter, first: int = 2) -> dict[str, Any]:
     """The optional operands, None for an absent one."""
     present = node.attrs["present"]
     names = ("bias", "h0", "c0", "p", "seq_lens")
@@ -107,7 +107,7 @@ def lower_on_cpu(node: Node, emitter: Emitter, first: int = 2) -> None:
     narrow = first > 2
     # Packing costs about three reads of the weights. Those in 8 bits are multiplied as panels alone.
     packed = narrow or (steps > 1 and batch * steps >= 8)
-    arguments = _given(node, emitter, first)
+    arguments = _optional_operands(node, emitter, first)
     emitter.call(
         "recurrence",
         [
@@ -136,7 +136,7 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     if batch * directions * hidden == 0:
         return
     gates, cell = CELLS[node.attrs["cell"]], node.attrs["cell"]
-    arguments, (y, *states) = _given(node, emitter), emitter.results()
+    arguments, (y, *states) = _optional_operands(node, emitter), emitter.results()
     # Neighbouring threads make neighbouring units, so the weights are read [D, H, gates * H].
     transposed: Shape = (directions, hidden, gates * hidden)
     weights = emitter.temp(TensorType(transposed, node.dtype))

@@ -95,10 +95,10 @@ def regrouped(axes: Axes, targets: Sequence[Sequence[int]]) -> Axes:
     """
     # Factors that are left, the next one last.
     left = list(normal(factor for axis in axes for factor in axis))[::-1]
-    return tuple(_taken(left, tuple(target)) for target in targets)
+    return tuple(_take_factors(left, tuple(target)) for target in targets)
 
 
-def _taken(left: list[Factor], target: tuple[int, ...]) -> Axis:
+def _take_factors(left: list[Factor], target: tuple[int, ...]) -> Axis:
     """Takes factors for an axis of these sizes."""
     results: list[Factor] = []
     missing = target

@@ -134,7 +134,9 @@ def _live(graph: Graph, match_of: dict[int, Match]) -> set[int]:
 
 def _build(match: Match, rewriter: Rewriter) -> None:
     first = len(rewriter.new.nodes)
-    result = match.made(rewriter.new, {operand.id: rewriter[operand] for operand in match.operands})
+    result = match.build_nodes(
+        rewriter.new, {operand.id: rewriter[operand] for operand in match.operands}
+    )
     for node in rewriter.new.nodes[first:]:
         node.source = match.results[-1].source
     for old, new in zip(match.results, result, strict=True):
@@ -160,7 +162,7 @@ def _before(match: Match, also: list[Node]) -> Graph:
 def _after(match: Match, also: list[Node]) -> Graph:
     g = Graph("after")
     position = _operands(g, match)
-    result = match.made(g, position)
+    result = match.build_nodes(g, position)
     members = {node.id for node in match.inside}
     needed: set[int] = set()
     stack = list(also)

@@ -36,7 +36,9 @@ class _Parts:
     by_position: bool
     inside: tuple[Node, ...]
 
-    def made(self, g: Graph, q: Node, k: Node, v: Node, mask: Node | None, layout: Layout) -> Node:
+    def build_nodes(
+        self, g: Graph, q: Node, k: Node, v: Node, mask: Node | None, layout: Layout
+    ) -> Node:
         """The operation on these queries, keys and values."""
         kind = "none" if mask is None else "bias"
         return g.attention(q, k, v, mask, kind, scale=self.scale, layout=layout)
@@ -55,7 +57,7 @@ def attention(node: Node, site: MatchSite) -> Match | None:
     def build(g: Graph, indices: Mapping[int, Node]) -> Node:
         k = indices[result.k.id]
         k = g.transpose(k, _HEADS) if result.by_position else k
-        return result.made(
+        return result.build_nodes(
             g, indices[result.q.id], k, indices[result.v.id], result.added(indices), "bhsd"
         )
 
@@ -77,7 +79,7 @@ def attention_by_position(node: Node, site: MatchSite) -> Match | None:
     q, v = (item.inputs[0] for item in turned)
 
     def build(g: Graph, indices: Mapping[int, Node]) -> Node:
-        return result.made(
+        return result.build_nodes(
             g, indices[q.id], indices[result.k.id], indices[v.id], result.added(indices), "bshd"
         )
 

@@ -43,7 +43,7 @@ class Match:
         read = (operand for node in self.inside for operand in node.inputs)
         return tuple({item.id: item for item in read if item.id not in members}.values())
 
-    def made(self, graph: Graph, indices: Mapping[int, Node]) -> tuple[Node, ...]:
+    def build_nodes(self, graph: Graph, indices: Mapping[int, Node]) -> tuple[Node, ...]:
         """What stands for ``results``, added to a graph."""
         result = self.build(graph, indices)
         return (result,) if isinstance(result, Node) else tuple(result)

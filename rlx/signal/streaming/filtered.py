@@ -162,7 +162,7 @@ class StreamingFilter(Stream):
         """
         x = self._intake.take(samples)
         if self._intake.skips:
-            x = self._held(x)
+            x = self._fill_gaps(x)
         if self._shown is not None and not self._local:
             self._set_state("state", self._shown)
         self._shown = None
@@ -181,7 +181,7 @@ class StreamingFilter(Stream):
             result[..., index : index + n] = self._step()[..., :n]
         return result
 
-    def _held(self, x: Array) -> Array:
+    def _fill_gaps(self, x: Array) -> Array:
         """The samples with the last good value in the place of each that is not finite."""
         known = np.concatenate([self._last, x], -1)
         finite = np.isfinite(known)

@@ -199,14 +199,14 @@ class Framed(Stream):
             block[..., count:] = 0
         if "tail_from" in self._views:
             self._views["tail_from"][...] = np.arange(count, count + self._overlap)
-        result = self._made(frames, self._kept(frames) if self._bad.size else None, more)
+        result = self._make_frames(frames, self._retain(frames) if self._bad.size else None, more)
         self._held -= count
         if rest is not None:
             block[..., : self._held] = rest
         self._frame += frames
         return result
 
-    def _made(self, frames: int, retained: Array | None, more: bool) -> Array:
+    def _make_frames(self, frames: int, retained: Array | None, more: bool) -> Array:
         """Runs on so many frames; ``retained`` says which of them count, None that all do."""
         view = self._step()[..., :frames, :]
         return view.copy() if retained is None else view[..., retained, :]
@@ -222,7 +222,7 @@ class Framed(Stream):
         self._position += x.shape[-1]
         return x
 
-    def _kept(self, frames: int) -> Array:
+    def _retain(self, frames: int) -> Array:
         """Which of the next frames hold only samples that count."""
         begin = (self._frame + np.arange(frames)[:, None]) * self._hop
         inside = (begin <= self._bad) & (self._bad < begin + self._length)

@@ -67,7 +67,7 @@ class _Averaged(Framed):
             self._latest = result[-1]
         return self._latest.copy()
 
-    def _made(self, frames: int, retained: Array | None, more: bool) -> Array:
+    def _make_frames(self, frames: int, retained: Array | None, more: bool) -> Array:
         which = range(frames) if retained is None else np.flatnonzero(retained).tolist()
         self._mean.plan(self._settings, which)
         self._counted += len(which)

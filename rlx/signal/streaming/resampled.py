@@ -107,7 +107,7 @@ class StreamingResampler(Framed):
         self.reset()
         return rest
 
-    def _made(self, frames: int, retained: Array | None, more: bool) -> Array:
+    def _make_frames(self, frames: int, retained: Array | None, more: bool) -> Array:
         # A sample that is left out counts as 0; the results are all there.
         return self._step()[..., : frames * self._up].copy()
 

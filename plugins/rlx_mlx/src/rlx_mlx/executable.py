@@ -62,16 +62,16 @@ class MlxProgram:
             graph = dynamic_rows_of(self.graph, *key).graph
             if graph is None:
                 return None
-            self._functions[key] = self._made(graph)
+            self._functions[key] = self._build(graph)
         return key
 
     def function(self, rows: tuple[int, int] | None) -> Any:
         """The function on so many rows."""
         if rows not in self._functions:
-            self._functions[rows] = self._made(self.graph)
+            self._functions[rows] = self._build(self.graph)
         return self._functions[rows]
 
-    def _made(self, graph: Graph) -> Any:
+    def _build(self, graph: Graph) -> Any:
         def run(params: dict[str, Any], inputs: list[Any]) -> list[Any]:
             arguments = dict(zip(graph.input_names, inputs, strict=True))
             return outputs_of(graph, {**params, **arguments})

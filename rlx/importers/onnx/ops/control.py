@@ -219,7 +219,7 @@ def _counted(call: OnnxCall, body: GraphDef, start: Sequence[Held], trips: int) 
     outer = Graph(inner.name)
     taken = [outer.input(f"s{index}", n.shape, n.dtype) for index, n in enumerate(nodes[1:])]
     step = outer.input("trip", (), "i64")
-    replay = _copied(inner, outer, [step, *taken])
+    replay = _copy_nodes(inner, outer, [step, *taken])
     outer.set_outputs(
         [
             taken[0],
@@ -236,7 +236,7 @@ def _counted(call: OnnxCall, body: GraphDef, start: Sequence[Held], trips: int) 
     return [OnnxValue(e, node=n) for e, n in zip(elements, picked, strict=True)]
 
 
-def _copied(source: Graph, target: Graph, inputs: Sequence[Node]) -> dict[int, Node]:
+def _copy_nodes(source: Graph, target: Graph, inputs: Sequence[Node]) -> dict[int, Node]:
     """The nodes of a graph added to another one, whose nodes stand for its inputs."""
     arguments = iter(inputs)
     results: dict[int, Node] = {}
@@ -366,7 +366,7 @@ def _scan(call: OnnxCall, body: GraphDef, values: list[OnnxValue], carried: int)
         outer.input(f"x{index}", n.shape, n.dtype)
         for index, n in enumerate(nodes[carried : carried + count])
     ]
-    replay = _copied(inner, outer, [*taken[:carried], *entry, *taken[carried:]])
+    replay = _copy_nodes(inner, outer, [*taken[:carried], *entry, *taken[carried:]])
     outer.set_outputs(
         [*(replay[n.id] for n in retained), *taken[carried:], *(replay[n.id] for n in steps)]
     )

@@ -14,7 +14,7 @@ from rlx_xla.trace import outputs_of, stored_dtype
 from rlx_xla.values import XlaTracedArray, lifted
 
 
-def _given(xs: Any) -> tuple[Any, ...]:
+def _as_tuple(xs: Any) -> tuple[Any, ...]:
     return tuple(x.raw if isinstance(x, XlaTracedArray) else x for x in xs)
 
 
@@ -68,8 +68,8 @@ def scan(body_graph: Graph, carried: int, *xs: Any, reverse: bool = False) -> An
         return (left, result[:carried]), result[carried:]
 
     names = body_graph.input_names
-    start = tuple(_typed(body_graph.named(n), x) for n, x in zip(names, _given(xs[:carried])))
-    rows = tuple(jnp.asarray(x) for x in _given(xs[carried:]))
+    start = tuple(_typed(body_graph.named(n), x) for n, x in zip(names, _as_tuple(xs[:carried])))
+    rows = tuple(jnp.asarray(x) for x in _as_tuple(xs[carried:]))
     rows = tuple(x.astype(_dtype(body_graph.named(n))) for n, x in zip(names[carried:], rows))
     (left, state), stacked = lax.scan(step, (trips_left(), start), rows, reverse=reverse)
     trips_left(left)
@@ -87,7 +87,7 @@ def _typed(node: Any, value: Any) -> Any:
 def _traced_operands(graph: Graph, xs: Any) -> tuple[Any, ...]:
     """Operands of a subgraph in the dtypes that it declares."""
     return tuple(
-        _typed(graph.named(n), x) for n, x in zip(graph.input_names, _given(xs), strict=True)
+        _typed(graph.named(n), x) for n, x in zip(graph.input_names, _as_tuple(xs), strict=True)
     )
 
 

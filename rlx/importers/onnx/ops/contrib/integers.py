@@ -30,12 +30,14 @@ def scaled_product(g: Graph, exact: Node, left: Node, right: Node) -> Node:
         left: Scale of the first factor: one, or one for each row.
         right: Scale of the second: one, or one for each column.
     """
-    scale = g.mul(per_row_or_one(g, left), right if math.prod(right.shape) > 1 else _one(g, right))
+    scale = g.mul(
+        per_row_or_one(g, left), right if math.prod(right.shape) > 1 else _as_scalar(g, right)
+    )
     result: Node = g.mul(g.cast(exact, scale.dtype), scale)
     return result
 
 
-def _one(g: Graph, scale: Node) -> Node:
+def _as_scalar(g: Graph, scale: Node) -> Node:
     result: Node = g.reshape(scale, ())
     return result
 
