@@ -36,12 +36,12 @@ def _onnx(path: str, dims: dict[str, int], guess: bool) -> tuple[Graph, dict[str
                 raise
             first = first or error
     assert first is not None
-    arguments = " ".join(f"--dim {printable(name)}=SIZE" for name in symbolic)
+    args = " ".join(f"--dim {printable(name)}=SIZE" for name in symbolic)
     raise rlx.InputError(
         describe(
             f"no made-up sizes of the symbolic dimensions suit {printable(path)}",
             got=first,
-            hint=f"give them: {arguments}",
+            hint=f"give them: {args}",
         )
     ) from first
 

@@ -68,7 +68,7 @@ __all__ = [
     "Schedule", "TensorType", "TracedArray", "Tracer", "TryLock", "UnsupportedOpError", "as_array", "as_input",
     "bind_reference", "calibration_allowed", "call_with", "check_args", "check_slots", "describe",
     "dynamic_rows_of", "engine_folder", "evaluate", "interpret", "is_traced", "listed", "method_of",
-    "register_backend", "store", "widen",
+    "register_backend", "store", "widen"
 ]  # fmt: skip
 
 

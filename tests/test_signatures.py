@@ -16,7 +16,7 @@ from rlx.abi import calls, kernels
 from rlx.abi.calls import Given, SignatureError
 from rlx.abi.header import c_header
 from rlx.abi.kernels import KERNELS
-from rlx.abi.signature import INT, Group, KernelSignature, Parallel, Scratch
+from rlx.abi.signature import INT, Group, Parallel, Scratch, Signature
 from rlx.backends.cpu import linker
 
 ROOT = Path(__file__).parent.parent
@@ -237,18 +237,18 @@ SIX = {f"x{index}": "T" for index in range(6)}
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        ([KernelSignature("a", ""), KernelSignature("a", "")], "two kernels are named a"),
+        ([Signature("a", ""), Signature("a", "")], "two kernels are named a"),
         (
-            [KernelSignature("a", "", reads={**SIX, "y": "T", "z": "T", "v": "T"})],
+            [Signature("a", "", reads={**SIX, "y": "T", "z": "T", "v": "T"})],
             "a has more operands",
         ),
-        ([KernelSignature("a", "", writes=SIX)], "a has more operands"),
+        ([Signature("a", "", writes=SIX)], "a has more operands"),
         (
-            [KernelSignature("a", "", {"n": INT, "g": Group("rlx_g", {"n": INT})})],
+            [Signature("a", "", {"n": INT, "g": Group("rlx_g", {"n": INT})})],
             "two fields of one name",
         ),
-        ([KernelSignature("a", "", {"n": INT}, parallel=Parallel("rows"))], "a has no field rows"),
-        ([KernelSignature("a", "", {"itemsize": INT})], "a has a field itemsize"),
+        ([Signature("a", "", {"n": INT}, parallel=Parallel("rows"))], "a has no field rows"),
+        ([Signature("a", "", {"itemsize": INT})], "a has a field itemsize"),
     ],
 )
 def test_signatures_that_no_call_could_fulfil(made, said):

@@ -9,10 +9,10 @@ from rlx.abi.signature import (
     INT,
     INT3,
     REAL,
-    KernelSignature,
     Parallel,
     ParamField,
     Scratch,
+    Signature,
     choice,
 )
 
@@ -21,7 +21,7 @@ from rlx.abi.signature import (
 KINDS = ("none", "causal", "sliding", "custom", "bias")
 
 KERNELS = (
-    KernelSignature(
+    Signature(
         "attention",
         "Scaled dot-product attention. Strides are of batch, head and position; those of the mask of batch, head, "
         "query and key. With `many` queries share tiles of keys.",

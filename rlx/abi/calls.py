@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlx.abi.kernels import KERNELS
-from rlx.abi.signature import KernelSignature, Operand, ParamField
+from rlx.abi.signature import Operand, ParamField, Signature
 from rlx.errors import CompileError, UnsupportedOpError
 
 Words = npt.NDArray[np.int64]
@@ -28,7 +28,7 @@ class Given(NamedTuple):
     itemsize: int
 
 
-def kernel(name: str) -> KernelSignature:
+def kernel(name: str) -> Signature:
     """The signature of a kernel.
 
     Raises:
@@ -44,18 +44,18 @@ def kernel(name: str) -> KernelSignature:
     return result
 
 
-def type_of(signature: KernelSignature, first: Given) -> str:
+def type_of(sig: Signature, first: Given) -> str:
     """The type that a kernel is taken for, by its first operand; "" where it is compiled for none.
 
     Raises:
         UnsupportedOpError: The kernel is not compiled for that dtype.
     """
-    if not signature.types:
+    if not sig.types:
         return ""
     for name in (first.name, f"b{first.itemsize}"):
-        if name in signature.types:
+        if name in sig.types:
             return name
-    raise UnsupportedOpError(f"the CPU has no kernel {signature.name!r} for {first.name}")
+    raise UnsupportedOpError(f"the CPU has no kernel {sig.name!r} for {first.name}")
 
 
 def fields(params: Mapping[str, Any], itemsize: int = 0) -> SimpleNamespace:
@@ -63,13 +63,11 @@ def fields(params: Mapping[str, Any], itemsize: int = 0) -> SimpleNamespace:
     return SimpleNamespace(**params, itemsize=itemsize)
 
 
-def scratch(
-    signature: KernelSignature, params: Mapping[str, Any], first: Given
-) -> list[tuple[str, int]]:
+def scratch(sig: Signature, params: Mapping[str, Any], first: Given) -> list[tuple[str, int]]:
     """The scratch memory of a call.
 
     Args:
-        signature: The signature.
+        sig: The signature.
         params: The fields that the call gives.
         first: The dtype of its first operand.
 
@@ -79,36 +77,32 @@ def scratch(
     Raises:
         SignatureError: The parameters do not fit.
     """
-    check_fields(signature, params)
-    arguments = fields(params, first.itemsize)
+    check_fields(sig, params)
+    args = fields(params, first.itemsize)
     results = [
-        (first.name if s.type == "T" else s.type, s.length(arguments))
-        for s in signature.scratch.values()
+        (first.name if s.type == "T" else s.type, s.length(args)) for s in sig.scratch.values()
     ]
     while results and not results[-1][1]:
         results.pop()
     return results
 
 
-def check_fields(signature: KernelSignature, params: Mapping[str, Any]) -> None:
+def check_fields(sig: Signature, params: Mapping[str, Any]) -> None:
     """Refuses parameters of which one is missing, surplus or of another type.
 
     Raises:
         SignatureError: One is.
     """
-    if params.keys() != signature.given:
-        missing, surplus = (
-            sorted(signature.given - params.keys()),
-            sorted(params.keys() - signature.given),
-        )
+    if params.keys() != sig.given:
+        missing, surplus = (sorted(sig.given - params.keys()), sorted(params.keys() - sig.given))
         said = [f"no {', '.join(missing)}"] if missing else []
         said += [f"{', '.join(surplus)}, which it does not have"] if surplus else []
-        raise SignatureError(f"the kernel {signature.name!r} is given {' and '.join(said)}")
+        raise SignatureError(f"the kernel {sig.name!r} is given {' and '.join(said)}")
     for name, value in params.items():
-        fault = _fault(signature.flat[name], value)
+        fault = _fault(sig.flat[name], value)
         if fault:
             raise SignatureError(
-                f"the kernel {signature.name!r}: {name} is {value!r}, where {fault} fits"
+                f"the kernel {sig.name!r}: {name} is {value!r}, where {fault} fits"
             )
 
 
@@ -136,12 +130,12 @@ def _number(field: ParamField, value: Any) -> str:
 
 
 def check_operands(
-    signature: KernelSignature, reads: Sequence[Given | None], writes: Sequence[Given], type: str
+    sig: Signature, reads: Sequence[Given | None], writes: Sequence[Given], type: str
 ) -> None:
     """Refuses operands that are missing, too many, or of a dtype that the kernel does not take.
 
     Args:
-        signature: The signature.
+        sig: The signature.
         reads: Operands that are read, None for an absent one; those behind the last present one may lack.
         writes: Operands that are written, without scratch memory.
         type: The type that the kernel is taken for, as ``type_of`` says.
@@ -149,34 +143,28 @@ def check_operands(
     Raises:
         SignatureError: One does not fit.
     """
-    for what, operands, item in (
-        ("reads", signature.inputs, reads),
-        ("writes", signature.outputs, writes),
-    ):
+    for what, operands, item in (("reads", sig.inputs, reads), ("writes", sig.outputs, writes)):
         if len(item) > len(operands):
             raise SignatureError(
-                f"the kernel {signature.name!r} {what} {len(operands)} operands, and is given {len(item)}"
+                f"the kernel {sig.name!r} {what} {len(operands)} operands, and is given {len(item)}"
             )
-        for index, (name, operand) in enumerate(operands.items()):
-            stored = item[index] if index < len(item) else None
+        for i, (name, operand) in enumerate(operands.items()):
+            stored = item[i] if i < len(item) else None
             if not _takes(operand, stored, type):
                 expected = " or ".join(type if each == "T" else each for each in operand.types)
                 said = stored.name if stored else "nothing"
                 raise SignatureError(
-                    f"the kernel {signature.name!r} {what} {name}: it is {said}, where {expected} fits"
+                    f"the kernel {sig.name!r} {what} {name}: it is {said}, where {expected} fits"
                 )
 
 
 def check_scratch(
-    signature: KernelSignature,
-    params: Mapping[str, Any],
-    first: Given,
-    stored: Sequence[tuple[str, int]],
+    sig: Signature, params: Mapping[str, Any], first: Given, stored: Sequence[tuple[str, int]]
 ) -> None:
     """Refuses scratch memory that is not what the fields of a call ask for.
 
     Args:
-        signature: The signature.
+        sig: The signature.
         params: The fields that the call gives.
         first: The dtype of its first operand.
         stored: The dtype and the number of elements of each piece.
@@ -184,14 +172,14 @@ def check_scratch(
     Raises:
         SignatureError: A piece is missing, surplus, of another dtype or too small.
     """
-    needed = scratch(signature, params, first)
+    needed = scratch(sig, params, first)
     fits = len(stored) == len(needed) and all(
         dtype == wanted and size >= least
         for (dtype, size), (wanted, least) in zip(stored, needed, strict=True)
     )
     if not fits:
         raise SignatureError(
-            f"the kernel {signature.name!r} needs scratch memory {needed}, and is given {list(stored)}"
+            f"the kernel {sig.name!r} needs scratch memory {needed}, and is given {list(stored)}"
         )
 
 
@@ -217,22 +205,22 @@ class Struct(NamedTuple):
         """A copy for one call, which has to live as long as the call: its pointers point into itself."""
         result = self.words.copy()
         start: int = result.ctypes.data
-        for index, to in self.pointers:
-            result[index] = start + 8 * to
+        for i, to in self.pointers:
+            result[i] = start + 8 * to
         return result
 
 
-def struct_of(signature: KernelSignature, params: Mapping[str, Any]) -> Struct:
+def struct_of(sig: Signature, params: Mapping[str, Any]) -> Struct:
     """Checked parameters, and those that the linker sets, as words.
 
     Args:
-        signature: The signature.
+        sig: The signature.
         params: Every field by name; those of a packed operand may lack.
     """
     head: list[int] = []
     tail: list[int] = []
     pointers: list[tuple[int, int]] = []
-    for name, field in signature.flat.items():
+    for name, field in sig.flat.items():
         value = params.get(name, 0)
         if field.length is None:
             head.append(_word(field, value))
@@ -243,7 +231,7 @@ def struct_of(signature: KernelSignature, params: Mapping[str, Any]) -> Struct:
             head.append(0)
             tail += [_word(field, item) for item in value]
     result = np.array([*head, *tail], np.int64)
-    return Struct(result, tuple((index, len(head) + offset) for index, offset in pointers))
+    return Struct(result, tuple((i, len(head) + offset) for i, offset in pointers))
 
 
 def _word(field: ParamField, value: Any) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlx.abi.signature import ADDRESSES, INT, INTS, KernelSignature, Parallel, ParamField, choice
+from rlx.abi.signature import ADDRESSES, INT, INTS, Parallel, ParamField, Signature, choice
 
 # How an operand is read: in step with the result, as one number, or by strides.
 MODES = ("direct", "scalar", "strided")
@@ -11,7 +11,7 @@ MODES = ("direct", "scalar", "strided")
 RANDOM = ("bits", "uniform", "normal")
 
 KERNELS = (
-    KernelSignature(
+    Signature(
         "elementwise",
         "A program of steps on blocks of elements in registers. For each input its mode (MODES), bytes of an "
         "element, register and strides[rank]; for each literal bytes, register and bits; for each step its loop, the "
@@ -22,11 +22,11 @@ KERNELS = (
             "literal_bytes": INTS, "literal_registers": INTS, "literal_bits": INTS, "loops": ADDRESSES,
             "targets": INTS, "operands": INTS,
         },
-        {f"operand{index}": "any?" for index in range(8)},
+        {f"operand{i}": "any?" for i in range(8)},
         {"y": "any"},
         parallel=Parallel(),
     ),
-    KernelSignature(
+    Signature(
         "philox",
         "Random bits, uniform numbers below 1, or normal numbers by a table, from a counter and a seed.",
         {"count": INT, "stream": INT, "kind": choice("PHILOX", *RANDOM), "words": INT},

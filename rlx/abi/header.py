@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from rlx.abi import constants
 from rlx.abi.kernels import KERNELS, MAX_INPUTS, MAX_OUTPUTS, MAX_ROW_WORDS
-from rlx.abi.signature import Group, KernelSignature, ParamField
+from rlx.abi.signature import Group, ParamField, Signature
 
 _HEAD = """\
 /* Generated from rlx/abi by setup.py. */
@@ -78,7 +78,7 @@ def _members(fields: Mapping[str, ParamField] | Mapping[str, ParamField | Group]
     return "".join(f"    {_member(name, field)};\n" for name, field in fields.items())
 
 
-def _kernel(signature: KernelSignature) -> str:
+def _kernel(signature: Signature) -> str:
     """Its parameters and operands as structs that ``RLX_ARGUMENTS`` of call.h opens."""
     fields = _members(signature.fields) or "    char none;\n"
     reads = "".join(f"    const void *{name};\n" for name in signature.reads) or "    char none;\n"

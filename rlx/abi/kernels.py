@@ -16,7 +16,7 @@ from rlx.abi import (
     spectra,
     windows,
 )
-from rlx.abi.signature import KernelSignature
+from rlx.abi.signature import Signature
 
 _FAMILIES = (
     attention, control, elementwise, movement, products, recurrent, resize, rows, spectra, windows
@@ -26,13 +26,13 @@ _FAMILIES = (
 MAX_INPUTS, MAX_OUTPUTS = 8, 4
 
 
-def collected(listed: Iterable[KernelSignature]) -> dict[str, KernelSignature]:
+def collected(listed: Iterable[Signature]) -> dict[str, Signature]:
     """Signatures by name.
 
     Raises:
         ValueError: Two have one name, or no call could fulfil one. rlx is then neither built nor imported.
     """
-    results: dict[str, KernelSignature] = {}
+    results: dict[str, Signature] = {}
     for item in listed:
         if item.name in results:
             raise ValueError(f"two kernels are named {item.name}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-from rlx.abi.signature import BYTES, INT, INTS, NUMBERS, KernelSignature, Parallel, choice
+from rlx.abi.signature import BYTES, INT, INTS, NUMBERS, Parallel, Signature, choice
 
 # How an update joins what is there.
 Reduction = Literal["none", "add", "mul", "min", "max"]
@@ -16,7 +16,7 @@ PADS = ("edge", "reflect", "wrap")
 _INDEX = {"depth": INT, "index_bytes": INT, "sizes": INTS, "axis_steps": INTS}
 
 KERNELS = (
-    KernelSignature(
+    Signature(
         "strided_copy",
         "Elements from one layout to another. A counter moves both offsets by its advances; all in elements.",
         {
@@ -28,7 +28,7 @@ KERNELS = (
         types=BYTES,
         parallel=Parallel(),
     ),
-    KernelSignature(
+    Signature(
         "pad",
         "Elements with one value around them: sizes of the result, of the operand, and what stands before it.",
         {"rank": INT, "dims": INTS, "inside": INTS, "before": INTS},
@@ -37,7 +37,7 @@ KERNELS = (
         types=BYTES,
         parallel=Parallel(),
     ),
-    KernelSignature(
+    Signature(
         "pad_repeat",
         "Elements with borders that repeat some of them: sizes of the result and of the operand in units of "
         "neighbouring elements, and how many stand before it.",
@@ -47,7 +47,7 @@ KERNELS = (
         types=BYTES,
         parallel=Parallel(),
     ),
-    KernelSignature(
+    Signature(
         "gather",
         "Elements at the places that indices name.",
         {"rank": INT, "count": INT, "dims": INTS, "data_steps": INTS, "index_steps": INTS, **_INDEX},
@@ -56,7 +56,7 @@ KERNELS = (
         types=BYTES,
         parallel=Parallel(),
     ),
-    KernelSignature(
+    Signature(
         "scatter",
         "Updates start to stop of each of some lines, at the places that indices name, in order. The result holds "
         "a copy of the data.",

@@ -21,10 +21,10 @@ from rlx.abi.signature import (
     INTS,
     LINKED,
     Group,
-    KernelSignature,
     Parallel,
     ParamField,
     Scratch,
+    Signature,
     choice,
 )
 
@@ -70,7 +70,7 @@ def _rounded_rows(p: Any) -> int:
 
 
 KERNELS = (
-    KernelSignature(
+    Signature(
         "matmul",
         "Batched products [m, k] @ [k, n], a bias added and an activation applied.",
         {
@@ -84,7 +84,7 @@ KERNELS = (
         parallel=Parallel(),
         flushes=True,
     ),
-    KernelSignature(
+    Signature(
         "gated_product",
         "act(a @ gate + gate_bias) * (a @ up + up_bias), of so many columns at a time.",
         {"m": INT, "k": INT, "n": INT, "act": ACTIVATION, "columns": INT, "packing": PACKING},
@@ -95,7 +95,7 @@ KERNELS = (
         parallel=Parallel(),
         flushes=True,
     ),
-    KernelSignature(
+    Signature(
         "grouped_matmul",
         "Each row of x times the matrix of its expert. With `partial` rows of negative experts are 0.",
         {
@@ -113,7 +113,7 @@ KERNELS = (
         parallel=Parallel(),
         flushes=True,
     ),
-    KernelSignature(
+    Signature(
         "matmul_integer",
         "Batched products of 8-bit integers in i32, exact.",
         {
@@ -126,7 +126,7 @@ KERNELS = (
         variants=("dots", "mmla"),
         parallel=Parallel(),
     ),
-    KernelSignature(
+    Signature(
         "rounded_matmul",
         "x [m, k], each row rounded to 16 bits, @ transpose(w [n, k]), a scale for each row of w, and a bias.",
         {"m": INT, "n": INT, "k": INT, "packing": PACKING, "packed_stride": LINKED},
@@ -137,7 +137,7 @@ KERNELS = (
         parallel=Parallel(),
         flushes=True,
     ),
-    KernelSignature(
+    Signature(
         "dequant_matmul",
         "x [m, k] @ transpose(w [n, k]), w quantised.",
         {"weights": _WEIGHTS, "m": INT, "n": INT, "packing": PACKING},
@@ -148,7 +148,7 @@ KERNELS = (
         parallel=Parallel(),
         flushes=True,
     ),
-    KernelSignature(
+    Signature(
         "dequantize_blocks",
         "Rows of a quantised table, all in order (index_bytes 0) or those that an index names.",
         {"weights": _WEIGHTS, "count": INT, "table": INT, "index_bytes": INT},

@@ -14,9 +14,9 @@ from rlx.abi.signature import (
     LINKED,
     REAL,
     REALS,
-    KernelSignature,
     Parallel,
     Scratch,
+    Signature,
     choice,
 )
 
@@ -41,7 +41,7 @@ def _tasks(p: Any) -> int:
 
 
 KERNELS = (
-    KernelSignature(
+    Signature(
         "recurrence",
         "The loop over time of lstm, gru and rnn. With `pack`, weights that are not packed already are packed first. "
         "`narrow` weights are in 8 bits, with a scale for each row, and are always packed.",
@@ -62,7 +62,7 @@ KERNELS = (
         parallel=Parallel(most=lambda p: p.batch // 4, tasks=_tasks),
         flushes=True,
     ),
-    KernelSignature(
+    Signature(
         "selective_scan",
         "The linear recurrence of a state-space model whose steps depend on the input.",
         {"batch": INT, "length": INT, "channels": INT, "states": INT},
@@ -76,7 +76,7 @@ KERNELS = (
         parallel=Parallel(most=lambda p: max(p.batch, p.channels // SCAN_CHANNELS)),
         flushes=True,
     ),
-    KernelSignature(
+    Signature(
         "recursive",
         "Recursive filters in sections of one order, coefficients b and a of one section after the other.",
         {"rows": INT, "n": INT, "sections": INT, "order": INT, "coefficients": REALS},

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rlx.abi.signature import FLAG, FLOATS, INT, REAL, KernelSignature, Parallel
+from rlx.abi.signature import FLAG, FLOATS, INT, REAL, Parallel, Signature
 
 KERNELS = (
-    KernelSignature(
+    Signature(
         "interpolate",
         "One axis resized by tables [count, taps] of places and weights; a result of place -1 is `outside`. "
         "Where inner is 1 and taps are few the tables are [taps, count]; rising: along them no place is lower than "
@@ -24,7 +24,7 @@ KERNELS = (
         types=FLOATS,
         parallel=Parallel(),
     ),
-    KernelSignature(
+    Signature(
         "nearest_planes",
         "Planes [rows, columns] of the entries of planes [n, width] in rows `lines` and columns `places`. The places are "
         "padded to a whole number of the widest vectors; rising: none is lower than the one before.",

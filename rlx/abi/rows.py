@@ -6,17 +6,7 @@ from math import ceil
 from typing import Any
 
 from rlx.abi.constants import LINE_COLUMNS, TREE_ROWS
-from rlx.abi.signature import (
-    FLAG,
-    FLOATS,
-    INT,
-    NUMBERS,
-    REAL,
-    KernelSignature,
-    Parallel,
-    Scratch,
-    choice,
-)
+from rlx.abi.signature import FLAG, FLOATS, INT, NUMBERS, REAL, Parallel, Scratch, Signature, choice
 
 _AXIS = {"outer": INT, "n": INT, "inner": INT}
 
@@ -30,8 +20,8 @@ def _pieces(p: Any) -> int:
     return result
 
 
-def _reduction(kind: str, doc: str, types: tuple[str, ...]) -> KernelSignature:
-    return KernelSignature(
+def _reduction(kind: str, doc: str, types: tuple[str, ...]) -> Signature:
+    return Signature(
         f"reduce_{kind}",
         f"{doc} Lines of more than `length` elements have a result for each piece of as many.",
         {**_AXIS, "length": INT, "divisor": INT},
@@ -43,7 +33,7 @@ def _reduction(kind: str, doc: str, types: tuple[str, ...]) -> KernelSignature:
 
 
 KERNELS = (
-    KernelSignature(
+    Signature(
         "softmax",
         "Softmax over the middle axis, or its logarithm.",
         {**_AXIS, "log": FLAG},
@@ -52,7 +42,7 @@ KERNELS = (
         types=FLOATS,
         parallel=_LINES,
     ),
-    KernelSignature(
+    Signature(
         "layer_norm",
         "Rows normalised; with rms the mean stays in. With a residual the rows are those of x + residual: they are "
         "the second result where one is asked for.",
@@ -69,7 +59,7 @@ KERNELS = (
     _reduction("max", "Maxima over the middle axis; NaN is larger than any number.", NUMBERS),
     _reduction("min", "Minima over the middle axis; NaN is smaller than any number.", NUMBERS),
     _reduction("prod", "Products over the middle axis.", NUMBERS),
-    KernelSignature(
+    Signature(
         "arg_reduce",
         "Where the extreme of the middle axis is: the first, or the last of equals.",
         {**_AXIS, "largest": FLAG, "last": FLAG},
@@ -78,7 +68,7 @@ KERNELS = (
         types=NUMBERS,
         parallel=_LINES,
     ),
-    KernelSignature(
+    Signature(
         "cumulate",
         "Running sums or products over the middle axis.",
         {**_AXIS, "product": FLAG, "exclusive": FLAG, "reverse": FLAG},
@@ -87,7 +77,7 @@ KERNELS = (
         types=NUMBERS,
         parallel=_LINES,
     ),
-    KernelSignature(
+    Signature(
         "topk",
         "The k first of every row in order, with their places. Ties go to the lower place, NaN comes last.",
         {"rows": INT, "n": INT, "k": INT, "largest": FLAG},
@@ -97,7 +87,7 @@ KERNELS = (
         {"pairs": Scratch("i64", lambda p: 2 * p.n * (2 if p.itemsize == 8 else 1))},
         NUMBERS,
         parallel=Parallel(most=lambda p: p.rows),
-    ),    KernelSignature(
+    ),    Signature(
         "tree_scores",
         "What the leaves of trees hold that rows come to, joined for each target. With `copied` a row is followed by a "
         "copy in which -inf stands for NaN. Entries of a node are those that `spans` says, or without it the one of its "

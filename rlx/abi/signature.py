@@ -130,7 +130,7 @@ def _operands(inputs: Mapping[str, str]) -> dict[str, Operand]:
 
 
 @dataclass(frozen=True)
-class KernelSignature:
+class Signature:
     """The signature of a kernel.
 
     Attributes:

@@ -13,9 +13,9 @@ from rlx.abi.signature import (
     REAL,
     REALS,
     Group,
-    KernelSignature,
     Parallel,
     Scratch,
+    Signature,
 )
 
 # Whether rows go through the passes side by side, one in each lane of a vector; the passes of a transform.
@@ -44,7 +44,7 @@ def _rfft(p: Any) -> int:
 
 
 KERNELS = (
-    KernelSignature(
+    Signature(
         "fft",
         "Complex transforms in block layout. m is the length of Bluestein's convolution, or 0.",
         {"rows": INT, "n": INT, "m": INT, "inverse": FLAG, "scale": REAL, **_PASSES},
@@ -55,7 +55,7 @@ KERNELS = (
         parallel=Parallel(),
         flushes=True,
     ),
-    KernelSignature(
+    Signature(
         "rfft",
         "One-sided transforms of real rows: frames of signals, hop apart, times a taper; or their powers.",
         {
@@ -69,7 +69,7 @@ KERNELS = (
         parallel=Parallel(),
         flushes=True,
     ),
-    KernelSignature(
+    Signature(
         "welch_peaks",
         "The k largest of the mean powers of a signal's segments: pairs of a bin and its power.",
         {"of": _WELCH},
@@ -79,7 +79,7 @@ KERNELS = (
         ("f32",),
         parallel=Parallel(most=lambda p: p.signals),
     ),
-    KernelSignature(
+    Signature(
         "weighted_peaks",
         "The k largest of the mean powers of a signal's segments times a weight for each bin, and their bins.",
         {"of": _WELCH},
@@ -89,7 +89,7 @@ KERNELS = (
         ("f32",),
         parallel=Parallel(most=lambda p: p.signals),
     ),
-    KernelSignature(
+    Signature(
         "log_mel",
         "Logarithms of mel powers; with `floor` what is far below the largest of a row is raised, and all are scaled.",
         {**_MEL, "floor": FLAG},
@@ -100,7 +100,7 @@ KERNELS = (
         parallel=Parallel(most=lambda p: p.rows // MEL_UNIT),
         flushes=True,
     ),
-    KernelSignature(
+    Signature(
         "log_mel_backward",
         "The gradient of log_mel by the spectra.",
         {**_MEL, "floor_all": FLAG},
@@ -110,7 +110,7 @@ KERNELS = (
         ("f32",),
         alone="A gradient: its floor may depend on all rows, and only training computes it.",
     ),
-    KernelSignature(
+    Signature(
         "find_peaks",
         "Local maxima within limits: least and most height, prominence and width, in this order.",
         {"rows": INT, "n": INT, "candidates": INT, "slots": INT, "distance": INT, "widths": FLAG, "limits": REALS},

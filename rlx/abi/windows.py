@@ -29,9 +29,9 @@ from rlx.abi.signature import (
     INTS,
     LINKED,
     Group,
-    KernelSignature,
     Parallel,
     Scratch,
+    Signature,
     choice,
 )
 
@@ -118,8 +118,8 @@ def _phase(p: Any) -> int:
     return phase
 
 
-def _pool(name: str, doc: str, types: tuple[str, ...]) -> KernelSignature:
-    return KernelSignature(
+def _pool(name: str, doc: str, types: tuple[str, ...]) -> Signature:
+    return Signature(
         name,
         doc,
         {"window": WINDOW, "divide": choice("DIVIDE", *DIVISORS)},
@@ -139,7 +139,7 @@ def _pool(name: str, doc: str, types: tuple[str, ...]) -> KernelSignature:
 
 
 KERNELS = (
-    KernelSignature(
+    Signature(
         "conv",
         "Many windows: weights times windows that are packed in panels, of an operand that is padded already.",
         {"window": WINDOW, **_PIECES, "panels": INT, **_PACKED, **_EPILOGUE},
@@ -154,7 +154,7 @@ KERNELS = (
         parallel=Parallel(parts=4),
         flushes=True,
     ),
-    KernelSignature(
+    Signature(
         "conv_by_outputs",
         "Windows of an operand that is padded already times packed weights, an output in each lane.",
         {"window": WINDOW, **_PIECES, **_PACKED, **_EPILOGUE},
@@ -168,7 +168,7 @@ KERNELS = (
         parallel=Parallel(parts=4),
         flushes=True,
     ),
-    KernelSignature(
+    Signature(
         "conv_inside",
         "The same of small planes with padding, which is not copied: taps on it are left out.",
         {"window": WINDOW, "together": INT, **_PACKED, **_EPILOGUE},
@@ -186,7 +186,7 @@ KERNELS = (
         ),
         flushes=True,
     ),
-    KernelSignature(
+    Signature(
         "conv_direct",
         "Groups of few outputs: each tap added to a row of results.",
         {"window": WINDOW, **_PIECES, **_EPILOGUE},
@@ -197,7 +197,7 @@ KERNELS = (
         parallel=Parallel(),
         flushes=True,
     ),
-    KernelSignature(
+    Signature(
         "conv_pad",
         "All planes with their padding, as conv reads them.",
         {"window": WINDOW},
@@ -206,7 +206,7 @@ KERNELS = (
         types=FLOATS,
         parallel=Parallel(),
     ),
-    KernelSignature(
+    Signature(
         "conv_depthwise",
         "One filter for each plane, whose windows are one or two columns apart.",
         {"window": WINDOW, **_EPILOGUE},
@@ -217,7 +217,7 @@ KERNELS = (
         parallel=Parallel(),
         flushes=True,
     ),
-    KernelSignature(
+    Signature(
         "conv_depthwise_lanes",
         "One filter for each plane, a plane in each lane of a vector.",
         {"window": WINDOW, **_EPILOGUE},
@@ -235,7 +235,7 @@ KERNELS = (
         parallel=Parallel(),
         flushes=True,
     ),
-    KernelSignature(
+    Signature(
         "conv_transpose",
         "A transposed convolution; the window is that of the convolution that it transposes, seen from the result.",
         {"window": WINDOW, "block": INT, **_PACKED},
@@ -250,7 +250,7 @@ KERNELS = (
         parallel=Parallel(),
         flushes=True,
     ),
-    KernelSignature(
+    Signature(
         "conv_long",
         "A long filter along one axis, by Fourier transforms of blocks of 16 * block samples.",
         {
@@ -264,7 +264,7 @@ KERNELS = (
         parallel=Parallel(),
         flushes=True,
     ),
-    KernelSignature(
+    Signature(
         "conv_winograd",
         "3x3 filters, windows next to each other: tiles of results by products of transformed tiles and weights.",
         {"window": WINDOW, "block": INT, **_PACKED, **_EPILOGUE},

@@ -64,11 +64,11 @@ def check_args(arrays: Sequence[Any], views: Sequence[Array]) -> list[Array]:
     """
     check_slots(arrays, len(views))
     pairs = list(zip(arrays, views, strict=True))
-    converted = [as_input(value, view, index) for index, (value, view) in enumerate(pairs)]
+    converted = [as_input(value, view, i) for i, (value, view) in enumerate(pairs)]
     # Converting an argument may run the caller's code, which can change an earlier array: all are checked again.
     return [
-        contiguous(array, view, index)
-        for index, (array, view) in enumerate(zip(converted, views, strict=True))
+        contiguous(array, view, i)
+        for i, (array, view) in enumerate(zip(converted, views, strict=True))
     ]
 
 

@@ -114,7 +114,7 @@ class Binding(NamedTuple):
 
     def arguments(self, count: int) -> tuple[int, ...]:
         """Returns the positions of the inputs that take an argument, of so many inputs."""
-        return tuple(index for index in range(count) if index not in self.residents)
+        return tuple(i for i in range(count) if i not in self.residents)
 
 
 class Pending(Protocol):
@@ -296,7 +296,7 @@ class HostExecutable(ABC):
         self.compute(inputs, self._outputs)
         for index, output in self.binding.feeds:
             self.input_views[index][...] = self.output_views[output]
-        views = [self.output_views[index] for index in outputs]
+        views = [self.output_views[i] for i in outputs]
         return Done([view.copy() for view in views] if fresh else views)
 
     def compiled(self, lock: TryLock, names: tuple[str, ...]) -> tuple[RunSlots, RunDict] | None:

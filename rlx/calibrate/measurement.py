@@ -301,10 +301,10 @@ class Measurement:
             for probe in probes.PROBES
         }
         return [
-            (probe, sizes[probe.kind][index])
-            for index in range(max(map(len, sizes.values())))
+            (probe, sizes[probe.kind][i])
+            for i in range(max(map(len, sizes.values())))
             for probe in probes.PROBES
-            if index < len(sizes[probe.kind])
+            if i < len(sizes[probe.kind])
         ]
 
     def _rows(self, probe: probes.Probe, size: int, model: CalibratedModel) -> dict[str, float]:
@@ -350,9 +350,9 @@ class Measurement:
         return Target.of(self._device, options)
 
 
-def _of(graph: Callable[..., Graph], *arguments: Any) -> Callable[[int], Graph]:
+def _of(graph: Callable[..., Graph], *args: Any) -> Callable[[int], Graph]:
     """The graph of so many steps."""
-    return lambda steps: graph(*arguments, steps)
+    return lambda steps: graph(*args, steps)
 
 
 def _both(graph: Callable[[int, bool], Graph]) -> Callable[[int], Sequence[Graph]]:

@@ -86,7 +86,7 @@ def narrow(size: int, rows: int, steps: int) -> Graph:
     """Products of ``[rows, size]`` and ``[size, 8]``, apart from each other."""
     g = Graph(f"narrow matmul {rows}x{size} x {steps}")
     x = g.param("x", (rows, size))
-    results = [x @ g.param(f"w1_{index}", (size, NARROW)) for index in range(steps)]
+    results = [x @ g.param(f"w1_{i}", (size, NARROW)) for i in range(steps)]
     return _ended(g, g.concat(results, 1) if steps > 1 else results[0])
 
 

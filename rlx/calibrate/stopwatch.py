@@ -211,8 +211,8 @@ class Stopwatch:
         self._wake(_WAKING_AGAIN_S)
         samples: list[list[int]] = [[] for _ in loaded]
         began = time.monotonic()
-        for index in range(_MOST):
-            if index >= _FEWEST and time.monotonic() - began > seconds:
+        for i in range(_MOST):
+            if i >= _FEWEST and time.monotonic() - began > seconds:
                 break
             for item, times in zip(loaded, samples, strict=True):
                 times.append(item.once())

@@ -173,7 +173,7 @@ class _Contest:
         folder: Path,
     ) -> None:
         self._folder = folder
-        saved: dict[str, Any] = {str(index): array for index, array in enumerate(inputs.values())}
+        saved: dict[str, Any] = {str(i): array for i, array in enumerate(inputs.values())}
         np.savez(folder / "inputs.npz", **saved)
         self._spec = {
             "model": path,
@@ -191,10 +191,10 @@ class _Contest:
         rows, outputs = [ContestantRow(name) for name in names], dict[str, list[Array]]()
         with ExitStack() as stack:
             ready = []
-            for index, row in enumerate(rows):
-                progress(index / (2 * len(rows)), row.name)
+            for i, row in enumerate(rows):
+                progress(i / (2 * len(rows)), row.name)
                 process = stack.enter_context(_started())
-                path = self._folder / f"outputs_{index}.npz"
+                path = self._folder / f"outputs_{i}.npz"
                 spec = {**self._spec, "contestant": row.name, "outputs": str(path)}
                 row.facts = _asked(process, spec, row)
                 if row.error is None:
@@ -216,8 +216,8 @@ def _take_turns(
         ):
             return
         progress(0.5 + turn / (2 * limit), f"round {turn + 1} of {limit}")
-        for index in range(len(ready)):
-            row, process = ready[(turn + index) % len(ready)]
+        for i in range(len(ready)):
+            row, process = ready[(turn + i) % len(ready)]
             if row.error is None:
                 result = _asked(process, {"seconds": seconds / limit}, row)
                 row.samples_ns += [result["ns"]] if "ns" in result else []
@@ -278,9 +278,9 @@ def _compare(
     """Every contestant's outputs against what is expected, else against the first contestant's."""
     first, names = next(iter(outputs.values()), []), bench_report.output_names(graph)
     for row in rows:
-        for index, got in enumerate(outputs.get(row.name, [])):
-            want, dtype = expected.get(index, first[index]), graph.outputs[index].dtype
-            row.agreements.append(agreement(names[index], got, want, tolerance, dtype, allow_nan))
+        for i, got in enumerate(outputs.get(row.name, [])):
+            want, dtype = expected.get(i, first[i]), graph.outputs[i].dtype
+            row.agreements.append(agreement(names[i], got, want, tolerance, dtype, allow_nan))
 
 
 def _as_json(row: ContestantRow, rows: Sequence[ContestantRow]) -> dict[str, Any]:

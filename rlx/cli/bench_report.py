@@ -17,9 +17,9 @@ from rlx.ir.graph import Graph
 def output_names(graph: Graph) -> list[str]:
     """The names of a graph's outputs, each once."""
     names: list[str] = []
-    for index, node in enumerate(graph.outputs):
-        name = node.name or f"output_{index}"
-        names.append(f"{name}_{index}" if name in names else name)
+    for i, node in enumerate(graph.outputs):
+        name = node.name or f"output_{i}"
+        names.append(f"{name}_{i}" if name in names else name)
     return names
 
 
@@ -62,8 +62,8 @@ def _times(title: str, rows: Sequence[ContestantRow]) -> Table:
         lines.append([f"p{percentile} us", *(_number(value, ",.1f") for value in results)])
     medians = [row.microseconds(50) for row in rows]
     lines.append(["runs/s", *(_number(1e6 / p50 if p50 else None, ",.0f") for p50 in medians)])
-    for index, text in ((1, f"x {first.name}"), (0, "  quartile 1"), (2, "  quartile 3")):
-        lines.append([text, *(_number(speed[index], ".2f") for speed in speeds)])
+    for i, text in ((1, f"x {first.name}"), (0, "  quartile 1"), (2, "  quartile 3")):
+        lines.append([text, *(_number(speed[i], ".2f") for speed in speeds)])
     lines.append(["MB", *(_number(row.facts.get("memory_mb"), ",.1f") for row in rows)])
     return screen.columns(title, ["", *(row.name for row in rows)], lines, right=True)
 

@@ -121,7 +121,7 @@ def measure(
         folder: For inputs and caches.
         commands: What measures a contestant, where that is not ``rlx.cli.cold_start``.
     """
-    saved: dict[str, Any] = {str(index): item for index, item in enumerate(inputs.values())}
+    saved: dict[str, Any] = {str(i): item for i, item in enumerate(inputs.values())}
     np.savez(folder / "inputs.npz", **saved)
     spec = {**spec, "names": list(inputs), "inputs": str(folder / "inputs.npz")}
     results = [FirstRuns(name) for name in names]
@@ -140,9 +140,9 @@ def _turns(rows: Sequence[FirstRuns], runs: int) -> Iterator[tuple[FirstRuns, st
     """Who is next, with which caches, and whether it counts: one run fills them first."""
     yield from ((row, "warm", False) for row in rows)
     for turn in range(runs):
-        for index in range(len(rows)):
+        for i in range(len(rows)):
             for state in STATES:
-                yield rows[(turn + index) % len(rows)], state, True
+                yield rows[(turn + i) % len(rows)], state, True
 
 
 def _fresh(
@@ -173,7 +173,7 @@ def _fresh(
 def _last_error(said: str) -> str:
     """The error that a process ended with: the last line of its text that is not indented, and those behind it."""
     lines = said.strip().splitlines()
-    begins = [index for index, line in enumerate(lines) if line[:1].strip()]
+    begins = [i for i, line in enumerate(lines) if line[:1].strip()]
     return one_line("\n".join(lines[begins[-1] :])) if begins else ""
 
 

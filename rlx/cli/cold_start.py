@@ -52,7 +52,7 @@ def main() -> None:
 
     clock.lap("numpy")
     with np.load(spec["inputs"]) as stored:
-        inputs = {name: stored[str(index)] for index, name in enumerate(spec["names"])}
+        inputs = {name: stored[str(i)] for i, name in enumerate(spec["names"])}
     clock.restart()
     run = _onnxruntime if spec["contestant"] == "onnxruntime" else _rlx
     run(spec, inputs, clock)

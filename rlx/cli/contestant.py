@@ -48,10 +48,10 @@ def main() -> None:
 
 def _load(spec: Mapping[str, Any]) -> tuple[Once, dict[str, Any]]:
     with np.load(spec["inputs"]) as result:
-        inputs = {name: result[str(index)] for index, name in enumerate(spec["names"])}
+        inputs = {name: result[str(i)] for i, name in enumerate(spec["names"])}
     prepare = _PEERS.get(spec["contestant"], _device)
     once, outputs, facts = prepare(spec, inputs)
-    saved: dict[str, Any] = {str(index): array for index, array in enumerate(outputs)}
+    saved: dict[str, Any] = {str(i): array for i, array in enumerate(outputs)}
     np.savez(spec["outputs"], **saved)
     gc.disable()
     return once, facts

@@ -87,14 +87,14 @@ def stream(
     (view,) = compiled.input_views
     (peaks,) = compiled.run_slots()
     deadline, done = time.monotonic() + BUDGET_S, 0
-    for index, start in enumerate(starts):
+    for i, start in enumerate(starts):
         begin = time.perf_counter_ns()
         view[...] = recording.samples[:, start : start + width]
         (peaks,) = compiled.run_slots()
-        took[index] = time.perf_counter_ns() - begin
+        took[i] = time.perf_counter_ns() - begin
         spectrum = spectra_of(peaks[oz : oz + 1], NPERSEG // 2 + 1)
-        track[index] = alpha(spectrum, recording.fs)[0][0]
-        done = index + 1
+        track[i] = alpha(spectrum, recording.fs)[0][0]
+        done = i + 1
         tick(1)
         if time.monotonic() > deadline:
             break

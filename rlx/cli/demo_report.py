@@ -95,11 +95,11 @@ def _draw_latency(axes: Any, result: DemoResult) -> None:
         took = result.latencies_us[device.device]
         axes.hist(took, edges, color=colour, alpha=0.6, label=device.device)
         marks = (("p50", device.p50_us), ("p99", device.p99_us), ("p99.9", device.p999_us))
-        for index, (name, value) in enumerate(marks):
+        for i, (name, value) in enumerate(marks):
             axes.axvline(value, color=colour, lw=1, ls=":")
             axes.annotate(
                 name,
-                (value, 0.97 - 0.09 * index),
+                (value, 0.97 - 0.09 * i),
                 xycoords=("data", "axes fraction"),
                 color=colour,
                 fontsize=8,

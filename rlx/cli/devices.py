@@ -32,7 +32,7 @@ _LIMITS = {
     "max-storage-buffer-binding-size": "largest tensor",
 }
 # Square products that are tried for where a device begins to be worth it.
-_SIZES = tuple(1 << index for index in range(4, 14))
+_SIZES = tuple(1 << i for i in range(4, 14))
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:

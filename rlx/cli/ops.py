@@ -59,9 +59,7 @@ def support() -> list[dict[str, object]]:
     for opdef in public_ops():
         reasons = _reasons(opdef)
         missing = [
-            f"{reason} ({index})"
-            for reason, index in reasons.items()
-            if not reason.startswith(ALLOWED)
+            f"{reason} ({i})" for reason, i in reasons.items() if not reason.startswith(ALLOWED)
         ]
         host = [reason for reason in reasons if reason != NO_F64]
         webgpu = _how(opdef, "webgpu")

@@ -92,13 +92,13 @@ def columns(
     """
     result = Table(title=printable(title), title_justify="left", show_lines=rule)
     listed = [[_cell(cell) for cell in row] for row in rows]
-    for index, heading in enumerate(headings):
-        longest = max((len(row[index]) for row in listed), default=0)
+    for i, heading in enumerate(headings):
+        longest = max((len(row[i]) for row in listed), default=0)
         result.add_column(
             printable_lines(heading),
             overflow="fold",
             no_wrap=longest <= _SHORT,
-            justify="right" if right and index else "left",
+            justify="right" if right and i else "left",
         )
     for row in listed:
         result.add_row(*row)

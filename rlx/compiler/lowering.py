@@ -211,11 +211,11 @@ def _check_hosted(decisions: Decisions, target: Target) -> None:
         InputError: There is no such node, it needs no kernel, or the host can't or may not run it.
     """
     nodes = decisions.graph.nodes
-    for index in decisions.hosted:
-        fits = 0 <= index < len(nodes) and nodes[index].op not in LEAVES and nodes[index].op != PART
-        if not fits or nodes[index].opdef.view or _only_here(nodes[index], target):
+    for i in decisions.hosted:
+        fits = 0 <= i < len(nodes) and nodes[i].op not in LEAVES and nodes[i].op != PART
+        if not fits or nodes[i].opdef.view or _only_here(nodes[i], target):
             raise InputError(
-                describe("a plan moves a node to the host that can't run there", got=index)
+                describe("a plan moves a node to the host that can't run there", got=i)
             )
 
 
@@ -349,7 +349,7 @@ def moved_to_host(lowered: LoweredModule, target: Target, error: KernelLimitErro
     if not target.reads_kernels:
         nodes = {lowered.graph.nodes[key]: reason for key, reason in hosted.items()}
         return replace(lowered, hosted=_without_kernels(lowered.graph, target, nodes))
-    if any(_only_here(lowered.graph.nodes[index], target) for index in hosted):
+    if any(_only_here(lowered.graph.nodes[i], target) for i in hosted):
         raise UnsupportedOpError(str(error)) from error
     schedule, subgraphs = _specialised(lowered.graph, target, hosted)
     return replace(

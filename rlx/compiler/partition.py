@@ -169,7 +169,7 @@ class PartitionedExecutable(HostExecutable):
             for node in graph.outputs
             if node.op == "constant"
         }
-        read = {index: graph.nodes[index] for item in program.partitions for index in item.reads}
+        read = {i: graph.nodes[i] for item in program.partitions for i in item.reads}
         stored = {
             node.name: node for node in (*read.values(), *graph.outputs) if node.op == "param"
         }
@@ -181,9 +181,9 @@ class PartitionedExecutable(HostExecutable):
         """Runs the partitions. All rows are computed, also with an active extent."""
         values = {node.id: array for node, array in zip(self._inputs, inputs, strict=True)}
         values |= self._constants
-        values |= {index: self._params[name] for index, name in self._param_names.items()}
+        values |= {i: self._params[name] for i, name in self._param_names.items()}
         for item, executable in zip(self._program.partitions, self._loaded, strict=True):
-            arrays = [np.asarray(values[index], order="C") for index in item.reads]
+            arrays = [np.asarray(values[i], order="C") for i in item.reads]
             pending = executable.submit(arrays, range(len(item.writes)), False)
             values.update(zip(item.writes, pending.wait(), strict=True))
         for target, node in zip(targets, self._program.graph.outputs, strict=True):

@@ -89,9 +89,9 @@ class _Packer:
     def __init__(self, sources: Sequence[str]) -> None:
         self.arrays: list[Array] = []
         self._lines: dict[str, int] = {}
-        for index, source in enumerate(sources):
+        for i, source in enumerate(sources):
             if source:
-                self._lines.setdefault(source, index)
+                self._lines.setdefault(source, i)
         self._array_at: dict[int, int] = {}
         self._graphs: list[Any] = []
 
@@ -186,11 +186,10 @@ class _Unpacker:
             self._take_graph(data["graph"]),
             tuple(self._note(step, parts) for step, parts in data["notes"]),
             tuple(
-                Preparation(self._take_graph(index), _texts(names))
-                for index, names in data["preparations"]
+                Preparation(self._take_graph(i), _texts(names)) for i, names in data["preparations"]
             ),
-            tuple(self._take_graph(index) for index in data["subgraphs"]),
-            MappingProxyType({_whole(index): _text(reason) for index, reason in data["hosted"]}),
+            tuple(self._take_graph(i) for i in data["subgraphs"]),
+            MappingProxyType({_whole(i): _text(reason) for i, reason in data["hosted"]}),
             tuple(data["offsets"]),
             data["program"],
         )
@@ -217,18 +216,18 @@ class _Unpacker:
     def _graph(self, name: str, nodes: list[Any], outputs: list[int]) -> Graph:
         graph = Graph(_text(name))
         for op, label, inputs, attrs, line in nodes:
-            arguments = {key: self._any(value) for key, value in attrs.items()}
+            args = {key: self._any(value) for key, value in attrs.items()}
             source = self._line(line)
             if op in ("input", "param"):
                 leaf = graph.input if op == "input" else graph.param
-                node = leaf(label, arguments["shape"], arguments["dtype"])
+                node = leaf(label, args["shape"], args["dtype"])
             else:
-                operands = [_at(graph.nodes, index) for index in inputs]
+                operands = [_at(graph.nodes, i) for i in inputs]
                 if op != PART and any(len(operand.types) > 1 for operand in operands):
                     raise ValueError(f"an operand of {label!r} is several values")
-                node = graph.add_node(lookup(op), operands, arguments, _text(label), source)
+                node = graph.add_node(lookup(op), operands, args, _text(label), source)
                 check_ours(node)
-            check_attributes(node, arguments)
+            check_attributes(node, args)
             node.source = source
         graph.set_outputs([_at(graph.nodes, output) for output in outputs])
         if any(len(node.types) > 1 for node in graph.outputs):
@@ -252,11 +251,11 @@ _READERS: dict[str, Any] = {
 }
 
 
-def _at(items: Sequence[Any], position: Any) -> Any:
+def _at(items: Sequence[Any], pos: Any) -> Any:
     """An entry by a position from the front."""
-    if type(position) is not int or not 0 <= position < len(items):
-        raise IndexError(f"position {position!r} of {len(items)}")
-    return items[position]
+    if type(pos) is not int or not 0 <= pos < len(items):
+        raise IndexError(f"position {pos!r} of {len(items)}")
+    return items[pos]
 
 
 def _whole(value: Any) -> int:

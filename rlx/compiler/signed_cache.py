@@ -294,7 +294,7 @@ def _fill(graph: Graph, state: tuple[Any, ...]) -> None:
     graph.__init__(name)  # type: ignore[misc]
     nodes = graph.nodes
     for op, inputs, attrs, types, called, source in rows:
-        operands = tuple([nodes[index] for index in inputs])
+        operands = tuple([nodes[i] for i in inputs])
         node = Node(graph, lookup(op), operands, attrs, types, called, source)
         nodes.append(node)
         if op in ("input", "param"):

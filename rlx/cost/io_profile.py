@@ -140,22 +140,22 @@ def profile_graph_io_outputs(
         InputError: An index is not one of an output.
     """
     profile = profile_graph_io(graph, options)
-    chosen = [_output(graph.outputs, index) for index in output_indices]
+    chosen = [_output(graph.outputs, i) for i in output_indices]
     return replace(profile, host_output_bytes=_bytes_of(chosen))
 
 
 def _output(outputs: Sequence[Node], index: SupportsIndex) -> Node:
     try:
-        position = -1 if isinstance(index, bool) else operator.index(index)
+        pos = -1 if isinstance(index, bool) else operator.index(index)
     except TypeError:
-        position = -1
-    if not 0 <= position < len(outputs):
+        pos = -1
+    if not 0 <= pos < len(outputs):
         raise InputError(
             describe(
                 "no such output", got=repr(index), expected=f"an index from 0 below {len(outputs)}"
             )
         )
-    return outputs[position]
+    return outputs[pos]
 
 
 def _bytes_of(outputs: Iterable[Node]) -> int:

@@ -120,13 +120,13 @@ def _table(raw: bytes, identity: Identity) -> Table:
     if body["identity"] != dataclasses.asdict(identity):
         return {}
     return {
-        str(family): tuple((tuple(map(float, index)), str(name)) for index, name in rows)
+        str(family): tuple((tuple(map(float, i)), str(name)) for i, name in rows)
         for family, rows in body["families"].items()
     }
 
 
 def _plain(table: Table) -> dict[str, list[Any]]:
-    return {family: [[list(index), name] for index, name in rows] for family, rows in table.items()}
+    return {family: [[list(i), name] for i, name in rows] for family, rows in table.items()}
 
 
 def _digest(body: dict[str, Any]) -> str:

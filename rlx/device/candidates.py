@@ -94,9 +94,9 @@ def survey(graph: Graph, policy: DevicePolicy, estimate: Estimate) -> list[Devic
             result, missing = [], str(error)
         if not result:
             rows.append(_missing(name, missing or absent(name)))
-        for index, info in enumerate(result):
-            device = Device(name, index, numbered=True)
-            twin = _twin(hardware, device, info, result[:index])
+        for i, info in enumerate(result):
+            device = Device(name, i, numbered=True)
+            twin = _twin(hardware, device, info, result[:i])
             rows.append(_row(graph, device, info, twin, policy, estimate))
     for name in PLUGIN_DEVICES:
         if name not in backend_names():
@@ -260,9 +260,9 @@ def separate_devices() -> list[Device]:
             result = devices_of(name)
         except DeviceUnavailableError:
             continue
-        for index, info in enumerate(result):
-            device = Device(name, index, numbered=True)
-            twin = _twin(hardware, device, info, result[:index])
+        for i, info in enumerate(result):
+            device = Device(name, i, numbered=True)
+            twin = _twin(hardware, device, info, result[:i])
             if twin is None and info.kind not in ("cpu", "software") and not info.software:
                 separate.append(device)
     return separate

@@ -213,7 +213,7 @@ def available_devices(again: bool = False) -> list[Device]:
             count = len(devices_of(name))
         except DeviceUnavailableError:
             continue
-        results += [Device(name, index, numbered=True) for index in range(count)]
+        results += [Device(name, i, numbered=True) for i in range(count)]
     return results
 
 

@@ -95,16 +95,16 @@ def load(path: str | os.PathLike[str]) -> Tensors:
     nbytes = len(raw) - start
     spans: list[tuple[int, int, str]] = []
     for name, entry in entries.items():
-        position = f"{path}, tensor {name!r:.80}"
+        pos = f"{path}, tensor {name!r:.80}"
         span = _span(entry)
         if span is not None:
             spans.append((*span, name))
         try:
-            dtype, known, shape = _described(entry, span, nbytes, position)
+            dtype, known, shape = _described(entry, span, nbytes, pos)
             assert span is not None
             array = view(raw, dtype, shape, start + span[0])
             if dtype == np.bool_ and array.size and array.view(np.uint8).max() > 1:
-                raise refuse("bytes of BOOL are neither 0 nor 1", position)
+                raise refuse("bytes of BOOL are neither 0 nor 1", pos)
         except ImportModelError as error:
             result.refused[name] = str(error)
             continue
@@ -228,13 +228,13 @@ def _check_filled(spans: list[tuple[int, int, str]], nbytes: int, path: object, 
     Raises:
         ImportModelError: They do not.
     """
-    position = 0
+    pos = 0
     for first, last, name in sorted(spans):
-        if first < position or (first > position and not lost):
-            what = "tensors overlap" if first < position else "there is a hole between tensors"
-            raise refuse(what, f"{path}, tensor {name!r:.80}", f"begins at {first}", position)
-        position = last
-    if position != nbytes and not lost:
+        if first < pos or (first > pos and not lost):
+            what = "tensors overlap" if first < pos else "there is a hole between tensors"
+            raise refuse(what, f"{path}, tensor {name!r:.80}", f"begins at {first}", pos)
+        pos = last
+    if pos != nbytes and not lost:
         raise refuse(
-            "bytes behind the last tensor belong to none", path, f"{nbytes - position} bytes", 0
+            "bytes behind the last tensor belong to none", path, f"{nbytes - pos} bytes", 0
         )

@@ -129,8 +129,8 @@ def _wrong_step(node: NodeView, program: Any) -> Any:
         if name == "literal":
             legal = not operands and _holds(dtype, literal)
         else:
-            arguments = tuple(dtypes[operand] for operand in operands)
-            legal = literal is None and _step_dtype(name, arguments, dtype) is dtype
+            args = tuple(dtypes[operand] for operand in operands)
+            legal = literal is None and _step_dtype(name, args, dtype) is dtype
         if not legal:
             return step
         dtypes.append(dtype)

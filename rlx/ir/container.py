@@ -87,16 +87,16 @@ def dump(kind: str, data: Any, arrays: Sequence[Array]) -> bytes:
         >>> load(dump("note", {"a": 1}, [np.arange(3)])).arrays[0].tolist()
         [0, 1, 2]
     """
-    bodies, places, position = [], [], 0
+    bodies, places, pos = [], [], 0
     for array in arrays:
         if array.dtype.kind not in _KINDS or array.dtype.itemsize > 8:
             raise ContainerError(describe("not an array for a container", got=array.dtype))
         little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
         # Offsets count from the body's start, so that they do not change the header's length.
-        places.append([position, little.dtype.str, list(array.shape)])
+        places.append([pos, little.dtype.str, list(array.shape)])
         body = little.tobytes()
         bodies.append(body + bytes(-len(body) % ALIGNMENT))
-        position += len(bodies[-1])
+        pos += len(bodies[-1])
     body = b"".join(bodies)
     digest = hashlib.sha256(body).digest()
     if callable(data):

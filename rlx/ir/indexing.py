@@ -94,7 +94,7 @@ def _apart(items: list[Any]) -> bool:
 def _whole(node: Any, key: Any) -> list[Any]:
     """The items of a key, with a slice for every axis that it does not name."""
     items = list(key) if isinstance(key, tuple) else [key]
-    dots = [index for index, item in enumerate(items) if item is Ellipsis]
+    dots = [i for i, item in enumerate(items) if item is Ellipsis]
     taken = sum(item is not None for item in items) - len(dots)
     if len(dots) > 1 or taken > len(node.shape):
         raise ShapeError(describe("too many indices", where=node.where(), got=f"{key!r:.120}"))

@@ -96,7 +96,7 @@ class Schedule:
 
     def __str__(self) -> str:
         lines = [f"schedule: {len(self.calls)} calls"]
-        for index, call in enumerate(self.calls):
+        for i, call in enumerate(self.calls):
             reads = ", ".join("-" if v is None else str(v) for v in call.inputs)
             writes = ", ".join(map(str, call.outputs))
             if call.kernel == HOST:
@@ -104,7 +104,7 @@ class Schedule:
             else:
                 shown = " ".join(f"{k}={_short(v)}" for k, v in call.params.items())
             lines.append(
-                f"  {index:3} {writes} = {call.kernel}({reads}) {shown}  # {call.node.where()}"
+                f"  {i:3} {writes} = {call.kernel}({reads}) {shown}  # {call.node.where()}"
             )
         return "\n".join(lines)
 

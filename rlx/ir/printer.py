@@ -75,7 +75,6 @@ def print_around(graph: GraphView, position: int, reach: int = 4) -> str:
     """The node at position ``position`` with its neighbours, the offender marked: for error messages."""
     low, high = max(0, position - reach), min(len(graph.nodes), position + reach + 1)
     lines: Iterable[str] = (
-        f"  {'>' if index == position else ' '} {print_node(graph.nodes[index])}"
-        for index in range(low, high)
+        f"  {'>' if i == position else ' '} {print_node(graph.nodes[i])}" for i in range(low, high)
     )
     return "\n".join(lines)

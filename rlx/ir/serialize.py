@@ -171,9 +171,9 @@ def from_data(
                 add = graph.input if item["op"] == "input" else graph.param
                 add(item["name"], attrs["shape"], attrs["dtype"])
             else:
-                inputs = [_at(graph, index) for index in item["inputs"]]
+                inputs = [_at(graph, i) for i in item["inputs"]]
                 check_attributes(graph.add_node(item["op"], inputs, attrs, item["name"]), attrs)
-        graph.set_outputs([_at(graph, index) for index in data["outputs"]])
+        graph.set_outputs([_at(graph, i) for i in data["outputs"]])
         for name, value in data["param_values"].items():
             array, node = _decode(make, value, arrays, inside), graph.named(name)
             if (

@@ -46,15 +46,15 @@ def verify(graph: GraphView, after: str | None = None) -> None:
 
 def _verify(graph: GraphView, after: str | None) -> None:
     origin = f" after pass {after!r}" if after else ""
-    for index, node in enumerate(graph.nodes):
-        for problem in _problems(graph, index, node):
+    for i, node in enumerate(graph.nodes):
+        for problem in _problems(graph, i, node):
             raise VerifyError(
                 describe(
                     f"graph {graph.name!r} is not legal{origin}: {problem}",
                     where=node.where(),
                 )
                 + "\n"
-                + print_around(graph, index)
+                + print_around(graph, i)
             )
     names = Counter(node.name for node in graph.nodes if node.op in ("input", "param"))
     for name, count in names.items():

@@ -56,18 +56,15 @@ class Case:
         """A graph of this one op, its operands as inputs and its results as outputs."""
         g = Graph(str(self))
         inputs = [
-            g.input(f"x{index}", shape, dtype)
-            for index, (shape, dtype) in enumerate(
-                zip(self.sample.shapes, self.dtypes, strict=True)
-            )
+            g.input(f"x{i}", shape, dtype)
+            for i, (shape, dtype) in enumerate(zip(self.sample.shapes, self.dtypes, strict=True))
         ]
         op, attrs = self.opdef, dict(self.sample.attrs)
         if op.internal:
             result: Any = g.add_node(op, inputs, attrs)
             if len(result.types) > 1:
                 result = [
-                    g.add_node(PART, [result], {"index": index})
-                    for index in range(len(result.types))
+                    g.add_node(PART, [result], {"index": i}) for i in range(len(result.types))
                 ]
         else:
             result = call_with(getattr(g, op.name), op.signature, self._arguments(inputs))
@@ -82,12 +79,12 @@ class Case:
         attrs = dict(self.sample.attrs)
         names = [text for text in self.opdef.operands if text.rstrip("?*") not in attrs]
         results: dict[str, Any] = {}
-        for index, text in enumerate(names):
+        for i, text in enumerate(names):
             name = text.rstrip("?*")
             if text.endswith("*"):
-                results[name] = list(operands[index:])
-            elif index < len(operands):
-                results[name] = operands[index]
+                results[name] = list(operands[i:])
+            elif i < len(operands):
+                results[name] = operands[i]
         return {**results, **attrs}
 
     def operands(self, seed: int = 0) -> list[Array]:
@@ -113,9 +110,9 @@ class Case:
             ]
         low, high = self.sample.low, self.sample.high
         results = []
-        for index, (shape, dtype) in enumerate(zip(self.sample.shapes, self.dtypes, strict=True)):
-            a = low[index] if isinstance(low, tuple) else low
-            b = high[index] if isinstance(high, tuple) else high
+        for i, (shape, dtype) in enumerate(zip(self.sample.shapes, self.dtypes, strict=True)):
+            a = low[i] if isinstance(low, tuple) else low
+            b = high[i] if isinstance(high, tuple) else high
             if dtype is DType.BOOL:
                 results.append(rng.integers(0, 2, shape).astype(np.bool_))
                 continue
@@ -127,10 +124,10 @@ class Case:
     def expected(self, graph: Graph, operands: Sequence[Array]) -> list[Array]:
         """What the reference says, for the graph that ``graph`` gave."""
         if self.opdef.expand is None:
-            return interpret(graph, {f"x{index}": array for index, array in enumerate(operands)})
+            return interpret(graph, {f"x{i}": array for i, array in enumerate(operands)})
         signature = self.opdef.signature
-        arguments = self._arguments(operands)
-        named = {name: arguments[name] for name in signature.parameters if name in arguments}
+        args = self._arguments(operands)
+        named = {name: args[name] for name in signature.parameters if name in args}
         bound = inspect.BoundArguments(signature, named)
         bound.apply_defaults()
         listed = {text.rstrip("?*") for text in self.opdef.operands}

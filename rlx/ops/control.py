@@ -128,7 +128,7 @@ def _infer_if(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[Tenso
 
 
 def _operands(node: Node, emitter: Emitter, start: int = 0) -> list[Any]:
-    return [emitter.operand(index) for index in range(start, len(node.inputs))]
+    return [emitter.operand(i) for i in range(start, len(node.inputs))]
 
 
 def _lower_if_cpu(node: Node, emitter: Emitter) -> None:
@@ -168,7 +168,7 @@ def _lower_if_webgpu(node: Node, emitter: Emitter) -> None:
 def _step(*programs: Sequence[Any], types: Sequence[TensorType], outputs: Sequence[int]) -> Graph:
     """A small subgraph for a sample: nodes as (op, operands, attributes), numbered after the inputs."""
     g = Graph("step")
-    nodes = [g.input(f"x{index}", type.shape, type.dtype) for index, type in enumerate(types)]
+    nodes = [g.input(f"x{i}", type.shape, type.dtype) for i, type in enumerate(types)]
     for name, operands, *rest in programs:
         if name == "number":
             nodes.append(g.constant(*operands))
@@ -398,25 +398,25 @@ def _lower_scan(node: Node, emitter: Emitter) -> None:
         _copy(emitter, source, target, type)
     if length == 0:
         return
-    position = emitter.temp(_COUNTER)
+    pos = emitter.temp(_COUNTER)
     start = emitter.table(np.array([length - 1 if reverse else 0], np.int32))
-    _copy(emitter, start, position, _COUNTER)
+    _copy(emitter, start, pos, _COUNTER)
 
     def body() -> None:
         rows = []
         for value, operand in zip(operands[carried:], node.inputs[carried:], strict=True):
             type = TensorType(operand.shape[1:], operand.dtype)
             rows.append(emitter.temp(type))
-            _copy(emitter, value, rows[-1], type, counter=position, source_advance=type.size)
+            _copy(emitter, value, rows[-1], type, counter=pos, source_advance=type.size)
         result = emitter.inline(node.attrs["body_graph"], [*state, *rows])
         for value, target, type in zip(
             result[carried:], results[carried:], node.types[carried:], strict=True
         ):
             row = TensorType(type.shape[1:], type.dtype)
-            _copy(emitter, value, target, row, counter=position, target_advance=row.size)
+            _copy(emitter, value, target, row, counter=pos, target_advance=row.size)
         _store_state(emitter, result[:carried], state, types)
         step = (("literal", (), DType.I32, -1 if reverse else 1), ("add", (0, 1), DType.I32, None))
-        emitter.elementwise(step, [position], position, ((1,),))
+        emitter.elementwise(step, [pos], pos, ((1,),))
 
     emitter.repeat(length, body)
 
@@ -485,10 +485,10 @@ def scan(body_graph: Graph, carried: int, *xs: Array, reverse: bool = False) -> 
     outputs = [node.type for node in body_graph.outputs][carried:]
     # In storage, which is what a step gives: bf16 is carried in integers.
     stacked = [np.zeros((length, *type.shape), type.dtype.numpy) for type in outputs]
-    for index in reversed(range(length)) if reverse else range(length):
+    for i in reversed(range(length)) if reverse else range(length):
         _count_trip()
-        result = _run(body_graph, [*state, *(s[index] for s in sequences)])
+        result = _run(body_graph, [*state, *(s[i] for s in sequences)])
         state = result[:carried]
         for target, value in zip(stacked, result[carried:], strict=True):
-            target[index] = value
+            target[i] = value
     return (*state, *stacked)

@@ -152,8 +152,8 @@ def _attributes(attrs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[TensorType, ...]:
-    arguments = attrs["attrs"]
-    pairs = arguments.items() if isinstance(arguments, Mapping) else arguments or ()
+    args = attrs["attrs"]
+    pairs = args.items() if isinstance(args, Mapping) else args or ()
     attrs["attrs"] = tuple(sorted((str(key), value) for key, value in pairs))
     # They are arguments of Python functions and constants of WGSL, and may come out of a file.
     if not all(key.isascii() and key.isidentifier() for key, _ in attrs["attrs"]):
@@ -206,8 +206,8 @@ class HostFunction:
                 widen(array.reshape(type.shape), type.dtype)
                 for array, type in zip(self.inputs, self._input_types, strict=True)
             ]
-            arguments = _called(self._one, wide, self._attrs)
-            result = stored_results(f"custom {self._one.name}", arguments, self._types)
+            args = _called(self._one, wide, self._attrs)
+            result = stored_results(f"custom {self._one.name}", args, self._types)
             for target, value in zip(self.outputs, result, strict=True):
                 target.reshape(value.shape)[...] = value
         except BaseException as error:
@@ -250,7 +250,7 @@ def _called(item: CustomOp, arrays: Sequence[Array], attrs: Mapping[str, Any]) -
 
 def _lower_cpu(node: Node, emitter: Emitter) -> None:
     single = custom_op(node.attrs["name"])
-    operands = [emitter.operand(index) for index in range(len(node.inputs))]
+    operands = [emitter.operand(i) for i in range(len(node.inputs))]
     if single.c is None or _stored_dtypes(node) - single.dtypes:
         emitter.call("python", operands, emitter.results(), {"function": HostFunction(node)})
         return
@@ -277,15 +277,15 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     single = custom_op(node.attrs["name"])
     constants: dict[str, Any] = {k.upper(): v for k, v in _numbers(node).items()}
-    named = [(f"in{index}", operand.type) for index, operand in enumerate(node.inputs)]
-    named += [(f"out{index}", type) for index, type in enumerate(node.types)]
+    named = [(f"in{i}", operand.type) for i, operand in enumerate(node.inputs)]
+    named += [(f"out{i}", type) for i, type in enumerate(node.types)]
     for name, type in named:
         constants[f"{name.upper()}_SIZE"] = type.size
         constants |= {f"{name.upper()}_D{axis}": d for axis, d in enumerate(type.shape)}
     count = node.type.size
     emitter.call(
         "custom",
-        [emitter.operand(index) for index in range(len(node.inputs))],
+        [emitter.operand(i) for i in range(len(node.inputs))],
         emitter.results(),
         {
             "names": tuple(name for name, _ in named),

@@ -134,13 +134,13 @@ def check_dtypes(opdef: OpDef, types: Sequence[TensorType], attrs: Attrs) -> Non
                 hint="add g.cast(...) in front",
             )
         )
-    for index in bound[1:]:
-        if types[index].dtype is not main:
+    for i in bound[1:]:
+        if types[i].dtype is not main:
             names = _operand_names_of(opdef.operands, attrs, len(types))
             raise DTypeError(
                 describe(
-                    f"[{opdef.name}] operands {names[bound[0]]!r} and {names[index]!r} differ in dtype",
-                    got=f"{main} and {types[index].dtype}",
+                    f"[{opdef.name}] operands {names[bound[0]]!r} and {names[i]!r} differ in dtype",
+                    got=f"{main} and {types[i].dtype}",
                     expected="one dtype",
                     hint="add g.cast(...) to one of them",
                 )
@@ -170,7 +170,7 @@ def _bound(
 ) -> tuple[int, ...]:
     """The positions of the operands of a node that share one dtype."""
     names = _names(operands, present, count)
-    return tuple(index for index, name in enumerate(names) if name not in free)
+    return tuple(i for i, name in enumerate(names) if name not in free)
 
 
 @functools.lru_cache(4096)
@@ -358,7 +358,7 @@ def _built(opdef: OpDef, graph: Graph, args: tuple[Any, ...], kwargs: dict[str, 
     node = graph.add_node(opdef, nodes, attrs)
     if len(node.types) == 1:
         return node
-    return tuple(graph.add_node(PART, [node], {"index": index}) for index in range(len(node.types)))
+    return tuple(graph.add_node(PART, [node], {"index": i}) for i in range(len(node.types)))
 
 
 def _arguments(opdef: OpDef, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

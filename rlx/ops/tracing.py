@@ -103,7 +103,7 @@ class TracedArray:
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Self]:
-        return (self[index] for index in range(len(self)))
+        return (self[i] for i in range(len(self)))
 
     def __getitem__(self, index: Any) -> Self:
         return type(self)(self.raw[self.lifted(index)])
@@ -272,11 +272,11 @@ class Tracer(Generic[T]):
         if known and few and not any(isinstance(attr, Graph) for attr in node.attrs.values()):
             return evaluate(node, operands)
         with self.around(node):
-            arguments = [
+            args = [
                 self._traced(self._array(operand, source.dtype))
                 for operand, source in zip(operands, node.inputs, strict=True)
             ]
-            bound = bind_reference(node.opdef, node.attrs, arguments)
+            bound = bind_reference(node.opdef, node.attrs, args)
             result = call_with(self._rebound.reference(node.op), node.opdef.signature, bound)
             results = result if isinstance(result, tuple) else (result,)
             return tuple(

@@ -31,18 +31,18 @@ def lift(graph: Graph, notes: list[Note]) -> Graph:
 _Known = dict[tuple[Graph, frozenset[str]], Graph]
 
 
-def _lifted(graph: Graph, arguments: frozenset[str], notes: list[Note], known: _Known) -> Graph:
+def _lifted(graph: Graph, args: frozenset[str], notes: list[Note], known: _Known) -> Graph:
     """The graph with its branches relieved; inputs of these names are as good as params."""
-    if (graph, arguments) not in known:
-        known[graph, arguments] = _relieved(graph, arguments, notes, known)
-    return known[graph, arguments]
+    if (graph, args) not in known:
+        known[graph, args] = _relieved(graph, args, notes, known)
+    return known[graph, args]
 
 
-def _relieved(graph: Graph, arguments: frozenset[str], notes: list[Note], known: _Known) -> Graph:
+def _relieved(graph: Graph, args: frozenset[str], notes: list[Note], known: _Known) -> Graph:
     rewriter = Rewriter(graph)
     fixed: set[int] = set()
     for node in graph.nodes:
-        leaf = node.op in ("param", "constant") or (node.op == "input" and node.name in arguments)
+        leaf = node.op in ("param", "constant") or (node.op == "input" and node.name in args)
         if leaf or (node.inputs and all(operand.id in fixed for operand in node.inputs)):
             fixed.add(node.id)
         if node.op not in BRANCHES:
@@ -148,8 +148,8 @@ class _Branch:
         rewriter = Rewriter(self.old)
         inputs = [node for node in self.old.nodes if node.op == "input"]
         rewriter.keep_all(inputs)
-        for index, (inner, outer) in enumerate(self.more):
-            new = rewriter.new.input(f"lifted:{index}", outer.shape, outer.dtype)
+        for i, (inner, outer) in enumerate(self.more):
+            new = rewriter.new.input(f"lifted:{i}", outer.shape, outer.dtype)
             if inner is not None:
                 rewriter.replace(inner, new)
         gone = {inner.id for inner, _ in self.more if inner is not None}

@@ -70,8 +70,8 @@ def dynamic_rows_of(graph: Graph, actual: int, upper: int) -> DynamicRows:
         actual,
         upper,
         frozenset(probe.rows),
-        frozenset(index for index, node in enumerate(inputs) if node in probe.rows),
-        frozenset(index for index, node in enumerate(graph.outputs) if node in probe.rows),
+        frozenset(i for i, node in enumerate(inputs) if node in probe.rows),
+        frozenset(i for i, node in enumerate(graph.outputs) if node in probe.rows),
         shrinker.finish(),
     )
 
@@ -120,10 +120,8 @@ class _Shrinker(Rewriter):
         failure: Exception | None = None
         for cut in tries:
             operands = [self[operand] for operand in node.inputs]
-            for index in cut:
-                operands[index] = self.new.add_node(
-                    "leading", [operands[index]], {"rows": self._count}
-                )
+            for i in cut:
+                operands[i] = self.new.add_node("leading", [operands[i]], {"rows": self._count})
             try:
                 new = self.new.add_node(node.opdef, operands, attrs, node.name)
             except (RlxError, ValueError, IndexError) as error:
@@ -146,8 +144,8 @@ class _Shrinker(Rewriter):
     def _fixed(self, node: Node) -> tuple[int, ...]:
         """Operands with a row for each of the inputs' that do not depend on them."""
         return tuple(
-            index
-            for index, operand in enumerate(node.inputs)
+            i
+            for i, operand in enumerate(node.inputs)
             if operand.shape[:1] == (self._upper,) and self[operand].types == operand.types
         )
 

@@ -128,7 +128,7 @@ def _region(members: list[Node]) -> tuple[list[Node], dict[str, Any]]:
     if not inputs:
         # A region of literals alone still needs an operand to take its shape from.
         inputs = [members[0].inputs[0]]
-    number = {node.id: index for index, node in enumerate(inputs)}
+    number = {node.id: i for i, node in enumerate(inputs)}
     program: list[Any] = []
     for member in members:
         for operand in member.inputs:

@@ -86,7 +86,7 @@ def _ways(node: Node, large: set[int]) -> Iterator[tuple[Cut, Node]]:
         cuts = (Cut(0, 0, 0),)
     for cut in cuts:
         weight = node.inputs[cut.operand]
-        others = [item for index, item in enumerate(node.inputs) if index != cut.operand]
+        others = [item for i, item in enumerate(node.inputs) if i != cut.operand]
         matrices = node.op != "matmul" or all(len(other.shape) > 1 for other in (weight, *others))
         if weight.id in large and matrices:
             yield cut, weight
@@ -114,8 +114,8 @@ def _product(rewriter: Rewriter, node: Node, cut: Cut, pieces: Pieces) -> Node:
     results = []
     for low, high in pieces:
         mine = [
-            _part(g, operand, cut.axis, low, high) if index in cuts else operand
-            for index, operand in enumerate(operands)
+            _part(g, operand, cut.axis, low, high) if i in cuts else operand
+            for i, operand in enumerate(operands)
         ]
         results.append(g.add_node(node.opdef, mine, node.attrs))
     joined: Node = g.concat(results, axis=cut.result % len(node.shape))
@@ -137,8 +137,8 @@ def _look_up(rewriter: Rewriter, node: Node, cut: Cut, pieces: Pieces) -> Node:
     result: Node | None = None
     for low, high in pieces:
         mine = [_part(g, operand, axis, low, high) for operand in operands[:-1]]
-        position = g.clip(g.sub(rows, low), 0, high - low - 1)
-        single = g.add_node(node.opdef, [*mine, position], node.attrs)
+        pos = g.clip(g.sub(rows, low), 0, high - low - 1)
+        single = g.add_node(node.opdef, [*mine, pos], node.attrs)
         if result is None:
             result = single
         else:

@@ -24,9 +24,9 @@ class Life:
 def lifetimes(schedule: Schedule) -> dict[int, Life]:
     """The life of every value of the arena, by the value's id."""
     lives: dict[int, Life] = {}
-    for index, call in enumerate(schedule.calls):
+    for i, call in enumerate(schedule.calls):
         for value in in_arena(call):
-            lives.setdefault(value.id, Life(index, index)).last = index
+            lives.setdefault(value.id, Life(i, i)).last = i
     for begin, finish in schedule.loops:
         for call in schedule.calls[begin : finish + 1]:
             for value in in_arena(call):

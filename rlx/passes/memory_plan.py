@@ -147,12 +147,12 @@ def _blocks(
 def _handed_over(schedule: Schedule, lives: Mapping[int, Life]) -> dict[int, int]:
     """Which temporaries take over the memory of an operand of the call that first writes them."""
     results: dict[int, int] = {}
-    for index, call in enumerate(schedule.calls):
+    for i, call in enumerate(schedule.calls):
         taken: set[int] = set()
         for value in call.outputs:
-            if value.kind != "temp" or lives[value.id].first != index:
+            if value.kind != "temp" or lives[value.id].first != i:
                 continue
-            donor = _donor(call, index, value, lives, taken)
+            donor = _donor(call, i, value, lives, taken)
             if donor is not None:
                 taken.add(donor.id)
                 results[value.id] = donor.id
@@ -160,16 +160,16 @@ def _handed_over(schedule: Schedule, lives: Mapping[int, Life]) -> dict[int, int
 
 
 def _donor(
-    call: KernelCall, position: int, output: Value, lives: Mapping[int, Life], taken: set[int]
+    call: KernelCall, pos: int, output: Value, lives: Mapping[int, Life], taken: set[int]
 ) -> Value | None:
     """An operand whose memory the call may overwrite, and that nobody reads later."""
-    apart = [value for index, value in enumerate(call.inputs) if index not in call.in_place]
+    apart = [value for i, value in enumerate(call.inputs) if i not in call.in_place]
     for index in call.in_place:
         value = call.inputs[index]
         if (
             value is not None
             and value.kind == "temp"
-            and lives[value.id].last == position
+            and lives[value.id].last == pos
             and value.id not in taken
             and value.type.nbytes == output.type.nbytes
             and all(other is not value for other in apart)
@@ -189,14 +189,14 @@ def _place(blocks: list[_Block], base: int, overlap: bool) -> int:
     for block in sorted(blocks, key=lambda b: (-b.nbytes, b.first)):
         met = placed.alive(0, end) if overlap else placed.alive(block.first, block.last)
         charge("the memory plan", elements=len(met) / _LOOKS)
-        position = base
+        pos = base
         for other in sorted(met, key=lambda b: b.offset):
-            if other.offset - position >= block.nbytes:
+            if other.offset - pos >= block.nbytes:
                 break
-            position = max(position, other.offset + other.nbytes)
-        block.offset = position
+            pos = max(pos, other.offset + other.nbytes)
+        block.offset = pos
         placed.add(block)
-        top = max(top, position + block.nbytes)
+        top = max(top, pos + block.nbytes)
     return top
 
 
@@ -283,10 +283,10 @@ def _placed(blocks: list[_Block], base: int, alignment: int, offsets: Sequence[i
             gone = ends[over]
             del alive[bisect.bisect_left(alive, (gone.offset, 0))]
             over += 1
-        index = bisect.bisect_left(alive, (block.offset, 0))
-        before = index > 0 and alive[index - 1][1] > block.offset
-        behind = index < len(alive) and alive[index][0] < block.offset + block.nbytes
+        i = bisect.bisect_left(alive, (block.offset, 0))
+        before = i > 0 and alive[i - 1][1] > block.offset
+        behind = i < len(alive) and alive[i][0] < block.offset + block.nbytes
         if before or behind:
             raise refuse("values that are alive at the same time overlap", block.offset)
-        alive.insert(index, (block.offset, block.offset + block.nbytes))
+        alive.insert(i, (block.offset, block.offset + block.nbytes))
     return max((block.offset + block.nbytes for block in blocks), default=base)

@@ -96,7 +96,7 @@ def place_experts(graph: Graph, masks: Sequence[Array]) -> tuple[Graph, dict[str
         if not mask.all():
             chosen.update((product.id, mask) for product in layer.products)
     splits: dict[str, ExpertSplit] = {}
-    for product in (graph.nodes[index] for index in chosen):
+    for product in (graph.nodes[i] for i in chosen):
         weight, mask = product.inputs[1], chosen[product.id]
         if weight.op != "param" or _shared(graph, weight, chosen, mask):
             raise GraphError(
@@ -148,8 +148,8 @@ def _placed(g: Graph, x: Node, idx: Node, split: ExpertSplit, weights: Mapping[s
     )
     if not split.resident:
         return hosted
-    position = g.gather(g.constant(here), idx, axis=0)
-    resident = g.grouped_matmul(x, weights[split.resident], g.maximum(position, np.int32(0)))
-    on_device: Node = g.reshape(g.ge(position, np.int32(0)), (*position.shape, 1))
+    pos = g.gather(g.constant(here), idx, axis=0)
+    resident = g.grouped_matmul(x, weights[split.resident], g.maximum(pos, np.int32(0)))
+    on_device: Node = g.reshape(g.ge(pos, np.int32(0)), (*pos.shape, 1))
     chosen: Node = g.where(on_device, resident, hosted)
     return chosen

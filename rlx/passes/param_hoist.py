@@ -190,11 +190,11 @@ def _preparing(graph: Graph, frontier: list[Node]) -> Graph:
     """The graph of what is computed when params are set."""
     new = Graph(f"{graph.name}, when params are set")
     copies: dict[int, Node] = {}
-    for index, node in sorted(_below(frontier).items()):
+    for i, node in sorted(_below(frontier).items()):
         if node.op == "param":
-            copies[index] = new.stand_in("input", node.name, node)
+            copies[i] = new.stand_in("input", node.name, node)
         else:
-            copies[index] = new.copy_node(node, tuple([copies[o.id] for o in node.inputs]))
+            copies[i] = new.copy_node(node, tuple([copies[o.id] for o in node.inputs]))
     new.set_outputs([copies[node.id] for node in frontier])
     return new
 

@@ -101,7 +101,7 @@ def run_pipeline(
         The rewritten graph, never the given one, and a note for every change made or left out.
     """
     notes: list[Note] = []
-    arguments = graph
+    args = graph
     check = flags.VERIFY.get()
     for step in passes:
         if (step.specialise and not kernel_set) or (step.option and not enabled(step.option)):
@@ -116,4 +116,4 @@ def run_pipeline(
             with phase("verify"):
                 verify(graph, after=step.name)
     # A pass that changes nothing gives back its graph. Its owner may add to it later.
-    return copied(graph) if graph is arguments else graph, notes
+    return copied(graph) if graph is args else graph, notes

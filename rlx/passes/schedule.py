@@ -129,9 +129,9 @@ class Scheduler:
         shapes = [operand.shape for operand in self._node.inputs]
         # In-place needs an operand of the result's shape and element size: each element is read before it is written.
         in_place = tuple(
-            index
-            for index, value in enumerate(inputs)
-            if shapes[index] == self._node.shape
+            i
+            for i, value in enumerate(inputs)
+            if shapes[i] == self._node.shape
             and value.type.dtype.itemsize == output.type.dtype.itemsize
         )
         self._call(
@@ -343,7 +343,7 @@ class Scheduler:
 def host_nodes(graph: Graph, kernel_set: str) -> dict[int, str]:
     """Nodes without a kernel on a device, by id, and why."""
     result = ((node.id, blocked(node, kernel_set)) for node in graph.nodes)
-    return {index: reason for index, reason in result if reason is not None}
+    return {i: reason for i, reason in result if reason is not None}
 
 
 def check_supported(graph: Graph, kernel_set: str, device: str, allow_host: bool) -> None:

@@ -188,8 +188,8 @@ class Application:
                 f"{graph.subject.name}: timed by the tests' own process alone: {reason}"
             )
             watch, runs = system_load.LoadWatch(), measure.runs(graph.loaded, fresh.SECONDS)
-            arguments = fresh.SECONDS, watch, run, graph.device, case, first
-            return {first: measure.times(graph.loaded, runs, *arguments)}
+            args = fresh.SECONDS, watch, run, graph.device, case, first
+            return {first: measure.times(graph.loaded, runs, *args)}
 
     def _compare(self, graph: OwnGraph, own: Recording, probe: CallProbe) -> None:
         result = self._newest(own)

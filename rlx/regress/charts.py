@@ -99,9 +99,9 @@ def ratio_axis(effects: Sequence[Effect]) -> Axis:
     # 1 first, then outwards on both sides, as long as there is room.
     for ratio in sorted(_RATIOS, key=lambda item: abs(math.log(item))):
         log = math.log(ratio)
-        position = axis.at(log)
-        if low <= log <= high and all(abs(position - tick.at) >= _APART for tick in chosen):
-            chosen.append(Tick(position, f"{ratio:g}"))
+        pos = axis.at(log)
+        if low <= log <= high and all(abs(pos - tick.at) >= _APART for tick in chosen):
+            chosen.append(Tick(pos, f"{ratio:g}"))
     return Axis(low, high, tuple(chosen))
 
 
@@ -156,5 +156,5 @@ def line(series: Series) -> Line:
         )
         for change in series.changes
     )
-    points = tuple((across(index), height(log)) for index, log in enumerate(logs))
+    points = tuple((across(i), height(log)) for i, log in enumerate(logs))
     return Line(points, tuple(levels), changes, ratio_of(bottom), ratio_of(top))

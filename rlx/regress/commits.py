@@ -107,11 +107,11 @@ class Checkout:
                 remove = self._command("worktree", "remove", "--force", "--force", str(target))
                 subprocess.run(remove, capture_output=True, env=_environment(), check=False)
 
-    def _command(self, *arguments: str) -> list[str]:
-        return ["git", "-C", str(self.root), *arguments]
+    def _command(self, *args: str) -> list[str]:
+        return ["git", "-C", str(self.root), *args]
 
-    def _git(self, *arguments: str) -> str:
-        command = self._command(*arguments)
+    def _git(self, *args: str) -> str:
+        command = self._command(*args)
         return subprocess.run(
             command, capture_output=True, text=True, env=_environment(), check=True
         ).stdout.strip()

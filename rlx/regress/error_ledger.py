@@ -90,11 +90,11 @@ def ledger(recordings: Sequence[Recording]) -> list[LedgerEntry]:
     for recording in recordings:
         for (name, digest), measured in recording.measured.items():
             case, device = measured.case, recording.devices[name]
-            for index, output in enumerate(case.outputs if case else ()):
+            for i, output in enumerate(case.outputs if case else ()):
                 if case is not None and output.difference is not None:
                     adapters = results.setdefault((case.op, output.dtype), {})
                     rows = adapters.setdefault((device.adapter, device.api, device.driver), {})
-                    rows[digest, index] = _Found(case.name, case.tolerance, output.difference)
+                    rows[digest, i] = _Found(case.name, case.tolerance, output.difference)
     entries = []
     for (op, dtype), adapters in sorted(results.items()):
         common = set.intersection(*(set(rows) for rows in adapters.values()))

@@ -108,7 +108,7 @@ def _outputs(base: Measured, new: Measured, same_hardware: bool) -> Iterator[Fin
     assert base.case is not None
     assert new.case is not None
     tolerance = new.case.tolerance
-    for index, (first, other) in enumerate(zip_longest(base.case.outputs, new.case.outputs)):
+    for i, (first, other) in enumerate(zip_longest(base.case.outputs, new.case.outputs)):
         if first is None or other is None:
             missing = first or other
             there = "there is no output" if other is None else "there is a new output"
@@ -117,17 +117,16 @@ def _outputs(base: Measured, new: Measured, same_hardware: bool) -> Iterator[Fin
             was, now = (f"{x.dtype}{x.shape}" for x in (first, other))
             yield Finding("outputs", f"output {other.name!r} is {now}, was {was}")
         else:
-            yield from _bits(base, new, index, same_hardware)
+            yield from _bits(base, new, i, same_hardware)
             yield from _errors(first, other, tolerance)
 
 
-def _bits(base: Measured, new: Measured, position: int, same_hardware: bool) -> Iterator[Finding]:
+def _bits(base: Measured, new: Measured, pos: int, same_hardware: bool) -> Iterator[Finding]:
     assert base.case is not None
     assert new.case is not None
-    first, other = base.case.outputs[position], new.case.outputs[position]
+    first, other = base.case.outputs[pos], new.case.outputs[pos]
     before, now = (
-        {x.case.outputs[position].bits}
-        | {t.bits[position] for t in x.times.values() if position < len(t.bits)}
+        {x.case.outputs[pos].bits} | {t.bits[pos] for t in x.times.values() if pos < len(t.bits)}
         for x in (base, new)
         if x.case is not None
     )
@@ -138,8 +137,8 @@ def _bits(base: Measured, new: Measured, position: int, same_hardware: bool) -> 
         yield Finding("not-deterministic", text)
     elif before != now:
         samples = [
-            f"[{index}] {was} became {value}"
-            for index, (was, value) in enumerate(zip(first.sample, other.sample))
+            f"[{i}] {was} became {value}"
+            for i, (was, value) in enumerate(zip(first.sample, other.sample))
             if was != value
         ]
         seen = f"; of the sample {', '.join(samples[:2])}" if samples else ""

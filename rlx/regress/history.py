@@ -153,9 +153,7 @@ def _series(
     for end, before, after in zip(ends, edges, edges[2:], strict=False):
         step = float(np.median(levels[end:after]) - np.median(levels[before:end]))
         changes.append(Change(end, ratio_of(step), causes(points[end - 1], points[end])))
-    bits = tuple(
-        index for index in range(1, len(points)) if points[index].bits != points[index - 1].bits
-    )
+    bits = tuple(i for i in range(1, len(points)) if points[i].bits != points[i - 1].bits)
     return Series(adapter, digest, case.name, case.op, metric, points, tuple(changes), bits)
 
 
@@ -178,10 +176,10 @@ def change_points(levels: Sequence[float]) -> list[int]:
     search = ruptures.Pelt(model="l2", min_size=_SHORTEST, jump=1).fit(values[:, None])
     ends = [int(end) for end in search.predict(pen=_PENALTY * noise**2 * math.log(count))][:-1]
     retained: list[int] = []
-    for index, after in pairwise([*ends, count]):
-        before = values[retained[-1] if retained else 0 : index]
-        if abs(float(np.median(values[index:after]) - np.median(before))) >= _LEAST_CHANGE:
-            retained.append(index)
+    for i, after in pairwise([*ends, count]):
+        before = values[retained[-1] if retained else 0 : i]
+        if abs(float(np.median(values[i:after]) - np.median(before))) >= _LEAST_CHANGE:
+            retained.append(i)
     return retained
 
 

@@ -113,8 +113,8 @@ def _commit() -> str:
         return ""
 
 
-def _git(root: Path, *arguments: str) -> str:
-    command = ["git", "-C", str(root), *arguments]
+def _git(root: Path, *args: str) -> str:
+    command = ["git", "-C", str(root), *args]
     done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
     return done.stdout.strip()
 

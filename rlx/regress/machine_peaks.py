@@ -137,9 +137,9 @@ def _adapter(wgpu: Any, info: DeviceInfo) -> Any:
         if (item.info["device"], item.info["backend_type"]) == (info.adapter, info.api)
     ]
     same = [
-        index
-        for index in range(info.index)
-        if (other := info_of(rlx.Device(info.backend, index))).adapter == info.adapter
+        i
+        for i in range(info.index)
+        if (other := info_of(rlx.Device(info.backend, i))).adapter == info.adapter
         and other.api == info.api
     ]
     return results[min(len(same), len(results) - 1)]
@@ -172,8 +172,8 @@ class _Gpu:
             layout="auto", compute={"module": module, "entry_point": "main"}
         )
         entries = [
-            {"binding": index, "resource": {"buffer": b, "offset": 0, "size": b.size}}
-            for index, b in enumerate((x, y))
+            {"binding": i, "resource": {"buffer": b, "offset": 0, "size": b.size}}
+            for i, b in enumerate((x, y))
         ]
         layout = pipeline.get_bind_group_layout(0)
         return pipeline, self._device.create_bind_group(layout=layout, entries=entries)

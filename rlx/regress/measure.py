@@ -150,9 +150,9 @@ def _gpu_times(item: LoadedCase, seconds: float) -> list[int]:
     """Nanoseconds of the kernels of a run, by timestamps of the device; none where it has none."""
     if not item.compiled.capabilities.device_timestamps:
         return []
-    arguments = _named(item)
+    args = _named(item)
     _warm(item, _WARMING * seconds)
-    return [round(item.compiled.profile(arguments, runs=1).us * 1e3) for _ in range(_PROFILES)]
+    return [round(item.compiled.profile(args, runs=1).us * 1e3) for _ in range(_PROFILES)]
 
 
 def _named(item: LoadedCase) -> dict[str, Any]:
@@ -220,16 +220,16 @@ def evidence(
 
 def _outputs(item: LoadedCase, expected: Sequence[Array] | None) -> list[Output]:
     results = []
-    for index, (node, got) in enumerate(zip(item.graph.outputs, item.outputs, strict=True)):
+    for i, (node, got) in enumerate(zip(item.graph.outputs, item.outputs, strict=True)):
         wide = widen(got, node.dtype) if node.dtype.is_float else got
         flat = wide.ravel()
         chosen = flat[np.linspace(0, flat.size - 1, min(8, flat.size)).astype(int)]
         apart: Difference | None = None
         if expected is not None:
-            apart = difference(got, node.dtype, expected[index])
+            apart = difference(got, node.dtype, expected[i])
         results.append(
             Output(
-                (node.name or f"output_{index}")[:400],
+                (node.name or f"output_{i}")[:400],
                 str(node.dtype),
                 list(got.shape),
                 bits([got])[0],

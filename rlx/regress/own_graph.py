@@ -77,8 +77,8 @@ class OwnGraph:
             return []
         nodes = self.loaded.graph.outputs
         return [
-            (node.name or f"output_{index}", difference(got, node.dtype, want))
-            for index, (node, got, want) in enumerate(
+            (node.name or f"output_{i}", difference(got, node.dtype, want))
+            for i, (node, got, want) in enumerate(
                 zip(nodes, self.loaded.outputs, self.expected, strict=True)
             )
         ]

@@ -272,11 +272,11 @@ def _process(sides: Sequence[_TargetState], plan: RecordPlan, number: int) -> No
             side.ask(DescribeDevice(side.run, device, number))
     seconds = _QUICK_SECONDS if plan.quick else _SECONDS
     cases = _order(sides, number)
-    for index, item in enumerate(cases):
-        progress((number + index / len(cases)) / plan.processes, item.name)
+    for i, item in enumerate(cases):
+        progress((number + i / len(cases)) / plan.processes, item.name)
         for turn, device in enumerate(plan.devices):
             # Who is first changes, so that what one leaves in caches helps both alike.
-            first = (number + index + turn) % len(sides)
+            first = (number + i + turn) % len(sides)
             order = [*sides[first:], *sides[:first]]
             _case(
                 [side for side in order if any(item.case == other.case for other in side.listed)],

@@ -42,7 +42,7 @@ class LoadWatch:
 
     def _read(self) -> _Reading:
         cores = psutil.cpu_times(percpu=True)
-        used = sum(_used(cores[index]) for index in self._allowed if index < len(cores))
+        used = sum(_used(cores[i]) for i in self._allowed if i < len(cores))
         own = 0.0
         for process in (self._own, *self._beside):
             with suppress(psutil.Error):  # one beside may end

@@ -25,7 +25,7 @@ def bind_all(state: RuntimeState, inputs: Any) -> list[Array]:
     """
     arrays = _convert(state, inputs, complete=True)
     state.check_params()
-    return [arrays[index] for index in state.arguments]
+    return [arrays[i] for i in state.arguments]
 
 
 def bind_some(state: RuntimeState, inputs: Any) -> list[Array | None]:
@@ -37,7 +37,7 @@ def bind_some(state: RuntimeState, inputs: Any) -> list[Array | None]:
     """
     arrays = _convert(state, inputs, complete=False)
     state.check_params()
-    return [arrays.get(index) for index in state.arguments]
+    return [arrays.get(i) for i in state.arguments]
 
 
 def bind_batches(state: RuntimeState, batches: Iterable[Any]) -> list[list[Array]]:
@@ -67,16 +67,14 @@ def _convert(state: RuntimeState, inputs: Any, complete: bool) -> dict[int, Arra
     if complete:
         _check_complete(state, inputs)
     types = {
-        index: state.graph.named(name).type
-        for index, name in enumerate(state.names)
-        if name in inputs
+        i: state.graph.named(name).type for i, name in enumerate(state.names) if name in inputs
     }
 
     def converted(index: int, value: Any) -> Array:
         type = types[index]
         return to_array(value, type.shape, type.dtype, f"input {state.names[index]!r}")
 
-    arrays = {index: converted(index, inputs[state.names[index]]) for index in types}
+    arrays = {i: converted(i, inputs[state.names[i]]) for i in types}
     # Check again: converting an input may run the caller's code, which can change an earlier array.
     for index, array in arrays.items():
         if array.shape != types[index].shape:

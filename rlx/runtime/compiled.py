@@ -126,9 +126,7 @@ class CompiledGraph(
         if lowered.schedule is not None:
             return lowered.schedule.host_fallbacks()
         nodes = lowered.graph.nodes
-        return tuple(
-            f"{nodes[index].where()}: {reason}" for index, reason in lowered.hosted.items()
-        )
+        return tuple(f"{nodes[i].where()}: {reason}" for i, reason in lowered.hosted.items())
 
     @property
     def active_extent(self) -> tuple[int, int] | None:

@@ -72,8 +72,8 @@ class ExpertPlacement:
         self.runs += 1
         if extent is not None:
             chosen = [
-                rows[: scaled(rows.shape[0], extent)] if index in extent.outputs else rows
-                for index, rows in enumerate(chosen, first)
+                rows[: scaled(rows.shape[0], extent)] if i in extent.outputs else rows
+                for i, rows in enumerate(chosen, first)
             ]
         for count, layer, rows in zip(self.counts, self.layers, chosen, strict=True):
             experts = np.clip(rows.reshape(-1), 0, layer.experts - 1)

@@ -183,8 +183,8 @@ def _handle(state: RuntimeState, name: str) -> int:
 
 def _feeds_with(state: RuntimeState, name: str, out_idx: int) -> tuple[tuple[int, int], ...]:
     """Returns the feeds of a graph with one more."""
-    index, position = _handle(state, name), state.output(out_idx)
-    output, handle = state.graph.outputs[position], state.graph.named(name)
+    index, pos = _handle(state, name), state.output(out_idx)
+    output, handle = state.graph.outputs[pos], state.graph.named(name)
     if output.type != handle.type:
         raise InputError(
             describe(
@@ -193,7 +193,7 @@ def _feeds_with(state: RuntimeState, name: str, out_idx: int) -> tuple[tuple[int
                 expected=handle.type,
             )
         )
-    return tuple({**dict(state.binding.feeds), index: position}.items())
+    return tuple({**dict(state.binding.feeds), index: pos}.items())
 
 
 def _rows(extent: Any) -> tuple[int, int]:

@@ -61,7 +61,7 @@ def pickled(state: RuntimeState) -> PickledGraph:
             name: (kind, state.executable.read_input(state.input(name)))
             for name, kind in state.handles.items()
         },
-        {state.names[index]: output for index, output in state.binding.feeds},
+        {state.names[i]: output for i, output in state.binding.feeds},
         None if extent is None else (extent.actual, extent.upper),
         None if placement is None else placement.masks,
         placement.layers[0].experts if placement is not None and capture else None,

@@ -218,7 +218,7 @@ class RunMethods:
             InputError: There is no such output; or see ``run``.
         """
         state = self._state
-        outputs = state.outputs if indices is None else [state.output(index) for index in indices]
+        outputs = state.outputs if indices is None else [state.output(i) for i in indices]
         return execute(state, "run_read_outputs", bind_all(state, inputs), outputs, True)
 
     @exclusive

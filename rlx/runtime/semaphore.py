@@ -108,7 +108,7 @@ class BoundedSemaphore:
         stored = weakref.ref(call)
         # A reference keeps its hash when the call is gone. It can't make one then.
         hash(stored)
-        places = [(stored, index) for index in range(calls)]
+        places = [(stored, i) for i in range(calls)]
         call.add_done_callback(lambda _: self._release(places))
         return places
 

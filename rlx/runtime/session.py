@@ -154,9 +154,9 @@ class Session:
     def _choice(self, graph: Graph) -> Choice:
         """The device that was asked for, or the one that "auto" stands for, by estimate or benchmark."""
         if self.device is not None:
-            arguments = f"{str(self.device)!r} was asked for"
+            args = f"{str(self.device)!r} was asked for"
             shared = f"the program shares its wgpu device on {str(self.device)!r}"
-            return Choice(self.device, arguments if self.device.handle is None else shared, {}, {})
+            return Choice(self.device, args if self.device.handle is None else shared, {}, {})
         policy = DevicePolicy.from_env()
         if policy.pick == "cost" or policy.device is not None:
             from rlx.compiler.device_choice import choose
@@ -191,11 +191,11 @@ def _batches(values: Mapping[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
     """Params by name, some at a time: how many came before, and these."""
     batch: dict[str, Any] = {}
     nbytes = 0
-    for index, (name, value) in enumerate(values.items()):
+    for i, (name, value) in enumerate(values.items()):
         batch[name] = value
         nbytes += getattr(value, "nbytes", 0)
-        if nbytes > _BATCH_BYTES or index == len(values) - 1:
-            yield index + 1 - len(batch), batch
+        if nbytes > _BATCH_BYTES or i == len(values) - 1:
+            yield i + 1 - len(batch), batch
             batch, nbytes = {}, 0
 
 

@@ -150,7 +150,7 @@ class RuntimeState:
     def argument_views(self) -> list[Array]:
         """Returns the views of the inputs that take an argument."""
         views = self.executable.input_views
-        return [views[index] for index in self.arguments]
+        return [views[i] for i in self.arguments]
 
     def output_views(self) -> tuple[Array, ...]:
         """Returns the views of the outputs that the caller knows."""

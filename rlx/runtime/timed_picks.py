@@ -39,7 +39,7 @@ class TimedPicks(DevicePicks):
         graph = self.graph
         names = (*graph.input_names, *graph.param_names)
         values = {name: made_up(graph.named(name)) for name in names} | graph.param_values
-        arguments = {name: values[name] for name in graph.input_names}
+        args = {name: values[name] for name in graph.input_names}
         params = {name: values[name] for name in graph.param_names}
         results = []
         for device in self.devices:
@@ -47,9 +47,7 @@ class TimedPicks(DevicePicks):
             try:
                 with self._compiled(graph, device, params, self._options) as compiled:
                     compile_ns = time.perf_counter_ns() - began
-                    result = DeviceBenchResult.of(
-                        device, compile_ns, timed(compiled, arguments, runs)
-                    )
+                    result = DeviceBenchResult.of(device, compile_ns, timed(compiled, args, runs))
             except Exception as error:  # another device may run it
                 result = failed(device, None, error)
             results.append(result)

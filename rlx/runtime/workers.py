@@ -73,11 +73,11 @@ class Workers(Generic[J]):
         with self._lock:
             self._check()
             self._waiting[job] = None
-        for index, name in enumerate(self._names):
-            if index not in self._threads:
-                thread = threading.Thread(target=self._work, args=(index,), name=name, daemon=True)
+        for i, name in enumerate(self._names):
+            if i not in self._threads:
+                thread = threading.Thread(target=self._work, args=(i,), name=name, daemon=True)
                 thread.start()
-                self._threads.setdefault(index, thread)
+                self._threads.setdefault(i, thread)
         self._ring()
 
     def close(self) -> None:
@@ -93,9 +93,9 @@ class Workers(Generic[J]):
             return  # threads that wait for each other would never end
         for thread in list(self._threads.values()):
             thread.join()
-        for index in range(len(self._names)):
-            if index not in self._threads:
-                self._ended(index)
+        for i in range(len(self._names)):
+            if i not in self._threads:
+                self._ended(i)
 
     def finish(self) -> None:
         """Lets the threads end when no job is left. It takes no lock: the garbage collector may call it anywhere."""

@@ -291,11 +291,11 @@ class GraphDevices(DevicePicks):
 
     def _measure(self, inputs: Mapping[str, Any] | None, runs: int) -> dict[Device, float]:
         """The median of every device that runs; on made-up values where there are none."""
-        arguments = {name: made_up(self.graph.named(name)) for name in self.graph.input_names}
+        args = {name: made_up(self.graph.named(name)) for name in self.graph.input_names}
         values = {**self.graph.param_values, **self._params}
         lacking = [name for name in self.graph.param_names if name not in values]
         if not lacking:
-            results = self.benchmark(arguments if inputs is None else inputs, runs)
+            results = self.benchmark(args if inputs is None else inputs, runs)
         else:
             # Made-up values of params must not stay: later runs have to report params that were never set.
             with GraphDevices(self.graph, self._policy, self._options) as scratch:
@@ -303,7 +303,7 @@ class GraphDevices(DevicePicks):
                     value = values.get(name)
                     known = value is not None
                     scratch.set_param(name, value if known else made_up(self.graph.named(name)))
-                results = scratch.benchmark(arguments if inputs is None else inputs, runs)
+                results = scratch.benchmark(args if inputs is None else inputs, runs)
         return medians(self.graph, results)
 
     def _first(

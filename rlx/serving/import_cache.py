@@ -28,7 +28,7 @@ _PIECE = 4 << 20
 
 def digest_of(view: memoryview) -> str:
     """A digest of the bytes of a file; large ones are digested by several threads."""
-    pieces = [view[index : index + _PIECE] for index in range(0, len(view), _PIECE)]
+    pieces = [view[i : i + _PIECE] for i in range(0, len(view), _PIECE)]
     if len(pieces) <= 2:
         return hashlib.sha256(view).hexdigest()
     with ThreadPoolExecutor(min(8, len(pieces))) as pool:
@@ -61,9 +61,9 @@ class ModelFile:
         """
         if self.entries is None:
             return _imported(self.source, shapes, values)
-        arguments = [(n, a.dtype.str, a.shape, _digest(a)) for n, a in sorted(values.items())]
+        args = [(n, a.dtype.str, a.shape, _digest(a)) for n, a in sorted(values.items())]
         asked = sorted(shapes.items())
-        name = self.entries.name("import", self.digest, self.source.label, asked, arguments)
+        name = self.entries.name("import", self.digest, self.source.label, asked, args)
         with phase("cache"):
             result = self.entries.get(name, self.source.file.array_at)
         if result is None:

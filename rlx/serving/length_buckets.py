@@ -70,11 +70,11 @@ class Lengths:
         ranges = [
             [
                 bucket_of(size)
-                if size and any(seen[index][axis] != size for seen in self._seen)
+                if size and any(seen[i][axis] != size for seen in self._seen)
                 else (size, size)
                 for axis, size in enumerate(shape)
             ]
-            for index, shape in enumerate(shapes)
+            for i, shape in enumerate(shapes)
         ]
         first = tuple(tuple(low for low, _ in shape) for shape in ranges)
         return first, tuple(tuple(high for _, high in shape) for shape in ranges)

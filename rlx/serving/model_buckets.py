@@ -85,10 +85,10 @@ class Buckets:
         assert self._ends is not None
         results: dict[str, Range] = {}
         for name, ends in self._ends.items():
-            index = bisect_left(ends, dims[name])
-            if index == len(ends) or dims[name] < 1:
+            i = bisect_left(ends, dims[name])
+            if i == len(ends) or dims[name] < 1:
                 return {}, f"{name} of {dims[name]} is in no bucket"
-            results[name] = (ends[index - 1] + 1 if index else 1, ends[index])
+            results[name] = (ends[i - 1] + 1 if i else 1, ends[i])
         return results, ""
 
     def _varying(self, dims: Mapping[str, int]) -> tuple[str, ...]:

@@ -278,14 +278,14 @@ class Model:
     ) -> int:
         result, exact = 0, not isinstance(self._how[1], Mapping)
         with watching(told, cancel, len(shapes)):
-            for index, shape in enumerate(shapes):
+            for i, shape in enumerate(shapes):
                 arrays, contents = stand_ins(self._source, shape)
                 before = self._executables.compiles
                 output = self._compiled(arrays, contents, exact=exact)
                 result += self._executables.compiles - before
                 with output.pool.lease() as compiled:
                     compiled.warm()
-                tell((index + 1) / len(shapes), STEP)
+                tell((i + 1) / len(shapes), STEP)
         return result
 
     def report(self) -> ModelReport:
@@ -394,8 +394,8 @@ class Model:
             "on_lost": self._on_lost,
             "buckets": buckets,
         }
-        arguments = bytes(file.view) if file.path is None else file.path
-        return _restored, (arguments, len(file.view), session.device or "auto", how)
+        args = bytes(file.view) if file.path is None else file.path
+        return _restored, (args, len(file.view), session.device or "auto", how)
 
     def __enter__(self) -> Model:
         return self

@@ -189,7 +189,7 @@ class Pool:
         """
         self._queue.check_outside()
         total = _length(items)
-        began, position, under_way = time.monotonic(), 0, 0
+        began, pos, under_way = time.monotonic(), 0, 0
         pending: deque[Future[list[Any]]] = deque()
         source = iter(items)
         try:
@@ -212,9 +212,9 @@ class Pool:
                 for outcome in pending.popleft().result():
                     if isinstance(outcome, BaseException):
                         raise outcome
-                    position, under_way = position + 1, under_way - 1
+                    pos, under_way = pos + 1, under_way - 1
                     if progress is not None:
-                        part = None if not total else min(1.0, position / total)
+                        part = None if not total else min(1.0, pos / total)
                         progress(Progress("items", part, time.monotonic() - began, part or 0.0))
                     yield outcome
         finally:

@@ -168,23 +168,23 @@ def on_device(device: Any) -> dict[str, Any]:
     return {} if device is None else {"device": device}
 
 
-def _as_nodes(called: str, settings: dict[str, Any], arguments: Sequence[str]) -> None:
+def _as_nodes(called: str, settings: dict[str, Any], args: Sequence[str]) -> None:
     """Arrays that stand beside nodes become constants of their graph."""
-    like = next(settings[name] for name in arguments if isinstance(settings[name], Node))
-    for name in arguments:
+    like = next(settings[name] for name in args if isinstance(settings[name], Node))
+    for name in args:
         if not isinstance(settings[name], Node):
             array = real_numbers(settings[name], called).astype(like.dtype.numpy)
             settings[name] = like.graph.constant(array)
 
 
 def _in_f32(
-    function: Callable[..., Any], bound: inspect.BoundArguments, arguments: Sequence[str]
+    function: Callable[..., Any], bound: inspect.BoundArguments, args: Sequence[str]
 ) -> Any:
     """The function on nodes; the half types are computed in f32, and only the results rounded."""
     half = next(
         (
             bound.arguments[name].dtype
-            for name in arguments
+            for name in args
             if isinstance(bound.arguments[name], Node)
             and bound.arguments[name].dtype in (DType.F16, DType.BF16)
         ),
@@ -192,7 +192,7 @@ def _in_f32(
     )
     if half is None:
         return function(*bound.args, **bound.kwargs)
-    for name in arguments:
+    for name in args:
         node = bound.arguments[name]
         if isinstance(node, Node):
             bound.arguments[name] = node.graph.cast(node, DType.F32)

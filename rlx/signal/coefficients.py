@@ -96,17 +96,17 @@ def warn_of_order(b: Array, x: Any) -> None:
 def _numbers(where: str, name: str, values: Any, hint: str) -> Array:
     """Finite real numbers in float64."""
     try:
-        arguments = np.asarray(None if isinstance(values, Node) else values)
+        args = np.asarray(None if isinstance(values, Node) else values)
     except ValueError:  # rows of different lengths
-        arguments = np.asarray(None)
-    if arguments.dtype.kind == "c":
+        args = np.asarray(None)
+    if args.dtype.kind == "c":
         raise DTypeError(
-            describe(f"[{where}] {name}", got=arguments.dtype, expected="real coefficients")
+            describe(f"[{where}] {name}", got=args.dtype, expected="real coefficients")
         )
-    if arguments.dtype.kind not in "fiub":
+    if args.dtype.kind not in "fiub":
         got = type(values).__name__
         raise InputError(describe(f"[{where}] {name}", got=got, expected="numbers", hint=hint))
-    array = np.asarray(arguments, np.float64)
+    array = np.asarray(args, np.float64)
     if not np.isfinite(array).all():
         raise InputError(
             describe(f"[{where}] {name}", got="NaN or infinity", expected="finite coefficients")

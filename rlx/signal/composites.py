@@ -105,9 +105,9 @@ def istft(
     frames = np.fft.irfft(spec[..., :bins] + 1j * spec[..., bins:], n_fft) * taper
     total = (count - 1) * hop + n_fft
     signal, weight = np.zeros((*spec.shape[:-2], total)), np.zeros(total)
-    for index in range(count):
-        signal[..., index * hop : index * hop + n_fft] += frames[..., index, :]
-        weight[index * hop : index * hop + n_fft] += taper**2
+    for i in range(count):
+        signal[..., i * hop : i * hop + n_fft] += frames[..., i, :]
+        weight[i * hop : i * hop + n_fft] += taper**2
     known = weight > fourier.LEAST_OVERLAP
     signal = np.where(known, signal / np.where(known, weight, 1.0), 0.0)
     start = n_fft // 2 if center else 0

@@ -90,8 +90,8 @@ def low_pass(taps: int, cutoff: float) -> Array:
         taps: How many.
         cutoff: Where it lets half the amplitude pass, as a part of half the sample rate.
     """
-    position = np.arange(taps) - (taps - 1) / 2
-    result = cutoff * np.sinc(cutoff * position) * window_samples("hamming", taps, False)
+    pos = np.arange(taps) - (taps - 1) / 2
+    result = cutoff * np.sinc(cutoff * pos) * window_samples("hamming", taps, False)
     return np.asarray(result / result.sum())
 
 

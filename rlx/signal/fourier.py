@@ -189,8 +189,8 @@ def istft(
     count, taper = spec.shape[-2], samples(window, n_fft, "istft")
     total = (count - 1) * hop + n_fft
     weight = np.zeros(total)
-    for index in range(count):
-        weight[index * hop : index * hop + n_fft] += taper**2
+    for i in range(count):
+        weight[i * hop : i * hop + n_fft] += taper**2
     gain = np.where(weight > LEAST_OVERLAP, 1 / np.maximum(weight, LEAST_OVERLAP), 0.0)
     g, dtype = spec.graph, spec.dtype.numpy
     tapered = irfft(spec, n_fft) * g.constant(taper.astype(dtype))

@@ -109,9 +109,9 @@ def _walk(row: Array, peaks: Array, step: int, levels: Array, down: bool) -> tup
     # Peaks that walk far have no other such peak near, so long walks are few.
     todo, reach = np.arange(len(peaks)), 8
     while len(todo):
-        position = peaks[todo, None] + step * np.arange(reach)
-        outside = (position < 0) | (position >= len(row))
-        values = row[np.clip(position, 0, len(row) - 1)]
+        pos = peaks[todo, None] + step * np.arange(reach)
+        outside = (pos < 0) | (pos >= len(row))
+        values = row[np.clip(pos, 0, len(row) - 1)]
         level = levels[todo, None]
         stops = outside | ((values <= level) if down else ~(values <= level))
         done = stops.any(1)

@@ -180,18 +180,18 @@ def window(name: str | tuple[Any, ...], n: int, periodic: bool = True) -> Array:
         >>> window("hann", 4).round(6).tolist()
         [0.0, 0.5, 1.0, 0.5]
     """
-    called, *arguments = (name,) if isinstance(name, str) else name
+    called, *args = (name,) if isinstance(name, str) else name
     record = _WINDOWS.get(called) if isinstance(called, str) else None
     if record is None:
         raise UnknownNameError(
             describe(f"no window is named {called!r}", hint=did_you_mean(str(called), _WINDOWS))
         )
-    missing = len(record.parameters) - len(arguments)
+    missing = len(record.parameters) - len(args)
     if not 0 <= missing <= len(record.defaults):
         raise InputError(
             describe(
                 f"[window] parameters of {called!r}",
-                got=tuple(arguments),
+                got=tuple(args),
                 expected=f"({', '.join((repr(called), *record.parameters))})",
             )
         )
@@ -199,7 +199,7 @@ def window(name: str | tuple[Any, ...], n: int, periodic: bool = True) -> Array:
         raise InputError(describe("[window] length", got=n, expected="at least 1"))
     if n == 1:
         return np.ones(1)
-    values = (*arguments, *record.defaults[len(record.defaults) - missing :])
+    values = (*args, *record.defaults[len(record.defaults) - missing :])
     # A periodic window is the symmetric one of one sample more, without its last sample.
     return np.asarray(record.formula(n + periodic, *values)[:n], np.float64)
 

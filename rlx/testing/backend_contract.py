@@ -50,10 +50,10 @@ def _expected(x: Any, w: Any = _W) -> list[Any]:
 
 
 def _same(got: Any, expected: Any, what: str) -> None:
-    for index, (first, other) in enumerate(zip(got, expected, strict=True)):
+    for i, (first, other) in enumerate(zip(got, expected, strict=True)):
         if not np.allclose(first, other, rtol=1e-5, atol=1e-5):
             raise AssertionError(
-                f"{what}: output {index} is {np.asarray(first).tolist()}, not {np.asarray(other).tolist()}"
+                f"{what}: output {i} is {np.asarray(first).tolist()}, not {np.asarray(other).tolist()}"
             )
 
 
@@ -100,9 +100,9 @@ def _chosen_outputs(device: DeviceLike) -> None:
 
 def _params(device: DeviceLike) -> None:
     with _compiled(device) as cg:
-        arguments = _W.copy()
-        cg.set_param("w", arguments)
-        arguments[...] = 99
+        args = _W.copy()
+        cg.set_param("w", args)
+        args[...] = 99
         _same(cg.run_slots(_X), _expected(_X), "a param is copied when it is set")
         cg.set_param("w", 2 * _W)
         _same(cg.run_slots(_X), _expected(_X, 2 * _W), "a param that is set again")
@@ -135,7 +135,7 @@ def _handles(device: DeviceLike) -> None:
 
 
 def _pipelined(device: DeviceLike) -> None:
-    sets = [{"x": _X + index} for index in range(3)]
+    sets = [{"x": _X + i} for i in range(3)]
     with _compiled(device) as cg:
         for index, item in enumerate(cg.run_pipelined(sets)):
             _same(item, _expected(_X + index), f"set {index} of run_pipelined")

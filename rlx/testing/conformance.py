@@ -122,8 +122,8 @@ def _spread(listed: Sequence[Case], limit: int | None) -> Sequence[Case]:
         return listed
     seen: Counter[tuple[object, ...]] = Counter()
     ranked = []
-    for index, case in enumerate(listed):
-        ranked.append((seen[case.dtypes], index, case))
+    for i, case in enumerate(listed):
+        ranked.append((seen[case.dtypes], i, case))
         seen[case.dtypes] += 1
     chosen = sorted(ranked, key=lambda item: item[:2])[:limit]
     return [case for _, _, case in sorted(chosen, key=lambda item: item[1])]

@@ -98,9 +98,9 @@ def tune(
     results: list[Tuned] = []
     with ExitStack() as stack, watched(None):
         heater = None if software else stack.enter_context(_resident(product(HEATER), device))
-        for index, probe in enumerate(todo):
+        for i, probe in enumerate(todo):
             if told is not None:
-                told(index / max(1, len(todo)), probe.name)
+                told(i / max(1, len(todo)), probe.name)
             results += _measured(probe, device, heater, only)
     if told is not None:
         told(1.0, "done")

@@ -114,25 +114,25 @@ class CpuExecutable:
         self, arrays: Sequence[Array | None], outputs: Sequence[int], fresh: bool
     ) -> Pending:
         """Runs to the end."""
-        arguments = self._filled(arrays)
+        args = self._filled(arrays)
         if self._timed is not None or (fresh and tuple(outputs) != self._every):
             run = self._program.run_slots if self._timed is None else self._timed.run_slots
-            views = run(*arguments)
-            return Done([views[index].copy() if fresh else views[index] for index in outputs])
+            views = run(*args)
+            return Done([views[i].copy() if fresh else views[i] for i in outputs])
         if fresh:
-            return Done(self._program.run_fresh(arguments))
-        views = self._program.run_slots(*arguments)
-        return Done([views[index] for index in outputs])
+            return Done(self._program.run_fresh(args))
+        views = self._program.run_slots(*args)
+        return Done([views[i] for i in outputs])
 
     def _filled(self, arrays: Sequence[Array | None]) -> tuple[Array, ...]:
         """Returns the arguments of a run, with the views of inputs in place of None."""
         values = tuple(array for array in arrays if array is not None)
         if len(values) == len(arrays):
             return values
-        arguments = self._binding.arguments(len(self.input_views))
+        args = self._binding.arguments(len(self.input_views))
         return tuple(
-            self.input_views[index] if array is None else array
-            for index, array in zip(arguments, arrays, strict=True)
+            self.input_views[i] if array is None else array
+            for i, array in zip(args, arrays, strict=True)
         )
 
     def compiled(self, lock: TryLock, names: tuple[str, ...]) -> tuple[RunSlots, RunDict]:

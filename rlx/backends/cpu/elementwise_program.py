@@ -54,8 +54,8 @@ def program_fields(call: KernelCall, loops: Mapping[str, int]) -> dict[str, Any]
             literals.append((dtype.itemsize, registers.place[count + index], _bits(value, dtype)))
         dtypes.append(dtype)
     steps = [
-        _step(index, step, program, dtypes, registers, loops, call)
-        for index, step in enumerate(program)
+        _step(i, step, program, dtypes, registers, loops, call)
+        for i, step in enumerate(program)
         if step[0] != "literal"
     ]
     output = call.outputs[0].type
@@ -105,13 +105,13 @@ def _clipped(program: Sequence[Any], count: int) -> Sequence[Any]:
             dropped.add(operands[0])
     retained = [
         *range(count),
-        *(count + index for index in range(len(program)) if count + index not in dropped),
+        *(count + i for i in range(len(program)) if count + i not in dropped),
     ]
     number = {old: new for new, old in enumerate(retained)}
     return [
         (op, tuple(number[o] for o in operands), dtype, value)
-        for index, (op, operands, dtype, value) in enumerate(result)
-        if count + index not in dropped
+        for i, (op, operands, dtype, value) in enumerate(result)
+        if count + i not in dropped
     ]
 
 
@@ -149,9 +149,9 @@ class _Registers:
         self.used = 0
         self._free: list[int] = []
         self._inputs = inputs
-        self._last = {o: index for index, step in enumerate(program) for o in step[1]}
+        self._last = {o: i for i, step in enumerate(program) for o in step[1]}
         self._fixed: set[int] = {
-            inputs + index for index, step in enumerate(program) if step[0] == "literal"
+            inputs + i for i, step in enumerate(program) if step[0] == "literal"
         }
 
     def reserve(self) -> int:

@@ -329,13 +329,13 @@ class Gates(_Moved):
 
     def moves(self, plain: Array, memory: Array) -> Iterator[tuple[Array, Array]]:
         """The parts of every product's panels."""
-        position = 0
+        pos = 0
         for direction in plain.reshape(self.directions, sum(self.products), self.hidden):
             row = 0
             for panels in self._panels():
                 rows = direction[row : row + panels.n]
-                yield from panels.moves(rows, memory[position : position + panels.nbytes])
-                row, position = row + panels.n, position + panels.nbytes
+                yield from panels.moves(rows, memory[pos : pos + panels.nbytes])
+                row, pos = row + panels.n, pos + panels.nbytes
 
 
 @dataclass(frozen=True)
@@ -374,15 +374,15 @@ class BytePairs(_Moved):
         """The first rows of all pairs of a panel, then the second ones."""
         pairs = -(-self.k // 2)
         panels = memory[: self.nbytes].view(np.int8).reshape(-1, pairs, self.columns, 2)
-        position = 0
+        pos = 0
         for matrix in plain.reshape(self.matrices, sum(self.products), self.k):
             row = 0
             for rows in self.products:
                 for j in range(row, row + rows, self.columns):
                     some = matrix[j : min(j + self.columns, row + rows)]
-                    yield panels[position, :, : len(some), 0], some[:, 0::2].T
-                    yield panels[position, : self.k // 2, : len(some), 1], some[:, 1::2].T
-                    position += 1
+                    yield panels[pos, :, : len(some), 0], some[:, 0::2].T
+                    yield panels[pos, : self.k // 2, : len(some), 1], some[:, 1::2].T
+                    pos += 1
                 row += rows
 
 
@@ -418,17 +418,17 @@ class Filters(_Moved):
         """Rows that are made together, beside where they stand in the matrices."""
         whole = plain.reshape(self.matrices, self.m, self.k)
         packed = memory[: self.nbytes].view(self.dtype.numpy).reshape(self.matrices, -1)
-        position = 0
+        pos = 0
         for p in range(0, self.k, CONV_DEPTH):
             depth = min(CONV_DEPTH, self.k - p)
             row = 0
             for rows, times in _together(self.m, self.dtype):
-                end = position + rows * times * depth
-                blocks = packed[:, position:end].reshape(self.matrices, times, depth, rows)
+                end = pos + rows * times * depth
+                blocks = packed[:, pos:end].reshape(self.matrices, times, depth, rows)
                 part = whole[:, row : row + rows * times, p : p + depth]
                 part = part.reshape(self.matrices, times, rows, depth)
                 yield blocks, part.swapaxes(2, 3)
-                row, position = row + rows * times, end
+                row, pos = row + rows * times, end
 
 
 def _together(rows: int, dtype: DType) -> list[tuple[int, int]]:

@@ -10,7 +10,7 @@ from rlx._ext import cpu as compiled
 from rlx._ext.program import python_kernel
 from rlx.abi import calls
 from rlx.abi.calls import Given, Struct
-from rlx.abi.signature import KernelSignature
+from rlx.abi.signature import Signature
 from rlx.backends.cpu.elementwise_program import program_fields
 from rlx.backends.cpu.layouts import Layout
 from rlx.backends.cpu.memory import aligned, view_of
@@ -124,10 +124,8 @@ class Linker:
             self._structs[key] = self._struct(call, linked)
         name, struct = self._structs[key]
         inputs = [
-            0
-            if value is None
-            else _address(packed[index][1] if index in packed else self._start(value))
-            for index, value in enumerate(call.inputs)
+            0 if value is None else _address(packed[i][1] if i in packed else self._start(value))
+            for i, value in enumerate(call.inputs)
         ]
         outputs = [_address(self._start(value)) for value in call.outputs]
         where = f"{name}, {call.node.where()}"
@@ -145,9 +143,7 @@ class Linker:
             raise type(error)(describe(str(error), where=call.node.where())) from None
         return name, calls.struct_of(signature, {**params, **linked})
 
-    def _checked(
-        self, signature: KernelSignature, call: KernelCall, params: Mapping[str, Any]
-    ) -> str:
+    def _checked(self, signature: Signature, call: KernelCall, params: Mapping[str, Any]) -> str:
         """The name of the exported kernel that makes a call which fits its signature.
 
         Raises:

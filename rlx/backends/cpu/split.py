@@ -104,13 +104,13 @@ def split_of(call: KernelCall, threads: int) -> WorkSplit | None:
     parallel = signature.parallel if signature else None
     if threads == 1 or signature is None or parallel is None:
         return None
-    arguments = fields(call.params)
+    args = fields(call.params)
     # A thread without a core of its own would hold up the rest.
     threads = min(threads, usable_cores())
     parts = worth = min(parallel.parts * threads, int(expected_ns(call) / (_WORTH / 2)))
     if parallel.most:
-        parts = min(parts, parallel.most(arguments))
-    tasks = min(threads, worth, parallel.tasks(arguments)) if parallel.tasks else 0
+        parts = min(parts, parallel.most(args))
+    tasks = min(threads, worth, parallel.tasks(args)) if parallel.tasks else 0
     if tasks > max(1, parts):
         shared = (-1,) * len(call.outputs)
         return WorkSplit(tasks, tasks, shared, 0, tasks, 0, 0, signature.words, (), ())
@@ -126,7 +126,7 @@ def split_of(call: KernelCall, threads: int) -> WorkSplit | None:
     if parallel.widths:
         rows, index = call.params[parallel.rows], signature.offset(parallel.rows)
         parts = min(parts, rows)
-        inputs, outputs = map(_bytes, parallel.widths(arguments), (call.inputs, call.outputs))
+        inputs, outputs = map(_bytes, parallel.widths(args), (call.inputs, call.outputs))
     threads = min(threads, parts, 1 + _MAX_SCRATCH // max(1, apart))
     if threads < 2:
         return None

@@ -180,9 +180,9 @@ def weights_for(schedule: Schedule, isa: str) -> Weights:
     reads: dict[int, list[Layout | None]] = {}
     for call in schedule.calls:
         layouts = layouts_of(call, isa)
-        for index, value in enumerate(call.inputs):
+        for i, value in enumerate(call.inputs):
             if value is not None and value.kind in FIXED:
-                reads.setdefault(value.id, []).append(layouts.get(index))
+                reads.setdefault(value.id, []).append(layouts.get(i))
     results = {}
     for value in schedule.values:
         if value.kind in FIXED:

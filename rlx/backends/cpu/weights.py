@@ -96,15 +96,15 @@ class Weight:
         Returns:
             Whether it stands in another place than before.
         """
-        arguments = np.asarray(array, self._type.dtype.numpy)
+        args = np.asarray(array, self._type.dtype.numpy)
         with _LOCK:
             blocks = {layout: self._own(block, writer) for layout, block in self._blocks.items()}
         results = {layout: block or self._build_block(layout) for layout, block in blocks.items()}
         for layout, block in results.items():
             if layout is None:
-                view_of(block.memory, 0, self._type)[...] = arguments
+                view_of(block.memory, 0, self._type)[...] = args
             else:
-                layout.pack(np.broadcast_to(arguments, self._type.shape), block.memory)
+                layout.pack(np.broadcast_to(args, self._type.shape), block.memory)
         with _LOCK:
             for layout, block in self._blocks.items():
                 if results.get(layout) is not block:

@@ -66,8 +66,8 @@ def adapters(library: Provider) -> tuple[Any, ...]:
     # Hardware comes before software adapters, so that device 0 is a GPU where there is one. A GPU that a second
     # API shows again comes last, so that the first numbers count distinct GPUs.
     order = {
-        id(adapter): (seen_before(index, chosen), _software(adapter))
-        for index, adapter in enumerate(chosen)
+        id(adapter): (seen_before(i, chosen), _software(adapter))
+        for i, adapter in enumerate(chosen)
     }
     return tuple(sorted(chosen, key=lambda adapter: order[id(adapter)]))
 
@@ -87,7 +87,7 @@ def adapter_of(info: DeviceInfo) -> Any:
     """
     wanted = info.api, (info.vendor_id, info.device_id, info.adapter)
     result = adapters(provider_of(info.backend))
-    same = [index for index, item in enumerate(result) if (_api(item), _identity(item)) == wanted]
+    same = [i for i, item in enumerate(result) if (_api(item), _identity(item)) == wanted]
     if not same:
         raise DeviceUnavailableError(
             describe(
@@ -145,7 +145,7 @@ def device_infos(backend: str) -> list[DeviceInfo]:
     if forked.dead() or library.missing() is not None:
         return []
     result = enumerate(adapters(library))
-    return [_info(backend, library, index, adapter, adapter) for index, adapter in result]
+    return [_info(backend, library, i, adapter, adapter) for i, adapter in result]
 
 
 def shared_info(backend: str, device: Any) -> DeviceInfo:

@@ -75,8 +75,8 @@ def pattern_of(values: Sequence[Value], slots: Mapping[int, Slot]) -> tuple[int,
     """
     first: dict[int, int] = {}
     return tuple(
-        first.setdefault(slots[value.id].offset, index) if value.kind in ARENA else index
-        for index, value in enumerate(values)
+        first.setdefault(slots[value.id].offset, i) if value.kind in ARENA else i
+        for i, value in enumerate(values)
     )
 
 
@@ -98,10 +98,10 @@ def joined(source: str, pattern: Sequence[int], label: str) -> str:
         return source
     results = {int(match[1]): match for match in _BINDING.finditer(source)}
     groups: dict[int, list[re.Match[str]]] = {}
-    for index, first in enumerate(pattern):
-        if index not in results:
-            raise _refused(label, f"no declaration of binding {index}", "one line for each")
-        groups.setdefault(first, []).append(results[index])
+    for i, first in enumerate(pattern):
+        if i not in results:
+            raise _refused(label, f"no declaration of binding {i}", "one line for each")
+        groups.setdefault(first, []).append(results[i])
     lines, renamed = {}, dict[str, tuple[str, str, str]]()
     for number, group in enumerate(groups.values()):
         names, types = [item[3] for item in group], [item[4] for item in group]

@@ -255,11 +255,11 @@ class GpuDevice:
     def _new_layout(self, access: tuple[str, ...]) -> tuple[Any, Any]:
         entries = [
             {
-                "binding": index,
+                "binding": i,
                 "visibility": self.provider.module().ShaderStage.COMPUTE,
                 "buffer": {"type": _ACCESS[mode]},
             }
-            for index, mode in enumerate(access)
+            for i, mode in enumerate(access)
         ]
         bindings = self.device.create_bind_group_layout(label="rlx", entries=entries)
         layout = self.device.create_pipeline_layout(label="rlx", bind_group_layouts=[bindings])
@@ -268,8 +268,8 @@ class GpuDevice:
     def bind(self, dispatch: Dispatch, resources: list[tuple[Any, int, int]]) -> Any:
         """A bind group of ``(buffer, offset, size)`` pieces."""
         entries = [
-            {"binding": index, "resource": {"buffer": buffer, "offset": offset, "size": size}}
-            for index, (buffer, offset, size) in enumerate(resources)
+            {"binding": i, "resource": {"buffer": buffer, "offset": offset, "size": size}}
+            for i, (buffer, offset, size) in enumerate(resources)
         ]
         layout = self._layout(dispatch.access)[0]
         with self.provider.reporting(self.device):

@@ -127,14 +127,14 @@ def _index(dims: Shape, steps: tuple[int, ...], element: str, kind: str) -> str:
     """The operand's index for result element ``element``; strides are constants in the code."""
     terms, below = [], 1
     number = "{}u" if kind == "u32" else "vec4<u32>({}u)"
-    for index in reversed(range(len(dims))):
-        if steps[index]:
+    for i in reversed(range(len(dims))):
+        if steps[i]:
             place = element if below == 1 else f"({element} / {number.format(below)})"
             # The outermost quotient is below its dimension already.
-            if index:
-                place = f"({place} % {number.format(dims[index])})"
-            terms.append(place if steps[index] == 1 else f"{place} * {number.format(steps[index])}")
-        below *= dims[index]
+            if i:
+                place = f"({place} % {number.format(dims[i])})"
+            terms.append(place if steps[i] == 1 else f"{place} * {number.format(steps[i])}")
+        below *= dims[i]
     return " + ".join(terms) or number.format(0)
 
 
@@ -147,8 +147,8 @@ def _operand(name: str, shape: Shape, dtype: DType, result: Shape) -> _Operand:
     aligned = dims[-1] % 4 == 0 and all(step % 4 == 0 for step in steps[:-1])
     if contiguous or (steps[-1] == 1 and aligned):
         # Four consecutive elements of the result read four consecutive, aligned elements of the operand.
-        position = "i" if contiguous else f"({_index(dims, steps, 'first', 'u32')}) >> 2u"
-        return _Operand(packed(dtype), _unpacked(f"{name}[{position}]", dtype))
+        pos = "i" if contiguous else f"({_index(dims, steps, 'first', 'u32')}) >> 2u"
+        return _Operand(packed(dtype), _unpacked(f"{name}[{pos}]", dtype))
     if steps[-1] == 0 and dims[-1] % 4 == 0:
         single = _index(dims, steps, "first", "u32")
         return _Operand(scalar, _four([_raw(name, single, dtype)], dtype))
@@ -191,17 +191,17 @@ def _is_float(dtype: DType) -> bool:
 
 def _cast(value: str, source: DType, target: DType, last: bool) -> str:
     vec = vector(target)
-    arguments, wanted = STORAGE[source].register, STORAGE[target].register
+    args, wanted = STORAGE[source].register, STORAGE[target].register
     if (str(source), str(target)) in ROUNDED_ONCE:
         # Converted through f32 like all other types, but rounded only once, in the last step.
-        stored = value if arguments == _WIDE else f"wide_from_{arguments}({value})"
+        stored = value if args == _WIDE else f"wide_from_{args}({value})"
         converted = f"wide_to_odd({stored})"
         return converted if last else STORAGE[target].round.format(converted)
-    if arguments == _WIDE:
+    if args == _WIDE:
         converted = value if wanted == _WIDE else f"wide_to_{wanted}({value})"
         return converted if last else STORAGE[target].round.format(converted)
     if wanted == _WIDE:
-        return f"wide_from_{arguments}({value})"
+        return f"wide_from_{args}({value})"
     if target is DType.BOOL:
         return value if source is DType.BOOL else f"!({value} == {vector(source)}(0))"
     converted = value if vec == vector(source) else f"{vec}({value})"
@@ -313,19 +313,19 @@ def region_source(
     count = size(shape)
     loads, lines, bindings = list[str](), list[str](), list[str]()
     names, kinds = [], list(dtypes)
-    for index, (operand_shape, dtype) in enumerate(zip(params["shapes"], dtypes, strict=True)):
-        operand = _operand(f"x{index}", operand_shape, dtype, shape)
-        bindings.append(_binding(index, access[index], f"x{index}", operand.type))
-        if _needs_index(operand, f"x{index}"):
+    for i, (operand_shape, dtype) in enumerate(zip(params["shapes"], dtypes, strict=True)):
+        operand = _operand(f"x{i}", operand_shape, dtype, shape)
+        bindings.append(_binding(i, access[i], f"x{i}", operand.type))
+        if _needs_index(operand, f"x{i}"):
             dims, (steps,) = collapse(shape, broadcast_strides(operand_shape, shape))
-            loads.append(f"let at_x{index} = {_index(dims, steps, 'element', 'vec4')};")
-        loads.append(f"let v{index} = {operand.value};")
-        names.append(f"v{index}")
+            loads.append(f"let at_x{i} = {_index(dims, steps, 'element', 'vec4')};")
+        loads.append(f"let v{i} = {operand.value};")
+        names.append(f"v{i}")
     bindings.append(_binding(len(dtypes), access[-1], "out", packed(result)))
     program = params["program"]
     combined = {operand for step in program if step[0] not in _CHOOSES for operand in step[1]}
-    for index, step in enumerate(program):
-        last = index == len(program) - 1
+    for i, step in enumerate(program):
+        last = i == len(program) - 1
         args = [names[o] for o in step[1]]
         for which, operand in enumerate(step[1][1:], 1):
             # Two operands may be one value. A driver's compiler sees that, also where both are loaded from one place.
@@ -333,10 +333,10 @@ def region_source(
             if same and _is_float(kinds[operand]):
                 args[which] = _opaque(args[which])
         text = _step(step, args, [kinds[o] for o in step[1]], last)
-        if len(dtypes) + index in combined and _is_float(step[2]) and step[0] not in _SEALED:
+        if len(dtypes) + i in combined and _is_float(step[2]) and step[0] not in _SEALED:
             text = _opaque(text)
-        lines.append(f"let t{index} = {text};")
-        names.append(f"t{index}")
+        lines.append(f"let t{i} = {text};")
+        names.append(f"t{i}")
         kinds.append(step[2])
     store = f"out[i] = {_packed(names[-1], result)};"
     body = _vectors(loads, lines, store, count, ahead(params))
@@ -372,17 +372,15 @@ def _vectors(loads: list[str], steps: list[str], store: str, count: int, each: i
     if each == 1:
         return "\n".join(f"    {line}" for line in [*lines, *place, *loads, *steps, store])
     for part in ("loads", "steps"):
-        for index in range(each):
+        for i in range(each):
             if part == "loads":
                 # Past the end the last vector is read again, and nothing is written.
-                step = f"i + {index * WORKGROUP}u"
-                lines.append(
-                    f"let i_{index} = {step if whole else f'min({step}, {vectors - 1}u)'};"
-                )
+                step = f"i + {i * WORKGROUP}u"
+                lines.append(f"let i_{i} = {step if whole else f'min({step}, {vectors - 1}u)'};")
             some = [*place, *loads] if part == "loads" else [*steps, store]
-            renamed = [_OF_A_VECTOR.sub(rf"\1_{index}", line) for line in some]
-            if part == "steps" and index and not whole:
-                renamed[-1] = f"if (i + {index * WORKGROUP}u < {vectors}u) {{ {renamed[-1]} }}"
+            renamed = [_OF_A_VECTOR.sub(rf"\1_{i}", line) for line in some]
+            if part == "steps" and i and not whole:
+                renamed[-1] = f"if (i + {i * WORKGROUP}u < {vectors}u) {{ {renamed[-1]} }}"
             lines += renamed
     return "\n".join(f"    {line}" for line in lines)
 

@@ -63,8 +63,8 @@ class SubmissionTimes:
 
     def collect(self, over: int) -> None:
         """Ends the spans. Overlapping submissions are shown one after the other."""
-        for index, (sent, count) in enumerate(self._open):
-            following = self._open[index + 1][0] if index + 1 < len(self._open) else over
+        for i, (sent, count) in enumerate(self._open):
+            following = self._open[i + 1][0] if i + 1 < len(self._open) else over
             start = max(self._shown, sent)
             self._shown = max(start, following)
             self._recorder.add("submission", KERNEL, start, self._shown, dispatches=count)

@@ -71,15 +71,12 @@ class RunnerFactory:
             handle(self._gpu.device),
             handle(self._gpu.queue),
             self._dispatches(work.batch),
-            [
-                (data.ctypes.data, handle(to), index, data.nbytes)
-                for data, to, index in work.uploads
-            ],
-            [(handle(a), index, handle(b), to, size) for a, index, b, to, size in work.moves],
-            [(handle(buffer), index, to, size) for buffer, index, to, size in work.copies],
+            [(data.ctypes.data, handle(to), i, data.nbytes) for data, to, i in work.uploads],
+            [(handle(a), i, handle(b), to, size) for a, i, b, to, size in work.moves],
+            [(handle(buffer), i, to, size) for buffer, i, to, size in work.copies],
             handle(work.staging) if work.staging is not None else 0,
             work.staged,
-            [(index, data.ctypes.data, data.nbytes) for index, data in work.reads],
+            [(i, data.ctypes.data, data.nbytes) for i, data in work.reads],
             handle(upload_buffer) if upload_buffer is not None else 0,
             size,
             self._gpu.spin_ns,

@@ -102,9 +102,9 @@ class StagingRing:
 
     def place(self, offset: int) -> int:
         """Returns the offset among staged bytes of an offset of the arena."""
-        for _, start, index, size in self._work.copies:
+        for _, start, i, size in self._work.copies:
             if start <= offset < start + size:
-                return index + offset - start
+                return i + offset - start
         return 0  # an empty value
 
     def close(self) -> None:

@@ -138,8 +138,8 @@ class PythonRunner:
         staging.map_sync(self._read, 0, staged)
         try:
             mapped = self._mapped(staging, staged)
-            for index, data in self._work.reads:
-                data[:] = mapped[index : index + data.size]
+            for i, data in self._work.reads:
+                data[:] = mapped[i : i + data.size]
                 self._moved[1] += data.size
         finally:
             staging.unmap()

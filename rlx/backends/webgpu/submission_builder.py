@@ -34,7 +34,7 @@ def spans(slots: Sequence[tuple[int, int]], chosen: Sequence[int]) -> list[tuple
         Offsets and sizes in bytes, whole words. Neighbours are joined over the padding between
         them, but never over a slot that was not chosen.
     """
-    wanted = {slots[index] for index in chosen}
+    wanted = {slots[i] for i in chosen}
     joined: list[tuple[int, int]] = []
     whole = False
     for offset, size in sorted(set(slots)):
@@ -162,8 +162,8 @@ class SubmissionBuilder:
             return slots
         cut = extent.inputs if inputs else extent.outputs
         return [
-            (offset, scaled(size, extent) if index in cut else size)
-            for index, (offset, size) in enumerate(slots)
+            (offset, scaled(size, extent) if i in cut else size)
+            for i, (offset, size) in enumerate(slots)
         ]
 
     def _staged(
@@ -179,14 +179,14 @@ class SubmissionBuilder:
 
     def _moves(self) -> list[tuple[Any, int, Any, int, int]]:
         """The copies of feeds. All are taken before one is put in place, as if at the same time."""
-        position, out, back = 0, [], []
+        pos, out, back = 0, [], []
         for to, source in self.binding.feeds:
             offset, nbytes = self.outputs[source]
             size = words(nbytes)
             if size:
-                out.append((self.arena, offset, self._between, position, size))
-                back.append((self._between, position, self.arena, self.inputs[to][0], size))
-            position += size
+                out.append((self.arena, offset, self._between, pos, size))
+                back.append((self._between, pos, self.arena, self.inputs[to][0], size))
+            pos += size
         return out + back
 
     def close(self) -> None:

@@ -101,8 +101,8 @@ class LoopContext:
         return self.index == self.length
 
     def __iter__(self) -> Iterator[tuple[Any, LoopContext]]:
-        for index, item in enumerate(self._items):
-            self.index0 = index
+        for i, item in enumerate(self._items):
+            self.index0 = i
             yield item, self
 
 
@@ -114,11 +114,11 @@ class Macro:
         environment: Environment,
         function: Callable[..., str],
         name: str | None,
-        arguments: Sequence[str],
+        args: Sequence[str],
         *flags: bool,
     ) -> None:
         # The flags: it takes other keywords, other positions, a caller; and Jinja's autoescape.
-        self._function, self._name, self._arguments = function, name, arguments
+        self._function, self._name, self._arguments = function, name, args
         self._takes_caller = flags[2]
 
     def __call__(self, *args: Any, **keywords: Any) -> str:
@@ -267,12 +267,7 @@ class Environment:
 
 environment = Environment()
 # What every template may use besides its parameters; ``wgsl`` adds to it.
-GLOBALS: dict[str, Any] = {
-    "range": range,
-    "dict": dict,
-    "namespace": Namespace,
-    "pi": math.pi,
-}
+GLOBALS: dict[str, Any] = {"range": range, "dict": dict, "namespace": Namespace, "pi": math.pi}
 
 
 def str_join(values: Iterable[Any]) -> str:

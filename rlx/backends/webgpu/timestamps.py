@@ -67,11 +67,11 @@ class Timestamps:
         for first in range(0, len(batch), MAX_QUERIES // 2):
             part = batch[first : first + MAX_QUERIES // 2]
             queries = self._take(2 * len(part))
-            for index, (pipeline, group, x, y) in enumerate(part):
+            for i, (pipeline, group, x, y) in enumerate(part):
                 writes = {
                     "query_set": queries.set,
-                    "beginning_of_pass_write_index": 2 * index,
-                    "end_of_pass_write_index": 2 * index + 1,
+                    "beginning_of_pass_write_index": 2 * i,
+                    "end_of_pass_write_index": 2 * i + 1,
                 }
                 compute = encoder.begin_compute_pass(label="rlx", timestamp_writes=writes)
                 compute.set_pipeline(pipeline)
@@ -99,8 +99,8 @@ class Timestamps:
         self._open.clear()
         last = max(int(ticks.max()) for ticks, _ in results)
         for ticks, part in results:
-            for index, (_, group, x, y) in enumerate(part):
-                begin, end = int(ticks[2 * index]), int(ticks[2 * index + 1])
+            for i, (_, group, x, y) in enumerate(part):
+                begin, end = int(ticks[2 * i]), int(ticks[2 * i + 1])
                 duration = round(max(0, end - begin) * self._period)
                 stop = max(self._shown, over - round((last - end) * self._period))
                 start = max(self._shown, stop - duration)

@@ -142,10 +142,10 @@ class WebGpuExecutable:
         """Uploads and enqueues a run. Parts on the host are waited for, up to the last submission."""
         self._check_open()
         uploaded = []
-        for index, array in zip(self._builder.arguments(), arrays, strict=True):
+        for i, array in zip(self._builder.arguments(), arrays, strict=True):
             if array is not None:
-                self._host.argument_slots[index][...] = array
-                uploaded.append(index)
+                self._host.argument_slots[i][...] = array
+                uploaded.append(i)
         run = self._run(tuple(outputs), tuple(uploaded))
         return self._submit(run, outputs, fresh)
 
@@ -209,15 +209,15 @@ class WebGpuExecutable:
         entry = self._entry()
         if entry is None:
             return
-        arguments = self._builder.arguments()
-        names = tuple(self._names[index] for index in arguments)
-        slots = tuple(self._host.argument_slots[index] for index in arguments)
+        args = self._builder.arguments()
+        names = tuple(self._names[i] for i in args)
+        slots = tuple(self._host.argument_slots[i] for i in args)
         on_arguments = on_views = None
         if not self._closed and self._factory.recording is None:
             every = self._builder.every
-            on_arguments = self._run(every, arguments).single()
+            on_arguments = self._run(every, args).single()
             if self._views_prepared:
-                on_views = self._run(every, arguments, from_views=True).single()
+                on_views = self._run(every, args, from_views=True).single()
         entry.set_runners(on_arguments, on_views, names, slots)
 
     def _run_uncompiled(self, arrays: tuple[Any, ...]) -> None:
@@ -225,12 +225,12 @@ class WebGpuExecutable:
         if self._closed:  # through a ``run_slots`` that was taken before ``recover``
             hint = "cg.run_slots is another function since cg.recover()"
             raise ClosedError(describe("this run_slots belongs to a closed executable", hint=hint))
-        every, arguments = self._builder.every, self._builder.arguments()
+        every, args = self._builder.every, self._builder.arguments()
         if arrays:
-            views = [self._host.argument_slots[index] for index in arguments]
+            views = [self._host.argument_slots[i] for i in args]
             self.submit(check_args(arrays, views), every, False).wait()
             return
-        self._submit(self._run(every, arguments, from_views=True), every, False).wait()
+        self._submit(self._run(every, args, from_views=True), every, False).wait()
         if not self._views_prepared:
             self._views_prepared = True
             self._update_entry()

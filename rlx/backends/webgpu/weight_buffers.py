@@ -98,18 +98,18 @@ class ConstantBuffers:
     def _write(self, pairs: Sequence[tuple[Value, Array]]) -> None:
         """Uploads values in one submission, so that no submission of another thread comes in between."""
         copies = []
-        position = 0
+        pos = 0
         for value, array in pairs:
             size = padded(value.type)
             data = np.zeros(size, np.uint8)
             raw = to_device(array)
             data[: raw.size] = raw
-            copies.append((data, position, self.buffers[value.id]))
-            position += size
+            copies.append((data, pos, self.buffers[value.id]))
+            pos += size
         if len(copies) == 1:
             self._gpu.queue.write_buffer(copies[0][2], 0, copies[0][0])
         elif copies:
-            staging = self._gpu.buffer("weights", position, "COPY_SRC", "COPY_DST")
+            staging = self._gpu.buffer("weights", pos, "COPY_SRC", "COPY_DST")
             for data, start, _ in copies:
                 self._gpu.queue.write_buffer(staging, start, data)
             moves = [(staging, start, to, 0, data.size) for data, start, to in copies]

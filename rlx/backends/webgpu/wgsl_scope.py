@@ -44,32 +44,30 @@ def closing(tokens: list[str], position: int) -> int:
 
 def references(tokens: list[str], names: Collection[str]) -> Iterator[int]:
     """Positions inside functions that mean one of the module's variables of these names, in order."""
-    position = 0
-    while position < len(tokens):
-        if tokens[position] in ("struct", "fn"):
-            begin = position
-            while position < len(tokens) and tokens[position] != "{":
-                position = closing(tokens, position) if tokens[position] == "(" else position + 1
-            end = closing(tokens, position) if position < len(tokens) else position
+    pos = 0
+    while pos < len(tokens):
+        if tokens[pos] in ("struct", "fn"):
+            begin = pos
+            while pos < len(tokens) and tokens[pos] != "{":
+                pos = closing(tokens, pos) if tokens[pos] == "(" else pos + 1
+            end = closing(tokens, pos) if pos < len(tokens) else pos
             if tokens[begin] == "fn":
                 yield from _in_function(tokens, begin, end, names)
-            position = end
-        position += 1
+            pos = end
+        pos += 1
 
 
 def _in_function(tokens: list[str], begin: int, end: int, names: Collection[str]) -> Iterator[int]:
     """The references of one function."""
     opened = tokens.index("(", begin)
     closed = closing(tokens, opened)
-    parameters = {
-        tokens[index] for index in range(opened, closed) if tokens[behind(tokens, index)] == ":"
-    }
+    parameters = {tokens[i] for i in range(opened, closed) if tokens[behind(tokens, i)] == ":"}
     # The names that each block declares, the outermost first. The header of a loop is a block around its body.
     scopes, header = [parameters], [False]
     declared = ""  # what a statement declares, from its end on
-    before, position = "", closed
-    while position < end:
-        token = tokens[position]
+    before, pos = "", closed
+    while pos < end:
+        token = tokens[pos]
         if token in ("{", "for"):
             scopes.append(set())
             header.append(token == "for")
@@ -78,18 +76,18 @@ def _in_function(tokens: list[str], begin: int, end: int, names: Collection[str]
             if header[-1]:
                 _leave(scopes, header)
         elif token in ("let", "var", "const"):
-            position = behind(tokens, position)
-            if tokens[position] == "<":
-                position = behind(tokens, closing(tokens, position))
-            declared = tokens[position]
+            pos = behind(tokens, pos)
+            if tokens[pos] == "<":
+                pos = behind(tokens, closing(tokens, pos))
+            declared = tokens[pos]
         elif token == ";" and declared:
             scopes[-1].add(declared)
             declared = ""
         elif token in names and before not in (".", "@"):
             if not any(token in scope for scope in scopes):
-                yield position
-        before = tokens[position]
-        position = behind(tokens, position)
+                yield pos
+        before = tokens[pos]
+        pos = behind(tokens, pos)
 
 
 def _leave(scopes: list[set[str]], header: list[bool]) -> None:

@@ -160,7 +160,7 @@ class OnnxCall:
 
     def xs(self) -> list[Node]:
         """All operands as nodes."""
-        return [self.x(index) for index in range(len(self.operands))]
+        return [self.x(i) for i in range(len(self.operands))]
 
     def shape(self, index: int = 0) -> Shape:
         """Shape of operand ``index``."""
@@ -264,12 +264,12 @@ class OnnxCall:
         for name in self.attributes:
             if name not in self._asked:
                 raise RefusedError(f"attribute {name!r} is not supported")
-        for index, operand in enumerate(self.operands):
-            if operand is not None and index not in self._used:
-                raise RefusedError(f"input {index} is not supported")
-        for index in range(self.results):
-            if self.wants(index) and (index >= len(results) or results[index] is None):
-                raise RefusedError(f"output {index} is not supported")
+        for i, operand in enumerate(self.operands):
+            if operand is not None and i not in self._used:
+                raise RefusedError(f"input {i} is not supported")
+        for i in range(self.results):
+            if self.wants(i) and (i >= len(results) or results[i] is None):
+                raise RefusedError(f"output {i} is not supported")
 
     # --- attributes ---
 

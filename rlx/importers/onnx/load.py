@@ -89,11 +89,11 @@ def load(
         where: byte 0 of the file
     """
     source = open_model(path_or_bytes)
-    arguments = values or {}
-    _check_names(source, dims or {}, arguments)
-    shapes = bind(source, dims or {}, arguments)
+    args = values or {}
+    _check_names(source, dims or {}, args)
+    shapes = bind(source, dims or {}, args)
     try:
-        return lower(source, shapes, arguments).graph
+        return lower(source, shapes, args).graph
     except NeedsValueError as error:
         names = listed(sorted(error.names))
         raise InputError(

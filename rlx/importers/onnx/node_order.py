@@ -24,7 +24,7 @@ def live_nodes(nodes: Sequence[NodeDef], wanted: Iterable[str]) -> list[NodeDef]
             if index not in live:
                 live.add(index)
                 names += reads(nodes[index])
-    return [nodes[index] for index in sorted(live)]
+    return [nodes[i] for i in sorted(live)]
 
 
 def in_order(
@@ -40,9 +40,7 @@ def in_order(
     Raises:
         ImportModelError: Nodes read each other's results in a cycle.
     """
-    makers = {
-        name: index for index, node in enumerate(nodes) for name in node.output if name not in value
-    }
+    makers = {name: i for i, node in enumerate(nodes) for name in node.output if name not in value}
     # For each node those that have to stand before it and were not looked at yet, the first one last.
     before = [[makers[name] for name in reads(node) if name in makers][::-1] for node in nodes]
     placed, result = [False] * len(nodes), []
@@ -59,7 +57,7 @@ def in_order(
                 continue
             following = before[last].pop()
             if following in within:
-                cycle = [called(nodes[index]) for index in path[path.index(following) :]]
+                cycle = [called(nodes[i]) for i in path[path.index(following) :]]
                 raise _cyclic(cycle)
             if not placed[following]:
                 path.append(following)

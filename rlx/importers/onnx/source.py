@@ -83,8 +83,8 @@ class ModelBytes:
 
     def array_at(self, origin: Origin) -> Array:
         """A weight by its place."""
-        position, nbytes, element, shape = origin
-        return raw_array(self.view[position : position + nbytes], element, shape)
+        pos, nbytes, element, shape = origin
+        return raw_array(self.view[pos : pos + nbytes], element, shape)
 
 
 @dataclass(frozen=True)

@@ -137,9 +137,9 @@ class OnnxLowering:
         if tensor.raw is not None:
             return tensor.raw.offset, len(tensor.raw.view)
         # Floats that are listed one by one stand there as bytes, too, and the array is a view of them.
-        position: int = array.ctypes.data - self._start
-        inside = 0 <= position and position + array.nbytes <= self._nbytes
-        return (position, array.nbytes) if inside and array.flags.c_contiguous else None
+        pos: int = array.ctypes.data - self._start
+        inside = 0 <= pos and pos + array.nbytes <= self._nbytes
+        return (pos, array.nbytes) if inside and array.flags.c_contiguous else None
 
     def body(self, graph: GraphDef, scope: Scope, site: GraphSite) -> list[Held]:
         """The outputs of a graph whose inputs stand in ``scope``.
@@ -158,9 +158,9 @@ class OnnxLowering:
         """Lowers the nodes that ``wanted`` depends on, each behind those whose results it reads."""
         charge("reading the nodes of a graph", elements=len(nodes))
         live = in_order(live_nodes(nodes, wanted), scope.values, self.name)
-        for index, node in enumerate(live):
+        for i, node in enumerate(live):
             if scope.parent is None and not self._calls:
-                progress(index / len(live), node.op)
+                progress(i / len(live), node.op)
             self.lower_node(node, scope, site)
 
     def lower_node(self, node: NodeDef, scope: Scope, site: GraphSite) -> None:
@@ -316,12 +316,12 @@ class OnnxLowering:
         """A function of the model, written out where it is called."""
         if self._calls >= MAX_CALLS:
             raise ImportModelError(describe("functions call each other without end"))
-        arguments = {a.name: a for a in function.defaults} | dict(attributes)
+        args = {a.name: a for a in function.defaults} | dict(attributes)
         opsets = versions(function.opsets, self.label) or scope.opsets
-        inner = Scope({}, opsets, None, arguments)
-        for index, name in enumerate(function.inputs):
-            if index < len(node.input) and node.input[index]:
-                inner.define(name, scope.find(node.input[index]))
+        inner = Scope({}, opsets, None, args)
+        for i, name in enumerate(function.inputs):
+            if i < len(node.input) and node.input[i]:
+                inner.define(name, scope.find(node.input[i]))
             else:
                 inner.define(name, Nothing())
         self._calls += 1

@@ -63,11 +63,11 @@ def varint(view: memoryview, index: int, base: int) -> tuple[int, int]:
         ImportModelError: It is cut short, or longer than ten bytes.
     """
     value = shift = 0
-    for position in range(index, min(index + 10, len(view))):
-        byte = view[position]
+    for pos in range(index, min(index + 10, len(view))):
+        byte = view[pos]
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value % _U64, position + 1
+            return value % _U64, pos + 1
         shift += 7
     if len(view) - index < 10:
         raise malformed("the file ends within a number", base + index)
@@ -86,36 +86,34 @@ def fields(span: FileSpan) -> Iterator[WireField]:
         ImportModelError: The bytes are not a message.
     """
     view, base = span
-    position, end = 0, len(view)
-    while position < end:
-        start = position
-        key, position = varint(view, position, base)
+    pos, end = 0, len(view)
+    while pos < end:
+        start = pos
+        key, pos = varint(view, pos, base)
         number, wire = key >> 3, key & 7
         if not 0 < number < 1 << 29:
             raise malformed("no field has this number", base + start, got=number)
         if wire == VARINT:
-            value, position = varint(view, position, base)
+            value, pos = varint(view, pos, base)
             yield WireField(number, wire, value, base + start)
             continue
         if wire == BYTES:
-            size, position = varint(view, position, base)
+            size, pos = varint(view, pos, base)
         elif wire in (FIXED32, FIXED64):
             size = 4 if wire == FIXED32 else 8
         else:
             name = _WIRE_NAMES.get(wire, wire)
             raise malformed("a wire type that ONNX does not use", base + start, got=name)
-        if size > end - position:
+        if size > end - pos:
             raise malformed(
                 f"field {number} is longer than what holds it",
                 base + start,
                 got=f"{size} bytes",
-                expected=f"at most {end - position}",
+                expected=f"at most {end - pos}",
                 hint="the file is cut short or damaged",
             )
-        yield WireField(
-            number, wire, FileSpan(view[position : position + size], base + position), base + start
-        )
-        position += size
+        yield WireField(number, wire, FileSpan(view[pos : pos + size], base + pos), base + start)
+        pos += size
 
 
 def need(entry: WireField, wire: int, what: str) -> Any:

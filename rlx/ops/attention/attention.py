@@ -473,12 +473,12 @@ def attention(  # noqa: PLR0913 - the operation's own signature
         scores = softcap * np.tanh(scores / softcap)
     sq, sk = scores.shape[-2:]
     name, window = _kind(kind)
-    position, key = np.arange(sq)[:, None] + (sk - sq), np.arange(sk)[None, :]
+    pos, key = np.arange(sq)[:, None] + (sk - sq), np.arange(sk)[None, :]
     visible = np.ones((sq, sk), bool)
     if name in ("causal", "sliding"):
-        visible = key <= position
+        visible = key <= pos
     if name == "sliding":
-        visible = visible & (key >= position - window)
+        visible = visible & (key >= pos - window)
     if name == "custom":
         assert mask is not None
         visible = np.asarray(mask, bool)[:, None, None, :]

@@ -74,12 +74,10 @@ def _normal(bits: Array) -> Array:
     u = np.maximum(bits >> np.uint32(1), np.uint32(1)).astype(np.int64)
     octave = 30 - np.floor(np.log2(u)).astype(np.int64)
     rest = (u << octave) & (2**30 - 1)
-    position = octave * (_SEGMENTS + 1) + (rest >> 22)
+    pos = octave * (_SEGMENTS + 1) + (rest >> 22)
     table = normal_table().astype(np.int64)
     fraction = (rest >> (22 - _FRACTION_BITS)) & (2**_FRACTION_BITS - 1)
-    fine = table[position] - (
-        ((table[position] - table[position + 1]) * fraction) >> _FRACTION_BITS
-    )
+    fine = table[pos] - (((table[pos] - table[pos + 1]) * fraction) >> _FRACTION_BITS)
     drop = _TABLE_BITS - RESULT_BITS
     z = ((fine + (1 << (drop - 1))) >> drop) / 2.0**RESULT_BITS
     return np.where(bits & 1, -z, z)

@@ -184,7 +184,7 @@ def _infer_elements(types: Sequence[TensorType], attrs: dict[str, Any]) -> Tenso
 def _lower_elements(node: Node, emitter: Emitter) -> None:
     x, indices = node.inputs
     axis, steps = node.attrs["axis"], strides(x.shape)
-    through = [0 if index == axis else step for index, step in enumerate(steps)]
+    through = [0 if i == axis else step for i, step in enumerate(steps)]
     sizes, along = (x.shape[axis],), (steps[axis],)
     dims, (data_steps, index_steps) = collapse(node.shape, through, strides(indices.shape))
     _emit_gather(node, emitter, dims, data_steps, index_steps, sizes, along)
@@ -204,9 +204,9 @@ def _lower_elements(node: Node, emitter: Emitter) -> None:
             (shape, np.shape(indices)),
             {"axis": axis},
             values=(np.arange(math.prod(shape)).reshape(shape), np.array(indices, np.int32)),
-            dtypes=(dtype, index),
+            dtypes=(dtype, i),
         )
-        for dtype, index in (
+        for dtype, i in (
             (DType.F32, DType.I32),
             (DType.I32, DType.I32),
             (DType.I8, DType.I32),
@@ -229,7 +229,7 @@ def gather_elements(x: Array, indices: Array, axis: int) -> Array:
         indices: i32 or i64 of the same rank; no dimension but ``axis`` is larger than that of ``x``.
         axis: The axis that the indices number; negative indices count from its end.
     """
-    cut = tuple(slice(0, None if index == axis else n) for index, n in enumerate(indices.shape))
+    cut = tuple(slice(0, None if i == axis else n) for i, n in enumerate(indices.shape))
     return np.take_along_axis(x[cut], indices.astype(np.int64), axis)
 
 
@@ -281,9 +281,9 @@ def _lower_nd(node: Node, emitter: Emitter) -> None:
             (shape, np.shape(indices)),
             {"batch_dims": batch},
             values=(np.arange(math.prod(shape)).reshape(shape), np.array(indices, np.int32)),
-            dtypes=(dtype, index),
+            dtypes=(dtype, i),
         )
-        for dtype, index in (
+        for dtype, i in (
             (DType.F32, DType.I32),
             (DType.I32, DType.I32),
             (DType.F32, DType.I64),
@@ -313,8 +313,6 @@ def gather_nd(x: Array, indices: Array, batch_dims: int = 0) -> Array:
     batch, depth = indices.shape[:batch_dims], indices.shape[-1]
     flat_x = x.reshape(-1, *x.shape[batch_dims:]) if batch_dims else x[None]
     flat = indices.reshape(len(flat_x), -1, depth)
-    results = [
-        part[tuple(np.moveaxis(index, -1, 0))] for part, index in zip(flat_x, flat, strict=True)
-    ]
+    results = [part[tuple(np.moveaxis(i, -1, 0))] for part, i in zip(flat_x, flat, strict=True)]
     rest = x.shape[batch_dims + depth :]
     return np.array(results).reshape((*batch, *indices.shape[batch_dims:-1], *rest))

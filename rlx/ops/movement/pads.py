@@ -63,14 +63,10 @@ def _lower_pad(node: Node, emitter: Emitter) -> None:
 def _lower_pad_webgpu(node: Node, emitter: Emitter) -> None:
     """The value everywhere, then the operand over it."""
     shape, steps = node.inputs[0].shape, strides(node.shape)
-    position = sum(
-        before * step for (before, _), step in zip(node.attrs["pads"], steps, strict=True)
-    )
+    pos = sum(before * step for (before, _), step in zip(node.attrs["pads"], steps, strict=True))
     value, x, y = emitter.operand(1), emitter.operand(0), emitter.result()
     emit_strided_copy(emitter, value, y, node.dtype, node.shape, (0,) * len(steps), steps)
-    emit_strided_copy(
-        emitter, x, y, node.dtype, shape, strides(shape), steps, target_offset=position
-    )
+    emit_strided_copy(emitter, x, y, node.dtype, shape, strides(shape), steps, target_offset=pos)
 
 
 @op(

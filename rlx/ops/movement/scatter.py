@@ -106,16 +106,14 @@ def _coordinates(indices: Array, axis: int) -> list[Array]:
     return positions
 
 
-def _apply(y: Array, position: Any, updates: Array, reduction: str) -> Array:
+def _apply(y: Array, pos: Any, updates: Array, reduction: str) -> Array:
     """NumPy's unbuffered updates, in order."""
     if reduction == "none":
-        for place, value in zip(
-            zip(*[i.ravel() for i in position], strict=True), updates, strict=True
-        ):
+        for place, value in zip(zip(*[i.ravel() for i in pos], strict=True), updates, strict=True):
             y[place] = value
         return y
     function = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum}[reduction]
-    function.at(y, tuple(i.ravel() for i in position), updates)
+    function.at(y, tuple(i.ravel() for i in pos), updates)
     return y
 
 
@@ -152,7 +150,7 @@ def _lower_scatter_elements(node: Node, emitter: Emitter) -> None:
         node,
         emitter,
         lines,
-        [0 if index == axis else step for index, step in enumerate(steps)],
+        [0 if i == axis else step for i, step in enumerate(steps)],
         walk,
         walk,
         (indices[axis], walk[axis], walk[axis]),
@@ -182,9 +180,9 @@ _SCATTER_WEBGPU = frozenset({DType.F32, DType.I32, DType.U32, DType.I64})
                 np.array(indices, np.int32),
                 (np.arange(np.size(indices)).reshape(np.shape(indices)) * 7 + 3) % 11,
             ),
-            dtypes=(dtype, index, dtype),
+            dtypes=(dtype, i, dtype),
         )
-        for dtype, index, reduction in (
+        for dtype, i, reduction in (
             *((DType.F32, DType.I32, r) for r in (None, "add", "mul", "min", "max")),
             (DType.I32, DType.I32, "add"), (DType.F16, DType.I32, "add"), (DType.U8, DType.I64, None),
             (DType.F64, DType.I32, "max"), (DType.F32, DType.I64, "add"),
@@ -260,7 +258,7 @@ def _lower_scatter_nd(node: Node, emitter: Emitter) -> None:
         Sample(
             (shape, np.shape(indices), (*np.shape(indices)[:-1], *shape[np.shape(indices)[-1] :])),
             {"reduction": reduction},
-            dtypes=(dtype, index, dtype),
+            dtypes=(dtype, i, dtype),
             values=(
                 np.arange(math.prod(shape)).reshape(shape),
                 np.array(indices, np.int32),
@@ -268,7 +266,7 @@ def _lower_scatter_nd(node: Node, emitter: Emitter) -> None:
                 .reshape(*np.shape(indices)[:-1], *shape[np.shape(indices)[-1] :]) % 13,
             ),
         )
-        for dtype, index, reduction in (
+        for dtype, i, reduction in (
             (DType.F32, DType.I32, None), (DType.F32, DType.I32, "add"), (DType.I32, DType.I64, "max"),
         )
         for shape, indices in (

@@ -96,10 +96,10 @@ def _no_flops(node: Node) -> float:
 
 
 def _infer_reshape(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
-    arguments = attrs["shape"]
-    listed = [arguments] if isinstance(arguments, int) else list(arguments)
+    args = attrs["shape"]
+    listed = [args] if isinstance(args, int) else list(args)
     if listed.count(-1) > 1:
-        raise ShapeError(describe("[reshape] more than one -1", got=arguments))
+        raise ShapeError(describe("[reshape] more than one -1", got=args))
     if -1 in listed:
         rest = math.prod(dim for dim in listed if dim != -1)
         listed[listed.index(-1)] = types[0].size // rest if rest else 0
@@ -108,7 +108,7 @@ def _infer_reshape(types: Sequence[TensorType], attrs: dict[str, Any]) -> Tensor
         raise ShapeError(
             describe(
                 "[reshape] the number of elements changes",
-                got=f"{types[0].shape} ({types[0].size} elements) to {arguments}",
+                got=f"{types[0].shape} ({types[0].size} elements) to {args}",
                 expected=f"a shape of {types[0].size} elements",
             )
         )
@@ -138,14 +138,12 @@ def reshape(x: Array, shape: ShapeLike) -> Array:
 
 def _infer_transpose(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     rank = len(types[0].shape)
-    arguments = attrs["perm"]
-    perm = tuple(range(rank))[::-1] if arguments is None else arguments
+    args = attrs["perm"]
+    perm = tuple(range(rank))[::-1] if args is None else args
     perm = tuple(as_axis(axis, rank, where="transpose") for axis in perm)
     if sorted(perm) != list(range(rank)):
         raise ShapeError(
-            describe(
-                "[transpose] not a permutation", got=arguments, expected=f"each of 0 to {rank - 1}"
-            )
+            describe("[transpose] not a permutation", got=args, expected=f"each of 0 to {rank - 1}")
         )
     attrs["perm"] = perm
     return TensorType(tuple(types[0].shape[axis] for axis in perm), types[0].dtype)
@@ -364,19 +362,19 @@ def _infer_concat(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorT
 
 
 def _lower_concat(node: Node, emitter: Emitter) -> None:
-    axis, steps, position = node.attrs["axis"], strides(node.shape), 0
-    for index, operand in enumerate(node.inputs):
+    axis, steps, pos = node.attrs["axis"], strides(node.shape), 0
+    for i, operand in enumerate(node.inputs):
         emit_strided_copy(
             emitter,
-            emitter.operand(index),
+            emitter.operand(i),
             emitter.result(),
             node.dtype,
             operand.shape,
             strides(operand.shape),
             steps,
-            target_offset=position * steps[axis],
+            target_offset=pos * steps[axis],
         )
-        position += operand.shape[axis]
+        pos += operand.shape[axis]
 
 
 @op(

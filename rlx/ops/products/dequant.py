@@ -107,7 +107,7 @@ def _geometry(node: Node) -> dict[str, Any]:
 
 def _operands(node: Node, emitter: Emitter, names: Sequence[str]) -> list[Any]:
     """The values of operands by name, None for an absent one."""
-    indices = {name: index for index, name in enumerate(operand_names(node))}
+    indices = {name: i for i, name in enumerate(operand_names(node))}
     return [emitter.operand(indices[name]) if name in indices else None for name in names]
 
 

@@ -72,16 +72,14 @@ def _diagonal(g: Graph, x: Node, letters: str) -> tuple[Node, str]:
     steps = strides(x.shape)
     walk = [sum(s for c, s in zip(letters, steps, strict=True) if c == letter) for letter in unique]
     charge("[einsum] a diagonal", elements=len(shape) * math.prod(shape))
-    position = np.indices(shape, dtype=np.int32)
-    flat = sum(
-        (i * step for i, step in zip(position, walk, strict=True)), np.zeros(shape, np.int32)
-    )
+    pos = np.indices(shape, dtype=np.int32)
+    flat = sum((i * step for i, step in zip(pos, walk, strict=True)), np.zeros(shape, np.int32))
     return g.gather(g.reshape(x, (-1,)), g.constant(flat.astype(np.int32)), 0), unique
 
 
 def _sum_out(g: Graph, x: Node, letters: str, retained: set[str]) -> tuple[Node, str]:
     """Letters that nothing else needs are summed away."""
-    gone = [index for index, letter in enumerate(letters) if letter not in retained]
+    gone = [i for i, letter in enumerate(letters) if letter not in retained]
     if not gone:
         return x, letters
     return g.sum(x, gone), "".join(c for c in letters if c in retained)
@@ -149,9 +147,9 @@ def _einsum(g: Graph, equation: str, xs: list[Node]) -> Node:
     terms, result = parse(equation, [len(x.shape) for x in xs])
     parts = [_diagonal(g, x, letters) for x, letters in zip(xs, terms, strict=True)]
     left, letters = parts[0]
-    for index in range(1, len(parts)):
-        later = set("".join(term for _, term in parts[index + 1 :])) | set(result)
-        left, letters = _contract(g, left, letters, *parts[index], later)
+    for i in range(1, len(parts)):
+        later = set("".join(term for _, term in parts[i + 1 :])) | set(result)
+        left, letters = _contract(g, left, letters, *parts[i], later)
     left, letters = _sum_out(g, left, letters, set(result))
     return _order(g, left, letters, result)
 

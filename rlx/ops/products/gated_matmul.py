@@ -70,14 +70,14 @@ def _lower_gated_cpu(node: Node, emitter: Emitter) -> None:
     params = {key: known[key] for key in ("m", "k", "n", "act")}
     m, columns = params["m"], -(-params["n"] // PANEL_COLUMNS) * PANEL_COLUMNS
     params["columns"] = min(columns, max(1, _GATE // m // PANEL_COLUMNS) * PANEL_COLUMNS)
-    operands = [emitter.operand(index) for index in range(len(node.inputs))]
+    operands = [emitter.operand(i) for i in range(len(node.inputs))]
     emitter.call("gated_product", operands, [emitter.result()], params)
 
 
 def _lower_gated_webgpu(node: Node, emitter: Emitter) -> None:
     if size(node.shape) == 0:
         return
-    operands = [emitter.operand(index) for index in range(len(node.inputs))]
+    operands = [emitter.operand(i) for i in range(len(node.inputs))]
     params = _gated_params(node)
     call_product_webgpu(emitter, operands, [emitter.result()], params, gated=True)
 
@@ -154,7 +154,7 @@ def _shared_flops(node: Node) -> float:
 
 def _shared_operands(node: Node, emitter: Emitter) -> tuple[Any, list[Any], list[Any]]:
     """x, the weights, and the bias in a list."""
-    x, *rest = (emitter.operand(index) for index in range(len(node.inputs)))
+    x, *rest = (emitter.operand(i) for i in range(len(node.inputs)))
     biased = len(node.attrs["present"])
     return x, rest[biased:], rest[:biased]
 
@@ -175,16 +175,16 @@ def _lower_shared_cpu(node: Node, emitter: Emitter) -> None:
 def _lower_shared_webgpu(node: Node, emitter: Emitter) -> None:
     x, weights, bias = _shared_operands(node, emitter)
     columns, results = _columns(node), emitter.results()
-    there = [index for index, type in enumerate(node.types) if type.size]
+    there = [i for i, type in enumerate(node.types) if type.size]
     if not there:
         return
     p = Product.of(node.inputs[0].shape, (node.inputs[0].shape[-1], columns[there[0]]))
     call_product_webgpu(
         emitter,
-        [x, *(weights[index] for index in there), *bias],
-        [results[index] for index in there],
+        [x, *(weights[i] for i in there), *bias],
+        [results[i] for i in there],
         product_params(p, node.dtype, node.attrs["act"], bool(bias)),
-        [columns[index] for index in there],
+        [columns[i] for i in there],
     )
 
 

@@ -61,7 +61,7 @@ def _grouped_params(node: Node) -> dict[str, Any]:
 def _lower_grouped_cpu(node: Node, emitter: Emitter) -> None:
     if size(node.shape) == 0:
         return
-    operands = [emitter.operand(index) for index in range(3)]
+    operands = [emitter.operand(i) for i in range(3)]
     emitter.call("grouped_matmul", operands, [emitter.result()], _grouped_params(node))
 
 
@@ -71,7 +71,7 @@ def _lower_grouped_webgpu(node: Node, emitter: Emitter) -> None:
     (m, k), (experts, _, n) = node.inputs[0].shape, node.inputs[1].shape
     problem = Grouped(m, n, k, experts, halves(node.dtype, emitter.limits))
     variant = EXPERTS.choose(problem, emitter)
-    operands, results = [emitter.operand(index) for index in range(3)], [emitter.result()]
+    operands, results = [emitter.operand(i) for i in range(3)], [emitter.result()]
     if variant.name == "plain":
         across = math.ceil(n / _COLUMNS)
         params = {**_grouped_params(node), "half": int(node.dtype is DType.F16)}
@@ -122,11 +122,11 @@ _GROUPED_WEBGPU = Kernels(
     samples=lambda: tuple(
         Sample(
             ((m, k), (e, k, n), (m,)),
-            dtypes=(dtype, dtype, index),
+            dtypes=(dtype, dtype, i),
             low=(-2, -2, 0),
             high=(2, 2, e - 0.01),
         )
-        for dtype, index in ((DType.F32, DType.I32), (DType.F64, DType.I64), (DType.F16, DType.I32))
+        for dtype, i in ((DType.F32, DType.I32), (DType.F64, DType.I64), (DType.F16, DType.I32))
         for m, k, e, n in (
             (5, 7, 3, 9),
             (1, 1, 1, 1),
@@ -259,7 +259,7 @@ def _lower_integer_webgpu(node: Node, emitter: Emitter) -> None:
     params |= {**variant.params, "columns": few_columns(problem), "scales": scales}
     if isinstance(variant, FragmentVariant):
         params |= {**fragment_params(emitter.limits, variant.operand), "fragments": 1}
-    operands = [emitter.operand(index) for index in range(len(node.inputs))]
+    operands = [emitter.operand(i) for i in range(len(node.inputs))]
     work, across = groups(problem, variant)
     emitter.call(KERNELS[variant.name], operands, [emitter.result()], params, work, across)
 

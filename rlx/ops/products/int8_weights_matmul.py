@@ -83,7 +83,7 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
 def _lower(node: Node, emitter: Emitter) -> None:
     if size(node.shape) == 0:
         return
-    operands = [emitter.operand(index) for index in range(len(node.inputs))]
+    operands = [emitter.operand(i) for i in range(len(node.inputs))]
     n, k = node.inputs[1].shape
     params = {"m": size(node.shape) // n, "n": n, "k": k}
     operands += [None] * (4 - len(operands))

@@ -168,7 +168,7 @@ def _params(node: Node, left: bool = False) -> dict[str, Any]:
 def _lower_cpu(node: Node, emitter: Emitter) -> None:
     if size(node.shape) == 0:
         return
-    operands = [emitter.operand(index) for index in range(len(node.inputs))]
+    operands = [emitter.operand(i) for i in range(len(node.inputs))]
     if _exchanged(node)[0]:
         operands[0] = _transposed_copy(node.inputs[0].shape, node.dtype, emitter, operands[0])
     call_product_cpu(emitter, operands, emitter.result(), _params(node))
@@ -187,7 +187,7 @@ def _transposed_copy(shape: Shape, dtype: DType, emitter: Emitter, value: Any) -
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     if size(node.shape) == 0:
         return
-    operands = [emitter.operand(index) for index in range(len(node.inputs))]
+    operands = [emitter.operand(i) for i in range(len(node.inputs))]
     params = _params(node, _exchanged(node)[0])
     call_product_webgpu(emitter, operands, [emitter.result()], params)
 
@@ -238,9 +238,9 @@ def _infer_turned(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorT
             describe("[matmul_transposed] operands of rank 2 or more", got=f"{a}, {b}")
         )
     results = [a, b]
-    for index, (side, usual) in enumerate((("left", False), ("right", True))):
+    for i, (side, usual) in enumerate((("left", False), ("right", True))):
         if attrs.setdefault(side, usual):
-            results[index] = TensorType(_swapped(results[index].shape), results[index].dtype)
+            results[i] = TensorType(_swapped(results[i].shape), results[i].dtype)
     return matmul_type(results)
 
 

@@ -136,7 +136,7 @@ class _Layer:
             "input_forget": bool(self.input_forget),
         }
         node = g.add_node("recurrence", [xw, self.r, *inputs.values()], attrs)
-        y, *last = (g.add_node(PART, [node], {"index": index}) for index in range(len(node.types)))
+        y, *last = (g.add_node(PART, [node], {"index": i}) for i in range(len(node.types)))
         if not self.batch_first:
             return (y, *last)
         return (g.transpose(y, _Y_ORDER), *(g.transpose(item, _STATE_ORDER) for item in last))
@@ -210,7 +210,7 @@ def _samples(gates: int, names: tuple[str, ...], more: tuple[dict[str, Any], ...
     """Cases of a layer whose operands after x, w and r are ``names``, all of them optional."""
 
     def make(
-        steps: int, batch: int, inputs: int, hidden: int, arguments: tuple[str, ...], **attrs: Any
+        steps: int, batch: int, inputs: int, hidden: int, args: tuple[str, ...], **attrs: Any
     ) -> Sample:
         d = len(DIRECTIONS[attrs.get("direction", "forward")])
         first = attrs.get("layout") == "batch_first"
@@ -225,10 +225,10 @@ def _samples(gates: int, names: tuple[str, ...], more: tuple[dict[str, Any], ...
             "p": (d, 3 * hidden),
         }
         bench = bool(attrs.pop("bench", False))
-        operands = ("x", "w", "r", *arguments)
+        operands = ("x", "w", "r", *args)
         # Larger recurrent weights would make errors grow from step to step.
         high = tuple(0.5 / np.sqrt(hidden) if name == "r" else 0.5 for name in operands)
-        absent: dict[str, Any] = {name: None for name in names if name not in arguments}
+        absent: dict[str, Any] = {name: None for name in names if name not in args}
         return Sample(
             tuple(shapes[name] for name in operands),
             {**absent, **attrs},
@@ -270,7 +270,7 @@ _TOLERANCE = {DType.F32: 2e-5}
 
 
 @composite(
-    lambda g, **arguments: _Layer("lstm", "lstm", **arguments).build(g),
+    lambda g, **args: _Layer("lstm", "lstm", **args).build(g),
     free=("seq_lens",),
     dtypes=FLOAT_KERNELS,
     tolerance=_TOLERANCE,
@@ -318,9 +318,9 @@ def lstm(  # noqa: PLR0913 - the operation's own signature
     return _reference("lstm", x, w, r, b, direction, layout, h0, c0, **rest)
 
 
-def _gru(g: Graph, linear_before_reset: bool, **arguments: Any) -> tuple[Node, ...]:
+def _gru(g: Graph, linear_before_reset: bool, **args: Any) -> tuple[Node, ...]:
     cell = "gru_linear" if linear_before_reset else "gru"
-    return _Layer("gru", cell, **arguments).build(g)
+    return _Layer("gru", cell, **args).build(g)
 
 
 @composite(
@@ -369,9 +369,9 @@ def gru(  # noqa: PLR0913 - the operation's own signature
     return _reference(cell, x, w, r, b, direction, layout, h0, clip=clip, seq_lens=seq_lens)
 
 
-def _rnn(g: Graph, activation: str, **arguments: Any) -> tuple[Node, ...]:
+def _rnn(g: Graph, activation: str, **args: Any) -> tuple[Node, ...]:
     _check_name("rnn", "activation", activation, ACTIVATIONS)
-    return _Layer("rnn", activation, **arguments).build(g)
+    return _Layer("rnn", activation, **args).build(g)
 
 
 @composite(

@@ -107,14 +107,10 @@ def lower_on_cpu(node: Node, emitter: Emitter, first: int = 2) -> None:
     narrow = first > 2
     # Packing costs about three reads of the weights. Those in 8 bits are multiplied as panels alone.
     packed = narrow or (steps > 1 and batch * steps >= 8)
-    arguments = _optional_operands(node, emitter, first)
+    args = _optional_operands(node, emitter, first)
     emitter.call(
         "recurrence",
-        [
-            *map(emitter.operand, range(2)),
-            emitter.operand(2) if narrow else None,
-            *arguments.values(),
-        ],
+        [*map(emitter.operand, range(2)), emitter.operand(2) if narrow else None, *args.values()],
         results,
         {
             "steps": steps,
@@ -136,7 +132,7 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     if batch * directions * hidden == 0:
         return
     gates, cell = CELLS[node.attrs["cell"]], node.attrs["cell"]
-    arguments, (y, *states) = _optional_operands(node, emitter), emitter.results()
+    args, (y, *states) = _optional_operands(node, emitter), emitter.results()
     # Neighbouring threads make neighbouring units, so the weights are read [D, H, gates * H].
     transposed: Shape = (directions, hidden, gates * hidden)
     weights = emitter.temp(TensorType(transposed, node.dtype))
@@ -147,8 +143,8 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     # The results hold the states between calls.
     flat = (directions * batch * hidden,)
     for name, state in zip(("h0", "c0"), states, strict=False):
-        if arguments[name] is not None:
-            emit_strided_copy(emitter, arguments[name], state, node.dtype, flat, [1], [1])
+        if args[name] is not None:
+            emit_strided_copy(emitter, args[name], state, node.dtype, flat, [1], [1])
     local = hidden <= _LOCAL
     rows = (
         [] if local else [emitter.temp(TensorType((directions * batch * 2 * hidden,), node.dtype))]
@@ -159,7 +155,7 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     for first in range(0, max(steps, 1), some):
         emitter.call(
             "recurrence",
-            [emitter.operand(0), weights, arguments["bias"], arguments["p"], arguments["seq_lens"]],
+            [emitter.operand(0), weights, args["bias"], args["p"], args["seq_lens"]],
             [y, *states, *rows],
             {
                 "steps": steps,
@@ -174,7 +170,7 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
                 "last": min(first + some, steps),
                 "lanes": lanes,
                 "local": int(local),
-                **{f"has_{name}": int(value is not None) for name, value in arguments.items()},
+                **{f"has_{name}": int(value is not None) for name, value in args.items()},
             },
             directions * batch,
         )
@@ -310,8 +306,8 @@ def recurrence(  # noqa: PLR0913 - the operation's own signature
         peep = [np.zeros(hidden)] * 3 if p is None else np.split(p[d], 3)
         for step in range(steps):
             active = step < lengths
-            position = np.where(active & bool(backwards), lengths - 1 - step, step)
-            x = np.split(per_direction[position, everyone, d], CELLS[cell], -1)
+            pos = np.where(active & bool(backwards), lengths - 1 - step, step)
+            x = np.split(per_direction[pos, everyone, d], CELLS[cell], -1)
             product = np.split(h @ r[d].T, CELLS[cell], -1)
             new_c = c
             if cell == "lstm":
@@ -329,7 +325,7 @@ def recurrence(  # noqa: PLR0913 - the operation's own signature
             else:
                 v = squash(x[0] + product[0])
                 new_h = np.tanh(v) if cell == "tanh" else np.maximum(v, 0)
-            y[position, d, everyone] = np.where(active[:, None], new_h, 0.0)
+            y[pos, d, everyone] = np.where(active[:, None], new_h, 0.0)
             h, c = np.where(active[:, None], new_h, h), np.where(active[:, None], new_c, c)
         last_h[d], last_c[d] = h, c
     return (y, last_h, last_c) if cell == "lstm" else (y, last_h)

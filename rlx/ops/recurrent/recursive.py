@@ -116,13 +116,13 @@ def _cascade(
     y = np.array(x)
     end = x.shape[1] if count is None else int(np.clip(count[0], 0, x.shape[1]))
     y[:, end:] = 0
-    for index in range(end):
+    for i in range(end):
         for z, section in zip(state, sections, strict=True):
             b, a = np.split(np.array(section), 2)
-            v = y[:, index].copy()
-            y[:, index] = b[0] * v + z[:, 0]
+            v = y[:, i].copy()
+            y[:, i] = b[0] * v + z[:, 0]
             # The state moves up one place; the last one is followed by 0.
-            z[:, :-1] = z[:, 1:] + np.outer(v, b[1:]) - np.outer(y[:, index], a[1:])
+            z[:, :-1] = z[:, 1:] + np.outer(v, b[1:]) - np.outer(y[:, i], a[1:])
     return y, state[:, :, :order]
 
 

@@ -58,7 +58,7 @@ def _params(node: Node) -> dict[str, Any]:
 def _lower_cpu(node: Node, emitter: Emitter) -> None:
     if size(node.shape) == 0:
         return
-    operands = [emitter.operand(index) for index in range(len(node.inputs))]
+    operands = [emitter.operand(i) for i in range(len(node.inputs))]
     emitter.call("selective_scan", operands, [emitter.result()], _params(node))
 
 
@@ -72,7 +72,7 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     retained = emitter.temp(
         TensorType((params["batch"] * params["channels"] * max(states, 1),), node.dtype)
     )
-    operands = [emitter.operand(index) for index in range(len(node.inputs))]
+    operands = [emitter.operand(i) for i in range(len(node.inputs))]
     for first in range(0, length, some):
         emitter.call(
             "selective_scan",

@@ -290,9 +290,9 @@ def _plan(shape: tuple[int, ...], inputs: dict[str, Any]) -> list[dict[str, Any]
     return sorted(results, key=order)
 
 
-def _resize(g: Graph, x: Node, **arguments: Any) -> Node:
-    crop = arguments["coordinates"] == "tf_crop_and_resize"
-    plan = _plan(x.shape, arguments)
+def _resize(g: Graph, x: Node, **args: Any) -> Node:
+    crop = args["coordinates"] == "tf_crop_and_resize"
+    plan = _plan(x.shape, args)
     if len(plan) == 2 and x.dtype in FLOAT_KERNELS:
         both = {key: tuple(attrs[key] for attrs in plan) for key in ("axis", "size", "scale")}
         return g.add_node(

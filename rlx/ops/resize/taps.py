@@ -92,14 +92,14 @@ def taps(  # noqa: PLR0913 - the attributes of resize
     stretch = max(1.0, 1.0 / scale) if antialias else 1.0
     support = stretch * (1 if mode == "linear" else 2)
     charge("[resize] the taps", elements=count * (1 if mode == "nearest" else 2 * support))
-    position = _positions(n, count, scale, coordinates, roi)
+    pos = _positions(n, count, scale, coordinates, roi)
     if mode == "nearest":
-        index = _nearest(position, nearest_mode)[:, None]
+        index = _nearest(pos, nearest_mode)[:, None]
         weight = np.ones(index.shape)
     else:
-        first = np.floor(position - support).astype(np.int64) + 1
+        first = np.floor(pos - support).astype(np.int64) + 1
         index = first[:, None] + np.arange(math.ceil(2 * support))
-        weight = _filter(mode, cubic_coeff_a, (index - position[:, None]) / stretch)
+        weight = _filter(mode, cubic_coeff_a, (index - pos[:, None]) / stretch)
         if exclude_outside:
             weight = np.where((index >= 0) & (index < n), weight, 0.0)
         if antialias or exclude_outside:
@@ -107,7 +107,7 @@ def taps(  # noqa: PLR0913 - the attributes of resize
             weight = weight / np.where(total == 0, 1.0, total)
     index = np.clip(index, 0, n - 1)
     if coordinates == "tf_crop_and_resize":
-        index = np.where(((position < 0) | (position > n - 1))[:, None], -1, index)
+        index = np.where(((pos < 0) | (pos > n - 1))[:, None], -1, index)
     return index.astype(np.int32), weight
 
 
@@ -148,8 +148,8 @@ def pattern(index: Array, weight: Array, n: int) -> TapPattern | None:
     entries = sorted(set(away[weights != 0].tolist()))
     taps = tuple(
         tuple(
-            (entries.index(index), by)
-            for index, by in zip(away[j].tolist(), weights[j].tolist(), strict=True)
+            (entries.index(i), by)
+            for i, by in zip(away[j].tolist(), weights[j].tolist(), strict=True)
             if by
         )
         for j in range(4)

@@ -55,7 +55,7 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
 
 def _call(kernel: str, node: Node, emitter: Emitter, groups: int, **more: int) -> None:
     shape = node.inputs[0].shape
-    inputs = {name: index for index, name in enumerate(operand_names(node))}
+    inputs = {name: i for i, name in enumerate(operand_names(node))}
     results = emitter.results()
     emitter.call(
         kernel,

@@ -149,8 +149,8 @@ def _order(x: Array, largest: bool) -> Array:
 )  # fmt: skip
 def ordered(x: Array, k: int, largest: bool) -> Any:
     """The k first of the last axis in order, and their positions in i32."""
-    position = _order(x, largest)[..., :k]
-    return np.take_along_axis(x, position, -1), position
+    pos = _order(x, largest)[..., :k]
+    return np.take_along_axis(x, pos, -1), pos
 
 
 def _along_last(g: Graph, x: Node, axis: int, k: int, largest: bool) -> tuple[Node, Node]:
@@ -209,9 +209,9 @@ def topk(x: Array, k: int, axis: int = -1, largest: bool = True) -> tuple[Array,
         index; NaN comes last.
     """
     moved = np.moveaxis(x, axis, -1)
-    position = _order(moved, largest)[..., :k]
-    values = np.take_along_axis(moved, position, -1)
-    return np.moveaxis(values, -1, axis), np.moveaxis(position, -1, axis)
+    pos = _order(moved, largest)[..., :k]
+    values = np.take_along_axis(moved, pos, -1)
+    return np.moveaxis(values, -1, axis), np.moveaxis(pos, -1, axis)
 
 
 def _sort_samples() -> tuple[Sample, ...]:

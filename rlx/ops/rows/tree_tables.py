@@ -22,9 +22,9 @@ def depths(attrs: Mapping[str, Any]) -> Array:
     children, splits = attrs["children"].tolist(), np.flatnonzero(attrs["features"] >= 0)
     deep = [0] * len(children)
     # Nodes follow their split, so that those that follow are known when a split is reached.
-    for index in reversed(splits.tolist()):
-        yes = children[index]
-        deep[index] = 1 + max(deep[yes], deep[yes + 1])
+    for i in reversed(splits.tolist()):
+        yes = children[i]
+        deep[i] = 1 + max(deep[yes], deep[yes + 1])
     return np.array(deep, np.int64)[attrs["roots"]]
 
 

@@ -257,19 +257,16 @@ def tree_scores(  # noqa: PLR0913 - trees are eight tables
         ``[N, count]``.
     """
     rows, trees = len(x), roots.size
-    position = np.tile(roots, rows)
+    pos = np.tile(roots, rows)
     of = np.repeat(np.arange(rows), trees)
-    while (walking := features[position] >= 0).any():
-        value, limit = (
-            x[of, features[position]] if x.size else np.zeros(position.size),
-            splits[position],
-        )
-        question = questions[position] % OR_NAN
+    while (walking := features[pos] >= 0).any():
+        value, limit = (x[of, features[pos]] if x.size else np.zeros(pos.size), splits[pos])
+        question = questions[pos] % OR_NAN
         answers = value <= limit, value < limit, value == limit
         yes = np.choose(question, answers)
-        yes |= (questions[position] >= OR_NAN) & np.isnan(value)
-        position = np.where(walking, children[position] + ~yes, position)
-    leaf = children[position]
+        yes |= (questions[pos] >= OR_NAN) & np.isnan(value)
+        pos = np.where(walking, children[pos] + ~yes, pos)
+    leaf = children[pos]
     stored = starts[leaf + 1] - starts[leaf]
     # The entries of all leaves one after the other: each list begins where the lists before it end.
     inside = np.arange(stored.sum()) - np.repeat(np.cumsum(stored) - stored, stored)

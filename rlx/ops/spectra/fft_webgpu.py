@@ -301,8 +301,8 @@ class _Step:
 def _emit_tile(emitter: Emitter, source: Any, target: Any, step: _Step) -> None:
     entry, exit = step.entry, step.exit
     roots = emitter.table(twiddles(step.tile.n, step.tile.radices))
-    arguments = (entry.chirp, entry.real.taper if entry.real else None, exit.roots, exit.factor)
-    tables = [roots, *(table for table in arguments if table is not None)]
+    args = (entry.chirp, entry.real.taper if entry.real else None, exit.roots, exit.factor)
+    tables = [roots, *(table for table in args if table is not None)]
     params = {
         **step.tile.params(),
         "rows": step.total,
@@ -322,18 +322,18 @@ def emit_passes(emitter: Emitter, source: Any, target: Any, wanted: Transforms) 
     common = {"rows": rows, "n": n, "count": passes.count, "inverse": int(wanted.inverse)}
     spare = emitter.temp(TensorType((rows, 2 * n), DType.F32))
     last, length, stride, current = len(passes.radices) - 1, n, 1, source
-    for index, (radix, offset) in enumerate(zip(passes.radices, passes.offsets, strict=True)):
+    for i, (radix, offset) in enumerate(zip(passes.radices, passes.offsets, strict=True)):
         # Alternates so that the last pass writes the target.
-        output = target if (last - index) % 2 == 0 else spare
+        output = target if (last - i) % 2 == 0 else spare
         params = {
             **common,
             "radix": radix,
             "length": length,
             "stride": stride,
             "offset": offset,
-            "first": int(index == 0),
-            "last": int(index == last),
-            "scale": wanted.scale if index == last else 1.0,
+            "first": int(i == 0),
+            "last": int(i == last),
+            "scale": wanted.scale if i == last else 1.0,
         }
         groups = math.ceil(rows * (n // radix) / _PASS_WORKGROUP)
         emitter.call("fft_pass", [current, table], [output], params, groups)

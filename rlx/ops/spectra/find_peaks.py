@@ -151,8 +151,8 @@ class _Search:
         threads, limit = self.rows * self.most, self.most
         near = min(self.params["distance"] // 2 + 1, limit)
         rounds = _ROUNDS if 2 * near < _ITERATIONS else 0
-        for index in range(rounds):
-            last = {"settle": int(index == rounds - 1)}
+        for i in range(rounds):
+            last = {"settle": int(i == rounds - 1)}
             self.call("contest", [x, positions, counts], [keep], threads, **last)
         ranks = self.temp(limit)
         for start in range(0, limit, _ITERATIONS):
@@ -271,7 +271,7 @@ def find_peaks(
     rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
     indices = np.full((len(rows), max_peaks), -1)
     counts, prominences = np.zeros(len(rows), np.int64), np.zeros((len(rows), max_peaks))
-    for index, row in enumerate(rows):
+    for i, row in enumerate(rows):
         peaks = _maxima(row)
         peaks = peaks[_within(row[peaks], height)]
         if distance is not None:
@@ -282,8 +282,8 @@ def find_peaks(
             widths = [_width(row, peak, drop) for peak, drop in zip(peaks, drops, strict=True)]
             retained &= _within(np.array(widths), width)
         peaks, drops = peaks[retained][:max_peaks], drops[retained][:max_peaks]
-        counts[index] = np.count_nonzero(retained)
-        indices[index, : len(peaks)], prominences[index, : len(peaks)] = peaks, drops
+        counts[i] = np.count_nonzero(retained)
+        indices[i, : len(peaks)], prominences[i, : len(peaks)] = peaks, drops
     shape = (*x.shape[:-1], max_peaks)
     return indices.reshape(shape), counts.reshape(x.shape[:-1]), prominences.reshape(shape)
 
@@ -312,10 +312,10 @@ def _within(values: Array, bounds: Bounds | None) -> Array:
 
 def _spaced(peaks: Array, heights: Array, distance: float) -> Array:
     retained = np.ones(len(peaks), np.bool_)
-    for index in np.argsort(heights, kind="stable")[::-1]:
-        if retained[index]:
-            retained &= np.abs(peaks - peaks[index]) >= distance
-            retained[index] = True
+    for i in np.argsort(heights, kind="stable")[::-1]:
+        if retained[i]:
+            retained &= np.abs(peaks - peaks[i]) >= distance
+            retained[i] = True
     return retained
 
 
@@ -332,6 +332,6 @@ def _width(row: Array, peak: int, prominence: float) -> float:
     """Distance between the two crossings of half the prominence, by linear interpolation."""
     level, total = row[peak] - 0.5 * prominence, 0.0
     for side in (row[peak::-1], row[peak:]):
-        index = int(np.argmax(side <= level))
-        total += index - (level - side[index]) / (side[index - 1] - side[index])
+        i = int(np.argmax(side <= level))
+        total += i - (level - side[i]) / (side[i - 1] - side[i])
     return total

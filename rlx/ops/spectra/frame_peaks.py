@@ -61,7 +61,7 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
     spec = g.add_node("rfft", [cut * taper], {"norm": "backward"})
     flat = g.add_node("reshape", [spec], {"shape": (-1, spec.shape[-1])})
     both = g.add_node("spectrum_peaks", [flat, weights], {"k": k, "n_segments": segments})
-    results = [g.add_node(PART, [both], {"index": index}) for index in range(2)]
+    results = [g.add_node(PART, [both], {"index": i}) for i in range(2)]
     if node.attrs["pairs"]:
         places = g.add_node("cast", [results[1]], {"dtype": DType.F32})
         each = (
@@ -69,7 +69,7 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
         )
         results = [g.add_node("concat", list(each), {"axis": -1})]
     g.set_outputs(results)
-    output = emitter.inline(g, [emitter.operand(index) for index in range(3)])
+    output = emitter.inline(g, [emitter.operand(i) for i in range(3)])
     for value, result, type in zip(output, emitter.results(), node.types, strict=True):
         emit_strided_copy(emitter, value, result, type.dtype, (type.size,), (1,), (1,))
 

@@ -134,9 +134,9 @@ def _lower_spectra_webgpu(node: Node, emitter: Emitter) -> None:
     spectra = emitter.temp(TensorType((rows, 2 * bins), DType.F32))
     parts = [emitter.temp(TensorType((rows, bins), DType.F32)) for _ in range(2)]
     emit_rfft(emitter, tapered, spectra, rows, n, 1.0)
-    for index, part in enumerate(parts):
+    for i, part in enumerate(parts):
         dims, steps = (rows, bins), (2 * bins, 1)
-        emit_strided_copy(emitter, spectra, part, DType.F32, dims, steps, (bins, 1), index * bins)
+        emit_strided_copy(emitter, spectra, part, DType.F32, dims, steps, (bins, 1), i * bins)
     emitter.elementwise(_POWER, parts, emitter.result(), ((rows, bins),) * 2)
 
 

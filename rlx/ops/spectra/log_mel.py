@@ -219,7 +219,7 @@ def _infer_log_mel_backward(types: Sequence[TensorType], attrs: dict[str, Any]) 
 def _lower_log_mel_backward_cpu(node: Node, emitter: Emitter) -> None:
     params = _log_mel_params(node)
     if params["rows"]:
-        inputs = [emitter.operand(index) for index in range(3)]
+        inputs = [emitter.operand(i) for i in range(3)]
         emitter.call("log_mel_backward", inputs, [emitter.result()], params)
 
 
@@ -228,7 +228,7 @@ def _lower_log_mel_backward_webgpu(node: Node, emitter: Emitter) -> None:
     rows, mels, everywhere = params["rows"], params["mels"], params["floor_all"]
     if rows == 0:
         return
-    spec, filters, dy = (emitter.operand(index) for index in range(3))
+    spec, filters, dy = (emitter.operand(i) for i in range(3))
     mel = emitter.temp(TensorType((rows, mels), DType.F32))
     tops = 1 if everywhere else rows
     top = emitter.temp(TensorType((tops,), DType.F32))

@@ -61,7 +61,7 @@ def _welch_params(node: Node) -> dict[str, Any]:
 def _lower_welch_cpu(node: Node, emitter: Emitter) -> None:
     params = _welch_params(node)
     if params["signals"]:
-        inputs = [emitter.operand(index) for index in range(len(node.inputs))]
+        inputs = [emitter.operand(i) for i in range(len(node.inputs))]
         kernel = "weighted_peaks" if params.pop("apart") else "welch_peaks"
         emitter.call(kernel, inputs, emitter.results(), params)
 
@@ -71,7 +71,7 @@ def _lower_welch_webgpu(node: Node, emitter: Emitter) -> None:
     signals, bins = params["signals"], params["bins"]
     if signals == 0:
         return
-    inputs = [emitter.operand(index) for index in range(len(node.inputs))]
+    inputs = [emitter.operand(i) for i in range(len(node.inputs))]
     if bins <= _FUSED_BINS:
         emitter.call("welch_peaks", inputs, emitter.results(), params, signals)
         return

@@ -32,7 +32,7 @@ def together(window: Window, batch: int) -> int:
 def _taps(window: Window, axis: int) -> Counter[range]:
     """How many places of an axis meet the operand with the same taps, by these taps."""
     before, n, d = window.pads[axis][0], window.dims[axis], window.dilation[axis]
-    begins = (before - index * window.stride[axis] for index in range(window.out[axis]))
+    begins = (before - i * window.stride[axis] for i in range(window.out[axis]))
     kernel = window.kernel[axis]
     return Counter(
         range(min(kernel, max(0, math.ceil(b / d))), min(kernel, max(0, math.ceil((n + b) / d))))

@@ -109,14 +109,14 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     if variant is None:
         lower_widened(node, emitter, lower_wide)
     else:
-        operands = [emitter.operand(index) for index in range(len(node.inputs))]
+        operands = [emitter.operand(i) for i in range(len(node.inputs))]
         operands[1] = _by_taps(node, emitter, operands[1])
         call_fragments(node, emitter, variant, operands)
 
 
 def lower_wide(node: Node, emitter: Emitter) -> None:
     """By kernels of f32."""
-    operands = [emitter.operand(index) for index in range(len(node.inputs))]
+    operands = [emitter.operand(i) for i in range(len(node.inputs))]
     call_webgpu(node, emitter, operands, emitter.result())
 
 

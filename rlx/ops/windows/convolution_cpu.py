@@ -45,7 +45,7 @@ _PLANES, _SMALL_PLANES = 8, 16384
 
 def _operands(node: Node, emitter: Emitter) -> list[Any]:
     """x, w, bias and what is added to the result, None for those that are absent."""
-    inputs = {name: index for index, name in enumerate(operand_names(node))}
+    inputs = {name: i for i, name in enumerate(operand_names(node))}
     names = ("x", "w", "bias", "residual")
     results = [emitter.operand(inputs[name]) if name in inputs else None for name in names]
     while results[-1] is None:
@@ -92,11 +92,11 @@ def _lower_scaling(node: Node, emitter: Emitter) -> None:
     """One pass over the elements: x * w + bias + residual, then the activation."""
     x, *others = _operands(node, emitter)
     channel = (1, node.shape[1], *(1,) * (len(node.shape) - 2))
-    arguments = zip(others, ("mul", "add", "add"), (channel, channel, node.shape), strict=False)
-    steps = [item for item in arguments if item[0] is not None]
+    args = zip(others, ("mul", "add", "add"), (channel, channel, node.shape), strict=False)
+    steps = [item for item in args if item[0] is not None]
     count, program = 1 + len(steps), list[Step]()
-    for index, (_, name, _) in enumerate(steps):
-        program.append((name, (count + index - 1 if index else 0, 1 + index), node.dtype, None))
+    for i, (_, name, _) in enumerate(steps):
+        program.append((name, (count + i - 1 if i else 0, 1 + i), node.dtype, None))
     if (act := node.attrs.get("act", "none")) != "none":
         program.append((act, (count + len(steps) - 1,), node.dtype, None))
     shapes = [node.shape, *(shape for _, _, shape in steps)]

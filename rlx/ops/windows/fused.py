@@ -54,19 +54,17 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     if size(node.shape) == 0:
         return
     act = node.attrs["act"]
-    arguments = operand_names(node)
-    operands = [
-        emitter.operand(index) for index, name in enumerate(arguments) if name != "residual"
-    ]
-    if act == "none" and "residual" not in arguments:
+    args = operand_names(node)
+    operands = [emitter.operand(i) for i, name in enumerate(args) if name != "residual"]
+    if act == "none" and "residual" not in args:
         call_webgpu(node, emitter, operands, emitter.result())
         return
     convolved = emitter.temp(node.type)
     call_webgpu(node, emitter, operands, convolved)
     program: list[Step] = []
     values = [convolved]
-    if "residual" in arguments:
-        values.append(emitter.operand(arguments.index("residual")))
+    if "residual" in args:
+        values.append(emitter.operand(args.index("residual")))
         program.append(("add", (0, 1), node.dtype, None))
     if act != "none":
         program.append((act, (len(values) if program else 0,), node.dtype, None))
@@ -86,9 +84,9 @@ def _samples(rank: int) -> tuple[Sample, ...]:
     plain = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1, "present": ()}
     results = []
     forms = [("bias", "residual"), ("residual",), ("bias",), ()]
-    for index, act in enumerate(ACTIVATIONS):
-        for position, (x, w, attrs) in enumerate(cases):
-            present = forms[(index + position) % 4]
+    for i, act in enumerate(ACTIVATIONS):
+        for pos, (x, w, attrs) in enumerate(cases):
+            present = forms[(i + pos) % 4]
             if act == "none" and "residual" not in present:
                 present = ("residual",)
             x, w = (*x[:2], *x[-rank:]), (*w[:2], *w[-rank:])

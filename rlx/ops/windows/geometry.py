@@ -60,8 +60,8 @@ def as_pads(value: Any, rank: int, *, where: str) -> Pads:
     Raises:
         ShapeError: It is none of these, or not from 0 to 2^31 - 1.
     """
-    arguments = list(value) if _is_list(value) else [value]
-    pairs = arguments * rank if len(arguments) == 1 else arguments
+    args = list(value) if _is_list(value) else [value]
+    pairs = args * rank if len(args) == 1 else args
     try:
         results = tuple(
             (operator.index(p[0]), operator.index(p[1]))

@@ -43,16 +43,14 @@ class _UsualOrder:
 
     def operand(self, index: int) -> Any:
         """See ``Emitter``."""
-        arguments = self._emitter.operand(index)
+        args = self._emitter.operand(index)
         if index != 1:
-            return arguments
+            return args
         outputs, channels, *kernel = self._node.inputs[1].shape
-        taps, dtype = math.prod(kernel), arguments.type.dtype
+        taps, dtype = math.prod(kernel), args.type.dtype
         order, steps = (outputs, channels, taps), (channels * taps, 1, channels)
         usual = self._emitter.temp(TensorType(order, dtype))
-        emit_strided_copy(
-            self._emitter, arguments, usual, dtype, order, steps, strides(order), unit=0
-        )
+        emit_strided_copy(self._emitter, args, usual, dtype, order, steps, strides(order), unit=0)
         return usual
 
 
@@ -63,7 +61,7 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     if variant is None:
         lower_widened(node, emitter, lambda item, wide: lower_wide(item, _UsualOrder(item, wide)))
         return
-    operands = [emitter.operand(index) for index in range(len(node.inputs))]
+    operands = [emitter.operand(i) for i in range(len(node.inputs))]
     call_fragments(node, emitter, variant, operands)
 
 

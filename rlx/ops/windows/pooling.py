@@ -213,9 +213,9 @@ def _counts(window: Window, padded: bool) -> Array:
     counts = []
     for a, (before, after) in enumerate(window.pads):
         first = np.arange(window.out[a])[:, None] * window.stride[a] - before
-        position = first + np.arange(window.kernel[a]) * window.dilation[a]
+        pos = first + np.arange(window.kernel[a]) * window.dilation[a]
         low, high = (-before, window.dims[a] + after) if padded else (0, window.dims[a])
-        counts.append(((position >= low) & (position < high)).sum(1))
+        counts.append(((pos >= low) & (pos < high)).sum(1))
     return functools.reduce(np.multiply.outer, counts)
 
 

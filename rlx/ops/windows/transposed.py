@@ -107,7 +107,7 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
     taps, entries = size(w[2:]), size(x[2:])
     # Outputs whose products are made at once.
     block = min(max(_BLOCK // max(taps * entries, 1), 1), outputs)
-    operands = [emitter.operand(index) for index in range(len(node.inputs))]
+    operands = [emitter.operand(i) for i in range(len(node.inputs))]
     params = {**window_params(_params(node)), "block": block}
     emitter.call("conv_transpose", operands, [emitter.result()], params)
 
@@ -120,7 +120,7 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     per_thread = min(outputs, 4)
     threads = node.shape[0] * node.attrs["groups"] * math.ceil(outputs / per_thread)
     work = math.ceil(threads * size(node.shape[2:]) / _WORKGROUP)
-    operands = [emitter.operand(index) for index in range(len(node.inputs))]
+    operands = [emitter.operand(i) for i in range(len(node.inputs))]
     # Long sums are split over calls that add to the result.
     some_taps = min(taps, _STEPS)
     some_channels = max(min(channels, _STEPS // some_taps), 1)

@@ -77,8 +77,8 @@ def study(graphs: Sequence[Graph]) -> Study:
         except UnmaskableError as error:
             raise UnmaskableError(f"{node.where()} {error}") from None
         steps.append(step)
-    arguments = [[output.id for output in graph.outputs] for graph in graphs]
-    if any(item != arguments[0] for item in arguments[1:]):
+    args = [[output.id for output in graph.outputs] for graph in graphs]
+    if any(item != args[0] for item in args[1:]):
         raise UnmaskableError("the model has other outputs for other shapes")
     lengths: dict[tuple[int, ...], int] = {}
     values: list[int] = []

@@ -68,7 +68,7 @@ def varies(axis: Axis) -> bool:
 
 def sizes_of(axis: Axis, count: int) -> tuple[int, ...]:
     """The size of an axis in each of ``count`` graphs."""
-    return tuple(math.prod(factor.sizes[index] for factor in axis) for index in range(count))
+    return tuple(math.prod(factor.sizes[i] for factor in axis) for i in range(count))
 
 
 def result_sizes(nodes: Sequence[Node], result: int = 0) -> list[tuple[int, ...]]:

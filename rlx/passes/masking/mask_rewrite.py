@@ -60,12 +60,10 @@ class _MaskRewriter(Rewriter):
     def operands(self, node: Node, step: MaskStep) -> list[Node]:
         """The operands of a node, masked where its step says so."""
         results = [self[operand] for operand in node.inputs]
-        for index, axis, fill in step.masks:
+        for i, axis, fill in step.masks:
             value = self._scalar(node.inputs[fill]) if isinstance(fill, int) else None
             kind = fill if isinstance(fill, str) else ""
-            results[index] = self.masked(
-                results[index], axis, self.along(node, index, axis), kind, value
-            )
+            results[i] = self.masked(results[i], axis, self.along(node, i, axis), kind, value)
         return results
 
     def _scalar(self, node: Node) -> Node:
@@ -96,11 +94,11 @@ class _MaskRewriter(Rewriter):
 
     def length(self, of: Factor) -> Node:
         """How many elements are valid, i32 ``[1]``."""
-        position = self._study.lengths[of.sizes[:-1]]
-        if ("length", position) not in self._made:
+        pos = self._study.lengths[of.sizes[:-1]]
+        if ("length", pos) not in self._made:
             assert self._lengths is not None
-            self._made["length", position] = self.new.narrow(self._lengths, 0, position, 1)
-        return self._made["length", position]
+            self._made["length", pos] = self.new.narrow(self._lengths, 0, pos, 1)
+        return self._made["length", pos]
 
     def valid(self, of: Axis) -> Node:
         """Which elements along an axis are valid, bool ``[size]``."""
@@ -108,10 +106,10 @@ class _MaskRewriter(Rewriter):
         if key in self._made:
             return self._made[key]
         result = None
-        for index, factor in enumerate(of):
+        for i, factor in enumerate(of):
             if factor.varies:
                 places = np.arange(factor.sizes[0], dtype=np.int32)
-                places = places.reshape([-1] + [1] * (len(of) - 1 - index))
+                places = places.reshape([-1] + [1] * (len(of) - 1 - i))
                 single = self.new.lt(self.new.constant(places), self.length(factor))
                 result = single if result is None else self.new.logical_and(result, single)
         assert result is not None
@@ -168,11 +166,11 @@ def _norm(to: _MaskRewriter, node: Node, step: MaskStep) -> Node:
             x = to.masked(x, mask.axis, to.along(node, 0, mask.axis), "zero")
     variance = to.new.div(to.new.sum(to.new.mul(x, x), axes, True), count)
     result = to.new.mul(x, to.new.rsqrt(to.new.add(variance, float(node.attrs["eps"]))))
-    arguments = places(node)
-    if "weight" in arguments:
-        result = to.new.mul(result, rest[arguments["weight"] - 1])
-    if "bias" in arguments:
-        result = to.new.add(result, rest[arguments["bias"] - 1])
+    args = places(node)
+    if "weight" in args:
+        result = to.new.mul(result, rest[args["weight"] - 1])
+    if "bias" in args:
+        result = to.new.add(result, rest[args["bias"] - 1])
     return result
 
 
@@ -230,9 +228,9 @@ def _counted(to: _MaskRewriter, node: Node, step: MaskStep) -> Node:
 
 def _ended(to: _MaskRewriter, node: Node, name: str, lengths: Node) -> Node:
     """A node whose last operand, which it may have already, says how many steps it takes."""
-    operands, arguments = [to[operand] for operand in node.inputs], places(node)
-    if name in arguments:
-        operands[arguments[name]] = to.new.minimum(operands[arguments[name]], lengths)
+    operands, args = [to[operand] for operand in node.inputs], places(node)
+    if name in args:
+        operands[args[name]] = to.new.minimum(operands[args[name]], lengths)
     else:
         operands.append(lengths)
     attrs = {**node.attrs, PRESENT: tuple(dict.fromkeys((*node.attrs[PRESENT], name)))}

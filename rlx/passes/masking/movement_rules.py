@@ -25,21 +25,21 @@ from rlx.passes.masking.rules import (
 
 
 @rule("input", "param")
-def _leaf(position: At) -> MaskStep:
-    position.same_but("shape")
-    if position.node.op == "param":
-        position.attr("shape")
-        if not same_values(position.nodes):
+def _leaf(pos: At) -> MaskStep:
+    pos.same_but("shape")
+    if pos.node.op == "param":
+        pos.attr("shape")
+        if not same_values(pos.nodes):
             raise UnmaskableError("has other values for other shapes")
-    return one([whole(sizes) for sizes in position.sizes()])
+    return one([whole(sizes) for sizes in pos.sizes()])
 
 
 @rule("constant")
-def _constant(position: At) -> MaskStep:
-    position.same_but("value")
-    sizes = position.sizes()
-    longest = np.asarray(position.node.attrs["value"])
-    for node in position.nodes[1:]:
+def _constant(pos: At) -> MaskStep:
+    pos.same_but("value")
+    sizes = pos.sizes()
+    longest = np.asarray(pos.node.attrs["value"])
+    for node in pos.nodes[1:]:
         value = np.asarray(node.attrs["value"])
         begin = longest[tuple(slice(size) for size in value.shape)]
         if not same(np.ascontiguousarray(begin), np.ascontiguousarray(value)):
@@ -51,72 +51,70 @@ def _constant(position: At) -> MaskStep:
 
 
 @rule("elementwise")
-def _elementwise(position: At) -> MaskStep:
-    position.same_but()
-    return one(aligned(position.operands, len(position.node.shape)))
+def _elementwise(pos: At) -> MaskStep:
+    pos.same_but()
+    return one(aligned(pos.operands, len(pos.node.shape)))
 
 
 # --- movement -------------------------------------------------------------------------------------
 
 
 @rule("reshape")
-def _reshape(position: At) -> MaskStep:
-    return one(regrouped(position.operands[0], position.sizes()))
+def _reshape(pos: At) -> MaskStep:
+    return one(regrouped(pos.operands[0], pos.sizes()))
 
 
 @rule("transpose")
-def _transpose(position: At) -> MaskStep:
-    return one([position.operands[0][axis] for axis in position.attr("perm")])
+def _transpose(pos: At) -> MaskStep:
+    return one([pos.operands[0][axis] for axis in pos.attr("perm")])
 
 
 @rule("expand")
-def _expand(position: At) -> MaskStep:
-    arguments, sizes = position.operands[0], position.sizes()
-    missing = len(sizes) - len(arguments)
+def _expand(pos: At) -> MaskStep:
+    args, sizes = pos.operands[0], pos.sizes()
+    missing = len(sizes) - len(args)
     return one(
         [
-            arguments[axis - missing]
-            if axis >= missing and arguments[axis - missing]
-            else whole(sizes[axis])
+            args[axis - missing] if axis >= missing and args[axis - missing] else whole(sizes[axis])
             for axis in range(len(sizes))
         ]
     )
 
 
 @rule("part")
-def _part(position: At) -> MaskStep:
+def _part(pos: At) -> MaskStep:
     # Its operand has several results; the analysis hands over those of the one that it takes.
-    position.same_but()
-    return one(position.operands[0])
+    pos.same_but()
+    return one(pos.operands[0])
 
 
 @rule("narrow")
-def _narrow(position: At) -> MaskStep:
-    axis, start = position.attr("axis"), [node.attrs["start"] for node in position.nodes]
-    return _cut(position, {axis: (start, 1)})
+def _narrow(pos: At) -> MaskStep:
+    axis, start = pos.attr("axis"), [node.attrs["start"] for node in pos.nodes]
+    return _cut(pos, {axis: (start, 1)})
 
 
 @rule("slice")
-def _slice(position: At) -> MaskStep:
-    steps = position.attr("steps")
-    starts = list(zip(*[node.attrs["starts"] for node in position.nodes], strict=True))
-    return _cut(position, {axis: (starts[axis], steps[axis]) for axis in range(len(steps))})
+def _slice(pos: At) -> MaskStep:
+    steps = pos.attr("steps")
+    starts = list(zip(*[node.attrs["starts"] for node in pos.nodes], strict=True))
+    return _cut(pos, {axis: (starts[axis], steps[axis]) for axis in range(len(steps))})
 
 
-def _cut(position: At, cuts: Mapping[int, tuple[Sequence[int], int]]) -> MaskStep:
+def _cut(pos: At, cuts: Mapping[int, tuple[Sequence[int], int]]) -> MaskStep:
     """Every ``step``-th element from a start: from the front, or, as many as ever, from the end."""
-    axes, sizes = list(position.operands[0]), position.sizes()
+    axes, sizes = list(pos.operands[0]), pos.sizes()
     from_end: list[int] = []
     for axis, (starts, step) in cuts.items():
-        arguments = sizes_of(axes[axis], position.count)
-        if sizes[axis] == arguments and step == 1:
+        args = sizes_of(axes[axis], pos.count)
+        if sizes[axis] == args and step == 1:
             continue
         one_factor(axes[axis])
         padded = varies(axes[axis])
         axes[axis] = whole(sizes[axis])
         if len(set(starts)) == 1 and (step > 0 or not padded):
             continue
-        ends = {start - size for start, size in zip(starts, arguments, strict=True)}
+        ends = {start - size for start, size in zip(starts, args, strict=True)}
         if not padded or from_end or len(ends) > 1 or varies(axes[axis]):
             text = f"takes a piece of axis {axis} that lies elsewhere for other shapes"
             raise UnmaskableError(text)
@@ -127,23 +125,23 @@ def _cut(position: At, cuts: Mapping[int, tuple[Sequence[int], int]]) -> MaskSte
 
 
 @rule("concat")
-def _concat(position: At) -> MaskStep:
-    axis, sizes = position.attr("axis"), position.sizes()
+def _concat(pos: At) -> MaskStep:
+    axis, sizes = pos.attr("axis"), pos.sizes()
     results = []
     for other in range(len(sizes)):
-        arguments = {axes[other] for axes in position.operands}
-        if other != axis and len(arguments) > 1:
+        args = {axes[other] for axes in pos.operands}
+        if other != axis and len(args) > 1:
             raise UnmaskableError(ORDERS)
-        results.append(position.operands[0][other])
-    padded = [number for number, axes in enumerate(position.operands) if varies(axes[axis])]
+        results.append(pos.operands[0][other])
+    padded = [number for number, axes in enumerate(pos.operands) if varies(axes[axis])]
     masks: tuple[Mask, ...] = ()
-    if len(position.operands) > 1 and padded:
-        behind = position.node.inputs[padded[0] + 1 :]
+    if len(pos.operands) > 1 and padded:
+        behind = pos.node.inputs[padded[0] + 1 :]
         if behind:
             _check_filling(behind, axis, len(padded))
-            masks = position.masks(padded[0], [axis], padded[0] + 1)
-        one_factor(position.operands[padded[0]][axis])
-    if len(position.operands) > 1:
+            masks = pos.masks(padded[0], [axis], padded[0] + 1)
+        one_factor(pos.operands[padded[0]][axis])
+    if len(pos.operands) > 1:
         results[axis] = whole(sizes[axis])
     return one(results, masks)
 
@@ -156,59 +154,57 @@ def _check_filling(behind: Sequence[Node], axis: int, padded: int) -> None:
 
 
 @rule("pad_constant")
-def _pad_constant(position: At) -> MaskStep:
-    pads = position.attr("pads")
-    _pads(position, pads)
+def _pad_constant(pos: At) -> MaskStep:
+    pads = pos.attr("pads")
+    _pads(pos, pads)
     behind = [axis for axis, (_, after) in enumerate(pads) if after > 0]
-    return one(_padded(position, pads), position.masks(0, behind, 1))
+    return one(_padded(pos, pads), pos.masks(0, behind, 1))
 
 
 @rule("pad_repeat")
-def _pad_repeat(position: At) -> MaskStep:
-    pads, mode = position.attr("pads"), position.attr("mode")
-    _pads(position, pads)
+def _pad_repeat(pos: At) -> MaskStep:
+    pads, mode = pos.attr("pads"), pos.attr("mode")
+    _pads(pos, pads)
     for axis, (before, after) in enumerate(pads):
         # Reflections of more than the axis turn at its end.
-        turns = mode != "edge" and before >= min(
-            sizes_of(position.operands[0][axis], position.count)
-        )
+        turns = mode != "edge" and before >= min(sizes_of(pos.operands[0][axis], pos.count))
         if after > 0 or turns or (mode == "wrap" and before > 0):
-            position.fixed(0, [axis])
-    return one(_padded(position, pads))
+            pos.fixed(0, [axis])
+    return one(_padded(pos, pads))
 
 
-def _pads(position: At, pads: Sequence[tuple[int, int]]) -> None:
+def _pads(pos: At, pads: Sequence[tuple[int, int]]) -> None:
     for axis, pair in enumerate(pads):
         if tuple(pair) != (0, 0):
-            one_factor(position.operands[0][axis])
+            one_factor(pos.operands[0][axis])
 
 
-def _padded(position: At, pads: Sequence[tuple[int, int]]) -> list[Axis]:
-    sizes = position.sizes()
+def _padded(pos: At, pads: Sequence[tuple[int, int]]) -> list[Axis]:
+    sizes = pos.sizes()
     return [
         operand if tuple(pair) == (0, 0) else whole(size)
-        for operand, pair, size in zip(position.operands[0], pads, sizes, strict=True)
+        for operand, pair, size in zip(pos.operands[0], pads, sizes, strict=True)
     ]
 
 
 @rule("gather")
-def _gather(position: At) -> MaskStep:
-    axis = position.attr("axis")
-    x, indices = position.operands
+def _gather(pos: At) -> MaskStep:
+    axis = pos.attr("axis")
+    x, indices = pos.operands
     if varies(x[axis]):
-        least = min(sizes_of(x[axis], position.count))
-        known = position.nodes[0].inputs[1]
+        least = min(sizes_of(x[axis], pos.count))
+        known = pos.nodes[0].inputs[1]
         value = np.asarray(known.attrs["value"]) if known.op == "constant" else np.array([-1])
         if value.size and not (0 <= value.min() and value.max() < least):
             raise UnmaskableError(
                 f"looks up places along axis {axis}, which may count from its end"
             )
-    masks = position.masks(1, range(len(indices)))
+    masks = pos.masks(1, range(len(indices)))
     return one([*x[:axis], *indices, *x[axis + 1 :]], masks)
 
 
 @rule("gather_elements")
-def _gather_elements(position: At) -> MaskStep:
-    axis = position.attr("axis")
-    position.fixed(0, [axis])
-    return one(position.operands[1], position.masks(1, range(len(position.operands[1]))))
+def _gather_elements(pos: At) -> MaskStep:
+    axis = pos.attr("axis")
+    pos.fixed(0, [axis])
+    return one(pos.operands[1], pos.masks(1, range(len(pos.operands[1]))))

@@ -225,10 +225,10 @@ def aligned(operands: Sequence[Axes], rank: int) -> list[Axis]:
     """
     results = []
     for back in range(rank, 0, -1):
-        arguments = {axes[-back] for axes in operands if len(axes) >= back and axes[-back]}
-        if len(arguments) > 1:
+        args = {axes[-back] for axes in operands if len(axes) >= back and axes[-back]}
+        if len(args) > 1:
             raise UnmaskableError(ORDERS)
-        results.append(arguments.pop() if arguments else ())
+        results.append(args.pop() if args else ())
     return results
 
 
@@ -246,4 +246,4 @@ def places(node: Node) -> dict[str, int]:
     """By name, the positions of operands that a node may have and has."""
     names = [name for name in node.opdef.optional if name in node.attrs["present"]]
     first = len(node.inputs) - len(names)
-    return {name: first + index for index, name in enumerate(names)}
+    return {name: first + i for i, name in enumerate(names)}

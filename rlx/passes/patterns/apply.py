@@ -56,7 +56,7 @@ def _find(
 
 def _form(match: Match, also: list[Node], site: MatchSite) -> Any:
     """What is equal for matches of one pattern that are worth the same: layers of a model repeat themselves."""
-    number = {node.id: index for index, node in enumerate((*match.operands, *match.inside))}
+    number = {node.id: i for i, node in enumerate((*match.operands, *match.inside))}
 
     def seen(node: Node) -> Any:
         # In text 0.0 and -0.0 differ, and so do 1 and True; long arrays count by their types.
@@ -153,16 +153,16 @@ def _as_run(side: Graph, target: Specialisation) -> Graph:
 
 def _before(match: Match, also: list[Node]) -> Graph:
     g = Graph("before")
-    position = _operands(g, match)
-    _copy(g, match, {node.id for node in match.inside}, position)
-    g.set_outputs([position[node.id] for node in (*match.results, *also)])
+    pos = _operands(g, match)
+    _copy(g, match, {node.id for node in match.inside}, pos)
+    g.set_outputs([pos[node.id] for node in (*match.results, *also)])
     return g
 
 
 def _after(match: Match, also: list[Node]) -> Graph:
     g = Graph("after")
-    position = _operands(g, match)
-    result = match.build_nodes(g, position)
+    pos = _operands(g, match)
+    result = match.build_nodes(g, pos)
     members = {node.id for node in match.inside}
     needed: set[int] = set()
     stack = list(also)
@@ -171,8 +171,8 @@ def _after(match: Match, also: list[Node]) -> Graph:
         if node.id in members and node.id not in needed:
             needed.add(node.id)
             stack += node.inputs
-    _copy(g, match, needed, position)
-    g.set_outputs([*result, *(position[node.id] for node in also)])
+    _copy(g, match, needed, pos)
+    g.set_outputs([*result, *(pos[node.id] for node in also)])
     return g
 
 

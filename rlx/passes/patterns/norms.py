@@ -31,7 +31,7 @@ def residual_norm(node: Node, site: MatchSite) -> Match | None:
         result = g.add_node("residual_norm", [indices[o.id] for o in operands], attrs, node.name)
         if not keep:
             return result
-        normed, total = (g.add_node(PART, [result], {"index": index}) for index in (0, 1))
+        normed, total = (g.add_node(PART, [result], {"index": i}) for i in (0, 1))
         return total, normed
 
     return Match((add, node), build, (add, node) if keep else ())

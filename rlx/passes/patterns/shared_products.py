@@ -99,9 +99,9 @@ def shared(node: Node, site: MatchSite) -> Match | None:
     if not site.fuses("joined_products") or form is None:
         return None
     readers = {reader.id: reader for reader in site.readers(node.inputs[0])}
-    alike = [item for index, item in sorted(readers.items()) if _form(item) == form]
+    alike = [item for i, item in sorted(readers.items()) if _form(item) == form]
     alike = [item for item in alike if not site.blocked(item)]
-    place = next(index for index, item in enumerate(alike) if item is node)
+    place = next(i for i, item in enumerate(alike) if item is node)
     if place % MAX_PARTS != MAX_PARTS - 1 and node is not alike[-1]:
         return None  # the pattern is found at the last product of the group
     group = alike[place // MAX_PARTS * MAX_PARTS : place + 1]
@@ -130,7 +130,7 @@ def _shared(group: Sequence[Node]) -> Build:
         act = group[0].attrs.get("act", "none")
         attrs = {"act": act, "present": ("bias",) if biases else ()}
         result = g.add_node("shared_products", operands, attrs, group[-1].name)
-        return [g.add_node(PART, [result], {"index": index}) for index in range(len(group))]
+        return [g.add_node(PART, [result], {"index": i}) for i in range(len(group))]
 
     return build
 

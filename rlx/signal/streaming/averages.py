@@ -152,7 +152,7 @@ class Ring:
 
     def plan(self, views: dict[str, Array], which: Sequence[int]) -> None:
         """See ``Average``."""
-        fresh = [self._last + index for index in which]
+        fresh = [self._last + i for i in which]
         views["ring_from"][...] = np.append(np.arange(self._last), fresh)[-self._last :]
         self._count = min(self._last, self._count + len(fresh))
         views["shares"][...] = 0

@@ -168,8 +168,8 @@ class StreamingFilter(Stream):
         self._shown = None
         result = np.empty(x.shape, self._dtype.numpy)
         block, count = self._views["block"], self._views.get("count")
-        for index in range(0, x.shape[-1], self._block):
-            piece = x[..., index : index + self._block]
+        for i in range(0, x.shape[-1], self._block):
+            piece = x[..., i : i + self._block]
             n = piece.shape[-1]
             block[..., :n] = piece
             if count is not None:
@@ -178,7 +178,7 @@ class StreamingFilter(Stream):
                 block[..., n:] = 0
                 place = self._views["state_from"]
                 place[...] = np.arange(n, n + place.size)
-            result[..., index : index + n] = self._step()[..., :n]
+            result[..., i : i + n] = self._step()[..., :n]
         return result
 
     def _fill_gaps(self, x: Array) -> Array:

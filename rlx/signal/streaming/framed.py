@@ -171,21 +171,19 @@ class Framed(Stream):
 
     def _feed(self, x: Array) -> list[Array]:
         block, result, count = self._views["block"], [], x.shape[-1]
-        position = min(count, self._overlap - self._known)
-        if position:
-            self._first[..., self._known : self._known + position] = self._clean(x[..., :position])
-            self._known += position
+        pos = min(count, self._overlap - self._known)
+        if pos:
+            self._first[..., self._known : self._known + pos] = self._clean(x[..., :pos])
+            self._known += pos
             if self._known == self._overlap:
                 self._set_state("tail", self._first)
-        while position < count:
-            taken = min(self._block - self._held, count - position)
-            block[..., self._held : self._held + taken] = self._clean(
-                x[..., position : position + taken]
-            )
+        while pos < count:
+            taken = min(self._block - self._held, count - pos)
+            block[..., self._held : self._held + taken] = self._clean(x[..., pos : pos + taken])
             self._held += taken
-            position += taken
-            if self._held == self._block or (position == count and self._held >= self._hop):
-                left = count - position + self._held % self._hop
+            pos += taken
+            if self._held == self._block or (pos == count and self._held >= self._hop):
+                left = count - pos + self._held % self._hop
                 result.append(self._advance(more=left >= self._hop))
         return result
 

@@ -52,13 +52,13 @@ class Intake:
             ShapeError: They have other leading dimensions.
             InputError: One is not finite, and the stream was told to raise then.
         """
-        arguments = real_numbers(samples, self._where)
-        if arguments.shape[:-1] != self._outer or arguments.ndim != len(self._outer) + 1:
+        args = real_numbers(samples, self._where)
+        if args.shape[:-1] != self._outer or args.ndim != len(self._outer) + 1:
             expected = "[" + ", ".join([*map(str, self._outer), "any number"]) + "]"
             raise ShapeError(
                 describe(
                     f"[{self._where}] samples",
-                    got=arguments.shape,
+                    got=args.shape,
                     expected=expected,
                     hint="time is the last axis",
                 )
@@ -66,21 +66,21 @@ class Intake:
         with np.errstate(
             over="ignore"
         ):  # what is too large becomes infinite, which is checked here
-            array = arguments.astype(self._dtype, copy=False)
+            array = args.astype(self._dtype, copy=False)
         if self._raises:
             finite = np.isfinite(array)
             if not finite.all():
-                self._refuse(arguments, finite)
+                self._refuse(args, finite)
         self.taken += array.shape[-1]
         return array
 
     def _refuse(self, array: Array, finite: Array) -> None:
         first = int((~finite).any(axis=tuple(range(finite.ndim - 1))).argmax())
         channel = np.argwhere(~finite[..., first])[0].tolist()
-        position = f"sample {self.taken + first}" + (f" of channel {channel}" if channel else "")
+        pos = f"sample {self.taken + first}" + (f" of channel {channel}" if channel else "")
         raise InputError(
             describe(
-                f"[{self._where}] {position} is not finite in {self._dtype}",
+                f"[{self._where}] {pos} is not finite in {self._dtype}",
                 got=array[(*channel, first)],
                 expected="finite numbers; nothing of this piece was taken",
                 hint='nan="skip" leaves such samples out, nan="propagate" computes with them',

@@ -94,12 +94,12 @@ class StreamingResampler(Framed):
         Returns:
             The results that were still to come, ``[..., m]``.
         """
-        arguments = self._intake.taken
-        total = -(-arguments * self._up // self._hop)
+        args = self._intake.taken
+        total = -(-args * self._up // self._hop)
         ready = self._frame * self._up
         # Zeros, until the last wanted result's frame is whole.
         frames = -(-total // self._up)
-        missing = (frames - 1) * self._hop + self._length - self._front - arguments
+        missing = (frames - 1) * self._hop + self._length - self._front - args
         results: list[Array] = []
         if total > ready:
             results = self._feed(np.zeros((*self._outer, max(0, missing)), self._dtype.numpy))

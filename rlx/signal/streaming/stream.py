@@ -66,9 +66,9 @@ class Stream:
         graph.set_outputs([result, *stored.values()])
         self._runs = compiled(graph, self._device)
         self._states = tuple(stored)
-        for index, name in enumerate(stored, 1):
+        for i, name in enumerate(stored, 1):
             self._runs.bind_gpu_handle(name, np.zeros(stored[name].shape, stored[name].dtype.numpy))
-            self._runs.set_gpu_handle_feed(name, index)
+            self._runs.set_gpu_handle_feed(name, i)
         self._views = dict(zip(graph.input_names, self._runs.input_views, strict=True))
         self._settings = {n: view for n, view in self._views.items() if n not in stored}
         self._local = self._runs.capabilities.host_memory

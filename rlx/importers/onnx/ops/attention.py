@@ -127,11 +127,11 @@ def _mask(
         columns = g.constant(np.arange(sk, dtype=np.int32)[None, None, None])
         if call.has(6) and not call.has(4):
             offset = g.sub(g.cast(call.x(6), "i32"), g.constant(np.int32(sq)))
-            position = g.add(g.reshape(offset, (b, 1, 1, 1)), g.constant(rows))
-            allowed = _window(g, columns, position, causal, left, right)
+            pos = g.add(g.reshape(offset, (b, 1, 1, 1)), g.constant(rows))
+            allowed = _window(g, columns, pos, causal, left, right)
         else:
-            position = g.constant(rows + past)
-            allowed = _window(g, columns, position, causal, left, right)
+            pos = g.constant(rows + past)
+            allowed = _window(g, columns, pos, causal, left, right)
     if call.has(6):
         limited((sk,))
         keys = g.constant(np.arange(sk, dtype=np.int64)[None, None, None])
@@ -254,7 +254,7 @@ def linear_attention(call: OnnxCall) -> Any:
     qh, kh = call.integer("q_num_heads"), call.integer("kv_num_heads")
     rule = call.text("update_rule", "gated_delta")
     q, k, v = (
-        _heads(g, call.x(index), heads) for index, heads in ((0, qh), (1, kh), (2, kh))
+        _heads(g, call.x(i), heads) for i, heads in ((0, qh), (1, kh), (2, kh))
     )  # fmt: skip
     b, _, steps, dk = q.shape
     dv = v.shape[3]
@@ -264,23 +264,22 @@ def linear_attention(call: OnnxCall) -> Any:
     state = call.opt(3)
     if state is None:
         state = g.expand(g.constant(0.0, kind), (b, kh, dk, dv))
-    arguments = [("q", q), ("k", k), ("v", v)]
+    args = [("q", q), ("k", k), ("v", v)]
     for name, index in (("decay", 4), ("beta", 5)):
         if call.has(index):
             x = call.x(index)
             if x.shape[2] % kh:
                 x = g.expand(x, (*x.shape[:2], kh))
-            arguments.append((name, _heads(g, x, kh)))
+            args.append((name, _heads(g, x, kh)))
     # Time leads: [T, B, H, ...].
     rows = [
-        g.transpose(g.cast(x, wide) if x.dtype is not wide else x, (2, 0, 1, 3))
-        for _, x in arguments
+        g.transpose(g.cast(x, wide) if x.dtype is not wide else x, (2, 0, 1, 3)) for _, x in args
     ]
     body = Graph("linear_attention")
     stored = body.input("state", (b, kh, dk, dv), wide)
     step = {
         name: body.input(name, row.shape[1:], wide)
-        for (name, _), row in zip(arguments, rows, strict=True)
+        for (name, _), row in zip(args, rows, strict=True)
     }
     new = stored
     if "gated" in rule:

@@ -63,8 +63,8 @@ def _both(call: OnnxCall, then: GraphDef, other: GraphDef) -> list[OnnxValue]:
     if elements[0] != elements[1]:
         raise RefusedError("branches that give different types")
     condition = call.g.reshape(call.x(0), ())
-    arguments = [call.site.node(value) for value in around.values()]
-    results = _listed(call.g.if_(condition, sides[0], sides[1], *arguments))
+    args = [call.site.node(value) for value in around.values()]
+    results = _listed(call.g.if_(condition, sides[0], sides[1], *args))
     return [OnnxValue(e, node=n) for e, n in zip(elements[0], results, strict=True)]
 
 
@@ -72,7 +72,7 @@ def _both(call: OnnxCall, then: GraphDef, other: GraphDef) -> list[OnnxValue]:
 def loop(call: OnnxCall) -> Any:
     """Written out, a scan, or a while, in this order of preference for few, many and unknown trips."""
     body = call.subgraph("body")
-    start = [call.held(index) for index in range(2, len(call.operands))]
+    start = [call.held(i) for i in range(2, len(call.operands))]
     scans = len(body.outputs) - 1 - len(start)
     if scans < 0 or len(body.inputs) != len(start) + 2:
         raise ImportModelError("the body does not fit the loop's operands")
@@ -142,17 +142,13 @@ def _unrolled(
         goes_on = answer
         trip += 1
     if not trip:
-        arguments = [
-            OnnxValue(INT64, np.array(0, np.int64)),
-            OnnxValue(BOOL, np.array(True)),
-            *start,
-        ]
-        return [*state, *map(_none_of, _kinds_of_a_trip(call, body, arguments, 1 + len(start)))]
+        args = [OnnxValue(INT64, np.array(0, np.int64)), OnnxValue(BOOL, np.array(True)), *start]
+        return [*state, *map(_none_of, _kinds_of_a_trip(call, body, args, 1 + len(start)))]
     return [*state, *(stacked(call, row) for row in rows)]
 
 
 def _kinds_of_a_trip(
-    call: OnnxCall, body: GraphDef, arguments: Sequence[Held], carried: int
+    call: OnnxCall, body: GraphDef, args: Sequence[Held], carried: int
 ) -> list[tuple[Element, Shape]]:
     """Types and shapes of what each trip gives besides the state, for a loop that makes none.
 
@@ -164,7 +160,7 @@ def _kinds_of_a_trip(
         return []
     try:
         with attempt(call):
-            return made_up_kinds(call, body, arguments)[carried:]
+            return made_up_kinds(call, body, args)[carried:]
     except RefusedError as error:
         return [_declared(info, str(error)) for info in declared]
 
@@ -217,7 +213,7 @@ def _counted(call: OnnxCall, body: GraphDef, start: Sequence[Held], trips: int) 
     rows = [site.node(value) for value in result[count + 1 :]]
     # A scan takes its state first and its sequences last.
     outer = Graph(inner.name)
-    taken = [outer.input(f"s{index}", n.shape, n.dtype) for index, n in enumerate(nodes[1:])]
+    taken = [outer.input(f"s{i}", n.shape, n.dtype) for i, n in enumerate(nodes[1:])]
     step = outer.input("trip", (), "i64")
     replay = _copy_nodes(inner, outer, [step, *taken])
     outer.set_outputs(
@@ -228,21 +224,21 @@ def _counted(call: OnnxCall, body: GraphDef, start: Sequence[Held], trips: int) 
             *(replay[n.id] for n in rows),
         ]
     )
-    arguments = [call.site.node(value) for value in (always, *state, *around.values())]
+    args = [call.site.node(value) for value in (always, *state, *around.values())]
     counter = call.g.constant(np.arange(trips, dtype=np.int64))
-    results = _listed(call.g.scan(outer, len(arguments), *arguments, counter))
-    picked = [*results[1 : count + 1], *results[len(arguments) :]]
+    results = _listed(call.g.scan(outer, len(args), *args, counter))
+    picked = [*results[1 : count + 1], *results[len(args) :]]
     elements = [value.element for value in result[1:]]
     return [OnnxValue(e, node=n) for e, n in zip(elements, picked, strict=True)]
 
 
 def _copy_nodes(source: Graph, target: Graph, inputs: Sequence[Node]) -> dict[int, Node]:
     """The nodes of a graph added to another one, whose nodes stand for its inputs."""
-    arguments = iter(inputs)
+    args = iter(inputs)
     results: dict[int, Node] = {}
     for node in source.nodes:
         if node.op == "input":
-            results[node.id] = next(arguments)
+            results[node.id] = next(args)
         else:
             operands = [results[operand.id] for operand in node.inputs]
             results[node.id] = target.add_node(node.opdef, operands, node.attrs)
@@ -270,11 +266,11 @@ def _while(call: OnnxCall, body: GraphDef, start: Sequence[Held]) -> list[OnnxVa
     following = inner.add(nodes[0], inner.constant(np.int64(1)))
     inner.set_outputs([following, *retained, *nodes[len(retained) + 1 :], maximum])
     asked = Graph("condition")
-    again = [asked.input(f"x{index}", n.shape, n.dtype) for index, n in enumerate(nodes)]
+    again = [asked.input(f"x{i}", n.shape, n.dtype) for i, n in enumerate(nodes)]
     bound = asked.input("trips", (), "i64")
     asked.set_outputs([asked.logical_and(again[1], asked.lt(again[0], bound))])
-    arguments = [call.site.node(value) for value in (trip, first, *state, *around.values(), limit)]
-    results = _listed(call.g.while_(asked, inner, *arguments))
+    args = [call.site.node(value) for value in (trip, first, *state, *around.values(), limit)]
+    results = _listed(call.g.while_(asked, inner, *args))
     return [
         OnnxValue(value.element, node=node)
         for value, node in zip(state, results[2 : len(state) + 2], strict=True)
@@ -289,7 +285,7 @@ def scan(call: OnnxCall) -> Any:
     carried = len(call.operands) - count
     if not 0 <= carried <= len(body.outputs) or len(body.inputs) != len(call.operands):
         raise ImportModelError("the body does not fit the scan's operands")
-    values = [call.value(index) for index in range(len(call.operands))]
+    values = [call.value(i) for i in range(len(call.operands))]
     return _scan(call, body, values, carried)
 
 
@@ -300,7 +296,7 @@ def scan_batched(call: OnnxCall) -> Any:
     if call.has(0):
         raise RefusedError("lengths of sequences (Scan before version 9)")
     count = call.integer("num_scan_inputs")
-    values = [call.value(index) for index in range(1, len(call.operands))]
+    values = [call.value(i) for i in range(1, len(call.operands))]
     batches = []
     if values[0].shape[0] > MAX_TRIPS:
         raise RefusedError(f"a batch of {values[0].shape[0]}")
@@ -361,22 +357,22 @@ def _scan(call: OnnxCall, body: GraphDef, values: list[OnnxValue], carried: int)
     steps = [site.node(value) for value in result[carried:]]
     outer = Graph(inner.name)
     stored = nodes[:carried] + nodes[carried + count :]
-    taken = [outer.input(f"s{index}", n.shape, n.dtype) for index, n in enumerate(stored)]
+    taken = [outer.input(f"s{i}", n.shape, n.dtype) for i, n in enumerate(stored)]
     entry = [
-        outer.input(f"x{index}", n.shape, n.dtype)
-        for index, n in enumerate(nodes[carried : carried + count])
+        outer.input(f"x{i}", n.shape, n.dtype)
+        for i, n in enumerate(nodes[carried : carried + count])
     ]
     replay = _copy_nodes(inner, outer, [*taken[:carried], *entry, *taken[carried:]])
     outer.set_outputs(
         [*(replay[n.id] for n in retained), *taken[carried:], *(replay[n.id] for n in steps)]
     )
-    arguments = [call.site.node(value) for value in (*state, *around.values())]
+    args = [call.site.node(value) for value in (*state, *around.values())]
     results = _listed(
-        g.scan(outer, len(arguments), *arguments, *(call.site.node(value) for value in sequences))
+        g.scan(outer, len(args), *args, *(call.site.node(value) for value in sequences))
     )
     final = [OnnxValue(v.element, node=n) for v, n in zip(result, results[:carried], strict=False)]
     for value, node, axis, reversed_ in zip(
-        result[carried:], results[len(arguments) :], axes,
+        result[carried:], results[len(args) :], axes,
         _directions(call, "scan_output_directions", rows), strict=True,
     ):  # fmt: skip
         node = g.flip(node, (0,)) if reversed_ else node

@@ -291,7 +291,7 @@ def deform_conv(call: OnnxCall) -> Any:
         part = g.reshape(g.narrow(moved, 3, axis, 1), (n, parts, taps, oh, ow))
         where.append(g.add(part, g.constant(start[None, None], x.dtype)))
     image = g.reshape(x, (n * parts, c // parts, height, width))
-    flat_at = [g.reshape(index, (n * parts, taps * oh * ow)) for index in where]
+    flat_at = [g.reshape(i, (n * parts, taps * oh * ow)) for i in where]
     result = bilinear(g, image, flat_at[0], flat_at[1])
     result = g.reshape(result, (n, parts, c // parts, taps, oh * ow))
     if call.has(4):

@@ -81,10 +81,10 @@ def tfidf(call: OnnxCall) -> Any:
     gram = 0
     for length in range(1, len(starts) + 1):
         stop = starts[length] if length < len(starts) else len(pool)
-        for index in range(starts[length - 1], stop, length):
+        for i in range(starts[length - 1], stop, length):
             place, gram = places[gram], gram + 1
             if shortest <= length <= longest:
-                tokens = pool[index : index + length]
+                tokens = pool[i : i + length]
                 result = _counted(g, rows, tokens, skips, n, width)
                 known = counts[place]
                 counts[place] = result if known is None or result is None else g.add(known, result)
@@ -112,8 +112,8 @@ def _counted(
         if windows < 1:
             break
         match: Node | None = None
-        for index, token in enumerate(tokens):
-            part = g.narrow(rows, 1, index * step, windows)
+        for i, token in enumerate(tokens):
+            part = g.narrow(rows, 1, i * step, windows)
             same = g.eq(part, g.constant(np.array(token, rows.dtype.numpy)))
             match = same if match is None else g.logical_and(match, same)
         result = g.sum(g.cast(match, "f32"), (1,), True)

@@ -126,10 +126,10 @@ def _power_of_half(call: OnnxCall, base: Node, exponent: Node) -> Node:
         # An exponent rounded to 16 bits may become a whole number, which powers of negative numbers have.
         wide: Node = g.cast(g.pow(g.cast(base, "f32"), g.cast(exponent, "f32")), base.dtype)
         return wide
-    arguments = np.asarray(call.known(1), np.float64)
-    stored = widen(store(arguments, base.dtype), base.dtype)
+    args = np.asarray(call.known(1), np.float64)
+    stored = widen(store(args, base.dtype), base.dtype)
     result: Node = g.pow(base, g.constant(store(stored, base.dtype), base.dtype))
-    rest = np.where(np.isfinite(stored), arguments - stored, 0)
+    rest = np.where(np.isfinite(stored), args - stored, 0)
     if rest.any():
         result = g.mul(result, g.pow(base, g.constant(store(rest, base.dtype), base.dtype)))
     return result

@@ -29,10 +29,8 @@ def _loss(call: OnnxCall, scores: Node) -> Node:
     loss = g.neg(g.gather_elements(flat, labels, 1))
     weight: Node | None = None
     if call.has(2):
-        arguments = call.x(2).shape
-        call.need(
-            math.prod(arguments) == classes, f"weights of shape {arguments}, not ({classes},)"
-        )
+        args = call.x(2).shape
+        call.need(math.prod(args) == classes, f"weights of shape {args}, not ({classes},)")
         weight = g.reshape(g.gather(call.x(2), g.reshape(labels, (n * rest,)), 0), (n, 1, rest))
     zero, first = g.constant(0.0, scores.dtype), g.constant(1.0, scores.dtype)
     if retained is not None:

@@ -53,7 +53,7 @@ def split(call: OnnxCall) -> Any:
             raise ImportModelError(f"{parts} parts for {call.results} outputs")
         charge(f"a split into {parts}", nodes=parts)
         size = -(-total // parts)
-        sizes = tuple(max(min(size, total - index * size), 0) for index in range(parts))
+        sizes = tuple(max(min(size, total - i * size), 0) for i in range(parts))
     call.need(len(sizes) >= call.results, f"{len(sizes)} parts for {call.results} outputs")
     return call.g.split(x, sizes, axis)
 
@@ -141,7 +141,7 @@ def tensor_scatter(call: OnnxCall) -> Any:
     call.need(axis > 0, "axis 0 is that of the samples")
     total, length, batch = past.shape[axis], update.shape[axis], past.shape[0]
     call.need(length <= total, f"{length} new entries of a cache of {total}")
-    expected = tuple(length if index == axis else dim for index, dim in enumerate(past.shape))
+    expected = tuple(length if i == axis else dim for i, dim in enumerate(past.shape))
     call.need(update.shape == expected, f"an update of shape {update.shape}, not {expected}")
     limited((batch, length))
     starts = call.x(2) if call.has(2) else g.constant(np.zeros(batch, np.int64))
@@ -176,8 +176,8 @@ def pad(call: OnnxCall) -> Any:
         raise ImportModelError(f"{len(flat)} pads for {len(axes)} axes")
     as_axes(axes, len(x.shape), where="axes")  # refuses an axis that is named twice
     pads = [(0, 0)] * len(x.shape)
-    for index, axis in enumerate(axes):
-        pads[axis] = (flat[index], flat[index + len(axes)])
+    for i, axis in enumerate(axes):
+        pads[axis] = (flat[i], flat[i + len(axes)])
     g = call.g
     if mode != "constant":
         limited((max(x.shape, default=0),))
@@ -308,12 +308,12 @@ def reverse_sequence(call: OnnxCall) -> Any:
     steps = g.constant(np.arange(x.shape[time], dtype=np.int64)[:, None])
     rows = g.reshape(lengths, (1, x.shape[batch]))
     constant = g.constant(np.int64(1))
-    position = g.where(g.lt(steps, rows), g.sub(g.sub(rows, constant), steps), steps)
+    pos = g.where(g.lt(steps, rows), g.sub(g.sub(rows, constant), steps), steps)
     if time > batch:
-        position = g.transpose(position)
+        pos = g.transpose(pos)
     shape = [1] * len(x.shape)
     shape[time], shape[batch] = x.shape[time], x.shape[batch]
-    return g.gather_elements(x, g.expand(g.reshape(position, shape), x.shape), time)
+    return g.gather_elements(x, g.expand(g.reshape(pos, shape), x.shape), time)
 
 
 @onnx_op("CenterCropPad")
@@ -394,5 +394,5 @@ def window(call: OnnxCall) -> Any:
         "BlackmanWindow": (0.42, -0.5, 0.08),
     }[call.node.op]
     turns = np.arange(size) / max(size if call.integer("periodic", 1) else size - 1, 1)
-    result = sum(term * np.cos(2 * np.pi * index * turns) for index, term in enumerate(terms))
+    result = sum(term * np.cos(2 * np.pi * i * turns) for i, term in enumerate(terms))
     return np.asarray(result).astype(element.numpy)

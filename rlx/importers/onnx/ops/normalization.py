@@ -23,8 +23,8 @@ def batch_norm(call: OnnxCall) -> Any:
     if call.opset < 9 and not call.integer("spatial", 1):
         raise RefusedError("statistics per position (spatial=0)")
     eps = call.real("epsilon", 1e-5)
-    arguments = [call.x(index) for index in range(1, 5)]
-    scale, bias, mean, var = (p if p.dtype is x.dtype else g.cast(p, x.dtype) for p in arguments)
+    args = [call.x(i) for i in range(1, 5)]
+    scale, bias, mean, var = (p if p.dtype is x.dtype else g.cast(p, x.dtype) for p in args)
     if not call.integer("training_mode", 0) or call.opset < 14:
         return g.batch_norm(x, scale, bias, mean, var, eps)
     axes = (0, *range(2, len(x.shape)))
@@ -37,7 +37,7 @@ def batch_norm(call: OnnxCall) -> Any:
     # Running statistics have the type of the old ones, whatever that of x is.
     running = [
         g.add(g.mul(old, momentum), g.mul(_in(g, new, old.dtype), 1 - momentum))
-        for old, new in zip(arguments[2:], (middle, spread), strict=True)
+        for old, new in zip(args[2:], (middle, spread), strict=True)
     ]
     return (y, *running)
 
@@ -150,7 +150,7 @@ def lrn(call: OnnxCall) -> Any:
     pads = ((0, 0), (before, after), (0, 0))
     square = g.pad(g.reshape(g.mul(x, x), (x.shape[0], channels, rest)), pads)
     summed = g.narrow(square, 1, 0, channels)
-    for index in range(1, before + after + 1):
-        summed = g.add(summed, g.narrow(square, 1, index, channels))
+    for i in range(1, before + after + 1):
+        summed = g.add(summed, g.narrow(square, 1, i, channels))
     base = g.add(g.mul(g.reshape(summed, x.shape), alpha / size), bias)
     return g.div(x, g.pow(base, g.constant(np.float32(beta), x.dtype)))

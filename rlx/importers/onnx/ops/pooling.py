@@ -68,9 +68,9 @@ def _places(call: OnnxCall, kernel: tuple[int, ...], window: dict[str, Any]) -> 
         shape = [1] * rank
         shape[a] = out[a]
         step = np.arange(out[a]).reshape(shape) * window["stride"][a]
-        position = tap.reshape(-1, *[1] * rank) + step
-        inside &= (position >= 0) & (position < sizes[a])
-        indices.append(np.clip(position, 0, sizes[a] - 1))
+        pos = tap.reshape(-1, *[1] * rank) + step
+        inside &= (pos >= 0) & (pos < sizes[a])
+        indices.append(np.clip(pos, 0, sizes[a] - 1))
     for a in axes:
         place = place * sizes[a] + indices[a]
     order = axes[::-1] if call.integer("storage_order", 0) else axes

@@ -37,7 +37,7 @@ def _wrapping(g: Graph, a: Node, b: Node) -> Node:
 
     def limbs(x: Node) -> list[Node]:
         wide = g.cast(x, "i64")
-        parts = [g.shift_right(wide, index * _LIMB) if index else wide for index in range(count)]
+        parts = [g.shift_right(wide, i * _LIMB) if i else wide for i in range(count)]
         return [g.cast(g.bit_and(part, (1 << _LIMB) - 1), "f64") for part in parts]
 
     total: Node | None = None

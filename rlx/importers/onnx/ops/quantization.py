@@ -34,7 +34,7 @@ def _spread(call: OnnxCall, node: Node, x: Node) -> Node:
     if len(node.shape) != rank:
         raise ImportModelError(f"scales of shape {node.shape} for a tensor of {x.shape}")
     size = block or -(-x.shape[axis] // max(node.shape[axis], 1))
-    expected = [-(-d // size) if size and index == axis else d for index, d in enumerate(x.shape)]
+    expected = [-(-d // size) if size and i == axis else d for i, d in enumerate(x.shape)]
     call.need(list(node.shape) == expected, f"scales of shape {node.shape}, not {expected}")
     shape = list(node.shape)
     wide = g.expand(g.unsqueeze(node, (axis + 1,)), (*shape[: axis + 1], size, *shape[axis + 1 :]))

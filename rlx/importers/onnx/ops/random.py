@@ -16,10 +16,10 @@ from rlx.ir.graph import Node
 
 def _seed(call: OnnxCall) -> int:
     """The bits of the seed, or the number of the node in the model."""
-    arguments = call.real("seed")
-    if arguments is None:
+    args = call.real("seed")
+    if args is None:
         return call.lowering.position
-    return int(struct.unpack("<I", struct.pack("<f", arguments))[0])
+    return int(struct.unpack("<I", struct.pack("<f", args))[0])
 
 
 def _type(call: OnnxCall, default: DType) -> DType:

@@ -14,7 +14,7 @@ from rlx.ir.graph import Node
 def _common(call: OnnxCall, defaults: Sequence[str], w: Node, r: Node) -> dict[str, Any]:
     """The attributes that all recurrent layers share; activations have to be the usual ones."""
     direction = call.text("direction", "forward")
-    arguments = [name.lower() for name in call.text_list("activations", ()) or ()]
+    args = [name.lower() for name in call.text_list("activations", ()) or ()]
     hidden = r.shape[-1]
     call.need(
         call.integer("hidden_size", hidden) == hidden,
@@ -23,8 +23,8 @@ def _common(call: OnnxCall, defaults: Sequence[str], w: Node, r: Node) -> dict[s
     gates = {"GRU": 3, "RNN": 1}.get(call.node.op, 4)
     call.need(w.shape[1:] == (gates * hidden, call.shape()[-1]), f"weights of shape {w.shape}")
     count = 2 if direction == "bidirectional" else 1
-    if arguments and arguments != [d.lower() for d in defaults] * count:
-        raise RefusedError(f"activations {', '.join(arguments)}")
+    if args and args != [d.lower() for d in defaults] * count:
+        raise RefusedError(f"activations {', '.join(args)}")
     return {
         "direction": direction,
         "layout": "batch_first" if call.integer("layout", 0) else "seq_first",

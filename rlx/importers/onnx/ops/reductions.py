@@ -59,9 +59,7 @@ def _nothing(g: Graph, method: str, x: Node, axes: tuple[int, ...] | None, keep:
     else:
         end = np.iinfo(dtype).max if _EMPTY[method] > 0 else np.iinfo(dtype).min
     gone = set(range(len(x.shape)) if axes is None else axes)
-    shape = [
-        1 if index in gone else d for index, d in enumerate(x.shape) if keep or index not in gone
-    ]
+    shape = [1 if i in gone else d for i, d in enumerate(x.shape) if keep or i not in gone]
     result: Node = g.expand(g.constant(end, x.dtype), tuple(shape))
     return result
 

@@ -40,9 +40,9 @@ def resize(call: OnnxCall) -> Any:
         for a, w in zip(axes, wanted, strict=True):
             size[a] = w
     elif call.has(2):
-        arguments = call.known(2).ravel()
+        args = call.known(2).ravel()
         scales = [1.0] * len(x.shape)
-        for a, s in zip(axes, arguments, strict=True):
+        for a, s in zip(axes, args, strict=True):
             scales[a] = float(s)
             size[a] = math.floor(x.shape[a] * float(s))
     else:
@@ -52,11 +52,11 @@ def resize(call: OnnxCall) -> Any:
         raise RefusedError("coordinates tf_half_pixel_for_nn")
     roi = None
     if coordinates == "tf_crop_and_resize":
-        arguments = call.known(1).ravel()
+        args = call.known(1).ravel()
         rank = len(x.shape)
         first, last = [0.0] * rank, [1.0] * rank
-        for index, a in enumerate(axes):
-            first[a], last[a] = float(arguments[index]), float(arguments[index + len(axes)])
+        for i, a in enumerate(axes):
+            first[a], last[a] = float(args[i]), float(args[i + len(axes)])
         roi = (*first, *last)
     return _resize(
         call, x, size, scales, call.text("mode", "nearest"), coordinates,
@@ -85,8 +85,8 @@ def _resize(
 def upsample(call: OnnxCall) -> Any:
     """By scales alone, entry i taken from i / scale."""
     x = call.x()
-    arguments = call.known(1).ravel() if call.has(1) else call.float_list("scales")
-    scales = [float(s) for s in arguments]
+    args = call.known(1).ravel() if call.has(1) else call.float_list("scales")
+    scales = [float(s) for s in args]
     size = [math.floor(d * s) for d, s in zip(x.shape, scales, strict=True)]
     mode = call.text("mode", "nearest")
     mode = "linear" if mode == "bilinear" else mode
@@ -113,12 +113,12 @@ def _at(g: Graph, image: Node, sizes: Sequence[int], axes: Sequence[Taps]) -> No
     result: Node | None = None
     for taps in itertools.product(*axes):
         place, weight = taps[0]
-        for (position, w), size in zip(taps[1:], sizes[1:], strict=True):
-            place = g.add(g.mul(place, float(size)), position)
+        for (pos, w), size in zip(taps[1:], sizes[1:], strict=True):
+            place = g.add(g.mul(place, float(size)), pos)
             weight = g.mul(weight, w)
         points = place.shape[1]
-        index = g.expand(g.reshape(g.cast(place, "i32"), (n, 1, points)), (n, c, points))
-        part = g.mul(g.gather_elements(rows, index, 2), g.reshape(weight, (n, 1, points)))
+        i = g.expand(g.reshape(g.cast(place, "i32"), (n, 1, points)), (n, c, points))
+        part = g.mul(g.gather_elements(rows, i, 2), g.reshape(weight, (n, 1, points)))
         result = part if result is None else g.add(result, part)
     assert result is not None
     return result
@@ -145,7 +145,7 @@ def bilinear(g: Graph, image: Node, ys: Node, xs: Node) -> Node:
     """
     sizes = image.shape[2:]
     axes = [
-        [_inside(g, index, w, size) for index, w in _linear(g, place)]
+        [_inside(g, i, w, size) for i, w in _linear(g, place)]
         for place, size in zip((ys, xs), sizes, strict=True)
     ]
     return _at(g, image, sizes, axes)
@@ -268,8 +268,8 @@ def roi_align(call: OnnxCall) -> Any:
     limited((oh, max(ratio, 1)))
     limited((ow, max(ratio, 1)))
     edges = [
-        g.sub(g.mul(g.reshape(g.narrow(rois, 1, index, 1), (count,)), scale), 0.5 if half else 0.0)
-        for index in range(4)
+        g.sub(g.mul(g.reshape(g.narrow(rois, 1, i, 1), (count,)), scale), 0.5 if half else 0.0)
+        for i in range(4)
     ]
     spans = [g.sub(edges[3], edges[1]), g.sub(edges[2], edges[0])]
     if not half:
@@ -325,8 +325,8 @@ def _rois(
         near = g.logical_and(g.ge(place, -1.0), g.le(place, float(size)))
         stored = g.minimum(g.maximum(place, 0.0), size - 1.0)
         axes.append([
-            (g.minimum(index, size - 1.0), g.where(near, weight, zero))
-            for index, weight in _linear(g, stored)
+            (g.minimum(i, size - 1.0), g.where(near, weight, zero))
+            for i, weight in _linear(g, stored)
         ])  # fmt: skip
     cells = (count, channels, out[0], grid[0], out[1], grid[1])
     if mode == "avg":

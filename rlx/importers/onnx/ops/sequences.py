@@ -19,7 +19,7 @@ from rlx.ir.shape import as_axis
 @onnx_op("SequenceConstruct", raw=True)
 def construct(call: OnnxCall) -> Any:
     """The operands in order."""
-    return [SequenceItems(call.value(index) for index in range(len(call.operands)))]
+    return [SequenceItems(call.value(i) for i in range(len(call.operands)))]
 
 
 @onnx_op("SequenceEmpty", raw=True)
@@ -91,7 +91,7 @@ def split(call: OnnxCall) -> Any:
         size = int(call.number(1))
         if size < 1:
             raise ImportModelError(f"parts of {size}")
-        sizes = [min(size, total - index) for index in range(0, total, size)]
+        sizes = [min(size, total - i) for i in range(0, total, size)]
     else:
         sizes = list(call.ints(1))
     parts = list(g.split(x, sizes, axis))
@@ -104,11 +104,11 @@ def split(call: OnnxCall) -> Any:
 def mapped(call: OnnxCall) -> Any:
     """A subgraph for each of them."""
     body, count = call.subgraph("body"), len(call.items(0))
-    others = [call.held(index) for index in range(1, len(call.operands))]
+    others = [call.held(i) for i in range(1, len(call.operands))]
     rows = []
     for index in range(count):
-        arguments = [o[index] if isinstance(o, SequenceItems) else o for o in others]
-        rows.append(written_out(call, body, [call.items(0)[index], *arguments]))
+        args = [o[index] if isinstance(o, SequenceItems) else o for o in others]
+        rows.append(written_out(call, body, [call.items(0)[index], *args]))
     columns = list(zip(*rows, strict=True)) or [()] * len(body.outputs)
     return [SequenceItems(column) for column in columns]
 

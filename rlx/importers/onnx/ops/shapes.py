@@ -42,8 +42,8 @@ def identity(call: OnnxCall) -> Any:
 def constant(call: OnnxCall) -> Any:
     """A value of the file; tensors may become params."""
     attributes = call.attributes
-    arguments = sorted(name for name in attributes if name.startswith(("value", "sparse_value")))
-    call.need(len(arguments) == 1, f"one value is needed, not {arguments}")
+    args = sorted(name for name in attributes if name.startswith(("value", "sparse_value")))
+    call.need(len(args) == 1, f"one value is needed, not {args}")
     if "value" in attributes:
         tensor = attributes["value"].t
         if tensor is None:
@@ -97,7 +97,7 @@ def limited(dims: tuple[int, ...]) -> tuple[int, ...]:
 @onnx_op("Range", raw=True)
 def range_(call: OnnxCall) -> Any:
     """Numbers at equal distances."""
-    start, limit, delta = (call.known(index).reshape(()) for index in range(3))
+    start, limit, delta = (call.known(i).reshape(()) for i in range(3))
     if delta == 0:
         raise ImportModelError("a step of 0")
     count = max(math.ceil((float(limit) - float(start)) / float(delta)), 0)
@@ -128,7 +128,7 @@ def reshape(call: OnnxCall) -> Any:
     if call.integer("allowzero", 0):
         call.need(0 not in dims or -1 not in dims, f"a shape with both 0 and -1: {dims}")
     else:
-        dims = [x.shape[index] if d == 0 else d for index, d in enumerate(dims)]
+        dims = [x.shape[i] if d == 0 else d for i, d in enumerate(dims)]
     return call.g.reshape(x, tuple(resolved(dims, x.shape)))
 
 

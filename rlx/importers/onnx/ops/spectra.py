@@ -41,7 +41,7 @@ def _pairs(g: Graph, x: Node, retained: int, parts: int = 2) -> Node:
     """Block layout as ``[..., kept, parts]``."""
     n = x.shape[-1] // 2
     axis = len(x.shape) - 1
-    halves = [g.narrow(x, axis, index * n, retained) for index in range(parts)]
+    halves = [g.narrow(x, axis, i * n, retained) for i in range(parts)]
     result: Node = g.concat([g.unsqueeze(half, (axis + 1,)) for half in halves], axis + 1)
     return result
 
@@ -121,7 +121,7 @@ def stft(call: OnnxCall) -> Any:
 @onnx_op("MelWeightMatrix", raw=True)
 def mel_weights(call: OnnxCall) -> Any:
     """Triangles over the bins of a spectrum, at equal distances in mel."""
-    count, length, rate = (int(call.number(index)) for index in range(3))
+    count, length, rate = (int(call.number(i)) for i in range(3))
     low, high = float(call.number(3)), float(call.number(4))
     element = element_of(call.integer("output_datatype", 1), "MelWeightMatrix")
     if element.dtype is None:

@@ -108,9 +108,9 @@ def separate(
     nodes = []
     own = [(scope, info.name, value) for info, value in zip(graph.inputs, inputs, strict=True)]
     pairs = [*own, *((outside, name, value) for name, value in around.items())]
-    for index, (holder, name, value) in enumerate(pairs):
+    for i, (holder, name, value) in enumerate(pairs):
         outer = call.site.node(value)
-        node = inner.input(f"x{index}", outer.shape, outer.dtype)
+        node = inner.input(f"x{i}", outer.shape, outer.dtype)
         nodes.append(node)
         holder.define(name, OnnxValue(value.element, node=node))
     result = call.lowering.body(graph, scope, site)
@@ -145,13 +145,13 @@ def made_up_kinds(
 
 
 def _made_up_outputs(
-    call: OnnxCall, graph: GraphDef, arguments: Sequence[Held], size: int
+    call: OnnxCall, graph: GraphDef, args: Sequence[Held], size: int
 ) -> Iterator[OnnxValue]:
     outside = call.scope.inner()
     for name, value in captured(call, (graph,)).items():
         outside.define(name, _zeros(value, size))
     scope = outside.inner()
-    for info, item in zip(graph.inputs, arguments, strict=True):
+    for info, item in zip(graph.inputs, args, strict=True):
         scope.define(info.name, _zeros(item, size))
     for entry in call.lowering.body(graph, scope, GraphSite(Graph("made up"))):
         if not isinstance(entry, OnnxValue):

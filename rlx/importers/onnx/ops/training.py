@@ -16,9 +16,9 @@ DOMAIN = "ai.onnx.preview.training"
 
 def _groups(call: OnnxCall, count: int) -> list[list[Node]]:
     """The operands behind rate and step, as ``count`` lists of one length, regrouped as one list per tensor."""
-    nodes = [call.x(index) for index in range(2, len(call.operands))]
+    nodes = [call.x(i) for i in range(2, len(call.operands))]
     each = len(nodes) // count
-    return [[nodes[part * each + index] for part in range(count)] for index in range(each)]
+    return [[nodes[part * each + i] for part in range(count)] for i in range(each)]
 
 
 def _turned(rows: list[tuple[Node, ...]]) -> list[Node]:

@@ -226,11 +226,11 @@ def _apart(call: OnnxCall, heads: int) -> tuple[Node, Node, Node]:
             parts = [q, k, call.x(2)]
     if call.has(3):
         bias, start = call.x(3), 0
-        for index, part in enumerate(parts):
+        for i, part in enumerate(parts):
             if len(part.shape) == 4:
                 break  # keys and values of another call, which have had theirs
             width = part.shape[-1]
-            parts[index] = g.add(part, g.narrow(bias, 0, start, width))
+            parts[i] = g.add(part, g.narrow(bias, 0, start, width))
             start += width
     split = [part if len(part.shape) == 4 else heads_apart(g, part, heads) for part in parts]
     return split[0], split[1], split[2]

@@ -44,14 +44,14 @@ def inverse(call: OnnxCall) -> Any:
     ids = g.reshape(g.constant(np.arange(n, dtype=np.int32)), (*(1,) * rank, n))
     free = g.expand(g.constant(np.ones((*(1,) * rank, n), bool)), (*batch, n))
     zero, chosen_rows = g.constant(0.0, x.dtype), []
-    for index in range(n):
-        column = g.narrow(rows, rank + 1, index, 1)
+    for i in range(n):
+        column = g.narrow(rows, rank + 1, i, 1)
         size = g.where(free, g.abs(g.reshape(column, (*batch, n))), g.constant(-1.0, x.dtype))
         chosen = g.eq(ids, g.argmax(size, rank, keepdims=True))
         free = g.logical_and(free, g.logical_not(chosen))
         here = g.unsqueeze(chosen, (rank + 1,))
         pivot_row = g.sum(g.where(here, rows, zero), (rank,), True)
-        scaled = g.div(pivot_row, g.narrow(pivot_row, rank + 1, index, 1))
+        scaled = g.div(pivot_row, g.narrow(pivot_row, rank + 1, i, 1))
         rows = g.where(here, scaled, g.sub(rows, g.mul(column, scaled)))
         chosen_rows.append(g.unsqueeze(chosen, (rank,)))
     # Row ``at`` of the inverse stands where step ``at`` found its pivot.

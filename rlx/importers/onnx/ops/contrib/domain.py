@@ -47,8 +47,8 @@ def activated(call: OnnxCall, y: Node, params: Sequence[float | None]) -> Node:
     if name not in ACTIVATIONS:
         raise RefusedError(f"activation {name!r}")
     defaults, function = ACTIVATIONS[name]
-    arguments = [*params, *[None] * len(defaults)]
-    values = [d if v is None else v for v, d in zip(arguments, defaults, strict=False)]
+    args = [*params, *[None] * len(defaults)]
+    values = [d if v is None else v for v, d in zip(args, defaults, strict=False)]
     result: Node = function(call.g, y, *values)
     return result
 

@@ -42,8 +42,7 @@ def group_query_attention(call: OnnxCall) -> Any:
     else:
         call.ignore("rotary_interleaved", inputs=(7, 8, 9))
     present = [
-        _filled(g, call.opt(index), new, before, max(total, room))
-        for index, new in ((3, k), (4, v))
+        _filled(g, call.opt(i), new, before, max(total, room)) for i, new in ((3, k), (4, v))
     ]
     keys, values = (g.narrow(x, 2, 0, total) for x in present)
     y, shown = attend(g, q, keys, values, _scores(call, q, before, total))

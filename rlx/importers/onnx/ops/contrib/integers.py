@@ -82,7 +82,7 @@ def quantized_gemm(call: OnnxCall) -> Any:
 @contrib("DynamicQuantizeLSTM")
 def dynamic_lstm(call: OnnxCall) -> Any:
     """A recurrent layer with 8-bit weights. What they multiply is rounded to 16 bits at most, not to 8."""
-    weights = [_gates(call, index, scale) for index, scale in ((1, 8), (2, 10))]
+    weights = [_gates(call, i, scale) for i, scale in ((1, 8), (2, 10))]
     call.ignore("activation_alpha", "activation_beta")  # the usual activations have none
     return lstm_layer(call, *weights)
 

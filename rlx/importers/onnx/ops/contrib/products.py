@@ -83,13 +83,13 @@ def matmul_nbits(call: OnnxCall) -> Any:
 
 def _zeros(call: OnnxCall, n: int, count: int, bits: int) -> Node | None:
     """The zero points as ``[n, count]``; packed ones are taken apart."""
-    g, arguments = call.g, call.opt(3)
-    if arguments is None:
+    g, args = call.g, call.opt(3)
+    if args is None:
         return None
-    if arguments.dtype is not DType.U8 or bits == 8:
-        zeros: Node = g.reshape(arguments, (n, count))
+    if args.dtype is not DType.U8 or bits == 8:
+        zeros: Node = g.reshape(args, (n, count))
         return zeros
-    packed = g.cast(g.reshape(arguments, (n, -(-count // 2), 1)), "i32")
+    packed = g.cast(g.reshape(args, (n, -(-count // 2), 1)), "i32")
     both = g.concat([g.bit_and(packed, 15), g.shift_right(packed, 4)], 2)
     flat = g.reshape(both, (n, 2 * (-(-count // 2))))
     result: Node = g.cast(g.narrow(flat, 1, 0, count), "u8")

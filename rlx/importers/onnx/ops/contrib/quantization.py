@@ -99,7 +99,7 @@ def concat(call: OnnxCall) -> Any:
     """Tensors of different scales joined along an axis."""
     count = len(call.operands) - 2
     call.need(count > 0 and count % 3 == 0, f"{count} operands, not a multiple of three")
-    parts = [decoded(call, index, index + 1, index + 2) for index in range(2, 2 + count, 3)]
+    parts = [decoded(call, i, i + 1, i + 2) for i in range(2, 2 + count, 3)]
     axis = as_axis(call.integer("axis"), len(parts[0].shape), where="axis")
     y = parts[0] if len(parts) == 1 else call.g.concat(parts, axis)
     return encoded(call, y, 0, 1, call.dtype(2))

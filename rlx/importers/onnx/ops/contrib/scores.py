@@ -91,13 +91,13 @@ def seen_before(
     rows = np.arange(queries, dtype=np.int32).reshape(1, 1, queries, 1)
     columns = g.constant(np.arange(keys, dtype=np.int32).reshape(1, 1, 1, keys))
     if isinstance(first, int):
-        position = g.constant(rows + np.int32(first))
+        pos = g.constant(rows + np.int32(first))
     else:
-        position = g.add(g.reshape(first, (first.shape[0], 1, 1, 1)), g.constant(rows))
-    seen = g.le(columns, position)
+        pos = g.add(g.reshape(first, (first.shape[0], 1, 1, 1)), g.constant(rows))
+    seen = g.le(columns, pos)
     if window >= 0:
-        seen = g.logical_and(seen, g.gt(columns, g.sub(position, g.constant(np.int32(window)))))
-    return seen, position
+        seen = g.logical_and(seen, g.gt(columns, g.sub(pos, g.constant(np.int32(window)))))
+    return seen, pos
 
 
 def hidden(g: Graph, seen: Node, like: Node, value: float | None = None) -> Node:

@@ -128,7 +128,7 @@ def from_nodes(call: OnnxCall, prefix: str, targets: int) -> Forest:
     modes = np.array([-1 if name == LEAF else NAMES.index(name) for name in names])
     missing = np.array(call.int_list("nodes_missing_value_tracks_true", ()) or (0,) * count)
     call.need(missing.size == count, f"{missing.size} nodes_missing_value_tracks_true")
-    place = {key: index for index, key in enumerate(zip(trees.tolist(), ids.tolist(), strict=True))}
+    place = {key: i for i, key in enumerate(zip(trees.tolist(), ids.tolist(), strict=True))}
     call.need(len(place) == count, "two nodes of a tree with one number")
     leaf, own = modes < 0, np.arange(count)
 
@@ -143,23 +143,23 @@ def from_nodes(call: OnnxCall, prefix: str, targets: int) -> Forest:
     # A tree begins with its first node.
     _, roots = np.unique(trees, return_index=True)
     weights = np.zeros((count, targets))
-    arguments = np.zeros((count, targets), bool)
+    args = np.zeros((count, targets), bool)
     values = _numbers(call, f"{prefix}_weights", f"{prefix}_weights_as_tensor")
     holders = zip(
         _ints(call, f"{prefix}_treeids", values.size).tolist(),
         _ints(call, f"{prefix}_nodeids", values.size).tolist(),
         strict=True,
     )
-    position = np.array([place.get(pair, -1) for pair in holders], np.int64)
+    pos = np.array([place.get(pair, -1) for pair in holders], np.int64)
     scored = _ints(call, f"{prefix}_ids", values.size)
-    call.need(bool((position >= 0).all()), f"{prefix}_nodeids that name no node of their tree")
+    call.need(bool((pos >= 0).all()), f"{prefix}_nodeids that name no node of their tree")
     inside = bool(((scored >= 0) & (scored < targets)).all())
     call.need(inside, f"{prefix}_ids that are not below {targets}")
-    np.add.at(weights, (position, scored), values)
-    arguments[position, scored] = True
+    np.add.at(weights, (pos, scored), values)
+    args[pos, scored] = True
     order = _order(call, roots, yes, no, leaf)
     return Forest(
-        np.sort(roots), modes, features, splits, missing != 0, yes, no, weights, arguments, order
+        np.sort(roots), modes, features, splits, missing != 0, yes, no, weights, args, order
     )
 
 
@@ -211,10 +211,10 @@ def from_splits(call: OnnxCall, targets: int) -> Forest:
     tracked = np.concatenate([tracked, fill != 0])
     yes, no = np.concatenate([yes, own]), np.concatenate([no, own])
     held_weights = np.zeros((total + leaves, targets))
-    arguments = np.zeros((total + leaves, targets), bool)
-    held_weights[own, scored], arguments[own, scored] = weights, True
+    args = np.zeros((total + leaves, targets), bool)
+    held_weights[own, scored], args[own, scored] = weights, True
     order = _order(call, roots, yes, no, modes < 0)
-    return Forest(roots, modes, features, splits, tracked, yes, no, held_weights, arguments, order)
+    return Forest(roots, modes, features, splits, tracked, yes, no, held_weights, args, order)
 
 
 def _sets(values: Array) -> list[list[float]]:
@@ -296,14 +296,14 @@ def _nodes(forest: Forest, kind: Any) -> dict[str, Array]:
     pair[order] = trees + 2 * np.arange(order.size)
     leaf = forest.modes < 0
     pair[leaf] = np.arange(np.count_nonzero(leaf))
-    position = np.concatenate([forest.roots, np.stack([first[order], second[order]], 1).ravel()])
+    pos = np.concatenate([forest.roots, np.stack([first[order], second[order]], 1).ravel()])
     with np.errstate(over="ignore"):
         splits = forest.splits.astype(kind).astype(np.float64)
     return {
-        "features": np.where(leaf, -1, forest.features)[position].astype(np.int32),
-        "splits": np.where(leaf, 0.0, splits)[position],
-        "questions": np.where(leaf, 0, question)[position].astype(np.uint8),
-        "children": pair[position].astype(np.int32),
+        "features": np.where(leaf, -1, forest.features)[pos].astype(np.int32),
+        "splits": np.where(leaf, 0.0, splits)[pos],
+        "questions": np.where(leaf, 0, question)[pos].astype(np.uint8),
+        "children": pair[pos].astype(np.int32),
         "roots": np.arange(trees, dtype=np.int32),
     }
 
@@ -311,11 +311,11 @@ def _nodes(forest: Forest, kind: Any) -> dict[str, Array]:
 def _entries(forest: Forest) -> dict[str, Any]:
     """What each leaf holds, as ``tree_scores`` takes it."""
     leaf = forest.modes < 0
-    arguments, weights = forest.given[leaf], forest.weights[leaf]
-    starts = np.concatenate([[0], np.cumsum(arguments.sum(1))])
+    args, weights = forest.given[leaf], forest.weights[leaf]
+    starts = np.concatenate([[0], np.cumsum(args.sum(1))])
     return {
         "starts": starts.astype(np.int32),
-        "targets": np.nonzero(arguments)[1].astype(np.int32),
-        "weights": weights[arguments].astype(np.float64),
+        "targets": np.nonzero(args)[1].astype(np.int32),
+        "weights": weights[args].astype(np.float64),
         "count": weights.shape[1],
     }

@@ -34,12 +34,12 @@ def array_feature_extractor(call: OnnxCall) -> Any:
 
 def _per_feature(call: OnnxCall, name: str, x: Node) -> Node | None:
     """An attribute of one number, or of one for each entry of the last axis."""
-    arguments = call.float_list(name)
-    if not arguments:
+    args = call.float_list(name)
+    if not args:
         return None
-    call.need(len(arguments) in (1, x.shape[-1]), f"{name} of {len(arguments)} for {x.shape}")
-    values = np.array(arguments, x.dtype.numpy)
-    result: Node = call.g.constant(values if len(arguments) > 1 else values.reshape(()))
+    call.need(len(args) in (1, x.shape[-1]), f"{name} of {len(args)} for {x.shape}")
+    values = np.array(args, x.dtype.numpy)
+    result: Node = call.g.constant(values if len(args) > 1 else values.reshape(()))
     return result
 
 
@@ -98,10 +98,10 @@ def feature_vectorizer(call: OnnxCall) -> Any:
         len(sizes) == len(call.operands), f"{len(sizes)} sizes of {len(call.operands)} operands"
     )
     parts = []
-    for index, size in enumerate(sizes):
-        x = as_float(g, call.x(index))
+    for i, size in enumerate(sizes):
+        x = as_float(g, call.x(i))
         x = g.reshape(x, (1, *x.shape)) if len(x.shape) == 1 else x
         columns = math.prod(x.shape[1:])
-        call.need(size in (None, columns), f"{columns} features of operand {index}, not {size}")
+        call.need(size in (None, columns), f"{columns} features of operand {i}, not {size}")
         parts.append(g.reshape(x, (x.shape[0], columns)))
     return parts[0] if len(parts) == 1 else g.concat(parts, 1)

@@ -27,13 +27,13 @@ POSTS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 def _base(call: OnnxCall, count: int) -> Array | None:
     """What is added to the scores of every row."""
     stored = call.tensor("base_values_as_tensor")
-    arguments = np.array(call.float_list("base_values", ()))
+    args = np.array(call.float_list("base_values", ()))
     if stored is not None and stored.array is not None:
-        arguments = stored.array.ravel()
-    if not arguments.size:
+        args = stored.array.ravel()
+    if not args.size:
         return None
-    call.need(arguments.size == count, f"{arguments.size} base values for {count} scores")
-    return arguments
+    call.need(args.size == count, f"{args.size} base values for {count} scores")
+    return args
 
 
 def _with_base(call: OnnxCall, y: Node, base: Array | None) -> Node:

@@ -53,12 +53,12 @@ KERNELS: Mapping[str, Kernel] = {
 
 def _kernel(call: OnnxCall, x: Node, count: int) -> Node:
     """The kernel of every row and every one of ``count`` support vectors."""
-    arguments = call.float_list("support_vectors", ())
+    args = call.float_list("support_vectors", ())
     call.need(
-        len(arguments) == count * x.shape[1],
-        f"{len(arguments)} numbers for {count} vectors of {x.shape[1]}",
+        len(args) == count * x.shape[1],
+        f"{len(args)} numbers for {count} vectors of {x.shape[1]}",
     )
-    vectors = np.array(arguments, x.dtype.numpy).reshape(count, x.shape[1])
+    vectors = np.array(args, x.dtype.numpy).reshape(count, x.shape[1])
     gamma, coef0, degree = call.float_list("kernel_params") or (0.0, 0.0, 0.0)
     result: Node = KERNELS[call.text("kernel_type", "LINEAR")](
         call.g, x, vectors, gamma, coef0, degree
