@@ -22,7 +22,7 @@ import rlx
 from rlx import model_files
 from rlx.cli import bench_report, cold, model_options, tune
 from rlx.cli.agreement import TOLERANCES, agreement, precision_of
-from rlx.cli.bench_row import ContestantRow, first_that_ran
+from rlx.cli.bench_row import BenchRow, first_that_ran
 from rlx.cli.contestant import PEERS
 from rlx.errors import describe, did_you_mean
 from rlx.files import open_regular
@@ -186,9 +186,9 @@ class _Contest:
 
     def run(
         self, names: Sequence[str], seconds: float
-    ) -> tuple[list[ContestantRow], dict[str, list[Array]]]:
+    ) -> tuple[list[BenchRow], dict[str, list[Array]]]:
         """Loads all, one after the other, then lets them take turns. Gives rows, and outputs by name."""
-        rows, outputs = [ContestantRow(name) for name in names], dict[str, list[Array]]()
+        rows, outputs = [BenchRow(name) for name in names], dict[str, list[Array]]()
         with ExitStack() as stack:
             ready = []
             for i, row in enumerate(rows):
@@ -205,9 +205,7 @@ class _Contest:
         return rows, outputs
 
 
-def _take_turns(
-    ready: Sequence[tuple[ContestantRow, subprocess.Popen[str]]], seconds: float
-) -> None:
+def _take_turns(ready: Sequence[tuple[BenchRow, subprocess.Popen[str]]], seconds: float) -> None:
     """Bursts of runs, in another order each round, so that what slows the machine slows all alike."""
     least, limit = _ROUNDS
     for turn in range(limit):
@@ -231,7 +229,7 @@ def _started() -> subprocess.Popen[str]:
 
 
 def _asked(
-    process: subprocess.Popen[str], command: Mapping[str, Any], row: ContestantRow
+    process: subprocess.Popen[str], command: Mapping[str, Any], row: BenchRow
 ) -> dict[str, Any]:
     """A contestant's answer; an error goes into its row."""
     assert process.stdin is not None
@@ -268,7 +266,7 @@ def _expected(args: argparse.Namespace, graph: Graph) -> dict[int, Array]:
 
 
 def _compare(
-    rows: Sequence[ContestantRow],
+    rows: Sequence[BenchRow],
     outputs: Mapping[str, list[Array]],
     graph: Graph,
     expected: Mapping[int, Array],
@@ -283,7 +281,7 @@ def _compare(
             row.agreements.append(agreement(names[i], got, want, tolerance, dtype, allow_nan))
 
 
-def _as_json(row: ContestantRow, rows: Sequence[ContestantRow]) -> dict[str, Any]:
+def _as_json(row: BenchRow, rows: Sequence[BenchRow]) -> dict[str, Any]:
     """A row with its raw samples; what is not finite is null, since JSON has no infinity."""
     first = first_that_ran(rows)
     speed = row.speed(first)

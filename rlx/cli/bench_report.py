@@ -9,7 +9,7 @@ from rich.table import Table
 
 from rlx.cli import screen
 from rlx.cli.agreement import Agreement
-from rlx.cli.bench_row import ContestantRow, first_that_ran
+from rlx.cli.bench_row import BenchRow, first_that_ran
 from rlx.errors import printable
 from rlx.ir.graph import Graph
 
@@ -23,7 +23,7 @@ def output_names(graph: Graph) -> list[str]:
     return names
 
 
-def show(about: Mapping[str, Any], rows: Sequence[ContestantRow]) -> None:
+def show(about: Mapping[str, Any], rows: Sequence[BenchRow]) -> None:
     """Prints all: tables that fit 80 columns, one after the other."""
     out = screen.Screen()
     for note in about["made_up"]:
@@ -44,7 +44,7 @@ def _number(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
 
 
-def _times(title: str, rows: Sequence[ContestantRow]) -> Table:
+def _times(title: str, rows: Sequence[BenchRow]) -> Table:
     """A column for each contestant: there are fewer of them than figures."""
     first = first_that_ran(rows)
     speeds = [row.speed(first) or (None, None, None) for row in rows]
@@ -85,7 +85,7 @@ def _beside(result: int, expected: int) -> str:
     return str(result) if result == expected else f"{result}, expected {expected}"
 
 
-def _differences(title: str, rows: Sequence[ContestantRow]) -> Table:
+def _differences(title: str, rows: Sequence[BenchRow]) -> Table:
     lines = [
         [row.name, *(shown(agreement) for _, shown in _COLUMNS)]
         for row in rows

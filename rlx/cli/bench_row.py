@@ -13,7 +13,7 @@ from rlx.dataclasses import dataclass
 
 
 @dataclass
-class ContestantRow:
+class BenchRow:
     """What one contestant did.
 
     Attributes:
@@ -40,7 +40,7 @@ class ContestantRow:
         times = [ns for burst in self.samples_ns for ns in burst]
         return float(np.percentile(times, percentile)) / 1e3 if times else None
 
-    def speed(self, first: ContestantRow) -> tuple[float, float, float] | None:
+    def speed(self, first: BenchRow) -> tuple[float, float, float] | None:
         """How many times as fast as another row: quartiles of the rounds' ratios of medians."""
         pairs = zip(first.samples_ns, self.samples_ns, strict=False)
         ratios = [float(np.median(item)) / float(np.median(own)) for item, own in pairs]
@@ -50,6 +50,6 @@ class ContestantRow:
         return low, middle, high
 
 
-def first_that_ran(rows: Sequence[ContestantRow]) -> ContestantRow:
+def first_that_ran(rows: Sequence[BenchRow]) -> BenchRow:
     """The row that others are compared with; the first one where none ran."""
     return next((row for row in rows if row.error is None), rows[0])
