@@ -1,5 +1,5 @@
 // One Stockham pass of transforms that are too long for workgroup memory, one thread per butterfly
-// (the indexing is that of rlx.ops.spectra.fft_plans.FftPlan). An inverse swaps real and imaginary parts at the
+// (the indexing is that of rlx.ops.spectra.fft_plans.Plan). An inverse swaps real and imaginary parts at the
 // first read and the last write.
 {% from "lib/butterfly.wgsl" import butterfly with context %}
 {% set part = length // radix %}
