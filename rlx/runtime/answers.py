@@ -49,7 +49,7 @@ class Answer(Future[R]):
         """See ``concurrent.futures.Future.result``.
 
         Raises:
-            BusyError: The thread is one of those that answer, and would wait for itself.
+            BusyError: The calling thread runs the answers; it would wait for itself.
         """
         self._wait(timeout)
         return super().result(0)
@@ -58,7 +58,7 @@ class Answer(Future[R]):
         """See ``concurrent.futures.Future.exception``.
 
         Raises:
-            BusyError: The thread is one of those that answer, and would wait for itself.
+            BusyError: The calling thread runs the answers; it would wait for itself.
         """
         self._wait(timeout)
         return super().exception(0)

@@ -331,7 +331,7 @@ class CompiledGraph(
 
     @property
     def closed(self) -> bool:
-        """Whether ``close`` was called."""
+        """True if ``close`` was called."""
         return self._state.closed
 
     def __enter__(self) -> CompiledGraph:

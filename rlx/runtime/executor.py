@@ -37,7 +37,7 @@ class Queue(Generic[J]):
 
     @property
     def forked(self) -> bool:
-        """Whether this process was forked from the one that has the threads."""
+        """True if this process was forked from the process that owns the threads."""
         return self._room.forked
 
     def answer(self) -> Answer[Any]:
@@ -67,10 +67,10 @@ class Queue(Generic[J]):
         return job.future
 
     async def run(self, job: J, max_pending: int = MAX_PENDING) -> Any:
-        """Has a job done, and waits without blocking the event loop.
+        """Runs a job, and waits for it without blocking the event loop.
 
-        A task that is cancelled takes its job out of the queue; one that is under way already is done to the end, and
-        its results are dropped.
+        Cancelling the task removes a pending job from the queue. A running job is not interrupted; its results are
+        dropped.
 
         Raises:
             InputError: As ``submit``.

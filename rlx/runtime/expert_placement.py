@@ -16,7 +16,7 @@ from rlx.passes.moe_placement import ExpertSplit, Layer
 
 @dataclass(frozen=True)
 class MoeResidencyStats:
-    """Where the tokens of a mixture of experts went since the last time this was asked.
+    """Counts of tokens by the place of their experts, since the last call that took the counts.
 
     Attributes:
         runs: Runs that were counted.

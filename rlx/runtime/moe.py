@@ -85,7 +85,7 @@ class MoeMethods:
 
     @exclusive
     def take_moe_residency_stats(self) -> MoeResidencyStats | None:
-        """Where the tokens went since this was last asked, or since experts were placed.
+        """Returns where tokens were computed since the last call, or since experts were placed.
 
         Returns:
             None when no experts were placed.

@@ -1,4 +1,4 @@
-"""Where the time of a run goes: kernel times summed up by op and by node, beside the device's peaks."""
+"""Profiles of runs: kernel times summed by op and by node, beside the device's peaks."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class ProfileRow:
 
 @dataclass(frozen=True)
 class Profile:
-    """What ``CompiledGraph.profile`` found; ``str`` of it is a table by op.
+    """The result of ``CompiledGraph.profile``; ``str`` of it is a table by op.
 
     Attributes:
         device: What ran.
@@ -280,7 +280,7 @@ def _row(
 
 
 def _nearer(bandwidth: float | None, compute: float | None) -> str | None:
-    """Whether compute or memory is closer to its peak."""
+    """Returns whether compute or memory is closer to its peak."""
     if bandwidth is None or compute is None:
         return None
     return "compute" if compute > bandwidth else "memory"

@@ -106,7 +106,7 @@ class ProfilingMethods:
             write_trace(file, recorder, self._phases, on_host, about, began)
 
     def profile(self, inputs: Mapping[str, Any] | None = None, runs: int = 20) -> Profile:
-        """Where the time of a run goes, kernel by kernel.
+        """Profiles a run: the time of each kernel.
 
         Args:
             inputs: Named inputs; None runs on what stands in ``input_views``. A graph that was
@@ -146,7 +146,7 @@ class ProfilingMethods:
         return totals.profile(str(state.target.device), _cost_model(state), self.cost())
 
     def cost(self) -> list[NodeCost]:
-        """What the cost model expects of every node, on the graph as it runs.
+        """Returns the cost model's estimate for every node of the graph as it runs.
 
         Returns:
             Each node that runs, in order, with its floating-point operations, bytes, nanoseconds, and

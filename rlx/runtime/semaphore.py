@@ -40,11 +40,13 @@ class BoundedSemaphore:
         self._closed = False
 
     def acquire(self, call: Future[Any], limit: int, calls: int = 1) -> None:
-        """Waits until there is room for so many calls among ``limit``. They leave when a future is done.
+        """Acquires places for calls, of at most ``limit`` in all; waits until they are free.
+
+        A future releases its places when it is done.
 
         Raises:
             InputError: It is closed, or belongs to another process, or ``limit`` is no whole number from 1 on.
-            BusyError: There is no room, and the thread is one of those that would make it.
+            BusyError: No place is free, and only the calling thread could release one.
         """
         bell, places = Bell(), self._for(call, calls)
         try:
@@ -83,12 +85,12 @@ class BoundedSemaphore:
                 turn.ring()
 
     def closed(self) -> ClosedError:
-        """What a call after ``close`` raises."""
+        """Returns the error that a call after ``close`` raises."""
         return ClosedError(describe(f"{self._what} is closed", hint="make a new one"))
 
     @property
     def forked(self) -> bool:
-        """Whether this process was forked from the one that it belongs to."""
+        """True if this process was forked from the process that owns this object."""
         return os.getpid() != self._process
 
     @property
@@ -124,7 +126,7 @@ class BoundedSemaphore:
         limit: int,
         waits: Bell | _Turn,
     ) -> bool:
-        """Whether there is room for places, which are taken if so; else the caller is woken later."""
+        """Takes places if they are free, and returns whether it did; else the caller is woken later."""
         limit = whole(limit)
         inside = threading.get_ident() in self._crew
         limit = max(limit + len(self._crew) if inside else limit, len(places))
@@ -148,7 +150,7 @@ class BoundedSemaphore:
             return True
 
     def _has_room(self, calls: int, limit: int) -> bool:
-        """Whether so many calls fit. The caller holds the lock."""
+        """Returns whether so many calls fit. The caller holds the lock."""
         if len(self._places) + calls <= limit:
             return True
         # A signal handler may have cut off calls that were about to leave. It costs as much as there are places.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Job(Protocol):
-    """What a thread does.
+    """A task for a thread.
 
     Attributes:
         future: Gets the answer.
@@ -103,7 +103,7 @@ class Workers(Generic[J]):
         self._ring()
 
     def closed(self) -> ClosedError:
-        """What a call after ``close`` raises."""
+        """Returns the error that a call after ``close`` raises."""
         return ClosedError(describe(f"{self.what} is closed", hint="make a new one"))
 
     # --- what the threads do; the caller holds the lock where it says so ------------------------------
@@ -194,7 +194,7 @@ class Workers(Generic[J]):
             raise self.closed()
 
     def _leaves(self, index: int) -> bool:
-        """Whether a thread is to end before the others; the caller holds the lock."""
+        """Returns whether a thread has to end before the others; the caller holds the lock."""
         return False
 
     def _chosen(self, index: int) -> J | None:
@@ -202,7 +202,7 @@ class Workers(Generic[J]):
         return next(iter(self._waiting), None)
 
     def _patience(self, index: int) -> float | None:
-        """How long a thread waits before it looks again by itself; the caller holds the lock."""
+        """Returns how long a thread sleeps before it looks for work again; the caller holds the lock."""
         return None
 
     def _takes(self, index: int, job: J) -> None:
