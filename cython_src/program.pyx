@@ -430,7 +430,7 @@ cdef int _look_at_signals(int64_t* looked, rlx_floats callers) except -1 nogil:
 
 
 cdef inline bint _fits(object value, rlx_input* bound) noexcept:
-    """Whether an argument is an array just like the view of its bound."""
+    """Returns whether an argument is an array just like the view of its bound input."""
     cdef cnp.ndarray array
     cdef const cnp.npy_intp* dims
     cdef int axis

@@ -3,10 +3,10 @@
 cdef class InputBinder:
     """The part of ``Program`` that binds inputs.
 
-    Each input is an argument or a resident. A run binds an array to each argument: the one that is passed, or the
-    input's view. A resident is bound to its view until ``set_residents`` says otherwise. Kernel calls are pointed at the
-    bound array. A Python function in the graph reads a slot in the arena, so the bound array is copied to that slot.
-    No run depends on the arrays of the run before.
+    Each input is an argument or a resident. A run binds an array to each argument: the array passed by the caller, or
+    the input's view. A resident is bound to its view until ``set_residents`` says otherwise. Kernel calls are pointed
+    at the bound array. A Python function in the graph reads a slot in the arena, so the bound array is copied to that
+    slot. No run depends on the arrays of the run before.
     """
 
     cdef Calls _used

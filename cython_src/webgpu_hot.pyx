@@ -186,7 +186,7 @@ cdef class Api:
 
     Args:
         library: "wgpu" or "dawn".
-        addresses: One for each of ``FUNCTIONS``; 0 for one that is ``ABSENT``.
+        addresses: One for each of ``FUNCTIONS``; 0 for an ``ABSENT`` function.
         instance: Handle of the library's instance; 0 where it is not needed.
     """
 

@@ -30,7 +30,7 @@ class DeviceInfo:
         software: A GPU API run by the CPU: right results, no speed.
         limits: The limits that kernels ask for.
         features: Optional features present.
-        hardware: What names the physical device, equal for one that several backends or APIs show;
+        hardware: An identifier of the physical device, the same through all backends and APIs;
             empty for the adapter's name.
         vendor_id: PCI vendor of a GPU; None where nothing tells.
         device_id: PCI device of a GPU; None where nothing tells.

@@ -59,8 +59,8 @@ def kernels_of(
     """The kernels behind calls, by the ``id`` of each call.
 
     Args:
-        calls: The calls of a schedule; one that a loop repeats may stand there many times.
-        extent: The rows that they compute, if those are not all.
+        calls: The calls of a schedule; a call repeated by a loop may occur many times.
+        extent: The rows that they compute; None for all rows.
     """
     different = list({id(call): call for call in calls}.values())
     shared = Counter(id(call.node) for call in different if call.kernel not in _CONTROL)
@@ -68,7 +68,7 @@ def kernels_of(
 
 
 def _kernel(call: KernelCall, shared: int, extent: DynamicRows | None) -> RecordedKernel:
-    """What a call does; its node takes this many calls."""
+    """Describes a kernel call; its node has this many calls."""
     node, op, nbytes, flops = call.node, call.node.op, 0, 0.0
     reads = [value for value in call.inputs if value is not None]
     stored = {value.id: value for value in (*reads, *call.outputs)}.values()
@@ -98,7 +98,7 @@ def _kernel(call: KernelCall, shared: int, extent: DynamicRows | None) -> Record
 
 
 def _holds_graphs(node: Node) -> bool:
-    """Whether the work of a node is that of other nodes, which have calls of their own."""
+    """Returns whether a node's work is done by nodes of its subgraphs, which have calls of their own."""
     return any(isinstance(value, Graph) for value in node.attrs.values())
 
 
@@ -160,10 +160,10 @@ class Recorder:
         """One kernel that ran.
 
         Args:
-            kernel: Which.
-            start: When it began, on the clock of ``time.perf_counter_ns``.
-            end: When it was over.
-            kind: KERNEL, or PART for one that the host computes for a GPU.
+            kernel: The kernel.
+            start: Its start, by ``time.perf_counter_ns``.
+            end: Its end.
+            kind: KERNEL, or PART for a part of a GPU's graph that the host computes.
             **args: More about this time.
         """
         self.add(kernel.label, kind, start, end, **_measured(kernel, end - start, args))

@@ -109,7 +109,7 @@ def unasked() -> list[str]:
 
 
 def is_second_way(name: str) -> bool:
-    """Whether a backend is a second way to hardware that another one shows."""
+    """Returns whether a backend only shows hardware that another backend shows as well."""
     return name in _ON_REQUEST
 
 
@@ -137,7 +137,7 @@ def backend(name: str) -> GuardedBackend:
 
 
 def how_to_install(name: str) -> str:
-    """Where a backend that is not installed comes from."""
+    """Returns where a missing backend can be installed from."""
     place = PACKAGES.get(name)
     if place is None:
         return "a package with an entry point in the group rlx.backends brings one, or rlx.register_backend"
@@ -234,7 +234,7 @@ def adopted(handle: object) -> DeviceInfo | None:
     """Returns a device object of the program as a device; None where it stands for none.
 
     Raises:
-        DeviceUnavailableError: It is one that can't be shared.
+        DeviceUnavailableError: The device can't be shared.
     """
     for name in _ADOPTING:
         info = backend(name).plain.adopted(handle)

@@ -43,7 +43,7 @@ def instruction_set() -> str:
 
 @functools.cache
 def processor() -> str:
-    """The processor's name, as far as the system tells it."""
+    """Returns the processor's name as the system reports it."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
             for line in file:
@@ -79,7 +79,7 @@ class CpuProgram:
             )
 
     def _flushes(self, options: CompileOptions) -> bool:
-        """Whether arithmetic gives 0 for subnormal numbers: only if none of it is in f64."""
+        """Returns whether arithmetic flushes subnormal numbers to 0: only if none of it is in f64."""
         wide = any(value.type.dtype is DType.F64 for value in self.schedule.values)
         return options.denormals == "flush" and not wide
 
@@ -109,7 +109,7 @@ class CpuBackend(Backend):
         return ""
 
     def capabilities(self, info: DeviceInfo) -> Capabilities:
-        """What its executables can do."""
+        """Returns the capabilities of this backend's executables."""
         return CAPABILITIES
 
     def path(self, info: DeviceInfo) -> str:

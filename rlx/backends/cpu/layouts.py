@@ -1,4 +1,4 @@
-"""How packed weights stand in memory: what the kernels of products read, and back."""
+"""The memory layouts of packed weights: what the product kernels read, and the conversion back."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Layout(Protocol):
 
 
 def linked_fields(packing: str, stride: int) -> dict[str, int]:
-    """What ``Layout.linked`` gives.
+    """Returns the fields that ``Layout.linked`` takes.
 
     Args:
         packing: One of ``PACKINGS``.
@@ -432,7 +432,7 @@ class Filters(_Moved):
 
 
 def _together(rows: int, dtype: DType) -> list[tuple[int, int]]:
-    """How many rows the micro-kernel makes together, and how many times, from the first to the last."""
+    """Returns the row counts of the micro-kernel's tiles with their repetitions, from the first row to the last."""
     results = []
     for some in (6, 4, 2, 1) if dtype is DType.F32 else (4, 1):
         # 8 rows are twice 4.

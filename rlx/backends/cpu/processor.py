@@ -1,4 +1,4 @@
-"""Which variants of kernels this processor can run: those for instructions that others of its instruction set lack."""
+"""Selects the kernel variants for this processor; some need instructions beyond its instruction set's minimum."""
 
 from __future__ import annotations
 

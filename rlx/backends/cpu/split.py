@@ -1,6 +1,6 @@
-"""Which kernel calls several threads make, in how many parts, and the scratch of each thread.
+"""Chooses the kernel calls that several threads share, the number of parts, and the scratch memory of each thread.
 
-Also which calls take subnormal operands for 0.
+It also tells which calls flush subnormal operands to 0.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _FEW_ROWS, _STORE_NS = 1.6, 0.06
 
 
 class WorkSplit(NamedTuple):
-    """How a call is shared: what ``struct rlx_split`` of parallel.h says.
+    """The split of a call among threads, as ``struct rlx_split`` of parallel.h has it.
 
     Attributes:
         parts: Parts that it is made in.
@@ -94,7 +94,7 @@ class WorkSplit(NamedTuple):
 
 
 def split_of(call: KernelCall, threads: int) -> WorkSplit | None:
-    """How a call is shared among at most so many threads; None where one makes it all.
+    """Splits a call among at most so many threads; None where one thread runs it all.
 
     Args:
         call: A kernel call.
@@ -136,7 +136,7 @@ def split_of(call: KernelCall, threads: int) -> WorkSplit | None:
 
 
 def flushes(call: KernelCall) -> bool:
-    """Whether a call takes subnormal operands for 0 where ``CompileOptions.denormals`` allows it."""
+    """Returns whether a call flushes subnormal operands to 0 where ``CompileOptions.denormals`` allows it."""
     signature = KERNELS.get(call.kernel)
     return signature is not None and signature.flushes and expected_ns(call) >= _WORTH_FLUSHING
 

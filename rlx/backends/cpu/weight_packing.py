@@ -42,7 +42,7 @@ def _widths(isa: str, itemsize: int) -> tuple[int, int]:
 
 
 def _matrices(call: KernelCall) -> int:
-    """How many matrices the weight of a product holds; 0 for what can't be packed."""
+    """Returns the number of matrices in the weight of a product; 0 for a weight that can't be packed."""
     weight, each = call.inputs[1], call.params["k"] * call.params["n"]
     assert weight is not None
     return 0 if not each or weight.type.size % each else weight.type.size // each

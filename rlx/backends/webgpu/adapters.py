@@ -100,10 +100,10 @@ def adapter_of(info: DeviceInfo) -> Any:
 
 
 def seen_before(index: int, adapters: Sequence[Any]) -> bool:
-    """Whether an earlier adapter is the same hardware through another API.
+    """Returns whether an earlier adapter is the same hardware through another API.
 
-    D3D12 and Vulkan may both show one card; the name and PCI ids tell. Equal cards are told apart by
-    how many of them the API shows.
+    D3D12 and Vulkan may both show one card; the name and PCI ids identify it. Identical cards are told apart by their
+    number within the API.
     """
     adapter = adapters[index]
     before = [other for other in adapters[:index] if _identity(other) == _identity(adapter)]
@@ -180,16 +180,19 @@ def _info(backend: str, library: Provider, index: int, adapter: Any, has: Any) -
 
 
 def _fragments(library: Provider, adapter: Any, features: Collection[str]) -> tuple[Fragment, ...]:
-    """What the matrix units multiply. A device within the default limits is one without them."""
+    """Returns the matrix multiplications that the adapter's matrix units offer.
+
+    A device within the default limits has none.
+    """
     if _MATRICES not in features or flags.WEBGPU_DEFAULT_LIMITS.get():
         return ()
     return library.fragments(adapter)
 
 
 def unusable(backend: str) -> str | None:
-    """Why a GPU that is there can't be used by this installation, and what to do; None where nothing is wrong.
+    """Explains why this installation can't use a GPU of this machine, and what to do; None where nothing is wrong.
 
-    Nothing is wrong where Dawn is not installed that nobody asked for.
+    A missing Dawn is no problem unless it was asked for.
     """
     if backend == "dawn" or forked.dead():
         return None
@@ -202,7 +205,7 @@ def unusable(backend: str) -> str | None:
 
 
 def capabilities_with(library: Provider, features: Collection[str]) -> Capabilities:
-    """What executables can do on a device of a library with these features, as rlx calls them."""
+    """Returns the capabilities of executables on a device of a library with these features."""
     return Capabilities(
         f16="shader-f16" in features,
         device_timestamps="timestamp-query" in features,

@@ -56,7 +56,7 @@ class _Element:
         return self.word if count == 1 else f"vec{count}<{self.word}>"
 
     def part(self, whole: _Element) -> str | None:
-        """How one is read from an array of larger elements; None where it can't be."""
+        """Returns WGSL that reads this element from an array of larger elements; None where that is impossible."""
         if self.word != "f16":
             return _PARTS.get((self.halves, whole.halves)) if whole.word != "f16" else None
         if self.halves > 1:
@@ -138,7 +138,7 @@ def _common(types: Sequence[str], label: str) -> str:
 
 
 def _element(type: str) -> _Element | None:
-    """The element of a type; None for one that has to be what it is."""
+    """Returns the element of a type; None for a type that can't be replaced."""
     if type == _PACKED:
         return _Element(16, "u32")
     match = _TYPE.fullmatch(type)
@@ -173,7 +173,7 @@ class _Renaming:
         return "".join(pieces)
 
     def _reference(self, index: int) -> tuple[str, int]:
-        """What stands for a reference, with what belongs to it, and where the text goes on."""
+        """Returns the replacement of a reference with its suffix, and the position after it."""
         name, old, new = self._renamed[self._tokens[index]]
         if old == new:
             return name, index + 1

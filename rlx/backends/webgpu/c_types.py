@@ -85,7 +85,7 @@ def header() -> str:
 
 
 def digest(text: str) -> str:
-    """What tells one header from another."""
+    """Returns a digest that identifies a header."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -114,7 +114,7 @@ def source_of(text: str) -> str:
 
 
 def _compiled(text: str) -> Any:
-    """An interface for these types: the one that rlx was built with, or a new one."""
+    """Returns an interface for these types: the prebuilt one if it fits, else a new one."""
     try:
         ready = importlib.import_module("rlx._wgpu_types").ffi
         if ready.header == digest(text):

@@ -30,7 +30,7 @@ _sources: Lru[Any, tuple[str, int]] = Lru(1024, 16 << 20)
 def rendered(
     info: DeviceInfo, schedule: Schedule, plan: MemoryPlan
 ) -> tuple[Dispatch | KernelCall, ...]:
-    """What a run does, in order: dispatches, and calls on the host.
+    """Returns the steps of a run, in order: dispatches, and calls on the host.
 
     Args:
         info: The device.

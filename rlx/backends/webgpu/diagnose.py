@@ -1,6 +1,6 @@
-"""What keeps this installation from using a GPU that is there: shaders, wgpu, or its library are missing.
+"""Diagnoses an installation that can't use a GPU of this machine: shaders, wgpu, or wgpu's library are missing.
 
-That happens when a program is frozen without a part of rlx, or a package is removed by hand.
+A program frozen without a part of rlx, or a package removed by hand, causes this.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _HINT = "install rlx again; a frozen program needs what docs/guides/freezing.md 
 
 
 def missing_part() -> str | None:
-    """What of rlx or of wgpu is missing, and what to do; None where this installation is whole."""
+    """Names the missing part of rlx or of wgpu, and what to do; None where this installation is complete."""
     return missing_kernels() or _without_wgpu()
 
 
 @functools.cache
 def missing_kernels() -> str | None:
-    """What of the kernels is missing, and what to do; None where they are here."""
+    """Names the missing kernels, and what to do; None where none is missing."""
     try:
         shader_place()
     except CompileError:
@@ -62,12 +62,12 @@ def _without_wgpu() -> str | None:
 
 
 def is_loadable() -> bool:
-    """Whether wgpu and its library are here."""
+    """Returns whether wgpu and its library are installed."""
     return _without_wgpu() is None
 
 
 def has_hardware() -> bool:
-    """Whether this machine seems to have a GPU, asked without wgpu.
+    """Returns whether this machine seems to have a GPU, without asking wgpu.
 
     On Linux drivers make files for each one. Other systems draw their windows with one.
     """

@@ -1,4 +1,4 @@
-"""What a dispatch needs: source, bindings and grid."""
+"""The parts of a dispatch: source, bindings and grid."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Dispatch:
         call: The call it comes from.
         label: Op and kernel, for the driver's messages.
         source: The whole WGSL text.
-        values: What is bound, in binding order: one of those that share memory.
+        values: The bound values, in binding order; values that share memory are bound once.
         access: "read" or "read_write" of each.
         grid: Workgroups in x and y.
-        work: Workgroups that have something to do.
+        work: Workgroups with work to do.
         excess: Trips of its loops where these are more than a driver may finish, else 0.
     """
 
@@ -58,11 +58,10 @@ def shrunk(dispatch: Dispatch, extent: DynamicRows | None) -> tuple[int, int]:
 
 
 def access_of(value: Value) -> str:
-    """How a value may be bound.
+    """Returns the access mode with which a value may be bound.
 
-    Everything in the arena is read_write: one buffer can't be read-only and writable in the same
-    dispatch. Params and constants have buffers of their own. Writable ranges may not overlap either, which
-    ``shared_ranges`` sees to.
+    Everything in the arena is read_write: one buffer can't be read-only and writable in the same dispatch. Params and
+    constants have buffers of their own. Writable ranges may not overlap either; ``shared_ranges`` prevents that.
     """
     return "read_write" if value.kind in ARENA else "read"
 

@@ -44,7 +44,7 @@ _PLACEHOLDER = re.compile(r"\b([xyzVU])\b|\b(\w+)_T\(")
 
 @dataclass(frozen=True)
 class _Operand:
-    """How one operand is read: the element type of its binding, and the four values."""
+    """Reads one operand: the element type of its binding, and its four values."""
 
     type: str
     value: str
@@ -266,7 +266,7 @@ def definitions(text: str) -> dict[str, str]:
 
 @functools.cache
 def _functions() -> dict[str, tuple[str, frozenset[str]]]:
-    """Text of every library function, and the names of those that it calls."""
+    """Text of every library function, and the names of the functions that it calls."""
     names = ("lib/math", "lib/point", "lib/wide")
     text = "\n".join([*(render(name, {}) for name in names), _PAIR])
     result = definitions(text)

@@ -34,7 +34,7 @@ def mark_used(library: str) -> None:
 
 
 def dead() -> bool:
-    """Whether WebGPU can't be used here, because the parent used it before the fork."""
+    """Returns whether WebGPU is unusable because the parent process used it before the fork."""
     return _State.dead
 
 

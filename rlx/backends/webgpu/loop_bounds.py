@@ -61,7 +61,7 @@ class Trips:
 
 
 def excess(source: str) -> int:
-    """The trips of a text, as far as they are declared, where a driver may not finish them; else 0."""
+    """Returns the declared trips of a text if they are more than a driver may finish; else 0."""
     declared = _DECLARED.findall(source)
     if not declared:
         return 0
@@ -106,7 +106,7 @@ def _constants(source: str) -> Mapping[str, int]:
 def _count(
     plain: str, loops: Sequence[Loop], names: Sequence[str]
 ) -> tuple[dict[str, int], dict[str, dict[str, int]]]:
-    """What the loops of each function cost by themselves, and how often it calls the functions named."""
+    """Counts the trips of each function's own loops, and its calls of the named functions."""
     own: dict[str, int] = {}
     calls: dict[str, dict[str, int]] = {}
     function, declared = "", iter(loops)

@@ -22,7 +22,7 @@ _KNOWN = ("0.32.",)
 
 @functools.cache
 def _binding() -> Any:
-    """wgpu-py's binding, or None when it is not one that is known."""
+    """Returns wgpu-py's binding; None for a binding that rlx does not know."""
     import wgpu
     from wgpu.backends.wgpu_native import _api
 

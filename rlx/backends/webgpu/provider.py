@@ -1,6 +1,6 @@
-"""What differs between the libraries that give WebGPU: wgpu-native through wgpu-py, and Dawn through wgpudawn.
+"""The differences of the two WebGPU libraries: wgpu-native through wgpu-py, and Dawn through wgpudawn.
 
-Both packages have one API, so that most of this backend does not know which one it uses.
+Both packages have one API, so most of this backend works with either.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Provider(Protocol):
         """Each library is one object."""
 
     def missing(self) -> str | None:
-        """What of it is not installed or does not load, and what to do; None where it is whole."""
+        """Explains which part of the library is missing or unloadable, and what to do; None if it is complete."""
 
     def module(self) -> ModuleType:
         """The package, imported, with its errors and flags."""
@@ -67,7 +67,7 @@ class Provider(Protocol):
         """
 
     def owns(self, handle: object) -> bool:
-        """Whether an object is a device of this library, which need not be imported for that."""
+        """Returns whether an object is a device of this library; the library need not be imported for that."""
 
     def shader_module(self, device: Any, label: str, code: str) -> Any:
         """A module of a device, without run-time checks unless ``RLX_SHADER_CHECKS`` asks for them.
@@ -80,7 +80,7 @@ class Provider(Protocol):
         """A block whose calls raise their own errors, whatever other threads do on the device."""
 
     def lost(self, device: Any) -> bool:
-        """Whether a device is known to be lost; False where its calls say so themselves."""
+        """Returns whether a device is known to be lost; False for a library whose calls report the loss themselves."""
 
     def timestamp_period(self, queue: Any) -> float:
         """Nanoseconds between two ticks of a queue's clock."""
@@ -106,5 +106,5 @@ def provider(name: str) -> Provider:
 
 
 def provider_of(backend: str) -> Provider:
-    """The library of a backend: of "dawn" Dawn, of "webgpu" the one that ``RLX_WEBGPU`` names."""
+    """Returns the library of a backend: Dawn for "dawn", the library named by ``RLX_WEBGPU`` for "webgpu"."""
     return provider("dawn" if backend == "dawn" else flags.WEBGPU.get())

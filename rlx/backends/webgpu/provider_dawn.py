@@ -178,7 +178,7 @@ def _extras() -> Any:
 
 
 def _speaks(words: tuple[str, ...]) -> bool:
-    """Whether this release of Dawn, as its instance was asked for, takes parts of WGSL that are not everywhere."""
+    """Returns whether this release of Dawn supports the optional WGSL features requested from its instance."""
     _ask_instance()
     lib = importlib.import_module(_BACKEND).lib
     instance = importlib.import_module(f"{_BACKEND}._helpers").get_wgpu_instance()

@@ -1,4 +1,4 @@
-"""wgpu-native through wgpu-py: what rlx uses where nothing else is asked for."""
+"""wgpu-native through wgpu-py: the default WebGPU library of rlx."""
 
 from __future__ import annotations
 

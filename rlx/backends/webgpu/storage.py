@@ -1,4 +1,4 @@
-"""How each dtype is held in WebGPU memory and in registers: i64 in two words, narrow types several to a word."""
+"""The representation of dtypes in WebGPU memory and in registers: i64 is two words, narrow types share words."""
 
 from __future__ import annotations
 

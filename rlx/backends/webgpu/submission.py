@@ -22,7 +22,7 @@ OK, ERROR, MEMORY, LOST, STOPPED = range(5)
 
 @dataclass(frozen=True, eq=False)
 class Submission:
-    """What one submission does, in this order.
+    """The steps of one submission, in their order.
 
     Attributes:
         uploads: ``(bytes, buffer, offset)``, whole words.

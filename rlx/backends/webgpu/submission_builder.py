@@ -156,7 +156,7 @@ class SubmissionBuilder:
         return submissions
 
     def _sizes(self, slots: list[tuple[int, int]], inputs: bool) -> list[tuple[int, int]]:
-        """Returns slots as far as the active extent goes."""
+        """Returns slots, cut to the active extent."""
         extent = self.binding.extent
         if extent is None:
             return slots

@@ -21,7 +21,7 @@ def module_name(path: str) -> str:
 
 
 def template_name(path: str) -> str:
-    """What templates call one: kernels go by the file alone, libraries by folder and file."""
+    """Returns the name of a file in templates: kernels go by the file alone, libraries by folder and file."""
     return path if path.startswith("lib/") else path.rpartition("/")[2]
 
 

@@ -63,7 +63,7 @@ class Undefined:
 
 
 class Namespace:
-    """What ``namespace(...)`` makes: values that loops and macros may change."""
+    """The result of ``namespace(...)``: variables that loops and macros may change."""
 
     def __init__(self, **values: Any) -> None:
         self._values = values
@@ -92,12 +92,12 @@ class LoopContext:
 
     @property
     def first(self) -> bool:
-        """Whether this is the first item."""
+        """True for the first item."""
         return self.index0 == 0
 
     @property
     def last(self) -> bool:
-        """Whether this is the last item."""
+        """True for the last item."""
         return self.index == self.length
 
     def __iter__(self) -> Iterator[tuple[Any, LoopContext]]:
@@ -140,11 +140,11 @@ class Context:
     """The variables of one rendering of a template.
 
     Args:
-        parent: Those that it is given.
+        parent: The variables passed to it.
 
     Attributes:
-        vars: Those that it sets.
-        exported_vars: Names of those that an import gives.
+        vars: The variables that it sets.
+        exported_vars: Names of the variables that an import exports.
     """
 
     eval_ctx = _NO_ESCAPING
@@ -196,7 +196,7 @@ class Template:
     def make_module(
         self, variables: Mapping[str, Any], shared: bool, own: Mapping[str, Any]
     ) -> SimpleNamespace:
-        """What an import gives: macros and variables by name."""
+        """Returns the module that an import gives: macros and variables by name."""
         context = self.new_context(variables, shared, own)
         for _ in self.root_render_func(context):
             pass
@@ -206,18 +206,18 @@ class Template:
         """The text for these variables.
 
         Raises:
-            TemplateRuntimeError: It asks for one that is not there, or calls a macro wrongly.
+            TemplateRuntimeError: The template reads an undefined variable, or calls a macro wrongly.
         """
         return "".join(self.root_render_func(self.new_context(variables)))
 
 
 def _rejected(values: Iterable[Any], test: str, *args: Any) -> list[Any]:
-    """Those of some values that a test does not hold for."""
+    """Returns the values for which a test does not hold."""
     return [value for value in values if not Environment.tests[test](value, *args)]
 
 
 class Environment:
-    """What compiled templates have in common."""
+    """The state that compiled templates share."""
 
     undefined = StrictUndefined
     concat = staticmethod("".join)

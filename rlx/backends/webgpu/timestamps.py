@@ -83,7 +83,7 @@ class Timestamps:
             self._encoded.append((queries, part))
 
     def sent(self, index: int) -> None:
-        """What was encoded will have times."""
+        """Notes that the encoded passes were submitted and will have times."""
         self._open += self._encoded
         self._encoded = []
 

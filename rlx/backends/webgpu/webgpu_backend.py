@@ -57,7 +57,7 @@ class WebGpuBackend(Backend):
         """A wgpu device of the program as a device of rlx; None where the object is none of this backend's.
 
         Raises:
-            DeviceUnavailableError: It is one that rlx can't share, or this process was forked.
+            DeviceUnavailableError: rlx can't share the device, or this process was forked.
         """
         library = provider_of(self.name)
         if not library.owns(handle):
@@ -71,11 +71,11 @@ class WebGpuBackend(Backend):
         return forked.ABSENT if forked.dead() else provider_of(self.name).missing() or ABSENT
 
     def unusable(self) -> str | None:
-        """What of this installation is missing to use a GPU that is there; None where nothing is."""
+        """Names the missing part that keeps this installation from using a GPU; None where nothing is missing."""
         return unusable(self.name)
 
     def capabilities(self, info: DeviceInfo) -> Capabilities:
-        """What its executables can do."""
+        """Returns the capabilities of this backend's executables."""
         return capabilities_with(provider_of(info.backend), info.features)
 
     def build_id(self) -> str:

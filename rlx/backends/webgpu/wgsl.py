@@ -150,7 +150,7 @@ def _modules() -> Mapping[str, str] | None:
 
 
 def can_render() -> bool:
-    """Whether templates are here in compiled form, or can be compiled."""
+    """Returns whether compiled templates are installed, or can be compiled here."""
     return _modules() is not None or find_spec("jinja2") is not None
 
 

@@ -1,6 +1,6 @@
-"""Where a WGSL text means one of its bindings: a walk over its words that knows what functions declare inside.
+"""Finds the references of a WGSL text to its bindings: a walk over its tokens that tracks what functions declare.
 
-A function may call a parameter or a variable as a binding is called, and members of structures are often called x and y.
+A parameter or variable of a function may have the name of a binding, and members of structures are often named x and y.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def tokens_of(text: str) -> list[str]:
 
 
 def is_space(token: str) -> bool:
-    """Whether a piece is a space or a comment."""
+    """Returns whether a token is white space or a comment."""
     return _SPACE.match(token) is not None
 
 
