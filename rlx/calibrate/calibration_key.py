@@ -1,4 +1,4 @@
-"""What measured figures belong to."""
+"""The identity that measured figures belong to."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rlx.version import __version__
 
 
 def identity_of(info: DeviceInfo) -> Identity:
-    """What figures of a device belong to."""
+    """Returns the identity that figures of a device belong to."""
     return Identity(
         str(Device(info.backend, info.index)),
         info.adapter,

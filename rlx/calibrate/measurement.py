@@ -308,7 +308,7 @@ class Measurement:
         ]
 
     def _rows(self, probe: probes.Probe, size: int, model: CalibratedModel) -> dict[str, float]:
-        """What a row more costs: the same elements in short rows."""
+        """Returns the added cost of a row, by the same elements in short rows."""
         assert probe.short is not None
         result = self._kernel(probe, probe.short(size), model)
         if result is None:

@@ -14,7 +14,7 @@ class Measurer:
     """Measures devices; ``rlx.cost`` knows it as its meter."""
 
     def identity(self, device: Any) -> Identity:
-        """What figures of a device belong to: two names of one device have the same.
+        """Returns the identity that figures of a device belong to: two names of one device have the same.
 
         Raises:
             DeviceUnavailableError: It is not on this machine.

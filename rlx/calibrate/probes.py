@@ -69,7 +69,7 @@ def values_of(graph: Graph) -> dict[str, Array]:
 
 
 def _summed(shape: tuple[int, ...], axis: int) -> int:
-    """How many weights a result sums over, which is all but those along the axis of the results."""
+    """Returns how many weights a result sums over: all but those along the axis of the results."""
     return max(1, int(np.prod(shape)) // shape[axis])
 
 
@@ -125,7 +125,7 @@ def copies(size: int, steps: int) -> Graph:
 
 
 def host_part(size: int, cut: bool) -> Graph:
-    """A run that stops for a part on the host, or one that does not."""
+    """Builds a graph whose run stops for a part on the host, or its twin without that part."""
     g = Graph("host part")
     value = g.neg(g.input("x", (size,)))
     if cut:

@@ -138,7 +138,7 @@ class Stopwatch:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Time that the budget does not count, as far as that goes: a driver compiles, or a clock rises."""
+        """Excludes time from the budget, up to a limit: a driver compiles, or a clock rises."""
         began = time.monotonic()
         yield
         self._aside += time.monotonic() - began
@@ -156,7 +156,7 @@ class Stopwatch:
         return AllClosed(self)
 
     def prepare(self, graphs: Iterable[tuple[Graph, Target]]) -> None:
-        """Has the kernels of graphs made, side by side, as far as there is time for that."""
+        """Compiles the kernels of graphs in parallel, until the time is used up."""
         until = self._began + _AHEAD * self._allowed
 
         def make(item: tuple[Graph, Target]) -> None:
@@ -196,7 +196,7 @@ class Stopwatch:
         self._progress(min(0.99, max(0.0, self.spent() / BUDGET_S)), what)
 
     def worth(self, run_ns: float) -> bool:
-        """Whether there is time for a figure whose longest run takes so long."""
+        """Returns whether there is time for a figure whose longest run takes so long."""
         return run_ns < min(_LONGEST_RUN_S, self.left() / _RUNS_WORTH) * 1e9
 
     def times(self, loaded: Sequence[LoadedProbe], seconds: float = _FIGURE_S) -> list[float]:
@@ -220,7 +220,7 @@ class Stopwatch:
         return [float(np.median(sorted(times)[: (len(times) + 1) // 2])) for times in samples]
 
     def is_clear(self, loaded: LoadedProbe) -> bool:
-        """Whether a run is so long that the round trip in it does not count."""
+        """Returns whether a run is so long that its round trip is negligible."""
         return loaded.warm_ns > _CLEAR * self.roundtrip_ns
 
     def slope(

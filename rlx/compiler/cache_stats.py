@@ -10,7 +10,7 @@ from rlx.locks import Lock
 
 @dataclass(frozen=True)
 class CacheStats:
-    """What the compile caches of this process did; see ``rlx.cache_stats``.
+    """Counters of this process's compile caches; see ``rlx.cache_stats``.
 
     Attributes:
         lowered: Graphs that went through the compiler.
@@ -44,7 +44,7 @@ _lock = Lock()
 
 
 def cache_stats() -> CacheStats:
-    """What the compile caches of this process did so far.
+    """Returns the counters of this process's compile caches.
 
     Returns:
         Counts; compare two to see what happened between them.

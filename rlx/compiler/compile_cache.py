@@ -198,9 +198,9 @@ def offer(graph: Graph, plans: Mapping[str, Array], build: object) -> None:
     """Lets a graph be loaded from the plans in the model file that it came from.
 
     Args:
-        graph: The graph; equal ones have no part in it.
-        plans: What ``packed`` made, by name: the bytes, as they stand in the file.
-        build: What ``build_digest`` was where they were made; None where the file does not say.
+        graph: The graph; equal graphs don't use these plans.
+        plans: The results of ``packed`` by name: the bytes in the file.
+        build: The ``build_digest`` of the rlx that made them; None if the file does not say.
     """
     here = build_digest()
     if plans and here is not None and build != here:
@@ -298,7 +298,7 @@ def _with_lines(
     results: tuple[LoweredModule, tuple[str, ...]],
     sources: tuple[str, ...],
 ) -> LoweredModule:
-    """What an equal graph became, with the source lines of the graph at hand.
+    """Returns the lowered form of an equal graph, with the source lines of this graph.
 
     Raises:
         OpaqueError: It holds something that is more than data.
@@ -312,14 +312,14 @@ def _with_lines(
 
 
 def _lower(graph: Graph, target: Target) -> LoweredModule:
-    """Lowers a graph. The passes and the scheduler are imported by the first one that no cache holds."""
+    """Lowers a graph. The first graph that no cache holds imports the passes and the scheduler."""
     from rlx.compiler.lowering import lower
 
     return lower(graph, target)
 
 
 def _derive(graph: Graph, target: Target, decisions: Decisions) -> LoweredModule:
-    """What was decided for a graph, lowered again; see ``_lower`` for the import."""
+    """Lowers a graph again from its decisions; see ``_lower`` for the import."""
     from rlx.compiler.lowering import derive
 
     return derive(graph, target, decisions)

@@ -39,7 +39,7 @@ from rlx.version import __version__
 def lowering_of(
     lowered: LoweredModule, target: Target, host: BackendCostModel | None = None
 ) -> Lowering:
-    """What the cost of a lowered graph depends on besides the graph.
+    """Returns the facts about a lowered graph that its cost depends on besides the graph.
 
     Args:
         lowered: The graph made ready for the target.
@@ -98,7 +98,7 @@ def measured_model(device: Device) -> BackendCostModel:
 
 
 def _unmeasured(devices: Sequence[Device]) -> list[Device]:
-    """Those of some devices that have no figures of their own yet."""
+    """Returns the devices that have no figures of their own yet."""
     if flags.CALIBRATION.get() == "off":
         return []
     return [
@@ -162,12 +162,11 @@ class Estimates:
 def choose(
     graph: Graph, options: CompileOptions | None = None, policy: DevicePolicy | None = None
 ) -> Choice:
-    """Picks the device with the least estimated time, as far as a policy lets it.
+    """Picks the device with the least estimated time among the devices that a policy allows.
 
-    Where there is a choice, devices that were never measured have rlx's default figures, and are
-    measured in a background thread, which takes some seconds, once on a machine; see
-    ``RLX_CALIBRATION``. The reason says so. Where a GPU is there that this installation can't use, because a part
-    of rlx or of wgpu is missing, a ``RuntimeWarning`` says what to do, once in a process.
+    Where there is a choice, devices that were never measured have rlx's default figures, and are measured in a
+    background thread, which takes some seconds, once on a machine; see ``RLX_CALIBRATION``. The reason says so. If the
+    machine has a GPU but a part of rlx or of wgpu is missing, a ``RuntimeWarning`` says what to do, once in a process.
 
     Args:
         graph: The graph that is to run; it is verified.

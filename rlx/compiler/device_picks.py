@@ -57,7 +57,7 @@ class DevicePicks(ABC):
 
     @property
     def policy(self) -> DevicePolicy:
-        """Which devices may be used, and how one is picked."""
+        """The policy: which devices may be used, and how one is picked."""
         return self._policy
 
     def set_policy(self, policy: DevicePolicy) -> None:
@@ -75,7 +75,7 @@ class DevicePicks(ABC):
         return [row.device for row in self._survey(measure=False) if row.viable]
 
     def report(self) -> list[DeviceCandidate]:
-        """One row per device, also of those that can't be used, with what is in their way.
+        """Returns one row per device. A device that can't be used has a row with the reason.
 
         The recommended one is the fastest by estimate; a pick by benchmark does not run here. Devices
         whose speed was never measured are measured first; see ``RLX_CALIBRATION``.
@@ -173,7 +173,7 @@ class DevicePicks(ABC):
         self._measured = {}
 
     def _wanted(self) -> tuple[Device | None, str]:
-        """What is used where no call names a device, and who says so."""
+        """Returns the default device, and the source of that default."""
         if self._policy.device is not None:
             return self._policy.device, self._policy.device_source
         source = f"environment variable {flags.DEVICE.name}"

@@ -36,9 +36,9 @@ class DiskCache:
     warning says so.
 
     Args:
-        folder: Where; it is made, for this user only, when the first entry is stored.
-        most: Bytes of all files; what was used longest ago goes first.
-        days: Entries that were not used for more days go, however small the folder is.
+        folder: The folder; the first stored entry creates it, for this user only.
+        most: Bytes of all files; the least recently used entry is removed first.
+        days: Entries unused for more days are removed, however small the folder is.
     """
 
     def __init__(self, folder: Path, most: int, days: int) -> None:
@@ -129,14 +129,15 @@ def disk_cache(wanted: str) -> DiskCache:
 def engine_folder(name: str) -> Path | None:
     """A folder for what an engine of a plug-in keeps on disk itself, such as XLA's compiled programs.
 
-    It lies beside rlx's own entries, for this user only. ``RLX_CACHE`` moves it and switches it off. A call removes
-    what was used longest ago where the folder is larger than ``RLX_CACHE_BYTES``, or older than ``RLX_CACHE_DAYS``.
+    It lies beside rlx's own entries, for this user only. ``RLX_CACHE`` moves it and switches it off. A call removes the
+    least recently used files while the folder is larger than ``RLX_CACHE_BYTES``, and files older than
+    ``RLX_CACHE_DAYS``.
 
     Args:
         name: The plug-in.
 
     Returns:
-        The folder, which is there; None where nothing may be kept, or where other users can write to it.
+        The existing folder; None if caching is switched off, or if other users can write to it.
     """
     wanted = flags.CACHE.get()
     if wanted == "off":

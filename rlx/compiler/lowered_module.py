@@ -1,4 +1,4 @@
-"""What a graph becomes for a target, before anything of the target's memory is taken."""
+"""The lowered form of a graph for a target; it holds no memory of the target."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class LoweredModule:
 
 @dataclass(frozen=True)
 class Decisions:
-    """What lowering decides: ``derive`` makes the rest of it again. It may come out of a file.
+    """The decisions of lowering; ``derive`` makes the rest from them. They may come out of a file.
 
     Attributes:
         graph: See ``LoweredModule``; every node has been inferred.

@@ -148,11 +148,11 @@ def _check_params(graph: Graph, target: Target) -> None:
 
 
 def derive(graph: Graph, target: Target, decisions: Decisions) -> LoweredModule:
-    """What ``lower`` gives, from what it decided once: the kernel calls are written anew.
+    """Rebuilds the result of ``lower`` from its decisions: the kernel calls are written anew.
 
     The decisions are not believed. Calls and parameters come from the lowering rules of the operations
     alone, so they stay within the memory of their operands as those of any graph do; the memory plan is
-    checked. What a plan computes is its own matter: it belongs to the file that it stands in.
+    checked. Nothing checks that a plan computes the graph's results: it belongs to the file that holds it.
 
     Args:
         graph: The verified graph that the decisions are for; it is not changed.
@@ -220,7 +220,7 @@ def _check_hosted(decisions: Decisions, target: Target) -> None:
 
 
 def _only_here(node: Node, target: Target) -> bool:
-    """Whether a node of a target may not run on the host, or can't."""
+    """Returns whether a node may run on its target only, or can't run on the host."""
     allowed = target.options.allow_host_fallback and not KERNEL_SETS[target.kernel_set].on_host
     return not allowed or blocked(node, HOST_KERNELS) is not None
 
@@ -251,7 +251,7 @@ def _joined(graph: Graph, target: Target, promotes: bool = True) -> tuple[Graph,
 
 
 def _within_bindings(graph: Graph, target: Target, notes: list[Note]) -> Graph:
-    """The graph with no weight above what the device binds, as far as that can be."""
+    """Splits weights that are larger than the device can bind, where that is possible."""
     limit = target.info.limits.get("max-storage-buffer-binding-size")
     if limit is None or not _has_weights(graph):
         return graph
@@ -259,7 +259,7 @@ def _within_bindings(graph: Graph, target: Target, notes: list[Note]) -> Graph:
 
 
 def fewer_rows(lowered: LoweredModule, target: Target, actual: int, upper: int) -> DynamicRows:
-    """What runs do on ``actual`` of ``upper`` rows."""
+    """Returns how runs compute ``actual`` of ``upper`` rows."""
     result = dynamic_rows_of(lowered.graph, actual, upper)
     if result.graph is not None and target.capabilities.extent_programs:
         schedule, _ = _specialised(result.graph, target)

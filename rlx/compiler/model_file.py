@@ -102,11 +102,10 @@ def load_model(
 ) -> Graph:
     """Reads what ``save_model`` wrote.
 
-    Weights stay in the file and are read when they are touched; it must not be written over while
-    they are in use. Nothing in the file is code, and nothing in it is believed: the graph is checked node
-    by node, and so is a compiled plan when it is used, from which the kernel calls are made anew. One
-    that fails its checks is left out, with a warning, and the graph is compiled. A plan serves the graph
-    that this call returns, never another one that happens to be equal.
+    Weights stay in the file and are read when they are touched; it must not be written over while they are in use.
+    Nothing in the file is code, and nothing in it is believed: the graph is checked node by node, and so is a compiled
+    plan when it is used, from which the kernel calls are made anew. A plan that fails its checks is ignored with a
+    warning, and the graph is compiled. A plan serves only the graph that this call returns, never an equal one.
 
     Args:
         path: The file; or its contents, or a binary file object that is read to its end: a program may

@@ -63,7 +63,7 @@ def pack(lowered: LoweredModule, sources: Sequence[str]) -> tuple[Any, list[Arra
 
 
 def unpack(data: Any, arrays: Sequence[Array], sources: Sequence[str]) -> Decisions:
-    """What was decided about the graph that ``pack`` was given.
+    """Unpacks the decisions about the graph that ``pack`` was given.
 
     Args:
         data: JSON values.

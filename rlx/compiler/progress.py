@@ -14,7 +14,7 @@ from rlx.ir.spans import checked, checkpoint, watched, watcher
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a compile is.
+    """The progress of a compile.
 
     Attributes:
         phase: What is done now, such as "lower" or "pipelines".
@@ -51,7 +51,7 @@ STEP = "shapes"
 
 
 class Whole:
-    """How much of a call is done, by the phases that it tells of. It never falls.
+    """Progress of a whole call, from the phases that it reports. It never falls.
 
     Args:
         steps: Compiles, or stages of a command, each of which takes as much of the whole.
@@ -119,7 +119,7 @@ class CancelToken:
 
     @property
     def cancelled(self) -> bool:
-        """Whether ``cancel`` was called."""
+        """True if ``cancel`` was called."""
         return self._event.is_set()
 
     def check(self, during: str = "") -> None:
@@ -139,10 +139,10 @@ class CancelToken:
 def watching(
     told: ProgressCallback | None, cancel: CancelToken | None, steps: int = 1
 ) -> Iterator[None]:
-    """Tells what is compiled inside it, and ends it where a token says so.
+    """Reports compiles inside the ``with``, and ends them when a token is cancelled.
 
     Args:
-        told: Called in the thread that compiles, with a ``Progress``. What it raises ends the compile.
+        told: A function called with a ``Progress`` in the thread that compiles. Its exceptions end the compile.
         cancel: The token.
         steps: Compiles inside it, each of which ends in the phase ``STEP``.
 

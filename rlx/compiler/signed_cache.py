@@ -48,7 +48,7 @@ Elsewhere = Callable[[Array], Any]
 
 
 def key_file() -> Path:
-    """Where the key is."""
+    """Returns the path of the key."""
     import platformdirs
 
     return Path(platformdirs.user_data_dir("rlx", appauthor=False)) / "cache-key"
@@ -213,20 +213,23 @@ class _GraphPickler(pickle.Pickler):
         self._elsewhere = elsewhere
 
     def _keeps(self, buffer: pickle.PickleBuffer) -> bool:
-        """Whether the bytes of an array stand in the record. Large ones stand beside it, and are not copied when it is read."""
+        """Returns whether the record holds the bytes of an array.
+
+        Large arrays lie beside it, and are not copied when it is read.
+        """
         raw = buffer.raw()
         if raw.nbytes >= _LARGE_BYTES:
             self.large.append(raw)
         return raw.nbytes < _LARGE_BYTES
 
     def persistent_id(self, obj: Any) -> Any:
-        """What stands for an array that is found elsewhere."""
+        """Returns the identifier of an array that is stored elsewhere."""
         if self._elsewhere is not None and type(obj) is np.ndarray:
             return self._elsewhere(obj)
         return None
 
     def reducer_override(self, obj: Any) -> Any:
-        """How objects are written that pickle would not write well, or not at all."""
+        """Defines how to pickle objects that pickle would write badly, or not at all."""
         kind = type(obj)
         if kind is Node:
             if obj.graph.nodes[obj.id] is not obj:

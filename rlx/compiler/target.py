@@ -1,4 +1,4 @@
-"""What a graph is compiled for: a device, its backend, and the options."""
+"""The target of a compile: a device, its backend, and the options."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from rlx.ir.variants import Choices
 
 @dataclass(frozen=True)
 class Target:
-    """What a graph is compiled for.
+    """The target that a graph is compiled for: a device, its backend, and the options.
 
     Attributes:
-        device: The device as it was named.
-        info: The device as it was found.
-        backend: What runs graphs on it.
-        kernel_set: Which kernels of the op records it runs; "" when it reads none.
+        device: The device as the caller named it.
+        info: The device's description.
+        backend: The backend that runs graphs on it.
+        kernel_set: The set of op-record kernels that it runs; "" for none.
         options: The user's choices, the fusion gate filled in.
-        capabilities: The abilities of its executables, as far as its backend says so.
-        choices: What is known about variants of its kernels.
+        capabilities: The capabilities that its backend states for its executables.
+        choices: Known choices among variants of its kernels.
     """
 
     device: Device
@@ -46,7 +46,7 @@ class Target:
 
     @property
     def reads_kernels(self) -> bool:
-        """Whether its backend runs kernels of the op records; else it gets the graph as it is."""
+        """True if its backend runs kernels of the op records; other backends get the graph unchanged."""
         return bool(self.kernel_set)
 
     @classmethod

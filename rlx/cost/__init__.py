@@ -1,4 +1,4 @@
-"""What a graph costs on a device: numbers in, numbers out."""
+"""Estimates the cost of a graph on a device, from numbers alone."""
 
 from typing import TYPE_CHECKING
 

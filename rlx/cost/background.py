@@ -34,7 +34,7 @@ def waiting_for_figures() -> Iterator[None]:
 
 
 def waits() -> bool:
-    """Whether devices are measured before one is chosen: here, or by ``RLX_CALIBRATION=measure``."""
+    """Returns whether a choice waits for measurements of the devices: here, or by ``RLX_CALIBRATION=measure``."""
     return _waits.get() or flags.CALIBRATION.get() == "measure"
 
 

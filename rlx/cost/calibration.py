@@ -1,4 +1,4 @@
-"""What was measured on one device: a record of figures, each with its unit in its name."""
+"""The measured figures of one device: a record whose field names have the units."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Progress = Callable[[float, str], None]
 
 @dataclass(frozen=True)
 class Identity:
-    """What figures belong to: others are those of another device, or of another rlx on it.
+    """The identity that figures belong to: figures of another device, or of another rlx on it, differ in it.
 
     Attributes:
         device: Its name.
@@ -66,13 +66,13 @@ class Calibration:
     """The measured figures of one device.
 
     Attributes:
-        identity: What they belong to.
+        identity: The identity that they belong to.
         threads: Parallel workers of the CPU kernels; 1 on a GPU.
         unified_memory: Host and device share memory, so nothing is transferred.
         roundtrip_ns: A run with next to nothing to do: on a GPU submit, wait and a small read-back,
             on the CPU the call.
         dispatch_ns: One kernel more in a run, each waiting for the one before; on the CPU one call.
-        host_thunk_ns: What a part that runs on the host adds to a run on a GPU, besides its work and
+        host_thunk_ns: The time that a part on the host adds to a run on a GPU, besides its work and
             its bytes; 0 on the CPU.
         upload_ns_by_bytes: What inputs of so many bytes add to a run.
         readback_ns_by_bytes: What outputs of so many bytes add.
@@ -221,7 +221,7 @@ class Meter(Protocol):
     """Measures devices. It is on a higher floor."""
 
     def identity(self, device: Any) -> Identity:
-        """What figures of the device belong to."""
+        """Returns the identity that figures of the device belong to."""
 
     def load_or_measure(self, device: Any, progress: Progress | None) -> Calibration:
         """The stored figures of the device; without any, they are measured and stored."""
@@ -234,7 +234,7 @@ _NAMES = tuple(field.name for field in dataclasses.fields(Calibration))
 
 
 def meter() -> Meter:
-    """What measures."""
+    """Returns the object that measures devices."""
     result: Meter = provided("meter")
     return result
 

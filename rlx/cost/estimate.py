@@ -1,4 +1,4 @@
-"""What a run of a graph costs, node by node, from a device's figures."""
+"""Estimates the cost of a run of a graph, node by node, from a device's figures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from rlx.ir.graph import Graph, Node
 
 @dataclass(frozen=True)
 class Lowering:
-    """What compiling found out about a graph that the graph itself does not say.
+    """Facts about a graph that only compiling finds out.
 
     Attributes:
         dispatches: Kernel calls of a node by its id; 1 for those that are not listed.
@@ -165,7 +165,7 @@ def pick_best_device(graph: Graph, models: Iterable[BackendCostModel]) -> Any:
 
 
 class _Figures:
-    """A model's times: of one that knows more than peaks, or worked out from the peaks."""
+    """A model's times: stated by a model that knows more than peaks, or computed from the peaks."""
 
     def __init__(self, model: BackendCostModel) -> None:
         self.model = model

@@ -1,4 +1,4 @@
-"""Whether a fusion pays: two I/O profiles and a device's figures in, nanoseconds and a verdict out."""
+"""Decides whether a fusion pays: takes two I/O profiles and a device's figures, returns nanoseconds and a verdict."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlx.errors import InputError, describe
 
 @dataclass(frozen=True)
 class FusionBenefit:
-    """What a fusion saves; less than zero where it adds.
+    """The savings of a fusion; a negative number is an increase.
 
     Attributes:
         launches_saved: Kernel launches.
@@ -68,7 +68,7 @@ class FusionBenefit:
         unified_memory: bool,
         min_gain_ns: float = 0.0,
     ) -> bool:
-        """Whether ``score_ns`` of the same figures is at least ``min_gain_ns``."""
+        """Returns whether ``score_ns`` of the same figures is at least ``min_gain_ns``."""
         score = self.score_ns(
             dispatch_ns, roundtrip_ns, memory_bw, host_readback_bw, unified_memory
         )
@@ -76,7 +76,7 @@ class FusionBenefit:
 
 
 def fusion_benefit(before: GraphIoProfile, after: GraphIoProfile) -> FusionBenefit:
-    """What going from one profile to another saves, field by field.
+    """Returns the savings of the second profile over the first, field by field.
 
     Args:
         before: The graph without the fusion.
@@ -153,7 +153,7 @@ class IoFusionGate:
         return plain - added * self.host_thunk_penalty_ns
 
     def should_fuse(self, before: GraphIoProfile, after: GraphIoProfile) -> bool:
-        """Whether going from one profile to the other gains at least ``min_gain_ns``."""
+        """Returns whether going from one profile to the other gains at least ``min_gain_ns``."""
         return self.score_ns(fusion_benefit(before, after)) >= self.min_gain_ns
 
     @classmethod

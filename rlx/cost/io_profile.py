@@ -1,4 +1,4 @@
-"""What one run of a graph moves and waits for, counted from the graph alone: launches, syncs, bytes.
+"""Counts the launches, waits and bytes of one run of a graph, from the graph alone.
 
 The counts are exact and know no device's speed; ``rlx.cost.gate`` turns two of them into time.
 """
@@ -26,7 +26,7 @@ _UNCOUNTED = frozenset({"input", "param", "constant", "reshape", "transpose", "n
 
 @dataclass(frozen=True)
 class GraphIoOptions:
-    """What counts as a sync point.
+    """Options of sync points: what counts as one.
 
     Attributes:
         fft_host_sync: Every ``fft`` and ``rfft`` node waits for the host.

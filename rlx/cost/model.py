@@ -21,11 +21,11 @@ class BackendCostModel(Protocol):
 
     @property
     def device(self) -> Any:
-        """What the figures describe."""
+        """The device that the figures describe."""
 
     @property
     def unified_memory(self) -> bool:
-        """Whether host and device share memory."""
+        """True if host and device share memory."""
 
     def sgemm_gflops(self, m: int, k: int, n: int) -> float:
         """Speed of a product of that size in GFLOP/s (1e9 flop/s)."""
@@ -69,13 +69,13 @@ class DetailedCostModel(BackendCostModel, Protocol):
         """Time of reading and writing so many bytes, both counted."""
 
     def upload_ns(self, nbytes: int) -> float:
-        """What inputs add to a run."""
+        """Returns the time that inputs add to a run."""
 
     def readback_ns(self, nbytes: int) -> float:
-        """What outputs add to a run."""
+        """Returns the time that outputs add to a run."""
 
     def host_thunk_ns(self) -> float:
-        """What a part on the host adds to a run, besides its work and its bytes."""
+        """Returns the time that a part on the host adds to a run, besides its work and its bytes."""
 
 
 @dataclass(frozen=True)

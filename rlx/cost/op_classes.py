@@ -116,7 +116,7 @@ _KIND_MOVES = frozenset(KINDS["move"].ops + KINDS["gather"].ops)
 
 
 def kind_of(node: Node) -> str:
-    """The kind of a node that runs and holds no graphs; one that is in no list counts as arithmetic."""
+    """Returns the kind of a node that runs and holds no graphs; arithmetic if no list has it."""
     if node.opdef.elementwise:
         return "function" if _step_flops(node.op) >= _FUNCTION_FLOPS else "arithmetic"
     if node.op == "ordered" and 4 * node.attrs["k"] <= min(256, node.inputs[0].shape[-1]):
@@ -125,7 +125,7 @@ def kind_of(node: Node) -> str:
 
 
 def _step_flops(name: str) -> float:
-    """Operations of an elementwise step for each element; 1 for one that is not in the table."""
+    """Returns the operations per element of an elementwise step; 1 if the table lacks the step."""
     from rlx.ops.elementwise.records import ROWS
 
     return ROWS[name].flops if name in ROWS else 1
@@ -167,7 +167,7 @@ def traffic(node: Node) -> int:
 
 
 def more_rows(node: Node) -> float:
-    """How many rows a node of a kind in ``ROWED`` has beyond those of ``ROW`` elements; less is negative."""
+    """Returns the rows of a node beyond rows of ``ROW`` elements, for kinds in ``ROWED``; it may be negative."""
     elements = size(node.shape if node.op in _KIND_MOVES else node.inputs[0].shape)
     return elements / max(1, _row(node)) - elements / ROW
 

@@ -71,7 +71,7 @@ def file_of(identity: Identity) -> Path | None:
 
 
 def forget_old(path: Path) -> None:
-    """Removes what nothing used for ``RLX_CACHE_DAYS`` beside a file; nothing where the user named the file.
+    """Removes figures beside a file that were unused for ``RLX_CACHE_DAYS``; none if the user named the file.
 
     Raises:
         InputError: ``RLX_CACHE_DAYS`` does not parse.
@@ -81,7 +81,7 @@ def forget_old(path: Path) -> None:
 
 
 def usable(path: Path) -> bool:
-    """Whether a file of figures may be read and written: its folder is private, or the user named it."""
+    """Returns whether a file of figures may be read and written: its folder is private, or the user named it."""
     return flags.CALIBRATION.get().endswith(".json") or is_private(path.parent)
 
 

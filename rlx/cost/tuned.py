@@ -1,4 +1,4 @@
-"""Which variants of kernels were fastest on a device: measured by ``rlx bench --tune``, kept beside its calibration."""
+"""The fastest kernel variants of a device, measured by ``rlx bench --tune`` and stored beside its calibration."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def variants_file(identity: Identity) -> Path | None:
 
 
 def stored_variants(device: Any) -> Table:
-    """The fastest variants of a device by family, as far as they are known; nothing is measured.
+    """Returns the known fastest variants of a device by family; nothing is measured.
 
     A file that can't be used counts as none, and a ``RuntimeWarning`` says so; figures of another driver, or
     another rlx, are none either.

@@ -40,12 +40,12 @@ class DeviceCandidate:
 
     Attributes:
         device: The device.
-        label: What people call it: the hardware, its API, whether it is software, and another device
-            that is the same hardware.
+        label: Its display name: the hardware, its API, whether it is software, and another device that is the same
+            hardware.
         available: It is on this machine.
         registered: A backend for it is built in, installed or registered.
         supports_graph: It can run the graph, parts of it on the host if need be.
-        recommended: The one to take.
+        recommended: True for the device to use.
         estimate_ns: Estimated nanoseconds of a run; None where it can't run.
         blocker: Why it can't be taken; None when it can.
         capabilities: What its executables can do; None where that is not known beforehand.
@@ -65,7 +65,7 @@ class DeviceCandidate:
 
     @property
     def viable(self) -> bool:
-        """Whether it may be taken."""
+        """True if the device may be used."""
         return self.blocker is None
 
 
@@ -146,8 +146,8 @@ def blocker_of(graph: Graph, device: Device, policy: DevicePolicy) -> str | None
 
     Args:
         graph: A verified graph.
-        device: The device, perhaps by an API's name or one that no table lists.
-        policy: What may be picked.
+        device: The device; its name may be an API's, or unknown.
+        policy: The policy that limits the pick.
     """
     try:
         info = info_of(device)
@@ -157,7 +157,7 @@ def blocker_of(graph: Graph, device: Device, policy: DevicePolicy) -> str | None
 
 
 def unsupported(graph: Graph, device: Device, info: DeviceInfo) -> str | None:
-    """What of a graph a device can't run; None when it runs it all."""
+    """Names the part of a graph that a device can't run; None if it runs the whole graph."""
     runs_on = backend(device.backend)
     reason = runs_on.refusal(info, graph)
     if reason is not None:

@@ -35,9 +35,9 @@ def describe_devices() -> list[DeviceDescription]:
 
 
 def cost_model(device: Device, info: DeviceInfo) -> BackendCostModel:
-    """The figures of a device as far as they are known: measured, else its defaults.
+    """Returns the figures of a device: measured, else its defaults.
 
-    A plug-in states its own; without any it has a GPU's defaults.
+    A plug-in states its own; a plug-in without figures gets a GPU's defaults.
     """
     runs_on = backend(device.backend)
     if not runs_on.is_built_in:

@@ -196,9 +196,8 @@ def available_devices(again: bool = False) -> list[Device]:
     A plug-in that does not work has none; ``rlx.GraphDevices.report`` and ``rlx devices`` say why.
 
     Args:
-        again: Looks for them again. Otherwise GPUs are those that were there when they were first asked for,
-            or when one was last lost. What is compiled goes on where it is; numbers may mean other
-            GPUs.
+        again: Looks for devices again. Otherwise the GPUs found by the first call, or after the last loss of a device,
+            are returned. Compiled graphs stay on their devices; numbers may mean other GPUs.
 
     Example:
         >>> import rlx
@@ -227,7 +226,7 @@ def _refreshed(name: str) -> bool:
 
 
 def is_available(device: DeviceLike) -> bool:
-    """Whether a graph could be compiled for the device on this machine.
+    """Returns whether a graph could be compiled for the device on this machine.
 
     Raises:
         DeviceParseError: The text is not a device.

@@ -24,7 +24,7 @@ class Benchmark:
     """Picks by running the graph on every device that may be picked.
 
     Attributes:
-        runs: Timed runs on each, after one that does not count.
+        runs: Timed runs on each device, after one warm-up run.
 
     Raises:
         InputError: ``runs`` is not a whole number >= 1.
@@ -42,14 +42,14 @@ class Benchmark:
 
 @dataclass(frozen=True, eq=False)
 class DevicePolicy:
-    """What may be picked, what is preferred, and how.
+    """A rule for automatic picks of a device: allowed devices, preferred devices, and the criterion.
 
     A device is given as a ``rlx.Device`` or by name. A name without a number ("webgpu", "vulkan") means
     every device of that name, one with a number ("webgpu:0") just that.
 
     Attributes:
         allow: The only devices that may be used; None for all, empty for none.
-        deny: Devices that may not, also where ``allow`` has them.
+        deny: Devices that may not be used, even if ``allow`` lists them.
         prefer: In this order, before others within 10 % of the fastest.
         pick: "cost" goes by the cost model's estimates, ``rlx.Benchmark(runs)`` by measurement.
         device: What is used where no call names a device; it has to be viable. None makes the pick.
@@ -121,7 +121,7 @@ class DevicePolicy:
         return hash(self._key())
 
     def _key(self) -> tuple[object, ...]:
-        """What it means; equal devices mean something else with a number and without."""
+        """Returns the comparison key; equal devices mean something else with a number and without."""
         lists = (self.allow, self.deny, self.prefer, self.chain)
         named = (None if item is None else tuple((d, d.numbered) for d in item) for item in lists)
         return (*named, self.pick, self.device, self.power)
@@ -213,7 +213,7 @@ class DevicePolicy:
 
     @property
     def saves_power(self) -> bool:
-        """Whether power counts now."""
+        """True if power counts now."""
         return self.power == "low" or (self.power == "auto" and on_battery())
 
 
@@ -225,7 +225,7 @@ def _is_integrated(device: Device) -> bool:
 
 
 def on_battery() -> bool:
-    """Whether the machine runs on its battery; False where nothing tells."""
+    """Returns whether the machine runs on its battery; False if unknown."""
     try:
         import psutil
 
@@ -236,7 +236,7 @@ def on_battery() -> bool:
 
 
 def means(name: Device, device: Device) -> bool:
-    """Whether a device of a policy stands for a device of this machine."""
+    """Returns whether a device of a policy matches a device of this machine."""
     if name.backend != device.backend:
         return False
     if name.index or name.numbered:
@@ -247,7 +247,7 @@ def means(name: Device, device: Device) -> bool:
 def canonical(device: Device) -> Device:
     """The device under its backend's own number: "vulkan" may be "webgpu:1".
 
-    One that is not here is itself.
+    A device that is not on this machine is returned unchanged.
     """
     result = _canonical_all(device)
     return result[device.index] if device.index < len(result) else device
