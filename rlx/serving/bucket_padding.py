@@ -24,7 +24,7 @@ _MAX_FITS = 4096
 
 @dataclass(frozen=True)
 class BucketFit:
-    """What a run of some shapes asks of a bucket.
+    """The requirements of a run of some shapes on a bucket.
 
     Attributes:
         lengths: How many elements are valid.
@@ -63,11 +63,11 @@ class Bucket:
         self._fits: Lru[Hashable, BucketFit] = Lru(_MAX_FITS)
 
     def known(self, key: Hashable) -> BucketFit | None:
-        """What runs of some shapes ask for, if that was found out before."""
+        """Returns the known requirements of runs of some shapes; None if they are unknown."""
         return self._fits.get(key)
 
     def fit(self, key: Hashable, build: Callable[[], Graph]) -> BucketFit:
-        """What runs of some shapes ask for; the graph for them is made once, to see that it fits.
+        """Returns the requirements of runs of some shapes; their graph is built once, to check that it fits.
 
         Args:
             key: What tells the shapes from others.
@@ -112,7 +112,7 @@ class Bucket:
 
 
 def valid(fit: BucketFit, results: Sequence[Array]) -> list[Array]:
-    """What outputs of a masked graph hold: arrays of their own where a part is padding."""
+    """Returns the valid part of a masked graph's outputs; an output with padding is copied."""
     outputs = []
     for array, (shape, axes) in zip(results, fit.outputs, strict=True):
         part = cut(array, axes, shape)

@@ -60,7 +60,7 @@ class ExecutablePool:
             _closed(compiled)
 
     def lend(self) -> CompiledGraph:
-        """The first executable, which is no longer one that ``take`` returns."""
+        """Returns the first executable; ``take`` no longer returns it."""
         with self._lock:
             self._lent = True
             if self.first in self._idle:

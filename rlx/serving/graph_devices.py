@@ -229,11 +229,11 @@ class GraphDevices(DevicePicks):
         return self.run_try(self.chain(hint), inputs)
 
     def benchmark(self, inputs: Mapping[str, Any], runs: int = 10) -> list[DeviceBenchResult]:
-        """Times runs on every device of ``devices``, fastest first; those that failed come last.
+        """Times runs on every device of ``devices``. The fastest comes first; failed devices come last.
 
         Args:
             inputs: One array per input.
-            runs: Timed runs on each device, after one that does not count.
+            runs: Timed runs on each device, after one warm-up run.
 
         Raises:
             InputError: ``runs`` is not a whole number >= 1.
@@ -274,7 +274,7 @@ class GraphDevices(DevicePicks):
     # -----------------------------------------------------------------------------------------------
 
     def _live(self) -> dict[Device, CompiledGraph]:
-        """What is compiled, without what its user has closed."""
+        """Returns the compiled graphs that the user has not closed."""
         for device in [d for d, compiled in self._compiled.items() if compiled.closed]:
             del self._compiled[device]
         return self._compiled

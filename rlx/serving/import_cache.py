@@ -95,7 +95,10 @@ class ModelFile:
         shapes: Mapping[str, tuple[int, ...]],
         values: Mapping[str, Array],
     ) -> tuple[LoweredModel, str] | frozenset[str]:
-        """What ``lower`` gives, with the graph's content hash; or inputs whose values it needs. Both are kept."""
+        """Returns the result of ``lower`` with the graph's content hash, or the inputs whose values it needs.
+
+        Both are cached.
+        """
         try:
             lowered = _imported(self.source, shapes, values)
         except NeedsValueError as error:

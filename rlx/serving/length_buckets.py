@@ -23,7 +23,7 @@ _MAX_SHAPES = 1024
 
 
 class Lengths:
-    """What one function was called with: operands of the same ranks and types, with the same settings.
+    """The operands of one function's calls that share ranks, types and settings.
 
     Used by one thread at a time.
     """

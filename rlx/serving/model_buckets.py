@@ -1,4 +1,4 @@
-"""Which sizes of a model's dimensions share a bucket: those that a program lists, or those that its runs ask for."""
+"""Selects the buckets of a model's dimensions: the program lists them, or runs determine them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Buckets:
         return result, reason
 
     def _asked(self, dims: Mapping[str, int]) -> tuple[dict[str, Range], str]:
-        """As ``ranges``, whether there can be such buckets or not."""
+        """Returns the same as ``ranges``, without a check that such buckets are possible."""
         if self._ends is not None:
             return self._listed(dims)
         if not self._auto:

@@ -1,4 +1,4 @@
-"""What a model has compiled: an executable for each set of shapes, or for a bucket of them."""
+"""The compiled executables of a model: one for each set of shapes, or for a bucket of them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Shapes = Mapping[str, Shape]
 
 
 class ShapeRunner(Protocol):
-    """What runs inputs of some shapes."""
+    """An object that runs inputs of some shapes."""
 
     @property
     def pool(self) -> ExecutablePool:
@@ -128,14 +128,14 @@ class Executables:
     Args:
         file: The model.
         session: The device.
-        capacity: How many are kept.
-        buckets: Which sizes share one.
-        watch: Who is told of a compile, and who ends it.
+        capacity: The maximum number of executables.
+        buckets: The sizes that share an executable.
+        watch: The callback and the token of compiles.
 
     Attributes:
-        session: The device. It is another one after a loss.
-        choice: Why the device was chosen, for what was compiled last.
-        fixed: Inputs whose contents decide shapes, as far as lowering has found out.
+        session: The device. A loss replaces it.
+        choice: The reason for the device, from the last compile.
+        fixed: Inputs whose contents decide shapes, found by lowering so far.
         lock: Held by the thread that compiles.
         compiles: Executables compiled so far.
     """
@@ -160,7 +160,7 @@ class Executables:
         self.compiles = self._fits = 0
 
     def known(self, arrays: Mapping[str, Array]) -> ShapeRunner | None:
-        """What runs such inputs, where there is something."""
+        """Returns the existing runner of such inputs; None without one."""
         return self._known(self._key(arrays))
 
     def _known(self, key: Hashable) -> ShapeRunner | None:
@@ -179,7 +179,7 @@ class Executables:
         contents: Container[str] | None = None,
         exact: bool = False,
     ) -> ShapeRunner:
-        """What runs such inputs; the caller holds the lock.
+        """Returns the runner of such inputs; the caller holds the lock.
 
         Args:
             arrays: The inputs.
@@ -210,7 +210,7 @@ class Executables:
             item.pool.close()
 
     def report(self) -> ModelReport:
-        """What was compiled."""
+        """Reports the compiled executables."""
         listed = []
         for value in self._kept.values():
             report = value.report
@@ -249,7 +249,7 @@ class Executables:
     def _in_bucket(
         self, key: Hashable, arrays: Mapping[str, Array], ranges: Mapping[str, Range]
     ) -> Fitted:
-        """What runs such inputs in their bucket, which is compiled for the first of them.
+        """Returns the runner of such inputs in their bucket. The first inputs of a bucket compile it.
 
         Raises:
             UnmaskableError: Padding would change results.
@@ -328,7 +328,7 @@ class Executables:
         return ExecutablePool(compiled, _KEPT)
 
     def _is_plain(self, lowered: LoweredModel, arrays: Mapping[str, Array]) -> bool:
-        """Whether a graph takes and gives the model's arrays as they are."""
+        """Returns whether a graph takes and gives the model's arrays unchanged."""
         graph = lowered.graph
         ports = {port.name: port.element.numpy for port in self._source.given(arrays)}
         stored = {name: graph.named(name).dtype.numpy for name in graph.input_names}
@@ -352,7 +352,7 @@ class Executables:
             )
 
     def _key(self, arrays: Mapping[str, Array]) -> Hashable:
-        """What tells inputs for one executable from others."""
+        """Returns the key of the executable for inputs."""
         shapes = tuple((name, array.shape) for name, array in arrays.items())
         return shapes, self._values_key(arrays)
 

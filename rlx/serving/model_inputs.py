@@ -90,7 +90,7 @@ def stand_ins(
 
 
 def _by_name(source: ModelSource, inputs: Mapping[str, Any] | Any, what: str) -> Mapping[str, Any]:
-    """What inputs are given, by name; of a model of one input it may stand alone.
+    """Returns inputs by name; a model of one input takes the bare value too.
 
     Raises:
         InputError: It stands alone, and there are several inputs.

@@ -1,4 +1,4 @@
-"""What ``rlx.onnx.Model`` compiled, and why: exact shapes and buckets."""
+"""The report of ``rlx.onnx.Model``: compiled shapes and buckets, with the reasons."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ShapesReport:
 
 @dataclass(frozen=True)
 class ModelReport:
-    """What a model has compiled.
+    """The compiled executables of a model.
 
     Attributes:
         executables: Those that are kept, the one used longest ago first.

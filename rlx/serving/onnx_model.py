@@ -61,12 +61,12 @@ _How = tuple[int, BucketsLike, tuple[ProgressCallback | None, CancelToken | None
 class Model:
     """An ONNX model on a device, for any number of threads.
 
-    Each new set of input shapes is lowered and compiled when it is first run, and kept. A model that is run with
-    many sizes of a dimension is compiled for ranges of sizes, called buckets: inputs are padded, and the padding is
-    masked wherever results would see it. Where a shape within the model depends on what an input holds (the target
-    of a Reshape, the number of trips of a Loop), the model is compiled anew for new contents of that input, too.
-    Calls from several threads run side by side, each on an executable of its own; these share the weights, and
-    there are as many as there were calls at a time.
+    Each new set of input shapes is lowered and compiled when it is first run, and kept. A model that is run with many
+    sizes of a dimension is compiled for ranges of sizes, called buckets: inputs are padded, and the padding is masked
+    wherever results would see it. If a shape within the model depends on the contents of an input (the target of a
+    Reshape, the number of trips of a Loop), the model is compiled anew for new contents of that input, too. Calls from
+    several threads run side by side, each on an executable of its own; these share the weights, and there are as many
+    as there were calls at a time.
 
     Args:
         path: The file, its contents, or a binary file object, which is read to its end.
@@ -144,7 +144,7 @@ class Model:
 
     @property
     def inputs(self) -> tuple[Port, ...]:
-        """What ``run`` takes."""
+        """The inputs of ``run``."""
         return self._source.inputs
 
     @property
@@ -164,7 +164,7 @@ class Model:
 
     @property
     def device(self) -> Device | None:
-        """Where it runs; None before "auto" has chosen."""
+        """The device; None before "auto" has chosen."""
         if self._executables.session.device is not None:
             return self._executables.session.device
         return None if self.choice is None else self.choice.device
@@ -176,7 +176,7 @@ class Model:
 
     @property
     def closed(self) -> bool:
-        """Whether ``close`` was called."""
+        """True if ``close`` was called."""
         return self._closed
 
     def run(self, inputs: Mapping[str, Any] | Any, *others: Never) -> list[Array]:
@@ -289,7 +289,7 @@ class Model:
         return result
 
     def report(self) -> ModelReport:
-        """What was compiled: buckets, exact shapes with the reason, and how long each took."""
+        """Reports compiled buckets and exact shapes, with the reasons and compile times."""
         return self._executables.report()
 
     def clone(self, device: DeviceLike | None = None) -> Model:
@@ -316,12 +316,12 @@ class Model:
     ) -> list[Array]:
         """``run`` for asyncio: it runs in another thread, and the event loop goes on.
 
-        Arrays are read when their turn comes: leave them as they are until then. A task that is cancelled takes its
-        call out of the queue; one that runs already is made to the end, and its results are dropped.
+        Arrays are read when their turn comes: leave them as they are until then. Cancelling the task removes a pending
+        call from the queue. A running call is not interrupted; its results are dropped.
 
         Args:
             inputs: As ``run`` takes them.
-            max_pending: While so many calls wait or run, this one waits before it joins them.
+            max_pending: The most calls that may wait or run; further calls wait before they are queued.
 
         Raises:
             RlxError: As ``run``.
@@ -458,7 +458,7 @@ class Model:
         contents: Container[str] | None = None,
         exact: bool = False,
     ) -> ShapeRunner:
-        """What runs such inputs; one thread at a time compiles."""
+        """Returns the runner of such inputs; one thread at a time compiles."""
         result = self._executables.known(arrays)
         if result is not None and not (exact and not isinstance(result, Exact)):
             return result

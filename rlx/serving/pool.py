@@ -34,7 +34,7 @@ Source = Graph | Model | str | os.PathLike[str] | bytes
 
 @dataclass(frozen=True)
 class PoolDevice:
-    """What a device of a pool has done.
+    """Counters of one device of a pool.
 
     Attributes:
         device: The device.
@@ -264,7 +264,7 @@ class Pool:
         return tuple(worker.device for worker in self._scheduler.workers if worker.left is None)
 
     def report(self) -> tuple[PoolDevice, ...]:
-        """What each device has done, those that have left included."""
+        """Returns the counters of each device, removed devices included."""
         return tuple(
             PoolDevice(worker.device, worker.done, worker.busy_s, worker.seconds, worker.left)
             for worker in self._scheduler.workers
@@ -297,7 +297,7 @@ class Pool:
         return Task(sets, self._queue.answer(), together)
 
     def _together(self) -> int:
-        """How many sets ``map`` hands out at a time: each device finds two portions of what may be pending."""
+        """Returns how many sets ``map`` hands out at a time: each device has two portions within the pending limit."""
         return min(
             self._scheduler.together(), max(1, self._most // (2 * len(self._scheduler.workers)))
         )
@@ -316,7 +316,7 @@ async def _awaited(items: Iterable[Inputs] | AsyncIterator[Inputs]) -> AsyncIter
 
 
 def _length(items: Iterable[Inputs]) -> int | None:
-    """How many sets there are said to be. It serves progress alone: one that says nothing, or fails, has no length."""
+    """Returns the number of sets that the iterable states, for progress alone; None if it states none or fails."""
     try:
         return len(items) if isinstance(items, Sized) else None
     except Exception:
@@ -334,7 +334,7 @@ def _name(source: Source) -> str:
 def _maker(
     source: Source, params: Mapping[str, Any] | None, options: CompileOptions | None
 ) -> _Make:
-    """What compiles for a device.
+    """Returns a function that compiles for a device.
 
     Raises:
         InputError: It is no model, or has no use for params or options.
@@ -380,7 +380,7 @@ def _model_worker(model: Model, device: Device) -> Worker:
 
 
 def _closed(close: Callable[[], None]) -> None:
-    """Frees a device; one that is lost need not be freed."""
+    """Frees a device; a lost device is skipped."""
     try:
         close()
     except Exception as error:

@@ -58,7 +58,7 @@ class Task:
 
     @property
     def left(self) -> int:
-        """How many sets are to be done."""
+        """The number of sets that are left."""
         return len(self.sets) - len(self.outcomes)
 
     def settle(self, error: BaseException | None = None) -> None:
@@ -75,7 +75,7 @@ class Task:
         self.sets, self.outcomes = (), []
 
     def may_go_to(self, worker: Worker) -> bool:
-        """Whether a device has not failed at it yet."""
+        """Returns whether a device has not failed at this item yet."""
         return all(device != worker.device for device, _ in self.failed)
 
 
@@ -126,7 +126,7 @@ class Worker:
             self.seconds = spent / sets
 
     def would_do(self, seconds: float, sets: int) -> int:
-        """How many items of so many sets it would have done before some seconds are over."""
+        """Estimates how many items of so many sets the device would finish within some seconds."""
         if self.left is not None or self.seconds is None:
             return 0
         if self.since is not None:
@@ -157,7 +157,7 @@ class WorkScheduler(Workers[Task]):
         self.workers = list(workers)
 
     def together(self) -> int:
-        """How many sets are worth handing out as one item; one as long as the time of a device is not known."""
+        """Returns how many sets to hand out as one item; 1 until the time of a device is known."""
         workers = [worker for worker in self.workers if worker.left is None]
         times = [worker.seconds for worker in workers if worker.seconds is not None]
         if not times or len(times) < len(workers):

@@ -1,4 +1,4 @@
-"""What every backend promises besides right results: handles, params, clones, extents, errors."""
+"""The contract of every backend besides right results: handles, params, clones, extents, errors."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ OUTCOMES = ("right", "host", "refused", "wrong", "failed")
 
 
 class Verdict(NamedTuple):
-    """What a device made of a case.
+    """The outcome of a case on a device.
 
     Attributes:
         case: The case.
@@ -45,7 +45,7 @@ class Verdict(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What a device made of all cases.
+    """The outcomes of all cases on a device.
 
     Attributes:
         device: Its name.
@@ -170,10 +170,10 @@ def conformance(
     options: CompileOptions | None = None,
     told: Callable[[Verdict], None] | None = None,
 ) -> Report:
-    """What a device makes of the samples of operations.
+    """Runs the samples of operations on a device.
 
-    All 8,600 cases take a minute on the CPU, and an hour where each of them is compiled by a compiler of its own:
-    ``most=4`` is a fair sample.
+    All 8,600 cases take a minute on the CPU, and an hour on a backend that compiles each of them separately: ``most=4``
+    is a fair sample.
 
     Args:
         device: The device.

@@ -1,4 +1,4 @@
-"""What the tuner measures: small graphs whose kernels have variants, over the sizes that programs use."""
+"""The tuner's probes: small graphs whose kernels have variants, over the sizes that programs use."""
 
 from __future__ import annotations
 

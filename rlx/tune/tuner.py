@@ -39,16 +39,16 @@ WORTH = 0.97
 
 @dataclass(frozen=True)
 class Tuned:
-    """What the tuner found for one problem of one family.
+    """The tuner's result for one problem of one family.
 
     Attributes:
         family: The family of variants.
         problem: The problem in words.
         at: The problem as a point (``rlx.ir.variants.point``).
         us: Microseconds of the run's kernels by variant, in the fastest round: others were disturbed.
-        default: What the family's rule takes.
+        default: The choice of the family's rule.
         simplest: The family's simplest variant that can do it.
-        best: What is kept: the fastest, or the default where that is as fast but for noise.
+        best: The stored variant: the fastest, or the default if it is as fast within noise.
     """
 
     family: str
@@ -60,7 +60,7 @@ class Tuned:
     best: str
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON takes it."""
+        """Returns the record as values that JSON can hold."""
         return asdict(self)
 
 
