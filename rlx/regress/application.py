@@ -33,7 +33,7 @@ class RegressWarning(UserWarning):
 
 @dataclass(frozen=True)
 class MeasureSettings:
-    """What the command line asks for.
+    """The options of the command line.
 
     Attributes:
         baseline: The recordings to compare with, the newest first; none for no comparison.
@@ -78,7 +78,7 @@ class MeasureSettings:
 
 @dataclass
 class CallProbe:
-    """What was found of one call.
+    """The findings of one call.
 
     Attributes:
         outputs: The outputs, copied.
@@ -118,7 +118,7 @@ class Application:
 
     @property
     def header(self) -> str | None:
-        """What other processes that add to the same recording are given; None where nothing is recorded."""
+        """The header of the recording, for further processes that add to it; None where nothing is recorded."""
         return None if self._settings.record is None else msgspec.json.encode(self._run).decode()
 
     def close(self) -> None:
@@ -234,7 +234,7 @@ class Application:
         return None
 
     def _still_slower(self, graph: OwnGraph, own: Recording, probe: CallProbe) -> bool:
-        """Whether as many processes again find the same: one measurement in a hundred is slower by chance."""
+        """Repeats the measurement with as many processes: one measurement in a hundred is slower by chance."""
         (key,) = own.measured
         before = own.measured[key]
         again = Recording(own.run, own.devices, {}, {})

@@ -15,7 +15,7 @@ from rlx.regress.installs import BuildError
 
 @dataclass(frozen=True)
 class Opinion:
-    """What is thought of a commit.
+    """The verdict on a commit.
 
     Attributes:
         bad: Whether it shows the regression; None where that can't be told, and the commit is skipped.
@@ -30,7 +30,7 @@ class Judge(Protocol):
     """Compares a candidate with the good commit; both are Pythons of environments that have one of them each."""
 
     def __call__(self, good: Path, candidate: Path) -> Opinion:
-        """Whether the candidate shows the regression that the good one does not have."""
+        """Judges whether the candidate shows a regression that the good commit lacks."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What bisect thinks of an install: the case measured beside the good one, and the comparison of both."""
+"""Judges an install for bisect: measures the case beside the good install, and compares both."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BY: Mapping[str, frozenset[str]] = {
     "bits": _CHANGED,
     "error": _CHANGED - {"bits", "outputs"},
 }
-"""What a regression is, with the kinds of findings that show it; a time has a verdict instead."""
+"""The kinds of findings that show each sort of regression; a time has a verdict instead."""
 
 # One process can't show that bits vary by themselves.
 _FOR_BITS = 2
@@ -73,7 +73,7 @@ class RecordedCase:
 
 
 def opinion_of(comparison: Comparison, by: str) -> Opinion:
-    """What a comparison says: bad where any of its cases is worse.
+    """Turns a comparison into a verdict: bad where any of its cases is worse.
 
     Args:
         comparison: The comparison.

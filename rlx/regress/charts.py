@@ -1,4 +1,4 @@
-"""Where the marks of the report's charts stand, in percent of the width: the template draws them."""
+"""Computes the positions of marks in the report's charts, in percent of the width: the template draws them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Axis:
     ticks: tuple[Tick, ...]
 
     def at(self, log: float) -> float:
-        """Where a logarithm stands in percent; what is beyond an end stands there."""
+        """Returns the position of a logarithm in percent, clipped to the ends."""
         share = (log - self.low) / (self.high - self.low)
         return round(100 * min(max(share, 0.0), 1.0), 2)
 
@@ -126,7 +126,7 @@ def error_axis(entries: Sequence[LedgerEntry]) -> Axis:
 
 
 def error_at(axis: Axis, error: float) -> float:
-    """Where an error stands; 0 at the left end, infinity at the right one."""
+    """Returns the position of an error: 0 at the left end, infinity at the right end."""
     return axis.at(math.log10(error) if error > 0 else -math.inf) if error != math.inf else 100.0
 
 

@@ -74,7 +74,7 @@ class Checkout:
         return Commit(digest, self._git("show", "--no-patch", "--format=%s", digest))
 
     def precedes(self, first: Commit, other: Commit) -> bool:
-        """Whether a commit is an ancestor of another one, or that commit itself."""
+        """Returns whether a commit is an ancestor of another one, or that commit itself."""
         command = self._command("merge-base", "--is-ancestor", first.digest, other.digest)
         return subprocess.run(command, env=_environment(), check=False).returncode == 0
 

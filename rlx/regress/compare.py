@@ -17,7 +17,7 @@ NOT_COMPARABLE = 5
 """The exit status of two recordings without a case in common."""
 
 CHANGED = "changed"
-"""What ``fail_on`` calls any finding that means that results have changed."""
+"""The name in ``fail_on`` of any finding that means that results have changed."""
 
 # Exit status of what can fail, the most important first: a wrong result is worse than a slow one.
 _EXITS: tuple[tuple[str, int], ...] = (
@@ -28,7 +28,7 @@ _EXITS: tuple[tuple[str, int], ...] = (
     (TimeVerdict.MACHINE, 3),
 )
 FAIL_ON = (CHANGED, TimeVerdict.SLOWER, TimeVerdict.INCONCLUSIVE, TimeVerdict.MACHINE)
-"""What fails unless ``--fail-on`` says otherwise."""
+"""The findings that fail unless ``--fail-on`` says otherwise."""
 
 # The verdict on a case is the first of these that a time which decides has.
 _WORST = (
@@ -76,7 +76,7 @@ class CaseResult:
 
     @property
     def changed(self) -> bool:
-        """Whether results have changed."""
+        """True if results have changed."""
         return any(finding.changed for finding in self.findings)
 
     @property
@@ -117,12 +117,12 @@ class Comparison:
 
     @property
     def verdicts(self) -> Mapping[str, int]:
-        """How many cases have each verdict."""
+        """The number of cases with each verdict."""
         return Counter(str(item.verdict) for item in self.cases if item.verdict is not None)
 
     @property
     def kinds(self) -> Mapping[str, int]:
-        """How many cases have each kind of finding."""
+        """The number of cases with each kind of finding."""
         return Counter(kind for item in self.cases for kind in {f.kind for f in item.findings})
 
     @property
@@ -134,7 +134,7 @@ class Comparison:
 
     @property
     def headline(self) -> str:
-        """What is said of the whole, in one sentence."""
+        """A summary of the whole, in one sentence."""
         if self.why_not:
             return f"Not comparable: {self.why_not}."
         changed = sum(item.changed for item in self.cases)
@@ -143,7 +143,7 @@ class Comparison:
         return f"{results} of {len(self.cases)} cases. Times: {', '.join(verdicts) or 'none'}."
 
     def happened(self) -> Collection[str]:
-        """What there is of all that ``fail_on`` can name."""
+        """Returns those findings of the comparison that ``fail_on`` can name."""
         changed = [CHANGED] if any(item.changed for item in self.cases) else []
         return {*changed, *self.kinds, *self.verdicts}
 
@@ -164,13 +164,13 @@ class Comparison:
 
 
 def worst(codes: Iterable[int]) -> int:
-    """The exit status of several comparisons: that of the one that matters most."""
+    """Returns the exit status of several comparisons: the most severe status."""
     order = (NOT_COMPARABLE, 4, 1, 3, 0)
     return min(codes, key=order.index, default=0)
 
 
 def fail_on(text: str) -> tuple[str, ...]:
-    """What ``--fail-on`` names, separated by commas.
+    """Parses the findings of ``--fail-on``, separated by commas.
 
     Raises:
         InputError: It names something else.

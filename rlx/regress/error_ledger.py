@@ -58,7 +58,7 @@ class LedgerEntry:
 
     @property
     def fails(self) -> bool:
-        """Whether a case is beyond its tolerance."""
+        """True if a case is beyond its tolerance."""
         return self.share is not None and self.share > 1
 
 

@@ -67,7 +67,7 @@ def _wide(array: Array, dtype: DType) -> Array:
 
 
 def difference(got: Array, dtype: DType, expected: Array) -> Difference:
-    """How far an output is from the reference.
+    """Computes the difference of an output from the reference.
 
     Args:
         got: The output, in the storage of its dtype.

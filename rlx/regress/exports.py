@@ -112,12 +112,12 @@ def _time(timing: Timing) -> dict[str, Any]:
 def as_junit(comparisons: Sequence[Comparison], fail_on: Collection[str] = FAIL_ON) -> str:
     """Comparisons as XML of JUnit: a suite for each device, a test for each case.
 
-    A case fails by what ``fail_on`` names, and is skipped where it is inconclusive and that does not fail. Two
+    A case fails by the findings in ``fail_on``. An inconclusive case that does not fail is skipped. Two
     recordings that can't be compared are one failed test.
 
     Args:
         comparisons: The comparisons.
-        fail_on: What fails (``Comparison.exit_code``).
+        fail_on: The findings that fail (``Comparison.exit_code``).
     """
     root = ElementTree.Element("testsuites", name="rlx regress")
     for comparison in comparisons:

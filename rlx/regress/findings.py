@@ -1,4 +1,4 @@
-"""What differs between two measurements of a case apart from time: bits, errors, kernels, bytes.
+"""Differences between two measurements of a case apart from time: bits, errors, kernels, bytes.
 
 None of it is noise. The same binary on the same device gives the same bits and the same schedule in each run, so
 one process on each side is enough.
@@ -76,7 +76,7 @@ class Finding:
 
     @property
     def changed(self) -> bool:
-        """Whether results have changed."""
+        """True if results have changed."""
         return KINDS[self.kind].changed
 
 
@@ -181,7 +181,7 @@ def _errors(first: Output, other: Output, tolerance: float | None) -> Iterator[F
 
 
 def growth(was: Difference, now: Difference, dtype: str) -> str:
-    """How an error has grown by more than ``GROWTH``; empty where it has not, or is ordinary rounding.
+    """Describes how an error has grown by more than ``GROWTH``; empty for less, or for ordinary rounding.
 
     Units in the last place count only where the absolute error grows as well: next to 0 they are large by nature.
     """
@@ -212,7 +212,7 @@ def _figure(value: float | None) -> str:
 
 
 def _programs(base: CaseLine, new: CaseLine) -> Iterator[Finding]:
-    """What the compiler made of a case."""
+    """Compares the compiled programs of a case."""
     was, now = (_counts(case.kernels) for case in (base, new))
     if was != now:
         changes = [

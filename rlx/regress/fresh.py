@@ -26,7 +26,7 @@ from rlx.regress.record_schema import Times
 from rlx.regress.system_load import LoadWatch
 
 SECONDS = 0.3
-"""How long a process runs the graph."""
+"""Seconds for which a process runs the graph."""
 
 _GRAPH, _REST = "graph.rlx", "rest"
 _MODULE = "rlx.regress.fresh"
@@ -34,7 +34,7 @@ _MODULE = "rlx.regress.fresh"
 
 @dataclass(frozen=True)
 class FreshProcessJob:
-    """What a fresh process needs besides the graph.
+    """The job of a fresh process, besides the graph.
 
     Attributes:
         device: The device.

@@ -47,7 +47,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Change:
-    """Where a series changes its level.
+    """A change of level in a series.
 
     Attributes:
         at: The number of the first point after it.
@@ -184,7 +184,7 @@ def change_points(levels: Sequence[float]) -> list[int]:
 
 
 def causes(before: Point, after: Point) -> tuple[str, ...]:
-    """What differs between two recordings: commit, version, driver, machine."""
+    """Lists the differences between two recordings: commit, version, driver, machine."""
     results = [
         (name, getattr(before.run, key), getattr(after.run, key))
         for name, key in (

@@ -49,10 +49,10 @@ class Installs:
     downloaded where the build requirements are installed here.
 
     Args:
-        checkout: Where the commits are.
-        scratch: A folder for the environments. Whoever made it removes it.
-        wheels: A folder where wheels are kept; one that others could write to is not used.
-        say: Is told what takes time.
+        checkout: The checkout that has the commits.
+        scratch: A folder for the environments. The caller removes it.
+        wheels: A cache folder for wheels. A folder that other users can write to is not used.
+        say: A function called with a text before long steps.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ def pip(*arguments: str) -> None:
 
 
 def _needs_download(tree: Path) -> bool:
-    """Whether a build requirement of a project is missing here; pip then downloads all of them."""
+    """Returns whether a build requirement of a project is missing here; pip then downloads all of them."""
     try:
         with open(tree / "pyproject.toml", "rb") as file:
             wanted = tomllib.load(file).get("build-system", {}).get("requires", ["setuptools"])

@@ -1,4 +1,7 @@
-"""What a recording says of the machine: versions, processor, devices and their drivers. No names of users or paths."""
+"""Describes the machine in a recording: versions, processor, devices and their drivers.
+
+It has no names of users or paths.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a device itself can do, measured without rlx's kernels: did the machine change, or a kernel?
+"""Measures the peaks of a device without rlx's kernels: did the machine change, or a kernel?
 
 The CPU is measured by NumPy, a GPU by small WGSL programs of this file. These must stay as they are: files of other
 releases are compared with them.
@@ -77,7 +77,7 @@ def _nothing(info: DeviceInfo) -> _Figures:
 
 
 def _seconds(work: Callable[[], Any]) -> float:
-    """The shortest time of some work: what the device can do where nothing else runs."""
+    """Returns the shortest time of some work: the device's speed while nothing else runs."""
     results = []
     for _ in range(_REPEATS):
         began = time.perf_counter()
@@ -216,7 +216,7 @@ class _Gpu:
         return result
 
     def _fast(self) -> bool:
-        """Whether it is hardware: a program run by the CPU is slow enough with little."""
+        """Returns whether the device is hardware: software devices get small probes."""
         return str(self._device.adapter.info["adapter_type"]) != "CPU"
 
     def fma(self) -> float:

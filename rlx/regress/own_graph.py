@@ -54,12 +54,12 @@ class OwnGraph:
 
     @property
     def options(self) -> CompileOptions:
-        """How it was compiled."""
+        """The options that the graph was compiled with."""
         return self.loaded.compiled._state.target.options
 
     @property
     def complete(self) -> bool:
-        """Whether the graph has its weights, so that it can be computed elsewhere."""
+        """True if the graph has its weights, so that it can be computed elsewhere."""
         graph = self.loaded.graph
         return set(graph.param_names) <= set(graph.param_values)
 
@@ -72,7 +72,7 @@ class OwnGraph:
 
     @cached_property
     def differences(self) -> list[tuple[str, Difference]]:
-        """How far each output is from the reference; none without the weights."""
+        """The differences of the outputs from the reference; none without the weights."""
         if self.expected is None:
             return []
         nodes = self.loaded.graph.outputs
@@ -84,7 +84,7 @@ class OwnGraph:
         ]
 
     def wrong(self) -> list[str]:
-        """What is wrong with the results: a line for each output that is too far off."""
+        """Lists the faults of the results: a line for each output that is too far off."""
         results = []
         for (name, item), tolerance in zip(self.differences, self.tolerances):
             if item.relative is None:

@@ -1,4 +1,4 @@
-"""Which device of one recording is compared with which of another, and what differs between the two machines."""
+"""Pairs the devices of two recordings, and lists the differences between the two machines."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class DevicePair:
 
     @property
     def title(self) -> str:
-        """Both names, or the one that they share."""
+        """Both names, or the name that they share."""
         first, other = self.base.device, self.new.device
         return first if first == other else f"{first} -> {other}"
 
@@ -154,7 +154,7 @@ def _peaks(base: Mapping[int, Peaks], new: Mapping[int, Peaks]) -> tuple[Peak, .
 
 
 def peak_medians(recording: Recording, device: str) -> list[tuple[str, float]]:
-    """What the machine itself did in one recording: each figure's title, and its median over processes."""
+    """Returns the machine's own peaks in one recording: each figure's title, and its median over processes."""
     results = []
     for name, title, _, _ in _PEAKS:
         lines = recording.peaks.get(device, {}).values()
@@ -167,7 +167,7 @@ def peak_medians(recording: Recording, device: str) -> list[tuple[str, float]]:
 def machine_differences(
     base: Recording, new: Recording, paired: list[DevicePair]
 ) -> list[tuple[str, str, str]]:
-    """What differs between the machines: its name, the value before, the value now."""
+    """Lists the differences between the machines: the name, the value before, the value now."""
     results = [
         (title, str(getattr(base.run, name)), str(getattr(new.run, name)))
         for title, name in (

@@ -74,7 +74,7 @@ class RecordTarget:
 
 @dataclass(frozen=True)
 class RecordPlan:
-    """What is recorded.
+    """The selection of devices, cases and processes to record.
 
     Attributes:
         suites: Names of suites, and models' files.
@@ -95,7 +95,7 @@ class RecordPlan:
     times: bool = True
 
     def chooses(self, name: str, case: str) -> bool:
-        """Whether a case is measured, by its name and its digest."""
+        """Returns whether a case is measured, by its name and its digest."""
         begins = bool(self.only) and case.startswith(self.only)
         return begins or re.search(self.only, name) is not None
 

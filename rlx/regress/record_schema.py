@@ -29,7 +29,7 @@ Names: TypeAlias = Annotated[list[Text], Meta(max_length=1000)]
 
 
 class Load(Struct, frozen=True):
-    """How busy the machine was.
+    """The load of the machine.
 
     Attributes:
         busy: Share of all cores that was in use over half a second, 0 to 1.
@@ -117,7 +117,7 @@ class DeviceLine(Struct, frozen=True, tag_field="kind", tag="device"):
 
 
 class Peaks(Struct, frozen=True, tag_field="kind", tag="peaks"):
-    """What a device itself could do, measured by one process before its cases. See ``rlx regress peak``.
+    """The peaks of a device, measured by one process before its cases. See ``rlx regress peak``.
 
     Attributes:
         run: The recording.
@@ -139,7 +139,7 @@ class Peaks(Struct, frozen=True, tag_field="kind", tag="peaks"):
 
 
 class Difference(Struct, frozen=True):
-    """How far an output is from the reference, which computes in float64.
+    """The difference of an output from the reference, which computes in float64.
 
     Attributes:
         max_abs: Largest difference of finite elements; None where one of them overflows.
@@ -197,7 +197,7 @@ class Kernel(Struct, frozen=True):
 
 
 class CaseLine(Struct, frozen=True, tag_field="kind", tag="case"):
-    """What was measured, and all that is the same in each process.
+    """The measurements and facts of a case that are the same in each process.
 
     Attributes:
         run: The recording.
@@ -251,7 +251,7 @@ class CaseLine(Struct, frozen=True, tag_field="kind", tag="case"):
 
 
 class Times(Struct, frozen=True, tag_field="kind", tag="times"):
-    """What one process measured of a case.
+    """The times of a case in one process.
 
     Attributes:
         run: The recording.

@@ -43,7 +43,7 @@ class Measured:
     """A case on a device of one recording.
 
     Attributes:
-        case: What is the same in each process; None where every process failed before.
+        case: The facts that are the same in each process; None where every process failed before.
         times: By the number of the process.
         failures: By the number of the process.
     """
@@ -74,7 +74,7 @@ class Recording:
     texts: dict[str, str] = field(default_factory=dict)
 
     def of(self, device: str, case: str) -> Measured:
-        """What is known of a case; made where nothing was."""
+        """Returns the record of a case; creates it if there is none."""
         return self.measured.setdefault((device, case), Measured())
 
     def text(self, digest: str) -> str | None:

@@ -1,4 +1,4 @@
-"""What is measured: graphs with inputs, each with a digest that stays the same from release to release."""
+"""The measured cases: graphs with inputs. Each has a digest that stays the same from release to release."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ def _ledger(recordings: Sequence[Recording]) -> _Ledger:
 
 
 def _urgency(entry: LedgerEntry) -> float:
-    """What is beyond its tolerance first, then what stands out, then by the share of the tolerance."""
+    """Returns the sort key of an entry: beyond tolerance first, then outliers, then by the share of the tolerance."""
     return (4.0 if entry.fails else 2.0 if entry.stands_out else 0.0) + min(entry.share or 0.0, 1.0)
 
 

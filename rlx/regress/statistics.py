@@ -1,4 +1,4 @@
-"""What a handful of noisy processes say about a ratio of times: intervals, noise floors, many cases at once.
+"""Statistics of a ratio of times from a handful of noisy processes: intervals, noise floors, many cases at once.
 
 The process is the unit: runs within one process share its memory layout and its luck, so each process gives one
 number, the logarithm of its median. docs/explanation/regression_statistics.md explains the choices.
@@ -20,7 +20,7 @@ from rlx.dataclasses import dataclass
 Floats: TypeAlias = NDArray[np.float64]
 
 LEVEL = 0.95
-"""How often an interval holds the true ratio."""
+"""The probability with which an interval holds the true ratio."""
 
 FALSE_DISCOVERIES = 0.05
 """Share of the cases called slower or faster that may be so by chance."""
@@ -43,7 +43,7 @@ _SEED = 21
 
 @dataclass(frozen=True)
 class Effect:
-    """How the times of two recordings differ.
+    """The difference of the times of two recordings.
 
     Attributes:
         log_ratio: Logarithm of new by base; above 0 is slower.
@@ -78,7 +78,7 @@ def ratio_of(log_ratio: float) -> float:
 
 @dataclass(frozen=True)
 class Prior:
-    """What is known of the variance within any group before its own numbers are seen.
+    """Prior knowledge of the variance within any group, before its own numbers are seen.
 
     Attributes:
         variance: The usual variance.
@@ -170,7 +170,7 @@ def effect(
 
 
 def _standard_error(groups: Sequence[Floats], prior: Prior) -> tuple[Floats, Floats]:
-    """Of the sum or difference of the groups' means, by rows, and Welch's degrees of freedom."""
+    """Returns the standard error of the sum or difference of the groups' means, by rows, and Welch's degrees of freedom."""
     total: Floats = np.zeros(len(groups[0]))
     squares: Floats = np.zeros(len(groups[0]))
     for x in groups:
@@ -182,7 +182,7 @@ def _standard_error(groups: Sequence[Floats], prior: Prior) -> tuple[Floats, Flo
 
 @lru_cache(maxsize=64)
 def _picks(*counts: int) -> list[NDArray[Any]]:
-    """Which processes of each group each resample has; the same in every call."""
+    """Draws the processes of each group for each resample; every call draws the same."""
     random = np.random.default_rng((_SEED, *counts))
     return [random.integers(0, count, (_RESAMPLES, count)) for count in counts]
 
@@ -224,7 +224,7 @@ def adjusted(p_values: Sequence[float]) -> list[float]:
 
 
 def processes_to_decide(result: Effect, threshold: float) -> int | None:
-    """How many processes on each side would probably decide an inconclusive case.
+    """Estimates the processes on each side that would probably decide an inconclusive case.
 
     Args:
         result: What is known of it.

@@ -1,4 +1,4 @@
-"""How busy the machine is, and how much of it other processes take."""
+"""Measures the load of the machine, and the share of it that other processes take."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _used(times: Any) -> float:
 
 
 def load() -> Load:
-    """How busy the machine is now; takes half a second."""
+    """Measures the load of the machine now; takes half a second."""
     busy = psutil.cpu_percent(_LOOK_S) / 100
     frequency = psutil.cpu_freq() if hasattr(psutil, "cpu_freq") else None
     clock = frequency.current if frequency and frequency.current > 0 else None

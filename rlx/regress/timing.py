@@ -37,7 +37,7 @@ COARSEST = math.log(1.25)
 
 
 class TimeVerdict(StrEnum):
-    """What is said of a time. ``MACHINE``: slower, but by no more than the hardware itself."""
+    """The verdict on a time. ``MACHINE``: slower, but by no more than the hardware itself."""
 
     SAME = "same"
     SLOWER = "slower"
@@ -73,7 +73,7 @@ METRICS: Mapping[str, Metric] = {
 
 
 def judged(case: CaseLine, metrics: Iterable[str]) -> tuple[str, ...]:
-    """Which of the times that were measured decide: timestamps rather than calls, and in suite "cold" the start."""
+    """Selects the measured times that decide: timestamps rather than calls, and in suite "cold" the start."""
     if not case.timed:
         return ()
     if case.suite == COLD:
@@ -135,7 +135,10 @@ class _Samples:
 
 
 def busy(recording: Recording, times: Times) -> bool:
-    """Whether other programs disturbed a process; by the load before and after where the process does not know."""
+    """Returns whether other programs disturbed a process.
+
+    A process that can't tell is judged by the load before and after it.
+    """
     if times.contention is not None:
         return times.contention >= CONTENDED
     loads = [recording.run.load, *([recording.end.load] if recording.end else [])]

@@ -28,9 +28,9 @@ from rlx.regress.system_load import LoadWatch
 
 
 class Begin(Struct, frozen=True, tag_field="do", tag="begin"):
-    """What the process will measure. The answer names the process, and lists the cases.
+    """A message that announces a process's work. The answer names the process, and lists the cases.
 
-    Without ``times`` no case is timed, and those of a cold start, which are nothing but times, are left out.
+    Without ``times`` no case is timed. Cases of a cold start are nothing but times, so they are left out.
     """
 
     suites: list[str]
@@ -52,7 +52,7 @@ class DescribeDevice(Struct, frozen=True, tag_field="do", tag="look"):
 
 
 class Measure(Struct, frozen=True, tag_field="do", tag="measure"):
-    """A case is loaded; the answer is what does not depend on the clock where ``evidence`` is asked for.
+    """A message that asks for one case. The answer has what does not depend on the clock if ``evidence`` is true.
 
     ``seconds`` says how long it will run, 0 where its times do not count. ``beside`` are the processes that take turns
     with this one.
