@@ -1,4 +1,4 @@
-"""How far the outputs of two contestants differ: absolutely, in units in the last place, and as decisions."""
+"""Measures the difference of two contestants' outputs: absolutely, in units in the last place, and as decisions."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ TOLERANCES = {"f64": 1e-9, "f32": 1e-4, "f16": 1e-2, "bf16": 5e-2, "8-bit": 5e-2
 
 @dataclass(frozen=True)
 class Agreement:
-    """One output beside what was expected.
+    """The difference of one output from the expected one.
 
     Attributes:
         output: Its name.
-        elements: How many it has.
+        elements: The number of its elements.
         max_abs: The largest difference of two finite elements.
         max_ulp: The same in units in the last place of the output's dtype; None for integers.
         rms: Root of the mean squared difference of the finite elements.
-        relative: Norm of the difference by the norm of what was expected; infinite where NaN or infinity
+        relative: Norm of the difference by the norm of the expected output; infinite where NaN or infinity
             stands on one side only, or the shapes differ.
         same_argmax: Share of rows whose largest element is at the same place; None for outputs that are
             no table of scores ``[rows, classes]``.
@@ -55,7 +55,7 @@ class Agreement:
 
 
 def precision_of(graph: Graph) -> str:
-    """The dtype that decides the tolerance of a model: the least precise one that it computes in."""
+    """Returns the dtype that decides the tolerance of a model: the least precise dtype of its computations."""
     results = {node.dtype for node in graph.nodes}
     # Weights alone in 8 bits are exact numbers; what rounds is an activation that becomes 8 bits.
     eight = (DType.I8, DType.U8)
@@ -80,10 +80,10 @@ def agreement(
     Args:
         output: Its name.
         got: The output.
-        want: What was expected.
-        tolerance: The largest difference that passes, in parts of the largest finite element that was
-            expected. Integers of 8 bits pass one step apart, too.
-        dtype: What both hold, where NumPy does not know it (bf16 in uint16).
+        want: The expected output.
+        tolerance: The largest difference that passes, relative to the largest finite element expected. Integers of 8
+            bits pass one step apart, too.
+        dtype: The dtype of both, if NumPy lacks it (bf16 in uint16).
         allow_nan: Whether a NaN passes where a NaN was expected.
     """
     if got.shape != want.shape:

@@ -248,7 +248,7 @@ def _asked(
 
 
 def _expected(args: argparse.Namespace, graph: Graph) -> dict[int, Array]:
-    """What ``--expect`` gives, by the number of the output."""
+    """Returns the outputs of ``--expect``, by the number of the output."""
     names, result = bench_report.output_names(graph), dict[int, Array]()
     for text in args.expect:
         name, _, path = text.partition("=")

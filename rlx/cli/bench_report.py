@@ -1,4 +1,4 @@
-"""What ``rlx bench`` prints: a table of times, one of differences, and lines for what is not in them."""
+"""The output of ``rlx bench``: a table of times, a table of differences, and lines for the rest."""
 
 from __future__ import annotations
 

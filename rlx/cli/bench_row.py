@@ -1,4 +1,4 @@
-"""What one contestant of ``rlx bench`` did."""
+"""The results of one contestant of ``rlx bench``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlx.dataclasses import dataclass
 
 @dataclass
 class BenchRow:
-    """What one contestant did.
+    """The results of one contestant.
 
     Attributes:
         name: A device of rlx, or a peer.
@@ -32,7 +32,7 @@ class BenchRow:
 
     @property
     def differs(self) -> bool:
-        """Whether an output does not pass."""
+        """True if an output does not pass."""
         return any(agreement.failure for agreement in self.agreements)
 
     def microseconds(self, percentile: float) -> float | None:
@@ -41,7 +41,7 @@ class BenchRow:
         return float(np.percentile(times, percentile)) / 1e3 if times else None
 
     def speed(self, first: BenchRow) -> tuple[float, float, float] | None:
-        """How many times as fast as another row: quartiles of the rounds' ratios of medians."""
+        """Compares the speed with another row: quartiles of the rounds' ratios of medians."""
         pairs = zip(first.samples_ns, self.samples_ns, strict=False)
         ratios = [float(np.median(item)) / float(np.median(own)) for item, own in pairs]
         if not ratios:

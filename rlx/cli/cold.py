@@ -119,7 +119,7 @@ def measure(
         names: The contestants: devices, or "onnxruntime".
         runs: Processes for each contestant, without caches and with them.
         folder: For inputs and caches.
-        commands: What measures a contestant, where that is not ``rlx.cli.cold_start``.
+        commands: The command that measures a contestant; by default ``rlx.cli.cold_start``.
     """
     saved: dict[str, Any] = {str(i): item for i, item in enumerate(inputs.values())}
     np.savez(folder / "inputs.npz", **saved)
@@ -137,7 +137,7 @@ def measure(
 
 
 def _turns(rows: Sequence[FirstRuns], runs: int) -> Iterator[tuple[FirstRuns, str, bool]]:
-    """Who is next, with which caches, and whether it counts: one run fills them first."""
+    """Yields the next contestant, its caches, and whether the run counts: one run fills the caches first."""
     yield from ((row, "warm", False) for row in rows)
     for turn in range(runs):
         for i in range(len(rows)):
@@ -148,7 +148,7 @@ def _turns(rows: Sequence[FirstRuns], runs: int) -> Iterator[tuple[FirstRuns, st
 def _fresh(
     command: Sequence[str], spec: Mapping[str, Any], runs: FirstRuns, state: str, folder: Path
 ) -> dict[str, float] | None:
-    """What a new process measures; an error goes into the row."""
+    """Measures in a new process; an error goes into the row."""
     environment = dict(os.environ)
     empty = tempfile.TemporaryDirectory(dir=folder)
     environment["RLX_CACHE"] = empty.name if state == "cold" else str(folder / "cache")

@@ -71,7 +71,7 @@ class _PhaseClock:
         self.restart()
 
     def restart(self) -> None:
-        """What came before counts for nothing."""
+        """Restarts the clock: earlier time counts for nothing."""
         self._last = time.perf_counter_ns()
 
     def lap(self, phase: str, spans: Sequence[Any] = ()) -> None:

@@ -186,7 +186,7 @@ def _timed(result: DeviceResult, took_ns: Array, fs: float) -> DeviceResult:
 
 
 def problems(result: DemoResult) -> list[str]:
-    """What is wrong with the numbers: one line each."""
+    """Lists the faults of the numbers: one line each."""
     results = []
     oz, step = result.channels.index("Oz"), result.fs / NPERSEG
     for device in result.devices:

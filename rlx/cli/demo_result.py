@@ -1,4 +1,4 @@
-"""What the demo found: the figures behind its tables, its report and its JSON."""
+"""The results of the demo: the figures behind its tables, its report and its JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rlx.ir.opdef import Array
 
 @dataclass
 class DeviceResult:
-    """What one device did."""
+    """The results of one device."""
 
     device: str
     label: str

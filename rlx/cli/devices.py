@@ -103,7 +103,7 @@ def _rows() -> list[dict[str, Any]]:
 
 
 def _states_figures(info: DeviceInfo) -> bool:
-    """Whether a plug-in states figures of its own for a device, so that none are measured."""
+    """Returns whether a plug-in states figures of its own for a device, so that none are measured."""
     try:
         return backend(info.backend).figures(info) is not None
     except rlx.DeviceError:
@@ -150,7 +150,7 @@ def _recommended(
     host: BackendCostModel,
     measured: bool,
 ) -> str:
-    """What a device is best at, by the figures that there are."""
+    """Describes the best use of a device, by the known figures."""
     guess = "" if measured else " (by default figures)"
     if model is host:
         return "small graphs, f64"

@@ -22,7 +22,7 @@ from rlx.runtime.device_bench import made_up
 
 
 def add_arguments(command: argparse.ArgumentParser, optional: bool = False) -> None:
-    """What every command on a model takes; for some there may be no model."""
+    """Adds the arguments of every command on a model; for some commands the model is optional."""
     command.add_argument(
         "model",
         metavar="MODEL",
@@ -103,7 +103,7 @@ def read(args: argparse.Namespace, guess: bool = True) -> Graph:
 
 
 def add_device(command: argparse.ArgumentParser) -> None:
-    """Where a command runs its model."""
+    """Adds the argument for the device that runs the model."""
     command.add_argument("--device", default="auto", help='a device, or "auto" (the default)')
 
 

@@ -1,4 +1,4 @@
-"""What commands show: tables, lines and bars of texts that come from files and drivers.
+"""The output of commands: tables, lines and bars of texts that come from files and drivers.
 
 Nothing else prints such texts. Here they are never markup, and never drive the terminal.
 """

@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _has_variants(device: rlx.Device) -> bool:
-    """Whether there is anything to tune; a plug-in that can't say has nothing."""
+    """Returns whether a device has variants to tune; a plug-in that can't say has none."""
     try:
         info = info_of(device)
         return backend(info.backend).capabilities(info).kernel_variants

@@ -1,4 +1,4 @@
-"""How many rows a batch should have, so that handing it over costs little beside running it."""
+"""Chooses the rows of a batch so that handing the batch over costs little beside running it."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _APART, _RUNS = 8, 3
 
 @dataclass(frozen=True)
 class BatchSize:
-    """A number of rows, and what it comes from.
+    """A number of rows, with the measurements behind it.
 
     Attributes:
         rows: Rows of a batch.
-        run_s: Seconds that a run of them takes, as far as they were measured.
+        run_s: Measured seconds of a run of these rows.
         overhead_s: Seconds that handing a batch over takes.
-        enough: Whether that is within ``SHARE`` of the whole; where it is not, a limit of rows or bytes was met.
+        enough: True if the overhead is within ``SHARE`` of the whole; otherwise a limit of rows or bytes was reached.
     """
 
     rows: int

@@ -34,10 +34,10 @@ def ray_module() -> Any:
 
 
 def lender(node: str | None = None) -> Any:
-    """The actor that hands out the devices of a node; it begins where there is none.
+    """Returns the actor that hands out the devices of a node; starts it if there is none.
 
     Args:
-        node: The node's id in hexadecimal; None for the one that this runs on.
+        node: The node's id in hexadecimal; None for the node of this process.
 
     Returns:
         A handle of an actor of ``DeviceLender``, which takes no processors of Ray's.

@@ -130,7 +130,7 @@ def _measured(
     how: Mapping[str, Any],
     overhead_s: float,
 ) -> BatchSize:
-    """How many rows a batch should have, measured in a worker of the cluster."""
+    """Measures the best rows of a batch in a worker of the cluster."""
     ray = ray_module()
     sample = dataset.take_batch(_SAMPLE, batch_format="numpy")
 

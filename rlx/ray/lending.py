@@ -25,14 +25,14 @@ class Holder(NamedTuple):
 
 
 def this_process() -> Holder:
-    """This process as one that may hold a device."""
+    """Returns this process as a holder of devices."""
     import psutil
 
     return Holder(os.getpid(), psutil.Process().create_time())
 
 
 def is_alive(holder: Holder) -> bool:
-    """Whether a process of this machine still runs."""
+    """Returns whether a process of this machine still runs."""
     import psutil
 
     try:
@@ -95,7 +95,7 @@ class DeviceLender:
         return list(self._devices)
 
     def lend(self, holder: Holder, among: Sequence[str] | None = None) -> str:
-        """A device for a process: the one that the fewest others hold, GPUs first.
+        """Lends a device to a process: the device with the fewest holders, GPUs first.
 
         A process that asks again gets what it has.
 

@@ -129,7 +129,7 @@ class Predictor:
 
     @property
     def device(self) -> Device | None:
-        """Where it runs; None before "auto" has chosen."""
+        """The device; None before "auto" has chosen."""
         return self._model.device
 
     def _piece(self, piece: Mapping[str, Array]) -> list[Array]:

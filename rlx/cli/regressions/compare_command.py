@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_report(parser: argparse.ArgumentParser) -> None:
-    """What decides, and where reports go: the same for every command that compares."""
+    """Adds the arguments that decide, and the files of reports: the same for every command that compares."""
     parser.add_argument(
         "--min-effect",
         default="5%",

@@ -1,4 +1,4 @@
-"""What ``rlx regress compare`` prints: the verdict first, then what it rests on."""
+"""The output of ``rlx regress compare``: the verdict first, then its evidence."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def add_plan(command: argparse.ArgumentParser) -> None:
-    """What is measured: the same for every command that measures."""
+    """Adds the arguments that select what is measured: the same for every command that measures."""
     command.add_argument(
         "--suite",
         nargs="+",
