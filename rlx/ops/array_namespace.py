@@ -107,7 +107,7 @@ class ReboundReferences:
         return self._globals[name]
 
     def _value(self, value: Any) -> Any:
-        """What stands in a copy for a value that a function knows by name."""
+        """Returns the value in a copy that replaces a value a function knows by name."""
         if value is np:
             return self._namespace
         if value is lookup:

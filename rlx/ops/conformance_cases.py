@@ -122,7 +122,7 @@ class Case:
         return results
 
     def expected(self, graph: Graph, operands: Sequence[Array]) -> list[Array]:
-        """What the reference says, for the graph that ``graph`` gave."""
+        """Computes the reference's results for the graph that ``graph`` gave."""
         if self.opdef.expand is None:
             return interpret(graph, {f"x{i}": array for i, array in enumerate(operands)})
         signature = self.opdef.signature
@@ -144,7 +144,7 @@ class Case:
     ) -> tuple[float, float]:
         """The error of the results against the reference, and the largest that is allowed.
 
-        Of several results the one that uses up most of what it is allowed.
+        Of several results it is the result closest to its limit, or furthest beyond it.
         """
         return self.difference(graph, got, self.expected(graph, operands))
 

@@ -228,7 +228,7 @@ def _read_only(array: Array) -> Array:
 
 
 def _called(item: CustomOp, arrays: Sequence[Array], attrs: Mapping[str, Any]) -> tuple[Array, ...]:
-    """What a NumPy function gives.
+    """Returns the results of a NumPy function.
 
     Raises:
         DTypeError: It gives no real numbers.

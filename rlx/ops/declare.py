@@ -216,7 +216,7 @@ def call_with(
 
 
 def evaluate(node: Node, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    """What a node means: its reference on float64 copies of the operands, rounded once.
+    """Evaluates a node: its reference on float64 copies of the operands, rounded once.
 
     Args:
         node: The node.
@@ -263,7 +263,7 @@ def evaluate_reference(
 def stored_results(
     what: str, output: Sequence[Any], types: Sequence[TensorType]
 ) -> tuple[Array, ...]:
-    """What a NumPy function gives, in the types that the rule of its operation says.
+    """Casts the results of a NumPy function to the types that the rule of its operation states.
 
     Args:
         what: The operation, for messages.

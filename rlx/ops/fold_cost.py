@@ -1,4 +1,4 @@
-"""What computing a node by its reference would take: asked before constants are folded."""
+"""Estimates the work of computing a node by its reference: asked before constants are folded."""
 
 from __future__ import annotations
 

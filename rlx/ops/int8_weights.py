@@ -1,4 +1,4 @@
-"""What operations share whose weights are in 8 bits and whose other operand the CPU rounds to 16 bits."""
+"""The shared parts of operations with 8-bit weights whose other operand the CPU rounds to 16 bits."""
 
 from __future__ import annotations
 

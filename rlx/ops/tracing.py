@@ -155,7 +155,7 @@ for _name in ("neg", "invert", "abs"):
 
 
 def is_traced(value: Any) -> bool:
-    """Whether a value, or one in a list, is traced."""
+    """Returns whether a value, or an item of a list, is traced."""
     if isinstance(value, (tuple, list)):
         return any(is_traced(item) for item in value)
     return isinstance(value, TracedArray)
@@ -236,7 +236,7 @@ class Tracer(Generic[T]):
         raise NotImplementedError
 
     def around(self, node: Node) -> AbstractContextManager[Any]:
-        """What is to hold while a node is computed."""
+        """Returns the context in which a node is computed."""
         return nullcontext()
 
     def outputs_of(

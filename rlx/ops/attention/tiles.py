@@ -37,7 +37,7 @@ class FragmentQueries(Variant):
     """Queries of a workgroup whose products are made of fragments, one query a thread."""
 
     def fits(self, limits: Limits) -> bool:
-        """Whether a device has fragments that scores can be made of. The memory depends on the problem: ``room``."""
+        """Returns whether a device has fragments for the scores. The memory depends on the problem: ``room``."""
         have, keys = fragment_params(limits), self.params["keys"]
         if not have:
             return False
@@ -46,7 +46,7 @@ class FragmentQueries(Variant):
         return whole and Variant(self.name, threads, 0).fits(limits)
 
     def room(self, problem: Prefill) -> bool:
-        """Whether a workgroup's tiles fit its memory, and a thread's sums its registers."""
+        """Returns whether a workgroup's tiles fit its memory, and a thread's sums its registers."""
         have, keys = fragment_params(problem.limits), self.params["keys"]
         queries = self.params["subgroups"] * have["lanes"]
         d, dv = (

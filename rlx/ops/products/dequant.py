@@ -90,7 +90,7 @@ def _named(
 
 
 def _geometry(node: Node) -> dict[str, Any]:
-    """What the kernels need to know about the packed operand."""
+    """Returns the kernels' parameters for the packed operand."""
     types = dict(zip(operand_names(node), (i.type for i in node.inputs), strict=True))
     scheme, packed = node.attrs["scheme"], types["packed"].shape
     k = row_weights(scheme, packed[-1], where=node.op)

@@ -167,7 +167,7 @@ def einsum(equation: str, *xs: Array) -> Array:
 
     Args:
         equation: One letter per axis, operands separated by commas, the result behind ``->``. A letter
-            that the result lacks is summed over; one that an operand repeats takes its diagonal;
+            that the result lacks is summed over; a letter that an operand repeats takes its diagonal;
             ``...`` stands for axes that are broadcast.
         xs: The operands.
     """

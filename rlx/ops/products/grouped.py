@@ -351,7 +351,7 @@ def _column(g: Graph, value: Any, dtype: DType, axis: int) -> Any:
 
 
 def _zero(value: Any) -> bool:
-    """Whether a zero point is known, and 0 everywhere."""
+    """Returns whether a zero point is known, and 0 everywhere."""
     if isinstance(value, Node):
         return value.op == "constant" and not np.any(value.attrs["value"])
     return not np.any(value)

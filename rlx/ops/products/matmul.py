@@ -96,7 +96,7 @@ def _product(node: Node) -> Product:
 
 
 def _exchanged(node: Node) -> tuple[bool, bool]:
-    """Which operands have their last two axes exchanged."""
+    """Returns which operands have their last two axes exchanged."""
     if node.op != "matmul_transposed":
         return False, False
     return node.attrs["left"], node.attrs["right"]
@@ -120,7 +120,7 @@ def product_params(
     transposed_b: bool = False,
     transposed_a: bool = False,
 ) -> dict[str, Any]:
-    """What the product kernels need to know.
+    """Returns the parameters of the product kernels.
 
     Args:
         p: The product.

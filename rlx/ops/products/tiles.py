@@ -255,7 +255,7 @@ def packed_workgroups(variant: Variant) -> int:
 
 
 class PackedStrips(NamedTuple):
-    """How the few-row kernel is cut.
+    """The tiling of the few-row kernel.
 
     Attributes:
         lanes: Threads that share a column.
@@ -271,7 +271,7 @@ class PackedStrips(NamedTuple):
 
 
 def packed_strips(problem: BlockMatmulProblem, piece: int) -> PackedStrips:
-    """How few rows by weights in blocks are cut, whose pieces along k are so long."""
+    """Tiles a product of few rows with weights in blocks, for pieces of this length along k."""
     pieces = problem.k // piece
     lanes = next(count for rows, count in _LANES if problem.m <= rows)
     lanes = min(lanes, 1 << (max(8, pieces) - 1).bit_length())

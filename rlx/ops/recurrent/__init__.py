@@ -1,1 +1,1 @@
-"""What carries a state from step to step: recurrent layers, recursive filters, state-space scans."""
+"""Operations that carry a state from step to step: recurrent layers, recursive filters, state-space scans."""

@@ -76,7 +76,7 @@ class _Layer:
 
     @property
     def batch_first(self) -> bool:
-        """Whether the batch is the first axis; the loop wants the steps there."""
+        """True if the batch is the first axis; the loop wants the steps there."""
         return self.layout == "batch_first"
 
     def check(self) -> None:
@@ -142,7 +142,7 @@ class _Layer:
         return (g.transpose(y, _Y_ORDER), *(g.transpose(item, _STATE_ORDER) for item in last))
 
     def _inputs(self, g: Any) -> tuple[Node, Node | None]:
-        """What x and the biases add to every gate at every step, and a bias that the loop adds itself."""
+        """Returns x's contribution (with biases) to every gate at every step, and a bias that the loop adds itself."""
         columns, wide, hidden = math.prod(self.w.shape[:2]), self.r.shape[1], self.r.shape[2]
         x = g.transpose(self.x, _STATE_ORDER) if self.batch_first else self.x
         xw = g.matmul(x, g.transpose(g.reshape(self.w, (columns, self.w.shape[2]))))

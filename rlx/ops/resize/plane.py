@@ -80,7 +80,7 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
 
 
 def _between(node: Node) -> TensorType:
-    """What the first of two passes gives."""
+    """Returns the type of the first pass's result."""
     return interpolate_type([node.inputs[0].type], _single(node.attrs, 0))
 
 
@@ -108,7 +108,7 @@ def _patterns(node: Node) -> tuple[TapPattern, TapPattern] | None:
 
 
 def _nearest(node: Node) -> tuple[Array, Array] | None:
-    """Which rows and columns are taken, if each entry of the last two axes is one of the operand's."""
+    """Returns the rows and columns that are taken if each entry of the last two axes is one of the operand's."""
     shape = node.inputs[0].shape
     results: dict[int, Array] = {}
     for which in range(2):

@@ -29,7 +29,7 @@ COORDINATES: tuple[Coordinates, ...] = get_args(Coordinates)
 def _positions(
     n: int, count: int, scale: float, coordinates: str, roi: tuple[float, float]
 ) -> Array:
-    """Where each of ``count`` results stands on an axis of ``n`` (ONNX's Resize, version 19).
+    """Returns the positions of ``count`` results on an axis of ``n`` (ONNX's Resize, version 19).
 
     The standard calls n the original and count the resized length. As in ONNX Runtime and PyTorch the resized length
     is an integer, also where a scale gives a fractional one. The standard's reference implementation differs there.
@@ -84,7 +84,7 @@ def taps(  # noqa: PLR0913 - the attributes of resize
     roi: tuple[float, float],
     antialias: bool,
 ) -> tuple[Array, Array]:
-    """Which entries make each result: indices i32 and weights f64, both ``[count, taps]``.
+    """Returns the entries that make each result: indices i32 and weights f64, both ``[count, taps]``.
 
     An index of -1 marks a result that lies outside and takes the extrapolation value.
     """

@@ -1,1 +1,1 @@
-"""What looks at whole rows: softmax, norms, reductions, running sums, sorting."""
+"""Operations on whole rows: softmax, norms, reductions, running sums, sorting."""

@@ -52,7 +52,7 @@ class Reduction(NamedTuple):
 
 
 def _row_tiles(problem: Reduction) -> tuple[int, int, int]:
-    """What is read at a time along the reduced axis, results of such, and lanes of a result."""
+    """Returns the tiles along the reduced axis, the results, and the lanes of a result."""
     outer, n, inner, _ = problem
     if inner == 1:
         reads = problem.reads(n)

@@ -254,7 +254,7 @@ def _nonzero_count(g: Graph, x: Node, axes: Any, keepdims: bool) -> Node:
     ),
 )  # fmt: skip
 def nonzero_count(x: Array, axes: Axes = None, keepdims: bool = False) -> Array:
-    """How many elements are not 0 (or are true) over ``axes`` (all of them by default), in i32."""
+    """Counts the elements that are not 0 (or are true) over ``axes`` (all of them by default), in i32."""
     return np.sum(x != 0, axis=_axes(axes, x.ndim), keepdims=keepdims)
 
 

@@ -67,7 +67,7 @@ def _lower_softmax_webgpu(node: Node, emitter: Emitter) -> None:
 
 
 def _lower_long(node: Node, emitter: Emitter, rows: tuple[int, int, int]) -> None:
-    """As reductions and elementwise passes, whose workgroups share a line."""
+    """Lowers long rows to reductions and elementwise passes, whose workgroups share a line."""
     axis, f32 = node.attrs["axis"], DType.F32
     line = (*node.shape[:axis], 1, *node.shape[axis + 1 :])
     x, result = emitter.operand(0), emitter.result()

@@ -32,11 +32,11 @@ class Rows(NamedTuple):
 
     @property
     def vectors(self) -> int:
-        """What a lane reads at a time: vectors of four, or numbers where the rows do not divide."""
+        """The elements of a lane's read: vectors of four, or numbers where the rows do not divide."""
         return self.n if self.n % 4 else self.n // 4
 
     def held(self, variant: Variant) -> int:
-        """What a lane keeps of its row, in the same unit; 0 where rows are read twice."""
+        """Returns the size of the row's part that a lane keeps, in the same unit; 0 where rows are read twice."""
         return math.ceil(self.vectors / variant.params["lanes"]) if variant.params["keep"] else 0
 
 

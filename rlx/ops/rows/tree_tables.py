@@ -77,7 +77,7 @@ def records(attrs: Mapping[str, Any], columns: int, dtype: Any) -> tuple[Array, 
 
 
 def spans(attrs: Mapping[str, Any]) -> tuple[Array | None, Array, Array]:
-    """Where each node's entries stand, and the entries: of splits and of the empty leaf there are none.
+    """Builds the position of each node's entries, and the entries: of splits and of the empty leaf there are none.
 
     Returns:
         The first entry of each node and the one behind its last, ``[nodes + 1, 2]`` of i32: None where every leaf has

@@ -233,7 +233,7 @@ def tree_scores(  # noqa: PLR0913 - trees are eight tables
     count: int,
     join: str = "sum",
 ) -> Array:
-    """What the leaves hold that a row comes to in every tree, joined for each target.
+    """Sums, or otherwise joins, the scores of the leaves that a row reaches in every tree, for each target.
 
     A row begins at the root of a tree. At a split it goes on to the first of two nodes where the answer is yes, to
     the second where it is no, until it comes to a leaf.

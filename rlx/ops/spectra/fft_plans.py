@@ -74,7 +74,7 @@ def plan(n: int) -> FftPlan | None:
 
 
 def in_lanes(rows: int, n: int) -> bool:
-    """Whether the CPU transforms several rows of length n at a time: where they and their copies stay near it."""
+    """Returns whether the CPU transforms several rows of length n at a time: they and their copies fit the cache."""
     return rows >= _FEWEST_ROWS and n <= _LONGEST_LANES and plan(n) is not None
 
 

@@ -60,7 +60,7 @@ class Tile:
         return self.count * self.row * (4 if self.split else 8)
 
     def params(self) -> dict[str, object]:
-        """What the kernel's file is told."""
+        """Returns the template variables of the kernel."""
         return {
             "n": self.n,
             "radices": self.radices,
@@ -75,7 +75,7 @@ class Tile:
 
 
 def offsets(n: int, radices: Sequence[int]) -> tuple[int, ...]:
-    """Where the twiddle factors of each pass start: entry ``offset + (j - 1) * length / r + p``, j >= 1."""
+    """Returns the offsets of each pass's twiddle factors: entry ``offset + (j - 1) * length / r + p``, j >= 1."""
     result, count, length = [], 0, n
     for radix in radices:
         result.append(count)

@@ -66,7 +66,7 @@ class SampleRows:
 
 @dataclass(frozen=True)
 class PointReader:
-    """How points are read. The steps happen in this order.
+    """The steps of reading points, in their order. The steps happen in this order.
 
     Attributes:
         real: The samples that points are made of; None for points in block layout.
@@ -83,7 +83,7 @@ class PointReader:
 
 @dataclass(frozen=True)
 class Exit:
-    """How results are written. The steps happen in this order.
+    """The steps of writing results, in their order. The steps happen in this order.
 
     Attributes:
         swap_before: Whether real and imaginary parts are swapped before the factor.
@@ -213,7 +213,7 @@ def emit_tiles(
 
 @dataclass(frozen=True)
 class _Walk:
-    """Where the points of a tile's transforms lie in ones of n points.
+    """The positions of a tile's transforms among n points.
 
     Attributes:
         n: Points of the whole.
@@ -255,7 +255,7 @@ class _Step:
         return self.rows if real and real.frames > 1 else self.rows * self.read.inner
 
     def read_params(self) -> dict[str, Any]:
-        """What the kernel is told about reading."""
+        """Returns the kernel's parameters for reading."""
         entry, read, real = self.entry, self.read, self.entry.real
         stored = entry.held or read.n
         outer, imag = (real.length, 1) if real else (2 * stored, stored)
@@ -277,7 +277,7 @@ class _Step:
         }
 
     def write_params(self) -> dict[str, Any]:
-        """What the kernel is told about writing."""
+        """Returns the kernel's parameters for writing."""
         exit, write = self.exit, self.write
         stored = exit.held or write.n
         # A one-sided spectrum is written row by row, also where several rows are of one signal.

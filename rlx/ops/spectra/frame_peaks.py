@@ -29,7 +29,7 @@ _F32 = frozenset({DType.F32})
 
 
 def takes(length: int, k: int) -> bool:
-    """Whether there is a kernel for frames of this length and so many peaks."""
+    """Returns whether there is a kernel for frames of this length and so many peaks."""
     return 2 <= length <= MAX_SAMPLES and k <= MAX_PEAKS and radices_of(length) is not None
 
 

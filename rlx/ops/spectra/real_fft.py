@@ -159,7 +159,7 @@ def emit_rfft(emitter: Emitter, source: Any, target: Any, rows: int, n: int, sca
 
 
 def one_sided(emitter: Emitter, real: SampleRows, n: int, scale: float) -> Exit:
-    """How the transform of n samples is written as their one-sided spectrum."""
+    """Describes how to write the transform of n samples as their one-sided spectrum."""
     charge(f"[rfft] the factors of length {n}", elements=n)
     roots = np.exp(-2j * np.pi * np.arange(n // 2) / n) if real.per_point == 2 else None
     table = None if roots is None else emitter.table(pairs(roots))

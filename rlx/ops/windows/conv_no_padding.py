@@ -1,4 +1,4 @@
-"""When a convolution of small planes leaves out taps on padding on the CPU (kernels/windows/conv_inside.h)."""
+"""Decides when a convolution of small planes skips taps on padding on the CPU (kernels/windows/conv_inside.h)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def together(window: Window, batch: int) -> int:
 
 
 def _taps(window: Window, axis: int) -> Counter[range]:
-    """How many places of an axis meet the operand with the same taps, by these taps."""
+    """Counts the positions of an axis by the taps that meet the operand."""
     before, n, d = window.pads[axis][0], window.dims[axis], window.dilation[axis]
     begins = (before - i * window.stride[axis] for i in range(window.out[axis]))
     kernel = window.kernel[axis]
@@ -61,7 +61,7 @@ def share(params: Mapping[str, Any]) -> float:
 
 
 def _cost(windows: int, vectors: int, least: float) -> float:
-    """What so many windows of one class cost, for each tap, in sums of one window; a tile costs at least so much."""
+    """Estimates the cost per tap of a class of windows, in sums of one window; a tile costs at least ``least``."""
     cost = 0.0
     for some in _TILES:
         cost += windows // some * max(max(some, _LATENCY / vectors) + _OF_A_TILE, least)
@@ -70,7 +70,7 @@ def _cost(windows: int, vectors: int, least: float) -> float:
 
 
 def pays(window: Window, batch: int, weights: int, outputs: int, filled: float) -> bool:
-    """Whether leaving out taps on padding is faster than copying planes with their padding.
+    """Returns whether leaving out taps on padding is faster than copying planes with their padding.
 
     Args:
         window: The windows, over three axes.

@@ -133,7 +133,7 @@ def _problem(node: Node, window: Window, half: bool = False) -> ConvProblem:
 
 
 def suits_units(node: Node) -> bool:
-    """Whether a convolution has enough channels and outputs for matrix units."""
+    """Returns whether a convolution has enough channels and outputs for matrix units."""
     channels, groups = node.inputs[1].shape[1], node.attrs["groups"]
     outputs = node.shape[1] // groups
     return channels >= _LEAST and (

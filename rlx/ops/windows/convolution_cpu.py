@@ -83,7 +83,7 @@ def _depthwise_kernel(node: Node, window: Window) -> str:
 
 
 def _is_scaling(node: Node, window: Window) -> bool:
-    """Whether each plane is multiplied by a number, and no more."""
+    """Returns whether a convolution only multiplies each plane by a number."""
     single = size(window.kernel) == 1 and window.dims == window.out
     return single and node.inputs[0].shape[1] == node.shape[1] == node.attrs["groups"]
 
@@ -104,7 +104,7 @@ def _lower_scaling(node: Node, emitter: Emitter) -> None:
 
 
 def _meets_few(window: Window) -> bool:
-    """Whether windows are single elements, all inside, that are apart."""
+    """Returns whether windows are single elements, all inside, that are apart."""
     first, apart = size(window.kernel) == 1, max(window.stride) > 1
     inside = all(
         b == 0 and r <= n
@@ -138,7 +138,7 @@ def _together(node: Node, window: Window) -> int:
 
 
 def _is_by_outputs(node: Node, window: Window) -> bool:
-    """Whether the lanes of vectors are outputs, and windows are read where they stand."""
+    """Returns whether the lanes of vectors are outputs, and windows are read in place."""
     outputs = node.shape[1] // node.attrs["groups"]
     elements = size(node.inputs[1].shape[1:])
     few = _together(node, window) * size(window.out) <= CONV_FEW_WINDOWS and elements >= _SHALLOW

@@ -100,7 +100,7 @@ def block(taps: int, windows: int, channels: int, outputs: int) -> tuple[int, fl
 
 
 def _is_line(window: Window) -> bool:
-    """Whether windows are next to each other on one axis, and taps too."""
+    """Returns whether windows and taps are contiguous on one axis."""
     return (
         window.stride == window.dilation == (1, 1, 1)
         and window.dims[:2] == (1, 1) == window.out[:2]

@@ -175,7 +175,7 @@ class Window:
 
     @property
     def reach(self) -> Shape:
-        """How far the windows reach, from the first padded entry: what is read of each axis."""
+        """The extent of the windows from the first padded entry: the part of each axis that is read."""
         return tuple(
             (o - 1) * s + (k - 1) * d + 1
             for o, s, k, d in zip(self.out, self.stride, self.kernel, self.dilation, strict=True)
@@ -211,7 +211,7 @@ class Window:
 
 
 def window_params(shared: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a window that the C kernels take, of those that the WGSL kernels do."""
+    """Selects the C kernels' parameters of a window from those of the WGSL kernels."""
     return {
         **{name: shared[name] for name in WINDOW.fields if name != "groups"},
         "groups": shared["parts"],
@@ -274,7 +274,7 @@ def collapsed(window: Window) -> Window:
 
 
 def params_of(node: Node, window: Window) -> dict[str, Any]:
-    """What all kernels of a convolution take, as the WGSL kernels name it."""
+    """Returns the parameters that all kernels of a convolution take, by their WGSL names."""
     return {
         "batch": node.shape[0],
         "channels": node.inputs[0].shape[1],

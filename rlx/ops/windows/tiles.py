@@ -1,4 +1,4 @@
-"""How convolutions are cut into tiles on a GPU: the variants of shaders/windows/conv_tiles.wgsl, and which is taken when."""
+"""Tiles convolutions on a GPU: the variants of shaders/windows/conv_tiles.wgsl, and the rule to choose one."""
 
 from __future__ import annotations
 
@@ -143,12 +143,12 @@ CONV = Family("conv", TILES, _rule, _takes)
 
 
 def is_near(window: Window) -> bool:
-    """What ``ConvProblem.near`` asks."""
+    """Returns whether windows are near each other in memory, for ``ConvProblem.near``."""
     return max(*window.reach, *window.dims) < _NEAR
 
 
 class Steps(NamedTuple):
-    """What a workgroup reads of each window between two barriers.
+    """The parts of windows that a workgroup reads between two barriers.
 
     Attributes:
         piece: Taps of a line: neighbours along the last axis.

@@ -60,7 +60,7 @@ def filters_of(points: Array) -> Array:
 
 
 def pays(node: Node, window: Window, fixed: bool) -> bool:
-    """Whether tiles are the cheaper way.
+    """Returns whether tiles are cheaper.
 
     Args:
         node: A convolution.
