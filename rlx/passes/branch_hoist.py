@@ -1,4 +1,4 @@
-"""Lifting: what a branch makes of params alone is made outside of it, where it can be hoisted out of runs."""
+"""Lifting: moves nodes that depend on params alone out of branches, so that they can be hoisted out of runs."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ def _relieved(graph: Graph, args: frozenset[str], notes: list[Note], known: _Kno
 
 
 def _harmless(node: Node) -> bool:
-    """Whether a node may be computed though its branch is never taken.
+    """Returns whether a node may be computed though its branch is never taken.
 
     An index out of range is an error, a loop may go on for ever, a custom op may be watched by its owner:
-    all these take operands of another kind than their main one. Several results are no param.
+    all these take operands of another kind than their main operand. Several results are no param.
     """
     return len(node.types) == 1 and not node.opdef.free
 

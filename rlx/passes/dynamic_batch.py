@@ -17,7 +17,7 @@ _SHAPED = ("reshape", "expand")
 
 @dataclass(frozen=True, eq=False)
 class DynamicRows:
-    """How later runs compute fewer rows.
+    """A rule by which later runs compute fewer rows.
 
     Attributes:
         actual: Rows that are computed.
@@ -45,7 +45,7 @@ class DynamicRows:
 
 
 def dynamic_rows_of(graph: Graph, actual: int, upper: int) -> DynamicRows:
-    """What remains of a compiled graph when its inputs hold fewer rows.
+    """Derives the part of a compiled graph that runs if its inputs hold fewer rows.
 
     Args:
         graph: A graph after the passes.
@@ -174,7 +174,7 @@ class _Shrinker(Rewriter):
 
 
 def scaled(count: int, extent: DynamicRows | None, unit: int = 1) -> int:
-    """How much of something that is proportional to the rows is left.
+    """Returns the part of ``count`` that is left, in proportion to the rows.
 
     Args:
         count: Bytes, elements or workgroups of the whole.

@@ -76,7 +76,7 @@ def fuse_elementwise(graph: Graph, notes: list[Note], target: Specialisation) ->
 def _admitted(
     members: list[Node], target: Specialisation, notes: list[Note], weighed: dict[Any, Weighed]
 ) -> bool:
-    """Whether a region pays; equal ones are weighed once."""
+    """Returns whether a region pays; equal regions are weighed once."""
     inputs, attrs = _region(members)
     # In text 0.0 and -0.0 differ, and so do 1 and True.
     key = repr(attrs), members[-1].shape, *(operand.type for operand in inputs)

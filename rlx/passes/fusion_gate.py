@@ -15,7 +15,7 @@ from rlx.ir.notes import Note
 
 
 class Weighed(NamedTuple):
-    """What a fusion is worth.
+    """The estimated benefit of a fusion.
 
     Attributes:
         taken: Whether it pays.
@@ -58,7 +58,7 @@ class Specialisation:
         return replace(self, gate=replace(self.gate, min_gain_ns=-math.inf))
 
     def weigh(self, before: Graph, after: Graph) -> Weighed:
-        """Whether a fusion pays.
+        """Weighs a fusion: does it pay, and why?
 
         Args:
             before: The part of the graph that it replaces.

@@ -13,7 +13,7 @@ from rlx.ops.declare import operand_names
 
 
 class Cut(NamedTuple):
-    """How a product comes apart.
+    """A way to cut a product.
 
     Attributes:
         operand: The operand that may be too large.

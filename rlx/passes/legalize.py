@@ -56,14 +56,14 @@ def blocked(node: Node, kernel_set: str) -> str | None:
 
 
 def refuse_unready(graphs: Iterable[Graph], kernel_set: str) -> None:
-    """Checks that graphs are as this pass leaves them: a node's kernels take its dtype as it is.
+    """Checks that graphs need nothing of this pass: a node's kernels take its dtype.
 
     Args:
         graphs: Graphs that come out of a file.
         kernel_set: The device's kernels.
 
     Raises:
-        UnsupportedOpError: One has a node without a kernel, or one that would have to be widened.
+        UnsupportedOpError: A node has no kernel, or would have to be widened.
     """
     for node in (node for graph in graphs for node in graph.nodes):
         # Steps of a region have a loop each, for the types that they have, or are refused by the linker.
@@ -77,7 +77,7 @@ def refuse_unready(graphs: Iterable[Graph], kernel_set: str) -> None:
 
 
 def _concerned(node: Node, kernel_set: str) -> bool:
-    """Whether a node may be changed."""
+    """Returns whether a node may be changed."""
     if node.op in LEAVES:
         return False
     return node.op in ("cast", PART) or (

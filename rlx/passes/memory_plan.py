@@ -145,7 +145,7 @@ def _blocks(
 
 
 def _handed_over(schedule: Schedule, lives: Mapping[int, Life]) -> dict[int, int]:
-    """Which temporaries take over the memory of an operand of the call that first writes them."""
+    """Maps temporaries to an operand whose memory they take over: an operand of the call that first writes them."""
     results: dict[int, int] = {}
     for i, call in enumerate(schedule.calls):
         taken: set[int] = set()

@@ -34,7 +34,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class ExpertSplit:
-    """Where the experts of a weight are.
+    """The places of a weight's experts.
 
     Attributes:
         resident: Name of the param that holds those on the device; "" when there are none.
@@ -78,8 +78,8 @@ def with_routing(graph: Graph) -> Graph:
 def place_experts(graph: Graph, masks: Sequence[Array]) -> tuple[Graph, dict[str, ExpertSplit]]:
     """The graph with the weights of some experts on the host.
 
-    A product becomes one on the device, of the experts there, and one on the host, of the other rows;
-    each row takes the one that its expert is in.
+    A product becomes two: one on the device, with the experts there, and one on the host. Each row takes the result of
+    the product that has its expert.
 
     Args:
         graph: The graph.

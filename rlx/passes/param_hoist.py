@@ -60,12 +60,12 @@ def hoist(graph: Graph, notes: list[Note]) -> Hoisted:
 
 
 def run_part(graph: Graph) -> Graph:
-    """What every run of a graph computes: ``hoist(graph, []).graph``."""
+    """Returns the part of a graph that every run computes: ``hoist(graph, []).graph``."""
     return _parted(graph, [])[0]
 
 
 def _parted(graph: Graph, notes: list[Note]) -> tuple[Graph, list[Node]]:
-    """What every run computes, and the nodes that are its prepared params."""
+    """Splits a graph into the part that every run computes, and the nodes that are its prepared params."""
     fixed = _fixed(graph)
     readers = users(graph)
     outputs = {node.id for node in graph.outputs}

@@ -26,7 +26,7 @@ ReadsHalves = Callable[[Node], bool]
 
 
 def reads_halves(kernel_set: str, precision: str) -> ReadsHalves:
-    """Which nodes of f16 a device computes by kernels for halves.
+    """Selects the nodes of f16 that a device computes by kernels for halves.
 
     Args:
         kernel_set: The device's kernels; "" where it has others than those of the records.
@@ -112,7 +112,7 @@ def _half(node: Node) -> bool:
 
 
 def _moves(node: Node) -> bool:
-    """Whether an operation of halves only moves them: its kernels take any type."""
+    """Returns whether an operation only moves halves: its kernels take any type."""
     return main_dtype(node) in node.opdef.dtypes
 
 
@@ -131,7 +131,7 @@ def _narrow(graph: Graph, halves: ReadsHalves) -> set[int]:
 
 
 def _promotes(node: Node, rewriter: Rewriter) -> bool:
-    """Whether a node is computed in f32: it can be, and it computes or moves what is f32 already."""
+    """Returns whether a node is computed in f32: it can be, and it computes, or it moves an f32 value."""
     if node.op in _TYPED or main_dtype(node) not in HALVES or DType.F32 not in node.opdef.dtypes:
         return False
     return not _moves(node) or any(

@@ -293,7 +293,7 @@ class Scheduler:
             kernels.lower(node, self)
 
     def _only_on_host(self, node: Node) -> bool:
-        """Whether a param is read by host parts alone, which hold their own."""
+        """Returns whether only host parts read a param; they hold their own copy."""
         readers = self._users[node.id]
         return bool(readers) and all(reader.id in self._host for reader in readers)
 

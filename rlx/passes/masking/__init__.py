@@ -1,1 +1,1 @@
-"""Graphs that run on fewer elements than they were made for: what is padded is masked where it would be seen."""
+"""Graphs that run on fewer elements than they were made for: padding is masked wherever results would see it."""

@@ -1,4 +1,4 @@
-"""What a model's graphs for several shapes have in common: whether the largest can do what the others do, and with which masks."""
+"""Compares a model's graphs for several shapes: can the largest do the work of the others, and with which masks?"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rlx.passes.masking.rules import At, MaskStep, fixed_step, step_of
 
 @dataclass(frozen=True)
 class Study:
-    """What the padded graph has to do to give the results of the last one.
+    """The masks with which the padded graph gives the results of the last graph.
 
     Attributes:
         graph: The padded graph.
@@ -39,7 +39,7 @@ class Study:
         return self.steps[node].results[0]
 
     def signature(self) -> Any:
-        """What two studies with the same padded graph share if one masked graph does for both."""
+        """Returns the key of a study. Studies of a padded graph with equal keys share one masked graph."""
         return tuple((_stripped(step.results), *step[1:]) for step in self.steps), tuple(
             self.lengths
         )
@@ -90,7 +90,7 @@ def study(graphs: Sequence[Graph]) -> Study:
 
 
 def _alike(first: Node, other: Node) -> bool:
-    """Whether two nodes have the same place in their graphs."""
+    """Returns whether two nodes have the same place in their graphs."""
     if first.opdef is not other.opdef or len(first.inputs) != len(other.inputs):
         return False
     for a, b in zip(first.inputs, other.inputs, strict=True):

@@ -81,7 +81,7 @@ def _norm(pos: At) -> MaskStep:
 
 @rule("rfft", "fft", "ordered", "find_peaks", "tree_scores")
 def _last_axis(pos: At) -> MaskStep:
-    """What joins the elements of the last axis alone, whose rows do not depend on each other."""
+    """Rule for operations that join the elements of the last axis alone; their rows do not depend on each other."""
     pos.same_but()
     return _rows(pos, 1)
 

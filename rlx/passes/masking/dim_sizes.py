@@ -30,7 +30,7 @@ class Factor(NamedTuple):
 
     @property
     def varies(self) -> bool:
-        """Whether the graphs differ in it: a part of it is padding then."""
+        """True if the graphs differ in it: a part of it is padding then."""
         return len(set(self.sizes)) > 1
 
 
@@ -62,7 +62,7 @@ def whole(sizes: Sequence[int]) -> Axis:
 
 
 def varies(axis: Axis) -> bool:
-    """Whether a part of an axis is padding."""
+    """Returns whether a part of an axis is padding."""
     return any(factor.varies for factor in axis)
 
 

@@ -72,7 +72,7 @@ class _MaskRewriter(Rewriter):
         return result if not result.shape else self.new.reshape(result, ())
 
     def along(self, node: Node, operand: int, axis: int) -> Axis:
-        """What stands along an axis of an operand."""
+        """Returns the axis of an operand, with its lengths."""
         return self._study.axes(node.inputs[operand].id)[axis]
 
     def masked(self, x: Node, axis: int, of: Axis, fill: str, value: Node | None = None) -> Node:
@@ -93,7 +93,7 @@ class _MaskRewriter(Rewriter):
         return self._made[key]
 
     def length(self, of: Factor) -> Node:
-        """How many elements are valid, i32 ``[1]``."""
+        """Returns the number of valid elements, i32 ``[1]``."""
         pos = self._study.lengths[of.sizes[:-1]]
         if ("length", pos) not in self._made:
             assert self._lengths is not None
@@ -101,7 +101,7 @@ class _MaskRewriter(Rewriter):
         return self._made["length", pos]
 
     def valid(self, of: Axis) -> Node:
-        """Which elements along an axis are valid, bool ``[size]``."""
+        """Returns a mask of the valid elements along an axis, bool ``[size]``."""
         key = "valid", *(factor.sizes[:-1] for factor in of)
         if key in self._made:
             return self._made[key]
@@ -120,7 +120,7 @@ class _MaskRewriter(Rewriter):
         return result
 
     def count(self, axes: Sequence[Axis], dtype: DType) -> Node:
-        """How many elements of some axes are valid, as a float of shape ``[1]``."""
+        """Returns the number of valid elements of some axes, as a float of shape ``[1]``."""
         fixed, result = 1, None
         for axis in axes:
             for factor in axis:
@@ -134,7 +134,7 @@ class _MaskRewriter(Rewriter):
 
 
 def _fill(dtype: DType, kind: str) -> Any:
-    """What padding is replaced with."""
+    """Returns the value that replaces padding."""
     if kind in ("zero", "one"):
         return int(kind == "one")
     if dtype is DType.BOOL:

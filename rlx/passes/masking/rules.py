@@ -42,7 +42,7 @@ class Mask(NamedTuple):
 
 
 class MaskStep(NamedTuple):
-    """What becomes of a node.
+    """The treatment of a node in the masked graph.
 
     Attributes:
         results: The axes of each result.
@@ -69,7 +69,7 @@ class At:
 
     @property
     def padded(self) -> bool:
-        """Whether an operand has padding."""
+        """True if an operand has padding."""
         return any(varies(axis) for axes in self.operands for axis in axes)
 
     def attr(self, name: str) -> Any:
@@ -135,7 +135,7 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether attributes are equal; arrays by what they hold, subgraphs by their text."""
+    """Returns whether attributes are equal; arrays by their contents, subgraphs by their text."""
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
         if (a.shape, a.dtype, a.strides) == (b.shape, b.dtype, b.strides) and _place(a) == _place(
             b
@@ -150,7 +150,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 def _same_bits(a: Array, b: Array) -> bool:
-    """Whether arrays of one shape and dtype hold the same bytes, NaN as well; without copies of contiguous ones."""
+    """Returns whether arrays of one shape and dtype hold the same bytes, NaN too; contiguous ones aren't copied."""
     word = np.uint64 if a.nbytes % 8 == 0 else np.uint8
     flat = [np.ascontiguousarray(item).reshape(-1).view(np.uint8).view(word) for item in (a, b)]
     return bool((flat[0] == flat[1]).all())
@@ -181,13 +181,13 @@ def _fixed(types: tuple[TensorType, ...], count: int) -> MaskStep:
 
 
 def same_values(nodes: Sequence[Node]) -> bool:
-    """Whether a param has the same value in all graphs."""
+    """Returns whether a param has the same value in all graphs."""
     values = [node.graph.param_values.get(node.name) for node in nodes]
     return all(value is values[0] or same(value, values[0]) for value in values)
 
 
 def step_of(position: At) -> MaskStep:
-    """What becomes of a node.
+    """Returns the treatment of a node.
 
     Raises:
         UnmaskableError: Padding would reach what is no padding.

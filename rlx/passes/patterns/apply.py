@@ -1,4 +1,4 @@
-"""How the table of patterns is used: find, ask the gate, rewrite."""
+"""Applies the table of patterns: finds matches, asks the gate, rewrites."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rlx.passes.patterns.table import PATTERNS
 
 
 def fuse_patterns(graph: Graph, notes: list[Note], target: Specialisation) -> Graph:
-    """Replaces what patterns match, where that pays on the target."""
+    """Replaces the matches of patterns that pay on the target."""
     site = MatchSite(graph, target.kernel_set)
     for pattern in PATTERNS:
         result = _find(pattern, site, notes, target)
@@ -31,7 +31,7 @@ def fuse_patterns(graph: Graph, notes: list[Note], target: Specialisation) -> Gr
 def _find(
     pattern: Pattern, site: MatchSite, notes: list[Note], target: Specialisation
 ) -> list[Match]:
-    """Where a pattern fits and pays; no two matches share a node."""
+    """Finds the matches of a pattern that pay; no two matches share a node."""
     results: list[Match] = []
     inside: set[int] = set()
     weighed: dict[Any, Weighed] = {}
@@ -55,7 +55,7 @@ def _find(
 
 
 def _form(match: Match, also: list[Node], site: MatchSite) -> Any:
-    """What is equal for matches of one pattern that are worth the same: layers of a model repeat themselves."""
+    """Returns a key that is equal for matches of one pattern with equal gain: layers of a model repeat themselves."""
     number = {node.id: i for i, node in enumerate((*match.operands, *match.inside))}
 
     def seen(node: Node) -> Any:

@@ -16,7 +16,7 @@ _HEADS, _COLUMNS, _BOTH = (0, 2, 1, 3), (0, 1, 3, 2), (0, 2, 3, 1)
 
 @dataclass(frozen=True)
 class _Parts:
-    """What attention is made of.
+    """The parts of attention.
 
     Attributes:
         q: Queries, ``[batch, heads, length, size]``.
@@ -88,7 +88,7 @@ def attention_by_position(node: Node, site: MatchSite) -> Match | None:
 
 
 def _parts(node: Node, site: MatchSite) -> _Parts | None:
-    """What the product of weights and values ``node`` is made of; None where it is no attention."""
+    """Finds the parts of attention behind ``node``, the product of weights and values; None if there are none."""
     if node.inputs[0].op != "softmax":
         return None
     weights, v = node.inputs

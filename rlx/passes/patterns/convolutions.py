@@ -17,7 +17,7 @@ _CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpo
 
 
 def _per_channel(node: Node, conv: Node) -> bool:
-    """Whether an operand has one value per channel of a convolution's result, beside it."""
+    """Returns whether an operand has one value per channel of a convolution's result, beside it."""
     shape = (1,) * (len(conv.shape) - len(node.shape)) + node.shape
     return size(node.shape) == conv.shape[1] and shape[1] == conv.shape[1]
 

@@ -1,4 +1,4 @@
-"""What a pattern is: a small graph looked for around a node, and what computes the same."""
+"""The types of a pattern: a small graph looked for around a node, and its replacement."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ Build = Callable[[Graph, Mapping[int, Node]], "Node | Sequence[Node]"]
 
 @dataclass(frozen=True)
 class Match:
-    """Where a pattern fits.
+    """A match of a pattern.
 
     Attributes:
-        inside: The nodes that it replaces, in the order of the graph. One that is needed elsewhere as
-            well, by another reader or as an output, is computed besides.
-        build: Adds what computes the same; operands from outside by the id that they had. Gives what
-            stands for the results.
+        inside: The nodes that it replaces, in the order of the graph. A node with another reader, or that is an output,
+            is computed as well.
+        build: Adds the replacement; operands from outside by the id that they had. Returns the replaced results.
         results: Nodes of ``inside`` that ``build`` gives, in its order; by default the last one. None
             of the operands depends on them.
     """
@@ -38,13 +37,13 @@ class Match:
 
     @cached_property
     def operands(self) -> tuple[Node, ...]:
-        """What the nodes inside read from outside, each once."""
+        """The operands that the nodes inside read from outside, each once."""
         members = {node.id for node in self.inside}
         read = (operand for node in self.inside for operand in node.inputs)
         return tuple({item.id: item for item in read if item.id not in members}.values())
 
     def build_nodes(self, graph: Graph, indices: Mapping[int, Node]) -> tuple[Node, ...]:
-        """What stands for ``results``, added to a graph."""
+        """Adds the replacement of ``results`` to a graph, and returns it."""
         result = self.build(graph, indices)
         return (result,) if isinstance(result, Node) else tuple(result)
 
@@ -72,7 +71,7 @@ class MatchSite:
         return sorted(results, key=lambda node: -node.id)
 
     def fuses(self, name: str) -> bool:
-        """Whether a fusion that only some kernels gain by is worth having here; see ``KernelSet.fuses``."""
+        """Returns whether a fusion that only some kernels gain by pays here; see ``KernelSet.fuses``."""
         return name in self.kernels.fuses
 
     def readers(self, node: Node) -> list[Node]:
@@ -85,11 +84,11 @@ class MatchSite:
         return result[0] if len(result) == 1 and not self.is_output(node) else None
 
     def is_output(self, node: Node) -> bool:
-        """Whether the graph's owner wants its value."""
+        """Returns whether a node is an output of the graph."""
         return node.id in self._outputs
 
     def blocked(self, node: Node) -> bool:
-        """Whether a node has no kernel here and will run on the host, or in another dtype."""
+        """Returns whether a node has no kernel here and will run on the host, or in another dtype."""
         result = self._blocked.get(node.id)
         if result is None:
             result = self._blocked[node.id] = blocked(node, self.kernels.name) is not None

@@ -38,7 +38,7 @@ def residual_norm(node: Node, site: MatchSite) -> Match | None:
 
 
 def _joins(operand: Node, add: Node, site: MatchSite) -> bool:
-    """Whether an operand is computed in one pass with the addition if that stays by itself.
+    """Returns whether an operand is computed in one pass with the addition as long as no fusion takes the addition.
 
     The same number of kernels is left either way, but the pass needs no memory between the two.
     """

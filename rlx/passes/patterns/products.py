@@ -98,7 +98,7 @@ def transposed(node: Node, site: MatchSite) -> Match | None:
 
 
 def _exchanged(operand: Node, product: Node, site: MatchSite) -> bool:
-    """Whether an operand is a matrix with its last two axes exchanged for this product alone."""
+    """Returns whether an operand is a matrix with its last two axes exchanged for this product alone."""
     rank = len(operand.shape)
     exchange = (*range(rank - 2), rank - 1, rank - 2)
     return (

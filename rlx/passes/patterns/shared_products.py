@@ -72,7 +72,7 @@ def _activation(node: Node) -> tuple[str, Node, tuple[Node, ...]]:
 
 
 def _private(inside: Sequence[Node], last: Node, site: MatchSite) -> bool:
-    """Whether nobody else needs the nodes before the last: products are not made twice."""
+    """Returns whether only the match reads the nodes before the last: products are not computed twice."""
     members = {node.id for node in inside} | {last.id}
     return not any(
         site.is_output(node) or any(reader.id not in members for reader in site.readers(node))
@@ -109,7 +109,7 @@ def shared(node: Node, site: MatchSite) -> Match | None:
 
 
 def _form(node: Node) -> tuple[int, str, int] | None:
-    """What products in one kernel have in common: the left operand, the activation, a bias or none."""
+    """Returns the key that products in one kernel share: the left operand, the activation, a bias or none."""
     if node.op not in PRODUCTS:
         return None
     x, w, *bias = node.inputs

@@ -46,7 +46,7 @@ def _square(part: NodeTemplate) -> NodeTemplate:
 
 
 def _start(node: Node) -> int:
-    """Where a contiguous part of the last axis begins; -1 for any other part."""
+    """Returns the start of a contiguous part of the last axis; -1 for any other part."""
     last = len(node.shape) - 1
     if node.op == "narrow":
         return int(node.attrs["start"]) if node.attrs["axis"] == last else -1
@@ -58,7 +58,7 @@ def _start(node: Node) -> int:
 
 
 def _are_halves(named: Mapping[str, Node]) -> bool:
-    """Whether two parts of a spectrum are its real parts and as many imaginary parts."""
+    """Returns whether two parts of a spectrum are its real parts and as many imaginary parts."""
     re, im, width = named["re"], named["im"], named["spec"].shape[-1]
     return (_start(re), _start(im)) == (0, width // 2) and re.shape == im.shape and width % 2 == 0
 
@@ -85,20 +85,20 @@ def _without_scale(node: Node) -> bool:
 
 
 def _over_last(node: Node) -> bool:
-    """Whether a reduction is over the last axis, which it keeps."""
+    """Returns whether a reduction is over the last axis, which it keeps."""
     last = len(node.inputs[0].shape) - 1
     return tuple(node.attrs["axes"]) == (last,) and bool(node.attrs["keepdims"])
 
 
 def _over_last_or_all(node: Node) -> bool:
-    """Whether a reduction that keeps axes is over the last axis, or over everything."""
+    """Returns whether a reduction that keeps axes is over the last axis, or over everything."""
     axes, shape = set(node.attrs["axes"]), node.inputs[0].shape
     rest = math.prod(n for axis, n in enumerate(shape) if axis not in axes)
     return bool(node.attrs["keepdims"]) and (axes == {len(shape) - 1} or rest == 1)
 
 
 def _second_half(node: Node) -> bool:
-    """Whether a node joins two rows of one length along their last axis."""
+    """Returns whether a node joins two rows of one length along their last axis."""
     shapes = [operand.shape for operand in node.inputs]
     return bool(node.attrs["axis"] == len(node.shape) - 1) and shapes[0] == shapes[-1]
 

@@ -21,7 +21,7 @@ _EITHER_WAY = ("add", "mul", "maximum")
 
 @dataclass(frozen=True)
 class TemplateMatch:
-    """Where a template fits.
+    """A match of a template.
 
     Attributes:
         named: The nodes that have names in the template.
@@ -50,7 +50,7 @@ class TemplateMatch:
 
 
 class NodeTemplate(Protocol):
-    """What a node may look like."""
+    """A template of a node."""
 
     def find(self, node: Node, so_far: TemplateMatch) -> Iterator[TemplateMatch]:
         """Every way in which the template fits a node, besides what was found so far."""
