@@ -107,7 +107,7 @@ class ReboundReferences:
         return self._globals[name]
 
     def _value(self, value: Any) -> Any:
-        """Returns the value in a copy that replaces a value a function knows by name."""
+        """Returns the replacement of a value that a function refers to by name."""
         if value is np:
             return self._namespace
         if value is lookup:

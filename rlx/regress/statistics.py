@@ -170,7 +170,7 @@ def effect(
 
 
 def _standard_error(groups: Sequence[Floats], prior: Prior) -> tuple[Floats, Floats]:
-    """Returns the standard error of the sum or difference of the groups' means, by rows, and Welch's degrees of freedom."""
+    """Returns the standard error of the groups' sum or difference by rows, and Welch's degrees of freedom."""
     total: Floats = np.zeros(len(groups[0]))
     squares: Floats = np.zeros(len(groups[0]))
     for x in groups:

@@ -148,7 +148,7 @@ def is_near(window: Window) -> bool:
 
 
 class Steps(NamedTuple):
-    """The parts of windows that a workgroup reads between two barriers.
+    """The size of the pieces of windows that a workgroup reads between two barriers.
 
     Attributes:
         piece: Taps of a line: neighbours along the last axis.
