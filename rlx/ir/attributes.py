@@ -1,8 +1,8 @@
-"""Attributes of nodes: how they are held, and checks of those that come out of a file instead of a builder.
+"""Attributes of nodes: their representation, and checks of attributes that come out of a file instead of a builder.
 
-Files hold attributes as inference leaves them: axes count from the front, a stride stands for every axis.
+Files hold the attributes that inference returns: axes count from the front, a stride stands for every axis.
 So a node of a file is legal when its attributes are plain values, those of its record, and inference
-changes none of them. What inference takes as it is has a row in a table here.
+changes none of them. Attributes that inference never changes have a row in a table here.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _refused(node: NodeView, name: str, value: Any, expected: str) -> GraphError
 
 
 def _plain(value: Any, annotation: str, depth: int) -> bool:
-    """Whether a value is of the annotated type, and a number that kernels can be given."""
+    """Returns whether a value is of the annotated type, and a number that kernels can take."""
     kind = type(value)
     types = _TYPES.get(annotation)
     if types is not None and kind not in types:
@@ -101,7 +101,7 @@ def _plain(value: Any, annotation: str, depth: int) -> bool:
 
 
 def _same(normal: Any, value: Any) -> bool:
-    """Whether inference left a value as it was: 1, 1.0 and True are three values."""
+    """Returns whether inference left a value unchanged: 1, 1.0 and True are three values."""
     if type(normal) is not type(value):
         return False
     if isinstance(normal, tuple):
@@ -139,7 +139,7 @@ def _wrong_step(node: NodeView, program: Any) -> Any:
 
 
 def _holds(dtype: DType, value: Any) -> bool:
-    """Whether a type can hold a number."""
+    """Returns whether a type can hold a number."""
     kind = type(value)
     if dtype is DType.BOOL:
         return kind is bool
@@ -153,7 +153,7 @@ def _holds(dtype: DType, value: Any) -> bool:
 
 @functools.lru_cache(1024)
 def _step_dtype(name: str, operands: tuple[DType, ...], dtype: DType) -> DType | None:
-    """What inference makes of a step; None where no step can be of that operation."""
+    """Infers the dtype of a step's result; None if no step can be of that operation."""
     record = lookup(name)
     if not record.elementwise:
         return None

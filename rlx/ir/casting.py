@@ -98,7 +98,7 @@ _Rule = Callable[[Array, Array], Array | None]
 
 @functools.cache
 def _rule(value: Any, wanted: Any) -> _Rule | None:
-    """How a conversion from one NumPy dtype to another is checked; None where it is not made."""
+    """Returns the rule that checks a conversion between NumPy dtypes; None for conversions that are refused."""
     if not np.can_cast(value, wanted, "same_kind"):
         return None
     if value.kind == "f":

@@ -53,7 +53,7 @@ class ContainerError(RlxError, ValueError):
 
 @dataclass(frozen=True)
 class Container:
-    """What a container holds.
+    """The contents of a container.
 
     Attributes:
         kind: What it is, "lowered" or "model" for instance.

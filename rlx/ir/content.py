@@ -1,4 +1,4 @@
-"""What a graph is, as a hash: equal graphs have equal ones, wherever and whenever they were built."""
+"""The content hash of a graph: equal graphs have equal hashes, wherever and whenever they were built."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def settle(graph: Graph, digest: str) -> None:
 
 
 def is_settled(graph: Graph) -> bool:
-    """Whether ``settle`` was called for a graph."""
+    """Returns whether ``settle`` was called for a graph."""
     return graph in _settled
 
 

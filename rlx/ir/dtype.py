@@ -52,12 +52,12 @@ class DType(enum.Enum):
 
     @property
     def is_float(self) -> bool:
-        """Whether this is a floating-point type."""
+        """True for a floating-point type."""
         return self in FLOATS
 
     @property
     def is_integer(self) -> bool:
-        """Whether this is a signed or unsigned integer type (bool is not)."""
+        """True for a signed or unsigned integer type (bool is not)."""
         return self in INTEGERS
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Fragments: the small matrices that the matrix units of a GPU multiply, as far as an adapter tells of them.
+"""Fragments: the small matrices that the matrix units of a GPU multiply, as adapters list them.
 
 A subgroup, the threads that a GPU runs in step, holds a fragment in its registers together and multiplies two of them in one
 instruction. Adapters list the sizes and types that they have; kernels are rendered for one of these.
@@ -46,10 +46,10 @@ class Fragment(NamedTuple):
 
 
 def fragment_limits(results: Iterable[Fragment], features: Iterable[str]) -> dict[str, int]:
-    """What an adapter has, as limits for the choice of kernels: the largest multiplication of each type.
+    """Turns an adapter's fragments into limits for the choice of kernels: the largest multiplication of each type.
 
-    One for which the size of subgroups is neither fixed nor can be asked for is left out, since a kernel would not know
-    how many there are in a workgroup.
+    A fragment whose subgroup size is neither fixed nor can be requested is left out: its kernel could not count the
+    subgroups of a workgroup.
     """
     sized = int(SIZED in features)
     limits: dict[str, int] = {}
@@ -70,13 +70,13 @@ def fragment_limits(results: Iterable[Fragment], features: Iterable[str]) -> dic
 
 
 def fragment_params(limits: Limits, operand: str = "f16") -> dict[str, int]:
-    """What templates are told about the fragments of a type; empty where the adapter has none."""
+    """Returns template variables for the fragments of a type; none if the adapter has none."""
     results = {name: limits.get(_key(operand, name)) for name in _FIELDS}
     return {name: value for name, value in results.items() if value is not None}
 
 
 def halves(dtype: DType, limits: Limits) -> bool:
-    """Whether the operands of a product are halves, or may be rounded to halves: what matrix units multiply."""
+    """Returns whether matrix units can multiply the operands: halves, or operands that may be rounded to halves."""
     return dtype is DType.F16 or (dtype is DType.F32 and limits.get(ROUNDS, 0) == 1)
 
 
@@ -106,7 +106,7 @@ class FragmentVariant(Variant):
     together: int = 1
 
     def fits(self, limits: Limits) -> bool:
-        """Whether a device has fragments that the tile can be made of, and room for a workgroup of it."""
+        """Returns whether a device has fragments for the tile, and room for a workgroup of it."""
         have = fragment_params(limits, self.operand)
         if not have:
             return False

@@ -140,7 +140,7 @@ class Node(Operators):
         return f"%{self.id} {self.op} {self.name!r}"
 
     def where(self) -> str:
-        """How messages name this node: its label, and the line of code that made it."""
+        """Returns the node's name for messages: its label, and the line of code that made it."""
         return f"{self.label} <- {printable(self.source)}" if self.source else self.label
 
 
@@ -297,7 +297,7 @@ class Graph(Builders, metaclass=Methods):
         return tuple([name for name, node in self._named.items() if node.op == op])
 
     def has(self, name: str) -> bool:
-        """Whether an input or a param has that name."""
+        """Returns whether an input or a param has that name."""
         return name in self._named
 
     def named(self, name: str) -> Node:

@@ -1,4 +1,4 @@
-"""What an index means: ``x[key]`` as one cut, a new shape, and entries that are picked from one axis."""
+"""Parses an index: ``x[key]`` as one cut, a new shape, and entries that are picked from one axis."""
 
 from __future__ import annotations
 
@@ -79,14 +79,14 @@ def _is_node(item: Any) -> bool:
 
 
 def _is_many(item: Any) -> bool:
-    """Whether an item stands for several entries, or for one that is known only when the graph runs."""
+    """Returns whether an item selects several entries, or an entry that is known only when the graph runs."""
     if isinstance(item, np.ndarray):
         return item.ndim > 0 or item.dtype == bool
     return _is_node(item) or isinstance(item, (list, tuple, bool, np.bool_))
 
 
 def _apart(items: list[Any]) -> bool:
-    """Whether a slice stands between integers and an array: NumPy moves the array's axes to the front then."""
+    """Returns whether a slice separates integers from an array: NumPy then moves the array's axes to the front."""
     kinds = "".join("s" if item is None or isinstance(item, slice) else "i" for item in items)
     return "i" in kinds.strip("s").replace("i", "", 1) and "s" in kinds.strip("s")
 

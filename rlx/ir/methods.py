@@ -67,7 +67,7 @@ _ELSEWHERE = {
 
 
 def hint_of(kind: type, name: str, x: str) -> str:
-    """What stands for a name that graphs or nodes do not have.
+    """Returns a hint for a name that graphs or nodes lack.
 
     Args:
         kind: The type of graphs.
@@ -82,6 +82,6 @@ def hint_of(kind: type, name: str, x: str) -> str:
 
 
 def absent(kind: type, name: str) -> str:
-    """What is said where a graph has no such method."""
+    """Returns the message for a method that graphs lack."""
     text = f"a Graph has no {name!r}"
     return text if name.startswith("_") else f"{text}; {hint_of(kind, name, 'x')}"

@@ -1,4 +1,4 @@
-"""What a compile says about the changes it made and those it left out, as records that a file can hold."""
+"""Notes of a compile: the changes it made and the changes it left out, as records that a file can hold."""
 
 from __future__ import annotations
 

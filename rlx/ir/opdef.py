@@ -79,9 +79,9 @@ class TensorType:
 
 
 class Emitter(Protocol):
-    """What a lowering rule writes to; each backend hands its own to the rules of the ops.
+    """The interface that a lowering rule writes to; each backend passes its own emitter to the rules of the ops.
 
-    Values are opaque: the ones of a node's operands and result, temporaries made with ``temp``, and
+    Values are opaque: those of a node's operands and result, temporaries made with ``temp``, and
     tables (twiddle factors, windows) made with ``table``.
     """
 
@@ -161,9 +161,9 @@ class Emitter(Protocol):
             kernel: Name of the kernel. On the CPU ``softmax`` stands for the exported C kernel
                 ``softmax_f32`` or ``softmax_b4`` (any dtype of 4 bytes), by the dtype of the first
                 input. On WebGPU it is the file ``shaders/rows/softmax.wgsl``.
-            inputs: Values read; None for one that is absent.
+            inputs: Values read; None for an absent operand.
             outputs: Values written. On the CPU the scratch memory of the kernel's signature follows them by itself.
-            params: What the kernel needs to know. On the CPU these are the fields of its signature
+            params: The kernel's parameters. On the CPU these are the fields of its signature
                 (``rlx/abi``), all of them and no others; on WebGPU constants of the same names in upper case.
             work: On WebGPU the number of workgroups; no meaning on the CPU.
             unit: So many consecutive workgroups make the same rows of the result; 0 when consecutive
@@ -214,7 +214,7 @@ def _no_samples() -> tuple[Sample, ...]:
 
 @dataclass(frozen=True)
 class Kernels:
-    """How a device runs an op.
+    """The kernels of an op on a device, and the rule that calls them.
 
     Attributes:
         names: Every kernel that ``lower`` may call; the registry test resolves each.
@@ -366,9 +366,9 @@ class OpDef:
 
 
 class Registry(Mapping[str, OpDef]):
-    """The records by name. One that is not imported yet is when it is asked for, and all are when they are listed.
+    """The records by name. A lookup imports the module of its record, and listing the records imports all modules.
 
-    A record is there before the rest of its module. Whoever asks for it waits until another thread has imported all.
+    A record is there before the rest of its module. A thread that looks it up waits until the importing thread is done.
     """
 
     def __init__(self) -> None:

@@ -50,7 +50,7 @@ class Operators:
         raise NotImplementedError
 
     def where(self) -> str:
-        """How messages name the node."""
+        """Returns the node's name for messages."""
         raise NotImplementedError
 
     def _apply(self, op: str, *operands: Any) -> Self:
@@ -127,7 +127,7 @@ class Operators:
         return self._floored(other, self)
 
     def _floored(self, a: Any, b: Any) -> Self:
-        """As in NumPy: towards minus infinity. Division of integers alone goes towards zero."""
+        """Rounds towards minus infinity, like NumPy. Division of integers alone goes towards zero."""
         if self.dtype.is_float:
             return self._apply("floor", self._apply("div", a, b))
         return self._apply("div", self._apply("sub", a, self._apply("mod", a, b)), b)
@@ -160,7 +160,7 @@ class Operators:
         return self.dtype is DType.BOOL
 
     def _bits(self, kind: str, *operands: Any) -> Self:
-        """As in NumPy an operator on bits is a logical one between truth values."""
+        """Applies a logical operation to truth values and a bitwise one to integers, like NumPy."""
         return self._apply(f"{'logical' if self._truths() else 'bit'}_{kind}", *operands)
 
     def __getitem__(self, key: Index | tuple[Index, ...]) -> Self:

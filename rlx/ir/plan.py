@@ -1,4 +1,4 @@
-"""What a graph becomes for one device: values, calls in order, and where each value lives."""
+"""The plan of a graph for one device: values, calls in order, and the place of each value."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _short(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Slot:
-    """Where a value lives in the arena: byte offset and size."""
+    """The place of a value in the arena: byte offset and size."""
 
     offset: int
     nbytes: int
@@ -156,7 +156,7 @@ class MemoryPlan:
 
 @dataclass(frozen=True)
 class Preparation:
-    """What is computed when one of some params is set; without params, when the graph is loaded.
+    """Nodes to compute when one of some params is set; without params, when the graph is loaded.
 
     Attributes:
         graph: Params in, prepared params out. Its inputs are named as the params are.

@@ -50,7 +50,7 @@ def print_node(node: NodeView) -> str:
 
 
 def _numbered(name: str) -> bool:
-    """Whether a name is an op and a number, as nodes get it that nobody named."""
+    """Returns whether a name is an op and a number: the names of nodes that nobody named."""
     op, _, number = name.rpartition("_")
     return op in REGISTRY and number.isdecimal()
 

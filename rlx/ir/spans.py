@@ -57,7 +57,7 @@ def watched(watcher: Watcher | None) -> Iterator[None]:
 
 
 def watcher() -> Watcher | None:
-    """Who is told what is done here."""
+    """Returns the watcher of this context."""
     return _watcher.get()
 
 

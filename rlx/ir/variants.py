@@ -40,7 +40,7 @@ class Variant:
     params: Mapping[str, int] = field(default_factory=dict)
 
     def fits(self, limits: Limits) -> bool:
-        """Whether a device has room for a workgroup of it."""
+        """Returns whether a device has room for a workgroup of it."""
         have = {**DEFAULTS, **limits}
         return (
             self.storage <= have["max-compute-workgroup-storage-size"]
@@ -57,11 +57,11 @@ NEAR = 1.5
 
 @dataclass(frozen=True)
 class Choices:
-    """What is known besides the rules.
+    """Choices among variants that override the rules.
 
     Attributes:
         forced: Variant by family, as ``RLX_VARIANT`` asks for them.
-        tuned: What was fastest on the device.
+        tuned: The fastest variants on the device.
     """
 
     forced: tuple[tuple[str, str], ...] = ()
@@ -79,7 +79,7 @@ class Choices:
 
 
 class Chooser(Protocol):
-    """What a choice goes by: the device's limits, and what is known besides."""
+    """The inputs of a choice: the device's limits, and choices that override the rules."""
 
     limits: Limits
     choices: Choices
@@ -106,9 +106,9 @@ class Family:
         return tuple(v for v in self.variants if v.fits(limits) and self.takes(v, problem))
 
     def choose(self, problem: Any, chooser: Chooser) -> Variant:
-        """The variant that runs: the one that is forced, else the fastest that was measured, else the rule's.
+        """Chooses the variant that runs: a forced variant, else the fastest measured one, else the rule's.
 
-        One that is not legal for the problem is passed over.
+        A variant that is not legal for the problem is skipped.
 
         Args:
             problem: A tuple of numbers, truths and tuples of numbers.

@@ -1,4 +1,4 @@
-"""What printing, checking and writing need of nodes and graphs.
+"""Protocols of nodes and graphs for printing, checking and writing.
 
 ``graph.py`` offers printing, checking and writing as methods, so it imports them. They therefore know its classes by
 these protocols only.
@@ -48,7 +48,7 @@ class NodeView(Protocol):
         """The graph that owns it."""
 
     def where(self) -> str:
-        """How messages name the node."""
+        """Returns the node's name for messages."""
 
 
 @runtime_checkable
@@ -65,7 +65,7 @@ class GraphView(Protocol):
 
     @property
     def outputs(self) -> Sequence[NodeView]:
-        """What a run returns."""
+        """The results of a run."""
 
     @property
     def param_values(self) -> Mapping[str, Array]:
@@ -73,7 +73,7 @@ class GraphView(Protocol):
 
 
 def operand_types(opdef: OpDef, inputs: Sequence[NodeView]) -> Sequence[TensorType]:
-    """What inference is given: the operands' types; ``part`` is given all results of its operand."""
+    """Returns the types that inference takes: those of the operands; ``part`` takes all results of its operand."""
     return inputs[0].types if opdef.name == PART else [node.types[0] for node in inputs]
 
 
