@@ -93,7 +93,7 @@ class Tensor:
 
 @dataclass(frozen=True, eq=False)
 class File:
-    """What a GGUF file holds.
+    """The contents of a GGUF file.
 
     Attributes:
         metadata: Values by key: int, float, bool, str, NumPy arrays of numbers, lists of str.
@@ -122,9 +122,9 @@ def load(path: str | os.PathLike[str]) -> File:
         Its metadata and tensors.
 
     Raises:
-        ImportModelError: The file can't be read, is malformed, or of another version or byte order. A single
-            tensor or text that can't be read is refused when it is asked for: a tensor of a type that rlx has no
-            kernels for, or one that is cut off.
+        ImportModelError: The file can't be read, is malformed, or of another version or byte order. A single tensor or
+            text that can't be read is refused when it is asked for: a tensor of a type that rlx has no kernels for, or
+            a truncated tensor.
 
     Example:
         >>> import os, tempfile
@@ -147,7 +147,7 @@ def load(path: str | os.PathLike[str]) -> File:
 
 
 def _front(cursor: Cursor) -> tuple[int, int]:
-    """How many tensors and keys there are."""
+    """Reads the numbers of tensors and keys."""
     magic, version, tensors, keys = cursor.unpack(_FRONT)
     if magic != _MAGIC:
         raise cursor.error("not a GGUF file", magic, _MAGIC)

@@ -51,7 +51,7 @@ class Cursor:
         return refuse(what, f"{self.path}, byte {self.at}", got, expected)
 
     def unreadable(self) -> str | None:
-        """Why what was read since the last call has no meaning; None where it has one. Reading can go on."""
+        """Returns the first fault of the values read since the last call; None if they have none. Reading can go on."""
         result, self._unreadable = self._unreadable, []
         return str(result[0]) if result else None
 

@@ -22,9 +22,9 @@ _V = TypeVar("_V")
 
 
 class Entries(dict[str, _V]):
-    """What can be read of a file, by name.
+    """The readable entries of a file, by name.
 
-    An entry that can't be read is refused when it is asked for. It counts as being there, and loops leave it out.
+    Looking up an unreadable entry raises an error. It counts as present, and loops skip it.
 
     Attributes:
         refused: By the name of each entry that can't be read, why.
@@ -88,7 +88,7 @@ def map_file(path: str | os.PathLike[str], kind: str) -> mmap.mmap:
 
 
 def legal_shape(shape: Sequence[object], itemsize: int) -> bool:
-    """Whether NumPy has arrays of this shape: sizes from 0 on, few axes, countable bytes."""
+    """Returns whether NumPy has arrays of this shape: sizes from 0 on, few axes, countable bytes."""
     sizes = [size for size in shape if type(size) is int and size >= 0]
     if len(sizes) != len(shape) or len(sizes) > _AXES:
         return False

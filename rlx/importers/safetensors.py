@@ -64,7 +64,7 @@ def load(path: str | os.PathLike[str]) -> Tensors:
     """The tensors of a safetensors file, as views of the mapped file.
 
     Nothing is read before an array is touched, and nothing is copied, except a tensor that the file
-    holds at an address its type can't be read from. The file must stay as it is while they are in use.
+    stores at an unaligned address. The file must stay as it is while they are in use.
 
     Args:
         path: The file.

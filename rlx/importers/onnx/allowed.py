@@ -1,6 +1,6 @@
-"""What the attributes of operators may be, where their documentation says so for a name or an operator.
+"""The legal values of operators' attributes, if their documentation lists them by name or operator.
 
-A value outside of it would be taken for one thing here and for another by other runtimes: the file is refused.
+Runtimes interpret other values differently, so the file is refused.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def check(op: str, attributes: Mapping[str, Attribute]) -> None:
         attributes: Its attributes by name.
 
     Raises:
-        ImportModelError: One is none of those that there are.
+        ImportModelError: An attribute has a value that its operator does not define.
     """
     for name, attribute in attributes.items():
         texts = TEXTS.get(f"{op}.{name}", TEXTS.get(name))

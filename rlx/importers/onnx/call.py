@@ -45,7 +45,7 @@ class Walk(Protocol):
 
     @property
     def folder(self) -> Path | None:
-        """Where external data lies."""
+        """The folder of external data."""
 
     @property
     def position(self) -> int:
@@ -102,13 +102,13 @@ class OnnxCall:
         return len(self.node.output)
 
     def wants(self, index: int) -> bool:
-        """Whether output ``index`` has a name."""
+        """Returns whether output ``index`` has a name."""
         return index < len(self.node.output) and bool(self.node.output[index])
 
     # --- operands ---
 
     def has(self, index: int) -> bool:
-        """Whether operand ``index`` is given."""
+        """Returns whether operand ``index`` is given."""
         return index < len(self.operands) and self.operands[index] is not None
 
     def held(self, index: int) -> Held:
@@ -195,7 +195,7 @@ class OnnxCall:
         return array
 
     def is_known(self, index: int) -> bool:
-        """Whether ``known`` would give an array at once."""
+        """Returns whether ``known`` would return an array at once."""
         return self.value(index).array is not None
 
     def _compute(self, value: OnnxValue) -> Array:
@@ -231,11 +231,11 @@ class OnnxCall:
         """Refuses a node that makes no sense.
 
         Args:
-            good: What has to hold.
-            otherwise: What is wrong where it does not.
+            good: The condition that has to hold.
+            otherwise: The fault if it does not hold.
 
         Raises:
-            ImportModelError: It does not hold.
+            ImportModelError: The condition does not hold.
         """
         if not good:
             raise ImportModelError(otherwise)

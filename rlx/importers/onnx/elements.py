@@ -15,9 +15,9 @@ class Element(NamedTuple):
     Attributes:
         code: Its number in TensorProto.DataType.
         name: Its name there, in lower case.
-        numpy: What arrays of it are held in.
-        dtype: What nodes of it are; None where rlx has no such type.
-        field: Field of TensorProto that holds its elements one by one.
+        numpy: The NumPy dtype of its arrays.
+        dtype: The dtype of its nodes; None if rlx lacks the type.
+        field: Field of TensorProto with one entry per element.
         bits: Bits of an element in a file, where several of them share a byte; 0 otherwise.
         extended: Its name in ml_dtypes, where NumPy lacks it; "" otherwise.
     """

@@ -1,4 +1,4 @@
-"""Whether the weights of a model stand in its own file."""
+"""Finds out whether a model's weights lie in its own file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rlx.importers.onnx.tensors import EXTERNAL
 
 
 def has_external(source: ModelSource) -> bool:
-    """Whether a model has weights in other files."""
+    """Returns whether a model has weights in other files."""
     return any(tensor.location == EXTERNAL for tensor in _tensors(source))
 
 

@@ -15,7 +15,7 @@ Handler = Callable[[OnnxCall], Any]
 
 
 class Operator(NamedTuple):
-    """How an operator is lowered.
+    """The lowering of an operator.
 
     Attributes:
         since: First version of the domain's operator set that this is the meaning of.

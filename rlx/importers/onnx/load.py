@@ -259,11 +259,11 @@ def lower(
 
     Args:
         source: The model.
-        shapes: Shape of every input that stays one; a default is an input where it has a shape here.
-        values: Arrays of those that do not.
+        shapes: Shape of every input that remains an input; a default is an input if it has a shape here.
+        values: Arrays of the other inputs.
 
     Raises:
-        NeedsValueError: Shapes depend on what more inputs hold.
+        NeedsValueError: Shapes depend on the contents of more inputs.
         ImportModelError: The model makes no sense.
         UnsupportedOpError: Nodes can't be imported.
     """

@@ -17,7 +17,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Format(NamedTuple):
-    """How a narrow float is coded: sign, exponent, mantissa.
+    """The encoding of a narrow float: sign, exponent, mantissa.
 
     Attributes:
         exponent: Bits of the exponent.

@@ -30,12 +30,12 @@ def live_nodes(nodes: Sequence[NodeDef], wanted: Iterable[str]) -> list[NodeDef]
 def in_order(
     nodes: Sequence[NodeDef], value: Container[str], called: Callable[[NodeDef], str]
 ) -> list[NodeDef]:
-    """The nodes, each behind those whose results it reads: in the file's order as far as that is one.
+    """Sorts nodes so that each follows the nodes it reads; keeps the file's order where it is legal.
 
     Args:
         nodes: The nodes of a graph.
         value: Names that have a value before the first of them.
-        called: How messages name a node.
+        called: A function that returns a node's name for messages.
 
     Raises:
         ImportModelError: Nodes read each other's results in a cycle.

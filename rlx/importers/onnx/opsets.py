@@ -1,4 +1,4 @@
-"""Which versions of the operator sets are read, and what had another meaning before version 7."""
+"""The supported versions of the operator sets, and operators that had another meaning before version 7."""
 
 from __future__ import annotations
 

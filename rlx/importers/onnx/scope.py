@@ -1,4 +1,4 @@
-"""What the walk over a model keeps: what names stand for, and which nodes can't be imported."""
+"""The state of the walk over a model: values by name, and nodes that can't be imported."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Scope:
     """The names of a graph, and those of the graphs around it.
 
     Attributes:
-        values: What the names of this graph stand for; None where a node was not imported.
+        values: The values of this graph's names; None for results of nodes that were not imported.
         opsets: Version by domain.
         parent: The graph around it.
         attributes: In a function: the attributes it was called with.
@@ -28,7 +28,7 @@ class Scope:
     attributes: Mapping[str, Attribute] | None = None
 
     def find(self, name: str) -> Held:
-        """What a name stands for.
+        """Returns the value of a name.
 
         Raises:
             ImportModelError: Nothing before it has that name.

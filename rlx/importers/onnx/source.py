@@ -30,7 +30,7 @@ MAX_DIM = 1 << 31
 
 
 class Origin(NamedTuple):
-    """Where a weight stands in the file.
+    """The position of a weight in the file.
 
     Attributes:
         offset: Where its bytes begin.
@@ -105,7 +105,7 @@ class ModelSource:
 
     @property
     def label(self) -> str:
-        """How messages name the file."""
+        """The file's name for messages."""
         return self.file.label
 
     def given(self, names: Container[str]) -> list[Port]:

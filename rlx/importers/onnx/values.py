@@ -1,4 +1,4 @@
-"""What an ONNX name stands for while a graph is lowered: an array that is known, or a node."""
+"""The values of ONNX names while a graph is lowered: an array that is known, or a node."""
 
 from __future__ import annotations
 

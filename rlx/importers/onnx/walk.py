@@ -133,7 +133,7 @@ class OnnxLowering:
         return OnnxValue(element, array, name=name)
 
     def _place(self, tensor: TensorProto, array: Array) -> tuple[int, int] | None:
-        """Where the bytes of a tensor begin in the file, and how many there are; None where they are not there."""
+        """Returns the offset and the number of a tensor's bytes in the file; None if the file lacks them."""
         if tensor.raw is not None:
             return tensor.raw.offset, len(tensor.raw.view)
         # Floats that are listed one by one stand there as bytes, too, and the array is a view of them.
@@ -164,10 +164,10 @@ class OnnxLowering:
             self.lower_node(node, scope, site)
 
     def lower_node(self, node: NodeDef, scope: Scope, site: GraphSite) -> None:
-        """Lowers a node; one that can't be imported is noted, and its results are missing.
+        """Lowers a node. A node that can't be imported is recorded, and its results are missing.
 
         Raises:
-            ImportModelError: The file makes no sense there.
+            ImportModelError: The node is malformed.
         """
         self._nodes += 1
         results: Sequence[Held | None] = [None] * len(node.output)
@@ -218,7 +218,7 @@ class OnnxLowering:
         ) from error
 
     def name(self, node: NodeDef) -> str:
-        """How messages name a node: the first output stands in for a name."""
+        """Returns the node's name for messages: its own, else that of its first output."""
         called = node.name or next((f"-> {name}" for name in node.output if name), "")
         return f"{called!r} ({_kind(node.domain, node.op)})"
 
@@ -387,7 +387,7 @@ def _results(operator: Operator, call: OnnxCall) -> list[Held | None]:
 
 
 def _listed(result: Any) -> list[Held | None]:
-    """What an operator's function gave as a list of values."""
+    """Returns an operator's results as a list of values."""
     many = (
         list(result)
         if isinstance(result, (tuple, list)) and type(result) in (tuple, list)

@@ -19,7 +19,7 @@ ITSELF = frozenset(("QuantizeLinear", "DequantizeLinear"))
 
 
 def carries(op: str, carried: bool, element: Element) -> bool:
-    """Whether an operator is right for elements that are held in a wider type, or as codes.
+    """Returns whether an operator is right for elements that are held in a wider type, or as codes.
 
     Args:
         op: Its name.

@@ -48,7 +48,7 @@ def hard_sigmoid(call: OnnxCall) -> Any:
 
 @onnx_op("ThresholdedRelu")
 def thresholded_relu(call: OnnxCall) -> Any:
-    """What is above a threshold; 0 elsewhere."""
+    """Keeps elements above a threshold; 0 elsewhere."""
     g, x = call.g, call.x()
     return g.where(g.gt(x, call.real("alpha", 1.0)), x, g.constant(0.0, x.dtype))
 

@@ -115,7 +115,7 @@ def attention(call: OnnxCall) -> Any:
 def _mask(
     call: OnnxCall, shape: tuple[int, ...], past: int, dtype: DType
 ) -> tuple[Node | None, Node | None]:
-    """What is added to the scores, and which rows see any key (None where all do)."""
+    """Returns the bias of the scores, and the rows that see any key (None if all do)."""
     g = call.g
     b, _, sq, sk = shape
     causal = call.integer("is_causal", 0)

@@ -63,7 +63,7 @@ def non_max_suppression(call: OnnxCall) -> Any:
 
 @onnx_op("TfIdfVectorizer")
 def tfidf(call: OnnxCall) -> Any:
-    """How often each n-gram of a pool stands in a row, with up to some tokens skipped between."""
+    """Counts each n-gram of a pool in a row, with up to some tokens skipped between."""
     g, x = call.g, call.x()
     pool = call.int_list("pool_int64s")
     if pool is None:
@@ -105,7 +105,7 @@ def tfidf(call: OnnxCall) -> Any:
 def _counted(
     g: Any, rows: Node, tokens: tuple[int, ...], skips: int, n: int, width: int
 ) -> Node | None:
-    """How often tokens stand in each row, every distance between them up to ``skips`` + 1: ``[n, 1]``."""
+    """Counts tokens in each row, for every distance between them up to ``skips`` + 1: ``[n, 1]``."""
     total: Node | None = None
     for step in range(1, (skips if len(tokens) > 1 else 0) + 2):
         windows = width - (len(tokens) - 1) * step

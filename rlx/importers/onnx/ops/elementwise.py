@@ -68,7 +68,7 @@ def _comparison(method: str) -> Handler:
 
 
 def _below(call: OnnxCall, a: Node, b: Node) -> Node:
-    """Whether a < b for u64 in i64, where a negative number is a large one."""
+    """Computes a < b for u64 in i64, where a negative number is a large one."""
     g, zero = call.g, call.g.constant(np.int64(0))
     large_a, large_b = g.lt(a, zero), g.lt(b, zero)
     same = g.logical_not(g.logical_xor(large_a, large_b))

@@ -56,12 +56,12 @@ def _loss(call: OnnxCall, scores: Node) -> Node:
 
 @onnx_op("NegativeLogLikelihoodLoss")
 def negative_log_likelihood(call: OnnxCall) -> Any:
-    """Of scores that are logarithms."""
+    """Computes the loss of scores that are logarithms."""
     return _loss(call, call.x())
 
 
 @onnx_op("SoftmaxCrossEntropyLoss")
 def softmax_cross_entropy(call: OnnxCall) -> Any:
-    """Of any scores; their logarithms after softmax are a result too."""
+    """Computes the loss of any scores; their logarithms after softmax are a result too."""
     scores = call.g.log_softmax(call.x(), axis=1)
     return _loss(call, scores), scores

@@ -243,7 +243,10 @@ def one_hot(call: OnnxCall) -> Any:
 
 @onnx_op("NonZero", raw=True)
 def non_zero(call: OnnxCall) -> Any:
-    """Where elements are not 0: as many columns as there are, so the elements must be known."""
+    """Returns the positions of elements that are not 0.
+
+    Their number is the number of columns, so the elements must be known.
+    """
     return np.stack(np.nonzero(np.atleast_1d(call.known(0)))).astype(np.int64)
 
 

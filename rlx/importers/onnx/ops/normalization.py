@@ -55,7 +55,7 @@ def _computed_in(call: OnnxCall, x: Node, since: int) -> DType:
 
 
 def _as_rlx_does(x: Node, dtype: DType) -> bool:
-    """Whether a norm of x is computed in a type anyway: its own, or f32 for 16 bits, of which the result is rounded once."""
+    """Returns whether a norm of x is computed in a type anyway: its own, or f32 for 16 bits, rounded once."""
     return dtype is x.dtype or (dtype is DType.F32 and x.dtype in HALVES)
 
 

@@ -114,7 +114,7 @@ def _point(g: Graph, zero: Node, rank: int, axis: int | None) -> Node:
 
 
 def _is_zero(point: Node) -> bool:
-    """Whether a zero point is known to be 0."""
+    """Returns whether a zero point is known to be 0."""
     return point.op == "constant" and not np.any(point.attrs["value"])
 
 

@@ -45,13 +45,13 @@ def _drawn(call: OnnxCall, shape: tuple[int, ...], dtype: DType) -> Node:
 
 @onnx_op("RandomNormal", "RandomUniform", fold=False)
 def drawn(call: OnnxCall) -> Any:
-    """Of a shape that is an attribute."""
+    """Draws random numbers of a shape that is an attribute."""
     return _drawn(call, checked_shape(call.int_list("shape", ())), _type(call, DType.F32))
 
 
 @onnx_op("RandomNormalLike", "RandomUniformLike", fold=False)
 def drawn_like(call: OnnxCall) -> Any:
-    """Of the shape of the operand."""
+    """Draws random numbers of the operand's shape."""
     return _drawn(call, call.shape(), _type(call, call.dtype()))
 
 

@@ -30,7 +30,7 @@ def empty(call: OnnxCall) -> Any:
 
 @onnx_op("SequenceLength", raw=True)
 def length(call: OnnxCall) -> Any:
-    """How many there are."""
+    """Returns the length of a sequence."""
     return np.array(len(call.items(0)), np.int64)
 
 
@@ -121,14 +121,14 @@ def optional(call: OnnxCall) -> Any:
 
 @onnx_op("OptionalHasElement", raw=True)
 def has_element(call: OnnxCall) -> Any:
-    """Whether there is something."""
+    """Returns whether an optional has an element."""
     there = call.has(0) and not isinstance(call.held(0), Nothing)
     return np.array(there)
 
 
 @onnx_op("OptionalGetElement", raw=True)
 def get_element(call: OnnxCall) -> Any:
-    """What there is."""
+    """Returns the element of an optional."""
     stored = call.held(0)
     if isinstance(stored, Nothing):
         raise ImportModelError("an optional that holds nothing")

@@ -75,7 +75,7 @@ def captured(call: OnnxCall, graphs: Sequence[GraphDef]) -> dict[str, OnnxValue]
 
 
 def _passed_in(value: OnnxValue) -> bool:
-    """Whether a subgraph is given a value: a computed one, or a weight, which is not copied."""
+    """Returns whether a subgraph takes a value as an input: a computed value, or a weight, which is not copied."""
     if value.node is not None or value.array is None:
         return True
     return value.array.size > 64 and value.element.dtype is not None
@@ -171,7 +171,7 @@ def _zeros(stored: Held, size: int) -> Any:
 
 @contextmanager
 def attempt(call: OnnxCall) -> Iterator[None]:
-    """What goes wrong inside is forgotten, and told as one ``RefusedError``."""
+    """Undoes the effects of a failed lowering inside the ``with``, and raises its error as a ``RefusedError``."""
     lowering = call.lowering
     problems = {key: replace(problem) for key, problem in lowering.problems.items()}
     needs = set(lowering.needs)

@@ -135,7 +135,7 @@ def _filled(g: Graph, past: Node | None, new: Node, before: Node | int, room: in
 
 
 def _scores(call: OnnxCall, q: Node, before: Node | int, total: int) -> Scores:
-    """What the node does to its scores."""
+    """Returns the transformations that the node applies to its scores."""
     g, steps = call.g, q.shape[2]
     window, causal = call.integer("local_window_size", -1), call.integer("causal", 1)
     how = Scores(

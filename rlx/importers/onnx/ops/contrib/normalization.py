@@ -142,7 +142,7 @@ def _embedded(
 
 
 def _lengths(call: OnnxCall) -> Node:
-    """How many words of each row the mask marks; 0 without a mask."""
+    """Counts the words of each row that the mask marks; 0 without a mask."""
     g, b = call.g, call.shape(0)[0]
     if not call.has(7):
         return g.constant(np.zeros(b, np.int32))

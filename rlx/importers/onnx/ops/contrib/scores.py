@@ -12,7 +12,7 @@ from rlx.ir.graph import Graph, Node
 
 
 class Scores(NamedTuple):
-    """What happens to the products of queries and keys before they weigh the values.
+    """The transformations of the products of queries and keys before they weigh the values.
 
     Attributes:
         scale: They are multiplied by it; None for 1 / sqrt(head size).
@@ -75,7 +75,7 @@ def attend(g: Graph, q: Node, k: Node, v: Node, how: Scores) -> tuple[Node, Node
 def seen_before(
     g: Graph, queries: int, keys: int, first: Node | int, window: int = -1
 ) -> tuple[Node, Node]:
-    """Which keys a query sees that sees no later ones.
+    """Computes a mask of the keys that a query sees if it sees no later keys.
 
     Args:
         g: The graph.

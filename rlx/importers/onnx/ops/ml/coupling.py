@@ -68,7 +68,7 @@ def _of_rows(g: Graph, q: Node, p: Node) -> tuple[Node, Node]:
 
 
 def _off(g: Graph, q: Node, p: Node) -> Node:
-    """How far each row is off, ``[N, 1]``."""
+    """Computes the error of each row, ``[N, 1]``."""
     product, whole = _of_rows(g, q, p)
     result: Node = g.max(g.abs(g.sub(product, whole)), (1,), True)
     return result

@@ -34,7 +34,7 @@ def _listed(call: OnnxCall, what: str) -> Array:
 
 
 def _default(call: OnnxCall, values: Array) -> Array:
-    """What stands for a key that there is not."""
+    """Returns the value for a missing key."""
     stored = call.tensor("default_tensor")
     plain: Any = call.integer("default_int64", -1)
     if values.dtype.kind == "f":
@@ -45,7 +45,7 @@ def _default(call: OnnxCall, values: Array) -> Array:
 
 
 def _match(g: Graph, x: Node, keys: Array) -> Node:
-    """Whether each element is each of the keys, along one more axis; NaN is NaN."""
+    """Compares each element with each key, along one more axis; NaN equals NaN."""
     wide = g.unsqueeze(x, (len(x.shape),))
     same: Node = g.eq(wide, g.constant(keys.astype(x.dtype.numpy)))
     if keys.dtype.kind == "f" and np.isnan(keys).any():

@@ -259,7 +259,7 @@ def _with_members(call: OnnxCall, columns: list[Array], sets: list[list[float]])
 
 
 def scores(g: Graph, x: Node, forest: Forest, aggregate: str) -> Node:
-    """What the leaves of all trees hold for each row.
+    """Sums the leaves of all trees for each row.
 
     Args:
         g: The graph.
@@ -309,7 +309,7 @@ def _nodes(forest: Forest, kind: Any) -> dict[str, Array]:
 
 
 def _entries(forest: Forest) -> dict[str, Any]:
-    """What each leaf holds, as ``tree_scores`` takes it."""
+    """Returns the entries of each leaf in the form of ``tree_scores``."""
     leaf = forest.modes < 0
     args, weights = forest.given[leaf], forest.weights[leaf]
     starts = np.concatenate([[0], np.cumsum(args.sum(1))])

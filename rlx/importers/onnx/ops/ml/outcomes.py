@@ -1,4 +1,4 @@
-"""What the models of this domain make of their scores: transforms, labels, and scores of two classes."""
+"""The results of this domain's models from their scores: transforms, labels, and scores of two classes."""
 
 from __future__ import annotations
 

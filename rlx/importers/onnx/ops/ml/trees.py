@@ -25,7 +25,7 @@ POSTS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 
 
 def _base(call: OnnxCall, count: int) -> Array | None:
-    """What is added to the scores of every row."""
+    """Returns the base that is added to the scores of every row."""
     stored = call.tensor("base_values_as_tensor")
     args = np.array(call.float_list("base_values", ()))
     if stored is not None and stored.array is not None:
@@ -45,7 +45,7 @@ def _with_base(call: OnnxCall, y: Node, base: Array | None) -> Node:
 
 @ml("TreeEnsembleRegressor")
 def regressor(call: OnnxCall) -> Any:
-    """What the leaves hold for each target, added up or otherwise joined."""
+    """Sums the leaves for each target, or joins them in another way."""
     x, count = rows(call), call.integer("n_targets", 1)
     forest = from_nodes(call, "target", count)
     y = scores(call.g, x, forest, call.text("aggregate_function", "SUM"))

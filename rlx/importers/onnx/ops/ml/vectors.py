@@ -152,7 +152,7 @@ def _linear(call: OnnxCall, x: Node, labels: Labels, weights: Array, rho: float)
 
 
 def _votes(g: Graph, decisions: Node, classes: int) -> Node:
-    """How many decisions each class wins."""
+    """Counts the decisions that each class wins."""
     won = g.cast(g.gt(decisions, 0.0), "f32")
     first = np.zeros((decisions.shape[1], classes), np.float32)
     second = first.copy()
