@@ -69,7 +69,7 @@ def compiled(graph: Graph, device: Any) -> CompiledGraph:
 
 
 def computes_f64(device: Any) -> bool:
-    """Whether a device computes in double precision itself. Found out once for each device."""
+    """Returns whether a device computes in double precision itself. The answer is cached for each device."""
     name = str(device)
     if name not in _wide:
         graph = Graph("f64")
@@ -210,7 +210,7 @@ def _entry(
     device: Any,
     build: Callable[[tuple[Shape, ...]], tuple[Graph, bool]],
 ) -> tuple[_Entry, _Padding | None]:
-    """What runs a call, compiled where it is not there yet; and how its arrays are padded.
+    """Returns the executable of a call, compiled if it is missing, and the padding of its arrays.
 
     Args:
         family: The function and all that it is called with, but for sizes.

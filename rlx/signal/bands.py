@@ -76,7 +76,7 @@ def of_bands(power: Node, bands: Bands, fs: float, n_fft: int) -> Node:
 
 
 def _matrix(bands: Any, fs: float, n_fft: int) -> Array:
-    """What a density is multiplied with, float64 ``[bins, bands]``."""
+    """Returns the matrix that a density is multiplied with, float64 ``[bins, bands]``."""
     try:
         edges = np.asarray(bands, np.float64)
     except (TypeError, ValueError):

@@ -115,7 +115,7 @@ def along_last(b: Array, a: Array, x: Node, zi: Node | None) -> tuple[Node, Node
 
 
 def is_finite(b: Array, a: Array) -> bool:
-    """Whether a filter runs as a product of matrices: it has no feedback, and more than a gain."""
+    """Returns whether a filter runs as a product of matrices: it has no feedback, and more than a gain."""
     return len(a) == 1 and len(b) > 1
 
 

@@ -99,7 +99,7 @@ def _find_peaks(
 
 
 def _walk(row: Array, peaks: Array, step: int, levels: Array, down: bool) -> tuple[Array, Array]:
-    """How far it is from each peak to the first sample above its level, or (down) at or below it.
+    """Measures the distance from each peak to the first sample above its level, or (down) at or below it.
 
     Returns:
         The distance in samples, one past the end of the row where there is no such sample; and the
@@ -124,7 +124,7 @@ def _walk(row: Array, peaks: Array, step: int, levels: Array, down: bool) -> tup
 
 
 def _crossings(row: Array, peaks: Array, levels: Array, step: int) -> Array:
-    """Where the signal crosses a level below each peak, by linear interpolation."""
+    """Finds where the signal crosses a level below each peak, by linear interpolation."""
     ends, _ = _walk(row, peaks, step, levels, down=True)
     low, high = row[peaks + step * ends], row[peaks + step * (ends - 1)]
     return np.asarray(peaks + step * (ends - (levels - low) / (high - low)))

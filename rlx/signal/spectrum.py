@@ -24,7 +24,7 @@ DETRENDS = ("constant", "linear", False)
 
 
 class Segments(NamedTuple):
-    """How a signal is cut, after the defaults are filled in.
+    """The segmentation of a signal, after the defaults are filled in.
 
     Attributes:
         length: Samples per segment.
@@ -266,7 +266,7 @@ def averaged(where: str, power: Node, average: str) -> Node:
 
 
 def with_frequencies(result: Any, x: Any, settings: Estimate, axis: int) -> Any:
-    """What was made of nodes; with the frequencies of its bins in front, what was made of arrays."""
+    """Returns results made of nodes; results made of arrays follow the frequencies of their bins."""
     if isinstance(result, Node):
         return result
     with warnings.catch_warnings():
@@ -300,7 +300,7 @@ def power_of(spec: Node) -> Node:
 
 
 def bin_weights(taper: Array, n_fft: int, fs: float, scaling: str) -> Array:
-    """What turns re^2 + im^2 of a bin into one-sided power, float64 ``[n_fft // 2 + 1]``."""
+    """Returns the factors from re^2 + im^2 of a bin to one-sided power, float64 ``[n_fft // 2 + 1]``."""
     energy = fs * np.sum(taper**2) if scaling == "density" else np.sum(taper) ** 2
     weights = np.full(n_fft // 2 + 1, 2.0 / energy)
     weights[0] /= 2

@@ -164,8 +164,8 @@ def window(name: str | tuple[Any, ...], n: int, periodic: bool = True) -> Array:
     """A window of n samples.
 
     Args:
-        name: A name of ``scipy.signal.get_window``; one that has parameters is a tuple of the name
-            and their values, ``("kaiser", 8.0)``.
+        name: A name of ``scipy.signal.get_window``; a window with parameters is a tuple of the name and their values,
+            ``("kaiser", 8.0)``.
         n: Number of samples, >= 1.
         periodic: For spectra (SciPy's default); False gives the symmetric one, for filter design.
 
@@ -205,7 +205,7 @@ def window(name: str | tuple[Any, ...], n: int, periodic: bool = True) -> Array:
 
 
 def named(value: WindowLike) -> TypeGuard[str | tuple[Any, ...]]:
-    """Whether a window is given by its name, not by its samples."""
+    """Returns whether a window is given by its name, not by its samples."""
     return isinstance(value, str) or (
         isinstance(value, tuple) and bool(value) and isinstance(value[0], str)
     )

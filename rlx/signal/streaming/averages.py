@@ -25,7 +25,7 @@ _SETTINGS = ("kept", "carried", "target", "shares")
 
 
 class Average(Protocol):
-    """How the powers of segments are averaged."""
+    """A rule to average the powers of segments."""
 
     def build(self, power: Node) -> tuple[Node, dict[str, Node]]:
         """The average ``[..., bins]`` of powers ``[..., segments, bins]``, and the graph's states."""
@@ -111,7 +111,7 @@ class Sum:
         return weights
 
     def _carry(self, keep: list[float], carried: list[float], target: list[float]) -> None:
-        """Adds the levels that are full to the first one that is not; the last level is never full."""
+        """Adds the full levels to the first level that is not full; the last level is never full."""
         full = 0
         while full < self._levels - 1 and self._added[full] == _FAN:
             full += 1

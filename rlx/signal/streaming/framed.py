@@ -53,7 +53,7 @@ class Lead:
         self._last, self._begun = self._none, False
 
     def begin(self, x: Array) -> Array:
-        """What there is of the continued signal now that these samples have come."""
+        """Returns the available part of the continued signal, these samples included."""
         known = np.concatenate([self._last, x], -1)
         if self._begun:
             self._last = known[..., max(0, known.shape[-1] - self._least) :]
@@ -221,7 +221,7 @@ class Framed(Stream):
         return x
 
     def _retain(self, frames: int) -> Array:
-        """Which of the next frames hold only samples that count."""
+        """Selects those next frames that hold only samples that count."""
         begin = (self._frame + np.arange(frames)[:, None]) * self._hop
         inside = (begin <= self._bad) & (self._bad < begin + self._length)
         self._bad = self._bad[self._bad >= (self._frame + frames) * self._hop]

@@ -1,4 +1,4 @@
-"""What a stream takes: checks of the samples that a device delivers, and what becomes of NaN."""
+"""The input of a stream: checks of the samples that a device delivers, and the treatment of NaN."""
 
 from __future__ import annotations
 

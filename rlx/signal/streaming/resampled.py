@@ -79,7 +79,7 @@ class StreamingResampler(Framed):
             samples: Real numbers ``[..., n]``, any number of them.
 
         Returns:
-            The resampled signal as far as it is known, ``[..., m]``; m may be 0.
+            The part of the resampled signal that is known, ``[..., m]``; m may be 0.
 
         Raises:
             ShapeError: The samples have other leading dimensions.

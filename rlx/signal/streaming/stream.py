@@ -51,7 +51,7 @@ class Stream:
         self._intake = Intake(self._where, self._outer, self._dtype, nan)
 
     def _wide(self) -> DType:
-        """What sums over the whole signal are kept in: f64 where the device computes it."""
+        """Returns the dtype of sums over the whole signal: f64 if the device computes it."""
         return DType.F64 if computes_f64(self._device) else self._dtype
 
     def _load(self, result: Node, states: dict[str, Node]) -> None:
