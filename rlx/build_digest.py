@@ -39,7 +39,7 @@ def digest_of(root: Path) -> str:
 
 
 def module_text(digest: str) -> str:
-    """What ``rlx/_build.py`` holds in a package."""
+    """Returns the text of ``rlx/_build.py`` in a package."""
     return f'"""Which build of rlx this is: a digest of its sources."""\n\nDIGEST = "{digest}"\n'
 
 

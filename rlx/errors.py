@@ -1,6 +1,6 @@
 """The error tree: every exception that a public call may raise, with one shape of message.
 
-A message says what went wrong, where, what was got, what was expected, and how to repair it.
+A message has the error, its place, the value got, the value expected, and a hint.
 ``describe`` builds that text; nothing else in the package formats errors by hand.
 """
 
@@ -221,7 +221,7 @@ def one_line(error: object) -> str:
 
 
 def install_line(what: str) -> str:
-    """How a part of rlx that is left out by default is installed; it is on no package index.
+    """Returns the command that installs an optional part of rlx; it is on no package index.
 
     Args:
         what: What pip is given in a checkout: ".[regress]", "plugins/rlx_mlx".

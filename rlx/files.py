@@ -78,7 +78,7 @@ def _opened(path: str, links: bool) -> int:
 
 
 def _kind(mode: int) -> str | None:
-    """What a file is called that is none; None for a regular one."""
+    """Returns the kind of a file that is not regular; None for a regular one."""
     if stat.S_ISREG(mode):
         return None
     return next((name for test, name in _KINDS if test(mode)), "something else")
@@ -162,7 +162,7 @@ def _set_aside(path: Path) -> Path:
 
 
 def _replaced(path: Path) -> list[Path]:
-    """What earlier calls of ``replace`` left behind of a file."""
+    """Lists the files that earlier calls of ``replace`` left behind."""
     start = f"{path.name}."
     with os.scandir(path.parent) as entries:
         return [
@@ -179,9 +179,9 @@ def _remove(path: Path) -> None:
 
 
 def is_private(folder: Path) -> bool:
-    """Whether only this user can put files into a folder; one that is not there counts as private.
+    """Returns whether only this user can put files into a folder; a missing folder counts as private.
 
-    What stands in other folders may be anybody's. The first time a folder is refused, a
+    Files in other folders may be anybody's. The first time a folder is refused, a
     ``RuntimeWarning`` says why. On Windows a user's folders are private by their access lists.
     """
     if not hasattr(os, "geteuid"):

@@ -1,7 +1,7 @@
 """Every ``RLX_*`` environment variable, stated once: name, type, default, meaning.
 
-A variable is read when it is first asked for, not at import. One that does not parse raises
-``InputError`` naming the variable and the bad token. ``rlx env`` prints this table.
+A variable is read when it is first asked for, not at import. A malformed variable raises ``InputError`` naming the
+variable and the bad token. ``rlx env`` prints this table.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is imported when it is first asked for: names of packages, and what lower floors ask of higher ones."""
+"""Imports on first use: names of packages, and services that lower floors ask of higher ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def provide(name: str, module: str, attribute: str) -> None:
 
 
 def provided(name: str) -> Any:
-    """What was named so. Its module is imported by the first call; while that goes on, the same thread gets None."""
+    """Returns the object of that name. The first call imports its module; meanwhile the same thread gets None."""
     if name not in _found:
         module, attribute = _named[name]
         there = import_module(module)
@@ -28,7 +28,7 @@ def provided(name: str) -> Any:
 
 
 class _Names(NamedTuple):
-    """What a package defines to have names that are imported late.
+    """The attributes of a package whose names are imported late.
 
     Attributes:
         homes: The module of each name.

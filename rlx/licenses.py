@@ -35,15 +35,15 @@ _NATIVE_HOME = "https://github.com/gfx-rs/wgpu-native"
 
 @dataclass(frozen=True)
 class License:
-    """A piece of software that is carried, and the terms that it comes under.
+    """A piece of bundled software, and its licence.
 
     Attributes:
         name: What it is called.
         version: Its version; "" where it does not say.
-        license: The licence expression (SPDX) or what else its metadata says; "" where that says nothing.
-        inside: The distribution that it comes in; "" where it is one.
+        license: The licence expression (SPDX) or the licence in its metadata; "" if that says nothing.
+        inside: The distribution that bundles it; "" for a distribution.
         home: Where its sources are found; "" where its metadata does not say.
-        files: Names of its licence files. What is inside a distribution has its texts in the files of that.
+        files: Names of its licence files. The files of a distribution hold the texts of its bundled parts.
         texts: The texts of these files, in their order.
     """
 
@@ -57,11 +57,10 @@ class License:
 
 
 def licenses() -> list[License]:
-    """What a program with rlx carries: rlx, what it requires, and what those bundle.
+    """Lists the software that a program with rlx bundles: rlx, its requirements, and the parts that those bundle.
 
-    In a frozen program that is what was frozen: requirements that were left out are not listed. What the program
-    requires on its own account is not listed either, and neither are libraries of the system that a tool for
-    freezing copies.
+    In a frozen program the list has only what was frozen. The program's own requirements are not listed, nor libraries
+    of the system that a tool for freezing copies.
 
     Returns:
         rlx first, then Python, then the rest by name; what is inside a distribution follows it.
@@ -158,7 +157,7 @@ def _required(root: str, without: Collection[str] = ()) -> dict[str, metadata.Di
 
 
 def _carried(distribution: metadata.Distribution) -> bool:
-    """Whether its modules are here: a frozen program may have the metadata alone."""
+    """Returns whether its modules are installed: a frozen program may have the metadata alone."""
     if not getattr(sys, "frozen", False):
         return True
     tops = {PurePosixPath(path).parts[0].partition(".")[0] for path in _paths(distribution)}
@@ -169,7 +168,7 @@ def _carried(distribution: metadata.Distribution) -> bool:
 
 
 def _paths(distribution: metadata.Distribution) -> list[str]:
-    """What was installed, whether it is still there or not: ``files`` leaves out what is missing since Python 3.12."""
+    """Lists the installed files, deleted ones included: ``files`` leaves out missing files since Python 3.12."""
     record = distribution.read_text("RECORD")
     if record:
         return [row[0] for row in csv.reader(record.splitlines()) if row]

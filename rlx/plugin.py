@@ -1,4 +1,4 @@
-"""What the author of a plug-in imports: the protocols of a backend, and what graphs and operations are made of.
+"""The API for plug-ins: the protocols of a backend, and the types of graphs and operations.
 
 Names of this module stay from release to release, as those of ``rlx`` do; modules below ``rlx`` may move. The guide
 "Plug-in backends" explains each one, and ``rlx.testing`` tests the result.
@@ -73,7 +73,7 @@ __all__ = [
 
 
 def calibration_allowed() -> bool:
-    """Whether a backend may measure a device and keep the figures; ``RLX_CALIBRATION=off`` forbids it.
+    """Returns whether a backend may measure a device and keep the figures; ``RLX_CALIBRATION=off`` forbids it.
 
     Example:
         >>> calibration_allowed() in (True, False)

@@ -105,10 +105,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def rlx_regress(request: pytest.FixtureRequest) -> Callable[..., list[Any]]:
     """Checks a compiled graph: ``rlx_regress(compiled, *inputs, tolerance=None)`` gives its outputs.
 
-    The graph runs once, and its outputs are compared with the reference in float64. With ``--rlx-record`` it is
-    also measured and recorded, with ``--rlx-baseline`` compared with what was recorded: the test fails where results
-    changed or the graph became slower, and warns where that can't be told. In a test that uses the fixture
-    ``benchmark`` of pytest-benchmark, the findings are in ``benchmark.extra_info["rlx"]``.
+    The graph runs once, and its outputs are compared with the reference in float64. With ``--rlx-record`` it is also
+    measured and recorded, with ``--rlx-baseline`` compared with a recording: the test fails if results changed or the
+    graph became slower, and warns if that is uncertain. In a test that uses the fixture ``benchmark`` of
+    pytest-benchmark, the findings are in ``benchmark.extra_info["rlx"]``.
     """
     application = _application(request.config)
     from rlx.regress.application import RegressWarning

@@ -1,7 +1,7 @@
-"""How much work loading, building and compiling may be: counted before it is done, and before memory is taken.
+"""Limits on the work of loading, building and compiling: counted before it is done, and before memory is taken.
 
-A file of a hundred bytes can ask for tables of gigabytes or a million nodes. What a graph computes when it
-runs is not counted: that is as large as its tensors, which everybody can see.
+A file of a hundred bytes can ask for tables of gigabytes or a million nodes. The work of a run is not counted: it
+follows from the sizes of the graph's tensors, which are visible.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Limits:
 
 
 class Budget:
-    """What is left of the limits during one call.
+    """The rest of the limits during one call.
 
     Args:
         limits: The limits.
@@ -60,7 +60,7 @@ class Budget:
             raise _refused(what, "seconds", limits.seconds, limits.seconds)
 
     def try_charge(self, elements: float) -> bool:
-        """Whether so many numbers more may be computed; they are counted if so."""
+        """Counts so many more numbers if the limits allow them, and returns whether they do."""
         if self._elements + elements > self._limits.elements or time.monotonic() > self._end:
             return False
         self._elements += elements
@@ -156,5 +156,5 @@ def charge(what: str, elements: float = 0, nodes: int = 0) -> None:
 
 
 def try_charge(elements: float) -> bool:
-    """Whether the call that is under way may compute so many numbers more; they are counted if so."""
+    """Counts so many more numbers if the running call's limits allow them, and returns whether they do."""
     return (_open.get() or Budget(limits_now())).try_charge(elements)

@@ -1,4 +1,4 @@
-"""How many threads the CPU kernels may use: what the user says, else what the machine allows."""
+"""Determines the threads that the CPU kernels may use: the user's setting, else the machine's limit."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _cores(root: Path, processors: frozenset[int]) -> int:
 
 
 def _text(path: Path) -> str:
-    """What stands in a file; nothing where it can't be read."""
+    """Returns the text of a file; "" if it can't be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""What PyInstaller needs to freeze a program that imports rlx; found by the entry point group ``pyinstaller40``."""
+"""The PyInstaller hooks for programs that import rlx; found by the entry point group ``pyinstaller40``."""
 
 from __future__ import annotations
 

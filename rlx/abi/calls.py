@@ -72,7 +72,7 @@ def scratch(sig: Signature, params: Mapping[str, Any], first: Given) -> list[tup
         first: The dtype of its first operand.
 
     Returns:
-        The dtype and the number of elements of each piece; the pieces behind the last one that is used are left out.
+        The dtype and the number of elements of each piece; unused pieces at the end are left out.
 
     Raises:
         SignatureError: The parameters do not fit.
@@ -107,7 +107,7 @@ def check_fields(sig: Signature, params: Mapping[str, Any]) -> None:
 
 
 def _fault(field: ParamField, value: Any) -> str:
-    """What a field takes, if a value is not that."""
+    """Describes the values that a field takes, if a value is not one of them."""
     if field.length is not None:
         if not isinstance(value, (tuple, list)):
             return "a tuple"

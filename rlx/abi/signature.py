@@ -89,7 +89,7 @@ class Scratch(NamedTuple):
 
 @dataclass(frozen=True)
 class Parallel:
-    """How threads share a call.
+    """The rule by which threads share a call.
 
     Attributes:
         rows: The field that counts rows which do not depend on each other: a part is a call on fewer of them.
@@ -137,9 +137,9 @@ class Signature:
         name: Its name, without a type.
         doc: What it computes; the C header shows it.
         fields: Its parameters, in the order of the C struct.
-        reads: Operands that it reads, as "T", "f32|f64" or "any", with "?" for one that may be absent.
-        writes: Operands that it writes, as those that it reads.
-        scratch: Operands that it uses while it runs; they follow those that it writes.
+        reads: Operands that it reads, as "T", "f32|f64" or "any", with "?" for an operand that may be absent.
+        writes: Operands that it writes, in the form of ``reads``.
+        scratch: Operands that it uses while it runs; they follow the written operands.
         types: Types that it is compiled for; its C name ends in one. Empty for a kernel without such an ending.
         variants: Endings of the same kernel for instructions that not every processor of an instruction set has.
         parallel: How threads share a call; None where one thread makes it.
