@@ -1,4 +1,4 @@
-"""What executables promise, and what the package does beyond that: arrays on the device, precision, bounds."""
+"""The contract of executables, and additions of the package: arrays on the device, precision, bounds."""
 
 import jax
 import jax.numpy as jnp

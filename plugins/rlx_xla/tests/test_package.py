@@ -12,7 +12,7 @@ ROOT = PACKAGE.parents[1]
 
 
 def installed(site):
-    """What an installer leaves behind."""
+    """Creates the files that an installer leaves behind."""
     project = tomllib.loads((PACKAGE / "pyproject.toml").read_text())["project"]
     shutil.copytree(PACKAGE / "src" / "rlx_xla", site / "rlx_xla")
     info = site / "rlx_xla-0.1.0.dist-info"

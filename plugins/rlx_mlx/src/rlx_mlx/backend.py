@@ -36,7 +36,7 @@ class MlxBackend(Backend):
         return [DeviceInfo("mlx", 0, adapter, api="MLX", driver=self.build_id(), kind=kind)]
 
     def absent(self) -> str:
-        """What to install."""
+        """Returns the advice to install what is missing."""
         return "MLX is not installed; pip install mlx on a Mac, or mlx[cpu] elsewhere"
 
     def build_id(self) -> str:
@@ -47,7 +47,7 @@ class MlxBackend(Backend):
             return "MLX"
 
     def capabilities(self, info: DeviceInfo) -> Capabilities:
-        """What executables can do."""
+        """Returns the capabilities of executables."""
         from rlx_mlx.executable import CAPABILITIES
 
         return CAPABILITIES

@@ -126,7 +126,7 @@ class MlxExecutable:
 
         Args:
             arrays: All outputs, as MLX has them.
-            outputs: Positions of those that are wanted.
+            outputs: Positions of the requested outputs.
             fresh: Whether they are copied; otherwise they are views.
         """
         self._read_back(arrays, outputs)
@@ -208,7 +208,7 @@ class MlxExecutable:
         return as_stored(self.input_views[index], self._program.inputs[index].dtype)
 
     def read_input(self, index: int) -> Array:
-        """What stands in an input's own memory."""
+        """Returns the contents of an input's own memory."""
         if index in self._resident:
             return np.array(fetched(self._resident[index], self._program.inputs[index]))
         return self.input_views[index].copy()
@@ -261,7 +261,7 @@ class MlxRun:
     Args:
         executable: Began it.
         arrays: Its outputs, as MLX has them.
-        outputs: Positions of those that are wanted.
+        outputs: Positions of the requested outputs.
         fresh: Whether they are copied.
     """
 

@@ -1,4 +1,4 @@
-"""What is written by hand for MLX: where the reference does not trace, or is slow."""
+"""Operations written by hand for MLX: their references do not trace, or are slow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which nodes MLX leaves to the host, and why."""
+"""Selects the nodes that MLX leaves to the host, with the reasons."""
 
 from __future__ import annotations
 

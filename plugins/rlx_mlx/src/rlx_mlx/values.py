@@ -152,7 +152,7 @@ class MlxTracedArray(TracedArray):
 
 
 def named(dtype: np.dtype[Any]) -> Any:
-    """What stands for a dtype that a reference names."""
+    """Returns the MLX dtype for a dtype that a reference names."""
     if dtype.kind in "fc":
         return mx.float32 if dtype.kind == "f" else mx.complex64
     return _MLX[dtype]

@@ -71,7 +71,7 @@ class XlaBackend(Backend):
         )
 
     def absent(self) -> str:
-        """What to install."""
+        """Returns the advice to install what is missing."""
         return self._absent
 
     def build_id(self) -> str:
@@ -79,13 +79,13 @@ class XlaBackend(Backend):
         return version()
 
     def capabilities(self, info: DeviceInfo) -> Capabilities:
-        """What executables can do."""
+        """Returns the capabilities of executables."""
         from rlx_xla.executable import CAPABILITIES
 
         return CAPABILITIES
 
     def cost_model(self, info: DeviceInfo) -> BackendCostModel | None:
-        """What was measured on the device; rlx's defaults for a GPU where nothing may be measured."""
+        """Returns the measured figures of the device; rlx's defaults for a GPU if nothing may be measured."""
         from rlx_xla.figures import model_of
 
         return model_of(info, self._platform)

@@ -261,7 +261,7 @@ class XlaExecutable:
 
         Args:
             arrays: All outputs, as JAX has them.
-            outputs: Positions of those that are wanted.
+            outputs: Positions of the requested outputs.
             fresh: Whether they are copied; otherwise they are views.
         """
         if fresh and self._rows is None:
@@ -285,7 +285,8 @@ class XlaExecutable:
     def run_on_device(self, *arrays: Any) -> tuple[Any, ...]:
         """Runs, and gives JAX's arrays: nothing is read back. They have ``__dlpack__``.
 
-        They are the caller's: one that feeds a handle, whose memory the next run takes, is a copy.
+        They belong to the caller: an output that feeds a handle is copied, since the next run reuses the handle's
+        memory.
         """
         # On the processor JAX reads the caller's memory, maybe after this call.
         arguments = self._arguments(arrays) if arrays else self._from_views()
@@ -319,7 +320,7 @@ class XlaExecutable:
         return put(self.input_views[index].copy(), self._inputs[index], self._device)
 
     def read_input(self, index: int) -> Array:
-        """What stands in an input's own memory."""
+        """Returns the contents of an input's own memory."""
         if index in self._resident:
             return fetched(self._resident[index], self._inputs[index]).copy()
         return self.input_views[index].copy()
@@ -379,7 +380,7 @@ class XlaRun:
     Args:
         executable: Began it.
         arrays: Its outputs, as JAX has them.
-        outputs: Positions of those that are wanted.
+        outputs: Positions of the requested outputs.
         fresh: Whether they are copied.
     """
 

@@ -1,6 +1,6 @@
-"""What a device of JAX is capable of, measured once through the calls that runs go through, and kept on disk.
+"""Measures a JAX device once through the calls that runs go through, and stores the figures on disk.
 
-rlx's own probes would tell nothing: XLA fuses a chain of additions into one loop, and leaves out what nobody reads.
+rlx's own probes would tell nothing: XLA fuses a chain of additions into one loop, and removes unread results.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How many trips the loops of a run may still make, as a value of the trace."""
+"""Counts the trips that the loops of a run may still make, as a value of the trace."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def bounded(limit: Any) -> Iterator[list[Any]]:
 
 
 def trips_left(new: Any = None) -> Any:
-    """What is left, or None where nothing is counted; takes a new number first."""
+    """Returns the trips that are left, or None where nothing is counted; sets a new number first if given."""
     cell = _LEFT.get()
     if cell is None:
         return None
@@ -32,7 +32,7 @@ def trips_left(new: Any = None) -> Any:
 
 
 def count_trip(left: Any) -> Any:
-    """What is left after one more trip."""
+    """Returns the trips that are left after one more trip."""
     return None if left is None else left - 1
 
 

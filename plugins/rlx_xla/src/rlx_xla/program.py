@@ -1,4 +1,4 @@
-"""What XLA makes of a graph: one executable for each device, and for each number of rows that was asked for."""
+"""XLA programs of a graph: one executable for each device, and for each requested number of rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PLATFORMS = {"xla": "cpu", "cuda": "cuda", "rocm": "rocm", "tpu": "tpu"}
 
 
 class ExecutableKey(NamedTuple):
-    """Which executable of a program.
+    """The key of a program's executable.
 
     Attributes:
         device: JAX's device.

@@ -17,7 +17,7 @@ _NARROW = (np.dtype(jnp.float16), np.dtype(jnp.bfloat16))
 
 
 class Arithmetic(NamedTuple):
-    """What the numbers of one node are computed in.
+    """The dtypes in which a node's numbers are computed.
 
     Attributes:
         real: The dtype of floats between operands and results: f32, or f64 where an operand or result is.
@@ -42,7 +42,7 @@ _NOW: ContextVar[Arithmetic] = ContextVar("arithmetic", default=_PLAIN)
 
 
 def arithmetic() -> Arithmetic:
-    """What numbers are computed in now."""
+    """Returns the arithmetic of the current node."""
     return _NOW.get()
 
 
@@ -158,7 +158,7 @@ class XlaTracedArray(TracedArray):
 
 
 def is_float(dtype: Any) -> bool:
-    """Whether a dtype is one of floats, bf16 among them."""
+    """Returns whether a dtype is a floating-point type, bf16 included."""
     return bool(jnp.issubdtype(dtype, jnp.floating))
 
 
@@ -177,7 +177,7 @@ def capped(array: Any) -> Any:
 
 
 def computed(dtype: Any) -> Any:
-    """What stands for a dtype that a reference names."""
+    """Returns the JAX dtype for a dtype that a reference names."""
     result = np.dtype(dtype)
     if is_float(result):
         return arithmetic().real

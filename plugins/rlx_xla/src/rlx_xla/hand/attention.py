@@ -26,7 +26,7 @@ def _heads_last(x: Any, heads: int, layout: str) -> Any:
 
 
 def _visible(name: str, window: int, sizes: tuple[int, int], mask: Any) -> Any:
-    """Which keys each query sees, as [batch, heads, queries, keys]; None for all of them."""
+    """Computes a mask of the keys that each query sees, as [batch, heads, queries, keys]; None for all of them."""
     sq, sk = sizes
     position, key = np.arange(sq)[:, None] + (sk - sq), np.arange(sk)[None, :]
     if name == "custom":

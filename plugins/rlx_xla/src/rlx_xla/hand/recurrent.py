@@ -15,7 +15,7 @@ from rlx_xla.values import XlaTracedArray, arithmetic, lifted
 
 
 def _wide(value: Any) -> Any:
-    """An operand in the dtype that numbers are computed in; None for one that is absent."""
+    """Casts an operand to the dtype of the computation; None for an absent operand."""
     return None if value is None else jnp.asarray(lifted(value))
 
 

@@ -57,7 +57,7 @@ def _split_for(x: Any, splits: Any, questions: Any) -> Any:
 
 
 def _leaf_values(leaves: Any, count: int, join: str) -> Any:
-    """What each leaf gives to each target, and whether it gives anything."""
+    """Computes the values that each leaf gives to each target, and whether it gives any."""
     starts, targets, weights = leaves
     stored = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
     nothing = {"sum": 0.0, "min": np.inf, "max": -np.inf}[join]

@@ -47,7 +47,7 @@ def _lowest_before_larger(row: Any, peaks: Any, levels: int) -> Any:
 
 
 def _crossing(row: Any, peaks: Any, level: Any, levels: int) -> Any:
-    """How far left of each peak the row crosses a level, by linear interpolation."""
+    """Measures how far left of each peak the row crosses a level, by linear interpolation."""
     _, low = _tables(row, levels)
     position = peaks
     for k in reversed(range(levels + 1)):
@@ -58,7 +58,7 @@ def _crossing(row: Any, peaks: Any, level: Any, levels: int) -> Any:
 
 
 def _both_ways(function: Any, row: Any, peaks: Any, *more: Any) -> tuple[Any, Any]:
-    """What a function that looks left finds, and what it finds looking right."""
+    """Applies a function that looks left, then the same function to the right."""
     return function(row, peaks, *more), function(row[::-1], row.shape[0] - 1 - peaks, *more)
 
 
@@ -83,7 +83,7 @@ def _within(values: Any, bounds: Any) -> Any:
 
 
 def _spaced(peaks: Any, heights: Any, retained: Any, distance: float) -> Any:
-    """Drops peaks that are too near to a larger one that stays; of equal ones the later stays."""
+    """Drops peaks that are too near to a larger kept peak; of equal peaks the later is kept."""
     order = jnp.argsort(jnp.where(retained, heights, -jnp.inf), stable=True)[::-1]
 
     def step(i: Any, retained: Any) -> Any:
