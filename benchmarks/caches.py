@@ -1,4 +1,4 @@
-"""What compiling costs without a cache, from memory and from disk; the numbers of docs/guides/caching.md.
+"""Measures compiling without a cache, from memory and from disk; the numbers of docs/guides/caching.md.
 
 usage: python benchmarks/caches.py [cpu webgpu ...] [--rounds 15]
 

@@ -43,7 +43,7 @@ def runner(size):
 
 
 def nanoseconds(call, arguments):
-    """Of one call, as the mean of a burst."""
+    """Returns the nanoseconds of one call, as the mean of a burst."""
     times = itertools.repeat(None, BURST)
     began = time.perf_counter_ns()
     for _ in times:

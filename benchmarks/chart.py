@@ -51,7 +51,7 @@ FASTER, SLOWER, INK, FAINT = "#1a7f64", "#c2571a", "#1f2933", "#9aa5b1"
 
 
 def kind_of(row):
-    """The kind of work of a row; None for one that the chart leaves out."""
+    """Returns the kind of work of a row; None for a row that the chart leaves out."""
     return next((kind for kind, starts in KINDS if row.startswith(starts)), None)
 
 
@@ -76,7 +76,7 @@ def panels(cpu, gpu):
 
 
 def place(left, ratio):
-    """Where a ratio stands on the axis of a panel."""
+    """Returns the position of a ratio on the axis of a panel."""
     part = math.log(min(max(ratio, LOW), HIGH) / LOW) / math.log(HIGH / LOW)
     return left + PANEL * part
 

@@ -114,7 +114,7 @@ def contestants(case, device, threads):
 
 
 def measured(case, device, threads, seconds):
-    """What there is to say of a case on a number of threads."""
+    """Measures a case on a number of threads."""
     said = {"case": case.name, "family": case.family, "threads": threads}
     compiled, calls, errors, failed = contestants(case, device, threads)
     if not errors:

@@ -83,7 +83,7 @@ def peer_run(spec):
 
 
 def ratio(item, peer, state, without):
-    """How many times as long as the peer it takes."""
+    """Returns the time relative to the peer's."""
     times = [
         sum(row.middle(state, phase) for phase in row.phases() if phase not in without)
         for row in (item, peer)

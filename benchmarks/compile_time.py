@@ -1,4 +1,4 @@
-"""How long models of many nodes take to load, compile and run once, in fresh processes without caches.
+"""Measures how long models of many nodes take to load, compile and run once, in fresh processes without caches.
 
 usage: python benchmarks/compile_time.py [cpu webgpu ...] [--runs 5] [--threads N] [--nodes 100 1000 10000] [--json FILE]
 

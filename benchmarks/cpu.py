@@ -99,7 +99,7 @@ def check_row(row, threads):
 
 
 def time_row(work, threads, arguments):
-    """What there is to say of a workload: it is checked, then timed if it is right."""
+    """Checks a workload, then times it if it is right."""
     compiled, result = checked(work, threads)
     nbytes = touched(work)
     result |= {"flops": work.flops, "nbytes": nbytes}

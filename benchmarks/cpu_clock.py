@@ -20,7 +20,7 @@ REST_S = 0.1
 
 @dataclass(frozen=True)
 class Pair:
-    """What was measured of two contestants, microseconds each.
+    """The times of two contestants in microseconds.
 
     Attributes:
         p50: Medians by contestant.
@@ -45,7 +45,7 @@ def quickest(ways):
 
 
 def _estimate(call):
-    """Nanoseconds of a call: the least of a few, after one that does not count."""
+    """Returns the nanoseconds of a call: the least of a few, after one warm-up call."""
     call()
     result, until = [], time.perf_counter_ns() + BURST_NS
     while not result or (time.perf_counter_ns() < until and len(result) < MAX_CALLS):

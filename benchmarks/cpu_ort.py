@@ -181,7 +181,7 @@ def _multi_head(m, v, causal, group):
 
 
 class _Numbers:
-    """What ``chain_of`` computes with, as nodes."""
+    """The namespace of ``chain_of`` that makes nodes."""
 
     def __init__(self, m, name):
         self.m, self.name = m, name

@@ -1,4 +1,4 @@
-"""What ``benchmarks/cpu.py`` says: speeds, ratios and their geometric means, tables for terminal and documentation."""
+"""The output of ``benchmarks/cpu.py``: speeds, ratios and geometric means, tables for terminal and documentation."""
 
 import math
 
@@ -78,7 +78,7 @@ _LEFT = {"workload", "peer"}
 
 
 def _cells(line, columns):
-    """A row's cells; one that was not timed says only what it is."""
+    """Returns a row's cells; a row that was not timed has only its name."""
     if "p50" in line:
         return [shown(line) for _, shown in columns]
     said = "failed" if "failure" in line else "can't" if "skipped" in line else "WRONG"

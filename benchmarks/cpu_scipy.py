@@ -21,7 +21,7 @@ def ways(work, threads):
 
 
 def _is_filter(work):
-    """Whether a convolution filters each of some signals on its own."""
+    """Returns whether a convolution filters each of some signals on its own."""
     x, w = work.values["x"], work.values["w"]
     stride = work.peer[1]["stride"]
     return x.ndim == 3 and stride == 1 and w.shape[1] == 1 and len(w) == x.shape[1]

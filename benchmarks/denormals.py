@@ -1,4 +1,4 @@
-"""What subnormal numbers cost: signals and states that decay into silence, with ``denormals="flush"`` and ``"keep"``.
+"""The cost of subnormal numbers: signals and states that decay into silence, with ``denormals="flush"`` and ``"keep"``.
 
 usage: python benchmarks/denormals.py [--threads 1] [--seconds 2] [--docs docs/benchmarks.md]
 

@@ -1,4 +1,4 @@
-"""What the CPU backend expects of its kernels beside what they take, over random graphs of one node (cliffs.py).
+"""Compares the CPU backend's estimates of its kernels with their times, over random graphs of one node (cliffs.py).
 
 usage: python benchmarks/estimates.py [--seed 1] [--cases 300] [--only REGEX] [--least 20]
 

@@ -1,4 +1,4 @@
-"""What a frozen program weighs, by package: a small one that is frozen now, or a folder that PyInstaller made.
+"""Measures the size of a frozen program by package: a small one frozen now, or a folder that PyInstaller made.
 
 usage: python benchmarks/frozen_size.py [FOLDER] [--least MB]
 

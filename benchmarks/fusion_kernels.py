@@ -1,4 +1,4 @@
-"""What each pattern saves: the same graph with the pattern taken and left out, on a device.
+"""Measures the gain of each pattern: the same graph with the pattern taken and left out, on a device.
 
 usage: python benchmarks/fusion_kernels.py [cpu webgpu ...] [--rounds 60] [--json fusion_kernels.json]
 

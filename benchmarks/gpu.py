@@ -5,10 +5,10 @@ usage: python benchmarks/gpu.py [--only REGEX] [--quick] [--device webgpu:N] [--
        python benchmarks/gpu.py --from-json benchmarks/gpu_h200.json --docs docs/benchmarks.md
        python benchmarks/gpu.py --check [--limits default] [--variants all]
 
-Every row is compared with float64 first, on random data, in memory that held NaN; a row that is wrong is not
-timed and makes the exit status 1. Times are the GPU's own, summed over the kernels of a run (``gpu_clock``).
-``--check`` compares only, at small sizes, and needs no fast GPU. Peers run after rlx, each in a process of its
-own (``gpu_peers``); one that is not installed is said to be absent.
+Every row is compared with float64 first, on random data, in memory that held NaN; a wrong row is not timed and makes
+the exit status 1. Times are the GPU's own, summed over the kernels of a run (``gpu_clock``). ``--check`` compares only,
+at small sizes, and needs no fast GPU. Peers run after rlx, each in a process of its own (``gpu_peers``); one that is
+not installed is said to be absent.
 """
 
 import argparse
@@ -102,7 +102,7 @@ def check_row(row, device, wanted):
 
 
 def one_check(work, device, variant):
-    """What there is to say of a workload with a variant forced."""
+    """Checks a workload with a variant forced."""
     try:
         with forced(variant):
             loaded, facts = checked(work, device)
@@ -122,7 +122,7 @@ def time_row(row, size, device, limits):
 
 
 def timed_work(work, device, limits):
-    """What there is to say of a workload: it is checked, then timed if it is right."""
+    """Checks a workload, then times it if it is right."""
     from gpu_clock import copies_for, timed
 
     if reason := lacking(work, device):

@@ -30,7 +30,7 @@ _CHUNK = 1 << 24
 
 @dataclass(frozen=True)
 class WorkloadTimes:
-    """What was measured of one workload.
+    """The measurements of one workload.
 
     Attributes:
         gpu_us: Microseconds of a run's kernels together, the median.
@@ -74,7 +74,7 @@ class LoadedWorkload:
 
     @property
     def on_the_host(self):
-        """What the device leaves to the CPU."""
+        """The nodes that the device leaves to the CPU."""
         return [str(part) for part in self.compiled[0].host_fallbacks]
 
     def kernels(self):

@@ -126,7 +126,7 @@ def cold_start(device, beside=True, runs=3):
 
 
 def _fresh(who, folder, device):
-    """What a new process prints."""
+    """Returns the output of a new process."""
     command = [sys.executable, __file__, who, str(folder), device]
     done = subprocess.run(command, env={**os.environ, **COLD}, capture_output=True, text=True)
     if done.returncode:

@@ -67,7 +67,7 @@ def _first_elements(m, results):
 
 
 def takes(row):
-    """Whether there is a model for the workload; only the small size has to be made to know."""
+    """Returns whether there is a model for the workload; only the small size has to be made to know."""
     return row.work(row.small[0]).peer[0] in BUILDS
 
 

@@ -16,7 +16,7 @@ def start():
 
 
 def takes(row):
-    """Whether it is the row of Welch's peaks."""
+    """Returns whether it is the row of Welch's peaks."""
     return row.name.startswith("Welch peaks")
 
 

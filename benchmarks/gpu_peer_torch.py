@@ -136,7 +136,7 @@ NOT_COMPARED = ("welch",)
 
 
 def takes(row):
-    """Whether PyTorch has the workload: only the small size has to be made to know."""
+    """Returns whether PyTorch has the workload: only the small size has to be made to know."""
     return row.work(row.small[0]).peer[0] in RUNS
 
 

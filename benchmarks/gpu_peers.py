@@ -2,8 +2,8 @@
 
 usage: python benchmarks/gpu_peers.py torch|ort|tinygrad|scipy [--small] ROW ...
 
-Prints a line of JSON for every row that the peer has. A peer that is not installed says so; one that dies
-costs its remaining rows only.
+Prints a line of JSON for every row that the peer has. A peer that is not installed says so. A peer that dies loses only
+its remaining rows.
 """
 
 import argparse
@@ -33,7 +33,7 @@ class Absent(Exception):
 
 
 def run_peer(peer, names, small=False):
-    """What a peer's process found: ``about`` or ``absent``, ``rows`` by name, and how it ended if badly."""
+    """Runs a peer's process and returns its findings: ``about`` or ``absent``, ``rows`` by name, and its end if bad."""
     command = [sys.executable, __file__, peer, *(["--small"] if small else []), *names]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)

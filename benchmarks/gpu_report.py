@@ -1,4 +1,4 @@
-"""What ``benchmarks/gpu.py`` says: speeds, ratios, a table for the terminal and one for the documentation."""
+"""The output of ``benchmarks/gpu.py``: speeds, ratios, a table for the terminal and one for the documentation."""
 
 import math
 from functools import partial
@@ -13,7 +13,7 @@ INTENSITY = 67 / 4.3
 
 
 def counts(flops, nbytes):
-    """Which of a workload's two floors is the higher one, "flops" or "bytes"."""
+    """Returns which of a workload's two floors is the higher one, "flops" or "bytes"."""
     return "flops" if flops > INTENSITY * nbytes else "bytes"
 
 
@@ -95,7 +95,7 @@ _UNTIMED = {"failure": "failed", "skipped": "can't"}
 
 
 def _cells(line, columns):
-    """A row's cells; one that was not timed says only what it is."""
+    """Returns a row's cells; a row that was not timed has only its name."""
     if "gpu_us" in line:
         return [shown(line) for _, shown in columns]
     said = next((word for key, word in _UNTIMED.items() if key in line), "WRONG")

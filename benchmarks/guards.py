@@ -1,4 +1,4 @@
-"""What it costs to hide values from a driver's compiler, so that each operation of an elementwise kernel rounds by itself.
+"""Measures the cost of hiding values from a driver's compiler, so that elementwise operations round by themselves.
 
 usage: python benchmarks/guards.py [--device webgpu] [--log2 25] [--rounds 9]
 

@@ -390,7 +390,7 @@ def truth(build, sizes, values, arrays, model):
 
 
 def measured(build, sizes, devices):
-    """What each engine takes for a model, and how far its result is from f32's."""
+    """Measures each engine on a model, and the difference of its result from f32's."""
     values = Values()
     builder = Onnx(values)
     model = builder.model(build(builder, **sizes))

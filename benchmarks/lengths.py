@@ -1,8 +1,8 @@
-"""Models called with many lengths: what a new length costs, in buckets and compiled exactly, and whether results agree.
+"""Models called with many lengths: the cost of new lengths, in buckets and exactly compiled; do results agree?
 
 usage: python benchmarks/lengths.py [cpu|webgpu] [--only NAME ...] [--lengths 200] [--seed 1] [--threads 1]
 
-Each length is run with a model that makes buckets by itself, then again, then with one that compiles every length.
+Each length is run twice with a model that makes buckets by itself, then with a model that compiles every length.
 A row is the median over lengths in milliseconds; the first tenth, in which most buckets are compiled, is left out of
 "new length". ``difference`` is the largest of all outputs, of the norm of the exact one.
 """

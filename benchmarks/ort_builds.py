@@ -58,7 +58,7 @@ class OrtModel:
 
     @property
     def half(self):
-        """Whether the workload is one of f16."""
+        """True if the workload is of f16."""
         return all(value.dtype == np.float16 for value in self.values.values())
 
 

@@ -1,4 +1,4 @@
-"""What a call costs: a small MLP on the CPU, a round trip to a GPU, and 100 dependent dispatches.
+"""Measures the cost of a call: a small MLP on the CPU, a round trip to a GPU, and 100 dependent dispatches.
 
 usage: python benchmarks/overhead.py [p1 p2 p3] [--device webgpu] [--calls 3000] [--spin-us 100]
                                      [--most-upload 65536] [--json overhead.json]

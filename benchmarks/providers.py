@@ -68,7 +68,7 @@ class ProviderDevice:
         return time.perf_counter_ns() - began
 
     def runs(self):
-        """How many runs fill a turn."""
+        """Returns the number of runs that fill a turn."""
         self.spent(1)
         few = 8
         each = max(1e3, (self.spent(3 * few) - self.spent(few)) / (2 * few))

@@ -1,4 +1,4 @@
-"""What Ray takes for a batch: of a dataset through ``rlx.ray.map_batches``, and of a call of an actor.
+"""Measures Ray's time for a batch: of a dataset through ``rlx.ray.map_batches``, and of a call of an actor.
 
 usage: python benchmarks/ray_overhead.py [--json FILE] [--docs docs/scaling.md]
        python benchmarks/ray_overhead.py --from-json benchmarks/ray_overhead.json --docs docs/scaling.md
@@ -34,7 +34,7 @@ def stored(folder, rows):
 
 
 def seconds(ray, path, rows, batches, actors):
-    """Of a dataset of so many batches, from the first call to the last row."""
+    """Returns the seconds of a dataset of so many batches, from the first call to the last row."""
     import rlx.ray
 
     data = np.ones((batches * rows, WIDTH), np.float32)

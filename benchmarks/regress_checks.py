@@ -1,4 +1,4 @@
-"""How often ``rlx regress`` is wrong on this machine: comparisons of equal code, and of code that was made slower.
+"""Measures the error rate of ``rlx regress`` on this machine: comparisons of equal code, and of slowed code.
 
 usage: python benchmarks/regress_checks.py [--repeats 20] [--cases 50] [--slow 10] [--parts 0 0.1 0.25] [--processes 5]
 

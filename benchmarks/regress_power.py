@@ -1,4 +1,4 @@
-"""How often ``rlx regress compare`` is wrong, and how often it finds a slow-down, by noise and number of processes.
+"""Simulates how often ``rlx regress compare`` is wrong, and how often it finds a slow-down, by noise and processes.
 
 Recordings are made up (tests/recordings.py): 100 cases, of which 10 are slower in the second one. Nothing is measured,
 so the table is the same on every machine. docs/explanation/regression_statistics.md has it.
@@ -32,7 +32,7 @@ def pairs(factor, **results):
 
 
 def row(spread, processes):
-    """Of unchanged cases the shares called slower and inconclusive; of slowed ones the share that is found."""
+    """Returns the shares of unchanged cases called slower and inconclusive, and the share of slowed cases found."""
     results = {"spread": spread, "processes": processes}
     verdicts = [
         str(case.verdict)

@@ -1,4 +1,4 @@
-"""What benchmarks of kernels share: the rows asked for, errors in words, checks, tables in files."""
+"""The shared parts of benchmarks of kernels: the rows asked for, errors in words, checks, tables in files."""
 
 import json
 import re
@@ -12,7 +12,7 @@ def asked_for(rows, arguments):
 
 
 def failure(error):
-    """What a row says of an error; one that only lacks room on the adapter makes no row wrong."""
+    """Describes an error for a row; an error for lack of room on the adapter makes no row wrong."""
     import rlx
 
     kind = "" if isinstance(error, rlx.RlxError) else f"{type(error).__name__}: "
@@ -23,7 +23,7 @@ def failure(error):
 
 
 def save(result, arguments):
-    """What is known so far, in case that the rest is cut off."""
+    """Saves the known results, in case that the rest is cut off."""
     if arguments.json:
         arguments.json.write_text(json.dumps(result, indent=1, default=str))
 

@@ -1,4 +1,4 @@
-"""What ``run`` costs beside ``run_slots``, for arrays from 256 B to 64 MiB.
+"""Measures ``run`` beside ``run_slots``, for arrays from 256 B to 64 MiB.
 
 usage: python benchmarks/run_calls.py [--only REGEX] [--threads N] [--seconds 2] [--docs docs/benchmarks.md]
 

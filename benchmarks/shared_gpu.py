@@ -1,4 +1,4 @@
-"""What it gains to leave results on the GPU that draws them; the table of docs/guides/sharing_gpu.md.
+"""Measures the gain of leaving results on the GPU that draws them; the table of docs/guides/sharing_gpu.md.
 
 usage: python benchmarks/shared_gpu.py [--rounds 9] [--frames 60]
 

@@ -1,4 +1,4 @@
-"""How well calls on the CPU share cores: with other threads of one graph, and with another process on the same cores.
+"""Measures how well calls on the CPU share cores: with threads of one graph, and with a process on the same cores.
 
 usage: python benchmarks/sharing.py [--cores 2] [--seconds 1.5] [--repeats 5] [--json sharing.json] [--docs FILE]
 
@@ -96,7 +96,7 @@ def worker(name, threads, seconds, begin):
 
 
 def calls_a_second(name, threads, cores, seconds, processes=1):
-    """What each of some processes makes that run at the same time on the same cores."""
+    """Returns the calls per second of each of some processes that run at the same time on the same cores."""
 
     def bind():
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])

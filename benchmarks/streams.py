@@ -1,4 +1,4 @@
-"""What a push of each stream costs, by the length of the pieces.
+"""Measures the cost of a push of each stream, by the length of the pieces.
 
 ``python benchmarks/streams.py [--device cpu] [--seconds 0.3]`` prints microseconds per push: the median, and the
 quartiles beside it. A piece is random numbers, f32; every stream has 64 channels unless its row says otherwise.

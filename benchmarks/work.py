@@ -1,4 +1,4 @@
-"""What a workload is: operands, a graph, a float64 reference, and its two floors."""
+"""The parts of a workload: operands, a graph, a float64 reference, and its two floors."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

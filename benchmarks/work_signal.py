@@ -82,7 +82,7 @@ def psd(rng, signals, samples, n_fft):
 
 
 def _peaks(g, x, segments, n_fft, k):
-    """What ``rlx demo`` computes, as nodes of a graph."""
+    """Builds the computation of ``rlx demo`` as nodes of a graph."""
     frames = frame(x, n_fft, n_fft // 2)
     w = window("hann", n_fft)
     taper = (w / np.sqrt(FS * np.sum(w * w))).astype(F32)

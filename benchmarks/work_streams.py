@@ -13,7 +13,7 @@ FUNCTIONS = 4e-6
 
 
 def copy(rng, count):
-    """What measures the bandwidth: each number read, negated and written."""
+    """Builds the bandwidth probe: each number is read, negated and written."""
     x = noise(rng, count)
     return Workload({"x": x}, lambda g, v: [-v["x"]], lambda outputs: (outputs[0], -x), 1.0 * count)
 

@@ -152,7 +152,7 @@ def call_of(name: str, device: str) -> Callable[[], Any]:
 
 
 def makers(devices: dict[str, str]) -> dict[str, Callable[[XlaWorkload], Contestant]]:
-    """How each contestant does some work."""
+    """Returns the makers of work by contestant."""
     return {
         "webgpu": lambda work: by_rlx(work, devices["webgpu"]),
         "cuda": lambda work: by_rlx(work, devices["cuda"]),
@@ -258,7 +258,7 @@ def shown(row: dict[str, Any]) -> str:
 
 
 def row_tolerance(row: dict[str, Any]) -> float:
-    """How far results may be apart: rounding of operands, and sums in another order."""
+    """Returns the allowed difference of results: rounding of operands, and sums in another order."""
     return 2e-2 if "f16" in row["work"] or row["precision"] != "f32" else 1e-4
 
 

@@ -1,4 +1,4 @@
-"""What benchmarks/xla.py measures: the same work as a graph of rlx, in jax.numpy and in PyTorch."""
+"""The work of benchmarks/xla.py: as a graph of rlx, in jax.numpy and in PyTorch."""
 
 from __future__ import annotations
 

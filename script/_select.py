@@ -1,4 +1,4 @@
-"""Which tests look at a name: an operation, a source file, a test file. What ``script/check`` runs."""
+"""Selects the tests for a name: an operation, a source file, a test file. ``script/check`` runs them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the scripts share: the virtual environments, the build of the package, and a Vulkan driver.
+"""The shared parts of the scripts: the virtual environments, the build of the package, and a Vulkan driver.
 
 Plain Python, no dependencies: this runs before anything is installed.
 
@@ -144,7 +144,7 @@ def ensure_venv() -> None:
 
 
 def uv_works() -> bool:
-    """Whether .venv has uv, which this system and this network may not have."""
+    """Returns whether .venv has uv; this system and this network may not have it."""
     asked = [str(PYTHON), "-P", "-m", "uv", "--version"]
     return subprocess.run(asked, capture_output=True, check=False).returncode == 0
 

@@ -1,1 +1,1 @@
-"""What script/portable is made of: one file for what is built, one for each system that it is run on."""
+"""The parts of script/portable: a file for everything that it builds, and one for each system that it runs on."""

@@ -26,7 +26,7 @@ PLATFORMS = (
 
 
 def emulated() -> bool:
-    """Whether programs for ARM can be started here: the system hands them to qemu."""
+    """Returns whether programs for ARM can be started here: the system hands them to qemu."""
     if not (FORMATS / "register").exists():
         subprocess.run(["mount", "-t", "binfmt_misc", "binfmt_misc", str(FORMATS)], check=False)
     if not (FORMATS / "qemu-aarch64").exists():
@@ -54,7 +54,7 @@ def debian() -> Path:
 
 
 def installed(wheel: Path) -> Path:
-    """That Debian with a wheel, all that its tests import, and the tests."""
+    """Builds that Debian with a wheel, all packages that its tests import, and the tests."""
     folder = debian()
     place(folder, wheel, PLATFORMS, "3.11", DEPENDENCIES)
     return folder

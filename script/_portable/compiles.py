@@ -1,4 +1,4 @@
-"""What script/portable does without a wheel: all targets compiled with warnings as errors, and a build by clang.
+"""The checks of script/portable without a wheel: compiles all targets with warnings as errors, and builds by clang.
 
 zig's clang compiles for every target. GCC compiles for ARM too: it is what `pip install .` takes on such a Linux, and its
 rules for instructions that not every processor has are stricter.
@@ -52,7 +52,7 @@ TESTS = (
 
 
 def compiled(compiler: list[str], source: str) -> str:
-    """What a compiler says of a source that it can't compile; empty where it can."""
+    """Returns the compiler's messages for a source that it can't compile; "" if it can."""
     with tempfile.NamedTemporaryFile(suffix=".o") as result:
         place = ["-c", f"cython_src/{source}", "-o", result.name]
         command = [*compiler, *FLAGS, *FOLDERS, *place]

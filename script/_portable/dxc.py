@@ -21,7 +21,7 @@ class _Source(ctypes.Structure):
 
 
 class DxcResult(NamedTuple):
-    """What became of a text.
+    """The outcome of a text.
 
     Attributes:
         good: Whether it compiled.

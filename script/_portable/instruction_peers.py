@@ -84,7 +84,7 @@ PEERS: dict[str, tuple[str, list[np.ndarray], list[np.ndarray | None], dict[str,
 
 
 def call_of(case: str) -> Callable[[], object]:
-    """What runs a case once, with inputs and results that stay where they are."""
+    """Returns a function that runs a case once, with inputs and results that stay in place."""
     op, inputs, constants, attrs = PEERS[case]
     values = {f"x{index}": value for index, value in enumerate(inputs)}
     fixed = {f"w{index}": value for index, value in enumerate(constants) if value is not None}

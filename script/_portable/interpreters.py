@@ -76,12 +76,12 @@ def environment(folder: Path, python: Path, packages: tuple[str, ...]) -> Path:
 
 
 def install_wheel(python: Path, wheel: Path, needs: bool = True) -> None:
-    """Puts a wheel into an environment in place of the one that is there.
+    """Installs a wheel in an environment, in place of the installed one.
 
     Args:
-        python: That of the environment.
+        python: The environment's Python.
         wheel: The wheel.
-        needs: Whether what the wheel says that it needs is installed too.
+        needs: Whether the wheel's requirements are installed too.
     """
     subprocess.run([str(python), *PIP, "--force-reinstall", "--no-deps", str(wheel)], check=True)
     if needs:

@@ -34,7 +34,7 @@ ASKED = {"cpu": {"_pthread_attr_set_qos_class_np"}}
 
 
 class Module(NamedTuple):
-    """What the file of a module says.
+    """The facts about a module in its file.
 
     Attributes:
         processor: The number of its processor.
@@ -123,7 +123,7 @@ def read(data: bytes) -> Module:
 
 
 def faults(name: str, module: Module, processor: str, python: set[str]) -> list[str]:
-    """What keeps a module from being loaded by every Python on every macOS that the wheel is for.
+    """Lists the reasons why some Python or macOS that the wheel is for can't load a module.
 
     Args:
         name: The module's own name.
@@ -148,7 +148,7 @@ def faults(name: str, module: Module, processor: str, python: set[str]) -> list[
 
 
 def check(wheel: Path) -> bool:
-    """Whether all modules of a wheel can be loaded, as far as their files tell."""
+    """Checks from their files whether all modules of a wheel can be loaded."""
     processor = "arm64" if wheel.stem.endswith("arm64") else "x86_64"
     python, well = {name for name, _ in exported()}, True
     with zipfile.ZipFile(wheel) as archive:

@@ -31,8 +31,8 @@ class Free:
     Attributes:
         suite: The Debian that has its sources.
         devices: The devices that a graph runs on while the GIL has to stay off.
-        packages: What tests import, and what pip does not install with rlx.
-        tools: What builds rlx, where pip can't install all that the build asks for; else pip does that by itself.
+        packages: Packages that tests import and pip does not install with rlx.
+        tools: Build tools, if pip can't install all requirements of the build; else pip installs them.
         left_out: Steps of the tests.
     """
 
@@ -89,7 +89,7 @@ def wheel_of(version: str, python: Path) -> Path:
 
 
 def check_version(version: str, steps: tuple[str, ...]) -> bool:
-    """Whether the GIL of a version stays off, and all tests pass."""
+    """Returns whether the GIL of a version stays off, and all tests pass."""
     free = VERSIONS[version]
     interpreter = without_gil(version, free.suite)
     if interpreter is None:
@@ -109,5 +109,5 @@ def check_version(version: str, steps: tuple[str, ...]) -> bool:
 
 
 def check(steps: tuple[str, ...]) -> bool:
-    """Whether all is well on every version."""
+    """Returns whether all checks pass on every version."""
     return all([check_version(version, steps) for version in VERSIONS])

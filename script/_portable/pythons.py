@@ -31,7 +31,7 @@ def interpreters() -> dict[str, Path]:
 
 
 def check(steps: tuple[str, ...]) -> bool:
-    """Whether all tests pass on each of them."""
+    """Returns whether all tests pass on each Python."""
     wheel, passed = build_wheel(), True
     result = interpreters()
     say(f"interpreters: {', '.join(result)}")

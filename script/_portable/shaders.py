@@ -97,7 +97,7 @@ def _translated(texts: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def beyond(text: dict[str, Any]) -> Iterator[str]:
-    """What of a text is beyond the limits of a platform."""
+    """Yields the features of a text that are beyond the limits of a platform."""
     limits = ("bindings", METAL_BUFFERS), ("shared", SHARED_BYTES), ("threads", THREADS)
     yield from (
         f"{name} {text[name]}, limit {limit}" for name, limit in limits if text[name] > limit
@@ -105,7 +105,7 @@ def beyond(text: dict[str, Any]) -> Iterator[str]:
 
 
 def check(every: bool) -> bool:
-    """Whether all texts translate, compile and keep to the limits.
+    """Returns whether all texts translate, compile and keep to the limits.
 
     Args:
         every: Whether Microsoft's compiler gets all texts, not one of each operation and kernel.

@@ -1,4 +1,4 @@
-"""What builds for other systems need and this machine has not: zig, wheels of other platforms, Python's sources.
+"""Downloads the parts that builds for other systems need: zig, wheels of other platforms, Python's sources.
 
 Everything comes from PyPI and Debian, and stays in build/portable.
 """
@@ -69,7 +69,7 @@ def wheels(platforms: tuple[str, ...], python: str, *packages: str) -> list[Path
 
 
 def unpacked(wheel: Path, folder: Path) -> Path:
-    """A folder with the files of a wheel, which is what installing one comes to where it has no data files."""
+    """Unpacks a wheel into a folder. That equals installing a wheel without data files."""
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)
     return folder
@@ -128,7 +128,7 @@ def numpy_headers(platforms: tuple[str, ...], python: str = "3.11") -> Path:
 
 
 def mirror() -> str:
-    """Where this machine gets Debian's packages from."""
+    """Returns the server from which this machine gets Debian's packages."""
     asked = [
         "apt-get",
         "indextargets",

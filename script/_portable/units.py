@@ -46,7 +46,7 @@ def debian() -> Path:
 
 
 def installed(wheel: Path) -> Path:
-    """That Debian with a wheel, all that its tests import, and the tests."""
+    """Builds that Debian with a wheel, all packages that its tests import, and the tests."""
     folder = debian()
     asked = ["chroot", str(folder), "/usr/bin/python3", "-c", VERSION]
     version = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
@@ -75,5 +75,5 @@ def run(name: str, wheel: Path, steps: tuple[str, ...], **env: str) -> bool:
 
 
 def check() -> bool:
-    """Runs the tests of kernels for matrix units; whether all passed, none left out for want of such units."""
+    """Runs the tests of kernels for matrix units. Returns whether all ran and passed."""
     return run("units", build_wheel(), STEPS, RLX_REQUIRE_FRAGMENTS="1")

@@ -64,7 +64,7 @@ def python_headers(target: PortableTarget) -> Path:
 
 
 def environment(target: PortableTarget) -> dict[str, str]:
-    """What tells setup.py about a system that is not this one."""
+    """Returns the environment variables that tell setup.py about another system."""
     compiler = " ".join([*zig(), "-target", target.zig])
     link = " ".join([compiler, *target.link])
     if target.platform.startswith("win"):
@@ -91,7 +91,7 @@ def copied(folder: Path) -> Path:
 
 
 def build(name: str) -> Path:
-    """The wheel for a target; the one that is there if the sources are the same."""
+    """Builds the wheel for a target; returns the existing wheel if the sources are the same."""
     target = TARGETS[name]
     folder = HOME / "made" / name
     stamp, wanted = folder / "sources.stamp", digest(SOURCES, repr(target))
@@ -108,7 +108,7 @@ def build(name: str) -> Path:
 
 
 def audited(wheel: Path) -> bool:
-    """Whether the modules of a wheel use the limited API alone."""
+    """Returns whether the modules of a wheel use the limited API alone."""
     python = tools()
     command = [str(python), "-P", "-m", "abi3audit", "--strict", "--summary", str(wheel)]
     return subprocess.run(command, check=False).returncode == 0
