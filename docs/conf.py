@@ -1,4 +1,4 @@
-"""How Sphinx builds the site: ``python -m sphinx -W -q -b html docs build/docs``."""
+"""The Sphinx settings of the site: ``python -m sphinx -W -q -b html docs build/docs``."""
 
 import sys
 from pathlib import Path

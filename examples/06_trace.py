@@ -1,4 +1,4 @@
-"""Where the time goes: a trace for ui.perfetto.dev, and a profile as a table, on every device here."""
+"""Profiles runs: a trace for ui.perfetto.dev, and a profile as a table, on every device here."""
 
 import json
 import tempfile

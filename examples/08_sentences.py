@@ -1,4 +1,6 @@
-"""Which sentence means the same? ``python examples/08_sentences.py FOLDER "A query" "A text" "Another" ...``.
+"""Finds the sentence of the same meaning.
+
+``python examples/08_sentences.py FOLDER "A query" "A text" "Another" ...``.
 
 FOLDER holds all-MiniLM-L6-v2 or a relative: model.safetensors, vocab.txt and config.json. Without it, a tiny model of
 random weights is made: its vectors are computed the same way and mean nothing.

@@ -97,7 +97,7 @@ def from_wav(path):
 
 
 def from_microphone(seconds):
-    """What the microphone hears."""
+    """Yields audio from the microphone."""
     import sounddevice
 
     recorded = sounddevice.rec(int(seconds * RATE), RATE, 1, dtype="float32", blocking=True)

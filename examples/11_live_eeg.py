@@ -14,7 +14,7 @@ rng = np.random.default_rng(0)
 
 
 def amplifier():
-    """What a driver hands over: nothing, a few samples, or what piled up; and once a lost packet."""
+    """Yields samples as a driver delivers them: none, a few, or what piled up; and once a lost packet."""
     position = 0
     while position < total:
         n = int(rng.choice([0, 1, 7, 16, 50, 200]))

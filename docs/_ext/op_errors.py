@@ -1,4 +1,4 @@
-"""What building an operation can raise, read off the checks that its record runs."""
+"""Lists the errors that building an operation can raise, read off the checks that its record runs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def reached(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
 
 
 def raised(opdef: OpDef) -> dict[str, list[str]]:
-    """What the checks of an operation say, by the error that they raise."""
+    """Returns the texts of an operation's checks, by the error that they raise."""
     results: dict[str, list[str]] = {}
     first = opdef.expand or next(
         cell.cell_contents

@@ -87,7 +87,7 @@ def call(case: Case, names: list[str]) -> str:
 
 
 def same(value: Any, default: Any) -> bool:
-    """Whether an attribute is the builder's default."""
+    """Returns whether an attribute is the builder's default."""
     return type(value) is type(default) and not isinstance(value, np.ndarray) and value == default
 
 
@@ -132,5 +132,5 @@ def chosen(opdef: OpDef) -> tuple[Case, str]:
 
 
 def own_example(opdef: OpDef) -> bool:
-    """Whether the docstring has an example, as a doctest."""
+    """Returns whether the docstring has an example, as a doctest."""
     return ">>> " in opdef.doc

@@ -27,7 +27,7 @@ SHARED = "DTypeError"
 
 
 def dtype_lines(opdef: OpDef) -> Iterator[str]:
-    """What the main operand may be, on each device."""
+    """Yields the dtypes of the main operand on each device."""
     narrow = opdef.accepts - opdef.dtypes
     yield f"``{'``, ``'.join(sorted(map(str, opdef.dtypes)))}``"
     if narrow:
@@ -35,7 +35,7 @@ def dtype_lines(opdef: OpDef) -> Iterator[str]:
 
 
 def device_lines(opdef: OpDef, row: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """How each device runs the operation."""
+    """Yields the lines that describe how each device runs the operation."""
     words = {
         "native": "own kernels",
         "view": "a view: no kernel runs",

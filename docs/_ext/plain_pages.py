@@ -79,7 +79,7 @@ def _documented(what: str, name: str, options: dict[str, str]) -> Iterator[str]:
 
 
 def _named(name: str) -> Any:
-    """What a dotted name stands for."""
+    """Returns the object of a dotted name."""
     parts = name.split(".")
     for index in range(len(parts), 0, -1):
         try:

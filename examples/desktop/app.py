@@ -39,7 +39,7 @@ SWITCH_S = 0.0002
 
 
 class Record:
-    """What a run with ``--seconds`` measures.
+    """The measurements of a run with ``--seconds``.
 
     Args:
         window: The window, shown already.
@@ -118,7 +118,7 @@ def arguments() -> argparse.Namespace:
 
 
 def source_of(args: argparse.Namespace) -> str:
-    """What to listen to. A run that measures takes the generated signal unless told otherwise."""
+    """Returns the source of the sound. A run that measures takes the generated signal unless told otherwise."""
     if args.wav or args.source:
         return args.wav or args.source
     return "generated" if args.seconds or microphone_problem() else "microphone"

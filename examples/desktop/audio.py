@@ -1,4 +1,4 @@
-"""Where the sound comes from: a microphone, a WAV file, or a signal made here. Each fills a queue from its own thread."""
+"""Sources of sound: a microphone, a WAV file, or a signal made here. Each fills a queue from its own thread."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class SourceError(Exception):
 
 
 def is_voice(seconds: float) -> bool:
-    """Whether the generated signal has a voice at this time."""
+    """Returns whether the generated signal has a voice at this time."""
     return seconds % PERIOD_S >= QUIET_S
 
 

@@ -23,7 +23,7 @@ CLOSE_S = 1.5  # for all threads to end
 
 @dataclass(frozen=True)
 class ChunkResult:
-    """What a chunk gave: levels in dB ``[columns, bands]``, activity ``[columns]``, and how long it took."""
+    """The results of a chunk: levels in dB ``[columns, bands]``, activity ``[columns]``, and the time it took."""
 
     start: int
     levels: np.ndarray

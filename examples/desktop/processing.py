@@ -1,4 +1,4 @@
-"""What rlx computes: a log-mel spectrogram and how likely each of its columns is voice."""
+"""The computation of the app: a log-mel spectrogram, and the probability of voice in each of its columns."""
 
 from __future__ import annotations
 

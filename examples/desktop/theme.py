@@ -74,7 +74,7 @@ def palette(theme: Theme) -> QPalette:
 
 
 def style_sheet(theme: Theme) -> str:
-    """What a palette can't say."""
+    """Returns the style sheet, for settings that a palette lacks."""
     return f"""
         QLabel#title {{ font-size: 17px; font-weight: 600; }}
         QLabel#faint {{ color: {theme.faint}; }}

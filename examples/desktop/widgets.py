@@ -53,18 +53,18 @@ class Plot(QWidget):
         self.paint_data(painter, area)
 
     def _area(self) -> QRectF:
-        """Where the data are."""
+        """Returns the rectangle of the data."""
         return QRectF(LEFT, TOP, self.width() - LEFT - RIGHT, self.height() - TOP - BOTTOM)
 
     def _head(self) -> QRectF:
-        """Where the words above the data are."""
+        """Returns the rectangle of the words above the data."""
         return QRectF(14, 0, self.width() - 14 - RIGHT, TOP)
 
     def _framed(self) -> QPixmap:
-        """What stays from picture to picture, drawn once.
+        """Draws static content only once, as a pixmap.
 
         Every call into Qt lets other threads have the interpreter. While one of them computes in Python, each call of
-        a paint event may wait for it, so that a picture should need few.
+        a paint event may wait for it, so a frame should need few calls.
         """
         ratio = self.devicePixelRatioF()
         key = (self.width(), self.height(), ratio, self.font().key(), self.ticks())
@@ -164,7 +164,7 @@ class Spectrogram(Plot):
 
 
 class Activity(Plot):
-    """How likely each column is voice."""
+    """A plot of the probability of voice in each column."""
 
     def __init__(self, theme: Theme) -> None:
         super().__init__("Voice activity", "probability", theme, 120)
@@ -192,7 +192,7 @@ class Activity(Plot):
 
 
 class Latency(Plot):
-    """How long each run took, in milliseconds."""
+    """A plot of the time of each run, in milliseconds."""
 
     def __init__(self, theme: Theme, per_value: int) -> None:
         super().__init__("Latency", "ms per run", theme, 120)

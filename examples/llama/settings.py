@@ -1,4 +1,4 @@
-"""What a llama-architecture file says about its model: sizes and rotary angles, checked."""
+"""The sizes and rotary angles of a llama-architecture model, read from its file and checked."""
 
 from __future__ import annotations
 
@@ -59,8 +59,7 @@ class LlamaSettings:
         """The settings that a file's metadata state.
 
         Raises:
-            ImportModelError: Another architecture, a mixture of experts, a missing key, or one that
-                makes no sense.
+            ImportModelError: Another architecture, a mixture of experts, a missing key, or an illegal value.
         """
         kind = metadata.get("general.architecture")
         if not isinstance(kind, str) or kind != "llama":

@@ -101,7 +101,7 @@ class Tokenizer:
         return token
 
     def encode(self, text: str) -> list[int]:
-        """The tokens of a text, with the one that a text begins with."""
+        """Returns the tokens of a text, the start token included."""
         result = self.library.encode(text, add_special_tokens=False).ids
         return result if self.begin is None else [self.begin, *result]
 

@@ -28,7 +28,7 @@ MODEL = "model.onnx"
 
 
 class TritonPythonModel:
-    """What the backend makes an instance of for each instance of the model."""
+    """The model class that the backend instantiates for each instance of the model."""
 
     @staticmethod
     def auto_complete_config(config):
