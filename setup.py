@@ -287,7 +287,7 @@ class BuildExtensions(build_ext):
                 self.compiler.compile = compile_one
 
     def knows(self, flag: str) -> bool:
-        """Whether the compiler takes a flag."""
+        """Returns whether the compiler accepts a flag."""
         command = getattr(self.compiler, "compiler_so", None)
         if command is None:  # not a Unix compiler
             return False

@@ -40,7 +40,7 @@ def digest_of(root: Path) -> str:
 
 def module_text(digest: str) -> str:
     """Returns the text of ``rlx/_build.py`` in a package."""
-    return f'"""Which build of rlx this is: a digest of its sources."""\n\nDIGEST = "{digest}"\n'
+    return f'"""The identity of this build of rlx: a digest of its sources."""\n\nDIGEST = "{digest}"\n'
 
 
 @functools.cache
