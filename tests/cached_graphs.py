@@ -17,7 +17,7 @@ def mlp(scale=0.5, rows=4, dtype="f32", name="mlp"):
 
 
 def counted(before):
-    """What the caches did since ``before``."""
+    """Returns the changes of the caches' counters since ``before``."""
     now = rlx.cache_stats()
     pairs = dataclasses.asdict(now).items()
     done = {name: count - getattr(before, name) for name, count in pairs}

@@ -29,7 +29,7 @@ def pytest_addoption(parser):
 
 
 def pytest_collection_finish(session):
-    """What collecting the tests made is there for good: looking through it took each ``gc.collect()`` half a second."""
+    """Freezes the objects that collecting the tests made: walking them took each ``gc.collect()`` half a second."""
     gc.collect()
     gc.freeze()
 
@@ -100,7 +100,7 @@ def webgpu():
 
 @pytest.fixture(scope="session")
 def hardware(webgpu):
-    """Whether the WebGPU device is a GPU, and not the processor by a software adapter."""
+    """Returns whether the WebGPU device is a GPU, and not a software adapter."""
     return not info_of(rlx.Device(webgpu)).software
 
 

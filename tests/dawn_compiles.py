@@ -33,7 +33,7 @@ def device() -> Any:
 
 
 def fits(item: dict[str, Any], limits: dict[str, int]) -> bool:
-    """Whether a text is within the limits of a device."""
+    """Returns whether a text is within the limits of a device."""
     maximum = (
         ("threads", "max-compute-invocations-per-workgroup"),
         ("shared", "max-compute-workgroup-storage-size"),
@@ -43,7 +43,7 @@ def fits(item: dict[str, Any], limits: dict[str, int]) -> bool:
 
 
 def refused(texts: list[dict[str, Any]], report: dict[str, Any]) -> Iterator[dict[str, str]]:
-    """What Dawn says about the texts that it refuses."""
+    """Yields Dawn's messages about the texts that it refuses."""
     on = device()
     limits = on.limits
     for text in texts:

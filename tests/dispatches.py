@@ -76,7 +76,7 @@ def of_each_kernel(group, device="cpu"):
 
 
 def usual(group, few):
-    """What the normal run takes of some cases: all of f32, ``few``, and every third of the others; with ``--all`` all.
+    """Selects the cases of the normal run: all of f32, ``few``, and every third of the others; with ``--all`` all.
 
     The kernels of other types come from the same sources as those of f32.
     """
@@ -109,7 +109,7 @@ def thinned(chosen=CASES, every=False):
 
 
 def native(case):
-    """Whether WebGPU computes the case itself: it holds no f64."""
+    """Returns whether WebGPU computes the case itself: it holds no f64."""
     return DType.F64 not in case.dtypes
 
 

@@ -1,4 +1,4 @@
-"""What ICLabel sees of a component: a map of the head, a spectrum, an autocorrelation (Pion-Tonachini 2019)."""
+"""Computes ICLabel's view of a component: a map of the head, a spectrum, an autocorrelation (Pion-Tonachini 2019)."""
 
 import numpy as np
 import scipy

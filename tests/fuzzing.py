@@ -87,7 +87,7 @@ def run_onnx(path):
 
 
 def run_graph(graph):
-    """Compiles and runs what was taken, where it is small."""
+    """Compiles and runs a graph if it is small."""
     graph.verify()
     str(graph)
     if sum(type.size for node in graph.nodes for type in node.types) > RUNNABLE:

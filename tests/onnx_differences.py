@@ -1,4 +1,4 @@
-"""What rlx does otherwise than ONNX Runtime, and why; docs/explanation/differences.md says the same to users."""
+"""The differences between rlx and ONNX Runtime, with reasons; docs/explanation/differences.md tells users the same."""
 
 import math
 import re

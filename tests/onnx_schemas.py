@@ -66,7 +66,7 @@ def run_onnxruntime(case):
 
 
 def difference(result, expected):
-    """What is different between two lists of results, or None."""
+    """Describes the difference between two lists of results, or None."""
     if len(result) != len(expected):
         return f"{len(result)} results, not {len(expected)}"
     for index, (first, other) in enumerate(zip(result, expected, strict=True)):
@@ -105,7 +105,7 @@ def _values(first, other):
 
 
 def outcome(case, note=lambda phase: None):
-    """What came of a model: a name, and a text where it is a fault or a difference.
+    """Returns the outcome of a model: a name, and a text for a fault or a difference.
 
     Args:
         case: The model.
@@ -168,7 +168,7 @@ def main(first, count, folder):
 
 
 class SweepResult:
-    """What came of many models, as ``sweep`` says it.
+    """The outcomes of many models, from ``sweep``.
 
     Attributes:
         counts: How many had each outcome.

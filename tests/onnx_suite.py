@@ -152,7 +152,7 @@ def exclusions():
 
 @cache
 def on_a_gpu(device):
-    """Whether a device is webgpu on a GPU, and not on a software adapter."""
+    """Returns whether a device is webgpu on a GPU, and not on a software adapter."""
     return (
         device == "webgpu" and rlx.is_available(device) and not info_of(rlx.Device(device)).software
     )

@@ -33,7 +33,7 @@ def digest(*parts):
 
 @dataclass
 class Made:
-    """How a recording is made up.
+    """The settings of a made-up recording.
 
     Attributes:
         seed: Of the noise; another one is another recording.

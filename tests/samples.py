@@ -99,7 +99,7 @@ def looped(names: str | Sequence[str], values: Iterable[Any], ids: Any = None):
 def _row(
     names: Sequence[str], value: Any, index: int, ids: Any
 ) -> tuple[str, Mapping[str, Any]] | None:
-    """The id and the arguments of one value; None for one that only ``--all`` runs."""
+    """Returns the id and the arguments of one value; None for a value that only ``--all`` runs."""
     text = None
     if isinstance(value, type(pytest.param())):
         if any(mark.name == "slow" for mark in value.marks) and not ALL:

@@ -1,4 +1,4 @@
-"""What the operands and attributes of ONNX operators mean by their names: shapes, texts, numbers that make sense."""
+"""The meanings of ONNX operands and attributes by name: shapes, texts, numbers that make sense."""
 
 import numpy as np
 import onnx

@@ -97,7 +97,7 @@ def of_sources(paths: Iterable[Path], root: Path = ROOT) -> str:
 
 
 def generated(root: Path) -> set[Path]:
-    """What a build writes beside the sources that it is made from."""
+    """Lists the files that a build writes beside the sources."""
     ignored = root / ".gitignore"
     lines = ignored.read_text().split() if ignored.exists() else []
     return {root / line[1:] for line in lines if line.startswith("/rlx/")}
@@ -237,7 +237,7 @@ class Selection:
 
     @property
     def selects(self) -> bool:
-        """Whether this run leaves out known samples; such a run takes fewer of other kinds, too."""
+        """True if this run leaves out known samples; such a run takes fewer of other kinds, too."""
         return self.mode not in ("", "record") and rlx.is_available("webgpu") and bool(self.known)
 
     @functools.cached_property
@@ -323,7 +323,7 @@ class Selection:
             raise LeftOut
 
     def result(self) -> tuple[dict[str, int], list[str], str]:
-        """What this process counted, for ``add`` of another one."""
+        """Returns the counts of this process, for ``add`` of another one."""
         return self.counts, sorted(self.passed), self.why
 
     def add(self, result: tuple[dict[str, int], list[str], str] | None) -> None:

@@ -1,4 +1,4 @@
-"""What a WGSL text takes of a workgroup: threads, and bytes of its memory."""
+"""Measures the use of a workgroup by a WGSL text: threads, and bytes of its memory."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def graph(kind):
 
 
 class CloneFamily:
-    """Graphs that share their params: one that was compiled, and its clones."""
+    """Graphs that share their params: a compiled graph, and its clones."""
 
     def __init__(self, device, kind, weight):
         self.device, self.kind, self.weight = device, kind, weight

@@ -1,4 +1,4 @@
-"""What a branch makes of params alone is made when they are set, not in every run."""
+"""Nodes of params alone in a branch are computed when they are set, not in every run."""
 
 import numpy as np
 from samples import looped

@@ -149,7 +149,7 @@ def test_outputs_are_fresh(target_device):
 
 
 def test_fewer_rows_are_computed(webgpu):
-    """What the padding saves, where a run says how much it does."""
+    """The saving of computing fewer rows, for a run that passes their number."""
 
     def wide(rows):
         g = rlx.Graph()
@@ -306,7 +306,7 @@ def test_threads_share_a_cache(target_device):
 
 
 def test_fewer_rows_of_a_graph_from_disk(target_device, tmp_path, monkeypatch):
-    """The extent is found on the graph that was read as it is on one that was lowered."""
+    """A graph from disk has the same extent as a lowered one."""
     monkeypatch.setenv("RLX_CACHE", str(tmp_path))
     for _ in range(2):
         compile_cache._kept.clear()

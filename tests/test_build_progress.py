@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @pytest.fixture
 def scripts(monkeypatch):
-    """What the scripts share, as a module."""
+    """Returns the shared module of the scripts."""
     spec = importlib.util.spec_from_file_location("_setup", ROOT / "script/_setup.py")
     result = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "_setup", result)

@@ -30,7 +30,7 @@ print(json.dumps([names, found]))
 
 
 def asked(before="", change=""):
-    """What a fresh process has after it looked for devices."""
+    """Returns the state of a fresh process after it looked for devices."""
     program = ASKED.format(before=before, change=change)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

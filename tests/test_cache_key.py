@@ -1,4 +1,4 @@
-"""What is compiled for one device or one choice of kernels is not found for another."""
+"""Nothing compiled for one device or one choice of kernels is found for another."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""What was compiled before is found again: in memory, on disk, by key; and only what is the same."""
+"""Compiled graphs are found again: in memory, on disk, by key; and only equal ones."""
 
 import dataclasses
 import gc

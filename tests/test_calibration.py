@@ -39,14 +39,14 @@ def fake(monkeypatch):
 
 @pytest.fixture
 def file(monkeypatch, tmp_path):
-    """Where figures go."""
+    """Returns the file of the figures."""
     path = tmp_path / "figures.json"
     monkeypatch.setenv("RLX_CALIBRATION", str(path))
     return path
 
 
 def refused(path):
-    """What is stored, and that a warning named the file."""
+    """Returns the stored figures, and checks that a warning named the file."""
     store.forget()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -86,7 +86,7 @@ def test_measured_figures_are_those_of_runs(place, request):
 
 
 def runs_as_estimated(place, result):
-    """Whether a run of one small kernel takes about as long as a round trip and a dispatch."""
+    """Returns whether a run of one small kernel takes about as long as a round trip and a dispatch."""
     g = rlx.Graph()
     g.set_outputs([g.abs(g.input("x", (64,)))])
     with rlx.compile(g, place) as cg:
@@ -102,7 +102,7 @@ def runs_as_estimated(place, result):
 
 @pytest.mark.parametrize("allowed", [0.0, 1.0])
 def test_a_driver_that_compiles_takes_nothing_from_the_budget_of_a_gpu(webgpu, allowed):
-    """One that has never seen the kernels left no time for figures, and what was kept told nothing of the device."""
+    """A driver that had never seen the kernels left no time for figures; the stored ones told nothing."""
     watch = Stopwatch(rlx.Device.parse(webgpu), lambda part, what: None)
     watch._allowed = allowed  # what a GPU has that is not software
     with watch.aside():
@@ -231,7 +231,7 @@ def leaves(data, path=()):
 
 
 def says_nothing(raw, identity):
-    """Whether a file is whole, and has no entry of a device: that is not damage."""
+    """Returns whether a file is undamaged, but has no entry of a device."""
     try:
         content = json.loads(raw)
         entries = content["devices"] if content["format"] == store._FORMAT else None

@@ -50,7 +50,7 @@ def x_file(tmp_path):
 
 
 def said(capsys, *arguments):
-    """What a command prints as JSON."""
+    """Returns a command's output as JSON."""
     assert main([*arguments, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
@@ -373,7 +373,7 @@ def test_refusals_of_onnx(command, onnx_file, tmp_path, capsys, x_file):
 
 
 def on_a_terminal(*arguments, env):
-    """What a command writes on a terminal that is its standard error, and on its standard output."""
+    """Returns a command's output on a terminal that is its standard error, and on its standard output."""
     import pty
 
     ours, theirs = pty.openpty()

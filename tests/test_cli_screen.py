@@ -1,4 +1,4 @@
-"""What commands show on terminals, on narrow ones, and in pipes."""
+"""The output of commands on terminals, on narrow ones, and in pipes."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""What a cold start asks for is prepared, and is what it would have been."""
+"""A cold start finds its requests prepared, with the same results."""
 
 import subprocess
 import sys
@@ -30,7 +30,7 @@ print(len(asked), [text[:60] for text in asked])
 
 @pytest.fixture
 def ffi(webgpu):
-    """What wgpu-py makes by itself, where the program has imported it before rlx."""
+    """Loads wgpu-py as a program that imports it before rlx does."""
     result = cffi.FFI()
     result.cdef(c_types.header())
     return result

@@ -1,4 +1,4 @@
-"""What compiling costs: it grows with the number of nodes, and passes that change nothing copy nothing."""
+"""The cost of compiling: it grows with the number of nodes, and passes that change nothing copy nothing."""
 
 import sys
 

@@ -40,7 +40,7 @@ class Expected:
 
     @functools.cached_property
     def results(self) -> list[np.ndarray]:
-        """What the reference gives."""
+        """The reference's results."""
         return self.case.expected(self.graph, self.operands)
 
     def check(self, device: str, options: CompileOptions, way: str) -> None:
@@ -55,7 +55,7 @@ class Expected:
 
 
 def allowed_on_host(case: Case, fallbacks: tuple[str, ...]) -> None:
-    """What runs on the host is f64, which WebGPU lacks, or has a reason that the record may have."""
+    """Checks that each node on the host is f64, which WebGPU lacks, or has a reason that the record may have."""
     f64 = DType.F64 in case.dtypes or "f64" in map(str, case.sample.attrs.values())
     for fallback in fallbacks:
         _, _, reason = fallback.partition(": ")
@@ -64,7 +64,7 @@ def allowed_on_host(case: Case, fallbacks: tuple[str, ...]) -> None:
 
 
 def of_set(case: Case, isa: str) -> bool:
-    """Whether a case is worth running on an instruction set of its own.
+    """Returns whether a case is worth running on an instruction set of its own.
 
     Casts are the same loops on every one, and narrow types are casts around them.
     """
@@ -122,7 +122,7 @@ def test_cpu(group):
 
 @pytest.mark.parametrize("isa", SETS)
 def test_an_instruction_set_runs_or_is_refused(isa, monkeypatch):
-    """What the processor lacks can't be run; asking for it has to say so."""
+    """Instruction sets that the processor lacks can't be run; asking for one is an error."""
     monkeypatch.setenv("RLX_CPU_ISA", isa)
     expected = Expected(CASES[0])
     if isa in cpu.isas():

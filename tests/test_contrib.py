@@ -86,7 +86,7 @@ def test_a_mask_for_all_positions(rng, device):
 
 
 def test_a_hiding_value_that_half_precision_does_not_hold(rng, device):
-    """What files for f32 write, in a model that was made half as wide."""
+    """A value of f32 files, in a model that was made half as wide."""
     full = [normal(rng, 1, 4, 6), normal(rng, 6, 24) * F(0.3), normal(rng, 24)]
     mask, attrs = np.array([3], "i4"), {"num_heads": 2, "mask_filter_value": -3.4028234663852886e38}
     (wanted,) = oracle("Attention", [*full, mask], attrs)
@@ -95,7 +95,7 @@ def test_a_hiding_value_that_half_precision_does_not_hold(rng, device):
 
 
 def test_only_padding_is_hidden_with_causal_off(rng, device):
-    """Of two prompts the second is shorter: its last key is padding."""
+    """The second of two prompts is shorter: its last key is padding."""
     q, k, v = (normal(rng, 2, 4, 32) for _ in range(3))
     attrs = {"num_heads": 2, "kv_num_heads": 2, "causal": 0}
     inputs = [q, k, v, None, None, np.int32([3, 2]), np.int32(4)]

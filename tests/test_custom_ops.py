@@ -17,7 +17,7 @@ from rlx.ir.dtype import DType
 
 
 class Refused(Exception):
-    """What the NumPy function of the tests raises."""
+    """The exception that the tests' NumPy function raises."""
 
 
 def _root(x, scale):

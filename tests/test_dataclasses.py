@@ -124,7 +124,7 @@ CALLS = [
 
 
 def result(call):
-    """What a call gives, or the type and text of what it raises."""
+    """Returns the result of a call, or the type and text of its exception."""
     try:
         return call()
     except Exception as error:

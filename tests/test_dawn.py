@@ -311,7 +311,7 @@ def test_versions_tell_the_libraries_apart():
 
 
 def test_matrices_of_subgroups(monkeypatch):
-    """As wgpudawn says them; an adapter without the feature is not asked."""
+    """wgpudawn reports the matrices of subgroups; an adapter without the feature is not asked."""
 
     class Extras:
         def get_adapter_properties(self, adapter):

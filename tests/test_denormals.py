@@ -20,7 +20,7 @@ SEEN = []
 
 
 def halves():
-    """Whether arithmetic of this thread keeps subnormal numbers: as operand and as result, in NumPy."""
+    """Returns whether arithmetic of this thread keeps subnormal numbers: as operand and as result, in NumPy."""
     tiny = np.full(64, TINY)
     return bool((tiny * np.float32(0.5) > 0).all() and (tiny * np.float32(1e10) > 0).all())
 

@@ -153,7 +153,7 @@ def silero(path, sizes):
 
 
 def expected(chunks):
-    """What the model gives for chunk after chunk, in NumPy."""
+    """Computes the model's results for chunk after chunk, in NumPy."""
     window, state, output = np.zeros(576), 0.0, []
     for chunk in chunks:
         window = np.concatenate([window[-64:], chunk])

@@ -99,7 +99,10 @@ def library(tmp_path_factory):
 @pytest.mark.parametrize("graph", ["plain", "hosted"])
 @pytest.mark.parametrize("way", ["run_slots", "read", "later", "many", "param", "gpu", "trace"])
 def test_a_device_is_lost_at_every_step(way, graph, library, hardware):
-    """At each of the steps; a run that leaves out known samples takes every third, from one that differs by commit."""
+    """Loses the device at each of the steps.
+
+    A run that leaves out known samples takes every third; the first differs by commit.
+    """
     apart = 3 if SELECTION.selects else 1
     first = 1 + zlib.crc32(f"{SELECTION.mode} {way}".encode()) % apart
     done = subprocess.run(

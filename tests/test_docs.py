@@ -32,7 +32,7 @@ def test_every_operation_stands_on_one_page():
 
 @looped("opdef", OPS, ids=lambda opdef: opdef.name)
 def test_example_runs_on_the_cpu(opdef):
-    """A docstring's own example as a doctest; else the one that is made of a sample."""
+    """Runs a docstring's own example as a doctest, or else the example that is made of a sample."""
     from op_examples import chosen, own_example
 
     if own_example(opdef):

@@ -1,4 +1,4 @@
-"""What each dtype is on each device: i64 in two words, narrow types that share words, f64 on the host."""
+"""The representation of each dtype on each device: i64 in two words, narrow types that share words, f64 on the host."""
 
 from __future__ import annotations
 
@@ -416,7 +416,7 @@ def test_f64_is_refused_without_the_host(webgpu):
 
 @pytest.mark.webgpu
 def test_f64_moves_on_the_device(webgpu):
-    """What only moves needs no host: its bits come back."""
+    """Nodes that only move need no host: their bits come back."""
     x = patterns((7, 5), DType.F32, 0).astype(np.float64)
     x.view(np.uint64).flat[3] = 0x7FF0DEADBEEF0001
     g = rlx.Graph()

@@ -1,4 +1,4 @@
-"""What editors show: jedi (IPython, vim, Emacs) and pyright's language server, which Pylance in VS Code is made of."""
+"""The completions of editors: jedi (IPython, vim, Emacs) and pyright's language server (Pylance in VS Code)."""
 
 import gc
 import json

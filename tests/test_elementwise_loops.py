@@ -21,7 +21,7 @@ def isa(request, monkeypatch):
 
 
 def computed(build, *operands):
-    """What a graph of these operands gives; subnormal numbers are kept."""
+    """Computes a graph of these operands; subnormal numbers are kept."""
     g = rlx.Graph()
     names = {"f4": "f32", "f8": "f64", "f2": "f16", "i4": "i32", "i8": "i64", "u1": "u8"}
     inputs = [

@@ -86,7 +86,7 @@ def test_integers(device, row, dtype, request):
 
 @looped("name", ["add", "sub", "mul", "minimum", "maximum", "bit_xor", "lt", "ge"])
 def test_the_reference_is_numpy(name):
-    """Where NumPy defines an operation on all operands, the reference is that."""
+    """The reference is NumPy's function if NumPy defines the operation on all operands."""
     row = next(row for row in ROWS if row.name == name)
     names = {
         "sub": "subtract",

@@ -1,4 +1,4 @@
-"""What goes wrong in the middle: lost devices, no memory, interrupts; nothing leaks and all stays usable."""
+"""Faults in the middle of work: lost devices, no memory, interrupts; nothing leaks and all stays usable."""
 
 import gc
 import os
@@ -104,7 +104,7 @@ def live_buffers():
 
 
 def test_no_memory_frees_what_was_taken(gpu, monkeypatch):
-    """Whichever buffer is the one that finds no room."""
+    """Each buffer in turn finds no room."""
     import wgpu
 
     make = gpu.device.create_buffer

@@ -1,4 +1,4 @@
-"""What leaves the user's cache folders: by size, by age, with several processes at it, and files that stay open."""
+"""Cleaning of the user's cache folders: by size, by age, with several processes at it, and files that stay open."""
 
 import logging
 import os
@@ -97,7 +97,7 @@ def test_the_bound_of_age_that_does_not_parse(folder, monkeypatch):
 
 
 def test_files_that_stay_open_are_no_error(tmp_path, monkeypatch, caplog):
-    """As on Windows, where another process has one open; a later look removes it."""
+    """A file that another process holds open, like on Windows, is removed by a later look."""
     for number in range(4):
         (tmp_path / f"{number}.rlxc").write_bytes(bytes(100))
         aged(tmp_path / f"{number}.rlxc", 10 - number)

@@ -1,4 +1,4 @@
-"""What stands at a path is checked before it is read: kinds of files, sizes, and who can write a cache folder."""
+"""Files at a path are checked before they are read: kinds of files, sizes, and who can write a cache folder."""
 
 import os
 import stat

@@ -1,4 +1,4 @@
-"""What users get wrong at first: it works as in NumPy, or a typed error says what to do."""
+"""Mistakes of new users: a call works as in NumPy, or a typed error says what to do."""
 
 import inspect
 import pickle

@@ -153,7 +153,7 @@ def test_every_tile_of_products_fits_some_adapter():
 
 
 def computes_halves(device):
-    """Whether a GPU does. One that does not, such as SwiftShader, says so."""
+    """Returns whether a GPU computes halves. A GPU that does not, such as SwiftShader, says so."""
     if "shader-f16" in info_of(rlx.Device.parse(device)).features:
         return True
     with pytest.raises(rlx.CompileError, match="no half-precision arithmetic"):

@@ -1,4 +1,4 @@
-"""Which sums, norms and chains are computed in one pass, by what the gate makes of them."""
+"""Sums, norms and chains that are computed in one pass, by the gate's decisions."""
 
 import numpy as np
 from fused_graphs import ANY, NEVER, close, values

@@ -185,7 +185,7 @@ def welch_peaks(g):
 
 
 def welch_peaks_of_frames(g):
-    """Of the whole transform, as (bin, power) pairs, an odd number of segments."""
+    """Builds the peaks of the whole transform, as (bin, power) pairs, for an odd number of segments."""
     frames = rlx.signal.frame(g.input("x", (3, 160)), 40, 20)
     rows = g.reshape(frames * g.constant(np.hanning(40).astype(np.float32)), (21, 40))
     spec = g.fft(g.concat([rows, g.constant(np.zeros((21, 40), np.float32))], -1))
@@ -205,7 +205,7 @@ def spectra_of_odd_frames(g):
 
 
 def peaks_of_one_segment(g):
-    """Of the whole transform, without segments, and the bins alone."""
+    """Builds the peaks of the whole transform, without segments, and the bins alone."""
     spec = g.fft(g.input("x", (2, 3, 40)))
     re, im = spec[..., :11], spec[..., 20:31]
     return [g.topk((im * im + g.pow(re, 2.0)) / 20.0, 4)[1]]
@@ -217,7 +217,7 @@ def log_mel(g):
 
 
 def log_mel_per_frame(g):
-    """Of whole transforms, with filters that are a param and a floor for each frame."""
+    """Builds the mel spectrum of whole transforms, with filters that are a param and a floor for each frame."""
     x, f = g.input("x", (2, 5, 16)), g.param("var", (4, 5))
     power = g.pow(x[..., :5], 2.0) + g.pow(x[..., 8:13], 2.0)
     level = g.log(g.maximum(power @ g.transpose(f), 1e-10)) / math.log(10)

@@ -24,7 +24,7 @@ def device(request):
 
 
 def exact(seed):
-    """What a network gives in f64."""
+    """Computes the network's results in f64."""
     model, feeds = RandomNetwork(seed, np.float64).model()
     wide = {name: value.astype(np.float64) for name, value in feeds.items()}
     with np.errstate(all="ignore"):
@@ -162,7 +162,7 @@ def test_moved_halves_stay_halves():
 
 
 def test_a_memory_limit_keeps_halves():
-    """Where f32 takes more than the limit, values stay in 16 bits, and the compiler says so."""
+    """Values stay in 16 bits if f32 takes more than the limit, and the compiler says so."""
     g = rlx.Graph()
     x = g.input("x", (256, 256), "f16")
     parts = g.concat([g.transpose(g.tanh(x * float(index))) for index in range(1, 9)], 0)

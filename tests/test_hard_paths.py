@@ -137,7 +137,7 @@ def test_processes_that_are_spawned(folder):
 
 
 def test_a_model_is_replaced_while_it_is_used(tmp_path):
-    """What was loaded keeps its weights, which are read from the file as they are needed."""
+    """A loaded model keeps its weights; they are read from the file as they are needed."""
     path = tmp_path / "model.rlx"
     rlx.save_model(graph(2.0), path)
     first = rlx.load_model(path)
@@ -168,7 +168,7 @@ def test_a_file_that_another_program_has_open(tmp_path):
 
 
 class Windows:
-    """How Windows treats files that are in use, on any system.
+    """The behaviour of Windows with files that are in use, on any system.
 
     Attributes:
         mapped: Files that are mapped: they can be renamed, and neither removed nor replaced.

@@ -1,4 +1,4 @@
-"""What depends on params alone is computed when they are set; results take over the memory of what they read."""
+"""Nodes of params alone are computed when they are set; results take over the memory of their operands."""
 
 import numpy as np
 import pytest

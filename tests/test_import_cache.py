@@ -121,7 +121,7 @@ def test_the_second_start(tmp_path, target_device, form, monkeypatch):
 
 
 def test_weights_stay_in_the_model(tmp_path, folder):
-    """What is kept is smaller than the weights, which are read from the model itself."""
+    """Cached models are smaller than their weights, which are read from the model itself."""
     stored = np.random.default_rng(0).standard_normal((512, 512)).astype(np.float32)
     for name, form in (("bytes", numpy_helper.from_array), ("floats", as_floats)):
         path = tmp_path / f"{name}.onnx"
@@ -368,7 +368,7 @@ def test_another_process_finds_it(tmp_path):
 
 
 def test_tensors_anywhere_are_looked_at():
-    """Those that stand in another file may be anywhere."""
+    """Tensors in another file may be anywhere."""
     outside = schema.TensorProto(name="t", location=1)
     body = schema.GraphDef(nodes=[schema.NodeDef(attributes=[schema.Attribute(t=outside)])])
     inside = [

@@ -1,4 +1,4 @@
-"""How many instructions a call of run_slots takes on the CPU: counted by callgrind, compared with a golden.
+"""Counts the instructions of a call of run_slots on the CPU by callgrind, and compares them with a golden.
 
 Only what runs inside a marked C function is counted. Kernels are the plain ones on a single element: nearly all
 of it is the call itself and the loop around it. After a change that is meant, and on

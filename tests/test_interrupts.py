@@ -152,7 +152,7 @@ class Storm:
 
 
 def settled(*queues):
-    """What is in some queues, once they had time to do what is under way."""
+    """Returns the contents of some queues, once they had time for running work."""
     until = time.monotonic() + 20
     while True:
         results = [(queue._room._inside, len(queue._threads._waiting)) for queue in queues]
@@ -201,7 +201,7 @@ def storm(count, seed=0):
 
 @pytest.fixture(autouse=True)
 def _nothing_told(monkeypatch):
-    """What Python and asyncio tell of exceptions is dropped: pytest would keep it, with all that it refers to."""
+    """Drops the reports of exceptions by Python and asyncio: pytest would keep them, with all that they refer to."""
     monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
     monkeypatch.setattr(logging.getLogger("asyncio"), "disabled", True)
 

@@ -42,7 +42,7 @@ def jinja():
 
 @pytest.mark.webgpu
 def test_texts_are_those_of_jinja(webgpu, monkeypatch):
-    """Of the kernels of a third of the conformance cases, up to 40 texts of each."""
+    """Compares the texts of a third of the conformance cases, up to 40 texts of each kernel."""
     peer, plain, seen = jinja(), wgsl.render, {}
 
     def both(name, context):

@@ -148,7 +148,7 @@ def test_no_warnings_about_lengths_that_nobody_has(fresh):
 
 
 def test_the_end_of_a_bucket_may_come_first(fresh, compiles):
-    """What varies is found all the same."""
+    """The dimension that varies is found all the same."""
     for length in (600, 700, 1024, 900, 950, 1000):
         result = FUNCTIONS["welch"][0](signal(length))
         np.testing.assert_allclose(result, FUNCTIONS["welch"][1](signal(length, "f8")), 1e-4)

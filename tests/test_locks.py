@@ -69,7 +69,7 @@ def often():
 
 
 class _Tick(Exception):
-    """What the handler of a timer raises."""
+    """The exception of a timer's handler."""
 
 
 def _tick(*_):

@@ -140,7 +140,7 @@ def test_a_pool_is_not_pickled():
 
 
 def _inside(function):
-    """What a pool raises where one of its own operations does something with it."""
+    """Returns the error of a pool that is used inside one of its own operations."""
     box, result = {}, []
 
     def operation(x):

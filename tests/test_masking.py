@@ -21,7 +21,7 @@ UPPER, LOWEST, ASKED = 12, 7, (7, 8, 11)
 
 
 def poison(dtype):
-    """What padding holds: it shows wherever it is seen."""
+    """Returns the contents of padding: they show wherever they are seen."""
     kind = np.dtype(dtype).kind
     return {"f": np.nan, "b": True}.get(kind, 10**6 if np.dtype(dtype).itemsize > 2 else 101)
 

@@ -248,7 +248,7 @@ def test_matrices_of_a_batch_are_packed_each(way):
 
 
 def test_equal_columns_give_equal_results(way):
-    """Of one row: otherwise a softmax of large equal numbers prefers some of them."""
+    """Equal columns of one row: otherwise a softmax of large equal numbers prefers some of them."""
     rng = np.random.default_rng(3)
     x, column = rng.random((1, 131), np.float32), rng.random((131, 1), np.float32)
     for n in (*SIZES, 200, 1000):

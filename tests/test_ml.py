@@ -47,7 +47,7 @@ def test_a_single_score_is_transformed(device):
 
 
 def test_the_label_of_two_classes_is_that_of_the_larger_score(device):
-    """Where leaves hold scores of both classes; ONNX Runtime gives 0 or 1 whatever the labels are."""
+    """Leaves hold scores of both classes; ONNX Runtime gives 0 or 1 whatever the labels are."""
     attrs = {
         "nodes_treeids": [0] * 3, "nodes_nodeids": [0, 1, 2], "nodes_featureids": [0] * 3,
         "nodes_values": [1.0, 0.0, 0.0], "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"],
@@ -71,7 +71,7 @@ def test_the_inverse_of_the_normal_distribution(device):
 
 
 def test_an_unknown_category_is_loud(device):
-    """Where it is an error: a compiled graph can't raise one, so its row is NaN."""
+    """An unknown category is an error: a compiled graph can't raise one, so its row is NaN."""
     x = np.array([[1, 9, 2]])
     (y,) = run("OneHotEncoder", [x], {"cats_int64s": [1, 2], "zeros": 0}, device)
     np.testing.assert_array_equal(y, [[[1, 0], [np.nan, np.nan], [0, 1]]])
@@ -108,7 +108,7 @@ def like_a_list(depth):
 
 
 def test_trees_of_32_features_and_200_levels(device):
-    """Each row goes down as far as it has to."""
+    """Each row goes down to its leaf."""
     x = np.repeat(np.float32([[-1], [57.5], [500]]), 32, 1)
     (y,) = run("TreeEnsembleRegressor", [x], like_a_list(200), device)
     np.testing.assert_array_equal(y, [[0], [58], [200]])

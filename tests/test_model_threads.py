@@ -51,7 +51,7 @@ def array(rows, value):
 
 
 def lose(device):
-    """What a driver does that resets: the device is gone, and nobody was told."""
+    """Simulates a driver that resets: the device is gone, and nobody was told."""
     gpu_device(info_of(Device.parse(device))).device.destroy()
 
 

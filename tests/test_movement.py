@@ -25,7 +25,7 @@ def isa(request, monkeypatch):
 
 
 def results(build, operands, threads):
-    """What a graph of these operands gives; the operands are not constants."""
+    """Computes a graph of these operands; the operands are not constants."""
     g = rlx.Graph()
     names = {np.dtype(numpy): name for name, numpy in (*DTYPES.items(), ("i32", np.int32))}
     inputs = [

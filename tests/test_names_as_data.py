@@ -20,7 +20,7 @@ FAKE = "\nrlx: fake"
 
 
 def clean(text):
-    """Whether nothing in a text drives a terminal; the lines and the tables of rlx itself may stay."""
+    """Returns whether nothing in a text drives a terminal; the lines and the tables of rlx itself may stay."""
     bad = {c for c in text if unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp") and c not in "\n"}
     return not bad and FAKE not in text
 

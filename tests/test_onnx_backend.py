@@ -72,7 +72,7 @@ def test_real_topologies(device):
 
 @pytest.mark.parametrize("pattern", [row[0].pattern for row in exclusions() if row[1] == "all"])
 def test_what_is_excluded_fails_with_a_typed_error_or_a_difference(pattern):
-    """An entry whose cases pass again has to go; one that crashes is a fault, not an exclusion."""
+    """An entry whose cases pass again has to go; an entry that crashes is a fault, not an exclusion."""
     import re
 
     cases = {**node_cases(), **file_cases()}

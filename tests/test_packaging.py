@@ -1,4 +1,4 @@
-"""What is installed: the sdist, the wheel made from it, and rlx in a zip file and in a checkout that is not built."""
+"""The installed forms: the sdist, the wheel made from it, and rlx in a zip file and in a checkout that is not built."""
 
 import compileall
 import os
@@ -32,7 +32,7 @@ for device in ("cpu", "webgpu"):
 
 
 def run(*command: object, cwd: Path, **env: str) -> str:
-    """What a command prints; it has to succeed."""
+    """Runs a command that has to succeed, and returns its output."""
     texts = [str(c) for c in command]
     done = subprocess.run(texts, cwd=cwd, capture_output=True, text=True, env={**os.environ, **env})
     assert done.returncode == 0, done.stdout + done.stderr
@@ -374,7 +374,7 @@ def test_the_checkout_and_its_sdist_build_the_same_wheel(wheel, tmp_path):
 
 
 def copy_of_the_checkout(target):
-    """What git tracks, and what an editable install has built: equal time stamps, so that nothing is compiled again."""
+    """Copies the tracked files and an editable install's build, with time stamps so that nothing is compiled again."""
     results = [*(ROOT / "rlx/_ext").glob("*.so"), *(ROOT / "rlx/_ext").glob("*.pyd")]
     results += [
         p for part in ("cython", "generated") for p in (ROOT / "build" / part).rglob("*.[ch]")

@@ -29,7 +29,7 @@ def target_device(request):
 
 
 def same(a, b, seen):
-    """Whether two records hold the same, field by field: a field that packing forgets shows here."""
+    """Returns whether two records hold the same, field by field: a field that packing forgets shows here."""
     if (id(a), id(b)) in seen:
         return True
     seen.add((id(a), id(b)))

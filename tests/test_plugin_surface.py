@@ -1,4 +1,4 @@
-"""What a plug-in may leave to rlx: single nodes, memory limits, precisions, params, the choice among packages."""
+"""Work that a plug-in may leave to rlx: single nodes, memory limits, precisions, params, the choice of packages."""
 
 import math
 

@@ -31,7 +31,7 @@ rows = {str(row.device): row for row in gd.report()}
 
 
 def install(package, site):
-    """What an installer leaves behind: the package, and its metadata with the entry points."""
+    """Creates the files of an installed package: the package, and its metadata with the entry points."""
     project = tomllib.loads((package / "pyproject.toml").read_text())["project"]
     module = project["name"].replace("-", "_")
     shutil.copytree(package / module, site / module)

@@ -216,7 +216,7 @@ def is_device(token):
 
 
 def attempt(make):
-    """What is made, or None and the message; any other kind of error fails the test."""
+    """Returns the result, or None and the message; any other kind of error fails the test."""
     try:
         return make(), ""
     except rlx.RlxError as error:

@@ -26,7 +26,7 @@ print(json.dumps([command.get_ext_filename("rlx._ext.cpu"), command.get_librarie
 
 
 def asked(**environment):
-    """What a module's file is called, and the libraries that it is linked with."""
+    """Returns a module's file name, and the libraries that it is linked with."""
     env = {**os.environ, **environment}
     command = [sys.executable, "-c", NAMES]
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)

@@ -13,7 +13,7 @@ EDGES = (0.0, -0.0, 1.0, -1.0, -2.5, np.inf, -np.inf, np.nan, 3e18, -3e18, 2e-12
 
 
 def powers(x, exponent, dtype, device, shape=()):
-    """What a graph gives, and how its passes changed it."""
+    """Returns a graph's result, and the changes of its passes."""
     g = rlx.Graph()
     power = g.constant(np.full(shape, exponent), dtype)
     y = g.pow(g.input("x", x.shape, dtype), power)

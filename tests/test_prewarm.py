@@ -57,7 +57,7 @@ def test_on_a_gpu(webgpu):
 
 
 def test_runs_go_on_meanwhile(model, monkeypatch):
-    """Those of shapes that are compiled already do not wait."""
+    """Runs of shapes that are compiled already do not wait."""
     model.run(given(2, 6))
     began, go_on = threading.Event(), threading.Event()
     before = rlx.Session.compile

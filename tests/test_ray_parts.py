@@ -1,4 +1,4 @@
-"""What runs models in a Ray cluster, without Ray: predictors, lenders of devices, sizes of batches."""
+"""The parts of rlx.ray without Ray: predictors, lenders of devices, sizes of batches."""
 
 import os
 import subprocess

@@ -52,7 +52,7 @@ def speech():
 
 
 def marked(stretches, seconds):
-    """Which hundredths of a second lie in a stretch."""
+    """Returns the hundredths of a second that lie in a stretch."""
     result = np.zeros(round(seconds * 100), bool)
     for begin, end in stretches:
         result[round(begin * 100) : round(end * 100)] = True

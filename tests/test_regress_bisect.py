@@ -77,7 +77,7 @@ def worse(good, candidate):
 
 
 def listing(project):
-    """What a search may not leave behind: worktrees, and changes of the checkout."""
+    """Lists the traces that a search may not leave: worktrees, and changes of the checkout."""
     return git(project.root, "worktree", "list"), git(project.root, "status", "--porcelain")
 
 

@@ -1,4 +1,4 @@
-"""What ``rlx regress bisect`` thinks of an install, from made-up recordings, and its command line."""
+"""Verdicts of ``rlx regress bisect`` on an install, from made-up recordings, and its command line."""
 
 import subprocess
 from pathlib import Path

@@ -25,7 +25,7 @@ def firsts(x, size):
 
 
 def onnx_resize(x, size=None, scales=None, roi=None, runtime=False, **attrs):
-    """What ONNX's Resize (version 19) gives by the reference evaluator, or by ONNX Runtime."""
+    """Computes ONNX's Resize (version 19) by the reference evaluator, or by ONNX Runtime."""
     helper = onnx.helper
     node = helper.make_node("Resize", ["x", "roi", "scales", "sizes"], ["y"], **attrs)
     names = ("x", "roi", "scales", "sizes")

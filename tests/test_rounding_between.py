@@ -116,7 +116,7 @@ DIVIDING = {"there and back by a third", "x by x", "none by x"}
 
 
 def differing(result, wanted, units):
-    """Where two arrays differ: by more than so many units in the last place, or in NaN, infinity or the sign of 0."""
+    """Marks differences of two arrays: more than so many units in the last place, NaN, infinity, the sign of 0."""
     same = bits([result])[0] == bits([wanted])[0]
     with np.errstate(all="ignore"):
         return ~(same | (np.abs(result - wanted) <= units * np.spacing(np.abs(wanted))))

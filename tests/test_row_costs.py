@@ -1,4 +1,4 @@
-"""What rows cost in estimates: which work has them, and how threads share them."""
+"""The cost of rows in estimates: which work has them, and how threads share them."""
 
 import pytest
 from calibrations import figures

@@ -160,7 +160,7 @@ def test_maps_are_tables(device):
 
 
 def test_labels_that_are_strings():
-    """They are refused with what to do, and only where they are wanted."""
+    """String labels are refused with a hint, and only if they are requested."""
     named = datasets._base.Bunch(data=IRIS.data, target=IRIS.target_names[IRIS.target])
     model = linear_model.LogisticRegression()
     result, feeds = converted(model, named, plain=True)

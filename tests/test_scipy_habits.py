@@ -144,7 +144,7 @@ def test_padtypes(device, rng, padtype):
 
 
 def along(function, x, axis):
-    """What a function of the last axis gives along another one."""
+    """Applies a function of the last axis along another one."""
     result = function(np.moveaxis(x, axis, -1))
     return np.moveaxis(result, -1, axis)
 

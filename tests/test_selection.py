@@ -1,4 +1,4 @@
-"""Which samples of WebGPU tests are left out, and what brings them back."""
+"""The left-out samples of WebGPU tests, and the changes that bring them back."""
 
 from functools import partial
 from pathlib import Path

@@ -37,7 +37,7 @@ def not_finite(source):
 
 
 def check_source(item):
-    """What the default limits ask of a source; wgpu itself lets too much workgroup memory pass."""
+    """Checks a source against the default limits; wgpu itself lets too much workgroup memory pass."""
     source = _COMMENT.sub("", item.source)
     lanes = threads_of(source)
     assert lanes, f"{item.label}: no entry point"
@@ -282,7 +282,7 @@ def test_everything_has_a_label(webgpu, monkeypatch):
 
 
 def test_a_validation_error_names_the_kernel(webgpu):
-    """What the driver refuses when a kernel is bound says which one it was."""
+    """A driver that refuses to bind a kernel names it."""
     wgpu = provider_of("webgpu").module()
     g, _ = normed()
     with rlx.compile(g, webgpu, params={"w": np.ones(4, "f4")}) as compiled:

@@ -84,7 +84,7 @@ DEVICES = pytest.mark.parametrize(
 
 
 def amounts(few, many):
-    """How many examples: in the normal run, and in the slow one."""
+    """Returns the numbers of examples: in the normal run, and in the slow one."""
     return pytest.mark.parametrize("examples", [few, pytest.param(many, marks=pytest.mark.slow)])
 
 

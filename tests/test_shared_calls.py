@@ -1,4 +1,4 @@
-"""Which calls threads share: those whose work is worth waking a thread for."""
+"""Calls that threads share: their work is worth waking a thread for."""
 
 import numpy as np
 from samples import looped

@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 
 
 def compiled(lines, folder, env):
-    """What Dawn makes of some texts, on SwiftShader in a process of its own."""
+    """Compiles texts by Dawn on SwiftShader, in a process of its own."""
     file = folder / "texts.jsonl"
     file.write_text("\n".join(map(json.dumps, lines)) + "\n")
     done = subprocess.run(
@@ -44,7 +44,7 @@ def kind_of(item):
 @pytest.mark.parametrize("extent", ["kinds", pytest.param("all", marks=pytest.mark.slow)])
 @pytest.mark.timeout(3600)
 def test_dawn_compiles_every_text(extent, swiftshader, tmp_path):
-    """Those of all samples and limits, also with operands that are one value; normally one of each kernel."""
+    """Compiles the texts of all samples and limits, also with one-value operands; normally one of each kernel."""
     if extent == "all":
         chosen = list(texts())
         assert len(chosen) > 4000

@@ -54,7 +54,7 @@ class CallMachine(RuleBasedStateMachine):
         return self.live[index % len(self.live)]
 
     def operands(self, live, seed):
-        """Values of x and s; s is what the handle holds where there is one."""
+        """Returns values of x and s; s comes from the handle if there is one."""
         x = matrix(seed)
         return x, live.state if live.state is not None else matrix(seed + 1)
 
@@ -393,7 +393,7 @@ class CallMachine(RuleBasedStateMachine):
             live.check(live.cg.run(named), x, s)
 
     def teardown(self):
-        """What is left is dropped without being closed."""
+        """Drops the rest without closing it."""
         self.live = []
 
 

@@ -203,7 +203,7 @@ def test_narrow_bands_do_not_depend_on_the_cuts():
 
 
 def test_the_state_stays_on_the_device(webgpu):
-    """What a run moves is the block and the result, however large the state is."""
+    """A run moves only the block and the result, however large the state is."""
     stream = signal.StreamingWelch(2, nperseg=64, average="sliding", last=500, device=webgpu)
     stream.push(np.ones((2, 64)))
     runs = stream._runs

@@ -26,7 +26,7 @@ BENCHES = [case for case in cases(bench=True) if case.opdef.cpu is not None]
 
 @pytest.fixture
 def shared(monkeypatch):
-    """Every call that can be split is; the ways of those that are."""
+    """Splits every call that can be split, and returns the ways of the split calls."""
     results: dict[str, int] = {}
 
     def spy(call, count):

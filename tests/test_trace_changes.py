@@ -1,4 +1,4 @@
-"""What changes in the middle of a trace or a profile: rows, experts, a lost device."""
+"""Changes in the middle of a trace or a profile: rows, experts, a lost device."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What a new user may write and expect to be right or refused, on every device."""
+"""Inputs of new users that must be right or refused, on every device."""
 
 import numpy as np
 import pytest

@@ -131,7 +131,7 @@ def stopped(text: str, constants) -> str:
 
 
 def closing(line: str) -> int:
-    """Where the condition of a loop ends; 0 when it has none."""
+    """Returns the position where the condition of a loop ends; 0 when it has none."""
     depth = 0
     for index, sign in enumerate(line):
         depth += {"(": 1, ")": -1}.get(sign, 0)
@@ -378,6 +378,6 @@ def test_attention_goes_on_from_call_to_call(kind, variant, layout, queries, d, 
 
 
 def test_no_problem_is_on_the_host_for_another_reason():
-    """Each problem is one of kernels of the device, as far as their records say."""
+    """Each problem is computed by the device's kernels, if their records have them."""
     for problem in trip_counts.PROBLEMS:
         assert all(dispatch.call.kernel != HOST for dispatch in trip_counts.dispatches(problem))

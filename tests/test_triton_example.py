@@ -41,7 +41,7 @@ class TritonError:
 
 
 class Response:
-    """What a request is answered with."""
+    """The answer to a request."""
 
     def __init__(self, output_tensors, error=None):
         self._tensors, self._error = output_tensors, error
@@ -57,7 +57,7 @@ class Response:
 
 
 class Config:
-    """What ``auto_complete_config`` is given."""
+    """The argument of ``auto_complete_config``."""
 
     def __init__(self, **fields):
         self.fields = fields

@@ -53,7 +53,7 @@ def expected():
 
 
 def compiled_with(path, device="cpu"):
-    """What a run of the loaded file gives, and what the caches counted."""
+    """Returns the result of the loaded file, and the counts of the caches."""
     before = rlx.cache_stats()
     with rlx.compile(rlx.load_model(path), device) as cg:
         result = cg.run({"x": X})[0].copy()
@@ -189,7 +189,7 @@ def test_a_plan_is_used_twice(path):
 
 
 def test_a_file_holds_no_calls_and_no_addresses(path):
-    """What evil files did before: kernel names, parameters and jumps stood in the file."""
+    """Evil files once had kernel names, parameters and jumps: a file holds no calls and no addresses."""
     seen = {}
     forge(path, model(), lambda plan, stored: seen.update(plan))
     assert seen["program"] is None

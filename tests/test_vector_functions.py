@@ -91,7 +91,7 @@ def run(isa, name, x):
 
 
 def units(got, expected):
-    """How far f32 results are from float64 ones, in units in the last place of the latter."""
+    """Returns the distance of f32 results from float64 ones, in units in the last place of the latter."""
     _, exponent = np.frexp(expected)
     unit = np.exp2(np.maximum(exponent, -125).astype(np.float64) - 24)
     largest = 2.0**128  # where f32 has an infinity

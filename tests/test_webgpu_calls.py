@@ -1,4 +1,4 @@
-"""What a call on a GPU costs: no allocation, and two threads inside of runs at once."""
+"""The cost of a call on a GPU: no allocation, and two threads inside of runs at once."""
 
 import gc
 import sys

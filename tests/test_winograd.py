@@ -78,7 +78,7 @@ def test_is_the_sum_that_defines_it(seed, threads):
 @looped("threads", [1, 3])
 @looped("seed", range(30))
 def test_dilated_filters(seed, threads):
-    """Tiles whose results are apart, up to as far as a run of tiles is long; NaN stays where windows meet it."""
+    """Tiles whose results are apart, up to the length of a run of tiles; NaN stays in windows that meet it."""
     rng = np.random.default_rng(seed)
     dilation = tuple(int(n) for n in (rng.integers(1, 12), rng.integers(1, 9)))
     padding = [tuple(int(n) for n in rng.integers(0, 2 * d + 1, 2)) for d in dilation]
@@ -173,7 +173,7 @@ def test_weights_that_change():
 
 
 def test_weights_that_others_read_too():
-    """Of a weight one packed form is kept; who reads another one reads the plain weights."""
+    """A weight has one packed form; readers of another one read the plain weights."""
     x, small, w = values(1, 24, 20, 22), values(1, 24, 9, 9), values(24, 24, 3, 3)
     g = rlx.Graph()
     weight, inputs = g.param("w", w.shape), (g.input("x", x.shape), g.input("small", small.shape))

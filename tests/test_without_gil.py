@@ -1,4 +1,4 @@
-"""What threads share in compiled code, where nothing but its own locks keeps them apart: Python without the GIL.
+"""Compiled code that threads share, protected by nothing but its own locks: Python without the GIL.
 
 With the GIL these tests hold as well; most can fail only without it. ``script/portable nogil`` runs them there.
 """
@@ -62,7 +62,7 @@ with ThreadPoolExecutor(THREADS) as pool:
 
 
 def together(work):
-    """What ``work(number of the thread)`` returns in threads that begin at the same time."""
+    """Returns the results of ``work(number of the thread)`` in threads that begin at the same time."""
     ready = threading.Barrier(THREADS)
 
     def begin(index):

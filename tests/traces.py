@@ -1,4 +1,4 @@
-"""What has to hold of every trace file, and what the tests read from one."""
+"""The rules of every trace file, and the values that the tests read from one."""
 
 import json
 from collections import defaultdict
@@ -69,6 +69,6 @@ def counters(document):
 
 
 def within(inner, outer):
-    """Whether a span lies in another one."""
+    """Returns whether a span lies in another one."""
     ends = inner["ts"] + inner["dur"], outer["ts"] + outer["dur"]
     return outer["ts"] - NEAR <= inner["ts"] and ends[0] <= ends[1] + NEAR

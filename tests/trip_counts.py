@@ -189,7 +189,7 @@ PROBLEMS = (
 
 
 def dispatches(problem: TripProblem) -> Iterator[Dispatch]:
-    """What a problem becomes, kernels that would be too long among it."""
+    """Yields the dispatches of a problem, kernels that would be too long among them."""
 
     def specialise(graph: rlx.Graph) -> tuple[rlx.Graph, list[str]]:
         return run_pipeline(graph, lambda option: option != "fold", "webgpu")
