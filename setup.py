@@ -1,12 +1,11 @@
 """The Cython extensions, the packaging of shaders/, and build switches; the rest is pyproject.toml.
 
-Switches, from the environment: ``RLX_BUILD_DEBUG=1`` turns Cython's checks on and optimisation
-down; ``RLX_BUILD_SANITIZE=address,undefined`` builds with those sanitizers; ``RLX_BUILD_ANNOTATE=1``
-writes Cython's annotated HTML beside the generated C in build/cython; ``RLX_BUILD_ABI3=0`` builds for
-this version of Python alone, in place of CPython 3.11 and all later ones; ``RLX_BUILD_NUMPY`` is the folder of
-NumPy's headers for another system than this one; ``RLX_BUILD_PROGRESS`` is a file that gets a line for each source
-file that is compiled, since installers hide what a build writes; ``RLX_BUILD_FROM`` is a wheel for this system, whose modules are
-taken as they are where its sources are the same as these.
+Switches, from the environment: ``RLX_BUILD_DEBUG=1`` turns Cython's checks on and optimisation down;
+``RLX_BUILD_SANITIZE=address,undefined`` builds with those sanitizers; ``RLX_BUILD_ANNOTATE=1`` writes Cython's
+annotated HTML beside the generated C in build/cython; ``RLX_BUILD_ABI3=0`` builds for this version of Python alone, in
+place of CPython 3.11 and all later ones; ``RLX_BUILD_NUMPY`` is the folder of NumPy's headers for another system than
+this one; ``RLX_BUILD_PROGRESS`` is a file that gets a line for each source file that is compiled, since installers hide
+what a build writes; ``RLX_BUILD_FROM`` is a wheel for this system, whose modules are reused if it has the same sources.
 
 The compiler is GCC, clang or zig, and ``CC`` names it, on every system. ``sysconfig.get_platform()`` is the system that
 is built for; ``_PYTHON_HOST_PLATFORM`` makes it another one than this. ``script/portable`` builds for other systems.

@@ -7,8 +7,8 @@ usage: python benchmarks/gpu.py [--only REGEX] [--quick] [--device webgpu:N] [--
 
 Every row is compared with float64 first, on random data, in memory that held NaN; a wrong row is not timed and makes
 the exit status 1. Times are the GPU's own, summed over the kernels of a run (``gpu_clock``). ``--check`` compares only,
-at small sizes, and needs no fast GPU. Peers run after rlx, each in a process of its own (``gpu_peers``); one that is
-not installed is said to be absent.
+at small sizes, and needs no fast GPU. Peers run after rlx, each in a process of its own (``gpu_peers``); a missing peer
+is reported as absent.
 """
 
 import argparse

@@ -38,7 +38,7 @@ class DeviceInfo:
             or "software"; empty where nothing tells.
         handle: The object of the program that is the device, such as a ``wgpu.GPUDevice`` that the program
             shares with rlx; None for a device that rlx opens itself.
-        fragments: What its matrix units multiply; empty where it has none, or they can't be used.
+        fragments: The matrices that its matrix units multiply; empty if it has none, or they can't be used.
     """
 
     backend: str

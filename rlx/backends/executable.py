@@ -48,8 +48,8 @@ class Capabilities:
             "tf32", "bf16", "f16".
         prepared_params: What depends on params alone is computed by rlx when they are set, and the backend gets the
             results as params of the names ``prepared:...``. Backends with a kernel set always have that.
-        allocates: A run allocates memory, for its results or for the engine's own records. One that does not is
-            fit for threads that must never wait for an allocator.
+        allocates: A run allocates memory, for its results or for the engine's own records. Executables without it suit
+            threads that must never wait for an allocator.
     """
 
     run_slots: bool = True

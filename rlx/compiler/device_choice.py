@@ -178,7 +178,7 @@ def choose(
 
     Raises:
         DeviceParseError: A variable of the environment names what is not a device.
-        DeviceUnavailableError: ``RLX_DEVICE`` or the policy names one that can't run the graph, or
+        DeviceUnavailableError: ``RLX_DEVICE`` or the policy names a device that can't run the graph, or
             the policy leaves none.
         InputError: ``RLX_CALIBRATION`` does not parse.
     """

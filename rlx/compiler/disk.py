@@ -31,9 +31,8 @@ def default_folder() -> Path:
 class DiskCache:
     """Entries in a folder, one file each.
 
-    Several processes may share it: a file appears whole or not at all. A folder that can't be read or
-    written is an empty one, and a debug line says so. So is one that other users can write or own, and a
-    warning says so.
+    Several processes may share it: a file appears whole or not at all. An inaccessible folder counts as empty, and a
+    debug line says so. A folder that other users can write or own counts as empty too, and a warning says so.
 
     Args:
         folder: The folder; the first stored entry creates it, for this user only.

@@ -77,7 +77,7 @@ class Calibration:
         upload_ns_by_bytes: What inputs of so many bytes add to a run.
         readback_ns_by_bytes: What outputs of so many bytes add.
         copy_ns_by_bytes: A kernel that reads and writes so many bytes, both counted.
-        matmul_ns_by_flops: By dtype, products of 16, 64, 256, 1024 and 2048 cubed, as far as there was time.
+        matmul_ns_by_flops: By dtype, products of 16, 64, 256, 1024 and 2048 cubed, the larger ones if time allowed.
         thin_matmul_ns_by_flops: By dtype, products with a single row.
         narrow_matmul_ns_by_flops: By dtype, products with eight columns.
         kernel_ns_by_work: By kind of kernel (see ``rlx.cost.op_classes``), floating-point operations, or

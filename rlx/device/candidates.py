@@ -48,7 +48,7 @@ class DeviceCandidate:
         recommended: True for the device to use.
         estimate_ns: Estimated nanoseconds of a run; None where it can't run.
         blocker: Why it can't be taken; None when it can.
-        capabilities: What its executables can do; None where that is not known beforehand.
+        capabilities: The capabilities of its executables; None if they are not known beforehand.
         same_as: A device listed before that is the same hardware through another API or backend.
     """
 

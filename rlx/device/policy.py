@@ -52,7 +52,7 @@ class DevicePolicy:
         deny: Devices that may not be used, even if ``allow`` lists them.
         prefer: In this order, before others within 10 % of the fastest.
         pick: "cost" goes by the cost model's estimates, ``rlx.Benchmark(runs)`` by measurement.
-        device: What is used where no call names a device; it has to be viable. None makes the pick.
+        device: The default device of calls that name none; it has to be viable. None makes the pick.
         chain: What ``rlx.GraphDevices.chain`` gives where no call names a device; empty for
             all viable devices, fastest first.
         device_source: What messages call ``device``.

@@ -75,8 +75,8 @@ def load(path: str | os.PathLike[str]) -> Tensors:
 
     Raises:
         ImportModelError: The file can't be read, or is malformed. A single tensor that can't be read is in
-            ``.refused``, with the reason, and is refused when it is asked for: one of 8-bit floats, or one that is
-            cut off.
+            ``.refused``, with the reason, and is refused when it is asked for: a tensor of 8-bit floats, or a truncated
+            tensor.
 
     Example:
         >>> import json, os, tempfile

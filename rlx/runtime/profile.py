@@ -40,8 +40,8 @@ class ProfileRow:
         bandwidth_share: ``gb_per_s`` by the device's peak; None likewise, and on the host. Above 1 data stays in
             caches, or the peak is higher than its figure.
         compute_share: ``gflop_per_s`` by the device's peak; None likewise.
-        estimate_us: Microseconds that the cost model expects, what it takes to call the kernels
-            included; None where a node inside of a subgraph or a part on the host is among them.
+        estimate_us: The cost model's estimate in microseconds, calls of the kernels included; None if a node inside of
+            a subgraph or a part on the host is among them.
         bound: "memory" or "compute": the peak that it is nearer to; None where the shares are.
     """
 

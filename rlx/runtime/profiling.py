@@ -58,9 +58,9 @@ class ProfilingMethods:
         ``device_timestamps`` shows whole calls only. Runs inside are slower than others, most of all
         on a GPU, where each kernel gets a pass of its own; those outside are as fast as ever.
 
-        ``run_slots`` is another function inside: calls through one that was taken before, as in
-        ``run = cg.run_slots``, are not traced. What was recorded is written also when the block
-        raises, and everything is kept in memory until then: some hundred bytes for each span.
+        ``run_slots`` is another function inside: calls through an earlier reference, as in ``run = cg.run_slots``, are
+        not traced. What was recorded is written also when the block raises, and everything is kept in memory until
+        then: some hundred bytes for each span.
 
         Args:
             path: The file; an older one is replaced.

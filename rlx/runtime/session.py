@@ -152,7 +152,7 @@ class Session:
         return compiled
 
     def _choice(self, graph: Graph) -> Choice:
-        """The device that was asked for, or the one that "auto" stands for, by estimate or benchmark."""
+        """Returns the requested device, or the choice of "auto", by estimate or benchmark."""
         if self.device is not None:
             args = f"{str(self.device)!r} was asked for"
             shared = f"the program shares its wgpu device on {str(self.device)!r}"

@@ -87,8 +87,8 @@ class Model:
         inputs: What ``run`` takes: name, element type and dimensions of each.
         defaults: Inputs that have a value in the file. ``run`` may be given another one, which is compiled for anew.
         output_names: Names of what it returns.
-        device: Where it runs: the device that was asked for, or, with "auto", the one that was chosen for
-            the last compiled shapes; None before the first of them.
+        device: Where it runs: the device that was asked for, or, with "auto", the choice for the last compiled shapes;
+            None before the first compile.
         choice: Why, for the last compiled shapes: an ``rlx.Choice``.
 
     Raises:

@@ -24,7 +24,7 @@ def instruction_set() -> str:
     """The instruction set that kernels are taken from: the best one, or ``RLX_CPU_ISA``.
 
     Raises:
-        DeviceUnavailableError: The processor lacks the one that was asked for.
+        DeviceUnavailableError: The processor lacks the requested instruction set.
     """
     usable = compiled.isas()
     wanted = flags.CPU_ISA.get()

@@ -82,7 +82,7 @@ def spans(attrs: Mapping[str, Any]) -> tuple[Array | None, Array, Array]:
     Returns:
         The first entry of each node and the one behind its last, ``[nodes + 1, 2]`` of i32: None where every leaf has
         one entry, and each node then the entry of its own number. The targets of the entries, and their weights, with
-        an entry behind the last one that changes no total.
+        one more entry at the end, which changes no total.
     """
     starts, targets, weights = attrs["starts"], attrs["targets"], attrs["weights"]
     leaf = attrs["features"] < 0
