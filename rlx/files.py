@@ -155,7 +155,7 @@ def _set_aside(path: Path) -> Path:
                 "a file can't be replaced",
                 where=path,
                 got=error,
-                hint="close what has it open, or write a file of another name",
+                hint="close the program that has it open, or choose another name",
             )
         ) from None
     return aside

@@ -164,7 +164,7 @@ PLUGINS = _flag(
     "RLX_PLUGINS",
     _plugins,
     _NO_PLUGINS,
-    "which package serves a device that several packages have a backend for: cuda=rlx-xla",
+    "the package to use for a device that several packages serve: cuda=rlx-xla",
 )
 CACHE = _flag(
     "RLX_CACHE",
@@ -176,19 +176,19 @@ CACHE_BYTES = _flag(
     "RLX_CACHE_BYTES",
     _bytes,
     256 << 20,
-    "largest size of the cache folder; what was used longest ago goes first",
+    "largest size of the cache folder; the least recently used entries are removed first",
 )
 CACHE_DAYS = _flag(
     "RLX_CACHE_DAYS",
     _count,
     90,
-    "days after which compiled graphs and measured speeds that nothing used are removed",
+    "days after which unused compiled graphs and measured speeds are removed",
 )
 GPU_CACHE_BYTES = _flag(
     "RLX_GPU_CACHE_BYTES",
     _bytes,
     128 << 20,
-    "memory, as estimated, of the pipelines that a GPU keeps when the graphs that used them are gone",
+    "estimated memory of the pipelines that are kept on a GPU after their graphs are freed",
 )
 CALIBRATION = _flag(
     "RLX_CALIBRATION",
@@ -222,13 +222,13 @@ MAX_ELEMENTS = _flag(
     "RLX_MOST_ELEMENTS",
     _count,
     1 << 26,
-    "numbers that one load, build or compile may compute on the way: tables, folded constants",
+    "numbers that one load, build or compile may compute itself: tables, folded constants",
 )
 MAX_NODES = _flag(
     "RLX_MOST_NODES",
     _count,
     250_000,
-    "nodes that one load may make, loops written out, and kernel calls of one compile",
+    "nodes that one load may make, unrolled loops included, and kernel calls of one compile",
 )
 MAX_SECONDS = _flag("RLX_MOST_SECONDS", _count, 120, "seconds that one load or compile may take")
 CPU_ISA = _flag(
@@ -247,7 +247,7 @@ VARIANT = _flag(
     "RLX_VARIANT",
     str,
     "",
-    "variants of GPU kernels that are taken wherever they fit, with commas: matmul=large",
+    "variants of GPU kernels to use wherever they fit, with commas: matmul=large",
 )
 REQUIRE_FRAGMENTS = _flag(
     "RLX_REQUIRE_FRAGMENTS",
@@ -265,7 +265,7 @@ WEBGPU = _flag(
     "RLX_WEBGPU",
     _choice("wgpu", "dawn"),
     "wgpu",
-    "what the device webgpu goes through: wgpu-native, or Dawn (of the package wgpudawn)",
+    "the library of the device webgpu: wgpu-native, or Dawn (of the package wgpudawn)",
 )
 WEBGPU_DEFAULT_LIMITS = _flag(
     "RLX_WEBGPU_DEFAULT_LIMITS",
@@ -277,7 +277,7 @@ SHADER_CHECKS = _flag(
     "RLX_SHADER_CHECKS",
     _bool,
     False,
-    "WebGPU kernels run with the driver's bounds and loop checks; slower, for hunting faults",
+    "run WebGPU kernels with the driver's bounds and loop checks; slower, for debugging",
 )
 WEBGPU_HOT = _flag(
     "RLX_WEBGPU_HOT",

@@ -39,9 +39,9 @@ def _onnx(path: str, dims: dict[str, int], guess: bool) -> tuple[Graph, dict[str
     args = " ".join(f"--dim {printable(name)}=SIZE" for name in symbolic)
     raise rlx.InputError(
         describe(
-            f"no made-up sizes of the symbolic dimensions suit {printable(path)}",
+            f"no default sizes fit the symbolic dimensions of {printable(path)}",
             got=first,
-            hint=f"give them: {args}",
+            hint=f"choose them: {args}",
         )
     ) from first
 
@@ -134,7 +134,7 @@ def load_graph(path: str) -> Graph:
             describe(
                 f"{printable(path)} holds no graph",
                 got=f"{type(error).__name__}: {error}",
-                expected="what g.to_json() gives",
+                expected="a file written by g.to_json()",
             )
         ) from error
 

@@ -73,7 +73,7 @@ def _refused(what: str, unit: str, got: float, limit: float) -> LimitError:
             f"{what} is more work than the limits allow",
             got=f"more than {limit:g} {unit}" if got <= limit else f"{got:g} {unit}",
             expected=f"at most {limit:g} {unit}",
-            hint=f"if the file is to be trusted: with rlx.limits({unit}=...), "
+            hint=f"if you trust the file, raise the limit: rlx.limits({unit}=...), "
             f"or RLX_MOST_{unit.upper()}",
         )
     )

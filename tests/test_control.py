@@ -372,7 +372,7 @@ WRONG = {
         lambda g, x, c: g.while_(
             truth(VECTOR), subgraph("b", lambda g, x: [g.cast(x, "i32")], VECTOR), x
         ),
-        "changes the state's types",
+        "changes the types of the state",
     ),
     "while: trips": (
         lambda g, x, c: g.while_(truth(VECTOR), same(VECTOR), x, max_trips=-1), "max_trips",

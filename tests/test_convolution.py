@@ -179,9 +179,9 @@ def test_errors():
         g.conv2d(x, w, padding=-1)
     with pytest.raises(rlx.ShapeError, match="no such padding"):
         g.conv2d(x, w, padding="valid")
-    with pytest.raises(rlx.ShapeError, match="nothing is left"):
+    with pytest.raises(rlx.ShapeError, match="would be empty"):
         g.conv_transpose2d(x, g.input("t", (4, 6, 3, 3)), padding=9)
-    with pytest.raises(rlx.ShapeError, match="nothing but padding"):
+    with pytest.raises(rlx.ShapeError, match="only padding"):
         g.max_pool(x, 2, padding=2)
     with pytest.raises(rlx.ShapeError, match="no axes to pool"):
         g.global_avg_pool(g.input("m", (3, 4)))

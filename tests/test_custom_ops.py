@@ -91,7 +91,7 @@ def test_a_custom_op_of_another_shape_than_its_rule(device):
     rlx.register_custom_op("liar", shape=lambda x: x, numpy=lambda x: x[:-1])
     g = rlx.Graph()
     g.set_outputs(g.custom("liar", [g.input("x", (3,))]))
-    with rlx.compile(g, device) as compiled, pytest.raises(rlx.ShapeError, match="another shape"):
+    with rlx.compile(g, device) as compiled, pytest.raises(rlx.ShapeError, match="shape differs"):
         compiled.run({"x": np.zeros(3, "f4")})
 
 

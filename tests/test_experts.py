@@ -157,5 +157,5 @@ def test_weights_that_can_not_be_parted(webgpu):
     w = g.param("w", (2, 3, 3))
     g.set_outputs([g.grouped_matmul(x, w, idx), g.sum(w)])
     with rlx.compile(g, webgpu) as compiled:
-        with pytest.raises(rlx.GraphError, match="can't be placed apart"):
+        with pytest.raises(rlx.GraphError, match="can't be split between devices"):
             compiled.set_moe_resident_experts([True, False])

@@ -95,11 +95,11 @@ def test_several_values_are_no_operand_and_no_output(use, text):
     [
         ("argmax", "select_last", "yes", "expected: bool"),
         ("argmax", "select_last", 1, "expected: bool"),
-        ("argmax", "select_last", None, "other attributes"),
-        ("argmax", "last", True, "other attributes"),
+        ("argmax", "select_last", None, "attributes are not those"),
+        ("argmax", "last", True, "attributes are not those"),
         ("part", "index", True, "expected: int"),
         ("interpolate", "cubic_coeff_a", "0", "expected: float"),
-        ("constant", "value", {"$array": "AAAA", "shape": [3], "dtype": "|u1"}, "another type"),
+        ("constant", "value", {"$array": "AAAA", "shape": [3], "dtype": "|u1"}, "wrong type"),
         ("region", "program", [["add", [0, 7], F32, None]], "elementwise steps"),
         ("region", "program", [["add", [0, -1], F32, None]], "elementwise steps"),
         ("region", "program", [["matmul", [0, 1], F32, None]], "elementwise steps"),
@@ -332,12 +332,12 @@ def test_names_are_text():
     g = rlx.Graph()
     x = g.input("x", (2,))
     for make in (lambda: rlx.Graph(3), lambda: g.add_node("exp", [x], name=0.5)):
-        with pytest.raises(rlx.GraphError, match="a name is text"):
+        with pytest.raises(rlx.GraphError, match="a name must be text"):
             make()
     g.set_outputs([g.exp(x)])
     data = json.loads(g.to_json())
     for change in (lambda d: d.update(name=1.5), lambda d: d["nodes"][-1].update(name=2.5)):
         other = json.loads(json.dumps(data))
         change(other)
-        with pytest.raises(rlx.GraphError, match="a name is text"):
+        with pytest.raises(rlx.GraphError, match="a name must be text"):
             rlx.Graph.from_json(json.dumps(other))

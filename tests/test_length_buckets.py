@@ -143,7 +143,7 @@ def test_no_warnings_about_lengths_that_nobody_has(fresh):
         warnings.simplefilter("error")
         for length in range(505, 515):
             rlx.signal.welch(signal(length), nperseg=505)
-    with pytest.warns(UserWarning, match="more than the 500 samples"):
+    with pytest.warns(UserWarning, match="exceeds the 500 samples"):
         rlx.signal.welch(signal(500), nperseg=505)
 
 

@@ -256,25 +256,25 @@ def test_the_padded_graph_gives_the_results_of_the_exact_one(device, name, asked
 REFUSED = {
     "concat behind": (
         lambda g, n: g.concat([x3(g, n), g.input("c", (2, 1, 6))], 1),
-        "puts something behind padding along axis 1",
+        "appends to padding along axis 1",
     ),
-    "sort": (lambda g, n: g.sort(g.input("x", (3, n))), "another k for other shapes"),
+    "sort": (lambda g, n: g.sort(g.input("x", (3, n))), "a different k for different shapes"),
     "reflect behind": (
         lambda g, n: g.pad(x3(g, n), [(0, 0), (0, 1), (0, 0)], mode="reflect"),
-        "mixes what stands along axis 1",
+        "mixes the elements along axis 1",
     ),
-    "flip": (lambda g, n: g.flip(x3(g, n), 1), "takes a piece of axis 1 that lies elsewhere"),
-    "the middle": (lambda g, n: x3(g, n)[:, n // 2], "takes a piece of axis 1 that lies elsewhere"),
+    "flip": (lambda g, n: g.flip(x3(g, n), 1), "slices axis 1 at different places"),
+    "the middle": (lambda g, n: x3(g, n)[:, n // 2], "slices axis 1 at different places"),
     "nearest of another size": (
         lambda g, n: g.resize(
             g.input("x", (1, 2, n)), (1, 2, 2 * n + 1), scales=(1.0, 1.0, 2.0), mode="nearest",
             coordinates="asymmetric", nearest_mode="floor",
         ),
-        "mixes what stands along axis 2",
+        "mixes the elements along axis 2",
     ),
     "linear": (
         lambda g, n: g.resize(g.input("x", (1, 2, n)), (1, 2, 2 * n), mode="linear"),
-        "mixes what stands along axis 2",
+        "mixes the elements along axis 2",
     ),
     "lengths inside": (
         lambda g, n: g.reshape(g.transpose(x3(g, n), (0, 2, 1)), (2, 6 * n)) * 2.0
@@ -283,12 +283,12 @@ REFUSED = {
     ),
     "topk": (
         lambda g, n: g.topk(g.input("x", (3, n)), 2)[0],
-        "mixes what stands along axis 1",
+        "mixes the elements along axis 1",
     ),
     "reflect far": (
         lambda g, n: g.pad(g.pad(x3(g, n), [(0, 0), (6, 0), (0, 0)], mode="reflect"),
                            [(0, 0), (20, 0), (0, 0)], mode="wrap"),
-        "mixes what stands along axis 1",
+        "mixes the elements along axis 1",
     ),
     "keys before queries": (
         lambda g, n: g.attention(
@@ -299,19 +299,19 @@ REFUSED = {
     ),
     "other numbers": (
         lambda g, n: x3(g, n) * float(n),
-        "holds other numbers for other shapes",
+        "holds different numbers for different shapes",
     ),
     "other nodes": (
         lambda g, n: g.sin(x3(g, n)) if n > 8 else x3(g, n),
-        "other nodes for other shapes",
+        "different nodes for different shapes",
     ),
     "another operation": (
         lambda g, n: g.sin(x3(g, n)) if n > 8 else g.cos(x3(g, n)),
-        "another node for other shapes",
+        "a different node for different shapes",
     ),
     "another attribute": (
         lambda g, n: g.max_pool(g.input("x", (1, 2, n)), 2 + (n > 8), 1),
-        "another kernel for other shapes",
+        "a different kernel for different shapes",
     ),
     "a mean of half floats": (
         lambda g, n: g.mean(x3(g, n, "f16"), 1),
@@ -319,7 +319,7 @@ REFUSED = {
     ),
     "average at the end": (
         lambda g, n: g.avg_pool(g.input("x", (2, 3, n)), 3, 1, 1),
-        "mixes what stands along axis 2",
+        "mixes the elements along axis 2",
     ),
     "unequal lengths": (
         lambda g, n: [
@@ -329,7 +329,7 @@ REFUSED = {
     ),
     "a random tensor": (
         lambda g, n: g.random_normal((2, n), seed=g.input("seed", (), "u32")),
-        "another shape for other shapes",
+        "a different shape for different shapes",
     ),
 }  # fmt: skip
 

@@ -217,7 +217,7 @@ def test_where_masks_do_not_help_every_size_is_compiled_and_the_report_says_why(
     assert report.compiles == 10
     reasons = {executable.reason for executable in report.executables[2:]}
     assert len(reasons) == 1
-    assert "mixes what stands along axis" in reasons.pop()
+    assert "mixes the elements along axis" in reasons.pop()
     assert report.lengths <= 2, "it is not tried again for every size"
 
 

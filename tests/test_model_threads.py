@@ -297,7 +297,7 @@ def test_a_model_goes_on_on_the_cpu(webgpu):
     with rlx.onnx.Model(RAW, webgpu, on_lost="cpu") as model:
         model.run(array(2, 0.5))
         lose(webgpu)
-        with pytest.warns(RuntimeWarning, match="goes on on the CPU"):
+        with pytest.warns(RuntimeWarning, match="continues on the CPU"):
             close(model.run(array(2, 0.5)), array(2, 0.5))
         assert str(model.device) == "cpu"
 

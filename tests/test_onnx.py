@@ -107,8 +107,8 @@ def test_inputs_of_a_run_are_checked():
     for feeds, error, what in (
         ({"a": a}, rlx.InputError, "b"),
         ({"a": a, "c": a}, rlx.UnknownNameError, "no input named 'c'"),
-        ({"a": a, "b": a[:2]}, rlx.InputError, "another shape"),
-        ({"a": a, "b": a[0]}, rlx.InputError, "another shape"),
+        ({"a": a, "b": a[:2]}, rlx.InputError, "wrong shape"),
+        ({"a": a, "b": a[0]}, rlx.InputError, "wrong shape"),
         ({"a": a, "b": a + 1j}, rlx.InputError, "does not fit"),
     ):
         with pytest.raises(error, match=what):
@@ -176,9 +176,9 @@ def test_errors_name_the_node():
         ([node("Relu", "b", "a"), node("Relu", "a", "b")], "in a cycle"),
         ([node("Relu", "x", "b"), node("Neg", "x", "b")], "two values have the name"),
         ([node("Relu", "x", "x2"), node("Add", "x2", "b")], "input 1 is missing"),
-        ([node("Relu", "nowhere", "b")], "nothing gives 'nowhere'"),
+        ([node("Relu", "nowhere", "b")], "'nowhere' is undefined"),
         ([node("Concat", "x x", "b", axis=7)], "axis 7"),
-        ([node("Softmax", "x", "b", axis="one")], "has another type"),
+        ([node("Softmax", "x", "b", axis="one")], "has the wrong type"),
         ([node("Reshape", "x huge", "b")], "no reshape|elements"),
         ([node("Transpose", "x", "b", perm=[0, 0])], "transpose"),
         ([node("Slice", "x huge", "b")], "missing"),

@@ -120,9 +120,9 @@ def test_initializers_of_old_files_are_no_defaults():
 
 def test_a_given_default_has_to_fit():
     with rlx.onnx.Model(scaled(), "cpu") as result:
-        with pytest.raises(rlx.InputError, match="input 'w' has another shape"):
+        with pytest.raises(rlx.InputError, match="input 'w' has the wrong shape"):
             result.run({"x": X, "w": X})
-        with pytest.raises(rlx.InputError, match=r"input 'b' has another shape(.|\n)*\{'n': 2\}"):
+        with pytest.raises(rlx.InputError, match=r"input 'b' has the wrong shape(.|\n)*\{'n': 2\}"):
             result.run({"x": X, "b": X[:1]})
         with pytest.raises(rlx.UnknownNameError, match="did you mean 'w'"):
             result.run({"x": X, "W": X[:1]})
@@ -168,7 +168,7 @@ def test_a_default_of_another_type_than_its_input():
     result = model(
         [node("Relu", "x", "y")], [info("x", [2]), info("w", [2], I)], ["y"], {"w": X}, ir=8
     )
-    with pytest.raises(rlx.ImportModelError, match=r"another type\n.*'w'\n.*float\n.*int64"):
+    with pytest.raises(rlx.ImportModelError, match=r"wrong type\n.*'w'\n.*float\n.*int64"):
         rlx.onnx.load(result)
 
 

@@ -158,7 +158,7 @@ def test_arrays_of_a_mapped_file_are_not_read(tmp_path):
 def test_container_of_another_version():
     raw = bytearray(container.dump("model", {}, []))
     raw[8] = 2
-    with pytest.raises(container.ContainerError, match="another version"):
+    with pytest.raises(container.ContainerError, match="unsupported version"):
         container.load(bytes(raw))
 
 

@@ -132,7 +132,7 @@ def test_a_device_of_the_program_is_refused():
 
     shared = wgpu.gpu.enumerate_adapters_sync()[0].request_device_sync()
     with rlx.compile(_graph(), shared) as compiled:
-        with pytest.raises(rlx.DeviceError, match="no other process has"):
+        with pytest.raises(rlx.DeviceError, match="can't be used in another"):
             pickle.dumps(compiled)
 
 
@@ -163,7 +163,7 @@ def test_another_file_in_its_place_is_refused(tmp_path):
     path.write_bytes(sample_model())
     retained = pickle.dumps(rlx.onnx.Model(path, "cpu"))
     path.write_bytes(sample_model(columns=50))
-    with pytest.raises(rlx.ImportModelError, match="another file"):
+    with pytest.raises(rlx.ImportModelError, match="was replaced"):
         pickle.loads(retained)
 
 

@@ -293,7 +293,7 @@ def _lines(recorded):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda lines: [{**lines[0], "schema": VERSION + 1}], "another version"),
+        (lambda lines: [{**lines[0], "schema": VERSION + 1}], "unsupported version"),
         (lambda lines: lines[1:], "without a header"),
         (lambda lines: [], "holds no recording"),
         (lambda lines: [*lines, {**lines[0], "quick": False}], "twice"),
@@ -339,7 +339,7 @@ def test_two_files_one_after_the_other_are_one(recorded, tmp_path, capsys):
     assert [item.run for item in result] == [item.run for item in other]
     assert [item.measured for item in result] == [item.measured for item in other]
     assert main(["regress", "merge", str(again), "-o", str(merged)]) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "exists already" in capsys.readouterr().err
 
 
 @pytest.mark.slow

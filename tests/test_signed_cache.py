@@ -140,7 +140,7 @@ def test_another_users_entries_are_not_found(folder, key):
     mine.write_bytes(raw)
     compile_cache._kept.clear()
     before = rlx.cache_stats()
-    with pytest.warns(RuntimeWarning, match="its seal is another"):
+    with pytest.warns(RuntimeWarning, match="its seal does not match"):
         rlx.compile(mlp(), device="cpu")
     assert counted(before) == {"refused": 1, "lowered": 1, "stored": 1}
 
@@ -215,7 +215,7 @@ def test_arrays_that_are_divided_in_another_way_are_not_read(folder, key):
     ):
         entry.write_bytes(divided(raw, places))
         assert container.read(entry).arrays  # it is a whole container
-        with pytest.warns(RuntimeWarning, match="its seal is another"):
+        with pytest.warns(RuntimeWarning, match="its seal does not match"):
             assert entries.get(name) is None
     assert not RunsCode.ran
     entry.write_bytes(divided(raw, lambda stored: stored))

@@ -75,14 +75,14 @@ WRONG_SAFETENSORS = {
     "not UTF-8": (files.safetensors_raw(b'{"\xff":1}'), "not JSON"),
     "nested": (files.safetensors_raw("[" * 100_000), "not JSON"),
     "not an object": (files.safetensors_raw("[]"), "not a JSON object"),
-    "twice in all": (files.safetensors_raw('{"a": {}, "b": {}, "a": {}}'), "stands there twice"),
+    "twice in all": (files.safetensors_raw('{"a": {}, "b": {}, "a": {}}'), "occurs twice"),
     "half characters": (files.safetensors_raw('{"\\ud800": {}}'), "not JSON"),
     "no number": (files.safetensors_raw('{"a": NaN}'), "not JSON"),
     "metadata": (files.safetensors_raw('{"__metadata__": {"a": 1}}'), "table of texts"),
-    "twice": (files.safetensors_raw('{"a": 1, "a": 1}'), "stands there twice"),
+    "twice": (files.safetensors_raw('{"a": 1, "a": 1}'), "occurs twice"),
     "hole": (files.safetensors_raw(json.dumps({"a": {**_W, "data_offsets": [4, 12]}}), bytes(12)), "a hole"),
     "overlap": (files.safetensors_raw(json.dumps({"a": _W, "b": _W}), _BODY), "overlap"),
-    "rest": (files.safetensors_raw(json.dumps({"a": _W}), bytes(9)), "belong to none"),
+    "rest": (files.safetensors_raw(json.dumps({"a": _W}), bytes(9)), "belong to no tensor"),
 }  # fmt: skip
 # One tensor of the file; it is "a".
 UNREADABLE_SAFETENSORS = {
@@ -263,7 +263,7 @@ WRONG_GGUF = {
     "empty": (b"", "is empty"),
     "short": (b"GGUF", "cut short"),
     "magic": (_bad(magic=b"GGML", counts=(0, 0)), "not a GGUF file"),
-    "version": (_bad(version=1, counts=(0, 0)), "another version"),
+    "version": (_bad(version=1, counts=(0, 0)), "unsupported version"),
     "big endian": (_bad(version=3 << 24, counts=(0, 0)), "big-endian"),
     "counts": (_bad(counts=(2**40, 0)), "cut short"),
     "key length": (_bad(struct.pack("<Q", 2**63)), "cut short"),
@@ -275,7 +275,7 @@ WRONG_GGUF = {
     "depth": (_bad(_KEY + struct.pack("<I", 9) + 9 * struct.pack("<IQ", 9, 1)), "too deep"),
     "alignment": (files.gguf({}, {}, alignment=48), "no power of two"),
     "alignment type": (files.gguf({"general.alignment": "8"}, {}), "no power of two"),
-    "tensor twice": (_bad(entries=2 * _entry(), counts=(2, 0)), "a tensor stands there twice"),
+    "tensor twice": (_bad(entries=2 * _entry(), counts=(2, 0)), "a tensor occurs twice"),
     "axes": (_bad(entries=_entry(sizes=(1,) * 5), counts=(1, 0)), "too many axes"),
     "overlap": (_bad(entries=_entry() + _entry("v"), counts=(2, 0)), "tensors overlap"),
 }  # fmt: skip

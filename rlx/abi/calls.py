@@ -101,9 +101,7 @@ def check_fields(sig: Signature, params: Mapping[str, Any]) -> None:
     for name, value in params.items():
         fault = _fault(sig.flat[name], value)
         if fault:
-            raise SignatureError(
-                f"the kernel {sig.name!r}: {name} is {value!r}, where {fault} fits"
-            )
+            raise SignatureError(f"the kernel {sig.name!r}: {name} is {value!r}, expected {fault}")
 
 
 def _fault(field: ParamField, value: Any) -> str:
@@ -154,7 +152,7 @@ def check_operands(
                 expected = " or ".join(type if each == "T" else each for each in operand.types)
                 said = stored.name if stored else "nothing"
                 raise SignatureError(
-                    f"the kernel {sig.name!r} {what} {name}: it is {said}, where {expected} fits"
+                    f"the kernel {sig.name!r} {what} {name}: it is {said}, expected {expected}"
                 )
 
 

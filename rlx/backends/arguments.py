@@ -48,7 +48,9 @@ def _as_array(value: Any) -> Array:
     except (ValueError, TypeError, OverflowError, BufferError) as error:
         if isinstance(error, RlxError):
             raise
-        text = describe("this makes no array", got=f"{type(value).__name__}: {error}")
+        text = describe(
+            "this can't be converted to an array", got=f"{type(value).__name__}: {error}"
+        )
         raise InputError(text) from error
 
 

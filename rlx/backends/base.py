@@ -223,7 +223,7 @@ class Backend(ABC):
         Raises:
             RlxError: They are not what this backend packs.
         """
-        raise InputError(describe(f"a plan with decisions of {self.name!r}, which makes none"))
+        raise InputError(describe(f"a plan has decisions of {self.name!r}, which makes none"))
 
     def capabilities(self, info: DeviceInfo) -> Capabilities | None:
         """Returns the abilities of executables on a device; None where they are not known before one is loaded."""

@@ -36,7 +36,7 @@ class NullExecutable(HostExecutable):
         raise DeviceUnavailableError(
             describe(
                 "the null device runs nothing",
-                hint="compile for cpu or webgpu; null is for looking at what was compiled",
+                hint="compile for cpu or webgpu; null only shows the compiled graph",
             )
         )
 

@@ -46,36 +46,40 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     """The options of the command, besides ``--json``."""
     model_options.add_arguments(command, optional=True)
     command.add_argument("--devices", default="all", help='separated by commas, or "all"')
-    command.add_argument("--against", choices=PEERS, help="a peer, on as many threads")
-    command.add_argument("--threads", type=int, help="threads of the CPU for each (as rlx takes)")
+    command.add_argument("--against", choices=PEERS, help="also time a peer, on as many threads")
+    command.add_argument(
+        "--threads", type=int, help="CPU threads of each contestant (rlx's default)"
+    )
     command.add_argument(
         "--denormals",
         choices=DENORMALS,
         default="flush",
-        help="subnormal numbers on the CPU (flush)",
+        help="treatment of subnormal numbers on the CPU (flush)",
     )
-    command.add_argument("--seconds", type=float, default=2.0, help="of runs for each (2)")
+    command.add_argument(
+        "--seconds", type=float, default=2.0, help="seconds of runs per contestant (2)"
+    )
     usual = ", ".join(f"{name} {value:g}" for name, value in TOLERANCES.items())
     command.add_argument(
         "--tolerance",
         type=float,
-        help="the largest difference of an element that passes, in parts of the output's largest value "
-        f"(by the model's dtype: {usual})",
+        help="the largest passing difference of an element, relative to the output's largest value "
+        f"(default by the model's dtype: {usual})",
     )
     command.add_argument(
         "--expect",
         action="append",
         default=[],
         metavar="OUTPUT=FILE.npy",
-        help="what an output should be, in place of the first contestant's; may be repeated",
+        help="the expected value of an output, in place of the first contestant's; may be repeated",
     )
     command.add_argument(
-        "--allow-nan", action="store_true", help="NaN passes where NaN was expected"
+        "--allow-nan", action="store_true", help="accept NaN where NaN is expected"
     )
     command.add_argument(
         "--cold",
         action="store_true",
-        help="the phases of first runs in fresh processes, without caches and with them",
+        help="time the phases of first runs in fresh processes, without caches and with them",
     )
     command.add_argument(
         "--runs", type=int, default=5, help="with --cold: processes for each contestant (5)"
@@ -83,10 +87,10 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--tune",
         action="store_true",
-        help="no model: time the variants of GPU kernels and keep the fastest for later compiles",
+        help="without a model: time the variants of GPU kernels and keep the fastest for later compiles",
     )
     command.add_argument(
-        "--only", default="", metavar="REGEX", help="with --tune: families whose name it matches"
+        "--only", default="", metavar="REGEX", help="with --tune: only families whose names match"
     )
 
 

@@ -14,13 +14,15 @@ from rlx.passes.quantize_weights import WEIGHTS
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """The options of the command, besides ``--json``."""
     model_options.add_arguments(command)
-    command.add_argument("-o", "--output", help="the file; MODEL with the suffix .rlx by default")
-    command.add_argument("--weights", choices=tuple(WEIGHTS), help="store large weights like that")
+    command.add_argument("-o", "--output", help="the file to write (MODEL with the suffix .rlx)")
+    command.add_argument(
+        "--weights", choices=tuple(WEIGHTS), help="store large weights in this type"
+    )
     command.add_argument(
         "--device",
         action="append",
         default=[],
-        help="also store what this device compiles the model to; may be repeated",
+        help="also store the model compiled for this device; may be repeated",
     )
 
 

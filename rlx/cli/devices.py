@@ -37,7 +37,9 @@ _SIZES = tuple(1 << i for i in range(4, 14))
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """The options of the command, besides ``--json``."""
-    command.add_argument("--graph", metavar="FILE", help="what they make of a graph (JSON)")
+    command.add_argument(
+        "--graph", metavar="FILE", help="tell which devices can run a graph (JSON)"
+    )
     command.add_argument(
         "--calibrate", action="store_true", help="measure every device now, two to ten seconds each"
     )

@@ -1,4 +1,4 @@
-"""``rlx licenses``: the licences of what a program with rlx carries."""
+"""``rlx licenses``: lists the licences of bundled components."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rlx.licenses import as_json, licenses, notices
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """The options of the command, besides ``--json``."""
-    command.add_argument("--full", action="store_true", help="with the texts of the licences")
+    command.add_argument("--full", action="store_true", help="print the texts of the licences, too")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -25,6 +25,6 @@ def run(args: argparse.Namespace) -> int:
         rows = [
             (item.name, item.version, item.license, item.inside, item.home) for item in licenses()
         ]
-        title = "what a program with rlx carries; --full has the texts"
+        title = "bundled components; --full has the texts"
         screen.Screen().print(screen.columns(title, headings, rows))
     return 0

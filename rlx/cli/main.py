@@ -81,19 +81,19 @@ def env(args: argparse.Namespace) -> int:
     rows.append(
         {
             "variable": "(build)",
-            "value": build_digest() or "unknown, so nothing is kept on disk",
+            "value": build_digest() or "unknown: the disk cache is off",
             "default": "",
-            "meaning": "the digest of rlx's sources: compiled graphs of another one are not used",
+            "meaning": "the digest of rlx's sources: compiled graphs of other builds are not used",
         }
     )
     return _show(rows, "environment variables", args.json)
 
 
 _COMMANDS = {
-    "devices": (devices.run, "the devices graphs can run on here, and how fast they are"),
-    "ops": (ops, "which operation runs where, in which dtypes"),
-    "env": (env, "the RLX_ environment variables"),
-    "licenses": (licenses_command.run, "the licences of what a program with rlx carries"),
+    "devices": (devices.run, "list the devices of this machine and their speeds"),
+    "ops": (ops, "list operations, the devices that run them, and their dtypes"),
+    "env": (env, "list the RLX_ environment variables"),
+    "licenses": (licenses_command.run, "list the licences of bundled components"),
 }
 
 
@@ -109,22 +109,22 @@ _MODELS = {
     "run": (
         run_once.add_arguments,
         run_once.run,
-        "one run of a model, its outputs summed up or saved",
+        "run a model once; summarise or save its outputs",
     ),
     "bench": (
         bench.add_arguments,
         bench.run,
-        "how fast a model is on each device, and whether they agree",
+        "time a model on each device, and compare the results",
     ),
     "profile": (
         profile_command.add_arguments,
         profile_command.run,
-        "where the time of a run goes, kernel by kernel, beside the estimate",
+        "profile a run: the time of each kernel, beside its estimate",
     ),
     "convert": (
         convert_command.add_arguments,
         convert_command.run,
-        "a model as one .rlx file that loads memory-mapped",
+        "convert a model to an .rlx file, which loads memory-mapped",
     ),
 }
 
@@ -143,16 +143,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     for name, (function, text) in _COMMANDS.items():
         command = commands.add_parser(name, help=text, description=text)
-        command.add_argument("--json", action="store_true", help="as JSON")
+        command.add_argument("--json", action="store_true", help="print JSON")
         command.set_defaults(run=function)
         if name in _OPTIONS:
             _OPTIONS[name](command)
     for name, (add_arguments, function, text) in _MODELS.items():
         command = commands.add_parser(name, help=text, description=text)
-        command.add_argument("--json", action="store_true", help="as JSON")
+        command.add_argument("--json", action="store_true", help="print JSON")
         add_arguments(command)
         command.set_defaults(run=function)
-    command = commands.add_parser("demo", help="alpha peaks of a 64-channel EEG on every device")
+    command = commands.add_parser(
+        "demo", help="find the alpha peaks of a 64-channel EEG on every device"
+    )
     demo.add_arguments(command)
     command.set_defaults(run=demo.run)
     text = "did a driver, a GPU or a release change a result or a speed?"

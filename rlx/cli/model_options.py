@@ -34,7 +34,7 @@ def add_arguments(command: argparse.ArgumentParser, optional: bool = False) -> N
         action="append",
         default=[],
         metavar="NAME=SIZE",
-        help="the size of a symbolic dimension of an ONNX model (made up, and said, where none is given); "
+        help="the size of a symbolic dimension of an ONNX model (if omitted, a default is chosen and printed); "
         "may be repeated",
     )
     command.add_argument(
@@ -42,7 +42,7 @@ def add_arguments(command: argparse.ArgumentParser, optional: bool = False) -> N
         action="append",
         default=[],
         metavar="NAME=FILE.npy",
-        help="the value of an input (made up where none is given); may be repeated",
+        help="the value of an input (random if omitted); may be repeated",
     )
 
 

@@ -24,7 +24,9 @@ ALLOWED = (
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """The options of the command, besides ``--json``."""
-    command.add_argument("--coverage", action="store_true", help="what the conformance suite runs")
+    command.add_argument(
+        "--coverage", action="store_true", help="list the cases of the conformance suite"
+    )
 
 
 def public_ops() -> list[OpDef]:

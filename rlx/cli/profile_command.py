@@ -12,10 +12,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     """The options of the command, besides ``--json``."""
     model_options.add_arguments(command)
     model_options.add_device(command)
-    command.add_argument("--runs", type=int, default=20, help="how many runs are timed (20)")
-    command.add_argument(
-        "--nodes", action="store_true", help="a row for each node, not for each op"
-    )
+    command.add_argument("--runs", type=int, default=20, help="timed runs (20)")
+    command.add_argument("--nodes", action="store_true", help="one row per node instead of per op")
     command.add_argument(
         "--trace", metavar="FILE", help="also write a trace of one run, for ui.perfetto.dev"
     )

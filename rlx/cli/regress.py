@@ -10,13 +10,13 @@ from rlx.errors import InputError, describe, install_line
 # A module of rlx.cli.regressions each. They are imported when one is asked for, since they need packages of an extra.
 COMMANDS = {
     "record": "measure results and speed on the devices of this machine, for later comparison",
-    "compare": "say what differs between two recordings, and whether it matters",
+    "compare": "report the differences between two recordings, and their significance",
     "ab": "compare two installs of rlx: fresh processes of both take turns, case by case",
-    "peak": "what the machine itself can do: copies, multiply-adds, dispatches, uploads",
+    "peak": "measure the machine itself: copies, multiply-adds, dispatches, uploads",
     "bisect": "find the commit that changed a result or a speed",
-    "history": "the recordings of a folder over time, and where they changed",
-    "show": "what a record file holds",
-    "merge": "put record files together",
+    "history": "show a folder's recordings over time, and their changes",
+    "show": "show the contents of a record file",
+    "merge": "merge record files",
 }
 _EXTRA = ("msgspec", "psutil", "scipy", "ruptures")
 
@@ -24,7 +24,9 @@ _EXTRA = ("msgspec", "psutil", "scipy", "ruptures")
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """The commands below this one; their own options are added when one is asked for."""
     command.add_argument("what", choices=COMMANDS, metavar="COMMAND", help=_listed())
-    command.add_argument("arguments", nargs=argparse.REMAINDER, help="--help lists those of one")
+    command.add_argument(
+        "arguments", nargs=argparse.REMAINDER, help="the command's arguments; see COMMAND --help"
+    )
 
 
 def _listed() -> str:

@@ -17,7 +17,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     """The options of the command, besides ``--json``."""
     model_options.add_arguments(command)
     model_options.add_device(command)
-    command.add_argument("--save", metavar="FILE.npz", help="the outputs, one array each")
+    command.add_argument(
+        "--save", metavar="FILE.npz", help="the file for the outputs, one array each"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -234,7 +234,7 @@ def _planned(request: _Request, raw: Array) -> LoadedGraph | None:
             result = container.load(raw.tobytes(), where)
             # A plan under another plan's name is one of another graph.
             if result.kind != KIND or result.data["name"] != request.name:
-                raise MalformedError("it is not the entry of its name")
+                raise MalformedError("the entry belongs to another name")
             decisions = unpack(result.data["lowered"], result.arrays, request.sources)
             lowered = _derive(request.graph, request.target, decisions)
         return load(lowered, request.target)

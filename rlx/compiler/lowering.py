@@ -174,7 +174,7 @@ def derive(graph: Graph, target: Target, decisions: Decisions) -> LoweredModule:
         if graph not in results:
             result = next(known, None)
             if result is None:
-                text = describe("a plan without a subgraph that its graph has", got=graph.name)
+                text = describe("a plan lacks a subgraph of its graph", got=graph.name)
                 raise InputError(text)
             check_same(graph, result)
             results[graph] = result
@@ -186,7 +186,7 @@ def derive(graph: Graph, target: Target, decisions: Decisions) -> LoweredModule:
         with phase("memory plan"):
             plan = _plan(schedule, target, decisions.offsets)
     if next(known, None) is not None:
-        raise InputError(describe("a plan with subgraphs that its graph has not"))
+        raise InputError(describe("a plan has subgraphs that its graph lacks"))
     lowered = LoweredModule(
         decisions.graph,
         decisions.notes,
@@ -215,7 +215,7 @@ def _check_hosted(decisions: Decisions, target: Target) -> None:
         fits = 0 <= i < len(nodes) and nodes[i].op not in LEAVES and nodes[i].op != PART
         if not fits or nodes[i].opdef.view or _only_here(nodes[i], target):
             raise InputError(
-                describe("a plan moves a node to the host that can't run there", got=i)
+                describe("a plan moves a node to the host, which can't run it", got=i)
             )
 
 
@@ -327,7 +327,7 @@ def _plan(schedule: Schedule, target: Target, offsets: Sequence[int] | None = No
 def _too_many_params(nbytes: int, limit: int) -> DeviceMemoryError:
     return DeviceMemoryError(
         describe(
-            "the params alone are above the memory limit",
+            "the params alone exceed the memory limit",
             got=f"{nbytes} bytes",
             expected=f"at most {limit} bytes (memory_limit)",
         )

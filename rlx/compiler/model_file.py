@@ -130,7 +130,7 @@ def load_model(
         )
         if result.kind != KIND:
             raise InputError(
-                describe("a container of another kind", got=result.kind, expected=KIND)
+                describe("the container holds no model", got=result.kind, expected=KIND)
             )
         graph = from_data(Graph, result.data["graph"], result.arrays)
         plans = {str(name): result.arrays[value] for name, value in result.data["plans"].items()}
@@ -139,7 +139,7 @@ def load_model(
             describe(
                 f"{where!r} holds no model",
                 got=error,
-                expected="what rlx.save_model writes",
+                expected="a file written by rlx.save_model",
             )
         ) from error
     except OSError as error:

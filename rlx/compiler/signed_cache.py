@@ -143,9 +143,9 @@ class Sealed:
             if result is None:
                 return None
             if result.kind != KIND or not result.arrays:
-                raise _NotSealedError("it is no sealed entry")
+                raise _NotSealedError("the entry is not sealed")
             if not hmac.compare_digest(str(result.data["seal"]), self._seal(name, result.digest)):
-                raise _NotSealedError("its seal is another")
+                raise _NotSealedError("its seal does not match")
             record, *large = result.arrays
             return _Reader(io.BytesIO(record.data), arrays, large).load()
         except Exception as error:  # of whatever records are made of

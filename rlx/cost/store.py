@@ -233,7 +233,7 @@ def _load(path: Path, identity: Identity) -> Calibration | None:
         result = _figures(entries[_slug(identity)])
         if result.identity != identity:
             raise CalibrationError(
-                describe("it is of another version", got=result.identity, expected=identity)
+                describe("its version is not supported", got=result.identity, expected=identity)
             )
         mark_used(path)
         return result
@@ -262,7 +262,7 @@ def _entries(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError, UnfitFileError) as error:
         raise CalibrationError(describe("it is not JSON", got=error)) from None
     if not isinstance(data, dict) or data.get("format") != _FORMAT:
-        raise CalibrationError(describe("it is no calibration file", expected=_FORMAT))
+        raise CalibrationError(describe("it is not a calibration file", expected=_FORMAT))
     entries = data.get("devices")
     if not isinstance(entries, dict):
         raise CalibrationError(describe("it holds no devices", got=repr(entries)[:80]))
@@ -276,11 +276,11 @@ def _figures(entry: Any) -> Calibration:
         CalibrationError: They are not as they were written, or not believable.
     """
     if not isinstance(entry, dict) or set(entry) != {"sha256", "figures"}:
-        raise CalibrationError(describe("its entry is not one", got=repr(entry)[:80]))
+        raise CalibrationError(describe("its entry is malformed", got=repr(entry)[:80]))
     result = Calibration.from_json(entry["figures"])
     # A changed digit would still be a believable figure, so a checksum is needed.
     if entry["sha256"] != _digest(result.to_json()):
-        raise CalibrationError("its checksum does not fit")
+        raise CalibrationError("its checksum does not match")
     return result
 
 

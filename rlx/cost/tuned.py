@@ -116,7 +116,7 @@ def _table(raw: bytes, identity: Identity) -> Table:
         raise ValueError(f"it is no file of the format {_FORMAT!r}")
     body = {"identity": data["identity"], "families": data["families"]}
     if data["sha256"] != _digest(body):
-        raise ValueError("its checksum does not fit")
+        raise ValueError("its checksum does not match")
     if body["identity"] != dataclasses.asdict(identity):
         return {}
     return {

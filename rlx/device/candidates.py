@@ -186,7 +186,7 @@ def none_viable(graph: Graph, rows: Sequence[DeviceCandidate]) -> DeviceUnavaila
         describe(
             f"no device can run graph {graph.name!r}",
             got=reasons or "no device",
-            hint="rlx.GraphDevices(graph).report() lists every device and what is in its way",
+            hint="rlx.GraphDevices(graph).report() lists every device with the reason",
         )
     )
 

@@ -118,7 +118,7 @@ class Device:
         if self.handle is not None:
             raise DeviceError(
                 describe(
-                    f"{str(self)!r} is a device of this program, which no other process has",
+                    f"{str(self)!r} belongs to this process and can't be used in another",
                     got=repr(self.handle),
                     hint=f"compile for {self.backend!r} by name; rlx then opens a device of its own",
                 )

@@ -152,7 +152,7 @@ def _header(raw: mmap.mmap, path: object) -> tuple[dict[str, Any], int]:
     if not isinstance(entries, _Object):
         raise refuse("the header is not a JSON object", path, type(entries).__name__)
     if entries.twice:
-        raise refuse("a tensor stands there twice", path, f"{min(entries.twice)!r:.80}")
+        raise refuse("a tensor occurs twice", path, f"{min(entries.twice)!r:.80}")
     return entries, 8 + length
 
 
@@ -236,5 +236,5 @@ def _check_filled(spans: list[tuple[int, int, str]], nbytes: int, path: object, 
         pos = last
     if pos != nbytes and not lost:
         raise refuse(
-            "bytes behind the last tensor belong to none", path, f"{nbytes - pos} bytes", 0
+            "bytes after the last tensor belong to no tensor", path, f"{nbytes - pos} bytes", 0
         )

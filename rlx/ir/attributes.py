@@ -63,7 +63,7 @@ def check_attributes(node: NodeView, inputs: Mapping[str, Any]) -> None:
     if inputs.keys() != wanted.keys():
         raise GraphError(
             describe(
-                f"[{node.op}] other attributes than it has",
+                f"[{node.op}] the attributes are not those of the op",
                 got=listed(sorted(inputs)) or "none",
                 expected=", ".join(sorted(wanted)) or "none",
             )

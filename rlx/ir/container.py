@@ -137,18 +137,18 @@ def load(raw: bytes | mmap.mmap, where: object = "bytes", check: bool = True) ->
     if magic != MAGIC:
         raise refuse("not a container file", magic, MAGIC)
     if version != VERSION or zero:
-        raise refuse("a container of another version", version, VERSION)
+        raise refuse("a container of an unsupported version", version, VERSION)
     if total != len(raw) or length > total - _HEADER_AT:
-        raise refuse("a container file has another length", f"{len(raw)} bytes", f"{total} bytes")
+        raise refuse("a container file has the wrong length", f"{len(raw)} bytes", f"{total} bytes")
     if length > _MAX_HEADER:
         raise refuse("a container's header is too large", f"{length} bytes", f"{_MAX_HEADER} bytes")
     start = _HEADER_AT + length
     head = hashlib.sha256(view[:64])
     head.update(view[_HEADER_AT:start])
     if head.digest() != bytes(view[64:96]):
-        raise refuse("a container file is damaged: its header's checksum is another")
+        raise refuse("a container file is damaged: its header's checksum does not match")
     if check and hashlib.sha256(view[start:]).digest() != bytes(view[32:64]):
-        raise refuse("a container file is damaged: its arrays' checksum is another")
+        raise refuse("a container file is damaged: its arrays' checksum does not match")
     try:
         header = json.loads(bytes(view[_HEADER_AT:start]))
         kind, data, places = header["kind"], header["data"], header["arrays"]

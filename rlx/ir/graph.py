@@ -233,7 +233,7 @@ class Graph(Builders, metaclass=Methods):
             if array.shape != node.shape:
                 raise ShapeError(
                     describe(
-                        f"value of param {name!r} has another shape",
+                        f"value of param {name!r} has the wrong shape",
                         got=array.shape,
                         expected=node.shape,
                     )
@@ -469,7 +469,7 @@ class Graph(Builders, metaclass=Methods):
 
     def _leaf(self, op: str, name: str, shape: Any, dtype: DTypeLike) -> Node:
         if not isinstance(name, str) or not name:
-            raise GraphError(describe(f"[{op}] a name is needed", got=repr(name)))
+            raise GraphError(describe(f"[{op}] the name is missing", got=repr(name)))
         type = TensorType(as_shape(shape, where=f"{op} {name!r}"), DType.parse(dtype))
         check_size(type.shape, where=op)
         return self._declared(op, name, type, caller())
@@ -493,5 +493,5 @@ class Graph(Builders, metaclass=Methods):
 
 def _text(name: Any, of: str) -> str:
     if not isinstance(name, str):
-        raise GraphError(describe(f"[{of}] a name is text", got=repr(name)))
+        raise GraphError(describe(f"[{of}] a name must be text", got=repr(name)))
     return name

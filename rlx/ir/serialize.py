@@ -181,7 +181,7 @@ def from_data(
                 or not isinstance(array, np.ndarray)
                 or array.shape != node.types[0].shape
             ):
-                raise ValueError(f"{name!r} has no value such as {array!r:.60}")
+                raise ValueError(f"{name!r} can't hold {array!r:.60}")
             graph.param_values[name] = array
     except GraphError:
         raise

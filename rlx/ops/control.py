@@ -52,7 +52,7 @@ def _count_trip() -> None:
     if left[0] < 0:
         raise InputError(
             describe(
-                "the loops of a run make more trips than they may",
+                "the loops of a run make more trips than allowed",
                 hint="CompileOptions(max_iterations=...) sets the bound",
             )
         )
@@ -269,7 +269,7 @@ def _infer_while(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[Te
     result = _check("while_", attrs["body_graph"], types)
     if result != tuple(types) or not types:
         raise GraphError(
-            describe("[while_] the body changes the state's types", got=result, expected=types)
+            describe("[while_] the body changes the types of the state", got=result, expected=types)
         )
     trips = attrs["max_trips"]
     if trips is not None and (not isinstance(trips, int | np.integer) or trips < 0):

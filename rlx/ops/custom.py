@@ -242,7 +242,7 @@ def _called(item: CustomOp, arrays: Sequence[Array], attrs: Mapping[str, Any]) -
                     f"[custom {item.name}] the NumPy function gives no real numbers",
                     got=result.dtype,
                     expected="an array of integers, floats or bools",
-                    hint="of complex numbers give the real and the imaginary part as two results",
+                    hint="return the real and the imaginary part of complex numbers as two results",
                 )
             )
     return results

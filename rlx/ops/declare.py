@@ -282,7 +282,7 @@ def stored_results(
         results = [store(np.asarray(item), type.dtype) for item, type in pairs]
     for result, type in zip(results, types, strict=True):
         if result.shape != type.shape:
-            text = f"[{what}] the NumPy function gives another shape than the rule"
+            text = f"[{what}] the NumPy function's shape differs from the rule's"
             raise ShapeError(describe(text, got=result.shape, expected=type.shape))
     return tuple(results)
 

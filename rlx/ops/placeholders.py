@@ -21,7 +21,7 @@ def _value(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     value, dtype = attrs["value"], attrs["dtype"]
     if not isinstance(dtype, DType) or getattr(value, "dtype", None) != dtype.numpy:
         raise DTypeError(
-            describe("[constant] an array of another type", got=repr(value), expected=dtype)
+            describe("[constant] the array has the wrong type", got=repr(value), expected=dtype)
         )
     return TensorType(value.shape, dtype)
 

@@ -294,7 +294,7 @@ class Tracer(Generic[T]):
         if result.shape != type.shape:
             raise CompileError(
                 describe(
-                    f"{node.op} traces to another shape than inference gives",
+                    f"the traced shape of {node.op} differs from the inferred shape",
                     where=node.where(),
                     got=result.shape,
                     expected=type.shape,

@@ -96,7 +96,7 @@ def plan_memory(
 def _too_large(nbytes: int, limit: int, largest: Value, largest_bytes: int) -> DeviceMemoryError:
     return DeviceMemoryError(
         describe(
-            "the graph needs more memory than it may have",
+            "the graph needs more memory than its limit",
             got=f"an arena of {nbytes} bytes, its largest value {largest.name!r} of {largest_bytes}",
             expected=f"at most {limit} bytes (memory_limit)",
             hint="make the batch smaller, or raise CompileOptions.memory_limit",
@@ -266,7 +266,7 @@ def _placed(blocks: list[_Block], base: int, alignment: int, offsets: Sequence[i
         return InputError(describe(f"a memory plan does not fit its graph: {what}", got=got))
 
     if len(offsets) != len(blocks):
-        raise refuse("another number of blocks", f"{len(offsets)} offsets for {len(blocks)}")
+        raise refuse("the number of blocks differs", f"{len(offsets)} offsets for {len(blocks)}")
     # First fit never leaves more free than there is in use.
     limit = base + sum(block.nbytes for block in blocks)
     for block, offset in zip(blocks, offsets, strict=True):

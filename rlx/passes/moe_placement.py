@@ -101,7 +101,7 @@ def place_experts(graph: Graph, masks: Sequence[Array]) -> tuple[Graph, dict[str
         if weight.op != "param" or _shared(graph, weight, chosen, mask):
             raise GraphError(
                 describe(
-                    "the experts can't be placed apart",
+                    "the experts can't be split between devices",
                     where=product.where(),
                     got=f"weights {weight.name!r} from {weight.op}",
                     expected="a param that only products of one layer use",

@@ -226,16 +226,18 @@ def check_fit(graph: Graph, lowered: Graph, preparations: Sequence[Preparation])
         if not fits or inputs.keys() & read or outputs.keys() & results.keys():
             raise InputError(describe("a plan's preparations do not fit", got=preparation.names))
         if not inputs.items() <= params.items():
-            raise InputError(describe("a plan prepares other params", got=sorted(inputs)))
+            raise InputError(
+                describe("a plan prepares from params that its graph lacks", got=sorted(inputs))
+            )
         read |= inputs.keys()
         results |= outputs
     own = left.keys() - results.keys()
     # Params that nothing needs are left out only if something is prepared.
     missing = params.keys() - own - read if not preparations else ()
     if results.keys() & params.keys() or not (results | params).items() >= left.items() or missing:
-        raise InputError(describe("a plan has other params than its graph", got=sorted(left)))
+        raise InputError(describe("the params of a plan differ from its graph's", got=sorted(left)))
     if not results.items() <= left.items():
-        raise InputError(describe("a plan prepares what it does not read", got=sorted(results)))
+        raise InputError(describe("a plan prepares values that it does not read", got=sorted(results)))
     check_same(graph, lowered)
 
 
@@ -252,5 +254,7 @@ def check_same(left: Graph, other: Graph) -> None:
     )  # fmt: skip
     if first != second:
         raise InputError(
-            describe("a plan's graph has another outside", got=other.name, expected=left.name)
+            describe(
+                "the inputs or outputs of a plan's graph differ", got=other.name, expected=left.name
+            )
         )

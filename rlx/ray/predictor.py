@@ -154,7 +154,7 @@ class Predictor:
                 describe(
                     f"a batch has no column {column!r}",
                     got=listed,
-                    hint="columns={input: column} says where an input comes from, fixed={input: value} what it always is",
+                    hint="map inputs by columns={input: column}, or fix their values by fixed={input: value}",
                 )
             )
         array = np.asarray(batch[column])

@@ -91,14 +91,12 @@ def first_bad(
             describe(
                 "the good commit is no ancestor of the bad one",
                 got=f"good {good}, bad {bad}",
-                hint="for a result that became right, or a time that became short, take --good and --bad the other way",
+                hint="to find an improvement, swap --good and --bad",
             )
         )
     opinion = opinion_of(bad)
     if opinion.bad is None:
-        raise InputError(
-            describe("nothing can be said of the bad commit", where=bad, got=opinion.reason)
-        )
+        raise InputError(describe("the bad commit can't be judged", where=bad, got=opinion.reason))
     if not opinion.bad:
         raise InputError(
             describe(

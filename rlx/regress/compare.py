@@ -213,7 +213,7 @@ def compare(
         0
     """
     if not 0 <= min_effect < 10:
-        raise InputError(describe("min_effect", got=min_effect, expected="a part from 0 to 10"))
+        raise InputError(describe("min_effect", got=min_effect, expected="a fraction from 0 to 10"))
     paired = pairs(base, new, devices or {})
     cases: list[CaseResult] = []
     only: tuple[list[str], list[str]] = ([], [])

@@ -116,7 +116,7 @@ def own_graph(
             describe(
                 "[rlx_regress] not a compiled graph",
                 got=type(compiled).__name__,
-                expected="what rlx.compile gives",
+                expected="a result of rlx.compile",
             )
         )
     graph: Graph = compiled._state.graph

@@ -161,7 +161,7 @@ def _decoded(path: str | PathLike[str], number: int, raw: bytes) -> Line:
     if isinstance(line, Run) and line.schema != schema.VERSION:
         raise InputError(
             describe(
-                "a record file of another version",
+                "a record file of an unsupported version",
                 where=where,
                 got=line.schema,
                 expected=schema.VERSION,

@@ -191,7 +191,7 @@ class CompiledGraph(
         """
         if not self.capabilities.arena_ptr:
             raise CompileError(
-                describe(f"{self.device} keeps no arena in host memory", hint="use run_slots")
+                describe(f"{self.device} has no arena in host memory", hint="use run_slots")
             )
         return self._state.executable.arena()
 

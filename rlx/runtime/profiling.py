@@ -26,7 +26,7 @@ def record_all_runs(state: RuntimeState) -> Totals:
     """Begins to keep the kernel times of all runs, for ``CompileOptions(profile=True)``.
 
     Raises:
-        CompileError: The device can't take the time of kernels; the graph is closed then.
+        CompileError: The device can't time kernels; the graph is closed then.
     """
     from rlx.runtime.profile import Totals
 
@@ -118,7 +118,7 @@ class ProfilingMethods:
             The time, bytes and flops by kind of op and by node; ``str`` of it is a table.
 
         Raises:
-            CompileError: The device can't take the time of kernels.
+            CompileError: The device can't time kernels.
             InputError: See ``run``; or ``runs`` is less than 1, or a trace is open.
 
         Example:
@@ -185,7 +185,7 @@ def _check_timestamps(state: RuntimeState) -> None:
     if not state.executable.capabilities.device_timestamps:
         raise CompileError(
             describe(
-                f"{state.target.device} can't take the time of kernels",
+                f"{state.target.device} can't time kernels",
                 got="capabilities.device_timestamps is False",
                 hint="cg.trace(path) shows the time of whole calls",
             )
@@ -195,9 +195,7 @@ def _check_timestamps(state: RuntimeState) -> None:
 def _check_untraced(state: RuntimeState, totals: Totals | None) -> None:
     if state.binding.recorder is not totals:
         raise InputError(
-            describe(
-                f"{state.what} is being traced already", hint="leave the trace around it first"
-            )
+            describe(f"{state.what} is being traced already", hint="end the outer trace first")
         )
 
 

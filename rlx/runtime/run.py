@@ -141,7 +141,7 @@ def _check_gpu_buffers(state: RuntimeState) -> None:
         hint = (
             "rlx.compile(graph, device=wgpu_device), or run and run_slots, which bring arrays back"
         )
-        raise CompileError(describe(f"{device} keeps values in no GPU buffers", hint=hint))
+        raise CompileError(describe(f"{device} has no values in GPU buffers", hint=hint))
 
 
 # --- methods -----------------------------------------------------------------------------------------

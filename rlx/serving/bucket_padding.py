@@ -82,7 +82,7 @@ class Bucket:
             exact = build()
             studied = self._studied(exact)
             if studied.signature() != self._signature:
-                raise UnmaskableError("the graph does something else for these shapes")
+                raise UnmaskableError("the graph computes something else for these shapes")
             shapes = [node.shape for node in exact.outputs]
             result = BucketFit(studied.values, tuple(zip(shapes, studied.outputs, strict=True)))
             self._fits.put(key, result)

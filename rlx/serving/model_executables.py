@@ -258,7 +258,7 @@ class Executables:
         shapes = {name: array.shape for name, array in arrays.items()}
         last = shapes_with(self._source, arrays, {name: high for name, (_, high) in ranges.items()})
         if any(last[name] != shapes[name] for name in self.fixed.intersection(shapes)):
-            raise UnmaskableError("an input whose contents decide shapes has dimensions that vary")
+            raise UnmaskableError("an input that decides shapes has dimensions that vary")
         indices = "bucket", tuple(last.items()), self._values_key(arrays)
         asked = self._looked_at(shapes, arrays)
         padded = self._kept.get(indices)
@@ -347,7 +347,7 @@ class Executables:
                 describe(
                     f"the contents of {', '.join(map(repr, unknown))} decide shapes",
                     where=self._source.label,
-                    hint="give an array in the place of its shape",
+                    hint="give an array instead of its shape",
                 )
             )
 

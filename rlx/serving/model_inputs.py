@@ -142,7 +142,7 @@ def _array(port: Port, value: Any, bound: dict[str, int]) -> np.ndarray[Any, Any
         if not fits:
             raise InputError(
                 describe(
-                    f"input {port.name!r} has another shape",
+                    f"input {port.name!r} has the wrong shape",
                     got=array.shape,
                     expected=f"{port.dims}" + (f" with {before}" if before else ""),
                 )

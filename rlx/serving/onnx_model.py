@@ -266,8 +266,8 @@ class Model:
         if len(listed) > capacity and not isinstance(buckets, Mapping):
             raise InputError(
                 describe(
-                    f"{self._source.label} is to be compiled for {len(listed)} sets of shapes",
-                    expected=f"at most {capacity}, which it keeps",
+                    f"{self._source.label} can't keep {len(listed)} sets of shapes",
+                    expected=f"at most {capacity} (its capacity)",
                     hint="rlx.onnx.Model(..., capacity=...), or buckets={...}",
                 )
             )
@@ -426,7 +426,7 @@ class Model:
             again = "the CPU" if to_cpu else f"{where}, which is opened again"
             first = first_line(error)
             warnings.warn(
-                f"{where} was lost ({first}): {self._source.label} goes on on {again}",
+                f"{where} was lost ({first}): {self._source.label} continues on {again}",
                 RuntimeWarning,
                 stacklevel=users_level(),
             )
@@ -478,7 +478,7 @@ def _restored(file: Path | bytes, size: int, device: DeviceLike, how: Mapping[st
     if got != size:
         raise ImportModelError(
             describe(
-                "another file stands where the pickled model was",
+                "the file of the pickled model was replaced",
                 where=str(file),
                 got=f"{got} bytes",
                 expected=f"{size} bytes",

@@ -346,7 +346,9 @@ def _maker(
         graph, values = source, dict(params or {})
         return lambda device: _graph_worker(graph, device, values, options)
     if params:
-        raise InputError(describe("params are for graphs", got="an ONNX model, which has its own"))
+        raise InputError(
+            describe("params are for graphs only", got="an ONNX model, which has its own")
+        )
     if isinstance(source, Model):
         if options is not None:
             raise InputError(describe("a model is compiled with its own options", got="options"))

@@ -77,7 +77,9 @@ def taps_of(where: str, b: Any, a: Any) -> tuple[Array, Array]:
     if results[1][0] == 0:
         raise InputError(
             describe(
-                f"[{where}] a", got="a[0] = 0", expected="a[0] other than 0, which divides all"
+                f"[{where}] a",
+                got="a[0] = 0",
+                expected="a[0] other than 0: it divides all coefficients",
             )
         )
     return results[0], results[1]

@@ -90,8 +90,8 @@ def segments(
         )
     if nperseg is not None and nperseg > samples:
         text = describe(
-            f"[{where}] nperseg {nperseg} is more than the {samples} samples there are",
-            hint=f"nperseg={samples} is taken",
+            f"[{where}] nperseg {nperseg} exceeds the {samples} samples",
+            hint=f"nperseg={samples} is used",
         )
         warnings.warn(text, UserWarning, stacklevel=2)
     length = min(asked, samples)

@@ -229,7 +229,7 @@ def samples(value: WindowLike, n: int, where: str) -> Array:
         raise InputError(
             describe(
                 f"[{where}] the window's samples",
-                got=values.shape if good else "something else than finite real numbers",
+                got=values.shape if good else "not finite real numbers",
                 expected=f"({n},)",
             )
         )

@@ -135,10 +135,10 @@ class GpuDevice:
                 )
             ) from error
         except wgpu.GPUError as error:
-            text = describe(f"no buffer {label!r} could be made", got=error, hint="cg.recover()")
+            text = describe(f"buffer {label!r} can't be made", got=error, hint="cg.recover()")
             raise DeviceLostError(text) from error
         if self.provider.lost(self.device):
-            what = f"no buffer {label!r} could be made"
+            what = f"buffer {label!r} can't be made"
             text = describe(what, got="the device is lost", hint="cg.recover()")
             raise DeviceLostError(text)
         results.append(result)
@@ -295,7 +295,7 @@ def _opened(info: DeviceInfo) -> Any:
         return library.opened(adapter, [*own, *library.needed], info.limits)
     except Exception as error:
         raise DeviceUnavailableError(
-            describe(f"{info.adapter} gives no device", got=error)
+            describe(f"{info.adapter} can't be opened", got=error)
         ) from error
 
 

@@ -141,7 +141,7 @@ def _count(
 def _undeclared(where: str) -> CompileError:
     return CompileError(
         describe(
-            "loops of a WGSL kernel and declarations of trips do not fit",
+            "the loops of a WGSL kernel and its trip declarations do not match",
             where=where,
             expected="one loop in a line, which ends in: // trips: EXPRESSION",
         )

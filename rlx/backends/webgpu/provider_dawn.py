@@ -196,7 +196,7 @@ def _ask_instance() -> None:
     lacking = [name for name in _INSTANCE_TOGGLES if name not in known]
     if lacking:
         warnings.warn(
-            f"this wgpudawn does not know {', '.join(lacking)}: kernels that need what they enable are not used",
+            f"this wgpudawn lacks {', '.join(lacking)}: kernels that need them are not used",
             RuntimeWarning,
             stacklevel=2,
         )

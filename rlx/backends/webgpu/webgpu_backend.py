@@ -167,7 +167,7 @@ def _refuse_others(handle: object, library: Provider) -> None:
         describe(
             "a wgpu device that rlx can't share",
             got=f"{type(handle).__module__}.{type(handle).__qualname__}",
-            expected=f"one that {library.package} made through its library",
+            expected=f"a device made by {library.package}",
             hint=f"RLX_WEBGPU is {flags.WEBGPU.get()!r}",
         )
     )

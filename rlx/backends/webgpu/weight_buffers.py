@@ -137,7 +137,7 @@ def check_limit(gpu: GpuDevice, limit: str, nbytes: int, where: str) -> None:
     if nbytes > gpu.limits[limit]:
         raise DeviceMemoryError(
             describe(
-                f"a buffer is above the device's {limit}",
+                f"a buffer exceeds the device's {limit}",
                 where=where,
                 got=f"{nbytes} bytes",
                 expected=f"at most {gpu.limits[limit]} bytes",

@@ -24,7 +24,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         )
     add_plan(command)
     command.add_argument(
-        "--keep", type=Path, metavar="FOLDER", help="keep base.rlxreg and new.rlxreg there"
+        "--keep", type=Path, metavar="FOLDER", help="keep base.rlxreg and new.rlxreg in this folder"
     )
     add_report(command)
 
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
         paths = folder / "base.rlxreg", folder / "new.rlxreg"
         for path in paths:
             if path.exists():
-                raise InputError(describe("a record file is there already", got=path))
+                raise InputError(describe("a record file exists already", got=path))
         with progress(False, "measure") as say:
             say("measure")
             pythons = args.base_python, args.new_python

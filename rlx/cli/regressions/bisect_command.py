@@ -27,50 +27,50 @@ FOUND, SEVERAL = 0, 3
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """The options of the command."""
-    command.add_argument("--good", required=True, metavar="COMMIT", help="one that was well")
-    command.add_argument("--bad", default="HEAD", metavar="COMMIT", help="one that is not (HEAD)")
+    command.add_argument("--good", required=True, metavar="COMMIT", help="a good commit")
+    command.add_argument("--bad", default="HEAD", metavar="COMMIT", help="a bad commit (HEAD)")
     command.add_argument(
         "--case",
         required=True,
         metavar="ID",
-        help="the case: its id or the beginning of that, or a regular expression that its name matches; "
-        "of several cases, one that is worse is enough",
+        help="the case: its id or the start of its id, or a regular expression for its name; "
+        "of several cases, one worse case is enough",
     )
     command.add_argument(
-        "--by", choices=tuple(BY), default=TIME, help=f"what became worse ({TIME})"
+        "--by", choices=tuple(BY), default=TIME, help=f"the kind of regression ({TIME})"
     )
     command.add_argument(
         "--suite",
         nargs="+",
         default=list(SUITES),
         metavar="NAME",
-        help=f"where the case is: {', '.join(SUITES)}, or a file that holds a model (all suites)",
+        help=f"the suite of the case: {', '.join(SUITES)}, or a model file (all suites)",
     )
     command.add_argument("--device", default="cpu", help="the device (cpu)")
     command.add_argument(
         "--processes",
         type=int,
         default=5,
-        help="fresh processes of each side; undecided times get more (5)",
+        help="fresh processes of each side; undecided cases get more (5)",
     )
     command.add_argument(
         "--min-effect",
         default="5%",
         metavar="PERCENT",
-        help="the least change of a time that counts (5%%)",
+        help="the smallest change of a time that counts (5%%)",
     )
     command.add_argument(
         "--repository",
         type=Path,
         default=Path(),
         metavar="FOLDER",
-        help="the checkout of rlx (here)",
+        help="the checkout of rlx (the current folder)",
     )
     command.add_argument(
         "--wheels",
         type=Path,
         metavar="FOLDER",
-        help="where built wheels are kept (the user's cache folder)",
+        help="the folder for built wheels (the user's cache folder)",
     )
 
 

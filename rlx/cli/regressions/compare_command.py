@@ -18,7 +18,10 @@ from rlx.regress.report import compare_report
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     parser.add_argument(
-        "files", nargs="+", metavar="FILE", help="BASE, NEW, and more: each is compared with BASE"
+        "files",
+        nargs="+",
+        metavar="FILE",
+        help="BASE, NEW ...: BASE is compared with each other file",
     )
     add_report(parser)
 
@@ -29,7 +32,7 @@ def add_report(parser: argparse.ArgumentParser) -> None:
         "--min-effect",
         default="5%",
         metavar="PART",
-        help="the least change of a time that counts (5%%)",
+        help="the smallest change of a time that counts (5%%)",
     )
     parser.add_argument(
         "--device",
@@ -41,14 +44,14 @@ def add_report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fail-on",
         metavar="NAMES",
-        help="what makes the exit status other than 0: changed (4), slower (1), inconclusive (3), machine (3), "
-        "or kinds of findings such as kernels (4); by default those four",
+        help="findings that make the exit status nonzero: changed (4), slower (1), inconclusive (3), machine (3), "
+        "or kinds of findings such as kernels (4); by default the first four",
     )
     parser.add_argument(
-        "--json", metavar="FILE", help='write all of it as JSON; "-" for the console'
+        "--json", metavar="FILE", help='write the comparison as JSON; "-" for standard output'
     )
-    parser.add_argument("--junit", metavar="FILE", help="write the XML of JUnit, for CI")
-    parser.add_argument("--html", metavar="FILE", help="write a report for a browser, in one file")
+    parser.add_argument("--junit", metavar="FILE", help="write JUnit XML, for CI")
+    parser.add_argument("--html", metavar="FILE", help="write an HTML report, in one file")
     parser.add_argument(
         "--history",
         metavar="DIR",
@@ -95,7 +98,7 @@ def _recordings(paths: Sequence[str | Path]) -> list[Recording]:
     results = [recording for path in paths for recording in read([path])]
     if len(results) < 2:
         hint = "rlx regress compare BASE NEW"
-        raise InputError(describe("one recording alone", where=paths[0], hint=hint))
+        raise InputError(describe("there is only one recording", where=paths[0], hint=hint))
     return results
 
 

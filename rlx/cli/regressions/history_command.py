@@ -13,7 +13,7 @@ from rlx.regress.report import history_report
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     parser.add_argument("folder", metavar="DIR", help="a folder of files *.rlxreg")
-    parser.add_argument("--html", metavar="FILE", help="write a report for a browser, in one file")
+    parser.add_argument("--html", metavar="FILE", help="write an HTML report, in one file")
 
 
 def run(args: argparse.Namespace) -> int:

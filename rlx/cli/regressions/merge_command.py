@@ -24,7 +24,7 @@ def run(args: argparse.Namespace) -> int:
         OSError: A file can't be read or written.
     """
     if args.output.exists():
-        raise InputError(describe("the output is there already", got=args.output))
+        raise InputError(describe("the output exists already", got=args.output))
     read(args.files)
     known: set[str] = set()
     with args.output.open("wb") as out:

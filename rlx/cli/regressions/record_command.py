@@ -20,7 +20,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--no-texts",
         action="store_true",
-        help="a smaller file, without the schedules and WGSL that a report shows where they changed",
+        help="write a smaller file, without the schedules and WGSL for reports of changes",
     )
 
 
@@ -31,7 +31,7 @@ def add_plan(command: argparse.ArgumentParser) -> None:
         nargs="+",
         default=list(SUITES),
         metavar="NAME",
-        help=f"{', '.join(SUITES)}, and files that hold models (all suites)",
+        help=f"{', '.join(SUITES)}, and model files (all suites)",
     )
     command.add_argument("--devices", default="all", help='separated by commas, or "all"')
     command.add_argument(
@@ -41,13 +41,13 @@ def add_plan(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--no-times",
         action="store_true",
-        help="results, kernels and memory alone, which other programs can't disturb",
+        help="record only results, kernels and memory, which other programs can't disturb",
     )
     command.add_argument(
         "--only",
         default="",
         metavar="REGEX",
-        help="cases whose name it matches, or whose id begins with it",
+        help="only cases whose name matches, or whose id begins with it",
     )
 
 

@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--numerics",
         action="store_true",
-        help="the errors of each operation on each adapter, and which driver stands out",
+        help="show the errors of each operation on each adapter, and outliers among drivers",
     )
 
 

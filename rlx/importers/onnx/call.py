@@ -339,7 +339,7 @@ class OnnxCall:
             if zero is None:
                 if field == "s" and attribute.type == 3:
                     return None
-                raise ImportModelError(f"attribute {name!r} has another type")
+                raise ImportModelError(f"attribute {name!r} has the wrong type")
             return zero
         return result
 

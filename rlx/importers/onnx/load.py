@@ -98,9 +98,9 @@ def load(
         names = listed(sorted(error.names))
         raise InputError(
             describe(
-                f"shapes within the model depend on what these inputs hold: {names}",
+                f"shapes within the model depend on the contents of these inputs: {names}",
                 where=source.label,
-                hint="give them as values={...}, or run it with rlx.onnx.Model, which does",
+                hint="pass values={...}, or use rlx.onnx.Model, which passes them",
             )
         ) from None
 
@@ -142,7 +142,7 @@ def read_model(file: ModelBytes) -> ModelSource:
         raise ImportModelError(describe("the graph has no outputs", where=label))
     names = [info.name for info in model.graph.inputs]
     if len(set(names)) != len(names) or "" in names:
-        raise ImportModelError(describe("inputs need names of their own", where=label, got=names))
+        raise ImportModelError(describe("inputs need distinct names", where=label, got=names))
     source = ModelSource(file, inputs, outputs, defaults)
     vars(source)["model"] = model
     return source
@@ -201,7 +201,7 @@ def _default(info: schema.ValueInfo, tensor: schema.TensorProto, label: str) -> 
     if port.element is not element:
         raise ImportModelError(
             describe(
-                "the initializer of an input has another type",
+                "the initializer of an input has the wrong type",
                 where=where,
                 got=element.name,
                 expected=port.element.name,
@@ -219,7 +219,7 @@ def _port(info: schema.ValueInfo, label: str) -> Port:
         if result is None:
             raise ImportModelError(describe("an input without a type", where=where))
         raise UnsupportedOpError(
-            describe("an input that is no tensor", where=where, got=result, expected="a tensor")
+            describe("an input is not a tensor", where=where, got=result, expected="a tensor")
         )
     element = element_of(kind.tensor.element, where)
     shape = kind.tensor.shape

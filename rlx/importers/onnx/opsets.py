@@ -43,7 +43,7 @@ def versions(listed: Iterable[Opset], label: str) -> dict[str, int]:
         label: How messages name the file.
 
     Raises:
-        UnsupportedOpError: A version is newer than what is known here.
+        UnsupportedOpError: A version is newer than this rlx supports.
         ImportModelError: It is no version.
     """
     results: dict[str, int] = {}
@@ -57,7 +57,7 @@ def versions(listed: Iterable[Opset], label: str) -> dict[str, int]:
         if opset.version > newest:
             raise UnsupportedOpError(
                 describe(
-                    f"operator set {domain or 'ai.onnx'!r} is newer than what is known here",
+                    f"operator set {domain or 'ai.onnx'!r} is newer than this rlx supports",
                     where=label,
                     got=opset.version,
                     expected=f"at most {newest}",

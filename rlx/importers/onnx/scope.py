@@ -47,7 +47,7 @@ class Scope:
             scope = scope.parent
         raise ImportModelError(
             describe(
-                f"nothing gives {name!r}",
+                f"{name!r} is undefined",
                 expected="an input, an initializer or a result of this graph or of one around it",
             )
         )

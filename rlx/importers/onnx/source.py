@@ -206,7 +206,7 @@ def bind(
                 "dimensions without a size",
                 where=source.label,
                 got=listed(sorted(missing)),
-                hint="give them as dims={...} (--dim NAME=SIZE), or run it with rlx.onnx.Model, "
+                hint="pass dims={...} (--dim NAME=SIZE), or use rlx.onnx.Model, "
                 "which takes them from the arrays",
             )
         )

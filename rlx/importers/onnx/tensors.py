@@ -41,7 +41,7 @@ def element_of(code: int, where: str) -> Element:
         raise ImportModelError(describe("no such element type", where=where, got=code))
     raise UnsupportedOpError(
         describe(
-            "an element type that rlx has no tensors of",
+            "rlx has no tensors of this element type",
             where=where,
             got=name,
             expected=", ".join(e.name for e in ELEMENTS.values()),
@@ -131,7 +131,7 @@ def _external(
             describe(
                 "external data",
                 where=where,
-                hint="load the model by its path: its folder is where the data lies",
+                hint="load the model by its path: its folder has the data",
             )
         )
     keys = {entry.key: entry.value for entry in tensor.external}

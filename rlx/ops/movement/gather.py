@@ -99,7 +99,7 @@ def _infer_gather(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorT
     axis = as_axis(attrs["axis"], len(shape), where="gather")
     check_indices("gather", indices)
     if shape[axis] == 0 and indices.size > 0:
-        raise ShapeError(describe("[gather] nothing to pick from", got=f"{shape} at axis {axis}"))
+        raise ShapeError(describe("[gather] the axis is empty", got=f"{shape} at axis {axis}"))
     attrs["axis"] = axis
     return TensorType((*shape[:axis], *indices.shape, *shape[axis + 1 :]), types[0].dtype)
 
@@ -249,7 +249,7 @@ def _infer_nd(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     attrs["batch_dims"] = batch
     result = (*indices.shape[:-1], *shape[batch + depth :])
     if 0 in shape[batch : batch + depth] and size(result):
-        raise ShapeError(describe("[gather_nd] nothing to pick from", got=shape))
+        raise ShapeError(describe("[gather_nd] the operand is empty", got=shape))
     return TensorType(result, types[0].dtype)
 
 

@@ -293,7 +293,9 @@ def _pad(g: Graph, x: Node, pads: Any, mode: str, value: Any) -> Node:
 def _cut_axis(g: Graph, x: Node, axis: int, before: int, after: int) -> Node:
     n = x.shape[axis] - before - after
     if n < 0:
-        raise ShapeError(describe("[pad] cuts more than there is", got=f"{x.shape}, axis {axis}"))
+        raise ShapeError(
+            describe("[pad] removes more than the axis has", got=f"{x.shape}, axis {axis}")
+        )
     return g.narrow(x, axis, before, n) if before + after else x
 
 

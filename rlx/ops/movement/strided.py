@@ -344,7 +344,7 @@ def expand(x: Array, shape: ShapeLike) -> Array:
 
 def _infer_concat(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     if not types:
-        raise ShapeError(describe("[concat] nothing to join", expected="at least one operand"))
+        raise ShapeError(describe("[concat] no operands", expected="at least one operand"))
     shapes = [type.shape for type in types]
     axis = as_axis(attrs["axis"], len(shapes[0]), where="concat")
     cut = {(*s[:axis], *s[axis + 1 :]) for s in shapes}

@@ -24,7 +24,7 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
         if type.shape != shape[attrs["axis"] :]:
             raise ShapeError(
                 describe(
-                    f"[normalisation] {name} has another shape than what is normalised",
+                    f"[normalisation] {name} does not have the shape of the normalised axes",
                     got=type.shape,
                     expected=shape[attrs["axis"] :],
                 )
@@ -182,7 +182,7 @@ def _infer_residual(
     if x.shape != residual.shape:
         raise ShapeError(
             describe(
-                "[residual_norm] what is added has another shape",
+                "[residual_norm] the added operand has the wrong shape",
                 got=residual.shape,
                 expected=x.shape,
             )

@@ -39,7 +39,7 @@ def _infer(name: str, rank: int) -> Callable[..., TensorType]:
         if len(own) < len(types) and types[-1].shape != result.shape:
             raise ShapeError(
                 describe(
-                    f"[{name}] what is added has another shape",
+                    f"[{name}] the added operand has the wrong shape",
                     got=types[-1].shape,
                     expected=result.shape,
                 )

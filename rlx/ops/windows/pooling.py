@@ -53,7 +53,7 @@ def _normalise(name: str, shape: Shape, attrs: dict[str, Any]) -> Window:
         if max(pair) > (k - 1) * d:
             raise ShapeError(
                 describe(
-                    f"[{name}] a window would see nothing but padding",
+                    f"[{name}] a window would cover only padding",
                     got=f"kernel {kernel}, dilation {dilation}, padding {pads}",
                     expected="padding <= (kernel - 1) * dilation",
                 )

@@ -59,7 +59,7 @@ def _infer(name: str, rank: int) -> Callable[..., TensorType]:
         if any(n < 1 for n in out):
             raise ShapeError(
                 describe(
-                    f"[{name}] nothing is left of the result",
+                    f"[{name}] the result would be empty",
                     got=f"x {x}, w {w}, padding {attrs['padding']}",
                     expected="stride * (size - 1) + (kernel - 1) * dilation + 1 + output_padding "
                     "> padding on every axis",

@@ -56,14 +56,14 @@ def study(graphs: Sequence[Graph]) -> Study:
     """
     first = graphs[0]
     if len({len(graph.nodes) for graph in graphs}) > 1:
-        raise UnmaskableError("the model has other nodes for other shapes")
+        raise UnmaskableError("the model has different nodes for different shapes")
     steps: list[MaskStep] = []
     # Nodes of which no result has padding.
     fixed: list[bool] = []
     for nodes in zip(*[graph.nodes for graph in graphs], strict=True):
         node = nodes[0]
         if not all([_alike(item, node) for item in nodes[1:]]):
-            raise UnmaskableError(f"{node.where()} is another node for other shapes")
+            raise UnmaskableError(f"{node.where()} is a different node for different shapes")
         try:
             step = None
             if all([fixed[operand.id] for operand in node.inputs]):
@@ -79,7 +79,7 @@ def study(graphs: Sequence[Graph]) -> Study:
         steps.append(step)
     args = [[output.id for output in graph.outputs] for graph in graphs]
     if any(item != args[0] for item in args[1:]):
-        raise UnmaskableError("the model has other outputs for other shapes")
+        raise UnmaskableError("the model has different outputs for different shapes")
     lengths: dict[tuple[int, ...], int] = {}
     values: list[int] = []
     for step, same in zip(steps, fixed, strict=True):

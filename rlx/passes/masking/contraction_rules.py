@@ -220,7 +220,7 @@ def _windows(pos: At, seen: Sequence[int], fill: str) -> MaskStep:
     """Windows along the axes from the third on, which see padding along some of them."""
     for axis in range(len(pos.node.attrs["padding"])):
         if len({node.attrs["padding"][axis][0] for node in pos.nodes}) > 1:
-            raise UnmaskableError("begins before its operand by another number for other shapes")
+            raise UnmaskableError("starts at a different offset for different shapes")
     args, sizes = pos.operands[0], pos.sizes()
     for spatial in args[2:]:
         one_factor(spatial)
@@ -245,7 +245,7 @@ def _attention(pos: At) -> MaskStep:
     lengths = {q[at_keys], k[at_keys]}
     if kind not in ("none", "custom", "bias") and len(lengths) > 1 and any(map(varies, lengths)):
         raise UnmaskableError(
-            f"sees keys by their distance from queries ({kind}) of another length"
+            f"masks keys by their distance from queries ({kind}) of a different length"
         )
     if kind == "custom":
         expected: Sequence[Axis] = (k[0], k[at_keys])

@@ -79,7 +79,7 @@ def result_sizes(nodes: Sequence[Node], result: int = 0) -> list[tuple[int, ...]
     """
     shapes = [node.types[result].shape for node in nodes]
     if len({len(shape) for shape in shapes}) > 1:
-        raise UnmaskableError("has another number of dimensions for other shapes")
+        raise UnmaskableError("has a different number of dimensions for different shapes")
     return list(zip(*shapes, strict=True))
 
 
@@ -104,13 +104,13 @@ def _take_factors(left: list[Factor], target: tuple[int, ...]) -> Axis:
     missing = target
     while any(size != 1 for size in missing):
         if not left:
-            raise UnmaskableError("parts a length in another way for other shapes")
+            raise UnmaskableError("splits a length differently for different shapes")
         factor = left.pop()
         rest = _divided(missing, factor.sizes)
         if rest is None:
             inner = _divided(factor.sizes, missing)
             if inner is None or Factor(inner).varies:
-                raise UnmaskableError("joins or parts a length with what surrounds it")
+                raise UnmaskableError("merges a length with other axes, or splits it")
             left.append(Factor(inner))
             factor, rest = Factor(missing), (1,) * len(missing)
         results.append(factor)

@@ -30,7 +30,7 @@ def _leaf(pos: At) -> MaskStep:
     if pos.node.op == "param":
         pos.attr("shape")
         if not same_values(pos.nodes):
-            raise UnmaskableError("has other values for other shapes")
+            raise UnmaskableError("has different values for different shapes")
     return one([whole(sizes) for sizes in pos.sizes()])
 
 
@@ -43,7 +43,7 @@ def _constant(pos: At) -> MaskStep:
         value = np.asarray(node.attrs["value"])
         begin = longest[tuple(slice(size) for size in value.shape)]
         if not same(np.ascontiguousarray(begin), np.ascontiguousarray(value)):
-            raise UnmaskableError("holds other numbers for other shapes")
+            raise UnmaskableError("holds different numbers for different shapes")
     return one([whole(size) for size in sizes])
 
 
@@ -116,7 +116,7 @@ def _cut(pos: At, cuts: Mapping[int, tuple[Sequence[int], int]]) -> MaskStep:
             continue
         ends = {start - size for start, size in zip(starts, args, strict=True)}
         if not padded or from_end or len(ends) > 1 or varies(axes[axis]):
-            text = f"takes a piece of axis {axis} that lies elsewhere for other shapes"
+            text = f"slices axis {axis} at different places for different shapes"
             raise UnmaskableError(text)
         from_end.append(axis)
     if not from_end:
@@ -150,7 +150,7 @@ def _check_filling(behind: Sequence[Node], axis: int, padded: int) -> None:
     """Checks that what stands behind padding is one number: the padding is filled with it, too."""
     filled = [node.op == "expand" and node.inputs[0].type.size == 1 for node in behind]
     if padded > 1 or not all(filled) or len({node.inputs[0].id for node in behind}) > 1:
-        raise UnmaskableError(f"puts something behind padding along axis {axis}")
+        raise UnmaskableError(f"appends to padding along axis {axis}")
 
 
 @rule("pad_constant")
@@ -197,7 +197,7 @@ def _gather(pos: At) -> MaskStep:
         value = np.asarray(known.attrs["value"]) if known.op == "constant" else np.array([-1])
         if value.size and not (0 <= value.min() and value.max() < least):
             raise UnmaskableError(
-                f"looks up places along axis {axis}, which may count from its end"
+                f"gathers along axis {axis} by indices that may count from its end"
             )
     masks = pos.masks(1, range(len(indices)))
     return one([*x[:axis], *indices, *x[axis + 1 :]], masks)

@@ -79,7 +79,7 @@ class At:
             UnmaskableError: They do not.
         """
         if any(not same(node.attrs[name], self.node.attrs[name]) for node in self.nodes[1:]):
-            raise UnmaskableError(f"has another {name} for other shapes")
+            raise UnmaskableError(f"has a different {name} for different shapes")
         return self.node.attrs[name]
 
     def same_but(self, *names: str) -> None:
@@ -99,7 +99,7 @@ class At:
             for axis in range(len(result)) if axes is None else axes:
                 if varies(result[axis]):
                     raise UnmaskableError(
-                        f"mixes what stands along axis {axis} of operand {operand}"
+                        f"mixes the elements along axis {axis} of operand {operand}"
                     )
 
     def countable(self) -> None:
@@ -171,7 +171,7 @@ def fixed_step(nodes: Sequence[Node]) -> MaskStep | None:
             if value is not other and not same(value, other):
                 return None
     if first.op == "param" and not same_values(nodes):
-        raise UnmaskableError("has other values for other shapes")
+        raise UnmaskableError("has different values for different shapes")
     return _fixed(first.types, len(nodes))
 
 
@@ -204,7 +204,7 @@ def step_of(position: At) -> MaskStep:
     step = output(position)
     for result, axes in enumerate(step.results):
         if [sizes_of(axis, position.count) for axis in axes] != position.sizes(result):
-            raise UnmaskableError("has results of other sizes than its operands tell")
+            raise UnmaskableError("has result sizes that do not follow from its operands")
     return step
 
 
@@ -239,7 +239,7 @@ def one_factor(axis: Axis) -> None:
         UnmaskableError: Several lengths stand in it.
     """
     if len(axis) > 1 and varies(axis):
-        raise UnmaskableError("takes a piece of joined axes")
+        raise UnmaskableError("slices merged axes")
 
 
 def places(node: Node) -> dict[str, int]:

@@ -139,7 +139,7 @@ class XlaExecutable:
         if self._program.options.max_iterations is not None and int(results.pop()) < 0:
             raise InputError(
                 describe(
-                    "the loops of a run make more trips than they may",
+                    "the loops of a run make more trips than allowed",
                     hint="CompileOptions(max_iterations=...) sets the bound",
                 )
             )

@@ -72,7 +72,7 @@ def concat(call: OnnxCall) -> Any:
     if call.integer("new_axis", 0):
         return stacked(call, items, axis)
     if not items:
-        raise ImportModelError("nothing to join")
+        raise ImportModelError("no operands to concatenate")
     nodes = [call.site.node(value) for value in items]
     axis = as_axis(axis, len(nodes[0].shape), where="axis")
     joined = nodes[0] if len(nodes) == 1 else call.g.concat(nodes, axis)
