@@ -42,7 +42,7 @@ SANITIZE = os.environ.get("RLX_BUILD_SANITIZE", "")
 ANNOTATE = os.environ.get("RLX_BUILD_ANNOTATE") == "1"
 FROM = os.environ.get("RLX_BUILD_FROM", "")
 PROGRESS = os.environ.get("RLX_BUILD_PROGRESS", "")
-# Whether the modules use no more of Python than what CPython 3.11 and all later versions have in common. Builds
+# True if the modules use only the part of Python's API that CPython 3.11 and all later versions share. Builds
 # without the GIL have no such set of functions before 3.15.
 ABI3 = os.environ.get("RLX_BUILD_ABI3", "1") != "0" and not sysconfig.get_config_var(
     "Py_GIL_DISABLED"

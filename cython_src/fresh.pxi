@@ -7,7 +7,7 @@ cdef enum:
     LARGE = 1 << 15
     # Blocks have a multiple of this many bytes.
     BLOCK_UNIT = 1 << 12
-    # What idle blocks are at most. Those that were used last stay.
+    # The largest number of idle blocks. The most recently used blocks are kept.
     MOST_IDLE = 64
     MOST_IDLE_BYTES = 1 << 28
 

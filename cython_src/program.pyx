@@ -59,7 +59,7 @@ cdef enum:
     SIGNAL_TRIPS = 4
     TOO_MANY_TRIPS = -1
 
-# What the next run has to do first: link the calls anew, or forget outputs that stand outside of the arena.
+# Work before the next run: link the calls again, or forget outputs that stand outside of the arena.
 cdef enum:
     STALE = 1
     OUTSIDE = 2

@@ -144,7 +144,7 @@ FUNCTIONS = (
     "wgpuDeviceGetLostFuture",
 )
 
-# Those of them that each library goes without.
+# The functions that each library lacks.
 ABSENT = {
     "wgpu": (
         "wgpuQueueSubmit", "wgpuInstanceWaitAny", "wgpuQueueOnSubmittedWorkDone", "wgpuDeviceGetLostFuture",
@@ -366,8 +366,8 @@ cdef class Entry:
         """Sets the submissions of runs.
 
         Args:
-            on_arguments: The runner of a run on arguments; None for the slow way.
-            on_views: The runner of a run on ``input_views``; None for the slow way.
+            on_arguments: The compiled runner of a run on arguments; None to run through Python.
+            on_views: The compiled runner of a run on ``input_views``; None to run through Python.
             names: Names of the inputs that take an argument.
             slots: The memory of those inputs.
         """

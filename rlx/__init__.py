@@ -169,7 +169,7 @@ _NAMES = {
 _homes, _attribute, __dir__ = lazy_imports.names_of(__name__, _NAMES)
 __all__ = sorted([*_homes, "__version__"])
 
-# What lower floors ask of higher ones.
+# Services that lower floors ask of higher ones.
 lazy_imports.provide("meter", "rlx.calibrate.measurer", "METER")
 
 

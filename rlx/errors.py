@@ -166,7 +166,7 @@ class LimitError(RlxError):
     """Loading, building or compiling is more work than ``rlx.limits`` allows; it was not done."""
 
 
-# What Python raises when data is read that has other types, sizes or values than its writer gives it.
+# The exceptions of Python for data whose types, sizes or values are not those of its writer.
 MALFORMED = (
     LookupError,
     TypeError,

@@ -20,7 +20,7 @@ from rlx.files import REPLACED
 DAY_S = 86_400.0
 # A writer finishes its temporary file within seconds; one that is older than this was left behind.
 _ABANDONED_S = 3600.0
-# What ``rlx.ir.container.write`` calls a file while it writes it, and one that it replaced, on Windows.
+# The names that ``rlx.ir.container.write`` gives to a file while writing, and to a replaced file on Windows.
 _WRITING = re.compile(r"\.\d+-\d+\.(tmp|old)$")
 _log = logging.getLogger(__name__)
 

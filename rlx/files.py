@@ -26,9 +26,9 @@ _KINDS = (
     (stat.S_ISCHR, "a device"),
     (stat.S_ISBLK, "a device"),
 )
-# Whether files that are mapped into memory can't be removed, and so not replaced either.
+# True if mapped files can't be removed, and so not replaced either.
 _MAPPED_STAY = os.name == "nt"
-# What the name of a file ends in that was replaced while somebody had it mapped.
+# The suffix of a file that was replaced while it was mapped.
 REPLACED = ".old"
 # Folders that were complained about; once is enough.
 _refused: set[Path] = set()

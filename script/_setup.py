@@ -26,7 +26,7 @@ PYTHON = VENV / BIN
 DIST = ROOT / "build/dist"
 INSTALLED = ROOT / "build/installed"
 DRIVERS = "mesa-vulkan-drivers libvulkan1"
-# What a change of means that the compiled modules have to be built again, or the wheel.
+# A change of these files means that the compiled modules, or the wheel, have to be built again.
 COMPILED = ("setup.py", "cython_src/**/*", "rlx/abi/**/*.py", "rlx/ops/elementwise/table.py")
 PACKAGED = (
     *COMPILED,

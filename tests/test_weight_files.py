@@ -267,7 +267,7 @@ WRONG_GGUF = {
     "big endian": (_bad(version=3 << 24, counts=(0, 0)), "big-endian"),
     "counts": (_bad(counts=(2**40, 0)), "cut short"),
     "key length": (_bad(struct.pack("<Q", 2**63)), "cut short"),
-    "key twice": (_bad(2 * (_KEY + files.value(1)), counts=(0, 2)), "a key stands there twice"),
+    "key twice": (_bad(2 * (_KEY + files.value(1)), counts=(0, 2)), "a key occurs twice"),
     "value type": (_bad(_KEY + struct.pack("<I", 13)), "no such type of value"),
     "array": (_bad(_KEY + struct.pack("<IIQ", 9, 8, 2**60)), "cut short"),
     "array of numbers": (_bad(_KEY + struct.pack("<IIQ", 9, 10, 2**60)), "cut short"),

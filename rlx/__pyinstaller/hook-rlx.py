@@ -23,9 +23,9 @@ hiddenimports = [
     "rlx.calibrate.measurer",
     "rlx.signal.composites",
 ]
-# What the program does without: reports and the command line need these.
+# Packages that the program does not need: only reports and the command line use them.
 left_out = ["rich", "jinja2"] if compiled else ["rich"]
-# What the program carries, with the licences: rlx.licenses reads them, and the version of wgpu tells one cache entry
+# The bundled distributions, with the licences: rlx.licenses reads them, and the version of wgpu tells one cache entry
 # from another.
 datas = [pair for name in requirements("rlx", left_out) for pair in copy_metadata(name)]
 if python_license_file().is_file():

@@ -7,7 +7,7 @@ from rlx.abi.signature import ADDRESSES, INT, INTS, Parallel, ParamField, Signat
 # How an operand is read: in step with the result, as one number, or by strides.
 MODES = ("direct", "scalar", "strided")
 
-# What random numbers are.
+# The kinds of random numbers.
 RANDOM = ("bits", "uniform", "normal")
 
 KERNELS = (

@@ -9,7 +9,7 @@ from rlx.abi.signature import BYTES, INT, INTS, NUMBERS, Parallel, Signature, ch
 # How an update joins what is there.
 Reduction = Literal["none", "add", "mul", "min", "max"]
 REDUCTIONS: tuple[Reduction, ...] = get_args(Reduction)
-# What stands around a tensor: its nearest element, or those that a mirror or a repetition shows there.
+# The padding around a tensor: its nearest element, a mirror image, or a repetition.
 PADS = ("edge", "reflect", "wrap")
 
 # An index of `depth` numbers names a place of axes of these sizes, by these strides.

@@ -28,7 +28,7 @@ from rlx.abi.signature import (
     choice,
 )
 
-# What follows a product, applied to each result before it is stored.
+# The activation after a product, applied to each result before it is stored.
 Activation = Literal["none", "relu", "gelu", "gelu_approx", "silu", "sigmoid", "tanh", "hard_swish"]
 ACTIVATIONS: tuple[Activation, ...] = get_args(Activation)
 ACTIVATION = choice("ACT", *ACTIVATIONS)

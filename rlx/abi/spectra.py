@@ -18,7 +18,7 @@ from rlx.abi.signature import (
     Signature,
 )
 
-# Whether rows go through the passes side by side, one in each lane of a vector; the passes of a transform.
+# True if rows go through the passes side by side, one in each lane of a vector; the passes of a transform.
 _PASSES = {"lanes": FLAG, "twiddle_count": INT, "passes": INT, "radices": INTS}
 _MEL = {"rows": INT, "n_fft": INT, "bins": INT, "mels": INT}
 _WELCH = Group("rlx_welch", {"signals": INT, "segments": INT, "n_fft": INT, "bins": INT, "k": INT})

@@ -46,7 +46,7 @@ WINDOW = Group(
     },
 )  # fmt: skip
 
-# What the sums of a pool are divided by: nothing, the elements inside, or those of the padding too.
+# The divisor of a pool's sums: 1, the elements inside, or those and the padding.
 DIVISORS = ("no", "inside", "padded")
 
 _TAPS = Scratch("i64", lambda p: prod(p.kernel))

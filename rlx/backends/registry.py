@@ -27,7 +27,7 @@ _BUILT_IN = {
 _FOR_DEVELOPERS = ("reference", "null")
 # Second ways to the same hardware. One is listed once somebody has asked for it: to start it takes a while.
 _ON_REQUEST = ("dawn",)
-# What pip is given in a checkout of rlx for a backend of a package of its own.
+# The argument of pip in a checkout of rlx, for a backend with a package of its own.
 PACKAGES = {
     "cuda": "plugins/rlx_xla[cuda]",
     "rocm": "plugins/rlx_xla[rocm]",

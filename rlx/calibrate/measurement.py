@@ -271,7 +271,7 @@ class Measurement:
         ns = self._watch.slope(_of(probes.product, DType.F32, size, rows), 8)
         results = {"product": ns / size}
         by_kind = {probe.kind: probe for probe in probes.PROBES}
-        # Those with the longest waits first.
+        # The probes with the longest waits come first.
         for probe in (by_kind[kind] for kind in SERIAL if kind in by_kind):
             if self._watch.left() <= 0.4 * BUDGET_S:
                 break

@@ -1,4 +1,4 @@
-"""The meter that ``rlx.cost`` knows. What it measures with is imported by the first measurement."""
+"""The meter of ``rlx.cost``. The first measurement imports the probes."""
 
 from __future__ import annotations
 

@@ -283,7 +283,7 @@ PROBES: tuple[Probe, ...] = (
     Probe("move", _twice(_rows), _roll, _ALL, LARGE, _twice(_short)),
     Probe("gather", _rows, _shuffled, _ALL, LARGE, _short),
     Probe("convolution", _images, _convolved, _ALL, LARGE),
-    # Of fewer keys hardly more than the dispatch would be seen.
+    # With fewer keys the time would be hardly more than the dispatch.
     Probe("attention", _heads, _attended, (1 << 15, SHORT, 1 << 7), MEDIUM, waiting=1 << 15),
     Probe("fourier", _rows, _fourier, _ALL, LARGE, _short),
     Probe("real_fourier", _rows, _real_fourier, _ALL, LARGE, _short),

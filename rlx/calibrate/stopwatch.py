@@ -26,7 +26,7 @@ from rlx.ir.opdef import Array
 
 # Budget for one device in seconds. A measurement that has begun is finished.
 BUDGET_S = 1.7
-# What a GPU gets besides, most of it for the driver, which compiles the kernels. One that has compiled them before
+# The additional time of a GPU, most of it for its driver, which compiles the kernels. A driver that has compiled them
 # needs little; one that has not takes up to a tenth of a second for each.
 _ASIDE_S = 8.0
 # Part of that for what is compiled side by side at the beginning.

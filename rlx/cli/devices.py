@@ -18,7 +18,7 @@ from rlx.device.figures import cost_model, describe_devices
 from rlx.device.names import PLUGIN_DEVICES, info_of
 from rlx.errors import first_line, one_line
 
-# What a feature of an adapter is good for.
+# The purpose of an adapter's features.
 _WORTH = {
     "shader-f16": 'precision="f16"',
     "timestamp-query": "cg.profile() and kernels in cg.trace()",

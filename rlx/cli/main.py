@@ -97,7 +97,7 @@ _COMMANDS = {
 }
 
 
-# What some of these commands take besides --json.
+# The options of some of these commands, besides --json.
 _OPTIONS = {
     "devices": devices.add_arguments,
     "ops": support.add_arguments,

@@ -46,7 +46,7 @@ def add_arguments(command: argparse.ArgumentParser, optional: bool = False) -> N
     )
 
 
-# What ``ready`` and a run after it do.
+# The stages of ``ready`` and of a run after it.
 STAGES = ("load", "compile", "run")
 
 

@@ -11,7 +11,7 @@ from rlx.ops.conformance_cases import Case, cases
 from rlx.ops.placeholders import LEAVES
 from rlx.passes.schedule import host_nodes
 
-# What may run on the host on WebGPU: f64, a loop of unknown length, and a custom op without WGSL.
+# The accepted reasons for the host on WebGPU: f64, a loop of unknown length, a custom op without WGSL.
 ALLOWED = (
     NO_F64,
     "the number of trips is only known as it runs",

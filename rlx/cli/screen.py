@@ -24,7 +24,7 @@ MOST = 30
 _WIDE = 200
 # A column of texts up to this length is not made narrower.
 _SHORT = 14
-# What stands in a table; a list is a cell of several lines.
+# A cell of a table; a list is a cell of several lines.
 Cell = object
 
 

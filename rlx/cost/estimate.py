@@ -204,7 +204,7 @@ class _Figures:
             model.kernel_ns(kind, amount, rows.get(kind, 0.0), steps.get(kind, 0.0))
             for kind, amount in work.items()
         )
-        # What only moves bytes is measured as such: it is bound by memory, at its own speed.
+        # Nodes that only move bytes have measured figures: they are bound by memory, at their own speed.
         if any(KINDS[kind].moves for kind in work):
             return 0.0, max(spent, model.copy_ns(nbytes))
         return spent, model.copy_ns(nbytes)

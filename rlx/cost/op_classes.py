@@ -48,7 +48,7 @@ KINDS: Mapping[str, OpClass] = {
         moves=True,
     ),
     "reduce": OpClass(("sum", "mean", "prod", "sum_squares", "sum_abs"), "softmax", 8.0),
-    # Those look at every element for a NaN.
+    # These look at every element for a NaN.
     "extreme": OpClass(("max", "min", "argmax", "argmin"), "reduce", 1.3),
     "running": OpClass(("cumsum", "cumprod"), "reduce", 2.0),
     "softmax": OpClass(("softmax", "log_softmax"), "function", 20.0),

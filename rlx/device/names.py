@@ -22,7 +22,7 @@ from rlx.errors import DeviceError, DeviceParseError, DeviceUnavailableError, de
 if TYPE_CHECKING:
     from wgpu import GPUDevice
 
-# What functions that take one device accept: a name, or a wgpu device that the program shares.
+# The argument of functions that take one device: a name, or a wgpu device that the program shares.
 DeviceLike: TypeAlias = "Device | str | GPUDevice"
 # Devices that need a plug-in.
 PLUGIN_DEVICES = ("cuda", "rocm", "mlx", "tpu", "ane")

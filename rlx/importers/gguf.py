@@ -26,7 +26,7 @@ _ALIGNMENT_KEY, _ALIGNMENT = "general.alignment", 32
 _AXES = 4
 # Fewest bytes of a key with its value, and of a tensor's entry.
 _LEAST_KEY, _LEAST_TENSOR = 13, 24
-# What the files call a type by number; the names are those of the block formats and of the dtypes.
+# Types by their numbers in files; the names are those of the block formats and of the dtypes.
 TYPES: dict[int, str] = {
     0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 10: "Q2_K",
     11: "Q3_K", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K", 15: "Q8_K", 24: "I8", 26: "I32", 27: "I64",
@@ -153,7 +153,7 @@ def _front(cursor: Cursor) -> tuple[int, int]:
         raise cursor.error("not a GGUF file", magic, _MAGIC)
     if version not in _VERSIONS:
         swapped = int.from_bytes(version.to_bytes(4, "little"), "big") in _VERSIONS
-        what = "a big-endian GGUF file" if swapped else "a GGUF file of another version"
+        what = "a big-endian GGUF file" if swapped else "a GGUF file of an unsupported version"
         raise cursor.error(what, version, f"version {' or '.join(map(str, _VERSIONS))}")
     if tensors * _LEAST_TENSOR + keys * _LEAST_KEY > len(cursor.raw):
         raise cursor.error("a GGUF file is cut short", f"{tensors} tensors, {keys} keys")
@@ -170,7 +170,7 @@ def _entries(cursor: Cursor, count: int) -> list[_Entry]:
     for _ in range(count):
         name, axes = cursor.text(), cursor.u32()
         if name in results:
-            raise cursor.error("a tensor stands there twice", f"{name!r:.80}")
+            raise cursor.error("a tensor occurs twice", f"{name!r:.80}")
         if axes > _AXES:
             raise cursor.error(f"tensor {name!r:.80} has too many axes", axes, f"up to {_AXES}")
         shape = tuple(cursor.u64() for _ in range(axes))[::-1]

@@ -133,13 +133,13 @@ def read_metadata(cursor: Cursor, count: int) -> Entries[Any]:
         not UTF-8, or a bool that is none, are refused when they are asked for.
 
     Raises:
-        ImportModelError: A key stands there twice, or something does not fit the file.
+        ImportModelError: A key occurs twice, or the data does not fit the file.
     """
     result = Entries[Any]()
     for _ in range(count):
         key = cursor.text()
         if key in result:
-            raise cursor.error("a key stands there twice", f"{key!r:.80}")
+            raise cursor.error("a key occurs twice", f"{key!r:.80}")
         value = cursor.value(cursor.u32())
         why = cursor.unreadable()
         if why is None:

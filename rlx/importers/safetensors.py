@@ -20,7 +20,7 @@ from rlx.importers.mapped import Entries, legal_shape, map_file, refuse, view
 from rlx.ir.dtype import DType
 from rlx.ir.opdef import Array
 
-# What the files call a type: NumPy's, and rlx's where it has one. bf16 is carried in uint16.
+# Types by their names in files: NumPy's, and rlx's if it has one. bf16 is carried in uint16.
 TYPES: dict[str, tuple[np.dtype[Any], DType | None]] = {
     "F64": (np.dtype("<f8"), DType.F64),
     "F32": (np.dtype("<f4"), DType.F32),
@@ -109,7 +109,7 @@ def load(path: str | os.PathLike[str]) -> Tensors:
             result.refused[name] = str(error)
             continue
         result[name], result.dtypes[name] = array, known
-    # What tensors without a place, or behind the end of the file, would have filled is not known.
+    # The bytes of tensors without a place, or behind the end of the file, are unknown.
     lost = len(spans) < len(entries) or any(last > nbytes for _, last, _ in spans)
     _check_filled(spans, nbytes, path, lost)
     return result

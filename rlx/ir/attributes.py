@@ -19,7 +19,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.opdef import PART, PRESENT, TensorType, lookup
 from rlx.ir.view import GraphView, NodeView
 
-# What a parameter of a record may hold, by its annotation.
+# The legal types of a record's parameter, by its annotation.
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "int": (int,),
     "float": (float,),
@@ -171,7 +171,7 @@ def _wrong_rows(node: NodeView, rows: Any) -> Any:
     return None if shape and 0 <= rows <= shape[0] else rows
 
 
-# What inference takes as it is: what is wrong with an attribute (None for nothing), and what is expected.
+# Attributes that inference does not change: a check that returns the fault (None without one), and the expected value.
 _RULES: Mapping[str, Mapping[str, tuple[Callable[[NodeView, Any], Any], str]]] = {
     _REGION: {"program": (_wrong_step, f"1 to {_MAX_STEPS} elementwise steps")},
     PART: {"index": (_wrong_index, "a result of the operand")},

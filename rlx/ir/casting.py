@@ -79,7 +79,7 @@ def converted(array: Array, dtype: Any, where: str) -> Array:
     return result
 
 
-# What to do with values that are no real numbers, by the kind of their NumPy dtype.
+# Hints for values that are no real numbers, by the kind of their NumPy dtype.
 _NUMBERS = "pass a NumPy array of numbers, or nested lists of them"
 _HINTS = {
     "O": _NUMBERS,

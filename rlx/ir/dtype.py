@@ -73,7 +73,7 @@ class DType(enum.Enum):
             return _BY_NAME[value]
         try:
             kind = np.dtype(value)
-            # That of ml_dtypes, which NumPy lacks.
+            # The type of ml_dtypes; NumPy has none.
             result = DType.BF16 if kind.name == "bfloat16" else _BY_NUMPY.get(kind)
         except TypeError:
             result = None
@@ -114,7 +114,7 @@ INTEGERS = frozenset({DType.I8, DType.U8, DType.I32, DType.U32, DType.I64})
 NUMERIC = FLOATS | INTEGERS
 ALL = frozenset(DType)
 
-# What a device without kernels for the first type computes in instead: each value is held exactly,
+# The wider type for a device without kernels for the first type: each value is held exactly,
 # and integers wrap to the same bits when they are cast back.
 WIDER = {DType.F16: DType.F32, DType.BF16: DType.F32, DType.I8: DType.I32, DType.U8: DType.I32}
 
@@ -136,7 +136,7 @@ def _odd(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     if array.dtype.itemsize < 4 or array.dtype == np.float32:
         return array.astype(np.float32)
     if array.dtype.kind in "iu" and array.dtype.itemsize == 8:
-        # What doubles can't tell apart: the bits below the 53rd are joined.
+        # Doubles don't hold the bits below the 53rd, so they are joined.
         size = np.where(array < 0, np.zeros_like(array) - array, array).astype(np.uint64)
         retained = ((size >> 11) | ((size & 2047) != 0)).astype(np.float64) * 2048
         array = np.where(size >> 53, retained, size.astype(np.float64)) * np.where(

@@ -144,7 +144,7 @@ class Node(Operators):
         return f"{self.label} <- {printable(self.source)}" if self.source else self.label
 
 
-# What builders take as an operand: a node, or numbers, which become a constant.
+# An operand of builders: a node, or numbers, which become a constant.
 Operand = Node | Numbers
 
 

@@ -27,7 +27,7 @@ def method_names() -> list[str]:
     return [name for name, record in REGISTRY.items() if not record.internal]
 
 
-# What stands for names of NumPy and PyTorch that graphs and nodes do not have.
+# The counterparts of names of NumPy and PyTorch that graphs and nodes lack.
 _ELSEWHERE = {
     "T": "g.transpose({x})",
     "mT": "g.transpose({x}, perm)",

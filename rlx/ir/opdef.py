@@ -373,7 +373,7 @@ class Registry(Mapping[str, OpDef]):
 
     def __init__(self) -> None:
         self._records: dict[str, OpDef] = {}
-        # Those whose modules are imported to their ends.
+        # Records whose modules are imported completely.
         self._complete: dict[str, OpDef] = {}
 
     def add(self, opdef: OpDef) -> None:

@@ -13,7 +13,7 @@ from rlx.ir.methods import hint_of
 from rlx.ir.opdef import HasArray, Numbers
 from rlx.ir.shape import Shape
 
-# What stands in the brackets of an index, once or several times.
+# An item in the brackets of an index.
 Index: TypeAlias = (
     "SupportsIndex | slice | EllipsisType | Operators | HasArray | Sequence[int] | None"
 )

@@ -86,7 +86,7 @@ class ReboundReferences:
             cells = tuple(CellType() for _ in function.__closure__ or ())
             names = self._of_module(function.__module__)
             result = FunctionType(function.__code__, names, function.__name__, None, cells)
-            # Known before what it closes over is looked at, which may be the function itself.
+            # Registered before its closure is copied, since the closure may hold the function itself.
             self._functions[id(function)] = function, result
             for cell, old in zip(cells, function.__closure__ or (), strict=True):
                 cell.cell_contents = self._value(old.cell_contents)

@@ -30,7 +30,7 @@ from rlx.ir.shape import as_shape
 from rlx.ops.declare import op, stored_results
 
 _WORKGROUP = 256
-# What a WGSL implementation can bind: types that don't share words.
+# The dtypes that a WGSL implementation can bind: types that don't share words.
 _WGSL_DTYPES = frozenset({DType.F32, DType.I32, DType.U32})
 
 ShapeRule = Callable[..., Any]

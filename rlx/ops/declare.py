@@ -253,7 +253,7 @@ def evaluate_reference(
         except (IndexError, ValueError) as error:
             if isinstance(error, RlxError) or opdef.name == "custom":
                 raise
-            # What NumPy finds wrong with values, as shapes and dtypes have been checked.
+            # NumPy refuses values here; shapes and dtypes have been checked.
             text = describe(f"[{opdef.name}] a value is out of range", got=error)
             raise InputError(text) from error
         listed = result if isinstance(result, tuple) else (result,)
@@ -301,7 +301,7 @@ def build(opdef: OpDef, graph: Graph, *args: Any, **kwargs: Any) -> Any:
     except MALFORMED as error:
         if isinstance(error, RlxError | MemoryError) or opdef.name == "custom":
             raise
-        # What Python finds wrong with arguments that no check knows.
+        # Python refuses arguments that no check covers.
         raise GraphError(
             describe(
                 f"[{opdef.name}] an argument does not fit",
@@ -423,7 +423,7 @@ def _is_whole_or_are(value: Any) -> bool:
 
 
 _LIST = "a list of whole numbers"
-# What arguments have to be, by the annotations of parameters; those of other annotations are checked where they are used.
+# The checks of arguments, by the annotations of parameters; arguments of other annotations are checked where they are used.
 ARGUMENTS: Mapping[object, tuple[Callable[[Any], bool], str]] = {
     "int": (_is_whole, "a whole number"),
     "int | None": (lambda value: value is None or _is_whole(value), "a whole number, or None"),

@@ -46,7 +46,7 @@ class TracedArray:
     __slots__ = ("raw",)
     # NumPy leaves operators between its arrays and this to this.
     __array_ufunc__ = None
-    # Those of a class with ``__eq__`` have none of their own.
+    # A class with ``__eq__`` has no ``__hash__`` of its own.
     __hash__ = object.__hash__
 
     def __init__(self, raw: Any) -> None:

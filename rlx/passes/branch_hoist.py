@@ -32,7 +32,7 @@ _Known = dict[tuple[Graph, frozenset[str]], Graph]
 
 
 def _lifted(graph: Graph, args: frozenset[str], notes: list[Note], known: _Known) -> Graph:
-    """The graph with its branches relieved; inputs of these names are as good as params."""
+    """Moves param-only nodes out of the graph's branches; inputs of these names count as params."""
     if (graph, args) not in known:
         known[graph, args] = _relieved(graph, args, notes, known)
     return known[graph, args]
@@ -112,7 +112,7 @@ class _Branch:
                     varies.add(node.id)
         readers = users(graph)
         outputs = {node.id for node in graph.outputs}
-        # What depends on constants alone is folded inside the branch.
+        # Nodes of constants alone are folded inside the branch.
         frontier = [
             node
             for node in graph.nodes

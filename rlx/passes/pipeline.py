@@ -67,7 +67,7 @@ SIMPLIFY_PASSES: tuple[Pass, ...] = (
 PATTERN_PASSES: tuple[Pass, ...] = (
     Pass("fuse", fuse_patterns, "fuse", True, _has_more_than_elementwise),
 )
-# What patterns and casts leave.
+# Cleans up after patterns and casts.
 FOLD_PASSES: tuple[Pass, ...] = (Pass("fold", fold, "fold"),)
 # Passes that bring the graph to the kernels that exist.
 KERNEL_PASSES: tuple[Pass, ...] = (

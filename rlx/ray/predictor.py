@@ -17,7 +17,7 @@ from rlx.ir.opdef import Array
 from rlx.runtime.session import Session
 from rlx.serving.onnx_model import Model
 
-# What names the output columns of graphs, whose outputs have no names.
+# The prefix of output columns of graphs, whose outputs have no names.
 _OUTPUT = "output{}"
 
 

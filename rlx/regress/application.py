@@ -71,7 +71,7 @@ class MeasureSettings:
         if record is not None and record.exists() and record.stat().st_size:
             next(lines(record))
         result = read([baseline]) if baseline is not None else []
-        # Of two that began in the same second, the later one in the file is the newer one.
+        # If two began in the same second, the later one in the file is the newer one.
         newest = sorted(reversed(result), key=lambda item: item.run.began, reverse=True)
         return cls(tuple(newest), record, processes, min_effect, fail_on(fails))
 

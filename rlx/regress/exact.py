@@ -80,7 +80,7 @@ def difference(got: Array, dtype: DType, expected: Array) -> Difference:
     )
     want = np.asarray(want, np.float64)
     nan, nan_expected = np.isnan(wide), np.isnan(want)
-    # What is beyond the range of the dtype is infinite in it, and what is below it is zero.
+    # Numbers beyond the range of the dtype are infinite in it, and numbers below it are zero.
     want = np.where(np.abs(want) > _largest(dtype), np.copysign(np.inf, want), want)
     want = np.where(np.abs(want) <= _smallest(dtype) / 2, np.copysign(0.0, want), want)
     inf, inf_expected = np.isinf(wide), np.isinf(want)

@@ -23,7 +23,7 @@ from rlx.regress.commits import Checkout, Commit
 # The wheels that were used last are kept.
 _MAX_WHEELS = 64
 _NAME = re.compile(r"[\w-]+")
-# What a compiler or Python says; pip's own lines only say that something failed.
+# The messages of a compiler or of Python; pip's own lines only say that something failed.
 _CAUSE = re.compile(r": (fatal )?error: |^\w*(Error|Exception): ")
 _BUILDING = "building-"
 _BIN = "Scripts/python.exe" if os.name == "nt" else "bin/python"

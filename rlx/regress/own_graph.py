@@ -121,7 +121,7 @@ def own_graph(
         )
     graph: Graph = compiled._state.graph
     outputs = compiled.run(_by_name(graph, inputs))
-    # What the graph read: converted to the dtypes of the inputs.
+    # The inputs of the graph, converted to their dtypes.
     stored = [np.array(view) for view in compiled.input_views]
     single = measure.LoadedCase(graph, compiled, stored, outputs, 0, 0)
     default = [_TOLERANCES.get(node.dtype, 0.0) for node in graph.outputs]

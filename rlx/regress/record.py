@@ -142,7 +142,7 @@ def checked(plan: RecordPlan) -> RecordPlan:
         if not plan.devices
         else rlx.parse_device_list(",".join(plan.devices))
     )
-    # What has no suffix is a suite, or its name misspelt.
+    # A name without a suffix is a suite, or a misspelt one.
     suites = [os.path.abspath(suite) if Path(suite).suffix else suite for suite in plan.suites]
     return RecordPlan(
         suites,

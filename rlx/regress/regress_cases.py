@@ -183,7 +183,7 @@ def _numbers() -> Iterator[Subject]:
         yield replace(subject, name=f"{opdef.name} edges", tolerance=None)
 
 
-# Of pipelines and models in f32, and of one whose activations take steps of eight bits.
+# Tolerances of pipelines and models in f32, and of a model with activations in eight bits.
 _TOLERANCE, _STEPS = 1e-4, 2e-2
 
 

@@ -34,7 +34,7 @@ class LoadWatch:
     def __init__(self) -> None:
         self._own = psutil.Process()
         self._beside: list[psutil.Process] = []
-        # What runs on cores that this process may not use is no contention.
+        # Load on cores that this process may not use is no contention.
         allowed = self._own.cpu_affinity() if hasattr(self._own, "cpu_affinity") else []
         self._allowed = allowed or list(range(psutil.cpu_count() or 1))
         self._began = self._read()
@@ -80,7 +80,7 @@ class LoadWatch:
 def _used(times: Any) -> float:
     """Seconds that a core was in use. What a hypervisor gave to others counts, too."""
     result = sum(times) - times.idle - getattr(times, "iowait", 0.0)
-    # What a guest uses is counted as user time already.
+    # The time of guests is already part of the user time.
     return float(result - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0))
 
 

@@ -96,7 +96,7 @@ class Queue(Generic[J]):
         check_outside(self._threads.crew, self._threads.what)
 
     def close(self) -> None:
-        """Takes what waits out of the queue, and waits for what runs. Closing twice does nothing."""
+        """Cancels waiting jobs, and waits for running ones. Closing twice does nothing."""
         if not self.forked:
             self._room.close()
             self._threads.close()

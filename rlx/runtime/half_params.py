@@ -13,7 +13,7 @@ from rlx.ir.opdef import Array
 
 # Operations whose second operand is a weight that matrix units multiply by.
 _PRODUCTS = frozenset({"matmul", "conv1d", "conv2d", "conv3d"})
-# What may stand between a weight and its product, apart from views.
+# The operations that may lie between a weight and its product, apart from views.
 _BETWEEN = frozenset({"transpose", "cast"})
 _WIDE = frozenset({DType.F32, DType.BF16})
 # The bits of infinity in f32; those of bf16 are the upper half.
@@ -54,7 +54,7 @@ def check_half(value: Array, dtype: DType, where: str) -> None:
         dtype: Its dtype.
         where: Its name in messages.
     """
-    # Of numbers of one sign the bits of an IEEE number are in the order of its size; infinity comes after the finite ones.
+    # The bits of IEEE numbers of one sign are ordered by size; infinity comes after the finite ones.
     bits = np.dtype(f"u{value.itemsize}")
     infinity = int(_INFINITY >> (32 - 8 * value.itemsize))
     size = value.view(bits) & bits.type(np.iinfo(bits).max >> 1)

@@ -135,7 +135,7 @@ class Session:
                 hint = "make its tensors smaller"
                 raise DeviceMemoryError(describe(what, got=error, hint=hint)) from None
         missing = set(graph.param_names)
-        # What the graph became for other devices is not kept.
+        # The forms of the graph for other devices are dropped.
         choice = replace(choice, lowered={})
         compiled = CompiledGraph(graph, target, loaded, missing, {}, spans, choice)
         try:

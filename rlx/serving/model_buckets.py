@@ -11,7 +11,7 @@ from rlx.errors import InputError, UnknownNameError, describe, did_you_mean
 from rlx.importers.onnx.source import ModelSource
 from rlx.ir.opdef import Array
 
-# What ``rlx.onnx.Model(buckets=...)`` takes.
+# The argument of ``rlx.onnx.Model(buckets=...)``.
 BucketsLike = str | Mapping[str, Sequence[int]] | None
 # The first and the last size of a bucket.
 Range = tuple[int, int]

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 ON_LOST = ("recover", "cpu", "raise")
 _OPTIONS = ("device", "capacity", "options", "on_lost", "buckets", "progress", "cancel")
-# What stands for the options of onnxruntime.InferenceSession.
+# The counterparts of the options of onnxruntime.InferenceSession.
 _DEVICES = 'device="auto", "cpu", "webgpu" or another of rlx.available_devices() takes the place of providers'
 _ELSEWHERE = {
     "providers": _DEVICES,
@@ -137,7 +137,7 @@ class Model:
     def _begin(self, file: ModelFile, session: Session, how: _How) -> None:
         self._file, self._source, self._how = file, file.source, how
         self._executables = Executables(file, session, *how)
-        # What ran last, if the inputs and outputs of its graph are just the model's.
+        # The last executable, if the inputs and outputs of its graph are just the model's.
         self._last: Exact | None = None
         self._queue: CallQueue[list[Array]] | None = None
         self._closed = False

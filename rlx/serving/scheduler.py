@@ -202,7 +202,7 @@ class WorkScheduler(Workers[Task]):
             return None
         if worker.seconds is None:
             return task
-        # What waits is taken to be as long as this item. Before the fastest device is through with it no other one is, so
+        # Waiting items are assumed to be as long as this item. Before the fastest device is through with it no other one is, so
         # that there is always one that takes it.
         sets = task.left
         others = (item for item in self.workers if item is not worker)

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
         window_functions as window_functions,
     )
 
-# What each module of this package has for users.
+# The public names of each module of this package.
 NAMES = {
     "composites": "composites",
     "analytic": "envelope hilbert resample_poly",

@@ -140,7 +140,7 @@ def on_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
         results = entry.turns.call(run)
         return tuple(results) if entry.several else results[0]
 
-    # What help() shows, and what a caller may inspect.
+    # The attributes for help() and inspection.
     keyword = inspect.Parameter("device", inspect.Parameter.KEYWORD_ONLY, default=None)
     wrapper.__signature__ = signature.replace(  # type: ignore[attr-defined]
         parameters=[*signature.parameters.values(), keyword]

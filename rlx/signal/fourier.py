@@ -21,7 +21,7 @@ from rlx.signal.window_functions import WindowLike, samples
 
 # Where the squared windows of overlapping frames sum to less than this, nothing is left to divide.
 LEAST_OVERLAP = 1e-10
-# Of a transform as a part of something larger; of the transform alone see ``ops.fft``.
+# The case of a transform as part of a larger function; see ``ops.fft`` for the transform alone.
 TOLERANCE = {DType.F32: 4e-6, DType.F64: 1e-12}
 
 
@@ -199,7 +199,7 @@ def istft(
     retained = narrow(whole, start, max(0, total - 2 * start))
     if length is None:
         return retained
-    # What center would cut off at the end is still signal where more of it is asked for.
+    # The end that center would cut off is still signal if more of it is requested.
     return fit(narrow(whole, start, total - start), length)
 
 

@@ -22,7 +22,7 @@ from rlx.ops.conformance_cases import Case
 from rlx.ops.conformance_cases import cases as _all_cases
 from rlx.runtime.session import Session
 
-# What becomes of a case, in the order of reports.
+# The outcomes of a case, in the order of reports.
 OUTCOMES = ("right", "host", "refused", "wrong", "failed")
 
 

@@ -26,7 +26,7 @@ TARGETS = (
     "x86_64-linux-musl",
 )
 GCC, PACKAGES = "aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu libc6-dev-arm64-cross"
-# What includes nothing of Python.
+# The sources that include nothing of Python.
 SOURCES = (
     "parallel.c",
     "parts.c",

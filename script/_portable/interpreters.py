@@ -13,7 +13,7 @@ from _portable.sources import HOME, python_sources
 NEEDED = "libffi-dev libssl-dev zlib1g-dev libbz2-dev liblzma-dev libsqlite3-dev"
 # Modules that a build leaves out without a word when it lacks a library of NEEDED.
 IMPORTED = "import bz2, ctypes, lzma, sqlite3, ssl, zlib"
-# What the steps of suite.py import, beside rlx and what it needs itself.
+# The packages that the steps of suite.py import, beside rlx and its requirements.
 TESTING = ("pytest>=8", "pytest-timeout", "pytest-xdist", "hypothesis", "scipy")
 ONNX = ("onnx==1.23.2", "onnxruntime", "msgspec", "psutil", "ruptures", "sympy", "ml_dtypes")
 _VERSION = "import sys; print('.'.join(map(str, sys.version_info[:3])))"

@@ -29,7 +29,7 @@ ANYWHERE = -2
 SYSTEM = "/usr/lib/libSystem.B.dylib"
 # The oldest macOS that the wheels say they are for (targets.py).
 OLDEST = (11, 0)
-# What each module has to ask of the system; others ask nothing in particular.
+# The symbols that each module needs from the system; other modules need none in particular.
 ASKED = {"cpu": {"_pthread_attr_set_qos_class_np"}}
 
 

@@ -75,7 +75,7 @@ def unpacked(wheel: Path, folder: Path) -> Path:
     return folder
 
 
-# What of the project the tests of a wheel read, beside its modules.
+# The project files that the tests of a wheel read, beside its modules.
 _COPIED = ("tests", "examples", "benchmarks", "shaders")
 
 

@@ -14,7 +14,7 @@ from _setup import ROOT, say
 
 from _portable.sources import HOME
 
-# What conformance is: each operation, dtype and sample on the CPU, against NumPy.
+# Conformance: each operation, dtype and sample on the CPU, against NumPy.
 CONFORMANCE = ("tests/test_conformance.py::test_cpu", "tests/test_dynamic_batch.py::test_cpu")
 
 STEPS = {
@@ -41,7 +41,7 @@ STEPS = {
         "tests/test_filters.py",
         "tests/test_signatures.py",
     ),
-    # Of threads, files and caches what takes little time in qemu.
+    # The tests of threads, files and caches that take little time in qemu.
     "basics": (
         "tests/test_locks.py",
         "tests/test_teams.py",

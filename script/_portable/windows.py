@@ -22,7 +22,7 @@ PLATFORM = ("win_amd64",)
 HERE = Path(__file__).parent
 PACKAGES = "wine wine64 xvfb xauth"
 PROGRAMS = ("wine", "xvfb-run", "xauth")
-# What the tests import, beside rlx. Those without compiled code are wheels of any platform.
+# The packages that the tests import, beside rlx. Those without compiled code are wheels of any platform.
 DEPENDENCIES = (
     "numpy<2.5", "wgpu>=0.32,<0.33", "cffi", "pycparser", "sniffio", "jinja2", "markupsafe",
     "rich", "markdown-it-py", "mdurl", "pygments", "platformdirs", "scipy", "onnx==1.23.2", "protobuf",

@@ -27,7 +27,7 @@ def test_operation(op):
         left = [
             node for node in graph.nodes if node.op not in ("input", "constant") and reason(node)
         ]
-        # What is folded before it is lowered leaves nothing to run anywhere.
+        # Constant folding leaves nothing to run.
         assert (verdict.outcome == "host") <= bool(left), verdict
 
 

@@ -5,7 +5,7 @@ from conftest import EVERYTHING
 from onnx_suite import failures, file_cases, node_cases
 from package_models import MODELS, check
 
-# What the default run takes of the suite: one in so many.
+# The default run takes one case in so many of the suite.
 STRIDE = 1 if EVERYTHING else 20
 SHORT = ("pairs of detectors", "trees of traffic", "wake word, spectrogram")
 

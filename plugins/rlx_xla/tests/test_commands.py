@@ -90,7 +90,7 @@ def test_a_regression_record_holds_it_and_two_agree(command, model, tmp_path):
         )
     shown = command("regress", "show", records[0]).stdout
     assert DEVICE in shown
-    # Of one process each, times decide nothing.
+    # With one process each, times decide nothing.
     told = command("regress", "compare", *records, "--fail-on", "changed").stdout
     assert "No result changed of 2 cases" in told
     assert f"on {DEVICE}" in told

@@ -5,7 +5,7 @@ from conftest import EVERYTHING
 from onnx_suite import failures, file_cases, node_cases
 from package_models import MODELS, check
 
-# What the default run takes of the suite: XLA compiles each case, which takes a tenth of a second and more.
+# The default run takes one case in so many of the suite: XLA needs a tenth of a second and more to compile each.
 STRIDE = 1 if EVERYTHING else 40
 SHORT = ("pairs of detectors", "trees of traffic", "wake word, spectrogram")
 

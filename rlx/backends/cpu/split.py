@@ -36,7 +36,7 @@ _NS: Mapping[str, float] = {
 _OTHER_NS = 0.12
 # The same for a byte that a strided copy moves.
 _COPY_NS = 0.1
-# What a byte takes at least that a call reads or writes, where it comes from a cache that cores share.
+# The least time per byte that a call reads or writes, from a cache that cores share.
 _BYTE_NS = 0.02
 # How many times as long kernels take as the others of their kind: medians over random shapes (benchmarks/estimates.py).
 _TIMES: Mapping[str, float] = {

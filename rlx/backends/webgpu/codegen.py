@@ -108,7 +108,7 @@ def _source(
     return enabled(params) + header(params, work, fold) + body
 
 
-# What a text asks of WGSL before all else, by the parameter that says so.
+# The directives at the start of a WGSL text, by the parameter that asks for them.
 _ENABLED = {
     "half": "enable f16;\n",
     "subgroups": "enable subgroups;\n",

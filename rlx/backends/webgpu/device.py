@@ -37,7 +37,7 @@ _ACCESS = {"read": "read-only-storage", "read_write": "storage"}
 
 # Pipelines that a device keeps after the graphs that used them are gone; ``RLX_GPU_CACHE_BYTES`` bounds their memory.
 MAX_PIPELINES = 1024
-# What a pipeline takes in a driver, and for each byte of its WGSL. No driver tells; these are from the growth of a process
+# The memory of a pipeline in a driver, and for each byte of its WGSL. No driver reports it; these are from the growth of a process
 # on lavapipe, which compiles to machine code: 0.27 MB for texts of 0.8 kB, 0.6 MB for texts of 5 kB.
 _PIPELINE_BYTES, _BYTES_A_BYTE = 224 << 10, 72
 

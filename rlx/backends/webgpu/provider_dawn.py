@@ -25,7 +25,7 @@ _BACKEND = "wgpudawn.backends.dawn"
 _HINT = install_line(".[dawn]")
 # Asked of the instance before there is one: features that are not in the standard yet, and f16 on NVIDIA.
 _INSTANCE_TOGGLES = ("allow_unsafe_apis", "vulkan_enable_f16_on_nvidia")
-# What a device leaves out for kernels that keep to their own bounds and write workgroup memory before they read it.
+# Checks to switch off: the kernels keep to their own bounds and write workgroup memory before they read it.
 # Dawn's validation of calls stays, and integer division by zero, which elementwise kernels may do, stays defined.
 _UNCHECKED = ("disable_robustness", "disable_workgroup_init")
 # Dawn rounds the times of kernels to some 65 us, so that web pages can't tell what others compute.

@@ -180,7 +180,7 @@ class PythonRunner:
         return OK
 
     def _failed(self, fault: int, error: Exception) -> int:
-        # What the calls that failed hold is freed now, in order: left to the garbage collector, memory that C looks at
+        # The objects of the failed calls are freed now, in order: left to the garbage collector, memory that C looks at
         # (cffi's from_buffer) may go before what looks at it, which ends the process.
         traceback.clear_frames(error.__traceback__)
         gone = fault in (ERROR, LOST) and self._gpu.provider.lost(self._gpu.device)

@@ -221,7 +221,7 @@ class Environment:
 
     undefined = StrictUndefined
     concat = staticmethod("".join)
-    # What finds a template by the name of its file.
+    # Finds a template by the name of its file.
     find: Callable[[str], Template]
 
     def get_template(self, name: str, asking: str | None = None) -> Template:
@@ -244,7 +244,7 @@ class Environment:
         except (LookupError, TypeError):
             return StrictUndefined(name=key, obj=thing)
 
-    # What templates may use behind ``is``, and behind ``|``.
+    # The tests (after ``is``) and the filters (after ``|``) of templates.
     tests: Mapping[str, Callable[..., bool]] = {
         "defined": lambda value: not isinstance(value, StrictUndefined),
         "divisibleby": lambda value, number: bool(value % number == 0),
@@ -266,7 +266,7 @@ class Environment:
 
 
 environment = Environment()
-# What every template may use besides its parameters; ``wgsl`` adds to it.
+# The globals of every template; ``wgsl`` adds to them.
 GLOBALS: dict[str, Any] = {"range": range, "dict": dict, "namespace": Namespace, "pi": math.pi}
 
 

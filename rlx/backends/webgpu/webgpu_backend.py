@@ -146,7 +146,7 @@ class WebGpuProgram:
         except DeviceLostError:
             # The device was lost before this load and nobody had noticed: try once more on a new one.
             forget(gpu)
-        # What is lost refers to itself, and drivers give a limited number of devices.
+        # A lost device is part of a reference cycle, and drivers give a limited number of devices.
         del gpu
         gc.collect()  # frees nothing of a device that belongs to the program
         return self._loaded(gpu_device(info), options)

@@ -33,7 +33,7 @@ from rlx.ops.declare import evaluate
 from rlx.ops.fold_cost import effort
 from rlx.resource_limits import charge
 
-# What is computed at load for a shape or an index is small; more elements than this is an attack.
+# Values computed at load for a shape or an index are small; more elements than this are an attack.
 MAX_KNOWN = 1 << 24
 
 

@@ -148,7 +148,7 @@ def read_model(file: ModelBytes) -> ModelSource:
     return source
 
 
-# What other files begin with, and what to do with them.
+# The first bytes of other kinds of files, with hints.
 _OTHERS = (
     (b"GGUF", "a GGUF file: rlx.gguf.load reads it"),
     (b"PK\x03\x04", "a zip, as PyTorch's checkpoints are: export the model to ONNX"),

@@ -292,7 +292,7 @@ def read(record: type[_M], span: FileSpan, depth: int = 0) -> _M:
         if known.many:
             values.setdefault(known.name, []).append(single)
         elif known.name in values and known.kind in _RECORDS:
-            raise malformed(f"{what} stands there twice", entry.offset)
+            raise malformed(f"{what} occurs twice", entry.offset)
         else:
             values[known.name] = single
     for item in table.values():

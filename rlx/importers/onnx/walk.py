@@ -48,7 +48,7 @@ from rlx.resource_limits import charge, try_charge
 # Folding is for shapes and small tables; what is larger stays in the graph, where weights are
 # params and what depends on them alone is computed once, when they are set.
 FOLD_ELEMENTS = 1 << 16
-# What computing one node's results may take, in elements.
+# The most elements that computing one node's results may take.
 FOLD_WORK = 1 << 22
 # Functions that call functions may multiply: no model comes near this.
 MAX_CALLS = 32

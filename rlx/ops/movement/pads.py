@@ -117,7 +117,7 @@ def _lower_pad_repeat(node: Node, emitter: Emitter) -> None:
     if not size(node.shape):
         return
     shape, pads = node.inputs[0].shape, node.attrs["pads"]
-    # What lies behind the last padded axis is moved as a unit; of axes before it those without borders join.
+    # The axes after the last padded axis are moved as a unit; of axes before it those without borders join.
     last = max((axis for axis, pair in enumerate(pads) if any(pair)), default=0)
     axes: list[tuple[int, int, int]] = []
     for dim, n, (before, after) in zip(node.shape, shape, pads[: last + 1], strict=False):

@@ -18,7 +18,7 @@ from rlx.ops.recurrent.recurrence import recurrence
 
 Direction = Literal["forward", "reverse", "bidirectional"]
 Layout = Literal["seq_first", "batch_first"]
-# Whether each direction of a layer goes from the last step to the first.
+# True for each direction of a layer that goes from the last step to the first.
 DIRECTIONS: dict[str, tuple[int, ...]] = {"forward": (0,), "reverse": (1,), "bidirectional": (0, 1)}
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 ACTIVATIONS = ("tanh", "relu")

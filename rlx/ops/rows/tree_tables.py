@@ -10,7 +10,7 @@ import numpy as np
 from rlx.abi.constants import TREE_GROUP
 from rlx.ir.opdef import Array
 
-# What a split asks of its feature: whether it is at most the split, below it or equal to it. With the last one added NaN
+# The comparison of a feature with its split: at most, below, or equal. With the last one added NaN
 # answers yes, otherwise no.
 LE, LT, EQ, OR_NAN = 0, 1, 2, 4
 # The same as the bits that the C kernel reads, where LE and LT are one question.

@@ -21,7 +21,7 @@ JOINS: Mapping[str, tuple[Callable[..., None], float]] = {
     "min": (np.fmin.at, math.nan),
     "max": (np.fmax.at, math.nan),
 }
-# What one step down a tree takes, in floating-point operations.
+# The cost of one step down a tree, in floating-point operations.
 _STEP_FLOPS = 8.0
 _WORKGROUP = 64
 _DTYPES = {

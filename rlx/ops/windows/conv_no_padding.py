@@ -16,11 +16,11 @@ from rlx.ops.windows.geometry import Window
 _TILES = (6, 4, 2, 1)
 # Vectors of a tile whose sums hide the latency of an addition, and vectors of a panel at most.
 _LATENCY, _VECTORS = 4, 4
-# What each tap of a tile costs beside its sums, in sums of one window; and what a tile costs at least where so many weights
+# The cost of each tap of a tile beside its sums, in sums of one window; and the least cost of a tile where so many weights
 # do not stay in the cache while the classes go by.
 _OF_A_TILE, _UNCACHED = 2.2, 6.0
 _CACHED_WEIGHTS = 1 << 16
-# What a row of a plane that is copied with its padding costs, in sums of one vector.
+# The cost of copying a row of a plane with its padding, in sums of one vector.
 _OF_A_ROW = 16
 
 

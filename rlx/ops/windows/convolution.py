@@ -63,7 +63,7 @@ def check_operands(
     tensor_axes(w, (rank,), where=name, name="w")
     groups = per_axis(attrs["groups"], 1, what="groups", where=name, least=1)[0]
     attrs["groups"] = groups
-    # Of a convolution w is [O, C / groups, ...], of a transposed one [C, O / groups, ...].
+    # A convolution has w [O, C / groups, ...], a transposed one [C, O / groups, ...].
     fits = x[1] == w[0] if transposed else x[1] == w[1] * groups
     if not fits or w[0] % groups or 0 in w[2:]:
         layout = "[C, O / groups, ...]" if transposed else "[O, C / groups, ...]"

@@ -19,7 +19,7 @@ from rlx.ops.windows.geometry import Window
 FEWEST_TAPS = 32
 # Samples of the longest block: its transform, tables and spectra stay in the second-level cache.
 _LONGEST = SPECTRUM_SCALE
-# What spectra are multiplied by.
+# The factors of spectra.
 _SCALE = float(FILTER_SCALE * SPECTRUM_SCALE)
 # ns of a transform, each way, for a sample and a pass of radix 4 over it, and beside the passes.
 _PASS_NS, _SAMPLE_NS = 0.21, 0.70

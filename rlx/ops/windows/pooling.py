@@ -204,7 +204,7 @@ def max_pool(
 
 # --- sums ------------------------------------------------------------------------------------------
 
-# What a sum is divided by: 1, the elements in the window, or those and its padding.
+# The divisor of a sum: 1, the elements in the window, or those and its padding.
 _DEFAULTS: dict[str, Any] = {"stride": None, "padding": 0, "dilation": 1, "ceil_mode": False}
 
 

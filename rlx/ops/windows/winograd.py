@@ -19,7 +19,7 @@ from rlx.ops.windows.geometry import Window
 _CHANNEL, _OUTPUT = 250, 320
 # The same for a weight that is read from memory, where all weights do not fit into this many bytes of cache.
 _WEIGHT, _CACHED = 12, 1 << 20
-# What a multiplication takes as part of these products, beside one of the other kernels.
+# The cost of a multiplication in these products, relative to the other kernels.
 _PRODUCT = 1.1
 # Tiles have to be cheaper by this factor.
 _CHEAPER = 1.25

@@ -9,7 +9,7 @@ from rlx.passes.masking.rules import ORDERS, At, MaskStep, aligned, one, one_fac
 
 # --- rows -----------------------------------------------------------------------------------------
 
-# What padding is replaced with before it is joined along an axis.
+# The value that replaces padding before a reduction along its axis.
 _NEUTRAL = {
     "sum": "zero",
     "sum_abs": "zero",

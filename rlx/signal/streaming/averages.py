@@ -66,7 +66,7 @@ class Sum:
         g, (*outer, segments, bins) = power.graph, power.shape
         power = power if power.dtype is self._dtype else g.cast(power, self._dtype)
         sums = g.input("sums", (*outer, self._levels, bins), self._dtype)
-        # By level: what is kept of it, its part in what is carried, where that goes, its part in the result.
+        # By level: the factor that keeps it, its weight in the carry, the target of the carry, its weight in the result.
         retained, carried, target, shares = (
             g.input(name, (self._levels, 1), self._dtype) for name in _SETTINGS
         )

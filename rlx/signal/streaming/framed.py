@@ -193,7 +193,7 @@ class Framed(Stream):
         count = frames * self._hop
         rest = block[..., count : self._held].copy() if count < self._held else None
         if count < self._block:
-            # What follows must not disturb the sums that the run makes over all its frames.
+            # Later frames must not disturb the sums that the run makes over all its frames.
             block[..., count:] = 0
         if "tail_from" in self._views:
             self._views["tail_from"][...] = np.arange(count, count + self._overlap)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rlx.plugin import PART, DType, Node
 
-# What Metal lacks holds on MLX's CPU, too: tests there tell what a Mac runs.
+# Limits of Metal hold on MLX's CPU, too: tests there show the behaviour of a Mac.
 _NO_F64 = "Metal has no f64"
 _INTEGERS = "MLX multiplies floats alone"
 _LOOP = "MLX compiles no loops"

@@ -11,7 +11,7 @@ from typing import Any
 
 from rlx.plugin import engine_folder
 
-# What JAX would take of a GPU's memory at once is nobody else's: rlx shares the GPU with other programs, and with itself.
+# JAX would reserve most of a GPU's memory at once: rlx shares the GPU with other programs, and with its own devices.
 _SETTINGS = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 
 

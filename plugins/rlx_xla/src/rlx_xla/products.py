@@ -9,7 +9,7 @@ import numpy as np
 
 from rlx_xla.values import XlaTracedArray, arithmetic, capped, is_float, lifted
 
-# What the public precisions are called by JAX; f16 and bf16 round the operands instead.
+# JAX's names of the public precisions; f16 and bf16 round the operands instead.
 PRECISIONS = {"f32": "highest", "tf32": "tensorfloat32", "bf16": "default", "f16": "default"}
 _ROUNDED = {"bf16": jnp.bfloat16, "f16": jnp.float16}
 

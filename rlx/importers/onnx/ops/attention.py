@@ -106,7 +106,7 @@ def attention(call: OnnxCall) -> Any:
     if call.wants(3):
         shown = stages[call.integer("qk_matmul_output_mode", 0)]
         if shown is not weights and bias is not None:
-            # What stands for minus infinity is shown as such.
+            # The substitute of minus infinity is shown as minus infinity.
             unseen = g.constant(-np.inf, shown.dtype)
             shown = g.where(g.le(shown, far(shown.dtype) / 2), unseen, shown)
     return _joined(g, y) if rank3 else y, *present, shown

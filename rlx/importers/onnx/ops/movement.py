@@ -182,7 +182,7 @@ def pad(call: OnnxCall) -> Any:
     if mode != "constant":
         limited((max(x.shape, default=0),))
     if mode != "constant" and any(before < 0 or after < 0 for before, after in pads):
-        # What is taken away is so first; the rest is then mirrored or repeated.
+        # Negative pads are cut off first; the rest is then mirrored or repeated.
         cuts = [(min(b, 0), min(a, 0)) for b, a in pads]
         x = g.pad(x, cuts)
         pads = [(max(b, 0), max(a, 0)) for b, a in pads]

@@ -145,7 +145,7 @@ def lrn(call: OnnxCall) -> Any:
     size = call.integer("size")
     alpha, beta, bias = call.real("alpha", 1e-4), call.real("beta", 0.75), call.real("bias", 1.0)
     channels, rest = x.shape[1], math.prod(x.shape[2:])
-    # What reaches over all channels reaches no further.
+    # A window over all channels reaches no further.
     before, after = min((size - 1) // 2, channels), min(size // 2, channels)
     pads = ((0, 0), (before, after), (0, 0))
     square = g.pad(g.reshape(g.mul(x, x), (x.shape[0], channels, rest)), pads)

@@ -43,7 +43,7 @@ def _wrapping(g: Graph, a: Node, b: Node) -> Node:
     total: Node | None = None
     left, right = limbs(a), limbs(b)
     for index in range(count):
-        # What belongs to one power of two; higher powers leave the type.
+        # The terms of one power of two; higher powers leave the type.
         products = [g.cast(g.matmul(left[i], right[index - i]), "i64") for i in range(index + 1)]
         for product in products:
             shifted = g.shift_left(product, index * _LIMB) if index else product

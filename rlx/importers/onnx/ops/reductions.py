@@ -48,7 +48,7 @@ def _reduce(g: Graph, method: str, x: Node, axes: tuple[int, ...] | None, keep: 
     return result
 
 
-# What is left of no elements at all: the end of the range that any element would move.
+# The result of no elements: the end of the range that any element would move.
 _EMPTY = {"max": -1, "logsumexp": -1, "min": 1}
 
 

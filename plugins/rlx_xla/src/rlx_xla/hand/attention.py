@@ -14,7 +14,7 @@ from rlx_xla.products import PRECISIONS, operands
 from rlx_xla.references import REBOUND
 from rlx_xla.values import XlaTracedArray, arithmetic, lifted, widened
 
-# What cuDNN takes: heads of at most so many numbers, a multiple of 8.
+# cuDNN takes heads of at most so many numbers, a multiple of 8.
 _CUDNN_HEAD = 128
 
 

@@ -123,7 +123,7 @@ def transposed_convolution(
 def _reduced(x: Any, window: Window, start: Any, join: Any) -> Any:
     """Every window of an operand reduced to one element."""
     axes = range(len(window.dims))
-    # What no window reaches is cut off: padding is never negative.
+    # Elements that no window reaches are cut off: padding is never negative.
     cut = [slice(None)] * 2 + [slice(0, window.reach[a] - window.pads[a][0]) for a in axes]
     after = [max(window.reach[a] - window.dims[a] - window.pads[a][0], 0) for a in axes]
     return lax.reduce_window(

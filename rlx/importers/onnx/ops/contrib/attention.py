@@ -17,7 +17,7 @@ from rlx.importers.onnx.values import RefusedError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 
-# What is added to the score of a key that padding hides.
+# The addend of the score of a key that padding hides.
 FILTER = -10000.0
 
 

@@ -14,7 +14,7 @@ from rlx.ir.graph import Graph, Node
 DOMAIN = "com.microsoft"
 contrib = partial(onnx_op, domain=DOMAIN)
 
-# What follows a product or a convolution: parameters by default, and the function of graph, node and them.
+# Activations after a product or a convolution: default parameters, and a function of graph, node and parameters.
 Activation = Callable[..., Any]
 ACTIVATIONS: Mapping[str, tuple[Sequence[float], Activation]] = {
     "Relu": ((), lambda g, y: g.relu(y)),

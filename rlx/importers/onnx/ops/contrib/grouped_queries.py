@@ -14,7 +14,7 @@ from rlx.importers.onnx.values import RefusedError
 from rlx.ir.graph import Graph, Node
 from rlx.ops.attention.rotary import Style
 
-# What is given as output 3.
+# The choices of output 3.
 SHOWN = {0: "", 1: "scores", 2: "weights"}
 
 
@@ -159,7 +159,7 @@ def _scores(call: OnnxCall, q: Node, before: Node | int, total: int) -> Scores:
     if causal:
         seen, _ = seen_before(g, steps, total, before, window)
     else:
-        # What stands behind an entry's last key is padding.
+        # Keys after an entry's last key are padding.
         last = g.reshape(g.cast(call.x(5), "i32"), (q.shape[0], 1, 1, 1))
         seen = g.le(g.constant(np.arange(total, dtype=np.int32).reshape(1, 1, 1, total)), last)
     return how._replace(bias=summed(g, how.bias, hidden(g, seen, q)))

@@ -66,7 +66,7 @@ def attend(g: Graph, q: Node, k: Node, v: Node, how: Scores) -> tuple[Node, Node
         weights = g.narrow(g.softmax(g.concat([scores, column], 3)), 3, 0, scores.shape[3])
     shown = {"": None, "scores": scores, "weights": weights}[how.shown]
     if how.shown == "scores":
-        # What hides a key is shown as the lowest number.
+        # The value that hides a key is shown as the lowest number.
         lowest = g.constant(np.finfo(scores.dtype.numpy).min, scores.dtype)
         shown = g.where(g.le(scores, far(scores.dtype) / 2), lowest, scores)
     return g.matmul(weights, v), shown

@@ -19,7 +19,7 @@ ML = "ai.onnx.ml"
 ml = partial(onnx_op, domain=ML)
 # Strings are said to be missing in one place, with what to do.
 STRINGS = "strings; convert the model with integer labels and categories, or take only outputs that are numbers"
-# Of Winitzki's approximation of the inverse error function.
+# The constant of Winitzki's approximation of the inverse error function.
 _A = 0.147
 
 

@@ -21,7 +21,7 @@ from rlx.importers.onnx.ops.ml.outcomes import (
 from rlx.importers.onnx.values import Array
 from rlx.ir.graph import Graph, Node
 
-# Of the kernels: graph, rows [N, F], support vectors [S, F], gamma, coef0, degree -> [N, S].
+# The kernel functions: graph, rows [N, F], support vectors [S, F], gamma, coef0, degree -> [N, S].
 Kernel = Callable[[Graph, Node, Array, float, float, float], Any]
 
 
