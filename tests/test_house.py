@@ -1,6 +1,7 @@
-"""The repository's own rules that ruff and import-linter have no rules for: lengths, and names of modules and classes."""
+"""The repository's own rules that ruff and import-linter have no rules for: lengths, docstrings, and names of modules and classes."""
 
 import ast
+import re
 import subprocess
 from collections import defaultdict
 from pathlib import Path
@@ -19,11 +20,19 @@ BY_FAMILY = ("rlx/ops", "rlx/importers/onnx/ops", "rlx/passes/patterns", "rlx/ab
 # Folders with Python code. Classes of Cython are not read.
 PYTHON = ("rlx", "plugins", "tests", "benchmarks", "script", "examples", "docs/_ext")
 
+CYTHON = (".pyx", ".pxd", ".pxi")
+# Beginnings and turns of docstrings that name no actor.
+RIDDLE = re.compile(
+    r"\A(What|Whether|How|Which|Where|Who|When|Of|As|Those|That)\b"
+    r"|\bwhat\b[^.;:]*\bwhere\b|\bas far as\b|\bfor want of\b|\bof those that\b",
+    re.IGNORECASE,
+)
+
 
 def sources(*folders):
     """The text files of the repository in these folders."""
     results = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
-    ends = (".py", ".pyi", ".pyx", ".pxd", ".c", ".h", ".wgsl", "")
+    ends = (".py", ".pyi", *CYTHON, ".c", ".h", ".wgsl", "")
     return sorted(
         path for path in results if path.suffix in ends and "__pycache__" not in path.parts
     )
@@ -79,6 +88,42 @@ def test_functions_fit_on_a_screen():
 def test_the_length_of_a_function_counts_its_first_line(lines, long):
     text = 'def one():\n    """Says\n\n    something."""\n' + "    a = 1\n" * lines
     assert bool(too_long(text, "a.py")) == long
+
+
+def docstrings(text, suffix):
+    """Yields the line and the text of each docstring; in Cython, of everything in such quotes."""
+    if suffix in CYTHON:
+        for match in re.finditer(r'"""(.*?)"""', text, re.DOTALL):
+            yield text.count("\n", 0, match.start()) + 1, match[1].strip()
+        return
+    for node in ast.walk(ast.parse(text)):
+        value = node.value if isinstance(node, ast.Expr) else None
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            yield node.lineno, value.value.strip()
+
+
+def test_a_docstring_begins_with_a_noun_or_a_verb():
+    found = []
+    for path in sources(
+        "rlx", "cython_src", "plugins", "script", "tests", "benchmarks", "examples", "docs/_ext"
+    ):
+        text = path.read_text(encoding="utf-8")
+        if path.suffix in (".py", *CYTHON) or text.startswith("#!/usr/bin/env python"):
+            found += [
+                f"{path.relative_to(ROOT)}:{line} {doc.splitlines()[0]}"
+                for line, doc in docstrings(text, path.suffix)
+                if RIDDLE.search(doc)
+            ]
+    assert not found, "name the actor:\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("doc", "refused"),
+    [("What a run does.", True), ("The steps of a run.", False), ("Runs as far as it can.", True)],
+)
+def test_a_docstring_that_names_no_actor_is_found(doc, refused):
+    text = f'class A:\n    b: int = 1\n    """{doc}"""\n    def f(self):\n        "Returns 1."\n'
+    assert any(RIDDLE.search(one) for _, one in docstrings(text, ".py")) == refused
 
 
 def test_a_name_of_a_module_means_one_thing():
