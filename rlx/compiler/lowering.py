@@ -214,9 +214,7 @@ def _check_hosted(decisions: Decisions, target: Target) -> None:
     for i in decisions.hosted:
         fits = 0 <= i < len(nodes) and nodes[i].op not in LEAVES and nodes[i].op != PART
         if not fits or nodes[i].opdef.view or _only_here(nodes[i], target):
-            raise InputError(
-                describe("a plan moves a node to the host, which can't run it", got=i)
-            )
+            raise InputError(describe("a plan moves a node to the host, which can't run it", got=i))
 
 
 def _only_here(node: Node, target: Target) -> bool:

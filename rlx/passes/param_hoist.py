@@ -237,7 +237,9 @@ def check_fit(graph: Graph, lowered: Graph, preparations: Sequence[Preparation])
     if results.keys() & params.keys() or not (results | params).items() >= left.items() or missing:
         raise InputError(describe("the params of a plan differ from its graph's", got=sorted(left)))
     if not results.items() <= left.items():
-        raise InputError(describe("a plan prepares values that it does not read", got=sorted(results)))
+        raise InputError(
+            describe("a plan prepares values that it does not read", got=sorted(results))
+        )
     check_same(graph, lowered)
 
 
