@@ -42,7 +42,7 @@ cdef class Times:
         free(self._rows)
 
     cdef bint add(self, int64_t call, int64_t start, int64_t end) noexcept nogil:
-        """Keeps one time; False when there is no memory."""
+        """Stores one time; False without memory."""
         cdef rlx_time* rows
         cdef Py_ssize_t capacity
         if self._count == self._capacity:

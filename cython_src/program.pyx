@@ -203,7 +203,7 @@ cdef class Program(OutputBinder):
         return 0
 
     cdef int _prepare(self) except -1:
-        """Does what a run has to do first."""
+        """Prepares a run."""
         if rlx_bits(&self._before) & OUTSIDE:  # those outputs are no longer those of the last run
             rlx_clear_bits(&self._before, OUTSIDE)
             self._blocks = [None] * len(self._blocks)
@@ -413,7 +413,7 @@ cdef class Program(OutputBinder):
 
 
 cdef int _look_at_signals(int64_t* looked, rlx_floats callers) except -1 nogil:
-    """Runs the handlers of signals that have come, if some time has passed since the last look."""
+    """Runs the handlers of pending signals, if some time has passed since the last look."""
     cdef int64_t now = rlx_clock_ns()
     cdef rlx_floats before
     if looked[0] == 0:

@@ -42,13 +42,13 @@ cdef class OutputBinder(InputBinder):
 
     @cython.critical_section
     def pin_outputs(self):
-        """Has outputs stand in the arena after every later run. Any thread may call it."""
+        """Keeps outputs in the arena after every later run. Any thread may call it."""
         self._outputs_pinned = True
         self._settle_outputs()
 
     @cython.critical_section
     def settle_outputs(self):
-        """Copies those outputs of the last run to the arena that calls wrote to other memory."""
+        """Copies outputs of the last run from other memory to the arena."""
         self._settle_outputs()
 
     @cython.final

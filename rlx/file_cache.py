@@ -1,4 +1,4 @@
-"""Folders of files that are kept for later runs: what was used longest ago goes first.
+"""Cache folders on disk: the least recently used files are removed first.
 
 Several processes may use a folder at once, programs with another build of rlx among them. What one of them
 removes is missing for the others, and what can't be removed stays: neither is an error. Windows keeps a file
@@ -62,7 +62,7 @@ def mark_used(path: Path) -> None:
 
 
 def kept_files(folder: Path, ours: re.Pattern[str]) -> list[KeptFile]:
-    """The files of a folder, and what their writers left.
+    """Lists the files of a folder, and the leftovers of their writers.
 
     Args:
         folder: The folder.
@@ -93,7 +93,7 @@ def prune(
     limit: int | None = None,
     now: Callable[[], float] = time.time,
 ) -> int:
-    """Removes what was not used for a long time, what was abandoned, and what is too much.
+    """Removes old files, abandoned files, and the surplus.
 
     Args:
         folder: The folder.

@@ -38,7 +38,7 @@ class Lock(_Compiled):  # type: ignore[misc]
 
 
 class Bell(SimpleQueue[None]):
-    """Wakes a thread that waits for it. A ring that nobody waits for is kept for the next wait; a second one is not."""
+    """Wakes a thread that waits for it. A ring without a waiting thread counts for the next wait, once."""
 
     def ring(self) -> None:
         """Wakes one thread."""

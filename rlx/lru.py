@@ -1,4 +1,4 @@
-"""A bounded map that forgets what was used longest ago."""
+"""A bounded map that evicts the least recently used entry."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Lru(Generic[K, V]):
         self.evictions = 0
 
     def get(self, key: K) -> V | None:
-        """The value, which counts as used now; None where there is none."""
+        """Returns the value and marks it as used; None if it is missing."""
         with self._lock:
             if key not in self._kept:
                 return None

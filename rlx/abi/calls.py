@@ -159,7 +159,7 @@ def check_operands(
 def check_scratch(
     sig: Signature, params: Mapping[str, Any], first: Given, stored: Sequence[tuple[str, int]]
 ) -> None:
-    """Refuses scratch memory that is not what the fields of a call ask for.
+    """Refuses scratch memory that differs from the signature's formulas for a call.
 
     Args:
         sig: The signature.

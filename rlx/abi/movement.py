@@ -1,4 +1,4 @@
-"""Signatures of what moves elements (kernels/movement)."""
+"""Signatures of kernels that move elements (kernels/movement)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signatures of what goes along time step by step (kernels/recurrent)."""
+"""Signatures of kernels that iterate over time steps (kernels/recurrent)."""
 
 from __future__ import annotations
 

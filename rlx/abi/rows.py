@@ -1,4 +1,4 @@
-"""Signatures of what works along one axis of [outer, n, inner] (kernels/rows)."""
+"""Signatures of kernels along one axis of [outer, n, inner] (kernels/rows)."""
 
 from __future__ import annotations
 

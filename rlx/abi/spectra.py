@@ -1,4 +1,4 @@
-"""Signatures of Fourier transforms and what is made of spectra (kernels/spectra)."""
+"""Signatures of Fourier transforms and of functions of spectra (kernels/spectra)."""
 
 from __future__ import annotations
 

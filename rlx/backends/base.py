@@ -166,7 +166,7 @@ class Backend(ABC):
 
     @abstractmethod
     def absent(self) -> str:
-        """Returns why there is no device, and what to install."""
+        """Returns the reason why there is no device, with the package to install."""
 
     def lower(
         self,

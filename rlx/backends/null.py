@@ -70,7 +70,7 @@ class NullBackend(Backend):
     kernel_set = "cpu"
 
     def devices(self) -> list[DeviceInfo]:
-        """There is always one."""
+        """Returns the one device."""
         return [DeviceInfo("null", 0, "none")]
 
     def absent(self) -> str:

@@ -137,7 +137,7 @@ class Recorder:
 
     @contextmanager
     def span(self, name: str, kind: str = CALL, **args: Any) -> Iterator[None]:
-        """Times what stands inside it, also when that raises.
+        """Times the code inside the ``with``, also when that raises.
 
         Args:
             name: What it is.
@@ -169,7 +169,7 @@ class Recorder:
         self.add(kernel.label, kind, start, end, **_measured(kernel, end - start, args))
 
     def begin_counting(self, moved: Mapping[str, int]) -> None:
-        """Goes on counting bytes, of an executable that has moved some before.
+        """Continues counting the bytes of an executable that has moved some before.
 
         Args:
             moved: The bytes that it has moved so far.

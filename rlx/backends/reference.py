@@ -84,7 +84,7 @@ class ReferenceBackend(Backend):
     name = "reference"
 
     def devices(self) -> list[DeviceInfo]:
-        """There is always one."""
+        """Returns the one device."""
         return [DeviceInfo("reference", 0, "NumPy", driver=np.__version__)]
 
     def absent(self) -> str:

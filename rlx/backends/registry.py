@@ -93,7 +93,7 @@ def listed_backends() -> list[str]:
 
 
 def request(name: str) -> None:
-    """Has a backend listed from now on, since somebody asks for it."""
+    """Lists a backend from now on, since the program asked for it."""
     if name in _ON_REQUEST:
         _requested.add(name)
 
@@ -104,7 +104,7 @@ def request_all() -> None:
 
 
 def unasked() -> list[str]:
-    """The backends that are not listed since nobody has asked for them."""
+    """Returns the backends that are unlisted until the program asks for them."""
     return [name for name in _ON_REQUEST if name not in _requested]
 
 
@@ -216,7 +216,7 @@ def devices_of(name: str) -> list[DeviceInfo]:
 
 
 def absent(name: str) -> str:
-    """Returns why a backend has no devices, and what to install."""
+    """Returns the reason why a backend has no devices, with the package to install."""
     try:
         devices_of(name)
         return str(backend(name).plain.absent())

@@ -41,7 +41,7 @@ class Measurer:
 
 
 def _nobody(part: float, what: str) -> None:
-    """Nobody watches."""
+    """Ignores progress."""
 
 
 METER = Measurer()

@@ -109,7 +109,7 @@ class AllClosed:
 
 
 class Stopwatch:
-    """The time of one device, and what of the budget is left.
+    """The time of one device, and the rest of its budget.
 
     Args:
         device: The device.
@@ -192,7 +192,7 @@ class Stopwatch:
         return BUDGET_S - self.spent()
 
     def say(self, what: str) -> None:
-        """Tells what comes next."""
+        """Reports the next step."""
         self._progress(min(0.99, max(0.0, self.spent() / BUDGET_S)), what)
 
     def worth(self, run_ns: float) -> bool:

@@ -178,7 +178,7 @@ def measure(devices: list[str], hops: int, console: screen.Screen) -> DemoResult
 
 
 def _timed(result: DeviceResult, took_ns: Array, fs: float) -> DeviceResult:
-    """Fills in what the times of the hops say."""
+    """Fills in the statistics of the hops' times."""
     p50, p99, p999 = map(float, np.percentile(took_ns / 1e3, [50, 99, 99.9]))
     result.hops, result.p50_us, result.p99_us, result.p999_us = len(took_ns), p50, p99, p999
     result.realtime = HOP / fs * 1e6 / p50

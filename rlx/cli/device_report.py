@@ -1,4 +1,4 @@
-"""``rlx devices --graph FILE``: what every device would make of a graph, and what is in its way."""
+"""``rlx devices --graph FILE``: which devices can run a graph, with reasons for the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rlx devices``: what graphs can run on here, how fast it is, what for, and what is missing."""
+"""``rlx devices``: lists devices, their speeds, their best use, and missing parts."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Lists the devices, or what they would make of a graph."""
+    """Lists the devices, or tells which of them can run a graph."""
     request_all()
     if args.graph:
         return device_report.run(args)
@@ -175,7 +175,7 @@ def _lacks(info: DeviceInfo) -> list[str]:
 
 
 def _missing() -> list[str]:
-    """Devices that are not here, and what would bring them."""
+    """Lists missing devices, with the packages that would add them."""
     here = {device.backend for device in rlx.available_devices()}
     names = listed_backends()
     results = [f"{name}: {one_line(absent(name))}" for name in names if name not in here]

@@ -90,7 +90,7 @@ def dims_of(args: argparse.Namespace) -> dict[str, int]:
 
 
 def read(args: argparse.Namespace, guess: bool = True) -> Graph:
-    """``load`` of a command's model; says on standard error what was made up.
+    """``load`` of a command's model; prints the chosen defaults on standard error.
 
     Raises:
         RlxError: It holds no legal model.

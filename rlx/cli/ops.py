@@ -1,4 +1,4 @@
-"""``rlx ops``: which operation runs where, from the records; and what the conformance suite covers."""
+"""``rlx ops``: the devices of each operation, from the records; and the coverage of the conformance suite."""
 
 from __future__ import annotations
 

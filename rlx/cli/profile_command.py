@@ -1,4 +1,4 @@
-"""``rlx profile MODEL``: where the time of a run goes, beside what was estimated."""
+"""``rlx profile MODEL``: the time of a run by kernel, beside the estimate."""
 
 from __future__ import annotations
 

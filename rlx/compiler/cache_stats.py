@@ -1,4 +1,4 @@
-"""Counts of what the compile caches of this process did."""
+"""Counters of the compile caches of this process."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class DiskCache:
         return self._folder / f"{key}{_SUFFIX}"
 
     def get(self, key: str) -> Container | None:
-        """The entry, which counts as used now; None where there is none.
+        """Returns the entry and marks it as used; None if it is missing.
 
         Raises:
             ContainerError: Its file is damaged.
@@ -67,7 +67,7 @@ class DiskCache:
         return result
 
     def put(self, key: str, raw: bytes) -> bool:
-        """Stores an entry, and removes what is then too much.
+        """Stores an entry, and removes the surplus.
 
         Returns:
             Whether it was stored.
@@ -108,7 +108,7 @@ class DiskCache:
         return sum(file.nbytes for file in kept_files(self._folder, _OURS))
 
     def _prune(self) -> int:
-        """Removes what is too much, too old or was abandoned, and says how many bytes are left."""
+        """Removes surplus, old and abandoned files, and returns the bytes that are left."""
         return prune(self._folder, _OURS, self._days, self._most)
 
 

@@ -100,7 +100,7 @@ def save_model(
 def load_model(
     path: str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO, check: bool = False
 ) -> Graph:
-    """Reads what ``save_model`` wrote.
+    """Reads a file written by ``save_model``.
 
     Weights stay in the file and are read when they are touched; it must not be written over while they are in use.
     Nothing in the file is code, and nothing in it is believed: the graph is checked node by node, and so is a compiled

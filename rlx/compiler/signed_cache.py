@@ -245,7 +245,7 @@ class _GraphPickler(pickle.Pickler):
 
 
 class _Reader(pickle.Unpickler):
-    """Reads what ``_GraphPickler`` wrote."""
+    """Reads the records of ``_GraphPickler``."""
 
     def __init__(
         self,

@@ -128,7 +128,7 @@ _HAVE_IT = {
 def _no_precision(
     device: Device, info: DeviceInfo, kernel_set: str, wanted: str, takes: tuple[str, ...]
 ) -> CompileError:
-    """The error that a device has not the precision that was asked for."""
+    """Returns the error that a device lacks the requested precision."""
     if wanted == "f16" and kernel_set:
         return CompileError(
             describe(

@@ -73,7 +73,7 @@ class _Measuring:
         return self._thread is None
 
     def stop(self) -> None:
-        """Gives up what is measured. The process ends."""
+        """Abandons the measurement. The process ends."""
         self._stopping.set()
         self.wait(_STOP_S)
 

@@ -1,4 +1,4 @@
-"""Cost models: the figures of a device, its defaults or what was measured on it."""
+"""Cost models: the figures of a device, measured or by default."""
 
 from __future__ import annotations
 

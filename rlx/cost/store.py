@@ -155,7 +155,7 @@ def load_or_measure(device: Any, progress: Progress | None = None) -> Calibratio
 
 
 def _find(identity: Identity, device: Any) -> Calibration | None:
-    """The stored figures of a device, or what this process measured."""
+    """Returns the stored figures of a device, or those that this process measured."""
     with _lock:
         return stored(device) or _known.get((identity, str(file_of(identity))))
 

@@ -1,4 +1,4 @@
-"""Devices: their names, and what is known of their speed."""
+"""Devices: their names, and their known speeds."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""The devices present, as people name them, and what is known of their speed."""
+"""The devices present under their display names, with their known speeds."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Cursor:
         self._unreadable: list[ImportModelError] = []
 
     def error(self, what: str, got: object = None, expected: object = None) -> ImportModelError:
-        """The error for what stands here."""
+        """Returns the error for the data at this position."""
         return refuse(what, f"{self.path}, byte {self.at}", got, expected)
 
     def unreadable(self) -> str | None:

@@ -58,7 +58,7 @@ class Entries(dict[str, _V]):
 def refuse(
     what: str, path: object, got: object = None, expected: object = None, hint: str | None = None
 ) -> ImportModelError:
-    """The error for a file that is not what it should be.
+    """Returns the error for a malformed file.
 
     Example:
         >>> print(refuse("cut short", "a.gguf"))

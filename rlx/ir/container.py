@@ -115,7 +115,7 @@ def _of_arrays(places: Any, body: bytes) -> bytes:
 
 
 def load(raw: bytes | mmap.mmap, where: object = "bytes", check: bool = True) -> Container:
-    """Reads what ``dump`` made.
+    """Reads the bytes written by ``dump``.
 
     Args:
         raw: The whole file.

@@ -269,7 +269,7 @@ class Graph(Builders, metaclass=Methods):
         return self.add_node("constant", (), {"value": array, "dtype": dtype})
 
     def set_outputs(self, nodes: Sequence[Node] | Node) -> None:
-        """Declares what a run returns, in order. A node may be listed twice.
+        """Declares the results of a run, in order. A node may be listed twice.
 
         Raises:
             GraphError: The list is empty or holds something that is not a node of this graph.
@@ -437,7 +437,7 @@ class Graph(Builders, metaclass=Methods):
 
     @staticmethod
     def from_json(text: str) -> Graph:
-        """Reads what ``to_json`` wrote.
+        """Reads the text written by ``to_json``.
 
         Raises:
             GraphError: The text is not such a graph.

@@ -23,15 +23,15 @@ class Rewriter:
         self._map: dict[int, Node] = {}
 
     def __getitem__(self, node: Node) -> Node:
-        """The new node that stands for an old one."""
+        """Returns the new node that replaces an old one."""
         return self._map[node.id]
 
     def replace(self, node: Node, new: Node) -> None:
-        """Makes ``new`` stand for the old ``node``."""
+        """Maps the old ``node`` to ``new``."""
         self._map[node.id] = new
 
     def keep(self, node: Node) -> Node:
-        """Copies a node as it is."""
+        """Copies a node unchanged."""
         inputs = tuple([self._map[operand.id] for operand in node.inputs])
         new = self._map[node.id] = self.new.copy_node(node, inputs)
         return new

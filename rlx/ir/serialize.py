@@ -57,7 +57,7 @@ def to_json(graph: GraphView) -> str:
 
 
 def from_json(make: Callable[[str], G], text: str) -> G:
-    """Reads what ``to_json`` wrote; every node is inferred and checked again.
+    """Reads the text of ``to_json``; every node is inferred and checked again.
 
     Args:
         make: Makes an empty graph of a name.
@@ -146,7 +146,7 @@ def node_of(graph: GraphView, number: int) -> NodeView:
 def from_data(
     make: Callable[[str], G], data: Any, arrays: Sequence[Array] = (), inside: int = 0
 ) -> G:
-    """Reads what ``to_data`` made; every node is inferred and checked again.
+    """Reads the data of ``to_data``; every node is inferred and checked again.
 
     Args:
         make: Makes an empty graph of a name.

@@ -62,7 +62,7 @@ def watcher() -> Watcher | None:
 
 
 def progress(part: float, what: str) -> None:
-    """Tells who watches how far something is; it costs next to nothing where nobody does.
+    """Reports progress to the watcher; it costs next to nothing without one.
 
     Args:
         part: From 0 to 1.
@@ -92,7 +92,7 @@ def checked(check: Callable[[], None] | None) -> Iterator[None]:
 
 
 def checkpoint() -> None:
-    """Between two steps of long work: raises if somebody ended it. It costs next to nothing."""
+    """Ends long work between two steps: raises if it was cancelled. It costs next to nothing."""
     check = _check.get()
     if check is not None:
         check()

@@ -1,4 +1,4 @@
-"""The verifier: what makes a graph legal.
+"""The verifier: the rules of legal graphs.
 
 - every operand stands before its user and belongs to the same graph, and ids are positions;
 - every node's op is registered, and inferring it again gives the recorded shape and dtype;

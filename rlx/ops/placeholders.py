@@ -1,4 +1,4 @@
-"""The leaves of a graph: values that come from outside."""
+"""The placeholders of a graph: values that come from outside."""
 
 from __future__ import annotations
 

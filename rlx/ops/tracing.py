@@ -1,4 +1,4 @@
-"""Graphs as functions of another array library: what stands for NumPy's arrays in references, and the walk over nodes."""
+"""Graphs as functions of another array library: traced arrays in place of NumPy's, and the walk over nodes."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ BRANCHES: dict[str, tuple[str, ...]] = {"if_": ("then_graph", "else_graph")}
 
 
 def lift(graph: Graph, notes: list[Note]) -> Graph:
-    """Moves what branches compute from params and constants alone in front of them.
+    """Moves nodes of params and constants alone from branches to the graph in front of them.
 
     Args:
         graph: The graph; it is not changed.
@@ -142,7 +142,7 @@ class _Branch:
         return [(node, copies[node.id]) for node in self.frontier]
 
     def graph(self) -> Graph:
-        """The branch, with what is moved as inputs."""
+        """Returns the branch, with the moved nodes as inputs."""
         if not self.more:
             return self.old
         rewriter = Rewriter(self.old)

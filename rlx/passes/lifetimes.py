@@ -42,7 +42,7 @@ def lifetimes(schedule: Schedule) -> dict[int, Life]:
 
 
 def in_arena(call: KernelCall) -> Iterator[Value]:
-    """The values of a call whose memory is in the arena: what it reads, then what it writes."""
+    """Returns the values of a call in the arena: its operands, then its results."""
     for value in (*call.inputs, *call.outputs):
         if value is not None and value.kind in ARENA:
             yield value

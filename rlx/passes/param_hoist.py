@@ -1,4 +1,4 @@
-"""Hoisting: what depends on params alone is computed when they are set, not in every run.
+"""Hoisting: nodes of params alone are computed when the params are set, not in every run.
 
 So is, when the graph is loaded, what depends on constants alone and was too large to be folded.
 """
@@ -42,7 +42,7 @@ class Hoisted:
 
 
 def hoist(graph: Graph, notes: list[Note]) -> Hoisted:
-    """Parts what depends on params alone from what depends on inputs.
+    """Separates the nodes of params alone from the nodes of inputs.
 
     Views stay with their readers: they cost nothing. An output that depends on params alone is computed
     with the others.
@@ -187,7 +187,7 @@ def _together(frontier: list[Node]) -> list[list[Node]]:
 
 
 def _preparing(graph: Graph, frontier: list[Node]) -> Graph:
-    """The graph of what is computed when params are set."""
+    """Returns the graph that is computed when params are set."""
     new = Graph(f"{graph.name}, when params are set")
     copies: dict[int, Node] = {}
     for i, node in sorted(_below(frontier).items()):

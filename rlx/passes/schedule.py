@@ -156,7 +156,7 @@ class Scheduler:
         return results
 
     def choose(self, condition: Value, then: Callable[[], None], other: Callable[[], None]) -> None:
-        """A jump over what is not chosen."""
+        """Writes a jump over the calls that are not chosen."""
         written = self._schedule.calls
         skip = self._jump("jump_unless", [condition], [])
         then()

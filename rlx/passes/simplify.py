@@ -1,4 +1,4 @@
-"""Passes that need no device: dead code, what does nothing, constant folding by reference, common subexpressions."""
+"""Passes that need no device: dead code, identities, constant folding by reference, common subexpressions."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _of_constants(node: Node) -> bool:
 
 
 def fold(graph: Graph, notes: list[Note]) -> Graph:
-    """Leaves out nodes that give their operand back, and computes those of constants by their references."""
+    """Removes nodes that return their operand, and computes nodes of constants by their references."""
     if not any(_does_nothing(node) or _of_constants(node) for node in graph.nodes):
         return graph
     rewriter = Rewriter(graph)

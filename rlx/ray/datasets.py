@@ -110,7 +110,7 @@ def map_batches(  # noqa: PLR0913 - each is an option of its own
 
 
 def _actors(ray: Any, devices: int) -> int:
-    """One for each device; one processor is left for reading and for what else the dataset does."""
+    """Returns the number of actors: one per device, with a processor left for reading and the rest of the dataset."""
     processors = int(ray.cluster_resources().get("CPU", 1))
     largest = max(1, processors - 1)
     if devices > largest:

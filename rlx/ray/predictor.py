@@ -22,7 +22,7 @@ _OUTPUT = "output{}"
 
 
 class Predictor:
-    """A model that maps a batch of rows to a batch of rows: what ``Dataset.map_batches`` takes as a class.
+    """A model that maps a batch of rows to a batch of rows; ``Dataset.map_batches`` takes the class.
 
     It loads the model once. A batch is run in pieces of the same number of rows, and the last piece is filled up with
     copies of its last row, whose results are thrown away: a graph has one size, and a model with a free dimension is
@@ -124,7 +124,7 @@ class Predictor:
         }
 
     def close(self) -> None:
-        """Frees what the model takes."""
+        """Frees the model."""
         self._model.close()
 
     @property

@@ -1,4 +1,4 @@
-"""An application's test run: its own graphs measured, recorded, and compared with what was recorded before.
+"""The test run of an application: its own graphs are measured, recorded, and compared with a recording.
 
 ``rlx.pytest_plugin`` is the way in: each call of its fixture is a ``look`` here.
 """

@@ -1,4 +1,4 @@
-"""Two recordings compared: what changed in the results, what changed in time, and the exit status of both."""
+"""Compares two recordings: changed results, changed times, and the exit status of both."""
 
 from __future__ import annotations
 

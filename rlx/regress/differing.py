@@ -35,7 +35,7 @@ _CLASSES = {"+": "add", "-": "del", "@": "at"}
 
 
 def text_diffs(comparison: Comparison) -> list[TextDiff]:
-    """The texts that differ, each once, those of cases that were flagged first."""
+    """Returns the texts that differ, each once, flagged cases first."""
     flagged = sorted(comparison.cases, key=lambda item: not _is_flagged(item))
     results: dict[tuple[str, str], tuple[str, list[str]]] = {}
     for case in flagged:

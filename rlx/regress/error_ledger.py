@@ -1,4 +1,4 @@
-"""The ledger of errors: how far each operation is from float64 on each adapter, and which driver stands out."""
+"""The ledger of errors: the distance of each operation from float64 on each adapter, and outliers among drivers."""
 
 from __future__ import annotations
 

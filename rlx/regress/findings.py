@@ -50,7 +50,7 @@ KINDS: Mapping[str, FindingKind] = {
     "memory": FindingKind("other memory", False, "results do not depend on it"),
     "allocations": FindingKind("more memory left behind", False, "results do not depend on it"),
 }  # fmt: skip
-"""Every kind of finding, with what it counts for."""
+"""The kinds of findings, with their weight."""
 
 EPSILON: Mapping[str, float] = {"f64": 2.0**-52, "f32": 2.0**-23, "f16": 2.0**-10, "bf16": 2.0**-7}
 """A unit in the last place of 1, by dtype."""
@@ -81,7 +81,7 @@ class Finding:
 
 
 def findings(base: Measured, new: Measured, same_hardware: bool) -> list[Finding]:
-    """Compares what is not time.
+    """Compares everything except times.
 
     Args:
         base: The case before.

@@ -208,6 +208,6 @@ def causes(before: Point, after: Point) -> tuple[str, ...]:
 
 
 def _short(value: object) -> str:
-    """A commit or a digest in its first digits; what is no such name as it is."""
+    """Shortens a commit or a digest to its first digits; other names are unchanged."""
     text = str(value) or "-"
     return text[:12] if len(text) >= 32 and " " not in text else text

@@ -32,7 +32,7 @@ _MODULES = {"cython": "Cython"}
 
 
 class BuildError(RlxError):
-    """A commit could not be built or installed; the message ends with what the builder said."""
+    """A commit could not be built or installed; the message ends with the builder's output."""
 
 
 def default_folder() -> Path:

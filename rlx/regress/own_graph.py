@@ -1,4 +1,4 @@
-"""A graph that an application compiled itself, as a case: what identifies it, its reference, and whether its results hold."""
+"""A graph that an application compiled itself, as a case: its identity, its reference, and checks of its results."""
 
 from __future__ import annotations
 

@@ -206,7 +206,7 @@ class _TargetState:
                 self.ask(DescribeDevice(self.run, device))
 
     def ask(self, command: Command) -> None:
-        """Writes what the process answers."""
+        """Writes the answers of the process."""
         if isinstance(command, Measure):
             self.measured = command
         if self.worker is None:

@@ -313,7 +313,7 @@ class SourceText(Struct, frozen=True, tag_field="kind", tag="text"):
 
 
 class End(Struct, frozen=True, tag_field="kind", tag="end"):
-    """The end of a recording. One without it was interrupted; what it has is valid.
+    """The end of a recording. A recording without it was interrupted; its lines are valid.
 
     Attributes:
         run: The recording.

@@ -29,7 +29,7 @@ _USUAL = CompileOptions()
 
 @dataclass(frozen=True)
 class Subject:
-    """A graph, its inputs, and what identifies both.
+    """A graph, its inputs, and the identity of both.
 
     Attributes:
         suite: The suite that it belongs to.
@@ -218,7 +218,7 @@ def _models(quick: bool) -> Iterator[Subject]:
 
 
 def _cold(quick: bool) -> Iterator[Subject]:
-    """One pipeline and one model; what counts is the first result of a new process."""
+    """One pipeline and one model; only the first result of a new process counts."""
     for name, build in (
         ("welch_peaks", pipelines.TABLE["welch_peaks"]),
         ("convolutions", small_models.TABLE["convolutions"]),

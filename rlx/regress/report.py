@@ -1,4 +1,4 @@
-"""Reports for a browser: one file that needs no network, with what stands in it escaped."""
+"""Reports for a browser: one file that needs no network; all texts in it are escaped."""
 
 from __future__ import annotations
 

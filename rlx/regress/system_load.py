@@ -29,7 +29,7 @@ class _Reading(NamedTuple):
 
 
 class LoadWatch:
-    """Tells what share of the processor other processes took while cases were measured."""
+    """Measures the share of the processor that other processes took while cases were measured."""
 
     def __init__(self) -> None:
         self._own = psutil.Process()
@@ -51,7 +51,7 @@ class LoadWatch:
         return _Reading(time.monotonic(), used, own)
 
     def begin(self, beside: Iterable[int] = ()) -> None:
-        """A case begins: what ran between cases does not count.
+        """Begins a case: the time between cases does not count.
 
         Args:
             beside: Processes that take turns with this one, which are no contention either.
@@ -78,7 +78,7 @@ class LoadWatch:
 
 
 def _used(times: Any) -> float:
-    """Seconds that a core was in use. What a hypervisor gave to others counts, too."""
+    """Returns the seconds that a core was in use. The time that a hypervisor gave to others counts, too."""
     result = sum(times) - times.idle - getattr(times, "iowait", 0.0)
     # The time of guests is already part of the user time.
     return float(result - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0))

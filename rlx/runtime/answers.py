@@ -14,7 +14,7 @@ R = TypeVar("R")
 
 
 class _Told(Lock):
-    """The condition of a future. Whoever waits for the future does so without this lock."""
+    """The condition of a future. Threads wait for the future without this lock."""
 
     def __init__(self) -> None:
         self.bells: dict[Bell, None] = {}

@@ -1,4 +1,4 @@
-"""Timing one graph on one device: what ``rlx.GraphDevices.benchmark`` gives for each."""
+"""Times one graph on one device: a row of ``rlx.GraphDevices.benchmark``."""
 
 from __future__ import annotations
 

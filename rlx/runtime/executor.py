@@ -22,7 +22,7 @@ R = TypeVar("R")
 
 
 class Queue(Generic[J]):
-    """The way in for jobs: there is room for so many, and each has a future.
+    """A bounded queue of jobs, each with a future.
 
     The threads end when this is dropped and no job is left.
 
@@ -146,7 +146,7 @@ class CallQueue(Queue[QueuedCall[R]], Generic[R]):
 
 
 def run_in(background: bool, call: Callable[[], R]) -> Future[R]:
-    """A future of a call that is made now, or in a thread of its own. What it raises now is raised.
+    """Returns the future of a call that is made now, or in a thread of its own. What it raises now is raised.
 
     Args:
         background: Whether it is made in a thread, which is waited for at the end of the program.

@@ -174,7 +174,7 @@ class Totals(Recorder):
     def kernel(
         self, kernel: RecordedKernel, start: int, end: int, kind: str = KERNEL, **args: Any
     ) -> None:
-        """Keeps a kernel's time: the device's own measurement where there is one."""
+        """Stores a kernel's time: the device's own measurement if there is one."""
         self._times[kernel, kind].add(args.get("device_ns", end - start))
 
     def profile(

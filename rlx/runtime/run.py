@@ -27,7 +27,7 @@ def start(
 
 
 def finish(state: RuntimeState, pending: Pending, count: int) -> list[Array]:
-    """Waits for a run and returns its outputs, of which the caller knows so many."""
+    """Waits for a run and returns its outputs, without those that the caller did not ask for."""
     arrays = pending.wait()
     if state.placement is not None and state.routers:
         state.placement.count(arrays[count:], state.binding.extent, len(state.outputs))

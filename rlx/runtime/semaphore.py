@@ -1,4 +1,4 @@
-"""BoundedSemaphore for calls: threads and coroutines wait until fewer than so many are under way."""
+"""A bounded semaphore for calls: threads and coroutines wait until fewer calls than the limit are running."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class BoundedSemaphore:
-    """Lets calls in while there are fewer than may be, and makes others wait.
+    """Limits concurrent calls: further calls wait.
 
     A call has its places until its future is done. Places are counted from the futures, which are held weakly, so that
     none is lost wherever a signal handler raises an exception.
@@ -76,7 +76,7 @@ class BoundedSemaphore:
             self._waiting.pop(turn, None)
 
     def close(self) -> None:
-        """Refuses calls that wait, and those that come."""
+        """Refuses waiting and later calls."""
         with self._lock:
             self._closed = True
             for bell in self._threads:
@@ -99,7 +99,7 @@ class BoundedSemaphore:
         return sum(not _ended(place) for place in list(self._places))
 
     def _for(self, call: Future[Any], calls: int) -> list[tuple[weakref.ref[Future[Any]], int]]:
-        """The places of a call, which it gives back by itself."""
+        """Returns the places of a call, which releases them itself."""
         if self.forked:
             raise InputError(
                 describe(
@@ -186,7 +186,7 @@ class _Turn:
             self._comes = self._loop.create_future()
 
     def ring(self) -> bool:
-        """Wakes it; False where its event loop stands still, and may never go on."""
+        """Wakes it; False if its event loop has stopped."""
         try:
             self._loop.call_soon_threadsafe(_done, self._comes)
         except RuntimeError:  # the event loop is closed

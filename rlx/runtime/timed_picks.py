@@ -1,4 +1,4 @@
-"""Picks a device by a benchmark: what ``RLX_BENCHMARK_PICK`` asks for in place of estimates."""
+"""Picks a device by a benchmark instead of estimates, for ``RLX_BENCHMARK_PICK``."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def write_trace(
     about: dict[str, str],
     began: int,
 ) -> None:
-    """Writes what was recorded.
+    """Writes the recorded trace.
 
     Args:
         path: The file.

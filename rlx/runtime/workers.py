@@ -63,7 +63,7 @@ class Workers(Generic[J]):
         return self._waiting
 
     def add(self, job: J) -> None:
-        """Puts a job behind those that wait.
+        """Queues a job behind the waiting ones.
 
         Raises:
             ClosedError: It is closed.
@@ -81,7 +81,7 @@ class Workers(Generic[J]):
         self._ring()
 
     def close(self) -> None:
-        """Cancels what waits, and lets what runs end. Closing twice does nothing."""
+        """Cancels waiting jobs, and lets running ones end. Closing twice does nothing."""
         with self._lock:
             self._closed = True
             waiting = list(self._waiting)
@@ -220,7 +220,7 @@ class Workers(Generic[J]):
         job.future.cancel()
 
     def _ended(self, index: int, failure: BaseException | None = None) -> None:
-        """A thread has ended, or never began. Where something unforeseen ended it, what waits is not done."""
+        """Notes that a thread has ended, or never began. After an unforeseen end, waiting jobs are not run."""
         if failure is not None:
             with self._lock:
                 self._closed = True

@@ -1,4 +1,4 @@
-"""A graph for a range of shapes: runs pad their inputs, and the graph masks what is padded."""
+"""A graph for a range of shapes: runs pad their inputs, and the graph masks the padding."""
 
 from __future__ import annotations
 

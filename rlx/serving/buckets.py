@@ -124,7 +124,7 @@ class BucketedCompileCache:
 
     @property
     def total_buckets(self) -> int:
-        """Buckets there are."""
+        """The number of buckets."""
         return len(self._buckets)
 
     def get_or_compile(self, key: int, builder: Builder) -> tuple[int, CompiledGraph]:
@@ -239,7 +239,7 @@ class BucketedCompileCache:
 
 
 class _Bucket:
-    """One range, its graph once there is one, and what was set on that."""
+    """One range, its graph once it is compiled, and the params that were set on it."""
 
     def __init__(self, low: int, high: int) -> None:
         self.low, self.high = low, high
@@ -248,7 +248,7 @@ class _Bucket:
         self._params: dict[str, Any] = {}
 
     def set_params(self, params: Mapping[str, Any]) -> None:
-        """Sets those that were not set from the same array before."""
+        """Sets the params that were not set from the same array before."""
         assert self.compiled is not None
         for name, value in params.items():
             if name not in self._params or self._params[name] is not value:

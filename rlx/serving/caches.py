@@ -136,7 +136,7 @@ class CompileCache:
         return self._kept.nbytes
 
     def keys(self) -> list[Hashable]:
-        """Keys of what is kept, the one used longest ago first."""
+        """Returns the cached keys, the least recently used first."""
         return self._kept.keys()
 
     def clear(self) -> None:

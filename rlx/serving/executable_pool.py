@@ -31,7 +31,7 @@ class ExecutablePool:
 
     @contextlib.contextmanager
     def lease(self) -> Iterator[CompiledGraph]:
-        """An executable that nobody else uses."""
+        """Returns an idle executable."""
         compiled = self.take()
         try:
             yield compiled
@@ -47,7 +47,7 @@ class ExecutablePool:
             return self.first.clone()
 
     def give(self, compiled: CompiledGraph) -> None:
-        """Gives back what ``take`` returned."""
+        """Returns an executable of ``take`` to the pool."""
         with self._lock:
             # All others are clones of the first one.
             first = compiled is self.first
@@ -68,7 +68,7 @@ class ExecutablePool:
         return self.first
 
     def close(self) -> None:
-        """Closes all executables, those in use once they are given back."""
+        """Closes all executables; an executable in use is closed on its return."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []

@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class GraphDevices(DevicePicks):
-    """One graph, compiled for devices as they are needed, and what chooses between them.
+    """One graph, compiled for devices as they are needed, with the policy that chooses between them.
 
     Params set before a compile reach it; params set later reach every compiled device. Where a call
     takes a ``hint``, a device that is named there is used or refused; without one ``RLX_DEVICE`` is,

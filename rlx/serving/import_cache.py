@@ -38,7 +38,7 @@ def digest_of(view: memoryview) -> str:
 
 @dataclass(frozen=True)
 class ModelFile:
-    """A model, and what the cache folder holds of it.
+    """A model with its entries in the cache folder.
 
     Attributes:
         source: The model.
@@ -54,7 +54,7 @@ class ModelFile:
     def lowered(
         self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array]
     ) -> LoweredModel:
-        """``lower`` of the model, or what it gave an earlier process for the same file, shapes and values.
+        """Returns the result of ``lower``, or an earlier process's result for the same file, shapes and values.
 
         Raises:
             RlxError: See ``lower``.

@@ -100,7 +100,7 @@ class Buckets:
         )
 
     def compiled(self, dims: Mapping[str, int]) -> None:
-        """Hears of sizes that were compiled as they are."""
+        """Records sizes that were compiled exactly."""
         if len(self._seen) < EXACT:
             self._seen.append(dict(dims))
 

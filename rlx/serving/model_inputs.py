@@ -1,4 +1,4 @@
-"""The inputs of an ONNX model: arrays that a run is given, and shapes that runs to come will have."""
+"""The inputs of an ONNX model: the arrays of a run, and the shapes of later runs."""
 
 from __future__ import annotations
 

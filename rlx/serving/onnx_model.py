@@ -154,7 +154,7 @@ class Model:
 
     @property
     def output_names(self) -> tuple[str, ...]:
-        """Names of what ``run`` returns."""
+        """Names of the results of ``run``."""
         return self._source.outputs
 
     @property
@@ -238,7 +238,7 @@ class Model:
         progress: ProgressCallback | None = None,
         cancel: CancelToken | None = None,
     ) -> Future[int]:
-        """Compiles for shapes that runs will have, and makes what their first runs would make.
+        """Compiles for shapes of later runs, and prepares their first runs.
 
         Args:
             shapes: Sets of shapes. Each is a dict of sizes of symbolic dimensions, ``{"batch": 4}``, of shapes of
@@ -368,7 +368,7 @@ class Model:
             self._forget()
 
     def close(self) -> None:
-        """Frees what was compiled. Calls under way end first. Closing twice does nothing."""
+        """Frees the compiled graphs. Calls under way end first. Closing twice does nothing."""
         with self._executables.lock:
             queue, self._queue, self._closed = self._queue, None, True
         if queue is not None:
@@ -417,7 +417,7 @@ class Model:
         self._executables.forget()
 
     def _replace(self, session: Session, error: DeviceLostError) -> None:
-        """Goes on after a lost device: once for all calls that it was lost under."""
+        """Continues after a lost device: once for all calls that it was lost under."""
         with self._executables.lock:
             if self._executables.session is not session or self._closed:
                 return

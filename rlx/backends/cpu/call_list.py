@@ -59,7 +59,7 @@ class CallLists:
         self.spare = 0
 
     def link(self) -> compiled.Calls:
-        """The calls on the weights as they stand now."""
+        """Links the calls to the present memory of the weights."""
         with self._weights.lock:
             before, self._pinned = self._pinned, set()
             try:
@@ -71,7 +71,7 @@ class CallLists:
                     block.pins.discard(self)
 
     def now(self) -> compiled.Calls:
-        """The calls of the runs to come."""
+        """Returns the calls of later runs."""
         extent = self._extent
         if extent is None or extent.lowered is None:
             assert self._whole is not None

@@ -91,7 +91,7 @@ class CpuBackend(Backend):
     kernel_set = "cpu"
 
     def devices(self) -> list[DeviceInfo]:
-        """There is always one."""
+        """Returns the one device."""
         usable = compiled.isas()
         return [
             DeviceInfo(

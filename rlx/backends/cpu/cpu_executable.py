@@ -163,7 +163,7 @@ class CpuExecutable:
         return values
 
     def arena(self) -> int:
-        """Has outputs stand in the arena after every later run, and returns its address."""
+        """Keeps outputs in the arena after every later run, and returns its address."""
         self._program.pin_outputs()
         address: int = self._arena.ctypes.data
         return address

@@ -44,7 +44,7 @@ def linked_fields(packing: str, stride: int) -> dict[str, int]:
 
 
 class _Moved(ABC):
-    """A layout whose parts are copied as they are."""
+    """A layout whose parts are copied unchanged."""
 
     @abstractmethod
     def moves(self, plain: Array, memory: Array) -> Iterator[tuple[Array, Array]]:
@@ -129,11 +129,11 @@ class CheckedPanels(Panels):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all matrices, and of what stands behind them."""
+        """Returns the bytes of all matrices, and of the padding after them."""
         return super().nbytes + 8
 
     def pack(self, plain: Array, memory: Array) -> None:
-        """Writes the matrices to memory of ``nbytes`` bytes, in this order, and what stands behind them."""
+        """Writes the matrices to memory of ``nbytes`` bytes, in this order, and the padding after them."""
         super().pack(plain, memory)
         memory[self.nbytes - 8 : self.nbytes].view(np.int64)[0] = np.isfinite(plain).all()
 

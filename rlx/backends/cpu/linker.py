@@ -1,4 +1,4 @@
-"""From kernel calls to addresses: what the compiled program of the CPU is made of."""
+"""Links kernel calls to addresses: the parts of the CPU's compiled program."""
 
 from __future__ import annotations
 

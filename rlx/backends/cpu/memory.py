@@ -46,6 +46,6 @@ def _huge(nbytes: int, advice: int) -> Array:
 
 
 def view_of(memory: Array, offset: int, type: TensorType) -> Array:
-    """The value that stands at an offset of some memory."""
+    """Returns a view of the value at an offset of some memory."""
     part: Array = memory[offset : offset + type.nbytes].view(type.dtype.numpy)
     return part.reshape(type.shape)

@@ -11,7 +11,7 @@ VARIANTS = compiled.variants()
 
 
 def variant_of(kernel: str, kernels: Container[str]) -> str:
-    """The variant of a kernel that is taken here; empty where there is none.
+    """Returns the variant of a kernel for this processor; "" without one.
 
     Args:
         kernel: Its name without the variant.

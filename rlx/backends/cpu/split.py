@@ -150,7 +150,7 @@ def _bytes(widths: Sequence[int], values: Sequence[Value | None]) -> tuple[int, 
 
 
 def expected_ns(call: KernelCall) -> float:
-    """Roughly what a call takes on one thread."""
+    """Estimates the time of a call on one thread."""
     if call.kernel == "strided_copy":  # also a part of ops of other kinds
         return _COPY_NS * call.outputs[0].type.nbytes
     return max(_computing_ns(call), _BYTE_NS * traffic(call.node))

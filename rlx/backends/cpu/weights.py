@@ -74,7 +74,7 @@ class Weight:
 
     @property
     def plain(self) -> WeightBlock:
-        """Its memory as it is. Whoever asks for it first makes it."""
+        """Returns its plain memory. The first call creates it."""
         if None not in self._blocks:
             block = self._build_block(None)
             view_of(block.memory, 0, self._type)[...] = self.read()

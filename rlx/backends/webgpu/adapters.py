@@ -73,7 +73,7 @@ def adapters(library: Provider) -> tuple[Any, ...]:
 
 
 def look_again() -> None:
-    """Forgets the adapters: the next call of ``adapters`` finds those that are there by then."""
+    """Forgets the adapters: the next call of ``adapters`` looks for them again."""
     forget()
     adapters.cache_clear()
     renew()

@@ -1,4 +1,4 @@
-"""One binding for each range of memory: what a kernel binds twice, it gets under one name.
+"""Merges bindings: a kernel that binds a range of memory twice gets it under one name.
 
 WebGPU refuses a dispatch that binds a range as writable and binds part of it once more. A value may stand at two operands,
 ``x @ x``, and a result may take over the memory of an operand. Values that share memory begin at the same place
@@ -89,7 +89,7 @@ def bound(values: Sequence[Value], pattern: Sequence[int]) -> tuple[Value, ...]:
 
 
 def joined(source: str, pattern: Sequence[int], label: str) -> str:
-    """The text of a kernel with one binding for what shares memory, and the bindings numbered anew.
+    """Rewrites a kernel so that values in shared memory have one binding, and renumbers the bindings.
 
     Raises:
         CompileError: It uses the memory in two ways that don't go together.

@@ -128,7 +128,7 @@ def _compiled(text: str) -> Any:
 
 @contextmanager
 def _answering(ready: Any) -> Iterator[None]:
-    """Gives wgpu-py this interface when it makes one; everybody else gets what ``cffi.FFI`` is."""
+    """Makes wgpu-py use this interface; all other callers get the original ``cffi.FFI``."""
     plain = cffi.FFI
 
     class FFI(plain):  # type: ignore[misc, valid-type]

@@ -67,7 +67,7 @@ def access_of(value: Value) -> str:
 
 
 def text_of(work: Sequence[Dispatch | KernelCall]) -> str:
-    """The WGSL of every dispatch in order, and what the host runs between them."""
+    """Returns the WGSL of every dispatch in order, and the host's calls between them."""
     shown = []
     for item in work:
         if isinstance(item, KernelCall):

@@ -1,4 +1,4 @@
-"""Errors of failed submissions, with what to do about them."""
+"""Errors of failed submissions, with hints."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Clock(Protocol):
         """Notes the time at which submitted work was done."""
 
     def close(self) -> None:
-        """Frees what it holds on the device."""
+        """Frees its objects on the device."""
 
 
 class SubmissionTimes:

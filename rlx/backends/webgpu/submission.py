@@ -58,7 +58,7 @@ class SubmissionRunner(Protocol):
         """``submit``, then ``wait``."""
 
     def error(self) -> tuple[int, str]:
-        """The fault of the last call, and what the driver says."""
+        """Returns the fault of the last call, and the driver's message."""
 
 
 class PythonRunner:
@@ -145,7 +145,7 @@ class PythonRunner:
             staging.unmap()
 
     def _mapped(self, staging: Any, staged: int) -> Array:
-        """A copy of what a mapped buffer holds."""
+        """Copies the contents of a mapped buffer."""
         known = self._gpu.provider.binding()
         if known is None:
             return np.frombuffer(staging.read_mapped(0, staged), np.uint8)

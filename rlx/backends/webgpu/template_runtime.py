@@ -160,7 +160,7 @@ class Context:
         return self._parent.get(name, missing) if result is missing else result
 
     def get_all(self) -> Mapping[str, Any]:
-        """All variables, for what is included or imported."""
+        """Returns all variables, for included and imported templates."""
         return {**self._parent, **self.vars} if self.vars else self._parent
 
     @staticmethod

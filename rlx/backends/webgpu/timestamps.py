@@ -59,7 +59,7 @@ class Timestamps:
         recorder.notes["GPU clock"] = f"{note} copy of the results and the host's waking up"
 
     def compute(self, encoder: Any, batch: Batch) -> None:
-        """Encodes the dispatches, and what brings their times back."""
+        """Encodes the dispatches, and the copies that bring their times back."""
         self._encoded = []
         if len(self._open) >= _MAX_OPEN:
             self._gpu.device._poll_wait()

@@ -50,7 +50,7 @@ class WebGpuBackend(Backend):
         open_ahead(info)
 
     def refresh(self) -> None:
-        """Looks for adapters again: GPUs come and go."""
+        """Looks for adapters again: GPUs may be added and removed."""
         look_again()
 
     def adopted(self, handle: object) -> DeviceInfo | None:
@@ -158,7 +158,7 @@ class WebGpuProgram:
 
 
 def _refuse_others(handle: object, library: Provider) -> None:
-    """Refuses a device of a library that no backend goes through now; other objects are nobody's."""
+    """Refuses a device of a library that no backend uses now; other objects are ignored."""
     kinds = (sys.modules.get(name) for name in ("wgpu", "wgpudawn"))
     kind = next((m for m in kinds if m is not None and isinstance(handle, m.GPUDevice)), None)
     if kind is None or provider("dawn").owns(handle):

@@ -1,4 +1,4 @@
-"""The commands of ``rlx regress`` that read record files, and what they share."""
+"""The commands of ``rlx regress`` that read record files, and their shared parts."""
 
 from __future__ import annotations
 

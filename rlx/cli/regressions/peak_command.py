@@ -1,4 +1,4 @@
-"""``rlx regress peak``: what the machine itself can do."""
+"""``rlx regress peak``: measures the machine itself."""
 
 from __future__ import annotations
 

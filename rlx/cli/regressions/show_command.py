@@ -1,4 +1,4 @@
-"""``rlx regress show FILE ...``: what a recording holds, and the ledger of errors."""
+"""``rlx regress show FILE ...``: prints a recording, and the ledger of errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints what the files hold; 0.
+    """Prints the contents of the files; returns 0.
 
     Raises:
         InputError: A file is no record file.

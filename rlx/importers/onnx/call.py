@@ -253,7 +253,7 @@ class OnnxCall:
         self._used.update(inputs)
 
     def check_unread(self, results: Sequence[object]) -> None:
-        """Refuses what the operator's function did not look at, or did not give.
+        """Refuses attributes and operands that the operator's function did not read, and outputs that it did not give.
 
         Args:
             results: What it gave.

@@ -228,7 +228,7 @@ class OnnxLowering:
         problem.count += 1
 
     def check(self) -> None:
-        """Raises what the walk collected.
+        """Raises the collected errors.
 
         Raises:
             UnsupportedOpError: Every kind of node that can't be imported, with counts.

@@ -1,4 +1,4 @@
-"""The table of block-quantised weight formats, and what their bytes mean.
+"""The table of block-quantised weight formats, and the meaning of their bytes.
 
 A row of weights is a series of blocks; a block is a fixed number of bytes that hold its codes and
 their scales. The layouts are those of GGUF files (ggml's block structures, little endian). Beside
@@ -273,7 +273,7 @@ def scrambled_blocks(scheme: str, rows: int, weights: int) -> Array:
 def decode_blocks(
     packed: Array, scheme: str, scales: Array | None = None, zeros: Array | None = None
 ) -> Array:
-    """The weights that packed bytes stand for.
+    """Decodes packed bytes to weights.
 
     Args:
         packed: u8 ``[..., bytes of a row]``.

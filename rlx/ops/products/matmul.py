@@ -286,7 +286,7 @@ def matmul_transposed(a: Array, b: Array, left: bool = False, right: bool = True
 
 
 def check_activation(where: str, act: Any) -> None:
-    """Refuses what is no activation.
+    """Refuses unknown activations.
 
     Raises:
         UnknownNameError: It is not one of ``ACTIVATIONS``.

@@ -26,7 +26,7 @@ _SHORT = 256
 
 
 def check_names(attrs: dict[str, Any]) -> None:
-    """Refuses modes and coordinates that there are not.
+    """Refuses unknown modes and coordinates.
 
     Raises:
         UnknownNameError: One of them is none.

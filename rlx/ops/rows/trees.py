@@ -80,7 +80,7 @@ def _check_ways(x: TensorType, attrs: Mapping[str, Any]) -> None:
 
 
 def _check_entries(attrs: Mapping[str, Any]) -> None:
-    """Refuses lists of what leaves hold that do not fit each other."""
+    """Refuses lists of leaf values that do not fit each other."""
     starts, targets, size = attrs["starts"], attrs["targets"], attrs["weights"].size
     if not starts.size or starts[0] != 0 or starts[-1] != size or (np.diff(starts) < 0).any():
         raise _wrong("starts", starts, f"numbers that rise from 0 to {size}")

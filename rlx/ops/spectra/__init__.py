@@ -1,1 +1,1 @@
-"""Fourier transforms, and what is made of frames and spectra of signals."""
+"""Fourier transforms, and functions of frames and spectra of signals."""

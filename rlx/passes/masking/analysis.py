@@ -120,7 +120,7 @@ def _learn(factor: Factor, lengths: dict[tuple[int, ...], int], values: list[int
 
 
 def _stripped(results: Sequence[Axes]) -> Any:
-    """Axes without what only the last graph says."""
+    """Returns the axes without the facts that only the last graph gives."""
     return tuple(
         tuple(tuple((factor.sizes[:-1], factor.varies) for factor in axis) for axis in axes)
         for axes in results

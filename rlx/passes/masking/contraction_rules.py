@@ -101,7 +101,7 @@ def _filter(pos: At) -> MaskStep:
 
 @rule("frames")
 def _frames(pos: At) -> MaskStep:
-    """Frames of what is valid see no padding."""
+    """Rule of frames: frames of valid elements see no padding."""
     pos.same_but()
     one_factor(pos.operands[0][-1])
     sizes = pos.sizes()

@@ -175,7 +175,7 @@ def _norm(to: _MaskRewriter, node: Node, step: MaskStep) -> Node:
 
 
 def _from_end(to: _MaskRewriter, node: Node, step: MaskStep) -> Node:
-    """A piece that lies at the end of what is valid."""
+    """Cuts a piece at the end of the valid elements."""
     x, old = to[node.inputs[0]], to._study.axes(node.inputs[0].id)
     if node.op == "narrow":
         cuts = [(node.attrs["axis"], node.attrs["start"], 1, node.attrs["length"])]

@@ -147,7 +147,7 @@ def _concat(pos: At) -> MaskStep:
 
 
 def _check_filling(behind: Sequence[Node], axis: int, padded: int) -> None:
-    """Checks that what stands behind padding is one number: the padding is filled with it, too."""
+    """Checks that the elements after the padding are one number: the padding is filled with it, too."""
     filled = [node.op == "expand" and node.inputs[0].type.size == 1 for node in behind]
     if padded > 1 or not all(filled) or len({node.inputs[0].id for node in behind}) > 1:
         raise UnmaskableError(f"appends to padding along axis {axis}")

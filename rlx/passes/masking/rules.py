@@ -233,7 +233,7 @@ def aligned(operands: Sequence[Axes], rank: int) -> list[Axis]:
 
 
 def one_factor(axis: Axis) -> None:
-    """Checks that what is valid of an axis comes first.
+    """Checks that the valid part of an axis comes first.
 
     Raises:
         UnmaskableError: Several lengths stand in it.

@@ -89,7 +89,7 @@ def _needed_elsewhere(match: Match, site: MatchSite) -> list[Node]:
 
 
 def _rewritten(graph: Graph, results: list[Match]) -> Graph:
-    """The graph with what the matches build in place of their results.
+    """Returns the graph with the matches' replacements in place of their results.
 
     A match is built when the first of its results is needed, its operands before it.
     """
@@ -147,7 +147,7 @@ def _build(match: Match, rewriter: Rewriter) -> None:
 
 
 def _as_run(side: Graph, target: Specialisation) -> Graph:
-    """A side with what depends on params alone left out, and chains joined as they will be."""
+    """Returns a side without the nodes of params alone, and with chains fused as they will be."""
     return fuse_elementwise(run_part(side), [], target.taking_all())
 
 

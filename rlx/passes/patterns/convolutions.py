@@ -1,4 +1,4 @@
-"""Convolutions with what follows them."""
+"""Convolutions fused with later operations."""
 
 from __future__ import annotations
 

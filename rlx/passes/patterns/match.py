@@ -49,7 +49,7 @@ class Match:
 
 
 class MatchSite:
-    """A graph that patterns are looked for in: who reads what, and for which kernels.
+    """A graph that is searched for patterns: the readers of its nodes, and the kernel set.
 
     Args:
         graph: The graph.
@@ -79,7 +79,7 @@ class MatchSite:
         return self._readers[node.id]
 
     def only(self, node: Node) -> Node | None:
-        """The one reader of a node that nobody else needs; None otherwise."""
+        """Returns the only reader of a node that is no output; None otherwise."""
         result = self._readers[node.id]
         return result[0] if len(result) == 1 and not self.is_output(node) else None
 
@@ -130,7 +130,7 @@ def scalar(node: Node) -> float | None:
 
 
 def scaled(node: Node) -> tuple[Node, float, tuple[Node, ...]]:
-    """A node times a number: what is multiplied, the number, and the nodes that do it."""
+    """Splits a node times a number: the factor node, the number, and the nodes of the product."""
     if node.op in ("mul", "div"):
         for value, other in either_way(node)[: 2 if node.op == "mul" else 1]:
             number = scalar(other)

@@ -1,4 +1,4 @@
-"""Matrix products with what stands around them."""
+"""Matrix products fused with the operations around them."""
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ class MlxExecutable:
         self._shared["held"] = {**self._shared["held"], **new}
 
     def read_param(self, name: str) -> Array:
-        """The weight as it is held."""
+        """Returns the weight in its stored form."""
         return np.array(fetched(self._shared["held"][name], self._program.graph.named(name)))
 
     def write_input(self, index: int, array: Array) -> None:
@@ -226,7 +226,7 @@ class MlxExecutable:
         self._feeds, self._extent, self._rows = list(binding.feeds), extent, rows
 
     def arena(self) -> int:
-        """Returns 0: outputs stand in no memory that stays."""
+        """Returns 0: outputs have no fixed address."""
         return 0
 
     def gpu_buffers(self) -> tuple[tuple[GpuBuffer, ...], tuple[GpuBuffer, ...]]:
@@ -238,7 +238,7 @@ class MlxExecutable:
         return MlxExecutable(self._program, self._shared)
 
     def memory(self) -> dict[str, int]:
-        """Bytes of what stays; MLX allocates temporaries as it goes."""
+        """Returns the bytes of permanent memory; MLX allocates temporaries during runs."""
         views = sum(array.nbytes for array in (*self.input_views, *self._results))
         params = sum(int(array.nbytes) for array in self._shared["held"].values())
         return {"arena": 2 * views, "params": params, "staging": views, "peak": 2 * views + params}
@@ -251,7 +251,7 @@ class MlxExecutable:
         """Does nothing: MLX opens no device anew."""
 
     def close(self) -> None:
-        """Lets go of what it holds."""
+        """Drops its arrays."""
         self._resident, self._last, self._shared = {}, [], {"held": {}}
 
 

@@ -1,4 +1,4 @@
-"""The functions of MLX that stand for those of NumPy where arguments are traced."""
+"""The functions of MLX that replace NumPy's for traced arguments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlx_mlx.values import MlxTracedArray, array_of, lifted, named
 
 
 def of_mlx(path: str) -> Callable[..., Any]:
-    """The function for traced arguments that stands for one of NumPy."""
+    """Returns the function that replaces one of NumPy for traced arguments."""
     return BY_HAND.get(path) or _of_mlx(path)
 
 

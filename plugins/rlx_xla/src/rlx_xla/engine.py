@@ -47,5 +47,5 @@ def devices_of(platform: str) -> list[Any]:
 
 
 def version() -> str:
-    """JAX's version, and that of what it compiles with."""
+    """Returns the versions of JAX and of its compiler."""
     return f"JAX {jax().__version__}, jaxlib {import_module('jaxlib.version').__version__}"

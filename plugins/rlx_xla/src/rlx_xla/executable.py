@@ -78,7 +78,7 @@ class XlaExecutable:
         self._choose()
 
     def _expect(self) -> None:
-        """Notes which inputs a call brings, and what fits them as it is."""
+        """Records the inputs that a call passes, and the arrays that fit them unchanged."""
         self._given = tuple(
             index for index in range(len(self._inputs)) if index not in self._resident
         )
@@ -87,7 +87,7 @@ class XlaExecutable:
         self._given_bytes = sum(view.nbytes for view in views)
 
     def _choose(self) -> None:
-        """Makes ready the code that runs as things stand."""
+        """Compiles the code for the present settings."""
         cudnn = self._program.platform == "cuda"
         key = ExecutableKey(self._device, self._rows, self._program.donated(self._feeds), cudnn)
         code = self._program.code(key)
@@ -306,7 +306,7 @@ class XlaExecutable:
         self._held.set(values)
 
     def read_param(self, name: str) -> Array:
-        """The weight as it is held."""
+        """Returns the weight in its stored form."""
         return self._held.get(name)
 
     def write_input(self, index: int, array: Array) -> None:
@@ -344,7 +344,7 @@ class XlaExecutable:
             raise
 
     def arena(self) -> int:
-        """Returns 0: outputs stand in no memory that stays."""
+        """Returns 0: outputs have no fixed address."""
         return 0
 
     def gpu_buffers(self) -> tuple[tuple[GpuBuffer, ...], tuple[GpuBuffer, ...]]:
@@ -369,7 +369,7 @@ class XlaExecutable:
         """Does nothing: JAX can't open a device anew in one process."""
 
     def close(self) -> None:
-        """Lets go of what is on the device."""
+        """Drops its arrays on the device."""
         self._resident, self._last = {}, []
         self._held = _CLOSED
 

@@ -71,7 +71,7 @@ def _digest(text: str) -> str:
 
 
 def _read(path: Path | None) -> dict[str, Any] | None:
-    """Points that were measured before; None where the file is not what was written."""
+    """Returns the stored points; None if the file is not as written."""
     try:
         results: dict[str, Any] | None = None if path is None else json.loads(path.read_text())
         _curves(results)
@@ -216,7 +216,7 @@ class _Bench:
         return results
 
     def uploads(self, roundtrip: float) -> list[Any]:
-        """Bytes of an operand on the host, and what they add to a call."""
+        """Measures the time that an operand's bytes on the host add to a call."""
 
         def measure(nbytes: int) -> tuple[float, float]:
             arguments = np.ones(nbytes // 4, np.float32)
@@ -226,7 +226,7 @@ class _Bench:
         return self._each(self._bytes, measure)
 
     def readbacks(self, roundtrip: float) -> list[Any]:
-        """Bytes of a result, and what they add to a call."""
+        """Measures the time that a result's bytes add to a call."""
 
         def measure(nbytes: int) -> tuple[float, float]:
             count = nbytes // 4

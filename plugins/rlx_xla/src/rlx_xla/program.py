@@ -54,7 +54,7 @@ class Code(NamedTuple):
 
 
 class Compilation:
-    """A graph, and what was compiled of it so far.
+    """A graph and its compiled forms so far.
 
     Args:
         graph: The graph after the passes.
@@ -79,7 +79,7 @@ class Compilation:
         self._lock = threading.Lock()
 
     def donated(self, feeds: Any) -> frozenset[int]:
-        """The inputs whose memory an output takes that feeds them."""
+        """Returns the inputs whose memory is given to the output that feeds them."""
         return frozenset(
             index
             for index, output in feeds

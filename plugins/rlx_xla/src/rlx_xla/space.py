@@ -1,4 +1,4 @@
-"""The functions of jax.numpy that stand for those of NumPy where arguments are traced."""
+"""The functions of jax.numpy that replace NumPy's for traced arguments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOVES = frozenset(
 
 
 def of_jax(path: str) -> Callable[..., Any]:
-    """The function for traced arguments that stands for one of NumPy."""
+    """Returns the function that replaces one of NumPy for traced arguments."""
     return BY_HAND.get(path) or _of_jax(path)
 
 

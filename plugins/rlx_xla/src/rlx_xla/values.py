@@ -48,7 +48,7 @@ def arithmetic() -> Arithmetic:
 
 @contextmanager
 def computing(**fields: Any) -> Iterator[None]:
-    """Changes what numbers are computed in."""
+    """Changes the dtypes of the computation."""
     token = _NOW.set(_NOW.get()._replace(**fields))
     try:
         yield

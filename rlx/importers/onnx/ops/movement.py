@@ -164,7 +164,7 @@ def tile(call: OnnxCall) -> Any:
 
 @onnx_op("Pad")
 def pad(call: OnnxCall) -> Any:
-    """Entries put around, or taken away."""
+    """Pads, or crops."""
     x, mode = call.x(), call.text("mode", "constant")
     if call.opset < 11:
         flat, value = call.int_list("pads"), call.real("value", 0.0)

@@ -1,4 +1,4 @@
-"""Products of matrices, of floats and of quantised integers, and what is made of them."""
+"""Products of matrices, of floats and of quantised integers, and operators built on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shapes, constants and types: mostly what is known at load and gone before the graph runs."""
+"""Shapes, constants and types: most are known at load and have no nodes."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def resolved(dims: list[int], old: tuple[int, ...]) -> list[int]:
 
 @onnx_op("Flatten", carried=True)
 def flatten(call: OnnxCall) -> Any:
-    """Two axes: what stands before ``axis``, and the rest."""
+    """Flattens to two axes: those before ``axis``, and the rest."""
     x, axis = call.x(), call.integer("axis", 1)
     rank = len(x.shape)
     if not -rank <= axis <= rank:  # the place behind the last axis is one, too
@@ -174,7 +174,7 @@ def squeeze(call: OnnxCall) -> Any:
 
 @onnx_op("Unsqueeze", carried=True)
 def unsqueeze(call: OnnxCall) -> Any:
-    """Axes of size 1 put in."""
+    """Inserts axes of size 1."""
     return call.g.unsqueeze(call.x(), axes_of(call, 13) or ())
 
 

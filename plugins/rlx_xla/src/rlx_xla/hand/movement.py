@@ -14,7 +14,7 @@ from rlx_xla.values import XlaTracedArray, arithmetic, lifted
 
 
 def _array(value: Any) -> Any:
-    """An operand as it is."""
+    """Returns an operand unchanged."""
     return value.raw if isinstance(value, XlaTracedArray) else jnp.asarray(lifted(value))
 
 

@@ -36,7 +36,7 @@ def order(x: Any, largest: bool) -> XlaTracedArray:
 
 
 def ordered(x: Any, k: int, largest: bool) -> Any:
-    """The first ``k`` elements in order, and where they stand."""
+    """Returns the first ``k`` elements in order, and their positions."""
     keys = _keys(x.raw, largest)
     if 0 < k < x.shape[-1] and keys.size:
         _, position = lax.top_k(keys, k)

@@ -1,1 +1,1 @@
-"""The domain ``com.microsoft``: what ONNX Runtime's optimizer and quantiser write, a file per family."""
+"""The domain ``com.microsoft``: operators of ONNX Runtime's optimizer and quantiser, a file per family."""

@@ -1,4 +1,4 @@
-"""Layer norms of sums, and of what embeddings give."""
+"""Layer norms of sums and of embeddings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products and convolutions with what follows them, and products with packed weights."""
+"""Products and convolutions with activations, and products with packed weights."""
 
 from __future__ import annotations
 
