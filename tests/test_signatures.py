@@ -51,7 +51,7 @@ def test_a_field_that_lacks_or_is_surplus():
 
 
 def test_a_field_of_another_type():
-    assert "where an integer fits" in refused("softmax", {**SOFTMAX, "n": 3.0})
+    assert "expected an integer" in refused("softmax", {**SOFTMAX, "n": 3.0})
     assert "0 to 1: no, yes" in refused("softmax", {**SOFTMAX, "log": 2})
     assert "a tuple of 3" in refused("conv_pad", {**WINDOW, "dims": (5, 5)})
     assert "each an integer" in refused("conv_pad", {**WINDOW, "dims": (1, 5, "5")})
@@ -69,7 +69,7 @@ def test_a_field_of_another_type():
     [
         ([F32, F32], [F32], "reads 1 operands, and is given 2"),
         ([None], [F32], "reads x: it is nothing"),
-        ([F64], [F32], "reads x: it is f64, where f32 fits"),
+        ([F64], [F32], "reads x: it is f64, expected f32"),
         ([F32], [I32], "writes y: it is i32"),
         ([F32], [F32, F32], "writes 1 operands, and is given 2"),
         ([F32], [], "writes y: it is nothing"),
