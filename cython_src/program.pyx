@@ -402,7 +402,7 @@ cdef class Program(OutputBinder):
         if status == TOO_MANY_TRIPS:
             raise InputError(
                 describe(
-                    "the loops of a run make more trips than they may",
+                    "the loops of a run make more trips than allowed",
                     got=f"over {self._most_trips}",
                     hint="CompileOptions(max_iterations=...) sets the bound",
                 )
