@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from rlx.errors import DeviceFallbackError, describe, one_line
 from rlx.ir.dtype import store
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array
+from rlx.runtime.bind_inputs import bind_all
 from rlx.runtime.compiled import CompiledGraph
 
 
@@ -70,8 +72,9 @@ def timed(compiled: CompiledGraph, inputs: Mapping[str, Any], runs: int) -> list
         inputs: One array per input.
         runs: How often.
     """
-    compiled.run_raw(inputs)
-    run = compiled.run_slots
+    state = compiled._state
+    run = partial(compiled.run_slots, *state.lock.call(bind_all, state, inputs))
+    run()
     times = []
     for _ in range(runs):
         began = time.perf_counter_ns()
