@@ -25,10 +25,10 @@ def scripts(monkeypatch):
 def progress(**names):
     """The class of setup.py, which can't be imported: that would build."""
     tree = ast.parse((ROOT / "setup.py").read_text())
-    tree.body = [item for item in tree.body if getattr(item, "name", "") == "Progress"]
+    tree.body = [item for item in tree.body if getattr(item, "name", "") == "BuildProgress"]
     names |= {"Lock": Lock, "Path": Path, "sys": sys}
     exec(compile(tree, "setup.py", "exec"), names)
-    return names["Progress"]
+    return names["BuildProgress"]
 
 
 def test_a_build_names_each_file_in_a_line(capfd):

@@ -328,9 +328,9 @@ def test_whatever_a_thread_meets_every_future_is_answered(place, error):
             if armed and (place != "_chosen" or begun.is_set()):
                 armed.clear()
                 raise error
-            return real(fake.lanes, *args)
+            return real(fake.workers, *args)
 
-        setattr(fake.lanes, place, raises)
+        setattr(fake.workers, place, raises)
     futures = []
     try:
         for index in range(4):
@@ -342,7 +342,7 @@ def test_whatever_a_thread_meets_every_future_is_answered(place, error):
     done, waiting = concurrent.futures.wait(futures, 20)
     assert not waiting
     assert len(done) >= 1
-    fake.lanes.close()
+    fake.workers.close()
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -366,7 +366,7 @@ def test_an_exit_in_a_callback_does_not_end_the_thread():
 
 def _lost(fake):
     error = fake.add(0).exception(20)
-    fake.lanes._threads[0].join(20)
+    fake.workers._threads[0].join(20)
     return error
 
 

@@ -12,7 +12,7 @@ from rlx.serving.scheduler import Task, Worker, WorkScheduler
 
 
 class SchedulerStub:
-    """Lanes of functions in place of devices."""
+    """Workers that run functions in place of devices."""
 
     def __init__(self, **functions):
         self.closed = []

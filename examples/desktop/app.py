@@ -27,11 +27,11 @@ from typing import Any
 
 import numpy as np
 from audio import TONE_HZ, is_voice, microphone_problem
-from engine import Block, Engine
+from engine import ChunkResult, Engine
 from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QApplication
 from theme import THEMES, chosen, palette, style_sheet
-from window import Window
+from window import MainWindow
 
 # A thread that computes in Python gives way to the window after this long. Every call into Qt may have to wait for it,
 # so that Python's own 5 ms add up.
@@ -47,7 +47,7 @@ class Record:
         screenshot: Where a picture of the window goes, or None.
     """
 
-    def __init__(self, window: Window, seconds: float, screenshot: Path | None) -> None:
+    def __init__(self, window: MainWindow, seconds: float, screenshot: Path | None) -> None:
         self.found: dict[str, Any] = {"activity": [], "voice": []}
         self.found["window_s"] = time.perf_counter() - BEGAN
         self.failures: list[str] = []
@@ -60,7 +60,7 @@ class Record:
     def _on_ready(self, ready) -> None:
         self.found |= {"device": ready.device, "reason": ready.reason, "compile_s": ready.seconds}
 
-    def _on_block(self, block: Block) -> None:
+    def _on_block(self, block: ChunkResult) -> None:
         if not self._latency:
             self.found["first_result_s"] = time.perf_counter() - BEGAN
             QTimer.singleShot(int(self._seconds * 1e3), self._end)
@@ -133,7 +133,7 @@ def main() -> int:
     application.setPalette(palette(theme))
     application.setStyleSheet(style_sheet(theme))
     engine = Engine(inputs.device, source_of(inputs), inputs.model)
-    window = Window(engine, theme)
+    window = MainWindow(engine, theme)
     window.closed.connect(application.quit)
     signal.signal(signal.SIGINT, lambda *_: window.close())
     window.show()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from audio import Source
+from audio import AudioSource
 from PySide6.QtCore import QObject, Signal
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Engine(QObject):
 
     Args:
         device: A device, or "auto".
-        source: See ``audio.Source``.
+        source: See ``audio.AudioSource``.
         model: A voice activity model, or None.
     """
 
@@ -65,7 +65,7 @@ class Engine(QObject):
         self._lock = threading.Lock()
         self._told = 0.0
         self._threads: list[threading.Thread] = []
-        self.source = Source(source, self.failed.emit)
+        self.source = AudioSource(source, self.failed.emit)
 
     def start(self) -> None:
         """Begins to listen and to compile. Whoever wants to hear of it has connected to the signals before."""
@@ -81,7 +81,7 @@ class Engine(QObject):
     def select_source(self, kind: str) -> None:
         """Goes on with another source."""
         self.source.close()
-        self.source = Source(kind, self.failed.emit)
+        self.source = AudioSource(kind, self.failed.emit)
         self.source.start()
 
     def close(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from engine import Block, Engine, Ready
+from engine import ChunkResult, Engine, Ready
 from heartbeat import Heartbeat
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QStandardItemModel
@@ -115,7 +115,7 @@ class MainWindow(QMainWindow):
         self._say(f"Listening on {ready.device}", f"{reason}Compiled in {ready.seconds:.2f} s")
         self.spectrogram.begin(ready.band_hz)
 
-    def _on_block(self, block: Block) -> None:
+    def _on_block(self, block: ChunkResult) -> None:
         self.spectrogram.add(block.levels)
         self.activity.add(block.activity)
         self.latency.add(block.milliseconds)

@@ -84,7 +84,7 @@ def tune(
         What was found, a record per problem and family.
 
     Raises:
-        CompileError: The device can't take the time of kernels.
+        CompileError: The device can't time kernels.
         DeviceUnavailableError: It is not on this machine.
     """
     device = Device.parse(device)

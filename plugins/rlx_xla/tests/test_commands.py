@@ -74,10 +74,7 @@ def test_bench_compares_it_with_the_processor(command, model):
 
 
 def test_profile_says_that_there_are_no_times_of_kernels(command, model):
-    assert (
-        "can't take the time of kernels"
-        in command("profile", model, "--device", DEVICE, fails=True).stderr
-    )
+    assert "can't time kernels" in command("profile", model, "--device", DEVICE, fails=True).stderr
 
 
 @pytest.mark.timeout(600)
