@@ -12,6 +12,7 @@ from rlx.cost.model import BackendCostModel
 from rlx.errors import CompileError, DeviceUnavailableError, RlxError, describe
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.plan import MemoryPlan, Schedule
+from rlx.ir.rewrite import subgraphs
 from rlx.ops.placeholders import LEAVES
 
 R = TypeVar("R")
@@ -107,12 +108,8 @@ class GuardedBackend:
             if node.op in LEAVES or node.op == PART:
                 continue
             reason = self._ask("unsupported", self.plain.unsupported, info, node)
-            subgraphs = dict.fromkeys(
-                value for value in node.attrs.values() if isinstance(value, Graph)
-            )
-            inside = [
-                why for subgraph in subgraphs for why in self.unsupported(info, subgraph).values()
-            ]
+            graphs = dict.fromkeys(subgraphs(node))
+            inside = [why for item in graphs for why in self.unsupported(info, item).values()]
             if reason is not None:
                 reasons[node] = str(reason)
             elif inside:

@@ -21,6 +21,7 @@ from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.kernel_sets import HOST_KERNELS, KERNEL_SETS
 from rlx.ir.notes import Note
 from rlx.ir.plan import MemoryPlan, Schedule
+from rlx.ir.rewrite import subgraphs
 from rlx.ir.spans import phase
 from rlx.ir.variants import SUBGROUPS
 from rlx.ops.placeholders import LEAVES
@@ -369,6 +370,6 @@ def _moved(graph: Graph, reasons: Mapping[Node, str]) -> dict[int, str]:
     if len(results) < len(reasons):
         inside = next(iter(reasons.values()))
         for node in graph.nodes:
-            if any(isinstance(value, Graph) for value in node.attrs.values()):
+            if subgraphs(node):
                 results[node.id] = f"in its subgraph: {inside}"
     return results

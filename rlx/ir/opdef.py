@@ -218,7 +218,7 @@ class Kernels:
 
     Attributes:
         names: Every kernel that ``lower`` may call; the registry test resolves each.
-        lower: Writes the calls.
+        lower: Writes the calls. It is not asked for a node whose results have no elements.
     """
 
     names: tuple[str, ...]

@@ -18,6 +18,7 @@ from rlx.errors import GraphError, InputError, describe
 from rlx.ir.dtype import ALL, DType, store
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import NO_F64, Array, Emitter, Kernels, Sample, TensorType
+from rlx.ir.rewrite import subgraphs
 from rlx.ops import placeholders
 from rlx.ops.declare import op
 from rlx.ops.elementwise import records
@@ -62,7 +63,7 @@ def _steps(graph: Graph) -> int:
     """Nodes that a graph computes, each as often as its scans go around."""
     result = 0
     for node in graph.nodes:
-        inner = [value for value in node.attrs.values() if isinstance(value, Graph)]
+        inner = subgraphs(node)
         trips = node.inputs[-1].shape[0] if node.op == "scan" else 1
         result += trips * sum(map(_steps, inner)) if inner else 1
     return result

@@ -15,6 +15,7 @@ from rlx.errors import CompileError, describe
 from rlx.ir.dtype import DType, store
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.opdef import TensorType
+from rlx.ir.rewrite import subgraphs
 from rlx.ops.array_namespace import ReboundReferences
 from rlx.ops.declare import bind_reference, call_with, evaluate
 
@@ -269,7 +270,7 @@ class Tracer(Generic[T]):
         """The results of a node: NumPy arrays where all its operands are, else arrays of the library."""
         known = all(isinstance(operand, np.ndarray) for operand in operands)
         few = sum(type.size for type in node.types) <= STATIC_SIZE
-        if known and few and not any(isinstance(attr, Graph) for attr in node.attrs.values()):
+        if known and few and not subgraphs(node):
             return evaluate(node, operands)
         with self.around(node):
             args = [

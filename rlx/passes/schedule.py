@@ -16,7 +16,7 @@ from rlx.ir.kernel_sets import HOST_KERNELS, KERNEL_SETS
 from rlx.ir.notes import Note
 from rlx.ir.opdef import Array, TensorType
 from rlx.ir.plan import HOST, KernelCall, Schedule, Value
-from rlx.ir.rewrite import users
+from rlx.ir.rewrite import subgraphs, users
 from rlx.ir.shape import Shape
 from rlx.ir.spans import checkpoint
 from rlx.ir.variants import Choices
@@ -290,7 +290,8 @@ class Scheduler:
             self._values[node.id] = tuple(self._new(t, "temp", node.name) for t in node.types)
             kernels = node.opdef.kernels(self._kernels.name)
             assert kernels is not None, "check_supported was not asked first"
-            kernels.lower(node, self)
+            if _computes(node):
+                kernels.lower(node, self)
 
     def _only_on_host(self, node: Node) -> bool:
         """Returns whether only host parts read a param; they hold their own copy."""
@@ -338,6 +339,11 @@ class Scheduler:
         value.kind = "output"
         self._schedule.outputs.append(value)
         self._schedule.output_types.append(node.type)
+
+
+def _computes(node: Node) -> bool:
+    """Returns whether a node has results with elements, or runs a user's function or a subgraph, which may refuse."""
+    return any(type.size for type in node.types) or node.op == "custom" or bool(subgraphs(node))
 
 
 def host_nodes(graph: Graph, kernel_set: str) -> dict[int, str]:

@@ -16,7 +16,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.fragments import fragment_params, halves
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
-from rlx.ir.shape import Shape, broadcast, broadcast_strides, size
+from rlx.ir.shape import Shape, broadcast, broadcast_strides
 from rlx.ir.variants import Variant
 from rlx.ops.attention.few_queries import DECODE, Decode, columns, splits
 from rlx.ops.attention.tiles import PREFILL, FragmentQueries, Prefill
@@ -199,8 +199,6 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     h = _of(node)
-    if size(node.shape) == 0:
-        return
     if h.sq >= _TILED and halves(node.dtype, emitter.limits):
         variant = PREFILL.choose(_prefill(h, emitter, half=True), emitter)
         if isinstance(variant, FragmentQueries):
@@ -321,8 +319,6 @@ def _call(
     more: Mapping[str, int] = MappingProxyType({}),
 ) -> None:
     h, attrs = _of(node), node.attrs
-    if size(node.shape) == 0:
-        return
     kind, window = _kind(attrs["kind"])
     mask_steps = (0, 0, 0, 0)
     if kind == "custom":

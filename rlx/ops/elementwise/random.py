@@ -97,8 +97,6 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
 
 def _lower(node: Node, emitter: Emitter) -> None:
     count = size(node.shape)
-    if count == 0:
-        return
     normal = node.attrs["kind"] == "normal"
     table = [emitter.table(normal_table())] if normal else []
     emitter.call(

@@ -67,8 +67,6 @@ def _emit_gather(
         sizes: Size of each indexed axis.
         axis_steps: Step of each indexed axis through the data.
     """
-    if size(node.shape) == 0:
-        return
     emitter.call(
         "gather",
         [emitter.operand(0), emitter.operand(1)],

@@ -44,8 +44,6 @@ def _infer_pad(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType
 
 
 def _lower_pad(node: Node, emitter: Emitter) -> None:
-    if not size(node.shape):
-        return
     # Axes that are not padded are parts of the axis before.
     axes: list[tuple[int, int, int]] = []
     shape = node.inputs[0].shape
@@ -114,8 +112,6 @@ def _infer_pad_repeat(types: Sequence[TensorType], attrs: dict[str, Any]) -> Ten
 
 
 def _lower_pad_repeat(node: Node, emitter: Emitter) -> None:
-    if not size(node.shape):
-        return
     shape, pads = node.inputs[0].shape, node.attrs["pads"]
     # The axes after the last padded axis are moved as a unit; of axes before it those without borders join.
     last = max((axis for axis, pair in enumerate(pads) if any(pair)), default=0)

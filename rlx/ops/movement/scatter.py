@@ -48,8 +48,6 @@ def _emit_scatter(  # noqa: PLR0913 - sizes and strides of all operands
         axis_steps: Step of each indexed axis through the data.
     """
     count = size(node.shape)
-    if count == 0:
-        return
     target = emitter.result()
     emit_strided_copy(emitter, emitter.operand(0), target, node.dtype, (count,), (1,), (1,))
     number, index_step, update_step = updates

@@ -155,16 +155,12 @@ def _product_params(node: Node) -> dict[str, Any]:
 
 
 def _lower_product_cpu(node: Node, emitter: Emitter) -> None:
-    if size(node.shape) == 0:
-        return
     params = {"scheme": SCHEMES.index(node.attrs["scheme"]), **_product_params(node)}
     operands = _operands(node, emitter, _PRODUCT)
     emitter.call("dequant_matmul", operands, [emitter.result()], params)
 
 
 def _lower_product_webgpu(node: Node, emitter: Emitter) -> None:
-    if size(node.shape) == 0:
-        return
     params = {**_webgpu_scheme(node.attrs["scheme"]), **_product_params(node)}
     units = halves(node.dtype, emitter.limits)
     problem = BlockMatmulProblem(params["m"], params["n"], params["k"], units)
@@ -321,16 +317,12 @@ def _decoded_params(node: Node) -> dict[str, Any]:
 
 
 def _lower_decoded_cpu(node: Node, emitter: Emitter) -> None:
-    if size(node.shape) == 0:
-        return
     params = {"scheme": SCHEMES.index(node.attrs["scheme"]), **_decoded_params(node)}
     operands = _operands(node, emitter, _DECODED)
     emitter.call("dequantize_blocks", operands, [emitter.result()], params)
 
 
 def _lower_decoded_webgpu(node: Node, emitter: Emitter) -> None:
-    if size(node.shape) == 0:
-        return
     params = {**_webgpu_scheme(node.attrs["scheme"]), **_decoded_params(node)}
     work = math.ceil(size(node.shape) / (4 * _WORKGROUP))
     operands = _operands(node, emitter, _DECODED)

@@ -64,8 +64,6 @@ def _gated_params(node: Node) -> dict[str, Any]:
 
 
 def _lower_gated_cpu(node: Node, emitter: Emitter) -> None:
-    if size(node.shape) == 0:
-        return
     known = _gated_params(node)
     params = {key: known[key] for key in ("m", "k", "n", "act")}
     m, columns = params["m"], -(-params["n"] // PANEL_COLUMNS) * PANEL_COLUMNS
@@ -75,8 +73,6 @@ def _lower_gated_cpu(node: Node, emitter: Emitter) -> None:
 
 
 def _lower_gated_webgpu(node: Node, emitter: Emitter) -> None:
-    if size(node.shape) == 0:
-        return
     operands = [emitter.operand(i) for i in range(len(node.inputs))]
     params = _gated_params(node)
     call_product_webgpu(emitter, operands, [emitter.result()], params, gated=True)
@@ -176,8 +172,6 @@ def _lower_shared_webgpu(node: Node, emitter: Emitter) -> None:
     x, weights, bias = _shared_operands(node, emitter)
     columns, results = _columns(node), emitter.results()
     there = [i for i, type in enumerate(node.types) if type.size]
-    if not there:
-        return
     p = Product.of(node.inputs[0].shape, (node.inputs[0].shape[-1], columns[there[0]]))
     call_product_webgpu(
         emitter,

@@ -59,15 +59,11 @@ def _grouped_params(node: Node) -> dict[str, Any]:
 
 
 def _lower_grouped_cpu(node: Node, emitter: Emitter) -> None:
-    if size(node.shape) == 0:
-        return
     operands = [emitter.operand(i) for i in range(3)]
     emitter.call("grouped_matmul", operands, [emitter.result()], _grouped_params(node))
 
 
 def _lower_grouped_webgpu(node: Node, emitter: Emitter) -> None:
-    if size(node.shape) == 0:
-        return
     (m, k), (experts, _, n) = node.inputs[0].shape, node.inputs[1].shape
     problem = Grouped(m, n, k, experts, halves(node.dtype, emitter.limits))
     variant = EXPERTS.choose(problem, emitter)
@@ -228,8 +224,6 @@ def _infer_integer(types: Sequence[TensorType], attrs: dict[str, Any]) -> Tensor
 
 
 def _lower_integer(node: Node, emitter: Emitter) -> None:
-    if size(node.shape) == 0:
-        return
     _call_integer(node, emitter, emitter.result())
 
 
@@ -250,8 +244,6 @@ def _integer_params(node: Node) -> dict[str, Any]:
 
 
 def _lower_integer_webgpu(node: Node, emitter: Emitter) -> None:
-    if size(node.shape) == 0:
-        return
     params = _integer_params(node)
     problem = Int8MatmulProblem(params["m"], params["n"], params["k"], params["batch"])
     variant = INTEGER.choose(problem, emitter)
@@ -307,8 +299,6 @@ _SCALE = (("cast", (0,), DType.F32, None), ("mul", (2, 1), DType.F32, None))
 
 
 def _lower_scaled_cpu(node: Node, emitter: Emitter) -> None:
-    if size(node.shape) == 0:
-        return
     exact = emitter.temp(TensorType(node.shape, DType.I32))
     _call_integer(node, emitter, exact)
     shapes = (node.shape, node.inputs[2].shape)

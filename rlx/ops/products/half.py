@@ -45,8 +45,6 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
 
 
 def _lower(node: Node, emitter: Emitter) -> None:
-    if size(node.shape) == 0:
-        return
     operands = [emitter.operand(i) for i in range(len(node.inputs))]
     product = Product.of(node.inputs[0].shape, _matrix(node))
     transposed, biased = node.attrs["transposed"], len(operands) > 2

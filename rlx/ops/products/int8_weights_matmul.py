@@ -32,8 +32,6 @@ def _infer_decoded(types: Sequence[TensorType], attrs: dict[str, Any]) -> Tensor
 
 
 def _lower_decoded(node: Node, emitter: Emitter) -> None:
-    if size(node.shape) == 0:
-        return
     shapes = (node.shape, (*node.shape[:-1], 1))
     emitter.elementwise(_DECODE, [emitter.operand(0), emitter.operand(1)], emitter.result(), shapes)
 
@@ -81,8 +79,6 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
 
 
 def _lower(node: Node, emitter: Emitter) -> None:
-    if size(node.shape) == 0:
-        return
     operands = [emitter.operand(i) for i in range(len(node.inputs))]
     n, k = node.inputs[1].shape
     params = {"m": size(node.shape) // n, "n": n, "k": k}

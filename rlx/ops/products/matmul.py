@@ -166,8 +166,6 @@ def _params(node: Node, left: bool = False) -> dict[str, Any]:
 
 
 def _lower_cpu(node: Node, emitter: Emitter) -> None:
-    if size(node.shape) == 0:
-        return
     operands = [emitter.operand(i) for i in range(len(node.inputs))]
     if _exchanged(node)[0]:
         operands[0] = _transposed_copy(node.inputs[0].shape, node.dtype, emitter, operands[0])
@@ -185,8 +183,6 @@ def _transposed_copy(shape: Shape, dtype: DType, emitter: Emitter, value: Any) -
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
-    if size(node.shape) == 0:
-        return
     operands = [emitter.operand(i) for i in range(len(node.inputs))]
     params = _params(node, _exchanged(node)[0])
     call_product_webgpu(emitter, operands, [emitter.result()], params)

@@ -99,8 +99,6 @@ def lower_on_cpu(node: Node, emitter: Emitter, first: int = 2) -> None:
         first: Operands in front of the optional ones. Of three, the last are scales of weights in 8 bits.
     """
     steps, batch, directions, hidden = _extent(node)
-    if batch * directions * hidden == 0:
-        return
     results = list(emitter.results())
     if len(results) == 2:
         results.append(emitter.temp(TensorType((1,), node.dtype)))
@@ -129,8 +127,6 @@ def lower_on_cpu(node: Node, emitter: Emitter, first: int = 2) -> None:
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     steps, batch, directions, hidden = _extent(node)
-    if batch * directions * hidden == 0:
-        return
     gates, cell = CELLS[node.attrs["cell"]], node.attrs["cell"]
     args, (y, *states) = _optional_operands(node, emitter), emitter.results()
     # Neighbouring threads make neighbouring units, so the weights are read [D, H, gates * H].

@@ -154,8 +154,6 @@ def _params(node: Node) -> dict[str, Any]:
 
 def _lower_cpu(node: Node, emitter: Emitter) -> None:
     params, sections = _params(node), _sections(node)
-    if params["rows"] == 0:
-        return
     inputs = [emitter.operand(0), *_optional(node, emitter)]
     flat = tuple(value for section in sections for value in section)
     emitter.call("recursive", inputs, emitter.results(), {**params, "coefficients": flat})
@@ -168,8 +166,6 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     params = {**_params(node), "has_zi": has_zi, "has_count": int(count is not None)}
     rows, n = params["rows"], params["n"]
     states = params["sections"] * params["order"]
-    if rows == 0:
-        return
     x = emitter.operand(0)
     # Trips that recursive_carry makes for a block: loops over the states, and inside one of them another.
     per_block = 3 + math.ceil(states / _WORKGROUP) * (states + 3)

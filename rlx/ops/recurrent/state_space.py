@@ -56,15 +56,11 @@ def _params(node: Node) -> dict[str, Any]:
 
 
 def _lower_cpu(node: Node, emitter: Emitter) -> None:
-    if size(node.shape) == 0:
-        return
     operands = [emitter.operand(i) for i in range(len(node.inputs))]
     emitter.call("selective_scan", operands, [emitter.result()], _params(node))
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
-    if size(node.shape) == 0:
-        return
     params = {**_params(node), "has_d": int(len(node.inputs) > 5)}
     states, length = params["states"], params["length"]
     unrolled = states <= _REGISTERS

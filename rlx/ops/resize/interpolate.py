@@ -148,8 +148,6 @@ def call_interpolate(
 
 def _lower(webgpu: bool) -> Any:
     def lower(node: Node, emitter: Emitter) -> None:
-        if size(node.shape) == 0:
-            return
         x, y = emitter.operand(0), emitter.result()
         call_interpolate(emitter, x, y, node.inputs[0].type, node.attrs, webgpu)
 

@@ -120,8 +120,6 @@ def _nearest(node: Node) -> tuple[Array, Array] | None:
 
 
 def _lower_cpu(node: Node, emitter: Emitter) -> None:
-    if not count_of(node.shape):
-        return
     taken = _nearest(node)
     if taken is None:
         _passes(node, emitter, webgpu=False)
@@ -141,8 +139,6 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
-    if not count_of(node.shape):
-        return
     x, y = node.inputs[0].shape, node.shape
     both = _patterns(node)
     planes = count_of(y[:-2])

@@ -36,14 +36,11 @@ _EXTRA = ("weight", "bias", "residual")
 
 
 def _lower(node: Node, emitter: Emitter) -> None:
-    if size(node.inputs[0].shape):
-        _call("layer_norm", node, emitter, size(node.inputs[0].shape[: node.attrs["axis"]]))
+    _call("layer_norm", node, emitter, size(node.inputs[0].shape[: node.attrs["axis"]]))
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     shape = node.inputs[0].shape
-    if size(shape) == 0:
-        return
     problem = Rows(size(shape[: node.attrs["axis"]]), size(shape[node.attrs["axis"] :]))
     variant = ROWS.choose(problem, emitter)
     if variant.name == "plain":

@@ -53,8 +53,6 @@ def _lower_cpu(kind: str) -> Callable[[Node, Emitter], None]:
     def lower(node: Node, emitter: Emitter) -> None:
         x = node.inputs[0]
         source, axes = emitter.operand(0), node.attrs["axes"]
-        if size(node.shape) == 0:
-            return
         rows = as_rows(x.shape, axes)
         if rows is None and kind not in CUT:
             source, rows = _moved(node, emitter)
@@ -84,8 +82,6 @@ def _lower_webgpu(kind: str) -> Callable[[Node, Emitter], None]:
         source, rows = emitter.operand(0), as_rows(x.shape, node.attrs["axes"])
         if rows is None:
             source, rows = _moved(node, emitter)
-        if size(node.shape) == 0:
-            return
         if kind in OF_EACH:
             mapped = emitter.temp(TensorType(rows, x.dtype))
             emitter.elementwise(_program(kind, x.dtype), [source], mapped, (rows,))
@@ -278,8 +274,6 @@ _PARTITION = 1 << 16
 def _lower_arg(largest: bool, webgpu: bool) -> Callable[[Node, Emitter], None]:
     def lower(node: Node, emitter: Emitter) -> None:
         outer, n, inner = _line(node.inputs[0].shape, node.attrs["axis"])
-        if outer * inner == 0:
-            return
         x, result = emitter.operand(0), emitter.result()
         params = {"outer": outer, "n": n, "inner": inner, "largest": int(largest)}
         params["last"] = int(node.attrs["select_last"])
@@ -355,8 +349,6 @@ def _infer_cumulation(types: Sequence[TensorType], attrs: dict[str, Any]) -> Ten
 def _lower_cumulation(product: bool, webgpu: bool) -> Callable[[Node, Emitter], None]:
     def lower(node: Node, emitter: Emitter) -> None:
         outer, n, inner = _line(node.shape, node.attrs["axis"])
-        if outer * n * inner == 0:
-            return
         params = {"outer": outer, "n": n, "inner": inner, "product": int(product)}
         flags = {name: int(node.attrs[name]) for name in ("exclusive", "reverse")}
         if webgpu:

@@ -29,23 +29,20 @@ def _lower_softmax(node: Node, emitter: Emitter) -> None:
     rows = as_rows(node.shape, (node.attrs["axis"],))
     assert rows is not None, "one axis is always side by side with itself"
     outer, n, inner = rows
-    if size(node.shape):
-        emitter.call(
-            "softmax",
-            [emitter.operand(0)],
-            [emitter.result()],
-            {"outer": outer, "n": n, "inner": inner, "log": int(node.op == "log_softmax")},
-            outer * inner,
-            wgsl={"half": int(node.dtype is DType.F16)},
-        )
+    emitter.call(
+        "softmax",
+        [emitter.operand(0)],
+        [emitter.result()],
+        {"outer": outer, "n": n, "inner": inner, "log": int(node.op == "log_softmax")},
+        outer * inner,
+        wgsl={"half": int(node.dtype is DType.F16)},
+    )
 
 
 def _lower_softmax_webgpu(node: Node, emitter: Emitter) -> None:
     rows = as_rows(node.shape, (node.attrs["axis"],))
     assert rows is not None, "one axis is always side by side with itself"
     outer, n, inner = rows
-    if not size(node.shape):
-        return
     if n > (_LONGEST if inner == 1 else _LONGEST_APART):
         lower_widened(node, emitter, lambda item, wide: _lower_long(item, wide, rows))
         return

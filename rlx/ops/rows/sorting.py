@@ -43,15 +43,11 @@ def _geometry(node: Node) -> dict[str, int]:
 
 def _lower_cpu(node: Node, emitter: Emitter) -> None:
     params = _geometry(node)
-    if size(node.shape) == 0:
-        return
     emitter.call("topk", [emitter.operand(0)], emitter.results(), params)
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     params = _geometry(node)
-    if size(node.shape) == 0:
-        return
     rows, k = params["rows"], params["k"]
     # Keys of i64 are two words, which the selecting kernel does not hold.
     wide = node.inputs[0].dtype is DType.I64

@@ -101,8 +101,6 @@ def _flops(node: Node) -> float:
 
 def _lower_cpu(node: Node, emitter: Emitter) -> None:
     rows, features = node.inputs[0].shape
-    if rows == 0:
-        return
     attrs, dtype = node.attrs, np.dtype(node.dtype.numpy)
     nodes, questions, copied = records(attrs, features, dtype)
     entries, targets, weights = spans(attrs)
@@ -127,8 +125,6 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     (rows, features), attrs = node.inputs[0].shape, node.attrs
-    if rows == 0:
-        return
     trees, count, leaves = attrs["roots"].size, attrs["count"], attrs["starts"].size - 1
     split = attrs["splits"].astype(np.float32).view(np.int32)
     columns = (split, attrs["features"], attrs["children"], attrs["questions"])

@@ -58,8 +58,6 @@ def _geometry(node: Node) -> tuple[int, int, float]:
 
 def _lower_cpu(node: Node, emitter: Emitter) -> None:
     rows, n, scale = _geometry(node)
-    if rows == 0:
-        return
     direct = plan(n)
     m = 0 if direct else smooth_convolution_length(n)
     passes = direct or plan(m)
@@ -86,10 +84,8 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     rows, n, scale = _geometry(node)
-    if rows:
-        inverse = int(node.attrs["inverse"])
-        wanted = Transforms(rows, n, bool(inverse), scale)
-        emit_fft(emitter, emitter.operand(0), emitter.result(), wanted)
+    transforms = Transforms(rows, n, bool(node.attrs["inverse"]), scale)
+    emit_fft(emitter, emitter.operand(0), emitter.result(), transforms)
 
 
 def error_bound(n: int, dtype: DType) -> float:

@@ -96,8 +96,6 @@ def _params(node: Node) -> dict[str, Any]:
 
 def _lower_cpu(node: Node, emitter: Emitter) -> None:
     params = _params(node)
-    if params["rows"] == 0:
-        return
     limits: list[float] = []
     for name in ("height", "prominence", "width"):
         low, high = node.attrs[name] or (None, None)
@@ -176,8 +174,6 @@ def _as_wgsl(node: Node, name: str) -> dict[str, str]:
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     params = _params(node)
     rows, n, limit = params["rows"], params["n"], params["candidates"]
-    if rows == 0:
-        return
     x = emitter.operand(0)
     # A walk takes steps within two blocks and steps over blocks. It is shortest where both are about as many.
     block = max(_BLOCK, 1 << (math.isqrt(n // 2).bit_length() - 1) if n > _LONG else 0)

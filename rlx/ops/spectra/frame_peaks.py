@@ -48,8 +48,6 @@ def _infer(
 
 
 def _lower_cpu(node: Node, emitter: Emitter) -> None:
-    if node.shape[0] == 0:
-        return
     g = Graph("frame_peaks")
     operands = zip(("x", "taper", "weights"), node.inputs, strict=True)
     x, taper, weights = (g.input(name, item.shape, item.dtype) for name, item in operands)
@@ -97,8 +95,6 @@ def _workgroup(length: int, segments: int, k: int, emitter: Emitter) -> tuple[Ti
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
-    if node.shape[0] == 0:
-        return
     samples, (length,) = node.inputs[0].shape[-1], node.inputs[1].shape
     hop, k = node.attrs["hop"], node.attrs["k"]
     segments = frame_count("frame_peaks", samples, length, hop)

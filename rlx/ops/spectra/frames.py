@@ -112,8 +112,6 @@ _POWER = (
 def _lower_spectra_webgpu(node: Node, emitter: Emitter) -> None:
     n, samples = node.inputs[1].shape[0], node.inputs[0].shape[-1]
     rows, each, count = size(node.shape[:-1]), 2 - n % 2, node.shape[-2]
-    if rows == 0:
-        return
     length = n // each
     if plan(length) is not None:
         real = SampleRows(each, samples, count, node.attrs["hop"], emitter.operand(1))
@@ -141,8 +139,6 @@ def _lower_spectra_webgpu(node: Node, emitter: Emitter) -> None:
 
 
 def _lower_spectra_cpu(node: Node, emitter: Emitter) -> None:
-    if size(node.shape) == 0:
-        return
     n, samples = node.inputs[1].shape[0], node.inputs[0].shape[-1]
     emit_rows(
         emitter,

@@ -69,8 +69,6 @@ def _log_mel_params(node: Node) -> dict[str, Any]:
 def _lower_log_mel_cpu(node: Node, emitter: Emitter) -> None:
     params = _log_mel_params(node)
     everywhere, rows, mels = params.pop("floor_all"), params["rows"], params["mels"]
-    if rows == 0:
-        return
     inputs, result = [emitter.operand(0), emitter.operand(1)], emitter.result()
     # The largest of all rows is known when all of them are there.
     raw = emitter.temp(TensorType((rows * mels,), DType.F32)) if everywhere else result
@@ -94,8 +92,6 @@ def _call_log_mel(
 def _lower_log_mel_webgpu(node: Node, emitter: Emitter) -> None:
     params = _log_mel_params(node)
     rows, mels, everywhere = params["rows"], params["mels"], params["floor_all"]
-    if rows == 0:
-        return
     inputs, result = [emitter.operand(0), emitter.operand(1)], emitter.result()
     raw = emitter.temp(node.type) if everywhere else result
     _call_log_mel(emitter, inputs, raw, params, linear=0)
@@ -217,17 +213,13 @@ def _infer_log_mel_backward(types: Sequence[TensorType], attrs: dict[str, Any]) 
 
 
 def _lower_log_mel_backward_cpu(node: Node, emitter: Emitter) -> None:
-    params = _log_mel_params(node)
-    if params["rows"]:
-        inputs = [emitter.operand(i) for i in range(3)]
-        emitter.call("log_mel_backward", inputs, [emitter.result()], params)
+    inputs = [emitter.operand(i) for i in range(3)]
+    emitter.call("log_mel_backward", inputs, [emitter.result()], _log_mel_params(node))
 
 
 def _lower_log_mel_backward_webgpu(node: Node, emitter: Emitter) -> None:
     params = _log_mel_params(node)
     rows, mels, everywhere = params["rows"], params["mels"], params["floor_all"]
-    if rows == 0:
-        return
     spec, filters, dy = (emitter.operand(i) for i in range(3))
     mel = emitter.temp(TensorType((rows, mels), DType.F32))
     tops = 1 if everywhere else rows

@@ -67,8 +67,7 @@ def _roots(n: int, dtype: DType) -> Array:
 
 def _lower_cpu(node: Node, emitter: Emitter) -> None:
     rows, n, _, scale = _geometry(node)
-    if rows:
-        emit_rows(emitter, emitter.operand(0), emitter.result(), node.dtype, (rows, n, scale))
+    emit_rows(emitter, emitter.operand(0), emitter.result(), node.dtype, (rows, n, scale))
 
 
 def emit_rows(
@@ -128,8 +127,7 @@ def emit_rows(
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     rows, n, _, scale = _geometry(node)
-    if rows:
-        emit_rfft(emitter, emitter.operand(0), emitter.result(), rows, n, scale)
+    emit_rfft(emitter, emitter.operand(0), emitter.result(), rows, n, scale)
 
 
 def emit_rfft(emitter: Emitter, source: Any, target: Any, rows: int, n: int, scale: float) -> None:

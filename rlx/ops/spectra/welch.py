@@ -60,17 +60,14 @@ def _welch_params(node: Node) -> dict[str, Any]:
 
 def _lower_welch_cpu(node: Node, emitter: Emitter) -> None:
     params = _welch_params(node)
-    if params["signals"]:
-        inputs = [emitter.operand(i) for i in range(len(node.inputs))]
-        kernel = "weighted_peaks" if params.pop("apart") else "welch_peaks"
-        emitter.call(kernel, inputs, emitter.results(), params)
+    inputs = [emitter.operand(i) for i in range(len(node.inputs))]
+    kernel = "weighted_peaks" if params.pop("apart") else "welch_peaks"
+    emitter.call(kernel, inputs, emitter.results(), params)
 
 
 def _lower_welch_webgpu(node: Node, emitter: Emitter) -> None:
     params = _welch_params(node)
     signals, bins = params["signals"], params["bins"]
-    if signals == 0:
-        return
     inputs = [emitter.operand(i) for i in range(len(node.inputs))]
     if bins <= _FUSED_BINS:
         emitter.call("welch_peaks", inputs, emitter.results(), params, signals)

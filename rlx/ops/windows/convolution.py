@@ -103,8 +103,6 @@ def infer_convolution(name: str, rank: int) -> Callable[..., TensorType]:
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
-    if not size(node.shape):
-        return
     variant = fragments_of(node, emitter) if halves(node.dtype, emitter.limits) else None
     if variant is None:
         lower_widened(node, emitter, lower_wide)

@@ -51,8 +51,6 @@ def _infer(name: str, rank: int) -> Callable[..., TensorType]:
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     """The convolution, then one pass for the rest."""
-    if size(node.shape) == 0:
-        return
     act = node.attrs["act"]
     args = operand_names(node)
     operands = [emitter.operand(i) for i, name in enumerate(args) if name != "residual"]

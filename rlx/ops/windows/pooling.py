@@ -90,8 +90,6 @@ def _infer(name: str) -> Callable[..., TensorType]:
 
 def _lower(kind: str, webgpu: bool) -> Callable[[Node, Emitter], None]:
     def lower(node: Node, emitter: Emitter) -> None:
-        if size(node.shape) == 0:
-            return
         window = _window(node.op, node.inputs[0].shape[2:], node.attrs).three()
         planes = size(node.shape[:2])
         params = {

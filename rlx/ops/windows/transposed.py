@@ -100,8 +100,6 @@ def _params(node: Node) -> dict[str, Any]:
 
 
 def _lower_cpu(node: Node, emitter: Emitter) -> None:
-    if size(node.shape) == 0:
-        return
     x, w = node.inputs[0].shape, node.inputs[1].shape
     outputs = w[1]
     taps, entries = size(w[2:]), size(x[2:])
@@ -113,8 +111,6 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
-    if size(node.shape) == 0:
-        return
     w = node.inputs[1].shape
     channels, outputs, taps = w[0] // node.attrs["groups"], w[1], size(w[2:])
     per_thread = min(outputs, 4)
