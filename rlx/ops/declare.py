@@ -68,8 +68,7 @@ def op(
             types: Sequence[TensorType], attrs: dict[str, Any]
         ) -> TensorType | tuple[TensorType, ...]:
             check_dtypes(record, types, attrs)
-            result: TensorType | tuple[TensorType, ...] = infer(types, attrs)
-            return result
+            return infer(types, attrs)
 
         record = OpDef(
             name=called,

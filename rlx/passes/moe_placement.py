@@ -151,5 +151,4 @@ def _placed(g: Graph, x: Node, idx: Node, split: ExpertSplit, weights: Mapping[s
     pos = g.gather(g.constant(here), idx, axis=0)
     resident = g.grouped_matmul(x, weights[split.resident], g.maximum(pos, np.int32(0)))
     on_device: Node = g.reshape(g.ge(pos, np.int32(0)), (*pos.shape, 1))
-    chosen: Node = g.where(on_device, resident, hosted)
-    return chosen
+    return g.where(on_device, resident, hosted)

@@ -68,8 +68,7 @@ def analytic(x: Node, count: int | None = None) -> Node:
         keep[-1] = 2.0
     halves = g.reshape(rfft(x), (*x.shape[:-1], 2, bins)) * g.constant(keep)
     block = g.reshape(extend(halves, 0, n - bins), (*x.shape[:-1], 2 * n))
-    result: Node = g.fft(block, inverse=True)
-    return result
+    return g.fft(block, inverse=True)
 
 
 @on_arrays

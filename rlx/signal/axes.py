@@ -58,8 +58,7 @@ def moved(where: str, x: Node, axis: int) -> tuple[Node, Callable[[Node], Node]]
     back = [last.index(i) for i in range(rank)]
 
     def restore(node: Node) -> Node:
-        restored: Node = node.graph.transpose(node, back)
-        return restored
+        return node.graph.transpose(node, back)
 
     there: Node = x.graph.transpose(x, last)
     return there, restore

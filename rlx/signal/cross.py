@@ -175,5 +175,4 @@ def _cross(a: Node, b: Node) -> Node:
     """conj(a) b of spectra in block layout."""
     bins = a.shape[-1] // 2
     (ar, ai), (br, bi) = ((z[..., :bins], z[..., bins:]) for z in (a, b))
-    both: Node = a.graph.concat([ar * br + ai * bi, ar * bi - ai * br], -1)
-    return both
+    return a.graph.concat([ar * br + ai * bi, ar * bi - ai * br], -1)

@@ -107,8 +107,7 @@ def _lfilter(x: Node, b: Any, a: Any, axis: int, zi: Node | None) -> Any:
 def along_last(b: Array, a: Array, x: Node, zi: Node | None) -> tuple[Node, Node]:
     """``lfilter`` along the last axis; the results are the signal and the state after it."""
     if not is_finite(b, a) or 0 in x.shape:
-        result: tuple[Node, Node] = x.graph.lfilter(b, a, x, zi)
-        return result
+        return x.graph.lfilter(b, a, x, zi)
     n, order = x.shape[-1], len(b) - 1
     whole = convolution(x, b / a[0], zi)
     return narrow(whole, 0, n), narrow(whole, n, order)
@@ -228,8 +227,7 @@ def _sosfiltfilt(x: Node, rows: Any, axis: int, padtype: str | None, edge: int) 
     def once(signal: Node) -> Node:
         state = signal.graph.constant(steady.reshape(shape).astype(x.dtype.numpy))
         start = signal.graph.reshape(signal[..., :1], (1, *signal.shape[:-1], 1))
-        done: Node = signal.graph.sosfilt(signal, rows, state * start)[0]
-        return done
+        return signal.graph.sosfilt(signal, rows, state * start)[0]
 
     return _there_and_back("sosfiltfilt", x, axis, once, padtype, edge)
 

@@ -92,10 +92,7 @@ def find_peaks(
 def _find_peaks(
     x: Node, height: Any, distance: Any, prominence: Any, width: Any, max_peaks: int | None
 ) -> tuple[Node, Node, Node]:
-    result: tuple[Node, Node, Node] = x.graph.find_peaks(
-        x, height, distance, prominence, width, max_peaks
-    )
-    return result
+    return x.graph.find_peaks(x, height, distance, prominence, width, max_peaks)
 
 
 def _walk(row: Array, peaks: Array, step: int, levels: Array, down: bool) -> tuple[Array, Array]:

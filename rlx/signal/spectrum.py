@@ -260,8 +260,7 @@ def averaged(where: str, power: Node, average: str) -> Node:
     """The average over the segments, ``[..., segments, bins]`` to ``[..., bins]``."""
     one_of(where, "average", average, AVERAGES)
     if average == "mean":
-        mean: Node = power.graph.mean(power, -2)
-        return mean
+        return power.graph.mean(power, -2)
     return _median(power) * (1 / _median_bias(power.shape[-2]))
 
 
@@ -347,8 +346,7 @@ def _median(power: Node) -> Node:
     median = g.mean(ordered[..., (count - 1) // 2 : count // 2 + 1, :], -2)
     # A NaN stands last in order, but the median of what holds one is NaN.
     last = ordered[..., count - 1, :]
-    result: Node = g.where(g.eq(last, last), median, last)
-    return result
+    return g.where(g.eq(last, last), median, last)
 
 
 def _median_bias(count: int) -> float:

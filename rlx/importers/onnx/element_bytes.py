@@ -63,8 +63,7 @@ def from_bytes(view: memoryview, element: Element, count: int, where: str) -> Ar
         return flags
     result = np.frombuffer(view, element.numpy.newbyteorder("<"))
     # A view of the file, also where it is not aligned: weights are copied when they are set, and not before.
-    native: Array = result if sys.byteorder == "little" else result.astype(element.numpy)
-    return native
+    return result if sys.byteorder == "little" else result.astype(element.numpy)
 
 
 def unpacked(data: Array, element: Element, count: int) -> Array:
@@ -75,5 +74,4 @@ def unpacked(data: Array, element: Element, count: int) -> Array:
         return np.asarray(flat, np.uint8)
     # The highest of the bits is the sign.
     spare = 8 - element.bits
-    signed: Array = (flat << spare).astype(np.uint8).view(np.int8) >> spare
-    return signed
+    return (flat << spare).astype(np.uint8).view(np.int8) >> spare

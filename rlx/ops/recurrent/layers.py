@@ -167,8 +167,7 @@ class _Layer:
             )
         # A length that does not fit into 32 bits is cut to the number of steps, not to its low bits.
         steps = self.x.shape[1 if self.batch_first else 0]
-        result: Node = g.cast(g.clip(lengths, 0, steps), "i32")
-        return result
+        return g.cast(g.clip(lengths, 0, steps), "i32")
 
 
 def _reference(  # noqa: PLR0913 - the operands of three operations

@@ -139,5 +139,4 @@ def _joined(g: Graph, biases: Sequence[Node]) -> Node:
     """The biases one after the other; of constants a constant, for those no run has to join."""
     if all(bias.op == "constant" for bias in biases):
         return g.constant(np.concatenate([b.attrs["value"] for b in biases]), biases[0].dtype)
-    result: Node = g.concat(list(biases), axis=0)
-    return result
+    return g.concat(list(biases), axis=0)
