@@ -249,7 +249,7 @@ class OpDef:
             results. It also normalises the attributes in place.
         reference: The specification: NumPy arrays and attributes -> the result or a tuple of them,
             float64 inside.
-        flops: Floating-point operations of a node.
+        flops: Floating-point operations of a node; none of one that only moves data.
         cpu: Kernels on the CPU.
         webgpu: Kernels on WebGPU.
         free: Operands whose dtype need not be that of the others (indices, masks). The first operand
@@ -280,15 +280,13 @@ class OpDef:
     operands: tuple[str, ...]
     infer: Infer
     reference: Callable[..., Array]
-    flops: Cost
+    flops: Cost = lambda node: 0.0
     free: frozenset[str] = frozenset()
     expand: Callable[..., Any] | None = None
     cpu: Kernels | None = None
     webgpu: Kernels | None = None
     dtypes: frozenset[DType] = ALL
-    webgpu_dtypes: frozenset[DType] = frozenset(
-        {DType.F32, DType.I32, DType.U32, DType.I64, DType.BOOL}
-    )
+    webgpu_dtypes: frozenset[DType] = frozenset()
     webgpu_f16: bool = False
     units_f16: Callable[[Any], bool] | None = None
     tolerance: Mapping[DType, float] = field(default_factory=dict)

@@ -210,7 +210,6 @@ _IF_SAMPLES = tuple(
     ),
     cpu=Kernels(("jump", "jump_unless", "strided_copy"), _lower_if_cpu),
     webgpu=Kernels(("strided_copy",), _lower_if_webgpu),
-    dtypes=ALL,
     webgpu_dtypes=ALL,
     # The results are selected element by element, even where the branches only move them.
     host_reason=lambda node: NO_F64 if DType.F64 in {t.dtype for t in node.types} else None,
@@ -308,7 +307,6 @@ _GROW = _step(
     flops=lambda node: _nested_flops(node.attrs["body_graph"]) * (node.attrs["max_trips"] or 16),
     cpu=Kernels(("jump", "jump_unless", "next_trip", "strided_copy"), _lower_while),
     host_reason=lambda node: "the number of trips is only known as it runs",
-    dtypes=ALL,
     webgpu_dtypes=frozenset(),
     samples=lambda: (
         *(
@@ -437,7 +435,6 @@ _FLAGS = _step(
     flops=lambda node: _nested_flops(node.attrs["body_graph"]) * node.inputs[-1].shape[0],
     cpu=Kernels(("next_trip", "jump", "strided_copy"), _lower_scan),
     webgpu=Kernels(("strided_copy", "strided_copy_narrow"), _lower_scan),
-    dtypes=ALL,
     webgpu_dtypes=ALL,
     host_reason=_too_long,
     samples=lambda: (

@@ -328,7 +328,6 @@ register_custom_op(
     flops=_flops,
     cpu=Kernels(("custom", "python"), _lower_cpu),
     webgpu=Kernels(("custom",), _lower_webgpu),
-    dtypes=ALL,
     webgpu_dtypes=ALL,
     host_reason=_host_reason,
     samples=lambda: tuple(

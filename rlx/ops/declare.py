@@ -24,7 +24,7 @@ from rlx.errors import (
     ShapeError,
     describe,
 )
-from rlx.ir.dtype import DType, store, widen
+from rlx.ir.dtype import ALL, DType, store, widen
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.opdef import PRESENT, REGISTRY, Array, Attrs, OpDef, TensorType, register
 
@@ -41,7 +41,8 @@ def op(
     Args:
         name: The op's name, where it is not the function's (``slice`` is taken in Python).
         free: Operands whose dtype need not be that of the others (indices, masks).
-        **fields: Fields of ``OpDef`` other than those read off the function.
+        **fields: Fields of ``OpDef`` other than those read off the function. ``webgpu_dtypes`` are by default
+            those of ``dtypes`` that WGSL has.
 
     Returns:
         A decorator that gives the record.
@@ -62,6 +63,7 @@ def op(
         called = name or function.__name__
         infer = fields.pop("infer")
         samples = fields.pop("samples", ())
+        fields.setdefault("webgpu_dtypes", fields.get("dtypes", ALL) & WEBGPU_DTYPES)
         record: OpDef
 
         def checked(
@@ -478,4 +480,5 @@ def attach(opdef: OpDef) -> Callable[..., Any]:
 
 
 FLOAT_KERNELS = frozenset({DType.F32, DType.F64})
-WEBGPU_FLOATS = frozenset({DType.F32})
+# The types that WGSL has, and those that kernels make of two words.
+WEBGPU_DTYPES = frozenset({DType.F32, DType.I32, DType.U32, DType.I64, DType.BOOL})

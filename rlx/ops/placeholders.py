@@ -29,19 +29,19 @@ def _value(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
 # ``Graph.input``, ``param`` and ``constant`` build these; they run nothing.
 
 
-@op(infer=_declared, flops=lambda node: 0.0, view=True, internal=True)
+@op(infer=_declared, view=True, internal=True)
 def input(shape: Any, dtype: Any) -> Array:
     """A value given to every run."""
     return np.zeros(shape, DType.parse(dtype).numpy)
 
 
-@op(infer=_declared, flops=lambda node: 0.0, view=True, internal=True)
+@op(infer=_declared, view=True, internal=True)
 def param(shape: Any, dtype: Any) -> Array:
     """A weight, set once."""
     return np.zeros(shape, DType.parse(dtype).numpy)
 
 
-@op(infer=_value, flops=lambda node: 0.0, view=True, internal=True)
+@op(infer=_value, view=True, internal=True)
 def constant(value: Any, dtype: Any) -> Array:
     """A value fixed in the graph."""
     return np.asarray(value)
@@ -51,7 +51,7 @@ def _picked(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     return types[attrs["index"]]
 
 
-@op(free=("x",), infer=_picked, flops=lambda node: 0.0, view=True, internal=True)
+@op(free=("x",), infer=_picked, view=True, internal=True)
 def part(x: Array, index: int) -> Array:
     """Result ``index`` of an operand that has several."""
     return x
@@ -64,10 +64,8 @@ def _leading(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
 
 @op(
     infer=_leading,
-    flops=lambda node: 0.0,
     view=True,
     internal=True,
-    dtypes=ALL,
     webgpu_dtypes=ALL,
     samples=lambda: (
         Sample(((4, 3),), {"rows": 2}),

@@ -20,7 +20,7 @@ from rlx.ir.shape import Shape, broadcast, broadcast_strides
 from rlx.ir.variants import Variant
 from rlx.ops.attention.few_queries import DECODE, Decode, columns, splits
 from rlx.ops.attention.tiles import PREFILL, FragmentQueries, Prefill
-from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
+from rlx.ops.declare import FLOAT_KERNELS, op
 from rlx.ops.f16_via_f32 import lower_widened
 
 # The number of a mask kind is its parameter in the kernels.
@@ -378,7 +378,6 @@ def _case(shapes: tuple[Shape, ...], **attrs: Any) -> Sample:
         _lower_webgpu,
     ),
     dtypes=FLOAT_KERNELS,
-    webgpu_dtypes=WEBGPU_FLOATS,
     units_f16=lambda node: _of(node).sq >= _TILED,
     tolerance={DType.F32: 1e-5},  # the GPU's exp is 3 + 2|x| ULP, rescaled along the keys
     samples=lambda: (

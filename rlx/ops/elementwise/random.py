@@ -119,7 +119,6 @@ def _lower(node: Node, emitter: Emitter) -> None:
     cpu=Kernels(("philox",), _lower),
     webgpu=Kernels(("philox",), _lower),
     dtypes=frozenset({DType.U32}),
-    webgpu_dtypes=frozenset({DType.U32}),
     tolerance={DType.F32: 0.0},
     internal=True,
     samples=lambda: tuple(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import GraphError, describe
-from rlx.ir.dtype import ALL, DType, DTypeLike
+from rlx.ir.dtype import DType, DTypeLike
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Sample
 from rlx.ir.shape import as_axis
@@ -28,7 +28,6 @@ def _arange(g: Graph, start: Any, stop: Any, step: Any, dtype: Any) -> Node:
 
 @composite(
     _arange,
-    dtypes=ALL,
     samples=lambda: (
         Sample((), {"start": 5}),
         Sample((), {"start": 2, "stop": 11, "step": 3, "dtype": "f32"}),
@@ -106,7 +105,6 @@ def _trilu(g: Graph, x: Node, k: int, upper: bool) -> Node:
 
 @composite(
     _trilu,
-    dtypes=ALL,
     samples=lambda: (
         *(
             Sample((shape,), {"k": k, "upper": upper})

@@ -40,10 +40,6 @@ def check_indices(name: str, type: TensorType) -> None:
         )
 
 
-def _no_flops(node: Node) -> float:
-    return 0.0
-
-
 # --- gather ----------------------------------------------------------------------------------------
 
 
@@ -117,7 +113,6 @@ def _lower_gather(node: Node, emitter: Emitter) -> None:
 @op(
     free=("indices",),
     infer=_infer_gather,
-    flops=_no_flops,
     cpu=Kernels(("gather",), _lower_gather),
     webgpu=Kernels(("gather",), _lower_gather),
     dtypes=_GATHER_DTYPES,
@@ -191,7 +186,6 @@ def _lower_elements(node: Node, emitter: Emitter) -> None:
 @op(
     free=("indices",),
     infer=_infer_elements,
-    flops=_no_flops,
     cpu=Kernels(("gather",), _lower_elements),
     webgpu=Kernels(("gather",), _lower_elements),
     dtypes=_GATHER_DTYPES,
@@ -268,7 +262,6 @@ def _lower_nd(node: Node, emitter: Emitter) -> None:
 @op(
     free=("indices",),
     infer=_infer_nd,
-    flops=_no_flops,
     cpu=Kernels(("gather",), _lower_nd),
     webgpu=Kernels(("gather",), _lower_nd),
     dtypes=_GATHER_DTYPES,

@@ -8,7 +8,6 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from rlx.errors import GraphError, ShapeError, describe
-from rlx.ir.dtype import ALL
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Axes, PerAxis, Sample, ShapeLike
 from rlx.ir.shape import as_axes, as_axis
@@ -34,7 +33,6 @@ def _split(g: Graph, x: Node, sizes: Any, axis: int) -> tuple[Node, ...]:
 
 @composite(
     _split,
-    dtypes=ALL,
     samples=lambda: (
         Sample(((5, 4),), {"sizes": (2, 3), "axis": 0}),
         Sample(((2, 5),), {"sizes": (1, 0, 4), "axis": -1}),
@@ -71,7 +69,6 @@ def _squeeze(g: Graph, x: Node, axes: Any) -> Node:
 
 @composite(
     _squeeze,
-    dtypes=ALL,
     samples=lambda: (
         Sample(((1, 3, 1),), {"axes": (0,)}),
         Sample(((1, 3, 1),), {"axes": -1}),
@@ -94,7 +91,6 @@ def _unsqueeze(g: Graph, x: Node, axes: Any) -> Node:
 
 @composite(
     _unsqueeze,
-    dtypes=ALL,
     samples=lambda: (
         Sample(((3, 4),), {"axes": (0, -1)}),
         Sample(((),), {"axes": 0}),
@@ -120,7 +116,6 @@ def _flip(g: Graph, x: Node, axes: Any) -> Node:
 
 @composite(
     _flip,
-    dtypes=ALL,
     samples=lambda: (
         Sample(((3, 4),), {"axes": (0,)}),
         Sample(((3, 4, 5),), {"axes": (0, -1)}),
@@ -150,7 +145,6 @@ def _tile(g: Graph, x: Node, repeats: Any) -> Node:
 
 @composite(
     _tile,
-    dtypes=ALL,
     samples=lambda: (
         Sample(((2, 3),), {"repeats": (2, 3)}),
         Sample(((1,),), {"repeats": 4}),
@@ -197,7 +191,6 @@ def _depth_to_space(g: Graph, x: Node, block: int, mode: str) -> Node:
 
 @composite(
     _depth_to_space,
-    dtypes=ALL,
     samples=lambda: (
         Sample(((1, 8, 2, 3),), {"block": 2}),
         Sample(((2, 8, 2, 3),), {"block": 2, "mode": "crd"}),
@@ -235,7 +228,6 @@ def _space_to_depth(g: Graph, x: Node, block: int) -> Node:
 
 @composite(
     _space_to_depth,
-    dtypes=ALL,
     samples=lambda: (
         Sample(((1, 2, 4, 6),), {"block": 2}),
         Sample(((1, 1, 1, 1),), {"block": 1}),
@@ -301,7 +293,6 @@ def _cut_axis(g: Graph, x: Node, axis: int, before: int, after: int) -> Node:
 
 @composite(
     _pad,
-    dtypes=ALL,
     samples=lambda: (
         Sample(((2, 3),), {"pads": ((1, 2), (0, 3)), "value": 1}),
         Sample(((2, 3),), {"pads": ((-1, 2), (2, -2))}),

@@ -20,10 +20,6 @@ from rlx.ops.movement.strided import emit_strided_copy
 _WORKGROUP = 256
 
 
-def _no_flops(node: Node) -> float:
-    return 0.0
-
-
 def _padded_shape(shape: Shape, pads: Any) -> Shape:
     """The shape of a tensor with so many entries more before and after each axis."""
     fits = isinstance(pads, tuple) and len(pads) == len(shape) > 0
@@ -70,10 +66,8 @@ def _lower_pad_webgpu(node: Node, emitter: Emitter) -> None:
 @op(
     internal=True,
     infer=_infer_pad,
-    flops=_no_flops,
     cpu=Kernels(("pad",), _lower_pad),
     webgpu=Kernels(("strided_copy", "strided_copy_narrow"), _lower_pad_webgpu),
-    dtypes=ALL,
     webgpu_dtypes=ALL,
     samples=lambda: (
         Sample(((2, 3), ()), {"pads": ((1, 2), (0, 3))}),
@@ -148,10 +142,8 @@ def _lower_pad_repeat(node: Node, emitter: Emitter) -> None:
 @op(
     internal=True,
     infer=_infer_pad_repeat,
-    flops=_no_flops,
     cpu=Kernels(("pad_repeat",), _lower_pad_repeat),
     webgpu=Kernels(("pad_repeat",), _lower_pad_repeat),
-    dtypes=ALL,
     webgpu_dtypes=frozenset({DType.F32, DType.I32, DType.U32, DType.I64, DType.F64}),
     samples=lambda: tuple(
         Sample((shape,), {"pads": pads, "mode": mode})

@@ -88,10 +88,6 @@ def _read_strided(node: Node, emitter: Emitter, steps: Sequence[int], offset: in
 _COPY = ("strided_copy",)
 
 
-def _no_flops(node: Node) -> float:
-    return 0.0
-
-
 # --- views: the operand's memory under another shape ---------------------------------------------
 
 
@@ -118,9 +114,7 @@ def _infer_reshape(types: Sequence[TensorType], attrs: dict[str, Any]) -> Tensor
 
 @op(
     infer=_infer_reshape,
-    flops=_no_flops,
     view=True,
-    dtypes=ALL,
     webgpu_dtypes=ALL,
     samples=lambda: (
         Sample(((2, 6),), {"shape": (3, -1)}),
@@ -156,10 +150,8 @@ def _lower_transpose(node: Node, emitter: Emitter) -> None:
 
 @op(
     infer=_infer_transpose,
-    flops=_no_flops,
     cpu=Kernels(_COPY, _lower_transpose),
     webgpu=Kernels((*_COPY, "strided_copy_narrow"), _lower_transpose),
-    dtypes=ALL,
     webgpu_dtypes=ALL,
     samples=lambda: (
         Sample(((3, 5),)),
@@ -202,10 +194,8 @@ def _lower_narrow(node: Node, emitter: Emitter) -> None:
 
 @op(
     infer=_infer_narrow,
-    flops=_no_flops,
     cpu=Kernels(_COPY, _lower_narrow),
     webgpu=Kernels((*_COPY, "strided_copy_narrow"), _lower_narrow),
-    dtypes=ALL,
     webgpu_dtypes=ALL,
     samples=lambda: (
         Sample(((6, 4),), {"axis": 0, "start": 2, "length": 3}),
@@ -275,10 +265,8 @@ def _lower_slice(node: Node, emitter: Emitter) -> None:
 @op(
     name="slice",
     infer=_infer_slice,
-    flops=_no_flops,
     cpu=Kernels(_COPY, _lower_slice),
     webgpu=Kernels((*_COPY, "strided_copy_narrow"), _lower_slice),
-    dtypes=ALL,
     webgpu_dtypes=ALL,
     samples=lambda: (
         Sample(((8, 5),), {"starts": (1,), "stops": (7,), "steps": (2,)}),
@@ -324,10 +312,8 @@ def _lower_expand(node: Node, emitter: Emitter) -> None:
 
 @op(
     infer=_infer_expand,
-    flops=_no_flops,
     cpu=Kernels(_COPY, _lower_expand),
     webgpu=Kernels((*_COPY, "strided_copy_narrow"), _lower_expand),
-    dtypes=ALL,
     webgpu_dtypes=ALL,
     samples=lambda: (
         Sample(((3, 1),), {"shape": (2, 3, 5)}),
@@ -379,10 +365,8 @@ def _lower_concat(node: Node, emitter: Emitter) -> None:
 
 @op(
     infer=_infer_concat,
-    flops=_no_flops,
     cpu=Kernels(_COPY, _lower_concat),
     webgpu=Kernels((*_COPY, "strided_copy_narrow"), _lower_concat),
-    dtypes=ALL,
     webgpu_dtypes=ALL,
     samples=lambda: (
         Sample(((2, 3), (2, 5)), {"axis": -1}),

@@ -14,7 +14,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import size
-from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
+from rlx.ops.declare import FLOAT_KERNELS, op
 from rlx.ops.products.calls import call_product_webgpu
 from rlx.ops.products.matmul import (
     Product,
@@ -85,7 +85,6 @@ def _lower_gated_webgpu(node: Node, emitter: Emitter) -> None:
     webgpu=Kernels(("matmul", "matmul_fragments", "gemv"), _lower_gated_webgpu),
     internal=True,
     dtypes=FLOAT_KERNELS,
-    webgpu_dtypes=WEBGPU_FLOATS,
     webgpu_f16=True,
     tolerance={DType.F32: 1e-5},  # the activation's own error, see elementwise
     samples=lambda: (
@@ -196,7 +195,6 @@ def _shared(*shape: int, of: Sequence[int], act: str = "none", biased: bool = Fa
     webgpu=Kernels(("matmul", "matmul_fragments", "gemv"), _lower_shared_webgpu),
     internal=True,
     dtypes=FLOAT_KERNELS,
-    webgpu_dtypes=WEBGPU_FLOATS,
     webgpu_f16=True,
     tolerance={DType.F32: 1e-5},  # the activation's own error, see elementwise
     samples=lambda: (

@@ -14,7 +14,7 @@ from rlx.ir.fragments import FragmentVariant, fragment_params, halves
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Emitter, Kernels, NodeLike, Sample, TensorType
 from rlx.ir.shape import size
-from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, composite, op
+from rlx.ops.declare import FLOAT_KERNELS, composite, op
 from rlx.ops.products.calls import few_rows_product
 from rlx.ops.products.integer_tiles import INTEGER, KERNELS, Int8MatmulProblem, few_columns, groups
 from rlx.ops.products.matmul import Product, matmul_type, product_params
@@ -113,7 +113,6 @@ _GROUPED_WEBGPU = Kernels(
     cpu=_GROUPED,
     webgpu=_GROUPED_WEBGPU,
     dtypes=FLOAT_KERNELS,
-    webgpu_dtypes=WEBGPU_FLOATS,
     webgpu_f16=True,
     samples=lambda: tuple(
         Sample(

@@ -14,7 +14,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType, lookup
 from rlx.ir.shape import Shape, broadcast, broadcast_strides, collapse, size, strides
-from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
+from rlx.ops.declare import FLOAT_KERNELS, op
 from rlx.ops.movement.strided import emit_strided_copy
 from rlx.ops.products.calls import call_product_webgpu
 
@@ -198,7 +198,6 @@ _WEBGPU = Kernels(("matmul", "matmul_fragments", "split_sum", "gemv"), _lower_we
     cpu=_CPU,
     webgpu=_WEBGPU,
     dtypes=FLOAT_KERNELS,
-    webgpu_dtypes=WEBGPU_FLOATS,
     webgpu_f16=True,
     samples=lambda: (
         Sample(((2, 4), (4, 3))),
@@ -247,7 +246,6 @@ def _infer_turned(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorT
     webgpu=_WEBGPU,
     internal=True,
     dtypes=FLOAT_KERNELS,
-    webgpu_dtypes=WEBGPU_FLOATS,
     webgpu_f16=True,
     samples=lambda: (
         Sample(((2, 4), (3, 4))),
@@ -321,7 +319,6 @@ def _infer_fused(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorTy
     cpu=_CPU,
     webgpu=_WEBGPU,
     dtypes=FLOAT_KERNELS,
-    webgpu_dtypes=WEBGPU_FLOATS,
     webgpu_f16=True,
     tolerance={DType.F32: 1e-5},  # the activation's own error, see elementwise
     samples=lambda: (

@@ -14,7 +14,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import Shape, size, strides
-from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
+from rlx.ops.declare import FLOAT_KERNELS, op
 from rlx.ops.movement.strided import emit_strided_copy
 
 # Gates per hidden unit. The number of a cell is its parameter in the C kernel.
@@ -218,7 +218,6 @@ def _with_lengths(cell: str, reverse: tuple[int, ...]) -> Sample:
     cpu=Kernels(("recurrence",), lower_on_cpu),
     webgpu=Kernels(("recurrence", "strided_copy"), _lower_webgpu),
     dtypes=FLOAT_KERNELS,
-    webgpu_dtypes=WEBGPU_FLOATS,
     tolerance={DType.F32: 2e-5},  # the error of a step goes through all later ones
     samples=lambda: (
         _sample(1, 1, 1, "lstm"),

@@ -18,7 +18,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType, ValuesLike
 from rlx.ir.shape import Shape, size
-from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
+from rlx.ops.declare import FLOAT_KERNELS, op
 from rlx.resource_limits import charge
 
 # A section: its order + 1 coefficients b, then as many a; a[0] is 1.
@@ -210,7 +210,6 @@ _FIELDS: dict[str, Any] = {
     "webgpu": Kernels(("recursive", "recursive_carry"), _lower_webgpu),
     "free": ("count",),
     "dtypes": FLOAT_KERNELS,
-    "webgpu_dtypes": WEBGPU_FLOATS,
     # The recursion in f32 on a GPU. The C kernel computes in double and stays far below.
     "tolerance": {DType.F32: 2e-5},
 }

@@ -13,7 +13,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import size
-from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
+from rlx.ops.declare import FLOAT_KERNELS, op
 
 # WGSL: states of one channel that stand in registers, threads of a workgroup, and steps of the loops
 # of one invocation; lavapipe ends longer ones early.
@@ -99,7 +99,6 @@ def _sample(batch: int, length: int, channels: int, states: int, skip: bool = Tr
     cpu=Kernels(("selective_scan",), _lower_cpu),
     webgpu=Kernels(("selective_scan",), _lower_webgpu),
     dtypes=FLOAT_KERNELS,
-    webgpu_dtypes=WEBGPU_FLOATS,
     tolerance={DType.F32: 1e-5},  # the errors of the exponentials multiply over the steps
     samples=lambda: (
         _sample(1, 1, 1, 1),

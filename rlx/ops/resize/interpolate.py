@@ -10,12 +10,11 @@ import numpy as np
 
 from rlx.abi.constants import RESIZE_TAPS, VECTOR_ELEMENTS
 from rlx.errors import ShapeError, UnknownNameError, describe, did_you_mean
-from rlx.ir.dtype import ALL, DType
+from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, ShapeLike, TensorType
 from rlx.ir.shape import as_axis, as_shape, size
-from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, composite, op
-from rlx.ops.elementwise.records import WEBGPU_DTYPES
+from rlx.ops.declare import FLOAT_KERNELS, composite, op
 from rlx.ops.resize.taps import COORDINATES, MODES, NEAREST, Coordinates, Mode, NearestMode, taps
 
 _WORKGROUP = 256
@@ -176,7 +175,6 @@ _HOLES = np.array([[0, 1, np.nan, 3, 4, 5], [0, 1, 2, 3, np.nan, 5]], np.float32
     cpu=Kernels(("interpolate",), _lower(webgpu=False)),
     webgpu=Kernels(("interpolate",), _lower(webgpu=True)),
     dtypes=FLOAT_KERNELS,
-    webgpu_dtypes=WEBGPU_FLOATS,
     tolerance={DType.F32: 5e-6},  # the weights are rounded too
     samples=lambda: (
         *(
@@ -352,8 +350,6 @@ def _samples() -> tuple[Sample, ...]:
 
 @composite(
     _resize,
-    dtypes=ALL,
-    webgpu_dtypes=WEBGPU_DTYPES - {DType.BOOL},
     tolerance={DType.F32: 1e-5},  # the weights are rounded too
     samples=lambda: _samples(),
 )

@@ -15,7 +15,7 @@ from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import size as count_of
 from rlx.ir.variants import Family, Variant
-from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
+from rlx.ops.declare import FLOAT_KERNELS, op
 from rlx.ops.resize.interpolate import PLAIN, call_interpolate, interpolate, interpolate_type, table
 from rlx.ops.resize.taps import TapPattern, pattern
 
@@ -178,7 +178,6 @@ _HOLES = np.where(np.arange(1800) % 37 == 5, np.nan, np.arange(1800)).reshape(2,
     cpu=Kernels(("nearest_planes", "interpolate"), _lower_cpu),
     webgpu=Kernels(("interpolate_plane", "interpolate"), _lower_webgpu),
     dtypes=FLOAT_KERNELS,
-    webgpu_dtypes=WEBGPU_FLOATS,
     tolerance={DType.F32: 1e-5},  # the weights of both axes are rounded too
     samples=lambda: (
         _sample((1, 1), (1, 1)),

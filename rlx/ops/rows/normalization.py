@@ -12,7 +12,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import as_axis, size
-from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, composite, op, operand_names
+from rlx.ops.declare import FLOAT_KERNELS, composite, op, operand_names
 from rlx.ops.rows.tiles import ROWS, Rows, row_call
 
 
@@ -90,7 +90,6 @@ _WEBGPU = Kernels(("layer_norm", "norm_rows"), _lower_webgpu)
     cpu=_KERNELS,
     webgpu=_WEBGPU,
     dtypes=FLOAT_KERNELS,
-    webgpu_dtypes=WEBGPU_FLOATS,
     webgpu_f16=True,
     tolerance={DType.F32: 1e-5},  # the subtraction of the mean cancels
     samples=lambda: (
@@ -145,7 +144,6 @@ def layer_norm(
     cpu=_KERNELS,
     webgpu=_WEBGPU,
     dtypes=FLOAT_KERNELS,
-    webgpu_dtypes=WEBGPU_FLOATS,
     webgpu_f16=True,
     tolerance={DType.F32: 5e-6},
     samples=lambda: (
@@ -223,7 +221,6 @@ def _residual_samples() -> tuple[Sample, ...]:
     webgpu=_WEBGPU,
     internal=True,
     dtypes=FLOAT_KERNELS,
-    webgpu_dtypes=WEBGPU_FLOATS,
     webgpu_f16=True,
     tolerance={DType.F32: 1e-5},  # as layer_norm
     samples=lambda: _residual_samples(),

@@ -13,7 +13,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Axes, Emitter, Kernels, OpDef, Sample, TensorType
 from rlx.ir.shape import Shape, as_axes, as_axis, size, strides
-from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, composite, op
+from rlx.ops.declare import FLOAT_KERNELS, composite, op
 from rlx.ops.movement.strided import emit_strided_copy
 from rlx.ops.rows.cumulate import emit_cumulate
 from rlx.ops.rows.reduce_rows import (
@@ -135,34 +135,33 @@ def _reduction(kind: str, empty: bool, **fields: Any) -> Callable[[Any], OpDef]:
 
 
 _NUMBERS = FLOAT_KERNELS | {DType.I32, DType.U32, DType.I64}
-_WEBGPU_NUMBERS = frozenset({DType.F32, DType.I32, DType.U32, DType.I64})
 
 
-@_reduction("sum", empty=True, dtypes=_NUMBERS, webgpu_dtypes=_WEBGPU_NUMBERS)
+@_reduction("sum", empty=True, dtypes=_NUMBERS)
 def sum(x: Array, axes: Axes = None, keepdims: bool = False) -> Array:
     """Sum over ``axes`` (all of them by default), in the operand's dtype; integers wrap."""
     return np.sum(x, axis=axes, keepdims=keepdims, dtype=x.dtype)
 
 
-@_reduction("mean", empty=True, dtypes=FLOAT_KERNELS, webgpu_dtypes=WEBGPU_FLOATS)
+@_reduction("mean", empty=True, dtypes=FLOAT_KERNELS)
 def mean(x: Array, axes: Axes = None, keepdims: bool = False) -> Array:
     """Mean over ``axes`` (all of them by default); NaN over no elements."""
     return np.sum(x, axis=axes, keepdims=keepdims) / np.prod([x.shape[a] for a in axes])
 
 
-@_reduction("max", empty=False, dtypes=_NUMBERS, webgpu_dtypes=_WEBGPU_NUMBERS)
+@_reduction("max", empty=False, dtypes=_NUMBERS)
 def max(x: Array, axes: Axes = None, keepdims: bool = False) -> Array:
     """Largest element over ``axes`` (all of them by default); NaN where there is one."""
     return np.max(x, axis=axes, keepdims=keepdims)
 
 
-@_reduction("min", empty=False, dtypes=_NUMBERS, webgpu_dtypes=_WEBGPU_NUMBERS)
+@_reduction("min", empty=False, dtypes=_NUMBERS)
 def min(x: Array, axes: Axes = None, keepdims: bool = False) -> Array:
     """Smallest element over ``axes`` (all of them by default); NaN where there is one."""
     return np.min(x, axis=axes, keepdims=keepdims)
 
 
-@_reduction("prod", empty=True, dtypes=_NUMBERS, webgpu_dtypes=_WEBGPU_NUMBERS)
+@_reduction("prod", empty=True, dtypes=_NUMBERS)
 def prod(x: Array, axes: Axes = None, keepdims: bool = False) -> Array:
     """Product over ``axes`` (all of them by default), in the operand's dtype; integers wrap."""
     return np.prod(x, axis=axes, keepdims=keepdims, dtype=x.dtype)
@@ -171,15 +170,13 @@ def prod(x: Array, axes: Axes = None, keepdims: bool = False) -> Array:
 # --- reductions that others express ------------------------------------------------------------------
 
 
-@_reduction(
-    "sum_squares", empty=True, internal=True, dtypes=FLOAT_KERNELS, webgpu_dtypes=WEBGPU_FLOATS
-)
+@_reduction("sum_squares", empty=True, internal=True, dtypes=FLOAT_KERNELS)
 def sum_squares(x: Array, axes: Any = None, keepdims: bool = False) -> Array:
     """Sum of squares over ``axes`` (all of them by default)."""
     return np.sum(x * x, axis=axes, keepdims=keepdims)
 
 
-@_reduction("sum_abs", empty=True, internal=True, dtypes=FLOAT_KERNELS, webgpu_dtypes=WEBGPU_FLOATS)
+@_reduction("sum_abs", empty=True, internal=True, dtypes=FLOAT_KERNELS)
 def sum_abs(x: Array, axes: Any = None, keepdims: bool = False) -> Array:
     """Sum of absolute values over ``axes`` (all of them by default)."""
     return np.sum(np.abs(x), axis=axes, keepdims=keepdims)
@@ -305,7 +302,6 @@ def _arg(largest: bool) -> Callable[[Any], OpDef]:
         cpu=Kernels(("arg_reduce",), _lower_arg(largest, webgpu=False)),
         webgpu=Kernels(("arg_reduce",), _lower_arg(largest, webgpu=True)),
         dtypes=_NUMBERS,
-        webgpu_dtypes=_WEBGPU_NUMBERS,
         # Small whole numbers, so that there are ties.
         samples=lambda: tuple(
             Sample((shape,), {"axis": axis, **a}, (dtype,), low=-3, high=3)
@@ -387,7 +383,6 @@ def _cumulation(product: bool, low: float, high: float) -> Callable[[Any], OpDef
         cpu=Kernels(("cumulate",), _lower_cumulation(product, webgpu=False)),
         webgpu=Kernels(tiles, _lower_cumulation(product, webgpu=True)),
         dtypes=_NUMBERS,
-        webgpu_dtypes=_WEBGPU_NUMBERS,
         tolerance={DType.F32: 1e-5},  # sums on the GPU are carried in f32
         samples=lambda: (
             *(

@@ -11,7 +11,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, Sample, TensorType
 from rlx.ir.shape import as_axis, size
-from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
+from rlx.ops.declare import FLOAT_KERNELS, op
 from rlx.ops.f16_via_f32 import lower_widened
 from rlx.ops.rows.reduce_rows import as_rows, emit_reduce
 from rlx.ops.rows.tiles import ROWS, Rows, row_call
@@ -91,7 +91,6 @@ def _softmax(**fields: Any) -> Callable[[Any], OpDef]:
             ("softmax", "softmax_rows", "reduce", "reduce_tiles"), _lower_softmax_webgpu
         ),
         dtypes=FLOAT_KERNELS,
-        webgpu_dtypes=WEBGPU_FLOATS,
         webgpu_f16=True,
         tolerance={DType.F32: 5e-6},  # the GPU's exp is 3 + 2|x| ULP
         samples=lambda: (

@@ -12,7 +12,7 @@ from rlx.errors import InputError, ShapeError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
-from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
+from rlx.ops.declare import FLOAT_KERNELS, op
 from rlx.ops.rows.tree_tables import EQ, LE, LT, OR_NAN, depths, groups, records, spans
 
 # How scores are joined: what the next one does to a table of scores at some places, and where nothing is joined yet.
@@ -198,7 +198,6 @@ _ALL = tuple(item + nan for item in (LE, LT, EQ) for nan in (0, OR_NAN))
     cpu=Kernels(("tree_scores",), _lower_cpu),
     webgpu=Kernels(("tree_leaves", "tree_scores"), _lower_webgpu),
     dtypes=FLOAT_KERNELS,
-    webgpu_dtypes=WEBGPU_FLOATS,
     internal=True,
     samples=lambda: (
         _sample(0, 1, 1, 1),

@@ -13,7 +13,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import size
-from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
+from rlx.ops.declare import FLOAT_KERNELS, op
 from rlx.ops.spectra.fft_plans import (
     chirp_tables,
     in_lanes,
@@ -130,7 +130,6 @@ _SIZES = (
     cpu=Kernels(("fft",), _lower_cpu),
     webgpu=Kernels(KERNELS, _lower_webgpu),
     dtypes=FLOAT_KERNELS,
-    webgpu_dtypes=WEBGPU_FLOATS,
     bound=lambda node: error_bound(node.shape[-1] // 2, node.dtype),
     samples=lambda: (
         *(Sample(((3, 2 * n),)) for n in _SIZES),

@@ -15,7 +15,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import size
-from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
+from rlx.ops.declare import FLOAT_KERNELS, op
 
 Bounds = tuple[float | None, float | None]
 # The least value, or a pair (`rlx.ir.opdef.NodeLike` explains).
@@ -213,7 +213,6 @@ _STEPS = np.array([[0, 1, 1, 0, 2, 2, 2, 1, 3, 0, 1, 0, 3, 3, 1, 2, 2]], np.floa
     cpu=Kernels(("find_peaks",), _lower_cpu),
     webgpu=Kernels(tuple(f"find_peaks_{stage}" for stage in _STAGES), _lower_webgpu),
     dtypes=FLOAT_KERNELS,
-    webgpu_dtypes=WEBGPU_FLOATS,
     samples=lambda: (
         Sample(((3, 200),)),
         Sample(((3, 200),), {"height": 0.5}),

@@ -15,7 +15,7 @@ from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import size
 from rlx.ir.variants import DEFAULTS
-from rlx.ops.declare import WEBGPU_FLOATS, op
+from rlx.ops.declare import op
 from rlx.ops.movement.strided import emit_strided_copy
 from rlx.ops.spectra.fft_tiles import Tile, radices_of, tile, twiddles
 from rlx.ops.spectra.frames import frame_count, framed
@@ -129,7 +129,6 @@ def _flops(node: Node) -> float:
     cpu=Kernels(("strided_copy", "rfft", "welch_peaks"), _lower_cpu),
     webgpu=Kernels(("frame_peaks",), _lower_webgpu),
     dtypes=_F32,
-    webgpu_dtypes=WEBGPU_FLOATS,
     internal=True,
     samples=lambda: tuple(
         Sample(((*outer, samples), (n,), (n // 2 + 1,)),

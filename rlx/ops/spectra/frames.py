@@ -13,7 +13,7 @@ from rlx.ir.dtype import ALL, DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import size, strides
-from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
+from rlx.ops.declare import FLOAT_KERNELS, op
 from rlx.ops.movement.strided import emit_strided_copy
 from rlx.ops.spectra.fft import error_bound
 from rlx.ops.spectra.fft_plans import plan
@@ -63,10 +63,8 @@ def _emit_frames(emitter: Emitter, target: Any, x: TensorType, length: int, hop:
 
 @op(
     infer=_infer,
-    flops=lambda node: 0.0,
     cpu=Kernels(("strided_copy",), _lower),
     webgpu=Kernels(("strided_copy", "strided_copy_narrow"), _lower),
-    dtypes=ALL,
     webgpu_dtypes=ALL,
     internal=True,
     samples=lambda: (
@@ -158,7 +156,6 @@ def _lower_spectra_cpu(node: Node, emitter: Emitter) -> None:
     cpu=Kernels(("rfft",), _lower_spectra_cpu),
     webgpu=Kernels((*KERNELS, "rfft_pack", "rfft_unpack", "strided_copy"), _lower_spectra_webgpu),
     dtypes=FLOAT_KERNELS,
-    webgpu_dtypes=WEBGPU_FLOATS,
     bound=lambda node: (1 + node.attrs["power"]) * error_bound(node.inputs[1].shape[0], node.dtype),
     internal=True,
     samples=lambda: tuple(

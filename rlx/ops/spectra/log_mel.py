@@ -13,7 +13,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import size
-from rlx.ops.declare import WEBGPU_FLOATS, op
+from rlx.ops.declare import op
 from rlx.ops.rows.reduce_rows import emit_pieces, emit_reduce
 
 _WORKGROUP = 256
@@ -127,7 +127,6 @@ _MEL_WEBGPU = Kernels(("log_mel", "reduce", "reduce_tiles", "log_mel_floor"), _l
     cpu=_MEL_CPU,
     webgpu=_MEL_WEBGPU,
     dtypes=_F32,
-    webgpu_dtypes=WEBGPU_FLOATS,
     samples=lambda: (
         Sample(((3, 16), (4, 5)), low=0.0),
         Sample(((2, 3, 16), (4, 5)), {"floor_axes": "all"}, low=0.0),
@@ -180,7 +179,6 @@ def _infer_mel(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType
     cpu=_MEL_CPU,
     webgpu=_MEL_WEBGPU,
     dtypes=_F32,
-    webgpu_dtypes=WEBGPU_FLOATS,
     internal=True,
     samples=lambda: (
         Sample(((3, 10), (4, 5)), {"floor_axes": "last"}, low=0.0),
@@ -240,7 +238,6 @@ def _lower_log_mel_backward_webgpu(node: Node, emitter: Emitter) -> None:
         ("log_mel", "reduce", "reduce_tiles", "log_mel_backward"), _lower_log_mel_backward_webgpu
     ),
     dtypes=_F32,
-    webgpu_dtypes=WEBGPU_FLOATS,
     samples=lambda: (
         Sample(((3, 16), (4, 5), (3, 4)), low=(-2.0, 0.0, -2.0)),
         Sample(((2, 3, 16), (4, 5), (2, 3, 4)), {"floor_axes": "all"}, low=(-2.0, 0.0, -2.0)),

@@ -13,7 +13,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import size
-from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
+from rlx.ops.declare import FLOAT_KERNELS, op
 from rlx.ops.spectra.fft import NORMS, Norm, error_bound
 from rlx.ops.spectra.fft_plans import (
     chirp_tables,
@@ -173,7 +173,6 @@ _SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 16, 17, 34, 60, 97, 128, 194, 256, 100
     cpu=Kernels(("rfft",), _lower_cpu),
     webgpu=Kernels(("rfft_pack", "rfft_unpack", *KERNELS), _lower_webgpu),
     dtypes=FLOAT_KERNELS,
-    webgpu_dtypes=WEBGPU_FLOATS,
     bound=lambda node: error_bound(node.inputs[0].shape[-1], node.dtype),
     samples=lambda: (
         *(Sample(((3, n),)) for n in _SIZES),

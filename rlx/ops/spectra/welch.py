@@ -14,7 +14,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import size
-from rlx.ops.declare import WEBGPU_FLOATS, op
+from rlx.ops.declare import op
 
 _WORKGROUP = 256
 # Bins that one workgroup ranks: powers take 8 KiB, and an invocation stays far below the 65,535 loop
@@ -88,7 +88,6 @@ _WELCH_WEBGPU = Kernels(("welch_peaks", "welch_power", "welch_rank"), _lower_wel
     cpu=_WELCH_CPU,
     webgpu=_WELCH_WEBGPU,
     dtypes=_F32,
-    webgpu_dtypes=WEBGPU_FLOATS,
     samples=lambda: (
         Sample(((4, 512),), {"k": 16, "n_segments": 2}),
         Sample(((6, 20),), {"k": 6, "n_segments": 3}),
@@ -143,7 +142,6 @@ def _infer_peaks(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[Te
     cpu=_WELCH_CPU,
     webgpu=_WELCH_WEBGPU,
     dtypes=_F32,
-    webgpu_dtypes=WEBGPU_FLOATS,
     internal=True,
     samples=lambda: (
         Sample(((6, 22), (11,)), {"k": 6, "n_segments": 3}, low=0.1),

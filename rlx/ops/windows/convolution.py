@@ -15,7 +15,7 @@ from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, PerAxis, Sample, TensorType
 from rlx.ir.shape import Shape, size, strides
 from rlx.ir.variants import Variant
-from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
+from rlx.ops.declare import FLOAT_KERNELS, op
 from rlx.ops.f16_via_f32 import lower_widened
 from rlx.ops.movement.strided import emit_strided_copy
 from rlx.ops.windows import strips
@@ -350,7 +350,6 @@ def _convolution(rank: int) -> OpDef:
         cpu=CPU,
         webgpu=Kernels(WEBGPU_NAMES, _lower_webgpu),
         dtypes=FLOAT_KERNELS,
-        webgpu_dtypes=WEBGPU_FLOATS,
         units_f16=suits_units,
         tolerance={DType.F32: 1e-5},  # sums of up to thousands of products, in f32
         samples=lambda: _samples(rank),

@@ -11,7 +11,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, Sample, TensorType
 from rlx.ir.shape import Shape, size
-from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op, operand_names
+from rlx.ops.declare import FLOAT_KERNELS, op, operand_names
 from rlx.ops.elementwise.records import Step
 from rlx.ops.products.matmul import activated, check_activation
 from rlx.ops.windows.convolution import (
@@ -140,7 +140,6 @@ def _fused(rank: int) -> OpDef:
         webgpu=Kernels(WEBGPU_NAMES, _lower_webgpu),
         internal=True,
         dtypes=FLOAT_KERNELS,
-        webgpu_dtypes=WEBGPU_FLOATS,
         tolerance={DType.F32: 1e-5},  # as the convolution
         samples=lambda: _samples(rank),
     )

@@ -15,7 +15,7 @@ from rlx.ir.dtype import HALVES, DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Emitter, Kernels, PerAxis, Sample, TensorType
 from rlx.ir.shape import Shape, size
-from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, composite, op
+from rlx.ops.declare import FLOAT_KERNELS, composite, op
 from rlx.ops.windows import strips
 from rlx.ops.windows.geometry import (
     Padding,
@@ -160,7 +160,6 @@ _HOLES = np.where(np.arange(2 * 3 * 6 * 7) % 11 == 0, np.nan, np.arange(2 * 3 * 
     cpu=Kernels(("pool_max",), _lower("max", webgpu=False)),
     webgpu=Kernels(("pool_strips", "pool"), _lower("max", webgpu=True)),
     dtypes=FLOAT_KERNELS | {DType.I32},
-    webgpu_dtypes=WEBGPU_FLOATS | {DType.I32},
     samples=lambda: (
         *_samples(low=-50, high=50),
         # NaN wins, wherever it stands in a window.
@@ -224,7 +223,6 @@ def _counts(window: Window, padded: bool) -> Array:
     cpu=Kernels(("pool_sum",), _lower("sum", webgpu=False)),
     webgpu=Kernels(("pool_strips", "pool"), _lower("sum", webgpu=True)),
     dtypes=FLOAT_KERNELS,
-    webgpu_dtypes=WEBGPU_FLOATS,
     tolerance={DType.F32: 1e-5},  # sums of up to thousands of elements, in f32
     samples=lambda: tuple(
         Sample((shape,), {**_DEFAULTS, **attrs, "divide": divide})

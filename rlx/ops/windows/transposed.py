@@ -13,7 +13,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, PerAxis, Sample, TensorType
 from rlx.ir.shape import Shape, size
-from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
+from rlx.ops.declare import FLOAT_KERNELS, op
 from rlx.ops.windows.convolution import check_operands
 from rlx.ops.windows.geometry import SAME, Padding, Window, as_pads, per_axis, window_params
 
@@ -232,7 +232,6 @@ def _transposed(rank: int) -> OpDef:
         cpu=Kernels(("conv_transpose",), _lower_cpu),
         webgpu=Kernels(("conv_transpose",), _lower_webgpu),
         dtypes=FLOAT_KERNELS,
-        webgpu_dtypes=WEBGPU_FLOATS,
         tolerance={DType.F32: 1e-5},  # sums of up to thousands of products, in f32
         samples=lambda: _samples(rank),
     )
