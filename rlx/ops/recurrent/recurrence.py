@@ -172,7 +172,7 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
         )
 
 
-def _sample(steps: int, batch: int, hidden: int, cell: str, more: str = "", **attrs: Any) -> Sample:
+def sample(steps: int, batch: int, hidden: int, cell: str, more: str = "", **attrs: Any) -> Sample:
     """A case; ``more`` names the optional operands, by their first letters."""
     directions = len(attrs.get("reverse", (0,)))
     gates, state = CELLS[cell], (directions, batch, hidden)
@@ -220,26 +220,26 @@ def _with_lengths(cell: str, reverse: tuple[int, ...]) -> Sample:
     dtypes=FLOAT_KERNELS,
     tolerance={DType.F32: 2e-5},  # the error of a step goes through all later ones
     samples=lambda: (
-        _sample(1, 1, 1, "lstm"),
-        _sample(0, 2, 3, "lstm", "hc"),
-        _sample(0, 2, 3, "gru"),
-        _sample(3, 0, 3, "gru", "h"),
-        _sample(4, 3, 0, "tanh"),
-        *(_sample(7, 3, 9, cell, "h") for cell in CELLS if cell != "gru_linear"),
-        _sample(7, 3, 9, "gru_linear", "bh"),
-        _sample(4, 5, 70, "lstm", "hcp", reverse=(0, 1)),
-        _sample(5, 2, 17, "lstm", "p", reverse=(1,), clip=0.4),
-        _sample(5, 2, 17, "lstm", "hc", input_forget=True),
-        _sample(4, 2, 300, "gru", "h", reverse=(0, 1), clip=0.5),
-        _sample(4, 2, 65, "gru_linear", "bh", reverse=(1, 0)),
-        _sample(5, 9, 41, "lstm", "hc"),
-        _sample(5, 9, 41, "gru", "h", reverse=(0, 1)),
-        _sample(5, 9, 41, "gru_linear", "bh"),
-        _sample(600, 1, 4, "tanh"),
-        _sample(40, 2, 130, "relu", "h", clip=0.7),
+        sample(1, 1, 1, "lstm"),
+        sample(0, 2, 3, "lstm", "hc"),
+        sample(0, 2, 3, "gru"),
+        sample(3, 0, 3, "gru", "h"),
+        sample(4, 3, 0, "tanh"),
+        *(sample(7, 3, 9, cell, "h") for cell in CELLS if cell != "gru_linear"),
+        sample(7, 3, 9, "gru_linear", "bh"),
+        sample(4, 5, 70, "lstm", "hcp", reverse=(0, 1)),
+        sample(5, 2, 17, "lstm", "p", reverse=(1,), clip=0.4),
+        sample(5, 2, 17, "lstm", "hc", input_forget=True),
+        sample(4, 2, 300, "gru", "h", reverse=(0, 1), clip=0.5),
+        sample(4, 2, 65, "gru_linear", "bh", reverse=(1, 0)),
+        sample(5, 9, 41, "lstm", "hc"),
+        sample(5, 9, 41, "gru", "h", reverse=(0, 1)),
+        sample(5, 9, 41, "gru_linear", "bh"),
+        sample(600, 1, 4, "tanh"),
+        sample(40, 2, 130, "relu", "h", clip=0.7),
         # More units than workgroup memory holds, and several WGSL calls.
-        _sample(2, 1, 2100, "tanh", "h"),
-        _sample(2, 1, 2100, "gru"),
+        sample(2, 1, 2100, "tanh", "h"),
+        sample(2, 1, 2100, "gru"),
         *(
             _with_lengths(cell, reverse)
             for cell in ("lstm", "gru", "tanh")
