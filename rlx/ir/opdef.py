@@ -18,7 +18,7 @@ from typing import Annotated, Any, Protocol, runtime_checkable
 import numpy as np
 
 from rlx.dataclasses import dataclass
-from rlx.errors import UnknownNameError, describe, did_you_mean
+from rlx.errors import UnknownNameError, did_you_mean
 from rlx.ir.dtype import ALL, WIDER, DType
 from rlx.ir.kernel_sets import KERNEL_SETS
 from rlx.ir.op_index import MODULE_OF
@@ -439,7 +439,7 @@ def lookup(name: str) -> OpDef:
         return REGISTRY[name]
     except KeyError:
         raise UnknownNameError(
-            describe(f"no op is named {name!r}", hint=did_you_mean(name, REGISTRY))
+            f"no op is named {name!r}", hint=did_you_mean(name, REGISTRY)
         ) from None
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import GraphError, InputError, describe
+from rlx.errors import GraphError, InputError
 from rlx.ir.dtype import ALL, DType, store
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import NO_F64, Array, Emitter, Kernels, Sample, TensorType
@@ -52,10 +52,8 @@ def _count_trip() -> None:
     left[0] -= 1
     if left[0] < 0:
         raise InputError(
-            describe(
-                "the loops of a run make more trips than allowed",
-                hint="CompileOptions(max_iterations=...) sets the bound",
-            )
+            "the loops of a run make more trips than allowed",
+            hint="CompileOptions(max_iterations=...) sets the bound",
         )
 
 
@@ -81,17 +79,15 @@ def _check(name: str, graph: Any, types: Sequence[TensorType]) -> tuple[TensorTy
         GraphError: It is not a graph, has params, or takes something else.
     """
     if not isinstance(graph, Graph):
-        raise GraphError(describe(f"[{name}] a subgraph", got=repr(graph), expected="a rlx.Graph"))
+        raise GraphError(f"[{name}] a subgraph", got=repr(graph), expected="a rlx.Graph")
     graph.verify()
     taken = tuple(graph.named(n).type for n in graph.input_names)
     if graph.param_names or taken != tuple(types):
         raise GraphError(
-            describe(
-                f"[{name}] subgraph {graph.name!r} does not take the operands",
-                got=f"operands {', '.join(map(str, types))}; "
-                f"inputs {', '.join(map(str, taken))}; {len(graph.param_names)} params",
-                expected="one input per operand, of its shape and dtype, and no params",
-            )
+            f"[{name}] subgraph {graph.name!r} does not take the operands",
+            got=f"operands {', '.join(map(str, types))}; "
+            f"inputs {', '.join(map(str, taken))}; {len(graph.param_names)} params",
+            expected="one input per operand, of its shape and dtype, and no params",
         )
     return tuple(node.type for node in graph.outputs)
 
@@ -119,12 +115,10 @@ def _nested_flops(graph: Graph) -> float:
 
 def _infer_if(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[TensorType, ...]:
     if types[0] != TensorType((), DType.BOOL):
-        raise GraphError(describe("[if_] the condition", got=types[0], expected="a bool scalar"))
+        raise GraphError("[if_] the condition", got=types[0], expected="a bool scalar")
     then, other = (_check("if_", attrs[n], types[1:]) for n in ("then_graph", "else_graph"))
     if then != other:
-        raise GraphError(
-            describe("[if_] the branches give different results", got=f"{then} and {other}")
-        )
+        raise GraphError("[if_] the branches give different results", got=f"{then} and {other}")
     return then
 
 
@@ -265,15 +259,15 @@ def _store_state(
 
 def _infer_while(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[TensorType, ...]:
     if _check("while_", attrs["cond_graph"], types) != (TensorType((), DType.BOOL),):
-        raise GraphError(describe("[while_] cond_graph", expected="one output, a bool scalar"))
+        raise GraphError("[while_] cond_graph", expected="one output, a bool scalar")
     result = _check("while_", attrs["body_graph"], types)
     if result != tuple(types) or not types:
         raise GraphError(
-            describe("[while_] the body changes the types of the state", got=result, expected=types)
+            "[while_] the body changes the types of the state", got=result, expected=types
         )
     trips = attrs["max_trips"]
     if trips is not None and (not isinstance(trips, int | np.integer) or trips < 0):
-        raise GraphError(describe("[while_] max_trips", got=trips, expected=">= 0, or None"))
+        raise GraphError("[while_] max_trips", got=trips, expected=">= 0, or None")
     return result
 
 
@@ -369,22 +363,18 @@ def _infer_scan(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[Ten
     lengths = {type.shape[:1] for type in sequences}
     if not 0 <= carried <= len(types) or len(lengths) != 1 or lengths == {()}:
         raise GraphError(
-            describe(
-                "[scan] needs sequences of one length behind the carried state",
-                got=f"{carried} carried of {', '.join(map(str, types))}",
-            )
+            "[scan] needs sequences of one length behind the carried state",
+            got=f"{carried} carried of {', '.join(map(str, types))}",
         )
     rows = [TensorType(type.shape[1:], type.dtype) for type in sequences]
     result = _check("scan", attrs["body_graph"], [*state, *rows])
     if result[:carried] != state:
-        raise GraphError(
-            describe("[scan] the body changes the state's types", got=result, expected=state)
-        )
+        raise GraphError("[scan] the body changes the state's types", got=result, expected=state)
     attrs.update(carried=carried, reverse=bool(attrs["reverse"]))
     (length,) = lengths.pop()
     stacked = tuple(TensorType((length, *t.shape), t.dtype) for t in result[carried:])
     if not result:
-        raise GraphError(describe("[scan] the body has no results"))
+        raise GraphError("[scan] the body has no results")
     return (*state, *stacked)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import DTypeError, describe
+from rlx.errors import DTypeError
 from rlx.ir.dtype import ALL, DType
 from rlx.ir.opdef import Array, Sample, TensorType
 from rlx.ops.declare import op
@@ -20,9 +20,7 @@ def _declared(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
 def _value(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     value, dtype = attrs["value"], attrs["dtype"]
     if not isinstance(dtype, DType) or getattr(value, "dtype", None) != dtype.numpy:
-        raise DTypeError(
-            describe("[constant] the array has the wrong type", got=repr(value), expected=dtype)
-        )
+        raise DTypeError("[constant] the array has the wrong type", got=repr(value), expected=dtype)
     return TensorType(value.shape, dtype)
 
 

@@ -11,7 +11,7 @@ from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 
-from rlx.errors import CompileError, describe
+from rlx.errors import CompileError
 from rlx.ir.dtype import DType, store
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import TensorType
@@ -291,13 +291,11 @@ class Tracer(Generic[T]):
             result = np.asarray(result)
         if result.shape != type.shape:
             raise CompileError(
-                describe(
-                    f"the traced shape of {node.op} differs from the inferred shape",
-                    where=node.where(),
-                    got=result.shape,
-                    expected=type.shape,
-                    hint=f"report it to the authors of {self._package}",
-                )
+                f"the traced shape of {node.op} differs from the inferred shape",
+                where=node.where(),
+                got=result.shape,
+                expected=type.shape,
+                hint=f"report it to the authors of {self._package}",
             )
         if isinstance(result, TracedArray):
             return self.cast(result.raw, type.dtype)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rlx.errors import UnsupportedOpError, describe
+from rlx.errors import UnsupportedOpError
 from rlx.ir.dtype import HALVES, WIDER, DType
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.kernel_sets import KERNEL_SETS
@@ -73,7 +73,7 @@ def refuse_unready(graphs: Iterable[Graph], kernel_set: str) -> None:
         if reason is None and widened(node, kernel_set) is not None:
             reason = f"no kernel for {main_dtype(node)}"
         if reason is not None:
-            raise UnsupportedOpError(describe(f"[{node.op}] {reason}", where=node.where()))
+            raise UnsupportedOpError(f"[{node.op}] {reason}", where=node.where())
 
 
 def _concerned(node: Node, kernel_set: str) -> bool:

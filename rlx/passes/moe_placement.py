@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from rlx.dataclasses import dataclass
-from rlx.errors import GraphError, describe
+from rlx.errors import GraphError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array
@@ -100,12 +100,10 @@ def place_experts(graph: Graph, masks: Sequence[Array]) -> tuple[Graph, dict[str
         weight, mask = product.inputs[1], chosen[product.id]
         if weight.op != "param" or _shared(graph, weight, chosen, mask):
             raise GraphError(
-                describe(
-                    "the experts can't be split between devices",
-                    where=product.where(),
-                    got=f"weights {weight.name!r} from {weight.op}",
-                    expected="a param that only products of one layer use",
-                )
+                "the experts can't be split between devices",
+                where=product.where(),
+                got=f"weights {weight.name!r} from {weight.op}",
+                expected="a param that only products of one layer use",
             )
         splits[weight.name] = ExpertSplit(
             f"{weight.name}.resident" if mask.any() else "", f"{weight.name}.host", mask

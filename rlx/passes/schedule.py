@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlx.abi import calls
-from rlx.errors import UnsupportedOpError, describe
+from rlx.errors import UnsupportedOpError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.kernel_sets import HOST_KERNELS, KERNEL_SETS
@@ -226,7 +226,7 @@ class Scheduler:
                 return []
             result = calls.scratch(signature, params, calls.Given(str(first), first.itemsize))
         except calls.SignatureError as error:
-            raise calls.SignatureError(describe(str(error), where=self._node.where())) from None
+            raise calls.SignatureError(str(error), where=self._node.where()) from None
         return [self.temp(TensorType((n,), DType.parse(dtype))) for dtype, n in result]
 
     # -----------------------------------------------------------------------------------------------
@@ -376,13 +376,11 @@ def check_supported(graph: Graph, kernel_set: str, device: str, allow_host: bool
             for reason, nodes in results.items()
         ]
         raise UnsupportedOpError(
-            describe(
-                f"{device} has no kernel for {sum(map(len, results.values()))} nodes "
-                f"of graph {graph.name!r}",
-                got="; ".join(lines),
-                hint="cast to f32 or i32, allow host fallbacks, or compile for another device; "
-                "`rlx ops` lists what runs where",
-            )
+            f"{device} has no kernel for {sum(map(len, results.values()))} nodes "
+            f"of graph {graph.name!r}",
+            got="; ".join(lines),
+            hint="cast to f32 or i32, allow host fallbacks, or compile for another device; "
+            "`rlx ops` lists what runs where",
         )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import ShapeError, describe
+from rlx.errors import ShapeError
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
 from rlx.signal.arrays import complex_numbers, on_arrays, on_device
@@ -57,7 +57,7 @@ def analytic(x: Node, count: int | None = None) -> Node:
     """The analytic signal along the last axis in block layout, ``[..., n]`` to ``[..., 2 n]``."""
     n = x.shape[-1] if count is None else integer("hilbert", "N", count)
     if n < 1:
-        raise ShapeError(describe("[hilbert] no samples", got=x.shape, expected="[..., n >= 1]"))
+        raise ShapeError("[hilbert] no samples", got=x.shape, expected="[..., n >= 1]")
     x = fit(x, n)
     g = x.graph
     # Negative frequencies are dropped and positive ones doubled; 0 and n / 2 are neither.

@@ -26,9 +26,7 @@ def position(where: str, rank: int, axis: int) -> int:
             raise TypeError
         result = operator.index(axis)
     except TypeError:
-        raise InputError(
-            describe(f"[{where}] axis", got=repr(axis), expected="an integer")
-        ) from None
+        raise InputError(f"[{where}] axis", got=repr(axis), expected="an integer") from None
     if not -rank <= result < rank:
         raise ShapeError(
             describe(f"[{where}] axis", got=axis, expected=f"-{rank} to {rank - 1}")

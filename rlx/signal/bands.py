@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import InputError, describe
+from rlx.errors import InputError
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
 from rlx.signal.arrays import on_arrays
@@ -81,29 +81,23 @@ def _matrix(bands: Any, fs: float, n_fft: int) -> Array:
     except (TypeError, ValueError):
         edges = np.empty(0)
     if edges.ndim != 2 or edges.shape[1] != 2 or not len(edges):
-        raise InputError(
-            describe("[band_power] bands", got=bands, expected="pairs (low, high) in Hz")
-        )
+        raise InputError("[band_power] bands", got=bands, expected="pairs (low, high) in Hz")
     hz = fft_frequencies(n_fft, fs)
     matrix = np.zeros((hz.size, len(edges)))
     for column, (low, high) in zip(matrix.T, edges, strict=True):
         if not 0 <= low < high <= fs / 2:
             raise InputError(
-                describe(
-                    "[band_power] a band",
-                    got=f"({low}, {high})",
-                    expected=f"0 <= low < high <= fs / 2, {fs / 2}",
-                )
+                "[band_power] a band",
+                got=f"({low}, {high})",
+                expected=f"0 <= low < high <= fs / 2, {fs / 2}",
             )
         inside = (hz >= low) & ((hz < high) | ((high == fs / 2) & (hz == high)))
         if not inside.any():
             raise InputError(
-                describe(
-                    "[band_power] a band without a bin",
-                    got=f"({low}, {high})",
-                    expected=f"at least the distance of bins, {fs / n_fft} Hz",
-                    hint="raise nperseg or nfft",
-                )
+                "[band_power] a band without a bin",
+                got=f"({low}, {high})",
+                expected=f"at least the distance of bins, {fs / n_fft} Hz",
+                hint="raise nperseg or nfft",
             )
         column[inside] = fs / n_fft
     return matrix

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import InputError, ShapeError, describe, did_you_mean
+from rlx.errors import InputError, ShapeError, did_you_mean
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
 from rlx.resource_limits import charge
@@ -304,7 +304,7 @@ def lfilter_zi(b: Any, a: Any) -> Array:
         return np.asarray(np.linalg.solve(step, num[1:] - den[1:] * num[0]))
     except np.linalg.LinAlgError:
         raise InputError(
-            describe("[lfilter_zi] a", got="a pole at 1", expected="a filter that settles")
+            "[lfilter_zi] a", got="a pole at 1", expected="a filter that settles"
         ) from None
 
 
@@ -343,24 +343,20 @@ def _there_and_back(
         edge = 0
     elif padtype not in _PADS:
         raise InputError(
-            describe(
-                f"[{where}] padtype",
-                got=repr(padtype),
-                expected=", ".join([*map(repr, _PADS), "None"]),
-                hint=did_you_mean(str(padtype), _PADS),
-            )
+            f"[{where}] padtype",
+            got=repr(padtype),
+            expected=", ".join([*map(repr, _PADS), "None"]),
+            hint=did_you_mean(str(padtype), _PADS),
         )
     edge = integer(where, "padlen", edge, 0)
     if 0 in x.shape:
         return x
     if edge >= last.shape[-1]:
         raise ShapeError(
-            describe(
-                f"[{where}] too short for the continuation",
-                got=f"{last.shape[-1]} samples along axis {axis}, padlen {edge}",
-                expected="more samples than padlen",
-                hint="pass a smaller padlen",
-            )
+            f"[{where}] too short for the continuation",
+            got=f"{last.shape[-1]} samples along axis {axis}, padlen {edge}",
+            expected="more samples than padlen",
+            hint="pass a smaller padlen",
         )
     forward = once(extend(last, edge, edge, _PADS.get(str(padtype), "odd")))
     back = once(forward[..., ::-1])
@@ -369,4 +365,4 @@ def _there_and_back(
 
 def _check_state(name: str, zi: Node, expected: tuple[int, ...]) -> None:
     if zi.shape != expected:
-        raise ShapeError(describe(f"[{name}] zi", got=zi.shape, expected=expected))
+        raise ShapeError(f"[{name}] zi", got=zi.shape, expected=expected)

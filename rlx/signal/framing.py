@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlx.errors import ShapeError, UnknownNameError, describe, did_you_mean
+from rlx.errors import ShapeError, UnknownNameError, did_you_mean
 from rlx.ir.graph import Node
 from rlx.ir.shape import Shape
 
@@ -32,11 +32,9 @@ def frame(x: Node, length: int, hop: int) -> Node:
     """
     if not x.shape or hop < 1 or length < 1 or x.shape[-1] < length:
         raise ShapeError(
-            describe(
-                "[frame] does not fit",
-                got=f"x {x.shape}, length {length}, hop {hop}",
-                expected="samples >= length >= 1, and hop >= 1",
-            )
+            "[frame] does not fit",
+            got=f"x {x.shape}, length {length}, hop {hop}",
+            expected="samples >= length >= 1, and hop >= 1",
         )
     return x.graph.add_node("frames", [x], {"length": length, "hop": hop})
 
@@ -83,7 +81,7 @@ def extend(x: Node, before: int, after: int, mode: str = "constant") -> Node:
     """
     if mode not in PAD_MODES:
         raise UnknownNameError(
-            describe(f"no padding is named {mode!r}", hint=did_you_mean(str(mode), PAD_MODES))
+            f"no padding is named {mode!r}", hint=did_you_mean(str(mode), PAD_MODES)
         )
     if mode == "constant":
         return x.graph.pad(x, [*[(0, 0)] * (len(x.shape) - 1), (before, after)])
@@ -91,11 +89,9 @@ def extend(x: Node, before: int, after: int, mode: str = "constant") -> Node:
     least = 1 if mode == "edge" else limit + 1
     if limit and n < least:
         raise ShapeError(
-            describe(
-                f"[extend] too short for {mode} padding",
-                got=f"{n} samples, {before} before and {after} after",
-                expected=f"at least {least} samples",
-            )
+            f"[extend] too short for {mode} padding",
+            got=f"{n} samples, {before} before and {after} after",
+            expected=f"at least {least} samples",
         )
 
     def part(count: int, first: bool) -> Node:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import ImportModelError, describe
+from rlx.errors import ImportModelError
 from rlx.importers.onnx.elements import BOOL, Element
 
 Array = np.ndarray[Any, Any]
@@ -49,12 +49,10 @@ def from_bytes(view: memoryview, element: Element, count: int, where: str) -> Ar
     """
     if len(view) != element.nbytes(count):
         raise ImportModelError(
-            describe(
-                "the bytes do not fill the shape",
-                where=where,
-                got=f"{len(view)} bytes",
-                expected=f"{element.nbytes(count)} for {count} of {element.name}",
-            )
+            "the bytes do not fill the shape",
+            where=where,
+            got=f"{len(view)} bytes",
+            expected=f"{element.nbytes(count)} for {count} of {element.name}",
         )
     if element.bits:
         return unpacked(np.frombuffer(view, np.uint8), element, count)

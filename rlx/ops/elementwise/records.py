@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import DTypeError, describe
+from rlx.errors import DTypeError
 from rlx.ir.dtype import ALL, FLOATS, INTEGERS, DType, DTypeLike
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, Sample, TensorType, lookup
@@ -102,12 +102,10 @@ RECORDS = {row.name: _make(row) for row in TABLE}
 def _infer_where(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     if types[0].dtype is not DType.BOOL:
         raise DTypeError(
-            describe(
-                "[where] the condition is not bool",
-                got=types[0].dtype,
-                expected="bool",
-                hint="compare it: g.ne(condition, 0)",
-            )
+            "[where] the condition is not bool",
+            got=types[0].dtype,
+            expected="bool",
+            hint="compare it: g.ne(condition, 0)",
         )
     return TensorType(broadcast(*(type.shape for type in types), where="where"), types[1].dtype)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import GraphError, describe
+from rlx.errors import GraphError
 from rlx.ir.dtype import DType, DTypeLike
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Sample
@@ -19,7 +19,7 @@ from rlx.resource_limits import charge
 
 def _arange(g: Graph, start: Any, stop: Any, step: Any, dtype: Any) -> Node:
     if step == 0:
-        raise GraphError(describe("[arange] a step of 0"))
+        raise GraphError("[arange] a step of 0")
     first, end = (0, start) if stop is None else (start, stop)
     count = (end - first) / step
     charge("[arange]", elements=max(count, 0))
@@ -94,7 +94,7 @@ def one_hot(
 
 def _trilu(g: Graph, x: Node, k: int, upper: bool) -> Node:
     if len(x.shape) < 2:
-        raise GraphError(describe("[trilu] not a matrix", got=x.shape, expected="rank >= 2"))
+        raise GraphError("[trilu] not a matrix", got=x.shape, expected="rank >= 2")
     charge("[trilu]", elements=math.prod(x.shape[-2:]))
     ones = np.ones(x.shape[-2:], np.bool_)
     retained = np.triu(ones, k) if upper else np.tril(ones, k)

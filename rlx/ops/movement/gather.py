@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import DTypeError, ShapeError, describe
+from rlx.errors import DTypeError, ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
@@ -32,12 +32,10 @@ def check_indices(name: str, type: TensorType) -> None:
     """
     if type.dtype not in _INDEX_DTYPES:
         raise DTypeError(
-            describe(
-                f"[{name}] indices are not integers",
-                got=type.dtype,
-                expected="i32 or i64",
-                hint="add g.cast(indices, 'i32')",
-            )
+            f"[{name}] indices are not integers",
+            got=type.dtype,
+            expected="i32 or i64",
+            hint="add g.cast(indices, 'i32')",
         )
 
 
@@ -116,7 +114,7 @@ def _infer_gather(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorT
     axis = as_axis(attrs["axis"], len(shape), where="gather")
     check_indices("gather", indices)
     if shape[axis] == 0 and indices.size > 0:
-        raise ShapeError(describe("[gather] the axis is empty", got=f"{shape} at axis {axis}"))
+        raise ShapeError("[gather] the axis is empty", got=f"{shape} at axis {axis}")
     attrs["axis"] = axis
     return TensorType((*shape[:axis], *indices.shape, *shape[axis + 1 :]), types[0].dtype)
 
@@ -175,11 +173,9 @@ def _infer_elements(types: Sequence[TensorType], attrs: dict[str, Any]) -> Tenso
     )
     if not fits or (shape[axis] == 0 and indices.size > 0):
         raise ShapeError(
-            describe(
-                "[gather_elements] the indices do not fit",
-                got=f"indices {indices.shape} into {shape}",
-                expected=f"equal ranks, no dimension larger but axis {axis}",
-            )
+            "[gather_elements] the indices do not fit",
+            got=f"indices {indices.shape} into {shape}",
+            expected=f"equal ranks, no dimension larger but axis {axis}",
         )
     attrs["axis"] = axis
     return TensorType(indices.shape, types[0].dtype)
@@ -234,16 +230,14 @@ def _infer_nd(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     fits = 0 <= batch < len(indices.shape) and batch + depth <= len(shape)
     if not fits or shape[:batch] != indices.shape[:batch]:
         raise ShapeError(
-            describe(
-                "[gather_nd] the index tuples do not fit",
-                got=f"indices {indices.shape} into {shape}, {batch} batch dims",
-                expected="equal batch dimensions, and tuples no longer than the axes left",
-            )
+            "[gather_nd] the index tuples do not fit",
+            got=f"indices {indices.shape} into {shape}, {batch} batch dims",
+            expected="equal batch dimensions, and tuples no longer than the axes left",
         )
     attrs["batch_dims"] = batch
     result = (*indices.shape[:-1], *shape[batch + depth :])
     if 0 in shape[batch : batch + depth] and size(result):
-        raise ShapeError(describe("[gather_nd] the operand is empty", got=shape))
+        raise ShapeError("[gather_nd] the operand is empty", got=shape)
     return TensorType(result, types[0].dtype)
 
 

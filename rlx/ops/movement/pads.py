@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlx.abi.movement import PADS
-from rlx.errors import ShapeError, describe
+from rlx.errors import ShapeError
 from rlx.ir.dtype import ALL, DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
@@ -25,17 +25,15 @@ def _padded_shape(shape: Shape, pads: Any) -> Shape:
     fits = isinstance(pads, tuple) and len(pads) == len(shape) > 0
     counts = fits and all(isinstance(pair, tuple) and len(pair) == 2 for pair in pads)
     if not counts or any(type(n) is not int for pair in pads for n in pair):
-        raise ShapeError(
-            describe("[pad] one (before, after) pair per axis", got=pads, expected=len(shape))
-        )
+        raise ShapeError("[pad] one (before, after) pair per axis", got=pads, expected=len(shape))
     if any(min(pair) < 0 for pair in pads):
-        raise ShapeError(describe("[pad] counts", got=pads, expected="none below 0"))
+        raise ShapeError("[pad] counts", got=pads, expected="none below 0")
     return tuple(before + n + after for n, (before, after) in zip(shape, pads, strict=True))
 
 
 def _infer_pad(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     if types[1].shape != ():
-        raise ShapeError(describe("[pad] one value", got=types[1].shape, expected="a scalar"))
+        raise ShapeError("[pad] one value", got=types[1].shape, expected="a scalar")
     return TensorType(_padded_shape(types[0].shape, attrs["pads"]), types[0].dtype)
 
 
@@ -98,9 +96,7 @@ def _infer_pad_repeat(types: Sequence[TensorType], attrs: dict[str, Any]) -> Ten
     empty = [axis for axis, pair in enumerate(pads) if shape[axis] == 0 and any(pair)]
     if attrs["mode"] not in PADS or empty:
         raise ShapeError(
-            describe(
-                "[pad_repeat] a mode, and no empty axis", got=f"{attrs['mode']}, {shape}, {pads}"
-            )
+            "[pad_repeat] a mode, and no empty axis", got=f"{attrs['mode']}, {shape}, {pads}"
         )
     return TensorType(result, types[0].dtype)
 

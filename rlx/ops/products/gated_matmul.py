@@ -9,7 +9,7 @@ import numpy as np
 
 from rlx.abi.constants import PANEL_COLUMNS
 from rlx.abi.products import ACTIVATIONS
-from rlx.errors import ShapeError, describe
+from rlx.errors import ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
@@ -35,7 +35,7 @@ MAX_PARTS = 3
 def _weight_types(where: str, x: TensorType, weights: Sequence[TensorType]) -> list[TensorType]:
     for w in weights:
         if len(w.shape) != 2:
-            raise ShapeError(describe(f"[{where}] a weight is no matrix", got=w, expected="[k, n]"))
+            raise ShapeError(f"[{where}] a weight is no matrix", got=w, expected="[k, n]")
     return [matmul_type([x, w]) for w in weights]
 
 
@@ -49,11 +49,9 @@ def _infer_gated(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorTy
     biases = [bias.shape for bias in types[3:]]
     if gate != up or biases not in ([], [gate.shape[-1:]] * 2):
         raise ShapeError(
-            describe(
-                "[gated_product] operands do not fit",
-                got=", ".join(map(str, types)),
-                expected="x [..., k], two weights [k, n], and two biases [n] or none",
-            )
+            "[gated_product] operands do not fit",
+            got=", ".join(map(str, types)),
+            expected="x [..., k], two weights [k, n], and two biases [n] or none",
         )
     return gate
 
@@ -127,11 +125,9 @@ def _infer_shared(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[T
     columns = sum(w.shape[1] for w in weights)
     if not 2 <= len(weights) <= MAX_PARTS or any(b.shape != (columns,) for b in types[1:first]):
         raise ShapeError(
-            describe(
-                "[shared_products] operands do not fit",
-                got=", ".join(map(str, types)),
-                expected=f"x [..., k], a bias for all columns or none, 2 to {MAX_PARTS} weights [k, n]",
-            )
+            "[shared_products] operands do not fit",
+            got=", ".join(map(str, types)),
+            expected=f"x [..., k], a bias for all columns or none, 2 to {MAX_PARTS} weights [k, n]",
         )
     return tuple(result)
 

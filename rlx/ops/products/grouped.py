@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import DTypeError, ShapeError, describe
+from rlx.errors import DTypeError, ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.fragments import FragmentVariant, fragment_params, halves
 from rlx.ir.graph import Graph, Node
@@ -30,18 +30,14 @@ def _infer_grouped(types: Sequence[TensorType], attrs: dict[str, Any]) -> Tensor
     x, w, idx = types
     if idx.dtype not in (DType.I32, DType.I64):
         raise DTypeError(
-            describe(
-                "[grouped_matmul] idx is not of integers", got=idx.dtype, expected="i32 or i64"
-            )
+            "[grouped_matmul] idx is not of integers", got=idx.dtype, expected="i32 or i64"
         )
     fits = len(x.shape) == 2 and len(w.shape) == 3 and idx.shape == x.shape[:1]
     if not fits or x.shape[1] != w.shape[1] or (w.shape[0] == 0 and x.shape[0]):
         raise ShapeError(
-            describe(
-                "[grouped_matmul] operands do not fit",
-                got=f"x {x.shape}, w {w.shape}, idx {idx.shape}",
-                expected="x [M, K], w [E, K, N], idx [M]",
-            )
+            "[grouped_matmul] operands do not fit",
+            got=f"x {x.shape}, w {w.shape}, idx {idx.shape}",
+            expected="x [M, K], w [E, K, N], idx [M]",
         )
     return TensorType((x.shape[0], w.shape[2]), x.dtype)
 
@@ -216,9 +212,7 @@ _BYTES = frozenset({DType.I8, DType.U8})
 
 def _infer_integer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     if types[1].dtype not in _BYTES:
-        raise DTypeError(
-            describe("[qmatmul] b is not 8-bit", got=types[1].dtype, expected="i8, u8")
-        )
+        raise DTypeError("[qmatmul] b is not 8-bit", got=types[1].dtype, expected="i8, u8")
     return TensorType(matmul_type(types).shape, DType.I32)
 
 
@@ -281,16 +275,12 @@ def _infer_scaled(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorT
     result = _infer_integer(types[:2], attrs)
     if types[2].shape not in ((), (1,), result.shape[-1:]) or len(types[1].shape) != 2:
         raise ShapeError(
-            describe(
-                "[scaled_matmul_integer] operands do not fit",
-                got=", ".join(map(str, types)),
-                expected="a [..., k], b [k, n], one scale or [n]",
-            )
+            "[scaled_matmul_integer] operands do not fit",
+            got=", ".join(map(str, types)),
+            expected="a [..., k], b [k, n], one scale or [n]",
         )
     if types[2].dtype is not DType.F32:
-        raise DTypeError(
-            describe("[scaled_matmul_integer] scale", got=types[2].dtype, expected="f32")
-        )
+        raise DTypeError("[scaled_matmul_integer] scale", got=types[2].dtype, expected="f32")
     return TensorType(result.shape, DType.F32)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import ShapeError, describe
+from rlx.errors import ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
@@ -69,12 +69,12 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     x, w, scales, *bias = types
     if len(w.shape) != 2:
         got = w.shape
-        raise ShapeError(describe("[rounded_matmul] w is no matrix", got=got, expected="[n, k]"))
+        raise ShapeError("[rounded_matmul] w is no matrix", got=got, expected="[n, k]")
     check_scales("rounded_matmul", w, scales)
     result = matmul_type([x, TensorType((w.shape[1], w.shape[0]), x.dtype)])
     if any(item.shape != scales.shape for item in bias):
         got = bias[0].shape
-        raise ShapeError(describe("[rounded_matmul] bias", got=got, expected=scales.shape))
+        raise ShapeError("[rounded_matmul] bias", got=got, expected=scales.shape)
     return result
 
 

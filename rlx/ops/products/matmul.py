@@ -9,7 +9,7 @@ import numpy as np
 
 from rlx.abi.products import ACTIVATIONS, Activation
 from rlx.dataclasses import dataclass
-from rlx.errors import ShapeError, UnknownNameError, describe, did_you_mean
+from rlx.errors import ShapeError, UnknownNameError, did_you_mean
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType, lookup
@@ -73,12 +73,10 @@ def matmul_type(types: Sequence[TensorType]) -> TensorType:
     a, b = types[0].shape, types[1].shape
     if not a or not b or a[-1] != b[-2 if len(b) > 1 else 0]:
         raise ShapeError(
-            describe(
-                "[matmul] shapes do not fit",
-                got=f"{a} and {b}",
-                expected="the last dimension of the left = the second last of the right",
-                hint="g.transpose one of them?" if a and b and a[-1] == b[-1] else None,
-            )
+            "[matmul] shapes do not fit",
+            got=f"{a} and {b}",
+            expected="the last dimension of the left = the second last of the right",
+            hint="g.transpose one of them?" if a and b and a[-1] == b[-1] else None,
         )
     rows = a[-2:-1]
     columns = b[-1:] if len(b) > 1 else ()
@@ -229,9 +227,7 @@ def matmul(a: Array, b: Array) -> Array:
 def _infer_turned(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     a, b = types
     if len(a.shape) < 2 or len(b.shape) < 2:
-        raise ShapeError(
-            describe("[matmul_transposed] operands of rank 2 or more", got=f"{a}, {b}")
-        )
+        raise ShapeError("[matmul_transposed] operands of rank 2 or more", got=f"{a}, {b}")
     results = [a, b]
     for i, (side, usual) in enumerate((("left", False), ("right", True))):
         if attrs.setdefault(side, usual):
@@ -287,9 +283,7 @@ def check_activation(where: str, act: Any) -> None:
     """
     if act not in ACTIVATIONS:
         raise UnknownNameError(
-            describe(
-                f"[{where}] no such activation: {act!r}", hint=did_you_mean(str(act), ACTIVATIONS)
-            )
+            f"[{where}] no such activation: {act!r}", hint=did_you_mean(str(act), ACTIVATIONS)
         )
 
 
@@ -304,11 +298,9 @@ def _infer_fused(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorTy
     w = types[1].shape
     if len(w) != 2 or types[2].shape != w[1:]:
         raise ShapeError(
-            describe(
-                "[fused_matmul_bias_act] weight and bias do not fit",
-                got=f"w {w}, bias {types[2].shape}",
-                expected="w [k, n], bias [n]",
-            )
+            "[fused_matmul_bias_act] weight and bias do not fit",
+            got=f"w {w}, bias {types[2].shape}",
+            expected="w [k, n], bias [n]",
         )
     return result
 

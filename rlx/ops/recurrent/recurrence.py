@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlx.abi.recurrent import CELLS
-from rlx.errors import DTypeError, GraphError, ShapeError, describe
+from rlx.errors import DTypeError, GraphError, ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
@@ -41,18 +41,14 @@ def infer_recurrence(types: Sequence[TensorType], attrs: dict[str, Any]) -> tupl
     xw, r = types[0], types[1]
     directions = len(attrs["reverse"])
     if any(attr not in (0, 1) for attr in attrs["reverse"]) or attrs["cell"] not in CELLS:
-        raise GraphError(
-            describe("[recurrence] attributes", got=attrs, expected="a cell, and bools")
-        )
+        raise GraphError("[recurrence] attributes", got=attrs, expected="a cell, and bools")
     gates, hidden = CELLS[attrs["cell"]], r.shape[-1]
     fits = len(xw.shape) == 3 and xw.shape[2] == directions * gates * hidden
     if not fits or r.shape != (directions, gates * hidden, hidden):
         raise ShapeError(
-            describe(
-                "[recurrence] gates and weights do not fit",
-                got=f"xw {xw.shape}, r {r.shape}, {directions} directions",
-                expected=f"xw [T, B, D * {gates} * H], r [D, {gates} * H, H]",
-            )
+            "[recurrence] gates and weights do not fit",
+            got=f"xw {xw.shape}, r {r.shape}, {directions} directions",
+            expected=f"xw [T, B, D * {gates} * H], r [D, {gates} * H, H]",
         )
     batch = xw.shape[1]
     state = TensorType((directions, batch, hidden), xw.dtype)
@@ -66,14 +62,10 @@ def infer_recurrence(types: Sequence[TensorType], attrs: dict[str, Any]) -> tupl
     for name, type in zip(attrs["present"], types[2:], strict=True):
         if type.shape != shapes[name]:
             raise ShapeError(
-                describe(
-                    f"[recurrence] {name} has the wrong shape",
-                    got=type.shape,
-                    expected=shapes[name],
-                )
+                f"[recurrence] {name} has the wrong shape", got=type.shape, expected=shapes[name]
             )
         if name == "seq_lens" and type.dtype is not DType.I32:
-            raise DTypeError(describe("[recurrence] seq_lens", got=type.dtype, expected="i32"))
+            raise DTypeError("[recurrence] seq_lens", got=type.dtype, expected="i32")
     attrs["reverse"] = tuple(map(int, attrs["reverse"]))
     attrs["clip"] = float(attrs["clip"])
     y = TensorType((xw.shape[0], directions, batch, hidden), xw.dtype)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import DTypeError, InputError, ShapeError, describe
+from rlx.errors import DTypeError, InputError, ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType, ValuesLike
@@ -36,7 +36,7 @@ def _vector(name: str, values: Any) -> Array:
     array = np.atleast_1d(np.asarray(values, np.float64))
     if array.ndim != 1 or array.size == 0 or not np.all(np.isfinite(array)):
         raise InputError(
-            describe(f"[{name}] coefficients", got=values, expected="finite numbers, at least one")
+            f"[{name}] coefficients", got=values, expected="finite numbers, at least one"
         )
     return array
 
@@ -47,12 +47,10 @@ def _infer_sosfilt(
     sos = np.asarray(attrs["sos"], np.float64)
     if sos.ndim != 2 or sos.shape[1] != 6 or len(sos) < 1 or not np.all(np.isfinite(sos)):
         raise InputError(
-            describe("[sosfilt] sos", got=sos.shape, expected="[sections >= 1, 6], finite numbers")
+            "[sosfilt] sos", got=sos.shape, expected="[sections >= 1, 6], finite numbers"
         )
     if not np.all(sos[:, 3] == 1):
-        raise InputError(
-            describe("[sosfilt] sos", got=f"a0 = {sos[:, 3]}", expected="sos[:, 3] all 1")
-        )
+        raise InputError("[sosfilt] sos", got=f"a0 = {sos[:, 3]}", expected="sos[:, 3] all 1")
     attrs["sos"] = tuple(tuple(map(float, row)) for row in sos)
     return _with_state("sosfilt", types, attrs, (len(sos),), 2)
 
@@ -62,7 +60,7 @@ def _infer_lfilter(
 ) -> tuple[TensorType, TensorType]:
     b, a = _vector("lfilter", attrs["b"]), _vector("lfilter", attrs["a"])
     if a[0] == 0:
-        raise InputError(describe("[lfilter] a", got=tuple(a), expected="a[0] other than 0"))
+        raise InputError("[lfilter] a", got=tuple(a), expected="a[0] other than 0")
     taps = max(len(b), len(a))
     for name, values in (("b", b), ("a", a)):
         padded = np.pad(values / a[0], (0, taps - len(values)))
@@ -79,14 +77,14 @@ def _with_state(
 ) -> tuple[TensorType, TensorType]:
     x, more = types[0], dict(zip(attrs["present"], types[1:], strict=True))
     if not x.shape:
-        raise ShapeError(describe(f"[{name}] x has no axis", got=x.shape))
+        raise ShapeError(f"[{name}] x has no axis", got=x.shape)
     state = TensorType((*sections, *x.shape[:-1], order), x.dtype)
     if "zi" in more and more["zi"].shape != state.shape:
-        raise ShapeError(describe(f"[{name}] zi", got=more["zi"].shape, expected=state.shape))
+        raise ShapeError(f"[{name}] zi", got=more["zi"].shape, expected=state.shape)
     if "count" in more and more["count"].shape != (1,):
-        raise ShapeError(describe(f"[{name}] count", got=more["count"].shape, expected="(1,)"))
+        raise ShapeError(f"[{name}] count", got=more["count"].shape, expected="(1,)")
     if "count" in more and more["count"].dtype is not DType.I32:
-        raise DTypeError(describe(f"[{name}] count", got=more["count"].dtype, expected="i32"))
+        raise DTypeError(f"[{name}] count", got=more["count"].dtype, expected="i32")
     return x, state
 
 

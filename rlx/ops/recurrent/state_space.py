@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import ShapeError, describe
+from rlx.errors import ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
@@ -26,9 +26,7 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     x, a = types[0].shape, types[2].shape
     if len(x) != 3 or len(a) != 2:
         raise ShapeError(
-            describe(
-                "[selective_scan] wrong rank", got=f"x {x}, a {a}", expected="[B, L, D], [D, N]"
-            )
+            "[selective_scan] wrong rank", got=f"x {x}, a {a}", expected="[B, L, D], [D, N]"
         )
     batch, length, channels = x
     states = (batch, length, a[1])
@@ -36,11 +34,9 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     for (name, shape), type in zip(expected.items(), types[1:], strict=False):
         if type.shape != shape:
             raise ShapeError(
-                describe(
-                    f"[selective_scan] {name} has the wrong shape",
-                    got=type.shape,
-                    expected=f"{shape} for x {x} and a {a}",
-                )
+                f"[selective_scan] {name} has the wrong shape",
+                got=type.shape,
+                expected=f"{shape} for x {x} and a {a}",
             )
     return types[0]
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlx.abi.constants import RESIZE_TAPS, VECTOR_ELEMENTS
-from rlx.errors import ShapeError, UnknownNameError, describe, did_you_mean
+from rlx.errors import ShapeError, UnknownNameError, did_you_mean
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, ShapeLike, TensorType
@@ -33,11 +33,9 @@ def check_names(attrs: dict[str, Any]) -> None:
     for key, names in (("mode", MODES), ("coordinates", COORDINATES), ("nearest_mode", NEAREST)):
         if attrs[key] not in names:
             raise UnknownNameError(
-                describe(
-                    f"[resize] no such {key}: {attrs[key]!r}",
-                    expected=", ".join(names),
-                    hint=did_you_mean(str(attrs[key]), names),
-                )
+                f"[resize] no such {key}: {attrs[key]!r}",
+                expected=", ".join(names),
+                hint=did_you_mean(str(attrs[key]), names),
             )
 
 
@@ -53,12 +51,12 @@ def interpolate_type(types: Sequence[TensorType], attrs: dict[str, Any]) -> Tens
     count = as_shape(attrs["size"], where="resize")[0]
     check_names(attrs)
     if not (attrs["scale"] > 0 and math.isfinite(attrs["scale"])) and shape[axis] * count:
-        raise ShapeError(describe("[resize] not a scale", got=attrs["scale"], expected="> 0"))
+        raise ShapeError("[resize] not a scale", got=attrs["scale"], expected="> 0")
     if shape[axis] == 0 and count > 0:
-        raise ShapeError(describe("[resize] nothing to interpolate", got=f"{shape}, axis {axis}"))
+        raise ShapeError("[resize] nothing to interpolate", got=f"{shape}, axis {axis}")
     roi = attrs["roi"]
     if not isinstance(roi, tuple) or [type(item) for item in roi] != [float, float]:
-        raise ShapeError(describe("[resize] roi", got=repr(roi), expected="two floats"))
+        raise ShapeError("[resize] roi", got=repr(roi), expected="two floats")
     attrs.update(axis=axis, size=count)
     return TensorType((*shape[:axis], count, *shape[axis + 1 :]), types[0].dtype)
 
@@ -261,11 +259,9 @@ def _plan(shape: tuple[int, ...], inputs: dict[str, Any]) -> list[dict[str, Any]
     ):
         if value is not None and len(value) != expected:
             raise ShapeError(
-                describe(
-                    f"[resize] {name} does not fit the shape",
-                    got=f"{name} {value} of {shape}",
-                    expected=f"{expected} entries",
-                )
+                f"[resize] {name} does not fit the shape",
+                got=f"{name} {value} of {shape}",
+                expected=f"{expected} entries",
             )
     crop = inputs["coordinates"] == "tf_crop_and_resize"
     rest = {k: v for k, v in inputs.items() if k not in ("size", "scales", "roi")}

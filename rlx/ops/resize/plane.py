@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlx.abi.constants import VECTOR_ELEMENTS
-from rlx.errors import ShapeError, describe
+from rlx.errors import ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
@@ -61,11 +61,9 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     )
     if not pairs or not isinstance(attrs["roi"], tuple) or len(attrs["roi"]) != 4:
         raise ShapeError(
-            describe(
-                "[resize] two axes",
-                got=f"axis {attrs['axis']}, size {attrs['size']}, scale {attrs['scale']}, roi {attrs['roi']}",
-                expected="two of each, and four numbers of roi",
-            )
+            "[resize] two axes",
+            got=f"axis {attrs['axis']}, size {attrs['size']}, scale {attrs['scale']}, roi {attrs['roi']}",
+            expected="two of each, and four numbers of roi",
         )
     result, output = types[0], []
     for which in range(2):
@@ -73,7 +71,7 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
         result = interpolate_type([result], single)
         output.append(single)  # as interpolate writes them
     if output[0]["axis"] == output[1]["axis"]:
-        raise ShapeError(describe("[resize] two axes", got=f"axis {attrs['axis']}"))
+        raise ShapeError("[resize] two axes", got=f"axis {attrs['axis']}")
     for key in ("axis", "size"):
         attrs[key] = tuple(item[key] for item in output)
     return result

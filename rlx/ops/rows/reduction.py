@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import ShapeError, describe
+from rlx.errors import ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Axes, Emitter, Kernels, OpDef, Sample, TensorType
@@ -33,7 +33,7 @@ def _infer_reduction(name: str, empty: bool) -> Callable[..., TensorType]:
         shape = types[0].shape
         axes = as_axes(attrs["axes"], len(shape), where=name)
         if not empty and any(shape[axis] == 0 for axis in axes):
-            raise ShapeError(describe(f"[{name}] of no elements", got=f"{shape} over axes {axes}"))
+            raise ShapeError(f"[{name}] of no elements", got=f"{shape} over axes {axes}")
         attrs["axes"] = axes
         if attrs["keepdims"]:
             return TensorType(
@@ -258,7 +258,7 @@ def _infer_arg(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType
     shape = types[0].shape
     axis = as_axis(attrs["axis"], len(shape), where="argmax")
     if shape[axis] == 0:
-        raise ShapeError(describe("[argmax] of no elements", got=f"{shape} over axis {axis}"))
+        raise ShapeError("[argmax] of no elements", got=f"{shape} over axis {axis}")
     attrs["axis"] = axis
     middle = (1,) if attrs["keepdims"] else ()
     return TensorType((*shape[:axis], *middle, *shape[axis + 1 :]), DType.I32)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import InputError, ShapeError, describe
+from rlx.errors import InputError, ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
@@ -33,7 +33,7 @@ _DTYPES = {
 def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     x = types[0]
     if len(x.shape) != 2:
-        raise ShapeError(describe("[tree_scores] x", got=x.shape, expected="[N, F]"))
+        raise ShapeError("[tree_scores] x", got=x.shape, expected="[N, F]")
     for name, dtype in _DTYPES.items():
         stored = attrs[name]
         if not isinstance(stored, np.ndarray) or stored.ndim != 1 or stored.dtype != dtype:
@@ -49,7 +49,7 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
 
 
 def _wrong(name: str, got: Any, expected: str) -> InputError:
-    return InputError(describe(f"[tree_scores] {name}", got=got, expected=expected))
+    return InputError(f"[tree_scores] {name}", got=got, expected=expected)
 
 
 def _check_ways(x: TensorType, attrs: Mapping[str, Any]) -> None:

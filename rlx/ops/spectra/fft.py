@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from rlx.errors import GraphError, ShapeError, describe
+from rlx.errors import GraphError, ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
@@ -30,17 +30,13 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     shape = types[0].shape
     if not shape or shape[-1] % 2 or shape[-1] == 0:
         raise ShapeError(
-            describe(
-                "[fft] the last axis is not in block layout",
-                got=shape,
-                expected="[..., 2N]: N >= 1 real parts, then N imaginary parts",
-                hint="g.concat([x, g.constant(zeros)], -1) for a real signal",
-            )
+            "[fft] the last axis is not in block layout",
+            got=shape,
+            expected="[..., 2N]: N >= 1 real parts, then N imaginary parts",
+            hint="g.concat([x, g.constant(zeros)], -1) for a real signal",
         )
     if attrs["norm"] not in NORMS:
-        raise GraphError(
-            describe("[fft] no such norm", got=repr(attrs["norm"]), expected=", ".join(NORMS))
-        )
+        raise GraphError("[fft] no such norm", got=repr(attrs["norm"]), expected=", ".join(NORMS))
     attrs["inverse"] = bool(attrs["inverse"])
     return types[0]
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from rlx.dataclasses import dataclass
-from rlx.errors import InputError, ShapeError, describe
+from rlx.errors import InputError, ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
@@ -45,9 +45,7 @@ def _bounds(name: str, value: Any) -> Bounds | None:
     pair = tuple(value) if np.ndim(value) else (value, None)
     if len(pair) != 2 or any(v is not None and math.isnan(float(v)) for v in pair):
         raise InputError(
-            describe(
-                f"[find_peaks] {name}", got=value, expected="a number, or a pair (least, largest)"
-            )
+            f"[find_peaks] {name}", got=value, expected="a number, or a pair (least, largest)"
         )
     low, high = (None if v is None or math.isinf(v) else float(v) for v in pair)
     return low, high
@@ -56,19 +54,17 @@ def _bounds(name: str, value: Any) -> Bounds | None:
 def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[TensorType, ...]:
     shape = types[0].shape
     if not shape:
-        raise ShapeError(describe("[find_peaks] x has no axis", got=shape))
+        raise ShapeError("[find_peaks] x has no axis", got=shape)
     for name in ("height", "prominence", "width"):
         attrs[name] = _bounds(name, attrs[name])
     if attrs["distance"] is not None:
         if not attrs["distance"] >= 1:
-            raise InputError(
-                describe("[find_peaks] distance", got=attrs["distance"], expected="at least 1")
-            )
+            raise InputError("[find_peaks] distance", got=attrs["distance"], expected="at least 1")
         attrs["distance"] = math.ceil(attrs["distance"])
     limit = attrs["max_peaks"]
     slots = _candidates(shape[-1]) if limit is None else operator.index(limit)
     if slots < 1:
-        raise InputError(describe("[find_peaks] max_peaks", got=limit, expected="at least 1"))
+        raise InputError("[find_peaks] max_peaks", got=limit, expected="at least 1")
     attrs["max_peaks"] = slots
     results = (*shape[:-1], slots)
     return (

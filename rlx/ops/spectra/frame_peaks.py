@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import ShapeError, describe
+from rlx.errors import ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
@@ -40,7 +40,7 @@ def _infer(
     k, length = int(attrs["k"]), taper[0]
     frame_count("frame_peaks", x[-1], length, attrs["hop"])
     if weights != (length // 2 + 1,) or not 1 <= k <= weights[0] or not takes(length, k):
-        raise ShapeError(describe("[frame_peaks] operands", got=f"{types}, {attrs}"))
+        raise ShapeError("[frame_peaks] operands", got=f"{types}, {attrs}")
     signals = size(x[:-1])
     if attrs["pairs"]:
         return TensorType((signals, 2 * k), DType.F32)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import ShapeError, describe
+from rlx.errors import ShapeError
 from rlx.ir.dtype import ALL, DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
@@ -30,11 +30,9 @@ def frame_count(name: str, samples: int, length: int, hop: int) -> int:
     """
     if hop < 1 or length < 1 or samples < length:
         raise ShapeError(
-            describe(
-                f"[{name}] does not fit",
-                got=f"{samples} samples, length {length}, hop {hop}",
-                expected="samples >= length >= 1, and hop >= 1",
-            )
+            f"[{name}] does not fit",
+            got=f"{samples} samples, length {length}, hop {hop}",
+            expected="samples >= length >= 1, and hop >= 1",
         )
     return (samples - length) // hop + 1
 
@@ -92,7 +90,7 @@ def frames(x: Array, length: int, hop: int) -> Array:
 def _infer_spectra(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     *outer, samples = types[0].shape
     if len(types[1].shape) != 1:
-        raise ShapeError(describe("[frame_spectra] taper", got=types[1].shape, expected="[length]"))
+        raise ShapeError("[frame_spectra] taper", got=types[1].shape, expected="[length]")
     length = types[1].shape[0]
     count = frame_count("frame_spectra", samples, length, attrs["hop"])
     return TensorType(

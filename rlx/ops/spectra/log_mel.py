@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rlx.errors import GraphError, ShapeError, describe
+from rlx.errors import GraphError, ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
@@ -34,7 +34,7 @@ def _infer_log_mel(types: Sequence[TensorType], attrs: dict[str, Any]) -> Tensor
 
 def _check_floor(name: str, axes: Any) -> None:
     if axes not in ("last", "all"):
-        raise GraphError(describe(f"[{name}] floor_axes", got=axes, expected="'last' or 'all'"))
+        raise GraphError(f"[{name}] floor_axes", got=axes, expected="'last' or 'all'")
 
 
 def _mel_type(name: str, types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
@@ -42,17 +42,13 @@ def _mel_type(name: str, types: Sequence[TensorType], attrs: dict[str, Any]) -> 
     _check_floor(name, attrs["floor_axes"])
     if not spec or spec[-1] % 2 or spec[-1] == 0 or len(filters) != 2:
         raise ShapeError(
-            describe(
-                f"[{name}] not a spectrum and filters",
-                got=f"{spec} and {filters}",
-                expected="[..., 2 * n_fft] and [n_mels, n_fft // 2 + 1]",
-            )
+            f"[{name}] not a spectrum and filters",
+            got=f"{spec} and {filters}",
+            expected="[..., 2 * n_fft] and [n_mels, n_fft // 2 + 1]",
         )
     bins = spec[-1] // 4 + 1
     if filters[1] != bins or filters[0] < 1:
-        raise ShapeError(
-            describe(f"[{name}] filters do not fit", got=filters, expected=f"[n_mels, {bins}]")
-        )
+        raise ShapeError(f"[{name}] filters do not fit", got=filters, expected=f"[n_mels, {bins}]")
     return TensorType((*spec[:-1], filters[0]), DType.F32)
 
 
@@ -169,7 +165,7 @@ def _infer_mel(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType
     spec, filters = types[0].shape, types[1].shape
     _check_floor("spectrum_mel", attrs["floor_axes"])
     if len(filters) != 2 or not spec or spec[-1] != 2 * filters[1]:
-        raise ShapeError(describe("[spectrum_mel] operands", got=f"{spec}, {filters}"))
+        raise ShapeError("[spectrum_mel] operands", got=f"{spec}, {filters}")
     return TensorType((*spec[:-1], filters[0]), DType.F32)
 
 
@@ -204,9 +200,7 @@ def spectrum_mel(spec: Array, filters: Array, floor_axes: str = "last") -> Array
 def _infer_log_mel_backward(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     result = _mel_type("log_mel_backward", types, attrs)
     if types[2].shape != result.shape:
-        raise ShapeError(
-            describe("[log_mel_backward] dy", got=types[2].shape, expected=result.shape)
-        )
+        raise ShapeError("[log_mel_backward] dy", got=types[2].shape, expected=result.shape)
     return types[0]
 
 

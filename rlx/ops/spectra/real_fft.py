@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import GraphError, ShapeError, describe
+from rlx.errors import GraphError, ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
@@ -40,11 +40,9 @@ _WORKGROUP = 256
 def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     shape = types[0].shape
     if not shape or shape[-1] < 1:
-        raise ShapeError(describe("[rfft] no samples", got=shape, expected="[..., n >= 1]"))
+        raise ShapeError("[rfft] no samples", got=shape, expected="[..., n >= 1]")
     if attrs["norm"] not in NORMS:
-        raise GraphError(
-            describe("[rfft] no such norm", got=repr(attrs["norm"]), expected=", ".join(NORMS))
-        )
+        raise GraphError("[rfft] no such norm", got=repr(attrs["norm"]), expected=", ".join(NORMS))
     return TensorType((*shape[:-1], 2 * (shape[-1] // 2 + 1)), types[0].dtype)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import ShapeError, describe
+from rlx.errors import ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
@@ -28,7 +28,7 @@ def _infer_welch(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorTy
     k, segments = operator.index(attrs["k"]), operator.index(attrs["n_segments"])
 
     def fail(what: str, got: object, expected: str) -> ShapeError:
-        return ShapeError(describe(f"[welch_peaks] {what}", got=got, expected=expected))
+        return ShapeError(f"[welch_peaks] {what}", got=got, expected=expected)
 
     if len(shape) != 2 or shape[1] % 2 or shape[1] == 0:
         raise fail("not a spectrum in block layout", shape, "[outer, 2 * n_fft]")
@@ -131,7 +131,7 @@ def _infer_peaks(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[Te
     (rows, width), (bins,), k = types[0].shape, types[1].shape, int(attrs["k"])
     segments = attrs["n_segments"]
     if segments < 1 or rows % segments or not 1 <= k <= bins or 2 * bins > width or width % 2:
-        raise ShapeError(describe("[spectrum_peaks] operands", got=f"{types}, {attrs}"))
+        raise ShapeError("[spectrum_peaks] operands", got=f"{types}, {attrs}")
     result = (rows // segments, k)
     return TensorType(result, DType.F32), TensorType(result, DType.I32)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import ShapeError, describe
+from rlx.errors import ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.fragments import FragmentVariant, fragment_params, halves, tile_subgroups
 from rlx.ir.graph import Node
@@ -68,16 +68,14 @@ def check_operands(
     if not fits or w[0] % groups or 0 in w[2:]:
         layout = "[C, O / groups, ...]" if transposed else "[O, C / groups, ...]"
         raise ShapeError(
-            describe(
-                f"[{name}] x, w and groups do not fit",
-                got=f"x {x}, w {w}, groups {groups}",
-                expected=f"w {layout} for C = {x[1]}, both divisible by groups",
-            )
+            f"[{name}] x, w and groups do not fit",
+            got=f"x {x}, w {w}, groups {groups}",
+            expected=f"w {layout} for C = {x[1]}, both divisible by groups",
         )
     outputs = w[1] * groups if transposed else w[0]
     if len(types) > 2 and types[2].shape != (outputs,):
         raise ShapeError(
-            describe(f"[{name}] bias has the wrong shape", got=types[2].shape, expected=(outputs,))
+            f"[{name}] bias has the wrong shape", got=types[2].shape, expected=(outputs,)
         )
     return w[2:]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rlx.abi.products import ACTIVATIONS
-from rlx.errors import ShapeError, describe
+from rlx.errors import ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, Sample, TensorType
@@ -38,11 +38,9 @@ def _infer(name: str, rank: int) -> Callable[..., TensorType]:
         result = convolution(own, attrs)
         if len(own) < len(types) and types[-1].shape != result.shape:
             raise ShapeError(
-                describe(
-                    f"[{name}] the added operand has the wrong shape",
-                    got=types[-1].shape,
-                    expected=result.shape,
-                )
+                f"[{name}] the added operand has the wrong shape",
+                got=types[-1].shape,
+                expected=result.shape,
             )
         return result
 

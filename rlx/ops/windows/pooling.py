@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rlx.abi.windows import DIVISORS
-from rlx.errors import GraphError, ShapeError, describe
+from rlx.errors import GraphError, ShapeError
 from rlx.ir.dtype import HALVES, DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Emitter, Kernels, PerAxis, Sample, TensorType
@@ -52,11 +52,9 @@ def _normalise(name: str, shape: Shape, attrs: dict[str, Any]) -> Window:
     for k, d, pair in zip(kernel, dilation, pads, strict=True):
         if max(pair) > (k - 1) * d:
             raise ShapeError(
-                describe(
-                    f"[{name}] a window would cover only padding",
-                    got=f"kernel {kernel}, dilation {dilation}, padding {pads}",
-                    expected="padding <= (kernel - 1) * dilation",
-                )
+                f"[{name}] a window would cover only padding",
+                got=f"kernel {kernel}, dilation {dilation}, padding {pads}",
+                expected="padding <= (kernel - 1) * dilation",
             )
     return _window(name, dims, attrs)
 
@@ -78,9 +76,7 @@ def _infer(name: str) -> Callable[..., TensorType]:
         shape = types[0].shape
         if attrs.get("divide", "no") not in DIVISORS:
             raise GraphError(
-                describe(
-                    f"[{name}] divide", got=repr(attrs["divide"]), expected=", ".join(DIVISORS)
-                )
+                f"[{name}] divide", got=repr(attrs["divide"]), expected=", ".join(DIVISORS)
             )
         window = _normalise(name, shape, attrs)
         return TensorType((*shape[:2], *window.out), types[0].dtype)
@@ -311,7 +307,7 @@ def avg_pool(
 
 def _check_power(name: str, p: Any) -> float:
     if not (isinstance(p, (int, float)) and 0 < p < math.inf):
-        raise GraphError(describe(f"[{name}] p is no norm", got=repr(p), expected="a number > 0"))
+        raise GraphError(f"[{name}] p is no norm", got=repr(p), expected="a number > 0")
     return float(p)
 
 
@@ -375,7 +371,7 @@ def _plane(name: str, x: Node) -> dict[str, Any]:
     """Arguments of a reduction over the spatial axes."""
     if len(x.shape) < 3:
         raise ShapeError(
-            describe(f"[{name}] no axes to pool over", got=x.shape, expected="[N, C, size, ...]")
+            f"[{name}] no axes to pool over", got=x.shape, expected="[N, C, size, ...]"
         )
     return {"axes": tuple(range(2, len(x.shape))), "keepdims": True}
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import ShapeError, describe
+from rlx.errors import ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, PerAxis, Sample, TensorType
@@ -29,9 +29,7 @@ def _same(
 ) -> tuple[tuple[tuple[int, int], ...], Shape]:
     """Padding and output padding that make each result size * stride long (ONNX's auto_pad)."""
     if mode not in SAME:
-        raise ShapeError(
-            describe(f"[{where}] no such padding", got=repr(mode), expected=" or ".join(SAME))
-        )
+        raise ShapeError(f"[{where}] no such padding", got=repr(mode), expected=" or ".join(SAME))
     pads, more = [], []
     for n, k, s, d, e in zip(dims, kernel, stride, dilation, extra, strict=True):
         total = s * (n - 1) + e + (k - 1) * d + 1 - n * s
@@ -58,12 +56,10 @@ def _infer(name: str, rank: int) -> Callable[..., TensorType]:
         out = _out(x[2:], kernel, attrs)
         if any(n < 1 for n in out):
             raise ShapeError(
-                describe(
-                    f"[{name}] the result would be empty",
-                    got=f"x {x}, w {w}, padding {attrs['padding']}",
-                    expected="stride * (size - 1) + (kernel - 1) * dilation + 1 + output_padding "
-                    "> padding on every axis",
-                )
+                f"[{name}] the result would be empty",
+                got=f"x {x}, w {w}, padding {attrs['padding']}",
+                expected="stride * (size - 1) + (kernel - 1) * dilation + 1 + output_padding "
+                "> padding on every axis",
             )
         return TensorType((x[0], w[1] * attrs["groups"], *out), types[0].dtype)
 
