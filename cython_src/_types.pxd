@@ -62,7 +62,7 @@ cdef extern from "parallel.h" nogil:
         int64_t apart
         int64_t flush
         int64_t rows
-        int64_t at
+        int64_t index
         int64_t words
         int64_t ins "in"[8]
         int64_t outs "out"[4]

@@ -87,9 +87,9 @@ cdef class Calls:
     cdef object _keep
 
     def __cinit__(self, calls, slots, keep):
-        cdef Py_ssize_t at, k, spots = 0
+        cdef Py_ssize_t index, k, spots = 0
         cdef uintptr_t address
-        found = {slot: [] for slot in slots if slot}
+        result = {slot: [] for slot in slots if slot}
         self.count, self._slots = len(calls), len(slots)
         self.names = [call[4] for call in calls]
         self._keep = (keep, [call[3] for call in calls])
@@ -99,41 +99,41 @@ cdef class Calls:
         self._splits = <rlx_split*>calloc(max(1, self.count), sizeof(rlx_split))
         if self._splits == NULL:
             raise MemoryError()
-        for at, (kernel, inputs, outputs, params, _, split) in enumerate(calls):
+        for index, (kernel, inputs, outputs, params, _, split) in enumerate(calls):
             if len(inputs) > RLX_INPUTS or len(outputs) > RLX_OUTPUTS:
                 raise ValueError(
-                    f"{self.names[at]}: {len(inputs)} inputs and {len(outputs)} outputs, "
+                    f"{self.names[index]}: {len(inputs)} inputs and {len(outputs)} outputs, "
                     f"where {RLX_INPUTS} and {RLX_OUTPUTS} fit"
                 )
             address = kernel
-            self.rows[at].fn = <rlx_kernel><void*>address
-            self.rows[at].parts = 1
+            self.rows[index].fn = <rlx_kernel><void*>address
+            self.rows[index].parts = 1
             if split is not None:
-                self._share(at, split)
+                self._share(index, split)
             for k, value in enumerate(inputs):
                 address = value
-                self.rows[at].ins[k] = <void*>address
-                if value in found:
-                    found[value].append(<uintptr_t>&self.rows[at].ins[k])
+                self.rows[index].ins[k] = <void*>address
+                if value in result:
+                    result[value].append(<uintptr_t>&self.rows[index].ins[k])
                     spots += 1
             for k, value in enumerate(outputs):
                 address = value
-                self.rows[at].out[k] = <void*>address
-                if value in found:
-                    found[value].append(<uintptr_t>&self.rows[at].out[k])
+                self.rows[index].out[k] = <void*>address
+                if value in result:
+                    result[value].append(<uintptr_t>&self.rows[index].out[k])
                     spots += 1
             address = params.ctypes.data
-            self.rows[at].p = <const void*>address
+            self.rows[index].p = <const void*>address
         self._spots = <void***>calloc(max(1, spots), sizeof(void**))
         self._starts = <Py_ssize_t*>calloc(len(slots) + 1, sizeof(Py_ssize_t))
         if self._spots == NULL or self._starts == NULL:
             raise MemoryError()
         spots = 0
-        for at, slot in enumerate(slots):
-            for address in found.pop(slot, ()):
+        for index, slot in enumerate(slots):
+            for address in result.pop(slot, ()):
                 self._spots[spots] = <void**>address
                 spots += 1
-            self._starts[at + 1] = spots
+            self._starts[index + 1] = spots
 
     def __dealloc__(self):
         free(self.rows)
@@ -141,15 +141,15 @@ cdef class Calls:
         free(self._spots)
         free(self._starts)
 
-    cdef _share(self, Py_ssize_t at, tuple described):
+    cdef _share(self, Py_ssize_t index, tuple described):
         """From now on the pool makes a call."""
-        cdef rlx_split* split = &self._splits[at]
+        cdef rlx_split* split = &self._splits[index]
         cdef uintptr_t address
         cdef Py_ssize_t k
         address = described[0]
-        self.rows[at].fn, split.kernel = <rlx_kernel><void*>address, self.rows[at].fn
+        self.rows[index].fn, split.kernel = <rlx_kernel><void*>address, self.rows[index].fn
         split.parts, split.threads, split.spin, scratch, split.apart, split.flush = described[1:7]
-        split.tasks, split.rows, split.at, split.words, inputs, outputs = described[7:]
+        split.tasks, split.rows, split.index, split.words, inputs, outputs = described[7:]
         for k, value in enumerate(inputs):
             split.ins[k] = value
         for k, value in enumerate(outputs):
@@ -157,18 +157,18 @@ cdef class Calls:
         for k, value in enumerate(scratch):
             address = value
             split.scratch[k] = <char*>address
-        self.rows[at].split = split
+        self.rows[index].split = split
 
     def rebindable(self):
         """Returns, by slot, whether only calls use it, so that they can be bound to another address."""
-        return [self.is_rebindable(at) for at in range(self._slots)]
+        return [self.is_rebindable(index) for index in range(self._slots)]
 
     cdef void set_callers_floats(self, const rlx_floats* floats) noexcept:
         """Tells calls of Python where the caller's mode for subnormal numbers stands."""
-        cdef Py_ssize_t at
-        for at in range(self.count):
-            if self.rows[at].fn == <rlx_kernel>_call_python:
-                self.rows[at].ins[0] = <void*>floats
+        cdef Py_ssize_t index
+        for index in range(self.count):
+            if self.rows[index].fn == <rlx_kernel>_call_python:
+                self.rows[index].ins[0] = <void*>floats
 
     cdef inline bint is_rebindable(self, Py_ssize_t which) noexcept:
         """Returns whether calls can be bound to another address for a slot."""
@@ -176,6 +176,6 @@ cdef class Calls:
 
     cdef inline void rebind(self, Py_ssize_t which, void* address) noexcept:
         """Binds the calls that use a slot to an address."""
-        cdef Py_ssize_t at
-        for at in range(self._starts[which], self._starts[which + 1]):
-            self._spots[at][0] = address
+        cdef Py_ssize_t index
+        for index in range(self._starts[which], self._starts[which + 1]):
+            self._spots[index][0] = address

@@ -73,21 +73,21 @@ def isas():
 def kernels(str isa):
     """Addresses of the kernels by name, for one instruction set."""
     cdef const rlx_named_kernel* row = _table(isa).kernels
-    found = {}
+    result = {}
     while row.name != NULL:
-        found[row.name.decode()] = <uintptr_t><void*>row.function
+        result[row.name.decode()] = <uintptr_t><void*>row.function
         row += 1
-    return found
+    return result
 
 
 def loops(str isa):
     """Addresses of the elementwise loops by name, for one instruction set."""
     cdef const rlx_named_loop* row = _table(isa).loops
-    found = {}
+    result = {}
     while row.name != NULL:
-        found[row.name.decode()] = <uintptr_t><void*>row.function
+        result[row.name.decode()] = <uintptr_t><void*>row.function
         row += 1
-    return found
+    return result
 
 
 cdef extern from "processor.h":

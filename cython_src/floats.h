@@ -24,9 +24,9 @@ static inline void rlx_floats_set(rlx_floats floats) { _mm_setcsr(floats); }
 #define RLX_FLOATS_OPERANDS (1u << 24)
 static inline rlx_floats rlx_floats_get(void)
 {
-    uint64_t found;
-    __asm__ volatile("mrs %0, fpcr" : "=r"(found));
-    return (rlx_floats)found;
+    uint64_t result;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(result));
+    return (rlx_floats)result;
 }
 static inline void rlx_floats_set(rlx_floats floats)
 {

@@ -44,12 +44,12 @@ cdef class Block:
 cdef Block _block(Py_ssize_t nbytes, allocate):
     """A block of at least so many bytes: an idle one, or new memory."""
     global _idle_bytes
-    cdef Py_ssize_t at, size = (nbytes + BLOCK_UNIT - 1) // BLOCK_UNIT * BLOCK_UNIT
+    cdef Py_ssize_t index, size = (nbytes + BLOCK_UNIT - 1) // BLOCK_UNIT * BLOCK_UNIT
     cdef Block block = Block.__new__(Block)
     with cython.critical_section(_idle_lock):
-        for at in range(len(_idle) - 1, -1, -1):
-            if cnp.PyArray_NBYTES(<cnp.ndarray>_idle[at]) == size:
-                block._memory = <cnp.ndarray>_idle.pop(at)
+        for index in range(len(_idle) - 1, -1, -1):
+            if cnp.PyArray_NBYTES(<cnp.ndarray>_idle[index]) == size:
+                block._memory = <cnp.ndarray>_idle.pop(index)
                 _idle_bytes -= size
                 return block
     block._memory = allocate(size)
@@ -58,14 +58,14 @@ cdef Block _block(Py_ssize_t nbytes, allocate):
 
 cdef cnp.ndarray _array_in(Block block, cnp.ndarray like):
     """An array of the shape and dtype of another one, which keeps a block in use."""
-    cdef cnp.ndarray found = cnp.PyArray_SimpleNewFromData(
+    cdef cnp.ndarray result = cnp.PyArray_SimpleNewFromData(
         cnp.PyArray_NDIM(like),
         cnp.PyArray_DIMS(like),
         cnp.PyArray_TYPE(like),
         cnp.PyArray_DATA(block._memory),
     )
-    cnp.set_array_base(found, block)
-    return found
+    cnp.set_array_base(result, block)
+    return result
 
 
 def idle_bytes():

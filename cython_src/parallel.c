@@ -187,7 +187,7 @@ static void take_rows(rlx_call *call, int64_t *params, const struct rlx_split *s
 {
     const rlx_range own = rlx_part(call, split->rows, 1);
     memcpy(params, call->p, (size_t)split->words * sizeof(*params));
-    params[split->at] = own.last - own.first;
+    params[split->index] = own.last - own.first;
     call->p = params;
     call->parts = 1;
     for (int k = 0; k < RLX_INPUTS; k++)

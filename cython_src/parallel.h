@@ -16,7 +16,7 @@ struct rlx_split {
     /* Kernels with independent rows: the number of rows, the word of the parameters that holds it, the number of words;
        and the bytes from one row to the next, 0 for operands that all rows use. For other kernels rows is 0, and the
        kernel asks for its part (call.h). */
-    int64_t rows, at, words;
+    int64_t rows, index, words;
     int64_t in[RLX_INPUTS], out[RLX_OUTPUTS];
 };
 

@@ -20,25 +20,25 @@ cdef class OutputBinder(InputBinder):
         """
         cdef rlx_feed* feeds
         cdef cnp.ndarray source, target
-        cdef Py_ssize_t at
+        cdef Py_ssize_t index
         feeds = <rlx_feed*>calloc(max(1, len(pairs)), sizeof(rlx_feed))
         if feeds == NULL:
             raise MemoryError()
-        for at, (which, output) in enumerate(pairs):
+        for index, (which, output) in enumerate(pairs):
             target, source = self._input_views[which], self._output_views[output]
-            feeds[at].output = output
-            feeds[at].target = cnp.PyArray_DATA(target)
-            feeds[at].source = cnp.PyArray_DATA(source)
-            feeds[at].nbytes = cnp.PyArray_NBYTES(source)
+            feeds[index].output = output
+            feeds[index].target = cnp.PyArray_DATA(target)
+            feeds[index].source = cnp.PyArray_DATA(source)
+            feeds[index].nbytes = cnp.PyArray_NBYTES(source)
         free(self._feeds)
         self._feeds, self._feed_count = feeds, len(pairs)
 
     @cython.final
     cdef inline void _feed(self) noexcept nogil:
         """Copies outputs to the inputs that ``set_feeds`` names."""
-        cdef Py_ssize_t at
-        for at in range(self._feed_count):
-            self._copy(self._feeds[at].target, self._feeds[at].source, self._feeds[at].nbytes)
+        cdef Py_ssize_t index
+        for index in range(self._feed_count):
+            self._copy(self._feeds[index].target, self._feeds[index].source, self._feeds[index].nbytes)
 
     @cython.critical_section
     def pin_outputs(self):
@@ -53,17 +53,17 @@ cdef class OutputBinder(InputBinder):
 
     @cython.final
     cdef int _settle_outputs(self) except -1:
-        cdef Py_ssize_t at
+        cdef Py_ssize_t index
         cdef cnp.ndarray view
-        for at in range(len(self._blocks)):
-            if self._blocks[at] is not None:
-                view = <cnp.ndarray>self._output_views[at]
+        for index in range(len(self._blocks)):
+            if self._blocks[index] is not None:
+                view = <cnp.ndarray>self._output_views[index]
                 self._copy(
                     cnp.PyArray_DATA(view),
-                    cnp.PyArray_DATA((<Block>self._blocks[at])._memory),
+                    cnp.PyArray_DATA((<Block>self._blocks[index])._memory),
                     cnp.PyArray_NBYTES(view),
                 )
-                self._blocks[at] = None
+                self._blocks[index] = None
         return 0
 
     @cython.critical_section
@@ -74,12 +74,12 @@ cdef class OutputBinder(InputBinder):
     @cython.final
     cdef list _redirect_outputs(self, list blocks):
         """Makes an array for each output and has calls write the large ones there; notes those in ``blocks``."""
-        cdef Py_ssize_t at, inputs = len(self._input_views)
+        cdef Py_ssize_t index, inputs = len(self._input_views)
         cdef cnp.ndarray view
         cdef Block block
         cdef list outputs = []
-        for at in range(len(self._output_views)):
-            view = <cnp.ndarray>self._output_views[at]
+        for index in range(len(self._output_views)):
+            view = <cnp.ndarray>self._output_views[index]
             if cnp.PyArray_NBYTES(view) < LARGE:
                 outputs.append(
                     cnp.PyArray_EMPTY(
@@ -89,38 +89,38 @@ cdef class OutputBinder(InputBinder):
                 continue
             block = _block(cnp.PyArray_NBYTES(view), self._allocate)
             outputs.append(_array_in(block, view))
-            if self._used.is_rebindable(inputs + at) and not self._outputs_pinned:
-                blocks[at] = block
-        for at in range(len(blocks)):
-            if blocks[at] is not None:
-                self._redirect(at, cnp.PyArray_DATA((<Block>blocks[at])._memory))
+            if self._used.is_rebindable(inputs + index) and not self._outputs_pinned:
+                blocks[index] = block
+        for index in range(len(blocks)):
+            if blocks[index] is not None:
+                self._redirect(index, cnp.PyArray_DATA((<Block>blocks[index])._memory))
         return outputs
 
     @cython.final
     cdef void _restore_outputs(self, list blocks) noexcept:
         """Has calls write the outputs to the arena again."""
-        cdef Py_ssize_t at
-        for at in range(len(blocks)):
-            if blocks[at] is not None:
-                self._redirect(at, cnp.PyArray_DATA(<cnp.ndarray>self._output_views[at]))
+        cdef Py_ssize_t index
+        for index in range(len(blocks)):
+            if blocks[index] is not None:
+                self._redirect(index, cnp.PyArray_DATA(<cnp.ndarray>self._output_views[index]))
 
     @cython.final
     cdef void _redirect(self, Py_ssize_t output, void* address) noexcept:
         """Has calls write and read an output at an address, and feeds copy it from there."""
-        cdef Py_ssize_t at
+        cdef Py_ssize_t index
         self._used.rebind(len(self._input_views) + output, address)
-        for at in range(self._feed_count):
-            if self._alias_of[self._feeds[at].output] == output:
-                self._feeds[at].source = address
+        for index in range(self._feed_count):
+            if self._alias_of[self._feeds[index].output] == output:
+                self._feeds[index].source = address
 
     @cython.final
     cdef void _copy_outputs(self, list outputs, list blocks) noexcept:
         """Copies the outputs that calls wrote to the arena to the arrays that are returned."""
-        cdef Py_ssize_t at, first
-        for at in range(len(outputs)):
-            if blocks[at] is None:
-                first = self._alias_of[at]
+        cdef Py_ssize_t index, first
+        for index in range(len(outputs)):
+            if blocks[index] is None:
+                first = self._alias_of[index]
                 self._copy_array(
-                    <cnp.ndarray>outputs[at],
+                    <cnp.ndarray>outputs[index],
                     <cnp.ndarray>(self._output_views if blocks[first] is None else outputs)[first],
                 )

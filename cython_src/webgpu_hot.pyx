@@ -34,18 +34,18 @@ cdef extern from "webgpu_run.h" nogil:
     ctypedef struct rlx_upload:
         const void* source "from"
         void* to
-        uint64_t at
+        uint64_t offset
         uint64_t size
 
     ctypedef struct rlx_move:
         void* source "from"
-        uint64_t at
+        uint64_t offset
         void* to
-        uint64_t to_at
+        uint64_t to_offset
         uint64_t size
 
     ctypedef struct rlx_read:
-        uint64_t at
+        uint64_t offset
         void* to
         uint64_t size
 
@@ -198,10 +198,10 @@ cdef class Api:
         cdef Py_ssize_t known = sizeof(rlx_wgpu) // sizeof(void*) - 2
         if len(addresses) != len(FUNCTIONS) or known != len(FUNCTIONS):
             raise ValueError("an address for every function is needed")
-        for at, (name, address) in enumerate(zip(FUNCTIONS, addresses)):
+        for index, (name, address) in enumerate(zip(FUNCTIONS, addresses)):
             if (not address) != (name in ABSENT[library]):
                 raise ValueError(f"{library} and {name} do not fit")
-            slots[at] = address
+            slots[index] = address
         self.table.instance = _pointer(instance)
         self.table.ways = &rlx_dawn if library == "dawn" else &rlx_native
 
@@ -241,8 +241,8 @@ cdef class Dispatches:
     def __cinit__(self, rows):
         self.count = len(rows)
         self.rows = <rlx_dispatch*>_table(self.count, sizeof(rlx_dispatch))
-        for at, (pipeline, group, x, y) in enumerate(rows):
-            self.rows[at] = rlx_dispatch(_pointer(pipeline), _pointer(group), x, y)
+        for index, (pipeline, group, x, y) in enumerate(rows):
+            self.rows[index] = rlx_dispatch(_pointer(pipeline), _pointer(group), x, y)
 
     def __dealloc__(self):
         free(self.rows)
@@ -291,20 +291,20 @@ cdef class Runner:
         work.dispatches, work.dispatch = dispatches.count, dispatches.rows
         work.uploads = len(uploads)
         work.upload = upload = <rlx_upload*>_table(work.uploads, sizeof(rlx_upload))
-        for at, (address, buffer, offset, size) in enumerate(uploads):
-            upload[at] = rlx_upload(_pointer(address), _pointer(buffer), offset, size)
+        for index, (address, buffer, offset, size) in enumerate(uploads):
+            upload[index] = rlx_upload(_pointer(address), _pointer(buffer), offset, size)
         work.moves = len(moves)
         work.move = move = <rlx_move*>_table(work.moves, sizeof(rlx_move))
-        for at, (source, offset, buffer, to, size) in enumerate(moves):
-            move[at] = rlx_move(_pointer(source), offset, _pointer(buffer), to, size)
+        for index, (source, offset, buffer, to, size) in enumerate(moves):
+            move[index] = rlx_move(_pointer(source), offset, _pointer(buffer), to, size)
         work.copies = len(copies)
         work.copy = move = <rlx_move*>_table(work.copies, sizeof(rlx_move))
-        for at, (source, offset, to, size) in enumerate(copies):
-            move[at] = rlx_move(_pointer(source), offset, work.staging, to, size)
+        for index, (source, offset, to, size) in enumerate(copies):
+            move[index] = rlx_move(_pointer(source), offset, work.staging, to, size)
         work.reads = len(reads)
         work.read = read = <rlx_read*>_table(work.reads, sizeof(rlx_read))
-        for at, (offset, address, size) in enumerate(reads):
-            read[at] = rlx_read(offset, _pointer(address), size)
+        for index, (offset, address, size) in enumerate(reads):
+            read[index] = rlx_read(offset, _pointer(address), size)
 
     def __dealloc__(self):
         if self.work.api != NULL and not rlx_stopped:
@@ -428,10 +428,10 @@ cdef class Entry:
 
     cdef int _run(self, Runner runner, tuple arrays) except -1:
         """Copies arguments that fit to their slots, and runs."""
-        cdef Py_ssize_t at
+        cdef Py_ssize_t index
         cdef int status
-        for at in range(len(arrays)):
-            _copy(<cnp.ndarray>arrays[at], <cnp.ndarray>self._slots[at])
+        for index in range(len(arrays)):
+            _copy(<cnp.ndarray>arrays[index], <cnp.ndarray>self._slots[index])
         with nogil:
             status = rlx_safely(rlx_run_step, &runner.work, 0)
         if status != RLX_GPU_OK:
@@ -452,15 +452,15 @@ cdef void* _pointer(address):
 
 cdef bint _fit(tuple arrays, tuple views):
     """Returns whether every argument fits its slot without conversion."""
-    cdef Py_ssize_t at
+    cdef Py_ssize_t index
     cdef int axis, rank
     cdef cnp.ndarray array, view
     if len(arrays) != len(views):
         return False
-    for at in range(len(arrays)):
-        if not cnp.PyArray_CheckExact(arrays[at]):
+    for index in range(len(arrays)):
+        if not cnp.PyArray_CheckExact(arrays[index]):
             return False
-        array, view = <cnp.ndarray>arrays[at], <cnp.ndarray>views[at]
+        array, view = <cnp.ndarray>arrays[index], <cnp.ndarray>views[index]
         rank = cnp.PyArray_NDIM(view)
         if (
             cnp.PyArray_TYPE(array) != cnp.PyArray_TYPE(view)

@@ -81,19 +81,19 @@ typedef struct {
     rlx_handle (*create_encoder)(rlx_handle device, const rlx_label *label);
     rlx_handle (*begin_pass)(rlx_handle encoder, const rlx_pass_label *label);
     void (*set_pipeline)(rlx_handle pass, rlx_handle pipeline);
-    void (*set_group)(rlx_handle pass, uint32_t at, rlx_handle group, size_t n, const uint32_t *offsets);
+    void (*set_group)(rlx_handle pass, uint32_t index, rlx_handle group, size_t n, const uint32_t *offsets);
     void (*dispatch)(rlx_handle pass, uint32_t x, uint32_t y, uint32_t z);
     void (*end_pass)(rlx_handle pass);
     void (*release_pass)(rlx_handle pass);
-    void (*copy)(rlx_handle encoder, rlx_handle from, uint64_t at, rlx_handle to, uint64_t to_at,
+    void (*copy)(rlx_handle encoder, rlx_handle from, uint64_t offset, rlx_handle to, uint64_t to_offset,
                  uint64_t size);
     rlx_handle (*finish)(rlx_handle encoder, const rlx_label *label);
     void (*release_encoder)(rlx_handle encoder);
     void (*release_commands)(rlx_handle commands);
-    void (*write)(rlx_handle queue, rlx_handle buffer, uint64_t at, const void *data, size_t size);
-    rlx_future (*map)(rlx_handle buffer, uint64_t mode, size_t at, size_t size, rlx_map_info info);
-    const void *(*mapped)(rlx_handle buffer, size_t at, size_t size);
-    void *(*writable)(rlx_handle buffer, size_t at, size_t size);
+    void (*write)(rlx_handle queue, rlx_handle buffer, uint64_t offset, const void *data, size_t size);
+    rlx_future (*map)(rlx_handle buffer, uint64_t mode, size_t offset, size_t size, rlx_map_info info);
+    const void *(*mapped)(rlx_handle buffer, size_t offset, size_t size);
+    void *(*writable)(rlx_handle buffer, size_t offset, size_t size);
     void (*unmap)(rlx_handle buffer);
     void (*push_scope)(rlx_handle device, int filter);
     rlx_future (*pop_scope)(rlx_handle device, rlx_scope_info info);
@@ -120,18 +120,18 @@ typedef struct {
 typedef struct { /* host memory to a buffer */
     const void *from;
     rlx_handle to;
-    uint64_t at, size;
+    uint64_t offset, size;
 } rlx_upload;
 
 typedef struct { /* buffer to buffer */
     rlx_handle from;
-    uint64_t at;
+    uint64_t offset;
     rlx_handle to;
-    uint64_t to_at, size;
+    uint64_t to_offset, size;
 } rlx_move;
 
 typedef struct { /* staging to host memory */
-    uint64_t at;
+    uint64_t offset;
     void *to;
     uint64_t size;
 } rlx_read;
@@ -242,12 +242,12 @@ static int rlx_fill_upload_buffer(rlx_work *work) {
 /* Uploads to their buffers: from the upload buffer if it is filled, else by the queue. */
 static void rlx_encode_uploads(rlx_work *work, rlx_handle encoder, int filled) {
     const rlx_wgpu *api = work->api;
-    uint64_t at = 0;
-    for (const rlx_upload *u = work->upload; u < work->upload + work->uploads; at += u->size, u++) {
+    uint64_t offset = 0;
+    for (const rlx_upload *u = work->upload; u < work->upload + work->uploads; offset += u->size, u++) {
         if (filled)
-            api->copy(encoder, work->upload_buffer, at, u->to, u->at, u->size);
+            api->copy(encoder, work->upload_buffer, offset, u->to, u->offset, u->size);
         else
-            api->write(work->queue, u->to, u->at, u->from, u->size);
+            api->write(work->queue, u->to, u->offset, u->from, u->size);
         work->moved[0] += (int64_t)u->size;
     }
 }
@@ -295,11 +295,11 @@ static int rlx_submit(rlx_work *work, uint64_t shift) {
     if (work->dispatches)
         rlx_encode_pass(work, encoder);
     for (const rlx_move *m = work->move; m < work->move + work->moves; m++) {
-        api->copy(encoder, m->from, m->at, m->to, m->to_at, m->size);
+        api->copy(encoder, m->from, m->offset, m->to, m->to_offset, m->size);
         work->moved[2] += (int64_t)m->size;
     }
     for (const rlx_move *m = work->copy; m < work->copy + work->copies; m++)
-        api->copy(encoder, m->from, m->at, m->to, m->to_at + shift, m->size);
+        api->copy(encoder, m->from, m->offset, m->to, m->to_offset + shift, m->size);
     rlx_handle commands = api->finish(encoder, &label);
     /* wgpu-native ends the process when a submission fails, so one that has failed is not made. */
     rlx_caught(work);
@@ -361,7 +361,7 @@ static int rlx_wait(rlx_work *work) {
         work->status = RLX_GPU_LOST;
     else
         for (const rlx_read *r = work->read; r < work->read + work->reads; r++) {
-            memcpy(r->to, mapped + r->at, r->size);
+            memcpy(r->to, mapped + r->offset, r->size);
             work->moved[1] += (int64_t)r->size;
         }
     api->unmap(work->staging);

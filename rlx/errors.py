@@ -213,9 +213,9 @@ def describe(
     Args:
         what: One sentence, starting with the op or call in brackets when there is one.
         where: The node, file or call that the message is about.
-        got: What was found.
-        expected: What would have been accepted.
-        hint: What to do about it.
+        got: The rejected value.
+        expected: The accepted values.
+        hint: A way out.
 
     Returns:
         The parts that were given, one a line.
@@ -246,7 +246,7 @@ def install_line(what: str) -> str:
     """Returns the command that installs an optional part of rlx; it is on no package index.
 
     Args:
-        what: What pip is given in a checkout: ".[regress]", "plugins/rlx_mlx".
+        what: The argument of pip in a checkout: ".[regress]", "plugins/rlx_mlx".
     """
     return f"in a checkout of rlx: pip install '{what}'"
 
@@ -259,7 +259,7 @@ def unreadable(
     Args:
         what: One sentence.
         path: The file.
-        error: What the system said, or what is wrong with the path.
+        error: The system's error, or the fault of the path.
     """
     text = describe(what, where=path, got=str(error))
     if not isinstance(error, OSError):

@@ -66,7 +66,7 @@ def kept_files(folder: Path, ours: re.Pattern[str]) -> list[KeptFile]:
 
     Args:
         folder: The folder.
-        ours: What the whole name of a file of this kind is, without a writer's ending. All others are left alone.
+        ours: The pattern of the whole name of a file of this kind, without a writer's ending. Other files are left alone.
     """
     results: list[KeptFile] = []
     try:

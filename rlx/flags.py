@@ -29,7 +29,7 @@ class Flag(Generic[T]):
         name: Full name, with the ``RLX_`` prefix.
         parse: Turns the text into a value; raises ``ValueError`` for what it does not take.
         default: The value when the variable is unset or empty.
-        doc: What it does, for ``rlx env``.
+        doc: Its description, for ``rlx env``.
     """
 
     name: str

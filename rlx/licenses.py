@@ -38,7 +38,7 @@ class License:
     """A piece of bundled software, and its licence.
 
     Attributes:
-        name: What it is called.
+        name: Its name.
         version: Its version; "" where it does not say.
         license: The licence expression (SPDX) or the licence in its metadata; "" if that says nothing.
         inside: The distribution that bundles it; "" for a distribution.

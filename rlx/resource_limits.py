@@ -42,7 +42,7 @@ class Budget:
         """Counts work that is about to be done.
 
         Args:
-            what: What it is, for the message.
+            what: Its name in the message.
             elements: Numbers that are computed.
             nodes: Nodes or kernel calls that are made.
 

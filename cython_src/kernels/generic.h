@@ -15,7 +15,7 @@
 /* A vector of the instruction set, and its elements. LANE is a vector of an array. */
 #define VEC NAME(vec)
 #define VL ((int64_t)(VECTOR_BYTES / sizeof(T)))
-#define LANE(array, at) ((VEC *)(array) + (at))
+#define LANE(array, index) ((VEC *)(array) + (index))
 typedef float vec_f32 __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(float))));
 typedef double vec_f64 __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(double))));
 typedef int32_t vec_i32 __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(int32_t)), may_alias));

@@ -30,7 +30,7 @@ class ParamField:
         real: A double; otherwise an integer.
         length: None for one number; n for n numbers inside the struct; 0 for a pointer to an array that
             stands behind the struct, of a length that another field or the kernel's text states.
-        choices: What the values 0, 1, ... mean; empty where every number is allowed.
+        choices: The meanings of the values 0, 1, ...; empty where every number is allowed.
         enum: The C prefix of the choices: ACT makes RLX_ACT_RELU.
         address: The number is an address.
         linked: The linker sets it when it packs an operand; it is 0 where nothing is packed. Calls don't give it.
@@ -135,7 +135,7 @@ class Signature:
 
     Attributes:
         name: Its name, without a type.
-        doc: What it computes; the C header shows it.
+        doc: The description of its result, which the C header shows.
         fields: Its parameters, in the order of the C struct.
         reads: Operands that it reads, as "T", "f32|f64" or "any", with "?" for an operand that may be absent.
         writes: Operands that it writes, in the form of ``reads``.

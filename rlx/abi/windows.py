@@ -161,7 +161,7 @@ KERNELS = (
         _OPERANDS,
         {"y": "T"},
         {
-            "at": Scratch("i64", lambda p: max(p.channels // p.groups, 1) * prod(p.kernel)),
+            "index": Scratch("i64", lambda p: max(p.channels // p.groups, 1) * prod(p.kernel)),
             "work": Scratch("T", lambda p: PRODUCT_ROWS * CONV_COLUMNS + PANEL),
         },
         FLOATS,
@@ -176,7 +176,7 @@ KERNELS = (
         {"y": "T"},
         {
             "offsets": _TAPS,
-            "at": Scratch("i64", lambda p: 2 * prod(p.kernel)),
+            "index": Scratch("i64", lambda p: 2 * prod(p.kernel)),
             "work": Scratch("T", lambda p: PRODUCT_ROWS * CONV_COLUMNS + PANEL),
         },
         FLOATS,

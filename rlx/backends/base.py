@@ -116,7 +116,7 @@ class KernelLimitError(CompileError):
     The compile moves the nodes to the host and lowers again.
 
     Attributes:
-        reasons: What is too much, by node.
+        reasons: The exceeded limits, by node.
     """
 
     def __init__(self, message: str, reasons: Mapping[Node, str]) -> None:

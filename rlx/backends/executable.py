@@ -46,7 +46,7 @@ class Capabilities:
             leave its results there; ``Executable.gpu_buffers`` returns them.
         precisions: Values of ``precision`` that a backend without kernels of the op records takes besides "f32":
             "tf32", "bf16", "f16".
-        prepared_params: What depends on params alone is computed by rlx when they are set, and the backend gets the
+        prepared_params: rlx computes nodes that depend on params alone when these are set, and the backend gets the
             results as params of the names ``prepared:...``. Backends with a kernel set always have that.
         allocates: A run allocates memory, for its results or for the engine's own records. Executables without it suit
             threads that must never wait for an allocator.

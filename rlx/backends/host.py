@@ -19,7 +19,7 @@ def compile_host(graph: Graph, options: CompileOptions) -> Executable:
 
     Args:
         graph: Its inputs are the values read from the device, its outputs those written back.
-        options: What the whole graph is compiled with; what runs are like is taken from it.
+        options: The options of the whole graph; those of runs are taken from it.
     """
 
     def specialise(graph: Graph) -> tuple[Graph, list[Note]]:

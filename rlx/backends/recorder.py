@@ -103,7 +103,7 @@ class Count:
     """The state of counters at one moment.
 
     Attributes:
-        name: What is counted.
+        name: The name of the counter.
         at: The moment, on the clock of ``time.perf_counter_ns``.
         values: The counters.
     """
@@ -117,9 +117,9 @@ class Recorder:
     """Keeps everything that happens.
 
     Attributes:
-        spans: What took time, in the order in which it ended.
+        spans: The spans of time, in the order in which they ended.
         counts: Counters from time to time.
-        notes: What a reader of the spans has to know.
+        notes: Remarks for readers of the spans.
         runs: Runs so far.
     """
 
@@ -136,7 +136,7 @@ class Recorder:
         """Times the code inside the ``with``, also when that raises.
 
         Args:
-            name: What it is.
+            name: Its name.
             kind: See ``Span``.
             **args: More about it.
         """

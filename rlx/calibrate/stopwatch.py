@@ -205,7 +205,7 @@ class Stopwatch:
         They take turns, so that all see the same machine.
 
         Args:
-            loaded: What is run.
+            loaded: The loaded graph.
             seconds: How long, if there are enough runs by then.
         """
         self._wake(_WAKING_AGAIN_S)

@@ -160,7 +160,7 @@ class _Contest:
 
     Args:
         path: The model's file.
-        graph: What it holds.
+        graph: The graph of the file.
         inputs: Values of its inputs.
         threads: Threads of the CPU that each may use.
         denormals: As in ``CompileOptions``.

@@ -19,7 +19,7 @@ def write_report(result: DemoResult, path: Path) -> str:
     """Writes the report.
 
     Args:
-        result: What was measured.
+        result: The measurement.
         path: The file.
 
     Returns:

@@ -67,7 +67,7 @@ def fail(who: str, error: object) -> None:
     """Prints an error on standard error: its lines on a terminal, and for programs that read it one line of its parts.
 
     Args:
-        who: What begins it.
+        who: The part of the program that begins it.
         error: The error.
     """
     text = str(error) if sys.stderr.isatty() else one_line(error)
@@ -86,7 +86,7 @@ def columns(
     Args:
         title: Above it.
         headings: Of its columns.
-        rows: What stands in them.
+        rows: The contents of the rows.
         right: Whether all columns but the first hold numbers.
         rule: Whether there is a line between two rows.
     """
@@ -131,7 +131,7 @@ def table(
         out: Where to.
         title: Above it.
         headings: Of its columns.
-        rows: What stands in them.
+        rows: The contents of the rows.
         most: How many rows are shown.
     """
     listed = list(rows)
@@ -175,7 +175,7 @@ class Bars:
         """A bar at its beginning.
 
         Args:
-            name: What it is for.
+            name: Its purpose.
         """
         return self._bars.add_task("", name=printable(name), part="", total=1.0)
 
@@ -185,8 +185,8 @@ class Bars:
         Args:
             bar: Which one.
             part: How much of the whole is done, from 0 to 1.
-            what: What is done now.
-            name: What the bar is for from now on; it is drawn at once then.
+            what: The current step.
+            name: The new title of the bar, which is drawn at once.
         """
         if not self.shown:
             return

@@ -23,7 +23,7 @@ class Choice:
         estimates: Estimated nanoseconds per run of every device that can run the graph.
         blocked: Why the others can't.
         costs: The estimates part by part.
-        lowered: What the graph became for each device, for the compile that follows.
+        lowered: The lowered graph for each device, for the compile that follows.
     """
 
     device: Device

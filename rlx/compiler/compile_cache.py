@@ -88,7 +88,7 @@ def lowered_for(graph: Graph, target: Target) -> LoweredModule:
 
     Args:
         graph: A verified graph; it is not changed.
-        target: What it is for.
+        target: The device and its options.
 
     Raises:
         UnsupportedOpError: The target has no kernel for an op.
@@ -110,8 +110,8 @@ def build(graph: Graph, target: Target, ready: LoweredModule | None = None) -> L
 
     Args:
         graph: A verified graph; it is not changed.
-        target: What it is for.
-        ready: What ``lowered_for`` found for the two, if that was asked for.
+        target: The device and its options.
+        ready: The result of ``lowered_for`` for the two, if there is one.
 
     Returns:
         The lowered graph, which others may share and nobody may change, with its executable.
@@ -173,7 +173,7 @@ class CacheEntry:
     """An entry of a cache.
 
     Attributes:
-        name: What it is found by.
+        name: The name under which it is stored.
         raw: Its container.
     """
 

@@ -43,7 +43,7 @@ def lowering_of(
 
     Args:
         lowered: The graph made ready for the target.
-        target: What it is for.
+        target: The device and its options.
         host: The figures of the CPU for what a GPU leaves to it; None takes what is known.
     """
     schedule = lowered.schedule
@@ -113,14 +113,14 @@ class Estimates:
 
     Args:
         graph: A verified graph.
-        options: What it is to be compiled with.
+        options: The options of the compile.
         policy: Which devices may be picked; only those are measured.
         measure: Whether devices that were never measured are measured, where there is a choice: "now", "later"
             (in the background, while defaults serve), or "" for not at all.
 
     Attributes:
         costs: The estimates part by part.
-        lowered: What the graph became for each device.
+        lowered: The lowered graph for each device.
         unmeasured: Devices whose figures are defaults, since they are measured later.
     """
 
@@ -170,8 +170,8 @@ def choose(
 
     Args:
         graph: The graph that is to run; it is verified.
-        options: What it is to be compiled with.
-        policy: What may be picked; None for what the environment says, ``RLX_DEVICE`` first of all.
+        options: The options of the compile.
+        policy: The allowed devices; None takes the environment's policy, ``RLX_DEVICE`` first of all.
 
     Returns:
         The pick, its reason, and every estimate.

@@ -22,14 +22,14 @@ class LoweredModule:
 
     Attributes:
         graph: The graph after the passes.
-        notes: What the passes changed and what they left, and why.
+        notes: The changes of the passes, the refused ones too, and why.
         schedule: Its calls; None for a backend that reads no kernels.
         plan: Where its values live; None likewise.
-        preparations: What is computed when params are set.
-        subgraphs: What the bodies of loops and branches became, in the order in which the schedule
+        preparations: The graphs that run when params are set.
+        subgraphs: The lowered bodies of loops and branches, in the order in which the schedule
             writes them out.
         hosted: Nodes that are too large for the target's kernels and run on the host, by position, and why.
-        program: What the backend made of it; None until it is loaded for the first time.
+        program: The backend's program of it; None until it is loaded for the first time.
     """
 
     graph: Graph
@@ -57,7 +57,7 @@ class Decisions:
         subgraphs: See ``LoweredModule``.
         hosted: See ``LoweredModule``.
         offsets: Where temporaries lie; see ``MemoryPlan.temps``.
-        program: What the backend packed; see ``rlx.backends.base.Program``.
+        program: The program as the backend packed it; see ``rlx.backends.base.Program``.
     """
 
     graph: Graph

@@ -49,7 +49,7 @@ def lower(graph: Graph, target: Target) -> LoweredModule:
 
     Args:
         graph: A verified graph; it is not changed.
-        target: What it is for.
+        target: The device and its options.
 
     Raises:
         UnsupportedOpError: The target has no kernel for an op.
@@ -153,8 +153,8 @@ def derive(graph: Graph, target: Target, decisions: Decisions) -> LoweredModule:
 
     Args:
         graph: The verified graph that the decisions are for; it is not changed.
-        target: What it is for.
-        decisions: What was decided.
+        target: The device and its options.
+        decisions: The decisions of the compiler.
 
     Raises:
         RlxError: They are not decisions about such a graph for such a target.
@@ -331,7 +331,7 @@ def moved_to_host(lowered: LoweredModule, target: Target, error: KernelLimitErro
 
     Args:
         lowered: The graph.
-        target: What it is for.
+        target: The device and its options.
         error: Which nodes these are, as the backend said.
 
     Raises:

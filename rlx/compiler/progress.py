@@ -17,7 +17,7 @@ class Progress:
     """The progress of a compile.
 
     Attributes:
-        phase: What is done now, such as "lower" or "pipelines".
+        phase: The current phase, such as "lower" or "pipelines".
         part: The part of the phase that is done, from 0 to 1; None where that is not known.
         seconds: Time since the call began.
         done: How much of the whole call is done, from 0 to 1. It never falls, and is an estimate: phases take their
@@ -126,7 +126,7 @@ class CancelToken:
         """Raises if ``cancel`` was called.
 
         Args:
-            during: What is done now, for the message.
+            during: The current step, for the message.
 
         Raises:
             CancelledError: It was.

@@ -160,7 +160,7 @@ class Sealed:
 
         Args:
             name: Its name.
-            record: What it holds: records of rlx, plain values and arrays.
+            record: The contents: records of rlx, plain values and arrays.
             elsewhere: Names the arrays that are left out.
 
         Returns:

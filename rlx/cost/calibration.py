@@ -74,15 +74,15 @@ class Calibration:
         dispatch_ns: One kernel more in a run, each waiting for the one before; on the CPU one call.
         host_thunk_ns: The time that a part on the host adds to a run on a GPU, besides its work and
             its bytes; 0 on the CPU.
-        upload_ns_by_bytes: What inputs of so many bytes add to a run.
-        readback_ns_by_bytes: What outputs of so many bytes add.
+        upload_ns_by_bytes: The time that inputs of so many bytes add to a run.
+        readback_ns_by_bytes: The time that outputs of so many bytes add.
         copy_ns_by_bytes: A kernel that reads and writes so many bytes, both counted.
         matmul_ns_by_flops: By dtype, products of 16, 64, 256, 1024 and 2048 cubed, the larger ones if time allowed.
         thin_matmul_ns_by_flops: By dtype, products with a single row.
         narrow_matmul_ns_by_flops: By dtype, products with eight columns.
         kernel_ns_by_work: By kind of kernel (see ``rlx.cost.op_classes``), floating-point operations, or
             bytes where a kind only moves them; on rows of 256 elements.
-        row_ns_by_kind: What one row more adds to a kernel of a kind that works row by row, with as much work
+        row_ns_by_kind: The time that one more row adds to a kernel of a kind that works row by row, with as much work
             as was measured at most. On the CPU less work is slower for each element where it takes fewer threads,
             and so is a row.
         serial_ns_by_kind: On a GPU, what one of the steps takes that wait for each other in a kernel of a

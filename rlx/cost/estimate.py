@@ -57,7 +57,7 @@ class NodeCost:
         flops: Floating-point operations.
         nbytes: Bytes read and written.
         ns: Estimated time.
-        bound: What takes most of it: "compute", "memory", "dispatch", or "host" for a node that the
+        bound: The part that takes most of it: "compute", "memory", "dispatch", or "host" for a node that the
             host computes inside a graph on a GPU.
     """
 
@@ -107,7 +107,7 @@ def node_costs(
     Args:
         graph: The graph as it will run, after fusion.
         model: The device's figures.
-        lowering: What is known of its kernels.
+        lowering: The known facts about its kernels.
     """
     device = _Figures(model)
     host = _Figures(lowering.host) if lowering.host is not None else device
@@ -120,7 +120,7 @@ def graph_cost(graph: Graph, model: BackendCostModel, lowering: Lowering = _PLAI
     Args:
         graph: The graph as it will run, after fusion.
         model: The device's figures.
-        lowering: What is known of its kernels.
+        lowering: The known facts about its kernels.
     """
     inputs = sum(node.type.nbytes for node in graph.nodes if node.op == "input")
     outputs = sum(node.type.nbytes for node in dict.fromkeys(graph.outputs))

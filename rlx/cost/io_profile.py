@@ -100,7 +100,7 @@ def profile_graph_io(graph: Graph, options: GraphIoOptions | None = None) -> Gra
 
     Args:
         graph: The graph, before or after passes.
-        options: What counts as a sync point.
+        options: These say which steps count as a sync point.
 
     Raises:
         GraphError: It is not a graph.
@@ -133,7 +133,7 @@ def profile_graph_io_outputs(
     Args:
         graph: The graph.
         output_indices: Positions in ``graph.outputs``.
-        options: What counts as a sync point.
+        options: These say which steps count as a sync point.
 
     Raises:
         GraphError: It is not a graph.

@@ -83,7 +83,7 @@ class RooflineModel:
     """Fixed figures, the same at every size.
 
     Attributes:
-        device: What it describes.
+        device: The described device.
         gflops: Arithmetic speed in 1e9 flop/s.
         dispatch_ns: One kernel call.
         roundtrip_ns: One submit and wait.
@@ -253,7 +253,7 @@ def default_model(device: Any, *, software: bool = False) -> RooflineModel:
     """The figures that serve until a device is measured.
 
     Args:
-        device: What they describe; "cpu", or else it counts as a GPU.
+        device: Their device: "cpu", or else it counts as a GPU.
         software: A GPU API that the CPU runs: taken as slower than the CPU itself.
 
     Example:

@@ -81,7 +81,7 @@ def survey(graph: Graph, policy: DevicePolicy, estimate: Estimate) -> list[Devic
 
     Args:
         graph: A verified graph.
-        policy: What may be picked, and what is preferred.
+        policy: The allowed and the preferred devices.
         estimate: Asked about every device that has what the graph needs.
     """
     rows: list[DeviceCandidate] = []

@@ -53,9 +53,9 @@ class DevicePolicy:
         prefer: In this order, before others within 10 % of the fastest.
         pick: "cost" goes by the cost model's estimates, ``rlx.Benchmark(runs)`` by measurement.
         device: The default device of calls that name none; it has to be viable. None makes the pick.
-        chain: What ``rlx.GraphDevices.chain`` gives where no call names a device; empty for
+        chain: The result of ``rlx.GraphDevices.chain`` for calls that name no device; empty for
             all viable devices, fastest first.
-        device_source: What messages call ``device``.
+        device_source: The name of ``device`` in messages.
         power: "low" takes a GPU inside the processor where its estimate is at most twice the least, "high"
             does not look at power, "auto" is "low" while the machine runs on its battery (which
             takes the package psutil to know) and "high" else.
@@ -132,7 +132,7 @@ class DevicePolicy:
         An unset or empty variable says nothing.
 
         Args:
-            prefix: What stands in place of ``RLX_``, for programs with variables of their own.
+            prefix: A prefix in place of ``RLX_``, for programs with variables of their own.
 
         Raises:
             DeviceParseError: A variable names what is not a device; the message has the variable and
@@ -261,7 +261,7 @@ def device_tuple(value: Device | Devices, where: str) -> tuple[Device, ...]:
 
     Args:
         value: The devices.
-        where: What messages call it.
+        where: Its name in messages.
 
     Raises:
         DeviceParseError: A text is not a device.

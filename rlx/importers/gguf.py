@@ -212,10 +212,10 @@ def _tensor(raw: mmap.mmap, entry: _Entry, start: int, alignment: int, place: st
 
     Args:
         raw: The file.
-        entry: What its front says of the tensor.
+        entry: The tensor's entry at the front of the file.
         start: Where the tensors begin.
-        alignment: What their offsets are multiples of.
-        place: What messages call it.
+        alignment: The divisor of their offsets.
+        place: Its name in messages.
 
     Raises:
         ImportModelError: It can't be read.

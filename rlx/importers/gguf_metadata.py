@@ -37,7 +37,7 @@ class Cursor:
 
     Args:
         raw: The file.
-        path: What messages call it.
+        path: Its name in messages.
     """
 
     def __init__(self, raw: mmap.mmap, path: object) -> None:

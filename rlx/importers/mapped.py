@@ -73,7 +73,7 @@ def map_file(path: str | os.PathLike[str], kind: str) -> mmap.mmap:
 
     Args:
         path: The file.
-        kind: What it should be, for messages.
+        kind: The expected kind, for messages.
 
     Raises:
         ImportModelError: It can't be opened, or is empty.
@@ -100,7 +100,7 @@ def view(raw: mmap.mmap, dtype: np.dtype[np.generic], shape: tuple[int, ...], of
 
     Args:
         raw: The file.
-        dtype: What the bytes hold.
+        dtype: The dtype of the bytes.
         shape: A legal shape whose bytes lie within the file.
         offset: Where they begin.
     """

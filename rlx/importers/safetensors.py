@@ -184,10 +184,10 @@ def _described(
     """dtype, rlx's dtype and shape of a tensor; fields of other names are not looked at.
 
     Args:
-        entry: What the header says of it.
+        entry: Its entry in the header.
         span: Where it says that its bytes are.
         nbytes: How many bytes there are.
-        place: What messages call it.
+        place: Its name in messages.
 
     Raises:
         ImportModelError: It can't be read.
@@ -222,7 +222,7 @@ def _check_filled(spans: list[tuple[int, int, str]], nbytes: int, path: object, 
     Args:
         spans: First and last byte of each, and its name.
         nbytes: How many bytes there are.
-        path: What messages call the file.
+        path: The name of the file in messages.
         lost: Whether the place of some is not known: there may be holes then.
 
     Raises:

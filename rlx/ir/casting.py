@@ -19,7 +19,7 @@ def check_array(array: Array, shape: tuple[int, ...], expected: str, where: str)
         array: The array.
         shape: The declared shape.
         expected: The declared dtype, for messages.
-        where: What messages call the array.
+        where: The name of the array in messages.
 
     Raises:
         InputError: It does not fit.
@@ -43,7 +43,7 @@ def converted(array: Array, dtype: Any, where: str) -> Array:
     Args:
         array: The array.
         dtype: The declared dtype.
-        where: What messages call it.
+        where: Its name in messages.
 
     Raises:
         InputError: The dtype does not convert, or a value would be lost.

@@ -56,8 +56,8 @@ class Container:
     """The contents of a container.
 
     Attributes:
-        kind: What it is, "lowered" or "model" for instance.
-        data: What the writer's header says: JSON values.
+        kind: Its kind, "lowered" or "model" for instance.
+        data: The JSON values of the writer's header.
         arrays: Read-only arrays, views of the file's bytes.
         digest: A SHA-256 of the arrays: of their bytes, types and shapes, and of where each begins.
     """
@@ -72,7 +72,7 @@ def dump(kind: str, data: Any, arrays: Sequence[Array]) -> bytes:
     """A container as bytes.
 
     Args:
-        kind: What it is.
+        kind: Its kind.
         data: JSON values; or what makes them of ``Container.digest``.
         arrays: Numbers and bools of 1 to 8 bytes each.
 
@@ -119,7 +119,7 @@ def load(raw: bytes | mmap.mmap, where: object = "bytes", check: bool = True) ->
 
     Args:
         raw: The whole file.
-        where: What errors call it.
+        where: Its name in errors.
         check: Whether the arrays' checksum is computed, which reads all of them; the header's
             always is.
 
@@ -209,7 +209,7 @@ def write(path: str | os.PathLike[str], raw: bytes) -> None:
 
     Args:
         path: The file.
-        raw: What ``dump`` made.
+        raw: The output of ``dump``.
 
     Raises:
         FileInUseError: On Windows: a program has it open and forbids renaming it.

@@ -30,8 +30,8 @@ def read_key(node: Any, key: Any) -> IndexKey:
     """Reads an index.
 
     Args:
-        node: What is indexed.
-        key: What stands in the brackets.
+        node: The indexed node.
+        key: The contents of the brackets.
 
     Raises:
         GraphError: An item is no index, or a mask, or there are several arrays.

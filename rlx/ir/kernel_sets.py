@@ -13,7 +13,7 @@ class KernelSet:
     """Kernels of the op records, and how they are called.
 
     Attributes:
-        name: What backends call it in ``Backend.kernel_set``.
+        name: Its name in ``Backend.kernel_set``.
         records: The field of an op's record with its kernels: "cpu" or "webgpu".
         on_host: Whether it runs on the host. Elsewhere a node without a kernel may run on the host instead.
         signatures: Whether kernels have C signatures (``rlx/abi``): calls hold the scratch memory that these

@@ -72,7 +72,7 @@ def hint_of(kind: type, name: str, x: str) -> str:
     Args:
         kind: The type of graphs.
         name: The name.
-        x: What an operand is called.
+        x: The name of an operand.
     """
     if name in _ELSEWHERE:
         return f"use {_ELSEWHERE[name].format(x=x)}"

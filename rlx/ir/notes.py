@@ -28,7 +28,7 @@ class Note:
 
     Attributes:
         step: The pass, or the part of the compiler, that makes it.
-        parts: What it says: text, and the nodes that it names.
+        parts: Its text, and the nodes that it names.
     """
 
     step: str

@@ -240,7 +240,7 @@ class OpDef:
 
     Attributes:
         name: The name in graphs and of the builder method.
-        doc: What it computes: the builder's docstring, with shapes and the source of a formula.
+        doc: The description of its result: the builder's docstring, with shapes and the source of a formula.
         signature: The builder's parameters after the graph; operands are listed in ``operands``.
         operands: Names of the parameters that are tensors, in operand order; a trailing ``*`` means
             a list of them. One whose default is None may be absent; absent ones close up, and

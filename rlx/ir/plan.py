@@ -48,7 +48,7 @@ class KernelCall:
         kernel: Kernel name, "elementwise" for a program of elementwise steps, or ``HOST``.
         inputs: Values read; None for an absent one.
         outputs: Values written.
-        params: What the kernel needs to know, in the order of its C parameters.
+        params: The parameters of the kernel, in the order of its C struct.
         work: Workgroups on WebGPU.
         node: The node it belongs to.
         in_place: Positions of inputs whose memory outputs may take over, each of another one.

@@ -80,7 +80,7 @@ def to_data(
 
     Args:
         graph: The graph.
-        stored: What stands for an array: ``{"$array": ...}`` with its bytes, or its place elsewhere.
+        stored: The representation of an array: ``{"$array": ...}`` with its bytes, or its place elsewhere.
         values: Whether the values attached to params come with it.
     """
     attached = graph.param_values if values else {}
@@ -151,7 +151,7 @@ def from_data(
     Args:
         make: Makes an empty graph of a name.
         data: JSON values.
-        arrays: What ``{"$at": number}`` stands for.
+        arrays: The arrays that ``{"$at": number}`` stands for.
         inside: How many graphs it stands in.
 
     Raises:

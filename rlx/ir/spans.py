@@ -19,7 +19,7 @@ class Span:
     """Something that took time.
 
     Attributes:
-        name: What it was.
+        name: Its name.
         start: When it began, on the clock of ``time.perf_counter_ns``.
         end: When it was over, on the same clock.
         kind: "phase" of a compile, "call" or what a call is made of, "kernel", or "host part" of a
@@ -66,7 +66,7 @@ def progress(part: float, what: str) -> None:
 
     Args:
         part: From 0 to 1.
-        what: What is done now.
+        what: The current step.
     """
     told = _watcher.get()
     if told is not None:
@@ -82,7 +82,7 @@ def checked(check: Callable[[], None] | None) -> Iterator[None]:
     """Has ``check`` called between the steps of what is done inside it.
 
     Args:
-        check: What it raises ends the work; None for no call.
+        check: A function whose exceptions end the work; None for no call.
     """
     token = _check.set(check)
     try:
@@ -117,7 +117,7 @@ def phase(name: str, **args: Any) -> Iterator[None]:
     """One phase of a compile; it costs next to nothing where nobody collects them.
 
     Args:
-        name: What is done.
+        name: The name of the step.
         **args: More about it.
     """
     result, told = _open.get(), _watcher.get()

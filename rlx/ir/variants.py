@@ -31,7 +31,7 @@ class Variant:
         name: Its name in its family.
         threads: Threads of a workgroup.
         storage: Bytes of workgroup memory.
-        params: What the kernel's file is told.
+        params: The parameters of the kernel's file.
     """
 
     name: str
@@ -90,7 +90,7 @@ class Family:
     """The variants of a kernel.
 
     Attributes:
-        name: What ``RLX_VARIANT`` and the tuner's table call it.
+        name: Its name in ``RLX_VARIANT`` and in the tuner's table.
         variants: All of them, the simplest last: it fits every device and takes every problem.
         rule: The choice for a problem among those that fit, where nothing was measured.
         takes: Whether a variant can do a problem at all.

@@ -25,7 +25,7 @@ class ReboundReferences:
     """Copies of references that compute with another array library.
 
     Args:
-        namespace: What ``np`` stands for in the copies.
+        namespace: The object that ``np`` stands for in the copies.
         instead: Functions that take the place of others, by module and name: ``rlx.ops.elementwise.table.erf``.
         records: Functions that take the place of whole references, by operation.
 

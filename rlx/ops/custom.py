@@ -40,14 +40,14 @@ class CustomOp:
     """One registered operation.
 
     Attributes:
-        name: What ``g.custom`` calls it.
+        name: Its name in ``g.custom``.
         shape: Shapes of the inputs, then attributes by name -> the result's shape, or a list of
             ``(shape, dtype)`` for several results or another dtype than the first input's.
         numpy: Arrays, then attributes by name -> an array or a tuple of them.
         wgsl: A function ``fn compute(i: u32)`` that makes element ``i`` of the results.
         c: Address of a C function ``int f(const void *const *inputs, void *const *outputs,
             const int64_t *sizes, const double *numbers)``.
-        dtypes: What the WGSL and the C function are written for.
+        dtypes: The dtypes of the WGSL and the C function.
         flops: Floating-point operations per element of the first result, for the cost model.
     """
 
@@ -76,7 +76,7 @@ def register_custom_op(
     """Registers an operation under a name; one of that name is replaced.
 
     Args:
-        name: What ``g.custom`` calls it.
+        name: Its name in ``g.custom``.
         shape: Called with the input shapes and the attributes by name. Returns the shape of the result
             (of the first input's dtype), or a list of ``(shape, dtype)``, one per result.
         numpy: The meaning: called with read-only arrays (floats in float64) and the attributes by name. Returns an

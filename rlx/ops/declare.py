@@ -239,7 +239,7 @@ def evaluate_reference(
         attrs: Attributes, normalised by inference (of a composite: as given).
         dtypes: dtypes of the operands.
         arrays: The operands in their storage dtypes.
-        types: What the results have to be.
+        types: The types that the results have to have.
     """
     wide = [widen(a, dtype) for a, dtype in zip(arrays, dtypes, strict=True)]
     with np.errstate(all="ignore"):
@@ -263,7 +263,7 @@ def stored_results(
     Args:
         what: The operation, for messages.
         output: The results.
-        types: What they have to be.
+        types: The types that they have to have.
 
     Raises:
         ShapeError: There are more or fewer of them, or one has another shape.

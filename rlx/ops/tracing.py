@@ -222,7 +222,7 @@ class Tracer(Generic[T]):
 
     Args:
         rebound: The references, bound to the library.
-        traced: What stands for its arrays.
+        traced: The types that stand for its arrays.
         package: Whose authors are told of a result that can't be.
     """
 

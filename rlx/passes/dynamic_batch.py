@@ -179,7 +179,7 @@ def scaled(count: int, extent: DynamicRows | None, unit: int = 1) -> int:
     Args:
         count: Bytes, elements or workgroups of the whole.
         extent: The rows.
-        unit: What can't be parted: so many workgroups make the same rows.
+        unit: The number of workgroups that make the same rows; they stay together.
     """
     if extent is None:
         return count

@@ -19,7 +19,7 @@ class Weighed(NamedTuple):
 
     Attributes:
         taken: Whether it pays.
-        saved: What it saves, as notes say it.
+        saved: The saving, as notes say it.
     """
 
     taken: bool
@@ -62,7 +62,7 @@ class Specialisation:
 
         Args:
             before: The part of the graph that it replaces.
-            after: What it puts there.
+            after: The replacement.
         """
         options = GraphIoOptions(kernel_set=self.kernel_set)
         benefit = fusion_benefit(

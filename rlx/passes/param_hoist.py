@@ -33,8 +33,8 @@ class Hoisted:
     """A graph in two parts.
 
     Attributes:
-        graph: What every run computes. Its params are some of the original ones, and prepared ones.
-        preparations: What makes those; no two read the same param.
+        graph: The graph of every run. Its params are some of the original ones, and prepared ones.
+        preparations: The graphs that compute those; no two read the same param.
     """
 
     graph: Graph
@@ -204,8 +204,8 @@ def check_fit(graph: Graph, lowered: Graph, preparations: Sequence[Preparation])
 
     Args:
         graph: The whole.
-        lowered: What every run computes.
-        preparations: What makes its prepared params.
+        lowered: The graph of every run.
+        preparations: The graphs that compute its prepared params.
 
     Raises:
         InputError: Inputs, params or outputs differ.

@@ -26,7 +26,7 @@ class Pass(NamedTuple):
     """One step of the pipeline.
 
     Attributes:
-        name: What notes and messages call it.
+        name: Its name in notes and messages.
         run: Graph in, graph out: another one, or the same one where there is nothing to change. It appends a note for each
             change that it made or left out. A pass that specialises is told what for as well.
         option: The field of ``CompileOptions`` that switches it; "" when it is always needed.

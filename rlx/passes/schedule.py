@@ -34,8 +34,8 @@ class Scheduler:
         graph: A verified graph.
         kernel_set: Which kernels of a record are used.
         limits: The device's limits, for rules that choose between kernels.
-        specialise: What made the graph ready for the backend; subgraphs are made ready by it too.
-        choices: What is known about variants of kernels, besides their rules.
+        specialise: The function that made the graph ready for the backend, and that makes subgraphs ready.
+        choices: The measured variants of kernels, which go before their rules.
         host: Nodes of the graph that run on the host besides those without a kernel, by id, and why.
     """
 
@@ -358,7 +358,7 @@ def check_supported(graph: Graph, kernel_set: str, device: str, allow_host: bool
     Args:
         graph: The graph, before or after it is specialised.
         kernel_set: The device's kernels.
-        device: What messages call it.
+        device: Its name in messages.
         allow_host: Whether nodes without a kernel may run on the CPU instead.
 
     Raises:

@@ -40,7 +40,7 @@ class MeasureSettings:
         record: The file that a recording is added to; None for none.
         processes: Fresh processes that time each graph.
         min_effect: The least change of a time that counts, as a part of it.
-        fails: What fails a test: "changed", verdicts, or kinds of findings.
+        fails: The outcomes that fail a test: "changed", verdicts, or kinds of findings.
     """
 
     baseline: tuple[Recording, ...]
@@ -82,9 +82,9 @@ class CallProbe:
 
     Attributes:
         outputs: The outputs, copied.
-        figures: What other benchmarks may keep beside theirs: numbers and texts.
+        figures: Numbers and texts that other benchmarks may keep beside theirs.
         failures: Why the test fails; empty where it passes.
-        warnings: What could not be decided.
+        warnings: The questions that the times leave open.
     """
 
     outputs: list[Array]
@@ -97,7 +97,7 @@ class Application:
     """The graphs of one test run.
 
     Args:
-        settings: What is asked for.
+        settings: The settings of the caller.
         header: The recording's header from the process that began it; None where this one begins.
 
     Raises:

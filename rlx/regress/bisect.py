@@ -39,7 +39,7 @@ class BisectStep:
 
     Attributes:
         commit: The commit.
-        opinion: What was found.
+        opinion: The opinion on the commit.
         left: Commits of which one is the first bad one, after this step.
     """
 
@@ -60,7 +60,7 @@ class BisectResult:
 
     Attributes:
         commits: The first bad commit; several where skipped ones leave open which of them it is.
-        steps: What was looked at, in order.
+        steps: The steps in order.
     """
 
     commits: tuple[Commit, ...]

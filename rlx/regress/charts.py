@@ -62,7 +62,7 @@ class Dot:
     Attributes:
         at: Where, in percent.
         colour: Number of the adapter.
-        text: What it says.
+        text: Its text.
     """
 
     at: float

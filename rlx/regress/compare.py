@@ -58,10 +58,10 @@ class CaseResult:
         name: The case for people.
         suite: Its suite.
         op: Its operation, pipeline or model.
-        base: What was measured before.
-        new: What was measured now.
-        findings: What differs apart from time.
-        timings: What is said of each kind of time.
+        base: The earlier measurement.
+        new: The new measurement.
+        findings: The differences apart from time.
+        timings: The verdict on each kind of time.
     """
 
     pair: DevicePair
@@ -103,7 +103,7 @@ class Comparison:
         cases: Cases that are in both.
         only_base: Names of cases, with their devices, that are only in the first.
         only_new: Names of cases, with their devices, that are only in the second.
-        differences: What differs between the machines: name, before, now.
+        differences: The differences between the machines: name, before, now.
     """
 
     base: Recording = field(repr=False)
@@ -151,7 +151,7 @@ class Comparison:
         """The exit status.
 
         Args:
-            fail_on: What fails: "changed", verdicts, or kinds of findings (``KINDS``).
+            fail_on: The outcomes that fail: "changed", verdicts, or kinds of findings (``KINDS``).
 
         Returns:
             5 where nothing can be compared, else the first that there is of 4 (results changed), 1 (slower) and

@@ -21,7 +21,7 @@ class TextDiff:
     """A text that differs.
 
     Attributes:
-        title: What it is, and of which kernel.
+        title: Its title and its kernel.
         cases: The cases that it belongs to.
         lines: Of a unified diff: the class of each ("add", "del", "at" or "") and its text.
     """

@@ -26,7 +26,7 @@ def as_json(comparison: Comparison, fail_on: Collection[str] = FAIL_ON) -> dict[
 
     Args:
         comparison: The comparison.
-        fail_on: What the exit status is by (``Comparison.exit_code``).
+        fail_on: The outcomes that make the exit status (``Comparison.exit_code``).
     """
     return {
         "version": JSON_VERSION,

@@ -68,7 +68,7 @@ class Finding:
 
     Attributes:
         kind: A key of ``KINDS``.
-        text: What differs, with both values.
+        text: The difference, with both values.
     """
 
     kind: str

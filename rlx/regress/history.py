@@ -52,7 +52,7 @@ class Change:
     Attributes:
         at: The number of the first point after it.
         ratio: The level after by the level before.
-        causes: What differs between the two recordings around it: commit, driver, versions, machine.
+        causes: The differences between the two recordings around it: commit, driver, versions, machine.
     """
 
     at: int
@@ -69,7 +69,7 @@ class Series:
         case: The case's digest.
         name: The case for people.
         op: Its operation.
-        metric: What the time is (``timing.METRICS``).
+        metric: The kind of time (``timing.METRICS``).
         points: The recordings.
         changes: Where the level of the time changes.
         new_bits: Numbers of points whose bits are not those of the point before.

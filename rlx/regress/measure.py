@@ -176,7 +176,7 @@ def evidence(
 
     Args:
         item: The case.
-        subject: What it is.
+        subject: The measured case.
         expected: The reference's outputs in float64; None where there is none.
         run: The recording.
         device: The device.

@@ -39,7 +39,7 @@ class OwnGraph:
     """A compiled graph after one run.
 
     Attributes:
-        subject: What identifies it.
+        subject: The identity of the case.
         loaded: The graph, its inputs in storage, and copies of its outputs.
         tolerances: The largest difference that passes, by output.
     """

@@ -27,7 +27,7 @@ class Peak:
     """A figure of the machine in two recordings.
 
     Attributes:
-        title: What it is, with its unit.
+        title: Its title, with the unit.
         hardware: Whether it shows the hardware and its clock alone; a dispatch goes through rlx as well.
         base: The median of the processes before.
         new: The median now.
@@ -61,7 +61,7 @@ class DevicePair:
         base: The device before.
         new: The device now.
         same_hardware: Whether the same bits are to be expected: one adapter and, on the CPU, one instruction set.
-        peaks: What the machine itself does.
+        peaks: The speed of the machine itself.
     """
 
     base: DeviceLine

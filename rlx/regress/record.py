@@ -105,7 +105,7 @@ def record(targets: Sequence[RecordTarget], plan: RecordPlan) -> None:
 
     Args:
         targets: The installs.
-        plan: What is measured.
+        plan: The plan of the measurement.
 
     Raises:
         InputError: There is no such suite, device or case, a record file can't be written, or an
@@ -161,7 +161,7 @@ class _TargetState:
 
     Attributes:
         target: The target.
-        plan: What is measured.
+        plan: The plan of the measurement.
         file: Its record file.
         turns: A name that all sides share; None for a side alone.
         run: Name of the recording.

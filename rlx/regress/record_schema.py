@@ -49,7 +49,7 @@ class Run(Struct, frozen=True, tag_field="kind", tag="run"):
         schema: Version of the schema.
         run: Name of the recording, made up at random.
         began: Date and time, UTC, ISO 8601.
-        suites: What was asked for.
+        suites: The requested suites.
         processes: How many processes measured each case.
         quick: Whether fewer cases were measured, for a shorter time.
         rlx: Version of rlx.
@@ -221,7 +221,7 @@ class CaseLine(Struct, frozen=True, tag_field="kind", tag="case"):
         params: Bytes of weights.
         peak: Bytes of the device's memory in all.
         allocations: Blocks of Python's memory that each run leaves behind.
-        on_the_host: What runs on the host, and why.
+        on_the_host: The nodes that run on the host, and why.
         timed: Whether its times tell anything; false for small cases that are there for their numbers.
     """
 
@@ -289,7 +289,7 @@ class Failure(Struct, frozen=True, tag_field="kind", tag="failure"):
         case: The case.
         name: The case for people.
         process: Number of the process.
-        error: What happened, without paths.
+        error: The error, without paths.
     """
 
     run: Digest

@@ -81,7 +81,7 @@ class Recording:
         """A schedule or a WGSL module; None where the file does not hold it.
 
         Raises:
-            InputError: What the file holds is no such text.
+            InputError: The file holds no such text.
         """
         data = self.texts.get(digest)
         return None if data is None else unpacked(data)

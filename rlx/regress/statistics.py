@@ -49,8 +49,8 @@ class Effect:
         log_ratio: Logarithm of new by base; above 0 is slower.
         low: Lower end of the interval of ``LEVEL``.
         high: Its upper end.
-        least: What the logarithm is above with a certainty of ``LEVEL``; a bound on this side alone.
-        most: What it is below with that certainty.
+        least: The lower bound of the logarithm with a certainty of ``LEVEL``, on this side alone.
+        most: The upper bound with that certainty.
         p: Chance of a difference at least as large where nothing has changed.
         spread: Standard deviation of one process's logarithm; where ``paired``, of a difference of two.
         paired: Whether processes that measured one after the other were compared.
@@ -139,7 +139,7 @@ def effect(
     Args:
         base: Logarithms of the processes' medians, at least two.
         new: Those of the other recording, at least two.
-        prior: What other cases say about the noise (``prior_of``).
+        prior: The noise of other cases (``prior_of``).
         paired: Whether the processes of equal index measured one after the other. Their differences are then the
             group: what slowed both down drops out.
 
@@ -197,7 +197,7 @@ def noise_floor(
 
     Args:
         groups: For each case the logarithms of its processes' medians; where ``paired``, their differences.
-        prior: What other cases say about the noise (``prior_of``).
+        prior: The noise of other cases (``prior_of``).
         paired: Whether a group holds the differences of two recordings already.
 
     Returns:
@@ -227,7 +227,7 @@ def processes_to_decide(result: Effect, threshold: float) -> int | None:
     """Estimates the processes on each side that would probably decide an inconclusive case.
 
     Args:
-        result: What is known of it.
+        result: The known facts about it.
         threshold: The least |log ratio| that counts.
 
     Returns:

@@ -93,7 +93,7 @@ class Timing:
         effect: How they differ; None with too few processes.
         q: Its p-value, adjusted for the number of cases; 1 where there is none.
         threshold: The least |log ratio| that counts.
-        verdict: What is said.
+        verdict: The verdict.
         reason: Why it is inconclusive, or that the machine explains it; else empty.
         processes: How many on each side would probably decide an inconclusive one; None where that is unknown.
     """

@@ -110,7 +110,7 @@ class _Open:
     """A case between ``Measure`` and ``CloseCase``.
 
     Attributes:
-        command: What asked for it.
+        command: The command that asked for it.
         loaded: The case on its device.
         seconds: How long it runs in all.
         runs: Nanoseconds of its runs so far.

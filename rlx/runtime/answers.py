@@ -37,7 +37,7 @@ class Answer(Future[R]):
 
     Args:
         crew: Identities of the threads that answer. They must not wait for it.
-        what: What errors call what they belong to.
+        what: The name of their owner in errors.
     """
 
     def __init__(self, crew: Set[int], what: str) -> None:

@@ -346,7 +346,7 @@ def run_slots(compiled: CompiledGraph, *arrays: Any) -> tuple[Array, ...]:
     """``compiled.run_slots(*arrays)`` as a function.
 
     Args:
-        compiled: What to run.
+        compiled: The compiled graph.
         *arrays: Every input in declaration order, or none to compute from ``input_views``.
 
     Returns:

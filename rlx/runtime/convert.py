@@ -55,7 +55,7 @@ def from_bytes(node: Node, data: bytes, dtype: DTypeLike) -> Array:
     Args:
         node: The input or param.
         data: The bytes.
-        dtype: What they hold.
+        dtype: Their dtype.
 
     Raises:
         InputError: They are too few or too many.

@@ -68,7 +68,7 @@ def timed(compiled: CompiledGraph, inputs: Mapping[str, Any], runs: int) -> list
     """Nanoseconds of each run, after one warm-up run, which also checks the inputs.
 
     Args:
-        compiled: What to run.
+        compiled: The compiled graph.
         inputs: One array per input.
         runs: How often.
     """
@@ -112,7 +112,7 @@ def all_failed(
     """The error for a graph that failed on every device.
 
     Args:
-        verb: What was tried.
+        verb: The action that was tried.
         graph: The graph.
         attempts: Each device and its error.
     """

@@ -50,7 +50,7 @@ class Queue(Generic[J]):
         """Has a job done, and returns at once; while ``max_pending`` calls wait or run, it waits.
 
         Args:
-            job: What is to be done.
+            job: The function to call.
             max_pending: See above.
             calls: As how many calls it counts.
 
@@ -108,7 +108,7 @@ class QueuedCall(Generic[R]):
 
     Attributes:
         future: Gets what it returns.
-        call: What is called.
+        call: The function to call.
         args: Its arguments.
     """
 
@@ -134,7 +134,7 @@ class CallQueue(Queue[QueuedCall[R]], Generic[R]):
 
     Args:
         workers: Calls that are made at a time.
-        what: What errors call it.
+        what: Its name in errors.
     """
 
     def __init__(self, workers: int, what: str) -> None:

@@ -71,7 +71,7 @@ class ParamMethods:
         Args:
             name: A param of the graph.
             data: The bytes.
-            dtype: What they hold; converted as ``set_param`` does.
+            dtype: Their dtype; values are converted as by ``set_param``.
 
         Raises:
             UnknownNameError: The graph has no param of that name.

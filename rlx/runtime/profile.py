@@ -64,7 +64,7 @@ class Profile:
     """The result of ``CompiledGraph.profile``; ``str`` of it is a table by op.
 
     Attributes:
-        device: What ran.
+        device: The device of the run.
         runs: How many runs were timed.
         us: Microseconds of all kernels of a run; what lies between kernels is not in it.
         rows: By kind of op, the largest time first.
@@ -185,7 +185,7 @@ class Totals(Recorder):
         Args:
             device: Its name.
             model: Its peaks.
-            costs: What was expected of the nodes.
+            costs: The estimates of the nodes.
         """
         from statistics import median
 

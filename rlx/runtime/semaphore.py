@@ -26,7 +26,7 @@ class BoundedSemaphore:
     none is lost wherever a signal handler raises an exception.
 
     Args:
-        what: What errors call the thing that is called.
+        what: The name of the called object in errors.
         crew: Identities of the threads that make the calls. They never wait here: each has one place more.
     """
 

@@ -21,7 +21,7 @@ class TimedPicks(DevicePicks):
     Args:
         graph: The graph.
         policy: Which devices may be picked.
-        options: What the graph is compiled with.
+        options: The options of the compile.
         compiled: ``rlx.compile``.
     """
 

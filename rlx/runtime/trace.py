@@ -47,7 +47,7 @@ def write_trace(
         phases: Those of the compile. They are moved to end where the recording began: a program may
             have waited for hours between the two.
         on_host: Whether kernels ran on the host, inside the calls.
-        about: What the file says of itself, and the name of the device under "device".
+        about: The file's description of itself, and the name of the device under "device".
         began: When the recording began, on the clock of ``time.perf_counter_ns``.
 
     Raises:

@@ -40,9 +40,9 @@ class Workers(Generic[J]):
     """Threads, and the queue that they share. The threads start with the first job.
 
     Args:
-        what: What messages call the whole.
+        what: The name of the whole in messages.
         names: Names of the threads.
-        bells: What wakes each of them; threads that do the same share one.
+        bells: The bell of each of them; threads that do the same share one.
 
     Attributes:
         what: See above.

@@ -70,7 +70,7 @@ class Bucket:
         """Returns the requirements of runs of some shapes; their graph is built once, to check that it fits.
 
         Args:
-            key: What tells the shapes from others.
+            key: The key of the shapes.
             build: Gives the graph for them.
 
         Raises:
@@ -103,7 +103,7 @@ class Bucket:
         """Inputs of the masked graph, in its order.
 
         Args:
-            fit: What the shapes ask for.
+            fit: The need of the shapes.
             arrays: The inputs of the graph that is not padded.
         """
         results = {name: _padded(arrays[name], shape) for name, shape in self._shapes.items()}

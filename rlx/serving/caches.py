@@ -76,7 +76,7 @@ class CompileCache:
         """The graph of a key, compiled when it is not here.
 
         Args:
-            key: What tells it from others.
+            key: Its key.
             builder: Makes the graph; called only when it is compiled. Two threads that ask for the
                 same key at the same time get the same graph, compiled once.
             params: Values of its params, set when it is compiled.

@@ -107,7 +107,7 @@ class GraphDevices(DevicePicks):
         Args:
             name: A param of the graph.
             data: The bytes.
-            dtype: What they hold.
+            dtype: Their dtype.
 
         Raises:
             UnknownNameError: The graph has no param of that name.
@@ -345,7 +345,7 @@ def fastest_device_for(graph: Graph, policy: DevicePolicy | None = None) -> Devi
 
     Args:
         graph: The graph, with outputs set.
-        policy: What may be picked and how; the least estimated time by default.
+        policy: The allowed devices and the way to choose; the least estimated time by default.
 
     Raises:
         VerifyError: The graph is not legal.

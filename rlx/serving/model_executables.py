@@ -62,7 +62,7 @@ class Exact:
         lowered: The graph, as it was made of the file.
         clones: Its executables.
         plain: Whether it takes and gives the model's arrays as they are.
-        report: What the model's report says of it.
+        report: Its row in the model's report.
     """
 
     lowered: LoweredModel
@@ -86,7 +86,7 @@ class Padded:
         bucket: Its graph.
         clones: The executables of that.
         elements: Element type of each output.
-        report: What the model's report says of it.
+        report: Its row in the model's report.
     """
 
     bucket: Bucket
@@ -101,7 +101,7 @@ class Fitted:
 
     Attributes:
         padded: The bucket.
-        fit: What the shapes ask for.
+        fit: The need of the shapes.
     """
 
     padded: Padded

@@ -72,7 +72,7 @@ class Model:
         device: A device, its name, or "auto"; or a ``wgpu.GPUDevice`` of the program.
         capacity: Sets of shapes, or buckets of them, that are kept.
         options: How graphs are compiled.
-        on_lost: What a run does when the GPU is lost under it: "recover" opens it again, "cpu" goes on
+        on_lost: The reaction of a run to the loss of its GPU: "recover" opens it again, "cpu" goes on
             on the CPU for good, each with a ``RuntimeWarning``; "raise" raises ``DeviceLostError``.
         buckets: "auto" makes buckets of a dimension from its third size on, four to each power of two, except
             of sizes up to 8; None compiles every size. ``{"length": [64, 128]}`` makes buckets of that dimension
@@ -83,7 +83,7 @@ class Model:
         **others: Nothing: an option that there is not is refused with what takes its place.
 
     Attributes:
-        inputs: What ``run`` takes: name, element type and dimensions of each.
+        inputs: The arguments of ``run``: name, element type and dimensions of each.
         defaults: Inputs that have a value in the file. ``run`` may be given another one, which is compiled for anew.
         output_names: Names of what it returns.
         device: Where it runs: the device that was asked for, or, with "auto", the choice for the last compiled shapes;

@@ -41,7 +41,7 @@ class Task:
     """Sets of inputs that one device does, one after the other.
 
     Attributes:
-        sets: What a device is given.
+        sets: The inputs for the device.
         future: Gets the outputs; of several sets, a list that ends where one fails, with its error.
         together: Whether these are several sets.
         outcomes: The outputs so far. Where a device fails, another one goes on from there.
@@ -148,7 +148,7 @@ class WorkScheduler(Workers[Task]):
 
     Args:
         workers: The devices.
-        what: What messages call the whole.
+        what: The name of the whole in messages.
     """
 
     def __init__(self, workers: Sequence[Worker], what: str) -> None:

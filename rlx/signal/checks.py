@@ -14,7 +14,7 @@ def positive(where: str, name: str, value: Any) -> None:
     Args:
         where: The function's name, for messages.
         name: The parameter's name.
-        value: What was given.
+        value: The argument of the caller.
 
     Raises:
         InputError: It is not that.
@@ -33,7 +33,7 @@ def integer(where: str, name: str, value: Any, least: int = 1) -> int:
     Args:
         where: The function's name, for messages.
         name: The parameter's name.
-        value: What was given.
+        value: The argument of the caller.
         least: The smallest value allowed.
 
     Raises:

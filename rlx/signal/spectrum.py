@@ -133,7 +133,7 @@ def welch(  # noqa: PLR0913 - SciPy's signature
             than that is one segment.
         noverlap: Samples that neighbouring segments share; half a segment by default.
         nfft: Length of the transform, segments continued with zeros; the segment's by default.
-        detrend: What is taken off each segment: "constant" its mean, "linear" the straight line that
+        detrend: The trend that is subtracted from each segment: "constant" its mean, "linear" the straight line that
             fits best, False nothing.
         return_onesided: True; the other side of a real signal's spectrum mirrors this one.
         scaling: "density" (x squared per Hz) or "spectrum" (x squared).

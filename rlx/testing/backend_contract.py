@@ -23,7 +23,7 @@ class Promise(NamedTuple):
     """One promise.
 
     Attributes:
-        name: What it is called in reports.
+        name: Its name in reports.
         check: Takes the device; raises AssertionError where it is not kept.
         runs: Whether it runs graphs; a backend without ``capabilities.run_slots`` promises the others alone.
     """

@@ -17,7 +17,7 @@ class TuneProbe(NamedTuple):
     """One problem.
 
     Attributes:
-        name: What reports call it.
+        name: Its name in reports.
         nbytes: Bytes of its largest tensor; a device that can't bind them leaves it out.
         build: Makes the graph.
         half: Whether it is of f16, compiled with ``precision="f16"``: for adapters with matrix units.

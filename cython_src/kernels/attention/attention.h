@@ -108,9 +108,9 @@ static void NAME(attend)(const rlx_call *call, int64_t b, int64_t h, int64_t beg
                                  NAME(KEYS), rows, d, NAME(micro_zeros), count - j < whole ? count - j : whole, 0);
             }
             for (int64_t r = 0; r < rows; r++) {
-                const int64_t at = i + r + ahead - j0; /* the last key that is visible to a causal query */
-                const int64_t to = !causal || at + 1 > count ? count : at < 0 ? 0 : at + 1;
-                const int64_t from = kind == RLX_SEES_SLIDING && at > window ? at - window : 0;
+                const int64_t index = i + r + ahead - j0; /* the last key that is visible to a causal query */
+                const int64_t to = !causal || index + 1 > count ? count : index < 0 ? 0 : index + 1;
+                const int64_t from = kind == RLX_SEES_SLIDING && index > window ? index - window : 0;
                 T *s = scores + r * NAME(KEYS);
                 NAME(see)(s, call, b, h, i + r, j0, from, to);
                 NAME(weigh)(s, count, from < count ? from : count, to, seen + i + r, o + (i + r) * p->o_steps[2], dv);
@@ -136,12 +136,12 @@ static int NAME(kernel_attention)(const rlx_call *call)
     if (p->many) {
         const int64_t blocks = (p->sq + NAME(QUERIES) - 1) / NAME(QUERIES);
         const rlx_range own = rlx_share(call, batch * heads * blocks, 1);
-        for (int64_t at = own.first; at < own.last;) {
-            const int64_t head = at / blocks, next = (head + 1) * blocks < own.last ? (head + 1) * blocks : own.last;
+        for (int64_t index = own.first; index < own.last;) {
+            const int64_t head = index / blocks, next = (head + 1) * blocks < own.last ? (head + 1) * blocks : own.last;
             const int64_t end = (next - head * blocks) * NAME(QUERIES);
-            NAME(attend)(call, head / heads, head % heads, at % blocks * NAME(QUERIES), end < p->sq ? end : p->sq,
+            NAME(attend)(call, head / heads, head % heads, index % blocks * NAME(QUERIES), end < p->sq ? end : p->sq,
                          out->tiles);
-            at = next;
+            index = next;
         }
         return RLX_OK;
     }
@@ -155,10 +155,10 @@ static int NAME(kernel_attention)(const rlx_call *call)
         const T *v = (const T *)in->v + b * p->v_steps[0] + h / share * p->v_steps[1];
         T *o = (T *)out->y + b * p->o_steps[0] + h * p->o_steps[1] + i * p->o_steps[2];
         /* Keys [first, last) are visible. */
-        const int64_t at = i + sk - sq;
+        const int64_t index = i + sk - sq;
         int64_t first = 0, last = sk;
-        if (kind == RLX_SEES_CAUSAL || kind == RLX_SEES_SLIDING) last = at + 1 < sk ? at + 1 : sk;
-        if (kind == RLX_SEES_SLIDING && at - window > 0) first = at - window;
+        if (kind == RLX_SEES_CAUSAL || kind == RLX_SEES_SLIDING) last = index + 1 < sk ? index + 1 : sk;
+        if (kind == RLX_SEES_SLIDING && index - window > 0) first = index - window;
         NAME(rlx_seen) seen = {-(T)INFINITY, 0};
         for (int64_t e = 0; e < dv; e++) o[e] = 0;
         for (int64_t j0 = first; j0 < last; j0 += NAME(KEYS)) {

@@ -123,12 +123,12 @@ static RLX_INLINE void pick(char *d, const char *s, int64_t step, int64_t itemsi
 /* Elements [at, at + n) of an operand, in the order of the result, read by its strides. Rows along the axis before the
    last follow each other by steps alone. */
 static void gather_block(char *d, const char *s, int64_t rank, const int64_t *dims,
-                         const int64_t *strides, int64_t itemsize, int64_t at, int64_t n)
+                         const int64_t *strides, int64_t itemsize, int64_t index, int64_t n)
 {
     const int64_t last = rank - 1, width = dims[last];
     const int64_t rows = last ? dims[last - 1] : 1, onward = last ? strides[last - 1] * itemsize : 0;
     while (n > 0) {
-        int64_t column = at % width, rest = at / width, row = rest % rows, offset = 0;
+        int64_t column = index % width, rest = index / width, row = rest % rows, offset = 0;
         rest /= rows;
         for (int64_t axis = last - 2; axis >= 0; axis--) {
             offset += rest % dims[axis] * strides[axis];
@@ -138,17 +138,17 @@ static void gather_block(char *d, const char *s, int64_t rank, const int64_t *di
         for (; row < rows && n > 0; row++, from += onward, column = 0) {
             const int64_t run = width - column < n ? width - column : n;
             pick(d, from + column * strides[last] * itemsize, strides[last], itemsize, run);
-            d += run * itemsize, at += run, n -= run;
+            d += run * itemsize, index += run, n -= run;
         }
     }
 }
 
 /* The one element of an operand that all of [at, at + n) read, as along an axis that it lacks; NULL where they read several. */
 static const char *one_of_block(const char *s, int64_t rank, const int64_t *dims, const int64_t *strides,
-                                int64_t itemsize, int64_t at, int64_t n)
+                                int64_t itemsize, int64_t index, int64_t n)
 {
-    int64_t rest = at / dims[rank - 1], offset = 0;
-    if (strides[rank - 1] || at % dims[rank - 1] + n > dims[rank - 1]) return NULL;
+    int64_t rest = index / dims[rank - 1], offset = 0;
+    if (strides[rank - 1] || index % dims[rank - 1] + n > dims[rank - 1]) return NULL;
     for (int64_t axis = rank - 2; axis >= 0; axis--) {
         offset += rest % dims[axis] * strides[axis];
         rest /= dims[axis];
@@ -176,16 +176,16 @@ static int kernel_elementwise(const rlx_call *call)
     for (int64_t k = 0; k < p->literals; k++)
         spread(REGISTER(p->literal_registers[k]), (const char *)&p->literal_bits[k], p->literal_bytes[k], most);
     const rlx_range own = rlx_share(call, count, block);
-    for (int64_t at = own.first; at < own.last; at += block) {
-        const int64_t n = own.last - at < block ? own.last - at : block;
+    for (int64_t index = own.first; index < own.last; index += block) {
+        const int64_t n = own.last - index < block ? own.last - index : block;
         for (int64_t k = 0; k < inputs; k++) {
             if (p->modes[k] == RLX_MODE_DIRECT)
-                operand[k] = (const char *)call->in[k] + at * p->input_bytes[k];
+                operand[k] = (const char *)call->in[k] + index * p->input_bytes[k];
             if (p->modes[k] != RLX_MODE_STRIDED) continue;
             char *to = REGISTER(p->input_registers[k]);
             const int64_t *strides = p->strides + k * p->rank;
-            const char *one = one_of_block(call->in[k], p->rank, p->dims, strides, p->input_bytes[k], at, n);
-            if (!one) gather_block(to, call->in[k], p->rank, p->dims, strides, p->input_bytes[k], at, n);
+            const char *one = one_of_block(call->in[k], p->rank, p->dims, strides, p->input_bytes[k], index, n);
+            if (!one) gather_block(to, call->in[k], p->rank, p->dims, strides, p->input_bytes[k], index, n);
             else if (one != held[k]) spread(to, one, p->input_bytes[k], block);
             held[k] = one;
         }
@@ -195,7 +195,7 @@ static int kernel_elementwise(const rlx_call *call)
             for (int j = 0; j < 3; j++)
                 from[j] = numbers[j] < inputs ? operand[numbers[j]] : REGISTER(numbers[j] - inputs);
             const int64_t target = p->targets[k];
-            void *to = target < 0 ? (char *)out->y + at * p->result_bytes : REGISTER(target);
+            void *to = target < 0 ? (char *)out->y + index * p->result_bytes : REGISTER(target);
             ((rlx_loop)p->loops[k])(to, from[0], from[1], from[2], n);
         }
     }

@@ -19,9 +19,9 @@ static inline float normal_number(uint32_t bits, const uint32_t *table)
     u = u ? u : 1;
     int octave = 0;
     for (uint32_t v = u; !(v & 0x40000000u); v <<= 1) octave++;
-    const uint32_t rest = (u << octave) & 0x3fffffffu, at = (uint32_t)octave * 257 + (rest >> 22);
+    const uint32_t rest = (u << octave) & 0x3fffffffu, index = (uint32_t)octave * 257 + (rest >> 22);
     const uint32_t fraction = rest >> 9 & 8191;
-    const uint32_t fine = table[at] - ((table[at] - table[at + 1]) * fraction >> 13);
+    const uint32_t fine = table[index] - ((table[index] - table[index + 1]) * fraction >> 13);
     const float z = (float)((fine + 16) >> 5) * 4.76837158203125e-7f;
     return bits & 1 ? -z : z;
 }
@@ -34,13 +34,13 @@ static int kernel_philox(const rlx_call *call)
     const int kind = (int)p->kind;
     const uint32_t *seed = in->seed, *table = in->table;
     const rlx_range own = rlx_share(call, count, 64);
-    for (int64_t at = own.first; at < own.last; at += 4) {
-        uint32_t c[4] = {(uint32_t)(at / 4), 0, (uint32_t)p->stream, 0};
+    for (int64_t index = own.first; index < own.last; index += 4) {
+        uint32_t c[4] = {(uint32_t)(index / 4), 0, (uint32_t)p->stream, 0};
         philox_block(c, seed[0], p->words > 1 ? seed[1] : 0);
-        for (int j = 0; j < 4 && at + j < count; j++) {
-            if (kind == RLX_PHILOX_BITS) ((uint32_t *)out->y)[at + j] = c[j];
-            else if (kind == RLX_PHILOX_UNIFORM) ((float *)out->y)[at + j] = (float)(c[j] >> 8) * 0x1p-24f;
-            else ((float *)out->y)[at + j] = normal_number(c[j], table);
+        for (int j = 0; j < 4 && index + j < count; j++) {
+            if (kind == RLX_PHILOX_BITS) ((uint32_t *)out->y)[index + j] = c[j];
+            else if (kind == RLX_PHILOX_UNIFORM) ((float *)out->y)[index + j] = (float)(c[j] >> 8) * 0x1p-24f;
+            else ((float *)out->y)[index + j] = normal_number(c[j], table);
         }
     }
     return RLX_OK;

@@ -208,8 +208,8 @@ static RLX_INLINE void tile_store(void *to, tile_vector v) { memcpy(to, &v, size
         const int64_t strip = !turned && axis < last - 1 ? STRIP_ROWS : rows;                     \
         for (int64_t top = 0; top < rows; top += strip)                                           \
         for (int64_t piece = own.pieces.first; piece < own.pieces.last;) {                        \
-            const int64_t at = piece % length, left = own.pieces.last - piece;                    \
-            const int64_t end = length - at < left ? length : at + left;                          \
+            const int64_t index = piece % length, left = own.pieces.last - piece;                 \
+            const int64_t end = length - index < left ? length : index + left;                    \
             int64_t rest = piece / length;                                                        \
             E *d = target + top * to[0];                                                          \
             const E *s = source + top * from[0];                                                  \
@@ -219,8 +219,8 @@ static RLX_INLINE void tile_store(void *to, tile_vector v) { memcpy(to, &v, size
                 const int64_t c = rest % dims[a];                                                 \
                 rest /= dims[a], d += c * p->target_steps[a], s += c * p->source_steps[a];        \
             }                                                                                     \
-            piece += end - at;                                                                    \
-            for (int64_t i = at; i < end; i++) {                                                  \
+            piece += end - index;                                                                 \
+            for (int64_t i = index; i < end; i++) {                                               \
                 const int64_t forward = inner < 0 ? 0 : i * p->target_steps[inner];               \
                 const int64_t onward = inner < 0 ? 0 : i * p->source_steps[inner];                \
                 if (turned) copy_turned_##SUFFIX(d + forward, s + onward, some, columns, to, from); \

@@ -2,12 +2,12 @@
 
 /* The offset of the place that an index tuple names, or -1 if it is out of range. Negative indices count from the end.
    */
-static RLX_INLINE int64_t index_offset(const void *indices, int64_t at, int64_t bytes, int64_t depth,
+static RLX_INLINE int64_t index_offset(const void *indices, int64_t position, int64_t bytes, int64_t depth,
                                    const int64_t *sizes, const int64_t *along)
 {
     int64_t offset = 0;
     for (int64_t d = 0; d < depth; d++) {
-        int64_t i = bytes == 4 ? ((const int32_t *)indices)[at + d] : ((const int64_t *)indices)[at + d];
+        int64_t i = bytes == 4 ? ((const int32_t *)indices)[position + d] : ((const int64_t *)indices)[position + d];
         if (i < 0) i += sizes[d];
         if (i < 0 || i >= sizes[d]) return -1;
         offset += i * along[d];
@@ -19,14 +19,14 @@ static RLX_INLINE int64_t index_offset(const void *indices, int64_t at, int64_t 
 #define GATHER_BLOCK 512
 
 /* Where n index tuples, `step` apart, point to, with `move` added for every one of them; -1 if one is out of range. */
-static RLX_NOINLINE int gather_places(int64_t *places, const rlx_gather *p, const void *index, int64_t at,
+static RLX_NOINLINE int gather_places(int64_t *places, const rlx_gather *p, const void *index, int64_t position,
                                       int64_t step, int64_t move, int64_t n)
 {
     int64_t any = 0;
     const int64_t size = p->sizes[0], along = p->axis_steps[0]; /* of the only axis, often */
 #define PLACES(TYPE)                                                                              \
     {                                                                                             \
-        const TYPE *const one = (const TYPE *)index + at;                                         \
+        const TYPE *const one = (const TYPE *)index + position;                                   \
         for (int64_t i = 0; i < n; i++) {                                                         \
             const int64_t named = one[i * step], place = named < 0 ? named + size : named;        \
             any |= -(int64_t)((uint64_t)place >= (uint64_t)size);                                 \
@@ -35,7 +35,7 @@ static RLX_NOINLINE int gather_places(int64_t *places, const rlx_gather *p, cons
     }
     if (p->depth != 1)
         for (int64_t i = 0; i < n; i++) {
-            const int64_t place = index_offset(index, at + i * step, p->index_bytes, p->depth, p->sizes, p->axis_steps);
+            const int64_t place = index_offset(index, position + i * step, p->index_bytes, p->depth, p->sizes, p->axis_steps);
             any |= place, places[i] = place + i * move;
         }
     else if (p->index_bytes == 4) PLACES(int32_t)

@@ -28,7 +28,7 @@
         from = from < first ? first : from > end ? end : from;                                    \
         to = to < from ? from : to > end ? end : to;                                              \
         for (int64_t row = own.pieces.first, stop; row < own.pieces.last; row = stop) {           \
-            const int64_t at = row % tall;                                                        \
+            const int64_t index = row % tall;                                                     \
             int64_t rest = row / tall, source = 0, step = rows_inside * width;                    \
             int inside = 1;                                                                       \
             for (int64_t a = middle - 1; a >= 0; a--) {                                           \
@@ -36,10 +36,10 @@
                 inside &= c >= 0 && c < p->inside[a];                                             \
                 rest /= dims[a], source += c * step, step *= p->inside[a];                        \
             }                                                                                     \
-            stop = row - at + tall < own.pieces.last ? row - at + tall : own.pieces.last;         \
+            stop = row - index + tall < own.pieces.last ? row - index + tall : own.pieces.last;   \
             const E *x = (const E *)in->x + source + from - p->before[last];                      \
             for (int64_t r = row; r < stop; r++) {                                                \
-                const int64_t c = r - row + at - top;                                             \
+                const int64_t c = r - row + index - top;                                          \
                 E *y = (E *)out->y + r * dims[last];                                              \
                 if (!inside || c < 0 || c >= rows_inside) {                                       \
                     fill_##SUFFIX(y + first, end - first, value);                                 \
@@ -61,7 +61,7 @@ PADS(b8, uint64_t)
 /* Borders that repeat what is inside. A coordinate outside of an axis of n stands for one inside: the nearest one (edge),
    the one on the other side of the first or last one (reflect), or the one a multiple of n away (wrap). */
 typedef struct {
-    int64_t at, step, run; /* the coordinate, and the step to that of the next one, for `run` coordinates */
+    int64_t index, step, run; /* the coordinate, and the step to that of the next one, for `run` coordinates */
 } pad_run;
 
 /* The coordinate that `c` stands for, and how far the walk goes on from there. */
@@ -97,7 +97,7 @@ static pad_run pad_runs(int64_t c, int64_t n, int64_t mode)
         while (from < to) {                                                                       \
             const pad_run some = pad_runs(from, n, mode);                                         \
             const int64_t count = to - from < some.run ? to - from : some.run;                    \
-            const E *s = x + some.at * unit;                                                      \
+            const E *s = x + some.index * unit;                                                   \
             if (some.step == 1)                                                                   \
                 copy_bytes((char *)y, (const char *)s, count * unit * (int64_t)sizeof(E));        \
             else if (unit > 1)                                                                    \
@@ -126,29 +126,29 @@ static pad_run pad_runs(int64_t c, int64_t n, int64_t mode)
         int32_t listed[LISTED];                                                                   \
         if (unit == 1 && inside[last] < SHORT_PAD && end - first <= LISTED) {                     \
             for (int64_t i = 0; i < end - first; i++)                                             \
-                listed[i] = (int32_t)pad_runs(first + i, inside[last], p->mode).at;               \
+                listed[i] = (int32_t)pad_runs(first + i, inside[last], p->mode).index;            \
             places = listed;                                                                      \
         }                                                                                         \
         for (int64_t row = own.pieces.first, until; row < own.pieces.last; row = until) {         \
-            const int64_t at = row % tall;                                                        \
+            const int64_t index = row % tall;                                                     \
             int64_t rest = row / tall, step = middle < 0 ? width : width * inside[middle];        \
             const E *x = in->x;                                                                   \
             for (int64_t a = middle - 1; a >= 0; a--) {                                           \
-                x += pad_runs(rest % dims[a] - p->before[a], inside[a], p->mode).at * step;       \
+                x += pad_runs(rest % dims[a] - p->before[a], inside[a], p->mode).index * step;    \
                 rest /= dims[a], step *= inside[a];                                               \
             }                                                                                     \
-            until = row - at + tall < own.pieces.last ? row - at + tall : own.pieces.last;        \
+            until = row - index + tall < own.pieces.last ? row - index + tall : own.pieces.last;  \
             /* Rows inside first. Borders that stand for one of them are copies of it. */         \
-            E *const plane = (E *)out->y + ((row - at) * dims[last] + own.columns.first) * unit;  \
-            const int64_t top = middle < 0 ? 0 : p->before[middle], end_row = at + until - row, pitch = dims[last] * unit;\
-            int64_t from = at > top ? at : top, to = middle < 0 ? 1 : top + inside[middle];       \
+            E *const plane = (E *)out->y + ((row - index) * dims[last] + own.columns.first) * unit; \
+            const int64_t top = middle < 0 ? 0 : p->before[middle], end_row = index + until - row, pitch = dims[last] * unit; \
+            int64_t from = index > top ? index : top, to = middle < 0 ? 1 : top + inside[middle]; \
             from = from < end_row ? from : end_row, to = to < end_row ? to : end_row;             \
             for (int64_t c = from; c < to; c++)                                                   \
                 pad_units_##SUFFIX(plane + c * pitch, x + (c - top) * width, first, end, inside[last], unit, \
                                    p->mode, places);                                              \
-            for (int64_t c = at; c < end_row; c++) {                                              \
+            for (int64_t c = index; c < end_row; c++) {                                           \
                 if (c >= from && c < to) continue;                                                \
-                const int64_t other = pad_runs(c - top, inside[middle], p->mode).at, done = other + top;\
+                const int64_t other = pad_runs(c - top, inside[middle], p->mode).index, done = other + top; \
                 if (done >= from && done < to)                                                    \
                     copy_bytes((char *)(plane + c * pitch), (const char *)(plane + done * pitch), \
                                (end - first) * unit * (int64_t)sizeof(E));                        \

@@ -62,15 +62,15 @@
         const rlx_range own = rlx_share(call, p->lines, 64);                                      \
         for (int64_t line = own.first, n; line < own.last; line += n) {                           \
             const int64_t c = line % length;                                                      \
-            int64_t rest = line / length, at = 0, which = 0, source = 0;                          \
+            int64_t rest = line / length, position = 0, which = 0, source = 0;                    \
             n = own.last - line < length - c ? own.last - line : length - c;                      \
-            if (last >= 0) at = c * p->data_steps[last], which = c * p->index_steps[last], source = c * p->update_steps[last]; \
+            if (last >= 0) position = c * p->data_steps[last], which = c * p->index_steps[last], source = c * p->update_steps[last]; \
             for (int64_t d = last - 1; d >= 0; d--) {                                             \
                 const int64_t k = rest % p->dims[d];                                              \
-                at += k * p->data_steps[d], which += k * p->index_steps[d];                       \
+                position += k * p->data_steps[d], which += k * p->index_steps[d];                 \
                 source += k * p->update_steps[d], rest /= p->dims[d];                             \
             }                                                                                     \
-            T *y = (T *)out->y + at;                                                              \
+            T *y = (T *)out->y + position;                                                        \
             const T *updates = (const T *)in->updates + source;                                   \
             const int status = p->reduction == RLX_REDUCTION_NONE                                 \
                 ? scatter_lines_##SUFFIX(y, updates, in->index, which, n, shared, p, RLX_REDUCTION_NONE) \

@@ -32,14 +32,14 @@ static void widen_blocks(float *to, const uint8_t *from, int64_t rows, int64_t s
         for (int64_t v = 0; v < step; v += BLOCK_LANES) {
             const wide_f32 scale = widened_f16((const rlx_f16 *)from + v);
             const uint8_t *codes = from + 2 * step + v;
-            float *at = to + v;
-            for (int i = 0; four && i < 16; i++, codes += step, at += step) {
+            float *index = to + v;
+            for (int i = 0; four && i < 16; i++, codes += step, index += step) {
                 const few_u8 both = *(const few_u8 *)codes;
-                *(loose_f32 *)at = scale * code_floats((few_i8)((both & 15) - 8));
-                *(loose_f32 *)(at + 16 * step) = scale * code_floats((few_i8)((both >> 4) - 8));
+                *(loose_f32 *)index = scale * code_floats((few_i8)((both & 15) - 8));
+                *(loose_f32 *)(index + 16 * step) = scale * code_floats((few_i8)((both >> 4) - 8));
             }
-            for (int i = 0; !four && i < BLOCK_ROWS; i++, codes += step, at += step)
-                *(loose_f32 *)at = scale * code_floats(*(const few_i8 *)codes);
+            for (int i = 0; !four && i < BLOCK_ROWS; i++, codes += step, index += step)
+                *(loose_f32 *)index = scale * code_floats(*(const few_i8 *)codes);
         }
 }
 

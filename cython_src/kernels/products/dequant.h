@@ -13,27 +13,27 @@ typedef struct {
 typedef uint8_t u8x16 __attribute__((vector_size(16), aligned(1), may_alias));
 typedef uint64_t u64x2 __attribute__((vector_size(16)));
 
-static inline float block_half(const uint8_t *at)
+static inline float block_half(const uint8_t *position)
 {
     uint16_t h;
-    memcpy(&h, at, 2);
+    memcpy(&h, position, 2);
     return rlx_from_f16(h);
 }
 
 /* Bits `shift` and up of each of 16 bytes, masked by `mask`. */
-static inline u8x16 fields(const uint8_t *at, uint64_t shift, uint8_t mask)
+static inline u8x16 fields(const uint8_t *position, uint64_t shift, uint8_t mask)
 {
-    return (u8x16)((u64x2)*(const u8x16 *)at >> shift) & mask;
+    return (u8x16)((u64x2)*(const u8x16 *)position >> shift) & mask;
 }
 
 /* Each byte shifted left; the bits shifted out are 0. */
 static inline u8x16 up(u8x16 v, uint64_t bits) { return (u8x16)((u64x2)v << bits); }
 
 /* Each of 16 bits as the fifth bit of a code. */
-static inline u8x16 fifth_bits(const uint8_t *at)
+static inline u8x16 fifth_bits(const uint8_t *position)
 {
     const uint64_t every = 0x0101010101010101u, own = 0x8040201008040201u;
-    const u64x2 spread = {at[0] * every & own, at[1] * every & own};
+    const u64x2 spread = {position[0] * every & own, position[1] * every & own};
     return (u8x16)((u8x16)spread != 0) & 16;
 }
 
@@ -181,11 +181,11 @@ static const struct {
 /* Weights that are decoded at a time: a multiple of the block and group sizes of all formats. */
 #define SPAN RLX_DECODE_SPAN
 
-static float group_value(const void *values, int64_t bytes, int64_t at)
+static float group_value(const void *values, int64_t bytes, int64_t position)
 {
-    if (bytes == 1) return (float)((const uint8_t *)values)[at];
-    if (bytes == 2) return rlx_from_f16(((const uint16_t *)values)[at]);
-    return ((const float *)values)[at];
+    if (bytes == 1) return (float)((const uint8_t *)values)[position];
+    if (bytes == 2) return rlx_from_f16(((const uint16_t *)values)[position]);
+    return ((const float *)values)[position];
 }
 
 /* The first step for plain groups. Codes are reduced by half their range. */
@@ -221,8 +221,8 @@ static void decode_span(const rlx_packed *p, int64_t row, int64_t from, int64_t 
         const int64_t weights = block_formats[p->as.scheme].weights;
         const int64_t nbytes = block_formats[p->as.scheme].nbytes;
         const uint8_t *b = p->codes + row * p->as.row_bytes + from / weights * nbytes;
-        for (int64_t at = 0; at < count; at += weights, b += nbytes)
-            block_formats[p->as.scheme].unpack(b, codes + at, scale + at / 16, offset + at / 16);
+        for (int64_t position = 0; position < count; position += weights, b += nbytes)
+            block_formats[p->as.scheme].unpack(b, codes + position, scale + position / 16, offset + position / 16);
     } else {
         unpack_groups(p, row, from, count, codes, scale, offset);
     }
@@ -248,8 +248,8 @@ static int kernel_dequantize_blocks_u8(const rlx_call *call)
             from += from < 0 ? table : 0;
             if (from < 0 || from >= table) return RLX_INDEX_OUT_OF_RANGE;
         }
-        for (int64_t at = 0; at < k; at += SPAN)
-            decode_span(&w, from, at, k - at < SPAN ? k - at : SPAN, y + at);
+        for (int64_t position = 0; position < k; position += SPAN)
+            decode_span(&w, from, position, k - position < SPAN ? k - position : SPAN, y + position);
     }
     return RLX_OK;
 }
@@ -301,12 +301,12 @@ static void dequant_few(const rlx_packed *p, const float *x, float *y, int64_t m
     float w[SPAN];
     for (int64_t j = own.first; j < own.last; j++) {
         vec_f32 sums[DEQUANT_FEW] = {{0}};
-        for (int64_t at = 0; at < k; at += SPAN) {
-            const int64_t count = k - at < SPAN ? k - at : SPAN;
-            decode_span(p, j, at, count, w);
+        for (int64_t position = 0; position < k; position += SPAN) {
+            const int64_t count = k - position < SPAN ? k - position : SPAN;
+            decode_span(p, j, position, count, w);
             int64_t i = 0;
-            for (; i + 4 <= m; i += 4) span_dot4(sums + i, x + i * k + at, k, w, count);
-            for (; i < m; i++) sums[i] = span_dot(sums[i], x + i * k + at, w, count);
+            for (; i + 4 <= m; i += 4) span_dot4(sums + i, x + i * k + position, k, w, count);
+            for (; i < m; i++) sums[i] = span_dot(sums[i], x + i * k + position, w, count);
         }
         for (int64_t i = 0; i < m; i++) {
             float total = 0;
@@ -325,13 +325,13 @@ static void dequant_panels(const rlx_packed *p, const float *x, float *y, int64_
         const int64_t width = own.last - j < DEQUANT_COLUMNS ? own.last - j : DEQUANT_COLUMNS;
         const int64_t step = panel_columns_f32(width);
         if (width < step) memset(panel, 0, (size_t)(SPAN * step) * sizeof(float));
-        for (int64_t at = 0; at < k; at += SPAN) {
-            const int64_t depth = k - at < SPAN ? k - at : SPAN;
+        for (int64_t position = 0; position < k; position += SPAN) {
+            const int64_t depth = k - position < SPAN ? k - position : SPAN;
             for (int64_t v = 0; v < width; v++) {
-                decode_span(p, j + v, at, depth, w);
+                decode_span(p, j + v, position, depth, w);
                 for (int64_t i = 0; i < depth; i++) panel[i * step + v] = w[i];
             }
-            micro_rows_f32(x + at, k, 1, panel, step, y + j, n, m, depth, at ? NULL : micro_zeros_f32, width, 0);
+            micro_rows_f32(x + position, k, 1, panel, step, y + j, n, m, depth, position ? NULL : micro_zeros_f32, width, 0);
         }
     }
 }

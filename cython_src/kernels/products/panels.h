@@ -2,15 +2,15 @@
 
 /* Returns `depth` rows of a panel of `step` columns that begin `at` elements behind the first. Elements that are not of
    type T are widened to scratch memory. */
-static const T *NAME(wide_panel)(const void *panels, int64_t at, int64_t depth, int64_t step, int64_t kind, T *scratch)
+static const T *NAME(wide_panel)(const void *panels, int64_t index, int64_t depth, int64_t step, int64_t kind, T *scratch)
 {
 #ifdef SINGLE
     const int64_t four = kind == RLX_PACKING_Q4_0;
-    if (kind == RLX_PACKING_F16) widen_f16(scratch, (const rlx_f16 *)panels + at, depth * step);
-    if (kind == RLX_PACKING_BF16) widen_bf16(scratch, (const rlx_bf16 *)panels + at, depth * step);
-    if (kind >= RLX_PACKING_Q8_0) widen_blocks(scratch, (const uint8_t *)panels + block_bytes(at, four), depth, step, four);
+    if (kind == RLX_PACKING_F16) widen_f16(scratch, (const rlx_f16 *)panels + index, depth * step);
+    if (kind == RLX_PACKING_BF16) widen_bf16(scratch, (const rlx_bf16 *)panels + index, depth * step);
+    if (kind >= RLX_PACKING_Q8_0) widen_blocks(scratch, (const uint8_t *)panels + block_bytes(index, four), depth, step, four);
 #endif
-    return kind == RLX_PACKING_SAME ? (const T *)panels + at : scratch;
+    return kind == RLX_PACKING_SAME ? (const T *)panels + index : scratch;
 }
 
 #ifdef SINGLE
@@ -53,12 +53,12 @@ static void NAME(packed_product)(const T *a, int64_t lda, const void *panels, in
     int64_t p = 0, begun = 0;
 #ifdef SINGLE
     for (; m == 1 && kind != RLX_PACKING_SAME && begun + MICRO_COLUMNS <= width; begun += MICRO_COLUMNS) {
-        const int64_t at = (j0 + begun) * k, four = kind == RLX_PACKING_Q4_0;
+        const int64_t index = (j0 + begun) * k, four = kind == RLX_PACKING_Q4_0;
         if (kind >= RLX_PACKING_Q8_0) {
-            (four ? row_of_q4 : row_of_q8)(a, (const uint8_t *)panels + block_bytes(at, four), k, c + begun);
+            (four ? row_of_q4 : row_of_q8)(a, (const uint8_t *)panels + block_bytes(index, four), k, c + begun);
             continue;
         }
-        const uint16_t *b = (const uint16_t *)panels + at;
+        const uint16_t *b = (const uint16_t *)panels + index;
         const float *start = NAME(micro_start)(NULL, bias ? bias + begun : NULL, MICRO_COLUMNS);
         (kind == RLX_PACKING_F16 ? row_of_f16 : row_of_bf16)(a, b, k, start, c + begun);
         if (act) NAME(activate)(c + begun, MICRO_COLUMNS, act);
@@ -71,10 +71,10 @@ static void NAME(packed_product)(const T *a, int64_t lda, const void *panels, in
             rows = m - i < MICRO_BLOCK + MICRO_ROWS ? m - i : MICRO_BLOCK;
             for (int64_t j = begun; j < width; j += MICRO_COLUMNS) {
                 const int64_t some = width - j < MICRO_COLUMNS ? width - j : MICRO_COLUMNS;
-                const int64_t at = j0 + j, whole = n - at < MICRO_COLUMNS ? n - at : MICRO_COLUMNS;
+                const int64_t index = j0 + j, whole = n - index < MICRO_COLUMNS ? n - index : MICRO_COLUMNS;
                 const int64_t step = NAME(panel_columns)(whole);
                 T start[MICRO_COLUMNS];
-                const T *b = NAME(wide_panel)(panels, at * k + p * step, depth, step, kind, scratch);
+                const T *b = NAME(wide_panel)(panels, index * k + p * step, depth, step, kind, scratch);
                 NAME(micro_rows)(a + i * lda + p, lda, 1, b, step, c + i * ldc + j, ldc, rows, depth,
                                  p ? NULL : NAME(micro_start)(start, bias ? bias + j : NULL, some), some,
                                  n > MICRO_COLUMNS);

@@ -234,8 +234,8 @@ static void NAME(recur_gates)(void *context, int64_t task)
     const rlx_range rows = NAME(task_share)(f, task, f->first_rows, PANEL);
     const int64_t end = task == f->tasks - 1 ? wide : rows.last;
     for (int64_t b = f->first; b < f->last; b++) {
-        const int64_t step = NAME(step_of)(f, b), at = step < 0 ? f->s : step;
-        const T *from = f->xw + ((at * f->p->batch + b) * f->p->directions + f->d) * wide;
+        const int64_t step = NAME(step_of)(f, b), index = step < 0 ? f->s : step;
+        const T *from = f->xw + ((index * f->p->batch + b) * f->p->directions + f->d) * wide;
         memcpy(f->g + b * wide + rows.first, from + rows.first, (size_t)(end - rows.first) * sizeof(T));
     }
     NAME(add_some)(f, rows, 0, f->h, f->g, wide);
@@ -277,8 +277,8 @@ static void NAME(recur_cells)(void *context, int64_t task)
     const T *peepholes = f->all_peepholes ? f->all_peepholes + f->d * 3 * n : NULL;
     const rlx_range own = NAME(task_sequences)(f, task);
     for (int64_t b = own.first; b < own.last; b++) {
-        const int64_t step = NAME(step_of)(f, b), at = step < 0 ? f->s : step;
-        T *row = f->y + ((at * p->directions + f->d) * p->batch + b) * n;
+        const int64_t step = NAME(step_of)(f, b), index = step < 0 ? f->s : step;
+        T *row = f->y + ((index * p->directions + f->d) * p->batch + b) * n;
         if (step < 0) { /* the sequence has ended, and its states stay */
             memset(row, 0, (size_t)n * sizeof(T));
             continue;

@@ -15,15 +15,15 @@ static void NAME(interpolate_rows)(T *y, const T *x, const int32_t *index, const
         for (; t < taps && some < TAPS_TOGETHER; t++)
             if (weight[t] != 0) from[some] = x + index[t] * row, by[some++] = weight[t];
         if (some == 0) break;
-        for (int64_t i = 0, at; i < n; i += VL) {
+        for (int64_t i = 0, position; i < n; i += VL) {
             /* A sum that goes on must not take what overlaps twice. */
             const int whole = i + VL <= n;
-            at = whole ? i : n - VL;
-            VEC sum = *(const VEC *)(from[0] + at) * by[0];
-            for (int64_t k = 1; k < some; k++) sum += *(const VEC *)(from[k] + at) * by[k];
-            if (!begun) *(VEC *)(y + at) = sum;
-            else if (whole) *(VEC *)(y + at) += sum;
-            else for (int64_t l = i; l < n; l++) y[l] += sum[l - at];
+            position = whole ? i : n - VL;
+            VEC sum = *(const VEC *)(from[0] + position) * by[0];
+            for (int64_t k = 1; k < some; k++) sum += *(const VEC *)(from[k] + position) * by[k];
+            if (!begun) *(VEC *)(y + position) = sum;
+            else if (whole) *(VEC *)(y + position) += sum;
+            else for (int64_t l = i; l < n; l++) y[l] += sum[l - position];
         }
         begun = 1;
     }
@@ -42,19 +42,19 @@ static RLX_INLINE void NAME(copy_row)(T *y, const T *x, int64_t n)
 #define VECTORS_TOGETHER 256
 
 /* Where a vector of entries begins that has all these places, which rise; -1 if none does. */
-static RLX_INLINE int32_t NAME(start_of)(const int32_t *at, int64_t n)
+static RLX_INLINE int32_t NAME(start_of)(const int32_t *position, int64_t n)
 {
-    const int64_t first = at[0] < n - FLOATS ? at[0] : n - FLOATS;
-    return first >= 0 && at[FLOATS - 1] - first < FLOATS ? (int32_t)first : -1;
+    const int64_t first = position[0] < n - FLOATS ? position[0] : n - FLOATS;
+    return first >= 0 && position[FLOATS - 1] - first < FLOATS ? (int32_t)first : -1;
 }
 
 /* Entries of x at places that rise: mostly within one or two vectors of the n entries. `start` is that of start_of. */
-static RLX_INLINE vf NAME(entries_at)(const T *x, const int32_t *at, int32_t start, int64_t n)
+static RLX_INLINE vf NAME(entries_at)(const T *x, const int32_t *position, int32_t start, int64_t n)
 {
-    const vi places = (vi)*(const vec_i32 *)at;
+    const vi places = (vi)*(const vec_i32 *)position;
     if (start >= 0) return v_permute(v_load(x + start), places - start);
-    const int64_t two = at[0] < n - 2 * FLOATS ? at[0] : n - 2 * FLOATS;
-    if (two >= 0 && at[FLOATS - 1] - two < 2 * FLOATS)
+    const int64_t two = position[0] < n - 2 * FLOATS ? position[0] : n - 2 * FLOATS;
+    if (two >= 0 && position[FLOATS - 1] - two < 2 * FLOATS)
         return v_permute_two(v_load(x + two), v_load(x + two + FLOATS), places - (int32_t)two);
     return v_gather(x, places);
 }
@@ -80,9 +80,9 @@ static int64_t NAME(interpolate_rising)(T *y, const T *x, const rlx_interpolate 
             for (int64_t i = 0; taps > 1 && i < some; i++) {
                 vf sum = {0};
                 for (int64_t t = 0; t < taps; t++) {
-                    const int64_t at = t * count + j + i * FLOATS;
-                    const vf by = v_load(weight + at);
-                    const vf product = NAME(entries_at)(from, index + at, start[i * taps + t], n) * by;
+                    const int64_t position = t * count + j + i * FLOATS;
+                    const vf by = v_load(weight + position);
+                    const vf product = NAME(entries_at)(from, index + position, start[i * taps + t], n) * by;
                     sum += v_pick(v_less((vf){0}, v_abs(by)), product, (vf){0});
                 }
                 v_store(to + i * FLOATS, sum);
@@ -116,8 +116,8 @@ static void NAME(interpolate_row)(T *y, const T *x, const rlx_interpolate *p, co
     for (; j < last; j++) {                                                                       \
         T sum = 0;                                                                                \
         for (int64_t t = 0; t < TAPS; t++) {                                                      \
-            const int32_t at = index[t * count + j];                                              \
-            const T by = weight[t * count + j], v = x[at < 0 ? 0 : at];                           \
+            const int32_t position = index[t * count + j];                                        \
+            const T by = weight[t * count + j], v = x[position < 0 ? 0 : position];               \
             sum += by != 0 ? by * v : 0;                                                          \
         }                                                                                         \
         y[j] = index[j] < 0 ? outside : sum;                                                      \
@@ -150,16 +150,16 @@ static int NAME(kernel_interpolate)(const rlx_call *call)
             NAME(interpolate_row)(y, x, p, in->indices, in->weights, from, own.columns.last);
             continue;
         }
-        const int64_t at = own.columns.first, width = own.columns.last - at;
+        const int64_t position = own.columns.first, width = own.columns.last - position;
         for (int64_t j = own.rows.first; j < own.rows.last; j++) {
             const int32_t *index = (const int32_t *)in->indices + j * taps;
-            T *to = y + j * inner + at;
+            T *to = y + j * inner + position;
             if (index[0] < 0)
                 for (int64_t i = 0; i < width; i++) to[i] = (T)p->outside;
             else if (taps == 1)
-                NAME(copy_row)(to, x + index[0] * inner + at, width);
+                NAME(copy_row)(to, x + index[0] * inner + position, width);
             else
-                NAME(interpolate_rows)(to, x + at, index, (const T *)in->weights + j * taps, taps, inner, width);
+                NAME(interpolate_rows)(to, x + position, index, (const T *)in->weights + j * taps, taps, inner, width);
         }
     }
     return RLX_OK;

@@ -20,10 +20,10 @@ static void NAME(look_at_places)(NAME(nearest_places) *to, const int32_t *places
     const int64_t vectors = (columns + FLOATS - 1) / FLOATS;
     to->far = 0, to->vectors = vectors <= MOST_NEAREST ? vectors : 0;
     for (int64_t v = 0; v < to->vectors; v++) {
-        const int32_t *at = places + v * FLOATS;
-        const int near = at[FLOATS - 1] - at[0] < FLOATS;
-        to->start[v] = near ? at[0] : -1;
-        to->from_there[v] = (vi)*(const vec_i32 *)at - (near ? at[0] : 0);
+        const int32_t *index = places + v * FLOATS;
+        const int near = index[FLOATS - 1] - index[0] < FLOATS;
+        to->start[v] = near ? index[0] : -1;
+        to->from_there[v] = (vi)*(const vec_i32 *)index - (near ? index[0] : 0);
         to->far |= !near;
     }
 }

@@ -10,21 +10,21 @@
     for (int l = 0; l < HALF; l++) joined[l] = COMBINE(joined[l], joined[l + HALF]);              \
     if ((end - i) & HALF) {                                                                       \
         for (int l = 0; l < HALF; l++)                                                            \
-            joined[l] = COMBINE(joined[l], (TOTAL)TAKE((PART)(START), x[at + i + l]));            \
+            joined[l] = COMBINE(joined[l], (TOTAL)TAKE((PART)(START), x[index + i + l]));         \
         i += HALF;                                                                                \
     }
 #define ROW(NAME, T, PART, TOTAL, START, TAKE, COMBINE)                                           \
     static TOTAL line_##NAME(const T *x, int64_t n)                                               \
     {                                                                                             \
         TOTAL total = (TOTAL)(START);                                                             \
-        for (int64_t at = 0; at < n; at += 1024) {                                                \
-            const int64_t end = n - at < 1024 ? n - at : 1024;                                    \
+        for (int64_t index = 0; index < n; index += 1024) {                                       \
+            const int64_t end = n - index < 1024 ? n - index : 1024;                              \
             PART lane[16];                                                                        \
             TOTAL joined[16];                                                                     \
             for (int l = 0; l < 16; l++) lane[l] = (PART)(START);                                 \
             int64_t i = 0;                                                                        \
             for (; i + 16 <= end; i += 16)                                                        \
-                for (int l = 0; l < 16; l++) lane[l] = TAKE(lane[l], x[at + i + l]);              \
+                for (int l = 0; l < 16; l++) lane[l] = TAKE(lane[l], x[index + i + l]);           \
             for (int l = 0; l < 16; l++) joined[l] = (TOTAL)lane[l];                              \
             HALF_OF_LANES(TOTAL, 8, START, PART, TAKE, COMBINE)                                   \
             HALF_OF_LANES(TOTAL, 4, START, PART, TAKE, COMBINE)                                   \
@@ -40,8 +40,8 @@
     static double line_##NAME(const float *x, int64_t n)                                          \
     {                                                                                             \
         double total = 0;                                                                         \
-        for (int64_t at = 0; at < n; at += 1024, x += 1024) {                                     \
-            const int64_t end = n - at < 1024 ? n - at : 1024;                                    \
+        for (int64_t index = 0; index < n; index += 1024, x += 1024) {                            \
+            const int64_t end = n - index < 1024 ? n - index : 1024;                              \
             vf a = {0}, b = a, c = a, d = a;                                                      \
             int64_t i = 0;                                                                        \
             for (; i + 4 * FLOATS <= end; i += 4 * FLOATS) {                                      \
@@ -111,19 +111,19 @@
         if (pieces == 1 && lie_apart(outer, n, inner, 2 * BESIDE + 1)) {                          \
             const T *x = (const T *)in->x + own.pieces.first * size;                              \
             int64_t left = own.pieces.last - own.pieces.first;                                    \
-            T beside[BUFFER], found[STRIP];                                                       \
+            T beside[BUFFER], result[STRIP];                                                      \
             while (left > 0) {                                                                    \
                 const int64_t lanes = lines_beside(left, size, inner), count = left < lanes ? left : lanes; \
                 bring_##SUFFIX(beside, x, size, size, count, lanes);                              \
-                reduce_##kind##_##SUFFIX(found, beside, n, inner * lanes, inner * lanes, divisor, inverse); \
-                send_##SUFFIX(y, found, inner, inner, count, lanes);                              \
+                reduce_##kind##_##SUFFIX(result, beside, n, inner * lanes, inner * lanes, divisor, inverse); \
+                send_##SUFFIX(y, result, inner, inner, count, lanes);                             \
                 left -= count, x += count * size, y += count * inner;                             \
             }                                                                                     \
             return RLX_OK;                                                                        \
         }                                                                                         \
-        for (int64_t at = own.pieces.first; at < own.pieces.last; at++, y += inner) {             \
-            const int64_t begin = at % pieces * length, some = pieces == 1 || n - begin < length ? n - begin : length; \
-            const T *x = (const T *)in->x + at / pieces * size + begin * inner;                   \
+        for (int64_t index = own.pieces.first; index < own.pieces.last; index++, y += inner) {    \
+            const int64_t begin = index % pieces * length, some = pieces == 1 || n - begin < length ? n - begin : length; \
+            const T *x = (const T *)in->x + index / pieces * size + begin * inner;                \
             if (inner == 1) {                                                                     \
                 const TOTAL total = line_##kind##_##SUFFIX(x, some);                              \
                 y[0] = (T)(FINISH(total, divisor, inverse));                                      \
@@ -150,7 +150,7 @@ static float row_extreme(const float *x, int64_t n, int32_t negated)
     vf a = v_all(lowest), b = a, c = a, d = a;
     vm bad = v_unordered(a, a);
     int64_t i = 0;
-#define SIGNED(at) ((vf)((vi)v_load(x + (at)) ^ negated))
+#define SIGNED(index) ((vf)((vi)v_load(x + (index)) ^ negated))
     for (; i + 4 * FLOATS <= n; i += 4 * FLOATS) {
         const vf p = SIGNED(i), q = SIGNED(i + FLOATS);
         const vf r = SIGNED(i + 2 * FLOATS), s = SIGNED(i + 3 * FLOATS);

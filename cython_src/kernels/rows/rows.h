@@ -25,10 +25,10 @@ static inline float row_max_f32(const float *x, int64_t n)
 static inline float row_exp_f32(float *y, const float *x, float top, int64_t n)
 {
     double total = 0;
-    for (int64_t at = 0; at < n; at += 1024) {
-        const int64_t end = n - at < 1024 ? n : at + 1024;
+    for (int64_t index = 0; index < n; index += 1024) {
+        const int64_t end = n - index < 1024 ? n : index + 1024;
         vf sum = {0};
-        for (int64_t i = at; i < end; i += FLOATS) {
+        for (int64_t i = index; i < end; i += FLOATS) {
             const int64_t left = end - i;
             const int some = RLX_UNLIKELY(left < FLOATS);
             vf e = v_exp_below((some ? v_load_some(x + i, left) : v_load(x + i)) - top);
@@ -56,10 +56,10 @@ static inline T NAME(row_max)(const T *x, int64_t n)
 static inline double NAME(row_total)(
     T *sum, const T *x, const T *other, T mean, int squared, int64_t n)
 {
-#define STEP(V, at, total)                                                                        \
+#define STEP(V, index, total)                                                                     \
     {                                                                                             \
-        V v = *(const V *)(x + (at));                                                             \
-        if (other) *(V *)(sum + (at)) = v += *(const V *)(other + (at));                          \
+        V v = *(const V *)(x + (index));                                                          \
+        if (other) *(V *)(sum + (index)) = v += *(const V *)(other + (index));                    \
         v -= mean;                                                                                \
         total += squared ? v * v : v;                                                             \
     }
@@ -173,9 +173,9 @@ static void NAME(softmax_columns)(T *y, const T *x, int64_t n, int64_t inner, in
         NAME(softmax_strip)(y, x, rows, wide, wide, (n - (rows - 1) * fold) * inner, inner, logarithm);
         return;
     }
-    for (int64_t at = 0; at < width; at += STRIP) {
-        const int64_t wide = width - at < STRIP ? width - at : STRIP;
-        NAME(softmax_strip)(y + at, x + at, n, inner, wide, wide, wide, logarithm);
+    for (int64_t index = 0; index < width; index += STRIP) {
+        const int64_t wide = width - index < STRIP ? width - index : STRIP;
+        NAME(softmax_strip)(y + index, x + index, n, inner, wide, wide, wide, logarithm);
     }
 }
 

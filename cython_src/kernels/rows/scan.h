@@ -18,10 +18,10 @@
         for (int64_t i = first; i < n; i++)                                                       \
             for (int64_t j = 0; j < width; j++) {                                                 \
                 const T v = x[i * step + j], t = top[j];                                          \
-                const PLACE at = place[j];                                                        \
+                const PLACE index = place[j];                                                     \
                 const int takes = TAKES(v, t, beyond, last);                                      \
                 top[j] = takes ? v : t;                                                           \
-                place[j] = takes ? (PLACE)i : at;                                                 \
+                place[j] = takes ? (PLACE)i : index;                                              \
             }                                                                                     \
     }                                                                                             \
     /* Of each of at most STRIP columns of n rows. Few columns of several rows are worked on as one row; then each column has \
@@ -39,9 +39,9 @@
         for (int64_t j = 0; j < wide; j++) place[j] *= (PLACE)fold;                               \
         for (int64_t j = width, c = 0, r = 1; j < wide; j++) {                                    \
             const T v = top[j], t = top[c];                                                       \
-            const PLACE at = place[j] + (PLACE)r;                                                 \
+            const PLACE index = place[j] + (PLACE)r;                                              \
             const int same = (v == t) | ((v != v) & (t != t));                                    \
-            if (same ? (last ? at > place[c] : at < place[c]) : TAKES(v, t, beyond, 0)) top[c] = v, place[c] = at; \
+            if (same ? (last ? index > place[c] : index < place[c]) : TAKES(v, t, beyond, 0)) top[c] = v, place[c] = index; \
             if (++c == width) c = 0, r++;                                                         \
         }                                                                                         \
         for (int64_t j = 0; j < width; j++) y[j] = (int32_t)place[j];                             \
@@ -49,10 +49,10 @@
     static void arg_columns_##kind##_##SUFFIX(int32_t *y, const T *x, int64_t n, int64_t inner,   \
                                               int64_t width, int last)                            \
     {                                                                                             \
-        for (int64_t at = 0; at < width; at += STRIP) {                                           \
-            const int64_t wide = width - at < STRIP ? width - at : STRIP;                         \
-            if (last) arg_strip_##kind##_##SUFFIX(y + at, x + at, n, inner, wide, 1);             \
-            else arg_strip_##kind##_##SUFFIX(y + at, x + at, n, inner, wide, 0);                  \
+        for (int64_t index = 0; index < width; index += STRIP) {                                  \
+            const int64_t wide = width - index < STRIP ? width - index : STRIP;                   \
+            if (last) arg_strip_##kind##_##SUFFIX(y + index, x + index, n, inner, wide, 1);       \
+            else arg_strip_##kind##_##SUFFIX(y + index, x + index, n, inner, wide, 0);            \
         }                                                                                         \
     }                                                                                             \
     /* The places in rows of n elements that follow each other. */                                \
@@ -61,9 +61,9 @@
         for (int64_t r = 0; r < rows; r++, x += n) {                                              \
             int64_t piece = 0;                                                                    \
             T top = x[0];                                                                         \
-            for (int64_t at = 0; at < n; at += ARG_PIECE) {                                       \
-                const T v = line_##kind##_##SUFFIX(x + at, n - at < ARG_PIECE ? n - at : ARG_PIECE); \
-                if (at == 0 || TAKES(v, top, beyond, last)) piece = at, top = v;                  \
+            for (int64_t index = 0; index < n; index += ARG_PIECE) {                              \
+                const T v = line_##kind##_##SUFFIX(x + index, n - index < ARG_PIECE ? n - index : ARG_PIECE); \
+                if (index == 0 || TAKES(v, top, beyond, last)) piece = index, top = v;            \
             }                                                                                     \
             const int64_t end = n - piece < ARG_PIECE ? n : piece + ARG_PIECE;                    \
             y[r] = (int32_t)(last ? place_last_##SUFFIX(x, piece, end, top) : place_first_##SUFFIX(x, piece, end, top)); \
@@ -112,12 +112,12 @@
         /* A search of a short row takes as long as that of four vectors. */                      \
         if (lie_apart(p->outer, n, inner, 4 * BESIDE)) {                                          \
             T beside[BUFFER];                                                                     \
-            int32_t found[STRIP];                                                                 \
+            int32_t result[STRIP];                                                                \
             while (left > 0) {                                                                    \
                 const int64_t lanes = lines_beside(left, size, inner), count = left < lanes ? left : lanes;\
                 bring_##SUFFIX(beside, x, size, size, count, lanes);                              \
-                columns(found, beside, n, inner * lanes, inner * lanes, last);                    \
-                send_i32(y, found, inner, inner, count, lanes);                                   \
+                columns(result, beside, n, inner * lanes, inner * lanes, last);                   \
+                send_i32(y, result, inner, inner, count, lanes);                                  \
                 left -= count, x += count * size, y += count * inner;                             \
             }                                                                                     \
             return RLX_OK;                                                                        \
@@ -170,25 +170,25 @@ ARG_REDUCTION(i64, int64_t, int64_t)
     {                                                                                             \
         enum { LANES_HERE = VECTOR_BYTES / sizeof(TOTAL) };                                       \
         totals_##name##_##SUFFIX sums[RUN_VECTORS], more[RUN_VECTORS];                            \
-        int64_t at[RUN_VECTORS];                                                                  \
+        int64_t index[RUN_VECTORS];                                                               \
         _Pragma("GCC unroll 8") for (int v = 0; v < vectors; v++)                                 \
         {                                                                                         \
-            at[v] = v * LANES_HERE < width - LANES_HERE ? v * LANES_HERE : width - LANES_HERE;    \
-            sums[v] = *(totals_##name##_##SUFFIX *)(total + at[v]);                               \
+            index[v] = v * LANES_HERE < width - LANES_HERE ? v * LANES_HERE : width - LANES_HERE; \
+            sums[v] = *(totals_##name##_##SUFFIX *)(total + index[v]);                            \
         }                                                                                         \
         for (int64_t i = 0; i < n; i++, x += step, y += step) {                                   \
             _Pragma("GCC unroll 8") for (int v = 0; v < vectors; v++)                             \
-                more[v] = __builtin_convertvector(*(const items_##name##_##SUFFIX *)(x + at[v]),  \
+                more[v] = __builtin_convertvector(*(const items_##name##_##SUFFIX *)(x + index[v]), \
                                                   totals_##name##_##SUFFIX);                      \
             _Pragma("GCC unroll 8") for (int v = 0; v < vectors; v++)                             \
             {                                                                                     \
                 const totals_##name##_##SUFFIX before = sums[v];                                  \
                 sums[v] = JOIN(before, more[v]);                                                  \
-                *(items_##name##_##SUFFIX *)(y + at[v]) =                                         \
+                *(items_##name##_##SUFFIX *)(y + index[v]) =                                      \
                     __builtin_convertvector(exclusive ? before : sums[v], items_##name##_##SUFFIX);\
             }                                                                                     \
         }                                                                                         \
-        _Pragma("GCC unroll 8") for (int v = 0; v < vectors; v++) *(totals_##name##_##SUFFIX *)(total + at[v]) = sums[v];\
+        _Pragma("GCC unroll 8") for (int v = 0; v < vectors; v++) *(totals_##name##_##SUFFIX *)(total + index[v]) = sums[v]; \
     }                                                                                             \
     /* Of `width` columns of n rows, `step` apart, on from the totals. x may be y. */             \
     static RLX_INLINE void run_columns_##name##_##SUFFIX(T *y, const T *x, int64_t n, int64_t step, int64_t width, \
@@ -238,18 +238,18 @@ ARG_REDUCTION(i64, int64_t, int64_t)
             for (int64_t j = 0; j < wide; j++) total[j] = (TOTAL)(START);                         \
             for (int64_t done = 0; done < n; done += most) {                                      \
                 const int64_t rows = n - done < most ? n - done : most;                           \
-                const int64_t at = (reverse ? n - done - rows : done) * inner;                    \
+                const int64_t index = (reverse ? n - done - rows : done) * inner;                 \
                 T *from = beside + (reverse ? (rows - 1) * wide : 0);                             \
-                bring_##SUFFIX(beside, x + at, size, rows * inner, count, lanes);                 \
+                bring_##SUFFIX(beside, x + index, size, rows * inner, count, lanes);              \
                 run_##name##_##SUFFIX(from, from, rows, sign * wide, wide, total, exclusive);     \
-                send_##SUFFIX(y + at, beside, size, rows * inner, count, lanes);                  \
+                send_##SUFFIX(y + index, beside, size, rows * inner, count, lanes);               \
             }                                                                                     \
             left -= count, x += count * size, y += count * size;                                  \
         }                                                                                         \
         for (; left > 0; left--, x += size, y += size) {                                          \
             if (inner == 1) run_row_##name##_##SUFFIX(y + first, x + first, n, sign, exclusive);  \
-            for (int64_t at = columns.first; inner > 1 && at < columns.last; at += STRIP) {       \
-                const int64_t start = first * inner + at, rest = columns.last - at;               \
+            for (int64_t index = columns.first; inner > 1 && index < columns.last; index += STRIP) { \
+                const int64_t start = first * inner + index, rest = columns.last - index;         \
                 const int64_t width = rest < STRIP ? rest : STRIP;                                \
                 for (int64_t j = 0; j < width; j++) total[j] = (TOTAL)(START);                    \
                 run_##name##_##SUFFIX(y + start, x + start, n, sign * inner, width, total, exclusive); \

@@ -31,11 +31,11 @@
 #define TOPK(SUFFIX, T, KEY)                                                                      \
     typedef struct {                                                                              \
         KEY key;                                                                                  \
-        int32_t at;                                                                               \
+        int32_t index;                                                                            \
     } pair_##SUFFIX;                                                                              \
     static RLX_INLINE int before_##SUFFIX(pair_##SUFFIX a, pair_##SUFFIX b)                       \
     {                                                                                             \
-        return (a.key > b.key) | ((a.key == b.key) & (a.at < b.at));                              \
+        return (a.key > b.key) | ((a.key == b.key) & (a.index < b.index));                        \
     }                                                                                             \
     static void merge_sort_##SUFFIX(pair_##SUFFIX *a, pair_##SUFFIX *spare, int64_t n)            \
     {                                                                                             \
@@ -58,16 +58,16 @@
         }                                                                                         \
     }                                                                                             \
     /* The root of the heap is the element that comes last in sorted order. */                    \
-    static void sink_##SUFFIX(pair_##SUFFIX *heap, int64_t k, int64_t at)                         \
+    static void sink_##SUFFIX(pair_##SUFFIX *heap, int64_t k, int64_t index)                      \
     {                                                                                             \
         for (;;) {                                                                                \
-            int64_t child = 2 * at + 1;                                                           \
+            int64_t child = 2 * index + 1;                                                        \
             if (child >= k) return;                                                               \
             if (child + 1 < k && before_##SUFFIX(heap[child], heap[child + 1])) child++;          \
-            if (!before_##SUFFIX(heap[at], heap[child])) return;                                  \
-            const pair_##SUFFIX t = heap[at];                                                     \
-            heap[at] = heap[child], heap[child] = t;                                              \
-            at = child;                                                                           \
+            if (!before_##SUFFIX(heap[index], heap[child])) return;                               \
+            const pair_##SUFFIX t = heap[index];                                                  \
+            heap[index] = heap[child], heap[child] = t;                                           \
+            index = child;                                                                        \
         }                                                                                         \
     }                                                                                             \
     /* The k first to the heap. Most elements come after its root: 16 are looked at together. */  \
@@ -105,12 +105,12 @@
     {                                                                                             \
         KEY top = keys[0];                                                                        \
         for (int64_t i = 1; i < n; i++) top = keys[i] > top ? keys[i] : top;                      \
-        KEY at = (KEY)n;                                                                          \
+        KEY index = (KEY)n;                                                                       \
         for (int64_t i = 0; i < n; i++) {                                                         \
             const KEY here = keys[i] == top ? (KEY)i : (KEY)n;                                    \
-            at = here < at ? here : at;                                                           \
+            index = here < index ? here : index;                                                  \
         }                                                                                         \
-        return at;                                                                                \
+        return index;                                                                             \
     }                                                                                             \
     /* The k first of BESIDE rows: the ranks of every pair of elements are compared in all rows at a time. */\
     static void topk_beside_##SUFFIX(T *values, int32_t *places, const T *x, int64_t n, int64_t k, int largest)\
@@ -121,8 +121,8 @@
         if (k == 1) {                                                                             \
             for (int64_t i = 1; i < n; i++)                                                       \
                 for (int64_t l = 0; l < BESIDE; l++) {                                            \
-                    const KEY top = key[l], other = key[i * BESIDE + l], at = rank[l];            \
-                    key[l] = other > top ? other : top, rank[l] = other > top ? (KEY)i : at;      \
+                    const KEY top = key[l], other = key[i * BESIDE + l], index = rank[l];         \
+                    key[l] = other > top ? other : top, rank[l] = other > top ? (KEY)i : index;   \
                 }                                                                                 \
             for (int64_t l = 0; l < BESIDE; l++) places[l] = (int32_t)rank[l], values[l] = x[l * n + (int64_t)rank[l]];\
             return;                                                                               \
@@ -168,7 +168,7 @@
                 for (int64_t i = 0; i < kept; i++) pairs[i] = (pair_##SUFFIX){keys[i], (int32_t)i};\
                 if (few) select_##SUFFIX(pairs, keys, n, k);                                      \
                 merge_sort_##SUFFIX(pairs, pairs + n, kept);                                      \
-                for (int64_t i = 0; i < k; i++) places[i] = pairs[i].at;                          \
+                for (int64_t i = 0; i < k; i++) places[i] = pairs[i].index;                       \
             }                                                                                     \
             for (int64_t i = 0; i < k; i++) values[i] = x[places[i]];                             \
         }                                                                                         \

@@ -78,8 +78,8 @@ static void NAME(pass_odd)(int R, NAME(in_parts) x, NAME(out_parts) y, int64_t l
     }
     for (int64_t p = 0; p < m; p++)
         for (int64_t q = 0; q < stride; q++) {
-            const int64_t at = q + p * stride, to = q + p * stride * R;
-            for (int i = 0; i < R; i++) ar[i] = x.re[at + i * step], ai[i] = x.im[at + i * step];
+            const int64_t index = q + p * stride, to = q + p * stride * R;
+            for (int i = 0; i < R; i++) ar[i] = x.re[index + i * step], ai[i] = x.im[index + i * step];
             for (int j = 0; j < R; j++) {
                 T tr = ar[0], ti = ai[0];
                 for (int i = 1, root = j; i < R; i++, root = root + j < R ? root + j : root + j - R) {
@@ -100,9 +100,9 @@ static void NAME(transform)(NAME(in_parts) x, NAME(out_parts) y, NAME(out_parts)
     int64_t length = n, stride = 1;
     const T *wr = twiddles, *wi = twiddles + count;
     if (passes == 0) y.re[0] = x.re[0], y.im[0] = x.im[0];
-    for (int at = 0; at < passes; at++) {
-        const int radix = (int)radices[at];
-        const NAME(out_parts) to = (passes - 1 - at) % 2 == 0 ? y : z;
+    for (int index = 0; index < passes; index++) {
+        const int radix = (int)radices[index];
+        const NAME(out_parts) to = (passes - 1 - index) % 2 == 0 ? y : z;
         switch (radix) {
         case 2: NAME(pass2)(x, to, length, stride, wr, wi); break;
         case 3: NAME(pass3)(x, to, length, stride, wr, wi); break;

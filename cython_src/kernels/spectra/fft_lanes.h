@@ -5,10 +5,10 @@
 /* The source of lane l when two vectors exchange groups of `by` lanes. */
 #define LOW(l, by) ((l) & (by) ? (l) - (by) + VL : (l))
 #define HIGH(l, by) ((l) & (by) ? (l) + VL : (l) + (by))
-#define TWO(F, at, by) F(at, by), F(at + 1, by)
-#define FOUR(F, at, by) TWO(F, at, by), TWO(F, at + 2, by)
-#define EIGHT(F, at, by) FOUR(F, at, by), FOUR(F, at + 4, by)
-#define SIXTEEN(F, at, by) EIGHT(F, at, by), EIGHT(F, at + 8, by)
+#define TWO(F, index, by) F(index, by), F(index + 1, by)
+#define FOUR(F, index, by) TWO(F, index, by), TWO(F, index + 2, by)
+#define EIGHT(F, index, by) FOUR(F, index, by), FOUR(F, index + 4, by)
+#define SIXTEEN(F, index, by) EIGHT(F, index, by), EIGHT(F, index + 8, by)
 #ifdef SINGLE
 #define ENTRIES (VECTOR_BYTES / 4)
 #else
@@ -172,9 +172,9 @@ static void NAME(lanes_odd)(int R, const T *x, T *y, int64_t length, int64_t str
             to[0] = all_r, to[1] = all_i;
             for (int j = 1; j <= R / 2; j++) {
                 VEC ur = from[0], ui = from[1], pr = {0}, pi = {0};
-                for (int i = 0, at = j; i < R / 2; i++, at = (at + j) % R) {
-                    ur += sr[i] * c[at], ui += si[i] * c[at];
-                    pr += dr[i] * s[at], pi += di[i] * s[at];
+                for (int i = 0, index = j; i < R / 2; i++, index = (index + j) % R) {
+                    ur += sr[i] * c[index], ui += si[i] * c[index];
+                    pr += dr[i] * s[index], pi += di[i] * s[index];
                 }
                 for (int side = 0; side < 2; side++, pr = -pr, pi = -pi) {
                     const int64_t k = side ? R - j : j;
@@ -193,8 +193,8 @@ static T *NAME(lanes_transform)(T *x, T *z, int64_t n, int64_t stride, int passe
 {
     int64_t length = n;
     const T *wr = twiddles, *wi = twiddles + count;
-    for (int at = 0; at < passes; at++) {
-        const int radix = (int)radices[at];
+    for (int index = 0; index < passes; index++) {
+        const int radix = (int)radices[index];
         switch (radix) {
         case 2: NAME(lanes2)(x, z, length, stride, wr, wi); break;
         case 3: NAME(lanes3)(x, z, length, stride, wr, wi); break;

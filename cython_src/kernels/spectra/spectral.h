@@ -10,16 +10,16 @@ static inline uint64_t peak_key(float power, int64_t bin)
 }
 
 /* A min-heap of the k largest keys; the smallest of them is at 0. */
-static void sift_down(uint64_t *heap, int64_t k, int64_t at)
+static void sift_down(uint64_t *heap, int64_t k, int64_t index)
 {
     for (;;) {
-        int64_t child = 2 * at + 1;
+        int64_t child = 2 * index + 1;
         if (child >= k) return;
         if (child + 1 < k && heap[child + 1] < heap[child]) child++;
-        if (heap[at] <= heap[child]) return;
-        const uint64_t t = heap[at];
-        heap[at] = heap[child], heap[child] = t;
-        at = child;
+        if (heap[index] <= heap[child]) return;
+        const uint64_t t = heap[index];
+        heap[index] = heap[child], heap[child] = t;
+        index = child;
     }
 }
 

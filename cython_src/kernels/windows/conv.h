@@ -60,10 +60,10 @@ typedef struct {
 
 /* Applies the epilogue to `count` contiguous results, the first of which is `at` entries behind the one that the
    residual begins with. */
-static inline void NAME(finish)(T *c, int64_t at, int64_t count, NAME(epilogue) after)
+static inline void NAME(finish)(T *c, int64_t index, int64_t count, NAME(epilogue) after)
 {
     if (after.residual)
-        for (int64_t i = 0; i < count; i++) c[i] += after.residual[at + i];
+        for (int64_t i = 0; i < count; i++) c[i] += after.residual[index + i];
     NAME(activate)(c, count, after.act);
 }
 
@@ -135,7 +135,7 @@ static NAME(conv_piece) NAME(images_of)(const NAME(convolution) *f, int64_t imag
                                         rlx_range outputs)
 {
     const rlx_window *w = f->w;
-    const int64_t o = g * f->m + outputs.first, at = (image * w->outputs + o) * f->windows;
+    const int64_t o = g * f->m + outputs.first, index = (image * w->outputs + o) * f->windows;
     const int64_t plane = w->dims[0] * w->dims[1] * w->dims[2];
     return (NAME(conv_piece)){
         .images = images,
@@ -145,8 +145,8 @@ static NAME(conv_piece) NAME(images_of)(const NAME(convolution) *f, int64_t imag
         .bias = f->bias ? f->bias + o : NULL,
         .first = outputs.first,
         .outputs = outputs.last - outputs.first,
-        .c = f->y + at,
-        .after = {f->residual ? f->residual + at : NULL, f->act},
+        .c = f->y + index,
+        .after = {f->residual ? f->residual + index : NULL, f->act},
     };
 }
 
@@ -167,12 +167,12 @@ static void NAME(pack_windows)(const NAME(convolution) *f, const NAME(conv_piece
                                int64_t depth, int64_t j, int64_t width)
 {
     const rlx_window *w = f->w;
-    struct { int64_t at, from, length; } stretch[RLX_CONV_PANELS * MICRO_COLUMNS];
+    struct { int64_t index, from, length; } stretch[RLX_CONV_PANELS * MICRO_COLUMNS];
     int64_t stretches = 0;
     for (int64_t v = 0; v < width; stretches++) {
         const int64_t q = j + v, x = q % w->out[2], yz = q / w->out[2] % (w->out[0] * w->out[1]);
         const int64_t left = w->out[2] - x, free = MICRO_COLUMNS - v % MICRO_COLUMNS;
-        stretch[stretches].at = v / MICRO_COLUMNS * WINDOW_PANEL + v % MICRO_COLUMNS;
+        stretch[stretches].index = v / MICRO_COLUMNS * WINDOW_PANEL + v % MICRO_COLUMNS;
         stretch[stretches].from = q / f->windows * one->image + yz / w->out[1] * w->stride[0] * f->l.depth +
                                   yz % w->out[1] * w->stride[1] * f->l.row + x;
         stretch[stretches].length = left < free ? left : free;
@@ -186,7 +186,7 @@ static void NAME(pack_windows)(const NAME(convolution) *f, const NAME(conv_piece
         const T *source = plane + f->offsets[tap];
         for (int64_t s = 0; s < stretches; s++) {
             const T *from = source + stretch[s].from;
-            T *to = panels + stretch[s].at;
+            T *to = panels + stretch[s].index;
             const int64_t n = stretch[s].length;
             if (from + n + VL <= end)
                 for (int64_t v = 0; v < n; v += VL) *(VEC *)(to + v) = *(const VEC *)(from + v);
@@ -227,21 +227,21 @@ static void NAME(conv_columns)(const NAME(convolution) *f, const NAME(conv_piece
 
 /* A whole strip of neighbouring windows, in one pass: `at` is where its first result belongs. `act` is constant. */
 static RLX_INLINE void NAME(store_whole)(const NAME(convolution) *f, const NAME(conv_piece) *one, const T *strip,
-                                         int64_t at, const int64_t act)
+                                         int64_t index, const int64_t act)
 {
     const T *residual = one->after.residual;
-    for (int64_t r = 0; r < one->outputs; r++, strip += MICRO_COLUMNS, at += f->windows) {
+    for (int64_t r = 0; r < one->outputs; r++, strip += MICRO_COLUMNS, index += f->windows) {
         const T start = one->bias ? one->bias[r] : 0;
         _Pragma("GCC unroll 4") for (int64_t i = 0; i < MICRO_COLUMNS; i += VL) {
             VEC v = *(const VEC *)(strip + i) + start;
-            if (residual) v += *(const VEC *)(residual + at + i);
+            if (residual) v += *(const VEC *)(residual + index + i);
 #ifdef SINGLE
             /* NaN stays NaN: v_min and v_max give their second operand then. */
             if (act == RLX_ACT_RELU) v = (VEC)v_max((vf){0}, (vf)v);
             if (act == RLX_ACT_HARD_SWISH)
                 v *= (VEC)v_min(v_all(1), v_max((vf){0}, (vf)(v * (T)0.16666666666666666667 + (T)0.5)));
 #endif
-            *(VEC *)(one->c + at + i) = v;
+            *(VEC *)(one->c + index + i) = v;
         }
     }
 }
@@ -255,28 +255,28 @@ static void NAME(store_strip)(const NAME(convolution) *f, const NAME(conv_piece)
     const int64_t act = one->after.act, begin = j % f->windows;
     const T *residual = one->after.residual;
     if (width == MICRO_COLUMNS && begin + width <= f->windows) {
-        const int64_t at = j / f->windows * result + begin;
+        const int64_t index = j / f->windows * result + begin;
         if (!act) {
-            NAME(store_whole)(f, one, strip, at, 0);
+            NAME(store_whole)(f, one, strip, index, 0);
             return;
         }
 #ifdef SINGLE
         if (act == RLX_ACT_RELU) {
-            NAME(store_whole)(f, one, strip, at, RLX_ACT_RELU);
+            NAME(store_whole)(f, one, strip, index, RLX_ACT_RELU);
             return;
         }
         if (act == RLX_ACT_HARD_SWISH) {
-            NAME(store_whole)(f, one, strip, at, RLX_ACT_HARD_SWISH);
+            NAME(store_whole)(f, one, strip, index, RLX_ACT_HARD_SWISH);
             return;
         }
 #endif
     }
     for (int64_t v = 0, some; v < width; v += some) {
-        const int64_t q = (j + v) % f->windows, at = (j + v) / f->windows * result + q;
+        const int64_t q = (j + v) % f->windows, index = (j + v) / f->windows * result + q;
         some = width - v < f->windows - q ? width - v : f->windows - q;
         T *from = strip + v;
         for (int64_t r = 0; r < one->outputs; r++, from += MICRO_COLUMNS) {
-            const T start = one->bias ? one->bias[r] : 0, *added = residual ? residual + at + r * f->windows : NULL;
+            const T start = one->bias ? one->bias[r] : 0, *added = residual ? residual + index + r * f->windows : NULL;
             if (some == MICRO_COLUMNS)
                 for (int64_t i = 0; i < MICRO_COLUMNS; i += VL)
                     *(VEC *)(from + i) = *(VEC *)(from + i) + start + (residual ? *(const VEC *)(added + i) : (VEC){0});
@@ -286,10 +286,10 @@ static void NAME(store_strip)(const NAME(convolution) *f, const NAME(conv_piece)
     }
     NAME(activate)(strip, one->outputs * MICRO_COLUMNS, act);
     for (int64_t v = 0, some; v < width; v += some) {
-        const int64_t q = (j + v) % f->windows, at = (j + v) / f->windows * result + q;
+        const int64_t q = (j + v) % f->windows, index = (j + v) / f->windows * result + q;
         some = width - v < f->windows - q ? width - v : f->windows - q;
         const T *from = strip + v;
-        T *to = one->c + at;
+        T *to = one->c + index;
         for (int64_t r = 0; r < one->outputs; r++, from += MICRO_COLUMNS, to += f->windows)
             if (some == MICRO_COLUMNS)
                 for (int64_t i = 0; i < MICRO_COLUMNS; i += VL) *(VEC *)(to + i) = *(const VEC *)(from + i);
@@ -304,8 +304,8 @@ static void NAME(fetch_residual)(const NAME(convolution) *f, const NAME(conv_pie
     if (!one->after.residual) return;
     const int64_t result = f->w->outputs * f->windows, line = 64 / (int64_t)sizeof(T);
     for (int64_t v = 0; v < width; v += line) {
-        const T *at = one->after.residual + (j + v) / f->windows * result + (j + v) % f->windows;
-        for (int64_t r = 0; r < one->outputs; r++, at += f->windows) RLX_PREFETCH(at);
+        const T *index = one->after.residual + (j + v) / f->windows * result + (j + v) % f->windows;
+        for (int64_t r = 0; r < one->outputs; r++, index += f->windows) RLX_PREFETCH(index);
     }
 }
 
@@ -336,9 +336,9 @@ static void NAME(conv_plane)(const NAME(convolution) *f, const T *weight, T star
             }
             /* The last vector of a row overlaps the one before, where there is one. */
             const int64_t left = w->out[2] - x, whole = left >= VL || x == 0;
-            const int64_t at = whole ? x : w->out[2] - VL;
-            from[s] = planes + oz * w->stride[0] * l->depth + oy * w->stride[1] * l->row + at;
-            to[s] = c + at;
+            const int64_t index = whole ? x : w->out[2] - VL;
+            from[s] = planes + oz * w->stride[0] * l->depth + oy * w->stride[1] * l->row + index;
+            to[s] = c + index;
             length[s] = left < VL && x == 0 ? left : VL;
             if ((x += VL) < w->out[2]) continue;
             x = 0, c += w->out[2];
@@ -443,9 +443,9 @@ static int NAME(kernel_conv_direct)(const rlx_call *call)
         NAME(convolution) part = f;
         part.w = &w;
         for (int64_t o = 0; o < f.m; o++) {
-            const int64_t at = o * f.windows + to;
-            NAME(conv_plane)(&part, one.weight + o * f.k, one.bias ? one.bias[o] : 0, one.planes + from, one.c + at);
-            NAME(finish)(one.c + at, at, windows, one.after);
+            const int64_t index = o * f.windows + to;
+            NAME(conv_plane)(&part, one.weight + o * f.k, one.bias ? one.bias[o] : 0, one.planes + from, one.c + index);
+            NAME(finish)(one.c + index, index, windows, one.after);
         }
     }
     return RLX_OK;

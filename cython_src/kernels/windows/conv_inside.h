@@ -5,7 +5,7 @@
 /* The taps of a class, or with `outside` all others: their offsets from a window's first tap, and their rows in a panel.
    Returns how many there are. */
 static int64_t NAME(class_taps)(const NAME(convolution) *f, const rlx_places *by_axis, int outside, int64_t step,
-                                int64_t *at, int64_t *rows)
+                                int64_t *index, int64_t *rows)
 {
     const rlx_window *w = f->w;
     int64_t count = 0, tap = 0;
@@ -16,7 +16,7 @@ static int64_t NAME(class_taps)(const NAME(convolution) *f, const rlx_places *by
         int inside = 1;
         for (int a = 0; a < 3; a++) inside &= of[a] >= by_axis[a].taps.first && of[a] < by_axis[a].taps.last;
         if (inside == outside) continue;
-        at[count] = outside ? 0 : f->offsets[tap];
+        index[count] = outside ? 0 : f->offsets[tap];
         rows[count++] = tap * step;
     }
     return count;
@@ -43,12 +43,12 @@ static int64_t NAME(class_windows)(const NAME(convolution) *f, const NAME(conv_p
 
 /* All windows of the images of a piece times a panel of its weights. */
 static void NAME(classes_by_panel)(const NAME(convolution) *f, const NAME(conv_piece) *one,
-                                   const NAME(weight_panel) *panel, int finite, int64_t *at, T *work)
+                                   const NAME(weight_panel) *panel, int finite, int64_t *index, T *work)
 {
     const rlx_window *w = f->w;
     const T *from[MICRO_BLOCK], *rows[MICRO_BLOCK], *nowhere[MICRO_BLOCK], nothing = 0;
     T *products = work, *scratch = work + MICRO_BLOCK * MICRO_COLUMNS;
-    int64_t *in_panel = at + f->taps;
+    int64_t *in_panel = index + f->taps;
     const int64_t most = f->taps < MICRO_DEPTH ? MICRO_DEPTH / f->taps : 1;
     for (int64_t q = 0; q < MICRO_BLOCK; q++) nowhere[q] = &nothing;
     const int64_t deep = f->taps * panel->step, wide = NAME(panel_columns)(panel->width);
@@ -67,12 +67,12 @@ static void NAME(classes_by_panel)(const NAME(convolution) *f, const NAME(conv_p
                 for (int64_t x = 0; x < w->out[2]; x = by_axis[2].places.last) {
                     by_axis[2] = places_from(w, 2, x);
                     NAME(tap_list) list = {.channels = some, .plane = f->l.plane, .deep = deep, .ahead = deep,
-                                           .at = at, .rows = in_panel};
+                                           .index = index, .rows = in_panel};
                     const int64_t count = NAME(class_windows)(f, &part, by_axis, from, rows, made);
-                    list.count = NAME(class_taps)(f, by_axis, 0, panel->step, at, in_panel);
+                    list.count = NAME(class_taps)(f, by_axis, 0, panel->step, index, in_panel);
                     NAME(windows_by_panel)(from, count, &list, b, wide, made, first ? NULL : start);
                     if (RLX_UNLIKELY(!finite)) { /* 0 times infinity is NaN */
-                        list.plane = 0, list.count = NAME(class_taps)(f, by_axis, 1, panel->step, at, in_panel);
+                        list.plane = 0, list.count = NAME(class_taps)(f, by_axis, 1, panel->step, index, in_panel);
                         NAME(windows_by_panel)(nowhere, count, &list, b, wide, made, NULL);
                     }
                     made += count * MICRO_COLUMNS;
@@ -102,7 +102,7 @@ static int NAME(kernel_conv_inside)(const rlx_call *call)
         const NAME(conv_piece) one = NAME(images_of)(&f, image, some, item / w->batch, (rlx_range){0, f.m});
         for (int64_t j = own.columns.first, width; j < own.columns.last; j += width) {
             const NAME(weight_panel) panel = NAME(panel_at)(&f, &one, j, own.columns.last);
-            NAME(classes_by_panel)(&f, &one, &panel, finite, out->at, out->work);
+            NAME(classes_by_panel)(&f, &one, &panel, finite, out->index, out->work);
             width = panel.width;
         }
     }

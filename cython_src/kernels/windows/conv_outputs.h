@@ -9,7 +9,7 @@ typedef struct {
     int64_t channels, count;
     int64_t plane, deep; /* from one channel to the next, in the operand and in the panel */
     int64_t ahead;       /* how far ahead of a row the panel is fetched */
-    const int64_t *at, *rows;
+    const int64_t *index, *rows;
 } NAME(tap_list);
 
 /* Windows whose addresses are kept in registers. Those of others are read in each step: the compiler would keep them in
@@ -26,7 +26,7 @@ typedef struct {
     {                                                                                              \
         VEC acc[ROWS][VECTORS];                                                                    \
         const T *window[ROWS];                                                                     \
-        const int64_t *at = list->at, *rows = list->rows, count = list->count, ahead = list->ahead; \
+        const int64_t *index = list->index, *rows = list->rows, count = list->count, ahead = list->ahead; \
         int64_t plane = 0;                                                                         \
         _Pragma("GCC unroll 12") for (int r = 0; r < ROWS; r++)                                     \
         {                                                                                          \
@@ -37,7 +37,7 @@ typedef struct {
         for (int64_t ch = 0; ch < list->channels; ch++, plane += list->plane, b += list->deep)     \
         for (int64_t i = 0; i < count; i++) {                                                      \
             const T *row = b + rows[i], *next = row + ahead;                                       \
-            const int64_t place = plane + at[i];                                                   \
+            const int64_t place = plane + index[i];                                                \
             VEC right[VECTORS];                                                                    \
             RLX_ONE_REGISTER(next);                                                                \
             _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                              \
@@ -141,11 +141,11 @@ static void NAME(store_windows)(const NAME(convolution) *f, const NAME(conv_piec
     for (int64_t v = 0; early && act && width < MICRO_COLUMNS && v < count; v++)
         NAME(activate)(products + v * MICRO_COLUMNS, width, act);
     for (int64_t v = 0, some; v < count; v += some) {
-        const int64_t q = (first + v) % f->windows, at = (first + v) / f->windows * result + j * f->windows + q;
+        const int64_t q = (first + v) % f->windows, index = (first + v) / f->windows * result + j * f->windows + q;
         some = count - v < f->windows - q ? count - v : f->windows - q;
-        NAME(turn_products)(one->c + at, f->windows, rows + v, width, some);
+        NAME(turn_products)(one->c + index, f->windows, rows + v, width, some);
         for (int64_t r = 0; !early && r < width; r++)
-            NAME(finish)(one->c + at + r * f->windows, at + r * f->windows, some, one->after);
+            NAME(finish)(one->c + index + r * f->windows, index + r * f->windows, some, one->after);
     }
 }
 
@@ -178,7 +178,7 @@ static const T *NAME(panel_rows)(const NAME(convolution) *f, const NAME(conv_pie
 
 /* Windows of a piece times columns [columns.first, columns.last) of its weights. RLX_CONV_DEPTH rows of a panel, and what
    some windows meet them with, stay in the first-level cache. */
-static void NAME(windows_by_weights)(const NAME(convolution) *f, const NAME(conv_piece) *one, const int64_t *at,
+static void NAME(windows_by_weights)(const NAME(convolution) *f, const NAME(conv_piece) *one, const int64_t *index,
                                      rlx_range windows, rlx_range columns, T *work)
 {
     T *products = work, *scratch = work + MICRO_BLOCK * MICRO_COLUMNS;
@@ -197,7 +197,7 @@ static void NAME(windows_by_weights)(const NAME(convolution) *f, const NAME(conv
             int64_t p = 0;
             do {
                 const int64_t depth = f->k - p < RLX_CONV_DEPTH ? f->k - p : RLX_CONV_DEPTH;
-                const NAME(tap_list) list = {.channels = 1, .count = depth, .ahead = MICRO_AHEAD * panel.step, .at = at + p, .rows = rows};
+                const NAME(tap_list) list = {.channels = 1, .count = depth, .ahead = MICRO_AHEAD * panel.step, .index = index + p, .rows = rows};
                 const T *b = NAME(panel_rows)(f, one, &panel, p, depth, scratch);
                 const T *start = p ? NULL : panel.start;
                 if (columns_of_it)
@@ -216,10 +216,10 @@ static int NAME(kernel_conv_by_outputs)(const rlx_call *call)
 {
     RLX_ARGUMENTS(conv_by_outputs, call);
     NAME(convolution) f = CONVOLUTION(0, p->packing, p->packed_stride);
-    int64_t *at = out->at;
-    NAME(measure)(&f, p->copied, at);
+    int64_t *index = out->index;
+    NAME(measure)(&f, p->copied, index);
     for (int64_t ch = 1; ch < f.channels; ch++)
-        for (int64_t i = 0; i < f.taps; i++) at[ch * f.taps + i] = ch * f.l.plane + at[i];
+        for (int64_t i = 0; i < f.taps; i++) index[ch * f.taps + i] = ch * f.l.plane + index[i];
     const int64_t image = f.w->channels * f.l.plane, group = f.channels * f.l.plane;
     const rlx_block own = rlx_share_tiles(call, f.pieces, f.together * f.windows, f.m, MICRO_ROWS, MICRO_COLUMNS);
     for (int64_t piece = own.pieces.first; piece < own.pieces.last; piece++) {
@@ -228,7 +228,7 @@ static int NAME(kernel_conv_by_outputs)(const rlx_call *call)
         one.image = image, one.end = f.x + f.w->batch * image;
         const int64_t n = one.images * f.windows;
         const rlx_range windows = {own.rows.first, own.rows.last < n ? own.rows.last : n};
-        NAME(windows_by_weights)(&f, &one, at, windows, own.columns, out->work);
+        NAME(windows_by_weights)(&f, &one, index, windows, own.columns, out->work);
     }
     return RLX_OK;
 }

@@ -90,11 +90,11 @@ static RLX_INLINE void NAME(depthwise_rows)(const T *weight, T start, const T *c
     const int64_t taps = w->kernel[2], out = w->out[2];
     for (int64_t x = 0; x < out; x += VL) {
         /* The last vector of a row overlaps the one before, where there is one. */
-        const int64_t left = out - x, at = left >= VL || x == 0 ? x : out - VL;
+        const int64_t left = out - x, index = left >= VL || x == 0 ? x : out - VL;
         VEC sums[DEPTHWISE_ROWS];
         _Pragma("GCC unroll 4") for (int r = 0; r < DEPTHWISE_ROWS; r++) sums[r] = start - (VEC){0};
         for (int64_t k = 0; k < taps; k++, inside += 2) {
-            const int64_t column = at * step - w->before[2] + k * w->dilation[2];
+            const int64_t column = index * step - w->before[2] + k * w->dilation[2];
             VEC by[7];
             _Pragma("GCC unroll 7") for (int y = 0; y < high; y++)
                 by[y] = weight[y * taps + k] - (VEC){0};
@@ -108,7 +108,7 @@ static RLX_INLINE void NAME(depthwise_rows)(const T *weight, T start, const T *c
             }
         }
         _Pragma("GCC unroll 4") for (int r = 0; r < DEPTHWISE_ROWS; r++)
-            NAME(store_before)(c + r * out + at, sums[r], out - at, end);
+            NAME(store_before)(c + r * out + index, sums[r], out - index, end);
     }
 }
 
@@ -119,9 +119,9 @@ static RLX_INLINE void NAME(depthwise_any)(const T *weight, T start, const T *x,
 {
     const int64_t high = w->kernel[1], taps = w->kernel[2], out = w->out[2], width = w->dims[2];
     const int64_t top = first * w->stride[1] - w->before[1], whole = NAME(are_numbers)(weight, high * taps);
-    for (int64_t at = 0, next = 0; next < out; inside += 2 * taps) {
+    for (int64_t index = 0, next = 0; next < out; inside += 2 * taps) {
         /* The last vector of a row overlaps the one before, where there is one. */
-        at = out - next >= VL || next == 0 ? next : out - VL;
+        index = out - next >= VL || next == 0 ? next : out - VL;
         next += VL;
         VEC sums[DEPTHWISE_ROWS];
         _Pragma("GCC unroll 4") for (int r = 0; r < count; r++) sums[r] = start - (VEC){0};
@@ -132,7 +132,7 @@ static RLX_INLINE void NAME(depthwise_any)(const T *weight, T start, const T *x,
             {
                 const int64_t row = top + r * w->stride[1] + y * w->dilation[1];
                 const int beyond = row < 0 || row >= w->dims[1];
-                from[r] = (beyond ? zeros : x + row * width) + at * step - w->before[2];
+                from[r] = (beyond ? zeros : x + row * width) + index * step - w->before[2];
                 met |= !beyond;
             }
             if (!met && whole) continue;
@@ -149,7 +149,7 @@ static RLX_INLINE void NAME(depthwise_any)(const T *weight, T start, const T *x,
             }
         }
         _Pragma("GCC unroll 4") for (int r = 0; r < count; r++)
-            NAME(store_before)(c + r * out + at, sums[r], out - at, end);
+            NAME(store_before)(c + r * out + index, sums[r], out - index, end);
     }
 }
 
@@ -168,19 +168,19 @@ static int NAME(kernel_conv_depthwise)(const rlx_call *call)
     memset(zeros, 0, (size_t)width * sizeof(T));
     for (int64_t x = 0; x < w.out[2]; x += VL)
         for (int64_t k = 0; k < w.kernel[2]; k++) {
-            const int64_t at = w.out[2] - x >= VL || x == 0 ? x : w.out[2] - VL;
-            const int64_t column = at * step - w.before[2] + k * w.dilation[2];
+            const int64_t index = w.out[2] - x >= VL || x == 0 ? x : w.out[2] - VL;
+            const int64_t column = index * step - w.before[2] + k * w.dilation[2];
             *next++ = NAME(lanes)(-column, width - column);
             *next++ = NAME(lanes)(-column - VL, width - column - VL);
         }
     const rlx_range own = rlx_share(call, w.batch * w.outputs, 1);
     const T *end = (const T *)out->y + own.last * results;
     const NAME(epilogue) after = {in->residual, p->act};
-    for (int64_t at = own.first; at < own.last; at++) {
-        const int64_t o = at % w.outputs;
-        const T *x = (const T *)in->x + at / each * w.dims[1] * width;
+    for (int64_t index = own.first; index < own.last; index++) {
+        const int64_t o = index % w.outputs;
+        const T *x = (const T *)in->x + index / each * w.dims[1] * width;
         const T *weight = (const T *)in->weight + o * high * w.kernel[2], start = bias ? bias[o] : 0;
-        T *c = (T *)out->y + at * results;
+        T *c = (T *)out->y + index * results;
         for (int64_t y = 0; y < down && !near; y += DEPTHWISE_ROWS) {
             T *to = c + y * w.out[2];
             const int64_t left = down - y;
@@ -210,7 +210,7 @@ static int NAME(kernel_conv_depthwise)(const rlx_call *call)
             else ROWS(7);
 #undef ROWS
         }
-        NAME(finish)(c, at * results, results, after); /* while the plane is in the cache */
+        NAME(finish)(c, index * results, results, after); /* while the plane is in the cache */
     }
     return RLX_OK;
 }

@@ -129,9 +129,9 @@ static int NAME(kernel_conv_depthwise_lanes)(const rlx_call *call)
         }
         NAME(planes_in)(row, plane, end, planes);
         NAME(lane_windows)(w, taps, planes, filters, start, finite, results);
-        const int64_t at = (image * w->outputs + first) * windows;
-        NAME(planes_out)(results, windows, (T *)out->y + at, windows, lanes);
-        NAME(finish)((T *)out->y + at, at, lanes * windows, after);
+        const int64_t index = (image * w->outputs + first) * windows;
+        NAME(planes_out)(results, windows, (T *)out->y + index, windows, lanes);
+        NAME(finish)((T *)out->y + index, index, lanes * windows, after);
     }
     return RLX_OK;
 }

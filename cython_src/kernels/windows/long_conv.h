@@ -22,17 +22,17 @@ typedef struct {
 } NAME(rlx_long);
 
 /* Loads a tile of VL elements from k on, transposed: [lane][real, imaginary] of vectors of elements. And stores one. */
-static RLX_INLINE void NAME(turn_tile)(T *at, int64_t k, T *tile, int back)
+static RLX_INLINE void NAME(turn_tile)(T *index, int64_t k, T *tile, int back)
 {
     for (int64_t half = 0; half < ACROSS_VECTORS; half++)
         for (int64_t part = 0; part < 2; part++) {
             VEC v[VECTOR_BYTES / sizeof(T)];
             for (int64_t i = 0; i < VL; i++)
                 v[i] = back ? *LANE(tile, 2 * (half * VL + i) + part)
-                            : *LANE(at, 2 * ((k + i) * ACROSS_VECTORS + half) + part);
+                            : *LANE(index, 2 * ((k + i) * ACROSS_VECTORS + half) + part);
             NAME(transpose_lanes)(v);
             for (int64_t i = 0; i < VL; i++)
-                if (back) *LANE(at, 2 * ((k + i) * ACROSS_VECTORS + half) + part) = v[i];
+                if (back) *LANE(index, 2 * ((k + i) * ACROSS_VECTORS + half) + part) = v[i];
                 else *LANE(tile, 2 * (half * VL + i) + part) = v[i];
         }
 }
@@ -102,11 +102,11 @@ static T *NAME(long_inverse)(const NAME(rlx_long) *f, const T *spectra, const T 
 static void NAME(long_read)(T *to, const T *line, int64_t from, int64_t n, int64_t samples, T scale)
 {
     for (int64_t i = 0; i < n; i += VL, to += 2 * VL) {
-        const int64_t at = from + i;
-        if (at >= 0 && at + VL <= samples)
-            *(VEC *)to = scale * *(const VEC *)(line + at);
+        const int64_t index = from + i;
+        if (index >= 0 && index + VL <= samples)
+            *(VEC *)to = scale * *(const VEC *)(line + index);
         else
-            for (int64_t v = 0; v < VL; v++) to[v] = at + v >= 0 && at + v < samples ? scale * line[at + v] : 0;
+            for (int64_t v = 0; v < VL; v++) to[v] = index + v >= 0 && index + v < samples ? scale * line[index + v] : 0;
     }
 }
 
@@ -138,8 +138,8 @@ static RLX_NOINLINE void NAME(long_plainly)(T *to, const T *lines, const T *weig
         T sum = start;
         for (int64_t c = 0; c < channels; c++)
             for (int64_t k = 0; k < taps; k++) {
-                const int64_t at = from + i + k;
-                if (at >= 0 && at < samples) sum += lines[c * samples + at] * weight[c * taps + k];
+                const int64_t index = from + i + k;
+                if (index >= 0 && index < samples) sum += lines[c * samples + index] * weight[c * taps + k];
             }
         to[i] = sum;
     }
@@ -183,17 +183,17 @@ static int NAME(kernel_conv_long)(const rlx_call *call)
             NAME(long_forward)(&f, spectra + c * 2 * n);
         }
         for (int64_t o = 0; o < outputs; o++) {
-            const int64_t at = ((image * w.groups + g) * outputs + o) * windows;
+            const int64_t index = ((image * w.groups + g) * outputs + o) * windows;
             const T *block = NAME(long_inverse)(&f, spectra, filters + o * channels * 2 * n, channels);
             const T start = bias ? bias[g * outputs + o] : 0;
             for (int64_t half = 0; half < 2; half++) {
                 const int64_t j = first + half * valid, count = windows - j < valid ? windows - j : valid;
-                T *to = (T *)out->y + at + j;
+                T *to = (T *)out->y + index + j;
                 if (count <= 0) break;
                 if (RLX_UNLIKELY(!NAME(long_write)(to, block + (1 - half) * VL, start, count)))
                     NAME(long_plainly)(to, lines, weight + o * channels * taps, start, channels, taps, samples,
                                        j - w.before[2], count);
-                NAME(finish)(to, at + j, count, after);
+                NAME(finish)(to, index + j, count, after);
             }
         }
     }

@@ -120,13 +120,13 @@ typedef struct {
 
 static POOL(inside) POOL(inside_of)(const rlx_window *w, int axis, int64_t o, int padded)
 {
-    POOL(inside) found;
+    POOL(inside) result;
     const int64_t first = o * w->stride[axis] - w->before[axis];
-    const int64_t high = taps_inside(first, w->dilation[axis], w->kernel[axis], w->dims[axis], &found.first);
-    found.some = high > found.first ? high - found.first : 0;
-    found.first = first + found.first * w->dilation[axis];
-    found.count = padded ? count_inside(w, axis, o, 1) : found.some;
-    return found;
+    const int64_t high = taps_inside(first, w->dilation[axis], w->kernel[axis], w->dims[axis], &result.first);
+    result.some = high > result.first ? high - result.first : 0;
+    result.first = first + result.first * w->dilation[axis];
+    result.count = padded ? count_inside(w, axis, o, 1) : result.some;
+    return result;
 }
 
 static int POOL(kernel_pool)(const rlx_call *call)
@@ -155,11 +155,11 @@ static int POOL(kernel_pool)(const rlx_call *call)
         counts[i] = (E)(count ? count : 1);
     }
     for (int64_t item = own.first, rows; item < own.last; item += rows) {
-        const int64_t at = item / strips, strip = item % strips, begin = strip * RLX_POOL_STRIP;
+        const int64_t index = item / strips, strip = item % strips, begin = strip * RLX_POOL_STRIP;
         if (strip != held) s = POOL(strip_of)(w, strip, strips, line, places), held = strip;
         const int64_t n = s.n, pitch = s.length * step, wide = s.high - s.low;
         rows = own.last - item < s.rows ? own.last - item : s.rows;
-        int64_t oy = at % w->out[1], oz = at / w->out[1] % w->out[0], channel = at / w->out[1] / w->out[0];
+        int64_t oy = index % w->out[1], oz = index / w->out[1] % w->out[0], channel = index / w->out[1] / w->out[0];
         const E *x = (const E *)in->x + channel * w->dims[0] * slice;
         for (int64_t r = 0; r < rows; r++, oy++) {
             if (oy == w->out[1]) {
@@ -176,7 +176,7 @@ static int POOL(kernel_pool)(const rlx_call *call)
             else
                 for (int64_t i = 0; i < wide; i++) to[i] = START;
         }
-        E *y = (E *)out->y + at * width + begin;
+        E *y = (E *)out->y + index * width + begin;
         /* Few windows of many taps are joined one by one. */
         if (w->dilation[2] == 1 && n * (taps / EACH + EACH) < (n + EACH - 1) / EACH * taps) {
             for (int64_t r = 0; r < rows; r++)

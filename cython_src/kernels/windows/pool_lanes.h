@@ -15,7 +15,7 @@ static int POOL(are_small)(const rlx_window *w)
 /* Windows by their place along an axis: the taps inside, where tap 0 is, and the taps that a mean counts. */
 typedef struct {
     rlx_range taps;
-    int64_t at, count;
+    int64_t index, count;
 } POOL(place);
 
 /* The window at a place of each axis, in all lanes. */
@@ -25,8 +25,8 @@ static RLX_INLINE V POOL(lane_window)(const rlx_window *w, const E *planes, cons
     V all = (V){0} + (E)(START);
     for (int64_t z = of[0]->taps.first; z < of[0]->taps.last; z++)
         for (int64_t y = of[1]->taps.first; y < of[1]->taps.last; y++) {
-            const int64_t line = (of[0]->at + z * w->dilation[0]) * slice + (of[1]->at + y * w->dilation[1]) * row;
-            const E *from = planes + line + of[2]->at * EACH;
+            const int64_t line = (of[0]->index + z * w->dilation[0]) * slice + (of[1]->index + y * w->dilation[1]) * row;
+            const E *from = planes + line + of[2]->index * EACH;
             for (int64_t x = of[2]->taps.first; x < of[2]->taps.last; x++) all = TAKE_LANES(all, AT(from + x * step));
         }
     return all;
@@ -47,7 +47,7 @@ static void POOL(pool_lanes)(const rlx_call *call, const rlx_window *w, int64_t 
         along[axis] = next;
         for (int64_t o = 0; o < w->out[axis]; o++, next++) {
             next->taps = window_taps(w, axis, o);
-            next->at = o * w->stride[axis] - w->before[axis];
+            next->index = o * w->stride[axis] - w->before[axis];
             next->count = divide ? count_inside(w, axis, o, divide == RLX_DIVIDE_PADDED) : 0;
         }
     }

@@ -53,9 +53,9 @@ static inline void tap_offsets(int64_t *to, const rlx_window *w, const rlx_layou
     for (int64_t z = 0; z < w->kernel[0]; z++)
     for (int64_t y = 0; y < w->kernel[1]; y++)
     for (int64_t x = 0; x < w->kernel[2]; x++) {
-        const int64_t at = x * w->dilation[2];
+        const int64_t index = x * w->dilation[2];
         *to++ = z * w->dilation[0] * l->depth + y * w->dilation[1] * l->row +
-                (l->phase ? at % step * l->phase + at / step : at);
+                (l->phase ? index % step * l->phase + index / step : index);
     }
 }
 
@@ -72,9 +72,9 @@ static inline rlx_range phase_range(const rlx_window *w, const rlx_layout *l, in
 }
 
 /* The taps [first, last) of a window at place `at` of an axis that meet the operand. */
-static inline rlx_range window_taps(const rlx_window *w, int axis, int64_t at)
+static inline rlx_range window_taps(const rlx_window *w, int axis, int64_t index)
 {
-    const int64_t begin = w->before[axis] - at * w->stride[axis], step = w->dilation[axis];
+    const int64_t begin = w->before[axis] - index * w->stride[axis], step = w->dilation[axis];
     const int64_t end = w->dims[axis] + begin;
     rlx_range inside = {begin > 0 ? (begin + step - 1) / step : 0, end > 0 ? (end + step - 1) / step : 0};
     if (inside.last > w->kernel[axis]) inside.last = w->kernel[axis];
@@ -90,10 +90,10 @@ typedef struct {
 /* The next such places of an axis. */
 static inline rlx_places places_from(const rlx_window *w, int axis, int64_t first)
 {
-    rlx_places found = {{first, first + 1}, window_taps(w, axis, first)};
-    for (; found.places.last < w->out[axis]; found.places.last++) {
-        const rlx_range next = window_taps(w, axis, found.places.last);
-        if (next.first != found.taps.first || next.last != found.taps.last) break;
+    rlx_places result = {{first, first + 1}, window_taps(w, axis, first)};
+    for (; result.places.last < w->out[axis]; result.places.last++) {
+        const rlx_range next = window_taps(w, axis, result.places.last);
+        if (next.first != result.taps.first || next.last != result.taps.last) break;
     }
-    return found;
+    return result;
 }

@@ -229,17 +229,17 @@ static void NAME(run_out)(const NAME(tiling) *f, const NAME(run) *run, const rlx
             if (RLX_UNLIKELY(wrong[l] != 0))
                 NAME(run_plainly)(f, run, x + (run->image * f->w->channels + g * f->channels) * plane,
                                   weight + (o + l) * f->channels * 9, start[l], (T *)results + l);
-        const int64_t at = (run->image * f->w->outputs + o) * f->windows + run->y * f->w->out[2] + run->x;
+        const int64_t index = (run->image * f->w->outputs + o) * f->windows + run->y * f->w->out[2] + run->x;
         for (int64_t r = 0; residual && r < run->rows; r++) {
             const T *from[VECTOR_BYTES / sizeof(T)];
             for (int64_t l = 0; l < VL; l++)
-                from[l] = residual + at + r * row + (l < lanes ? l : lanes - 1) * f->windows;
+                from[l] = residual + index + r * row + (l < lanes ? l : lanes - 1) * f->windows;
             NAME(planes_in)(from, run->columns, residual_end, (T *)added);
             for (int64_t i = 0; i < run->columns; i++) results[r * n + i] += added[i];
         }
         NAME(activate)((T *)results, run->rows * n * VL, p->act);
         for (int64_t r = 0; r < run->rows; r++)
-            NAME(planes_out)((T *)(results + r * n), run->columns, y + at + r * row, f->windows, lanes);
+            NAME(planes_out)((T *)(results + r * n), run->columns, y + index + r * row, f->windows, lanes);
     }
 }
 
@@ -325,8 +325,8 @@ static int NAME(kernel_conv_winograd)(const rlx_call *call)
     NAME(block) b = {f, p, in, out->y, .tasks = rlx_tasks(call), .columns = own.columns};
     int64_t phase = 0;
     for (b.g = own.pieces.first; b.g < own.pieces.last; b.g++)
-        for (int64_t at = own.rows.first; at < own.rows.last; at++) {
-            b.first = at * p->block, b.count = tiles - b.first < p->block ? tiles - b.first : p->block, b.runs = 0;
+        for (int64_t index = own.rows.first; index < own.rows.last; index++) {
+            b.first = index * p->block, b.count = tiles - b.first < p->block ? tiles - b.first : p->block, b.runs = 0;
             for (int64_t t = 0; t < b.count; b.runs++) t += NAME(run_at)(&f, b.first + t, b.count - t).count;
             if (p->packing) rlx_phase(call, phase++, NAME(block_in), &b);
             if (p->packing) rlx_phase(call, phase++, NAME(block_products), &b);

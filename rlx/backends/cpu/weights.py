@@ -29,7 +29,7 @@ class WeightBlock:
         owners: The weights that it is the memory of, one in each graph.
         pins: The programs whose calls hold its address. It is not written to while another than the
             writer's is among them, and lives as long as there is one.
-        key: What other graphs find it under; None when it is not offered to them.
+        key: The key for other graphs; None when it is not offered to them.
     """
 
     def __init__(self, nbytes: int) -> None:
@@ -195,7 +195,7 @@ class Weights:
 
         Args:
             values: By name.
-            writer: What pins the memory of the program that sets them, which does not run meanwhile.
+            writer: An object that pins the memory of the program that sets them. That program does not run meanwhile.
         """
         with self.lock:
             # A clone may be linked, and run, at any time.

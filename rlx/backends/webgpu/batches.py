@@ -33,7 +33,7 @@ class Batches:
 
     Attributes:
         current: The batches of the rows that runs compute now.
-        host_steps: What runs on the host behind each batch but the last.
+        host_steps: The steps on the host after each batch but the last.
         bound: Pipeline and bind group of each dispatch, by its id.
     """
 

@@ -104,7 +104,7 @@ class GpuDevice:
         """A buffer.
 
         Args:
-            label: What the driver's messages call it.
+            label: Its name in messages of the driver.
             size: Bytes.
             usages: Names of ``wgpu.BufferUsage``.
             mapped: Whether it starts out mapped.

@@ -41,11 +41,11 @@ class HostStep:
 
     Attributes:
         executable: The part, compiled for the CPU.
-        copies: What the submission before it copies to ``staging``.
+        copies: The copies of the submission before it to ``staging``.
         staging: The buffer that its operands come back through.
         staged: Bytes of it.
         reads: Where they go.
-        uploads: What the submission after it uploads.
+        uploads: The uploads of the submission after it.
         recorder: Receives the time of each run; None records nothing.
     """
 

@@ -47,7 +47,7 @@ def shader_module(device: Any, label: str, code: str) -> Any:
 
     Args:
         device: The wgpu device.
-        label: What the driver's messages call it.
+        label: Its name in messages of the driver.
         code: WGSL.
 
     Raises:

@@ -19,7 +19,7 @@ class Provider(Protocol):
     """One library.
 
     Attributes:
-        name: What people call it.
+        name: Its usual name.
         package: The Python package.
         own_names: The optional features that rlx uses, by rlx's name for each, with the library's.
         needed: Features without which a device can't be used here.
@@ -59,8 +59,8 @@ class Provider(Protocol):
 
         Args:
             adapter: The adapter.
-            features: What the device gets of its features, in the library's own names.
-            limits: What it gets of its limits.
+            features: The features that the device gets, in the library's own names.
+            limits: The limits that the device gets.
 
         Raises:
             Exception: Whatever the driver says.

@@ -78,9 +78,9 @@ class RecordedRunner(PythonRunner):
     """A submission through wgpu-py, in spans.
 
     Args:
-        recording: What it belongs to.
+        recording: The recording that it belongs to.
         gpu: The device.
-        work: What to do.
+        work: The steps of the submission.
         moved: Counters of bytes.
     """
 

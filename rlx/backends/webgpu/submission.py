@@ -66,7 +66,7 @@ class PythonRunner:
 
     Args:
         gpu: The device.
-        work: What to do.
+        work: The steps of the submission.
         moved: Counters of bytes uploaded, read back and copied on the device.
     """
 

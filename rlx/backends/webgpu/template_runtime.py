@@ -24,9 +24,9 @@ class StrictUndefined:
     """A value that is not there. Every use but the test ``is defined`` fails.
 
     Args:
-        hint: What is wrong, if more is known.
+        hint: The cause, if it is known.
         name: The name or position that was asked for.
-        obj: What it was asked of, if that is no template.
+        obj: The object that it was asked of, if that is no template.
     """
 
     def __init__(self, hint: str | None = None, name: object = None, obj: object = missing) -> None:

@@ -42,7 +42,7 @@ class Timestamps:
     Args:
         gpu: The device; it has the feature "timestamp-query".
         recorder: Where the times go.
-        kernels: What is dispatched with a bind group, by its ``id``.
+        kernels: The kernel of each bind group, by its ``id``.
     """
 
     def __init__(

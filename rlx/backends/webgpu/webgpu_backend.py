@@ -117,7 +117,7 @@ class WebGpuProgram:
     Attributes:
         schedule: The schedule.
         plan: Where its values live.
-        work: What a run does, in order: dispatches, and calls on the host.
+        work: The steps of a run in order: dispatches, and calls on the host.
     """
 
     schedule: Schedule

@@ -256,7 +256,7 @@ class OnnxCall:
         """Refuses attributes and operands that the operator's function did not read, and outputs that it did not give.
 
         Args:
-            results: What it gave.
+            results: Its results.
 
         Raises:
             RefusedError: An attribute, an operand or an output that the node has is not supported.

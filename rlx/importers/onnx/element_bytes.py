@@ -42,7 +42,7 @@ def from_bytes(view: memoryview, element: Element, count: int, where: str) -> Ar
         view: The bytes.
         element: Their type.
         count: How many elements there are.
-        where: What errors call the tensor.
+        where: The name of the tensor in errors.
 
     Raises:
         ImportModelError: There are more or fewer bytes.

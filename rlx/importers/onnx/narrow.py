@@ -22,7 +22,7 @@ class Format(NamedTuple):
     Attributes:
         exponent: Bits of the exponent.
         mantissa: Bits of the mantissa.
-        bias: What is taken off the exponent.
+        bias: The number that is subtracted from the exponent.
         special: "ieee" with infinities and NaN, "fn" with NaN in the last code only, "fnuz" with NaN in the
             place of -0, "finite" with neither, "power" without sign and mantissa.
     """

@@ -39,7 +39,7 @@ def versions(listed: Iterable[Opset], label: str) -> dict[str, int]:
     """The version of each domain that a model imports.
 
     Args:
-        listed: What the file says.
+        listed: The operator sets that the file lists.
         label: How messages name the file.
 
     Raises:

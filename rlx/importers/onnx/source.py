@@ -35,7 +35,7 @@ class Origin(NamedTuple):
     Attributes:
         offset: Where its bytes begin.
         nbytes: How many there are.
-        element: What they hold.
+        element: Their element type.
         shape: The tensor's shape.
     """
 
@@ -93,7 +93,7 @@ class ModelSource:
 
     Attributes:
         file: Its bytes.
-        inputs: What a run is given.
+        inputs: The inputs of a run.
         outputs: Names of what it returns.
         defaults: Inputs that have a value in the file; a run may be given another one.
     """

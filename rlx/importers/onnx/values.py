@@ -78,8 +78,8 @@ class Coded(OnnxValue):
 
     Attributes:
         codes: The integers.
-        scale: What they are multiplied by: one, one per entry of ``axis``, or one per block along it.
-        zero: What is taken off them before, of the scale's shape, or None.
+        scale: Their factor: one, one per entry of ``axis``, or one per block along it.
+        zero: The zero point that is subtracted before, of the scale's shape, or None.
         axis: The axis of scales that are more than one.
         block: Entries of a block, or 0.
         decode: Makes the node of the decoded weight.

@@ -35,7 +35,7 @@ def wrapped(results: list[Held | None], operands: Sequence[Held | None]) -> list
     A ``TypedResult`` is left alone: the operator chose its type.
 
     Args:
-        results: What the operator gave: nodes of the carrier's dtype.
+        results: The operator's results: nodes of the carrier's dtype.
         operands: Its operands; the first of a carried type says what the results are.
 
     Returns:

@@ -80,7 +80,7 @@ class ElementwiseRow(NamedTuple):
         wgsl: The WGSL expression.
         c: The C expression.
         flops: Floating-point operations per element, an exponential counting as 8.
-        doc: What it computes.
+        doc: The description of its result.
         low: Smallest operand the function is tested with.
         high: Largest.
     """

@@ -83,7 +83,7 @@ def one_hot(
         indices: i32 or i64; negative ones count from the end; one out of range gives all 0.
         depth: Number of classes.
         axis: Where the new axis stands in the result.
-        values: What stands for (0, 1).
+        values: The values for 0 and 1.
         dtype: dtype of the result.
     """
     axis = axis % (indices.ndim + 1)

@@ -300,7 +300,7 @@ def pad(
         pads: One (before, after) pair per axis; a negative number takes entries away.
         mode: "constant" (``value``), "reflect" (mirrored, the edge not repeated), "edge" (the edge
             repeated) or "wrap" (from the other side), as NumPy's ``pad``.
-        value: What "constant" adds.
+        value: The value that "constant" adds.
     """
     for axis, (before, after) in enumerate(pads):
         cut = [slice(None)] * x.ndim

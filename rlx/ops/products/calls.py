@@ -93,7 +93,7 @@ def tiled_product(
         kernel: Its name.
         variant: The tiles.
         emitter: Where to.
-        operands: What it reads; no biases.
+        operands: Its operands; no biases.
         results: The one result.
         params: Those of ``product_params``, and what else the kernel needs.
         limit: Workgroups up to which sums are split.
@@ -140,7 +140,7 @@ def write_product(
         work: Workgroups of a partition.
         across: Workgroups that make the same rows.
         emitter: Where to.
-        operands: What it reads; the biases last.
+        operands: Its operands; the biases last.
         results: As many as there are parts.
         params: Those of ``product_params``, and what else the kernel needs.
     """

@@ -42,7 +42,7 @@ class _Layer:
 
     Attributes:
         op: The operation, for messages.
-        cell: What a step computes: a key of ``CELLS``.
+        cell: The kind of a step, a key of ``CELLS``.
         x: The inputs of all steps.
         w: Weights of the inputs.
         r: Recurrent weights.

@@ -114,8 +114,8 @@ def call_interpolate(
 
     Args:
         emitter: Where to.
-        x: What is read.
-        result: What is written.
+        x: The operand.
+        result: The result, which is written.
         type: Of ``x``.
         attrs: Those of ``interpolate``.
         webgpu: Whether the calls are those of the WGSL kernel.

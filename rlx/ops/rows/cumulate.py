@@ -61,7 +61,7 @@ def emit_cumulate(
     """The WebGPU kernels of running sums over the middle axis of (outer, n, inner).
 
     Args:
-        emitter: What they are written to.
+        emitter: The emitter that they are written to.
         source: The operand.
         result: The result.
         problem: The axes.

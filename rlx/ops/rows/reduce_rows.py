@@ -223,13 +223,13 @@ def emit_partitions(
     """The kernel that reduces each partition of the middle axis to one.
 
     Args:
-        emitter: What it is written to.
+        emitter: The emitter that it is written to.
         kind: sum, mean, prod, max or min.
         source: The operand.
         result: ``[outer, partitions, inner]``.
         problem: The axes.
         cut: How many partitions, and how long each is in reads.
-        divisor: What a mean is divided by.
+        divisor: The divisor of a mean.
     """
     _, results, lanes = _row_tiles(problem)
     splits, partition = cut

@@ -36,7 +36,7 @@ class Transforms:
         rows: The number of transforms.
         n: Points of each.
         inverse: Whether they are inverse transforms.
-        scale: What the results are multiplied by.
+        scale: The factor of the results.
     """
 
     rows: int
@@ -233,7 +233,7 @@ class _Step:
     """One call of the kernel that transforms in registers.
 
     Attributes:
-        tile: What a workgroup does.
+        tile: The tile of a workgroup.
         rows: Whole transforms.
         entry: How points are read.
         exit: How results are written.

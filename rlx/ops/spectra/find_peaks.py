@@ -106,7 +106,7 @@ class _Search:
 
     Attributes:
         emitter: Where the calls go.
-        params: What every kernel is told.
+        params: The parameters of every kernel.
     """
 
     emitter: Emitter

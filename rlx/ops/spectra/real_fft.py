@@ -87,7 +87,7 @@ def emit_rows(
         dtype: Of both.
         geometry: Rows, samples of each, scale.
         frames: Of overlapping rows the number in a signal, its samples, and the samples from one to the next.
-        taper: What the samples of each row are multiplied by.
+        taper: The factors of the samples of each row.
         power: Whether re^2 + im^2 is the result.
     """
     rows, n, scale = geometry

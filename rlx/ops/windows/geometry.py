@@ -216,7 +216,7 @@ def windows(x: Array, window: Window, fill: float) -> Array:
     Args:
         x: The operand.
         window: Where the windows stand.
-        fill: What the padding holds.
+        fill: The value of the padding.
     """
     axes = range(len(window.dims))
     # Entries that no window reaches are cut off. Windows past the end (ceil mode) see padding.

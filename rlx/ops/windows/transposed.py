@@ -211,7 +211,7 @@ def _transposed(rank: int) -> OpDef:
         w: ``[C, O / groups, {", ".join("K" + axis for axis in "HW"[-rank:])}]``.
         bias: ``[O]``, or None for 0.
         stride: Distance in the result between the kernels of neighbours; an int or one per axis.
-        padding: What is cut off the result: an int, one per axis, a (before, after) pair per axis, or
+        padding: The number of entries cut off the result: an int, one per axis, a (before, after) pair per axis, or
             "same_upper" or "same_lower" for results of size * stride.
         output_padding: Entries added at the end of each axis; an int or one per axis.
         dilation: Distance between taps; an int or one per axis.

@@ -22,7 +22,7 @@ class Study:
 
     Attributes:
         graph: The padded graph.
-        steps: What becomes of each of its nodes.
+        steps: The step for each of its nodes.
         lengths: Sizes in the padded graph and in one more, by which a length is known; and its place in ``values``.
         values: The lengths of the last graph, i32.
         outputs: The axes of each output.

@@ -32,7 +32,7 @@ class Mask(NamedTuple):
     Attributes:
         operand: Its position.
         axis: The axis along which padding is replaced.
-        fill: What it is replaced with: "zero", "one", "low" or "high" (the least and the greatest value of the dtype), or
+        fill: Its replacement: "zero", "one", "low" or "high" (the least and the greatest value of the dtype), or
             the position of the operand that holds the value.
     """
 
@@ -46,8 +46,8 @@ class MaskStep(NamedTuple):
 
     Attributes:
         results: The axes of each result.
-        masks: What is masked before it.
-        special: What takes the place of a copy (``mask_rewrite.py``); "" where a copy does.
+        masks: The masks before it.
+        special: The rule that replaces a copy (``mask_rewrite.py``); "" for a copy.
         axis: The axis that this is about.
         clean: Axes of the first result along which padding is 0.
     """

@@ -22,8 +22,8 @@ class _Parts:
         q: Queries, ``[batch, heads, length, size]``.
         k: Keys, the same; ``[batch, length, heads, size]`` with ``by_position``.
         v: Values, as queries.
-        mask: What is added to the scores, or None.
-        scale: What the scores are multiplied by.
+        mask: The addend of the scores, or None.
+        scale: The factor of the scores.
         by_position: Whether one transpose of the keys moves the heads to the front as well.
         inside: The nodes that it replaces, in the order of the graph.
     """

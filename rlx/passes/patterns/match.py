@@ -111,7 +111,7 @@ class Pattern:
     """One row of the table.
 
     Attributes:
-        name: What notes call it.
+        name: Its name in notes.
         match: Where the pattern fits that ends in this node; None where it does not.
         ends: The operations that it may end in: only nodes of these are given to ``match``.
     """

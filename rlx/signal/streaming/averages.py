@@ -44,7 +44,7 @@ class Sum:
     part in more than 32 additions before it is added to the next one. In f64 there is one level.
 
     Args:
-        dtype: What the sum is kept in.
+        dtype: The dtype of the sum.
         alpha: Weight of the newest segment, that of all earlier ones together is 1 - alpha; None for
             the mean.
     """
@@ -170,7 +170,7 @@ def average_of(
         average: One of ``AVERAGES``.
         alpha: Weight of the newest segment; "exponential" needs it.
         last: Number of segments; "sliding" needs it.
-        dtype: What sums are kept in.
+        dtype: The dtype of the sums.
 
     Raises:
         InputError: There is no such average, or its constant is missing or is another one's.

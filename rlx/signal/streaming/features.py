@@ -39,7 +39,7 @@ class StreamingStft(_Spectral):
         device: Where it runs.
         center: See ``stft``; ``flush`` then gives the last frames.
         pad_mode: See ``stft``.
-        nan: What becomes of samples that are NaN or infinite. "raise": ``push`` raises ``InputError``
+        nan: The policy for samples that are NaN or infinite. "raise": ``push`` raises ``InputError``
             and takes nothing. "propagate": frames that hold one are NaN, as in ``stft``. "skip": frames
             that hold one are left out.
 

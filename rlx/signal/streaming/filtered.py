@@ -32,7 +32,7 @@ class StreamingFilter(Stream):
         a: denominator coefficients.
         dtype: "f32" or "f64".
         device: Where it runs.
-        nan: What becomes of samples that are NaN or infinite. "raise": ``push`` raises ``InputError``
+        nan: The policy for samples that are NaN or infinite. "raise": ``push`` raises ``InputError``
             and takes nothing. "propagate": results are those of ``sosfilt`` and ``lfilter``; a recursive
             filter gives NaN from then on, until ``reset()``. "skip": the last good value of the channel
             stands for such a sample, 0 before the first one.

@@ -101,7 +101,7 @@ class Framed(Stream):
         block: Samples that a run takes at most, a multiple of the hop; the hop by default.
         dtype: "f32" or "f64".
         device: Where it runs.
-        nan: What becomes of samples that are NaN or infinite.
+        nan: The policy for samples that are NaN or infinite.
 
     Raises:
         InputError: A length does not fit.

@@ -19,8 +19,8 @@ class Intake:
     Args:
         where: The stream's name, for messages.
         outer: Leading dimensions of the samples.
-        dtype: What the stream computes in.
-        nan: What becomes of samples that are NaN or infinite, one of ``POLICIES``.
+        dtype: The dtype of the stream.
+        nan: The policy for samples that are NaN or infinite, one of ``POLICIES``.
 
     Attributes:
         skips: Whether the stream leaves out samples that are not finite.

@@ -95,7 +95,7 @@ class StreamingWelch(_Averaged):
             the first segment, then (1 - alpha) y + alpha P; "sliding": the mean of the last segments.
         alpha: Weight of the newest segment for "exponential", above 0 and at most 1.
         last: Number of segments for "sliding".
-        nan: What becomes of samples that are NaN or infinite. "raise": ``push`` raises ``InputError``
+        nan: The policy for samples that are NaN or infinite. "raise": ``push`` raises ``InputError``
             and takes nothing. "propagate": the average is NaN, with "sliding" until the segment is no
             longer among the last. "skip": segments that hold one, in any channel, are left out.
 

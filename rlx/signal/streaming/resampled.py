@@ -31,7 +31,7 @@ class StreamingResampler(Framed):
             common factors of ``up`` and ``down``). About 64 samples by default.
         dtype: "f32" or "f64".
         device: Where it runs.
-        nan: What becomes of samples that are NaN or infinite. "raise": ``push`` raises ``InputError``
+        nan: The policy for samples that are NaN or infinite. "raise": ``push`` raises ``InputError``
             and takes nothing. "propagate": the results that they reach are NaN, and so may others be
             that one run makes. "skip": 0 stands for such a sample.
 

@@ -31,7 +31,7 @@ class Stream:
         shape: Leading dimensions of the samples, or their one size.
         dtype: "f32" or "f64".
         device: Where it runs.
-        nan: What becomes of samples that are NaN or infinite.
+        nan: The policy for samples that are NaN or infinite.
     """
 
     _runs: CompiledGraph
@@ -56,7 +56,7 @@ class Stream:
         """Compiles the graph.
 
         Args:
-            result: What a run gives.
+            result: The output of a run.
             states: For each input that is a state, the output that it takes over.
         """
         stored = {name: node for name, node in states.items() if size(node.shape)}

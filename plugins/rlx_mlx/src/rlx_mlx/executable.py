@@ -84,7 +84,7 @@ class MlxExecutable:
     """One loaded graph.
 
     Args:
-        program: What it runs.
+        program: The program of the graph.
         params: Its weights as MLX arrays, which clones share.
     """
 

@@ -45,7 +45,7 @@ class XlaExecutable:
     """One loaded graph.
 
     Args:
-        program: What it runs.
+        program: The program of the graph.
         device: JAX's device.
         held: Its weights.
     """

@@ -19,7 +19,7 @@ class PinnedArrays:
     """Weights and large constants on a device, which clones share.
 
     Args:
-        program: What they belong to.
+        program: The program that they belong to.
         device: JAX's device.
 
     Attributes:

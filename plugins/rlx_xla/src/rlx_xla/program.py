@@ -44,7 +44,7 @@ class Code(NamedTuple):
         run: Takes a list of held arrays, then the inputs; gives the outputs.
         wide: Whether an input or output has 64 bits.
         temporary: Bytes of its temporaries.
-        text: What XLA made of it.
+        text: The text that XLA made of it.
     """
 
     run: Any
@@ -58,7 +58,7 @@ class Compilation:
 
     Args:
         graph: The graph after the passes.
-        options: What it is compiled with.
+        options: The options of the compile.
         platform: JAX's name of the platform.
     """
 

@@ -30,7 +30,7 @@ def paddings(
     Args:
         call: The node; its attributes ``auto_pad`` and ``pads``.
         sizes: The spatial sizes.
-        window: What a window reaches over, dilation included.
+        window: The extent of a window, dilation included.
         strides: Distance between windows.
 
     Raises:
@@ -222,7 +222,7 @@ class _Windows(NamedTuple):
 
     Attributes:
         strides: Distance in the result between the kernels of neighbours.
-        pads: What is cut off the result, before and after.
+        pads: The number of entries cut off the result, before and after.
         extra: Entries added at the end.
         dilations: Distance between taps.
     """

@@ -271,7 +271,7 @@ def different(array: Array, axis: int, by_size: bool) -> tuple[Array, Array, Arr
     """The different entries of an axis.
 
     Args:
-        array: What is searched.
+        array: The array that is searched.
         axis: The axis.
         by_size: Whether they are sorted; otherwise they stand in the order of their first places.
 

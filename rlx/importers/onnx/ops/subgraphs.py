@@ -47,7 +47,7 @@ def written_out(call: OnnxCall, graph: GraphDef, arguments: Sequence[Held]) -> l
     Args:
         call: The node that has the subgraph.
         graph: The subgraph.
-        arguments: What its inputs are.
+        arguments: Its inputs.
     """
     if len(graph.inputs) != len(arguments):
         raise ImportModelError(
@@ -90,7 +90,7 @@ def separate(
         call: The node that has it.
         graph: The subgraph.
         inputs: Values whose types its inputs have.
-        around: What it reads of the graph around it: more inputs, behind the others.
+        around: The nodes of the graph around it that it reads: more inputs, behind the others.
 
     Returns:
         The graph without outputs set, its inputs, its site, and the values of the subgraph's outputs.
@@ -130,7 +130,7 @@ def made_up_kinds(
     Args:
         call: The node that has the subgraph.
         graph: The subgraph.
-        arguments: What its inputs are like.
+        arguments: Its inputs or their types.
 
     Raises:
         RefusedError: An output is no tensor, or its rank depends on the sizes.

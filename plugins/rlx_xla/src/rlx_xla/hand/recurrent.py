@@ -25,7 +25,7 @@ class _Cell:
     Args:
         cell: The kind of cell.
         r: The recurrent weights, turned.
-        bias: What stands beside the last product of a GRU, or None.
+        bias: The bias beside the last product of a GRU, or None.
         peep: Three vectors of peepholes, or None.
         clip: The largest operand of an activation; 0 for none.
         coupled: Whether the gate that forgets is the other's complement.

@@ -64,7 +64,7 @@ def masked(call: OnnxCall, bias: Node | None, past: int, sq: int, sk: int, like:
 
     Args:
         call: The node; its attributes ``unidirectional`` and ``scale``.
-        bias: What is added to the scores, or None.
+        bias: The addend of the scores, or None.
         past: Keys before those of the first query.
         sq: Queries.
         sk: Keys.

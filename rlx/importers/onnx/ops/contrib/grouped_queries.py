@@ -103,7 +103,7 @@ def _filled(g: Graph, past: Node | None, new: Node, before: Node | int, room: in
 
     Args:
         g: The graph.
-        past: What was kept, ``[B, G, P, D]``, or None.
+        past: The cached rows, ``[B, G, P, D]``, or None.
         new: The new rows, ``[B, G, S, D]``.
         before: How many rows of ``past`` count: a number, or one for each batch entry.
         room: Rows of the result.

@@ -39,7 +39,7 @@ def attend(g: Graph, q: Node, k: Node, v: Node, how: Scores) -> tuple[Node, Node
         q: Queries ``[B, H, Sq, D]``.
         k: Keys ``[B, G, Sk, D]``, where G divides H.
         v: Values ``[B, G, Sk, E]``.
-        how: What happens to the scores. With a sink or something to show, masks are part of the bias.
+        how: The treatment of the scores. With a sink or something to show, masks are part of the bias.
 
     Returns:
         The result ``[B, H, Sq, E]``, and what ``how.shown`` names or None.

@@ -34,13 +34,13 @@ class Forest:
 
     Attributes:
         roots: The node where each tree begins.
-        modes: What a node compares by, a place in ``NAMES``; -1 for a leaf.
+        modes: The comparison of a node, an index of ``NAMES``; -1 for a leaf.
         features: The feature that a node looks at.
-        splits: What it compares that with.
+        splits: The threshold of each node.
         missing: Whether NaN goes the way of a comparison that holds.
         yes: The node that follows where the comparison holds; of a leaf the leaf itself.
         no: The one where it does not.
-        weights: What leaves hold for each target, ``[nodes, targets]``.
+        weights: The value of each leaf for each target, ``[nodes, targets]``.
         given: Whether they hold anything for it.
         order: The splits that a row can come to, each behind those that lead to it.
     """
