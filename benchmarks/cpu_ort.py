@@ -80,7 +80,7 @@ def _half_weights(m, v):
     return m.add("MatMul", [v["a"], wide])
 
 
-# What the sums of the int8 workload are multiplied by.
+# The factor of the sums of the int8 workload.
 INT8_SCALE = np.array(0.01 * 0.02, np.float32)
 
 

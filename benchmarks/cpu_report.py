@@ -166,7 +166,7 @@ def checks(lines):
     return result
 
 
-# What the page of the documentation says of a workload and a number of threads, after these two.
+# The columns of the documentation after a workload and a number of threads.
 _DOCS = ("workload", "threads", "p50 us", "speed", "peer / rlx", "quartiles")
 
 

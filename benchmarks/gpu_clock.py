@@ -192,7 +192,7 @@ def timed(loaded, figure_ns=FIGURE_NS, most=MOST):
         per_run = len(clock.batches[0])
         _, spent = clock.durations(turns)  # the first run of each, in which drivers compile
         _, spent = clock.durations(turns)
-        # What fits into the query sets that may be open at a time.
+        # As many as fit into the query sets that may be open at a time.
         most = max(1, min(most, 16 * 2048 // max(1, per_run)))
         runs = int(np.clip(figure_ns / max(1.0, spent / turns), min(FEWEST, most), most))
         ns, whole = _warmed(clock, runs)

@@ -47,7 +47,7 @@ def ort_session(model, optimised=True, fallback=True):
         # Equal copies would be merged into one.
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     if not (fallback and optimised):
-        # What it has no kernel for would run on the CPU, and be no peer.
+        # A node without a kernel would run on the CPU, and be no peer.
         options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     options.add_provider_for_devices(devices[:1], {})
     session = ort.InferenceSession(model, options)

@@ -109,7 +109,7 @@ def _resize(torch, v, factor):
     return torch.nn.functional.interpolate(v["x"], **more)
 
 
-# What is run and timed, by the workload's name for peers.
+# The timed functions, by the workload's name for peers.
 RUNS = {
     "matmul": _matmul,
     "epilogue": _epilogue,

@@ -90,7 +90,7 @@ _COLUMNS = (
 
 
 _LEFT = {"workload", "kernels"}
-# What stands in place of a time.
+# Texts in place of a time.
 _UNTIMED = {"failure": "failed", "skipped": "can't"}
 
 

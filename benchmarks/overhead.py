@@ -74,7 +74,7 @@ def p1(args):
     if optional("onnx") and optional("onnxruntime"):
         contestants["onnxruntime IOBinding"] = onnx_mlp(weights, biases)
     figures = timed(contestants, args.calls * 10, expected.reshape(-1))
-    # What the contestants share: a Python call and the two looks at the clock.
+    # The contestants share a Python call and the two looks at the clock.
     figures["an empty call"] = timed({"": lambda: X}, args.calls * 10, X.reshape(-1))[""]
     return figures
 

@@ -21,7 +21,7 @@ from rlx.threads import thread_count
 
 SIZES = {f"{n} B": n for n in (256, 4096)} | {f"{n} KiB": n << 10 for n in (64, 256)}
 SIZES |= {f"{n} MiB": n << 20 for n in (1, 4, 16, 64)}
-# What run may take: this many times as long as run_slots, and microseconds more.
+# The bound of run: this many times as long as run_slots, and microseconds more.
 FACTOR, MORE = 1.15, 5.0
 
 

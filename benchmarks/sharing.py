@@ -24,7 +24,7 @@ import rlx
 from rlx.backends.cpu.cpu_backend import processor
 from rlx.threads import usable_cores
 
-# What a worker waits for before it begins, so that two begin together.
+# Workers wait for so long before they begin, so that two begin together.
 AHEAD_S = 1.5
 RNG = np.random.default_rng(0)
 

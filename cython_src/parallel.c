@@ -136,7 +136,7 @@ static struct {
     rlx_thread threads[MOST_THREADS];
     int avoided; /* the processor that the threads avoid, -1 for none */
 #endif
-    /* What the caller that has the pool knows of other processes. */
+    /* Facts about other processes, for the owner of the pool. */
     int64_t spent, lost;  /* nanoseconds of the latest calls, and what they lost to threads that were held up */
     int64_t limit;        /* threads that a call is given at most; 0 for no limit */
     int64_t since, pause; /* when the limit was changed, and how long until it is raised */

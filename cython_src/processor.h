@@ -1,4 +1,4 @@
-/* What the processor and the system can do, asked of the processor itself: what compilers offer for that needs their own
+/* The abilities of the processor and the system, asked of the processor itself: what compilers offer for that needs their own
    runtime library, and that of some (zig's) says no to everything. */
 #ifndef RLX_PROCESSOR_H
 #define RLX_PROCESSOR_H

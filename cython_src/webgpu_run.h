@@ -159,7 +159,7 @@ typedef struct {
     char message[600];
 } rlx_work;
 
-/* What the libraries do differently. */
+/* The differences between the libraries. */
 typedef struct rlx_ways {
     int (*gone)(rlx_work *work);                              /* whether the device is known to be lost */
     void (*send)(rlx_work *work, const rlx_handle *commands); /* one submission, to be waited for */

@@ -15,7 +15,7 @@ static int isa_usable(void) { return rlx_has_avx512(); }
 #define ISA avx512
 #define VECTOR_BYTES 64
 #define MICRO_VECTORS 4
-/* What the kernels that multiply bytes by a dot product are compiled for: not every processor has it. clang adds none of the
+/* The target of kernels that multiply bytes by a dot product: not every processor has it. clang adds none of the
    features above. */
 #define DOT_FEATURES "avx512f,avx512dq,avx512bw,avx512vl,avx512vnni,fma,f16c"
 #include "all.h"

@@ -11,7 +11,7 @@ static int isa_usable(void) { return 1; }
 #define NEON
 #define VECTOR_BYTES 16
 #define MICRO_VECTORS 4
-/* What the kernels that multiply bytes by a dot product, or by a product of small tiles, are compiled for: not every
+/* The targets of kernels that multiply bytes by a dot product, or by a product of small tiles: not every
    processor has these instructions. */
 #if defined(__clang__)
 #define DOT_FEATURES "dotprod"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is used of qemu's interface for plug-ins (version 1): Debian has no header of it. */
+/* The part in use of qemu's interface for plug-ins (version 1): Debian has no header of it. */
 typedef uint64_t plugin_id;
 struct qemu_plugin_tb;
 struct qemu_plugin_insn;

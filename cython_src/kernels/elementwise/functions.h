@@ -174,7 +174,7 @@ static RLX_INLINE vf v_mish(vf x)
     const vf top = v_pick(below, low, high);
     const vf bottom = v_pick(below, v_fma(low, v_all(BACK), v_all(2.0f)), v_fma(e * 2.0f, e, high));
     const vf quotient = top / bottom;
-    /* What the division rounded off, by a reciprocal that is right to an eighth. With it only the sum rounds. */
+    /* The rounding error of the division, by a reciprocal that is right to an eighth. With it only the sum rounds. */
     const vf rest = v_fma(-quotient, bottom, top) * (vf)(0x7ef311c3 - (vi)bottom);
     const vf y = v_fma(x, quotient, v_min(v_all(3.0e38f), x) * rest);
     return v_pick(below, y * BACK, y);

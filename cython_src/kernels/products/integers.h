@@ -7,7 +7,7 @@
 #define BYTE_COLUMNS (MICRO_VECTORS * I32_LANES) /* columns of a panel */
 #define BYTE_ROWS RLX_BYTE_ROWS /* rows of the left matrix that are converted at a time */
 
-/* What is added to elements of the left operand before they are multiplied: 128 or -128 where their sign is not the one that
+/* The addend of elements of the left operand before they are multiplied: 128 or -128 where their sign is not the one that
    an implementation takes. */
 static int32_t offset_of(const byte_method *method, int64_t is_signed)
 {

@@ -160,7 +160,7 @@ static int64_t NAME(step_of)(const NAME(recurrence) *f, int64_t b)
     return f->s >= end ? -1 : f->p->reverse[f->d] ? end - 1 - f->s : f->s;
 }
 
-/* What a task has of n things, in whole units. */
+/* The share of a task of n things, in whole units. */
 static inline rlx_range NAME(task_share)(const NAME(recurrence) *f, int64_t task, int64_t n, int64_t unit)
 {
     const int64_t units = (n + unit - 1) / unit, last = units * (task + 1) / f->tasks * unit;

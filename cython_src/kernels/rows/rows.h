@@ -151,7 +151,7 @@ static void NAME(softmax_strip)(T *y, const T *x, int64_t n, int64_t step, int64
         for (int64_t j = 0; j < width; j++) total[j] += part[j];
     }
     for (int64_t j = width - 1; j >= period; j--) total[j - period] += total[j];
-    /* What is subtracted from each column, or what it is multiplied by. */
+    /* The subtrahend or the factor of each column. */
     for (int64_t j = 0; j < period; j++) part[j] = logarithm ? SCALAR(log)((T)total[j]) : 1 / (T)total[j];
     for (int64_t j = period; j < width; j++) part[j] = part[j - period];
     for (int64_t i = 0; i < n; i++, x += step, y += step) {

@@ -37,7 +37,7 @@ ALL_WIDE(1) ALL_WIDE(2) ALL_WIDE(3) ALL_WIDE(4)
 #undef ALL_WIDE
 #undef BOX_SUMS
 
-/* What taps on padding add to a window: 0 times each weight, which matters only for weights that are no numbers. */
+/* Taps on padding add 0 times each weight to a window, which matters only for weights that are NaN or infinite. */
 static VEC NAME(padding_sums)(const rlx_window *w, const T *filters, const rlx_range *inside)
 {
     VEC sum = {0};

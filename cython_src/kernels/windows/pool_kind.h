@@ -85,7 +85,7 @@ static RLX_INLINE E POOL(take_taps)(const E *line, int64_t n)
     return total;
 }
 
-/* What all rows of a strip of windows have in common. */
+/* The common part of all rows of a strip of windows. */
 typedef struct {
     int64_t n, length;   /* windows of a row; elements of each phase of its line */
     int64_t left;        /* the column of the first element of the line */
