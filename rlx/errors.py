@@ -1,7 +1,7 @@
 """The error tree: every exception that a public call may raise, with one shape of message.
 
-A message has the error, its place, the value got, the value expected, and a hint.
-``describe`` builds that text; nothing else in the package formats errors by hand.
+A message has the error, its place, the value got, the value expected, and a hint. An error is raised with
+these parts, and ``describe`` joins them; nothing else in the package formats errors by hand.
 """
 
 from __future__ import annotations
@@ -45,9 +45,31 @@ class RlxError(Exception):
     """Base of everything rlx raises on purpose.
 
     Messages hold names from files. Characters of these that do not print are shown as escapes.
+
+    Args:
+        *args: The message, one sentence.
+        where: The place of the error: an operation, an input, a file.
+        got: The value that was given.
+        expected: The values that are accepted.
+        hint: A way out, one sentence.
+
+    Example:
+        >>> print(RlxError("[matmul] shapes do not fit", got="(2, 3) and (4, 5)"))
+        [matmul] shapes do not fit
+          got: (2, 3) and (4, 5)
     """
 
-    def __init__(self, *args: object) -> None:
+    def __init__(
+        self,
+        *args: object,
+        where: object = None,
+        got: object = None,
+        expected: object = None,
+        hint: str | None = None,
+    ) -> None:
+        if args and isinstance(args[0], str):
+            text = describe(args[0], where=where, got=got, expected=expected, hint=hint)
+            args = (text, *args[1:])
         super().__init__(
             *(printable_lines(item) if isinstance(item, str) else item for item in args)
         )

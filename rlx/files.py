@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from rlx.errors import FileInUseError, InputError, describe
+from rlx.errors import FileInUseError, InputError
 
 # Windows: others may read, write, and rename or remove a file that is open.
 _SHARE_ALL = 1 | 2 | 4
@@ -151,12 +151,10 @@ def _set_aside(path: Path) -> Path:
         os.rename(path, aside)
     except PermissionError as error:
         raise FileInUseError(
-            describe(
-                "a file can't be replaced",
-                where=path,
-                got=error,
-                hint="close the program that has it open, or choose another name",
-            )
+            "a file can't be replaced",
+            where=path,
+            got=error,
+            hint="close the program that has it open, or choose another name",
         ) from None
     return aside
 
@@ -216,7 +214,7 @@ def contents(source: Any) -> memoryview | None:
         source = source.read()
         if isinstance(source, str):
             what = "a file object gives text"
-            raise InputError(describe(what, got="str", expected="bytes", hint="open it with 'rb'"))
+            raise InputError(what, got="str", expected="bytes", hint="open it with 'rb'")
     if isinstance(source, bytes | bytearray | memoryview):
         view = memoryview(source)
         # An empty buffer of any shape has no bytes to cast.

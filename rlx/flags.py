@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Generic, TypeVar
 
 from rlx.dataclasses import dataclass
-from rlx.errors import InputError, describe
+from rlx.errors import InputError
 
 T = TypeVar("T")
 
@@ -50,12 +50,10 @@ class Flag(Generic[T]):
             return self.parse(text)
         except ValueError as error:
             raise InputError(
-                describe(
-                    f"environment variable {self.name} does not parse",
-                    got=repr(text),
-                    expected=str(error),
-                    hint=self.doc,
-                )
+                f"environment variable {self.name} does not parse",
+                got=repr(text),
+                expected=str(error),
+                hint=self.doc,
             ) from None
 
     def under(self, prefix: str) -> Flag[T]:

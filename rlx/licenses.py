@@ -21,7 +21,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rlx.dataclasses import dataclass
-from rlx.errors import RlxError, describe
+from rlx.errors import RlxError
 
 # Where the hook for PyInstaller puts Python's own licence, which no distribution holds.
 PYTHON_LICENSE = ("_python", "LICENSE.txt")
@@ -77,7 +77,7 @@ def licenses() -> list[License]:
     if "rlx" not in result:
         what = "the metadata of rlx is missing, so that nothing is known about licences"
         hint = "copy the metadata of rlx and its requirements when the program is frozen"
-        raise RlxError(describe(what, hint=f"{hint}; docs/guides/freezing.md"))
+        raise RlxError(what, hint=f"{hint}; docs/guides/freezing.md")
     listed = [*_of("rlx", result.pop("rlx")), _python()]
     for name in sorted(result):
         listed += _of(name, result[name])

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from typing import Any, Generic, TypeVar
 from weakref import WeakSet
 
-from rlx.errors import InputError, describe
+from rlx.errors import InputError
 from rlx.locks import Lock
 
 K = TypeVar("K")
@@ -40,7 +40,7 @@ class Lru(Generic[K, V]):
     def __init__(self, count: int, nbytes: int | None = None) -> None:
         for name, bound in (("count", count), ("bytes", nbytes)):
             if bound is not None and bound < 1:
-                raise InputError(describe(f"a cache's bound ({name})", got=bound, expected=">= 1"))
+                raise InputError(f"a cache's bound ({name})", got=bound, expected=">= 1")
         self._count, self._most = count, nbytes
         self._kept: OrderedDict[K, tuple[V, int]] = OrderedDict()
         # A signal handler may use the cache while its thread does.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import rlx
-from rlx.errors import describe, did_you_mean, listed, printable, unreadable
+from rlx.errors import did_you_mean, listed, printable, unreadable
 from rlx.files import read_regular
 from rlx.importers.onnx.load import open_model
 from rlx.ir.graph import Graph
@@ -38,11 +38,9 @@ def _onnx(path: str, dims: dict[str, int], guess: bool) -> tuple[Graph, dict[str
     assert first is not None
     args = " ".join(f"--dim {printable(name)}=SIZE" for name in symbolic)
     raise rlx.InputError(
-        describe(
-            f"no default sizes fit the symbolic dimensions of {printable(path)}",
-            got=first,
-            hint=f"choose them: {args}",
-        )
+        f"no default sizes fit the symbolic dimensions of {printable(path)}",
+        got=first,
+        hint=f"choose them: {args}",
     ) from first
 
 
@@ -99,7 +97,7 @@ def _fixed(read: Callable[[str], Graph]) -> _Reader:
         if dims:
             names = listed(dims)
             raise rlx.InputError(
-                describe(f"{printable(path)} has no symbolic dimensions", got=f"--dim {names}")
+                f"{printable(path)} has no symbolic dimensions", got=f"--dim {names}"
             )
         return read(path), {}
 
@@ -131,11 +129,9 @@ def load_graph(path: str) -> Graph:
         AttributeError,
     ) as error:
         raise rlx.ImportModelError(
-            describe(
-                f"{printable(path)} holds no graph",
-                got=f"{type(error).__name__}: {error}",
-                expected="a file written by g.to_json()",
-            )
+            f"{printable(path)} holds no graph",
+            got=f"{type(error).__name__}: {error}",
+            expected="a file written by g.to_json()",
         ) from error
 
 
@@ -164,12 +160,10 @@ def load(path: str, dims: dict[str, int], guess: bool = True) -> tuple[Graph, li
     suffix = Path(path).suffix.lower()
     if suffix not in READERS:
         raise rlx.InputError(
-            describe(
-                f"what kind of file is {printable(path)}?",
-                got=suffix or "no suffix",
-                expected=", ".join(READERS),
-                hint=did_you_mean(suffix, tuple(READERS)),
-            )
+            f"what kind of file is {printable(path)}?",
+            got=suffix or "no suffix",
+            expected=", ".join(READERS),
+            hint=did_you_mean(suffix, tuple(READERS)),
         )
     graph, guessed = READERS[suffix](path, dims, guess)
     notes = []

@@ -108,5 +108,5 @@ def method_of(compiled: CompiledGraph, name: str) -> Callable[..., Any]:
     if method is None:
         what = f"executables for {compiled.device} have no {name!r}"
         hint = "compile for a device of the plug-in; parts on the host leave no method but those of the protocol"
-        raise InputError(describe(what, got=str(compiled.device), hint=hint))
+        raise InputError(what, got=str(compiled.device), hint=hint)
     return method

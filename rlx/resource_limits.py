@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from rlx import flags
 from rlx.dataclasses import dataclass
-from rlx.errors import InputError, LimitError, describe
+from rlx.errors import InputError, LimitError
 
 
 @dataclass(frozen=True)
@@ -69,13 +69,11 @@ class Budget:
 
 def _refused(what: str, unit: str, got: float, limit: float) -> LimitError:
     return LimitError(
-        describe(
-            f"{what} is more work than the limits allow",
-            got=f"more than {limit:g} {unit}" if got <= limit else f"{got:g} {unit}",
-            expected=f"at most {limit:g} {unit}",
-            hint=f"if you trust the file, raise the limit: rlx.limits({unit}=...), "
-            f"or RLX_MOST_{unit.upper()}",
-        )
+        f"{what} is more work than the limits allow",
+        got=f"more than {limit:g} {unit}" if got <= limit else f"{got:g} {unit}",
+        expected=f"at most {limit:g} {unit}",
+        hint=f"if you trust the file, raise the limit: rlx.limits({unit}=...), "
+        f"or RLX_MOST_{unit.upper()}",
     )
 
 
@@ -123,7 +121,7 @@ def limits(
     chosen = {name: value for name, value in inputs.items() if value is not None}
     for name, value in chosen.items():
         if not isinstance(value, int | float) or not value > 0:
-            raise InputError(describe(f"[limits] {name}", got=repr(value), expected="above 0"))
+            raise InputError(f"[limits] {name}", got=repr(value), expected="above 0")
     token = _limits.set(replace(limits_now(), **chosen))
     try:
         yield

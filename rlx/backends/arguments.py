@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rlx.errors import InputError, RlxError, describe
+from rlx.errors import InputError, RlxError
 from rlx.ir.casting import check_array, converted
 from rlx.ir.extended import bits, name_of, plain
 from rlx.ir.opdef import Array
@@ -19,11 +19,9 @@ def check_slots(arrays: Sequence[Any], expected: int) -> None:
     """
     if len(arrays) != expected:
         raise InputError(
-            describe(
-                "run_slots takes every input in declaration order, or none",
-                got=f"{len(arrays)} arrays",
-                expected=f"{expected}, or 0 to run on input_views",
-            )
+            "run_slots takes every input in declaration order, or none",
+            got=f"{len(arrays)} arrays",
+            expected=f"{expected}, or 0 to run on input_views",
         )
 
 
@@ -48,10 +46,9 @@ def _as_array(value: Any) -> Array:
     except (ValueError, TypeError, OverflowError, BufferError) as error:
         if isinstance(error, RlxError):
             raise
-        text = describe(
+        raise InputError(
             "this can't be converted to an array", got=f"{type(value).__name__}: {error}"
-        )
-        raise InputError(text) from error
+        ) from error
 
 
 def check_args(arrays: Sequence[Any], views: Sequence[Array]) -> list[Array]:

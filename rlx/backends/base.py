@@ -11,7 +11,7 @@ from rlx.backends.executable import Capabilities, Executable
 from rlx.cost.gate import IoFusionGate
 from rlx.cost.model import BackendCostModel
 from rlx.dataclasses import dataclass
-from rlx.errors import CompileError, InputError, describe
+from rlx.errors import CompileError, InputError
 from rlx.ir.fragments import Fragment
 from rlx.ir.graph import Graph, Node
 from rlx.ir.plan import MemoryPlan, Schedule
@@ -223,7 +223,7 @@ class Backend(ABC):
         Raises:
             RlxError: They are not what this backend packs.
         """
-        raise InputError(describe(f"a plan has decisions of {self.name!r}, which makes none"))
+        raise InputError(f"a plan has decisions of {self.name!r}, which makes none")
 
     def capabilities(self, info: DeviceInfo) -> Capabilities | None:
         """Returns the abilities of executables on a device; None where they are not known before one is loaded."""

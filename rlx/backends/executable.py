@@ -340,8 +340,7 @@ class HostExecutable(ABC):
 def _zeros(shape: tuple[int, ...], dtype: DType) -> Array:
     import numpy as np
 
-    zeros: Array = np.zeros(shape, dtype.numpy)
-    return zeros
+    return np.zeros(shape, dtype.numpy)
 
 
 def read_only(array: Array) -> Array:

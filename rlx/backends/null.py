@@ -8,7 +8,7 @@ import numpy as np
 
 from rlx.backends.base import Backend, CompileOptions, DeviceInfo
 from rlx.backends.executable import Capabilities, HostExecutable
-from rlx.errors import DeviceUnavailableError, describe
+from rlx.errors import DeviceUnavailableError
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.plan import MemoryPlan, Schedule
@@ -34,10 +34,8 @@ class NullExecutable(HostExecutable):
     def compute(self, inputs: Sequence[Array], targets: Sequence[Array]) -> None:
         """Raises an error: there is nothing to run on."""
         raise DeviceUnavailableError(
-            describe(
-                "the null device runs nothing",
-                hint="compile for cpu or webgpu; null only shows the compiled graph",
-            )
+            "the null device runs nothing",
+            hint="compile for cpu or webgpu; null only shows the compiled graph",
         )
 
     def set_params(self, values: Mapping[str, Array]) -> None:

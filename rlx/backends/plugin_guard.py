@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 from rlx.backends.base import Backend, CompileOptions, DeviceInfo, Program
 from rlx.backends.executable import Capabilities, Executable
 from rlx.cost.model import BackendCostModel
-from rlx.errors import CompileError, DeviceUnavailableError, RlxError, describe
+from rlx.errors import CompileError, DeviceUnavailableError, RlxError
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.plan import MemoryPlan, Schedule
+from rlx.ir.rewrite import subgraphs
 from rlx.ops.placeholders import LEAVES
 
 R = TypeVar("R")
@@ -32,7 +33,7 @@ def plugin_error(name: str, where: str, error: object) -> DeviceUnavailableError
     got = f"{type(error).__name__}: {error}" if isinstance(error, BaseException) else error
     hint = "repair or remove the package; everything else works without it"
     return DeviceUnavailableError(
-        describe(f"the plug-in for {name!r} does not work", where=where, got=got, hint=hint)
+        f"the plug-in for {name!r} does not work", where=where, got=got, hint=hint
     )
 
 
@@ -107,12 +108,8 @@ class GuardedBackend:
             if node.op in LEAVES or node.op == PART:
                 continue
             reason = self._ask("unsupported", self.plain.unsupported, info, node)
-            subgraphs = dict.fromkeys(
-                value for value in node.attrs.values() if isinstance(value, Graph)
-            )
-            inside = [
-                why for subgraph in subgraphs for why in self.unsupported(info, subgraph).values()
-            ]
+            graphs = dict.fromkeys(subgraphs(node))
+            inside = [why for item in graphs for why in self.unsupported(info, item).values()]
             if reason is not None:
                 reasons[node] = str(reason)
             elif inside:
@@ -188,7 +185,7 @@ class GuardedBackend:
         if lacking:
             what = f"the executable of the plug-in for {self.name!r} lacks {', '.join(lacking)}"
             hint = "docs/guides/plugins.md lists the members; rlx.plugin.HostExecutable has most of them"
-            raise CompileError(describe(what, got=type(executable).__name__, hint=hint))
+            raise CompileError(what, got=type(executable).__name__, hint=hint)
         return executable
 
     @contextmanager
@@ -200,11 +197,9 @@ class GuardedBackend:
             if isinstance(error, RlxError) or self.is_built_in:
                 raise
             raise CompileError(
-                describe(
-                    f"the plug-in for {self.name!r} could not {doing} graph {graph.name!r}",
-                    got=f"{type(error).__name__}: {error}",
-                    hint="compile for another device, or report it to the plug-in's authors",
-                )
+                f"the plug-in for {self.name!r} could not {doing} graph {graph.name!r}",
+                got=f"{type(error).__name__}: {error}",
+                hint="compile for another device, or report it to the plug-in's authors",
             ) from error
 
     def _ask(self, name: str, method: Callable[..., R], *args: Any) -> R:

@@ -10,8 +10,9 @@ from typing import Any
 
 from rlx.cost.op_classes import FREE
 from rlx.dataclasses import dataclass
-from rlx.ir.graph import Graph, Node
+from rlx.ir.graph import Node
 from rlx.ir.plan import ARENA, HOST, KernelCall
+from rlx.ir.rewrite import subgraphs
 from rlx.ir.spans import CALL, KERNEL, Span
 from rlx.passes.dynamic_batch import DynamicRows, scaled
 
@@ -88,18 +89,13 @@ def _kernel(call: KernelCall, shared: int, extent: DynamicRows | None) -> Record
         else:
             fixed = sum(item.type.nbytes for item in stored if item.kind not in ARENA)
             nbytes = fixed + scaled(sum(v.type.nbytes for v in stored if v.kind in ARENA), cut)
-        if not _holds_graphs(node):
+        if not subgraphs(node):  # else its work is done by nodes that have calls of their own
             flops = float(node.opdef.flops(node)) / shared
             flops *= cut.actual / cut.upper if cut is not None else 1.0
     types = [[str(value.type) for value in some] for some in (reads, call.outputs)]
     return RecordedKernel(
         f"{op}/{call.kernel}", op, node, tuple(types[0]), tuple(types[1]), nbytes, flops
     )
-
-
-def _holds_graphs(node: Node) -> bool:
-    """Returns whether a node's work is done by nodes of its subgraphs, which have calls of their own."""
-    return any(isinstance(value, Graph) for value in node.attrs.values())
 
 
 @dataclass(frozen=True)

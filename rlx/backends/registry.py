@@ -11,7 +11,7 @@ from typing import Any
 from rlx import flags
 from rlx.backends.base import Backend, DeviceInfo
 from rlx.backends.plugin_guard import GuardedBackend, plugin_error
-from rlx.errors import DeviceUnavailableError, InputError, RlxError, describe, install_line
+from rlx.errors import DeviceUnavailableError, InputError, RlxError, install_line
 from rlx.generation import renew
 from rlx.ir.kernel_sets import KERNEL_SETS
 
@@ -53,7 +53,7 @@ def register_backend(backend: Backend) -> None:
     """
     fault = _fault(backend)
     if fault:
-        raise InputError(describe(fault, got=repr(backend), expected="a rlx.Backend"))
+        raise InputError(fault, got=repr(backend), expected="a rlx.Backend")
     _loaded[backend.name] = GuardedBackend(backend)
     renew()
     _broken.pop(backend.name, None)
@@ -126,12 +126,10 @@ def backend(name: str) -> GuardedBackend:
             _load_plugin(name, plugins[name])
         else:
             raise DeviceUnavailableError(
-                describe(
-                    f"no backend for {name!r} is installed",
-                    got=name,
-                    expected=f"one of {', '.join(_working())}",
-                    hint=how_to_install(name),
-                )
+                f"no backend for {name!r} is installed",
+                got=name,
+                expected=f"one of {', '.join(_working())}",
+                hint=how_to_install(name),
             )
     return _loaded[name]
 

@@ -24,7 +24,7 @@ from rlx.cli import bench_report, cold, model_options, tune
 from rlx.cli.agreement import TOLERANCES, agreement, precision_of
 from rlx.cli.bench_row import BenchRow, first_that_ran
 from rlx.cli.contestant import PEERS
-from rlx.errors import describe, did_you_mean
+from rlx.errors import did_you_mean
 from rlx.files import open_regular
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
@@ -104,22 +104,22 @@ def run(args: argparse.Namespace) -> int:
     if args.tune:
         return tune.run(args)
     if args.only:
-        raise rlx.InputError(describe("--only is for --tune", got=args.only))
+        raise rlx.InputError("--only is for --tune", got=args.only)
     if args.model is None:
-        raise rlx.InputError(describe("no model", hint="rlx bench MODEL, or rlx bench --tune"))
+        raise rlx.InputError("no model", hint="rlx bench MODEL, or rlx bench --tune")
     if args.cold:
         return cold.run(args)
     for name, value in (("seconds", args.seconds), ("threads", args.threads)):
         if value is not None and not 0 < value < math.inf:
-            raise rlx.InputError(describe(f"--{name}", got=value, expected="a number above 0"))
+            raise rlx.InputError(f"--{name}", got=value, expected="a number above 0")
     if args.tolerance is not None and not 0 <= args.tolerance < math.inf:
-        raise rlx.InputError(describe("--tolerance", got=args.tolerance, expected="0 or more"))
+        raise rlx.InputError("--tolerance", got=args.tolerance, expected="0 or more")
     named = args.devices
     devices = rlx.available_devices() if named == "all" else rlx.parse_device_list(named)
     names = [args.against] if args.against else []
     names += [str(device) for device in devices]
     if not names:
-        raise rlx.InputError(describe("--devices names none", got=repr(named)))
+        raise rlx.InputError("--devices names none", got=repr(named))
     with (
         model_options.progress(args.json, "load", "run") as say,
         tempfile.TemporaryDirectory() as folder,
@@ -257,15 +257,15 @@ def _expected(args: argparse.Namespace, graph: Graph) -> dict[int, Array]:
     for text in args.expect:
         name, _, path = text.partition("=")
         if not path:
-            raise rlx.InputError(describe("--expect", got=text, expected="OUTPUT=FILE.npy"))
+            raise rlx.InputError("--expect", got=text, expected="OUTPUT=FILE.npy")
         if name not in names:
             hint = did_you_mean(name, names)
-            raise rlx.UnknownNameError(describe(f"the model has no output {name!r}", hint=hint))
+            raise rlx.UnknownNameError(f"the model has no output {name!r}", hint=hint)
         try:
             with open_regular(path) as file:
                 result[names.index(name)] = np.load(file, allow_pickle=False)
         except (ValueError, EOFError, MemoryError) as error:
-            raise rlx.InputError(describe(f"{path} holds no array", got=error)) from error
+            raise rlx.InputError(f"{path} holds no array", got=error) from error
     return result
 
 

@@ -20,7 +20,7 @@ from rlx import model_files
 from rlx.cli import model_options, screen
 from rlx.cli.cold_start import ORDER
 from rlx.dataclasses import dataclass
-from rlx.errors import describe, one_line
+from rlx.errors import one_line
 from rlx.ir.opdef import Array
 from rlx.ir.spans import progress
 from rlx.python_start import python
@@ -75,13 +75,13 @@ def run(args: Any) -> int:
         OSError: A file can't be read.
     """
     if args.runs < 1:
-        raise rlx.InputError(describe("--runs", got=args.runs, expected="1 or more"))
+        raise rlx.InputError("--runs", got=args.runs, expected="1 or more")
     devices = (
         rlx.available_devices() if args.devices == "all" else rlx.parse_device_list(args.devices)
     )
     names = [*([args.against] if args.against else []), *(str(device) for device in devices)]
     if not names:
-        raise rlx.InputError(describe("--devices names none", got=repr(args.devices)))
+        raise rlx.InputError("--devices names none", got=repr(args.devices))
     with (
         model_options.progress(args.json, "load", "run") as say,
         tempfile.TemporaryDirectory() as folder,

@@ -21,7 +21,7 @@ import rlx
 from rlx import model_files
 from rlx.backends.registry import backend
 from rlx.device.names import info_of
-from rlx.errors import describe, one_line
+from rlx.errors import one_line
 from rlx.ir.opdef import Array
 
 Once = Callable[[], Any]
@@ -102,9 +102,9 @@ def _onnxruntime(spec: Mapping[str, Any], inputs: Mapping[str, Array]) -> Ready:
         onnxruntime = import_module("onnxruntime")
     except ImportError as error:
         hint = "pip install onnxruntime"
-        raise rlx.InputError(describe("onnxruntime is not installed", hint=hint)) from error
+        raise rlx.InputError("onnxruntime is not installed", hint=hint) from error
     if not spec["model"].lower().endswith(".onnx"):
-        raise rlx.InputError(describe("onnxruntime runs .onnx files only", got=spec["model"]))
+        raise rlx.InputError("onnxruntime runs .onnx files only", got=spec["model"])
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = spec["threads"], 1
     options.log_severity_level = 3
@@ -116,7 +116,7 @@ def _onnxruntime(spec: Mapping[str, Any], inputs: Mapping[str, Array]) -> Ready:
         ready = time.perf_counter()
         outputs = session.run(None, inputs)
     except Exception as error:  # its errors have no common type
-        raise rlx.InputError(describe("onnxruntime refuses the model", got=error)) from error
+        raise rlx.InputError("onnxruntime refuses the model", got=error) from error
     facts = {
         "compile_ms": (ready - began) * 1e3,
         "first_ms": (time.perf_counter() - ready) * 1e3,

@@ -13,7 +13,7 @@ from rlx import model_files
 from rlx.cli import screen
 from rlx.cli.screen import Bars
 from rlx.compiler.progress import Whole
-from rlx.errors import describe, did_you_mean
+from rlx.errors import did_you_mean
 from rlx.files import UnfitFileError, open_regular
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
@@ -84,7 +84,7 @@ def dims_of(args: argparse.Namespace) -> dict[str, int]:
     for text in args.dim:
         name, _, size = text.partition("=")
         if not name or not size.isdigit():
-            raise rlx.InputError(describe("--dim", got=text, expected="NAME=SIZE, as in batch=1"))
+            raise rlx.InputError("--dim", got=text, expected="NAME=SIZE, as in batch=1")
         results[name] = int(size)
     return results
 
@@ -137,24 +137,22 @@ def inputs_of(args: argparse.Namespace, graph: Graph) -> dict[str, Array]:
     for text in args.input:
         name, _, path = text.partition("=")
         if not path:
-            raise rlx.InputError(describe("--input", got=text, expected="NAME=FILE.npy"))
+            raise rlx.InputError("--input", got=text, expected="NAME=FILE.npy")
         if name not in results:
             hint = did_you_mean(name, graph.input_names)
-            raise rlx.UnknownNameError(describe(f"the model has no input {name!r}", hint=hint))
+            raise rlx.UnknownNameError(f"the model has no input {name!r}", hint=hint)
         try:
             with open_regular(path) as file:
                 results[name] = np.load(file, allow_pickle=False)
         except (ValueError, EOFError, MemoryError, UnfitFileError) as error:
-            raise rlx.InputError(describe(f"{path} holds no array", got=error)) from error
+            raise rlx.InputError(f"{path} holds no array", got=error) from error
         got, wanted = np.shape(results[name]), graph.named(name).shape
         if got != wanted:
             raise rlx.InputError(
-                describe(
-                    f"the shape of input {name!r}",
-                    where=path,
-                    got=got,
-                    expected=wanted,
-                    hint="--dim gives symbolic dimensions their sizes" if args.dim else None,
-                )
+                f"the shape of input {name!r}",
+                where=path,
+                got=got,
+                expected=wanted,
+                hint="--dim gives symbolic dimensions their sizes" if args.dim else None,
             )
     return results

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from importlib import import_module
 
-from rlx.errors import InputError, describe, install_line
+from rlx.errors import InputError, install_line
 
 # A module of rlx.cli.regressions each. They are imported when one is asked for, since they need packages of an extra.
 COMMANDS = {
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
         if error.name not in _EXTRA:
             raise
         raise InputError(
-            describe(f"rlx regress needs {error.name}", hint=install_line(".[regress]"))
+            f"rlx regress needs {error.name}", hint=install_line(".[regress]")
         ) from error
     parser = argparse.ArgumentParser(
         prog=f"rlx regress {args.what}", description=COMMANDS[args.what]

@@ -11,7 +11,6 @@ import rlx
 from rlx.backends.registry import backend
 from rlx.cli import screen
 from rlx.device.names import info_of
-from rlx.errors import describe
 from rlx.tune.tuner import Tuned, tune
 
 
@@ -24,7 +23,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         re.compile(args.only)
     except re.error as error:
-        raise rlx.InputError(describe("--only", got=args.only, expected=str(error))) from None
+        raise rlx.InputError("--only", got=args.only, expected=str(error)) from None
     named = args.devices != "all"
     devices = rlx.parse_device_list(args.devices) if named else rlx.available_devices()
     gpus = [device for device in devices if named or _has_variants(device)]

@@ -20,7 +20,7 @@ from rlx.device.candidates import (
 )
 from rlx.device.names import Device
 from rlx.device.policy import Benchmark, DevicePolicy, device_tuple, from_flag, parse
-from rlx.errors import GraphError, InputError, describe
+from rlx.errors import GraphError, InputError
 from rlx.ir.graph import Graph
 
 Hint = Device | str | None
@@ -36,7 +36,7 @@ class DevicePicks(ABC):
 
     def __init__(self, graph: Graph, policy: DevicePolicy, options: CompileOptions | None) -> None:
         if not isinstance(graph, Graph):
-            raise GraphError(describe("not a graph", got=repr(graph), expected="a rlx.Graph"))
+            raise GraphError("not a graph", got=repr(graph), expected="a rlx.Graph")
         graph.verify()
         self.graph = graph
         self._policy = checked(policy)
@@ -219,7 +219,5 @@ def checked(policy: DevicePolicy) -> DevicePolicy:
         InputError: It is not.
     """
     if not isinstance(policy, DevicePolicy):
-        raise InputError(
-            describe("not a policy", got=repr(policy), expected="a rlx.DevicePolicy or None")
-        )
+        raise InputError("not a policy", got=repr(policy), expected="a rlx.DevicePolicy or None")
     return policy

@@ -10,7 +10,7 @@ from rlx.backends.executable import Executable
 from rlx.compiler.lowered_module import LoweredModule
 from rlx.compiler.precomputed_params import PrecomputedParams
 from rlx.compiler.target import Target
-from rlx.errors import DeviceMemoryError, describe
+from rlx.errors import DeviceMemoryError
 from rlx.ir.graph import Graph
 from rlx.ir.spans import phase
 
@@ -100,9 +100,7 @@ def _check_memory(executable: Executable, target: Target) -> None:
     if memory["arena"] + memory["params"] > limit:
         executable.close()
         raise DeviceMemoryError(
-            describe(
-                f"the graph takes more memory on {target.device} than the limit",
-                got=f"{memory['arena']} bytes of values and {memory['params']} of params",
-                expected=f"at most {limit} bytes (memory_limit)",
-            )
+            f"the graph takes more memory on {target.device} than the limit",
+            got=f"{memory['arena']} bytes of values and {memory['params']} of params",
+            expected=f"at most {limit} bytes (memory_limit)",
         )

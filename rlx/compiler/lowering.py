@@ -14,13 +14,14 @@ from rlx import flags
 from rlx.backends.base import KernelLimitError
 from rlx.compiler.lowered_module import NOTHING_HOSTED, Decisions, LoweredModule
 from rlx.compiler.target import Target
-from rlx.errors import DeviceMemoryError, InputError, UnsupportedOpError, describe
+from rlx.errors import DeviceMemoryError, InputError, UnsupportedOpError
 from rlx.ir.dtype import HALVES
 from rlx.ir.fragments import ROUNDS, fragment_limits
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.kernel_sets import HOST_KERNELS, KERNEL_SETS
 from rlx.ir.notes import Note
 from rlx.ir.plan import MemoryPlan, Schedule
+from rlx.ir.rewrite import subgraphs
 from rlx.ir.spans import phase
 from rlx.ir.variants import SUBGROUPS
 from rlx.ops.placeholders import LEAVES
@@ -70,11 +71,9 @@ def _lower(graph: Graph, target: Target, promotes: bool) -> LoweredModule:
     reason = target.backend.refusal(target.info, graph)
     if reason is not None:
         raise UnsupportedOpError(
-            describe(
-                f"{target.device} refuses graph {graph.name!r}",
-                got=reason,
-                hint="compile for another device; rlx.GraphDevices finds one",
-            )
+            f"{target.device} refuses graph {graph.name!r}",
+            got=reason,
+            hint="compile for another device; rlx.GraphDevices finds one",
         )
     if target.reads_kernels:
         check_supported(graph, kernel_set, str(target.device), options.allow_host_fallback)
@@ -126,11 +125,9 @@ def _without_kernels(
     ]
     if refused:
         raise UnsupportedOpError(
-            describe(
-                f"{target.device} can't run {len(refused)} nodes of graph {graph.name!r}",
-                got="; ".join(refused),
-                hint="allow host fallbacks, cast to another dtype, or compile for another device",
-            )
+            f"{target.device} can't run {len(refused)} nodes of graph {graph.name!r}",
+            got="; ".join(refused),
+            hint="allow host fallbacks, cast to another dtype, or compile for another device",
         )
     return MappingProxyType({node.id: reason for node, reason in reasons.items()})
 
@@ -174,8 +171,7 @@ def derive(graph: Graph, target: Target, decisions: Decisions) -> LoweredModule:
         if graph not in results:
             result = next(known, None)
             if result is None:
-                text = describe("a plan lacks a subgraph of its graph", got=graph.name)
-                raise InputError(text)
+                raise InputError("a plan lacks a subgraph of its graph", got=graph.name)
             check_same(graph, result)
             results[graph] = result
         return results[graph], []
@@ -186,7 +182,7 @@ def derive(graph: Graph, target: Target, decisions: Decisions) -> LoweredModule:
         with phase("memory plan"):
             plan = _plan(schedule, target, decisions.offsets)
     if next(known, None) is not None:
-        raise InputError(describe("a plan has subgraphs that its graph lacks"))
+        raise InputError("a plan has subgraphs that its graph lacks")
     lowered = LoweredModule(
         decisions.graph,
         decisions.notes,
@@ -214,7 +210,7 @@ def _check_hosted(decisions: Decisions, target: Target) -> None:
     for i in decisions.hosted:
         fits = 0 <= i < len(nodes) and nodes[i].op not in LEAVES and nodes[i].op != PART
         if not fits or nodes[i].opdef.view or _only_here(nodes[i], target):
-            raise InputError(describe("a plan moves a node to the host, which can't run it", got=i))
+            raise InputError("a plan moves a node to the host, which can't run it", got=i)
 
 
 def _only_here(node: Node, target: Target) -> bool:
@@ -324,11 +320,9 @@ def _plan(schedule: Schedule, target: Target, offsets: Sequence[int] | None = No
 
 def _too_many_params(nbytes: int, limit: int) -> DeviceMemoryError:
     return DeviceMemoryError(
-        describe(
-            "the params alone exceed the memory limit",
-            got=f"{nbytes} bytes",
-            expected=f"at most {limit} bytes (memory_limit)",
-        )
+        "the params alone exceed the memory limit",
+        got=f"{nbytes} bytes",
+        expected=f"at most {limit} bytes (memory_limit)",
     )
 
 
@@ -369,6 +363,6 @@ def _moved(graph: Graph, reasons: Mapping[Node, str]) -> dict[int, str]:
     if len(results) < len(reasons):
         inside = next(iter(reasons.values()))
         for node in graph.nodes:
-            if any(isinstance(value, Graph) for value in node.attrs.values()):
+            if subgraphs(node):
                 results[node.id] = f"in its subgraph: {inside}"
     return results

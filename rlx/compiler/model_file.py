@@ -15,7 +15,7 @@ from rlx.compiler.loading import programmed
 from rlx.compiler.lowering import lower
 from rlx.compiler.target import Target
 from rlx.device.names import Device
-from rlx.errors import ImportModelError, InputError, RlxError, describe, unreadable
+from rlx.errors import ImportModelError, InputError, RlxError, unreadable
 from rlx.files import contents
 from rlx.ir import container
 from rlx.ir.content import OpaqueError
@@ -129,18 +129,12 @@ def load_model(
             else container.load(bytes(stored), where, check)
         )
         if result.kind != KIND:
-            raise InputError(
-                describe("the container holds no model", got=result.kind, expected=KIND)
-            )
+            raise InputError("the container holds no model", got=result.kind, expected=KIND)
         graph = from_data(Graph, result.data["graph"], result.arrays)
         plans = {str(name): result.arrays[value] for name, value in result.data["plans"].items()}
     except (RlxError, LookupError, TypeError, AttributeError) as error:
         raise ImportModelError(
-            describe(
-                f"{where!r} holds no model",
-                got=error,
-                expected="a file written by rlx.save_model",
-            )
+            f"{where!r} holds no model", got=error, expected="a file written by rlx.save_model"
         ) from error
     except OSError as error:
         raise unreadable("the model can't be read", where, error) from None

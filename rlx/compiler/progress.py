@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rlx.dataclasses import dataclass
-from rlx.errors import CancelledError, describe
+from rlx.errors import CancelledError
 from rlx.ir.spans import checked, checkpoint, watched, watcher
 
 
@@ -132,7 +132,7 @@ class CancelToken:
             CancelledError: It was.
         """
         if self._event.is_set():
-            raise CancelledError(describe("the compile was cancelled", where=during or None))
+            raise CancelledError("the compile was cancelled", where=during or None)
 
 
 @contextmanager

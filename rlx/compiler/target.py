@@ -15,7 +15,7 @@ from rlx.cost.tuned import stored_variants
 from rlx.dataclasses import dataclass
 from rlx.device.figures import cost_model
 from rlx.device.names import Device, info_of
-from rlx.errors import CompileError, describe
+from rlx.errors import CompileError
 from rlx.generation import generation
 from rlx.ir.fragments import fragment_limits, fragment_params
 from rlx.ir.kernel_sets import KERNEL_SETS
@@ -131,18 +131,14 @@ def _no_precision(
     """Returns the error that a device lacks the requested precision."""
     if wanted == "f16" and kernel_set:
         return CompileError(
-            describe(
-                f"{device} has no half-precision arithmetic",
-                got=f"{info.adapter}: {', '.join(sorted(info.features)) or 'no features'}",
-                expected="a GPU with shader-f16",
-                hint='precision="f32" keeps f16 in memory and computes in f32',
-            )
+            f"{device} has no half-precision arithmetic",
+            got=f"{info.adapter}: {', '.join(sorted(info.features)) or 'no features'}",
+            expected="a GPU with shader-f16",
+            hint='precision="f32" keeps f16 in memory and computes in f32',
         )
     return CompileError(
-        describe(
-            f"{device} does not compute in precision {wanted!r}",
-            got=wanted,
-            expected=" or ".join(map(repr, takes)),
-            hint=_HAVE_IT[wanted],
-        )
+        f"{device} does not compute in precision {wanted!r}",
+        got=wanted,
+        expected=" or ".join(map(repr, takes)),
+        hint=_HAVE_IT[wanted],
     )

@@ -9,7 +9,7 @@ from numbers import Real
 from rlx.cost.io_profile import GraphIoProfile
 from rlx.cost.model import BackendCostModel, DetailedCostModel
 from rlx.dataclasses import dataclass
-from rlx.errors import InputError, describe
+from rlx.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -133,11 +133,9 @@ class IoFusionGate:
             value = getattr(self, field.name)
             if field.name != "unified_memory" and not _in_range(field.name, value):
                 raise InputError(
-                    describe(
-                        f"[IoFusionGate] {field.name}",
-                        got=repr(value),
-                        expected="a number" if field.name == "min_gain_ns" else "a number >= 0",
-                    )
+                    f"[IoFusionGate] {field.name}",
+                    got=repr(value),
+                    expected="a number" if field.name == "min_gain_ns" else "a number >= 0",
                 )
 
     def score_ns(self, benefit: FusionBenefit) -> float:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import SupportsIndex
 
 from rlx.dataclasses import dataclass
-from rlx.errors import GraphError, InputError, describe
+from rlx.errors import GraphError, InputError
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.kernel_sets import KERNEL_SETS
 from rlx.ir.opdef import lookup
@@ -113,7 +113,7 @@ def profile_graph_io(graph: Graph, options: GraphIoOptions | None = None) -> Gra
         GraphIoProfile(kernel_launches=2, sync_points=0, host_output_bytes=32, device_traffic_bytes=132)
     """
     if not isinstance(graph, Graph):
-        raise GraphError(describe("not a graph", got=repr(graph), expected="a rlx.Graph"))
+        raise GraphError("not a graph", got=repr(graph), expected="a rlx.Graph")
     options = options or GraphIoOptions()
     syncing = host_sync_ops(options.kernel_set)
     counted = [node for node in graph.nodes if node.op not in _UNCOUNTED and node.op != PART]
@@ -151,9 +151,7 @@ def _output(outputs: Sequence[Node], index: SupportsIndex) -> Node:
         pos = -1
     if not 0 <= pos < len(outputs):
         raise InputError(
-            describe(
-                "no such output", got=repr(index), expected=f"an index from 0 below {len(outputs)}"
-            )
+            "no such output", got=repr(index), expected=f"an index from 0 below {len(outputs)}"
         )
     return outputs[pos]
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from rlx.ir.graph import PART, Graph, Node
+from rlx.ir.rewrite import subgraphs
 from rlx.ir.shape import size
 
 # Elementwise steps of so many operations call a function; the others are an instruction or a few.
@@ -220,5 +221,4 @@ def nested(node: Node) -> list[tuple[Graph, float]]:
         return [(node.attrs["body_graph"], float(node.inputs[-1].shape[0]))]
     # As the record counts it: 16 where the number of trips is open.
     trips = float(node.attrs["max_trips"] or 16)
-    graphs = [value for value in node.attrs.values() if isinstance(value, Graph)]
-    return [(graph, trips) for graph in graphs]
+    return [(graph, trips) for graph in subgraphs(node)]

@@ -26,7 +26,6 @@ from rlx.errors import (
     CompileError,
     DeviceError,
     DeviceUnavailableError,
-    describe,
     one_line,
     users_level,
 )
@@ -183,11 +182,9 @@ def none_viable(graph: Graph, rows: Sequence[DeviceCandidate]) -> DeviceUnavaila
     """The error that says why no device can take a graph."""
     reasons = "; ".join(f"{row.device}: {row.blocker}" for row in rows if row.available)
     return DeviceUnavailableError(
-        describe(
-            f"no device can run graph {graph.name!r}",
-            got=reasons or "no device",
-            hint="rlx.GraphDevices(graph).report() lists every device with the reason",
-        )
+        f"no device can run graph {graph.name!r}",
+        got=reasons or "no device",
+        hint="rlx.GraphDevices(graph).report() lists every device with the reason",
     )
 
 
@@ -195,23 +192,19 @@ def none_of_chain(graph: Graph, blockers: Mapping[Device, str]) -> DeviceUnavail
     """The error that says of each device of a chain why it can't take a graph."""
     reasons = "; ".join(f"{key}: {why.splitlines()[0]}" for key, why in blockers.items())
     return DeviceUnavailableError(
-        describe(
-            f"no device of the chain can run graph {graph.name!r}",
-            got=reasons or "an empty chain",
-            hint="add 'cpu' to the chain",
-        )
+        f"no device of the chain can run graph {graph.name!r}",
+        got=reasons or "an empty chain",
+        hint="add 'cpu' to the chain",
     )
 
 
 def not_viable(device: Device, source: str, blocker: str, viable: Sequence[Device]) -> DeviceError:
     """The error that says why the device that was asked for can't be taken, and which could."""
     return DeviceUnavailableError(
-        describe(
-            f"device {str(device)!r} can't run this graph",
-            where=source,
-            got=blocker,
-            expected=f"one of {', '.join(map(str, viable)) or '(none)'}",
-        )
+        f"device {str(device)!r} can't run this graph",
+        where=source,
+        got=blocker,
+        expected=f"one of {', '.join(map(str, viable)) or '(none)'}",
     )
 
 

@@ -17,7 +17,7 @@ from rlx.backends.registry import (
 )
 from rlx.cost.io_profile import host_sync_ops
 from rlx.dataclasses import dataclass
-from rlx.errors import DeviceError, DeviceParseError, DeviceUnavailableError, describe, did_you_mean
+from rlx.errors import DeviceError, DeviceParseError, DeviceUnavailableError, did_you_mean
 
 if TYPE_CHECKING:
     from wgpu import GPUDevice
@@ -100,11 +100,9 @@ class Device:
         if not known or (colon and not _is_number(number)):
             names = {*_NAMES, *_ALIASES, *backend_names()}
             raise DeviceParseError(
-                describe(
-                    f"not a device: {text!r}",
-                    expected="a name, or name:number",
-                    hint=did_you_mean(name, names),
-                )
+                f"not a device: {text!r}",
+                expected="a name, or name:number",
+                hint=did_you_mean(name, names),
             )
         canonical, api = _NAMES.get(name, (name, ""))
         return Device(canonical, int(number or 0), api, numbered=bool(colon))
@@ -117,11 +115,9 @@ class Device:
         """
         if self.handle is not None:
             raise DeviceError(
-                describe(
-                    f"{str(self)!r} belongs to this process and can't be used in another",
-                    got=repr(self.handle),
-                    hint=f"compile for {self.backend!r} by name; rlx then opens a device of its own",
-                )
+                f"{str(self)!r} belongs to this process and can't be used in another",
+                got=repr(self.handle),
+                hint=f"compile for {self.backend!r} by name; rlx then opens a device of its own",
             )
         return Device, (self.backend, self.index, self.api, self.numbered)
 
@@ -181,12 +177,10 @@ def info_of(device: Device) -> DeviceInfo:
         return result[device.index]
     here = ", ".join(map(str, available_devices()))
     raise DeviceUnavailableError(
-        describe(
-            f"device {str(device)!r} is not available",
-            got=f"{len(result)} such devices" if result else absent(device.backend),
-            expected=f"one of {here}",
-            hint="`rlx devices` lists what is here and what is missing",
-        )
+        f"device {str(device)!r} is not available",
+        got=f"{len(result)} such devices" if result else absent(device.backend),
+        expected=f"one of {here}",
+        hint="`rlx devices` lists what is here and what is missing",
     )
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 from rlx import flags
 from rlx.dataclasses import dataclass
 from rlx.device.names import Device, info_of, infos
-from rlx.errors import DeviceError, DeviceParseError, InputError, describe, did_you_mean
+from rlx.errors import DeviceError, DeviceParseError, InputError, did_you_mean
 
 Devices = Iterable[Device | str] | str
 # ``prefer`` decides among devices whose time is at most this factor above the least.
@@ -92,14 +92,10 @@ class DevicePolicy:
     ) -> None:
         if power not in POWERS:
             hint = did_you_mean(power, POWERS)
-            raise InputError(describe("[DevicePolicy] power", got=repr(power), hint=hint))
+            raise InputError("[DevicePolicy] power", got=repr(power), hint=hint)
         if pick != "cost" and not isinstance(pick, Benchmark):
             raise InputError(
-                describe(
-                    "[DevicePolicy] pick",
-                    got=repr(pick),
-                    expected='"cost" or rlx.Benchmark(runs)',
-                )
+                "[DevicePolicy] pick", got=repr(pick), expected='"cost" or rlx.Benchmark(runs)'
             )
         results = {
             "allow": None if allow is None else device_tuple(allow, "DevicePolicy.allow"),
@@ -152,11 +148,9 @@ class DevicePolicy:
         """
         if not isinstance(prefix, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*|", prefix):
             raise InputError(
-                describe(
-                    "[DevicePolicy.from_env] prefix",
-                    got=repr(prefix),
-                    expected='letters, digits and _, as in "RLX_"',
-                )
+                "[DevicePolicy.from_env] prefix",
+                got=repr(prefix),
+                expected='letters, digits and _, as in "RLX_"',
             )
         lists = {
             "allow": flags.DEVICES,
@@ -280,7 +274,7 @@ def device_tuple(value: Device | Devices, where: str) -> tuple[Device, ...]:
     try:
         listed = list(value)
     except TypeError:
-        raise InputError(describe(f"[{where}] is not a list of devices", got=repr(value))) from None
+        raise InputError(f"[{where}] is not a list of devices", got=repr(value)) from None
     result = (parse(item, where) for item in listed)
     return tuple({(str(item), item.numbered): item for item in result}.values())
 
@@ -294,7 +288,7 @@ def parse(value: Device | str, where: str) -> Device:
     """
     if not isinstance(value, Device | str):
         raise InputError(
-            describe(f"[{where}] is not a device", got=repr(value), expected="a rlx.Device or str")
+            f"[{where}] is not a device", got=repr(value), expected="a rlx.Device or str"
         )
     try:
         return Device.parse(value)
@@ -310,9 +304,7 @@ def check_runs(runs: object, where: str) -> None:
         InputError: It is not a whole number >= 1.
     """
     if not isinstance(runs, int) or isinstance(runs, bool) or runs < 1:
-        raise InputError(
-            describe(f"[{where}] runs", got=repr(runs), expected="a whole number >= 1")
-        )
+        raise InputError(f"[{where}] runs", got=repr(runs), expected="a whole number >= 1")
 
 
 def _variable(flag: flags.Flag[str]) -> str:
@@ -332,11 +324,9 @@ def from_flag(flag: flags.Flag[str]) -> tuple[Device, ...] | None:
     result = device_tuple(text, _variable(flag))
     if not result:
         raise InputError(
-            describe(
-                f"{_variable(flag)} names no device",
-                got=repr(text),
-                expected="devices with commas",
-                hint=flag.doc,
-            )
+            f"{_variable(flag)} names no device",
+            got=repr(text),
+            expected="devices with commas",
+            hint=flag.doc,
         )
     return result

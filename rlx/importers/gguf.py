@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from rlx.dataclasses import dataclass
-from rlx.errors import ImportModelError, describe, printable
+from rlx.errors import ImportModelError, printable
 from rlx.importers.gguf_metadata import Cursor, read_metadata
 from rlx.importers.mapped import Entries, legal_shape, map_file, refuse, view
 from rlx.ir.dtype import DType, widen
@@ -69,12 +69,10 @@ class Tensor:
         """
         if self.dtype is None:
             raise ImportModelError(
-                describe(
-                    "a tensor of blocks has no plain elements",
-                    where=self.name,
-                    got=self.type,
-                    hint=".dequantized() decodes it, .packed has its bytes",
-                )
+                "a tensor of blocks has no plain elements",
+                where=self.name,
+                got=self.type,
+                hint=".dequantized() decodes it, .packed has its bytes",
             )
         flat = self.packed.reshape(-1).view(self.dtype.numpy)
         return np.require(flat, requirements="A").reshape(self.shape)

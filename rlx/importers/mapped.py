@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from rlx.errors import ImportModelError, UnknownNameError, describe, did_you_mean, unreadable
+from rlx.errors import ImportModelError, UnknownNameError, did_you_mean, unreadable
 from rlx.files import open_regular
 from rlx.ir.opdef import Array
 
@@ -52,7 +52,7 @@ class Entries(dict[str, _V]):
             raise ImportModelError(self.refused[name])
         near = difflib.get_close_matches(str(name), [*self, *self.refused])
         hint = did_you_mean(str(name), near) if near else None
-        raise UnknownNameError(describe(f"the file has no entry {name!r}", hint=hint))
+        raise UnknownNameError(f"the file has no entry {name!r}", hint=hint)
 
 
 def refuse(
@@ -65,7 +65,7 @@ def refuse(
         cut short
           where: a.gguf
     """
-    return ImportModelError(describe(what, where=path, got=got, expected=expected, hint=hint))
+    return ImportModelError(what, where=path, got=got, expected=expected, hint=hint)
 
 
 def map_file(path: str | os.PathLike[str], kind: str) -> mmap.mmap:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import GraphError, describe, listed
+from rlx.errors import GraphError, listed
 from rlx.ir.dtype import DType
 from rlx.ir.opdef import PART, PRESENT, TensorType, lookup
 from rlx.ir.view import GraphView, NodeView
@@ -62,11 +62,9 @@ def check_attributes(node: NodeView, inputs: Mapping[str, Any]) -> None:
     wanted = node.opdef.attributes
     if inputs.keys() != wanted.keys():
         raise GraphError(
-            describe(
-                f"[{node.op}] the attributes are not those of the op",
-                got=listed(sorted(inputs)) or "none",
-                expected=", ".join(sorted(wanted)) or "none",
-            )
+            f"[{node.op}] the attributes are not those of the op",
+            got=listed(sorted(inputs)) or "none",
+            expected=", ".join(sorted(wanted)) or "none",
         )
     for name, value in inputs.items():
         annotation = wanted[name]
@@ -84,7 +82,7 @@ def check_attributes(node: NodeView, inputs: Mapping[str, Any]) -> None:
 
 def _refused(node: NodeView, name: str, value: Any, expected: str) -> GraphError:
     what = f"[{node.op}] attribute {name!r}"
-    return GraphError(describe(what, got=f"{value!r:.120}", expected=expected))
+    return GraphError(what, got=f"{value!r:.120}", expected=expected)
 
 
 def _plain(value: Any, annotation: str, depth: int) -> bool:

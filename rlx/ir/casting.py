@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import InputError, describe
+from rlx.errors import InputError
 from rlx.ir.opdef import Array
 
 
@@ -27,12 +27,10 @@ def check_array(array: Array, shape: tuple[int, ...], expected: str, where: str)
     hint = _HINTS.get(array.dtype.kind)
     if hint is not None or array.shape != shape:
         raise InputError(
-            describe(
-                f"{where} does not fit",
-                got=f"{array.dtype}{list(array.shape)}",
-                expected=f"{expected}{list(shape)}",
-                hint=hint,
-            )
+            f"{where} does not fit",
+            got=f"{array.dtype}{list(array.shape)}",
+            expected=f"{expected}{list(shape)}",
+            hint=hint,
         )
 
 
@@ -55,12 +53,10 @@ def converted(array: Array, dtype: Any, where: str) -> Array:
     rule = _rule(array.dtype, np.dtype(dtype))
     if rule is None:
         raise InputError(
-            describe(
-                f"{where} has a dtype that does not convert",
-                got=str(array.dtype),
-                expected=str(np.dtype(dtype)),
-                hint=f"convert it with .astype({str(np.dtype(dtype))!r})",
-            )
+            f"{where} has a dtype that does not convert",
+            got=str(array.dtype),
+            expected=str(np.dtype(dtype)),
+            hint=f"convert it with .astype({str(np.dtype(dtype))!r})",
         )
     with np.errstate(over="ignore", invalid="ignore"):
         result: Array = array.astype(dtype, order="C")
@@ -69,12 +65,10 @@ def converted(array: Array, dtype: Any, where: str) -> Array:
         index = np.unravel_index(int(np.argmax(lost)), lost.shape)
         place = f" at {[int(i) for i in index]}" if index else ""
         raise InputError(
-            describe(
-                f"{where} holds a value that {result.dtype} can't hold",
-                got=f"{array[index]!r}{place}",
-                expected=f"values in the range of {result.dtype}, and integers that it holds exactly",
-                hint=f"to accept the loss, convert it with .astype({str(result.dtype)!r})",
-            )
+            f"{where} holds a value that {result.dtype} can't hold",
+            got=f"{array[index]!r}{place}",
+            expected=f"values in the range of {result.dtype}, and integers that it holds exactly",
+            hint=f"to accept the loss, convert it with .astype({str(result.dtype)!r})",
         )
     return result
 

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from rlx.dataclasses import dataclass
-from rlx.errors import RlxError, describe
+from rlx.errors import RlxError
 from rlx.files import UnfitFileError, create, open_regular, read_regular, replace
 from rlx.ir.dtype import stored_array
 from rlx.ir.opdef import Array
@@ -90,7 +90,7 @@ def dump(kind: str, data: Any, arrays: Sequence[Array]) -> bytes:
     bodies, places, pos = [], [], 0
     for array in arrays:
         if array.dtype.kind not in _KINDS or array.dtype.itemsize > 8:
-            raise ContainerError(describe("not an array for a container", got=array.dtype))
+            raise ContainerError("not an array for a container", got=array.dtype)
         little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
         # Offsets count from the body's start, so that they do not change the header's length.
         places.append([pos, little.dtype.str, list(array.shape)])
@@ -128,7 +128,7 @@ def load(raw: bytes | mmap.mmap, where: object = "bytes", check: bool = True) ->
     """
 
     def refuse(what: str, got: object = None, expected: object = None) -> ContainerError:
-        return ContainerError(describe(what, where=where, got=got, expected=expected))
+        return ContainerError(what, where=where, got=got, expected=expected)
 
     if len(raw) < _HEADER_AT:
         raise refuse("a container file is cut short", f"{len(raw)} bytes")
@@ -174,7 +174,7 @@ def read(path: str | os.PathLike[str], limit: int = MAX_BYTES, links: bool = Tru
     try:
         raw = read_regular(path, limit, links)
     except UnfitFileError as error:
-        raise ContainerError(describe("not a container file", where=path, got=error)) from None
+        raise ContainerError("not a container file", where=path, got=error) from None
     return load(raw, path)
 
 
@@ -194,10 +194,10 @@ def mapped(path: str | os.PathLike[str], check: bool = False) -> Container:
     try:
         file = open_regular(path)
     except UnfitFileError as error:
-        raise ContainerError(describe("not a container file", where=path, got=error)) from None
+        raise ContainerError("not a container file", where=path, got=error) from None
     with file:
         if not os.fstat(file.fileno()).st_size:
-            raise ContainerError(describe("a container file is empty", where=path))
+            raise ContainerError("a container file is empty", where=path)
         raw = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     return load(raw, path, check)
 

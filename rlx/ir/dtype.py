@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlx.errors import DTypeError, describe, did_you_mean
+from rlx.errors import DTypeError, did_you_mean
 
 
 class DType(enum.Enum):
@@ -79,12 +79,10 @@ class DType(enum.Enum):
             result = None
         if result is None:
             raise DTypeError(
-                describe(
-                    "not a dtype of rlx",
-                    got=repr(value),
-                    expected="a rlx.DType, a NumPy dtype or a short name",
-                    hint=did_you_mean(str(value), _BY_NAME),
-                )
+                "not a dtype of rlx",
+                got=repr(value),
+                expected="a rlx.DType, a NumPy dtype or a short name",
+                hint=did_you_mean(str(value), _BY_NAME),
             )
         return result
 

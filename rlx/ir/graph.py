@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlx.errors import GraphError, ShapeError, UnknownNameError, describe, did_you_mean, printable
+from rlx.errors import GraphError, ShapeError, UnknownNameError, did_you_mean, printable
 from rlx.ir.attributes import frozen
 from rlx.ir.dtype import DType, DTypeLike, store
 from rlx.ir.extended import name_of, plain
@@ -124,15 +124,13 @@ class Node(Operators):
 
     def __bool__(self) -> bool:
         raise GraphError(
-            describe(
-                "a node has no truth value: it is computed only when the graph runs",
-                where=self.where(),
-                hint="use g.where(condition, a, b)",
-            )
+            "a node has no truth value: it is computed only when the graph runs",
+            where=self.where(),
+            hint="use g.where(condition, a, b)",
         )
 
     def __iter__(self) -> Any:
-        raise GraphError(describe("a node is not iterable", where=self.where(), hint="slice it"))
+        raise GraphError("a node is not iterable", where=self.where(), hint="slice it")
 
     @property
     def label(self) -> str:
@@ -232,11 +230,9 @@ class Graph(Builders, metaclass=Methods):
             array = np.asarray(value)
             if array.shape != node.shape:
                 raise ShapeError(
-                    describe(
-                        f"value of param {name!r} has the wrong shape",
-                        got=array.shape,
-                        expected=node.shape,
-                    )
+                    f"value of param {name!r} has the wrong shape",
+                    got=array.shape,
+                    expected=node.shape,
                 )
             self.param_values[name] = array
         return node
@@ -276,9 +272,7 @@ class Graph(Builders, metaclass=Methods):
         """
         listed = (nodes,) if isinstance(nodes, Node) else tuple(nodes)
         if not listed:
-            raise GraphError(
-                describe(f"graph {self.name!r} would have no outputs", hint="give at least one")
-            )
+            raise GraphError(f"graph {self.name!r} would have no outputs", hint="give at least one")
         for node in listed:
             self._own(node, "set_outputs")
         self.outputs = listed
@@ -310,10 +304,8 @@ class Graph(Builders, metaclass=Methods):
             return self._named[name]
         except KeyError:
             raise UnknownNameError(
-                describe(
-                    f"graph {self.name!r} has no input or param named {name!r}",
-                    hint=did_you_mean(name, self._named),
-                )
+                f"graph {self.name!r} has no input or param named {name!r}",
+                hint=did_you_mean(name, self._named),
             ) from None
 
     def binary(self, kind: str, a: Any, b: Any) -> Node:
@@ -339,7 +331,7 @@ class Graph(Builders, metaclass=Methods):
             names = [name for name, op in REGISTRY.items() if belongs(op)]
             if kind not in names:
                 raise UnknownNameError(
-                    describe(f"[{what}] no such kind: {kind!r}", hint=did_you_mean(kind, names))
+                    f"[{what}] no such kind: {kind!r}", hint=did_you_mean(kind, names)
                 )
         method: Callable[..., Node] = getattr(self, kind)
         return method
@@ -456,20 +448,18 @@ class Graph(Builders, metaclass=Methods):
 
     def _own(self, node: Any, where: str) -> None:
         if not isinstance(node, Node):
-            raise GraphError(describe(f"[{where}] not a node", got=f"{node!r:.60}"))
+            raise GraphError(f"[{where}] not a node", got=f"{node!r:.60}")
         if node.graph is not self:
             raise GraphError(
-                describe(
-                    f"[{where}] node belongs to another graph",
-                    where=node.where(),
-                    got=f"graph {node.graph.name!r}",
-                    expected=f"graph {self.name!r}",
-                )
+                f"[{where}] node belongs to another graph",
+                where=node.where(),
+                got=f"graph {node.graph.name!r}",
+                expected=f"graph {self.name!r}",
             )
 
     def _leaf(self, op: str, name: str, shape: Any, dtype: DTypeLike) -> Node:
         if not isinstance(name, str) or not name:
-            raise GraphError(describe(f"[{op}] the name is missing", got=repr(name)))
+            raise GraphError(f"[{op}] the name is missing", got=repr(name))
         type = TensorType(as_shape(shape, where=f"{op} {name!r}"), DType.parse(dtype))
         check_size(type.shape, where=op)
         return self._declared(op, name, type, caller())
@@ -481,11 +471,9 @@ class Graph(Builders, metaclass=Methods):
         first = self._named.setdefault(node.name, node)
         if first is not node:
             raise GraphError(
-                describe(
-                    f"[{node.op}] the name {node.name!r} is taken",
-                    where=first.where(),
-                    hint="inputs and params share one set of names",
-                )
+                f"[{node.op}] the name {node.name!r} is taken",
+                where=first.where(),
+                hint="inputs and params share one set of names",
             )
         self.nodes.append(node)
         return node
@@ -493,5 +481,5 @@ class Graph(Builders, metaclass=Methods):
 
 def _text(name: Any, of: str) -> str:
     if not isinstance(name, str):
-        raise GraphError(describe(f"[{of}] a name must be text", got=repr(name)))
+        raise GraphError(f"[{of}] a name must be text", got=repr(name))
     return name

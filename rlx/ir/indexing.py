@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlx.errors import GraphError, ShapeError, describe
+from rlx.errors import GraphError, ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.shape import Shape
 
@@ -97,7 +97,7 @@ def _whole(node: Any, key: Any) -> list[Any]:
     dots = [i for i, item in enumerate(items) if item is Ellipsis]
     taken = sum(item is not None for item in items) - len(dots)
     if len(dots) > 1 or taken > len(node.shape):
-        raise ShapeError(describe("too many indices", where=node.where(), got=f"{key!r:.120}"))
+        raise ShapeError("too many indices", where=node.where(), got=f"{key!r:.120}")
     index = dots[0] if dots else len(items)
     items[index : index + 1] = [slice(None)] * (len(node.shape) - taken)
     return items
@@ -129,12 +129,7 @@ def _integers(node: Any, item: Any, dim: int) -> Any:
     result = result.astype(np.int64)
     if result.size and not (-dim <= result.min() and result.max() < dim):
         raise ShapeError(
-            describe(
-                "index out of range",
-                where=node.where(),
-                got=f"{item!r:.80}",
-                expected=f"size {dim}",
-            )
+            "index out of range", where=node.where(), got=f"{item!r:.80}", expected=f"size {dim}"
         )
     return result % max(dim, 1)
 
@@ -151,14 +146,12 @@ def _index(node: Any, item: Any, dim: int) -> int:
         ) from None
     if not -dim <= index < dim:
         raise ShapeError(
-            describe("index out of range", where=node.where(), got=index, expected=f"size {dim}")
+            "index out of range", where=node.where(), got=index, expected=f"size {dim}"
         )
     return index % dim
 
 
 def _not_an_index(node: Any, got: Any, expected: str, hint: str) -> GraphError:
     return GraphError(
-        describe(
-            "not an index", where=node.where(), got=f"{got!r:.80}", expected=expected, hint=hint
-        )
+        "not an index", where=node.where(), got=f"{got!r:.80}", expected=expected, hint=hint
     )

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Protocol, runtime_checkable
 import numpy as np
 
 from rlx.dataclasses import dataclass
-from rlx.errors import UnknownNameError, describe, did_you_mean
+from rlx.errors import UnknownNameError, did_you_mean
 from rlx.ir.dtype import ALL, WIDER, DType
 from rlx.ir.kernel_sets import KERNEL_SETS
 from rlx.ir.op_index import MODULE_OF
@@ -218,7 +218,7 @@ class Kernels:
 
     Attributes:
         names: Every kernel that ``lower`` may call; the registry test resolves each.
-        lower: Writes the calls.
+        lower: Writes the calls. It is not asked for a node whose results have no elements.
     """
 
     names: tuple[str, ...]
@@ -249,7 +249,7 @@ class OpDef:
             results. It also normalises the attributes in place.
         reference: The specification: NumPy arrays and attributes -> the result or a tuple of them,
             float64 inside.
-        flops: Floating-point operations of a node.
+        flops: Floating-point operations of a node; none of one that only moves data.
         cpu: Kernels on the CPU.
         webgpu: Kernels on WebGPU.
         free: Operands whose dtype need not be that of the others (indices, masks). The first operand
@@ -280,15 +280,13 @@ class OpDef:
     operands: tuple[str, ...]
     infer: Infer
     reference: Callable[..., Array]
-    flops: Cost
+    flops: Cost = lambda node: 0.0
     free: frozenset[str] = frozenset()
     expand: Callable[..., Any] | None = None
     cpu: Kernels | None = None
     webgpu: Kernels | None = None
     dtypes: frozenset[DType] = ALL
-    webgpu_dtypes: frozenset[DType] = frozenset(
-        {DType.F32, DType.I32, DType.U32, DType.I64, DType.BOOL}
-    )
+    webgpu_dtypes: frozenset[DType] = frozenset()
     webgpu_f16: bool = False
     units_f16: Callable[[Any], bool] | None = None
     tolerance: Mapping[DType, float] = field(default_factory=dict)
@@ -441,7 +439,7 @@ def lookup(name: str) -> OpDef:
         return REGISTRY[name]
     except KeyError:
         raise UnknownNameError(
-            describe(f"no op is named {name!r}", hint=did_you_mean(name, REGISTRY))
+            f"no op is named {name!r}", hint=did_you_mean(name, REGISTRY)
         ) from None
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import DTypeError, describe
+from rlx.errors import DTypeError
 from rlx.ir.dtype import DType
 from rlx.ir.extended import plain
 from rlx.ir.opdef import Array
@@ -36,12 +36,10 @@ def held_as(value: Any, like: DType, where: str) -> Array:
     exact = array.dtype.kind != "i" or wanted.kind not in "iu" or np.all(converted == array)
     if not ok or not exact:
         raise DTypeError(
-            describe(
-                f"[{where}] operand can't become {like}",
-                where=caller(),
-                got=f"{value!r:.60} of dtype {array.dtype}",
-                expected=f"a value that {like} can hold",
-                hint="make it with g.constant and add g.cast",
-            )
+            f"[{where}] operand can't become {like}",
+            where=caller(),
+            got=f"{value!r:.60} of dtype {array.dtype}",
+            expected=f"a value that {like} can hold",
+            hint="make it with g.constant and add g.cast",
         )
     return converted

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, SupportsIndex, TypeAlias
 
-from rlx.errors import NodeValueError, describe
+from rlx.errors import NodeValueError
 from rlx.ir.dtype import DType
 from rlx.ir.indexing import pick, read_key
 from rlx.ir.methods import hint_of
@@ -192,7 +192,7 @@ class Operators:
 
     def _no(self, what: str, hint: str) -> NoReturn:
         text = f"{what}: a node has no value before its graph runs"
-        raise NodeValueError(describe(text, where=self.where(), hint=hint))
+        raise NodeValueError(text, where=self.where(), hint=hint)
 
     if not TYPE_CHECKING:
 

@@ -47,6 +47,11 @@ class Rewriter:
         return self.new
 
 
+def subgraphs(node: Node) -> list[Graph]:
+    """The graphs inside of a node, one for each attribute that holds it."""
+    return [value for value in node.attrs.values() if isinstance(value, Graph)]
+
+
 def copied(graph: Graph) -> Graph:
     """The same graph with nodes of its own."""
     rewriter = Rewriter(graph)

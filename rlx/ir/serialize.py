@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from rlx.errors import MALFORMED, GraphError, describe
+from rlx.errors import MALFORMED, GraphError
 from rlx.ir.attributes import check_attributes
 from rlx.ir.dtype import DType, stored_array
 from rlx.ir.opdef import Array
@@ -115,7 +115,7 @@ def parted(graph: GraphView, values: bool = True) -> tuple[dict[str, Any], list[
     """
     if not graph.outputs:
         raise GraphError(
-            describe(f"graph {graph.name!r} has no outputs yet", hint="g.set_outputs([...]) first")
+            f"graph {graph.name!r} has no outputs yet", hint="g.set_outputs([...]) first"
         )
     arrays: list[Array] = []
 
@@ -193,7 +193,7 @@ def from_data(
 
 def _refused(error: Exception) -> GraphError:
     return GraphError(
-        describe("not a graph written by Graph.to_json", got=f"{type(error).__name__}: {error}")
+        "not a graph written by Graph.to_json", got=f"{type(error).__name__}: {error}"
     )
 
 

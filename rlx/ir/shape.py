@@ -6,7 +6,7 @@ import math
 import operator
 from collections.abc import Iterable, Sequence
 
-from rlx.errors import ShapeError, describe
+from rlx.errors import ShapeError
 
 Shape = tuple[int, ...]
 MAX_RANK = 32
@@ -26,12 +26,10 @@ def as_shape(value: int | Iterable[int], *, where: str) -> Shape:
         shape = (-1,)
     if any(dim < 0 for dim in shape):
         raise ShapeError(
-            describe(
-                f"[{where}] not a shape",
-                got=repr(value),
-                expected="a tuple of whole numbers >= 0",
-                hint="shapes inside a graph are static; bind symbolic dimensions before building",
-            )
+            f"[{where}] not a shape",
+            got=repr(value),
+            expected="a tuple of whole numbers >= 0",
+            hint="shapes inside a graph are static; bind symbolic dimensions before building",
         )
     return shape
 
@@ -49,11 +47,9 @@ def check_size(shape: Shape, *, where: str) -> None:
     sizes = [dim or 1 for dim in shape]
     if len(shape) > MAX_RANK or min(sizes, default=1) < 0 or math.prod(sizes) > MAX_SIZE:
         raise ShapeError(
-            describe(
-                f"[{where}] a shape that no array can have",
-                got=f"{shape!s:.120}",
-                expected=f"at most {MAX_RANK} axes and 2^59 elements",
-            )
+            f"[{where}] a shape that no array can have",
+            got=f"{shape!s:.120}",
+            expected=f"at most {MAX_RANK} axes and 2^59 elements",
         )
 
 
@@ -71,9 +67,7 @@ def as_axis(axis: int, rank: int, *, where: str) -> int:
     axis = operator.index(axis)
     if not -rank <= axis < rank:
         raise ShapeError(
-            describe(
-                f"[{where}] no such axis", got=axis, expected=f"{-rank} to {rank - 1} (rank {rank})"
-            )
+            f"[{where}] no such axis", got=axis, expected=f"{-rank} to {rank - 1} (rank {rank})"
         )
     return axis % rank
 
@@ -89,7 +83,7 @@ def as_axes(axes: int | Iterable[int] | None, rank: int, *, where: str) -> tuple
     listed = [axes] if isinstance(axes, int) else list(axes)
     results = [as_axis(axis, rank, where=where) for axis in listed]
     if len(set(results)) != len(results):
-        raise ShapeError(describe(f"[{where}] an axis is named twice", got=listed))
+        raise ShapeError(f"[{where}] an axis is named twice", got=listed)
     return tuple(sorted(results))
 
 
@@ -107,11 +101,9 @@ def broadcast(*shapes: Shape, where: str) -> Shape:
                 continue
             if result[axis] != 1:
                 raise ShapeError(
-                    describe(
-                        f"[{where}] shapes do not broadcast",
-                        got=" and ".join(map(str, shapes)),
-                        expected="equal dimensions, or 1, counted from the last",
-                    )
+                    f"[{where}] shapes do not broadcast",
+                    got=" and ".join(map(str, shapes)),
+                    expected="equal dimensions, or 1, counted from the last",
                 )
             result[axis] = dim
     return tuple(result)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from rlx import flags
 from rlx.dataclasses import dataclass
-from rlx.errors import CompileError, describe, did_you_mean
+from rlx.errors import CompileError, did_you_mean
 
 Limits = Mapping[str, int]
 # A key of the limits: 1 where kernels may exchange values within a subgroup, whose size they find out at run time.
@@ -131,12 +131,10 @@ class Family:
         names = tuple(variant.name for variant in self.variants)
         if wanted not in names:
             raise CompileError(
-                describe(
-                    f"RLX_VARIANT: {self.name} has no such variant",
-                    got=wanted,
-                    expected=", ".join(names),
-                    hint=did_you_mean(wanted, names),
-                )
+                f"RLX_VARIANT: {self.name} has no such variant",
+                got=wanted,
+                expected=", ".join(names),
+                hint=did_you_mean(wanted, names),
             )
 
 

@@ -62,9 +62,7 @@ def _verify(graph: GraphView, after: str | None) -> None:
             raise VerifyError(f"graph {graph.name!r}{origin}: the name {name!r} is used twice")
     if not graph.outputs:
         what = "has no nodes" if not graph.nodes else "has no outputs"
-        raise VerifyError(
-            describe(f"graph {graph.name!r}{origin} {what}", hint="call g.set_outputs([...])")
-        )
+        raise VerifyError(f"graph {graph.name!r}{origin} {what}", hint="call g.set_outputs([...])")
     for node in graph.outputs:
         if node.graph is not graph or graph.nodes[node.id] is not node:
             raise VerifyError(f"graph {graph.name!r}{origin}: output {node!r} is not in it")

@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import GraphError, InputError, describe
+from rlx.errors import GraphError, InputError
 from rlx.ir.dtype import ALL, DType, store
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import NO_F64, Array, Emitter, Kernels, Sample, TensorType
+from rlx.ir.rewrite import subgraphs
 from rlx.ops import placeholders
 from rlx.ops.declare import op
 from rlx.ops.elementwise import records
@@ -51,10 +52,8 @@ def _count_trip() -> None:
     left[0] -= 1
     if left[0] < 0:
         raise InputError(
-            describe(
-                "the loops of a run make more trips than allowed",
-                hint="CompileOptions(max_iterations=...) sets the bound",
-            )
+            "the loops of a run make more trips than allowed",
+            hint="CompileOptions(max_iterations=...) sets the bound",
         )
 
 
@@ -62,7 +61,7 @@ def _steps(graph: Graph) -> int:
     """Nodes that a graph computes, each as often as its scans go around."""
     result = 0
     for node in graph.nodes:
-        inner = [value for value in node.attrs.values() if isinstance(value, Graph)]
+        inner = subgraphs(node)
         trips = node.inputs[-1].shape[0] if node.op == "scan" else 1
         result += trips * sum(map(_steps, inner)) if inner else 1
     return result
@@ -80,17 +79,15 @@ def _check(name: str, graph: Any, types: Sequence[TensorType]) -> tuple[TensorTy
         GraphError: It is not a graph, has params, or takes something else.
     """
     if not isinstance(graph, Graph):
-        raise GraphError(describe(f"[{name}] a subgraph", got=repr(graph), expected="a rlx.Graph"))
+        raise GraphError(f"[{name}] a subgraph", got=repr(graph), expected="a rlx.Graph")
     graph.verify()
     taken = tuple(graph.named(n).type for n in graph.input_names)
     if graph.param_names or taken != tuple(types):
         raise GraphError(
-            describe(
-                f"[{name}] subgraph {graph.name!r} does not take the operands",
-                got=f"operands {', '.join(map(str, types))}; "
-                f"inputs {', '.join(map(str, taken))}; {len(graph.param_names)} params",
-                expected="one input per operand, of its shape and dtype, and no params",
-            )
+            f"[{name}] subgraph {graph.name!r} does not take the operands",
+            got=f"operands {', '.join(map(str, types))}; "
+            f"inputs {', '.join(map(str, taken))}; {len(graph.param_names)} params",
+            expected="one input per operand, of its shape and dtype, and no params",
         )
     return tuple(node.type for node in graph.outputs)
 
@@ -118,12 +115,10 @@ def _nested_flops(graph: Graph) -> float:
 
 def _infer_if(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[TensorType, ...]:
     if types[0] != TensorType((), DType.BOOL):
-        raise GraphError(describe("[if_] the condition", got=types[0], expected="a bool scalar"))
+        raise GraphError("[if_] the condition", got=types[0], expected="a bool scalar")
     then, other = (_check("if_", attrs[n], types[1:]) for n in ("then_graph", "else_graph"))
     if then != other:
-        raise GraphError(
-            describe("[if_] the branches give different results", got=f"{then} and {other}")
-        )
+        raise GraphError("[if_] the branches give different results", got=f"{then} and {other}")
     return then
 
 
@@ -209,7 +204,6 @@ _IF_SAMPLES = tuple(
     ),
     cpu=Kernels(("jump", "jump_unless", "strided_copy"), _lower_if_cpu),
     webgpu=Kernels(("strided_copy",), _lower_if_webgpu),
-    dtypes=ALL,
     webgpu_dtypes=ALL,
     # The results are selected element by element, even where the branches only move them.
     host_reason=lambda node: NO_F64 if DType.F64 in {t.dtype for t in node.types} else None,
@@ -265,15 +259,15 @@ def _store_state(
 
 def _infer_while(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[TensorType, ...]:
     if _check("while_", attrs["cond_graph"], types) != (TensorType((), DType.BOOL),):
-        raise GraphError(describe("[while_] cond_graph", expected="one output, a bool scalar"))
+        raise GraphError("[while_] cond_graph", expected="one output, a bool scalar")
     result = _check("while_", attrs["body_graph"], types)
     if result != tuple(types) or not types:
         raise GraphError(
-            describe("[while_] the body changes the types of the state", got=result, expected=types)
+            "[while_] the body changes the types of the state", got=result, expected=types
         )
     trips = attrs["max_trips"]
     if trips is not None and (not isinstance(trips, int | np.integer) or trips < 0):
-        raise GraphError(describe("[while_] max_trips", got=trips, expected=">= 0, or None"))
+        raise GraphError("[while_] max_trips", got=trips, expected=">= 0, or None")
     return result
 
 
@@ -307,7 +301,6 @@ _GROW = _step(
     flops=lambda node: _nested_flops(node.attrs["body_graph"]) * (node.attrs["max_trips"] or 16),
     cpu=Kernels(("jump", "jump_unless", "next_trip", "strided_copy"), _lower_while),
     host_reason=lambda node: "the number of trips is only known as it runs",
-    dtypes=ALL,
     webgpu_dtypes=frozenset(),
     samples=lambda: (
         *(
@@ -370,22 +363,18 @@ def _infer_scan(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[Ten
     lengths = {type.shape[:1] for type in sequences}
     if not 0 <= carried <= len(types) or len(lengths) != 1 or lengths == {()}:
         raise GraphError(
-            describe(
-                "[scan] needs sequences of one length behind the carried state",
-                got=f"{carried} carried of {', '.join(map(str, types))}",
-            )
+            "[scan] needs sequences of one length behind the carried state",
+            got=f"{carried} carried of {', '.join(map(str, types))}",
         )
     rows = [TensorType(type.shape[1:], type.dtype) for type in sequences]
     result = _check("scan", attrs["body_graph"], [*state, *rows])
     if result[:carried] != state:
-        raise GraphError(
-            describe("[scan] the body changes the state's types", got=result, expected=state)
-        )
+        raise GraphError("[scan] the body changes the state's types", got=result, expected=state)
     attrs.update(carried=carried, reverse=bool(attrs["reverse"]))
     (length,) = lengths.pop()
     stacked = tuple(TensorType((length, *t.shape), t.dtype) for t in result[carried:])
     if not result:
-        raise GraphError(describe("[scan] the body has no results"))
+        raise GraphError("[scan] the body has no results")
     return (*state, *stacked)
 
 
@@ -436,7 +425,6 @@ _FLAGS = _step(
     flops=lambda node: _nested_flops(node.attrs["body_graph"]) * node.inputs[-1].shape[0],
     cpu=Kernels(("next_trip", "jump", "strided_copy"), _lower_scan),
     webgpu=Kernels(("strided_copy", "strided_copy_narrow"), _lower_scan),
-    dtypes=ALL,
     webgpu_dtypes=ALL,
     host_reason=_too_long,
     samples=lambda: (

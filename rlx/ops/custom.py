@@ -20,7 +20,6 @@ from rlx.errors import (
     GraphError,
     UnknownNameError,
     UnsupportedOpError,
-    describe,
     did_you_mean,
 )
 from rlx.ir.dtype import ALL, DType, DTypeLike, widen
@@ -114,9 +113,7 @@ def register_custom_op(
     """
     if wgsl is not None and "fn compute(" not in wgsl:
         raise GraphError(
-            describe(
-                f"[custom {name}] the WGSL has no entry", expected="fn compute(i: u32) { ... }"
-            )
+            f"[custom {name}] the WGSL has no entry", expected="fn compute(i: u32) { ... }"
         )
     address = c if c is None or isinstance(c, int) else ctypes.cast(c, ctypes.c_void_p).value
     written_for = frozenset(DType.parse(dtype) for dtype in dtypes)
@@ -140,10 +137,8 @@ def custom_op(name: str) -> CustomOp:
         return CUSTOM[name]
     except KeyError:
         raise UnknownNameError(
-            describe(
-                f"no custom op is registered as {name!r}",
-                hint=did_you_mean(name, CUSTOM) if CUSTOM else "call rlx.register_custom_op first",
-            )
+            f"no custom op is registered as {name!r}",
+            hint=did_you_mean(name, CUSTOM) if CUSTOM else "call rlx.register_custom_op first",
         ) from None
 
 
@@ -157,7 +152,7 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[TensorTy
     attrs["attrs"] = tuple(sorted((str(key), value) for key, value in pairs))
     # They are arguments of Python functions and constants of WGSL, and may come out of a file.
     if not all(key.isascii() and key.isidentifier() for key, _ in attrs["attrs"]):
-        raise GraphError(describe("[custom] names of attributes", got=attrs["attrs"]))
+        raise GraphError("[custom] names of attributes", got=attrs["attrs"])
     single = custom_op(attrs["name"])
     result = single.shape(*(type.shape for type in types), **_attributes(attrs))
     if isinstance(result, list):
@@ -166,9 +161,7 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[TensorTy
         listed = [(result, types[0].dtype)]
     else:
         raise GraphError(
-            describe(
-                f"[custom {single.name}] without inputs", expected="shape gives [(shape, dtype)]"
-            )
+            f"[custom {single.name}] without inputs", expected="shape gives [(shape, dtype)]"
         )
     where = f"custom {single.name}"
     return tuple(TensorType(as_shape(shape, where=where), dtype) for shape, dtype in listed)
@@ -238,12 +231,10 @@ def _called(item: CustomOp, arrays: Sequence[Array], attrs: Mapping[str, Any]) -
     for result in results:
         if result.dtype.kind in _NO_NUMBERS:
             raise DTypeError(
-                describe(
-                    f"[custom {item.name}] the NumPy function gives no real numbers",
-                    got=result.dtype,
-                    expected="an array of integers, floats or bools",
-                    hint="return the real and the imaginary part of complex numbers as two results",
-                )
+                f"[custom {item.name}] the NumPy function gives no real numbers",
+                got=result.dtype,
+                expected="an array of integers, floats or bools",
+                hint="return the real and the imaginary part of complex numbers as two results",
             )
     return results
 
@@ -260,13 +251,11 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
     ):
         if item > limit:
             raise UnsupportedOpError(
-                describe(
-                    f"[custom {single.name}] too many {what} for a C function",
-                    where=node.where(),
-                    got=item,
-                    expected=f"at most {limit}",
-                    hint="a custom operation registered without c= has no such limit",
-                )
+                f"[custom {single.name}] too many {what} for a C function",
+                where=node.where(),
+                got=item,
+                expected=f"at most {limit}",
+                hint="a custom operation registered without c= has no such limit",
             )
     sizes = tuple(o.type.size for o in node.inputs) + tuple(type.size for type in node.types)
     numbers = tuple(float(v) for v in _numbers(node).values())
@@ -328,7 +317,6 @@ register_custom_op(
     flops=_flops,
     cpu=Kernels(("custom", "python"), _lower_cpu),
     webgpu=Kernels(("custom",), _lower_webgpu),
-    dtypes=ALL,
     webgpu_dtypes=ALL,
     host_reason=_host_reason,
     samples=lambda: tuple(

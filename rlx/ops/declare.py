@@ -22,9 +22,8 @@ from rlx.errors import (
     InputError,
     RlxError,
     ShapeError,
-    describe,
 )
-from rlx.ir.dtype import DType, store, widen
+from rlx.ir.dtype import ALL, DType, store, widen
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.opdef import PRESENT, REGISTRY, Array, Attrs, OpDef, TensorType, register
 
@@ -41,7 +40,8 @@ def op(
     Args:
         name: The op's name, where it is not the function's (``slice`` is taken in Python).
         free: Operands whose dtype need not be that of the others (indices, masks).
-        **fields: Fields of ``OpDef`` other than those read off the function.
+        **fields: Fields of ``OpDef`` other than those read off the function. ``webgpu_dtypes`` are by default
+            those of ``dtypes`` that WGSL has.
 
     Returns:
         A decorator that gives the record.
@@ -62,14 +62,14 @@ def op(
         called = name or function.__name__
         infer = fields.pop("infer")
         samples = fields.pop("samples", ())
+        fields.setdefault("webgpu_dtypes", fields.get("dtypes", ALL) & WEBGPU_DTYPES)
         record: OpDef
 
         def checked(
             types: Sequence[TensorType], attrs: dict[str, Any]
         ) -> TensorType | tuple[TensorType, ...]:
             check_dtypes(record, types, attrs)
-            result: TensorType | tuple[TensorType, ...] = infer(types, attrs)
-            return result
+            return infer(types, attrs)
 
         record = OpDef(
             name=called,
@@ -110,7 +110,7 @@ def composite(
 
     def nothing(*args: Any) -> Any:
         called = name or expand.__name__
-        raise GraphError(describe("a graph holds no node of a composite", got=called))
+        raise GraphError("a graph holds no node of a composite", got=called)
 
     return op(name=name, free=free, infer=nothing, flops=nothing, expand=expand, **fields)
 
@@ -127,23 +127,19 @@ def check_dtypes(opdef: OpDef, types: Sequence[TensorType], attrs: Attrs) -> Non
     main = types[bound[0]].dtype
     if main not in opdef.accepts:
         raise DTypeError(
-            describe(
-                f"[{opdef.name}] {_operand_names_of(opdef.operands, attrs, len(types))[bound[0]]!r} can't be {main}",
-                got=main,
-                expected=", ".join(sorted(map(str, opdef.accepts))),
-                hint="add g.cast(...) in front",
-            )
+            f"[{opdef.name}] {_operand_names_of(opdef.operands, attrs, len(types))[bound[0]]!r} can't be {main}",
+            got=main,
+            expected=", ".join(sorted(map(str, opdef.accepts))),
+            hint="add g.cast(...) in front",
         )
     for i in bound[1:]:
         if types[i].dtype is not main:
             names = _operand_names_of(opdef.operands, attrs, len(types))
             raise DTypeError(
-                describe(
-                    f"[{opdef.name}] operands {names[bound[0]]!r} and {names[i]!r} differ in dtype",
-                    got=f"{main} and {types[i].dtype}",
-                    expected="one dtype",
-                    hint="add g.cast(...) to one of them",
-                )
+                f"[{opdef.name}] operands {names[bound[0]]!r} and {names[i]!r} differ in dtype",
+                got=f"{main} and {types[i].dtype}",
+                expected="one dtype",
+                hint="add g.cast(...) to one of them",
             )
 
 
@@ -186,7 +182,7 @@ def _names(
     if operands and operands[-1].endswith("*"):
         names = names[:-1] + [names[-1]] * (count - len(names) + 1)
     if len(names) != count:
-        raise GraphError(describe("wrong number of operands", got=count, expected=names))
+        raise GraphError("wrong number of operands", got=count, expected=names)
     return tuple(names)
 
 
@@ -254,8 +250,7 @@ def evaluate_reference(
             if isinstance(error, RlxError) or opdef.name == "custom":
                 raise
             # NumPy refuses values here; shapes and dtypes have been checked.
-            text = describe(f"[{opdef.name}] a value is out of range", got=error)
-            raise InputError(text) from error
+            raise InputError(f"[{opdef.name}] a value is out of range", got=error) from error
         listed = result if isinstance(result, tuple) else (result,)
         return stored_results(opdef.name, listed, types)
 
@@ -275,7 +270,7 @@ def stored_results(
     """
     if len(output) != len(types):
         text = f"[{what}] the NumPy function gives more or fewer results than the rule"
-        raise ShapeError(describe(text, got=len(output), expected=len(types)))
+        raise ShapeError(text, got=len(output), expected=len(types))
     # A number that is too large becomes infinity.
     with np.errstate(all="ignore"):
         pairs = zip(output, types, strict=True)
@@ -283,7 +278,7 @@ def stored_results(
     for result, type in zip(results, types, strict=True):
         if result.shape != type.shape:
             text = f"[{what}] the NumPy function's shape differs from the rule's"
-            raise ShapeError(describe(text, got=result.shape, expected=type.shape))
+            raise ShapeError(text, got=result.shape, expected=type.shape)
     return tuple(results)
 
 
@@ -303,11 +298,9 @@ def build(opdef: OpDef, graph: Graph, *args: Any, **kwargs: Any) -> Any:
             raise
         # Python refuses arguments that no check covers.
         raise GraphError(
-            describe(
-                f"[{opdef.name}] an argument does not fit",
-                got=f"{type(error).__name__}: {error}",
-                expected=f"{opdef.name}{show_signature(opdef)}",
-            )
+            f"[{opdef.name}] an argument does not fit",
+            got=f"{type(error).__name__}: {error}",
+            expected=f"{opdef.name}{show_signature(opdef)}",
         ) from error
 
 
@@ -321,13 +314,13 @@ def _built(opdef: OpDef, graph: Graph, args: tuple[Any, ...], kwargs: dict[str, 
         if kind == "*":
             if isinstance(value, Node):
                 raise GraphError(
-                    describe(f"[{opdef.name}] {name!r} must be a list of nodes", got=repr(value))
+                    f"[{opdef.name}] {name!r} must be a list of nodes", got=repr(value)
                 )
             arguments += [(name, item) for item in value]
         elif value is not None:
             arguments.append((name, value))
         elif kind != "?":
-            raise GraphError(describe(f"[{opdef.name}] operand {name!r} is missing"))
+            raise GraphError(f"[{opdef.name}] operand {name!r} is missing")
     like = next(
         (v.dtype for n, v in arguments if isinstance(v, Node) and n not in opdef.free), None
     )
@@ -341,12 +334,10 @@ def _built(opdef: OpDef, graph: Graph, args: tuple[Any, ...], kwargs: dict[str, 
         known = ARGUMENTS.get(annotations[name])
         if known is not None and not known[0](value):
             raise GraphError(
-                describe(
-                    f"[{opdef.name}] argument {name!r}",
-                    got=f"{value!r:.60}",
-                    expected=known[1],
-                    hint=f"{opdef.name}{show_signature(opdef)}",
-                )
+                f"[{opdef.name}] argument {name!r}",
+                got=f"{value!r:.60}",
+                expected=known[1],
+                hint=f"{opdef.name}{show_signature(opdef)}",
             )
     if optional:
         there = {name for name, _ in arguments}
@@ -381,7 +372,7 @@ def _arguments(opdef: OpDef, args: tuple[Any, ...], kwargs: dict[str, Any]) -> d
         bound = opdef.signature.bind(*args, **kwargs)
     except TypeError as error:
         raise GraphError(
-            describe(f"[{opdef.name}] {error}", expected=f"{opdef.name}{show_signature(opdef)}")
+            f"[{opdef.name}] {error}", expected=f"{opdef.name}{show_signature(opdef)}"
         ) from None
     bound.apply_defaults()
     return dict(bound.arguments)
@@ -397,7 +388,7 @@ def _check_whole(op: str, name: str, value: Any) -> None:
             _check_whole(op, name, item)
     elif isinstance(value, int) and value not in _WHOLE:
         raise GraphError(
-            describe(f"[{op}] attribute {name!r}", got=value, expected="a whole number of 64 bits")
+            f"[{op}] attribute {name!r}", got=value, expected="a whole number of 64 bits"
         )
 
 
@@ -458,7 +449,7 @@ def attach(opdef: OpDef) -> Callable[..., Any]:
         graph = next((i.graph for i in flat if isinstance(i, Node)), None)
         if graph is None:
             raise GraphError(
-                describe(f"[{opdef.name}] rlx.ops.{opdef.name} needs a node among its arguments")
+                f"[{opdef.name}] rlx.ops.{opdef.name} needs a node among its arguments"
             )
         return build(opdef, graph, *args, **kwargs)
 
@@ -479,4 +470,5 @@ def attach(opdef: OpDef) -> Callable[..., Any]:
 
 
 FLOAT_KERNELS = frozenset({DType.F32, DType.F64})
-WEBGPU_FLOATS = frozenset({DType.F32})
+# The types that WGSL has, and those that kernels make of two words.
+WEBGPU_DTYPES = frozenset({DType.F32, DType.I32, DType.U32, DType.I64, DType.BOOL})

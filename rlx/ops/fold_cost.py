@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from rlx.ir.graph import Graph, Node
+from rlx.ir.graph import Node
+from rlx.ir.rewrite import subgraphs
 
 # Floating-point operations that NumPy does in the time of one element of an elementwise function.
 _FLOPS = 16.0
@@ -14,7 +15,7 @@ _CALL = 1000.0
 
 def effort(node: Node) -> float:
     """Numbers that a reference computes, or as much other work; infinite where a loop has no bound."""
-    inside = {value for value in node.attrs.values() if isinstance(value, Graph)}
+    inside = set(subgraphs(node))
     if not inside:
         size = sum(math.prod(type.shape) for type in node.types)
         return float(max(size, node.opdef.flops(node) / _FLOPS))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlx.errors import ShapeError, describe
+from rlx.errors import ShapeError
 from rlx.ir.graph import Node
 from rlx.ir.opdef import TensorType
 
@@ -19,7 +19,7 @@ def check_scales(where: str, codes: TensorType, scales: TensorType) -> None:
     if not codes.shape or scales.shape != codes.shape[:-1]:
         expected = "codes [..., rows, k] and scales [..., rows]"
         got = f"codes {codes.shape}, scales {scales.shape}"
-        raise ShapeError(describe(f"[{where}] weights in 8 bits", got=got, expected=expected))
+        raise ShapeError(f"[{where}] weights in 8 bits", got=got, expected=expected)
 
 
 def on_cpu(node: Node) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
 
-from rlx.ir.graph import PART, Graph
+from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.opdef import Array
 from rlx.ops.declare import evaluate
+
+T = TypeVar("T")
 
 
 def interpret(graph: Graph, leaves: Mapping[str, Array]) -> list[Array]:
@@ -19,13 +22,29 @@ def interpret(graph: Graph, leaves: Mapping[str, Array]) -> list[Array]:
     Returns:
         The outputs in order.
     """
-    values: dict[int, tuple[Array, ...]] = {}
-    for node in graph.nodes:
+    values = results_of(graph.nodes, lambda node: leaves[node.name], evaluate)
+    return [values[node.id][0] for node in graph.outputs]
+
+
+def results_of(
+    nodes: Iterable[Node],
+    leaf: Callable[[Node], T],
+    compute: Callable[[Node, list[T]], tuple[T, ...]],
+) -> dict[int, tuple[T, ...]]:
+    """The results of nodes by id, whatever stands for arrays.
+
+    Args:
+        nodes: The nodes, each after its operands.
+        leaf: Returns what stands for an input or a param.
+        compute: Returns the results of any other node from its operands.
+    """
+    values: dict[int, tuple[T, ...]] = {}
+    for node in nodes:
         operands = [values[operand.id] for operand in node.inputs]
         if node.op in ("input", "param"):
-            values[node.id] = (leaves[node.name],)
+            values[node.id] = (leaf(node),)
         elif node.op == PART:
             values[node.id] = (operands[0][node.attrs["index"]],)
         else:
-            values[node.id] = evaluate(node, [results[0] for results in operands])
-    return [values[node.id][0] for node in graph.outputs]
+            values[node.id] = compute(node, [results[0] for results in operands])
+    return values

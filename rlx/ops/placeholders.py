@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import DTypeError, describe
+from rlx.errors import DTypeError
 from rlx.ir.dtype import ALL, DType
 from rlx.ir.opdef import Array, Sample, TensorType
 from rlx.ops.declare import op
@@ -20,28 +20,26 @@ def _declared(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
 def _value(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     value, dtype = attrs["value"], attrs["dtype"]
     if not isinstance(dtype, DType) or getattr(value, "dtype", None) != dtype.numpy:
-        raise DTypeError(
-            describe("[constant] the array has the wrong type", got=repr(value), expected=dtype)
-        )
+        raise DTypeError("[constant] the array has the wrong type", got=repr(value), expected=dtype)
     return TensorType(value.shape, dtype)
 
 
 # ``Graph.input``, ``param`` and ``constant`` build these; they run nothing.
 
 
-@op(infer=_declared, flops=lambda node: 0.0, view=True, internal=True)
+@op(infer=_declared, view=True, internal=True)
 def input(shape: Any, dtype: Any) -> Array:
     """A value given to every run."""
     return np.zeros(shape, DType.parse(dtype).numpy)
 
 
-@op(infer=_declared, flops=lambda node: 0.0, view=True, internal=True)
+@op(infer=_declared, view=True, internal=True)
 def param(shape: Any, dtype: Any) -> Array:
     """A weight, set once."""
     return np.zeros(shape, DType.parse(dtype).numpy)
 
 
-@op(infer=_value, flops=lambda node: 0.0, view=True, internal=True)
+@op(infer=_value, view=True, internal=True)
 def constant(value: Any, dtype: Any) -> Array:
     """A value fixed in the graph."""
     return np.asarray(value)
@@ -51,7 +49,7 @@ def _picked(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     return types[attrs["index"]]
 
 
-@op(free=("x",), infer=_picked, flops=lambda node: 0.0, view=True, internal=True)
+@op(free=("x",), infer=_picked, view=True, internal=True)
 def part(x: Array, index: int) -> Array:
     """Result ``index`` of an operand that has several."""
     return x
@@ -64,10 +62,8 @@ def _leading(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
 
 @op(
     infer=_leading,
-    flops=lambda node: 0.0,
     view=True,
     internal=True,
-    dtypes=ALL,
     webgpu_dtypes=ALL,
     samples=lambda: (
         Sample(((4, 3),), {"rows": 2}),

@@ -11,12 +11,14 @@ from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 
-from rlx.errors import CompileError, describe
+from rlx.errors import CompileError
 from rlx.ir.dtype import DType, store
-from rlx.ir.graph import PART, Graph, Node
+from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import TensorType
+from rlx.ir.rewrite import subgraphs
 from rlx.ops.array_namespace import ReboundReferences
 from rlx.ops.declare import bind_reference, call_with, evaluate
+from rlx.ops.interpret import results_of
 
 # Results of nodes whose operands are known stay NumPy's up to this many elements.
 STATIC_SIZE = 1 << 16
@@ -252,24 +254,20 @@ class Tracer(Generic[T]):
         Returns:
             Arrays of the library.
         """
-        values: dict[int, tuple[Any, ...]] = {}
-        for node in graph.nodes:
-            operands = [values[operand.id] for operand in node.inputs]
-            if node.op in ("input", "param"):
-                values[node.id] = (leaves[node.name],)
-            elif node.op == PART:
-                values[node.id] = (operands[0][node.attrs["index"]],)
-            elif large and node.id in large:
-                values[node.id] = (large[node.id],)
-            else:
-                values[node.id] = self.results_of(node, [results[0] for results in operands])
+
+        def compute(node: Node, operands: Sequence[Any]) -> tuple[Any, ...]:
+            if large and node.id in large:
+                return (large[node.id],)
+            return self.results_of(node, operands)
+
+        values = results_of(graph.nodes, lambda node: leaves[node.name], compute)
         return [self._array(values[node.id][0], node.dtype) for node in graph.outputs]
 
     def results_of(self, node: Node, operands: Sequence[Any]) -> tuple[Any, ...]:
         """The results of a node: NumPy arrays where all its operands are, else arrays of the library."""
         known = all(isinstance(operand, np.ndarray) for operand in operands)
         few = sum(type.size for type in node.types) <= STATIC_SIZE
-        if known and few and not any(isinstance(attr, Graph) for attr in node.attrs.values()):
+        if known and few and not subgraphs(node):
             return evaluate(node, operands)
         with self.around(node):
             args = [
@@ -293,13 +291,11 @@ class Tracer(Generic[T]):
             result = np.asarray(result)
         if result.shape != type.shape:
             raise CompileError(
-                describe(
-                    f"the traced shape of {node.op} differs from the inferred shape",
-                    where=node.where(),
-                    got=result.shape,
-                    expected=type.shape,
-                    hint=f"report it to the authors of {self._package}",
-                )
+                f"the traced shape of {node.op} differs from the inferred shape",
+                where=node.where(),
+                got=result.shape,
+                expected=type.shape,
+                hint=f"report it to the authors of {self._package}",
             )
         if isinstance(result, TracedArray):
             return self.cast(result.raw, type.dtype)

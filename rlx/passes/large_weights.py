@@ -118,8 +118,7 @@ def _product(rewriter: Rewriter, node: Node, cut: Cut, pieces: Pieces) -> Node:
             for i, operand in enumerate(operands)
         ]
         results.append(g.add_node(node.opdef, mine, node.attrs))
-    joined: Node = g.concat(results, axis=cut.result % len(node.shape))
-    return joined
+    return g.concat(results, axis=cut.result % len(node.shape))
 
 
 def _look_up(rewriter: Rewriter, node: Node, cut: Cut, pieces: Pieces) -> Node:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rlx.errors import UnsupportedOpError, describe
+from rlx.errors import UnsupportedOpError
 from rlx.ir.dtype import HALVES, WIDER, DType
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.kernel_sets import KERNEL_SETS
 from rlx.ir.notes import Note
 from rlx.ir.opdef import NO_F64
-from rlx.ir.rewrite import Rewriter
+from rlx.ir.rewrite import Rewriter, subgraphs
 from rlx.ops.declare import main_dtype, operand_names
 from rlx.ops.elementwise.table import ROUNDED_ONCE
 from rlx.ops.placeholders import LEAVES
@@ -43,11 +43,11 @@ def blocked(node: Node, kernel_set: str) -> str | None:
         return reason
     if opdef.kernels(kernel_set) is None:
         return "no kernel"
-    subgraphs = [value for value in node.attrs.values() if isinstance(value, Graph)]
-    for inside in (inner for graph in dict.fromkeys(subgraphs) for inner in graph.nodes):
+    graphs = dict.fromkeys(subgraphs(node))
+    for inside in (inner for graph in graphs for inner in graph.nodes):
         if (reason := blocked(inside, kernel_set)) is not None:
             return f"{inside.op} in its subgraph: {reason}"
-    if subgraphs:
+    if graphs:
         return None
     main = main_dtype(node)
     if main in opdef.native_dtypes(kernel_set, node) or widened(node, kernel_set) is not None:
@@ -73,7 +73,7 @@ def refuse_unready(graphs: Iterable[Graph], kernel_set: str) -> None:
         if reason is None and widened(node, kernel_set) is not None:
             reason = f"no kernel for {main_dtype(node)}"
         if reason is not None:
-            raise UnsupportedOpError(describe(f"[{node.op}] {reason}", where=node.where()))
+            raise UnsupportedOpError(f"[{node.op}] {reason}", where=node.where())
 
 
 def _concerned(node: Node, kernel_set: str) -> bool:

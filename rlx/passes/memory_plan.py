@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from rlx.dataclasses import dataclass
-from rlx.errors import DeviceMemoryError, InputError, describe
+from rlx.errors import DeviceMemoryError, InputError
 from rlx.ir.plan import KernelCall, MemoryPlan, Schedule, Slot, Value
 from rlx.passes.lifetimes import Life, lifetimes
 from rlx.resource_limits import charge
@@ -95,12 +95,10 @@ def plan_memory(
 
 def _too_large(nbytes: int, limit: int, largest: Value, largest_bytes: int) -> DeviceMemoryError:
     return DeviceMemoryError(
-        describe(
-            "the graph needs more memory than its limit",
-            got=f"an arena of {nbytes} bytes, its largest value {largest.name!r} of {largest_bytes}",
-            expected=f"at most {limit} bytes (memory_limit)",
-            hint="make the batch smaller, or raise CompileOptions.memory_limit",
-        )
+        "the graph needs more memory than its limit",
+        got=f"an arena of {nbytes} bytes, its largest value {largest.name!r} of {largest_bytes}",
+        expected=f"at most {limit} bytes (memory_limit)",
+        hint="make the batch smaller, or raise CompileOptions.memory_limit",
     )
 
 
@@ -263,7 +261,7 @@ def _placed(blocks: list[_Block], base: int, alignment: int, offsets: Sequence[i
     """
 
     def refuse(what: str, got: object = None) -> InputError:
-        return InputError(describe(f"a memory plan does not fit its graph: {what}", got=got))
+        return InputError(f"a memory plan does not fit its graph: {what}", got=got)
 
     if len(offsets) != len(blocks):
         raise refuse("the number of blocks differs", f"{len(offsets)} offsets for {len(blocks)}")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from rlx.dataclasses import dataclass
-from rlx.errors import GraphError, describe
+from rlx.errors import GraphError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array
@@ -100,12 +100,10 @@ def place_experts(graph: Graph, masks: Sequence[Array]) -> tuple[Graph, dict[str
         weight, mask = product.inputs[1], chosen[product.id]
         if weight.op != "param" or _shared(graph, weight, chosen, mask):
             raise GraphError(
-                describe(
-                    "the experts can't be split between devices",
-                    where=product.where(),
-                    got=f"weights {weight.name!r} from {weight.op}",
-                    expected="a param that only products of one layer use",
-                )
+                "the experts can't be split between devices",
+                where=product.where(),
+                got=f"weights {weight.name!r} from {weight.op}",
+                expected="a param that only products of one layer use",
             )
         splits[weight.name] = ExpertSplit(
             f"{weight.name}.resident" if mask.any() else "", f"{weight.name}.host", mask
@@ -151,5 +149,4 @@ def _placed(g: Graph, x: Node, idx: Node, split: ExpertSplit, weights: Mapping[s
     pos = g.gather(g.constant(here), idx, axis=0)
     resident = g.grouped_matmul(x, weights[split.resident], g.maximum(pos, np.int32(0)))
     on_device: Node = g.reshape(g.ge(pos, np.int32(0)), (*pos.shape, 1))
-    chosen: Node = g.where(on_device, resident, hosted)
-    return chosen
+    return g.where(on_device, resident, hosted)

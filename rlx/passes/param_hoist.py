@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 
 from rlx.dataclasses import dataclass
-from rlx.errors import InputError, describe
+from rlx.errors import InputError
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.notes import Note
 from rlx.ir.opdef import TensorType
@@ -224,22 +224,18 @@ def check_fit(graph: Graph, lowered: Graph, preparations: Sequence[Preparation])
         fits = not preparation.graph.param_names and len(outputs) == len(preparation.names)
         # The groups read different params and make different results.
         if not fits or inputs.keys() & read or outputs.keys() & results.keys():
-            raise InputError(describe("a plan's preparations do not fit", got=preparation.names))
+            raise InputError("a plan's preparations do not fit", got=preparation.names)
         if not inputs.items() <= params.items():
-            raise InputError(
-                describe("a plan prepares from params that its graph lacks", got=sorted(inputs))
-            )
+            raise InputError("a plan prepares from params that its graph lacks", got=sorted(inputs))
         read |= inputs.keys()
         results |= outputs
     own = left.keys() - results.keys()
     # Params that nothing needs are left out only if something is prepared.
     missing = params.keys() - own - read if not preparations else ()
     if results.keys() & params.keys() or not (results | params).items() >= left.items() or missing:
-        raise InputError(describe("the params of a plan differ from its graph's", got=sorted(left)))
+        raise InputError("the params of a plan differ from its graph's", got=sorted(left))
     if not results.items() <= left.items():
-        raise InputError(
-            describe("a plan prepares values that it does not read", got=sorted(results))
-        )
+        raise InputError("a plan prepares values that it does not read", got=sorted(results))
     check_same(graph, lowered)
 
 
@@ -256,7 +252,5 @@ def check_same(left: Graph, other: Graph) -> None:
     )  # fmt: skip
     if first != second:
         raise InputError(
-            describe(
-                "the inputs or outputs of a plan's graph differ", got=other.name, expected=left.name
-            )
+            "the inputs or outputs of a plan's graph differ", got=other.name, expected=left.name
         )

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from rlx.errors import InputError, describe, did_you_mean
+from rlx.errors import InputError, did_you_mean
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array
@@ -38,7 +38,7 @@ def shrunk(graph: Graph, weights: str) -> tuple[Graph, list[str]]:
     """
     if weights not in WEIGHTS:
         hint = did_you_mean(str(weights), tuple(WEIGHTS))
-        raise InputError(describe("no such weights", got=repr(weights), hint=hint))
+        raise InputError("no such weights", got=repr(weights), hint=hint)
     readers = users(graph)
     rewriter, notes = Rewriter(graph), list[str]()
     new = rewriter.new

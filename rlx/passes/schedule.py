@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from rlx.abi import calls
-from rlx.errors import UnsupportedOpError, describe
+from rlx.errors import UnsupportedOpError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.kernel_sets import HOST_KERNELS, KERNEL_SETS
 from rlx.ir.notes import Note
 from rlx.ir.opdef import Array, TensorType
 from rlx.ir.plan import HOST, KernelCall, Schedule, Value
-from rlx.ir.rewrite import users
+from rlx.ir.rewrite import subgraphs, users
 from rlx.ir.shape import Shape
 from rlx.ir.spans import checkpoint
 from rlx.ir.variants import Choices
@@ -226,7 +226,7 @@ class Scheduler:
                 return []
             result = calls.scratch(signature, params, calls.Given(str(first), first.itemsize))
         except calls.SignatureError as error:
-            raise calls.SignatureError(describe(str(error), where=self._node.where())) from None
+            raise calls.SignatureError(str(error), where=self._node.where()) from None
         return [self.temp(TensorType((n,), DType.parse(dtype))) for dtype, n in result]
 
     # -----------------------------------------------------------------------------------------------
@@ -290,7 +290,8 @@ class Scheduler:
             self._values[node.id] = tuple(self._new(t, "temp", node.name) for t in node.types)
             kernels = node.opdef.kernels(self._kernels.name)
             assert kernels is not None, "check_supported was not asked first"
-            kernels.lower(node, self)
+            if _computes(node):
+                kernels.lower(node, self)
 
     def _only_on_host(self, node: Node) -> bool:
         """Returns whether only host parts read a param; they hold their own copy."""
@@ -340,6 +341,11 @@ class Scheduler:
         self._schedule.output_types.append(node.type)
 
 
+def _computes(node: Node) -> bool:
+    """Returns whether a node has results with elements, or runs a user's function or a subgraph, which may refuse."""
+    return any(type.size for type in node.types) or node.op == "custom" or bool(subgraphs(node))
+
+
 def host_nodes(graph: Graph, kernel_set: str) -> dict[int, str]:
     """Nodes without a kernel on a device, by id, and why."""
     result = ((node.id, blocked(node, kernel_set)) for node in graph.nodes)
@@ -370,13 +376,11 @@ def check_supported(graph: Graph, kernel_set: str, device: str, allow_host: bool
             for reason, nodes in results.items()
         ]
         raise UnsupportedOpError(
-            describe(
-                f"{device} has no kernel for {sum(map(len, results.values()))} nodes "
-                f"of graph {graph.name!r}",
-                got="; ".join(lines),
-                hint="cast to f32 or i32, allow host fallbacks, or compile for another device; "
-                "`rlx ops` lists what runs where",
-            )
+            f"{device} has no kernel for {sum(map(len, results.values()))} nodes "
+            f"of graph {graph.name!r}",
+            got="; ".join(lines),
+            hint="cast to f32 or i32, allow host fallbacks, or compile for another device; "
+            "`rlx ops` lists what runs where",
         )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from rlx.dataclasses import dataclass
-from rlx.errors import InputError, describe
+from rlx.errors import InputError
 from rlx.ir.opdef import Array
 
 # Seconds that Ray Data takes for a batch of 1 MiB, measured on two processors by benchmarks/ray_overhead.py.
@@ -72,7 +72,7 @@ def measure_batch_size(
     """
     count = min((len(value) for value in sample.values()), default=0)
     if not count:
-        raise InputError(describe("a batch to measure with is empty", expected="one row at least"))
+        raise InputError("a batch to measure with is empty", expected="one row at least")
     row_bytes = max(1, sum(value.nbytes // max(len(value), 1) for value in sample.values()))
     limit = _floor(max(multiple, min(MAX_ROWS, MAX_BYTES // row_bytes)), multiple)
     wanted = overhead_s * (1.0 - SHARE) / SHARE

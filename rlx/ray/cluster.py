@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlx.errors import DeviceUnavailableError, RlxError, describe, install_line
+from rlx.errors import DeviceUnavailableError, RlxError, install_line
 from rlx.ray.lending import DeviceLender, this_process
 from rlx.ray.predictor import Predictor
 
@@ -28,8 +28,7 @@ def ray_module() -> Any:
     try:
         import ray
     except ImportError as error:
-        text = describe("Ray is not installed", hint=install_line(".[ray]"))
-        raise RlxError(text) from error
+        raise RlxError("Ray is not installed", hint=install_line(".[ray]")) from error
     return ray
 
 
@@ -114,7 +113,7 @@ def device_here(among: Sequence[str] | None = None) -> str:
             raise (cause if isinstance(cause, RlxError) else error) from None
         except ray.exceptions.RayError as error:
             last = error
-    raise DeviceUnavailableError(describe("the lender of devices of this node ends", got=last))
+    raise DeviceUnavailableError("the lender of devices of this node ends", got=last)
 
 
 class NodePredictor(Predictor):

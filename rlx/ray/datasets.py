@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from rlx.backends.base import CompileOptions
 from rlx.device.names import Device
-from rlx.errors import DeviceUnavailableError, InputError, describe
+from rlx.errors import DeviceUnavailableError, InputError
 from rlx.ray.batch_size import OVERHEAD_S, BatchSize, measure_batch_size
 from rlx.ray.cluster import NodePredictor, ray_module
 from rlx.ray.cluster import devices as devices_of_nodes
@@ -72,12 +72,10 @@ def map_batches(  # noqa: PLR0913 - each is an option of its own
     for name, value, other in (("batch_size", batch_size, "auto"), ("actors", actors, None)):
         number = isinstance(value, int) and not isinstance(value, bool) and value >= 1
         if value != other and not number:
-            raise InputError(
-                describe(f"option {name}", got=repr(value), expected=f">= 1, or {other!r}")
-            )
+            raise InputError(f"option {name}", got=repr(value), expected=f">= 1, or {other!r}")
     if isinstance(devices, str) and devices != "all":
         raise InputError(
-            describe("devices", got=repr(devices), expected='"all", or a list of names of devices')
+            "devices", got=repr(devices), expected='"all", or a list of names of devices'
         )
     among = None if isinstance(devices, str) else [str(Device.parse(device)) for device in devices]
     if not isinstance(path, bytes):
@@ -90,7 +88,7 @@ def map_batches(  # noqa: PLR0913 - each is an option of its own
     ]
     if not results:
         what = "no node of the cluster has any of the devices"
-        raise DeviceUnavailableError(describe(what, expected=", ".join(among or ("any",))))
+        raise DeviceUnavailableError(what, expected=", ".join(among or ("any",)))
     how = {"columns": columns, "fixed": fixed, "keep": tuple(keep), "options": options}
     if batch_size == "auto":
         measured = _measured(dataset, path, among, how, overhead_s)

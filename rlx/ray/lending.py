@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from rlx.device.candidates import separate_devices
 from rlx.device.names import Device, DeviceLike
-from rlx.errors import DeviceUnavailableError, InputError, describe
+from rlx.errors import DeviceUnavailableError, InputError
 
 
 class Holder(NamedTuple):
@@ -74,20 +74,16 @@ class DeviceLender:
         self._held: dict[Holder, str] = {}
         here = [str(device) for device in separate_devices()]
         if isinstance(devices, str) and devices != "all":
-            raise InputError(
-                describe("devices", got=repr(devices), expected='"all", or a list of devices')
-            )
+            raise InputError("devices", got=repr(devices), expected='"all", or a list of devices')
         wanted = (
             here if isinstance(devices, str) else [str(Device.parse(device)) for device in devices]
         )
         self._devices = [device for device in here if device in wanted]
         if not self._devices:
             raise DeviceUnavailableError(
-                describe(
-                    "none of the devices is on this machine",
-                    got=", ".join(here),
-                    expected=", ".join(wanted),
-                )
+                "none of the devices is on this machine",
+                got=", ".join(here),
+                expected=", ".join(wanted),
             )
 
     def devices(self) -> list[str]:
@@ -111,11 +107,9 @@ class DeviceLender:
         open_to = [device for device in self._devices if among is None or device in among]
         if not open_to:
             raise DeviceUnavailableError(
-                describe(
-                    "none of the devices is on this machine",
-                    got=", ".join(self._devices),
-                    expected=", ".join(among or ()),
-                )
+                "none of the devices is on this machine",
+                got=", ".join(self._devices),
+                expected=", ".join(among or ()),
             )
         if self._held.get(holder) not in open_to:
             self._held.pop(holder, None)

@@ -12,7 +12,7 @@ import numpy as np
 from rlx.backends.base import CompileOptions
 from rlx.compiler.model_file import load_model
 from rlx.device.names import Device, DeviceLike
-from rlx.errors import InputError, UnknownNameError, describe, did_you_mean, printable
+from rlx.errors import InputError, UnknownNameError, did_you_mean, printable
 from rlx.ir.opdef import Array
 from rlx.runtime.session import Session
 from rlx.serving.onnx_model import Model
@@ -80,14 +80,14 @@ class Predictor:
         for name in (*self._columns, *(fixed or {})):
             if name not in names:
                 what = f"the model has no input {name!r}"
-                raise UnknownNameError(describe(what, hint=did_you_mean(name, names)))
+                raise UnknownNameError(what, hint=did_you_mean(name, names))
         self._fixed = {name: np.asarray(value) for name, value in (fixed or {}).items()}
         self.inputs = tuple(name for name in names if name not in self._fixed)
         self.outputs = self._model.outputs
         own = self._model.rows(self.inputs)
         if rows is not None and (rows < 1 or own not in (None, rows)):
             expected = ">= 1" if own is None else f"{own}, which the model is written for"
-            raise InputError(describe("rows of a piece", got=rows, expected=expected))
+            raise InputError("rows of a piece", got=rows, expected=expected)
         self.rows = own if own is not None else rows
 
     def __call__(self, batch: Mapping[str, Array]) -> dict[str, Array]:
@@ -151,38 +151,32 @@ class Predictor:
         if column not in batch:
             listed = ", ".join(map(repr, batch)) or "no column"
             raise InputError(
-                describe(
-                    f"a batch has no column {column!r}",
-                    got=listed,
-                    hint="map inputs by columns={input: column}, or fix their values by fixed={input: value}",
-                )
+                f"a batch has no column {column!r}",
+                got=listed,
+                hint="map inputs by columns={input: column}, or fix their values by fixed={input: value}",
             )
         array = np.asarray(batch[column])
         if array.dtype == object:
             raise InputError(
-                describe(
-                    f"the rows of column {column!r} have different shapes",
-                    hint="pad them to one shape before the model",
-                )
+                f"the rows of column {column!r} have different shapes",
+                hint="pad them to one shape before the model",
             )
         return array
 
     def _column_to_keep(self, batch: Mapping[str, Array], name: str, count: int) -> Array:
         if name not in batch:
             listed = ", ".join(map(repr, batch)) or "no column"
-            raise InputError(describe(f"a batch has no column {name!r} to keep", got=listed))
+            raise InputError(f"a batch has no column {name!r} to keep", got=listed)
         if len(batch[name]) != count:
             what = f"column {name!r} to keep has other rows than the inputs"
-            raise InputError(describe(what, got=len(batch[name]), expected=count))
+            raise InputError(what, got=len(batch[name]), expected=count)
         return batch[name]
 
     def _refuse(self, name: str) -> None:
         raise InputError(
-            describe(
-                f"output {name!r} does not have a row for each row of the inputs",
-                hint="only models whose first axis is the batch, in all inputs and outputs, can be mapped over rows; "
-                "fixed={input: value} takes inputs that have none",
-            )
+            f"output {name!r} does not have a row for each row of the inputs",
+            hint="only models whose first axis is the batch, in all inputs and outputs, can be mapped over rows; "
+            "fixed={input: value} takes inputs that have none",
         )
 
 
@@ -192,9 +186,7 @@ def _rows_of(columns: Mapping[str, Array]) -> int:
         listed = (
             ", ".join(f"{printable(name)}: {count}" for name, count in counts.items()) or "no input"
         )
-        raise InputError(
-            describe("columns of a batch", got=listed, expected="the same rows in each")
-        )
+        raise InputError("columns of a batch", got=listed, expected="the same rows in each")
     return next(iter(counts.values())) or 0
 
 
@@ -234,11 +226,7 @@ class _Graph:
             or "no input"
         )
         raise InputError(
-            describe(
-                "inputs of a graph that is mapped over rows",
-                got=listed,
-                expected="equal first axes",
-            )
+            "inputs of a graph that is mapped over rows", got=listed, expected="equal first axes"
         )
 
 

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from rlx.dataclasses import dataclass
-from rlx.errors import InputError, RlxError, describe, one_line
+from rlx.errors import InputError, RlxError, one_line
 from rlx.ir.opdef import Array
 from rlx.regress import fresh, machine, measure, system_load
 from rlx.regress.bisect_oracles import figures
@@ -65,9 +65,9 @@ class MeasureSettings:
             OSError: A file can't be read.
         """
         if not 0 <= processes <= 1000:
-            raise InputError(describe("--rlx-processes", got=processes, expected="0 to 1000"))
+            raise InputError("--rlx-processes", got=processes, expected="0 to 1000")
         if not 0 < min_effect < 10:
-            raise InputError(describe("--rlx-min-effect", got=min_effect, expected="0 to 10"))
+            raise InputError("--rlx-min-effect", got=min_effect, expected="0 to 10")
         if record is not None and record.exists() and record.stat().st_size:
             next(lines(record))
         result = read([baseline]) if baseline is not None else []

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from rlx.dataclasses import dataclass
-from rlx.errors import InputError, describe
+from rlx.errors import InputError
 from rlx.regress.commits import Checkout, Commit
 from rlx.regress.installs import BuildError
 
@@ -88,23 +88,19 @@ def first_bad(
     """
     if good == bad or not checkout.precedes(good, bad):
         raise InputError(
-            describe(
-                "the good commit is no ancestor of the bad one",
-                got=f"good {good}, bad {bad}",
-                hint="to find an improvement, swap --good and --bad",
-            )
+            "the good commit is no ancestor of the bad one",
+            got=f"good {good}, bad {bad}",
+            hint="to find an improvement, swap --good and --bad",
         )
     opinion = opinion_of(bad)
     if opinion.bad is None:
-        raise InputError(describe("the bad commit can't be judged", where=bad, got=opinion.reason))
+        raise InputError("the bad commit can't be judged", where=bad, got=opinion.reason)
     if not opinion.bad:
         raise InputError(
-            describe(
-                "the bad commit does not differ from the good one",
-                got=opinion.reason,
-                expected=f"{bad.digest[:10]} to be worse than {good.digest[:10]}",
-                hint="the good commit may show it already; else ask for more processes or a smaller effect",
-            )
+            "the bad commit does not differ from the good one",
+            got=opinion.reason,
+            expected=f"{bad.digest[:10]} to be worse than {good.digest[:10]}",
+            hint="the good commit may show it already; else ask for more processes or a smaller effect",
         )
     return _halved(checkout, good, bad, opinion_of, say, opinion)
 
@@ -159,9 +155,7 @@ def built(
         try:
             before = python(good)
         except BuildError as error:
-            raise InputError(
-                describe("the good commit can't be built", where=good, got=error)
-            ) from error
+            raise InputError("the good commit can't be built", where=good, got=error) from error
         try:
             candidate = python(commit)
         except BuildError as error:

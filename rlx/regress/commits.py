@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rlx.dataclasses import dataclass
-from rlx.errors import InputError, describe
+from rlx.errors import InputError
 
 # Set while git runs a hook; they would point the commands below at the hook's own repository.
 _OF_HOOKS = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
@@ -45,19 +45,17 @@ class Checkout:
     def __init__(self, folder: Path) -> None:
         self.root = folder
         if not folder.is_dir():
-            raise InputError(describe("no folder", got=folder))
+            raise InputError("no folder", got=folder)
         try:
             self.root = Path(self._git("rev-parse", "--show-toplevel"))
         except FileNotFoundError:
-            raise InputError(describe("git is not installed")) from None
+            raise InputError("git is not installed") from None
         except subprocess.CalledProcessError as error:
             raise InputError(
-                describe(
-                    "not a git checkout",
-                    got=folder,
-                    expected=error.stderr.strip(),
-                    hint="bisect builds commits: give the checkout of rlx by --repository",
-                )
+                "not a git checkout",
+                got=folder,
+                expected=error.stderr.strip(),
+                hint="bisect builds commits: give the checkout of rlx by --repository",
             ) from None
 
     def commit(self, name: str) -> Commit:
@@ -70,7 +68,7 @@ class Checkout:
             wanted = ("--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
             digest = self._git("rev-parse", *wanted).splitlines()[-1]
         except (subprocess.CalledProcessError, ValueError):
-            raise InputError(describe("no such commit", where=self.root, got=repr(name))) from None
+            raise InputError("no such commit", where=self.root, got=repr(name)) from None
         return Commit(digest, self._git("show", "--no-patch", "--format=%s", digest))
 
     def precedes(self, first: Commit, other: Commit) -> bool:

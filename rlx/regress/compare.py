@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import field
 
 from rlx.dataclasses import dataclass
-from rlx.errors import InputError, describe, did_you_mean
+from rlx.errors import InputError, did_you_mean
 from rlx.regress.findings import KINDS, Finding, findings
 from rlx.regress.pairing import DevicePair, machine_differences, pairs
 from rlx.regress.recording import Measured, Recording
@@ -179,7 +179,7 @@ def fail_on(text: str) -> tuple[str, ...]:
     named = tuple(part.strip() for part in text.split(",") if part.strip())
     for item in named:
         if item not in known:
-            raise InputError(describe("--fail-on", got=item, hint=did_you_mean(item, known)))
+            raise InputError("--fail-on", got=item, hint=did_you_mean(item, known))
     return named
 
 
@@ -213,7 +213,7 @@ def compare(
         0
     """
     if not 0 <= min_effect < 10:
-        raise InputError(describe("min_effect", got=min_effect, expected="a fraction from 0 to 10"))
+        raise InputError("min_effect", got=min_effect, expected="a fraction from 0 to 10")
     paired = pairs(base, new, devices or {})
     cases: list[CaseResult] = []
     only: tuple[list[str], list[str]] = ([], [])

@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from rlx.ir.dtype import DType, store, widen
-from rlx.ir.graph import PART, Graph, Node
+from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, TensorType
 from rlx.ops.declare import evaluate, evaluate_reference
+from rlx.ops.interpret import results_of
 from rlx.regress.record_schema import Difference
 
 # Digits of a dtype: bits of the significand, and the smallest exponent of a normal number.
@@ -29,15 +30,7 @@ def exact_outputs(graph: Graph, leaves: Mapping[str, Array]) -> list[Array]:
         graph: A verified graph.
         leaves: Value of every input and param by name, in its dtype.
     """
-    values: dict[int, tuple[Array, ...]] = {}
-    for node in graph.nodes:
-        operands = [values[operand.id] for operand in node.inputs]
-        if node.op in ("input", "param"):
-            values[node.id] = (_wide(leaves[node.name], node.dtype),)
-        elif node.op == PART:
-            values[node.id] = (operands[0][node.attrs["index"]],)
-        else:
-            values[node.id] = _evaluated(node, [results[0] for results in operands])
+    values = results_of(graph.nodes, lambda node: _wide(leaves[node.name], node.dtype), _evaluated)
     return [values[node.id][0] for node in graph.outputs]
 
 

@@ -16,7 +16,7 @@ import msgspec
 from rlx.backends.base import CompileOptions
 from rlx.compiler.model_file import load_model, save_model
 from rlx.dataclasses import dataclass
-from rlx.errors import RlxError, describe
+from rlx.errors import RlxError
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.python_start import python
@@ -71,7 +71,7 @@ def times(graph: Graph, job: FreshProcessJob, processes: Sequence[int]) -> Itera
             done = subprocess.run(command, capture_output=True, env=here, check=False)
             if done.returncode:
                 said = done.stderr.decode(errors="replace").strip().splitlines() or ["nothing"]
-                raise RlxError(describe("a measuring process failed", got=said[-1][:400]))
+                raise RlxError("a measuring process failed", got=said[-1][:400])
             yield msgspec.json.decode(done.stdout, type=Times)
 
 

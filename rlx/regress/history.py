@@ -13,7 +13,7 @@ import numpy as np
 import ruptures
 
 from rlx.dataclasses import dataclass
-from rlx.errors import InputError, describe
+from rlx.errors import InputError
 from rlx.regress.record_schema import DeviceLine, Run
 from rlx.regress.recording import Measured, Recording, read
 from rlx.regress.statistics import LEAST_SPREAD, ratio_of
@@ -94,7 +94,7 @@ def load(folder: str | PathLike[str]) -> list[Series]:
     """
     paths = sorted(Path(folder).glob("*.rlxreg"))
     if not paths:
-        raise InputError(describe("no record files", where=folder, expected="files *.rlxreg"))
+        raise InputError("no record files", where=folder, expected="files *.rlxreg")
     return series(read(paths))
 
 

@@ -15,7 +15,7 @@ import venv
 from collections.abc import Callable
 from pathlib import Path
 
-from rlx.errors import InputError, RlxError, describe
+from rlx.errors import InputError, RlxError
 from rlx.files import is_private
 from rlx.python_start import python
 from rlx.regress.commits import Checkout, Commit
@@ -97,7 +97,7 @@ class Installs:
             out = Path(folder) / "out"
             pip("wheel", "--no-deps", *isolation, "--wheel-dir", str(out), str(tree))
             if next(out.glob("*.whl"), None) is None:
-                raise BuildError(describe("the build made no wheel", where=commit))
+                raise BuildError("the build made no wheel", where=commit)
             _make_room(self._wheels)
             # A folder appears whole or not at all. Another process may have been faster.
             if not retained.exists():
@@ -124,9 +124,7 @@ def pip(*arguments: str) -> None:
         InputError: There is no pip.
     """
     if importlib.util.find_spec("pip") is None:
-        raise InputError(
-            describe("pip is not installed here", got=sys.prefix, hint="python -m ensurepip")
-        )
+        raise InputError("pip is not installed here", got=sys.prefix, hint="python -m ensurepip")
     command = python("-m", "pip", "--quiet", "--disable-pip-version-check", *arguments)
     done = subprocess.run(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False

@@ -12,7 +12,7 @@ import numpy as np
 
 from rlx.backends.base import CompileOptions
 from rlx.dataclasses import dataclass
-from rlx.errors import InputError, describe
+from rlx.errors import InputError
 from rlx.ir.content import OpaqueError, content_hash
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph
@@ -114,11 +114,9 @@ def own_graph(
     """
     if not isinstance(compiled, CompiledGraph):
         raise InputError(
-            describe(
-                "[rlx_regress] not a compiled graph",
-                got=type(compiled).__name__,
-                expected="a result of rlx.compile",
-            )
+            "[rlx_regress] not a compiled graph",
+            got=type(compiled).__name__,
+            expected="a result of rlx.compile",
         )
     state = compiled._state
     graph: Graph = state.graph
@@ -141,11 +139,9 @@ def _by_name(graph: Graph, inputs: Sequence[Any]) -> Mapping[str, Any]:
         return inputs[0]
     if len(inputs) != len(names):
         raise InputError(
-            describe(
-                "[rlx_regress] not one array for each input",
-                got=len(inputs),
-                expected=f"{len(names)}: {', '.join(names)}",
-            )
+            "[rlx_regress] not one array for each input",
+            got=len(inputs),
+            expected=f"{len(names)}: {', '.join(names)}",
         )
     return dict(zip(names, inputs))
 

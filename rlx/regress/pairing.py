@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Hashable, Mapping
 
 from rlx.dataclasses import dataclass
-from rlx.errors import InputError, describe, did_you_mean
+from rlx.errors import InputError, did_you_mean
 from rlx.regress.record_schema import DeviceLine, Peaks
 from rlx.regress.recording import Recording
 from rlx.regress.statistics import FEWEST, Effect, effect
@@ -111,7 +111,7 @@ def pairs(base: Recording, new: Recording, wanted: Mapping[str, str]) -> list[De
     for name, recording in (*((n, base) for n in wanted), *((n, new) for n in wanted.values())):
         if name not in recording.devices:
             hint = did_you_mean(name, recording.devices)
-            raise InputError(describe(f"the recording has no device {name!r}", hint=hint))
+            raise InputError(f"the recording has no device {name!r}", hint=hint)
     results = {first: new.devices[other] for first, other in wanted.items()}
     if not wanted:
         for key in _KEYS:

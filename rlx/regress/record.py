@@ -23,7 +23,7 @@ import msgspec
 
 import rlx
 from rlx.dataclasses import dataclass
-from rlx.errors import InputError, describe
+from rlx.errors import InputError
 from rlx.ir.spans import progress
 from rlx.python_start import python
 from rlx.regress import machine, system_load
@@ -130,12 +130,12 @@ def checked(plan: RecordPlan) -> RecordPlan:
         DeviceParseError: A device has no such name.
     """
     if plan.processes < 1:
-        raise InputError(describe("--processes", got=plan.processes, expected="1 or more"))
+        raise InputError("--processes", got=plan.processes, expected="1 or more")
     try:
         re.compile(plan.only)
     except re.error as error:
         raise InputError(
-            describe("--only is no regular expression", got=plan.only, hint=str(error))
+            "--only is no regular expression", got=plan.only, hint=str(error)
         ) from error
     result = (
         rlx.available_devices()
@@ -196,7 +196,7 @@ class _TargetState:
             if isinstance(item, Listed) and plan.chooses(item.name, item.case)
         ]
         if not self.listed:
-            raise InputError(describe("no case is chosen", got=plan.only or ", ".join(plan.suites)))
+            raise InputError("no case is chosen", got=plan.only or ", ".join(plan.suites))
         if not self.run:
             header = self.worker.ask(Header())[0]
             assert isinstance(header, Run)
@@ -218,7 +218,7 @@ class _TargetState:
         except _GoneError as error:
             self.stop()
             if self.measured is None or not isinstance(command, Measure | Turn | CloseCase):
-                raise InputError(describe("a measuring process ended", got=error)) from error
+                raise InputError("a measuring process ended", got=error) from error
             names = {item.case: item.name for item in self.listed}
             failed = self.measured
             where = failed.run, failed.device, failed.case, names[failed.case], failed.process
@@ -254,7 +254,7 @@ def _opened(target: RecordTarget, plan: RecordPlan, turns: str | None) -> Iterat
         file = target.path.open("ab")
     except OSError as error:
         raise InputError(
-            describe("the record file can't be written", got=target.path, hint=str(error))
+            "the record file can't be written", got=target.path, hint=str(error)
         ) from error
     with file:
         side = _TargetState(target, plan, file, turns)
@@ -347,7 +347,7 @@ class _Worker:
             )
         except OSError as error:
             raise InputError(
-                describe("no Python to measure with", got=interpreter, hint=str(error))
+                "no Python to measure with", got=interpreter, hint=str(error)
             ) from error
         self._python = interpreter
 

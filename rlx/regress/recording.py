@@ -107,7 +107,7 @@ def unpacked(data: str) -> str:
             raise ValueError("too long or cut off")
         return raw.decode()
     except (ValueError, zlib.error, binascii.Error) as error:
-        raise InputError(describe("a text of the record file is damaged", got=error)) from error
+        raise InputError("a text of the record file is damaged", got=error) from error
 
 
 def encoded(line: Line) -> bytes:
@@ -125,7 +125,7 @@ def lines(path: str | PathLike[str]) -> Iterator[Line]:
     try:
         file = open_regular(path)
     except UnfitFileError as error:
-        raise InputError(describe(str(error))) from error
+        raise InputError(str(error)) from error
     with file:
         for number, raw in _raw_lines(path, file):
             yield _decoded(path, number, raw)
@@ -138,11 +138,9 @@ def _raw_lines(path: str | PathLike[str], file: BinaryIO) -> Iterator[tuple[int,
         total += len(raw)
         if len(raw) > _MAX_LINE or total > _MAX_BYTES or number > _MAX_LINES:
             raise InputError(
-                describe(
-                    f"{path} is too large for a record file",
-                    where=f"line {number}",
-                    expected=f"lines of at most {_MAX_LINE} bytes, {_MAX_LINES} of them, {_MAX_BYTES} bytes in all",
-                )
+                f"{path} is too large for a record file",
+                where=f"line {number}",
+                expected=f"lines of at most {_MAX_LINE} bytes, {_MAX_LINES} of them, {_MAX_BYTES} bytes in all",
             )
         if raw.strip():
             yield number, raw
@@ -160,13 +158,11 @@ def _decoded(path: str | PathLike[str], number: int, raw: bytes) -> Line:
         ) from error
     if isinstance(line, Run) and line.schema != schema.VERSION:
         raise InputError(
-            describe(
-                "a record file of an unsupported version",
-                where=where,
-                got=line.schema,
-                expected=schema.VERSION,
-                hint="a newer rlx reads it" if line.schema > schema.VERSION else None,
-            )
+            "a record file of an unsupported version",
+            where=where,
+            got=line.schema,
+            expected=schema.VERSION,
+            hint="a newer rlx reads it" if line.schema > schema.VERSION else None,
         )
     return line
 
@@ -187,13 +183,13 @@ def read(paths: Iterable[str | PathLike[str]]) -> list[Recording]:
         for line in lines(path):
             if isinstance(line, Run):
                 if results.setdefault(line.run, Recording(line, texts=texts)).run != line:
-                    raise InputError(describe(f"{path} describes recording {line.run} twice"))
+                    raise InputError(f"{path} describes recording {line.run} twice")
             elif isinstance(line, SourceText):
                 texts[line.digest] = line.data
             else:
                 later.append((path, line))
         if len(results) == before and not any(item == path for item, _ in later):
-            raise InputError(describe(f"{path} holds no recording"))
+            raise InputError(f"{path} holds no recording")
     for path, line in later:
         _put(results, path, line)
     for recording in results.values():
@@ -206,12 +202,10 @@ def _put(results: dict[str, Recording], path: Path, line: Line) -> None:
     recording = results.get(line.run)
     if recording is None:
         raise InputError(
-            describe(
-                "a line without a header",
-                where=path,
-                got=f"recording {line.run}",
-                hint="merge it with the file that holds the header",
-            )
+            "a line without a header",
+            where=path,
+            got=f"recording {line.run}",
+            hint="merge it with the file that holds the header",
         )
     match line:
         case DeviceLine():
@@ -232,15 +226,13 @@ def _put(results: dict[str, Recording], path: Path, line: Line) -> None:
     if before != line:
         kind = type(line).__struct_config__.tag
         raise InputError(
-            describe(f"{path} holds two lines of kind {kind!r} for the same thing", got=line.run)
+            f"{path} holds two lines of kind {kind!r} for the same thing", got=line.run
         )
 
 
 def _check(recording: Recording) -> None:
     for (device, case), measured in recording.measured.items():
         if device not in recording.devices:
-            raise InputError(
-                describe("a case of a device that no line describes", got=device, where=case)
-            )
+            raise InputError("a case of a device that no line describes", got=device, where=case)
         if measured.case is None and measured.times:
-            raise InputError(describe("times of a case that no line describes", got=case))
+            raise InputError("times of a case that no line describes", got=case)

@@ -13,7 +13,7 @@ import numpy as np
 
 from rlx.backends.base import CompileOptions
 from rlx.dataclasses import dataclass
-from rlx.errors import InputError, describe, did_you_mean
+from rlx.errors import InputError, did_you_mean
 from rlx.files import UnfitFileError, open_regular
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph
@@ -99,7 +99,7 @@ def subjects(suites: Sequence[str], quick: bool = False) -> list[Subject]:
             result = iter([_model(suite)])
         else:
             hint = did_you_mean(suite, tuple(SUITES)) or f"{', '.join(SUITES)}, or a model's file"
-            raise InputError(describe(f"no suite is named {suite!r}", hint=hint))
+            raise InputError(f"no suite is named {suite!r}", hint=hint)
         for item in result:
             known = results.setdefault(item.digest, item)
             assert (known.name, known.suite) == (item.name, item.suite), f"{known} and {item}"
@@ -242,7 +242,7 @@ def _model(path: str) -> Subject:
             while piece := file.read(1 << 20):
                 digest.update(piece)
     except UnfitFileError as error:
-        raise InputError(describe(str(error))) from error
+        raise InputError(str(error)) from error
 
     def make() -> tuple[Graph, list[Array]]:
         graph, _ = load(path, {})

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rlx.backends.arguments import copy_if_overlapping
-from rlx.errors import InputError, describe, listed
+from rlx.errors import InputError, listed
 from rlx.ir.opdef import Array
 from rlx.runtime.convert import to_array
 from rlx.runtime.state import RuntimeState
@@ -63,7 +63,7 @@ def _convert(state: RuntimeState, inputs: Any, complete: bool) -> dict[int, Arra
         state.input(name)
         if name in state.handles:
             hint = "bind it again to change it"
-            raise InputError(describe(f"input {name!r} is fed by a handle", hint=hint))
+            raise InputError(f"input {name!r} is fed by a handle", hint=hint)
     if complete:
         _check_complete(state, inputs)
     types = {
@@ -88,11 +88,9 @@ def _single_input(state: RuntimeState, value: Any) -> Mapping[str, Any]:
     if len(wanted) != 1 or value is None:
         names = ", ".join(f"{name!r}: ..." for name in wanted)
         raise InputError(
-            describe(
-                "the inputs of a run",
-                got=type(value).__name__,
-                expected=f"a mapping of names to arrays: {{{names}}}",
-            )
+            "the inputs of a run",
+            got=type(value).__name__,
+            expected=f"a mapping of names to arrays: {{{names}}}",
         )
     return {wanted[0]: value}
 
@@ -102,10 +100,8 @@ def _check_complete(state: RuntimeState, inputs: Mapping[str, Any]) -> None:
     missing = [name for name in wanted if name not in inputs]
     if missing:
         raise InputError(
-            describe(
-                "inputs are missing",
-                got=", ".join(inputs) or "none",
-                expected=", ".join(wanted),
-                hint=f"missing: {listed(missing)}",
-            )
+            "inputs are missing",
+            got=", ".join(inputs) or "none",
+            expected=", ".join(wanted),
+            hint=f"missing: {listed(missing)}",
         )

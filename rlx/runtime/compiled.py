@@ -9,7 +9,7 @@ from rlx.backends.executable import Capabilities, GpuBuffer, Moved, RunDict, Run
 from rlx.compiler.choice import Choice
 from rlx.compiler.loading import LoadedGraph
 from rlx.compiler.target import Target
-from rlx.errors import CompileError, describe
+from rlx.errors import CompileError
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.spans import Span
@@ -190,9 +190,7 @@ class CompiledGraph(
             CompileError: This device keeps no such memory.
         """
         if not self.capabilities.arena_ptr:
-            raise CompileError(
-                describe(f"{self.device} has no arena in host memory", hint="use run_slots")
-            )
+            raise CompileError(f"{self.device} has no arena in host memory", hint="use run_slots")
         return self._state.executable.arena()
 
     def clone(self) -> CompiledGraph:

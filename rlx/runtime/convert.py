@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlx.backends.arguments import as_array
-from rlx.errors import InputError, describe
+from rlx.errors import InputError
 from rlx.ir.casting import check_array, converted
 from rlx.ir.dtype import DType, DTypeLike, store, widen
 from rlx.ir.graph import Node
@@ -38,16 +38,14 @@ def to_array(value: Any, shape: tuple[int, ...], dtype: DType, where: str) -> Ar
         return store(array, dtype)
     if array.dtype.kind != "f":
         raise InputError(
-            describe(
-                f"{where} has a dtype that does not convert",
-                got=str(array.dtype),
-                expected=expected,
-                hint="convert it with .astype('float32')",
-            )
+            f"{where} has a dtype that does not convert",
+            got=str(array.dtype),
+            expected=expected,
+            hint="convert it with .astype('float32')",
         )
     stored = store(array, dtype)
     if np.any(np.isfinite(array) & ~np.isfinite(widen(stored, dtype))):
-        raise InputError(describe(f"{where} holds a value that bf16 can't hold"))
+        raise InputError(f"{where} holds a value that bf16 can't hold")
     return stored
 
 
@@ -66,11 +64,9 @@ def from_bytes(node: Node, data: bytes, dtype: DTypeLike) -> Array:
     expected = node.type.size * stored.itemsize
     if len(data) != expected:
         raise InputError(
-            describe(
-                f"bytes of {node.name!r} do not fill it",
-                got=f"{len(data)} bytes of {stored}",
-                expected=f"{expected} bytes for {list(node.shape)}",
-            )
+            f"bytes of {node.name!r} do not fill it",
+            got=f"{len(data)} bytes of {stored}",
+            expected=f"{expected} bytes for {list(node.shape)}",
         )
     array = np.frombuffer(data, stored.numpy).reshape(node.shape)
     return widen(array, stored) if stored is DType.BF16 and node.dtype is not DType.BF16 else array

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlx.errors import UnknownNameError, describe, did_you_mean, printable
+from rlx.errors import UnknownNameError, did_you_mean, printable
 from rlx.runtime.state import RuntimeState
 
 STAGES = ("graph", "fused", "schedule", "memory", "kernels")
@@ -11,9 +11,7 @@ STAGES = ("graph", "fused", "schedule", "memory", "kernels")
 def text_of(state: RuntimeState, stage: str) -> str:
     """See ``CompiledGraph.as_text``."""
     if stage not in STAGES:
-        raise UnknownNameError(
-            describe(f"no stage is named {stage!r}", hint=did_you_mean(stage, STAGES))
-        )
+        raise UnknownNameError(f"no stage is named {stage!r}", hint=did_you_mean(stage, STAGES))
     lowered = state.lowered
     none = f"{state.target.device} runs the graph without this stage"
     if stage == "graph":

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import InputError, describe
+from rlx.errors import InputError
 from rlx.ir.kernel_sets import KERNEL_SETS
 from rlx.ir.opdef import Array
 from rlx.ir.verify import verify
@@ -30,11 +30,9 @@ def set_experts(state: RuntimeState, masks: Any) -> None:
         got = [(mask.dtype.kind, mask.shape) for mask in arrays]
         if got != [("b", (layer.experts,)) for layer in layers]:
             raise InputError(
-                describe(
-                    "the masks do not fit the layers",
-                    got=", ".join(f"{mask.dtype}{list(mask.shape)}" for mask in arrays),
-                    expected=", ".join(f"bool[{layer.experts}]" for layer in layers),
-                )
+                "the masks do not fit the layers",
+                got=", ".join(f"{mask.dtype}{list(mask.shape)}" for mask in arrays),
+                expected=", ".join(f"bool[{layer.experts}]" for layer in layers),
             )
     _place(state, arrays, state.placement is not None and state.placement.capture)
 
@@ -70,10 +68,8 @@ def _layers(state: RuntimeState) -> list[Layer]:
     layers = expert_layers(state.graph)
     if not layers:
         raise InputError(
-            describe(
-                f"graph {state.graph.name!r} has no mixture of experts",
-                hint="its layers are made of g.grouped_matmul(x, w, idx)",
-            )
+            f"graph {state.graph.name!r} has no mixture of experts",
+            hint="its layers are made of g.grouped_matmul(x, w, idx)",
         )
     return layers
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from rlx.errors import InputError, describe
+from rlx.errors import InputError
 from rlx.ir.dtype import DType, widen
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array
@@ -62,10 +62,8 @@ def check_half(value: Array, dtype: DType, where: str) -> None:
     largest = float(widen(np.asarray(maximum, bits).view(value.dtype), dtype))
     if largest > _LARGEST:
         raise InputError(
-            describe(
-                f"{where} holds a number that f16 can't hold, and is multiplied in f16",
-                got=f"{largest:g}",
-                expected=f"at most {_LARGEST:g}",
-                hint="compile with precision='f32', or scale the weight",
-            )
+            f"{where} holds a number that f16 can't hold, and is multiplied in f16",
+            got=f"{largest:g}",
+            expected=f"at most {_LARGEST:g}",
+            hint="compile with precision='f32', or scale the weight",
         )

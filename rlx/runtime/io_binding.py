@@ -10,7 +10,7 @@ import operator
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rlx.errors import InputError, describe
+from rlx.errors import InputError
 from rlx.ir.opdef import Array
 from rlx.runtime.bind_inputs import bind_all
 from rlx.runtime.convert import to_array
@@ -146,12 +146,10 @@ class IoBindingMethods:
         if not 0 <= actual <= upper or (upper,) not in leading:
             sizes = sorted(shape[0] for shape in leading if shape)
             raise InputError(
-                describe(
-                    "no such extent",
-                    got=f"{actual} of {upper} rows",
-                    expected=f"0 to upper, and an upper of {sizes or 'no input with rows'}",
-                    hint="upper is the leading axis of the inputs that hold rows",
-                )
+                "no such extent",
+                got=f"{actual} of {upper} rows",
+                expected=f"0 to upper, and an upper of {sizes or 'no input with rows'}",
+                hint="upper is the leading axis of the inputs that hold rows",
             )
         rebind(state, extent=extent_of(state, actual, upper) if actual < upper else None)
 
@@ -172,11 +170,9 @@ def _handle(state: RuntimeState, name: str) -> int:
     index = state.input(name)
     if name not in state.handles:
         raise InputError(
-            describe(
-                f"input {name!r} is no handle",
-                got=", ".join(state.handles) or "none bound",
-                hint="cg.bind_handle(name, array) or cg.bind_gpu_handle(name, array) first",
-            )
+            f"input {name!r} is no handle",
+            got=", ".join(state.handles) or "none bound",
+            hint="cg.bind_handle(name, array) or cg.bind_gpu_handle(name, array) first",
         )
     return index
 
@@ -187,11 +183,7 @@ def _feeds_with(state: RuntimeState, name: str, out_idx: int) -> tuple[tuple[int
     output, handle = state.graph.outputs[pos], state.graph.named(name)
     if output.type != handle.type:
         raise InputError(
-            describe(
-                f"output {out_idx} does not fit handle {name!r}",
-                got=output.type,
-                expected=handle.type,
-            )
+            f"output {out_idx} does not fit handle {name!r}", got=output.type, expected=handle.type
         )
     return tuple({**dict(state.binding.feeds), index: pos}.items())
 
@@ -200,6 +192,7 @@ def _rows(extent: Any) -> tuple[int, int]:
     try:
         actual, upper = (operator.index(count) for count in extent)
     except (TypeError, ValueError):
-        text = describe("not an extent", got=repr(extent), expected="(actual, upper) or None")
-        raise InputError(text) from None
+        raise InputError(
+            "not an extent", got=repr(extent), expected="(actual, upper) or None"
+        ) from None
     return actual, upper

@@ -9,7 +9,7 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from rlx.errors import CompileError, InputError, describe
+from rlx.errors import CompileError, InputError
 from rlx.ir.spans import Span
 from rlx.runtime.bind_inputs import bind_all
 from rlx.runtime.run import choose_calls, execute, rebind
@@ -134,7 +134,7 @@ class ProfilingMethods:
         state, totals = self._state, self._totals
         state.check_open()
         if runs < 1:
-            raise InputError(describe("runs of a profile", got=runs, expected="1 or more"))
+            raise InputError("runs of a profile", got=runs, expected="1 or more")
         if inputs is not None or totals is None or not totals.runs:
             _check_timestamps(state)
             _check_untraced(state, self._totals)
@@ -184,19 +184,15 @@ def _cost_model(state: RuntimeState) -> BackendCostModel:
 def _check_timestamps(state: RuntimeState) -> None:
     if not state.executable.capabilities.device_timestamps:
         raise CompileError(
-            describe(
-                f"{state.target.device} can't time kernels",
-                got="capabilities.device_timestamps is False",
-                hint="cg.trace(path) shows the time of whole calls",
-            )
+            f"{state.target.device} can't time kernels",
+            got="capabilities.device_timestamps is False",
+            hint="cg.trace(path) shows the time of whole calls",
         )
 
 
 def _check_untraced(state: RuntimeState, totals: Totals | None) -> None:
     if state.binding.recorder is not totals:
-        raise InputError(
-            describe(f"{state.what} is being traced already", hint="end the outer trace first")
-        )
+        raise InputError(f"{state.what} is being traced already", hint="end the outer trace first")
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Any
 from rlx._ext.program import Program
 from rlx.backends.arguments import check_args
 from rlx.backends.executable import Executable, Pending, RunDict, RunSlots
-from rlx.errors import ClosedError, CompileError, InputError, describe, listed
+from rlx.errors import ClosedError, CompileError, InputError, listed
 from rlx.ir.dtype import DType, DTypeLike
 from rlx.ir.opdef import Array
 from rlx.runtime.bind_inputs import bind_all, bind_batches, bind_some
@@ -79,7 +79,7 @@ def _uncompiled(state: RuntimeState, executable: Executable) -> RunSlots:
     def run_slots(*arrays: Any) -> tuple[Array, ...]:
         if state.executable is not executable:
             hint = "cg.run_slots is another function since cg.recover()"
-            raise ClosedError(describe("this run_slots belongs to a closed executable", hint=hint))
+            raise ClosedError("this run_slots belongs to a closed executable", hint=hint)
         return state.lock.call(_run_slots, state, arrays)
 
     run_slots.__doc__ = Program.run_slots_locked.__doc__
@@ -141,7 +141,7 @@ def _check_gpu_buffers(state: RuntimeState) -> None:
         hint = (
             "rlx.compile(graph, device=wgpu_device), or run and run_slots, which bring arrays back"
         )
-        raise CompileError(describe(f"{device} has no values in GPU buffers", hint=hint))
+        raise CompileError(f"{device} has no values in GPU buffers", hint=hint)
 
 
 # --- methods -----------------------------------------------------------------------------------------
@@ -237,7 +237,7 @@ class RunMethods:
         output = state.output(out_idx)
         shape = state.graph.outputs[output].shape
         if not shape or not -shape[0] <= row < shape[0]:
-            raise InputError(describe("no such row", got=row, expected=f"a row of {shape}"))
+            raise InputError("no such row", got=row, expected=f"a row of {shape}")
         with state.span("read_output_row"):
             return state.executable.read_row(output, row % shape[0])
 
@@ -347,7 +347,7 @@ class RunMethods:
         for name in names:
             self._state.input(name)
         if len(set(names)) < len(names):
-            raise InputError(describe("an input is given twice", got=listed(names)))
+            raise InputError("an input is given twice", got=listed(names))
         outputs = self.run(
             {name: from_bytes(graph.named(name), data, dtype) for name, data, dtype in inputs}
         )

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Set
 from typing import TYPE_CHECKING, Any
 
-from rlx.errors import BusyError, ClosedError, InputError, describe
+from rlx.errors import BusyError, ClosedError, InputError
 from rlx.locks import LOOK_AGAIN, Bell, Lock
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class BoundedSemaphore:
 
     def closed(self) -> ClosedError:
         """Returns the error that a call after ``close`` raises."""
-        return ClosedError(describe(f"{self._what} is closed", hint="make a new one"))
+        return ClosedError(f"{self._what} is closed", hint="make a new one")
 
     @property
     def forked(self) -> bool:
@@ -102,10 +102,8 @@ class BoundedSemaphore:
         """Returns the places of a call, which releases them itself."""
         if self.forked:
             raise InputError(
-                describe(
-                    f"{self._what} belongs to another process, whose threads were not forked with it",
-                    hint="make another one in this process",
-                )
+                f"{self._what} belongs to another process, whose threads were not forked with it",
+                hint="make another one in this process",
             )
         stored = weakref.ref(call)
         # A reference keeps its hash when the call is gone. It can't make one then.
@@ -137,11 +135,9 @@ class BoundedSemaphore:
             if not self._has_room(len(places), limit):
                 if inside:
                     raise BusyError(
-                        describe(
-                            f"{self._what} is full",
-                            got="a call in one of its own threads, which would wait for itself",
-                            hint="a callback may make one call; make more of them in another thread",
-                        )
+                        f"{self._what} is full",
+                        got="a call in one of its own threads, which would wait for itself",
+                        hint="a callback may make one call; make more of them in another thread",
                     )
                 waiting[waits] = None
                 return False
@@ -205,9 +201,7 @@ def whole(limit: int) -> int:
     except TypeError:
         result = 0
     if result < 1:
-        raise InputError(
-            describe("option max_pending", got=repr(limit), expected="a whole number >= 1")
-        )
+        raise InputError("option max_pending", got=repr(limit), expected="a whole number >= 1")
     return result
 
 
@@ -219,11 +213,9 @@ def check_outside(crew: Set[int], what: str) -> None:
     """
     if threading.get_ident() in crew:
         raise BusyError(
-            describe(
-                f"{what} would wait for itself",
-                got="a wait in one of its own threads: in a custom operation, or a callback of a future",
-                hint="wait in another thread; submit does not wait there",
-            )
+            f"{what} would wait for itself",
+            got="a wait in one of its own threads: in a custom operation, or a callback of a future",
+            hint="wait in another thread; submit does not wait there",
         )
 
 

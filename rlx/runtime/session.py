@@ -22,7 +22,6 @@ from rlx.errors import (
     DeviceMemoryError,
     GraphError,
     UnknownNameError,
-    describe,
     did_you_mean,
 )
 from rlx.ir.content import is_settled
@@ -118,7 +117,7 @@ class Session:
 
     def _compile(self, graph: Graph, params: Mapping[str, Any] | None) -> CompiledGraph:
         if not isinstance(graph, Graph):
-            raise GraphError(describe("not a graph", got=repr(graph), expected="a rlx.Graph"))
+            raise GraphError("not a graph", got=repr(graph), expected="a rlx.Graph")
         with phases() as spans:
             if not is_settled(graph):
                 with phase("verify"):
@@ -133,7 +132,7 @@ class Session:
             except MemoryError as error:
                 what = f"there is no memory to compile graph {graph.name!r}"
                 hint = "make its tensors smaller"
-                raise DeviceMemoryError(describe(what, got=error, hint=hint)) from None
+                raise DeviceMemoryError(what, got=error, hint=hint) from None
         missing = set(graph.param_names)
         # The forms of the graph for other devices are dropped.
         choice = replace(choice, lowered={})
@@ -179,10 +178,8 @@ class Session:
         for name in values:
             if name not in names:
                 raise UnknownNameError(
-                    describe(
-                        f"graph {graph.name!r} has no param named {name!r}",
-                        hint=did_you_mean(name, graph.param_names),
-                    )
+                    f"graph {graph.name!r} has no param named {name!r}",
+                    hint=did_you_mean(name, graph.param_names),
                 )
         return values
 
@@ -287,29 +284,21 @@ def _check_options(options: CompileOptions) -> None:
     precision = options.precision
     if precision not in PRECISIONS:
         raise CompileError(
-            describe(
-                "no such precision", got=repr(precision), hint=did_you_mean(precision, PRECISIONS)
-            )
+            "no such precision", got=repr(precision), hint=did_you_mean(precision, PRECISIONS)
         )
     if options.denormals not in DENORMALS:
         expected = " or ".join(map(repr, DENORMALS))
-        raise CompileError(
-            describe("option denormals", got=repr(options.denormals), expected=expected)
-        )
+        raise CompileError("option denormals", got=repr(options.denormals), expected=expected)
     alignment = options.arena_alignment
     if alignment < 64 or alignment & (alignment - 1):
-        raise CompileError(
-            describe("arena_alignment", got=alignment, expected="a power of two from 64 on")
-        )
+        raise CompileError("arena_alignment", got=alignment, expected="a power of two from 64 on")
     trips = options.max_iterations
     if trips is not None and (not isinstance(trips, int) or trips < 0):
-        raise CompileError(
-            describe("option max_iterations", got=repr(trips), expected="None or >= 0")
-        )
+        raise CompileError("option max_iterations", got=repr(trips), expected="None or >= 0")
     limit, threads = options.memory_limit, options.threads
     if limit is not None and limit < 1:
-        raise CompileError(describe("option memory_limit", got=limit, expected="None or >= 1"))
+        raise CompileError("option memory_limit", got=limit, expected="None or >= 1")
     whole = isinstance(threads, int) and not isinstance(threads, bool)
     if threads is not None and not (whole and 1 <= threads <= MAX_THREADS):
         expected = f"None or a whole number from 1 to {MAX_THREADS}"
-        raise CompileError(describe("option threads", got=repr(threads), expected=expected))
+        raise CompileError("option threads", got=repr(threads), expected=expected)

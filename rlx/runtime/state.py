@@ -13,7 +13,7 @@ from rlx.backends.executable import Binding, Executable, RunDict, RunSlots
 from rlx.compiler.loading import LoadedGraph
 from rlx.compiler.precomputed_params import ParamTransform, PrecomputedParams, ReadParam
 from rlx.compiler.target import Target
-from rlx.errors import ClosedError, InputError, UnknownNameError, describe, did_you_mean, listed
+from rlx.errors import ClosedError, InputError, UnknownNameError, did_you_mean, listed
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array
 
@@ -196,11 +196,9 @@ class RuntimeState:
         """
         if self.missing:
             raise InputError(
-                describe(
-                    f"params of graph {self.graph.name!r} were never set",
-                    got=f"no value for {listed(sorted(self.missing))}",
-                    hint="cg.set_param(name, array), or rlx.compile(g, params={...})",
-                )
+                f"params of graph {self.graph.name!r} were never set",
+                got=f"no value for {listed(sorted(self.missing))}",
+                hint="cg.set_param(name, array), or rlx.compile(g, params={...})",
             )
 
     # --- life ----------------------------------------------------------------------------------------
@@ -212,7 +210,7 @@ class RuntimeState:
             ClosedError: It was closed.
         """
         if self.closed:
-            raise ClosedError(describe(f"{self.what} is closed", hint="compile the graph again"))
+            raise ClosedError(f"{self.what} is closed", hint="compile the graph again")
 
     # --- lookups -------------------------------------------------------------------------------------
 
@@ -245,15 +243,13 @@ class RuntimeState:
         """
         count = len(self.outputs)
         if not -count <= index < count:
-            raise InputError(describe("no such output", got=index, expected=f"0 to {count - 1}"))
+            raise InputError("no such output", got=index, expected=f"0 to {count - 1}")
         return index % count
 
     def _unknown(self, name: str, names: Sequence[str], what: str) -> UnknownNameError:
         return UnknownNameError(
-            describe(
-                f"graph {self.graph.name!r} has no {what} named {name!r}",
-                hint=did_you_mean(name, names),
-            )
+            f"graph {self.graph.name!r} has no {what} named {name!r}",
+            hint=did_you_mean(name, names),
         )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlx.backends.recorder import Recorder
-from rlx.errors import InputError, describe
+from rlx.errors import InputError
 from rlx.ir.spans import CALL, KERNEL, PART, PHASE, Span
 
 _HOST, _DEVICE = 1, 2
@@ -28,9 +28,7 @@ def check_writable(path: Path) -> None:
     try:
         path.open("a", encoding="utf-8").close()
     except OSError as error:
-        raise InputError(
-            describe("a trace can't be written there", where=path, got=error)
-        ) from error
+        raise InputError("a trace can't be written there", where=path, got=error) from error
 
 
 def write_trace(
@@ -86,7 +84,7 @@ def write_trace(
     try:
         path.write_text(json.dumps(document), encoding="utf-8")
     except OSError as error:
-        raise InputError(describe("the trace can't be written", where=path, got=error)) from error
+        raise InputError("the trace can't be written", where=path, got=error) from error
 
 
 def _metadata(used: Iterable[tuple[int, int]], device: str) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from rlx.errors import ClosedError, describe
+from rlx.errors import ClosedError
 from rlx.locks import Bell, Lock
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Workers(Generic[J]):
 
     def closed(self) -> ClosedError:
         """Returns the error that a call after ``close`` raises."""
-        return ClosedError(describe(f"{self.what} is closed", hint="make a new one"))
+        return ClosedError(f"{self.what} is closed", hint="make a new one")
 
     # --- what the threads do; the caller holds the lock where it says so ------------------------------
 

@@ -14,7 +14,7 @@ from rlx.backends.base import CompileOptions
 from rlx.compiler.device_picks import checked
 from rlx.device.names import DeviceLike
 from rlx.device.policy import DevicePolicy
-from rlx.errors import InputError, describe
+from rlx.errors import InputError
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.runtime.compiled import CompiledGraph
@@ -95,8 +95,7 @@ class BucketedCompileCache:
         """
         low, last = _whole(min, "min"), _whole(max, "max")
         if not 1 <= low <= last:
-            text = describe("not a ladder", got=f"{low} to {last}", expected="1 <= min <= max")
-            raise InputError(text)
+            raise InputError("not a ladder", got=f"{low} to {last}", expected="1 <= min <= max")
         ranges = []
         while low <= last:
             high = 1 << (low - 1).bit_length()
@@ -184,12 +183,10 @@ class BucketedCompileCache:
         bucket, rows = self._bucket(key), _whole(actual_rows, "actual_rows")
         if not 1 <= rows <= bucket.high:
             raise InputError(
-                describe(
-                    "actual_rows does not fit the bucket",
-                    where=f"bucket {bucket.low} to {bucket.high}, chosen by key {key}",
-                    got=rows,
-                    expected=f"1 to {bucket.high}",
-                )
+                "actual_rows does not fit the bucket",
+                where=f"bucket {bucket.low} to {bucket.high}, chosen by key {key}",
+                got=rows,
+                expected=f"1 to {bucket.high}",
             )
 
         def run() -> list[Array]:
@@ -226,7 +223,7 @@ class BucketedCompileCache:
             if bucket.low <= size <= bucket.high:
                 return bucket
         listed = ", ".join(f"{bucket.low} to {bucket.high}" for bucket in self._buckets)
-        raise InputError(describe("no bucket holds this size", got=size, expected=listed))
+        raise InputError("no bucket holds this size", got=size, expected=listed)
 
     def _compiled(self, bucket: _Bucket, builder: Builder) -> CompiledGraph:
         if bucket.compiled is None:
@@ -280,15 +277,15 @@ def _checked(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         try:
             low, high = item
         except (TypeError, ValueError):
-            raise InputError(describe("not a bucket", got=repr(item), expected=expected)) from None
+            raise InputError("not a bucket", got=repr(item), expected=expected) from None
         pair = _whole(low, "low"), _whole(high, "high")
         after = results[-1][1] if results else 0
         if not after < pair[0] <= pair[1]:
             where = f"after {results[-1]}" if results else None
-            raise InputError(describe("not a bucket", where=where, got=pair, expected=expected))
+            raise InputError("not a bucket", where=where, got=pair, expected=expected)
         results.append(pair)
     if not results:
-        raise InputError(describe("there are no buckets", got="no ranges", expected=expected))
+        raise InputError("there are no buckets", got="no ranges", expected=expected)
     return results
 
 
@@ -298,8 +295,7 @@ def _whole(value: Any, what: str) -> int:
             raise TypeError
         return operator.index(value)
     except TypeError:
-        text = describe(f"{what} is not a whole number", got=repr(value))
-        raise InputError(text) from None
+        raise InputError(f"{what} is not a whole number", got=repr(value)) from None
 
 
 def _padded(array: Array, rows: int, shape: tuple[int, ...], upper: int) -> Array:

@@ -7,7 +7,7 @@ from typing import Any
 
 from rlx.backends.base import CompileOptions
 from rlx.device.names import DeviceLike
-from rlx.errors import ClosedError, describe
+from rlx.errors import ClosedError
 from rlx.ir.graph import Graph
 from rlx.locks import Lock
 from rlx.lru import Lru
@@ -107,7 +107,7 @@ class CompileCache:
 
     def _find(self, key: Hashable) -> CompiledGraph | None:
         if self._closed:
-            raise ClosedError(describe("this CompileCache is closed", hint="make a new one"))
+            raise ClosedError("this CompileCache is closed", hint="make a new one")
         result = self._kept.get(key)
         self.hits += result is not None
         return result

@@ -282,10 +282,8 @@ class GraphDevices(DevicePicks):
     def _param(self, name: str) -> str:
         if name not in self.graph.param_names:
             raise UnknownNameError(
-                describe(
-                    f"graph {self.graph.name!r} has no param named {name!r}",
-                    hint=did_you_mean(str(name), self.graph.param_names),
-                )
+                f"graph {self.graph.name!r} has no param named {name!r}",
+                hint=did_you_mean(str(name), self.graph.param_names),
             )
         return name
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from rlx.errors import InputError, UnknownNameError, describe, did_you_mean
+from rlx.errors import InputError, UnknownNameError, did_you_mean
 from rlx.importers.onnx.source import ModelSource
 from rlx.ir.opdef import Array
 
@@ -46,11 +46,9 @@ class Buckets:
             self._ends = _checked(source, asked)
         elif asked is not None and not self._auto:
             raise InputError(
-                describe(
-                    "option buckets",
-                    got=repr(asked),
-                    expected='"auto", None, or last sizes by dimension, {"length": [64, 128]}',
-                )
+                "option buckets",
+                got=repr(asked),
+                expected='"auto", None, or last sizes by dimension, {"length": [64, 128]}',
             )
 
     def ranges(self, dims: Mapping[str, int]) -> tuple[dict[str, Range], str]:
@@ -154,20 +152,15 @@ def _checked(source: ModelSource, asked: Mapping[str, Sequence[int]]) -> dict[st
     for name, ends in asked.items():
         if name not in known:
             raise UnknownNameError(
-                describe(
-                    f"{source.label} has no dimension named {name!r}",
-                    hint=did_you_mean(name, known),
-                )
+                f"{source.label} has no dimension named {name!r}", hint=did_you_mean(name, known)
             )
         listed = list(ends) if isinstance(ends, Sequence) and not isinstance(ends, str) else []
         whole = all(isinstance(end, int | np.integer) and end >= 1 for end in listed)
         if not listed or not whole or sorted(set(listed)) != listed:
             raise InputError(
-                describe(
-                    f"the buckets of dimension {name!r}",
-                    got=repr(ends),
-                    expected="their last sizes, whole numbers >= 1, the least first",
-                )
+                f"the buckets of dimension {name!r}",
+                got=repr(ends),
+                expected="their last sizes, whole numbers >= 1, the least first",
             )
         results[name] = [int(end) for end in listed]
     return results

@@ -14,7 +14,6 @@ from rlx.errors import (
     DeviceLostError,
     InputError,
     RlxError,
-    describe,
     first_line,
     listed,
 )
@@ -344,11 +343,9 @@ class Executables:
         unknown = [name for name in decide if contents is not None and name not in contents]
         if unknown:
             raise InputError(
-                describe(
-                    f"the contents of {', '.join(map(repr, unknown))} decide shapes",
-                    where=self._source.label,
-                    hint="give an array instead of its shape",
-                )
+                f"the contents of {', '.join(map(repr, unknown))} decide shapes",
+                where=self._source.label,
+                hint="give an array instead of its shape",
             )
 
     def _key(self, arrays: Mapping[str, Array]) -> Hashable:

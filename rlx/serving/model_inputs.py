@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlx.backends.arguments import as_array
-from rlx.errors import InputError, UnknownNameError, describe, did_you_mean, listed
+from rlx.errors import InputError, UnknownNameError, did_you_mean, listed
 from rlx.importers.onnx.elements import NARROW
 from rlx.importers.onnx.source import ModelSource, Port, bind
 from rlx.ir.casting import check_array, converted
@@ -36,14 +36,11 @@ def arrays_of(source: ModelSource, inputs: Mapping[str, Any] | Any) -> dict[str,
         if name not in ports:
             known = (port.name for port in (*source.inputs, *source.defaults))
             raise UnknownNameError(
-                describe(
-                    f"{source.label} has no input named {name!r}",
-                    hint=did_you_mean(name, known),
-                )
+                f"{source.label} has no input named {name!r}", hint=did_you_mean(name, known)
             )
     missing = [name for name in ports if name not in inputs]
     if missing:
-        raise InputError(describe(f"{source.label}: inputs are missing", got=listed(missing)))
+        raise InputError(f"{source.label}: inputs are missing", got=listed(missing))
     bound: dict[str, int] = {}
     return {name: _array(port, inputs[name], bound) for name, port in ports.items()}
 
@@ -73,10 +70,8 @@ def stand_ins(
     for name in dims:
         if name not in known:
             raise UnknownNameError(
-                describe(
-                    f"{source.label} has no input and no dimension named {name!r}",
-                    hint=did_you_mean(name, {*ports, *known}),
-                )
+                f"{source.label} has no input and no dimension named {name!r}",
+                hint=did_you_mean(name, {*ports, *known}),
             )
     shapes = bind(source, dims, inputs)
     contents = {name for name, value in inputs.items() if hasattr(value, "__array__")}
@@ -99,11 +94,9 @@ def _by_name(source: ModelSource, inputs: Mapping[str, Any] | Any, what: str) ->
         return inputs
     if len(source.inputs) != 1:
         raise InputError(
-            describe(
-                f"{source.label} takes {len(source.inputs)} inputs",
-                got=type(inputs).__name__,
-                expected=f"a dict of {what} by name: {listed(p.name for p in source.inputs)}",
-            )
+            f"{source.label} takes {len(source.inputs)} inputs",
+            got=type(inputs).__name__,
+            expected=f"a dict of {what} by name: {listed(p.name for p in source.inputs)}",
         )
     return {source.inputs[0].name: inputs}
 
@@ -112,11 +105,9 @@ def _shape(name: str, value: Any) -> tuple[int, ...]:
     listed = value if isinstance(value, tuple | list) else (value,)
     if not all(isinstance(size, int | np.integer) and 0 <= size for size in listed):
         raise InputError(
-            describe(
-                f"the shape of input {name!r}",
-                got=repr(value),
-                expected="whole numbers >= 0, or an array where its contents decide shapes",
-            )
+            f"the shape of input {name!r}",
+            got=repr(value),
+            expected="whole numbers >= 0, or an array where its contents decide shapes",
         )
     return tuple(int(size) for size in listed)
 
@@ -141,11 +132,9 @@ def _array(port: Port, value: Any, bound: dict[str, int]) -> np.ndarray[Any, Any
             fits = fits and known == size
         if not fits:
             raise InputError(
-                describe(
-                    f"input {port.name!r} has the wrong shape",
-                    got=array.shape,
-                    expected=f"{port.dims}" + (f" with {before}" if before else ""),
-                )
+                f"input {port.name!r} has the wrong shape",
+                got=array.shape,
+                expected=f"{port.dims}" + (f" with {before}" if before else ""),
             )
     return np.ascontiguousarray(array) if array.ndim else array
 

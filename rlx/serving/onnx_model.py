@@ -17,7 +17,6 @@ from rlx.errors import (
     DeviceLostError,
     ImportModelError,
     InputError,
-    describe,
     did_you_mean,
     first_line,
     users_level,
@@ -124,10 +123,10 @@ class Model:
     ) -> None:
         for name in others:
             hint = _ELSEWHERE.get(name) or did_you_mean(name, _OPTIONS)
-            raise InputError(describe(f"rlx.onnx.Model has no option {name!r}", hint=hint))
+            raise InputError(f"rlx.onnx.Model has no option {name!r}", hint=hint)
         if on_lost not in ON_LOST:
             hint = did_you_mean(on_lost, ON_LOST)
-            raise InputError(describe("option on_lost", got=repr(on_lost), hint=hint))
+            raise InputError("option on_lost", got=repr(on_lost), hint=hint)
         self._on_lost = on_lost
         file = open_file(path)
         # The session first: it opens a GPU in a thread, while the model is read.
@@ -203,12 +202,10 @@ class Model:
         """
         if others:
             raise InputError(
-                describe(
-                    "run takes the inputs alone, and returns all outputs",
-                    got=f"{len(others) + 1} arguments",
-                    expected="model.run({name: array, ...})",
-                    hint="one output of several is outputs[model.output_names.index(name)]",
-                )
+                "run takes the inputs alone, and returns all outputs",
+                got=f"{len(others) + 1} arguments",
+                expected="model.run({name: array, ...})",
+                hint="one output of several is outputs[model.output_names.index(name)]",
             )
         for _ in range(_TRIES):
             session = self._executables.session
@@ -265,11 +262,9 @@ class Model:
         capacity, buckets, _ = self._how
         if len(listed) > capacity and not isinstance(buckets, Mapping):
             raise InputError(
-                describe(
-                    f"{self._source.label} can't keep {len(listed)} sets of shapes",
-                    expected=f"at most {capacity} (its capacity)",
-                    hint="rlx.onnx.Model(..., capacity=...), or buckets={...}",
-                )
+                f"{self._source.label} can't keep {len(listed)} sets of shapes",
+                expected=f"at most {capacity} (its capacity)",
+                hint="rlx.onnx.Model(..., capacity=...), or buckets={...}",
             )
         return run_in(background, lambda: self._prewarmed(listed, progress, cancel))
 
@@ -409,7 +404,7 @@ class Model:
 
     def _open(self) -> None:
         if self._closed:
-            raise ClosedError(describe(f"{self._source.label} is closed", hint="make a new Model"))
+            raise ClosedError(f"{self._source.label} is closed", hint="make a new Model")
 
     def _forget(self) -> None:
         """Closes all executables, those in use when their calls end. The caller holds the lock."""
@@ -477,11 +472,9 @@ def _restored(file: Path | bytes, size: int, device: DeviceLike, how: Mapping[st
     got = len(result._source.file.view)
     if got != size:
         raise ImportModelError(
-            describe(
-                "the file of the pickled model was replaced",
-                where=str(file),
-                got=f"{got} bytes",
-                expected=f"{size} bytes",
-            )
+            "the file of the pickled model was replaced",
+            where=str(file),
+            got=f"{got} bytes",
+            expected=f"{size} bytes",
         )
     return result

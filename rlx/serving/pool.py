@@ -18,7 +18,7 @@ from rlx.compiler.progress import Progress, ProgressCallback
 from rlx.dataclasses import dataclass
 from rlx.device.candidates import separate_devices
 from rlx.device.names import Device, DeviceLike
-from rlx.errors import CompileError, DeviceError, InputError, describe
+from rlx.errors import CompileError, DeviceError, InputError
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.runtime import MAX_PENDING
@@ -101,13 +101,11 @@ class Pool:
         make = _maker(source, params, options)
         every = isinstance(devices, str)
         if every and devices != "all":
-            raise InputError(
-                describe("devices", got=repr(devices), expected='"all", or a list of devices')
-            )
+            raise InputError("devices", got=repr(devices), expected='"all", or a list of devices')
         chosen = separate_devices() if every else [Device.parse(device) for device in devices]
         if len(set(chosen)) < len(chosen) or not chosen:
             names = ", ".join(map(str, chosen)) or "none"
-            raise InputError(describe("devices of a pool", got=names, expected="each once"))
+            raise InputError("devices of a pool", got=names, expected="each once")
         self.skipped = dict[Device, Exception]()
         self._scheduler = WorkScheduler(
             self._build_workers(make, chosen, every), f"the pool of {_name(source)}"
@@ -281,7 +279,7 @@ class Pool:
             InputError: Always.
         """
         raise InputError(
-            describe("a pool can't be pickled", hint="pickle its model, and make a pool of that")
+            "a pool can't be pickled", hint="pickle its model, and make a pool of that"
         )
 
     def __enter__(self) -> Pool:
@@ -346,12 +344,10 @@ def _maker(
         graph, values = source, dict(params or {})
         return lambda device: _graph_worker(graph, device, values, options)
     if params:
-        raise InputError(
-            describe("params are for graphs only", got="an ONNX model, which has its own")
-        )
+        raise InputError("params are for graphs only", got="an ONNX model, which has its own")
     if isinstance(source, Model):
         if options is not None:
-            raise InputError(describe("a model is compiled with its own options", got="options"))
+            raise InputError("a model is compiled with its own options", got="options")
         model = source
         return lambda device: _model_worker(model.clone(device), device)
     path = source
@@ -368,9 +364,7 @@ def _graph_worker(
         if isinstance(inputs, Mapping):
             return compiled.run(inputs)
         if len(names) != 1:
-            raise InputError(
-                describe("inputs by name", got=type(inputs).__name__, expected=", ".join(names))
-            )
+            raise InputError("inputs by name", got=type(inputs).__name__, expected=", ".join(names))
         return compiled.run({names[0]: inputs})
 
     return Worker(device, run, lambda: _closed(compiled.close))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import ShapeError, describe
+from rlx.errors import ShapeError
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
 from rlx.signal.arrays import complex_numbers, on_arrays, on_device
@@ -57,7 +57,7 @@ def analytic(x: Node, count: int | None = None) -> Node:
     """The analytic signal along the last axis in block layout, ``[..., n]`` to ``[..., 2 n]``."""
     n = x.shape[-1] if count is None else integer("hilbert", "N", count)
     if n < 1:
-        raise ShapeError(describe("[hilbert] no samples", got=x.shape, expected="[..., n >= 1]"))
+        raise ShapeError("[hilbert] no samples", got=x.shape, expected="[..., n >= 1]")
     x = fit(x, n)
     g = x.graph
     # Negative frequencies are dropped and positive ones doubled; 0 and n / 2 are neither.
@@ -68,8 +68,7 @@ def analytic(x: Node, count: int | None = None) -> Node:
         keep[-1] = 2.0
     halves = g.reshape(rfft(x), (*x.shape[:-1], 2, bins)) * g.constant(keep)
     block = g.reshape(extend(halves, 0, n - bins), (*x.shape[:-1], 2 * n))
-    result: Node = g.fft(block, inverse=True)
-    return result
+    return g.fft(block, inverse=True)
 
 
 @on_arrays

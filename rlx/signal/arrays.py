@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rlx._ext.locks import ReentrancyCheckedLock
-from rlx.errors import DTypeError, InputError, UnsupportedOpError, describe
+from rlx.errors import DTypeError, InputError, UnsupportedOpError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array
@@ -103,11 +103,9 @@ def on_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
         if any(isinstance(settings[name], Node) for name in arguments):
             if device is not None:
                 raise InputError(
-                    describe(
-                        f"[{called}] device with nodes",
-                        got=device,
-                        hint="the device is chosen where the graph is compiled",
-                    )
+                    f"[{called}] device with nodes",
+                    got=device,
+                    hint="the device is chosen where the graph is compiled",
                 )
             _as_nodes(called, settings, arguments)
             return _in_f32(function, bound, arguments)
@@ -266,16 +264,14 @@ def real_numbers(value: Any, where: str) -> Array:
         array = np.asarray(value)
     except ValueError as error:
         raise InputError(
-            describe(f"[{where}] no array", got=str(error), expected="rows of one length")
+            f"[{where}] no array", got=str(error), expected="rows of one length"
         ) from None
     if array.dtype.kind not in "fiub" or array.dtype.itemsize > 8:
         raise DTypeError(
-            describe(
-                f"[{where}] not real numbers",
-                got=array.dtype,
-                expected="an array of floats or integers",
-                hint=_COMPLEX if array.dtype.kind == "c" else "",
-            )
+            f"[{where}] not real numbers",
+            got=array.dtype,
+            expected="an array of floats or integers",
+            hint=_COMPLEX if array.dtype.kind == "c" else "",
         )
     return array
 

@@ -26,9 +26,7 @@ def position(where: str, rank: int, axis: int) -> int:
             raise TypeError
         result = operator.index(axis)
     except TypeError:
-        raise InputError(
-            describe(f"[{where}] axis", got=repr(axis), expected="an integer")
-        ) from None
+        raise InputError(f"[{where}] axis", got=repr(axis), expected="an integer") from None
     if not -rank <= result < rank:
         raise ShapeError(
             describe(f"[{where}] axis", got=axis, expected=f"-{rank} to {rank - 1}")
@@ -58,8 +56,7 @@ def moved(where: str, x: Node, axis: int) -> tuple[Node, Callable[[Node], Node]]
     back = [last.index(i) for i in range(rank)]
 
     def restore(node: Node) -> Node:
-        restored: Node = node.graph.transpose(node, back)
-        return restored
+        return node.graph.transpose(node, back)
 
     there: Node = x.graph.transpose(x, last)
     return there, restore

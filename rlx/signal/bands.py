@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import InputError, describe
+from rlx.errors import InputError
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
 from rlx.signal.arrays import on_arrays
@@ -71,8 +71,7 @@ def band_power(  # noqa: PLR0913 - the settings of welch
 def of_bands(power: Node, bands: Bands, fs: float, n_fft: int) -> Node:
     """The power in bands of a density ``[..., n_fft // 2 + 1]``."""
     matrix = _matrix(bands, fs, n_fft).astype(power.dtype.numpy)
-    result: Node = power @ power.graph.constant(matrix)
-    return result
+    return power @ power.graph.constant(matrix)
 
 
 def _matrix(bands: Any, fs: float, n_fft: int) -> Array:
@@ -82,29 +81,23 @@ def _matrix(bands: Any, fs: float, n_fft: int) -> Array:
     except (TypeError, ValueError):
         edges = np.empty(0)
     if edges.ndim != 2 or edges.shape[1] != 2 or not len(edges):
-        raise InputError(
-            describe("[band_power] bands", got=bands, expected="pairs (low, high) in Hz")
-        )
+        raise InputError("[band_power] bands", got=bands, expected="pairs (low, high) in Hz")
     hz = fft_frequencies(n_fft, fs)
     matrix = np.zeros((hz.size, len(edges)))
     for column, (low, high) in zip(matrix.T, edges, strict=True):
         if not 0 <= low < high <= fs / 2:
             raise InputError(
-                describe(
-                    "[band_power] a band",
-                    got=f"({low}, {high})",
-                    expected=f"0 <= low < high <= fs / 2, {fs / 2}",
-                )
+                "[band_power] a band",
+                got=f"({low}, {high})",
+                expected=f"0 <= low < high <= fs / 2, {fs / 2}",
             )
         inside = (hz >= low) & ((hz < high) | ((high == fs / 2) & (hz == high)))
         if not inside.any():
             raise InputError(
-                describe(
-                    "[band_power] a band without a bin",
-                    got=f"({low}, {high})",
-                    expected=f"at least the distance of bins, {fs / n_fft} Hz",
-                    hint="raise nperseg or nfft",
-                )
+                "[band_power] a band without a bin",
+                got=f"({low}, {high})",
+                expected=f"at least the distance of bins, {fs / n_fft} Hz",
+                hint="raise nperseg or nfft",
             )
         column[inside] = fs / n_fft
     return matrix

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rlx.errors import InputError, describe
+from rlx.errors import InputError
 
 
 def positive(where: str, name: str, value: Any) -> None:
@@ -24,9 +24,7 @@ def positive(where: str, name: str, value: Any) -> None:
     except TypeError:
         good = False
     if not good:
-        raise InputError(
-            describe(f"[{where}] {name}", got=repr(value), expected="a finite number above 0")
-        )
+        raise InputError(f"[{where}] {name}", got=repr(value), expected="a finite number above 0")
 
 
 def integer(where: str, name: str, value: Any, least: int = 1) -> int:
@@ -47,6 +45,6 @@ def integer(where: str, name: str, value: Any, least: int = 1) -> int:
         result = None
     if result is None or result != value or result < least:
         raise InputError(
-            describe(f"[{where}] {name}", got=repr(value), expected=f"an integer, at least {least}")
+            f"[{where}] {name}", got=repr(value), expected=f"an integer, at least {least}"
         )
     return result

@@ -29,22 +29,10 @@ def sections_of(where: str, sos: Any) -> Array:
     """
     rows = _numbers(where, "sos", sos, _SOS_FIRST)
     if rows.ndim != 2 or rows.shape[1] != 6 or not len(rows):
-        raise InputError(
-            describe(
-                f"[{where}] sos",
-                got=rows.shape,
-                expected=_SOS,
-                hint=_SOS_FIRST,
-            )
-        )
+        raise InputError(f"[{where}] sos", got=rows.shape, expected=_SOS, hint=_SOS_FIRST)
     if not np.all(rows[:, 3] == 1):
         raise InputError(
-            describe(
-                f"[{where}] sos",
-                got=f"a0 = {rows[:, 3]}",
-                expected="sos[:, 3] all 1",
-                hint=_SOS_FIRST,
-            )
+            f"[{where}] sos", got=f"a0 = {rows[:, 3]}", expected="sos[:, 3] all 1", hint=_SOS_FIRST
         )
     return rows
 
@@ -66,21 +54,17 @@ def taps_of(where: str, b: Any, a: Any) -> tuple[Array, Array]:
         array = np.atleast_1d(_numbers(where, name, values, _B_FIRST))
         if array.ndim != 1 or not array.size:
             raise InputError(
-                describe(
-                    f"[{where}] {name}",
-                    got=array.shape,
-                    expected="a vector of coefficients",
-                    hint=_B_FIRST,
-                )
+                f"[{where}] {name}",
+                got=array.shape,
+                expected="a vector of coefficients",
+                hint=_B_FIRST,
             )
         results.append(array)
     if results[1][0] == 0:
         raise InputError(
-            describe(
-                f"[{where}] a",
-                got="a[0] = 0",
-                expected="a[0] other than 0: it divides all coefficients",
-            )
+            f"[{where}] a",
+            got="a[0] = 0",
+            expected="a[0] other than 0: it divides all coefficients",
         )
     return results[0], results[1]
 
@@ -102,15 +86,11 @@ def _numbers(where: str, name: str, values: Any, hint: str) -> Array:
     except ValueError:  # rows of different lengths
         args = np.asarray(None)
     if args.dtype.kind == "c":
-        raise DTypeError(
-            describe(f"[{where}] {name}", got=args.dtype, expected="real coefficients")
-        )
+        raise DTypeError(f"[{where}] {name}", got=args.dtype, expected="real coefficients")
     if args.dtype.kind not in "fiub":
         got = type(values).__name__
-        raise InputError(describe(f"[{where}] {name}", got=got, expected="numbers", hint=hint))
+        raise InputError(f"[{where}] {name}", got=got, expected="numbers", hint=hint)
     array = np.asarray(args, np.float64)
     if not np.isfinite(array).all():
-        raise InputError(
-            describe(f"[{where}] {name}", got="NaN or infinity", expected="finite coefficients")
-        )
+        raise InputError(f"[{where}] {name}", got="NaN or infinity", expected="finite coefficients")
     return array

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import ShapeError, describe
+from rlx.errors import ShapeError
 from rlx.ir.graph import Node
 from rlx.signal.arrays import complex_numbers, of_one_dtype, on_arrays, on_device
 from rlx.signal.axes import moved
@@ -159,11 +159,9 @@ def _pair(
     (a, restore), (b, other) = moved(where, x, axis), moved(where, y, axis)
     if a.shape[-1] != b.shape[-1]:
         raise ShapeError(
-            describe(
-                f"[{where}] x and y differ in length",
-                got=f"{x.shape} and {y.shape}, axis {axis}",
-                expected="as many samples of both",
-            )
+            f"[{where}] x and y differ in length",
+            got=f"{x.shape} and {y.shape}, axis {axis}",
+            expected="as many samples of both",
         )
     cut = settings.segments(a.shape[-1], where)
     taper = samples(settings.window, cut.length, where)
@@ -175,5 +173,4 @@ def _cross(a: Node, b: Node) -> Node:
     """conj(a) b of spectra in block layout."""
     bins = a.shape[-1] // 2
     (ar, ai), (br, bi) = ((z[..., :bins], z[..., bins:]) for z in (a, b))
-    both: Node = a.graph.concat([ar * br + ai * bi, ar * bi - ai * br], -1)
-    return both
+    return a.graph.concat([ar * br + ai * bi, ar * bi - ai * br], -1)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import InputError, describe, did_you_mean
+from rlx.errors import InputError, did_you_mean
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
 from rlx.signal.analytic import resample_poly
@@ -57,12 +57,10 @@ def decimate(
     """
     if ftype not in TYPES:
         raise InputError(
-            describe(
-                "[decimate] ftype",
-                got=repr(ftype),
-                expected="'iir' or 'fir'",
-                hint=did_you_mean(str(ftype), TYPES),
-            )
+            "[decimate] ftype",
+            got=repr(ftype),
+            expected="'iir' or 'fir'",
+            hint=did_you_mean(str(ftype), TYPES),
         )
     q = integer("decimate", "q", q)
     order = (8 if ftype == "iir" else 20 * q) if n is None else integer("decimate", "n", n)

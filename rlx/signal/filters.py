@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import InputError, ShapeError, describe, did_you_mean
+from rlx.errors import InputError, ShapeError, did_you_mean
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
 from rlx.resource_limits import charge
@@ -107,8 +107,7 @@ def _lfilter(x: Node, b: Any, a: Any, axis: int, zi: Node | None) -> Any:
 def along_last(b: Array, a: Array, x: Node, zi: Node | None) -> tuple[Node, Node]:
     """``lfilter`` along the last axis; the results are the signal and the state after it."""
     if not is_finite(b, a) or 0 in x.shape:
-        result: tuple[Node, Node] = x.graph.lfilter(b, a, x, zi)
-        return result
+        return x.graph.lfilter(b, a, x, zi)
     n, order = x.shape[-1], len(b) - 1
     whole = convolution(x, b / a[0], zi)
     return narrow(whole, 0, n), narrow(whole, n, order)
@@ -228,8 +227,7 @@ def _sosfiltfilt(x: Node, rows: Any, axis: int, padtype: str | None, edge: int) 
     def once(signal: Node) -> Node:
         state = signal.graph.constant(steady.reshape(shape).astype(x.dtype.numpy))
         start = signal.graph.reshape(signal[..., :1], (1, *signal.shape[:-1], 1))
-        done: Node = signal.graph.sosfilt(signal, rows, state * start)[0]
-        return done
+        return signal.graph.sosfilt(signal, rows, state * start)[0]
 
     return _there_and_back("sosfiltfilt", x, axis, once, padtype, edge)
 
@@ -306,7 +304,7 @@ def lfilter_zi(b: Any, a: Any) -> Array:
         return np.asarray(np.linalg.solve(step, num[1:] - den[1:] * num[0]))
     except np.linalg.LinAlgError:
         raise InputError(
-            describe("[lfilter_zi] a", got="a pole at 1", expected="a filter that settles")
+            "[lfilter_zi] a", got="a pole at 1", expected="a filter that settles"
         ) from None
 
 
@@ -345,24 +343,20 @@ def _there_and_back(
         edge = 0
     elif padtype not in _PADS:
         raise InputError(
-            describe(
-                f"[{where}] padtype",
-                got=repr(padtype),
-                expected=", ".join([*map(repr, _PADS), "None"]),
-                hint=did_you_mean(str(padtype), _PADS),
-            )
+            f"[{where}] padtype",
+            got=repr(padtype),
+            expected=", ".join([*map(repr, _PADS), "None"]),
+            hint=did_you_mean(str(padtype), _PADS),
         )
     edge = integer(where, "padlen", edge, 0)
     if 0 in x.shape:
         return x
     if edge >= last.shape[-1]:
         raise ShapeError(
-            describe(
-                f"[{where}] too short for the continuation",
-                got=f"{last.shape[-1]} samples along axis {axis}, padlen {edge}",
-                expected="more samples than padlen",
-                hint="pass a smaller padlen",
-            )
+            f"[{where}] too short for the continuation",
+            got=f"{last.shape[-1]} samples along axis {axis}, padlen {edge}",
+            expected="more samples than padlen",
+            hint="pass a smaller padlen",
         )
     forward = once(extend(last, edge, edge, _PADS.get(str(padtype), "odd")))
     back = once(forward[..., ::-1])
@@ -371,4 +365,4 @@ def _there_and_back(
 
 def _check_state(name: str, zi: Node, expected: tuple[int, ...]) -> None:
     if zi.shape != expected:
-        raise ShapeError(describe(f"[{name}] zi", got=zi.shape, expected=expected))
+        raise ShapeError(f"[{name}] zi", got=zi.shape, expected=expected)

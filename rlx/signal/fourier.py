@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlx.errors import InputError, ShapeError, describe
+from rlx.errors import InputError, ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
@@ -178,14 +178,12 @@ def istft(
     n_fft, hop = integer("istft", "n_fft", n_fft), integer("istft", "hop", hop)
     if len(spec.shape) < 2 or spec.shape[-1] != 2 * (n_fft // 2 + 1) or spec.shape[-2] < 1:
         raise ShapeError(
-            describe(
-                "[istft] not frames of a spectrum",
-                got=spec.shape,
-                expected=f"[..., frames >= 1, {2 * (n_fft // 2 + 1)}]",
-            )
+            "[istft] not frames of a spectrum",
+            got=spec.shape,
+            expected=f"[..., frames >= 1, {2 * (n_fft // 2 + 1)}]",
         )
     if hop > n_fft:
-        raise InputError(describe("[istft] gaps between frames", got=f"hop {hop}", expected=n_fft))
+        raise InputError("[istft] gaps between frames", got=f"hop {hop}", expected=n_fft)
     count, taper = spec.shape[-2], samples(window, n_fft, "istft")
     total = (count - 1) * hop + n_fft
     weight = np.zeros(total)
@@ -212,9 +210,7 @@ def fit(x: Node, n: int) -> Node:
 def _length(x: Node, where: str, n: int | None) -> int:
     n = None if n is None else integer(where, "n", n, 0)
     if not x.shape or n is None or n < 1:
-        raise ShapeError(
-            describe(f"[{where}] no samples", got=f"{x.shape}, n {n}", expected="n >= 1")
-        )
+        raise ShapeError(f"[{where}] no samples", got=f"{x.shape}, n {n}", expected="n >= 1")
     return n
 
 
@@ -222,10 +218,8 @@ def _bins(spec: Node, where: str) -> int:
     """Bins of a one-sided spectrum in block layout."""
     if not spec.shape or spec.shape[-1] % 2 or spec.shape[-1] == 0:
         raise ShapeError(
-            describe(
-                f"[{where}] not a spectrum in block layout",
-                got=spec.shape,
-                expected="[..., 2 B]: B >= 1 real parts, then B imaginary parts",
-            )
+            f"[{where}] not a spectrum in block layout",
+            got=spec.shape,
+            expected="[..., 2 B]: B >= 1 real parts, then B imaginary parts",
         )
     return spec.shape[-1] // 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlx.errors import ShapeError, UnknownNameError, describe, did_you_mean
+from rlx.errors import ShapeError, UnknownNameError, did_you_mean
 from rlx.ir.graph import Node
 from rlx.ir.shape import Shape
 
@@ -32,11 +32,9 @@ def frame(x: Node, length: int, hop: int) -> Node:
     """
     if not x.shape or hop < 1 or length < 1 or x.shape[-1] < length:
         raise ShapeError(
-            describe(
-                "[frame] does not fit",
-                got=f"x {x.shape}, length {length}, hop {hop}",
-                expected="samples >= length >= 1, and hop >= 1",
-            )
+            "[frame] does not fit",
+            got=f"x {x.shape}, length {length}, hop {hop}",
+            expected="samples >= length >= 1, and hop >= 1",
         )
     return x.graph.add_node("frames", [x], {"length": length, "hop": hop})
 
@@ -83,42 +81,36 @@ def extend(x: Node, before: int, after: int, mode: str = "constant") -> Node:
     """
     if mode not in PAD_MODES:
         raise UnknownNameError(
-            describe(f"no padding is named {mode!r}", hint=did_you_mean(str(mode), PAD_MODES))
+            f"no padding is named {mode!r}", hint=did_you_mean(str(mode), PAD_MODES)
         )
     if mode == "constant":
-        zeros: Node = x.graph.pad(x, [*[(0, 0)] * (len(x.shape) - 1), (before, after)])
-        return zeros
+        return x.graph.pad(x, [*[(0, 0)] * (len(x.shape) - 1), (before, after)])
     n, limit = x.shape[-1], max(before, after)
     least = 1 if mode == "edge" else limit + 1
     if limit and n < least:
         raise ShapeError(
-            describe(
-                f"[extend] too short for {mode} padding",
-                got=f"{n} samples, {before} before and {after} after",
-                expected=f"at least {least} samples",
-            )
+            f"[extend] too short for {mode} padding",
+            got=f"{n} samples, {before} before and {after} after",
+            expected=f"at least {least} samples",
         )
 
     def part(count: int, first: bool) -> Node:
         end = x[..., :1] if first else x[..., n - 1 :]
         if mode == "edge":
-            edge: Node = x.graph.expand(end, (*x.shape[:-1], count))
-            return edge
+            return x.graph.expand(end, (*x.shape[:-1], count))
         mirror = x[..., count:0:-1] if first else x[..., n - 1 - count : n - 1][..., ::-1]
         return mirror if mode == "reflect" else end * 2.0 - mirror
 
     pieces = [part(before, True)] if before else []
     pieces += [x, *([part(after, False)] if after else [])]
-    joined: Node = x.graph.concat(pieces, -1) if len(pieces) > 1 else x
-    return joined
+    return x.graph.concat(pieces, -1) if len(pieces) > 1 else x
 
 
 def narrow(x: Node, start: int, length: int) -> Node:
     """``length`` samples of the last axis from ``start`` on."""
     if (start, length) == (0, x.shape[-1]):
         return x
-    cut: Node = x.graph.narrow(x, -1, start, length)
-    return cut
+    return x.graph.narrow(x, -1, start, length)
 
 
 def complex_block(x: Node) -> Node:
@@ -134,5 +126,4 @@ def complex_block(x: Node) -> Node:
 
 
 def _reshape(x: Node, shape: Shape) -> Node:
-    shaped: Node = x.graph.reshape(x, shape)
-    return shaped
+    return x.graph.reshape(x, shape)

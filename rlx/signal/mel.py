@@ -86,11 +86,11 @@ def mel_filterbank(
     """
     if mel not in _SCALES:
         raise UnknownNameError(
-            describe(f"no mel scale is named {mel!r}", hint=did_you_mean(str(mel), _SCALES))
+            f"no mel scale is named {mel!r}", hint=did_you_mean(str(mel), _SCALES)
         )
     positive("mel_filterbank", "sample_rate", sample_rate)
     if norm not in ("slaney", None):
-        raise InputError(describe("[mel_filterbank] norm", got=norm, expected="'slaney' or None"))
+        raise InputError("[mel_filterbank] norm", got=norm, expected="'slaney' or None")
     n_fft, n_mels = (
         integer("mel_filterbank", name, value)
         for name, value in (("n_fft", n_fft), ("n_mels", n_mels))
@@ -98,11 +98,9 @@ def mel_filterbank(
     top = sample_rate / 2 if fmax is None else fmax
     if not 0 <= fmin < top < math.inf:
         raise InputError(
-            describe(
-                "[mel_filterbank] frequencies",
-                got=f"fmin {fmin}, fmax {top}",
-                expected="0 <= fmin < fmax",
-            )
+            "[mel_filterbank] frequencies",
+            got=f"fmin {fmin}, fmax {top}",
+            expected="0 <= fmin < fmax",
         )
     charge("[mel_filterbank]", elements=n_mels * (n_fft // 2 + 1))
     to_mel, to_hz = _SCALES[mel]
@@ -173,9 +171,7 @@ def log_mel(  # noqa: PLR0913 - a public signature
         ShapeError: The signal is shorter than a frame.
     """
     if log not in LOGS:
-        raise UnknownNameError(
-            describe(f"no logarithm is named {log!r}", hint=did_you_mean(str(log), LOGS))
-        )
+        raise UnknownNameError(f"no logarithm is named {log!r}", hint=did_you_mean(str(log), LOGS))
     g, dtype = x.graph, x.dtype.numpy
     filters = mel_filterbank(sample_rate, n_fft, n_mels, fmin, fmax, mel).T
     power = power_of(stft(x, n_fft, hop, window, center, pad_mode, axis))
@@ -234,7 +230,7 @@ def mfcc(  # noqa: PLR0913 - a public signature
     """
     n_mels = integer("mfcc", "n_mels", n_mels)
     if integer("mfcc", "n_mfcc", n_mfcc) > n_mels:
-        raise InputError(describe("[mfcc] n_mfcc", got=n_mfcc, expected=f"1 to n_mels {n_mels}"))
+        raise InputError("[mfcc] n_mfcc", got=n_mfcc, expected=f"1 to n_mels {n_mels}")
     settings = (n_mels, fmin, fmax, mel, "db", window, center, pad_mode, top_db, axis)
     level = log_mel(x, sample_rate, n_fft, hop, *settings)
     angle = math.pi / n_mels * (np.arange(n_mels)[:, None] + 0.5) * np.arange(n_mfcc)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import InputError, ShapeError, describe
+from rlx.errors import InputError, ShapeError
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
 from rlx.signal.arrays import on_arrays, real_numbers
@@ -52,17 +52,15 @@ def find_peaks(
     """
     if isinstance(x, Node):
         if device is not None:
-            raise InputError(describe("[find_peaks] device with nodes", got=device))
+            raise InputError("[find_peaks] device with nodes", got=device)
         return _find_peaks(x, height, distance, prominence, width, max_peaks)
     row = real_numbers(x, "find_peaks")
     if row.ndim != 1:
         raise ShapeError(
-            describe(
-                "[find_peaks] not one signal",
-                got=row.shape,
-                expected="an array [n]",
-                hint="rows have different numbers of peaks: build a graph for several signals",
-            )
+            "[find_peaks] not one signal",
+            got=row.shape,
+            expected="an array [n]",
+            hint="rows have different numbers of peaks: build a graph for several signals",
         )
     indices, count, drops = _find_peaks(
         row, height, distance, prominence, width, max_peaks, device=device
@@ -92,10 +90,7 @@ def find_peaks(
 def _find_peaks(
     x: Node, height: Any, distance: Any, prominence: Any, width: Any, max_peaks: int | None
 ) -> tuple[Node, Node, Node]:
-    result: tuple[Node, Node, Node] = x.graph.find_peaks(
-        x, height, distance, prominence, width, max_peaks
-    )
-    return result
+    return x.graph.find_peaks(x, height, distance, prominence, width, max_peaks)
 
 
 def _walk(row: Array, peaks: Array, step: int, levels: Array, down: bool) -> tuple[Array, Array]:

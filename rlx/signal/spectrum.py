@@ -82,11 +82,9 @@ def segments(
     asked = _default_length(window) if nperseg is None else integer(where, "nperseg", nperseg)
     if samples < 1 or asked < 1:
         raise ShapeError(
-            describe(
-                f"[{where}] no samples",
-                got=f"{samples} samples, a window of {asked}",
-                expected="at least 1",
-            )
+            f"[{where}] no samples",
+            got=f"{samples} samples, a window of {asked}",
+            expected="at least 1",
         )
     if nperseg is not None and nperseg > samples:
         text = describe(
@@ -98,15 +96,11 @@ def segments(
     overlap = length // 2 if noverlap is None else integer(where, "noverlap", noverlap, 0)
     if overlap >= length:
         raise InputError(
-            describe(
-                f"[{where}] noverlap", got=noverlap, expected=f"0 to {length - 1}, below nperseg"
-            )
+            f"[{where}] noverlap", got=noverlap, expected=f"0 to {length - 1}, below nperseg"
         )
     n_fft = length if nfft is None else integer(where, "nfft", nfft)
     if n_fft < length:
-        raise InputError(
-            describe(f"[{where}] nfft", got=nfft, expected=f"at least nperseg, {length}")
-        )
+        raise InputError(f"[{where}] nfft", got=nfft, expected=f"at least nperseg, {length}")
     return Segments(length, length - overlap, n_fft)
 
 
@@ -260,8 +254,7 @@ def averaged(where: str, power: Node, average: str) -> Node:
     """The average over the segments, ``[..., segments, bins]`` to ``[..., bins]``."""
     one_of(where, "average", average, AVERAGES)
     if average == "mean":
-        mean: Node = power.graph.mean(power, -2)
-        return mean
+        return power.graph.mean(power, -2)
     return _median(power) * (1 / _median_bias(power.shape[-2]))
 
 
@@ -283,12 +276,10 @@ def one_sided(where: str, value: bool) -> None:
     """
     if value is not True:
         raise InputError(
-            describe(
-                f"[{where}] return_onesided",
-                got=repr(value),
-                expected="True",
-                hint="the other side of a real signal's spectrum mirrors this one",
-            )
+            f"[{where}] return_onesided",
+            got=repr(value),
+            expected="True",
+            hint="the other side of a real signal's spectrum mirrors this one",
         )
 
 
@@ -316,12 +307,10 @@ def one_of(where: str, name: str, value: Any, allowed: tuple[object, ...]) -> An
         value is choice or (isinstance(value, str) and value == choice) for choice in allowed
     ):
         raise InputError(
-            describe(
-                f"[{where}] {name}",
-                got=repr(value),
-                expected=", ".join(map(repr, allowed)),
-                hint=did_you_mean(str(value), [str(choice) for choice in allowed]),
-            )
+            f"[{where}] {name}",
+            got=repr(value),
+            expected=", ".join(map(repr, allowed)),
+            hint=did_you_mean(str(value), [str(choice) for choice in allowed]),
         )
     return value
 
@@ -347,8 +336,7 @@ def _median(power: Node) -> Node:
     median = g.mean(ordered[..., (count - 1) // 2 : count // 2 + 1, :], -2)
     # A NaN stands last in order, but the median of what holds one is NaN.
     last = ordered[..., count - 1, :]
-    result: Node = g.where(g.eq(last, last), median, last)
-    return result
+    return g.where(g.eq(last, last), median, last)
 
 
 def _median_bias(count: int) -> float:

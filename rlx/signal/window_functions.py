@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from rlx.dataclasses import dataclass
-from rlx.errors import InputError, UnknownNameError, describe, did_you_mean
+from rlx.errors import InputError, UnknownNameError, did_you_mean
 from rlx.ir.opdef import Array, HasArray
 from rlx.resource_limits import charge
 
@@ -184,19 +184,17 @@ def window(name: str | tuple[Any, ...], n: int, periodic: bool = True) -> Array:
     record = _WINDOWS.get(called) if isinstance(called, str) else None
     if record is None:
         raise UnknownNameError(
-            describe(f"no window is named {called!r}", hint=did_you_mean(str(called), _WINDOWS))
+            f"no window is named {called!r}", hint=did_you_mean(str(called), _WINDOWS)
         )
     missing = len(record.parameters) - len(args)
     if not 0 <= missing <= len(record.defaults):
         raise InputError(
-            describe(
-                f"[window] parameters of {called!r}",
-                got=tuple(args),
-                expected=f"({', '.join((repr(called), *record.parameters))})",
-            )
+            f"[window] parameters of {called!r}",
+            got=tuple(args),
+            expected=f"({', '.join((repr(called), *record.parameters))})",
         )
     if n < 1:
-        raise InputError(describe("[window] length", got=n, expected="at least 1"))
+        raise InputError("[window] length", got=n, expected="at least 1")
     if n == 1:
         return np.ones(1)
     values = (*args, *record.defaults[len(record.defaults) - missing :])
@@ -227,10 +225,8 @@ def samples(value: WindowLike, n: int, where: str) -> Array:
         good = False
     if not good or values.shape != (n,):
         raise InputError(
-            describe(
-                f"[{where}] the window's samples",
-                got=values.shape if good else "not finite real numbers",
-                expected=f"({n},)",
-            )
+            f"[{where}] the window's samples",
+            got=values.shape if good else "not finite real numbers",
+            expected=f"({n},)",
         )
     return values.astype(np.float64)

@@ -13,7 +13,6 @@ from rlx.errors import (
     RlxError,
     UnknownNameError,
     UnsupportedOpError,
-    describe,
     did_you_mean,
     first_line,
 )
@@ -107,7 +106,7 @@ def cases(
     for op in wanted:
         if op not in REGISTRY:
             hint = did_you_mean(op, REGISTRY)
-            raise UnknownNameError(describe(f"no op is named {op!r}", hint=hint))
+            raise UnknownNameError(f"no op is named {op!r}", hint=hint)
         listed = [
             case
             for case in _all_cases(only=op)

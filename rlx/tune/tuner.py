@@ -19,7 +19,7 @@ from rlx.compiler.target import Target
 from rlx.cost.tuned import store_variants, stored_variants
 from rlx.dataclasses import dataclass
 from rlx.device.names import Device, info_of
-from rlx.errors import CompileError, RlxError, describe
+from rlx.errors import CompileError, RlxError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph
 from rlx.ir.spans import watched
@@ -162,9 +162,7 @@ def _of_family(
             value.close()
     us = {name: min(time) for name, time in times.items() if time}
     if not us:
-        raise CompileError(
-            describe(f"no variant of {family.name} runs on {device}", got=probe.name)
-        )
+        raise CompileError(f"no variant of {family.name} runs on {device}", got=probe.name)
     default = family.rule(problem, legal).name
     fastest = min(us, key=lambda name: us[name])
     noise = default in us and us[fastest] > WORTH * us[default]

@@ -12,7 +12,7 @@ from rlx.backends.cpu.cpu_executable import CAPABILITIES, CpuExecutable
 from rlx.backends.cpu.weight_packing import weights_for
 from rlx.backends.executable import Capabilities
 from rlx.dataclasses import dataclass
-from rlx.errors import DeviceUnavailableError, describe
+from rlx.errors import DeviceUnavailableError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph
 from rlx.ir.plan import MemoryPlan, Schedule
@@ -32,11 +32,7 @@ def instruction_set() -> str:
         return usable[0]
     if wanted not in usable:
         raise DeviceUnavailableError(
-            describe(
-                f"RLX_CPU_ISA: this processor has no {wanted}",
-                got=wanted,
-                expected=", ".join(usable),
-            )
+            f"RLX_CPU_ISA: this processor has no {wanted}", got=wanted, expected=", ".join(usable)
         )
     return wanted
 

@@ -165,8 +165,7 @@ class CpuExecutable:
     def arena(self) -> int:
         """Keeps outputs in the arena after every later run, and returns its address."""
         self._program.pin_outputs()
-        address: int = self._arena.ctypes.data
-        return address
+        return self._arena.ctypes.data
 
     def gpu_buffers(self) -> tuple[tuple[GpuBuffer, ...], tuple[GpuBuffer, ...]]:
         """Returns none."""

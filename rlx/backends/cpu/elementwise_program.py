@@ -10,7 +10,7 @@ from typing import Any
 
 from rlx.abi.constants import LARGEST_BLOCK, REGISTER_BYTES
 from rlx.abi.elementwise import MODES
-from rlx.errors import UnsupportedOpError, describe
+from rlx.errors import UnsupportedOpError
 from rlx.ir.dtype import DType
 from rlx.ir.plan import KernelCall
 from rlx.ir.shape import broadcast_strides, collapse, size, strides
@@ -136,7 +136,7 @@ def _step(
     name = _loop_name(op, [dtypes[o] for o in operands], dtype)
     if name not in loops:
         what = f"the CPU has no loop {name!r}"
-        raise UnsupportedOpError(describe(what, where=call.node.where()))
+        raise UnsupportedOpError(what, where=call.node.where())
     # A loop takes three operands, whether it reads them or not.
     return loops[name], target, (*source, *[source[0]] * (3 - len(source)))
 

@@ -204,5 +204,4 @@ class Linker:
 
 
 def _address(memory: Array) -> int:
-    address: int = memory.ctypes.data
-    return address
+    return memory.ctypes.data

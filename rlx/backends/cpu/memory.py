@@ -6,7 +6,7 @@ import mmap
 
 import numpy as np
 
-from rlx.errors import DeviceMemoryError, describe
+from rlx.errors import DeviceMemoryError
 from rlx.ir.opdef import Array, TensorType
 
 _ALIGNMENT = 256
@@ -28,7 +28,7 @@ def aligned(nbytes: int) -> Array:
         block = np.zeros(nbytes + _ALIGNMENT, np.uint8)
     except (MemoryError, ValueError, OSError, OverflowError) as error:
         raise DeviceMemoryError(
-            describe("the CPU has no room for a graph", got=f"{nbytes} bytes", hint=str(error))
+            "the CPU has no room for a graph", got=f"{nbytes} bytes", hint=str(error)
         ) from None
     start = -block.ctypes.data % _ALIGNMENT
     return block[start : start + nbytes]

@@ -14,7 +14,7 @@ from rlx.backends.webgpu import forked
 from rlx.backends.webgpu.diagnose import has_hardware, is_loadable, missing_part
 from rlx.backends.webgpu.listing import forget, listed
 from rlx.backends.webgpu.provider import Provider, provider, provider_of
-from rlx.errors import DeviceUnavailableError, describe
+from rlx.errors import DeviceUnavailableError
 from rlx.generation import renew
 from rlx.ir.fragments import Fragment
 from rlx.ir.spans import phase
@@ -90,11 +90,9 @@ def adapter_of(info: DeviceInfo) -> Any:
     same = [i for i, item in enumerate(result) if (_api(item), _identity(item)) == wanted]
     if not same:
         raise DeviceUnavailableError(
-            describe(
-                f"{info.adapter} is not on this machine any more",
-                got=", ".join(item.info["device"] for item in result) or "no adapter",
-                hint="plug it in, or choose another of rlx.available_devices()",
-            )
+            f"{info.adapter} is not on this machine any more",
+            got=", ".join(item.info["device"] for item in result) or "no adapter",
+            hint="plug it in, or choose another of rlx.available_devices()",
         )
     return result[info.index if info.index in same else same[0]]
 

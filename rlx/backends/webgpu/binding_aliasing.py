@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from rlx.backends.webgpu.storage import padded
 from rlx.backends.webgpu.wgsl_scope import behind, closing, references, tokens_of
 from rlx.dataclasses import dataclass
-from rlx.errors import CompileError, describe
+from rlx.errors import CompileError
 from rlx.ir.plan import ARENA, Slot, Value
 
 _BINDING = re.compile(
@@ -219,10 +219,8 @@ class _Renaming:
 
 def _refused(label: str, got: str, expected: str) -> CompileError:
     return CompileError(
-        describe(
-            f"kernel {label} can't have two operands in the same memory",
-            got=got,
-            expected=expected,
-            hint="give it a copy of one of them, or compile with CompileOptions(reuse_memory=False)",
-        )
+        f"kernel {label} can't have two operands in the same memory",
+        got=got,
+        expected=expected,
+        hint="give it a copy of one of them, or compile with CompileOptions(reuse_memory=False)",
     )

@@ -151,11 +151,9 @@ def _too_long(reasons: dict[Node, str]) -> KernelLimitError:
 def _check_bindings(dispatch: Dispatch, limit: int) -> None:
     if len(dispatch.values) > limit:
         raise CompileError(
-            describe(
-                f"kernel {dispatch.label} binds more buffers than the device allows",
-                where=dispatch.call.node.where(),
-                got=len(dispatch.values),
-                expected=f"at most {limit} (max-storage-buffers-per-shader-stage)",
-                hint="compile with CompileOptions(fuse=False)",
-            )
+            f"kernel {dispatch.label} binds more buffers than the device allows",
+            where=dispatch.call.node.where(),
+            got=len(dispatch.values),
+            expected=f"at most {limit} (max-storage-buffers-per-shader-stage)",
+            hint="compile with CompileOptions(fuse=False)",
         )

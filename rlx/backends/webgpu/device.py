@@ -27,7 +27,6 @@ from rlx.errors import (
     DeviceLostError,
     DeviceMemoryError,
     DeviceUnavailableError,
-    describe,
 )
 from rlx.ir.spans import checkpoint, progress
 from rlx.locks import Lock
@@ -127,20 +126,18 @@ class GpuDevice:
                 )
         except wgpu.GPUOutOfMemoryError as error:
             raise DeviceMemoryError(
-                describe(
-                    f"no room for buffer {label!r}",
-                    got=f"{error}, after {sum(item.size for item in results)} bytes for this graph",
-                    expected=f"{size} bytes more",
-                    hint="use smaller batches, close other graphs, or use the CPU",
-                )
+                f"no room for buffer {label!r}",
+                got=f"{error}, after {sum(item.size for item in results)} bytes for this graph",
+                expected=f"{size} bytes more",
+                hint="use smaller batches, close other graphs, or use the CPU",
             ) from error
         except wgpu.GPUError as error:
-            text = describe(f"buffer {label!r} can't be made", got=error, hint="cg.recover()")
-            raise DeviceLostError(text) from error
+            raise DeviceLostError(
+                f"buffer {label!r} can't be made", got=error, hint="cg.recover()"
+            ) from error
         if self.provider.lost(self.device):
             what = f"buffer {label!r} can't be made"
-            text = describe(what, got="the device is lost", hint="cg.recover()")
-            raise DeviceLostError(text)
+            raise DeviceLostError(what, got="the device is lost", hint="cg.recover()")
         results.append(result)
         return result
 
@@ -238,11 +235,9 @@ class GpuDevice:
             numbered = enumerate(dispatch.source.splitlines(), start=1)
             text = "\n".join(f"{number:4} {line}" for number, line in numbered)
             raise CompileError(
-                describe(
-                    f"the WGSL of kernel {dispatch.label} was refused",
-                    where=dispatch.call.node.where(),
-                    got=f"{error}\n{text}",
-                )
+                f"the WGSL of kernel {dispatch.label} was refused",
+                where=dispatch.call.node.where(),
+                got=f"{error}\n{text}",
             ) from error
 
     def _layout(self, access: tuple[str, ...]) -> tuple[Any, Any]:
@@ -284,19 +279,15 @@ def _opened(info: DeviceInfo) -> Any:
     lacking = [name for name in library.needed if name not in adapter.features]
     if lacking:
         raise DeviceUnavailableError(
-            describe(
-                f"{info.adapter} can't be used through {library.version()}",
-                got=f"no {', '.join(lacking)}",
-                hint=f"use the release of {library.package} that rlx was made for, or another device",
-            )
+            f"{info.adapter} can't be used through {library.version()}",
+            got=f"no {', '.join(lacking)}",
+            hint=f"use the release of {library.package} that rlx was made for, or another device",
         )
     own = [library.own_names[name] for name in features_of(library, adapter)]
     try:
         return library.opened(adapter, [*own, *library.needed], info.limits)
     except Exception as error:
-        raise DeviceUnavailableError(
-            describe(f"{info.adapter} can't be opened", got=error)
-        ) from error
+        raise DeviceUnavailableError(f"{info.adapter} can't be opened", got=error) from error
 
 
 _devices: dict[tuple[Any, ...], GpuDevice] = {}
@@ -327,10 +318,8 @@ def _of_program(info: DeviceInfo) -> GpuDevice:
         result = _shared[id(info.handle)] = GpuDevice(info)
     if result.lost:
         raise DeviceUnavailableError(
-            describe(
-                f"the program's wgpu device on {info.adapter} is lost",
-                hint="rlx can't open it again: make a new wgpu device, and compile the graph for that",
-            )
+            f"the program's wgpu device on {info.adapter} is lost",
+            hint="rlx can't open it again: make a new wgpu device, and compile the graph for that",
         )
     return result
 

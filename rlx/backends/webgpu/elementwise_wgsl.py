@@ -13,7 +13,7 @@ import numpy as np
 from rlx.backends.webgpu.storage import STORAGE
 from rlx.backends.webgpu.wgsl import literal, render
 from rlx.dataclasses import dataclass
-from rlx.errors import CompileError, describe
+from rlx.errors import CompileError
 from rlx.ir.dtype import DType
 from rlx.ir.shape import Shape, broadcast_strides, collapse, size
 from rlx.ops.elementwise.records import ROWS
@@ -257,9 +257,9 @@ def definitions(text: str) -> dict[str, str]:
             if depth == 0:
                 break
         else:
-            raise CompileError(describe("a WGSL function has no end", where=name))
+            raise CompileError("a WGSL function has no end", where=name)
         if name in results:
-            raise CompileError(describe("a WGSL function is defined twice", where=name))
+            raise CompileError("a WGSL function is defined twice", where=name)
         results[name] = text[match.start() : match.end() + brace.end()]
     return results
 

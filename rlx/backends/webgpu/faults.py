@@ -6,7 +6,7 @@ from typing import NoReturn
 
 from rlx.backends.webgpu import forked
 from rlx.backends.webgpu.submission import MEMORY, OK, STOPPED, SubmissionRunner
-from rlx.errors import DeviceLostError, DeviceMemoryError, describe
+from rlx.errors import DeviceLostError, DeviceMemoryError
 
 
 def check(runner: SubmissionRunner, status: int) -> None:
@@ -28,6 +28,6 @@ def fail(runner: SubmissionRunner) -> NoReturn:
         forked.check()
     if fault == MEMORY:
         hint = "use smaller batches, or the CPU"
-        raise DeviceMemoryError(describe("the device is out of memory", got=said, hint=hint))
+        raise DeviceMemoryError("the device is out of memory", got=said, hint=hint)
     text = said or "no answer"
-    raise DeviceLostError(describe("the device failed during a run", got=text, hint="cg.recover()"))
+    raise DeviceLostError("the device failed during a run", got=text, hint="cg.recover()")

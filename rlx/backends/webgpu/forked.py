@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import ClassVar
 
-from rlx.errors import DeviceUnavailableError, describe
+from rlx.errors import DeviceUnavailableError
 
 ABSENT = (
     "this process was forked from one that used WebGPU, whose driver does not survive that; "
@@ -46,9 +46,7 @@ def check() -> None:
     """
     if _State.dead:
         raise DeviceUnavailableError(
-            describe(
-                "WebGPU can't be used in a forked process", got=f"pid {os.getpid()}", hint=ABSENT
-            )
+            "WebGPU can't be used in a forked process", got=f"pid {os.getpid()}", hint=ABSENT
         )
 
 

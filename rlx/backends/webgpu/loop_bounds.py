@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from rlx.dataclasses import dataclass
-from rlx.errors import CompileError, describe
+from rlx.errors import CompileError
 
 # Limit on the loop trips of one invocation.
 TOO_MANY = 65_535
@@ -140,11 +140,9 @@ def _count(
 
 def _undeclared(where: str) -> CompileError:
     return CompileError(
-        describe(
-            "the loops of a WGSL kernel and its trip declarations do not match",
-            where=where,
-            expected="one loop in a line, which ends in: // trips: EXPRESSION",
-        )
+        "the loops of a WGSL kernel and its trip declarations do not match",
+        where=where,
+        expected="one loop in a line, which ends in: // trips: EXPRESSION",
     )
 
 
@@ -188,5 +186,5 @@ def evaluate(expression: str, values: Mapping[str, int]) -> int:
         return value(_parsed(expression))
     except (KeyError, SyntaxError, ZeroDivisionError) as error:
         raise CompileError(
-            describe("a WGSL kernel declares trips that can't be read", got=expression)
+            "a WGSL kernel declares trips that can't be read", got=expression
         ) from error

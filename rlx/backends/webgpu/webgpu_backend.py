@@ -23,7 +23,7 @@ from rlx.backends.webgpu.provider import Provider, provider, provider_of
 from rlx.backends.webgpu.webgpu_executable import WebGpuExecutable
 from rlx.backends.webgpu.weight_buffers import ConstantBuffers
 from rlx.dataclasses import dataclass
-from rlx.errors import DeviceLostError, DeviceUnavailableError, describe
+from rlx.errors import DeviceLostError, DeviceUnavailableError
 from rlx.ir.graph import Graph
 from rlx.ir.plan import KernelCall, MemoryPlan, Schedule
 from rlx.ir.spans import phase
@@ -164,12 +164,10 @@ def _refuse_others(handle: object, library: Provider) -> None:
     if kind is None or provider("dawn").owns(handle):
         return
     raise DeviceUnavailableError(
-        describe(
-            "a wgpu device that rlx can't share",
-            got=f"{type(handle).__module__}.{type(handle).__qualname__}",
-            expected=f"a device made by {library.package}",
-            hint=f"RLX_WEBGPU is {flags.WEBGPU.get()!r}",
-        )
+        "a wgpu device that rlx can't share",
+        got=f"{type(handle).__module__}.{type(handle).__qualname__}",
+        expected=f"a device made by {library.package}",
+        hint=f"RLX_WEBGPU is {flags.WEBGPU.get()!r}",
     )
 
 

@@ -22,7 +22,7 @@ from rlx.backends.webgpu.runner_factory import RunnerFactory
 from rlx.backends.webgpu.runs import PreparedRun, SubmittedRun
 from rlx.backends.webgpu.submission_builder import SubmissionBuilder
 from rlx.backends.webgpu.weight_buffers import ConstantBuffers, check_limit
-from rlx.errors import ClosedError, describe
+from rlx.errors import ClosedError
 from rlx.ir.opdef import Array
 from rlx.ir.plan import KernelCall, MemoryPlan, Schedule
 
@@ -224,7 +224,7 @@ class WebGpuExecutable:
         """Makes the runs of ``run_slots`` that its compiled function can't make, and refreshes the output views."""
         if self._closed:  # through a ``run_slots`` that was taken before ``recover``
             hint = "cg.run_slots is another function since cg.recover()"
-            raise ClosedError(describe("this run_slots belongs to a closed executable", hint=hint))
+            raise ClosedError("this run_slots belongs to a closed executable", hint=hint)
         every, args = self._builder.every, self._builder.arguments()
         if arrays:
             views = [self._host.argument_slots[i] for i in args]
@@ -334,4 +334,4 @@ class WebGpuExecutable:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise ClosedError(describe("this executable is closed", hint="compile the graph again"))
+            raise ClosedError("this executable is closed", hint="compile the graph again")

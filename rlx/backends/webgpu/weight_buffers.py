@@ -14,7 +14,7 @@ from rlx.backends.webgpu.device import GpuDevice
 from rlx.backends.webgpu.host_staging import to_device
 from rlx.backends.webgpu.storage import padded
 from rlx.backends.webgpu.submission import OK, PythonRunner, Submission
-from rlx.errors import DeviceLostError, DeviceMemoryError, describe
+from rlx.errors import DeviceLostError, DeviceMemoryError
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.plan import ARENA, HOST, KernelCall, Schedule, Value
@@ -117,9 +117,7 @@ class ConstantBuffers:
             # Waiting frees what they were copied through, before the next weights come.
             if runner.submit() != OK or runner.wait() != OK:
                 raise DeviceLostError(
-                    describe(
-                        "weights were not uploaded", got=runner.error()[1], hint="cg.recover()"
-                    )
+                    "weights were not uploaded", got=runner.error()[1], hint="cg.recover()"
                 )
 
 
@@ -136,11 +134,9 @@ def check_limit(gpu: GpuDevice, limit: str, nbytes: int, where: str) -> None:
     """
     if nbytes > gpu.limits[limit]:
         raise DeviceMemoryError(
-            describe(
-                f"a buffer exceeds the device's {limit}",
-                where=where,
-                got=f"{nbytes} bytes",
-                expected=f"at most {gpu.limits[limit]} bytes",
-                hint="use smaller batches, or the CPU",
-            )
+            f"a buffer exceeds the device's {limit}",
+            where=where,
+            got=f"{nbytes} bytes",
+            expected=f"at most {gpu.limits[limit]} bytes",
+            hint="use smaller batches, or the CPU",
         )

@@ -20,7 +20,7 @@ from rlx.backends.webgpu.template_runtime import (
     TemplateRuntimeError,
     environment,
 )
-from rlx.errors import CompileError, describe
+from rlx.errors import CompileError
 
 
 @functools.cache
@@ -37,9 +37,7 @@ def shader_place() -> Traversable:
     for place in (package / "_shaders", package / ".." / "shaders"):
         if (place / "lib" / "math.wgsl").is_file():
             return place
-    raise CompileError(
-        describe("the WGSL shaders are missing", where=package, hint="install rlx again")
-    )
+    raise CompileError("the WGSL shaders are missing", where=package, hint="install rlx again")
 
 
 @functools.cache
@@ -89,7 +87,7 @@ def literal(value: float | int, dtype: str = "f32") -> str:
         return f"{int(value)}u" if dtype == "u32" else f"i32({int(value)})"
     single = float(np.float32(value))
     if not math.isfinite(single):
-        raise CompileError(describe("WGSL has no literal for this number", got=value))
+        raise CompileError("WGSL has no literal for this number", got=value)
     text = repr(single)
     return text if "." in text or "e" in text else f"{text}.0"
 
@@ -198,5 +196,5 @@ def render(name: str, context: Mapping[str, Any]) -> str:
         return _template(f"{name}.wgsl").render(context)
     except TemplateRuntimeError as error:
         raise CompileError(
-            describe(f"kernel {name!r} can't be rendered", got=f"{type(error).__name__}: {error}")
+            f"kernel {name!r} can't be rendered", got=f"{type(error).__name__}: {error}"
         ) from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from rlx.errors import InputError, describe
+from rlx.errors import InputError
 
 
 def part(text: str) -> float:
@@ -19,5 +19,5 @@ def part(text: str) -> float:
     except ValueError:
         value = math.nan
     if rest or not 0 <= value < 10:
-        raise InputError(describe("not a fraction", got=text, expected="such as 5% or 0.05"))
+        raise InputError("not a fraction", got=text, expected="such as 5% or 0.05")
     return value

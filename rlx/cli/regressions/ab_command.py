@@ -9,7 +9,7 @@ from pathlib import Path
 from rlx.cli.model_options import progress
 from rlx.cli.regressions.compare_command import add_report, report
 from rlx.cli.regressions.record_command import add_plan, plan_of
-from rlx.errors import InputError, describe
+from rlx.errors import InputError
 from rlx.regress.record import RecordTarget, record
 
 
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
         paths = folder / "base.rlxreg", folder / "new.rlxreg"
         for path in paths:
             if path.exists():
-                raise InputError(describe("a record file exists already", got=path))
+                raise InputError("a record file exists already", got=path)
         with progress(False, "measure") as say:
             say("measure")
             pythons = args.base_python, args.new_python

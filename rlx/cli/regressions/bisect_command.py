@@ -14,7 +14,7 @@ from typing import NoReturn
 from rlx.cli.model_options import progress
 from rlx.cli.regressions import part
 from rlx.cli.screen import say as show_lines
-from rlx.errors import InputError, describe
+from rlx.errors import InputError
 from rlx.regress.bisect import BisectResult, built, first_bad
 from rlx.regress.bisect_oracles import BY, TIME, RecordedCase
 from rlx.regress.commits import Checkout
@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     good, bad = checkout.commit(args.good), checkout.commit(args.bad)
     plan = checked(RecordPlan(tuple(args.suite), (args.device,), args.processes, only=args.case))
     if not any(plan.chooses(subject.name, subject.digest) for subject in subjects(plan.suites)):
-        raise InputError(describe("no case is chosen", got=args.case))
+        raise InputError("no case is chosen", got=args.case)
     judge = RecordedCase(plan, args.by, part(args.min_effect))
     say = functools.partial(print, flush=True)
     with (

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rlx.cli.regressions import compare_text, part
-from rlx.errors import InputError, describe
+from rlx.errors import InputError
 from rlx.regress import compare, exports, history
 from rlx.regress.compare import Comparison
 from rlx.regress.recording import Recording, read
@@ -98,7 +98,7 @@ def _recordings(paths: Sequence[str | Path]) -> list[Recording]:
     results = [recording for path in paths for recording in read([path])]
     if len(results) < 2:
         hint = "rlx regress compare BASE NEW"
-        raise InputError(describe("there is only one recording", where=paths[0], hint=hint))
+        raise InputError("there is only one recording", where=paths[0], hint=hint)
     return results
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rlx.errors import InputError, describe
+from rlx.errors import InputError
 from rlx.regress.record_schema import SourceText
 from rlx.regress.recording import encoded, lines, read
 
@@ -24,7 +24,7 @@ def run(args: argparse.Namespace) -> int:
         OSError: A file can't be read or written.
     """
     if args.output.exists():
-        raise InputError(describe("the output exists already", got=args.output))
+        raise InputError("the output exists already", got=args.output)
     read(args.files)
     known: set[str] = set()
     with args.output.open("wb") as out:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from rlx.errors import ImportModelError, describe
+from rlx.errors import ImportModelError
 from rlx.importers.onnx.schema import Attribute
 
 # 0 or 1, in every operator that has one.
@@ -114,6 +114,4 @@ def check(op: str, attributes: Mapping[str, Attribute]) -> None:
 
 
 def _wrong(name: str, got: object, expected: str) -> ImportModelError:
-    return ImportModelError(
-        describe(f"attribute {name!r} has no such value", got=got, expected=expected)
-    )
+    return ImportModelError(f"attribute {name!r} has no such value", got=got, expected=expected)

@@ -31,6 +31,7 @@ from rlx.ir.graph import Graph, Node
 from rlx.ir.shape import Shape
 from rlx.ops.declare import evaluate
 from rlx.ops.fold_cost import effort
+from rlx.ops.interpret import results_of
 from rlx.resource_limits import charge
 
 # Values computed at load for a shape or an index are small; more elements than this are an attack.
@@ -190,8 +191,7 @@ class OnnxCall:
         if value.element.dtype is DType.BF16:
             return widen(array, DType.BF16).astype(np.float32)
         if value.element.name in narrow.FORMATS:
-            decoded: Array = narrow.table(value.element.name)[array]
-            return decoded
+            return narrow.table(value.element.name)[array]
         return array
 
     def is_known(self, index: int) -> bool:
@@ -365,13 +365,5 @@ def known_node(node: Node) -> Array:
     if total > MAX_KNOWN:
         raise RefusedError(f"a shape that depends on {total:.0f} elements of weights")
     charge("computing a shape", elements=total)
-    values: dict[int, tuple[Array, ...]] = {}
-    for first in order:
-        operands = [values[operand.id] for operand in first.inputs]
-        if first.op == "param":
-            values[first.id] = (first.graph.param_values[first.name],)
-        elif first.op == "part":
-            values[first.id] = (operands[0][first.attrs["index"]],)
-        else:
-            values[first.id] = evaluate(first, [results[0] for results in operands])
+    values = results_of(order, lambda leaf: leaf.graph.param_values[leaf.name], evaluate)
     return values[node.id][0]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import ImportModelError, describe
+from rlx.errors import ImportModelError
 from rlx.importers.onnx.elements import BOOL, Element
 
 Array = np.ndarray[Any, Any]
@@ -49,12 +49,10 @@ def from_bytes(view: memoryview, element: Element, count: int, where: str) -> Ar
     """
     if len(view) != element.nbytes(count):
         raise ImportModelError(
-            describe(
-                "the bytes do not fill the shape",
-                where=where,
-                got=f"{len(view)} bytes",
-                expected=f"{element.nbytes(count)} for {count} of {element.name}",
-            )
+            "the bytes do not fill the shape",
+            where=where,
+            got=f"{len(view)} bytes",
+            expected=f"{element.nbytes(count)} for {count} of {element.name}",
         )
     if element.bits:
         return unpacked(np.frombuffer(view, np.uint8), element, count)
@@ -63,8 +61,7 @@ def from_bytes(view: memoryview, element: Element, count: int, where: str) -> Ar
         return flags
     result = np.frombuffer(view, element.numpy.newbyteorder("<"))
     # A view of the file, also where it is not aligned: weights are copied when they are set, and not before.
-    native: Array = result if sys.byteorder == "little" else result.astype(element.numpy)
-    return native
+    return result if sys.byteorder == "little" else result.astype(element.numpy)
 
 
 def unpacked(data: Array, element: Element, count: int) -> Array:
@@ -75,5 +72,4 @@ def unpacked(data: Array, element: Element, count: int) -> Array:
         return np.asarray(flat, np.uint8)
     # The highest of the bits is the sign.
     spare = 8 - element.bits
-    signed: Array = (flat << spare).astype(np.uint8).view(np.int8) >> spare
-    return signed
+    return (flat << spare).astype(np.uint8).view(np.int8) >> spare

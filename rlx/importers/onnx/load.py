@@ -16,7 +16,6 @@ from rlx.errors import (
     InputError,
     UnknownNameError,
     UnsupportedOpError,
-    describe,
     did_you_mean,
     listed,
 )
@@ -97,11 +96,9 @@ def load(
     except NeedsValueError as error:
         names = listed(sorted(error.names))
         raise InputError(
-            describe(
-                f"shapes within the model depend on the contents of these inputs: {names}",
-                where=source.label,
-                hint="pass values={...}, or use rlx.onnx.Model, which passes them",
-            )
+            f"shapes within the model depend on the contents of these inputs: {names}",
+            where=source.label,
+            hint="pass values={...}, or use rlx.onnx.Model, which passes them",
         ) from None
 
 
@@ -139,10 +136,10 @@ def read_model(file: ModelBytes) -> ModelSource:
         defaults = tuple(_default(info, weights[info.name], label) for info in results)
     outputs = tuple(info.name for info in model.graph.outputs)
     if not outputs:
-        raise ImportModelError(describe("the graph has no outputs", where=label))
+        raise ImportModelError("the graph has no outputs", where=label)
     names = [info.name for info in model.graph.inputs]
     if len(set(names)) != len(names) or "" in names:
-        raise ImportModelError(describe("inputs need distinct names", where=label, got=names))
+        raise ImportModelError("inputs need distinct names", where=label, got=names)
     source = ModelSource(file, inputs, outputs, defaults)
     vars(source)["model"] = model
     return source
@@ -175,7 +172,7 @@ def _not_onnx(file: ModelBytes, got: str) -> ImportModelError:
         else "it may be cut short or damaged, or another kind of file"
     )
     return ImportModelError(
-        describe("not an ONNX model", where=str(file.path or file.label), got=got, hint=hint)
+        "not an ONNX model", where=str(file.path or file.label), got=got, hint=hint
     )
 
 
@@ -200,12 +197,10 @@ def _default(info: schema.ValueInfo, tensor: schema.TensorProto, label: str) -> 
     port = _port(info, label)
     if port.element is not element:
         raise ImportModelError(
-            describe(
-                "the initializer of an input has the wrong type",
-                where=where,
-                got=element.name,
-                expected=port.element.name,
-            )
+            "the initializer of an input has the wrong type",
+            where=where,
+            got=element.name,
+            expected=port.element.name,
         )
     return port
 
@@ -217,9 +212,9 @@ def _port(info: schema.ValueInfo, label: str) -> Port:
         kinds = ("sequence", "map", "optional", "sparse")
         result = next((k for k in kinds if kind is not None and getattr(kind, k) is not None), None)
         if result is None:
-            raise ImportModelError(describe("an input without a type", where=where))
+            raise ImportModelError("an input without a type", where=where)
         raise UnsupportedOpError(
-            describe("an input is not a tensor", where=where, got=result, expected="a tensor")
+            "an input is not a tensor", where=where, got=result, expected="a tensor"
         )
     element = element_of(kind.tensor.element, where)
     shape = kind.tensor.shape
@@ -232,9 +227,9 @@ def _port(info: schema.ValueInfo, label: str) -> Port:
         elif 0 <= dim.value <= MAX_DIM:
             dims.append(dim.value)
         else:
-            raise ImportModelError(describe("a dimension out of range", where=where, got=dim.value))
+            raise ImportModelError("a dimension out of range", where=where, got=dim.value)
     if len(dims) > MAX_RANK:
-        raise ImportModelError(describe("too many dimensions", where=where, got=len(dims)))
+        raise ImportModelError("too many dimensions", where=where, got=len(dims))
     return Port(info.name, element, tuple(dims) if shape else None)
 
 
@@ -245,10 +240,7 @@ def _check_names(source: ModelSource, dims: Mapping[str, int], values: Mapping[s
         for name in value:
             if name not in names:
                 raise UnknownNameError(
-                    describe(
-                        f"{source.label} has no {what} named {name!r}",
-                        hint=did_you_mean(name, names),
-                    )
+                    f"{source.label} has no {what} named {name!r}", hint=did_you_mean(name, names)
                 )
 
 
@@ -299,7 +291,7 @@ def _lower(
                 # Inputs and params are found by their names. The name of the ONNX node moves to the source.
                 node.name, node.source = name, f"{node.source} {node.name!r}"
     except RefusedError as error:
-        raise UnsupportedOpError(describe(str(error), where=source.label)) from None
+        raise UnsupportedOpError(str(error), where=source.label) from None
     elements = tuple(value.element for value in outputs)
     return LoweredModel(graph, elements, lowering.origins)
 
@@ -314,6 +306,6 @@ def _input(
     dtype = port.element.dtype or CARRIERS.get(port.element.name)
     if dtype is None:
         raise UnsupportedOpError(
-            describe(f"input {port.name!r} is of a type that rlx lacks", got=port.element.name)
+            f"input {port.name!r} is of a type that rlx lacks", got=port.element.name
         )
     return OnnxValue(port.element, node=graph.input(port.name, shapes[port.name], dtype))

@@ -83,8 +83,7 @@ def table(name: str) -> Array:
 
 def decoded(g: Graph, codes: Node, name: str) -> Node:
     """The numbers of a tensor of codes, in f32."""
-    result: Node = g.gather(g.constant(table(name)), g.cast(codes, "i32"), 0)
-    return result
+    return g.gather(g.constant(table(name)), g.cast(codes, "i32"), 0)
 
 
 def encoded(g: Graph, x: Node, name: str, saturate: bool = True) -> Node:
@@ -130,5 +129,4 @@ def encoded(g: Graph, x: Node, name: str, saturate: bool = True) -> Node:
     # Some GPUs take NaN for a large number in comparisons. Formats without NaN have 0 for it.
     missing = 0 if form.special == "finite" else form.nan
     code = g.where(g.is_nan(x), g.constant(np.float32(missing)), code)
-    result: Node = g.cast(code, "u8")
-    return result
+    return g.cast(code, "u8")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
-from rlx.errors import ImportModelError, describe
+from rlx.errors import ImportModelError
 from rlx.importers.onnx.schema import GraphDef, NodeDef
 
 # Nodes of a cycle that a message names.
@@ -68,11 +68,9 @@ def in_order(
 def _cyclic(cycle: Sequence[str]) -> ImportModelError:
     more = f" and {len(cycle) - _NAMED} more" if len(cycle) > _NAMED else ""
     return ImportModelError(
-        describe(
-            "nodes read each other's results in a cycle",
-            got=", ".join(cycle[:_NAMED]) + more,
-            expected="a graph without cycles",
-        )
+        "nodes read each other's results in a cycle",
+        got=", ".join(cycle[:_NAMED]) + more,
+        expected="a graph without cycles",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from rlx.errors import ImportModelError, UnsupportedOpError, describe
+from rlx.errors import ImportModelError, UnsupportedOpError
 from rlx.importers.onnx.schema import Attribute, Opset
 
 # The newest version of each domain whose operators are those here.
@@ -52,17 +52,15 @@ def versions(listed: Iterable[Opset], label: str) -> dict[str, int]:
         newest = NEWEST.get(domain, opset.version)
         if opset.version < 1:
             raise ImportModelError(
-                describe(f"operator set {domain or 'ai.onnx'!r}", where=label, got=opset.version)
+                f"operator set {domain or 'ai.onnx'!r}", where=label, got=opset.version
             )
         if opset.version > newest:
             raise UnsupportedOpError(
-                describe(
-                    f"operator set {domain or 'ai.onnx'!r} is newer than this rlx supports",
-                    where=label,
-                    got=opset.version,
-                    expected=f"at most {newest}",
-                    hint="save the model for an older operator set",
-                )
+                f"operator set {domain or 'ai.onnx'!r} is newer than this rlx supports",
+                where=label,
+                got=opset.version,
+                expected=f"at most {newest}",
+                hint="save the model for an older operator set",
             )
         results[domain] = opset.version
     return results

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from rlx.dataclasses import dataclass
-from rlx.errors import ImportModelError, describe
+from rlx.errors import ImportModelError
 from rlx.importers.onnx.schema import Attribute
 from rlx.importers.onnx.values import Held, MissingError, RefusedError, RefusedResult
 
@@ -46,10 +46,8 @@ class Scope:
                 return result
             scope = scope.parent
         raise ImportModelError(
-            describe(
-                f"{name!r} is undefined",
-                expected="an input, an initializer or a result of this graph or of one around it",
-            )
+            f"{name!r} is undefined",
+            expected="an input, an initializer or a result of this graph or of one around it",
         )
 
     def inner(self) -> Scope:
@@ -63,7 +61,7 @@ class Scope:
             ImportModelError: It has one.
         """
         if name in self.values:
-            raise ImportModelError(describe(f"two values have the name {name!r}"))
+            raise ImportModelError(f"two values have the name {name!r}")
         self.values[name] = value
 
 

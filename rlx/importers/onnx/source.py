@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rlx.dataclasses import dataclass
-from rlx.errors import ImportModelError, InputError, describe, listed, printable, unreadable
+from rlx.errors import ImportModelError, InputError, listed, printable, unreadable
 from rlx.files import contents, open_regular
 from rlx.importers.onnx.element_bytes import raw_array
 from rlx.importers.onnx.elements import Element
@@ -156,10 +156,7 @@ def open_file(path_or_bytes: Any) -> ModelBytes:
         return ModelBytes(view.toreadonly(), "the model", None)
     if not isinstance(path_or_bytes, str | os.PathLike):
         raise ImportModelError(
-            describe(
-                "a model is a path, bytes, or a binary file object",
-                got=type(path_or_bytes).__name__,
-            )
+            "a model is a path, bytes, or a binary file object", got=type(path_or_bytes).__name__
         )
     path = Path(os.fspath(path_or_bytes))
     return ModelBytes(_map(path), printable(path.name), path.parent, path.absolute())
@@ -169,7 +166,7 @@ def _map(path: Path) -> memoryview:
     try:
         with open_regular(path) as file:
             if not os.fstat(file.fileno()).st_size:
-                raise ImportModelError(describe("the file is empty", where=path.name))
+                raise ImportModelError("the file is empty", where=path.name)
             return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except (OSError, ValueError) as error:
         raise unreadable("the model can't be read", path, error) from None
@@ -185,9 +182,7 @@ def bind(
     """
     for name, size in dims.items():
         if not isinstance(size, (int, np.integer)) or not 0 <= size <= MAX_DIM:
-            raise InputError(
-                describe(f"dimension {name!r}", got=repr(size), expected="a whole number >= 0")
-            )
+            raise InputError(f"dimension {name!r}", got=repr(size), expected="a whole number >= 0")
     shapes: dict[str, tuple[int, ...]] = {}
     missing: set[str] = set()
     for port in source.inputs:
@@ -202,12 +197,10 @@ def bind(
         )
     if missing:
         raise InputError(
-            describe(
-                "dimensions without a size",
-                where=source.label,
-                got=listed(sorted(missing)),
-                hint="pass dims={...} (--dim NAME=SIZE), or use rlx.onnx.Model, "
-                "which takes them from the arrays",
-            )
+            "dimensions without a size",
+            where=source.label,
+            got=listed(sorted(missing)),
+            hint="pass dims={...} (--dim NAME=SIZE), or use rlx.onnx.Model, "
+            "which takes them from the arrays",
         )
     return shapes

@@ -38,14 +38,12 @@ def element_of(code: int, where: str) -> Element:
         return result
     name = name_of(code)
     if name.startswith("type "):
-        raise ImportModelError(describe("no such element type", where=where, got=code))
+        raise ImportModelError("no such element type", where=where, got=code)
     raise UnsupportedOpError(
-        describe(
-            "rlx has no tensors of this element type",
-            where=where,
-            got=name,
-            expected=", ".join(e.name for e in ELEMENTS.values()),
-        )
+        "rlx has no tensors of this element type",
+        where=where,
+        got=name,
+        expected=", ".join(e.name for e in ELEMENTS.values()),
     )
 
 
@@ -67,11 +65,11 @@ def to_array(tensor: schema.TensorProto, folder: Path | None) -> tuple[Array, El
     element = element_of(tensor.element, where)
     shape = tuple(int(d) for d in (() if tensor.dims is None else tensor.dims))
     if any(d < 0 for d in shape):
-        raise ImportModelError(describe("a dimension is negative", where=where, got=shape))
+        raise ImportModelError("a dimension is negative", where=where, got=shape)
     if len(shape) > 32:
-        raise ImportModelError(describe("too many dimensions", where=where, got=len(shape)))
+        raise ImportModelError("too many dimensions", where=where, got=len(shape))
     if math.prod(dim or 1 for dim in shape) > MAX_SIZE:
-        raise ImportModelError(describe("a shape that no array can have", where=where, got=shape))
+        raise ImportModelError("a shape that no array can have", where=where, got=shape)
     count = math.prod(shape)
     if element is STRING:
         result = np.array([bytes(s.view) for s in tensor.strings], object)
@@ -83,12 +81,10 @@ def to_array(tensor: schema.TensorProto, folder: Path | None) -> tuple[Array, El
         result = _from_field(tensor, element, where)
     if result.size != count:
         raise ImportModelError(
-            describe(
-                "the elements do not fill the shape",
-                where=where,
-                got=f"{result.size} elements",
-                expected=f"{count} for {shape}",
-            )
+            "the elements do not fill the shape",
+            where=where,
+            got=f"{result.size} elements",
+            expected=f"{count} for {shape}",
         )
     return shaped(result, shape), element
 
@@ -100,9 +96,7 @@ def _from_field(tensor: schema.TensorProto, element: Element, where: str) -> Arr
     array: Array = np.asarray(data)
     if element.name in ("float16", "bfloat16"):
         if array.size and (array.min() < 0 or array.max() > 0xFFFF):
-            raise ImportModelError(
-                describe("bits of a 16-bit float", where=where, expected="0 to 65535")
-            )
+            raise ImportModelError("bits of a 16-bit float", where=where, expected="0 to 65535")
         return array.astype(np.uint16).view(element.numpy)
     if element.name == "uint64":
         return array.view(np.uint64)
@@ -115,9 +109,7 @@ def _from_field(tensor: schema.TensorProto, element: Element, where: str) -> Arr
     if element.numpy.kind in "iu":
         result = array.astype(element.numpy)
         if not np.array_equal(result.astype(np.int64), array):
-            raise ImportModelError(
-                describe(f"a number that {element.name} can't hold", where=where)
-            )
+            raise ImportModelError(f"a number that {element.name} can't hold", where=where)
         return result
     return array.astype(element.numpy, copy=False)
 
@@ -128,11 +120,7 @@ def _external(
     """Elements in a file beside the model, mapped into memory."""
     if element is STRING or folder is None:
         raise ImportModelError(
-            describe(
-                "external data",
-                where=where,
-                hint="load the model by its path: its folder has the data",
-            )
+            "external data", where=where, hint="load the model by its path: its folder has the data"
         )
     keys = {entry.key: entry.value for entry in tensor.external}
     path = _inside(folder, keys.get("location", ""), where)
@@ -145,12 +133,10 @@ def _external(
         raise unreadable("external data can't be read", where, error) from None
     if length != nbytes or offset < 0 or offset + length > size:
         raise ImportModelError(
-            describe(
-                "external data does not fit",
-                where=where,
-                got=f"{length} bytes from {offset} of a file of {size}",
-                expected=f"{nbytes} bytes",
-            )
+            "external data does not fit",
+            where=where,
+            got=f"{length} bytes from {offset} of a file of {size}",
+            expected=f"{nbytes} bytes",
         )
     if not count:
         return np.zeros(0, element.numpy)

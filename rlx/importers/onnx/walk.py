@@ -15,7 +15,6 @@ from rlx.errors import (
     LimitError,
     RlxError,
     UnsupportedOpError,
-    describe,
     printable,
 )
 from rlx.importers.onnx import allowed, handlers
@@ -243,11 +242,9 @@ class OnnxLowering:
             ]
             total = sum(problem.count for problem in self.problems.values())
             raise UnsupportedOpError(
-                describe(
-                    f"{total} nodes can't be imported:\n    " + "\n    ".join(lines),
-                    where=self.label,
-                    hint="docs/guides/onnx.md lists what can",
-                )
+                f"{total} nodes can't be imported:\n    " + "\n    ".join(lines),
+                where=self.label,
+                hint="docs/guides/onnx.md lists what can",
             )
         if self.needs:
             raise NeedsValueError(self.needs)
@@ -315,7 +312,7 @@ class OnnxLowering:
     ) -> list[Held | None]:
         """A function of the model, written out where it is called."""
         if self._calls >= MAX_CALLS:
-            raise ImportModelError(describe("functions call each other without end"))
+            raise ImportModelError("functions call each other without end")
         args = {a.name: a for a in function.defaults} | dict(attributes)
         opsets = versions(function.opsets, self.label) or scope.opsets
         inner = Scope({}, opsets, None, args)

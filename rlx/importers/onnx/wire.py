@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlx.errors import ImportModelError, describe
+from rlx.errors import ImportModelError
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 _WIRE_NAMES = {0: "varint", 1: "fixed64", 2: "bytes", 3: "group", 4: "end of group", 5: "fixed32"}
@@ -45,7 +45,7 @@ class WireField(NamedTuple):
 
 def malformed(what: str, offset: int, **parts: Any) -> ImportModelError:
     """The error of bytes that are not protobuf, or not that of the message expected."""
-    return ImportModelError(describe(what, where=f"byte {offset} of the file", **parts))
+    return ImportModelError(what, where=f"byte {offset} of the file", **parts)
 
 
 def varint(view: memoryview, index: int, base: int) -> tuple[int, int]:

@@ -11,16 +11,16 @@ import numpy as np
 
 from rlx.abi.attention import KINDS
 from rlx.dataclasses import dataclass
-from rlx.errors import DTypeError, GraphError, ShapeError, describe
+from rlx.errors import DTypeError, GraphError, ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.fragments import fragment_params, halves
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
-from rlx.ir.shape import Shape, broadcast, broadcast_strides, size
+from rlx.ir.shape import Shape, broadcast, broadcast_strides
 from rlx.ir.variants import Variant
 from rlx.ops.attention.few_queries import DECODE, Decode, columns, splits
 from rlx.ops.attention.tiles import PREFILL, FragmentQueries, Prefill
-from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
+from rlx.ops.declare import FLOAT_KERNELS, op
 from rlx.ops.f16_via_f32 import lower_widened
 
 # The number of a mask kind is its parameter in the kernels.
@@ -45,11 +45,9 @@ def _kind(text: str) -> tuple[str, int]:
     name, colon, window = text.partition(":")
     if name not in KINDS or (name == "sliding") != bool(colon) or (colon and not window.isdigit()):
         raise GraphError(
-            describe(
-                "[attention] no such mask kind",
-                got=repr(text),
-                expected="none, causal, sliding:W, custom or bias",
-            )
+            "[attention] no such mask kind",
+            got=repr(text),
+            expected="none, causal, sliding:W, custom or bias",
         )
     return name, int(window or 0)
 
@@ -77,22 +75,18 @@ class Heads:
         heads, layout = attrs["num_heads"], attrs["layout"]
         if len({len(q), len(k), len(v)}) != 1 or len(q) not in (3, 4):
             raise ShapeError(
-                describe(
-                    "[attention] q, k and v need one rank, 3 or 4",
-                    got=f"{q}, {k}, {v}",
-                    expected="[B, S, H*D], or [B, H, S, D]",
-                )
+                "[attention] q, k and v need one rank, 3 or 4",
+                got=f"{q}, {k}, {v}",
+                expected="[B, S, H*D], or [B, H, S, D]",
             )
         if layout not in ("bhsd", "bshd"):
             raise GraphError(
-                describe("[attention] no such layout", got=repr(layout), expected="bhsd or bshd")
+                "[attention] no such layout", got=repr(layout), expected="bhsd or bshd"
             )
         axis = 1 if layout == "bhsd" else 2
         if heads is None:
             if len(q) == 3:
-                raise GraphError(
-                    describe("[attention] rank 3 operands need num_heads", got=f"q {q}")
-                )
+                raise GraphError("[attention] rank 3 operands need num_heads", got=f"q {q}")
             heads = q[axis]
         kv_heads = attrs["num_kv_heads"]
         if kv_heads is None:
@@ -100,23 +94,19 @@ class Heads:
         for name, shape, count in (("q", q, heads), ("k", k, kv_heads), ("v", v, kv_heads)):
             fits = shape[2] % count == 0 if len(q) == 3 else shape[axis] == count
             if count < 1 or not fits:
-                raise ShapeError(
-                    describe(f"[attention] {name} does not hold {count} heads", got=shape)
-                )
+                raise ShapeError(f"[attention] {name} does not hold {count} heads", got=shape)
         bq, _, sq, d = _head(q, heads, layout)
         bk, _, sk, dk = _head(k, kv_heads, layout)
         bv, _, sv, dv = _head(v, kv_heads, layout)
         if (bq, d, sk) != (bk, dk, sv) or bq != bv or heads % kv_heads:
             raise ShapeError(
-                describe(
-                    "[attention] q, k and v do not fit",
-                    got=f"q {q}, k {k}, v {v}, heads {heads}, kv heads {kv_heads}",
-                    expected="equal batch and head size, k and v of one length, kv heads dividing heads",
-                )
+                "[attention] q, k and v do not fit",
+                got=f"q {q}, k {k}, v {v}, heads {heads}, kv heads {kv_heads}",
+                expected="equal batch and head size, k and v of one length, kv heads dividing heads",
             )
         if attrs["head_dim"] not in (None, d):
             raise ShapeError(
-                describe("[attention] head_dim is not that of q", got=attrs["head_dim"], expected=d)
+                "[attention] head_dim is not that of q", got=attrs["head_dim"], expected=d
             )
         return Heads(bq, heads, kv_heads, sq, sk, d, dv)
 
@@ -136,33 +126,27 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     has_mask = len(types) > 3
     if has_mask != (kind in ("custom", "bias")):
         raise GraphError(
-            describe(
-                "[attention] mask and kind do not fit",
-                got=f"kind {attrs['kind']!r} {'with' if has_mask else 'without'} a mask",
-                expected="a mask for custom and bias, none otherwise",
-            )
+            "[attention] mask and kind do not fit",
+            got=f"kind {attrs['kind']!r} {'with' if has_mask else 'without'} a mask",
+            expected="a mask for custom and bias, none otherwise",
         )
     if kind == "custom" and types[3] != TensorType((heads.batch, heads.sk), DType.BOOL):
         raise ShapeError(
-            describe(
-                "[attention] a custom mask marks the visible keys",
-                got=types[3],
-                expected=TensorType((heads.batch, heads.sk), DType.BOOL),
-            )
+            "[attention] a custom mask marks the visible keys",
+            got=types[3],
+            expected=TensorType((heads.batch, heads.sk), DType.BOOL),
         )
     if kind == "bias":
         full = (heads.batch, heads.heads, heads.sq, heads.sk)
         if types[3].dtype is not types[0].dtype:
-            raise DTypeError(
-                describe("[attention] bias dtype", got=types[3].dtype, expected=types[0].dtype)
-            )
+            raise DTypeError("[attention] bias dtype", got=types[3].dtype, expected=types[0].dtype)
         if broadcast(types[3].shape, full, where="attention") != full:
             raise ShapeError(
-                describe("[attention] bias does not broadcast", got=types[3].shape, expected=full)
+                "[attention] bias does not broadcast", got=types[3].shape, expected=full
             )
     softcap = attrs["softcap"]
     if not (softcap is None or (isinstance(softcap, int | float) and math.isfinite(softcap))):
-        raise GraphError(describe("[attention] softcap", got=repr(softcap), expected="a number"))
+        raise GraphError("[attention] softcap", got=repr(softcap), expected="a number")
     attrs.update(
         num_heads=heads.heads,
         num_kv_heads=heads.kv_heads,
@@ -199,8 +183,6 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     h = _of(node)
-    if size(node.shape) == 0:
-        return
     if h.sq >= _TILED and halves(node.dtype, emitter.limits):
         variant = PREFILL.choose(_prefill(h, emitter, half=True), emitter)
         if isinstance(variant, FragmentQueries):
@@ -321,8 +303,6 @@ def _call(
     more: Mapping[str, int] = MappingProxyType({}),
 ) -> None:
     h, attrs = _of(node), node.attrs
-    if size(node.shape) == 0:
-        return
     kind, window = _kind(attrs["kind"])
     mask_steps = (0, 0, 0, 0)
     if kind == "custom":
@@ -382,7 +362,6 @@ def _case(shapes: tuple[Shape, ...], **attrs: Any) -> Sample:
         _lower_webgpu,
     ),
     dtypes=FLOAT_KERNELS,
-    webgpu_dtypes=WEBGPU_FLOATS,
     units_f16=lambda node: _of(node).sq >= _TILED,
     tolerance={DType.F32: 1e-5},  # the GPU's exp is 3 + 2|x| ULP, rescaled along the keys
     samples=lambda: (

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from rlx.errors import GraphError, ShapeError, describe
+from rlx.errors import GraphError, ShapeError
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Sample
 from rlx.ir.shape import broadcast
@@ -21,18 +21,14 @@ def _rope(g: Graph, x: Node, cos: Node, sin: Node, n_rot: int | None, style: str
     n = d if n_rot is None else n_rot
     if n % 2 or not 0 < n <= d or style not in _STYLES:
         raise GraphError(
-            describe(
-                "[rope] does not fit",
-                got=f"x {x.shape}, n_rot {n_rot}, style {style!r}",
-                expected="an even n_rot within the last axis, style neox or gptj",
-            )
+            "[rope] does not fit",
+            got=f"x {x.shape}, n_rot {n_rot}, style {style!r}",
+            expected="an even n_rot within the last axis, style neox or gptj",
         )
     half = (*x.shape[:-1], n // 2)
     for name, table in (("cos", cos), ("sin", sin)):
         if broadcast(table.shape, half, where="rope") != half or table.shape[-1] != n // 2:
-            raise ShapeError(
-                describe(f"[rope] {name}", got=table.shape, expected=f"broadcasts to {half}")
-            )
+            raise ShapeError(f"[rope] {name}", got=table.shape, expected=f"broadcasts to {half}")
     entries = g.narrow(x, -1, 0, n)
     if style == "neox":
         a, b = g.split(entries, [n // 2, n // 2], -1)
@@ -100,11 +96,9 @@ def axial_angles(height: int, width: int, d: int, theta: float) -> Array:
 def _axial(g: Graph, x: Node, height: int, width: int, theta: float, style: Style) -> Node:
     if len(x.shape) < 2 or x.shape[-1] % 4 or x.shape[-1] == 0 or x.shape[-2] != height * width:
         raise ShapeError(
-            describe(
-                "[axial_rope2d] does not fit",
-                got=f"{x.shape} on a grid of {height} x {width}",
-                expected="[..., height * width, D] with D divisible by 4",
-            )
+            "[axial_rope2d] does not fit",
+            got=f"{x.shape} on a grid of {height} x {width}",
+            expected="[..., height * width, D] with D divisible by 4",
         )
     angles = axial_angles(height, width, x.shape[-1], theta)
     cos, sin = (g.constant(f(angles), x.dtype) for f in (np.cos, np.sin))

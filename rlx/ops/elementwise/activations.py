@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import GraphError, describe
+from rlx.errors import GraphError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, NodeLike, Sample
@@ -94,7 +94,7 @@ def _clip(g: Graph, x: Node, min: Any, max: Any) -> Node:
         if bound is None:
             continue
         if np.ndim(bound) and not isinstance(bound, Node):
-            raise GraphError(describe("[clip] a bound is not a number", got=bound))
+            raise GraphError("[clip] a bound is not a number", got=bound)
         x = build(x, bound)
     return x
 

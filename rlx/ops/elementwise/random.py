@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from rlx.abi.elementwise import RANDOM
-from rlx.errors import DTypeError, GraphError, ShapeError, describe
+from rlx.errors import DTypeError, GraphError, ShapeError
 from rlx.ir.dtype import DType, DTypeLike
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Emitter, Kernels, NodeLike, Sample, ShapeLike, TensorType
@@ -85,20 +85,16 @@ def _normal(bits: Array) -> Array:
 
 def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     if types[0].shape not in ((), (2,)):
-        raise ShapeError(
-            describe("[random] the seed", got=types[0].shape, expected="a scalar, or two words")
-        )
+        raise ShapeError("[random] the seed", got=types[0].shape, expected="a scalar, or two words")
     shape, stream = as_shape(attrs["shape"], where="random"), int(attrs["stream"])
     if attrs["kind"] not in RANDOM or not 0 <= stream < 2**31:
-        raise GraphError(describe("[random] no such numbers", got=f"{attrs['kind']}, {stream}"))
+        raise GraphError("[random] no such numbers", got=f"{attrs['kind']}, {stream}")
     attrs.update(shape=shape, stream=stream)
     return TensorType(shape, DType.U32 if attrs["kind"] == "bits" else DType.F32)
 
 
 def _lower(node: Node, emitter: Emitter) -> None:
     count = size(node.shape)
-    if count == 0:
-        return
     normal = node.attrs["kind"] == "normal"
     table = [emitter.table(normal_table())] if normal else []
     emitter.call(
@@ -121,7 +117,6 @@ def _lower(node: Node, emitter: Emitter) -> None:
     cpu=Kernels(("philox",), _lower),
     webgpu=Kernels(("philox",), _lower),
     dtypes=frozenset({DType.U32}),
-    webgpu_dtypes=frozenset({DType.U32}),
     tolerance={DType.F32: 0.0},
     internal=True,
     samples=lambda: tuple(
@@ -144,18 +139,16 @@ def random(seed: Array, shape: Any, stream: int, kind: str) -> Array:
 def _numbers(g: Graph, kind: str, shape: Any, seed: Any, stream: int) -> Node:
     if isinstance(seed, Node):
         if not seed.dtype.is_integer:
-            raise DTypeError(describe("[random] the seed is not an integer", got=seed.dtype))
+            raise DTypeError("[random] the seed is not an integer", got=seed.dtype)
         words = g.cast(seed, DType.U32)
     else:
         number = operator.index(seed) if hasattr(seed, "__index__") else -1
         if not 0 <= number < 2**64:
             raise GraphError(
-                describe(
-                    "[random] seed",
-                    got=f"{seed!r:.60}",
-                    expected="a whole number from 0 to 2^64 - 1, or a node of one",
-                    hint="the shape comes first, the seed second: g.random_uniform((3, 4), 7)",
-                )
+                "[random] seed",
+                got=f"{seed!r:.60}",
+                expected="a whole number from 0 to 2^64 - 1, or a node of one",
+                hint="the shape comes first, the seed second: g.random_uniform((3, 4), 7)",
             )
         words = g.constant(np.array([number % 2**32, number >> 32], np.uint32))
     attrs = {"shape": as_shape(shape, where="random"), "stream": stream, "kind": kind}
@@ -267,11 +260,9 @@ def _sample(
         or not 0 < top_p <= 1
     ):
         raise GraphError(
-            describe(
-                "[sample] does not fit",
-                got=f"logits {logits.shape}, temperature {temperature}, k {top_k}, p {top_p}",
-                expected="[..., tokens >= 1], temperature >= 0, top_k >= 0, 0 < top_p <= 1",
-            )
+            "[sample] does not fit",
+            got=f"logits {logits.shape}, temperature {temperature}, k {top_k}, p {top_p}",
+            expected="[..., tokens >= 1], temperature >= 0, top_k >= 0, 0 < top_p <= 1",
         )
     if temperature == 0:
         return g.argmax(logits, -1)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import DTypeError, describe
+from rlx.errors import DTypeError
 from rlx.ir.dtype import ALL, FLOATS, INTEGERS, DType, DTypeLike
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, Sample, TensorType, lookup
@@ -17,7 +17,6 @@ from rlx.ops.elementwise.table import C_TYPES, TABLE, ElementwiseRow
 
 _KINDS = {"f": FLOATS, "i": INTEGERS, "b": frozenset({DType.BOOL})}
 CPU_DTYPES = frozenset(DType(name) for name in C_TYPES)
-WEBGPU_DTYPES = frozenset({DType.F32, DType.I32, DType.U32, DType.I64, DType.BOOL})
 
 # One step of an elementwise program: op, operands (numbers below the count of the region's inputs
 # are inputs, the rest earlier steps), dtype of the result, and the number of a "literal" step.
@@ -87,7 +86,6 @@ def _make(row: ElementwiseRow) -> OpDef:
         cpu=KERNELS,
         webgpu=KERNELS,
         dtypes=dtypes,
-        webgpu_dtypes=WEBGPU_DTYPES & dtypes,
         samples=lambda: _samples(row),
         elementwise=True,
         # The GPU's exp, log and pow are a few units in the last place off, and WGSL allows it:
@@ -104,12 +102,10 @@ RECORDS = {row.name: _make(row) for row in TABLE}
 def _infer_where(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     if types[0].dtype is not DType.BOOL:
         raise DTypeError(
-            describe(
-                "[where] the condition is not bool",
-                got=types[0].dtype,
-                expected="bool",
-                hint="compare it: g.ne(condition, 0)",
-            )
+            "[where] the condition is not bool",
+            got=types[0].dtype,
+            expected="bool",
+            hint="compare it: g.ne(condition, 0)",
         )
     return TensorType(broadcast(*(type.shape for type in types), where="where"), types[1].dtype)
 
@@ -121,7 +117,6 @@ def _infer_where(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorTy
     cpu=KERNELS,
     webgpu=KERNELS,
     dtypes=CPU_DTYPES,
-    webgpu_dtypes=WEBGPU_DTYPES,
     elementwise=True,
     samples=lambda: tuple(
         Sample(shapes, dtypes=(DType.BOOL, dtype, dtype))
@@ -156,7 +151,6 @@ def _infer_cast(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorTyp
     flops=lambda node: size(node.shape),
     cpu=KERNELS,
     webgpu=KERNELS,
-    dtypes=ALL,
     webgpu_dtypes=ALL - {DType.F64},
     elementwise=True,
     samples=lambda: tuple(
@@ -196,7 +190,6 @@ def _infer_region(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorT
     cpu=KERNELS,
     webgpu=KERNELS,
     dtypes=CPU_DTYPES,
-    webgpu_dtypes=WEBGPU_DTYPES,
     tolerance={DType.F32: 2e-5},  # a chain adds up the errors of its members
     internal=True,
     samples=lambda: tuple(

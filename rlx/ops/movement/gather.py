@@ -6,17 +6,18 @@ through the data and through the indices, and the indices say where along the in
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from rlx.errors import DTypeError, ShapeError, describe
-from rlx.ir.dtype import ALL, DType
+from rlx.errors import DTypeError, ShapeError
+from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
-from rlx.ir.shape import as_axis, collapse, size, strides
+from rlx.ir.shape import Shape, as_axis, collapse, size, strides
 from rlx.ops.declare import op
 
 _WORKGROUP = 256
@@ -31,17 +32,11 @@ def check_indices(name: str, type: TensorType) -> None:
     """
     if type.dtype not in _INDEX_DTYPES:
         raise DTypeError(
-            describe(
-                f"[{name}] indices are not integers",
-                got=type.dtype,
-                expected="i32 or i64",
-                hint="add g.cast(indices, 'i32')",
-            )
+            f"[{name}] indices are not integers",
+            got=type.dtype,
+            expected="i32 or i64",
+            hint="add g.cast(indices, 'i32')",
         )
-
-
-def _no_flops(node: Node) -> float:
-    return 0.0
 
 
 # --- gather ----------------------------------------------------------------------------------------
@@ -67,8 +62,6 @@ def _emit_gather(
         sizes: Size of each indexed axis.
         axis_steps: Step of each indexed axis through the data.
     """
-    if size(node.shape) == 0:
-        return
     emitter.call(
         "gather",
         [emitter.operand(0), emitter.operand(1)],
@@ -89,9 +82,31 @@ def _emit_gather(
     )
 
 
-_GATHER_DTYPES = ALL
 # Narrow elements share words on WebGPU: they are gathered as f32 or i32, halves as they are where a device has them.
-_GATHER_WEBGPU = frozenset({DType.F32, DType.I32, DType.U32, DType.I64, DType.F64})
+_gathering = functools.partial(
+    op,
+    free=("indices",),
+    webgpu_dtypes=frozenset({DType.F32, DType.I32, DType.U32, DType.I64, DType.F64}),
+    webgpu_f16=True,
+)
+
+
+def _samples(
+    attr: str,
+    dtypes: Sequence[tuple[DType, DType]],
+    cases: Sequence[tuple[Shape, Any, int]],
+) -> tuple[Sample, ...]:
+    """Cases of shape, indices and an attribute, for each pair of dtypes of data and indices."""
+    return tuple(
+        Sample(
+            (shape, np.shape(indices)),
+            {attr: value},
+            values=(np.arange(math.prod(shape)).reshape(shape), np.array(indices, np.int32)),
+            dtypes=pair,
+        )
+        for pair in dtypes
+        for shape, indices, value in cases
+    )
 
 
 def _infer_gather(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
@@ -99,7 +114,7 @@ def _infer_gather(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorT
     axis = as_axis(attrs["axis"], len(shape), where="gather")
     check_indices("gather", indices)
     if shape[axis] == 0 and indices.size > 0:
-        raise ShapeError(describe("[gather] the axis is empty", got=f"{shape} at axis {axis}"))
+        raise ShapeError("[gather] the axis is empty", got=f"{shape} at axis {axis}")
     attrs["axis"] = axis
     return TensorType((*shape[:axis], *indices.shape, *shape[axis + 1 :]), types[0].dtype)
 
@@ -116,37 +131,24 @@ def _lower_gather(node: Node, emitter: Emitter) -> None:
     _emit_gather(node, emitter, dims, data_steps, index_steps, (n,), (inner,))
 
 
-@op(
-    free=("indices",),
+@_gathering(
     infer=_infer_gather,
-    flops=_no_flops,
     cpu=Kernels(("gather",), _lower_gather),
     webgpu=Kernels(("gather",), _lower_gather),
-    dtypes=_GATHER_DTYPES,
-    webgpu_dtypes=_GATHER_WEBGPU,
-    webgpu_f16=True,
-    samples=lambda: tuple(
-        Sample(
-            (shape, np.shape(indices)),
-            {"axis": axis},
-            values=(
-                np.arange(math.prod(shape)).reshape(shape) % 100,
-                np.array(indices, np.int32).reshape(np.shape(indices)),
-            ),
-            dtypes=(dtype, index_dtype),
-        )
-        for dtype, index_dtype in (
+    samples=lambda: _samples(
+        "axis",
+        (
             (DType.F32, DType.I32), (DType.I32, DType.I64), (DType.F16, DType.I32),
             (DType.BOOL, DType.I32), (DType.U8, DType.I64), (DType.F64, DType.I32),
             (DType.F32, DType.I64),
-        )
-        for shape, indices, axis in (
+        ),
+        (
             ((5, 3), [[0, 4], [2, -1]], 0),
             ((5, 3), [2, 0, 0], -1),
             ((2, 4, 3), 1, 1),
             ((1,), [0], 0),
             ((4, 0), [1], 0),
-        )
+        ),
     ),
 )  # fmt: skip
 def gather(x: Array, indices: Array, axis: int = 0) -> Array:
@@ -171,11 +173,9 @@ def _infer_elements(types: Sequence[TensorType], attrs: dict[str, Any]) -> Tenso
     )
     if not fits or (shape[axis] == 0 and indices.size > 0):
         raise ShapeError(
-            describe(
-                "[gather_elements] the indices do not fit",
-                got=f"indices {indices.shape} into {shape}",
-                expected=f"equal ranks, no dimension larger but axis {axis}",
-            )
+            "[gather_elements] the indices do not fit",
+            got=f"indices {indices.shape} into {shape}",
+            expected=f"equal ranks, no dimension larger but axis {axis}",
         )
     attrs["axis"] = axis
     return TensorType(indices.shape, types[0].dtype)
@@ -190,35 +190,25 @@ def _lower_elements(node: Node, emitter: Emitter) -> None:
     _emit_gather(node, emitter, dims, data_steps, index_steps, sizes, along)
 
 
-@op(
-    free=("indices",),
+@_gathering(
     infer=_infer_elements,
-    flops=_no_flops,
     cpu=Kernels(("gather",), _lower_elements),
     webgpu=Kernels(("gather",), _lower_elements),
-    dtypes=_GATHER_DTYPES,
-    webgpu_dtypes=_GATHER_WEBGPU,
-    webgpu_f16=True,
-    samples=lambda: tuple(
-        Sample(
-            (shape, np.shape(indices)),
-            {"axis": axis},
-            values=(np.arange(math.prod(shape)).reshape(shape), np.array(indices, np.int32)),
-            dtypes=(dtype, i),
-        )
-        for dtype, i in (
+    samples=lambda: _samples(
+        "axis",
+        (
             (DType.F32, DType.I32),
             (DType.I32, DType.I32),
             (DType.I8, DType.I32),
             (DType.F32, DType.I64),
-        )
-        for shape, indices, axis in (
+        ),
+        (
             ((3, 4), [[0, 2, -1, 1], [1, 1, 0, 0]], 0),
             ((3, 4), [[3], [0], [-2]], 1),
             ((2, 3, 2), [[[0, 1], [2, 2]]], 1),
             ((1,), [0, 0, 0], 0),
             ((0, 3), np.zeros((0, 3)), 1),
-        )
+        ),
     ),
 )
 def gather_elements(x: Array, indices: Array, axis: int) -> Array:
@@ -240,16 +230,14 @@ def _infer_nd(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     fits = 0 <= batch < len(indices.shape) and batch + depth <= len(shape)
     if not fits or shape[:batch] != indices.shape[:batch]:
         raise ShapeError(
-            describe(
-                "[gather_nd] the index tuples do not fit",
-                got=f"indices {indices.shape} into {shape}, {batch} batch dims",
-                expected="equal batch dimensions, and tuples no longer than the axes left",
-            )
+            "[gather_nd] the index tuples do not fit",
+            got=f"indices {indices.shape} into {shape}, {batch} batch dims",
+            expected="equal batch dimensions, and tuples no longer than the axes left",
         )
     attrs["batch_dims"] = batch
     result = (*indices.shape[:-1], *shape[batch + depth :])
     if 0 in shape[batch : batch + depth] and size(result):
-        raise ShapeError(describe("[gather_nd] the operand is empty", got=shape))
+        raise ShapeError("[gather_nd] the operand is empty", got=shape)
     return TensorType(result, types[0].dtype)
 
 
@@ -267,35 +255,21 @@ def _lower_nd(node: Node, emitter: Emitter) -> None:
     )
 
 
-@op(
-    free=("indices",),
+@_gathering(
     infer=_infer_nd,
-    flops=_no_flops,
     cpu=Kernels(("gather",), _lower_nd),
     webgpu=Kernels(("gather",), _lower_nd),
-    dtypes=_GATHER_DTYPES,
-    webgpu_dtypes=_GATHER_WEBGPU,
-    webgpu_f16=True,
-    samples=lambda: tuple(
-        Sample(
-            (shape, np.shape(indices)),
-            {"batch_dims": batch},
-            values=(np.arange(math.prod(shape)).reshape(shape), np.array(indices, np.int32)),
-            dtypes=(dtype, i),
-        )
-        for dtype, i in (
-            (DType.F32, DType.I32),
-            (DType.I32, DType.I32),
-            (DType.F32, DType.I64),
-        )
-        for shape, indices, batch in (
+    samples=lambda: _samples(
+        "batch_dims",
+        ((DType.F32, DType.I32), (DType.I32, DType.I32), (DType.F32, DType.I64)),
+        (
             ((3, 4), [[0, 1], [2, -1]], 0),
             ((3, 4), [[2], [0]], 0),
             ((2, 3, 4), [[[1], [0]], [[2], [2]]], 1),
             ((2, 3, 4), [[[1, 3]], [[2, -4]]], 1),
             ((1,), [[0]], 0),
             ((3, 4), np.zeros((0, 2)), 0),
-        )
+        ),
     ),
 )
 def gather_nd(x: Array, indices: Array, batch_dims: int = 0) -> Array:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlx.abi.movement import PADS
-from rlx.errors import ShapeError, describe
+from rlx.errors import ShapeError
 from rlx.ir.dtype import ALL, DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
@@ -20,32 +20,24 @@ from rlx.ops.movement.strided import emit_strided_copy
 _WORKGROUP = 256
 
 
-def _no_flops(node: Node) -> float:
-    return 0.0
-
-
 def _padded_shape(shape: Shape, pads: Any) -> Shape:
     """The shape of a tensor with so many entries more before and after each axis."""
     fits = isinstance(pads, tuple) and len(pads) == len(shape) > 0
     counts = fits and all(isinstance(pair, tuple) and len(pair) == 2 for pair in pads)
     if not counts or any(type(n) is not int for pair in pads for n in pair):
-        raise ShapeError(
-            describe("[pad] one (before, after) pair per axis", got=pads, expected=len(shape))
-        )
+        raise ShapeError("[pad] one (before, after) pair per axis", got=pads, expected=len(shape))
     if any(min(pair) < 0 for pair in pads):
-        raise ShapeError(describe("[pad] counts", got=pads, expected="none below 0"))
+        raise ShapeError("[pad] counts", got=pads, expected="none below 0")
     return tuple(before + n + after for n, (before, after) in zip(shape, pads, strict=True))
 
 
 def _infer_pad(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     if types[1].shape != ():
-        raise ShapeError(describe("[pad] one value", got=types[1].shape, expected="a scalar"))
+        raise ShapeError("[pad] one value", got=types[1].shape, expected="a scalar")
     return TensorType(_padded_shape(types[0].shape, attrs["pads"]), types[0].dtype)
 
 
 def _lower_pad(node: Node, emitter: Emitter) -> None:
-    if not size(node.shape):
-        return
     # Axes that are not padded are parts of the axis before.
     axes: list[tuple[int, int, int]] = []
     shape = node.inputs[0].shape
@@ -72,10 +64,8 @@ def _lower_pad_webgpu(node: Node, emitter: Emitter) -> None:
 @op(
     internal=True,
     infer=_infer_pad,
-    flops=_no_flops,
     cpu=Kernels(("pad",), _lower_pad),
     webgpu=Kernels(("strided_copy", "strided_copy_narrow"), _lower_pad_webgpu),
-    dtypes=ALL,
     webgpu_dtypes=ALL,
     samples=lambda: (
         Sample(((2, 3), ()), {"pads": ((1, 2), (0, 3))}),
@@ -106,16 +96,12 @@ def _infer_pad_repeat(types: Sequence[TensorType], attrs: dict[str, Any]) -> Ten
     empty = [axis for axis, pair in enumerate(pads) if shape[axis] == 0 and any(pair)]
     if attrs["mode"] not in PADS or empty:
         raise ShapeError(
-            describe(
-                "[pad_repeat] a mode, and no empty axis", got=f"{attrs['mode']}, {shape}, {pads}"
-            )
+            "[pad_repeat] a mode, and no empty axis", got=f"{attrs['mode']}, {shape}, {pads}"
         )
     return TensorType(result, types[0].dtype)
 
 
 def _lower_pad_repeat(node: Node, emitter: Emitter) -> None:
-    if not size(node.shape):
-        return
     shape, pads = node.inputs[0].shape, node.attrs["pads"]
     # The axes after the last padded axis are moved as a unit; of axes before it those without borders join.
     last = max((axis for axis, pair in enumerate(pads) if any(pair)), default=0)
@@ -152,10 +138,8 @@ def _lower_pad_repeat(node: Node, emitter: Emitter) -> None:
 @op(
     internal=True,
     infer=_infer_pad_repeat,
-    flops=_no_flops,
     cpu=Kernels(("pad_repeat",), _lower_pad_repeat),
     webgpu=Kernels(("pad_repeat",), _lower_pad_repeat),
-    dtypes=ALL,
     webgpu_dtypes=frozenset({DType.F32, DType.I32, DType.U32, DType.I64, DType.F64}),
     samples=lambda: tuple(
         Sample((shape,), {"pads": pads, "mode": mode})

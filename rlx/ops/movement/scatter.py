@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlx.abi.movement import REDUCTIONS, Reduction
-from rlx.errors import DTypeError, GraphError, ShapeError, describe
+from rlx.errors import DTypeError, GraphError, ShapeError
 from rlx.ir.dtype import NUMERIC, DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
@@ -48,8 +48,6 @@ def _emit_scatter(  # noqa: PLR0913 - sizes and strides of all operands
         axis_steps: Step of each indexed axis through the data.
     """
     count = size(node.shape)
-    if count == 0:
-        return
     target = emitter.result()
     emit_strided_copy(emitter, emitter.operand(0), target, node.dtype, (count,), (1,), (1,))
     number, index_step, update_step = updates
@@ -92,11 +90,12 @@ def _check_reduction(name: str, attrs: dict[str, Any], dtype: DType) -> None:
     attrs["reduction"] = attrs["reduction"] or "none"
     if attrs["reduction"] not in REDUCTIONS:
         raise GraphError(
-            describe(f"[{name}] no such reduction", got=repr(attrs["reduction"]),
-                     expected=", ".join(REDUCTIONS))
-        )  # fmt: skip
+            f"[{name}] no such reduction",
+            got=repr(attrs["reduction"]),
+            expected=", ".join(REDUCTIONS),
+        )
     if attrs["reduction"] != "none" and dtype not in NUMERIC:
-        raise DTypeError(describe(f"[{name}] can't {attrs['reduction']} {dtype}"))
+        raise DTypeError(f"[{name}] can't {attrs['reduction']} {dtype}")
 
 
 def _coordinates(indices: Array, axis: int) -> list[Array]:
@@ -132,11 +131,9 @@ def _infer_scatter_elements(types: Sequence[TensorType], attrs: dict[str, Any]) 
     )
     if not fits:
         raise ShapeError(
-            describe(
-                "[scatter_elements] indices and updates do not fit",
-                got=f"indices {indices.shape}, updates {updates.shape} into {x.shape}",
-                expected=f"one shape, no dimension larger than that of x but axis {axis}",
-            )
+            "[scatter_elements] indices and updates do not fit",
+            got=f"indices {indices.shape}, updates {updates.shape} into {x.shape}",
+            expected=f"one shape, no dimension larger than that of x but axis {axis}",
         )
     attrs["axis"] = axis
     return x
@@ -227,11 +224,9 @@ def _infer_scatter_nd(types: Sequence[TensorType], attrs: dict[str, Any]) -> Ten
         or updates.shape != (*indices.shape[:-1], *x.shape[depth:])
     ):
         raise ShapeError(
-            describe(
-                "[scatter_nd] indices and updates do not fit",
-                got=f"indices {indices.shape}, updates {updates.shape} into {x.shape}",
-                expected="updates [*indices.shape[:-1], *x.shape[indices.shape[-1]:]]",
-            )
+            "[scatter_nd] indices and updates do not fit",
+            got=f"indices {indices.shape}, updates {updates.shape} into {x.shape}",
+            expected="updates [*indices.shape[:-1], *x.shape[indices.shape[-1]:]]",
         )
     return x
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import ShapeError, describe
+from rlx.errors import ShapeError
 from rlx.ir.dtype import ALL, DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, ShapeLike, TensorType
@@ -88,10 +88,6 @@ def _read_strided(node: Node, emitter: Emitter, steps: Sequence[int], offset: in
 _COPY = ("strided_copy",)
 
 
-def _no_flops(node: Node) -> float:
-    return 0.0
-
-
 # --- views: the operand's memory under another shape ---------------------------------------------
 
 
@@ -99,18 +95,16 @@ def _infer_reshape(types: Sequence[TensorType], attrs: dict[str, Any]) -> Tensor
     args = attrs["shape"]
     listed = [args] if isinstance(args, int) else list(args)
     if listed.count(-1) > 1:
-        raise ShapeError(describe("[reshape] more than one -1", got=args))
+        raise ShapeError("[reshape] more than one -1", got=args)
     if -1 in listed:
         rest = math.prod(dim for dim in listed if dim != -1)
         listed[listed.index(-1)] = types[0].size // rest if rest else 0
     shape = as_shape(listed, where="reshape")
     if size(shape) != types[0].size:
         raise ShapeError(
-            describe(
-                "[reshape] the number of elements changes",
-                got=f"{types[0].shape} ({types[0].size} elements) to {args}",
-                expected=f"a shape of {types[0].size} elements",
-            )
+            "[reshape] the number of elements changes",
+            got=f"{types[0].shape} ({types[0].size} elements) to {args}",
+            expected=f"a shape of {types[0].size} elements",
         )
     attrs["shape"] = shape
     return TensorType(shape, types[0].dtype)
@@ -118,9 +112,7 @@ def _infer_reshape(types: Sequence[TensorType], attrs: dict[str, Any]) -> Tensor
 
 @op(
     infer=_infer_reshape,
-    flops=_no_flops,
     view=True,
-    dtypes=ALL,
     webgpu_dtypes=ALL,
     samples=lambda: (
         Sample(((2, 6),), {"shape": (3, -1)}),
@@ -143,7 +135,7 @@ def _infer_transpose(types: Sequence[TensorType], attrs: dict[str, Any]) -> Tens
     perm = tuple(as_axis(axis, rank, where="transpose") for axis in perm)
     if sorted(perm) != list(range(rank)):
         raise ShapeError(
-            describe("[transpose] not a permutation", got=args, expected=f"each of 0 to {rank - 1}")
+            "[transpose] not a permutation", got=args, expected=f"each of 0 to {rank - 1}"
         )
     attrs["perm"] = perm
     return TensorType(tuple(types[0].shape[axis] for axis in perm), types[0].dtype)
@@ -156,10 +148,8 @@ def _lower_transpose(node: Node, emitter: Emitter) -> None:
 
 @op(
     infer=_infer_transpose,
-    flops=_no_flops,
     cpu=Kernels(_COPY, _lower_transpose),
     webgpu=Kernels((*_COPY, "strided_copy_narrow"), _lower_transpose),
-    dtypes=ALL,
     webgpu_dtypes=ALL,
     samples=lambda: (
         Sample(((3, 5),)),
@@ -185,11 +175,9 @@ def _infer_narrow(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorT
         start += shape[axis]
     if length < 0 or not 0 <= start <= shape[axis] - length:
         raise ShapeError(
-            describe(
-                "[narrow] range outside the axis",
-                got=f"start {attrs['start']}, length {length}",
-                expected=f"within 0 to {shape[axis]} of axis {axis} of {shape}",
-            )
+            "[narrow] range outside the axis",
+            got=f"start {attrs['start']}, length {length}",
+            expected=f"within 0 to {shape[axis]} of axis {axis} of {shape}",
         )
     attrs.update(axis=axis, start=start)
     return TensorType((*shape[:axis], length, *shape[axis + 1 :]), types[0].dtype)
@@ -202,10 +190,8 @@ def _lower_narrow(node: Node, emitter: Emitter) -> None:
 
 @op(
     infer=_infer_narrow,
-    flops=_no_flops,
     cpu=Kernels(_COPY, _lower_narrow),
     webgpu=Kernels((*_COPY, "strided_copy_narrow"), _lower_narrow),
-    dtypes=ALL,
     webgpu_dtypes=ALL,
     samples=lambda: (
         Sample(((6, 4),), {"axis": 0, "start": 2, "length": 3}),
@@ -236,11 +222,9 @@ def _infer_slice(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorTy
     steps = [operator.index(step) for step in steps]
     if len({len(axes), len(attrs["starts"]), len(attrs["stops"]), len(steps)}) != 1 or 0 in steps:
         raise ShapeError(
-            describe(
-                "[slice] starts, stops, axes and steps do not fit",
-                got=f"{attrs['starts']}, {attrs['stops']}, {attrs['axes']}, {attrs['steps']}",
-                expected="one entry per axis each, no step of 0",
-            )
+            "[slice] starts, stops, axes and steps do not fit",
+            got=f"{attrs['starts']}, {attrs['stops']}, {attrs['axes']}, {attrs['steps']}",
+            expected="one entry per axis each, no step of 0",
         )
     # Normalised to every axis: first entry, step, count.
     start, step, count = [0] * len(shape), [1] * len(shape), list(shape)
@@ -275,10 +259,8 @@ def _lower_slice(node: Node, emitter: Emitter) -> None:
 @op(
     name="slice",
     infer=_infer_slice,
-    flops=_no_flops,
     cpu=Kernels(_COPY, _lower_slice),
     webgpu=Kernels((*_COPY, "strided_copy_narrow"), _lower_slice),
-    dtypes=ALL,
     webgpu_dtypes=ALL,
     samples=lambda: (
         Sample(((8, 5),), {"starts": (1,), "stops": (7,), "steps": (2,)}),
@@ -311,9 +293,7 @@ def _infer_expand(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorT
     if len(padded) != len(shape) or any(
         a != b and a != 1 for a, b in zip(padded, shape, strict=True)
     ):
-        raise ShapeError(
-            describe("[expand] can't be repeated to that shape", got=f"{source} to {shape}")
-        )
+        raise ShapeError("[expand] can't be repeated to that shape", got=f"{source} to {shape}")
     attrs["shape"] = shape
     return TensorType(shape, types[0].dtype)
 
@@ -324,10 +304,8 @@ def _lower_expand(node: Node, emitter: Emitter) -> None:
 
 @op(
     infer=_infer_expand,
-    flops=_no_flops,
     cpu=Kernels(_COPY, _lower_expand),
     webgpu=Kernels((*_COPY, "strided_copy_narrow"), _lower_expand),
-    dtypes=ALL,
     webgpu_dtypes=ALL,
     samples=lambda: (
         Sample(((3, 1),), {"shape": (2, 3, 5)}),
@@ -344,17 +322,15 @@ def expand(x: Array, shape: ShapeLike) -> Array:
 
 def _infer_concat(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     if not types:
-        raise ShapeError(describe("[concat] no operands", expected="at least one operand"))
+        raise ShapeError("[concat] no operands", expected="at least one operand")
     shapes = [type.shape for type in types]
     axis = as_axis(attrs["axis"], len(shapes[0]), where="concat")
     cut = {(*s[:axis], *s[axis + 1 :]) for s in shapes}
     if len({len(s) for s in shapes}) != 1 or len(cut) != 1:
         raise ShapeError(
-            describe(
-                "[concat] shapes differ outside the axis",
-                got=", ".join(map(str, shapes)),
-                expected=f"equal but for axis {axis}",
-            )
+            "[concat] shapes differ outside the axis",
+            got=", ".join(map(str, shapes)),
+            expected=f"equal but for axis {axis}",
         )
     attrs["axis"] = axis
     total = sum(s[axis] for s in shapes)
@@ -379,10 +355,8 @@ def _lower_concat(node: Node, emitter: Emitter) -> None:
 
 @op(
     infer=_infer_concat,
-    flops=_no_flops,
     cpu=Kernels(_COPY, _lower_concat),
     webgpu=Kernels((*_COPY, "strided_copy_narrow"), _lower_concat),
-    dtypes=ALL,
     webgpu_dtypes=ALL,
     samples=lambda: (
         Sample(((2, 3), (2, 5)), {"axis": -1}),

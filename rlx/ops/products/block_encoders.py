@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from rlx.errors import InputError, ShapeError, describe
+from rlx.errors import InputError, ShapeError
 from rlx.ir.opdef import Array
 from rlx.ops.products.block_formats import (
     FORMATS,
@@ -34,12 +34,10 @@ def _half(values: Array) -> tuple[Array, Array]:
         stored = values.astype(np.float16)
     if not np.isfinite(stored).all():
         raise InputError(
-            describe(
-                "[quantize_blocks] a scale does not fit f16",
-                got=float(np.abs(values).max()),
-                expected="at most 65504",
-                hint="scale the weights down",
-            )
+            "[quantize_blocks] a scale does not fit f16",
+            got=float(np.abs(values).max()),
+            expected="at most 65504",
+            hint="scale the weights down",
         )
     return _bytes(stored, "<f2"), stored.astype(np.float32)
 
@@ -214,9 +212,9 @@ _ENCODERS: dict[str, Callable[[Array], Array]] = {
 def _checked(weights: Array, where: str) -> Array:
     x = np.asarray(weights, np.float32, order="C")
     if x.ndim == 0:
-        raise ShapeError(describe(f"[{where}] weights have no axis", got=x.shape))
+        raise ShapeError(f"[{where}] weights have no axis", got=x.shape)
     if not np.isfinite(x).all():
-        raise InputError(describe(f"[{where}] weights are not all finite"))
+        raise InputError(f"[{where}] weights are not all finite")
     return x
 
 
@@ -241,10 +239,8 @@ def quantize_blocks(weights: Array, scheme: str) -> Array:
     scheme = parse_scheme(scheme, where="quantize_blocks")
     if scheme in GROUPED:
         raise ShapeError(
-            describe(
-                f"[quantize_blocks] {scheme} keeps its scales in an array of their own",
-                hint="use quantize_groups",
-            )
+            f"[quantize_blocks] {scheme} keeps its scales in an array of their own",
+            hint="use quantize_groups",
         )
     x = _checked(weights, "quantize_blocks")
     nbytes = row_bytes(scheme, x.shape[-1], where="quantize_blocks")
@@ -276,11 +272,9 @@ def quantize_groups(
     x = _checked(weights, "quantize_groups")
     if scheme not in GROUPED or group not in GROUP_SIZES or x.shape[-1] % group:
         raise ShapeError(
-            describe(
-                "[quantize_groups] scheme or group do not fit",
-                got=f"{scheme}, groups of {group} in rows of {x.shape[-1]} weights",
-                expected=f"{' or '.join(GROUPED)}, a group of {GROUP_SIZES} that divides a row",
-            )
+            "[quantize_groups] scheme or group do not fit",
+            got=f"{scheme}, groups of {group} in rows of {x.shape[-1]} weights",
+            expected=f"{' or '.join(GROUPED)}, a group of {GROUP_SIZES} that divides a row",
         )
     bits = GROUPED[scheme]
     top = (1 << bits) - 1

@@ -13,7 +13,7 @@ import numpy as np
 
 from rlx.abi.products import SCHEMES
 from rlx.dataclasses import dataclass
-from rlx.errors import DTypeError, ShapeError, UnknownNameError, describe, did_you_mean
+from rlx.errors import DTypeError, ShapeError, UnknownNameError, did_you_mean
 from rlx.ir.opdef import Array
 from rlx.ir.shape import Shape
 
@@ -185,7 +185,7 @@ def parse_scheme(value: object, *, where: str) -> str:
     result = {name.lower(): name for name in SCHEMES}.get(text.lower())
     if result is None:
         raise UnknownNameError(
-            describe(f"[{where}] no such scheme: {text!r}", hint=did_you_mean(text, SCHEMES))
+            f"[{where}] no such scheme: {text!r}", hint=did_you_mean(text, SCHEMES)
         )
     return result
 
@@ -201,11 +201,9 @@ def row_weights(scheme: str, nbytes: int, *, where: str) -> int:
     form = FORMATS[scheme]
     if nbytes % form.nbytes:
         raise ShapeError(
-            describe(
-                f"[{where}] a row of packed weights is no whole number of blocks",
-                got=f"{nbytes} bytes",
-                expected=f"a multiple of {form.nbytes} ({form.weights} weights of {scheme})",
-            )
+            f"[{where}] a row of packed weights is no whole number of blocks",
+            got=f"{nbytes} bytes",
+            expected=f"a multiple of {form.nbytes} ({form.weights} weights of {scheme})",
         )
     return nbytes // form.nbytes * form.weights
 
@@ -220,12 +218,10 @@ def row_bytes(scheme: str, weights: int, *, where: str) -> int:
     step = form.weights if form else 8 // GROUPED[scheme]
     if weights % step:
         raise ShapeError(
-            describe(
-                f"[{where}] a row is no whole number of blocks of {scheme}",
-                got=f"{weights} weights",
-                expected=f"a multiple of {step}",
-                hint="pad the rows with zeros",
-            )
+            f"[{where}] a row is no whole number of blocks of {scheme}",
+            got=f"{weights} weights",
+            expected=f"a multiple of {step}",
+            hint="pad the rows with zeros",
         )
     return weights // step * (form.nbytes if form else 1)
 
@@ -246,11 +242,9 @@ def group_size(packed: Shape, scheme: str, scales: Shape, *, where: str) -> int:
     fits = [n for n in GROUP_SIZES if scales == (*packed[:-1], weights // n) and weights % n == 0]
     if not fits:
         raise ShapeError(
-            describe(
-                f"[{where}] scales do not fit the packed weights",
-                got=f"scales {scales} for {weights} weights a row",
-                expected=f"{(*packed[:-1], 'weights / group')}, the group one of {GROUP_SIZES}",
-            )
+            f"[{where}] scales do not fit the packed weights",
+            got=f"scales {scales} for {weights} weights a row",
+            expected=f"{(*packed[:-1], 'weights / group')}, the group one of {GROUP_SIZES}",
         )
     return fits[0]
 
@@ -289,7 +283,7 @@ def decode_blocks(
     packed = np.asarray(packed)
     if packed.dtype != np.uint8:
         raise DTypeError(
-            describe("[decode_blocks] packed weights are bytes", got=packed.dtype, expected="uint8")
+            "[decode_blocks] packed weights are bytes", got=packed.dtype, expected="uint8"
         )
     weights = row_weights(scheme, packed.shape[-1], where="decode_blocks")
     shape = (*packed.shape[:-1], weights)
@@ -298,7 +292,7 @@ def decode_blocks(
         blocks = np.ascontiguousarray(packed).reshape(-1, form.nbytes)
         return form.decode(blocks).reshape(shape)
     if scales is None:
-        raise ShapeError(describe(f"[decode_blocks] {scheme} needs scales"))
+        raise ShapeError(f"[decode_blocks] {scheme} needs scales")
     bits = GROUPED[scheme]
     group = group_size(packed.shape, scheme, np.shape(scales), where="decode_blocks")
     rows = packed.reshape(-1, packed.shape[-1])

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from rlx.abi.products import SCHEMES
-from rlx.errors import DTypeError, ShapeError, describe
+from rlx.errors import DTypeError, ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.fragments import FragmentVariant, fragment_params, halves
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Attrs, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import size
-from rlx.ops.declare import WEBGPU_FLOATS, op, operand_names
+from rlx.ops.declare import op, operand_names
 from rlx.ops.movement.gather import check_indices
 from rlx.ops.products.block_formats import (
     FORMATS,
@@ -54,31 +54,27 @@ def _check_packed(
     scheme = attrs["scheme"] = parse_scheme(attrs["scheme"], where=name)
     packed = types["packed"]
     if packed.dtype is not DType.U8:
-        raise DTypeError(
-            describe(f"[{name}] packed weights are bytes", got=packed.dtype, expected="u8")
-        )
+        raise DTypeError(f"[{name}] packed weights are bytes", got=packed.dtype, expected="u8")
     if not packed.shape:
-        raise ShapeError(describe(f"[{name}] packed weights have no axis", got=packed.shape))
+        raise ShapeError(f"[{name}] packed weights have no axis", got=packed.shape)
     scales, zeros = types.get("scales"), types.get("zeros")
     if scheme in FORMATS and (scales or zeros):
         raise ShapeError(
-            describe(
-                f"[{name}] {scheme} holds its scales in the blocks",
-                hint=f"scales and zeros are for {' and '.join(GROUPED)}",
-            )
+            f"[{name}] {scheme} holds its scales in the blocks",
+            hint=f"scales and zeros are for {' and '.join(GROUPED)}",
         )
     weights = row_weights(scheme, packed.shape[-1], where=name)
     if scheme in FORMATS:
         return scheme, weights
     if scales is None:
-        raise ShapeError(describe(f"[{name}] {scheme} needs scales, one per group of a row"))
+        raise ShapeError(f"[{name}] {scheme} needs scales, one per group of a row")
     group_size(packed.shape, scheme, scales.shape, where=name)
     if zeros is not None and zeros.shape != scales.shape:
-        raise ShapeError(describe(f"[{name}] zero points", got=zeros.shape, expected=scales.shape))
+        raise ShapeError(f"[{name}] zero points", got=zeros.shape, expected=scales.shape)
     for what, type, legal in (("scales", scales, _SCALES), ("zeros", zeros, _ZEROS)):
         if type is not None and type.dtype not in legal:
             raise DTypeError(
-                describe(f"[{name}] {what}", got=type.dtype, expected=" or ".join(map(str, legal)))
+                f"[{name}] {what}", got=type.dtype, expected=" or ".join(map(str, legal))
             )
     return scheme, weights
 
@@ -132,19 +128,15 @@ def _infer_product(types: Sequence[TensorType], attrs: dict[str, Any]) -> Tensor
     scheme, k = _check_packed(name, named, attrs)
     x, packed = types[0].shape, types[1].shape
     if len(packed) != 2:
-        raise ShapeError(
-            describe(f"[{name}] packed weights", got=packed, expected="[N, bytes of a row]")
-        )
+        raise ShapeError(f"[{name}] packed weights", got=packed, expected="[N, bytes of a row]")
     if not x or x[-1] != k:
         form = FORMATS.get(scheme)
         whole = form is None or not x or x[-1] % form.weights == 0
         raise ShapeError(
-            describe(
-                f"[{name}] x and the packed weights do not fit",
-                got=f"x {x}, rows of {k} weights ({packed[1]} bytes of {scheme})",
-                expected=f"x [..., {k}]",
-                hint=None if whole else f"{scheme} has blocks of {form and form.weights} weights",
-            )
+            f"[{name}] x and the packed weights do not fit",
+            got=f"x {x}, rows of {k} weights ({packed[1]} bytes of {scheme})",
+            expected=f"x [..., {k}]",
+            hint=None if whole else f"{scheme} has blocks of {form and form.weights} weights",
         )
     return TensorType((*x[:-1], packed[0]), types[0].dtype)
 
@@ -155,16 +147,12 @@ def _product_params(node: Node) -> dict[str, Any]:
 
 
 def _lower_product_cpu(node: Node, emitter: Emitter) -> None:
-    if size(node.shape) == 0:
-        return
     params = {"scheme": SCHEMES.index(node.attrs["scheme"]), **_product_params(node)}
     operands = _operands(node, emitter, _PRODUCT)
     emitter.call("dequant_matmul", operands, [emitter.result()], params)
 
 
 def _lower_product_webgpu(node: Node, emitter: Emitter) -> None:
-    if size(node.shape) == 0:
-        return
     params = {**_webgpu_scheme(node.attrs["scheme"]), **_product_params(node)}
     units = halves(node.dtype, emitter.limits)
     problem = BlockMatmulProblem(params["m"], params["n"], params["k"], units)
@@ -250,8 +238,7 @@ def _product_samples() -> list[Sample]:
     webgpu=Kernels(
         ("dequant_matmul", "dequant_fragments", "dequant_gemv", "split_sum"), _lower_product_webgpu
     ),
-    dtypes=WEBGPU_FLOATS,
-    webgpu_dtypes=WEBGPU_FLOATS,
+    dtypes=frozenset({DType.F32}),
     tolerance={DType.F32: 1e-5},  # scales of the samples differ by 2^15, and so do the terms of a sum
     samples=lambda: (
         *_product_samples(),
@@ -300,11 +287,9 @@ def _infer_decoded(types: Sequence[TensorType], attrs: dict[str, Any]) -> Tensor
     check_indices(name, rows)
     if len(packed) != 2 or (packed[0] == 0 and rows.size):
         raise ShapeError(
-            describe(
-                f"[{name}] rows can't be picked",
-                got=f"packed {packed}",
-                expected="[V, bytes of a row], V >= 1",
-            )
+            f"[{name}] rows can't be picked",
+            got=f"packed {packed}",
+            expected="[V, bytes of a row], V >= 1",
         )
     return TensorType((*rows.shape, k), DType.F32)
 
@@ -321,16 +306,12 @@ def _decoded_params(node: Node) -> dict[str, Any]:
 
 
 def _lower_decoded_cpu(node: Node, emitter: Emitter) -> None:
-    if size(node.shape) == 0:
-        return
     params = {"scheme": SCHEMES.index(node.attrs["scheme"]), **_decoded_params(node)}
     operands = _operands(node, emitter, _DECODED)
     emitter.call("dequantize_blocks", operands, [emitter.result()], params)
 
 
 def _lower_decoded_webgpu(node: Node, emitter: Emitter) -> None:
-    if size(node.shape) == 0:
-        return
     params = {**_webgpu_scheme(node.attrs["scheme"]), **_decoded_params(node)}
     work = math.ceil(size(node.shape) / (4 * _WORKGROUP))
     operands = _operands(node, emitter, _DECODED)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rlx.errors import GraphError, ShapeError, describe
+from rlx.errors import GraphError, ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Sample
@@ -18,9 +18,7 @@ from rlx.resource_limits import charge
 
 
 def _refuse(equation: str, what: str) -> GraphError:
-    return GraphError(
-        describe(f"[einsum] {what}", got=repr(equation), expected="a form like 'bij,bjk->bik'")
-    )
+    return GraphError(f"[einsum] {what}", got=repr(equation), expected="a form like 'bij,bjk->bik'")
 
 
 def parse(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
@@ -67,7 +65,7 @@ def _diagonal(g: Graph, x: Node, letters: str) -> tuple[Node, str]:
     dims: dict[str, int] = {}
     for letter, dim in zip(letters, x.shape, strict=True):
         if dims.setdefault(letter, dim) != dim:
-            raise ShapeError(describe("[einsum] axes of one letter differ", got=f"{x.shape}"))
+            raise ShapeError("[einsum] axes of one letter differ", got=f"{x.shape}")
     shape = tuple(dims[letter] for letter in unique)
     steps = strides(x.shape)
     walk = [sum(s for c, s in zip(letters, steps, strict=True) if c == letter) for letter in unique]
@@ -95,9 +93,7 @@ def _contract(g: Graph, a: Node, la: str, b: Node, lb: str, retained: set[str]) 
     for letter, dim in [*zip(la, a.shape, strict=True), *zip(lb, b.shape, strict=True)]:
         known = dims.get(letter, 1)
         if 1 not in (known, dim) and known != dim:
-            raise ShapeError(
-                describe(f"[einsum] sizes of {letter!r} differ", got=f"{known} and {dim}")
-            )
+            raise ShapeError(f"[einsum] sizes of {letter!r} differ", got=f"{known} and {dim}")
         dims[letter] = dim if known == 1 else known
     a, la = _sum_out(g, a, la, set(lb) | retained)
     b, lb = _sum_out(g, b, lb, set(la) | retained)

@@ -9,12 +9,12 @@ import numpy as np
 
 from rlx.abi.constants import PANEL_COLUMNS
 from rlx.abi.products import ACTIVATIONS
-from rlx.errors import ShapeError, describe
+from rlx.errors import ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import size
-from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
+from rlx.ops.declare import FLOAT_KERNELS, op
 from rlx.ops.products.calls import call_product_webgpu
 from rlx.ops.products.matmul import (
     Product,
@@ -35,7 +35,7 @@ MAX_PARTS = 3
 def _weight_types(where: str, x: TensorType, weights: Sequence[TensorType]) -> list[TensorType]:
     for w in weights:
         if len(w.shape) != 2:
-            raise ShapeError(describe(f"[{where}] a weight is no matrix", got=w, expected="[k, n]"))
+            raise ShapeError(f"[{where}] a weight is no matrix", got=w, expected="[k, n]")
     return [matmul_type([x, w]) for w in weights]
 
 
@@ -49,11 +49,9 @@ def _infer_gated(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorTy
     biases = [bias.shape for bias in types[3:]]
     if gate != up or biases not in ([], [gate.shape[-1:]] * 2):
         raise ShapeError(
-            describe(
-                "[gated_product] operands do not fit",
-                got=", ".join(map(str, types)),
-                expected="x [..., k], two weights [k, n], and two biases [n] or none",
-            )
+            "[gated_product] operands do not fit",
+            got=", ".join(map(str, types)),
+            expected="x [..., k], two weights [k, n], and two biases [n] or none",
         )
     return gate
 
@@ -64,8 +62,6 @@ def _gated_params(node: Node) -> dict[str, Any]:
 
 
 def _lower_gated_cpu(node: Node, emitter: Emitter) -> None:
-    if size(node.shape) == 0:
-        return
     known = _gated_params(node)
     params = {key: known[key] for key in ("m", "k", "n", "act")}
     m, columns = params["m"], -(-params["n"] // PANEL_COLUMNS) * PANEL_COLUMNS
@@ -75,8 +71,6 @@ def _lower_gated_cpu(node: Node, emitter: Emitter) -> None:
 
 
 def _lower_gated_webgpu(node: Node, emitter: Emitter) -> None:
-    if size(node.shape) == 0:
-        return
     operands = [emitter.operand(i) for i in range(len(node.inputs))]
     params = _gated_params(node)
     call_product_webgpu(emitter, operands, [emitter.result()], params, gated=True)
@@ -89,7 +83,6 @@ def _lower_gated_webgpu(node: Node, emitter: Emitter) -> None:
     webgpu=Kernels(("matmul", "matmul_fragments", "gemv"), _lower_gated_webgpu),
     internal=True,
     dtypes=FLOAT_KERNELS,
-    webgpu_dtypes=WEBGPU_FLOATS,
     webgpu_f16=True,
     tolerance={DType.F32: 1e-5},  # the activation's own error, see elementwise
     samples=lambda: (
@@ -132,11 +125,9 @@ def _infer_shared(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[T
     columns = sum(w.shape[1] for w in weights)
     if not 2 <= len(weights) <= MAX_PARTS or any(b.shape != (columns,) for b in types[1:first]):
         raise ShapeError(
-            describe(
-                "[shared_products] operands do not fit",
-                got=", ".join(map(str, types)),
-                expected=f"x [..., k], a bias for all columns or none, 2 to {MAX_PARTS} weights [k, n]",
-            )
+            "[shared_products] operands do not fit",
+            got=", ".join(map(str, types)),
+            expected=f"x [..., k], a bias for all columns or none, 2 to {MAX_PARTS} weights [k, n]",
         )
     return tuple(result)
 
@@ -176,8 +167,6 @@ def _lower_shared_webgpu(node: Node, emitter: Emitter) -> None:
     x, weights, bias = _shared_operands(node, emitter)
     columns, results = _columns(node), emitter.results()
     there = [i for i, type in enumerate(node.types) if type.size]
-    if not there:
-        return
     p = Product.of(node.inputs[0].shape, (node.inputs[0].shape[-1], columns[there[0]]))
     call_product_webgpu(
         emitter,
@@ -202,7 +191,6 @@ def _shared(*shape: int, of: Sequence[int], act: str = "none", biased: bool = Fa
     webgpu=Kernels(("matmul", "matmul_fragments", "gemv"), _lower_shared_webgpu),
     internal=True,
     dtypes=FLOAT_KERNELS,
-    webgpu_dtypes=WEBGPU_FLOATS,
     webgpu_f16=True,
     tolerance={DType.F32: 1e-5},  # the activation's own error, see elementwise
     samples=lambda: (

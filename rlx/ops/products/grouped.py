@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import DTypeError, ShapeError, describe
+from rlx.errors import DTypeError, ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.fragments import FragmentVariant, fragment_params, halves
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Emitter, Kernels, NodeLike, Sample, TensorType
 from rlx.ir.shape import size
-from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, composite, op
+from rlx.ops.declare import FLOAT_KERNELS, composite, op
 from rlx.ops.products.calls import few_rows_product
 from rlx.ops.products.integer_tiles import INTEGER, KERNELS, Int8MatmulProblem, few_columns, groups
 from rlx.ops.products.matmul import Product, matmul_type, product_params
@@ -30,18 +30,14 @@ def _infer_grouped(types: Sequence[TensorType], attrs: dict[str, Any]) -> Tensor
     x, w, idx = types
     if idx.dtype not in (DType.I32, DType.I64):
         raise DTypeError(
-            describe(
-                "[grouped_matmul] idx is not of integers", got=idx.dtype, expected="i32 or i64"
-            )
+            "[grouped_matmul] idx is not of integers", got=idx.dtype, expected="i32 or i64"
         )
     fits = len(x.shape) == 2 and len(w.shape) == 3 and idx.shape == x.shape[:1]
     if not fits or x.shape[1] != w.shape[1] or (w.shape[0] == 0 and x.shape[0]):
         raise ShapeError(
-            describe(
-                "[grouped_matmul] operands do not fit",
-                got=f"x {x.shape}, w {w.shape}, idx {idx.shape}",
-                expected="x [M, K], w [E, K, N], idx [M]",
-            )
+            "[grouped_matmul] operands do not fit",
+            got=f"x {x.shape}, w {w.shape}, idx {idx.shape}",
+            expected="x [M, K], w [E, K, N], idx [M]",
         )
     return TensorType((x.shape[0], w.shape[2]), x.dtype)
 
@@ -59,15 +55,11 @@ def _grouped_params(node: Node) -> dict[str, Any]:
 
 
 def _lower_grouped_cpu(node: Node, emitter: Emitter) -> None:
-    if size(node.shape) == 0:
-        return
     operands = [emitter.operand(i) for i in range(3)]
     emitter.call("grouped_matmul", operands, [emitter.result()], _grouped_params(node))
 
 
 def _lower_grouped_webgpu(node: Node, emitter: Emitter) -> None:
-    if size(node.shape) == 0:
-        return
     (m, k), (experts, _, n) = node.inputs[0].shape, node.inputs[1].shape
     problem = Grouped(m, n, k, experts, halves(node.dtype, emitter.limits))
     variant = EXPERTS.choose(problem, emitter)
@@ -117,7 +109,6 @@ _GROUPED_WEBGPU = Kernels(
     cpu=_GROUPED,
     webgpu=_GROUPED_WEBGPU,
     dtypes=FLOAT_KERNELS,
-    webgpu_dtypes=WEBGPU_FLOATS,
     webgpu_f16=True,
     samples=lambda: tuple(
         Sample(
@@ -221,15 +212,11 @@ _BYTES = frozenset({DType.I8, DType.U8})
 
 def _infer_integer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     if types[1].dtype not in _BYTES:
-        raise DTypeError(
-            describe("[qmatmul] b is not 8-bit", got=types[1].dtype, expected="i8, u8")
-        )
+        raise DTypeError("[qmatmul] b is not 8-bit", got=types[1].dtype, expected="i8, u8")
     return TensorType(matmul_type(types).shape, DType.I32)
 
 
 def _lower_integer(node: Node, emitter: Emitter) -> None:
-    if size(node.shape) == 0:
-        return
     _call_integer(node, emitter, emitter.result())
 
 
@@ -250,8 +237,6 @@ def _integer_params(node: Node) -> dict[str, Any]:
 
 
 def _lower_integer_webgpu(node: Node, emitter: Emitter) -> None:
-    if size(node.shape) == 0:
-        return
     params = _integer_params(node)
     problem = Int8MatmulProblem(params["m"], params["n"], params["k"], params["batch"])
     variant = INTEGER.choose(problem, emitter)
@@ -290,16 +275,12 @@ def _infer_scaled(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorT
     result = _infer_integer(types[:2], attrs)
     if types[2].shape not in ((), (1,), result.shape[-1:]) or len(types[1].shape) != 2:
         raise ShapeError(
-            describe(
-                "[scaled_matmul_integer] operands do not fit",
-                got=", ".join(map(str, types)),
-                expected="a [..., k], b [k, n], one scale or [n]",
-            )
+            "[scaled_matmul_integer] operands do not fit",
+            got=", ".join(map(str, types)),
+            expected="a [..., k], b [k, n], one scale or [n]",
         )
     if types[2].dtype is not DType.F32:
-        raise DTypeError(
-            describe("[scaled_matmul_integer] scale", got=types[2].dtype, expected="f32")
-        )
+        raise DTypeError("[scaled_matmul_integer] scale", got=types[2].dtype, expected="f32")
     return TensorType(result.shape, DType.F32)
 
 
@@ -307,8 +288,6 @@ _SCALE = (("cast", (0,), DType.F32, None), ("mul", (2, 1), DType.F32, None))
 
 
 def _lower_scaled_cpu(node: Node, emitter: Emitter) -> None:
-    if size(node.shape) == 0:
-        return
     exact = emitter.temp(TensorType(node.shape, DType.I32))
     _call_integer(node, emitter, exact)
     shapes = (node.shape, node.inputs[2].shape)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import DTypeError, ShapeError, describe
+from rlx.errors import DTypeError, ShapeError
 from rlx.ir.dtype import HALVES, DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
@@ -33,20 +33,18 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     check_activation("half_matmul", attrs.setdefault("act", "none"))
     x, w, *bias = types
     if w.dtype not in HALVES:
-        raise DTypeError(describe("[half_matmul] w", got=w.dtype, expected="f16 or bf16"))
+        raise DTypeError("[half_matmul] w", got=w.dtype, expected="f16 or bf16")
     if len(w.shape) != 2:
-        raise ShapeError(describe("[half_matmul] w is no matrix", got=w.shape, expected="[k, n]"))
+        raise ShapeError("[half_matmul] w is no matrix", got=w.shape, expected="[k, n]")
     transposed = attrs.setdefault("transposed", False)
     shape = (w.shape[1], w.shape[0]) if transposed else w.shape
     result = matmul_type([x, TensorType(shape, x.dtype)])
     if any(item.shape != shape[1:] for item in bias):
-        raise ShapeError(describe("[half_matmul] bias", got=bias[0].shape, expected=f"{shape[1:]}"))
+        raise ShapeError("[half_matmul] bias", got=bias[0].shape, expected=f"{shape[1:]}")
     return result
 
 
 def _lower(node: Node, emitter: Emitter) -> None:
-    if size(node.shape) == 0:
-        return
     operands = [emitter.operand(i) for i in range(len(node.inputs))]
     product = Product.of(node.inputs[0].shape, _matrix(node))
     transposed, biased = node.attrs["transposed"], len(operands) > 2

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import ShapeError, describe
+from rlx.errors import ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
@@ -32,8 +32,6 @@ def _infer_decoded(types: Sequence[TensorType], attrs: dict[str, Any]) -> Tensor
 
 
 def _lower_decoded(node: Node, emitter: Emitter) -> None:
-    if size(node.shape) == 0:
-        return
     shapes = (node.shape, (*node.shape[:-1], 1))
     emitter.elementwise(_DECODE, [emitter.operand(0), emitter.operand(1)], emitter.result(), shapes)
 
@@ -71,18 +69,16 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     x, w, scales, *bias = types
     if len(w.shape) != 2:
         got = w.shape
-        raise ShapeError(describe("[rounded_matmul] w is no matrix", got=got, expected="[n, k]"))
+        raise ShapeError("[rounded_matmul] w is no matrix", got=got, expected="[n, k]")
     check_scales("rounded_matmul", w, scales)
     result = matmul_type([x, TensorType((w.shape[1], w.shape[0]), x.dtype)])
     if any(item.shape != scales.shape for item in bias):
         got = bias[0].shape
-        raise ShapeError(describe("[rounded_matmul] bias", got=got, expected=scales.shape))
+        raise ShapeError("[rounded_matmul] bias", got=got, expected=scales.shape)
     return result
 
 
 def _lower(node: Node, emitter: Emitter) -> None:
-    if size(node.shape) == 0:
-        return
     operands = [emitter.operand(i) for i in range(len(node.inputs))]
     n, k = node.inputs[1].shape
     params = {"m": size(node.shape) // n, "n": n, "k": k}

@@ -9,12 +9,12 @@ import numpy as np
 
 from rlx.abi.products import ACTIVATIONS, Activation
 from rlx.dataclasses import dataclass
-from rlx.errors import ShapeError, UnknownNameError, describe, did_you_mean
+from rlx.errors import ShapeError, UnknownNameError, did_you_mean
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType, lookup
 from rlx.ir.shape import Shape, broadcast, broadcast_strides, collapse, size, strides
-from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
+from rlx.ops.declare import FLOAT_KERNELS, op
 from rlx.ops.movement.strided import emit_strided_copy
 from rlx.ops.products.calls import call_product_webgpu
 
@@ -73,12 +73,10 @@ def matmul_type(types: Sequence[TensorType]) -> TensorType:
     a, b = types[0].shape, types[1].shape
     if not a or not b or a[-1] != b[-2 if len(b) > 1 else 0]:
         raise ShapeError(
-            describe(
-                "[matmul] shapes do not fit",
-                got=f"{a} and {b}",
-                expected="the last dimension of the left = the second last of the right",
-                hint="g.transpose one of them?" if a and b and a[-1] == b[-1] else None,
-            )
+            "[matmul] shapes do not fit",
+            got=f"{a} and {b}",
+            expected="the last dimension of the left = the second last of the right",
+            hint="g.transpose one of them?" if a and b and a[-1] == b[-1] else None,
         )
     rows = a[-2:-1]
     columns = b[-1:] if len(b) > 1 else ()
@@ -166,8 +164,6 @@ def _params(node: Node, left: bool = False) -> dict[str, Any]:
 
 
 def _lower_cpu(node: Node, emitter: Emitter) -> None:
-    if size(node.shape) == 0:
-        return
     operands = [emitter.operand(i) for i in range(len(node.inputs))]
     if _exchanged(node)[0]:
         operands[0] = _transposed_copy(node.inputs[0].shape, node.dtype, emitter, operands[0])
@@ -185,8 +181,6 @@ def _transposed_copy(shape: Shape, dtype: DType, emitter: Emitter, value: Any) -
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
-    if size(node.shape) == 0:
-        return
     operands = [emitter.operand(i) for i in range(len(node.inputs))]
     params = _params(node, _exchanged(node)[0])
     call_product_webgpu(emitter, operands, [emitter.result()], params)
@@ -202,7 +196,6 @@ _WEBGPU = Kernels(("matmul", "matmul_fragments", "split_sum", "gemv"), _lower_we
     cpu=_CPU,
     webgpu=_WEBGPU,
     dtypes=FLOAT_KERNELS,
-    webgpu_dtypes=WEBGPU_FLOATS,
     webgpu_f16=True,
     samples=lambda: (
         Sample(((2, 4), (4, 3))),
@@ -234,9 +227,7 @@ def matmul(a: Array, b: Array) -> Array:
 def _infer_turned(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     a, b = types
     if len(a.shape) < 2 or len(b.shape) < 2:
-        raise ShapeError(
-            describe("[matmul_transposed] operands of rank 2 or more", got=f"{a}, {b}")
-        )
+        raise ShapeError("[matmul_transposed] operands of rank 2 or more", got=f"{a}, {b}")
     results = [a, b]
     for i, (side, usual) in enumerate((("left", False), ("right", True))):
         if attrs.setdefault(side, usual):
@@ -251,7 +242,6 @@ def _infer_turned(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorT
     webgpu=_WEBGPU,
     internal=True,
     dtypes=FLOAT_KERNELS,
-    webgpu_dtypes=WEBGPU_FLOATS,
     webgpu_f16=True,
     samples=lambda: (
         Sample(((2, 4), (3, 4))),
@@ -293,9 +283,7 @@ def check_activation(where: str, act: Any) -> None:
     """
     if act not in ACTIVATIONS:
         raise UnknownNameError(
-            describe(
-                f"[{where}] no such activation: {act!r}", hint=did_you_mean(str(act), ACTIVATIONS)
-            )
+            f"[{where}] no such activation: {act!r}", hint=did_you_mean(str(act), ACTIVATIONS)
         )
 
 
@@ -310,11 +298,9 @@ def _infer_fused(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorTy
     w = types[1].shape
     if len(w) != 2 or types[2].shape != w[1:]:
         raise ShapeError(
-            describe(
-                "[fused_matmul_bias_act] weight and bias do not fit",
-                got=f"w {w}, bias {types[2].shape}",
-                expected="w [k, n], bias [n]",
-            )
+            "[fused_matmul_bias_act] weight and bias do not fit",
+            got=f"w {w}, bias {types[2].shape}",
+            expected="w [k, n], bias [n]",
         )
     return result
 
@@ -325,7 +311,6 @@ def _infer_fused(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorTy
     cpu=_CPU,
     webgpu=_WEBGPU,
     dtypes=FLOAT_KERNELS,
-    webgpu_dtypes=WEBGPU_FLOATS,
     webgpu_f16=True,
     tolerance={DType.F32: 1e-5},  # the activation's own error, see elementwise
     samples=lambda: (

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import DTypeError, ShapeError, describe
+from rlx.errors import DTypeError, ShapeError
 from rlx.ir.dtype import DType, DTypeLike
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, NodeLike, Sample
@@ -23,13 +23,13 @@ def _along(g: Graph, value: Any, x: Node, axis: int | None, dtype: DType) -> Nod
     if node.shape == () or axis is None:
         if node.shape not in ((), (1,)):
             raise ShapeError(
-                describe("[quantize] one value per entry of an axis needs axis=", got=node.shape)
+                "[quantize] one value per entry of an axis needs axis=", got=node.shape
             )
         return g.reshape(node, ())
     axis = as_axis(axis, len(x.shape), where="quantize")
     if node.shape != (x.shape[axis],):
         raise ShapeError(
-            describe("[quantize] scale or zero point", got=node.shape, expected=(x.shape[axis],))
+            "[quantize] scale or zero point", got=node.shape, expected=(x.shape[axis],)
         )
     return g.reshape(node, (x.shape[axis], *(1,) * (len(x.shape) - axis - 1)))
 
@@ -37,7 +37,7 @@ def _along(g: Graph, value: Any, x: Node, axis: int | None, dtype: DType) -> Nod
 def _range(dtype: Any) -> tuple[DType, int, int]:
     result = DType.parse(dtype)
     if result not in _RANGE:
-        raise DTypeError(describe("[quantize] target", got=result, expected="i8 or u8"))
+        raise DTypeError("[quantize] target", got=result, expected="i8 or u8")
     return result, *_RANGE[result]
 
 

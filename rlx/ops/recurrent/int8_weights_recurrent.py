@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
 
 from rlx.abi.recurrent import CELLS
 from rlx.ir.dtype import DType
-from rlx.ir.graph import Node
-from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
-from rlx.ir.shape import Shape, size
+from rlx.ir.opdef import Array, Kernels, Sample, TensorType
+from rlx.ir.shape import size
 from rlx.ops.declare import op
 from rlx.ops.int8_weights import ROUNDED_TOLERANCE, check_scales, on_cpu
-from rlx.ops.recurrent.recurrence import infer_recurrence, lower_on_cpu, recurrence
+from rlx.ops.recurrent.recurrence import infer_recurrence, lower_on_cpu, recurrence, sample
 
 
 def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[TensorType, ...]:
@@ -22,30 +22,14 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[TensorTy
     return infer_recurrence([xw, TensorType(r.shape, xw.dtype), *rest], attrs)
 
 
-def _lower(node: Node, emitter: Emitter) -> None:
-    lower_on_cpu(node, emitter, 3)
-
-
 def _sample(steps: int, batch: int, hidden: int, cell: str, more: str = "", **attrs: Any) -> Sample:
-    """A case; ``more`` names the optional operands, by their first letters."""
-    directions, gates = len(attrs.get("reverse", (0,))), CELLS[cell]
-    state: Shape = (directions, batch, hidden)
-    rows = (directions, gates * hidden)
-    options: dict[str, Shape] = {
-        "bias": (directions, hidden),
-        "h0": state,
-        "c0": state,
-        "p": (directions, 3 * hidden),
-    }
-    present = tuple(name for name in options if name[0] in more)
-    shapes = ((steps, batch, size(rows)), (*rows, hidden), rows, *(options[o] for o in present))
-    # Larger recurrent weights would make errors grow from step to step.
-    high = (1.0, 127.9, 1 / 128 / math.sqrt(max(hidden, 1)), *(1.0,) * len(present))
-    low = (-1.0, -128.0, 0.0, *(-1.0,) * len(present))
-    inputs = {"reverse": (0,), "clip": 0.0, "input_forget": False, **attrs}
-    types = (DType.F32, DType.I8, DType.F32, *(DType.F32,) * len(present))
-    attrs = {"cell": cell, "present": present, **inputs}
-    return Sample(shapes, attrs, types, low=low, high=high)
+    """A case of ``recurrence`` whose weights are codes, with a scale for each row of them."""
+    case = sample(steps, batch, hidden, cell, more, **attrs)
+    xw, r, *rest = case.shapes
+    types = (DType.F32, DType.I8, DType.F32, *(DType.F32,) * len(rest))
+    high = (1.0, 127.9, 1 / 128 / math.sqrt(max(hidden, 1)), *(1.0,) * len(rest))
+    low = (-1.0, -128.0, 0.0, *(-1.0,) * len(rest))
+    return Sample((xw, r, r[:-1], *rest), case.attrs, types, low=low, high=high)
 
 
 @op(
@@ -53,7 +37,7 @@ def _sample(steps: int, batch: int, hidden: int, cell: str, more: str = "", **at
     free=("r", "seq_lens"),
     infer=_infer,
     flops=lambda node: 2.0 * size(node.types[0].shape) * (node.inputs[1].shape[1] + 10),
-    cpu=Kernels(("recurrence",), _lower),
+    cpu=Kernels(("recurrence",), functools.partial(lower_on_cpu, first=3)),
     host_reason=on_cpu,
     dtypes=frozenset({DType.F32}),
     tolerance={DType.F32: ROUNDED_TOLERANCE},

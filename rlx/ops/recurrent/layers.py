@@ -9,7 +9,7 @@ import numpy as np
 
 from rlx.abi.recurrent import CELLS
 from rlx.dataclasses import dataclass
-from rlx.errors import DTypeError, ShapeError, UnknownNameError, describe, did_you_mean
+from rlx.errors import DTypeError, ShapeError, UnknownNameError, did_you_mean
 from rlx.ir.dtype import DType
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.opdef import Array, Sample
@@ -30,11 +30,9 @@ _Y_ORDER = (2, 0, 1, 3)
 def _check_name(op: str, what: str, value: Any, names: Any) -> None:
     if value not in names:
         raise UnknownNameError(
-            describe(
-                f"[{op}] no such {what}: {value!r}",
-                expected=", ".join(names),
-                hint=did_you_mean(str(value), names),
-            )
+            f"[{op}] no such {what}: {value!r}",
+            expected=", ".join(names),
+            hint=did_you_mean(str(value), names),
         )
 
 
@@ -92,9 +90,7 @@ class _Layer:
         order = "[B, T, I]" if self.batch_first else "[T, B, I]"
         if len(x) != 3 or len(r) != 3:
             expected = f"x {order}, r [D, G * H, H]"
-            raise ShapeError(
-                describe(f"[{self.op}] wrong rank", got=f"x {x}, r {r}", expected=expected)
-            )
+            raise ShapeError(f"[{self.op}] wrong rank", got=f"x {x}, r {r}", expected=expected)
         d, h, gates = len(DIRECTIONS[self.direction]), r[2], CELLS[self.cell]
         batch = x[0] if self.batch_first else x[1]
         state = (batch, d, h) if self.batch_first else (d, batch, h)
@@ -111,11 +107,9 @@ class _Layer:
             node = getattr(self, name)
             if node is not None and node.shape != shape:
                 raise ShapeError(
-                    describe(
-                        f"[{self.op}] {name} has the wrong shape",
-                        got=node.shape,
-                        expected=f"{shape} for x {x}, {gates} gates of {h} units, {self.direction}",
-                    )
+                    f"[{self.op}] {name} has the wrong shape",
+                    got=node.shape,
+                    expected=f"{shape} for x {x}, {gates} gates of {h} units, {self.direction}",
                 )
 
     def build(self, g: Any) -> tuple[Node, ...]:
@@ -162,13 +156,10 @@ class _Layer:
         if lengths is None or lengths.dtype is DType.I32:
             return lengths
         if lengths.dtype is not DType.I64:
-            raise DTypeError(
-                describe(f"[{self.op}] seq_lens", got=lengths.dtype, expected="i32 or i64")
-            )
+            raise DTypeError(f"[{self.op}] seq_lens", got=lengths.dtype, expected="i32 or i64")
         # A length that does not fit into 32 bits is cut to the number of steps, not to its low bits.
         steps = self.x.shape[1 if self.batch_first else 0]
-        result: Node = g.cast(g.clip(lengths, 0, steps), "i32")
-        return result
+        return g.cast(g.clip(lengths, 0, steps), "i32")
 
 
 def _reference(  # noqa: PLR0913 - the operands of three operations

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import DTypeError, InputError, ShapeError, describe
+from rlx.errors import DTypeError, InputError, ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType, ValuesLike
 from rlx.ir.shape import Shape, size
-from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
+from rlx.ops.declare import FLOAT_KERNELS, op
 from rlx.resource_limits import charge
 
 # A section: its order + 1 coefficients b, then as many a; a[0] is 1.
@@ -36,7 +36,7 @@ def _vector(name: str, values: Any) -> Array:
     array = np.atleast_1d(np.asarray(values, np.float64))
     if array.ndim != 1 or array.size == 0 or not np.all(np.isfinite(array)):
         raise InputError(
-            describe(f"[{name}] coefficients", got=values, expected="finite numbers, at least one")
+            f"[{name}] coefficients", got=values, expected="finite numbers, at least one"
         )
     return array
 
@@ -47,12 +47,10 @@ def _infer_sosfilt(
     sos = np.asarray(attrs["sos"], np.float64)
     if sos.ndim != 2 or sos.shape[1] != 6 or len(sos) < 1 or not np.all(np.isfinite(sos)):
         raise InputError(
-            describe("[sosfilt] sos", got=sos.shape, expected="[sections >= 1, 6], finite numbers")
+            "[sosfilt] sos", got=sos.shape, expected="[sections >= 1, 6], finite numbers"
         )
     if not np.all(sos[:, 3] == 1):
-        raise InputError(
-            describe("[sosfilt] sos", got=f"a0 = {sos[:, 3]}", expected="sos[:, 3] all 1")
-        )
+        raise InputError("[sosfilt] sos", got=f"a0 = {sos[:, 3]}", expected="sos[:, 3] all 1")
     attrs["sos"] = tuple(tuple(map(float, row)) for row in sos)
     return _with_state("sosfilt", types, attrs, (len(sos),), 2)
 
@@ -62,7 +60,7 @@ def _infer_lfilter(
 ) -> tuple[TensorType, TensorType]:
     b, a = _vector("lfilter", attrs["b"]), _vector("lfilter", attrs["a"])
     if a[0] == 0:
-        raise InputError(describe("[lfilter] a", got=tuple(a), expected="a[0] other than 0"))
+        raise InputError("[lfilter] a", got=tuple(a), expected="a[0] other than 0")
     taps = max(len(b), len(a))
     for name, values in (("b", b), ("a", a)):
         padded = np.pad(values / a[0], (0, taps - len(values)))
@@ -79,14 +77,14 @@ def _with_state(
 ) -> tuple[TensorType, TensorType]:
     x, more = types[0], dict(zip(attrs["present"], types[1:], strict=True))
     if not x.shape:
-        raise ShapeError(describe(f"[{name}] x has no axis", got=x.shape))
+        raise ShapeError(f"[{name}] x has no axis", got=x.shape)
     state = TensorType((*sections, *x.shape[:-1], order), x.dtype)
     if "zi" in more and more["zi"].shape != state.shape:
-        raise ShapeError(describe(f"[{name}] zi", got=more["zi"].shape, expected=state.shape))
+        raise ShapeError(f"[{name}] zi", got=more["zi"].shape, expected=state.shape)
     if "count" in more and more["count"].shape != (1,):
-        raise ShapeError(describe(f"[{name}] count", got=more["count"].shape, expected="(1,)"))
+        raise ShapeError(f"[{name}] count", got=more["count"].shape, expected="(1,)")
     if "count" in more and more["count"].dtype is not DType.I32:
-        raise DTypeError(describe(f"[{name}] count", got=more["count"].dtype, expected="i32"))
+        raise DTypeError(f"[{name}] count", got=more["count"].dtype, expected="i32")
     return x, state
 
 
@@ -154,8 +152,6 @@ def _params(node: Node) -> dict[str, Any]:
 
 def _lower_cpu(node: Node, emitter: Emitter) -> None:
     params, sections = _params(node), _sections(node)
-    if params["rows"] == 0:
-        return
     inputs = [emitter.operand(0), *_optional(node, emitter)]
     flat = tuple(value for section in sections for value in section)
     emitter.call("recursive", inputs, emitter.results(), {**params, "coefficients": flat})
@@ -168,8 +164,6 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     params = {**_params(node), "has_zi": has_zi, "has_count": int(count is not None)}
     rows, n = params["rows"], params["n"]
     states = params["sections"] * params["order"]
-    if rows == 0:
-        return
     x = emitter.operand(0)
     # Trips that recursive_carry makes for a block: loops over the states, and inside one of them another.
     per_block = 3 + math.ceil(states / _WORKGROUP) * (states + 3)
@@ -214,7 +208,6 @@ _FIELDS: dict[str, Any] = {
     "webgpu": Kernels(("recursive", "recursive_carry"), _lower_webgpu),
     "free": ("count",),
     "dtypes": FLOAT_KERNELS,
-    "webgpu_dtypes": WEBGPU_FLOATS,
     # The recursion in f32 on a GPU. The C kernel computes in double and stays far below.
     "tolerance": {DType.F32: 2e-5},
 }

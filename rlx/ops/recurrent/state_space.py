@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import ShapeError, describe
+from rlx.errors import ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import size
-from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
+from rlx.ops.declare import FLOAT_KERNELS, op
 
 # WGSL: states of one channel that stand in registers, threads of a workgroup, and steps of the loops
 # of one invocation; lavapipe ends longer ones early.
@@ -26,9 +26,7 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     x, a = types[0].shape, types[2].shape
     if len(x) != 3 or len(a) != 2:
         raise ShapeError(
-            describe(
-                "[selective_scan] wrong rank", got=f"x {x}, a {a}", expected="[B, L, D], [D, N]"
-            )
+            "[selective_scan] wrong rank", got=f"x {x}, a {a}", expected="[B, L, D], [D, N]"
         )
     batch, length, channels = x
     states = (batch, length, a[1])
@@ -36,11 +34,9 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     for (name, shape), type in zip(expected.items(), types[1:], strict=False):
         if type.shape != shape:
             raise ShapeError(
-                describe(
-                    f"[selective_scan] {name} has the wrong shape",
-                    got=type.shape,
-                    expected=f"{shape} for x {x} and a {a}",
-                )
+                f"[selective_scan] {name} has the wrong shape",
+                got=type.shape,
+                expected=f"{shape} for x {x} and a {a}",
             )
     return types[0]
 
@@ -56,15 +52,11 @@ def _params(node: Node) -> dict[str, Any]:
 
 
 def _lower_cpu(node: Node, emitter: Emitter) -> None:
-    if size(node.shape) == 0:
-        return
     operands = [emitter.operand(i) for i in range(len(node.inputs))]
     emitter.call("selective_scan", operands, [emitter.result()], _params(node))
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
-    if size(node.shape) == 0:
-        return
     params = {**_params(node), "has_d": int(len(node.inputs) > 5)}
     states, length = params["states"], params["length"]
     unrolled = states <= _REGISTERS
@@ -103,7 +95,6 @@ def _sample(batch: int, length: int, channels: int, states: int, skip: bool = Tr
     cpu=Kernels(("selective_scan",), _lower_cpu),
     webgpu=Kernels(("selective_scan",), _lower_webgpu),
     dtypes=FLOAT_KERNELS,
-    webgpu_dtypes=WEBGPU_FLOATS,
     tolerance={DType.F32: 1e-5},  # the errors of the exponentials multiply over the steps
     samples=lambda: (
         _sample(1, 1, 1, 1),

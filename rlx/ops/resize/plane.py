@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlx.abi.constants import VECTOR_ELEMENTS
-from rlx.errors import ShapeError, describe
+from rlx.errors import ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import size as count_of
 from rlx.ir.variants import Family, Variant
-from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
+from rlx.ops.declare import FLOAT_KERNELS, op
 from rlx.ops.resize.interpolate import PLAIN, call_interpolate, interpolate, interpolate_type, table
 from rlx.ops.resize.taps import TapPattern, pattern
 
@@ -61,11 +61,9 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     )
     if not pairs or not isinstance(attrs["roi"], tuple) or len(attrs["roi"]) != 4:
         raise ShapeError(
-            describe(
-                "[resize] two axes",
-                got=f"axis {attrs['axis']}, size {attrs['size']}, scale {attrs['scale']}, roi {attrs['roi']}",
-                expected="two of each, and four numbers of roi",
-            )
+            "[resize] two axes",
+            got=f"axis {attrs['axis']}, size {attrs['size']}, scale {attrs['scale']}, roi {attrs['roi']}",
+            expected="two of each, and four numbers of roi",
         )
     result, output = types[0], []
     for which in range(2):
@@ -73,7 +71,7 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
         result = interpolate_type([result], single)
         output.append(single)  # as interpolate writes them
     if output[0]["axis"] == output[1]["axis"]:
-        raise ShapeError(describe("[resize] two axes", got=f"axis {attrs['axis']}"))
+        raise ShapeError("[resize] two axes", got=f"axis {attrs['axis']}")
     for key in ("axis", "size"):
         attrs[key] = tuple(item[key] for item in output)
     return result
@@ -120,8 +118,6 @@ def _nearest(node: Node) -> tuple[Array, Array] | None:
 
 
 def _lower_cpu(node: Node, emitter: Emitter) -> None:
-    if not count_of(node.shape):
-        return
     taken = _nearest(node)
     if taken is None:
         _passes(node, emitter, webgpu=False)
@@ -141,8 +137,6 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
-    if not count_of(node.shape):
-        return
     x, y = node.inputs[0].shape, node.shape
     both = _patterns(node)
     planes = count_of(y[:-2])
@@ -182,7 +176,6 @@ _HOLES = np.where(np.arange(1800) % 37 == 5, np.nan, np.arange(1800)).reshape(2,
     cpu=Kernels(("nearest_planes", "interpolate"), _lower_cpu),
     webgpu=Kernels(("interpolate_plane", "interpolate"), _lower_webgpu),
     dtypes=FLOAT_KERNELS,
-    webgpu_dtypes=WEBGPU_FLOATS,
     tolerance={DType.F32: 1e-5},  # the weights of both axes are rounded too
     samples=lambda: (
         _sample((1, 1), (1, 1)),

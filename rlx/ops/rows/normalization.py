@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import ShapeError, describe
+from rlx.errors import ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import as_axis, size
-from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, composite, op, operand_names
+from rlx.ops.declare import FLOAT_KERNELS, composite, op, operand_names
 from rlx.ops.rows.tiles import ROWS, Rows, row_call
 
 
@@ -23,11 +23,9 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     for name, type in zip(attrs["present"], types[1:], strict=True):
         if type.shape != shape[attrs["axis"] :]:
             raise ShapeError(
-                describe(
-                    f"[normalisation] {name} does not have the shape of the normalised axes",
-                    got=type.shape,
-                    expected=shape[attrs["axis"] :],
-                )
+                f"[normalisation] {name} does not have the shape of the normalised axes",
+                got=type.shape,
+                expected=shape[attrs["axis"] :],
             )
     return types[0]
 
@@ -36,14 +34,11 @@ _EXTRA = ("weight", "bias", "residual")
 
 
 def _lower(node: Node, emitter: Emitter) -> None:
-    if size(node.inputs[0].shape):
-        _call("layer_norm", node, emitter, size(node.inputs[0].shape[: node.attrs["axis"]]))
+    _call("layer_norm", node, emitter, size(node.inputs[0].shape[: node.attrs["axis"]]))
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     shape = node.inputs[0].shape
-    if size(shape) == 0:
-        return
     problem = Rows(size(shape[: node.attrs["axis"]]), size(shape[node.attrs["axis"] :]))
     variant = ROWS.choose(problem, emitter)
     if variant.name == "plain":
@@ -93,7 +88,6 @@ _WEBGPU = Kernels(("layer_norm", "norm_rows"), _lower_webgpu)
     cpu=_KERNELS,
     webgpu=_WEBGPU,
     dtypes=FLOAT_KERNELS,
-    webgpu_dtypes=WEBGPU_FLOATS,
     webgpu_f16=True,
     tolerance={DType.F32: 1e-5},  # the subtraction of the mean cancels
     samples=lambda: (
@@ -148,7 +142,6 @@ def layer_norm(
     cpu=_KERNELS,
     webgpu=_WEBGPU,
     dtypes=FLOAT_KERNELS,
-    webgpu_dtypes=WEBGPU_FLOATS,
     webgpu_f16=True,
     tolerance={DType.F32: 5e-6},
     samples=lambda: (
@@ -181,11 +174,9 @@ def _infer_residual(
     x, residual, *rest = types
     if x.shape != residual.shape:
         raise ShapeError(
-            describe(
-                "[residual_norm] the added operand has the wrong shape",
-                got=residual.shape,
-                expected=x.shape,
-            )
+            "[residual_norm] the added operand has the wrong shape",
+            got=residual.shape,
+            expected=x.shape,
         )
     _infer([x, *rest], attrs)
     return (x, x) if attrs["keep"] else x
@@ -226,7 +217,6 @@ def _residual_samples() -> tuple[Sample, ...]:
     webgpu=_WEBGPU,
     internal=True,
     dtypes=FLOAT_KERNELS,
-    webgpu_dtypes=WEBGPU_FLOATS,
     webgpu_f16=True,
     tolerance={DType.F32: 1e-5},  # as layer_norm
     samples=lambda: _residual_samples(),
@@ -266,16 +256,14 @@ def _per_channel(g: Graph, x: Node, values: Node, name: str) -> Node:
     """A vector of one number per channel, shaped to broadcast over [N, C, ...]."""
     if values.shape != x.shape[1:2]:
         raise ShapeError(
-            describe(
-                f"[{name}] needs one number per channel", got=values.shape, expected=x.shape[1:2]
-            )
+            f"[{name}] needs one number per channel", got=values.shape, expected=x.shape[1:2]
         )
     return g.reshape(values, (x.shape[1], *(1,) * (len(x.shape) - 2)))
 
 
 def _check_channels(name: str, x: Node, least: int = 2) -> None:
     if len(x.shape) < least:
-        raise ShapeError(describe(f"[{name}] operand", got=x.shape, expected="[N, C, ...]"))
+        raise ShapeError(f"[{name}] operand", got=x.shape, expected="[N, C, ...]")
 
 
 def _group_norm(
@@ -284,7 +272,7 @@ def _group_norm(
     _check_channels("group_norm", x)
     if groups < 1 or x.shape[1] % groups:
         raise ShapeError(
-            describe("[group_norm] channels do not divide", got=f"{x.shape[1]} by {groups} groups")
+            "[group_norm] channels do not divide", got=f"{x.shape[1]} by {groups} groups"
         )
     rest = size(x.shape[1:]) // groups
     y = g.layer_norm(g.reshape(x, (x.shape[0], groups, rest)), None, None, -1, eps)

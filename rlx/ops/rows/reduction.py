@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import ShapeError, describe
+from rlx.errors import ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Axes, Emitter, Kernels, OpDef, Sample, TensorType
 from rlx.ir.shape import Shape, as_axes, as_axis, size, strides
-from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, composite, op
+from rlx.ops.declare import FLOAT_KERNELS, composite, op
 from rlx.ops.movement.strided import emit_strided_copy
 from rlx.ops.rows.cumulate import emit_cumulate
 from rlx.ops.rows.reduce_rows import (
@@ -33,7 +33,7 @@ def _infer_reduction(name: str, empty: bool) -> Callable[..., TensorType]:
         shape = types[0].shape
         axes = as_axes(attrs["axes"], len(shape), where=name)
         if not empty and any(shape[axis] == 0 for axis in axes):
-            raise ShapeError(describe(f"[{name}] of no elements", got=f"{shape} over axes {axes}"))
+            raise ShapeError(f"[{name}] of no elements", got=f"{shape} over axes {axes}")
         attrs["axes"] = axes
         if attrs["keepdims"]:
             return TensorType(
@@ -53,8 +53,6 @@ def _lower_cpu(kind: str) -> Callable[[Node, Emitter], None]:
     def lower(node: Node, emitter: Emitter) -> None:
         x = node.inputs[0]
         source, axes = emitter.operand(0), node.attrs["axes"]
-        if size(node.shape) == 0:
-            return
         rows = as_rows(x.shape, axes)
         if rows is None and kind not in CUT:
             source, rows = _moved(node, emitter)
@@ -84,8 +82,6 @@ def _lower_webgpu(kind: str) -> Callable[[Node, Emitter], None]:
         source, rows = emitter.operand(0), as_rows(x.shape, node.attrs["axes"])
         if rows is None:
             source, rows = _moved(node, emitter)
-        if size(node.shape) == 0:
-            return
         if kind in OF_EACH:
             mapped = emitter.temp(TensorType(rows, x.dtype))
             emitter.elementwise(_program(kind, x.dtype), [source], mapped, (rows,))
@@ -139,34 +135,33 @@ def _reduction(kind: str, empty: bool, **fields: Any) -> Callable[[Any], OpDef]:
 
 
 _NUMBERS = FLOAT_KERNELS | {DType.I32, DType.U32, DType.I64}
-_WEBGPU_NUMBERS = frozenset({DType.F32, DType.I32, DType.U32, DType.I64})
 
 
-@_reduction("sum", empty=True, dtypes=_NUMBERS, webgpu_dtypes=_WEBGPU_NUMBERS)
+@_reduction("sum", empty=True, dtypes=_NUMBERS)
 def sum(x: Array, axes: Axes = None, keepdims: bool = False) -> Array:
     """Sum over ``axes`` (all of them by default), in the operand's dtype; integers wrap."""
     return np.sum(x, axis=axes, keepdims=keepdims, dtype=x.dtype)
 
 
-@_reduction("mean", empty=True, dtypes=FLOAT_KERNELS, webgpu_dtypes=WEBGPU_FLOATS)
+@_reduction("mean", empty=True, dtypes=FLOAT_KERNELS)
 def mean(x: Array, axes: Axes = None, keepdims: bool = False) -> Array:
     """Mean over ``axes`` (all of them by default); NaN over no elements."""
     return np.sum(x, axis=axes, keepdims=keepdims) / np.prod([x.shape[a] for a in axes])
 
 
-@_reduction("max", empty=False, dtypes=_NUMBERS, webgpu_dtypes=_WEBGPU_NUMBERS)
+@_reduction("max", empty=False, dtypes=_NUMBERS)
 def max(x: Array, axes: Axes = None, keepdims: bool = False) -> Array:
     """Largest element over ``axes`` (all of them by default); NaN where there is one."""
     return np.max(x, axis=axes, keepdims=keepdims)
 
 
-@_reduction("min", empty=False, dtypes=_NUMBERS, webgpu_dtypes=_WEBGPU_NUMBERS)
+@_reduction("min", empty=False, dtypes=_NUMBERS)
 def min(x: Array, axes: Axes = None, keepdims: bool = False) -> Array:
     """Smallest element over ``axes`` (all of them by default); NaN where there is one."""
     return np.min(x, axis=axes, keepdims=keepdims)
 
 
-@_reduction("prod", empty=True, dtypes=_NUMBERS, webgpu_dtypes=_WEBGPU_NUMBERS)
+@_reduction("prod", empty=True, dtypes=_NUMBERS)
 def prod(x: Array, axes: Axes = None, keepdims: bool = False) -> Array:
     """Product over ``axes`` (all of them by default), in the operand's dtype; integers wrap."""
     return np.prod(x, axis=axes, keepdims=keepdims, dtype=x.dtype)
@@ -175,15 +170,13 @@ def prod(x: Array, axes: Axes = None, keepdims: bool = False) -> Array:
 # --- reductions that others express ------------------------------------------------------------------
 
 
-@_reduction(
-    "sum_squares", empty=True, internal=True, dtypes=FLOAT_KERNELS, webgpu_dtypes=WEBGPU_FLOATS
-)
+@_reduction("sum_squares", empty=True, internal=True, dtypes=FLOAT_KERNELS)
 def sum_squares(x: Array, axes: Any = None, keepdims: bool = False) -> Array:
     """Sum of squares over ``axes`` (all of them by default)."""
     return np.sum(x * x, axis=axes, keepdims=keepdims)
 
 
-@_reduction("sum_abs", empty=True, internal=True, dtypes=FLOAT_KERNELS, webgpu_dtypes=WEBGPU_FLOATS)
+@_reduction("sum_abs", empty=True, internal=True, dtypes=FLOAT_KERNELS)
 def sum_abs(x: Array, axes: Any = None, keepdims: bool = False) -> Array:
     """Sum of absolute values over ``axes`` (all of them by default)."""
     return np.sum(np.abs(x), axis=axes, keepdims=keepdims)
@@ -265,7 +258,7 @@ def _infer_arg(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType
     shape = types[0].shape
     axis = as_axis(attrs["axis"], len(shape), where="argmax")
     if shape[axis] == 0:
-        raise ShapeError(describe("[argmax] of no elements", got=f"{shape} over axis {axis}"))
+        raise ShapeError("[argmax] of no elements", got=f"{shape} over axis {axis}")
     attrs["axis"] = axis
     middle = (1,) if attrs["keepdims"] else ()
     return TensorType((*shape[:axis], *middle, *shape[axis + 1 :]), DType.I32)
@@ -278,8 +271,6 @@ _PARTITION = 1 << 16
 def _lower_arg(largest: bool, webgpu: bool) -> Callable[[Node, Emitter], None]:
     def lower(node: Node, emitter: Emitter) -> None:
         outer, n, inner = _line(node.inputs[0].shape, node.attrs["axis"])
-        if outer * inner == 0:
-            return
         x, result = emitter.operand(0), emitter.result()
         params = {"outer": outer, "n": n, "inner": inner, "largest": int(largest)}
         params["last"] = int(node.attrs["select_last"])
@@ -311,7 +302,6 @@ def _arg(largest: bool) -> Callable[[Any], OpDef]:
         cpu=Kernels(("arg_reduce",), _lower_arg(largest, webgpu=False)),
         webgpu=Kernels(("arg_reduce",), _lower_arg(largest, webgpu=True)),
         dtypes=_NUMBERS,
-        webgpu_dtypes=_WEBGPU_NUMBERS,
         # Small whole numbers, so that there are ties.
         samples=lambda: tuple(
             Sample((shape,), {"axis": axis, **a}, (dtype,), low=-3, high=3)
@@ -355,8 +345,6 @@ def _infer_cumulation(types: Sequence[TensorType], attrs: dict[str, Any]) -> Ten
 def _lower_cumulation(product: bool, webgpu: bool) -> Callable[[Node, Emitter], None]:
     def lower(node: Node, emitter: Emitter) -> None:
         outer, n, inner = _line(node.shape, node.attrs["axis"])
-        if outer * n * inner == 0:
-            return
         params = {"outer": outer, "n": n, "inner": inner, "product": int(product)}
         flags = {name: int(node.attrs[name]) for name in ("exclusive", "reverse")}
         if webgpu:
@@ -395,7 +383,6 @@ def _cumulation(product: bool, low: float, high: float) -> Callable[[Any], OpDef
         cpu=Kernels(("cumulate",), _lower_cumulation(product, webgpu=False)),
         webgpu=Kernels(tiles, _lower_cumulation(product, webgpu=True)),
         dtypes=_NUMBERS,
-        webgpu_dtypes=_WEBGPU_NUMBERS,
         tolerance={DType.F32: 1e-5},  # sums on the GPU are carried in f32
         samples=lambda: (
             *(

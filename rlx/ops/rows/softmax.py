@@ -11,7 +11,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, Sample, TensorType
 from rlx.ir.shape import as_axis, size
-from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
+from rlx.ops.declare import FLOAT_KERNELS, op
 from rlx.ops.f16_via_f32 import lower_widened
 from rlx.ops.rows.reduce_rows import as_rows, emit_reduce
 from rlx.ops.rows.tiles import ROWS, Rows, row_call
@@ -29,23 +29,20 @@ def _lower_softmax(node: Node, emitter: Emitter) -> None:
     rows = as_rows(node.shape, (node.attrs["axis"],))
     assert rows is not None, "one axis is always side by side with itself"
     outer, n, inner = rows
-    if size(node.shape):
-        emitter.call(
-            "softmax",
-            [emitter.operand(0)],
-            [emitter.result()],
-            {"outer": outer, "n": n, "inner": inner, "log": int(node.op == "log_softmax")},
-            outer * inner,
-            wgsl={"half": int(node.dtype is DType.F16)},
-        )
+    emitter.call(
+        "softmax",
+        [emitter.operand(0)],
+        [emitter.result()],
+        {"outer": outer, "n": n, "inner": inner, "log": int(node.op == "log_softmax")},
+        outer * inner,
+        wgsl={"half": int(node.dtype is DType.F16)},
+    )
 
 
 def _lower_softmax_webgpu(node: Node, emitter: Emitter) -> None:
     rows = as_rows(node.shape, (node.attrs["axis"],))
     assert rows is not None, "one axis is always side by side with itself"
     outer, n, inner = rows
-    if not size(node.shape):
-        return
     if n > (_LONGEST if inner == 1 else _LONGEST_APART):
         lower_widened(node, emitter, lambda item, wide: _lower_long(item, wide, rows))
         return
@@ -94,7 +91,6 @@ def _softmax(**fields: Any) -> Callable[[Any], OpDef]:
             ("softmax", "softmax_rows", "reduce", "reduce_tiles"), _lower_softmax_webgpu
         ),
         dtypes=FLOAT_KERNELS,
-        webgpu_dtypes=WEBGPU_FLOATS,
         webgpu_f16=True,
         tolerance={DType.F32: 5e-6},  # the GPU's exp is 3 + 2|x| ULP
         samples=lambda: (

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import ShapeError, describe
+from rlx.errors import ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
@@ -27,9 +27,7 @@ _WORKGROUP = 256
 def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[TensorType, ...]:
     shape, k = types[0].shape, int(attrs["k"])
     if not shape or not 0 <= k <= shape[-1]:
-        raise ShapeError(
-            describe("[ordered] k", got=f"{k} of {shape}", expected="0 to the last axis")
-        )
+        raise ShapeError("[ordered] k", got=f"{k} of {shape}", expected="0 to the last axis")
     attrs.update(k=k, largest=bool(attrs["largest"]))
     result = (*shape[:-1], k)
     return TensorType(result, types[0].dtype), TensorType(result, DType.I32)
@@ -43,15 +41,11 @@ def _geometry(node: Node) -> dict[str, int]:
 
 def _lower_cpu(node: Node, emitter: Emitter) -> None:
     params = _geometry(node)
-    if size(node.shape) == 0:
-        return
     emitter.call("topk", [emitter.operand(0)], emitter.results(), params)
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     params = _geometry(node)
-    if size(node.shape) == 0:
-        return
     rows, k = params["rows"], params["k"]
     # Keys of i64 are two words, which the selecting kernel does not hold.
     wide = node.inputs[0].dtype is DType.I64
@@ -157,9 +151,7 @@ def _along_last(g: Graph, x: Node, axis: int, k: int, largest: bool) -> tuple[No
     rank = len(x.shape)
     axis = as_axis(axis, rank, where="topk")
     if not 0 <= k <= x.shape[axis]:
-        raise ShapeError(
-            describe("[topk] k is not in the axis", got=k, expected=f"0 to {x.shape[axis]}")
-        )
+        raise ShapeError("[topk] k is not in the axis", got=k, expected=f"0 to {x.shape[axis]}")
     order = [a for a in range(rank) if a != axis] + [axis]
     moved = x if axis == rank - 1 else g.transpose(x, order)
     node = g.add_node("ordered", [moved], {"k": k, "largest": largest})

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import InputError, ShapeError, describe
+from rlx.errors import InputError, ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
-from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
+from rlx.ops.declare import FLOAT_KERNELS, op
 from rlx.ops.rows.tree_tables import EQ, LE, LT, OR_NAN, depths, groups, records, spans
 
 # How scores are joined: what the next one does to a table of scores at some places, and where nothing is joined yet.
@@ -33,7 +33,7 @@ _DTYPES = {
 def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     x = types[0]
     if len(x.shape) != 2:
-        raise ShapeError(describe("[tree_scores] x", got=x.shape, expected="[N, F]"))
+        raise ShapeError("[tree_scores] x", got=x.shape, expected="[N, F]")
     for name, dtype in _DTYPES.items():
         stored = attrs[name]
         if not isinstance(stored, np.ndarray) or stored.ndim != 1 or stored.dtype != dtype:
@@ -49,7 +49,7 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
 
 
 def _wrong(name: str, got: Any, expected: str) -> InputError:
-    return InputError(describe(f"[tree_scores] {name}", got=got, expected=expected))
+    return InputError(f"[tree_scores] {name}", got=got, expected=expected)
 
 
 def _check_ways(x: TensorType, attrs: Mapping[str, Any]) -> None:
@@ -101,8 +101,6 @@ def _flops(node: Node) -> float:
 
 def _lower_cpu(node: Node, emitter: Emitter) -> None:
     rows, features = node.inputs[0].shape
-    if rows == 0:
-        return
     attrs, dtype = node.attrs, np.dtype(node.dtype.numpy)
     nodes, questions, copied = records(attrs, features, dtype)
     entries, targets, weights = spans(attrs)
@@ -127,8 +125,6 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     (rows, features), attrs = node.inputs[0].shape, node.attrs
-    if rows == 0:
-        return
     trees, count, leaves = attrs["roots"].size, attrs["count"], attrs["starts"].size - 1
     split = attrs["splits"].astype(np.float32).view(np.int32)
     columns = (split, attrs["features"], attrs["children"], attrs["questions"])
@@ -202,7 +198,6 @@ _ALL = tuple(item + nan for item in (LE, LT, EQ) for nan in (0, OR_NAN))
     cpu=Kernels(("tree_scores",), _lower_cpu),
     webgpu=Kernels(("tree_leaves", "tree_scores"), _lower_webgpu),
     dtypes=FLOAT_KERNELS,
-    webgpu_dtypes=WEBGPU_FLOATS,
     internal=True,
     samples=lambda: (
         _sample(0, 1, 1, 1),

@@ -8,12 +8,12 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from rlx.errors import GraphError, ShapeError, describe
+from rlx.errors import GraphError, ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import size
-from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
+from rlx.ops.declare import FLOAT_KERNELS, op
 from rlx.ops.spectra.fft_plans import (
     chirp_tables,
     in_lanes,
@@ -30,17 +30,13 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     shape = types[0].shape
     if not shape or shape[-1] % 2 or shape[-1] == 0:
         raise ShapeError(
-            describe(
-                "[fft] the last axis is not in block layout",
-                got=shape,
-                expected="[..., 2N]: N >= 1 real parts, then N imaginary parts",
-                hint="g.concat([x, g.constant(zeros)], -1) for a real signal",
-            )
+            "[fft] the last axis is not in block layout",
+            got=shape,
+            expected="[..., 2N]: N >= 1 real parts, then N imaginary parts",
+            hint="g.concat([x, g.constant(zeros)], -1) for a real signal",
         )
     if attrs["norm"] not in NORMS:
-        raise GraphError(
-            describe("[fft] no such norm", got=repr(attrs["norm"]), expected=", ".join(NORMS))
-        )
+        raise GraphError("[fft] no such norm", got=repr(attrs["norm"]), expected=", ".join(NORMS))
     attrs["inverse"] = bool(attrs["inverse"])
     return types[0]
 
@@ -58,8 +54,6 @@ def _geometry(node: Node) -> tuple[int, int, float]:
 
 def _lower_cpu(node: Node, emitter: Emitter) -> None:
     rows, n, scale = _geometry(node)
-    if rows == 0:
-        return
     direct = plan(n)
     m = 0 if direct else smooth_convolution_length(n)
     passes = direct or plan(m)
@@ -86,10 +80,8 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     rows, n, scale = _geometry(node)
-    if rows:
-        inverse = int(node.attrs["inverse"])
-        wanted = Transforms(rows, n, bool(inverse), scale)
-        emit_fft(emitter, emitter.operand(0), emitter.result(), wanted)
+    transforms = Transforms(rows, n, bool(node.attrs["inverse"]), scale)
+    emit_fft(emitter, emitter.operand(0), emitter.result(), transforms)
 
 
 def error_bound(n: int, dtype: DType) -> float:
@@ -134,7 +126,6 @@ _SIZES = (
     cpu=Kernels(("fft",), _lower_cpu),
     webgpu=Kernels(KERNELS, _lower_webgpu),
     dtypes=FLOAT_KERNELS,
-    webgpu_dtypes=WEBGPU_FLOATS,
     bound=lambda node: error_bound(node.shape[-1] // 2, node.dtype),
     samples=lambda: (
         *(Sample(((3, 2 * n),)) for n in _SIZES),

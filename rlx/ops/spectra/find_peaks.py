@@ -10,12 +10,12 @@ from typing import Annotated, Any
 import numpy as np
 
 from rlx.dataclasses import dataclass
-from rlx.errors import InputError, ShapeError, describe
+from rlx.errors import InputError, ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import size
-from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
+from rlx.ops.declare import FLOAT_KERNELS, op
 
 Bounds = tuple[float | None, float | None]
 # The least value, or a pair (`rlx.ir.opdef.NodeLike` explains).
@@ -45,9 +45,7 @@ def _bounds(name: str, value: Any) -> Bounds | None:
     pair = tuple(value) if np.ndim(value) else (value, None)
     if len(pair) != 2 or any(v is not None and math.isnan(float(v)) for v in pair):
         raise InputError(
-            describe(
-                f"[find_peaks] {name}", got=value, expected="a number, or a pair (least, largest)"
-            )
+            f"[find_peaks] {name}", got=value, expected="a number, or a pair (least, largest)"
         )
     low, high = (None if v is None or math.isinf(v) else float(v) for v in pair)
     return low, high
@@ -56,19 +54,17 @@ def _bounds(name: str, value: Any) -> Bounds | None:
 def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[TensorType, ...]:
     shape = types[0].shape
     if not shape:
-        raise ShapeError(describe("[find_peaks] x has no axis", got=shape))
+        raise ShapeError("[find_peaks] x has no axis", got=shape)
     for name in ("height", "prominence", "width"):
         attrs[name] = _bounds(name, attrs[name])
     if attrs["distance"] is not None:
         if not attrs["distance"] >= 1:
-            raise InputError(
-                describe("[find_peaks] distance", got=attrs["distance"], expected="at least 1")
-            )
+            raise InputError("[find_peaks] distance", got=attrs["distance"], expected="at least 1")
         attrs["distance"] = math.ceil(attrs["distance"])
     limit = attrs["max_peaks"]
     slots = _candidates(shape[-1]) if limit is None else operator.index(limit)
     if slots < 1:
-        raise InputError(describe("[find_peaks] max_peaks", got=limit, expected="at least 1"))
+        raise InputError("[find_peaks] max_peaks", got=limit, expected="at least 1")
     attrs["max_peaks"] = slots
     results = (*shape[:-1], slots)
     return (
@@ -96,8 +92,6 @@ def _params(node: Node) -> dict[str, Any]:
 
 def _lower_cpu(node: Node, emitter: Emitter) -> None:
     params = _params(node)
-    if params["rows"] == 0:
-        return
     limits: list[float] = []
     for name in ("height", "prominence", "width"):
         low, high = node.attrs[name] or (None, None)
@@ -176,8 +170,6 @@ def _as_wgsl(node: Node, name: str) -> dict[str, str]:
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     params = _params(node)
     rows, n, limit = params["rows"], params["n"], params["candidates"]
-    if rows == 0:
-        return
     x = emitter.operand(0)
     # A walk takes steps within two blocks and steps over blocks. It is shortest where both are about as many.
     block = max(_BLOCK, 1 << (math.isqrt(n // 2).bit_length() - 1) if n > _LONG else 0)
@@ -217,7 +209,6 @@ _STEPS = np.array([[0, 1, 1, 0, 2, 2, 2, 1, 3, 0, 1, 0, 3, 3, 1, 2, 2]], np.floa
     cpu=Kernels(("find_peaks",), _lower_cpu),
     webgpu=Kernels(tuple(f"find_peaks_{stage}" for stage in _STAGES), _lower_webgpu),
     dtypes=FLOAT_KERNELS,
-    webgpu_dtypes=WEBGPU_FLOATS,
     samples=lambda: (
         Sample(((3, 200),)),
         Sample(((3, 200),), {"height": 0.5}),

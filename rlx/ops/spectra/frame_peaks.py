@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import ShapeError, describe
+from rlx.errors import ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import size
 from rlx.ir.variants import DEFAULTS
-from rlx.ops.declare import WEBGPU_FLOATS, op
+from rlx.ops.declare import op
 from rlx.ops.movement.strided import emit_strided_copy
 from rlx.ops.spectra.fft_tiles import Tile, radices_of, tile, twiddles
 from rlx.ops.spectra.frames import frame_count, framed
@@ -40,7 +40,7 @@ def _infer(
     k, length = int(attrs["k"]), taper[0]
     frame_count("frame_peaks", x[-1], length, attrs["hop"])
     if weights != (length // 2 + 1,) or not 1 <= k <= weights[0] or not takes(length, k):
-        raise ShapeError(describe("[frame_peaks] operands", got=f"{types}, {attrs}"))
+        raise ShapeError("[frame_peaks] operands", got=f"{types}, {attrs}")
     signals = size(x[:-1])
     if attrs["pairs"]:
         return TensorType((signals, 2 * k), DType.F32)
@@ -48,8 +48,6 @@ def _infer(
 
 
 def _lower_cpu(node: Node, emitter: Emitter) -> None:
-    if node.shape[0] == 0:
-        return
     g = Graph("frame_peaks")
     operands = zip(("x", "taper", "weights"), node.inputs, strict=True)
     x, taper, weights = (g.input(name, item.shape, item.dtype) for name, item in operands)
@@ -97,8 +95,6 @@ def _workgroup(length: int, segments: int, k: int, emitter: Emitter) -> tuple[Ti
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
-    if node.shape[0] == 0:
-        return
     samples, (length,) = node.inputs[0].shape[-1], node.inputs[1].shape
     hop, k = node.attrs["hop"], node.attrs["k"]
     segments = frame_count("frame_peaks", samples, length, hop)
@@ -133,7 +129,6 @@ def _flops(node: Node) -> float:
     cpu=Kernels(("strided_copy", "rfft", "welch_peaks"), _lower_cpu),
     webgpu=Kernels(("frame_peaks",), _lower_webgpu),
     dtypes=_F32,
-    webgpu_dtypes=WEBGPU_FLOATS,
     internal=True,
     samples=lambda: tuple(
         Sample(((*outer, samples), (n,), (n // 2 + 1,)),

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import ShapeError, describe
+from rlx.errors import ShapeError
 from rlx.ir.dtype import ALL, DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import size, strides
-from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
+from rlx.ops.declare import FLOAT_KERNELS, op
 from rlx.ops.movement.strided import emit_strided_copy
 from rlx.ops.spectra.fft import error_bound
 from rlx.ops.spectra.fft_plans import plan
@@ -30,11 +30,9 @@ def frame_count(name: str, samples: int, length: int, hop: int) -> int:
     """
     if hop < 1 or length < 1 or samples < length:
         raise ShapeError(
-            describe(
-                f"[{name}] does not fit",
-                got=f"{samples} samples, length {length}, hop {hop}",
-                expected="samples >= length >= 1, and hop >= 1",
-            )
+            f"[{name}] does not fit",
+            got=f"{samples} samples, length {length}, hop {hop}",
+            expected="samples >= length >= 1, and hop >= 1",
         )
     return (samples - length) // hop + 1
 
@@ -63,10 +61,8 @@ def _emit_frames(emitter: Emitter, target: Any, x: TensorType, length: int, hop:
 
 @op(
     infer=_infer,
-    flops=lambda node: 0.0,
     cpu=Kernels(("strided_copy",), _lower),
     webgpu=Kernels(("strided_copy", "strided_copy_narrow"), _lower),
-    dtypes=ALL,
     webgpu_dtypes=ALL,
     internal=True,
     samples=lambda: (
@@ -94,7 +90,7 @@ def frames(x: Array, length: int, hop: int) -> Array:
 def _infer_spectra(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     *outer, samples = types[0].shape
     if len(types[1].shape) != 1:
-        raise ShapeError(describe("[frame_spectra] taper", got=types[1].shape, expected="[length]"))
+        raise ShapeError("[frame_spectra] taper", got=types[1].shape, expected="[length]")
     length = types[1].shape[0]
     count = frame_count("frame_spectra", samples, length, attrs["hop"])
     return TensorType(
@@ -112,8 +108,6 @@ _POWER = (
 def _lower_spectra_webgpu(node: Node, emitter: Emitter) -> None:
     n, samples = node.inputs[1].shape[0], node.inputs[0].shape[-1]
     rows, each, count = size(node.shape[:-1]), 2 - n % 2, node.shape[-2]
-    if rows == 0:
-        return
     length = n // each
     if plan(length) is not None:
         real = SampleRows(each, samples, count, node.attrs["hop"], emitter.operand(1))
@@ -141,8 +135,6 @@ def _lower_spectra_webgpu(node: Node, emitter: Emitter) -> None:
 
 
 def _lower_spectra_cpu(node: Node, emitter: Emitter) -> None:
-    if size(node.shape) == 0:
-        return
     n, samples = node.inputs[1].shape[0], node.inputs[0].shape[-1]
     emit_rows(
         emitter,
@@ -162,7 +154,6 @@ def _lower_spectra_cpu(node: Node, emitter: Emitter) -> None:
     cpu=Kernels(("rfft",), _lower_spectra_cpu),
     webgpu=Kernels((*KERNELS, "rfft_pack", "rfft_unpack", "strided_copy"), _lower_spectra_webgpu),
     dtypes=FLOAT_KERNELS,
-    webgpu_dtypes=WEBGPU_FLOATS,
     bound=lambda node: (1 + node.attrs["power"]) * error_bound(node.inputs[1].shape[0], node.dtype),
     internal=True,
     samples=lambda: tuple(

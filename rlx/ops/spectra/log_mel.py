@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rlx.errors import GraphError, ShapeError, describe
+from rlx.errors import GraphError, ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import size
-from rlx.ops.declare import WEBGPU_FLOATS, op
+from rlx.ops.declare import op
 from rlx.ops.rows.reduce_rows import emit_pieces, emit_reduce
 
 _WORKGROUP = 256
@@ -34,7 +34,7 @@ def _infer_log_mel(types: Sequence[TensorType], attrs: dict[str, Any]) -> Tensor
 
 def _check_floor(name: str, axes: Any) -> None:
     if axes not in ("last", "all"):
-        raise GraphError(describe(f"[{name}] floor_axes", got=axes, expected="'last' or 'all'"))
+        raise GraphError(f"[{name}] floor_axes", got=axes, expected="'last' or 'all'")
 
 
 def _mel_type(name: str, types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
@@ -42,17 +42,13 @@ def _mel_type(name: str, types: Sequence[TensorType], attrs: dict[str, Any]) -> 
     _check_floor(name, attrs["floor_axes"])
     if not spec or spec[-1] % 2 or spec[-1] == 0 or len(filters) != 2:
         raise ShapeError(
-            describe(
-                f"[{name}] not a spectrum and filters",
-                got=f"{spec} and {filters}",
-                expected="[..., 2 * n_fft] and [n_mels, n_fft // 2 + 1]",
-            )
+            f"[{name}] not a spectrum and filters",
+            got=f"{spec} and {filters}",
+            expected="[..., 2 * n_fft] and [n_mels, n_fft // 2 + 1]",
         )
     bins = spec[-1] // 4 + 1
     if filters[1] != bins or filters[0] < 1:
-        raise ShapeError(
-            describe(f"[{name}] filters do not fit", got=filters, expected=f"[n_mels, {bins}]")
-        )
+        raise ShapeError(f"[{name}] filters do not fit", got=filters, expected=f"[n_mels, {bins}]")
     return TensorType((*spec[:-1], filters[0]), DType.F32)
 
 
@@ -69,8 +65,6 @@ def _log_mel_params(node: Node) -> dict[str, Any]:
 def _lower_log_mel_cpu(node: Node, emitter: Emitter) -> None:
     params = _log_mel_params(node)
     everywhere, rows, mels = params.pop("floor_all"), params["rows"], params["mels"]
-    if rows == 0:
-        return
     inputs, result = [emitter.operand(0), emitter.operand(1)], emitter.result()
     # The largest of all rows is known when all of them are there.
     raw = emitter.temp(TensorType((rows * mels,), DType.F32)) if everywhere else result
@@ -94,8 +88,6 @@ def _call_log_mel(
 def _lower_log_mel_webgpu(node: Node, emitter: Emitter) -> None:
     params = _log_mel_params(node)
     rows, mels, everywhere = params["rows"], params["mels"], params["floor_all"]
-    if rows == 0:
-        return
     inputs, result = [emitter.operand(0), emitter.operand(1)], emitter.result()
     raw = emitter.temp(node.type) if everywhere else result
     _call_log_mel(emitter, inputs, raw, params, linear=0)
@@ -131,7 +123,6 @@ _MEL_WEBGPU = Kernels(("log_mel", "reduce", "reduce_tiles", "log_mel_floor"), _l
     cpu=_MEL_CPU,
     webgpu=_MEL_WEBGPU,
     dtypes=_F32,
-    webgpu_dtypes=WEBGPU_FLOATS,
     samples=lambda: (
         Sample(((3, 16), (4, 5)), low=0.0),
         Sample(((2, 3, 16), (4, 5)), {"floor_axes": "all"}, low=0.0),
@@ -174,7 +165,7 @@ def _infer_mel(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType
     spec, filters = types[0].shape, types[1].shape
     _check_floor("spectrum_mel", attrs["floor_axes"])
     if len(filters) != 2 or not spec or spec[-1] != 2 * filters[1]:
-        raise ShapeError(describe("[spectrum_mel] operands", got=f"{spec}, {filters}"))
+        raise ShapeError("[spectrum_mel] operands", got=f"{spec}, {filters}")
     return TensorType((*spec[:-1], filters[0]), DType.F32)
 
 
@@ -184,7 +175,6 @@ def _infer_mel(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType
     cpu=_MEL_CPU,
     webgpu=_MEL_WEBGPU,
     dtypes=_F32,
-    webgpu_dtypes=WEBGPU_FLOATS,
     internal=True,
     samples=lambda: (
         Sample(((3, 10), (4, 5)), {"floor_axes": "last"}, low=0.0),
@@ -210,24 +200,18 @@ def spectrum_mel(spec: Array, filters: Array, floor_axes: str = "last") -> Array
 def _infer_log_mel_backward(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     result = _mel_type("log_mel_backward", types, attrs)
     if types[2].shape != result.shape:
-        raise ShapeError(
-            describe("[log_mel_backward] dy", got=types[2].shape, expected=result.shape)
-        )
+        raise ShapeError("[log_mel_backward] dy", got=types[2].shape, expected=result.shape)
     return types[0]
 
 
 def _lower_log_mel_backward_cpu(node: Node, emitter: Emitter) -> None:
-    params = _log_mel_params(node)
-    if params["rows"]:
-        inputs = [emitter.operand(i) for i in range(3)]
-        emitter.call("log_mel_backward", inputs, [emitter.result()], params)
+    inputs = [emitter.operand(i) for i in range(3)]
+    emitter.call("log_mel_backward", inputs, [emitter.result()], _log_mel_params(node))
 
 
 def _lower_log_mel_backward_webgpu(node: Node, emitter: Emitter) -> None:
     params = _log_mel_params(node)
     rows, mels, everywhere = params["rows"], params["mels"], params["floor_all"]
-    if rows == 0:
-        return
     spec, filters, dy = (emitter.operand(i) for i in range(3))
     mel = emitter.temp(TensorType((rows, mels), DType.F32))
     tops = 1 if everywhere else rows
@@ -248,7 +232,6 @@ def _lower_log_mel_backward_webgpu(node: Node, emitter: Emitter) -> None:
         ("log_mel", "reduce", "reduce_tiles", "log_mel_backward"), _lower_log_mel_backward_webgpu
     ),
     dtypes=_F32,
-    webgpu_dtypes=WEBGPU_FLOATS,
     samples=lambda: (
         Sample(((3, 16), (4, 5), (3, 4)), low=(-2.0, 0.0, -2.0)),
         Sample(((2, 3, 16), (4, 5), (2, 3, 4)), {"floor_axes": "all"}, low=(-2.0, 0.0, -2.0)),

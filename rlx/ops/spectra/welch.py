@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import ShapeError, describe
+from rlx.errors import ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import size
-from rlx.ops.declare import WEBGPU_FLOATS, op
+from rlx.ops.declare import op
 
 _WORKGROUP = 256
 # Bins that one workgroup ranks: powers take 8 KiB, and an invocation stays far below the 65,535 loop
@@ -28,7 +28,7 @@ def _infer_welch(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorTy
     k, segments = operator.index(attrs["k"]), operator.index(attrs["n_segments"])
 
     def fail(what: str, got: object, expected: str) -> ShapeError:
-        return ShapeError(describe(f"[welch_peaks] {what}", got=got, expected=expected))
+        return ShapeError(f"[welch_peaks] {what}", got=got, expected=expected)
 
     if len(shape) != 2 or shape[1] % 2 or shape[1] == 0:
         raise fail("not a spectrum in block layout", shape, "[outer, 2 * n_fft]")
@@ -60,17 +60,14 @@ def _welch_params(node: Node) -> dict[str, Any]:
 
 def _lower_welch_cpu(node: Node, emitter: Emitter) -> None:
     params = _welch_params(node)
-    if params["signals"]:
-        inputs = [emitter.operand(i) for i in range(len(node.inputs))]
-        kernel = "weighted_peaks" if params.pop("apart") else "welch_peaks"
-        emitter.call(kernel, inputs, emitter.results(), params)
+    inputs = [emitter.operand(i) for i in range(len(node.inputs))]
+    kernel = "weighted_peaks" if params.pop("apart") else "welch_peaks"
+    emitter.call(kernel, inputs, emitter.results(), params)
 
 
 def _lower_welch_webgpu(node: Node, emitter: Emitter) -> None:
     params = _welch_params(node)
     signals, bins = params["signals"], params["bins"]
-    if signals == 0:
-        return
     inputs = [emitter.operand(i) for i in range(len(node.inputs))]
     if bins <= _FUSED_BINS:
         emitter.call("welch_peaks", inputs, emitter.results(), params, signals)
@@ -91,7 +88,6 @@ _WELCH_WEBGPU = Kernels(("welch_peaks", "welch_power", "welch_rank"), _lower_wel
     cpu=_WELCH_CPU,
     webgpu=_WELCH_WEBGPU,
     dtypes=_F32,
-    webgpu_dtypes=WEBGPU_FLOATS,
     samples=lambda: (
         Sample(((4, 512),), {"k": 16, "n_segments": 2}),
         Sample(((6, 20),), {"k": 6, "n_segments": 3}),
@@ -135,7 +131,7 @@ def _infer_peaks(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[Te
     (rows, width), (bins,), k = types[0].shape, types[1].shape, int(attrs["k"])
     segments = attrs["n_segments"]
     if segments < 1 or rows % segments or not 1 <= k <= bins or 2 * bins > width or width % 2:
-        raise ShapeError(describe("[spectrum_peaks] operands", got=f"{types}, {attrs}"))
+        raise ShapeError("[spectrum_peaks] operands", got=f"{types}, {attrs}")
     result = (rows // segments, k)
     return TensorType(result, DType.F32), TensorType(result, DType.I32)
 
@@ -146,7 +142,6 @@ def _infer_peaks(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[Te
     cpu=_WELCH_CPU,
     webgpu=_WELCH_WEBGPU,
     dtypes=_F32,
-    webgpu_dtypes=WEBGPU_FLOATS,
     internal=True,
     samples=lambda: (
         Sample(((6, 22), (11,)), {"k": 6, "n_segments": 3}, low=0.1),

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import ShapeError, describe
+from rlx.errors import ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.fragments import FragmentVariant, fragment_params, halves, tile_subgroups
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, PerAxis, Sample, TensorType
 from rlx.ir.shape import Shape, size, strides
 from rlx.ir.variants import Variant
-from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
+from rlx.ops.declare import FLOAT_KERNELS, op
 from rlx.ops.f16_via_f32 import lower_widened
 from rlx.ops.movement.strided import emit_strided_copy
 from rlx.ops.windows import strips
@@ -68,16 +68,14 @@ def check_operands(
     if not fits or w[0] % groups or 0 in w[2:]:
         layout = "[C, O / groups, ...]" if transposed else "[O, C / groups, ...]"
         raise ShapeError(
-            describe(
-                f"[{name}] x, w and groups do not fit",
-                got=f"x {x}, w {w}, groups {groups}",
-                expected=f"w {layout} for C = {x[1]}, both divisible by groups",
-            )
+            f"[{name}] x, w and groups do not fit",
+            got=f"x {x}, w {w}, groups {groups}",
+            expected=f"w {layout} for C = {x[1]}, both divisible by groups",
         )
     outputs = w[1] * groups if transposed else w[0]
     if len(types) > 2 and types[2].shape != (outputs,):
         raise ShapeError(
-            describe(f"[{name}] bias has the wrong shape", got=types[2].shape, expected=(outputs,))
+            f"[{name}] bias has the wrong shape", got=types[2].shape, expected=(outputs,)
         )
     return w[2:]
 
@@ -103,8 +101,6 @@ def infer_convolution(name: str, rank: int) -> Callable[..., TensorType]:
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
-    if not size(node.shape):
-        return
     variant = fragments_of(node, emitter) if halves(node.dtype, emitter.limits) else None
     if variant is None:
         lower_widened(node, emitter, lower_wide)
@@ -352,7 +348,6 @@ def _convolution(rank: int) -> OpDef:
         cpu=CPU,
         webgpu=Kernels(WEBGPU_NAMES, _lower_webgpu),
         dtypes=FLOAT_KERNELS,
-        webgpu_dtypes=WEBGPU_FLOATS,
         units_f16=suits_units,
         tolerance={DType.F32: 1e-5},  # sums of up to thousands of products, in f32
         samples=lambda: _samples(rank),

@@ -149,8 +149,6 @@ def _is_by_outputs(node: Node, window: Window) -> bool:
 
 def lower_cpu(node: Node, emitter: Emitter) -> None:
     """Writes the call of the C kernel that fits, also for a convolution with what follows it."""
-    if size(node.shape) == 0:
-        return
     window = collapsed(window_of(node))
     x, groups = node.inputs[0], node.attrs["groups"]
     direct = node.shape[1] // groups < FEW

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rlx.abi.products import ACTIVATIONS
-from rlx.errors import ShapeError, describe
+from rlx.errors import ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, Sample, TensorType
 from rlx.ir.shape import Shape, size
-from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op, operand_names
+from rlx.ops.declare import FLOAT_KERNELS, op, operand_names
 from rlx.ops.elementwise.records import Step
 from rlx.ops.products.matmul import activated, check_activation
 from rlx.ops.windows.convolution import (
@@ -38,11 +38,9 @@ def _infer(name: str, rank: int) -> Callable[..., TensorType]:
         result = convolution(own, attrs)
         if len(own) < len(types) and types[-1].shape != result.shape:
             raise ShapeError(
-                describe(
-                    f"[{name}] the added operand has the wrong shape",
-                    got=types[-1].shape,
-                    expected=result.shape,
-                )
+                f"[{name}] the added operand has the wrong shape",
+                got=types[-1].shape,
+                expected=result.shape,
             )
         return result
 
@@ -51,8 +49,6 @@ def _infer(name: str, rank: int) -> Callable[..., TensorType]:
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     """The convolution, then one pass for the rest."""
-    if size(node.shape) == 0:
-        return
     act = node.attrs["act"]
     args = operand_names(node)
     operands = [emitter.operand(i) for i, name in enumerate(args) if name != "residual"]
@@ -142,7 +138,6 @@ def _fused(rank: int) -> OpDef:
         webgpu=Kernels(WEBGPU_NAMES, _lower_webgpu),
         internal=True,
         dtypes=FLOAT_KERNELS,
-        webgpu_dtypes=WEBGPU_FLOATS,
         tolerance={DType.F32: 1e-5},  # as the convolution
         samples=lambda: _samples(rank),
     )

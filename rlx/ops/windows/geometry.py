@@ -11,7 +11,7 @@ import numpy as np
 
 from rlx.abi.windows import WINDOW
 from rlx.dataclasses import dataclass
-from rlx.errors import ShapeError, describe
+from rlx.errors import ShapeError
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
 from rlx.ir.shape import Shape, size
@@ -45,11 +45,9 @@ def per_axis(value: Any, rank: int, *, what: str, where: str, least: int) -> tup
         listed *= rank
     if len(listed) != rank or any(not least <= item <= MOST for item in listed):
         raise ShapeError(
-            describe(
-                f"[{where}] {what} does not fit",
-                got=repr(value),
-                expected=f"a whole number >= {least}, or one for each of the {rank} axes",
-            )
+            f"[{where}] {what} does not fit",
+            got=repr(value),
+            expected=f"a whole number >= {least}, or one for each of the {rank} axes",
         )
     return listed
 
@@ -73,13 +71,11 @@ def as_pads(value: Any, rank: int, *, where: str) -> Pads:
         results = ()
     if len(results) != rank or any(not 0 <= side <= MOST for pair in results for side in pair):
         raise ShapeError(
-            describe(
-                f"[{where}] padding does not fit",
-                got=repr(value),
-                expected=f"a number >= 0, one for each of the {rank} axes, a (before, after) pair "
-                "for each, or " + " or ".join(map(repr, SAME)),
-                hint="one axis with different sides is ((before, after),)" if rank == 1 else None,
-            )
+            f"[{where}] padding does not fit",
+            got=repr(value),
+            expected=f"a number >= 0, one for each of the {rank} axes, a (before, after) pair "
+            "for each, or " + " or ".join(map(repr, SAME)),
+            hint="one axis with different sides is ((before, after),)" if rank == 1 else None,
         )
     return results
 
@@ -97,9 +93,7 @@ def same_pads(
         ShapeError: ``mode`` is not one of ``SAME``.
     """
     if mode not in SAME:
-        raise ShapeError(
-            describe(f"[{where}] no such padding", got=repr(mode), expected=" or ".join(SAME))
-        )
+        raise ShapeError(f"[{where}] no such padding", got=repr(mode), expected=" or ".join(SAME))
     pads = []
     for n, k, s, d in zip(dims, kernel, stride, dilation, strict=True):
         total = max((math.ceil(n / s) - 1) * s + (k - 1) * d + 1 - n, 0)
@@ -161,11 +155,9 @@ class Window:
             reach = n + a + b - ((k - 1) * d + 1)
             if reach < 0:
                 raise ShapeError(
-                    describe(
-                        f"[{where}] the kernel is larger than the padded operand",
-                        got=f"kernel {kernel}, dilation {dilation}, operand {dims}, pads {pads}",
-                        expected="(kernel - 1) * dilation + 1 <= size + padding on every axis",
-                    )
+                    f"[{where}] the kernel is larger than the padded operand",
+                    got=f"kernel {kernel}, dilation {dilation}, operand {dims}, pads {pads}",
+                    expected="(kernel - 1) * dilation + 1 <= size + padding on every axis",
                 )
             count = (math.ceil(reach / s) if ceil else reach // s) + 1
             out.append(count - 1 if ceil and (count - 1) * s >= n + a else count)
@@ -247,11 +239,9 @@ def tensor_axes(shape: Shape, ranks: Sequence[int], *, where: str, name: str = "
     """
     if len(shape) - 2 not in ranks:
         raise ShapeError(
-            describe(
-                f"[{where}] {name} has the wrong rank",
-                got=shape,
-                expected=" or ".join(f"[N, C{', size' * rank}]" for rank in ranks),
-            )
+            f"[{where}] {name} has the wrong rank",
+            got=shape,
+            expected=" or ".join(f"[N, C{', size' * rank}]" for rank in ranks),
         )
     return shape[2:]
 

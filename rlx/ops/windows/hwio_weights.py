@@ -9,8 +9,8 @@ from rlx.ir.dtype import DType
 from rlx.ir.fragments import halves
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, Sample, TensorType
-from rlx.ir.shape import Shape, size, strides
-from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
+from rlx.ir.shape import Shape, strides
+from rlx.ops.declare import FLOAT_KERNELS, op
 from rlx.ops.f16_via_f32 import lower_widened
 from rlx.ops.movement.strided import emit_strided_copy
 from rlx.ops.windows.convolution import (
@@ -55,8 +55,6 @@ class _UsualOrder:
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
-    if not size(node.shape):
-        return
     variant = fragments_of(node, emitter) if halves(node.dtype, emitter.limits) else None
     if variant is None:
         lower_widened(node, emitter, lambda item, wide: lower_wide(item, _UsualOrder(item, wide)))
@@ -122,7 +120,6 @@ def _turned(rank: int) -> OpDef:
         webgpu=Kernels(WEBGPU_NAMES, _lower_webgpu),
         internal=True,
         dtypes=FLOAT_KERNELS,
-        webgpu_dtypes=WEBGPU_FLOATS,
         units_f16=suits_units,
         tolerance={DType.F32: 1e-5},  # as the convolution
         samples=lambda: _samples(rank),

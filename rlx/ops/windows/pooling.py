@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from rlx.abi.windows import DIVISORS
-from rlx.errors import GraphError, ShapeError, describe
+from rlx.errors import GraphError, ShapeError
 from rlx.ir.dtype import HALVES, DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Emitter, Kernels, PerAxis, Sample, TensorType
 from rlx.ir.shape import Shape, size
-from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, composite, op
+from rlx.ops.declare import FLOAT_KERNELS, composite, op
 from rlx.ops.windows import strips
 from rlx.ops.windows.geometry import (
     Padding,
@@ -52,11 +52,9 @@ def _normalise(name: str, shape: Shape, attrs: dict[str, Any]) -> Window:
     for k, d, pair in zip(kernel, dilation, pads, strict=True):
         if max(pair) > (k - 1) * d:
             raise ShapeError(
-                describe(
-                    f"[{name}] a window would cover only padding",
-                    got=f"kernel {kernel}, dilation {dilation}, padding {pads}",
-                    expected="padding <= (kernel - 1) * dilation",
-                )
+                f"[{name}] a window would cover only padding",
+                got=f"kernel {kernel}, dilation {dilation}, padding {pads}",
+                expected="padding <= (kernel - 1) * dilation",
             )
     return _window(name, dims, attrs)
 
@@ -78,9 +76,7 @@ def _infer(name: str) -> Callable[..., TensorType]:
         shape = types[0].shape
         if attrs.get("divide", "no") not in DIVISORS:
             raise GraphError(
-                describe(
-                    f"[{name}] divide", got=repr(attrs["divide"]), expected=", ".join(DIVISORS)
-                )
+                f"[{name}] divide", got=repr(attrs["divide"]), expected=", ".join(DIVISORS)
             )
         window = _normalise(name, shape, attrs)
         return TensorType((*shape[:2], *window.out), types[0].dtype)
@@ -90,8 +86,6 @@ def _infer(name: str) -> Callable[..., TensorType]:
 
 def _lower(kind: str, webgpu: bool) -> Callable[[Node, Emitter], None]:
     def lower(node: Node, emitter: Emitter) -> None:
-        if size(node.shape) == 0:
-            return
         window = _window(node.op, node.inputs[0].shape[2:], node.attrs).three()
         planes = size(node.shape[:2])
         params = {
@@ -162,7 +156,6 @@ _HOLES = np.where(np.arange(2 * 3 * 6 * 7) % 11 == 0, np.nan, np.arange(2 * 3 * 
     cpu=Kernels(("pool_max",), _lower("max", webgpu=False)),
     webgpu=Kernels(("pool_strips", "pool"), _lower("max", webgpu=True)),
     dtypes=FLOAT_KERNELS | {DType.I32},
-    webgpu_dtypes=WEBGPU_FLOATS | {DType.I32},
     samples=lambda: (
         *_samples(low=-50, high=50),
         # NaN wins, wherever it stands in a window.
@@ -226,7 +219,6 @@ def _counts(window: Window, padded: bool) -> Array:
     cpu=Kernels(("pool_sum",), _lower("sum", webgpu=False)),
     webgpu=Kernels(("pool_strips", "pool"), _lower("sum", webgpu=True)),
     dtypes=FLOAT_KERNELS,
-    webgpu_dtypes=WEBGPU_FLOATS,
     tolerance={DType.F32: 1e-5},  # sums of up to thousands of elements, in f32
     samples=lambda: tuple(
         Sample((shape,), {**_DEFAULTS, **attrs, "divide": divide})
@@ -315,7 +307,7 @@ def avg_pool(
 
 def _check_power(name: str, p: Any) -> float:
     if not (isinstance(p, (int, float)) and 0 < p < math.inf):
-        raise GraphError(describe(f"[{name}] p is no norm", got=repr(p), expected="a number > 0"))
+        raise GraphError(f"[{name}] p is no norm", got=repr(p), expected="a number > 0")
     return float(p)
 
 
@@ -379,7 +371,7 @@ def _plane(name: str, x: Node) -> dict[str, Any]:
     """Arguments of a reduction over the spatial axes."""
     if len(x.shape) < 3:
         raise ShapeError(
-            describe(f"[{name}] no axes to pool over", got=x.shape, expected="[N, C, size, ...]")
+            f"[{name}] no axes to pool over", got=x.shape, expected="[N, C, size, ...]"
         )
     return {"axes": tuple(range(2, len(x.shape))), "keepdims": True}
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import ShapeError, describe
+from rlx.errors import ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, PerAxis, Sample, TensorType
 from rlx.ir.shape import Shape, size
-from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
+from rlx.ops.declare import FLOAT_KERNELS, op
 from rlx.ops.windows.convolution import check_operands
 from rlx.ops.windows.geometry import SAME, Padding, Window, as_pads, per_axis, window_params
 
@@ -29,9 +29,7 @@ def _same(
 ) -> tuple[tuple[tuple[int, int], ...], Shape]:
     """Padding and output padding that make each result size * stride long (ONNX's auto_pad)."""
     if mode not in SAME:
-        raise ShapeError(
-            describe(f"[{where}] no such padding", got=repr(mode), expected=" or ".join(SAME))
-        )
+        raise ShapeError(f"[{where}] no such padding", got=repr(mode), expected=" or ".join(SAME))
     pads, more = [], []
     for n, k, s, d, e in zip(dims, kernel, stride, dilation, extra, strict=True):
         total = s * (n - 1) + e + (k - 1) * d + 1 - n * s
@@ -58,12 +56,10 @@ def _infer(name: str, rank: int) -> Callable[..., TensorType]:
         out = _out(x[2:], kernel, attrs)
         if any(n < 1 for n in out):
             raise ShapeError(
-                describe(
-                    f"[{name}] the result would be empty",
-                    got=f"x {x}, w {w}, padding {attrs['padding']}",
-                    expected="stride * (size - 1) + (kernel - 1) * dilation + 1 + output_padding "
-                    "> padding on every axis",
-                )
+                f"[{name}] the result would be empty",
+                got=f"x {x}, w {w}, padding {attrs['padding']}",
+                expected="stride * (size - 1) + (kernel - 1) * dilation + 1 + output_padding "
+                "> padding on every axis",
             )
         return TensorType((x[0], w[1] * attrs["groups"], *out), types[0].dtype)
 
@@ -100,8 +96,6 @@ def _params(node: Node) -> dict[str, Any]:
 
 
 def _lower_cpu(node: Node, emitter: Emitter) -> None:
-    if size(node.shape) == 0:
-        return
     x, w = node.inputs[0].shape, node.inputs[1].shape
     outputs = w[1]
     taps, entries = size(w[2:]), size(x[2:])
@@ -113,8 +107,6 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
-    if size(node.shape) == 0:
-        return
     w = node.inputs[1].shape
     channels, outputs, taps = w[0] // node.attrs["groups"], w[1], size(w[2:])
     per_thread = min(outputs, 4)
@@ -236,7 +228,6 @@ def _transposed(rank: int) -> OpDef:
         cpu=Kernels(("conv_transpose",), _lower_cpu),
         webgpu=Kernels(("conv_transpose",), _lower_webgpu),
         dtypes=FLOAT_KERNELS,
-        webgpu_dtypes=WEBGPU_FLOATS,
         tolerance={DType.F32: 1e-5},  # sums of up to thousands of products, in f32
         samples=lambda: _samples(rank),
     )

@@ -11,7 +11,7 @@ from rlx.ir.shape import size
 from rlx.ops.windows.convolution import suits_units
 from rlx.ops.windows.fused import FUSED
 from rlx.ops.windows.hwio_weights import TURNED
-from rlx.passes.patterns.match import Build, Match, MatchSite, either_way
+from rlx.passes.patterns.match import Build, Match, MatchSite, either_way, joined_node
 
 _CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d")
 
@@ -101,7 +101,7 @@ def _followed(conv: Node, residual: Node | None, act: str, name: str) -> Build:
         *(() if residual is None else ("residual",)),
     )
     attrs = {**conv.attrs, "present": present, "act": act}
-    return lambda g, index: g.add_node(FUSED[conv.op], [index[o.id] for o in operands], attrs, name)
+    return joined_node(FUSED[conv.op], operands, attrs, name)
 
 
 def turned_weight(node: Node, site: MatchSite) -> Match | None:

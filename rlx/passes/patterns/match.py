@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 from rlx.dataclasses import dataclass
 from rlx.ir.graph import Graph, Node
@@ -46,6 +47,13 @@ class Match:
         """Adds the replacement of ``results`` to a graph, and returns it."""
         result = self.build(graph, indices)
         return (result,) if isinstance(result, Node) else tuple(result)
+
+
+def joined_node(
+    op: str, operands: Sequence[Node], attrs: Mapping[str, Any] | None = None, name: str = ""
+) -> Build:
+    """Replaces a match by a single node on operands from outside."""
+    return lambda g, index: g.add_node(op, [index[item.id] for item in operands], attrs, name)
 
 
 class MatchSite:

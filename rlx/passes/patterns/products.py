@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from rlx.abi.products import ACTIVATIONS
 from rlx.ir.dtype import HALVES, DType
 from rlx.ir.graph import Graph, Node
-from rlx.passes.patterns.match import Build, Match, MatchSite, either_way
+from rlx.passes.patterns.match import Match, MatchSite, either_way, joined_node
 
 # Products whose weight may be in 16 bits.
 WIDENED = ("matmul", "fused_matmul_bias_act", "matmul_transposed")
@@ -32,7 +32,9 @@ def product(node: Node, site: MatchSite) -> Match | None:
             if following is not None and following.op in ACTIVATIONS:
                 return None  # the pattern is found at the activation instead
         inside = (item, add) if act == "none" else (item, add, node)
-        return Match(inside, _fused((x.id, w.id, bias.id), act, node.name))
+        return Match(
+            inside, joined_node("fused_matmul_bias_act", (x, w, bias), {"act": act}, node.name)
+        )
     return None
 
 
@@ -64,19 +66,8 @@ def rounded_recurrence(node: Node, site: MatchSite) -> Match | None:
     xw, r, *rest = node.inputs
     if not site.fuses("coarse_weights") or r.op != "coarse_weights" or xw.dtype is not DType.F32:
         return None
-    operands = [xw.id, *(item.id for item in r.inputs), *(item.id for item in rest)]
-    return Match(
-        (r, node),
-        lambda g, index: g.add_node(
-            "rounded_recurrence", [index[o] for o in operands], dict(node.attrs), node.name
-        ),
-    )
-
-
-def _fused(operands: Sequence[int], act: str, name: str) -> Build:
-    return lambda g, index: g.add_node(
-        "fused_matmul_bias_act", [index[o] for o in operands], {"act": act}, name
-    )
+    operands = (xw, *r.inputs, *rest)
+    return Match((r, node), joined_node("rounded_recurrence", operands, node.attrs, node.name))
 
 
 def transposed(node: Node, site: MatchSite) -> Match | None:
@@ -89,12 +80,10 @@ def transposed(node: Node, site: MatchSite) -> Match | None:
     if not left and not right:
         return None
     inside = sorted({o.id: o for o, own in ((x, left), (y, right)) if own}.items())
-    operands = (x.inputs[0].id if left else x.id, y.inputs[0].id if right else y.id)
+    operands = (x.inputs[0] if left else x, y.inputs[0] if right else y)
     attrs = {"left": left, "right": right}
-    return Match(
-        (*(o for _, o in inside), node),
-        lambda g, index: g.add_node("matmul_transposed", [index[o] for o in operands], attrs),
-    )
+    replacement = joined_node("matmul_transposed", operands, attrs)
+    return Match((*(o for _, o in inside), node), replacement)
 
 
 def _exchanged(operand: Node, product: Node, site: MatchSite) -> bool:
@@ -122,14 +111,9 @@ def scaled(node: Node, site: MatchSite) -> Match | None:
         a, b = result.inputs
         fits = len(b.shape) == 2 and scale.shape in ((), (1,), result.shape[-1:])
         if fits and node.shape == result.shape and scale.dtype is DType.F32:
-            return Match((result, cast, node), _scaled((a.id, b.id, scale.id), node.name))
+            replacement = joined_node("scaled_matmul_integer", (a, b, scale), name=node.name)
+            return Match((result, cast, node), replacement)
     return None
-
-
-def _scaled(operands: Sequence[int], name: str) -> Build:
-    return lambda g, index: g.add_node(
-        "scaled_matmul_integer", [index[o] for o in operands], {}, name
-    )
 
 
 def halves(node: Node, site: MatchSite) -> Match | None:
@@ -143,8 +127,4 @@ def halves(node: Node, site: MatchSite) -> Match | None:
     if w.dtype not in HALVES or len(w.shape) != 2 or w.op not in ("param", "constant"):
         return None
     attrs = {"act": node.attrs.get("act", "none"), "transposed": node.attrs.get("right", False)}
-    operands = [x.id, w.id, *(item.id for item in bias)]
-    return Match(
-        (cast, node),
-        lambda g, index: g.add_node("half_matmul", [index[o] for o in operands], attrs, node.name),
-    )
+    return Match((cast, node), joined_node("half_matmul", (x, w, *bias), attrs, node.name))

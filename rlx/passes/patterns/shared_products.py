@@ -10,7 +10,7 @@ import numpy as np
 from rlx.abi.products import ACTIVATIONS
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ops.products.gated_matmul import MAX_PARTS
-from rlx.passes.patterns.match import Build, Match, MatchSite, either_way
+from rlx.passes.patterns.match import Build, Match, MatchSite, either_way, joined_node
 
 # Products of which several can be one kernel.
 PRODUCTS = ("matmul", "fused_matmul_bias_act")
@@ -55,8 +55,9 @@ def gated(node: Node, site: MatchSite) -> Match | None:
             continue
         inside = sorted((*gate.inside, *between, *up.inside), key=lambda result: result.id)
         if _private(inside, node, site) and not any(site.blocked(item) for item in inside):
-            operands = [item.id for item in (gate.x, gate.w, up.w, *gate.bias, *up.bias)]
-            return Match((*inside, node), _gated(operands, act, node.name))
+            operands = (gate.x, gate.w, up.w, *gate.bias, *up.bias)
+            replacement = joined_node("gated_product", operands, {"act": act}, node.name)
+            return Match((*inside, node), replacement)
     return None
 
 
@@ -77,12 +78,6 @@ def _private(inside: Sequence[Node], last: Node, site: MatchSite) -> bool:
     return not any(
         site.is_output(node) or any(reader.id not in members for reader in site.readers(node))
         for node in inside
-    )
-
-
-def _gated(operands: Sequence[int], act: str, name: str) -> Build:
-    return lambda g, index: g.add_node(
-        "gated_product", [index[o] for o in operands], {"act": act}, name
     )
 
 
@@ -139,5 +134,4 @@ def _joined(g: Graph, biases: Sequence[Node]) -> Node:
     """The biases one after the other; of constants a constant, for those no run has to join."""
     if all(bias.op == "constant" for bias in biases):
         return g.constant(np.concatenate([b.attrs["value"] for b in biases]), biases[0].dtype)
-    result: Node = g.concat(list(biases), axis=0)
-    return result
+    return g.concat(list(biases), axis=0)

@@ -12,7 +12,7 @@ from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.opdef import Array
 from rlx.ir.shape import size
 from rlx.ops.spectra.frame_peaks import takes
-from rlx.passes.patterns.match import Match, MatchSite, either_way
+from rlx.passes.patterns.match import Match, MatchSite, either_way, joined_node
 from rlx.passes.patterns.template import (
     Named,
     NodeTemplate,
@@ -271,12 +271,8 @@ def _of_frames(node: Node, site: MatchSite, match: TemplateMatch | None) -> Matc
     if not size(spec.shape) or not (site.kernels.every_dtype or _is_f32(spec)):
         return None
     attrs = {"hop": frames.attrs["hop"], "power": spec is not node}
-
-    def build(g: Graph, indices: Mapping[int, Node]) -> Node:
-        read = [indices[match.named[name].id] for name in ("signal", "taper")]
-        return g.add_node("frame_spectra", read, attrs, node.name)
-
-    return Match(match.inside, build)
+    operands = [match.named[name] for name in ("signal", "taper")]
+    return Match(match.inside, joined_node("frame_spectra", operands, attrs, node.name))
 
 
 # --- log-mel features ------------------------------------------------------------------------------------

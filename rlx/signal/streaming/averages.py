@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rlx.errors import InputError, describe, did_you_mean
+from rlx.errors import InputError, did_you_mean
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
@@ -177,27 +177,23 @@ def average_of(
     """
     if average not in AVERAGES:
         raise InputError(
-            describe(
-                f"[{where}] average",
-                got=repr(average),
-                expected=", ".join(map(repr, AVERAGES)),
-                hint=did_you_mean(str(average), AVERAGES),
-            )
+            f"[{where}] average",
+            got=repr(average),
+            expected=", ".join(map(repr, AVERAGES)),
+            hint=did_you_mean(str(average), AVERAGES),
         )
     inputs: dict[str, Any] = {"alpha": alpha, "last": last}
     wanted = {"exponential": "alpha", "sliding": "last"}.get(average)
     for name, value in inputs.items():
         if (value is not None) != (name == wanted):
             raise InputError(
-                describe(
-                    f"[{where}] {name} with average={average!r}",
-                    got=value,
-                    expected="a number" if name == wanted else "None",
-                    hint="'exponential' takes alpha, 'sliding' takes last, 'mean' neither",
-                )
+                f"[{where}] {name} with average={average!r}",
+                got=value,
+                expected="a number" if name == wanted else "None",
+                hint="'exponential' takes alpha, 'sliding' takes last, 'mean' neither",
             )
     if alpha is not None and not 0 < alpha <= 1:
-        raise InputError(describe(f"[{where}] alpha", got=alpha, expected="above 0, at most 1"))
+        raise InputError(f"[{where}] alpha", got=alpha, expected="above 0, at most 1")
     return Sum(dtype, alpha) if last is None else Ring(integer(where, "last", last))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rlx.errors import InputError, describe
+from rlx.errors import InputError
 from rlx.ir.dtype import DTypeLike
 from rlx.ir.graph import Node
 from rlx.signal.fourier import stft
@@ -124,12 +124,10 @@ class StreamingLogMel(_Spectral):
         super().__init__(shape, n_fft, hop, block, dtype, device, nan)
         if log == "whisper":
             raise InputError(
-                describe(
-                    "[StreamingLogMel] log",
-                    got="'whisper', whose floor depends on the whole signal",
-                    expected="'log10', 'ln' or 'db'",
-                    hint="take 'log10' and apply the floor to the clip when it is whole",
-                )
+                "[StreamingLogMel] log",
+                got="'whisper', whose floor depends on the whole signal",
+                expected="'log10', 'ln' or 'db'",
+                hint="take 'log10' and apply the floor to the clip when it is whole",
             )
         self._make(
             center,

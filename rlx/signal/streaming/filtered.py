@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import InputError, ShapeError, describe
+from rlx.errors import InputError, ShapeError
 from rlx.ir.dtype import DTypeLike
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array
@@ -58,18 +58,14 @@ class StreamingFilter(Stream):
         nan: str = "raise",
     ) -> None:
         if (sos is None) == (b is None):
-            raise InputError(
-                describe("[StreamingFilter] coefficients", expected="either sos, or b and a")
-            )
+            raise InputError("[StreamingFilter] coefficients", expected="either sos, or b and a")
         *outer, self._block = dimensions("StreamingFilter", shape) or (0,)
         super().__init__(outer, dtype, device, nan)
         if self._block < 1:
             raise InputError(
-                describe(
-                    "[StreamingFilter] shape",
-                    got=shape,
-                    expected="leading dimensions, then samples per run, at least 1",
-                )
+                "[StreamingFilter] shape",
+                got=shape,
+                expected="leading dimensions, then samples per run, at least 1",
             )
         g = Graph("StreamingFilter")
         x = g.input("block", (*outer, self._block), self._dtype)
@@ -133,9 +129,7 @@ class StreamingFilter(Stream):
         value = real_numbers(zi, "StreamingFilter")
         if not np.isfinite(value).all():
             raise InputError(
-                describe(
-                    "[StreamingFilter] state", got="NaN or infinity", expected="finite numbers"
-                )
+                "[StreamingFilter] state", got="NaN or infinity", expected="finite numbers"
             )
         if self._sections and value.shape == (len(state), 2):  # the same state for every channel
             value = value.reshape(len(state), *(1,) * len(self._outer), 2)
@@ -143,7 +137,7 @@ class StreamingFilter(Stream):
             state[...] = value
         except ValueError:
             raise ShapeError(
-                describe("[StreamingFilter] state", got=value.shape, expected=state.shape)
+                "[StreamingFilter] state", got=value.shape, expected=state.shape
             ) from None
 
     def push(self, samples: Any) -> Array:

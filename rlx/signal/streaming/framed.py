@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import InputError, ShapeError, UnknownNameError, describe, did_you_mean
+from rlx.errors import InputError, ShapeError, UnknownNameError, did_you_mean
 from rlx.ir.dtype import DTypeLike
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array
@@ -37,10 +37,7 @@ class Lead:
     def __init__(self, where: str, count: int, mode: str, outer: Shape, dtype: Any) -> None:
         if mode not in _NEEDS:
             raise UnknownNameError(
-                describe(
-                    f"[{where}] no padding is named {mode!r}",
-                    hint=did_you_mean(str(mode), _NEEDS),
-                )
+                f"[{where}] no padding is named {mode!r}", hint=did_you_mean(str(mode), _NEEDS)
             )
         self._where, self._count, self._mode = where, count, mode
         fixed, each = _NEEDS[mode]
@@ -76,11 +73,9 @@ class Lead:
             if self._last.shape[-1] == 0:
                 return self._none
             raise ShapeError(
-                describe(
-                    f"[{self._where}] too short for {self._mode} padding",
-                    got=f"{self._last.shape[-1]} samples",
-                    expected=f"at least {self._least} samples",
-                )
+                f"[{self._where}] too short for {self._mode} padding",
+                got=f"{self._last.shape[-1]} samples",
+                expected=f"at least {self._least} samples",
             )
         return self._sides(self._last)
 
@@ -127,11 +122,9 @@ class Framed(Stream):
         block = hop if block is None else integer(self._where, "block", block)
         if block % hop:
             raise InputError(
-                describe(
-                    f"[{self._where}] block",
-                    got=f"block {block}, hop {hop}",
-                    expected="a multiple of the hop",
-                )
+                f"[{self._where}] block",
+                got=f"block {block}, hop {hop}",
+                expected="a multiple of the hop",
             )
         self._length, self._hop, self._block = length, hop, block
         self._per_block = block // hop

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlx.errors import InputError, ShapeError, describe, did_you_mean
+from rlx.errors import InputError, ShapeError, did_you_mean
 from rlx.ir.dtype import DType
 from rlx.ir.opdef import Array
 from rlx.ir.shape import Shape
@@ -33,12 +33,10 @@ class Intake:
     def __init__(self, where: str, outer: Shape, dtype: DType, nan: str) -> None:
         if nan not in POLICIES:
             raise InputError(
-                describe(
-                    f"[{where}] nan",
-                    got=repr(nan),
-                    expected=", ".join(map(repr, POLICIES)),
-                    hint=did_you_mean(str(nan), POLICIES),
-                )
+                f"[{where}] nan",
+                got=repr(nan),
+                expected=", ".join(map(repr, POLICIES)),
+                hint=did_you_mean(str(nan), POLICIES),
             )
         self._where, self._outer, self._dtype = where, outer, dtype.numpy
         self._raises, self.skips = nan == "raise", nan == "skip"
@@ -56,12 +54,10 @@ class Intake:
         if args.shape[:-1] != self._outer or args.ndim != len(self._outer) + 1:
             expected = "[" + ", ".join([*map(str, self._outer), "any number"]) + "]"
             raise ShapeError(
-                describe(
-                    f"[{self._where}] samples",
-                    got=args.shape,
-                    expected=expected,
-                    hint="time is the last axis",
-                )
+                f"[{self._where}] samples",
+                got=args.shape,
+                expected=expected,
+                hint="time is the last axis",
             )
         with np.errstate(
             over="ignore"
@@ -79,10 +75,8 @@ class Intake:
         channel = np.argwhere(~finite[..., first])[0].tolist()
         pos = f"sample {self.taken + first}" + (f" of channel {channel}" if channel else "")
         raise InputError(
-            describe(
-                f"[{self._where}] {pos} is not finite in {self._dtype}",
-                got=array[(*channel, first)],
-                expected="finite numbers; nothing of this piece was taken",
-                hint='nan="skip" leaves such samples out, nan="propagate" computes with them',
-            )
+            f"[{self._where}] {pos} is not finite in {self._dtype}",
+            got=array[(*channel, first)],
+            expected="finite numbers; nothing of this piece was taken",
+            hint='nan="skip" leaves such samples out, nan="propagate" computes with them',
         )

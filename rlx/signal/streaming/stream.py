@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlx.errors import InputError, describe
+from rlx.errors import InputError
 from rlx.ir.dtype import DType, DTypeLike
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
@@ -44,9 +44,7 @@ class Stream:
         self._outer = dimensions(self._where, shape)
         self._dtype = DType.parse(dtype)
         if self._dtype not in (DType.F32, DType.F64):
-            raise InputError(
-                describe(f"[{self._where}] dtype", got=self._dtype, expected="f32 or f64")
-            )
+            raise InputError(f"[{self._where}] dtype", got=self._dtype, expected="f32 or f64")
         self._device = device
         self._intake = Intake(self._where, self._outer, self._dtype, nan)
 
@@ -104,9 +102,7 @@ def dimensions(where: str, shape: Any) -> Shape:
         return tuple(integer(where, "shape", item, 0) for item in sizes)
     except InputError:
         raise InputError(
-            describe(
-                f"[{where}] shape",
-                got=repr(shape),
-                expected="the number of channels, or the leading dimensions of the samples",
-            )
+            f"[{where}] shape",
+            got=repr(shape),
+            expected="the number of channels, or the leading dimensions of the samples",
         ) from None

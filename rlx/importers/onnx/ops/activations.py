@@ -63,8 +63,7 @@ def gelu(call: OnnxCall) -> Any:
 def swished(call: OnnxCall, x: Node, alpha: float) -> Node:
     """X times the sigmoid of alpha x."""
     g = call.g
-    result: Node = g.silu(x) if alpha == 1 else g.mul(x, g.sigmoid(g.mul(x, alpha)))
-    return result
+    return g.silu(x) if alpha == 1 else g.mul(x, g.sigmoid(g.mul(x, alpha)))
 
 
 @onnx_op("Swish")

@@ -34,14 +34,12 @@ def _heads(g: Graph, x: Node, heads: int | None) -> Node:
     if not heads:
         raise ImportModelError("operands of rank 3 need the numbers of heads")
     b, s, width = x.shape
-    result: Node = g.transpose(g.reshape(x, (b, s, heads, width // heads)), (0, 2, 1, 3))
-    return result
+    return g.transpose(g.reshape(x, (b, s, heads, width // heads)), (0, 2, 1, 3))
 
 
 def _joined(g: Graph, x: Node) -> Node:
     b, h, s, d = x.shape
-    result: Node = g.reshape(g.transpose(x, (0, 2, 1, 3)), (b, s, h * d))
-    return result
+    return g.reshape(g.transpose(x, (0, 2, 1, 3)), (b, s, h * d))
 
 
 def repeated(g: Graph, x: Node, heads: int) -> Node:
@@ -50,8 +48,7 @@ def repeated(g: Graph, x: Node, heads: int) -> Node:
     if h == heads:
         return x
     spread = g.expand(g.unsqueeze(x, (2,)), (b, h, heads // h, s, d))
-    result: Node = g.reshape(spread, (b, heads, s, d))
-    return result
+    return g.reshape(spread, (b, heads, s, d))
 
 
 @onnx_op("Attention", since=23)

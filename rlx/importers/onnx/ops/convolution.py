@@ -133,8 +133,7 @@ def _exact_conv(call: OnnxCall, x: Node, operands: tuple[int, int], zeros: tuple
     for first, end in pairwise(edges):
         a, b = (g.cast(g.narrow(item, 1, first, end - first), "f32") for item in (left, right))
         sums.append(g.cast(_conv(call, a, b, None), "i32"))
-    result: Node = reduce(g.add, sums)
-    return result
+    return reduce(g.add, sums)
 
 
 # Convolutions in f32 that take no longer than one in f64.
@@ -261,8 +260,7 @@ def _spread(
         )
     ]
     x = g.pad(x, [(0, 0), (0, 0), *around])
-    result: Node = g.conv3d(x, kernel, bias, 1, 0, tuple(windows.dilations), groups)
-    return result
+    return g.conv3d(x, kernel, bias, 1, 0, tuple(windows.dilations), groups)
 
 
 @onnx_op("DeformConv")

@@ -51,8 +51,7 @@ def second(call: OnnxCall) -> Node:
     if call.opset >= 7 or not call.integer("broadcast", 0) or "axis" not in call.attributes:
         return b
     behind = call.rank(0) - call.integer("axis") - len(b.shape)
-    result: Node = call.g.reshape(b, (*b.shape, *(1,) * max(behind, 0)))
-    return result
+    return call.g.reshape(b, (*b.shape, *(1,) * max(behind, 0)))
 
 
 def _comparison(method: str) -> Handler:
@@ -72,8 +71,7 @@ def _below(call: OnnxCall, a: Node, b: Node) -> Node:
     g, zero = call.g, call.g.constant(np.int64(0))
     large_a, large_b = g.lt(a, zero), g.lt(b, zero)
     same = g.logical_not(g.logical_xor(large_a, large_b))
-    result: Node = g.where(same, g.lt(a, b), large_b)
-    return result
+    return g.where(same, g.lt(a, b), large_b)
 
 
 for _onnx, _rlx, _carried in UNARY:
@@ -124,8 +122,7 @@ def _power_of_half(call: OnnxCall, base: Node, exponent: Node) -> Node:
     g = call.g
     if not call.is_known(1):
         # An exponent rounded to 16 bits may become a whole number, which powers of negative numbers have.
-        wide: Node = g.cast(g.pow(g.cast(base, "f32"), g.cast(exponent, "f32")), base.dtype)
-        return wide
+        return g.cast(g.pow(g.cast(base, "f32"), g.cast(exponent, "f32")), base.dtype)
     args = np.asarray(call.known(1), np.float64)
     stored = widen(store(args, base.dtype), base.dtype)
     result: Node = g.pow(base, g.constant(store(stored, base.dtype), base.dtype))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import ImportModelError, ShapeError, describe
+from rlx.errors import ImportModelError, ShapeError
 from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.elements import BFLOAT16
 from rlx.importers.onnx.handlers import onnx_op
@@ -327,9 +327,7 @@ def center_crop_pad(call: OnnxCall) -> Any:
     as_axes(axes, len(x.shape), where="axes")  # refuses an axis that is named twice
     if len(axes) != len(target):
         raise ShapeError(
-            describe(
-                "[CenterCropPad] sizes", got=target, expected=f"one for each of {len(axes)} axes"
-            )
+            "[CenterCropPad] sizes", got=target, expected=f"one for each of {len(axes)} axes"
         )
     pads = [(0, 0)] * len(x.shape)
     for axis, size in zip(axes, target, strict=True):

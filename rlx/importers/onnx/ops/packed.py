@@ -53,11 +53,10 @@ def packed_product(call: OnnxCall, x: Node, weight: Coded | None, axis: int) -> 
         value = OnnxValue(element, np.ascontiguousarray(array), name=f"{weight.name}{suffix}")
         return call.site.node(value)
 
-    result: Node = call.g.dequant_matmul(
+    return call.g.dequant_matmul(
         x, add_constant(packed, ""), "int4", add_constant(scales, ".scales"),
         None if zeros is None else add_constant(zeros, ".zeros"),
     )  # fmt: skip
-    return result
 
 
 def _by_group(weight: Coded, values: Array, axis: int) -> Array | None:

@@ -86,8 +86,7 @@ def _places(call: OnnxCall, kernel: tuple[int, ...], window: dict[str, Any]) -> 
     numbers = g.expand(g.constant(number.reshape(1, taps, -1)), picked.shape)
     output = g.reshape(g.gather_elements(numbers, best, 1), (*x.shape[:2], *out))
     plane = g.constant(np.arange(planes, dtype=np.int64).reshape(*x.shape[:2], *[1] * rank))
-    result: Node = g.add(output, g.mul(plane, g.constant(np.int64(math.prod(sizes)))))
-    return result
+    return g.add(output, g.mul(plane, g.constant(np.int64(math.prod(sizes)))))
 
 
 def _least(x: Node) -> Any:

@@ -97,8 +97,7 @@ def less_zero(g: Graph, x: Node, zero: Node | None, axis: int | None = None) -> 
     wide: Node = g.cast(x, "i32")
     if zero is None or _is_zero(zero):
         return wide
-    result: Node = g.sub(wide, _point(g, zero, len(x.shape), axis))
-    return result
+    return g.sub(wide, _point(g, zero, len(x.shape), axis))
 
 
 def _point(g: Graph, zero: Node, rank: int, axis: int | None) -> Node:
@@ -197,8 +196,7 @@ def requantized(
     point = call.x(zero)
     output = g.add(g.round(scaled), along(g.cast(point, "f32"), rank - 2))
     low, high = limits(point.dtype)
-    stored: Node = g.cast(g.minimum(g.maximum(output, low), high), point.dtype)
-    return stored
+    return g.cast(g.minimum(g.maximum(output, low), high), point.dtype)
 
 
 # Elimination is written out row by row.

@@ -36,8 +36,7 @@ def _reduce(g: Graph, method: str, x: Node, axes: tuple[int, ...] | None, keep: 
     """A reduction, of integers in floats where rlx has it for floats only."""
     if x.dtype is DType.BOOL:
         wide = _reduce(g, method, g.cast(x, "i32"), axes, keep)
-        narrow: Node = g.gt(wide, 0)
-        return narrow
+        return g.gt(wide, 0)
     if not x.dtype.is_float and method in ("mean", "l1", "l2", "logsumexp"):
         wide = getattr(g, method)(g.cast(x, "f64"), axes, keep)
         narrow = g.cast(wide, x.dtype)
@@ -60,8 +59,7 @@ def _nothing(g: Graph, method: str, x: Node, axes: tuple[int, ...] | None, keep:
         end = np.iinfo(dtype).max if _EMPTY[method] > 0 else np.iinfo(dtype).min
     gone = set(range(len(x.shape)) if axes is None else axes)
     shape = [1 if i in gone else d for i, d in enumerate(x.shape) if keep or i not in gone]
-    result: Node = g.expand(g.constant(end, x.dtype), tuple(shape))
-    return result
+    return g.expand(g.constant(end, x.dtype), tuple(shape))
 
 
 def _handler(method: str, since: int) -> Handler:
@@ -71,8 +69,7 @@ def _handler(method: str, since: int) -> Handler:
         if nothing:
             # Reduced over nothing: every element by itself.
             if method in ("l1", "l2"):
-                absolute: Node = call.g.abs(x)
-                return absolute
+                return call.g.abs(x)
             return x
         return _reduce(call.g, method, x, axes, bool(call.integer("keepdims", 1)))
 

@@ -178,8 +178,7 @@ def _reflected(g: Graph, indices: Node, low: float, high: float) -> Node:
     if span <= 0:
         return g.mul(indices, 0.0)
     turn = g.mod(g.sub(indices, low), 2 * span)
-    result: Node = g.add(g.neg(g.abs(g.sub(turn, span))), low + span)
-    return result
+    return g.add(g.neg(g.abs(g.sub(turn, span))), low + span)
 
 
 @onnx_op("GridSample", since=16)

@@ -33,8 +33,7 @@ def _blocks(g: Graph, x: Node) -> Node:
         imaginary = g.expand(g.constant(0.0, x.dtype), real.shape)
     else:
         imaginary = g.reshape(g.narrow(x, len(rest) + 1, 1, 1), (*rest, n))
-    result: Node = g.concat([real, imaginary], len(rest))
-    return result
+    return g.concat([real, imaginary], len(rest))
 
 
 def _pairs(g: Graph, x: Node, retained: int, parts: int = 2) -> Node:
@@ -42,8 +41,7 @@ def _pairs(g: Graph, x: Node, retained: int, parts: int = 2) -> Node:
     n = x.shape[-1] // 2
     axis = len(x.shape) - 1
     halves = [g.narrow(x, axis, i * n, retained) for i in range(parts)]
-    result: Node = g.concat([g.unsqueeze(half, (axis + 1,)) for half in halves], axis + 1)
-    return result
+    return g.concat([g.unsqueeze(half, (axis + 1,)) for half in halves], axis + 1)
 
 
 def _mirrored(g: Graph, x: Node, length: int) -> Node:
@@ -58,8 +56,7 @@ def _mirrored(g: Graph, x: Node, length: int) -> Node:
         return x
     tail = g.flip(g.narrow(x, axis, 1, rest), (axis,))
     sign = g.constant(np.array([1.0, -1.0], np.float32), x.dtype)
-    result: Node = g.concat([x, g.mul(tail, sign)], axis)
-    return result
+    return g.concat([x, g.mul(tail, sign)], axis)
 
 
 @onnx_op("DFT", since=17)

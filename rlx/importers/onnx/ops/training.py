@@ -28,13 +28,11 @@ def _turned(rows: list[tuple[Node, ...]]) -> list[Node]:
 def _gradient(call: OnnxCall, x: Node, gradient: Node) -> Node:
     """With the penalty of the tensor's norm."""
     norm = call.real("norm_coefficient", 0.0)
-    result: Node = call.g.add(call.g.mul(x, norm), gradient) if norm else gradient
-    return result
+    return call.g.add(call.g.mul(x, norm), gradient) if norm else gradient
 
 
 def _step(call: OnnxCall, like: Node) -> Node:
-    result: Node = call.g.cast(call.x(1), like.dtype)
-    return result
+    return call.g.cast(call.x(1), like.dtype)
 
 
 def _each(call: OnnxCall, count: int, update: Callable[..., tuple[Node, ...]]) -> list[Node]:

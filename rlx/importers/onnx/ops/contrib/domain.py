@@ -56,12 +56,10 @@ def activated(call: OnnxCall, y: Node, params: Sequence[float | None]) -> Node:
 def heads_apart(g: Graph, x: Node, heads: int) -> Node:
     """``[B, S, H D]`` as ``[B, H, S, D]``."""
     b, s, width = x.shape
-    result: Node = g.transpose(g.reshape(x, (b, s, heads, width // heads)), (0, 2, 1, 3))
-    return result
+    return g.transpose(g.reshape(x, (b, s, heads, width // heads)), (0, 2, 1, 3))
 
 
 def heads_joined(g: Graph, x: Node) -> Node:
     """``[B, H, S, D]`` as ``[B, S, H D]``."""
     b, h, s, d = x.shape
-    result: Node = g.reshape(g.transpose(x, (0, 2, 1, 3)), (b, s, h * d))
-    return result
+    return g.reshape(g.transpose(x, (0, 2, 1, 3)), (b, s, h * d))

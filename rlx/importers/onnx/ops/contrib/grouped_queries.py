@@ -120,8 +120,7 @@ def _filled(g: Graph, past: Node | None, new: Node, before: Node | int, room: in
         spare = room - before - steps
         if spare > 0 and past.shape[2] == room:
             rows.append(g.narrow(past, 2, room - spare, spare))
-        whole: Node = g.concat(rows, 2)
-        return whole
+        return g.concat(rows, 2)
     retained = g.pad(past, [(0, 0), (0, 0), (0, room - past.shape[2]), (0, 0)])
     places = g.constant(np.arange(room, dtype=np.int32).reshape(1, 1, room, 1))
     step = g.sub(places, g.reshape(before, (b, 1, 1, 1)))
@@ -130,8 +129,7 @@ def _filled(g: Graph, past: Node | None, new: Node, before: Node | int, room: in
     )
     stored = g.minimum(g.maximum(step, 0), steps - 1)
     output: Node = g.gather_elements(new, g.expand(stored, (b, count, room, d)), 2)
-    result: Node = g.where(fresh, output, retained)
-    return result
+    return g.where(fresh, output, retained)
 
 
 def _scores(call: OnnxCall, q: Node, before: Node | int, total: int) -> Scores:

@@ -17,8 +17,7 @@ from rlx.ir.graph import Graph, Node
 
 def per_row_or_one(g: Graph, scale: Node) -> Node:
     """A factor's scales of its rows, shaped to go with the rows of the product."""
-    result: Node = g.reshape(scale, () if math.prod(scale.shape) == 1 else (*scale.shape, 1))
-    return result
+    return g.reshape(scale, () if math.prod(scale.shape) == 1 else (*scale.shape, 1))
 
 
 def scaled_product(g: Graph, exact: Node, left: Node, right: Node) -> Node:
@@ -33,13 +32,11 @@ def scaled_product(g: Graph, exact: Node, left: Node, right: Node) -> Node:
     scale = g.mul(
         per_row_or_one(g, left), right if math.prod(right.shape) > 1 else _as_scalar(g, right)
     )
-    result: Node = g.mul(g.cast(exact, scale.dtype), scale)
-    return result
+    return g.mul(g.cast(exact, scale.dtype), scale)
 
 
 def _as_scalar(g: Graph, scale: Node) -> Node:
-    result: Node = g.reshape(scale, ())
-    return result
+    return g.reshape(scale, ())
 
 
 @contrib("MatMulIntegerToFloat")
@@ -98,11 +95,9 @@ def _gates(call: OnnxCall, index: int, scale: int) -> Node:
             codes = g.cast(g.sub(g.cast(codes, "i32"), middle), "i8")
         return g.add_node("coarse_weights", [codes, g.expand(_rows(g, scales, w), codes.shape[:2])])
     shifted = g.sub(g.cast(codes, "f32"), g.unsqueeze(_rows(g, g.cast(zero, "f32"), w), (-1,)))
-    result: Node = g.mul(shifted, g.unsqueeze(_rows(g, scales, w), (-1,)))
-    return result
+    return g.mul(shifted, g.unsqueeze(_rows(g, scales, w), (-1,)))
 
 
 def _rows(g: Graph, values: Node, w: Node) -> Node:
     """A number for each direction, or for each gate of it, as ``[directions, 1 or gates]``."""
-    result: Node = g.reshape(values, (w.shape[0], values.shape[1] if len(values.shape) > 1 else 1))
-    return result
+    return g.reshape(values, (w.shape[0], values.shape[1] if len(values.shape) > 1 else 1))

@@ -24,8 +24,7 @@ def _wide(call: OnnxCall, x: Node) -> Node:
 
 
 def _mean(call: OnnxCall, x: Node) -> Node:
-    result: Node = call.g.mean(_wide(call, x), (len(x.shape) - 1,), True)
-    return result
+    return call.g.mean(_wide(call, x), (len(x.shape) - 1,), True)
 
 
 def _inverse(call: OnnxCall, x: Node, eps: float, mean: Node | None) -> Node:
@@ -33,8 +32,7 @@ def _inverse(call: OnnxCall, x: Node, eps: float, mean: Node | None) -> Node:
     g, wide = call.g, _wide(call, x)
     centred = wide if mean is None else g.sub(wide, mean)
     square = g.mean(g.mul(centred, centred), (len(x.shape) - 1,), True)
-    result: Node = g.rsqrt(g.add(square, eps))
-    return result
+    return g.rsqrt(g.add(square, eps))
 
 
 @contrib("SkipLayerNormalization")
@@ -146,5 +144,4 @@ def _lengths(call: OnnxCall) -> Node:
     g, b = call.g, call.shape(0)[0]
     if not call.has(7):
         return g.constant(np.zeros(b, np.int32))
-    result: Node = g.sum(g.cast(call.x(7), "i32"), (1,))
-    return result
+    return g.sum(g.cast(call.x(7), "i32"), (1,))

@@ -39,8 +39,7 @@ def _turned(call: OnnxCall, index: int, side: str) -> Node:
         order = [*order[1 : rank - 1], 0, rank - 1]
     if call.integer(f"trans{side}", 0) and rank > 1:
         order[-2:] = order[:-3:-1]
-    result: Node = x if order == sorted(order) else call.g.transpose(x, order)
-    return result
+    return x if order == sorted(order) else call.g.transpose(x, order)
 
 
 @contrib("FusedMatMul", "TransposeMatMul")
@@ -87,10 +86,8 @@ def _zeros(call: OnnxCall, n: int, count: int, bits: int) -> Node | None:
     if args is None:
         return None
     if args.dtype is not DType.U8 or bits == 8:
-        zeros: Node = g.reshape(args, (n, count))
-        return zeros
+        return g.reshape(args, (n, count))
     packed = g.cast(g.reshape(args, (n, -(-count // 2), 1)), "i32")
     both = g.concat([g.bit_and(packed, 15), g.shift_right(packed, 4)], 2)
     flat = g.reshape(both, (n, 2 * (-(-count // 2))))
-    result: Node = g.cast(g.narrow(flat, 1, 0, count), "u8")
-    return result
+    return g.cast(g.narrow(flat, 1, 0, count), "u8")

@@ -21,8 +21,7 @@ def _single(call: OnnxCall, index: int) -> Node:
     if node.shape not in ((), (1,)):
         raise RefusedError(f"input {index} of shape {node.shape}; one scale and zero point for all")
     wide = node if node.dtype is DType.F32 else call.g.cast(node, "f32")
-    result: Node = call.g.reshape(wide, ())
-    return result
+    return call.g.reshape(wide, ())
 
 
 def decoded(call: OnnxCall, index: int, scale: int, zero: int) -> Node:
@@ -36,8 +35,7 @@ def decoded_node(call: OnnxCall, x: Node, scale: int, zero: int) -> Node:
     wide = g.cast(x, "f32")
     if call.has(zero):
         wide = g.sub(wide, _single(call, zero))
-    result: Node = g.mul(wide, _single(call, scale))
-    return result
+    return g.mul(wide, _single(call, scale))
 
 
 def encoded(call: OnnxCall, y: Node, scale: int, zero: int, dtype: DType) -> Node:
@@ -47,8 +45,7 @@ def encoded(call: OnnxCall, y: Node, scale: int, zero: int, dtype: DType) -> Nod
     if call.has(zero):
         result = g.add(result, _single(call, zero))
     low, high = limits(dtype)
-    stored: Node = g.cast(g.minimum(g.maximum(result, low), high), dtype)
-    return stored
+    return g.cast(g.minimum(g.maximum(result, low), high), dtype)
 
 
 # The function of one decoded operand.

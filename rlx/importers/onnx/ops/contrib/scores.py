@@ -111,13 +111,11 @@ def hidden(g: Graph, seen: Node, like: Node, value: float | None = None) -> Node
     """
     # Half precision does not hold what files write for f32.
     low = far(like.dtype) if value is None else max(value, far(like.dtype))
-    result: Node = g.where(seen, g.constant(0.0, like.dtype), g.constant(low, like.dtype))
-    return result
+    return g.where(seen, g.constant(0.0, like.dtype), g.constant(low, like.dtype))
 
 
 def summed(g: Graph, first: Node | None, other: Node | None) -> Node | None:
     """The sum of two biases of which each may be missing."""
     if first is None or other is None:
         return first if other is None else other
-    result: Node = g.add(first, other)
-    return result
+    return g.add(first, other)

@@ -16,14 +16,12 @@ from rlx.ir.graph import Graph, Node
 def channels_first(g: Graph, x: Node) -> Node:
     """``[N, ..., C]`` as ``[N, C, ...]``."""
     rank = len(x.shape)
-    result: Node = g.transpose(x, (0, rank - 1, *range(1, rank - 1)))
-    return result
+    return g.transpose(x, (0, rank - 1, *range(1, rank - 1)))
 
 
 def channels_last(g: Graph, x: Node) -> Node:
     """``[N, C, ...]`` as ``[N, ..., C]``."""
-    result: Node = g.transpose(x, (0, *range(2, len(x.shape)), 1))
-    return result
+    return g.transpose(x, (0, *range(2, len(x.shape)), 1))
 
 
 def _placed(call: OnnxCall, x: Node, function: Callable[[Node], Node]) -> Node:
@@ -48,8 +46,7 @@ def average_pool(call: OnnxCall) -> Any:
 
     def pool(x: Node) -> Node:
         kernel, window = pool_window(call, x.shape)
-        result: Node = call.g.avg_pool(x, kernel, **window, count_include_pad=counted)
-        return result
+        return call.g.avg_pool(x, kernel, **window, count_include_pad=counted)
 
     return encoded(call, _placed(call, decoded(call, 0, 1, 2), pool), 3, 4, call.dtype())
 

@@ -70,8 +70,7 @@ def _of_rows(g: Graph, q: Node, p: Node) -> tuple[Node, Node]:
 def _off(g: Graph, q: Node, p: Node) -> Node:
     """Computes the error of each row, ``[N, 1]``."""
     product, whole = _of_rows(g, q, p)
-    result: Node = g.max(g.abs(g.sub(product, whole)), (1,), True)
-    return result
+    return g.max(g.abs(g.sub(product, whole)), (1,), True)
 
 
 def _state(g: Graph, n: int, classes: int, dtype: DType) -> tuple[Node, Node, Node]:

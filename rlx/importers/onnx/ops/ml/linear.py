@@ -31,8 +31,7 @@ def _product(call: OnnxCall, count: int) -> Node:
     if not intercepts:
         return y
     call.need(len(intercepts) == count, f"{len(intercepts)} intercepts for {count} scores")
-    result: Node = g.add(y, g.constant(np.array(intercepts, x.dtype.numpy)))
-    return result
+    return g.add(y, g.constant(np.array(intercepts, x.dtype.numpy)))
 
 
 @ml("LinearRegressor")

@@ -30,8 +30,7 @@ def _probit(g: Graph, x: Node) -> Node:
     v = g.add(g.mul(log, 0.5), 2 / (math.pi * _A))
     root = g.sqrt(g.sub(g.sqrt(g.sub(g.mul(v, v), g.mul(log, 1 / _A))), v))
     signed = g.where(g.lt(y, 0.0), g.neg(root), root)
-    result: Node = g.mul(signed, math.sqrt(2))
-    return result
+    return g.mul(signed, math.sqrt(2))
 
 
 def _softmax_zero(g: Graph, x: Node) -> Node:
@@ -40,8 +39,7 @@ def _softmax_zero(g: Graph, x: Node) -> Node:
     top = g.max(x, (axis,), True)
     grown = g.exp(g.sub(x, top))
     retained = g.where(g.gt(g.abs(x), 1e-7), grown, g.mul(x, g.exp(g.neg(top))))
-    result: Node = g.div(retained, g.sum(retained, (axis,), True))
-    return result
+    return g.div(retained, g.sum(retained, (axis,), True))
 
 
 TRANSFORMS: Mapping[str, Callable[[Graph, Node], Any]] = {
@@ -68,8 +66,7 @@ def rows(call: OnnxCall, index: int = 0) -> Node:
     """An operand ``[N, features]`` as floats; one row may come without its first axis."""
     x = floats(call, index)
     if len(x.shape) == 1:
-        result: Node = call.g.unsqueeze(x, (0,))
-        return result
+        return call.g.unsqueeze(x, (0,))
     call.need(len(x.shape) == 2, f"rows of features in a tensor of shape {x.shape}")
     return x
 
@@ -102,10 +99,8 @@ class Labels:
             return RefusedResult(f"labels are {STRINGS}")
         table = np.array(self.numbers, np.int64)
         if np.array_equal(table, np.arange(len(table))):
-            result: Node = g.cast(places, "i64")
-            return result
-        named: Node = g.gather(g.constant(table), places, 0)
-        return named
+            return g.cast(places, "i64")
+        return g.gather(g.constant(table), places, 0)
 
     def best(self, g: Graph, scores: Node) -> Node | RefusedResult:
         """The label of the first largest score of each row."""
@@ -139,5 +134,4 @@ def two_columns(call: OnnxCall, score: Node, opposite: str) -> Node:
         parts = [g.sub(g.constant(1.0, score.dtype), score), score]
     else:
         parts = [g.neg(score), score]
-    result: Node = g.concat(parts, 1)
-    return result
+    return g.concat(parts, 1)

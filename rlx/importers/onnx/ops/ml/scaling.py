@@ -39,8 +39,7 @@ def _per_feature(call: OnnxCall, name: str, x: Node) -> Node | None:
         return None
     call.need(len(args) in (1, x.shape[-1]), f"{name} of {len(args)} for {x.shape}")
     values = np.array(args, x.dtype.numpy)
-    result: Node = call.g.constant(values if len(args) > 1 else values.reshape(()))
-    return result
+    return call.g.constant(values if len(args) > 1 else values.reshape(()))
 
 
 @ml("Scaler")

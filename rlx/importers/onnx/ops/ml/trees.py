@@ -39,8 +39,7 @@ def _base(call: OnnxCall, count: int) -> Array | None:
 def _with_base(call: OnnxCall, y: Node, base: Array | None) -> Node:
     if base is None:
         return y
-    result: Node = call.g.add(y, call.g.constant(base.astype(y.dtype.numpy)))
-    return result
+    return call.g.add(y, call.g.constant(base.astype(y.dtype.numpy)))
 
 
 @ml("TreeEnsembleRegressor")

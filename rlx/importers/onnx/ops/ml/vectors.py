@@ -26,21 +26,18 @@ Kernel = Callable[[Graph, Node, Array, float, float, float], Any]
 
 
 def _dot(g: Graph, x: Node, vectors: Array) -> Node:
-    result: Node = g.matmul(x, g.constant(vectors.T.copy()))
-    return result
+    return g.matmul(x, g.constant(vectors.T.copy()))
 
 
 def _poly(g: Graph, x: Node, v: Array, gamma: float, coef0: float, degree: float) -> Node:
     base = g.add(g.mul(_dot(g, x, v), gamma), coef0)
-    result: Node = g.pow(base, g.constant(np.array(degree, x.dtype.numpy)))
-    return result
+    return g.pow(base, g.constant(np.array(degree, x.dtype.numpy)))
 
 
 def _rbf(g: Graph, x: Node, v: Array, gamma: float, coef0: float, degree: float) -> Node:
     # By differences: those of squares would cancel between rows that are near each other.
     apart = g.sub(g.unsqueeze(x, (1,)), g.constant(v[None]))
-    result: Node = g.exp(g.mul(g.sum(g.mul(apart, apart), (2,)), -gamma))
-    return result
+    return g.exp(g.mul(g.sum(g.mul(apart, apart), (2,)), -gamma))
 
 
 KERNELS: Mapping[str, Kernel] = {
@@ -69,8 +66,7 @@ def _kernel(call: OnnxCall, x: Node, count: int) -> Node:
 def _weighted(call: OnnxCall, x: Node, count: int, weights: Array) -> Node:
     """Sums over support vectors, or over features where there are none: ``[N, columns]``."""
     wide = weights.astype(x.dtype.numpy)
-    result: Node = call.g.matmul(_kernel(call, x, count) if count else x, call.g.constant(wide))
-    return result
+    return call.g.matmul(_kernel(call, x, count) if count else x, call.g.constant(wide))
 
 
 @ml("SVMRegressor")
@@ -159,5 +155,4 @@ def _votes(g: Graph, decisions: Node, classes: int) -> Node:
     for index, (i, j) in enumerate(combinations(range(classes), 2)):
         first[index, i], second[index, j] = 1, 1
     lost = g.sub(g.constant(np.float32(1)), won)
-    result: Node = g.add(g.matmul(won, g.constant(first)), g.matmul(lost, g.constant(second)))
-    return result
+    return g.add(g.matmul(won, g.constant(first)), g.matmul(lost, g.constant(second)))
