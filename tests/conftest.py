@@ -17,7 +17,9 @@ from selection import SELECTION
 
 import rlx
 from rlx import flags
+from rlx._ext import cpu
 from rlx.backends.registry import absent
+from rlx.compiler import compile_cache
 from rlx.device.names import info_of
 
 assert rlx.ops  # every operation is registered
@@ -124,3 +126,25 @@ def device(request):
     if request.param == "webgpu":
         return request.getfixturevalue("webgpu")
     return request.param
+
+
+@pytest.fixture(params=["cpu", pytest.param("webgpu", marks=pytest.mark.webgpu)])
+def target_device(request):
+    """Each device that has kernels."""
+    return request.getfixturevalue("webgpu") if request.param == "webgpu" else "cpu"
+
+
+@pytest.fixture(params=cpu.isas())
+def isa(request, monkeypatch):
+    """Each instruction set that this machine has, as the one that the CPU uses."""
+    monkeypatch.setenv("RLX_CPU_ISA", request.param)
+    return request.param
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A cache folder of its own, and nothing in memory."""
+    monkeypatch.setenv("RLX_CACHE", str(tmp_path / "kept"))
+    compile_cache._kept.clear()
+    yield tmp_path / "kept"
+    compile_cache._kept.clear()

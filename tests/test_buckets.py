@@ -14,12 +14,6 @@ X = np.random.default_rng(0).normal(size=(64, 8)).astype(np.float32)
 W = np.random.default_rng(1).normal(size=(8, 4)).astype(np.float32)
 
 
-@pytest.fixture(params=["cpu", pytest.param("webgpu", marks=pytest.mark.webgpu)])
-def target_device(request):
-    """Each device that has kernels."""
-    return request.getfixturevalue("webgpu") if request.param == "webgpu" else "cpu"
-
-
 def build(rows):
     """Two outputs with rows, and a third without."""
     g = rlx.Graph(f"mlp of {rows}")

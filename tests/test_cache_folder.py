@@ -14,15 +14,6 @@ from rlx.compiler import compile_cache
 from rlx.compiler.disk import DiskCache
 
 
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """A cache folder of its own, and nothing in memory."""
-    monkeypatch.setenv("RLX_CACHE", str(tmp_path / "kept"))
-    compile_cache._kept.clear()
-    yield tmp_path / "kept"
-    compile_cache._kept.clear()
-
-
 def mutated(raw, rng):
     """One way that a file is damaged."""
     kind = rng.choice(["flip", "truncate", "extend", "zero", "swap"])

@@ -22,22 +22,6 @@ from rlx.ir import container
 from rlx.ir.content import OpaqueError, content_hash
 from rlx.ir.graph import Graph
 
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """A cache folder of its own, and nothing in memory."""
-    monkeypatch.setenv("RLX_CACHE", str(tmp_path / "kept"))
-    compile_cache._kept.clear()
-    yield tmp_path / "kept"
-    compile_cache._kept.clear()
-
-
-@pytest.fixture(params=["cpu", pytest.param("webgpu", marks=pytest.mark.webgpu)])
-def target_device(request):
-    """Each device that has kernels."""
-    return request.getfixturevalue("webgpu") if request.param == "webgpu" else "cpu"
-
-
 # --- by content, in memory -------------------------------------------------------------------------
 
 

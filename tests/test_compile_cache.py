@@ -13,13 +13,6 @@ import rlx
 from rlx.device import Device
 from rlx.lru import ON_DEVICES, Lru
 
-
-@pytest.fixture(params=["cpu", pytest.param("webgpu", marks=pytest.mark.webgpu)])
-def target_device(request):
-    """Each device that has kernels."""
-    return request.getfixturevalue("webgpu") if request.param == "webgpu" else "cpu"
-
-
 # --- the bounded map -------------------------------------------------------------------------------
 
 

@@ -5,16 +5,11 @@ import pytest
 from samples import looped
 
 import rlx
-from rlx._ext import cpu as compiled_cpu
 from rlx.backends.base import CompileOptions
 from rlx.backends.cpu import linker, split
 from rlx.ops.windows import conv_no_padding, winograd
 
-
-@pytest.fixture(params=compiled_cpu.isas(), autouse=True)
-def isa(request, monkeypatch):
-    """Each instruction set that this machine has."""
-    monkeypatch.setenv("RLX_CPU_ISA", request.param)
+pytestmark = pytest.mark.usefixtures("isa")
 
 
 @looped("dtype", ["f32", "f64"])

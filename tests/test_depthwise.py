@@ -5,15 +5,10 @@ import pytest
 from samples import looped
 
 import rlx
-from rlx._ext import cpu as compiled_cpu
 from rlx.backends.base import CompileOptions
 from rlx.backends.cpu import linker, split
 
-
-@pytest.fixture(params=compiled_cpu.isas(), autouse=True)
-def isa(request, monkeypatch):
-    """Each instruction set that this machine has."""
-    monkeypatch.setenv("RLX_CPU_ISA", request.param)
+pytestmark = pytest.mark.usefixtures("isa")
 
 
 def _built(x, w, bias, attrs, act="relu"):

@@ -14,12 +14,6 @@ SPECIAL = np.float32([
 ])  # fmt: skip
 
 
-@pytest.fixture(params=ISAS)
-def isa(request, monkeypatch):
-    monkeypatch.setenv("RLX_CPU_ISA", request.param)
-    return request.param
-
-
 def computed(build, *operands):
     """Computes a graph of these operands; subnormal numbers are kept."""
     g = rlx.Graph()

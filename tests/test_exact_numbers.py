@@ -10,17 +10,11 @@ pytestmark = pytest.mark.by_program
 LEAST, MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 
-@pytest.fixture(params=["cpu", "reference", pytest.param("webgpu", marks=pytest.mark.webgpu)])
-def place(request):
-    """Each device that runs."""
-    return request.getfixturevalue("webgpu") if request.param == "webgpu" else request.param
-
-
-def one(build, place, **arrays):
+def one(build, device, **arrays):
     """The first output of a graph of inputs like the arrays."""
     g = rlx.Graph()
     g.set_outputs([build(g, *(g.input(name, a.shape, a.dtype) for name, a in arrays.items()))])
-    return rlx.compile(g, place).run(arrays)[0]
+    return rlx.compile(g, device).run(arrays)[0]
 
 
 def bf16(values):
@@ -42,30 +36,30 @@ def bf16(values):
 # --- rounding -------------------------------------------------------------------------------------------------
 
 
-def test_f64_to_f16_rounds_once(place):
+def test_f64_to_f16_rounds_once(device):
     ties = np.arange(0, 2049, 7) / 2048.0 + 1
     beyond = np.concatenate([ties + d for d in (-(2.0**-40), 0.0, 2.0**-40)])
     edges = [65519.999999, 65520.0, 65536.0, 2.0**-25, 2.0**-25 + 2.0**-60, 2.0**-24 * 1.5, 1e-300]
     special = [0.0, np.inf, np.nan, 1e300]
     x = np.concatenate([beyond, beyond * 2.0**-20, edges, special])
     x = np.concatenate([x, -x])
-    result = one(lambda g, x: g.cast(x, "f16"), place, x=x)
+    result = one(lambda g, x: g.cast(x, "f16"), device, x=x)
     with np.errstate(over="ignore"):
         np.testing.assert_array_equal(result, x.astype(np.float16))
     np.testing.assert_array_equal(np.signbit(result), np.signbit(x))
 
 
-def test_f64_to_bf16_rounds_once(place):
+def test_f64_to_bf16_rounds_once(device):
     rng = np.random.default_rng(3)
     whole = rng.integers(128, 256, 60) + 0.5
     x = np.concatenate([whole + d for d in (-(2.0**-30), 0.0, 2.0**-30)])
     x = np.concatenate([x, -x * 2.0**-130, x * 2.0**100])
-    result = one(lambda g, x: g.cast(x, "bf16"), place, x=x)
+    result = one(lambda g, x: g.cast(x, "bf16"), device, x=x)
     np.testing.assert_array_equal(result, bf16(x))
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.uint32, np.int64])
-def test_integers_to_bf16_round_once(dtype, place):
+def test_integers_to_bf16_round_once(dtype, device):
     limits = np.iinfo(dtype)
     rng = np.random.default_rng(4)
     bits = limits.bits - (limits.min < 0)
@@ -74,7 +68,7 @@ def test_integers_to_bf16_round_once(dtype, place):
         half = (int(rng.integers(128, 256)) << (exponent - 8)) + (1 << max(exponent - 9, 0))
         results += [half + d for d in (-1, 0, 1) if half + d <= limits.max]
     x = np.array(results + ([-f for f in results[1:3] + results[5:]] if limits.min else []), dtype)
-    got = one(lambda g, x: g.cast(x, "bf16"), place, x=x)
+    got = one(lambda g, x: g.cast(x, "bf16"), device, x=x)
     np.testing.assert_array_equal(got, bf16([int(v) for v in x]))
 
 
@@ -93,7 +87,7 @@ EDGES = [0, 1, -1, 3, -3, 2**31, -(2**31), 2**32 + 1, 2**53 + 1, -(2**53) - 1, 1
 
 
 @pytest.mark.parametrize("known", ["inputs", "constants", "divisor"])
-def test_division_of_i64_is_exact(known, place):
+def test_division_of_i64_is_exact(known, device):
     pairs = [(a, b) for a in EDGES for b in EDGES]
     a, b = (np.array(column, np.int64) for column in zip(*pairs, strict=True))
     want = [quotient(x, y) for x, y in pairs]
@@ -102,18 +96,18 @@ def test_division_of_i64_is_exact(known, place):
     y = g.input("b", b.shape, "i64") if known == "inputs" else g.constant(b)
     g.set_outputs([x / y])
     inputs = {"a": a, "b": b}
-    result = rlx.compile(g, place).run({name: inputs[name] for name in g.input_names})[0]
+    result = rlx.compile(g, device).run({name: inputs[name] for name in g.input_names})[0]
     np.testing.assert_array_equal(result, want)
 
 
-def test_a_state_of_zero_stays_where_its_decay_overflows(place):
+def test_a_state_of_zero_stays_where_its_decay_overflows(device):
     x = np.ones((1, 3, 2), np.float32)
     delta = np.full((1, 3, 2), 100, np.float32)
     a = np.full((2, 4), 10, np.float32)
     b, c = np.zeros((1, 3, 4), np.float32), np.ones((1, 3, 4), np.float32)
     b[:, 2] = 1
     arrays = {"x": x, "delta": delta, "a": a, "b": b, "c": c}
-    result = one(lambda g, *nodes: g.selective_scan(*nodes), place, **arrays)
+    result = one(lambda g, *nodes: g.selective_scan(*nodes), device, **arrays)
     np.testing.assert_array_equal(result, [[[0, 0], [0, 0], [400, 400]]])
 
 
@@ -132,7 +126,7 @@ INDEXED = {
 
 @pytest.mark.parametrize("known", ["input", "constant"])
 @pytest.mark.parametrize("name", INDEXED)
-def test_an_index_out_of_range(name, known, place):
+def test_an_index_out_of_range(name, known, device):
     """A typed error where values are checked; where constants are out of range, compiling is none."""
     for index in (7, -3, 2**40, LEAST):
         g = rlx.Graph()
@@ -140,9 +134,9 @@ def test_an_index_out_of_range(name, known, place):
         x = g.input("x", (2,)) if known == "input" else g.constant(np.ones(2, np.float32))
         position = g.input("i", (1, 1), "i64") if known == "input" else g.constant(i)
         g.set_outputs([INDEXED[name](g, x, position)])
-        cg = rlx.compile(g, place)
+        cg = rlx.compile(g, device)
         arguments = {"x": np.ones(2, np.float32), "i": i} if known == "input" else {}
-        if place == "webgpu":
+        if device == "webgpu":
             cg.run(arguments)  # unspecified elements, no error: the page of the operation says so
         else:
             with pytest.raises(rlx.InputError):
@@ -150,7 +144,7 @@ def test_an_index_out_of_range(name, known, place):
 
 
 @pytest.mark.parametrize("known", ["input", "constant"])
-def test_gather_nd_of_scalars_and_of_nothing(known, place):
+def test_gather_nd_of_scalars_and_of_nothing(known, device):
     for x, index in ((np.float32([1, 2, 3]), [1]), (np.zeros((3, 0), np.float32), [[1]])):
         i = np.array(index, np.int64)
         g = rlx.Graph()
@@ -159,7 +153,7 @@ def test_gather_nd_of_scalars_and_of_nothing(known, place):
             g.input("i", i.shape, "i64") if known == "input" else g.constant(i),
         )
         g.set_outputs([node])
-        result = rlx.compile(g, place).run({"x": x, "i": i} if known == "input" else {})[0]
+        result = rlx.compile(g, device).run({"x": x, "i": i} if known == "input" else {})[0]
         np.testing.assert_array_equal(result, x[tuple(i.T)] if i.ndim > 1 else x[tuple(i)])
 
 
@@ -240,9 +234,9 @@ def test_an_axis_attribute_out_of_range(op, named):
 
 
 @pytest.mark.parametrize("trips", [0, 1, 511, 513, 8191, 8192, 8193, 10_000, (1 << 20) + 1])
-def test_a_loop_makes_all_of_its_trips(trips, place):
+def test_a_loop_makes_all_of_its_trips(trips, device):
     onnx = pytest.importorskip("onnx")
-    if place == "reference" and trips > 20_000:
+    if device == "reference" and trips > 20_000:
         trips = 20_000
     h = onnx.helper
     body = h.make_graph(
@@ -259,7 +253,7 @@ def test_a_loop_makes_all_of_its_trips(trips, place):
     raw = model(
         [loop], [("x", 1, [1])], ["y"], [ints("n", trips), h.make_tensor("go", 9, [], [True])], 17
     )
-    result = rlx.onnx.Model(raw, device=place).run({"x": np.zeros(1, np.float32)})[0]
+    result = rlx.onnx.Model(raw, device=device).run({"x": np.zeros(1, np.float32)})[0]
     np.testing.assert_array_equal(result, trips)
 
 

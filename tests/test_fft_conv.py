@@ -5,17 +5,10 @@ import pytest
 from samples import looped
 
 import rlx
-from rlx._ext import cpu as kernels
 from rlx.backends.base import CompileOptions
 from rlx.ops.windows.fft_conv import block, filters_of, spectra
 
 RNG = np.random.default_rng(11)
-
-
-@pytest.fixture(params=kernels.isas())
-def isa(request, monkeypatch):
-    monkeypatch.setenv("RLX_CPU_ISA", request.param)
-    return request.param
 
 
 def exactly(x, w, bias, groups, padding):

@@ -23,21 +23,6 @@ from rlx.file_cache import DAY_S
 OURS = re.compile(r".+\.rlxc")
 
 
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """A cache folder of its own, and nothing in memory."""
-    monkeypatch.setenv("RLX_CACHE", str(tmp_path / "kept"))
-    compile_cache._kept.clear()
-    yield tmp_path / "kept"
-    compile_cache._kept.clear()
-
-
-@pytest.fixture(params=["cpu", "webgpu"])
-def target_device(request):
-    """Each built-in device."""
-    return request.getfixturevalue("webgpu") if request.param == "webgpu" else "cpu"
-
-
 def aged(path, days):
     then = time.time() - days * DAY_S
     os.utime(path, (then, then))

@@ -13,15 +13,6 @@ from rlx.ir.opdef import REGISTRY
 
 pytestmark = pytest.mark.by_program
 
-DEVICES = ["reference", "cpu", "webgpu"]
-
-
-@pytest.fixture(params=DEVICES)
-def device(request):
-    if request.param == "webgpu":
-        request.getfixturevalue("webgpu")
-    return request.param
-
 
 def exact(seed):
     """Computes the network's results in f64."""

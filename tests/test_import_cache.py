@@ -28,12 +28,6 @@ def folder(tmp_path, monkeypatch):
     signed_cache._key.cache_clear()
 
 
-@pytest.fixture(params=["cpu", pytest.param("webgpu", marks=pytest.mark.webgpu)])
-def target_device(request):
-    """Each device that has kernels."""
-    return request.getfixturevalue("webgpu") if request.param == "webgpu" else "cpu"
-
-
 def weights(seed=0):
     rng = np.random.default_rng(seed)
     return {

@@ -15,15 +15,9 @@ from rlx.ops.products.block_formats import FORMATS, decode_blocks
 
 pytestmark = pytest.mark.by_program
 
-PLACES = ["cpu", pytest.param("webgpu", marks=pytest.mark.webgpu)]
 PROMPT = [7, 99, 260, 31, 8]
 # Every type that a weight may have; no two neighbours of a layer share one.
 EVERY = (*FORMATS, "F32", "F16", "BF16")
-
-
-@pytest.fixture(params=PLACES)
-def place(request):
-    return request.getfixturevalue("webgpu") if request.param == "webgpu" else "cpu"
 
 
 @pytest.fixture
@@ -110,10 +104,10 @@ def reference_text(file, prompt, sampler, limit):
     return text[len(prompt) :]
 
 
-def check_same(file, place, most=12, sampler=None, context=None):
+def check_same(file, target_device, most=12, sampler=None, context=None):
     """The same tokens, and logits within what f32 leaves of them."""
     draw = sampler or (lambda: Sampler(temperature=0))
-    with Decoder(file, place, context) as decoder:
+    with Decoder(file, target_device, context) as decoder:
         logits, expected = decoder.prefill(PROMPT), reference_logits(file, PROMPT)
         assert np.linalg.norm(logits - expected) <= 1e-4 * np.linalg.norm(expected)
         got = list(decoder.generate(PROMPT, draw(), most))
@@ -125,16 +119,16 @@ def check_same(file, place, most=12, sampler=None, context=None):
 
 
 @looped("shift", [0, 5, 10])
-def test_every_block_format_gives_the_tokens_of_float64(load, place, shift):
+def test_every_block_format_gives_the_tokens_of_float64(load, target_device, shift):
     """On WebGPU a run that leaves out known samples takes one order of the formats, by commit."""
     turn = zlib.crc32(SELECTION.mode.encode()) % 3
-    if place == "webgpu" and SELECTION.selects and shift != (0, 5, 10)[turn]:
+    if target_device == "webgpu" and SELECTION.selects and shift != (0, 5, 10)[turn]:
         return
     types = (*EVERY[shift:], *EVERY[:shift])
     file = load(types=types, layers=2)
     used = {t.type for name, t in file.tensors.items() if "norm" not in name}
     assert used == set(EVERY)
-    check_same(file, place)
+    check_same(file, target_device)
 
 
 @looped("kind", EVERY)
@@ -153,15 +147,15 @@ def test_a_model_of_one_type(load, kind):
         {"llama__rope__dimension_count": 16},
     ],
 )
-def test_settings_of_the_family(load, place, settings):
-    check_same(load(layers=1, **settings), place, most=6)
+def test_settings_of_the_family(load, target_device, settings):
+    check_same(load(layers=1, **settings), target_device, most=6)
 
 
-def test_sampled_tokens_are_those_of_float64(load, place):
+def test_sampled_tokens_are_those_of_float64(load, target_device):
     def sampler():
         return Sampler(temperature=0.9, top_k=30, top_p=0.9, min_p=0.02, penalty=1.2, seed=5)
 
-    check_same(load(), place, most=20, sampler=sampler)
+    check_same(load(), target_device, most=20, sampler=sampler)
 
 
 def test_biases_and_factors_of_frequencies(load, tmp_path):
@@ -191,8 +185,8 @@ def test_prompts_of_every_bucket(load):
             assert np.linalg.norm(logits - expected) <= 1e-4 * np.linalg.norm(expected)
 
 
-def test_a_step_moves_tokens_and_logits_only(load, place):
-    with Decoder(load(layers=1), place) as decoder:
+def test_a_step_moves_tokens_and_logits_only(load, target_device):
+    with Decoder(load(layers=1), target_device) as decoder:
         decoder.prefill(PROMPT)
         decoder.step(3)
         before = decoder._step.bytes_moved
@@ -202,7 +196,9 @@ def test_a_step_moves_tokens_and_logits_only(load, place):
         # Two numbers up, the logits down; keys and values, 192 KiB, are copied on the device.
         assert moved["uploaded"] <= 512
         # The CPU's logits are where the host reads them.
-        assert moved["read_back"] == (0 if place == "cpu" else 4 * decoder.network.vocabulary)
+        assert moved["read_back"] == (
+            0 if target_device == "cpu" else 4 * decoder.network.vocabulary
+        )
         assert all(decoder._step.has_gpu_handle(name) for name in decoder._caches)
 
 

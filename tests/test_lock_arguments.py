@@ -14,17 +14,11 @@ def doubled(device, n=N):
     return rlx.compile(g, device)
 
 
-@pytest.fixture(params=["cpu", "reference", pytest.param("webgpu", marks=pytest.mark.webgpu)])
-def target_device(request):
-    """Each device that runs."""
-    return request.getfixturevalue("webgpu") if request.param == "webgpu" else request.param
-
-
-def test_the_views_of_inputs_as_arguments(target_device):
+def test_the_views_of_inputs_as_arguments(device):
     g = rlx.Graph()
     a, b, c = (g.input(name, (5,)) for name in "abc")
     g.set_outputs([a + b * 10.0 + c * 100.0])
-    cg = rlx.compile(g, target_device)
+    cg = rlx.compile(g, device)
     for way in (
         lambda p, q, r: cg.run_slots(p, q, r)[0],
         lambda p, q, r: cg.run({"a": p, "b": q, "c": r})[0],
@@ -47,11 +41,11 @@ def test_the_views_of_inputs_as_arguments(target_device):
     )
 
 
-def test_the_views_of_outputs_as_arguments(target_device):
+def test_the_views_of_outputs_as_arguments(device):
     g = rlx.Graph()
     a, b = g.input("a", (4,)), g.input("b", (4,))
     g.set_outputs([b + 1.0, a * 2.0])
-    cg = rlx.compile(g, target_device)
+    cg = rlx.compile(g, device)
     first, second = np.arange(4, dtype=np.float32), np.ones(4, np.float32)
     outputs = cg.run_slots(first, second)
     for _ in range(4):
@@ -60,11 +54,11 @@ def test_the_views_of_outputs_as_arguments(target_device):
         outputs = cg.run_slots(*outputs)
 
 
-def test_an_argument_that_frees_another(target_device):
+def test_an_argument_that_frees_another(device):
     g = rlx.Graph()
     a, b = g.input("a", (1 << 16,)), g.input("b", (1 << 16,))
     g.set_outputs([a + b])
-    cg = rlx.compile(g, target_device)
+    cg = rlx.compile(g, device)
     x, other = np.ones(1 << 16, np.float32), np.ones(1 << 16, np.float32)
 
     class Frees:
@@ -77,11 +71,11 @@ def test_an_argument_that_frees_another(target_device):
     np.testing.assert_array_equal(cg.run_slots(other, other)[0], 2)
 
 
-def test_a_refused_argument_changes_nothing(target_device):
+def test_a_refused_argument_changes_nothing(device):
     g = rlx.Graph()
     a, b = g.input("a", (4,)), g.input("b", (4,))
     g.set_outputs([a + b])
-    cg = rlx.compile(g, target_device)
+    cg = rlx.compile(g, device)
     for view in cg.input_views:
         view[:] = 1
     with pytest.raises(rlx.InputError):
@@ -89,8 +83,8 @@ def test_a_refused_argument_changes_nothing(target_device):
     np.testing.assert_array_equal(cg.run_slots()[0], 2)
 
 
-def test_arguments_that_are_no_arrays(target_device):
-    cg = doubled(target_device, 2)
+def test_arguments_that_are_no_arrays(device):
+    cg = doubled(device, 2)
     with pytest.raises(rlx.InputError, match="inputs of a run"):
         cg.run(None)
     for value in ([[1], [1, 2]], object(), "text", [2**70, 1]):

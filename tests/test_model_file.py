@@ -27,12 +27,6 @@ def model(rows=4):
     return g
 
 
-@pytest.fixture(params=["cpu", pytest.param("webgpu", marks=pytest.mark.webgpu)])
-def target_device(request):
-    """Each device that has kernels."""
-    return request.getfixturevalue("webgpu") if request.param == "webgpu" else "cpu"
-
-
 X = np.random.default_rng(1).normal(size=(4, 3, 8, 8)).astype(np.float32)
 
 

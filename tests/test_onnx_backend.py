@@ -7,14 +7,6 @@ import rlx
 
 # What the default run takes: each case that ends a run of this many names, and every plain family's first.
 STRIDE = 6
-DEVICES = ["cpu", pytest.param("webgpu", marks=pytest.mark.webgpu)]
-
-
-@pytest.fixture(params=DEVICES)
-def device(request):
-    if request.param == "webgpu":
-        return request.getfixturevalue("webgpu")
-    return request.param
 
 
 def test_the_list_names_cases_that_there_are():
@@ -35,39 +27,39 @@ def test_few_node_cases_are_excluded():
 
 
 @pytest.mark.by_program
-def test_a_part_of_the_node_cases(device):
+def test_a_part_of_the_node_cases(target_device):
     part = {
         name: case for index, (name, case) in enumerate(node_cases().items()) if index % STRIDE == 0
     }
-    failed, passed = failures(part, device)
+    failed, passed = failures(part, target_device)
     assert not failed
     assert passed >= 250
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_all_node_cases(device):
-    failed, passed = failures(node_cases(), device)
+def test_all_node_cases(target_device):
+    failed, passed = failures(node_cases(), target_device)
     assert not failed
     assert passed >= 1800
 
 
 @pytest.mark.by_program
 @pytest.mark.timeout(900)
-def test_files_of_simple_and_converted_models(device):
+def test_files_of_simple_and_converted_models(target_device):
     part = {name: case for name, case in file_cases().items() if not name.startswith("real")}
-    failed, passed = failures(part, device)
+    failed, passed = failures(part, target_device)
     assert not failed
     assert passed >= 130
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_real_topologies(device):
+def test_real_topologies(target_device):
     part = {name: case for name, case in file_cases().items() if name.startswith("real")}
-    failed, passed = failures(part, device)
+    failed, passed = failures(part, target_device)
     assert not failed
-    assert passed == (9 if device == "cpu" else 6)
+    assert passed == (9 if target_device == "cpu" else 6)
 
 
 @pytest.mark.parametrize("pattern", [row[0].pattern for row in exclusions() if row[1] == "all"])

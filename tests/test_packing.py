@@ -18,13 +18,6 @@ from rlx.ir.graph import Graph, Node
 from rlx.ir.notes import Note
 from rlx.ops.conformance_cases import cases
 
-
-@pytest.fixture(params=["cpu", pytest.param("webgpu", marks=pytest.mark.webgpu)])
-def target_device(request):
-    """Each device that has kernels."""
-    return request.getfixturevalue("webgpu") if request.param == "webgpu" else "cpu"
-
-
 # --- every op, packed and unpacked -----------------------------------------------------------------
 
 

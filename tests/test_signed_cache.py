@@ -26,7 +26,7 @@ posix = pytest.mark.skipif(
 )
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def key(tmp_path, monkeypatch):
     """A key of its own."""
     path = tmp_path / "user" / "cache-key"
@@ -34,15 +34,6 @@ def key(tmp_path, monkeypatch):
     signed_cache._key.cache_clear()
     yield path
     signed_cache._key.cache_clear()
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch, key):
-    """A cache folder of its own, and nothing in memory."""
-    monkeypatch.setenv("RLX_CACHE", str(tmp_path / "kept"))
-    compile_cache._kept.clear()
-    yield tmp_path / "kept"
-    compile_cache._kept.clear()
 
 
 def kinds(folder):

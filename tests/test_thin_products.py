@@ -5,16 +5,12 @@ import pytest
 from samples import ALL, looped
 
 import rlx
-from rlx._ext import cpu as compiled
 from rlx.backends.base import CompileOptions
 
 KINDS = {"f32": (np.float32, 2e-6), "f64": (np.float64, 1e-14)}
 
 
-@pytest.fixture(params=compiled.isas(), autouse=True)
-def isa(request, monkeypatch):
-    """Each instruction set that this machine has."""
-    monkeypatch.setenv("RLX_CPU_ISA", request.param)
+pytestmark = pytest.mark.usefixtures("isa")
 
 
 def _made(a, b, bias=None, act="none", fixed=False, threads=1):

@@ -15,12 +15,6 @@ import rlx
 ROWS, WIDTH = 64, 32
 X = np.random.default_rng(0).normal(size=(ROWS, WIDTH)).astype(np.float32)
 W = np.random.default_rng(1).normal(size=(WIDTH, WIDTH)).astype(np.float32)
-PLACES = ["cpu", pytest.param("webgpu", marks=pytest.mark.webgpu)]
-
-
-@pytest.fixture(params=PLACES)
-def place(request):
-    return request.getfixturevalue("webgpu") if request.param == "webgpu" else request.param
 
 
 def product():
@@ -34,9 +28,9 @@ def figures(rows):
     return 4 * (2 * rows * WIDTH + WIDTH * WIDTH), 2 * rows * WIDTH * WIDTH
 
 
-def test_fewer_rows_are_fewer_bytes_and_flops(place, tmp_path):
+def test_fewer_rows_are_fewer_bytes_and_flops(target_device, tmp_path):
     extents = [None, (8, ROWS), (24, ROWS), (8, ROWS), None]
-    with rlx.compile(product(), place, {"w": W}, rlx.CompileOptions(fuse=False)) as cg:
+    with rlx.compile(product(), target_device, {"w": W}, rlx.CompileOptions(fuse=False)) as cg:
         whole = cg.run({"x": X})[0]
         with cg.trace(tmp_path / "trace.json"):
             for extent in extents:
@@ -58,12 +52,12 @@ def test_fewer_rows_are_fewer_bytes_and_flops(place, tmp_path):
     assert exp.nbytes == 2 * 24 * WIDTH * 4
 
 
-def test_placing_experts_goes_on_recording(place, tmp_path):
+def test_placing_experts_goes_on_recording(target_device, tmp_path):
     rng = np.random.default_rng(0)
     g = test_experts.model()
     params = {n: rng.normal(size=g.named(n).shape).astype("f4") for n in g.param_names}
     options = rlx.CompileOptions(profile=True)
-    with rlx.compile(g, place, params, options) as cg:
+    with rlx.compile(g, target_device, params, options) as cg:
         inputs = {"x": test_experts.X}
         want = cg.run(inputs)
         with cg.trace(tmp_path / "trace.json"):
@@ -86,10 +80,10 @@ def test_placing_experts_goes_on_recording(place, tmp_path):
     for run in runs:
         assert any(traces.within(kernel, run) for kernel in kernels)
     parts = traces.spans(document, "host part")
-    assert bool(parts) is (place == "webgpu")
+    assert bool(parts) is (target_device == "webgpu")
     assert all(traces.within(part, runs[1]) for part in parts)
     states = traces.counters(document)
-    assert bool(states) is (place == "webgpu")
+    assert bool(states) is (target_device == "webgpu")
     for earlier, later in pairwise(states):
         assert all(earlier[name] <= later[name] for name in earlier)
 

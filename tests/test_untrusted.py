@@ -30,12 +30,6 @@ def _folder(tmp_path, monkeypatch):
     compile_cache._kept.clear()
 
 
-@pytest.fixture(params=["cpu", pytest.param("webgpu", marks=pytest.mark.webgpu)])
-def target_device(request):
-    """Each device that has kernels."""
-    return request.getfixturevalue("webgpu") if request.param == "webgpu" else "cpu"
-
-
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "model.rlx"

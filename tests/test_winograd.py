@@ -14,10 +14,7 @@ from rlx.ops.windows import winograd
 RNG = np.random.default_rng(19)
 
 
-@pytest.fixture(params=kernels.isas(), autouse=True)
-def isa(request, monkeypatch):
-    monkeypatch.setenv("RLX_CPU_ISA", request.param)
-    return request.param
+pytestmark = pytest.mark.usefixtures("isa")
 
 
 @pytest.fixture(autouse=True)

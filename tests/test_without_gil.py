@@ -20,8 +20,6 @@ from rlx._ext.program import free_idle, idle_bytes
 THREADS = 4
 SECONDS = 0.5
 LARGE = 1 << 14  # elements, enough that an output gets a block of its own
-# Where each device is tried: without an adapter WebGPU is left out, or fails where that is asked for.
-DEVICES = ("cpu", pytest.param("webgpu", marks=pytest.mark.webgpu))
 FREE = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 MODULES = """
 import sys
@@ -133,13 +131,10 @@ def test_runs_and_changes_stay_apart():
     gate.write(int)  # nothing counts as running any more
 
 
-@pytest.fixture(params=DEVICES)
-def device(request):
-    return request.getfixturevalue("webgpu") if request.param == "webgpu" else request.param
-
-
-def test_many_threads_may_be_the_first(device):
-    done = subprocess.run([sys.executable, "-c", FIRST, device], capture_output=True, text=True)
+def test_many_threads_may_be_the_first(target_device):
+    done = subprocess.run(
+        [sys.executable, "-c", FIRST, target_device], capture_output=True, text=True
+    )
     assert done.stdout.strip() == "6", done.stderr
 
 
@@ -149,8 +144,8 @@ def scaled(device="cpu"):
     return rlx.compile(g, device)
 
 
-def test_a_graph_of_many_callers_gives_each_its_own_results(device):
-    compiled = scaled(device)
+def test_a_graph_of_many_callers_gives_each_its_own_results(target_device):
+    compiled = scaled(target_device)
 
     def work(index):
         x = np.full(LARGE, index, np.float32)
@@ -167,14 +162,14 @@ def test_a_graph_of_many_callers_gives_each_its_own_results(device):
     assert sum(together(work)) > THREADS
 
 
-def test_threads_make_use_and_drop_graphs(device):
+def test_threads_make_use_and_drop_graphs(target_device):
     def work(index):
         runs, end = 0, time.monotonic() + SECONDS
         while time.monotonic() < end:
             g = rlx.Graph()
             x = g.input("x", (1 + (index + runs) % 5, 16))
             g.set_outputs([x @ g.param("w", (16, 16)) + float(runs % 3)])
-            compiled = rlx.compile(g, device, {"w": np.eye(16, dtype=np.float32)})
+            compiled = rlx.compile(g, target_device, {"w": np.eye(16, dtype=np.float32)})
             arguments = np.full(x.shape, index, np.float32)
             for item in (compiled, compiled.clone()):
                 (y,) = item.run({"x": arguments})
@@ -227,11 +222,11 @@ def test_views_may_be_asked_for_during_runs():
         assert not view.any()
 
 
-def test_weights_may_change_while_clones_run(device):
+def test_weights_may_change_while_clones_run(target_device):
     g = rlx.Graph()
     g.set_outputs([g.input("x", (8, 64)) @ g.param("w", (64, 64))])
     ones = np.ones((64, 64), np.float32)
-    compiled = rlx.compile(g, device, {"w": ones})
+    compiled = rlx.compile(g, target_device, {"w": ones})
     clones = [compiled.clone() for _ in range(THREADS)]
 
     def work(index):
