@@ -273,9 +273,9 @@ def main():
 
         device.SPIN_NS = int(args.spin_us * 1e3)
     if args.most_upload is not None:
-        from rlx.backends.webgpu import runner_factory
+        from rlx.backends.webgpu import submission_builder
 
-        runner_factory.MAX_MAPPED_UPLOAD = args.most_upload
+        submission_builder.MAX_MAPPED_UPLOAD = args.most_upload
     results = {
         "machine": platform.platform(),
         "processors": os.cpu_count(),

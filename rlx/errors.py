@@ -1,11 +1,13 @@
 """The error tree: every exception that a public call may raise, with one shape of message.
 
 A message has the error, its place, the value got, the value expected, and a hint. An error is raised with
-these parts, and ``describe`` joins them; nothing else in the package formats errors by hand.
+these parts, and ``describe`` joins them; nothing else in the package formats errors by hand. Places are lines of the
+user's code, which ``caller`` finds.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Iterable
@@ -309,3 +311,18 @@ def users_level() -> int:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         level, frame = level + 1, frame.f_back
     return level
+
+
+def caller() -> str:
+    """Returns the line of the user's code, ``file:line``: the first frame outside this package; "" where there is none."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and not _file(frame.f_code.co_filename):
+        frame = frame.f_back
+    name = _file(frame.f_code.co_filename)
+    return f"{name}:{frame.f_lineno}" if name else ""
+
+
+@functools.lru_cache(4096)
+def _file(path: str) -> str:
+    """The name of a source file; "" for those of this package."""
+    return "" if path.startswith(_PACKAGE) else os.path.basename(path)

@@ -2,10 +2,13 @@
 
 A variable is read when it is first asked for, not at import. A malformed variable raises ``InputError`` naming the
 variable and the bad token. ``rlx env`` prints this table.
+
+The generation stands beside them: caches are valid for the flags and the generation that their entries were made with.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -286,3 +289,18 @@ WEBGPU_HOT = _flag(
 VERIFY = _flag(
     "RLX_VERIFY", _bool, False, "verify the graph after every compiler pass (the tests do)"
 )
+
+
+_numbers = itertools.count()
+_current = next(_numbers)
+
+
+def generation() -> tuple[int, int]:
+    """Returns the generation. Results that were derived from devices and figures of another one are stale."""
+    return os.getpid(), _current
+
+
+def renew() -> None:
+    """Begins a new generation: backends, adapters, calibrations or tuned variants have changed."""
+    global _current
+    _current = next(_numbers)

@@ -34,12 +34,11 @@ def open_ahead(device: DeviceLike = "auto") -> None:
 
 
 def _open(device: Any) -> None:
-    from rlx.backends.webgpu import forked
     from rlx.backends.webgpu.listing import listed
-    from rlx.backends.webgpu.provider import provider_of
+    from rlx.backends.webgpu.provider import forked, provider_of
     from rlx.errors import RlxError
 
-    if forked.dead():
+    if forked():
         return
     try:
         # First, with next to nothing of rlx: the driver works while the program's thread imports.

@@ -19,7 +19,7 @@ from rlx.backends.base import CompileOptions
 from rlx.backends.webgpu import codegen
 from rlx.backends.webgpu.adapters import DEFAULT_LIMITS
 from rlx.backends.webgpu.binding_aliasing import joined
-from rlx.backends.webgpu.storage import padded
+from rlx.backends.webgpu.dispatch import padded
 from rlx.backends.webgpu.wgsl_scope import references, tokens_of
 from rlx.device.names import info_of
 from rlx.ir.plan import ARENA

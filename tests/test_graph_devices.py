@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx import Benchmark, Device, DevicePolicy, GraphDevices
+from rlx import Benchmark, Device, DevicePolicy, GraphDevices, flags
 from rlx.backends import registry
 from rlx.backends.reference import ReferenceExecutable
 from rlx.compiler.device_choice import choose
 from rlx.cost import RooflineModel
 from rlx.device.names import info_of
-from rlx.generation import renew
 
 CPU = Device("cpu")
 X = {"x": np.float32([[3, 4]])}
@@ -85,7 +84,7 @@ def fakes(monkeypatch):
         return results
 
     yield register
-    renew()  # what was compiled for them is no longer there
+    flags.renew()  # what was compiled for them is no longer there
 
 
 # --- known answers --------------------------------------------------------------------------------

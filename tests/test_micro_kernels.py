@@ -6,7 +6,7 @@ from samples import looped
 
 import rlx
 from rlx._ext import cpu as compiled
-from rlx.backends.cpu import processor
+from rlx.backends.cpu import weight_packing
 from rlx.ops import decode_blocks, quantize_blocks
 
 WAYS = [(isa, "") for isa in compiled.isas()]
@@ -25,7 +25,7 @@ OTHERS = ((7, 37, 69), (3, 66, 21), (1, 7, 130))
 def way(request, monkeypatch):
     isa, variant = request.param
     monkeypatch.setenv("RLX_CPU_ISA", isa)
-    monkeypatch.setattr(processor, "VARIANTS", (variant,) if variant else ())
+    monkeypatch.setattr(weight_packing, "VARIANTS", (variant,) if variant else ())
     return isa
 
 

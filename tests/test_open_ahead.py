@@ -11,7 +11,8 @@ import pytest
 import rlx
 from rlx import prewarm
 from rlx.backends.webgpu import device as devices
-from rlx.backends.webgpu import forked, listing
+from rlx.backends.webgpu import listing
+from rlx.backends.webgpu import provider as providers
 from rlx.backends.webgpu.provider import provider
 
 
@@ -93,7 +94,7 @@ def test_auto_looks_for_adapters_and_opens_none(monkeypatch):
 
 
 def test_a_child_of_a_process_that_used_a_gpu_leaves_the_driver_alone(monkeypatch):
-    monkeypatch.setattr(forked._State, "dead", True)
+    monkeypatch.setattr(providers._State, "dead", True)
     monkeypatch.setattr(listing, "listed", lambda _: pytest.fail("the driver was called"))
     rlx.open_ahead("webgpu")
     wait()

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import rlx
+from rlx import flags
 from rlx.backends import registry
 from rlx.backends.reference import ReferenceExecutable
 from rlx.cli.main import main
 from rlx.compiler.device_choice import measured_model
-from rlx.generation import renew
 from rlx.plugin import (
     Capabilities,
     DeviceInfo,
@@ -64,7 +64,7 @@ def partial():
 
     yield make
     registry._loaded.pop("npu", None)
-    renew()
+    flags.renew()
 
 
 def chain(graph):

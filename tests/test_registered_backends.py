@@ -8,6 +8,7 @@ import pytest
 from forged import forge
 
 import rlx
+from rlx import flags
 from rlx.backends import registry as backend_registry
 from rlx.backends.null import NullExecutable
 from rlx.backends.reference import BACKEND as REFERENCE
@@ -18,7 +19,6 @@ from rlx.calibrate.measurer import Measurer
 from rlx.cli import devices, tune
 from rlx.compiler import compile_cache
 from rlx.compiler.target import Target
-from rlx.generation import renew
 
 
 class Npu(rlx.Backend):
@@ -45,7 +45,7 @@ def registry(monkeypatch):
     monkeypatch.setattr(backend_registry, "_loaded", dict(backend_registry._loaded))
     monkeypatch.setattr(backend_registry, "_broken", {})
     yield
-    renew()  # what was compiled for them is no longer there
+    flags.renew()  # what was compiled for them is no longer there
 
 
 def doubled():

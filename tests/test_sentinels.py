@@ -20,8 +20,8 @@ import rlx
 from rlx._ext import cpu
 from rlx.backends.base import CompileOptions
 from rlx.backends.webgpu import codegen
-from rlx.backends.webgpu.batches import Batches
-from rlx.backends.webgpu.storage import padded
+from rlx.backends.webgpu.dispatch import padded
+from rlx.backends.webgpu.runs import Batches
 from rlx.device.names import info_of
 from rlx.ops.windows import winograd
 from rlx.passes.memory_plan import plan_memory

@@ -4,9 +4,9 @@ import pytest
 
 import rlx
 import rlx.testing
+from rlx import flags
 from rlx.backends import registry
 from rlx.backends.reference import ReferenceExecutable
-from rlx.generation import renew
 from rlx.plugin import DeviceInfo
 
 
@@ -72,7 +72,7 @@ def faulty():
 
     yield make
     registry._loaded.pop("npu", None)
-    renew()
+    flags.renew()
 
 
 def test_a_right_backend_keeps_every_promise(faulty):

@@ -15,7 +15,7 @@ from samples import ALL, looped
 import rlx
 from rlx._ext import webgpu_hot
 from rlx.backends.executable import Binding
-from rlx.backends.webgpu import native, runner_factory
+from rlx.backends.webgpu import native, submission_builder
 from rlx.backends.webgpu.provider import provider_of
 
 pytestmark = pytest.mark.webgpu
@@ -289,7 +289,7 @@ def test_more_runs_than_fit_the_staging_memory(way, monkeypatch):
 @pytest.mark.parametrize("most", [0, 100, 1 << 16])
 def test_uploads_large_and_small(most, webgpu, monkeypatch):
     """Through memory that stays mapped, and without it, in any order of submitting and waiting."""
-    monkeypatch.setattr(runner_factory, "MAX_MAPPED_UPLOAD", most)
+    monkeypatch.setattr(submission_builder, "MAX_MAPPED_UPLOAD", most)
     single = executable()
     expected = [run(single, *arguments("layer", k)) for k in range(4)]
     for count in (1, 2, 3, 4):

@@ -12,7 +12,6 @@ from rlx import flags
 from rlx.backends.base import Backend, DeviceInfo
 from rlx.backends.plugin_guard import GuardedBackend, plugin_error
 from rlx.errors import DeviceUnavailableError, InputError, RlxError, install_line
-from rlx.generation import renew
 from rlx.ir.kernel_sets import KERNEL_SETS
 
 # Built-in backends are imported on first use, so that ``import rlx`` needs no driver.
@@ -55,7 +54,7 @@ def register_backend(backend: Backend) -> None:
     if fault:
         raise InputError(fault, got=repr(backend), expected="a rlx.Backend")
     _loaded[backend.name] = GuardedBackend(backend)
-    renew()
+    flags.renew()
     _broken.pop(backend.name, None)
 
 

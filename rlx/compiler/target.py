@@ -16,7 +16,6 @@ from rlx.dataclasses import dataclass
 from rlx.device.figures import cost_model
 from rlx.device.names import Device, info_of
 from rlx.errors import CompileError
-from rlx.generation import generation
 from rlx.ir.fragments import fragment_limits, fragment_params
 from rlx.ir.kernel_sets import KERNEL_SETS
 from rlx.ir.variants import Choices
@@ -106,7 +105,7 @@ def _key(device: Device, options: CompileOptions) -> Hashable | None:
     gate = options.io_gate
     if device.handle is not None or not (gate is None or type(gate) is IoFusionGate):
         return None
-    return device, options, flags.snapshot(), generation()
+    return device, options, flags.snapshot(), flags.generation()
 
 
 def _precisions(kernel_set: str, able: Capabilities) -> tuple[str, ...]:

@@ -21,7 +21,6 @@ from rlx.cost.calibration import (
 from rlx.errors import describe
 from rlx.file_cache import mark_used, prune
 from rlx.files import UnfitFileError, is_private, read_regular
-from rlx.generation import renew
 from rlx.ir.container import write
 from rlx.ir.spans import Watcher, watched, watcher
 from rlx.locks import Lock
@@ -109,7 +108,7 @@ def stored(device: Any) -> Calibration | None:
             result = _load(path, identity)
             if result is not None:
                 _known[identity, str(path)] = result
-                renew()
+                flags.renew()
         return result
 
 
@@ -170,7 +169,7 @@ def forget() -> None:
     """Makes this process read the files again."""
     with _lock:
         _known.clear()
-        renew()
+        flags.renew()
         _refused.clear()
 
 
@@ -186,7 +185,7 @@ def _measured(identity: Identity, device: Any, progress: Progress | None) -> Cal
     # Kept in memory even with "off", so that a process does not measure twice.
     with _lock:
         _known[identity, str(path)] = result
-        renew()
+        flags.renew()
         if path is not None:
             save(path, result)
     return result

@@ -15,7 +15,6 @@ from rlx.cost.calibration import Identity, meter
 from rlx.cost.store import MAX_BYTES, file_of, forget_old, usable
 from rlx.file_cache import mark_used
 from rlx.files import UnfitFileError, read_regular
-from rlx.generation import renew
 from rlx.ir.container import write
 from rlx.ir.variants import Table
 from rlx.locks import Lock
@@ -67,7 +66,7 @@ def store_variants(device: Any, table: Table) -> Path | None:
     path = variants_file(identity)
     with _lock:
         _known[identity, str(path)] = table
-        renew()
+        flags.renew()
     if path is None:
         return None
     body = {"identity": dataclasses.asdict(identity), "families": _plain(table)}
@@ -88,7 +87,7 @@ def forget_variants() -> None:
     """Makes this process read the files again."""
     with _lock:
         _known.clear()
-        renew()
+        flags.renew()
 
 
 def _load(path: Path, identity: Identity) -> Table:

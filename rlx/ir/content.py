@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import weakref
 from typing import Any
 
 import numpy as np
@@ -11,9 +10,6 @@ import numpy as np
 from rlx.errors import RlxError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
-
-# Graphs that are verified and will not change, with their hashes.
-_settled: weakref.WeakKeyDictionary[Graph, str] = weakref.WeakKeyDictionary()
 
 
 class OpaqueError(RlxError):
@@ -40,9 +36,8 @@ def content_hash(graph: Graph) -> str:
         >>> content_hash(a) == content_hash(b)
         True
     """
-    known = _settled.get(graph)
-    if known is not None:
-        return known
+    if graph.verified_hash:
+        return graph.verified_hash
     nodes = []
     for node in graph.nodes:
         check_ours(node)
@@ -51,16 +46,6 @@ def content_hash(graph: Graph) -> str:
         nodes.append((node.op, node.name, types, [operand.id for operand in node.inputs], attrs))
     outputs = [node.id for node in graph.outputs]
     return hashlib.sha256(repr((graph.name, nodes, outputs)).encode()).hexdigest()
-
-
-def settle(graph: Graph, digest: str) -> None:
-    """Says that a graph was verified, what its content hash is, and that it will not change."""
-    _settled[graph] = digest
-
-
-def is_settled(graph: Graph) -> bool:
-    """Returns whether ``settle`` was called for a graph."""
-    return graph in _settled
 
 
 def check_ours(node: Node) -> None:

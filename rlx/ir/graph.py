@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlx.errors import GraphError, ShapeError, UnknownNameError, did_you_mean, printable
+from rlx.errors import GraphError, ShapeError, UnknownNameError, caller, did_you_mean, printable
 from rlx.ir.attributes import frozen
 from rlx.ir.dtype import DType, DTypeLike, store
 from rlx.ir.extended import name_of, plain
@@ -31,7 +31,6 @@ from rlx.ir.operators import Operators
 from rlx.ir.printer import print_graph
 from rlx.ir.serialize import from_json, joined, node_of, parted, to_json
 from rlx.ir.shape import Shape, as_shape, check_size
-from rlx.ir.sources import caller
 from rlx.ir.spans import checkpoint
 from rlx.ir.verify import verify
 from rlx.ir.view import operand_types
@@ -168,6 +167,8 @@ class Graph(Builders, metaclass=Methods):
     nodes: list[Node]
     outputs: tuple[Node, ...]
     param_values: dict[str, Array]
+    # The content hash of a graph that was verified and will not change; "" for others.
+    verified_hash: str = ""
 
     def __init__(self, name: str = "graph") -> None:
         self.name = _text(name, "a graph")

@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import DTypeError
+from rlx.errors import DTypeError, caller
 from rlx.ir.dtype import DType
 from rlx.ir.extended import plain
 from rlx.ir.opdef import Array
-from rlx.ir.sources import caller
 
 
 def held_as(value: Any, like: DType, where: str) -> Array:

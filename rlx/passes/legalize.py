@@ -76,20 +76,18 @@ def refuse_unready(graphs: Iterable[Graph], kernel_set: str) -> None:
             raise UnsupportedOpError(f"[{node.op}] {reason}", where=node.where())
 
 
-def _concerned(node: Node, kernel_set: str) -> bool:
-    """Returns whether a node may be changed."""
-    if node.op in LEAVES:
-        return False
-    return node.op in ("cast", PART) or (
-        not node.opdef.view and widened(node, kernel_set) is not None
+def has_other_dtypes(graph: Graph, kernel_set: str) -> bool:
+    """Returns whether ``legalize`` may change nodes: casts, parts, and those whose kernels don't take their dtype."""
+    return any(
+        node.op in ("cast", PART) or (not node.opdef.view and widened(node, kernel_set) is not None)
+        for node in graph.nodes
+        if node.op not in LEAVES
     )
 
 
 def legalize(graph: Graph, notes: list[Note], target: Specialisation) -> Graph:
     """Puts casts around nodes whose kernels don't take their dtype."""
     kernel_set = target.kernel_set
-    if not any(_concerned(node, kernel_set) for node in graph.nodes):
-        return graph
     rewriter = Rewriter(graph)
     for node in graph.nodes:
         wide = None if node.opdef.view or node.op in LEAVES else widened(node, kernel_set)

@@ -15,7 +15,7 @@ from rlx.ir.verify import verify
 from rlx.ops.placeholders import LEAVES
 from rlx.passes.fuse import fuse_elementwise
 from rlx.passes.fusion_gate import Specialisation
-from rlx.passes.legalize import legalize
+from rlx.passes.legalize import has_other_dtypes, legalize
 from rlx.passes.patterns import fuse_patterns
 from rlx.passes.powers import expand_powers
 from rlx.passes.simplify import cse, dce, fold
@@ -31,26 +31,26 @@ class Pass(NamedTuple):
             change that it made or left out. A pass that specialises is told what for as well.
         option: The field of ``CompileOptions`` that switches it; "" when it is always needed.
         specialise: Whether it belongs to the part that knows the device.
-        concerns: Says whether a graph has operations that it may change; others are left out.
+        concerns: Says whether a graph has nodes that it may change for these kernels; it is not run on others.
     """
 
     name: str
     run: Callable[..., Graph]
     option: str = ""
     specialise: bool = False
-    concerns: Callable[[Graph], bool] = lambda graph: True
+    concerns: Callable[[Graph, str], bool] = lambda graph, kernel_set: True
 
 
-def _has_powers(graph: Graph) -> bool:
+def _has_powers(graph: Graph, kernel_set: str) -> bool:
     return any(node.op == "pow" for node in graph.nodes)
 
 
-def _has_more_than_elementwise(graph: Graph) -> bool:
+def _has_more_than_elementwise(graph: Graph, kernel_set: str) -> bool:
     """Returns whether a pattern may match: each holds an operation that is not elementwise."""
     return any(not node.opdef.elementwise and node.op not in LEAVES for node in graph.nodes)
 
 
-def _has_chains(graph: Graph) -> bool:
+def _has_chains(graph: Graph, kernel_set: str) -> bool:
     """Returns whether there are two operations to join, or a constant that may become part of one."""
     leaves = [node.op for node in graph.nodes if node.op in LEAVES]
     return len(graph.nodes) - len(leaves) > 1 or "constant" in leaves
@@ -71,7 +71,7 @@ PATTERN_PASSES: tuple[Pass, ...] = (
 FOLD_PASSES: tuple[Pass, ...] = (Pass("fold", fold, "fold"),)
 # Passes that bring the graph to the kernels that exist.
 KERNEL_PASSES: tuple[Pass, ...] = (
-    Pass("legalize", legalize, specialise=True),
+    Pass("legalize", legalize, specialise=True, concerns=has_other_dtypes),
     # After legalize: chains of narrow types are computed in wider ones and rounded once.
     Pass("powers", expand_powers, "fold", True, _has_powers),
     Pass("cse", cse, "cse"),
@@ -106,7 +106,7 @@ def run_pipeline(
     for step in passes:
         if (step.specialise and not kernel_set) or (step.option and not enabled(step.option)):
             continue
-        if not step.concerns(graph):
+        if not step.concerns(graph, kernel_set):
             continue
         more = (Specialisation.of(kernel_set, gate),) if step.specialise else ()
         charge(f"pass {step.name}")

@@ -24,7 +24,6 @@ from rlx.errors import (
     UnknownNameError,
     did_you_mean,
 )
-from rlx.ir.content import is_settled
 from rlx.ir.graph import Graph
 from rlx.ir.serialize import joined
 from rlx.ir.spans import phase, phases
@@ -119,7 +118,7 @@ class Session:
         if not isinstance(graph, Graph):
             raise GraphError("not a graph", got=repr(graph), expected="a rlx.Graph")
         with phases() as spans:
-            if not is_settled(graph):
+            if not graph.verified_hash:
                 with phase("verify"):
                     graph.verify()
             values = self._values(graph, params or {})

@@ -16,7 +16,7 @@ from rlx.compiler.signed_cache import Sealed, sealed_entries
 from rlx.dataclasses import dataclass
 from rlx.importers.onnx.source import LoweredModel, ModelBytes, ModelSource
 from rlx.importers.onnx.values import NeedsValueError
-from rlx.ir.content import OpaqueError, content_hash, settle
+from rlx.ir.content import OpaqueError, content_hash
 from rlx.ir.opdef import Array
 from rlx.ir.spans import phase
 
@@ -74,7 +74,7 @@ class ModelFile:
             raise NeedsValueError(result)
         lowered: LoweredModel = result[0]
         if result[1]:
-            settle(lowered.graph, result[1])
+            lowered.graph.verified_hash = result[1]
             use_weight_cache(lowered.graph, _Prepared(self.entries, name))
         return lowered
 

@@ -14,9 +14,8 @@ from rlx.abi.signature import Signature
 from rlx.backends.cpu.elementwise_program import program_fields
 from rlx.backends.cpu.layouts import Layout
 from rlx.backends.cpu.memory import aligned, view_of
-from rlx.backends.cpu.processor import variant_of
 from rlx.backends.cpu.split import WorkSplit, flushes, split_of
-from rlx.backends.cpu.weight_packing import FIXED, layouts_of
+from rlx.backends.cpu.weight_packing import FIXED, layouts_of, variant_of
 from rlx.backends.cpu.weights import Weight, WeightBlock
 from rlx.errors import CompileError, describe
 from rlx.ir.opdef import Array

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 
 from rlx._ext import cpu as compiled
 from rlx.abi.constants import LONG_ACROSS
@@ -19,12 +19,25 @@ from rlx.backends.cpu.layouts import (
     Panels,
     Transposed,
 )
-from rlx.backends.cpu.processor import variant_of
 from rlx.backends.cpu.transformed import Spectra, TileFilters
 from rlx.backends.cpu.weights import Weight, Weights
 from rlx.ir.dtype import HALVES
 from rlx.ir.plan import KernelCall, Schedule, Value
 from rlx.ir.shape import size
+
+# The best first.
+VARIANTS = compiled.variants()
+
+
+def variant_of(kernel: str, kernels: Container[str]) -> str:
+    """Returns the variant of a kernel for this processor; "" without one.
+
+    Args:
+        kernel: Its name without the variant.
+        kernels: The names of all kernels of the instruction set.
+    """
+    return next((variant for variant in VARIANTS if f"{kernel}_{variant}" in kernels), "")
+
 
 # Kinds of values that have memory of their own, which clones share.
 FIXED = ("param", "constant")

@@ -10,12 +10,10 @@ from typing import Any
 from rlx import flags
 from rlx.backends.base import DeviceInfo
 from rlx.backends.executable import Capabilities
-from rlx.backends.webgpu import forked
 from rlx.backends.webgpu.diagnose import has_hardware, is_loadable, missing_part
 from rlx.backends.webgpu.listing import forget, listed
-from rlx.backends.webgpu.provider import Provider, provider, provider_of
+from rlx.backends.webgpu.provider import Provider, forked, provider, provider_of
 from rlx.errors import DeviceUnavailableError
-from rlx.generation import renew
 from rlx.ir.fragments import Fragment
 from rlx.ir.spans import phase
 
@@ -76,7 +74,7 @@ def look_again() -> None:
     """Forgets the adapters: the next call of ``adapters`` looks for them again."""
     forget()
     adapters.cache_clear()
-    renew()
+    flags.renew()
 
 
 def adapter_of(info: DeviceInfo) -> Any:
@@ -140,7 +138,7 @@ def features_of(library: Provider, adapter: Any) -> tuple[str, ...]:
 def device_infos(backend: str) -> list[DeviceInfo]:
     """A ``DeviceInfo`` for each adapter of a backend. Never raises."""
     library = provider_of(backend)
-    if forked.dead() or library.missing() is not None:
+    if forked() or library.missing() is not None:
         return []
     result = enumerate(adapters(library))
     return [_info(backend, library, i, adapter, adapter) for i, adapter in result]
@@ -192,7 +190,7 @@ def unusable(backend: str) -> str | None:
 
     A missing Dawn is no problem unless it was asked for.
     """
-    if backend == "dawn" or forked.dead():
+    if backend == "dawn" or forked():
         return None
     if provider_of(backend).name != "wgpu":
         return provider_of(backend).missing()

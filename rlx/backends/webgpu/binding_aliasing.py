@@ -10,11 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from rlx.backends.webgpu.storage import padded
 from rlx.backends.webgpu.wgsl_scope import behind, closing, references, tokens_of
 from rlx.dataclasses import dataclass
 from rlx.errors import CompileError
-from rlx.ir.plan import ARENA, Slot, Value
 
 _BINDING = re.compile(
     r"@group\(0\) @binding\((\d+)\) var<storage, (\w+)> (\w+): array<([^;]+)>;[^\S\n]*\n?"
@@ -66,26 +64,6 @@ class _Element:
 
 # Halves of one number.
 _SIZES = {"f16": 1, "f32": 2, "i32": 2, "u32": 2}
-
-
-def pattern_of(values: Sequence[Value], slots: Mapping[int, Slot]) -> tuple[int, ...]:
-    """For each value the first one whose memory it shares, by position: itself, unless it is bound twice.
-
-    Params and constants are only read, which may be bound as often as a kernel likes.
-    """
-    first: dict[int, int] = {}
-    return tuple(
-        first.setdefault(slots[value.id].offset, i) if value.kind in ARENA else i
-        for i, value in enumerate(values)
-    )
-
-
-def bound(values: Sequence[Value], pattern: Sequence[int]) -> tuple[Value, ...]:
-    """The values that are left to bind: of those in the same memory the one whose range is the largest."""
-    groups: dict[int, list[Value]] = {}
-    for value, first in zip(values, pattern, strict=True):
-        groups.setdefault(first, []).append(value)
-    return tuple(max(group, key=lambda item: padded(item.type)) for group in groups.values())
 
 
 def joined(source: str, pattern: Sequence[int], label: str) -> str:

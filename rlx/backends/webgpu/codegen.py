@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlx.backends.base import DeviceInfo, KernelLimitError
-from rlx.backends.webgpu.binding_aliasing import bound, joined, pattern_of
-from rlx.backends.webgpu.dispatch import Dispatch, access_of, grid
+from rlx.backends.webgpu.binding_aliasing import joined
+from rlx.backends.webgpu.dispatch import Dispatch, access_of, bound, grid, pattern_of
 from rlx.backends.webgpu.elementwise_wgsl import groups, region_source
 from rlx.backends.webgpu.loop_bounds import TOO_MANY, excess
 from rlx.backends.webgpu.storage import STORAGE

@@ -13,7 +13,6 @@ from weakref import WeakValueDictionary
 
 from rlx import flags
 from rlx.backends.base import DeviceInfo
-from rlx.backends.webgpu import forked
 from rlx.backends.webgpu.adapters import (
     adapter_of,
     capabilities_with,
@@ -21,7 +20,7 @@ from rlx.backends.webgpu.adapters import (
     look_again,
 )
 from rlx.backends.webgpu.dispatch import Dispatch
-from rlx.backends.webgpu.provider import provider_of
+from rlx.backends.webgpu.provider import check_not_forked, forked, provider_of
 from rlx.errors import (
     CompileError,
     DeviceLostError,
@@ -93,7 +92,7 @@ class GpuDevice:
         # queue does, so that the driver's would stay until Python's garbage collector comes by; and
         # drivers give a limited number of devices.
         device = None if self.shared else getattr(self, "device", None)
-        if device is not None and not finalizing() and not forked.dead():
+        if device is not None and not finalizing() and not forked():
             device.destroy()
             # Where the garbage collector takes both together, wgpu-py's device may have let go of its queue already.
             device._device = None
@@ -114,7 +113,7 @@ class GpuDevice:
             DeviceLostError: The device is gone.
         """
         wgpu = self.provider.module()
-        forked.check()
+        check_not_forked()
         usage = 0
         for name in usages:
             usage |= int(getattr(wgpu.BufferUsage, name))
@@ -302,7 +301,7 @@ def gpu_device(info: DeviceInfo) -> GpuDevice:
     Raises:
         DeviceUnavailableError: The driver gives none, or the program's own was lost.
     """
-    forked.check()
+    check_not_forked()
     with _devices_lock:
         if info.handle is not None:
             return _of_program(info)
@@ -330,7 +329,7 @@ def open_ahead(info: DeviceInfo) -> None:
     Raises:
         DeviceUnavailableError: The process was forked.
     """
-    forked.check()
+    check_not_forked()
     if info.handle is None and _key(info) not in _devices:
         pool = ThreadPoolExecutor(1, "rlx-device")
         pool.submit(gpu_device, info)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlx.dataclasses import dataclass
-from rlx.ir.plan import ARENA, KernelCall, Value
+from rlx.ir.dtype import DType
+from rlx.ir.opdef import TensorType
+from rlx.ir.plan import ARENA, KernelCall, Slot, Value
 from rlx.passes.dynamic_batch import DynamicRows, scaled
 
 
@@ -77,3 +79,29 @@ def text_of(work: Sequence[Dispatch | KernelCall]) -> str:
             grid = f"grid {item.grid[0]} x {item.grid[1]}"
             shown.append(f"// --- {item.label}, {item.call.node.where()}, {grid}\n{item.source}")
     return "\n".join(shown)
+
+
+def padded(type: TensorType) -> int:
+    """Bytes bound for a value: rounded up to whole vectors (four i64, or 16 bytes), at least one."""
+    unit = 32 if type.dtype is DType.I64 else 16
+    return max(unit, -(-type.nbytes // unit) * unit)
+
+
+def pattern_of(values: Sequence[Value], slots: Mapping[int, Slot]) -> tuple[int, ...]:
+    """For each value the first one whose memory it shares, by position: itself, unless it is bound twice.
+
+    Params and constants are only read, which may be bound as often as a kernel likes.
+    """
+    first: dict[int, int] = {}
+    return tuple(
+        first.setdefault(slots[value.id].offset, i) if value.kind in ARENA else i
+        for i, value in enumerate(values)
+    )
+
+
+def bound(values: Sequence[Value], pattern: Sequence[int]) -> tuple[Value, ...]:
+    """The values that are left to bind: of those in the same memory the one whose range is the largest."""
+    groups: dict[int, list[Value]] = {}
+    for value, first in zip(values, pattern, strict=True):
+        groups.setdefault(first, []).append(value)
+    return tuple(max(group, key=lambda item: padded(item.type)) for group in groups.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from rlx.backends.webgpu import forked
+from rlx.backends.webgpu.provider import check_not_forked
 from rlx.backends.webgpu.submission import MEMORY, OK, STOPPED, SubmissionRunner
 from rlx.errors import DeviceLostError, DeviceMemoryError
 
@@ -25,7 +25,7 @@ def fail(runner: SubmissionRunner) -> NoReturn:
     """Raises the error of a submission that failed; see ``check``."""
     fault, said = runner.error()
     if fault == STOPPED:
-        forked.check()
+        check_not_forked()
     if fault == MEMORY:
         hint = "use smaller batches, or the CPU"
         raise DeviceMemoryError("the device is out of memory", got=said, hint=hint)

@@ -11,8 +11,8 @@ import numpy as np
 from rlx.backends.executable import Executable
 from rlx.backends.recorder import Recorder, kernels_of
 from rlx.backends.webgpu.device import GpuDevice
-from rlx.backends.webgpu.host_staging import from_device, to_device
-from rlx.backends.webgpu.storage import padded
+from rlx.backends.webgpu.dispatch import padded
+from rlx.backends.webgpu.storage import from_device, to_device
 from rlx.backends.webgpu.weight_buffers import check_limit
 from rlx.ir.opdef import Array
 from rlx.ir.plan import KernelCall, Value

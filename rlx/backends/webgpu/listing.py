@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlx.backends.webgpu import forked
-from rlx.backends.webgpu.provider import Provider
+from rlx.backends.webgpu.provider import Provider, mark_used
 from rlx.locks import Lock
 
 _lock = Lock()
@@ -27,7 +26,7 @@ def forget() -> None:
 
 
 def _asked(library: Provider) -> tuple[Any, ...]:
-    forked.mark_used(library.name)
+    mark_used(library.name)
     try:
         return library.listed()
     except Exception:  # A missing or broken driver means no device, whatever form that takes.

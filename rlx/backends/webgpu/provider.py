@@ -1,17 +1,22 @@
 """The differences of the two WebGPU libraries: wgpu-native through wgpu-py, and Dawn through wgpudawn.
 
 Both packages have one API, so most of this backend works with either.
+
+Neither works after ``os.fork``: a driver's threads and locks don't come along, and a child that calls the driver of its parent
+hangs for good. It gets a typed error instead, and frees nothing. Where the parent had not used WebGPU yet, the child may.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from rlx import flags
+from rlx.errors import DeviceUnavailableError
 from rlx.ir.fragments import Fragment
 
 
@@ -108,3 +113,58 @@ def provider(name: str) -> Provider:
 def provider_of(backend: str) -> Provider:
     """Returns the library of a backend: Dawn for "dawn", the library named by ``RLX_WEBGPU`` for "webgpu"."""
     return provider("dawn" if backend == "dawn" else flags.WEBGPU.get())
+
+
+FORKED = (
+    "this process was forked from one that used WebGPU, whose driver does not survive that; "
+    'start it with multiprocessing.get_context("spawn"), or fork before WebGPU is used'
+)
+
+
+class _State:
+    """The libraries that were used in this process, and whether one was used in the parent before a fork."""
+
+    used: ClassVar[set[str]] = set()
+    dead = False
+
+
+def mark_used(library: str) -> None:
+    """Notes that WebGPU is used in this process.
+
+    Args:
+        library: The name of its ``Provider``.
+    """
+    _State.used.add(library)
+
+
+def forked() -> bool:
+    """Returns whether WebGPU is unusable because the parent process used it before the fork."""
+    return _State.dead
+
+
+def check_not_forked() -> None:
+    """Refuses the use of WebGPU in a process that was forked from one that used it.
+
+    Raises:
+        DeviceUnavailableError: It is one.
+    """
+    if _State.dead:
+        raise DeviceUnavailableError(
+            "WebGPU can't be used in a forked process", got=f"pid {os.getpid()}", hint=FORKED
+        )
+
+
+def _in_child() -> None:
+    if not _State.used or _State.dead:
+        return
+    _State.dead = True
+    from rlx._ext import webgpu_hot
+
+    webgpu_hot.stop_all()
+    # The objects belong to the parent process. Freeing them would take driver locks that nobody can release.
+    for name in _State.used:
+        provider(name).keep_objects()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)

@@ -8,10 +8,9 @@ import numpy as np
 
 from rlx.backends.webgpu.device import GpuDevice
 from rlx.backends.webgpu.faults import check
-from rlx.backends.webgpu.host_staging import from_device
-from rlx.backends.webgpu.runner_factory import RunnerFactory
+from rlx.backends.webgpu.storage import from_device
 from rlx.backends.webgpu.submission import Submission
-from rlx.backends.webgpu.submission_builder import SubmissionBuilder, words
+from rlx.backends.webgpu.submission_builder import RunnerFactory, SubmissionBuilder, words
 from rlx.ir.opdef import Array, TensorType
 
 

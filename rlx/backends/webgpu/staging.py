@@ -9,8 +9,8 @@ import numpy as np
 
 from rlx.backends.webgpu.device import GpuDevice
 from rlx.backends.webgpu.faults import check
-from rlx.backends.webgpu.runner_factory import RunnerFactory
 from rlx.backends.webgpu.submission import Submission, SubmissionRunner
+from rlx.backends.webgpu.submission_builder import RunnerFactory
 from rlx.ir.opdef import Array
 
 # Staging memory of runs that are under way at the same time, in bytes.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from rlx.ir.dtype import DType
-from rlx.ir.opdef import TensorType
+from rlx.ir.opdef import Array, TensorType
 
 
 class Storage(NamedTuple):
@@ -52,7 +54,11 @@ STORAGE: dict[DType, Storage] = {
 }  # fmt: skip
 
 
-def padded(type: TensorType) -> int:
-    """Bytes bound for a value: rounded up to whole vectors (four i64, or 16 bytes), at least one."""
-    unit = 32 if type.dtype is DType.I64 else 16
-    return max(unit, -(-type.nbytes // unit) * unit)
+def to_device(array: Array) -> Array:
+    """An array as the bytes that the device holds."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def from_device(raw: Array, type: TensorType) -> Array:
+    """The device's bytes as a fresh array of the declared dtype."""
+    return raw[: type.nbytes].view(type.dtype.numpy).reshape(type.shape).copy()

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rlx.backends.webgpu import forked
 from rlx.backends.webgpu.device import GpuDevice
+from rlx.backends.webgpu.provider import FORKED, forked
 from rlx.dataclasses import dataclass
 from rlx.errors import DeviceUnavailableError
 from rlx.ir.opdef import Array
@@ -165,8 +165,8 @@ class PythonRunner:
 
     def _guarded(self, call: Callable[[], None]) -> int:
         wgpu, library, device = self._wgpu, self._gpu.provider, self._gpu.device
-        if forked.dead():
-            return self._failed(STOPPED, DeviceUnavailableError(forked.ABSENT))
+        if forked():
+            return self._failed(STOPPED, DeviceUnavailableError(FORKED))
         try:
             if library.lost(device):
                 raise RuntimeError("its calls would do nothing")

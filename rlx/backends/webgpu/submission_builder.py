@@ -2,17 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import logging
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
+from rlx import flags
+from rlx._ext.locks import TryLock
 from rlx.backends.executable import Binding
 from rlx.backends.webgpu.device import GpuDevice
-from rlx.backends.webgpu.host_staging import HostStaging
+from rlx.backends.webgpu.faults import fail
 from rlx.backends.webgpu.host_step import HostStep, Pause
-from rlx.backends.webgpu.submission import Batch, Submission
-from rlx.ir.opdef import TensorType
+from rlx.backends.webgpu.recorded import SubmissionRecorder
+from rlx.backends.webgpu.submission import Batch, PythonRunner, Submission, SubmissionRunner
+from rlx.ir.opdef import Array, TensorType
 from rlx.ir.plan import MemoryPlan, Schedule
 from rlx.passes.dynamic_batch import scaled
+
+_ALIGNMENT = 256
+
+
+class HostStaging:
+    """Host memory of the arena's inputs and outputs, which callers see as views.
+
+    Attributes:
+        memory: Bytes that stand for the arena's inputs and outputs, at the same offsets.
+        argument_slots: Its part that is uploaded before a run on arguments, as views: one per input.
+        outputs: Its part that is read back after a run.
+        inputs: Other bytes with the offsets of the inputs, which a run on the input views uploads.
+        input_views: Writable arrays in ``inputs``, one per input.
+        output_views: Read-only arrays, one per output.
+        output_slots: Byte offset and element count of each output at ``address``.
+        address: Address of the memory.
+    """
+
+    def __init__(self, schedule: Schedule, plan: MemoryPlan) -> None:
+        self.memory = _aligned(plan.outputs_end)
+        self.address: int = self.memory.ctypes.data
+        self.inputs = _aligned(plan.inputs_end)
+        self.outputs: Array = self.memory[plan.inputs_end :]
+        inputs = [(plan.slots[value.id].offset, value.type) for value in schedule.inputs]
+        self.argument_slots = tuple(_view(self.memory, *item) for item in inputs)
+        self.input_views = tuple(_view(self.inputs, *item) for item in inputs)
+        views = []
+        slots = []
+        for value, type in zip(schedule.outputs, schedule.output_types, strict=True):
+            offset = plan.slots[value.id].offset
+            view = _view(self.memory, offset, type)
+            view.setflags(write=False)
+            views.append(view)
+            slots.append((offset, type.size))
+        self.output_views = tuple(views)
+        self.output_slots = tuple(slots)
+
+
+def _aligned(nbytes: int) -> Array:
+    block = np.zeros(nbytes + _ALIGNMENT, np.uint8)
+    start = -block.ctypes.data % _ALIGNMENT
+    return block[start : start + nbytes]
+
+
+def _view(memory: Array, offset: int, type: TensorType) -> Array:
+    part: Array = memory[offset : offset + type.nbytes]
+    return part.view(type.dtype.numpy).reshape(type.shape)
+
 
 # Ranges that are closer are merged into one transfer, in bytes.
 _NEAR = 4096
@@ -194,3 +249,97 @@ class SubmissionBuilder:
         self.staging.destroy()
         if self._between is not None:
             self._between.destroy()
+
+
+_log = logging.getLogger("rlx.webgpu")
+
+# Uploads up to this many bytes go through a buffer that stays mapped between runs. wgpu-native's own upload
+# creates and frees a buffer each time.
+MAX_MAPPED_UPLOAD = 1 << 16
+
+
+@functools.cache
+def _say_switched_off() -> None:
+    _log.warning("RLX_WEBGPU_HOT=0: runs on the GPU go through Python calls")
+
+
+class RunnerFactory:
+    """Makes the runners of one executable.
+
+    Attributes:
+        hot: Whether they run in C.
+        moved: Bytes uploaded, read back, and copied on the device by all of them so far.
+        recording: Makes them while runs are recorded, else None.
+    """
+
+    def __init__(self, gpu: GpuDevice, moved: Array) -> None:
+        self._gpu, self.moved = gpu, moved
+        self._binding = None
+        if flags.WEBGPU_HOT.get():
+            self._binding = gpu.provider.binding()
+        else:
+            _say_switched_off()
+        self.hot = self._binding is not None
+        self._batches: dict[int, Any] = {}
+        self.recording: SubmissionRecorder | None = None
+
+    def forget(self) -> None:
+        """Drops the C forms of dispatch lists that no prepared submission uses."""
+        self._batches.clear()
+
+    def runner(self, work: Submission) -> SubmissionRunner:
+        """Prepares a submission. Those with the same list of dispatches share its C form."""
+        if self.recording is not None:
+            return self.recording.runner(work, self.moved)
+        if self._binding is None:
+            return PythonRunner(self._gpu, work, self.moved)
+        _, module, api = self._binding
+        handle = self._handle
+        size = sum(data.nbytes for data, _, _ in work.uploads)
+        upload_buffer = None
+        if work.often and 0 < size <= MAX_MAPPED_UPLOAD:
+            upload_buffer = self._gpu.buffer(
+                "upload_buffer", size, "MAP_WRITE", "COPY_SRC", mapped=True
+            )
+        keep = (self._gpu, work, upload_buffer)
+        runner: SubmissionRunner = module.Runner(
+            api,
+            handle(self._gpu.device),
+            handle(self._gpu.queue),
+            self._dispatches(work.batch),
+            [(data.ctypes.data, handle(to), i, data.nbytes) for data, to, i in work.uploads],
+            [(handle(a), i, handle(b), to, size) for a, i, b, to, size in work.moves],
+            [(handle(buffer), i, to, size) for buffer, i, to, size in work.copies],
+            handle(work.staging) if work.staging is not None else 0,
+            work.staged,
+            [(i, data.ctypes.data, data.nbytes) for i, data in work.reads],
+            handle(upload_buffer) if upload_buffer is not None else 0,
+            size,
+            self._gpu.spin_ns,
+            self.moved,
+            keep,
+        )
+        return runner
+
+    def _dispatches(self, batch: Batch) -> Any:
+        assert self._binding is not None
+        if id(batch) not in self._batches:
+            rows = [(self._handle(p), self._handle(g), x, y) for p, g, x, y in batch]
+            # The list is kept as well, so that no other list can get its id.
+            self._batches[id(batch)] = (self._binding[1].Dispatches(rows), batch)
+        return self._batches[id(batch)][0]
+
+    def _handle(self, thing: Any) -> int:
+        assert self._binding is not None
+        return int(self._binding[0].cast("uintptr_t", thing._internal))
+
+    def entry(
+        self,
+        lock: TryLock,
+        output_views: tuple[Array, ...],
+        slow: Callable[[tuple[Any, ...]], None],
+    ) -> Any:
+        """Makes the compiled calls of an executable; see ``rlx._ext.webgpu_hot.Entry``. None where runs aren't in C."""
+        if self._binding is None:
+            return None
+        return self._binding[1].Entry(lock, output_views, fail, slow)

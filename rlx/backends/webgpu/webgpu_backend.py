@@ -8,7 +8,6 @@ import sys
 from rlx import flags
 from rlx.backends.base import Backend, CompileOptions, DeviceInfo
 from rlx.backends.executable import Capabilities
-from rlx.backends.webgpu import forked
 from rlx.backends.webgpu.adapters import (
     ABSENT,
     capabilities_with,
@@ -19,7 +18,14 @@ from rlx.backends.webgpu.adapters import (
 )
 from rlx.backends.webgpu.device import GpuDevice, forget, gpu_device, open_ahead
 from rlx.backends.webgpu.dispatch import Dispatch
-from rlx.backends.webgpu.provider import Provider, provider, provider_of
+from rlx.backends.webgpu.provider import (
+    FORKED,
+    Provider,
+    check_not_forked,
+    forked,
+    provider,
+    provider_of,
+)
 from rlx.backends.webgpu.webgpu_executable import WebGpuExecutable
 from rlx.backends.webgpu.weight_buffers import ConstantBuffers
 from rlx.dataclasses import dataclass
@@ -63,12 +69,12 @@ class WebGpuBackend(Backend):
         if not library.owns(handle):
             _refuse_others(handle, library)
             return None
-        forked.check()
+        check_not_forked()
         return shared_info(self.name, handle)
 
     def absent(self) -> str:
         """Why there is no adapter: what to install, what is missing, or that the process was forked."""
-        return forked.ABSENT if forked.dead() else provider_of(self.name).missing() or ABSENT
+        return FORKED if forked() else provider_of(self.name).missing() or ABSENT
 
     def unusable(self) -> str | None:
         """Names the missing part that keeps this installation from using a GPU; None where nothing is missing."""

@@ -12,15 +12,12 @@ from rlx._ext.locks import TryLock
 from rlx.backends.arguments import check_args
 from rlx.backends.executable import Binding, GpuBuffer, Moved, Pending, RunDict, RunSlots
 from rlx.backends.recorder import Recorder
-from rlx.backends.webgpu.batches import Batches
 from rlx.backends.webgpu.device import GpuDevice, forget
 from rlx.backends.webgpu.dispatch import Dispatch, text_of
-from rlx.backends.webgpu.host_staging import HostStaging
 from rlx.backends.webgpu.readback import Readback
 from rlx.backends.webgpu.recorded import SubmissionRecorder
-from rlx.backends.webgpu.runner_factory import RunnerFactory
-from rlx.backends.webgpu.runs import PreparedRun, SubmittedRun
-from rlx.backends.webgpu.submission_builder import SubmissionBuilder
+from rlx.backends.webgpu.runs import Batches, PreparedRun, SubmittedRun
+from rlx.backends.webgpu.submission_builder import HostStaging, RunnerFactory, SubmissionBuilder
 from rlx.backends.webgpu.weight_buffers import ConstantBuffers, check_limit
 from rlx.errors import ClosedError
 from rlx.ir.opdef import Array

@@ -11,8 +11,8 @@ from rlx._ext.locks import ReadWriteLock
 from rlx.backends.base import CompileOptions
 from rlx.backends.executable import Executable
 from rlx.backends.webgpu.device import GpuDevice
-from rlx.backends.webgpu.host_staging import to_device
-from rlx.backends.webgpu.storage import padded
+from rlx.backends.webgpu.dispatch import padded
+from rlx.backends.webgpu.storage import to_device
 from rlx.backends.webgpu.submission import OK, PythonRunner, Submission
 from rlx.errors import DeviceLostError, DeviceMemoryError
 from rlx.ir.graph import Graph
