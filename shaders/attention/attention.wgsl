@@ -44,11 +44,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     var low = 0;
     var high = i32(SK);
 {% if kind in (1, 2) %}
-    let at = i32(row) + i32(SK) - i32(SQ);
-    high = min(high, at + 1);
+    let index = i32(row) + i32(SK) - i32(SQ);
+    high = min(high, index + 1);
 {% endif %}
 {% if kind == 2 %}
-    low = max(0, at - i32(WINDOW));
+    low = max(0, index - i32(WINDOW));
 {% endif %}
     var top = LOWEST;
     var total = 0.0;

@@ -48,8 +48,8 @@ var<workgroup> shared_memory: buffer<{{ 2 * halves + 16 }}>;
 {% set all = lines * pieces %}
 {% for i in range((all + threads - 1) // threads) %}
         {
-            let at = lane + {{ i * threads }}u;
-            {{ "if (at < " ~ all ~ "u) " if all % threads }}{ pieces[{{ to // 8 }}u + at / {{ pieces }}u * {{ stride // 8 }}u + at % {{ pieces }}u] = {{ name }}({{ base }}, {{ line0 }} + at / {{ pieces }}u, at % {{ pieces }}u * 8u); }
+            let index = lane + {{ i * threads }}u;
+            {{ "if (index < " ~ all ~ "u) " if all % threads }}{ pieces[{{ to // 8 }}u + index / {{ pieces }}u * {{ stride // 8 }}u + index % {{ pieces }}u] = {{ name }}({{ base }}, {{ line0 }} + index / {{ pieces }}u, index % {{ pieces }}u * 8u); }
         }
 {% endfor %}
 {% endmacro %}
@@ -202,20 +202,20 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     // A query that sees no key gives zeros; a NaN passes.
     var inverse = 0.0;
     if (!(total == 0.0)) { inverse = 1.0 / total; }
-    let at = y_base + row * {{ o_steps[2] }}u;
+    let index = y_base + row * {{ o_steps[2] }}u;
 {% for j0 in range(0, jv, jk) %}
 {% set j1 = [j0 + jk, jv]|min %}
 {{ spill(j0, j1) }}
     workgroupBarrier();
     if (row < SQ) {
         for (var x = 0u; x < {{ (j1 - j0) * fn // 4 }}u; x++) { // trips: {{ (j1 - j0) * fn // 4 }}
-            let found = vectors[mine + x] * inverse;
+            let result = vectors[mine + x] * inverse;
             let column = {{ j0 * fn }}u + 4u * x;
 {% if four %}
-            {{ "if (column < DV) " if dv != dv_whole }}{ y[(at + column) >> 2u] = vec4<{{ E }}>(found); }
+            {{ "if (column < DV) " if dv != dv_whole }}{ y[(index + column) >> 2u] = vec4<{{ E }}>(result); }
 {% else %}
 {% for c in range(4) %}
-            if (column + {{ c }}u < DV) { y[at + column + {{ c }}u] = {{ E }}(found.{{ "xyzw"[c] }}); }
+            if (column + {{ c }}u < DV) { y[index + column + {{ c }}u] = {{ E }}(result.{{ "xyzw"[c] }}); }
 {% endfor %}
 {% endif %}
         }

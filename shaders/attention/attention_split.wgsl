@@ -49,8 +49,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let kv_head = (g / {{ blocks * splits }}u) % {{ kv_heads }}u;
     let batch = g / {{ blocks * splits * kv_heads }}u;
     for (var i = lane; i < {{ rows * dq }}u; i += {{ threads }}u) { // trips: {{ rows * dq }} / {{ threads }}
-        let at = place(block, i / {{ dq }}u, kv_head);
-        query[i] = q[batch * {{ q_steps[0] // 4 }}u + at.x * {{ q_steps[1] // 4 }}u + at.y * {{ q_steps[2] // 4 }}u + i % {{ dq }}u] * SCALE;
+        let index = place(block, i / {{ dq }}u, kv_head);
+        query[i] = q[batch * {{ q_steps[0] // 4 }}u + index.x * {{ q_steps[1] // 4 }}u + index.y * {{ q_steps[2] // 4 }}u + i % {{ dq }}u] * SCALE;
     }
     workgroupBarrier();
 
@@ -111,18 +111,18 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% if softcap != 0.0 %}
     for (var i = 0u; i < 4u; i++) { score[i] = SOFTCAP * safe_tanh_s(score[i] / SOFTCAP); } // trips: 4
 {% endif %}
-    let at = place(block, my_row, kv_head);
+    let index = place(block, my_row, kv_head);
     let key = vec4<u32>(my_keys) + vec4<u32>(0u, 1u, 2u, 3u);
     var visible = key < vec4<u32>(SK);
 {% if kind in (1, 2) %}
-    let here = i32(at.y) + {{ sk - sq }};
+    let here = i32(index.y) + {{ sk - sq }};
     visible &= vec4<i32>(key) <= vec4<i32>(here);
 {% endif %}
 {% if kind == 2 %}
     visible &= vec4<i32>(key) >= vec4<i32>(here - {{ window }});
 {% endif %}
 {% if has_mask %}
-    let mask_base = batch * {{ mask_steps[0] }}u + at.x * {{ mask_steps[1] }}u + at.y * {{ mask_steps[2] }}u;
+    let mask_base = batch * {{ mask_steps[0] }}u + index.x * {{ mask_steps[1] }}u + index.y * {{ mask_steps[2] }}u;
     let mask_at = vec4<u32>(mask_base) + min(key, vec4<u32>(SK - 1u)) * {{ mask_steps[3] }}u;
 {% if kind == 3 %}
     let words = vec4<u32>({% for c in "xyzw" %}mask[mask_at.{{ c }} >> 2u]{{ ", " if c != "w" }}{% endfor %});
@@ -135,8 +135,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     edge[lane / 4u][lane % 4u] = max(max(score.x, score.y), max(score.z, score.w));
     workgroupBarrier();
     let edges = my_row * {{ groups // 4 }}u;
-    let most = {% for i in range(groups // 4 - 1) %}max(edge[edges + {{ i }}u], {% endfor %}edge[edges + {{ groups // 4 - 1 }}u]{{ ")" * (groups // 4 - 1) }};
-    let top = max(max(max(most.x, most.y), max(most.z, most.w)), LOWEST);
+    let largest = {% for i in range(groups // 4 - 1) %}max(edge[edges + {{ i }}u], {% endfor %}edge[edges + {{ groups // 4 - 1 }}u]{{ ")" * (groups // 4 - 1) }};
+    let top = max(max(max(largest.x, largest.y), max(largest.z, largest.w)), LOWEST);
     let weight = select(vec4<f32>(0.0), exp(score - top), visible);
     // Everyone has read the maxima before the memory is used for the sums.
     workgroupBarrier();
@@ -207,7 +207,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% endfor %}
 {% if splits > 1 %}
     if (my_row < {{ rows }}u && lane % {{ groups }}u == 0u && block * {{ rows }}u + my_row < {{ per_kv_head * sq }}u) {
-        stats[((batch * {{ heads }}u + at.x) * {{ sq }}u + at.y) * {{ splits }}u + split].x = top;
+        stats[((batch * {{ heads }}u + index.x) * {{ sq }}u + index.y) * {{ splits }}u + split].x = top;
     }
 {% endif %}
 }

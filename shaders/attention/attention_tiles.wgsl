@@ -53,13 +53,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% if cut and key_from %}
 {% for i in range(4) %}
     if (row + {{ i }}u < SQ) {
-        let held = state[states + row + {{ i }}u];
-        top[{{ i }}] = held.x;
+        let row_state = state[states + row + {{ i }}u];
+        top[{{ i }}] = row_state.x;
         // One of the lanes that share a query writes the state of all of them.
-        total[{{ i }}] = select(0.0, held.y, tx == 0u);
-        let at = y_base + (row + {{ i }}u) * {{ o_steps[2] }}u + tx * 4u;
+        total[{{ i }}] = select(0.0, row_state.y, tx == 0u);
+        let index = y_base + (row + {{ i }}u) * {{ o_steps[2] }}u + tx * 4u;
 {% for p in range(pieces) %}{% for c in range(4) %}
-        if (tx * 4u + {{ 64 * p + c }}u < DV) { sum{{ p }}_{{ i }}[{{ c }}] = y[at + {{ 64 * p + c }}u]; }
+        if (tx * 4u + {{ 64 * p + c }}u < DV) { sum{{ p }}_{{ i }}[{{ c }}] = y[index + {{ 64 * p + c }}u]; }
 {% endfor %}{% endfor %}
     }
 {% endfor %}
@@ -144,9 +144,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         let inverse = 1.0;
         if (tx == 0u) { state[states + row + {{ i }}u] = vec2<f32>(top[{{ i }}], all[{{ i }}]); }
 {% endif %}
-        let at = y_base + (row + {{ i }}u) * {{ o_steps[2] }}u + tx * 4u;
+        let index = y_base + (row + {{ i }}u) * {{ o_steps[2] }}u + tx * 4u;
 {% for p in range(pieces) %}{% for c in range(4) %}
-        if (tx * 4u + {{ 64 * p + c }}u < DV) { y[at + {{ 64 * p + c }}u] = sum{{ p }}_{{ i }}[{{ c }}] * inverse; }
+        if (tx * 4u + {{ 64 * p + c }}u < DV) { y[index + {{ 64 * p + c }}u] = sum{{ p }}_{{ i }}[{{ c }}] * inverse; }
 {% endfor %}{% endfor %}
     }
 {% endfor %}

@@ -37,20 +37,20 @@ fn all_seen(key0: u32, row0: u32, rows: u32) -> bool {
 
 fn largest(x: vec4<f32>) -> f32 { return max(max(x.x, x.y), max(x.z, x.w)); }
 
-fn store(at: u32, column: u32, x: vec4<f32>) {
-    if (column < DV) { y[at] = x.x; }
-    if (column + 1u < DV) { y[at + 1u] = x.y; }
-    if (column + 2u < DV) { y[at + 2u] = x.z; }
-    if (column + 3u < DV) { y[at + 3u] = x.w; }
+fn store(index: u32, column: u32, x: vec4<f32>) {
+    if (column < DV) { y[index] = x.x; }
+    if (column + 1u < DV) { y[index + 1u] = x.y; }
+    if (column + 2u < DV) { y[index + 2u] = x.z; }
+    if (column + 3u < DV) { y[index + 3u] = x.w; }
 }
 
 {# Four columns of row `r` go to four lines of a tile. #}
 {% macro spread(tile, value, width) %}
             {
                 let v = {{ value }};
-                let at = quad * {{ 4 * width }}u + r / 4u;
+                let index = quad * {{ 4 * width }}u + r / 4u;
 {% for c in range(4) %}
-                {{ tile }}[at + {{ c * width }}u][r % 4u] = v.{{ "xyzw"[c] }};
+                {{ tile }}[index + {{ c * width }}u][r % 4u] = v.{{ "xyzw"[c] }};
 {% endfor %}
             }
 {% endmacro %}
@@ -97,13 +97,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% if cut and key_from %}
 {% for r in range(4) %}
     if (mine{{ i }} + {{ r }}u < SQ) {
-        let held = state[states + mine{{ i }} + {{ r }}u];
-        top{{ i }}[{{ r }}] = held.x;
+        let row_state = state[states + mine{{ i }} + {{ r }}u];
+        top{{ i }}[{{ r }}] = row_state.x;
         // One of the lanes that share a query writes the state of all of them.
-        total{{ i }}[{{ r }}] = select(0.0, held.y, tx == 0u);
-        let at = y_base + (mine{{ i }} + {{ r }}u) * {{ o_steps[2] }}u + tx * 4u;
+        total{{ i }}[{{ r }}] = select(0.0, row_state.y, tx == 0u);
+        let index = y_base + (mine{{ i }} + {{ r }}u) * {{ o_steps[2] }}u + tx * 4u;
 {% for p in range(pieces) %}{% for c in range(4) %}
-        if (tx * 4u + {{ 32 * p + c }}u < DV) { sum{{ i }}_{{ r }}_{{ p }}[{{ c }}] = y[at + {{ 32 * p + c }}u]; }
+        if (tx * 4u + {{ 32 * p + c }}u < DV) { sum{{ i }}_{{ r }}_{{ p }}[{{ c }}] = y[index + {{ 32 * p + c }}u]; }
 {% endfor %}{% endfor %}
     }
 {% endfor %}
@@ -232,9 +232,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
             let inverse = 1.0;
             if (tx == 0u) { state[states + mine{{ i }} + {{ r }}u] = vec2<f32>(top{{ i }}[{{ r }}], all[{{ r }}]); }
 {% endif %}
-            let at = y_base + (mine{{ i }} + {{ r }}u) * {{ o_steps[2] }}u + tx * 4u;
+            let index = y_base + (mine{{ i }} + {{ r }}u) * {{ o_steps[2] }}u + tx * 4u;
 {% for p in range(pieces) %}
-            store(at + {{ 32 * p }}u, tx * 4u + {{ 32 * p }}u, sum{{ i }}_{{ r }}_{{ p }} * inverse);
+            store(index + {{ 32 * p }}u, tx * 4u + {{ 32 * p }}u, sum{{ i }}_{{ r }}_{{ p }} * inverse);
 {% endfor %}
         }
 {% endfor %}

@@ -20,8 +20,8 @@ fn number(bits: u32) -> f32 {
     let u = max(bits >> 1u, 1u);
     let octave = countLeadingZeros(u) - 1u;
     let rest = (u << octave) & 0x3fffffffu;
-    let at = octave * 257u + (rest >> 22u);
-    let fine = table[at] - (((table[at] - table[at + 1u]) * ((rest >> 9u) & 8191u)) >> 13u);
+    let index = octave * 257u + (rest >> 22u);
+    let fine = table[index] - (((table[index] - table[index + 1u]) * ((rest >> 9u) & 8191u)) >> 13u);
     let z = f32((fine + 16u) >> 5u) * 4.76837158203125e-7;
     return select(z, -z, (bits & 1u) == 1u);
 }

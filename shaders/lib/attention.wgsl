@@ -20,19 +20,19 @@
 
 {% macro load(name, array, rows, columns, wide) %}
 fn load_{{ name }}(base: u32, row: u32, step: u32, column: u32) -> vec4<f32> {
-    var found = vec4<f32>(0.0);
+    var result = vec4<f32>(0.0);
     if (row < {{ rows }} && column < {{ columns }}) {
-        let at = base + row * step + column;
+        let index = base + row * step + column;
 {% if wide %}
-        found = {{ array }}[at >> 2u];
+        result = {{ array }}[index >> 2u];
 {% else %}
-        found.x = {{ array }}[at];
-        if (column + 1u < {{ columns }}) { found.y = {{ array }}[at + 1u]; }
-        if (column + 2u < {{ columns }}) { found.z = {{ array }}[at + 2u]; }
-        if (column + 3u < {{ columns }}) { found.w = {{ array }}[at + 3u]; }
+        result.x = {{ array }}[index];
+        if (column + 1u < {{ columns }}) { result.y = {{ array }}[index + 1u]; }
+        if (column + 2u < {{ columns }}) { result.z = {{ array }}[index + 2u]; }
+        if (column + 3u < {{ columns }}) { result.w = {{ array }}[index + 3u]; }
 {% endif %}
     }
-    return found;
+    return result;
 }
 {% endmacro %}
 {{ load("q", "q", "SQ", "D", aligned.q) }}

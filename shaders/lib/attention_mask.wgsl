@@ -15,11 +15,11 @@ fn masked(sums: vec4<f32>, row: u32, key0: u32, mask_base: u32) -> vec4<f32> {
     scores = SOFTCAP * safe_tanh(scores / SOFTCAP);
 {% endif %}
 {% if kind in (1, 2) %}
-    let at = i32(row) + i32(SK) - i32(SQ);
-    visible = visible & (vec4<i32>(key) <= vec4<i32>(at));
+    let index = i32(row) + i32(SK) - i32(SQ);
+    visible = visible & (vec4<i32>(key) <= vec4<i32>(index));
 {% endif %}
 {% if kind == 2 %}
-    visible = visible & (vec4<i32>(key) >= vec4<i32>(at - i32(WINDOW)));
+    visible = visible & (vec4<i32>(key) >= vec4<i32>(index - i32(WINDOW)));
 {% endif %}
 {% if kind in (3, 4) %}
     let place = vec4<u32>(mask_base) + min(key, vec4<u32>(SK - 1u)) * {{ mask_steps[3] }}u;

@@ -5,21 +5,21 @@
 {% set grouped = scheme in ("int4", "int8") %}
 {% set aligned = block_bytes % 4 == 0 %}
 
-fn byte_at(at: u32) -> u32 { return (packed[at >> 2u] >> ((at & 3u) * 8u)) & 255u; }
+fn byte_at(index: u32) -> u32 { return (packed[index >> 2u] >> ((index & 3u) * 8u)) & 255u; }
 
 // Four bytes from an even place. One return: the time that SwiftShader takes to compile doubles with each call of a
 // function that returns early, and some kernels call this one 64 times.
-fn word_at(at: u32) -> u32 {
-    var word = packed[at >> 2u];
+fn word_at(index: u32) -> u32 {
+    var word = packed[index >> 2u];
 {% if not aligned %}
-    if ((at & 2u) != 0u) { word = (word >> 16u) | (packed[(at >> 2u) + 1u] << 16u); }
+    if ((index & 2u) != 0u) { word = (word >> 16u) | (packed[(index >> 2u) + 1u] << 16u); }
 {% endif %}
     return word;
 }
 
 // Half precision by its bits: a driver's unpacking may drop subnormals.
-fn from_half(word: u32, at: u32) -> f32 {
-    let h = word >> ((at & 1u) * 16u);
+fn from_half(word: u32, index: u32) -> f32 {
+    let h = word >> ((index & 1u) * 16u);
     let magnitude = h & 0x7fffu;
     var bits = (magnitude << 13u) + 0x38000000u;
     if (magnitude >= 0x7c00u) { bits = (magnitude << 13u) | 0x7f800000u; }
@@ -27,7 +27,7 @@ fn from_half(word: u32, at: u32) -> f32 {
     return bitcast<f32>(bits | ((h & 0x8000u) << 16u));
 }
 
-fn half_at(at: u32) -> f32 { return from_half(packed[at >> 2u], at >> 1u); }
+fn half_at(index: u32) -> f32 { return from_half(packed[index >> 2u], index >> 1u); }
 
 // The field of {mask} from bit {shift} of each byte.
 fn fields(word: u32, shift: u32, mask: u32) -> vec4<u32> {
@@ -62,8 +62,8 @@ fn scale_at(row: u32, k: u32) -> vec2<f32> {
 
 fn codes_at(row: u32, k: u32) -> vec4<f32> {
 {% if scheme == "int4" %}
-    let at = row * {{ row_bytes }}u + k / 2u;
-    let word = packed[at >> 2u] >> ((at & 2u) * 8u);
+    let index = row * {{ row_bytes }}u + k / 2u;
+    let word = packed[index >> 2u] >> ((index & 2u) * 8u);
     let codes = vec4<f32>((vec4<u32>(word) >> vec4<u32>(0u, 4u, 8u, 12u)) & vec4<u32>(15u));
 {% else %}
     let codes = vec4<f32>(fields(packed[(row * {{ row_bytes }}u + k) >> 2u], 0u, 255u));
@@ -138,8 +138,8 @@ fn scale_at(row: u32, k: u32) -> vec2<f32> {
 fn codes_at(row: u32, k: u32) -> vec4<f32> {
     let b = block_at(row, k);
     let i = k % 256u;
-    let at = b + {{ 16 if scheme == "Q4_K" else 48 }}u + (i / 64u) * 32u + i % 32u;
-    var codes = fields(word_at(at), ((i / 32u) % 2u) * 4u, 15u);
+    let index = b + {{ 16 if scheme == "Q4_K" else 48 }}u + (i / 64u) * 32u + i % 32u;
+    var codes = fields(word_at(index), ((i / 32u) % 2u) * 4u, 15u);
 {% if scheme == "Q5_K" %}
     codes |= fields(word_at(b + 16u + i % 32u), i / 32u, 1u) << vec4<u32>(4u);
 {% endif %}

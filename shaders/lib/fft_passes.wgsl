@@ -21,9 +21,9 @@
 {% endfor %}
 {% endmacro %}
 
-{# Where position `at` of a transform lies in workgroup memory. #}
-{% macro slot(at, skew) -%}
-{{ "(" ~ at ~ ") + (" ~ at ~ ") / " ~ banks ~ "u * " ~ skew ~ "u" if skew else at }}
+{# Where position `index` of a transform lies in workgroup memory. #}
+{% macro slot(index, skew) -%}
+{{ "(" ~ index ~ ") + (" ~ index ~ ") / " ~ banks ~ "u * " ~ skew ~ "u" if skew else index }}
 {%- endmacro %}
 
 {# The arithmetic of pass `s`, without its loads and stores. #}
@@ -67,18 +67,18 @@
 {% call(u, b, guarded) each(r, from_thread) %}
     {{ "if (" ~ b ~ " < " ~ (n // r) ~ "u) " if guarded }}{
         let b = {{ b }};
-        let at = b % {{ stride }}u + (b / {{ stride }}u) * {{ stride * r }}u;
+        let index = b % {{ stride }}u + (b / {{ stride }}u) * {{ stride * r }}u;
 {% for j in range(r) %}
-        held[{{ from_row }} + {{ slot("at + " ~ (stride * j) ~ "u", skew) }}] = v{{ u * r + dft_place(r, j)|int }}{{ component }};
+        held[{{ from_row }} + {{ slot("index + " ~ (stride * j) ~ "u", skew) }}] = v{{ u * r + dft_place(r, j)|int }}{{ component }};
 {% endfor %}
     }
 {% endcall %}
     workgroupBarrier();
 {% call(u, b, guarded) each(next, to_thread) %}
     {{ "if (" ~ b ~ " < " ~ (n // next) ~ "u) " if guarded }}{
-        let at = {{ b }};
+        let index = {{ b }};
 {% for i in range(next) %}
-        v{{ u * next + i }}{{ component }} = held[{{ to_row }} + {{ slot("at + " ~ (n // next * i) ~ "u", skew) }}];
+        v{{ u * next + i }}{{ component }} = held[{{ to_row }} + {{ slot("index + " ~ (n // next * i) ~ "u", skew) }}];
 {% endfor %}
     }
 {% endcall %}
@@ -99,18 +99,18 @@
 {% endif %}
 {% call(u, b, guarded) each(r, thread) %}
     {{ "if (" ~ b ~ " < " ~ (n // r) ~ "u) " if guarded }}{
-        let at = {{ row }} + {{ b }};
+        let index = {{ row }} + {{ b }};
 {% for j in range(r) %}
-        held[at + {{ n // r * j }}u] = v{{ u * r + dft_place(r, j)|int }}{{ component }};
+        held[index + {{ n // r * j }}u] = v{{ u * r + dft_place(r, j)|int }}{{ component }};
 {% endfor %}
     }
 {% endcall %}
     workgroupBarrier();
 {% call(u, b, guarded) each(r, thread) %}
     {{ "if (" ~ b ~ " < " ~ (n // r) ~ "u) " if guarded }}{
-        let at = {{ row }} + {{ n }}u - ({{ b }});
+        let index = {{ row }} + {{ n }}u - ({{ b }});
 {% for j in range(r) %}
-        m{{ u * r + dft_place(r, j)|int }}{{ component }} = held[at - {{ ((n // r * j) ~ "u") if j else "select(0u, " ~ n ~ "u, (" ~ b ~ ") == 0u)" }}];
+        m{{ u * r + dft_place(r, j)|int }}{{ component }} = held[index - {{ ((n // r * j) ~ "u") if j else "select(0u, " ~ n ~ "u, (" ~ b ~ ") == 0u)" }}];
 {% endfor %}
     }
 {% endcall %}

@@ -32,14 +32,14 @@
         {
 {{ pieces.take(i, "now" ~ i) }}
             let r = {{ row_of(i) }};
-            let at = {{ k_of(i) }} * {{ bn // 4 }}u + r / 4u;
+            let index = {{ k_of(i) }} * {{ bn // 4 }}u + r / 4u;
 {% if k % bk %}
             let there = k0 + {{ k_of(i) }} < K;
 {% endif %}
 {% for q in range(piece // 4) %}
             let v{{ q }} = {{ "select(vec4<f32>(0.0), " if k % bk }}{{ pieces.quad("now" ~ i, q) }}{{ ", there)" if k % bk }};
 {% for c in range(4) %}
-            right[at + {{ (4 * q + c) * bn // 4 }}u][r % 4u] = v{{ q }}.{{ "xyzw"[c] }};
+            right[index + {{ (4 * q + c) * bn // 4 }}u][r % 4u] = v{{ q }}.{{ "xyzw"[c] }};
 {% endfor %}
 {% endfor %}
         }

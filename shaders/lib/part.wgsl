@@ -2,10 +2,10 @@
     // of {{ columns }} columns.
     var part = 0u;
     var piece = g % across;
-{% set first = namespace(at=0) %}
+{% set first = namespace(index=0) %}
 {% for n in parts %}
 {% if not loop.first %}
-    if (g % across >= {{ first.at }}u) { part = {{ loop.index0 }}u; piece = g % across - {{ first.at }}u; }
+    if (g % across >= {{ first.index }}u) { part = {{ loop.index0 }}u; piece = g % across - {{ first.index }}u; }
 {% endif %}
-{% set first.at = first.at + (n + columns - 1) // columns %}
+{% set first.index = first.index + (n + columns - 1) // columns %}
 {% endfor %}

@@ -17,6 +17,6 @@
 {% include "lib/wide_index.wgsl" %}
 {% endif %}
 {% for i in range(parts|length) %}
-{% set at = 1 + weights + biases + listed + i %}
-@group(0) @binding({{ at }}) var<storage, {{ access[at] }}> y{{ i }}: array<{{ Y[i] }}>;
+{% set index = 1 + weights + biases + listed + i %}
+@group(0) @binding({{ index }}) var<storage, {{ access[index] }}> y{{ i }}: array<{{ Y[i] }}>;
 {% endfor %}

@@ -4,18 +4,18 @@
    leaves registers to many sums, where they are used. #}
 {% set heads = {"Q4_0": 2, "Q5_0": 2, "Q8_0": 2, "Q4_1": 4, "Q5_1": 4} %}
 {% set even = scheme in ("int4", "int8") and group >= 32 and piece == 32 %}
-{% set kept = scheme in heads or even %}
+{% set whole_pieces = scheme in heads or even %}
 {% set words = (4 if scheme == "int4" else 8) if even else (block_bytes + 3) // 4 %}
 {# Blocks that begin at any even byte are read as whole words: one word more, of which the first may start half a word
    too early. #}
 {% set loose = scheme in heads and block_bytes % 4 != 0 %}
-{% set late_codes = sparing is defined and not kept %}
+{% set late_codes = sparing is defined and not whole_pieces %}
 {% set fifth = scheme in ("Q5_0", "Q5_1") %}
 
 {# Functions for decoding: four fields as numbers without a conversion. A field put into the mantissa of 2^23 is
    2^23 + field * 2^(its first bit); scaling by a power of two and taking the rest away is exact. #}
 {% macro functions() %}
-{% if kept %}
+{% if whole_pieces %}
 fn bits_as_floats(bits: vec4<u32>, unit: vec4<f32>, zero: f32) -> vec4<f32> {
     return bitcast<vec4<f32>>(bits | vec4<u32>(0x4b000000u)) * unit - (unit * 8388608.0 + zero);
 }
@@ -50,7 +50,7 @@ fn five_bits(halves: u32, high: u32, zero: f32) -> vec4<f32> {
 {% endmacro %}
 
 {% macro declare(u) %}
-{% if kept %}
+{% if whole_pieces %}
 {% for j in range(words) %}
     var p{{ u }}_{{ j }}: u32;
 {% endfor %}
@@ -82,19 +82,19 @@ fn five_bits(halves: u32, high: u32, zero: f32) -> vec4<f32> {
         {
             let row = {{ row }};
             let k = {{ k }};
-{% if kept %}
+{% if whole_pieces %}
 {% if even %}
-            let at = (row * {{ row_bytes }}u + k{{ " / 2u" if scheme == "int4" }}) >> 2u;
+            let index = (row * {{ row_bytes }}u + k{{ " / 2u" if scheme == "int4" }}) >> 2u;
             scale{{ u }} = scale_at(row, k);
 {% else %}
             let start = block_at(row, k);
-            let at = start >> 2u;
+            let index = start >> 2u;
 {% endif %}
 {% if loose %}
             late{{ u }} = (start & 2u) != 0u;
 {% endif %}
 {% for j in range(words) %}
-            p{{ u }}_{{ j }} = packed[at + {{ j }}u];
+            p{{ u }}_{{ j }} = packed[index + {{ j }}u];
 {% endfor %}
 {% else %}
 {% for q in range(piece // 4) %}
@@ -110,7 +110,7 @@ fn five_bits(halves: u32, high: u32, zero: f32) -> vec4<f32> {
 
 {# Copies a piece to another name, so that the next piece can be loaded. #}
 {% macro take(u, name) %}
-{% if kept %}
+{% if whole_pieces %}
 {% for j in range(words) %}
         let p{{ name }}_{{ j }} = p{{ u }}_{{ j }};
 {% endfor %}
@@ -157,7 +157,7 @@ p{{ u }}_{{ j + (0 if even else 1) }}
 
 {# Weights 4 q to 4 q + 3 of a piece that `take` copied. #}
 {% macro quad(u, q) %}
-{% if kept %}
+{% if whole_pieces %}
 {% set zero = {"Q4_0": "8.0", "Q5_0": "16.0", "Q8_0": "128.0"}[scheme] if scheme in ("Q4_0", "Q5_0", "Q8_0") else ("0.0" if scheme in heads or zero_bytes else "8.0" if scheme == "int4" else "128.0") %}
 {% if scheme == "int4" %}
 {% set codes = "four_halves(" ~ word(u, q // 2) ~ (" >> 16u" if q % 2 else "") ~ ", " ~ zero ~ ")" %}

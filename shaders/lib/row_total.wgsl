@@ -4,7 +4,7 @@
 {% set each = lanes // second if second else lanes %}
 {% if subgroups and lanes > 32 %}
 // Results of subgroups. Two calls use it in turn, so that no lane writes what others still read.
-var<workgroup> found: array<f32, {{ threads // 4 }}>;
+var<workgroup> totals: array<f32, {{ threads // 4 }}>;
 var<private> turn: u32;
 {% endif %}
 var<workgroup> edge: array<vec4<f32>, {{ threads // 4 }}>;
@@ -29,11 +29,11 @@ fn {{ name }}(value: f32, lane: u32, together: u32) -> f32 {
 {% else %}
     if (together >= 8u && together <= {{ lanes }}u) {
         let group = subgroup{{ "Max" if name == "row_max" else "Add" }}(value);
-        if (lane % together == 0u) { found[turn + lane / together] = group; }
+        if (lane % together == 0u) { totals[turn + lane / together] = group; }
         workgroupBarrier();
         let first = turn + lane / {{ lanes }}u * ({{ lanes }}u / together);
-        var all = found[first];
-        for (var i = 1u; i < {{ lanes }}u / together; i++) { {{ joined.format("found[first + i]") }} } // trips: {{ lanes }} / 8
+        var all = totals[first];
+        for (var i = 1u; i < {{ lanes }}u / together; i++) { {{ joined.format("totals[first + i]") }} } // trips: {{ lanes }} / 8
         turn = {{ threads // 8 }}u - turn;
         return all;
     }

@@ -39,11 +39,11 @@ fn select_firsts(count: u32, lane: u32) -> u32 {
             if ((key[i] & known) == last) { atomicAdd(&digits[(key[i] >> shift) & 255u], 1u); }
         }
         workgroupBarrier();
-        let found = digit_of(wanted, lane);
-        last |= found.x << shift;
+        let reached = digit_of(wanted, lane);
+        last |= reached.x << shift;
         known |= 255u << shift;
-        wanted = found.y;
-        equal = found.z;
+        wanted = reached.y;
+        equal = reached.z;
     }
     // Positions from here on are too far for the last key.
     var end = count;
@@ -56,10 +56,10 @@ fn select_firsts(count: u32, lane: u32) -> u32 {
                 if (key[i] == last && (i & settled) == place) { atomicAdd(&digits[(i >> shift) & 255u], 1u); }
             }
             workgroupBarrier();
-            let found = digit_of(wanted, lane);
-            place |= found.x << shift;
+            let reached = digit_of(wanted, lane);
+            place |= reached.x << shift;
             settled |= 255u << shift;
-            wanted = found.y;
+            wanted = reached.y;
         }
         end = place + 1u;
     }

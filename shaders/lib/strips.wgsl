@@ -69,14 +69,14 @@ vec4<{{ T }}>({% for j in range(4) %}{% set p = t * dilation[2] + j * stride[2] 
 {% endfor %}
 {% endmacro %}
 
-{# Writes four neighbouring results of a row; `at` is the place of the first, `column` its column. #}
-{% macro store(at, column, value) %}
+{# Writes four neighbouring results of a row; `index` is the place of the first, `column` its column. #}
+{% macro store(index, column, value) %}
 {% if out[2] % 4 == 0 %}
-        y[({{ at }}) >> 2u] = {{ value }};
+        y[({{ index }}) >> 2u] = {{ value }};
 {% else %}
-        y[{{ at }}] = {{ value }}.x;
+        y[{{ index }}] = {{ value }}.x;
 {% for j in range(1, 4) %}
-        if ({{ column }} + {{ j }}u < {{ out[2] }}u) { y[{{ at }} + {{ j }}u] = {{ value }}.{{ "xyzw"[j] }}; }
+        if ({{ column }} + {{ j }}u < {{ out[2] }}u) { y[{{ index }} + {{ j }}u] = {{ value }}.{{ "xyzw"[j] }}; }
 {% endfor %}
 {% endif %}
 {% endmacro %}

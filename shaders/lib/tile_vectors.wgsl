@@ -10,23 +10,23 @@
 
 {# Body of a function (base, row, k): four neighbours along k in row `row` of a matrix [rows, K]. #}
 {% macro along_k(buffer, wide, rows, ragged) %}
-    let at = base + {{ "min(row, " ~ rows ~ " - 1u)" if ragged else "row" }} * K;
+    let position = base + {{ "min(row, " ~ rows ~ " - 1u)" if ragged else "row" }} * K;
 {% if wide %}
-    let v = {{ buffer }}[(at + {{ "min(k, K - 4u)" if ragged_k else "k" }}) >> 2u];
+    let v = {{ buffer }}[(position + {{ "min(k, K - 4u)" if ragged_k else "k" }}) >> 2u];
     return {{ "select(" ~ V ~ "(), v, k < K)" if ragged_k else "v" }};
 {% else %}
-    let v = {{ V }}({% for c in range(4) %}{{ buffer }}[at + min(k + {{ c }}u, K - 1u)]{{ ", " if c < 3 }}{% endfor %});
+    let v = {{ V }}({% for c in range(4) %}{{ buffer }}[position + min(k + {{ c }}u, K - 1u)]{{ ", " if c < 3 }}{% endfor %});
     return select({{ V }}(), v, vec4<u32>(k, k + 1u, k + 2u, k + 3u) < vec4<u32>(K));
 {% endif %}
 {% endmacro %}
 
 {# Body of a function (base, column, k): four neighbours in row `k` of a matrix [K, columns]. #}
 {% macro along_row(buffer, columns, ragged) %}
-    let at = base + {{ "min(k, K - 1u)" if ragged_k else "k" }} * {{ columns }}u;
+    let position = base + {{ "min(k, K - 1u)" if ragged_k else "k" }} * {{ columns }}u;
 {% if columns % 4 == 0 %}
-    let v = {{ buffer }}[(at + {{ "min(column, " ~ (columns - 4) ~ "u)" if ragged else "column" }}) >> 2u];
+    let v = {{ buffer }}[(position + {{ "min(column, " ~ (columns - 4) ~ "u)" if ragged else "column" }}) >> 2u];
 {% else %}
-    let v = {{ V }}({% for c in range(4) %}{{ buffer }}[at + min(column + {{ c }}u, {{ columns - 1 }}u)]{{ ", " if c < 3 }}{% endfor %});
+    let v = {{ V }}({% for c in range(4) %}{{ buffer }}[position + min(column + {{ c }}u, {{ columns - 1 }}u)]{{ ", " if c < 3 }}{% endfor %});
 {% endif %}
     return {{ "select(" ~ V ~ "(), v, k < K)" if ragged_k else "v" }};
 {% endmacro %}
@@ -34,11 +34,11 @@
 {# Arguments (row or column, k) of this thread's load number `i` of a step that begins at `start`: it brings vector
    i * threads + lane of the tile. #}
 {% macro arguments(first, start, i, contiguous_k, width) %}
-{% set at, size = "(lane + " ~ i * threads ~ "u)", (quads if contiguous_k else width // 4) ~ "u" %}
+{% set position, size = "(lane + " ~ i * threads ~ "u)", (quads if contiguous_k else width // 4) ~ "u" %}
 {% if contiguous_k %}
-{{ first }} + {{ at }} / {{ size }}, {{ start }} + ({{ at }} % {{ size }}) * 4u
+{{ first }} + {{ position }} / {{ size }}, {{ start }} + ({{ position }} % {{ size }}) * 4u
 {%- else %}
-{{ first }} + ({{ at }} % {{ size }}) * 4u, {{ start }} + {{ at }} / {{ size }}
+{{ first }} + ({{ position }} % {{ size }}) * 4u, {{ start }} + {{ position }} / {{ size }}
 {%- endif %}
 {% endmacro %}
 
@@ -50,9 +50,9 @@
         {
             let r = (lane + {{ i * threads }}u) / {{ quads }}u;
             let quad = (lane + {{ i * threads }}u) % {{ quads }}u;
-            let at = quad * {{ width }}u + ((r / 4u) ^ (quad % 4u * 2u));
+            let position = quad * {{ width }}u + ((r / 4u) ^ (quad % 4u * 2u));
 {% for c in range(4) %}
-            {{ tile }}[at + {{ c * width // 4 }}u][r % 4u] = f32({{ value }}.{{ "xyzw"[c] }});
+            {{ tile }}[position + {{ c * width // 4 }}u][r % 4u] = f32({{ value }}.{{ "xyzw"[c] }});
 {% endfor %}
         }
 {% else %}
@@ -60,8 +60,8 @@
 {% endif %}
 {% endmacro %}
 
-{# The index of vector `at` in row k of a tile, which may be swizzled; k is a number, or a variable's name. #}
-{% macro index(k, width, at, swizzled) -%}
+{# The index of vector `position` in row k of a tile, which may be swizzled; k is a number, or a variable's name. #}
+{% macro index(k, width, position, swizzled) -%}
 {% set by = (k // 4 % 4 * 2) ~ "u" if k is number else k ~ " / 4u % 4u * 2u" %}
-{{ k ~ ("u" if k is number) }} * {{ width // 4 }}u + {{ "((" ~ at ~ ") ^ (" ~ by ~ "))" if swizzled else at }}
+{{ k ~ ("u" if k is number) }} * {{ width // 4 }}u + {{ "((" ~ position ~ ") ^ (" ~ by ~ "))" if swizzled else position }}
 {%- endmacro %}

@@ -2,9 +2,9 @@
 fn welch(signal: u32, bin: u32) -> f32 {
     var sum = 0.0;
     for (var s = 0u; s < SEGMENTS; s++) { // trips: SEGMENTS
-        let at = (signal * SEGMENTS + s) * {{ 2 * n_fft }}u + bin;
-        let re = spec[at];
-        let im = spec[at + N_FFT];
+        let index = (signal * SEGMENTS + s) * {{ 2 * n_fft }}u + bin;
+        let re = spec[index];
+        let im = spec[index + N_FFT];
         sum += re * re + im * im;
     }
 {% if apart %}

@@ -217,12 +217,12 @@ fn wide_to_f32(x: Wide) -> vec4<f32> {
     let zeros = select(above, vec4<u32>(32u) + countLeadingZeros(a.lo), a.hi == vec4<u32>(0u));
     // The highest digit comes to the highest bit: 24 digits, then those that are rounded off.
     let digits = wide_left(a, min(zeros, vec4<u32>(63u)));
-    let kept = digits.hi >> vec4<u32>(8u);
+    let mantissa = digits.hi >> vec4<u32>(8u);
     let sticky = select(vec4<u32>(0u), vec4<u32>(1u), digits.lo != vec4<u32>(0u));
     let rest = ((digits.hi & vec4<u32>(255u)) << vec4<u32>(1u)) | sticky;
-    let up = select(vec4<u32>(0u), vec4<u32>(1u), rest + (kept & vec4<u32>(1u)) > vec4<u32>(256u));
+    let up = select(vec4<u32>(0u), vec4<u32>(1u), rest + (mantissa & vec4<u32>(1u)) > vec4<u32>(256u));
     // The highest digit is not stored: it adds 1 to the exponent, as a carry does.
-    let bits = ((vec4<u32>(189u) - zeros) << vec4<u32>(23u)) + kept + up;
+    let bits = ((vec4<u32>(189u) - zeros) << vec4<u32>(23u)) + mantissa + up;
     let number = select(bits, vec4<u32>(0u), (a.lo | a.hi) == vec4<u32>(0u));
     return bitcast<vec4<f32>>(number | (x.hi & vec4<u32>(0x80000000u)));
 }
@@ -234,8 +234,8 @@ fn wide_to_odd(x: Wide) -> vec4<f32> {
     let zeros = select(above, vec4<u32>(32u) + countLeadingZeros(a.lo), a.hi == vec4<u32>(0u));
     let digits = wide_left(a, min(zeros, vec4<u32>(63u)));
     let rest = (digits.hi & vec4<u32>(255u)) | digits.lo;
-    let kept = (digits.hi >> vec4<u32>(8u)) | select(vec4<u32>(0u), vec4<u32>(1u), rest != vec4<u32>(0u));
-    let bits = ((vec4<u32>(189u) - zeros) << vec4<u32>(23u)) + kept;
+    let mantissa = (digits.hi >> vec4<u32>(8u)) | select(vec4<u32>(0u), vec4<u32>(1u), rest != vec4<u32>(0u));
+    let bits = ((vec4<u32>(189u) - zeros) << vec4<u32>(23u)) + mantissa;
     let number = select(bits, vec4<u32>(0u), (a.lo | a.hi) == vec4<u32>(0u));
     return bitcast<vec4<f32>>(number | (x.hi & vec4<u32>(0x80000000u)));
 }

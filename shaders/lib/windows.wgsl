@@ -1,20 +1,20 @@
 // Windows over three axes: where a tap reads. There are checks only where a window can reach into padding.
 
-// The first tap of window `at` of a plane; negative in the padding.
-fn window_start(at: u32) -> vec3<i32> {
+// The first tap of window `index` of a plane; negative in the padding.
+fn window_start(index: u32) -> vec3<i32> {
     return vec3<i32>(
-        i32((at / {{ out[1] * out[2] }}u) * {{ stride[0] }}u) - {{ before[0] }},
-        i32(((at / {{ out[2] }}u) % {{ out[1] }}u) * {{ stride[1] }}u) - {{ before[1] }},
-        i32((at % {{ out[2] }}u) * {{ stride[2] }}u) - {{ before[2] }},
+        i32((index / {{ out[1] * out[2] }}u) * {{ stride[0] }}u) - {{ before[0] }},
+        i32(((index / {{ out[2] }}u) % {{ out[1] }}u) * {{ stride[1] }}u) - {{ before[1] }},
+        i32((index % {{ out[2] }}u) * {{ stride[2] }}u) - {{ before[2] }},
     );
 }
 
-// How far tap `at` of a window is from the first.
-fn tap_step(at: u32) -> vec3<i32> {
+// How far tap `index` of a window is from the first.
+fn tap_step(index: u32) -> vec3<i32> {
     return vec3<i32>(
-        i32((at / {{ kernel[1] * kernel[2] }}u) * {{ dilation[0] }}u),
-        i32(((at / {{ kernel[2] }}u) % {{ kernel[1] }}u) * {{ dilation[1] }}u),
-        i32((at % {{ kernel[2] }}u) * {{ dilation[2] }}u),
+        i32((index / {{ kernel[1] * kernel[2] }}u) * {{ dilation[0] }}u),
+        i32(((index / {{ kernel[2] }}u) % {{ kernel[1] }}u) * {{ dilation[1] }}u),
+        i32((index % {{ kernel[2] }}u) * {{ dilation[2] }}u),
     );
 }
 

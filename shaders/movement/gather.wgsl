@@ -14,18 +14,18 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let e = (wid.x + wid.y * FOLD) * 256u + lane;
     if (e >= COUNT) { return; }
     var rest = e;
-    var at = 0u;
+    var position = 0u;
     var which = 0u;
 {% for d in range(rank)|reverse %}
 {% if dims[d] > 1 %}
-    at += (rest % {{ dims[d] }}u) * {{ data_steps[d] }}u;
+    position += (rest % {{ dims[d] }}u) * {{ data_steps[d] }}u;
     which += (rest % {{ dims[d] }}u) * {{ index_steps[d] }}u;
     rest /= {{ dims[d] }}u;
 {% endif %}
 {% endfor %}
 {% for d in range(depth) %}
     let i{{ d }} = {{ index(type[1], "indices[which + " ~ d ~ "u]") }};
-    at += u32(clamp(select(i{{ d }}, i{{ d }} + {{ sizes[d] }}, i{{ d }} < 0), 0, {{ sizes[d] - 1 }})) * {{ axis_steps[d] }}u;
+    position += u32(clamp(select(i{{ d }}, i{{ d }} + {{ sizes[d] }}, i{{ d }} < 0), 0, {{ sizes[d] - 1 }})) * {{ axis_steps[d] }}u;
 {% endfor %}
-    y[e] = x[at];
+    y[e] = x[position];
 }

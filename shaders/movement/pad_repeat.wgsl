@@ -7,7 +7,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let e = (wid.x + wid.y * FOLD) * 256u + lane;
     if (e >= COUNT) { return; }
     var rest = e / UNIT;
-    var at = e % UNIT;
+    var index = e % UNIT;
 {% for d in range(rank)|reverse %}
 {% set n = inside[d] %}
 {% set period = 2 * (n - 1) if kind == "reflect" else n %}
@@ -20,7 +20,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let m{{ d }} = (c{{ d }} + {{ (before[d] + period - 1) // period * period }}) % {{ period }};
     let i{{ d }} = {% if kind == "wrap" %}m{{ d }}{% else %}min(m{{ d }}, {{ period }} - m{{ d }}){% endif %};
 {% endif %}
-    at += u32(i{{ d }}) * {{ steps[d] }}u;
+    index += u32(i{{ d }}) * {{ steps[d] }}u;
 {% endfor %}
-    y[e] = x[at];
+    y[e] = x[index];
 }

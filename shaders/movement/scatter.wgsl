@@ -34,34 +34,34 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% endfor %}
     for (var u = START; u < STOP; u++) { // trips: STOP - START
         var place = 0u;
-        var at = base;
+        var position = base;
         var inside = true;
 {% for d in range(depth) %}
         {
             let raw = {{ index(type[1], "indices[which + u * INDEX_STEP + " ~ d ~ "u]") }};
             let i = select(raw, raw + {{ sizes[d] }}, raw < 0);
             inside = inside && i >= 0 && i < {{ sizes[d] }};
-            let held = u32(clamp(i, 0, {{ [sizes[d] - 1, 0]|max }}));
-            place = place * {{ sizes[d] }}u + held;
-            at += held * {{ axis_steps[d] }}u;
+            let clamped = u32(clamp(i, 0, {{ [sizes[d] - 1, 0]|max }}));
+            place = place * {{ sizes[d] }}u + clamped;
+            position += clamped * {{ axis_steps[d] }}u;
         }
 {% endfor %}
         if (inside && place >= low && place < high) {
             let value = updates[source + u * UPDATE_STEP];
 {% if reduction == 0 %}
-            y[at] = value;
+            y[position] = value;
 {% elif T == two_words %}
-            y[at] = {{ operation(T, ["", "+", "*", "min", "max"][reduction], "y[at]", "value") }};
+            y[position] = {{ operation(T, ["", "+", "*", "min", "max"][reduction], "y[position]", "value") }};
 {% elif reduction == 1 %}
-            y[at] += value;
+            y[position] += value;
 {% elif reduction == 2 %}
-            y[at] *= value;
+            y[position] *= value;
 {% elif reduction == 3 %}
-            let old = y[at];
-            y[at] = select(value, old, (old < value) || !(old == old));
+            let old = y[position];
+            y[position] = select(value, old, (old < value) || !(old == old));
 {% else %}
-            let old = y[at];
-            y[at] = select(value, old, (old > value) || !(old == old));
+            let old = y[position];
+            y[position] = select(value, old, (old > value) || !(old == old));
 {% endif %}
         }
     }

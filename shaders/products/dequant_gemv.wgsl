@@ -3,11 +3,11 @@
 // next loads are under way. x is in workgroup memory: four numbers of piece p are at place p ^ q of row q, which avoids
 // bank conflicts of writes and of reads. Where the sums are split, each partition goes to `y` as a result of its own;
 // split_sum.wgsl adds.
-{% set next = namespace(at=2) %}
+{% set next = namespace(index=2) %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, {{ access[1] }}> packed: array<u32>;
 {% include "lib/scales.wgsl" %}
-@group(0) @binding({{ next.at }}) var<storage, {{ access[next.at] }}> y: array<f32>;
+@group(0) @binding({{ next.index }}) var<storage, {{ access[next.index] }}> y: array<f32>;
 
 {% set threads = 128 %}
 {% set quads = piece // 4 %}
@@ -39,9 +39,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let column{{ c }} = min(column + {{ c }}u, N - 1u);
 {{ pieces_of.declare(c) }}
 {%- endfor %}
-{% macro ask(at) %}
+{% macro ask(index) %}
 {% for c in range(4) %}
-{{ pieces_of.fetch(c, "column" ~ c, at ~ " * " ~ piece ~ "u") }}
+{{ pieces_of.fetch(c, "column" ~ c, index ~ " * " ~ piece ~ "u") }}
 {%- endfor %}
 {% endmacro %}
 {% if pieces %}
@@ -74,9 +74,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% for part in "xyzw" %}
             let w_{{ part }} = vec4<f32>(w0.{{ part }}, w1.{{ part }}, w2.{{ part }}, w3.{{ part }});
 {% endfor %}
-            let at = {{ q * lanes }}u + (turn ^ {{ q }}u);
+            let index = {{ q * lanes }}u + (turn ^ {{ q }}u);
 {% for r in range(m) %}
-            let v{{ r }} = shared_memory[{{ r * quads * lanes }}u + at];
+            let v{{ r }} = shared_memory[{{ r * quads * lanes }}u + index];
             sum{{ r }} = sum{{ r }} + v{{ r }}.x * w_x + v{{ r }}.y * w_y + v{{ r }}.z * w_z + v{{ r }}.w * w_w;
 {% endfor %}
         }

@@ -1,14 +1,14 @@
 // The weights of packed rows, all of them or those that indices pick; a thread makes four. An index
 // out of range takes the nearest row: a shader can't report it.
 @group(0) @binding(0) var<storage, {{ access[0] }}> packed: array<u32>;
-{% set next = namespace(at=1) %}
+{% set next = namespace(index=1) %}
 {% include "lib/scales.wgsl" %}
 {% if index_bytes %}
-@group(0) @binding({{ next.at }}) var<storage, {{ access[next.at] }}> rows: array<{{ type[next.at] }}>;
-{% set R = type[next.at] %}
-{% set next.at = next.at + 1 %}
+@group(0) @binding({{ next.index }}) var<storage, {{ access[next.index] }}> rows: array<{{ type[next.index] }}>;
+{% set R = type[next.index] %}
+{% set next.index = next.index + 1 %}
 {% endif %}
-@group(0) @binding({{ next.at }}) var<storage, {{ access[next.at] }}> y: array<vec4<f32>>;
+@group(0) @binding({{ next.index }}) var<storage, {{ access[next.index] }}> y: array<vec4<f32>>;
 
 {% include "lib/blocks.wgsl" %}
 {% if index_bytes and R == two_words %}

@@ -36,11 +36,11 @@ var<workgroup> staged: array<vec4<f32>, {{ m * stage // 4 }}>;
 {% set step = m if transposed_a else 1 %}
 fn place(row: u32, k: u32) -> u32 { return {{ "k * M + row" if transposed_a else "row * K + k" }}; }
 
-fn four(at: u32) -> vec4<f32> {
+fn four(position: u32) -> vec4<f32> {
 {% if vector_a %}
-    return vec4<f32>(a[at >> 2u]);
+    return vec4<f32>(a[position >> 2u]);
 {% else %}
-    return vec4<f32>(f32(a[at]), f32(a[at + {{ step }}u]), f32(a[at + {{ 2 * step }}u]), f32(a[at + {{ 3 * step }}u]));
+    return vec4<f32>(f32(a[position]), f32(a[position + {{ step }}u]), f32(a[position + {{ 2 * step }}u]), f32(a[position + {{ 3 * step }}u]));
 {% endif %}
 }
 
@@ -142,15 +142,15 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     if ({{ "part == " ~ part ~ "u && " if several }}mine < {{ rows }}u && column < {{ n // each }}u) {
 {% for round in range(rounds) %}
         {{ "if (mine < " ~ (m - round * rows) ~ "u) " if m - round * rows < rows }}{
-            let at = ((split * BATCH + z) * M + {{ round * rows }}u + mine) * {{ n // each }}u + column;
+            let position = ((split * BATCH + z) * M + {{ round * rows }}u + mine) * {{ n // each }}u + column;
 {% if splits > 1 %}
-            y{{ part }}[at] = total{{ round }};
+            y{{ part }}[position] = total{{ round }};
 {% else %}
             let v = total{{ round }}{{ " + " ~ V ~ "(bias0[" ~ ns.first // each ~ "u + column])" if has_bias }};
 {% if gated %}
             let up = total_up{{ round }}{{ " + " ~ V ~ "(bias1[column])" if has_bias }};
 {% endif %}
-            y{{ part }}[at] = {{ D }}({{ "activate(v)" if wide else "activate(vec4<f32>(v)).x" }}{{ " * up" if gated }});
+            y{{ part }}[position] = {{ D }}({{ "activate(v)" if wide else "activate(vec4<f32>(v)).x" }}{{ " * up" if gated }});
 {% endif %}
         }
 {% endfor %}

@@ -29,10 +29,10 @@
 {% set in_blocks = scheme is defined %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> a: array<{{ V if (m % 4 == 0 if transposed_a else wide_k) else E }}>;
 {% if in_blocks %}
-{% set next = namespace(at=2) %}
+{% set next = namespace(index=2) %}
 @group(0) @binding(1) var<storage, {{ access[1] }}> packed: array<u32>;
 {% include "lib/scales.wgsl" %}
-@group(0) @binding({{ next.at }}) var<storage, {{ access[next.at] }}> y0: array<{{ ns.Y[0] }}>;
+@group(0) @binding({{ next.index }}) var<storage, {{ access[next.index] }}> y0: array<{{ ns.Y[0] }}>;
 {% include "lib/blocks.wgsl" %}
 {% else %}
 {% include "lib/parts.wgsl" %}

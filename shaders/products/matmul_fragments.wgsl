@@ -33,10 +33,10 @@
 {% set in_blocks = scheme is defined %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> a: array<{{ loader.unit(rounded, a_along) }}>;
 {% if in_blocks %}
-{% set next = namespace(at=2) %}
+{% set next = namespace(index=2) %}
 @group(0) @binding(1) var<storage, {{ access[1] }}> packed: array<u32>;
 {% include "lib/scales.wgsl" %}
-@group(0) @binding({{ next.at }}) var<storage, {{ access[next.at] }}> y0: array<{{ ns.Y[0] }}>;
+@group(0) @binding({{ next.index }}) var<storage, {{ access[next.index] }}> y0: array<{{ ns.Y[0] }}>;
 {% include "lib/blocks.wgsl" %}
 {% import "lib/packed_loader.wgsl" as weights with context %}
 {% else %}
@@ -76,9 +76,9 @@ alias Sums = subgroup_matrix_result<f32, {{ fn }}, {{ fm }}>;
 {% macro fetch_weights(part) %}
 {% for i in range(b_loads) %}
 {% set piece = "(lane + " ~ i * threads ~ "u)" %}
-{% set line, at = piece ~ " / " ~ b_line // 8 ~ "u", piece ~ " % " ~ b_line // 8 ~ "u * 8u" %}
+{% set line, index = piece ~ " / " ~ b_line // 8 ~ "u", piece ~ " % " ~ b_line // 8 ~ "u * 8u" %}
 {% for side in sides %}
-        b_next{{ side }}{{ i }} = load_w{{ part + loop.index0 }}(b_base, {{ "column0 + " ~ line ~ ", k0 + " ~ at if transposed_b else "k0 + " ~ line ~ ", column0 + " ~ at }});
+        b_next{{ side }}{{ i }} = load_w{{ part + loop.index0 }}(b_base, {{ "column0 + " ~ line ~ ", k0 + " ~ index if transposed_b else "k0 + " ~ line ~ ", column0 + " ~ index }});
 {% endfor %}
 {% endfor %}
 {% endmacro %}
@@ -147,9 +147,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     for (var k0 = k_begin; k0 < k_end; k0 += {{ bk }}u) { // trips: {{ partition_k }} / {{ bk }}
 {% for i in range(a_loads) %}
 {% set piece = "(lane + " ~ i * threads ~ "u)" %}
-{% set line, at = piece ~ " / " ~ a_line // 8 ~ "u", piece ~ " % " ~ a_line // 8 ~ "u * 8u" %}
+{% set line, index = piece ~ " / " ~ a_line // 8 ~ "u", piece ~ " % " ~ a_line // 8 ~ "u * 8u" %}
 {% set first = "line" ~ i if picked is defined else "row0 + " ~ line %}
-        a_next{{ i }} = load_a(a_base, {{ "k0 + " ~ line ~ ", row0 + " ~ at if transposed_a else first ~ ", k0 + " ~ at }});
+        a_next{{ i }} = load_a(a_base, {{ "k0 + " ~ line ~ ", row0 + " ~ index if transposed_a else first ~ ", k0 + " ~ index }});
 {% endfor %}
 {% if in_blocks %}
 {{ weights.fetch("k0") }}
@@ -204,11 +204,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% endfor %}
 {% endfor %}
     workgroupBarrier();
-    for (var at = member; at < {{ fm * wn // 4 }}u; at += {{ lanes }}u) { // trips: {{ (fm * wn // 4 + lanes - 1) // lanes }}
-        let row = row0 + sub_row + {{ i * fm }}u + at / {{ wn // 4 }}u;
-        let column = column0 + sub_column + at % {{ wn // 4 }}u * 4u;
-        let sum = sum_vectors[own / 4u + at];
-        {{ "let sum_up = sum_vectors[own / 4u + " ~ fm * wn // 4 ~ "u + at];" if gated }}
+    for (var index = member; index < {{ fm * wn // 4 }}u; index += {{ lanes }}u) { // trips: {{ (fm * wn // 4 + lanes - 1) // lanes }}
+        let row = row0 + sub_row + {{ i * fm }}u + index / {{ wn // 4 }}u;
+        let column = column0 + sub_column + index % {{ wn // 4 }}u * 4u;
+        let sum = sum_vectors[own / 4u + index];
+        {{ "let sum_up = sum_vectors[own / 4u + " ~ fm * wn // 4 ~ "u + index];" if gated }}
 {% if parts|length == 1 %}
         store0(y_base, row, column, sum{{ ", sum_up" if gated }});
 {% else %}

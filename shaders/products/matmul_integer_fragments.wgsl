@@ -25,22 +25,22 @@ alias Left = subgroup_matrix_left<i8, {{ fk }}, {{ fm }}>;
 alias Right = subgroup_matrix_right<i8, {{ fn }}, {{ fk }}>;
 alias Sums = subgroup_matrix_result<i32, {{ fn }}, {{ fm }}>;
 
-// 16 bytes of a row of `a`, from byte `at` on; 0 past the end of the row.
-fn load_a(base: u32, row: u32, at: u32) -> vec4<u32> {
+// 16 bytes of a row of `a`, from byte `index` on; 0 past the end of the row.
+fn load_a(base: u32, row: u32, index: u32) -> vec4<u32> {
     let start = base + {{ "min(row, M - 1u)" if m % bm else "row" }} * K;
 {% if k % 16 == 0 %}
-    let found = a[(start + {{ "min(at, K - 16u)" if ragged_k else "at" }}) >> 4u]{{ " ^ vec4<u32>(0x80808080u)" if not a_signed }};
-    return {{ "select(vec4<u32>(), found, at < K)" if ragged_k else "found" }};
+    let result = a[(start + {{ "min(index, K - 16u)" if ragged_k else "index" }}) >> 4u]{{ " ^ vec4<u32>(0x80808080u)" if not a_signed }};
+    return {{ "select(vec4<u32>(), result, index < K)" if ragged_k else "result" }};
 {% else %}
-    let found = vec4<u32>({% for c in range(4) %}a[(start + min(at + {{ 4 * c }}u, K - 4u)) >> 2u]{{ ", " if c < 3 }}{% endfor %}){{ " ^ vec4<u32>(0x80808080u)" if not a_signed }};
-    return select(vec4<u32>(), found, vec4<u32>(at, at + 4u, at + 8u, at + 12u) < vec4<u32>(K));
+    let result = vec4<u32>({% for c in range(4) %}a[(start + min(index + {{ 4 * c }}u, K - 4u)) >> 2u]{{ ", " if c < 3 }}{% endfor %}){{ " ^ vec4<u32>(0x80808080u)" if not a_signed }};
+    return select(vec4<u32>(), result, vec4<u32>(index, index + 4u, index + 8u, index + 12u) < vec4<u32>(K));
 {% endif %}
 }
 
 // The bytes of four columns in row k of `b`; 0 past the last row.
 fn load_b(base: u32, k: u32, column: u32) -> u32 {
-    let found = b[(base + {{ "min(k, K - 1u)" if ragged_k else "k" }} * N + {{ "min(column, N - 4u)" if n % bn else "column" }}) >> 2u]{{ " ^ 0x80808080u" if not b_signed }};
-    return {{ "select(0u, found, k < K)" if ragged_k else "found" }};
+    let result = b[(base + {{ "min(k, K - 1u)" if ragged_k else "k" }} * N + {{ "min(column, N - 4u)" if n % bn else "column" }}) >> 2u]{{ " ^ 0x80808080u" if not b_signed }};
+    return {{ "select(0u, result, k < K)" if ragged_k else "result" }};
 }
 
 @compute @workgroup_size({{ threads }}){{ " @subgroup_size(" ~ lanes ~ ")" if sized }}
@@ -73,15 +73,15 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     for (var k0 = 0u; k0 < K; k0 += {{ bk }}u) { // trips: K / {{ bk }}
 {% for i in range(loads_a) %}
         {
-            let at = lane + {{ i * threads }}u;
-            pieces[at / {{ bk // 16 }}u * {{ stride // 16 }}u + at % {{ bk // 16 }}u] = load_a(a_base, row0 + at / {{ bk // 16 }}u, k0 + at % {{ bk // 16 }}u * 16u);
+            let index = lane + {{ i * threads }}u;
+            pieces[index / {{ bk // 16 }}u * {{ stride // 16 }}u + index % {{ bk // 16 }}u] = load_a(a_base, row0 + index / {{ bk // 16 }}u, k0 + index % {{ bk // 16 }}u * 16u);
         }
 {% endfor %}
 {% for i in range(loads_b) %}
         {
-            let at = lane + {{ i * threads }}u;
-            let column = at % {{ bn // 4 }}u * 4u;
-            let k = at / {{ bn // 4 }}u * 16u;
+            let index = lane + {{ i * threads }}u;
+            let column = index % {{ bn // 4 }}u * 4u;
+            let k = index / {{ bn // 4 }}u * 16u;
 {% for q in range(4) %}
             let turned{{ q }} = exchanged(vec4<u32>({% for c in range(4) %}load_b(b_base, k0 + k + {{ 4 * q + c }}u, column0 + column){{ ", " if c < 3 }}{% endfor %}));
 {% endfor %}
@@ -123,12 +123,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     subgroupMatrixStore(bytes, own + {{ (own - of_a) // 4 }}u, of_row{{ i }}, false, {{ fn }}u);
 {% endif %}
     workgroupBarrier();
-    for (var at = member; at < {{ fm * wn // 4 }}u; at += {{ lanes }}u) { // trips: {{ (fm * wn // 4 + lanes - 1) // lanes }}
-        let row = row0 + sub_row + {{ i * fm }}u + at / {{ wn // 4 }}u;
-        let column = column0 + sub_column + at % {{ wn // 4 }}u * 4u;
-        var sums = sum_vectors[own / 4u + at];
-        {{ "sums += 128 * sum_vectors[own / 4u + " ~ of_b // 16 ~ "u + at];" if not a_signed }}
-        {{ "sums += vec4<i32>(128 * bytes[own + " ~ (own - of_a) // 4 ~ "u + at / " ~ wn // 4 ~ "u * " ~ fn ~ "u]);" if not b_signed }}
+    for (var index = member; index < {{ fm * wn // 4 }}u; index += {{ lanes }}u) { // trips: {{ (fm * wn // 4 + lanes - 1) // lanes }}
+        let row = row0 + sub_row + {{ i * fm }}u + index / {{ wn // 4 }}u;
+        let column = column0 + sub_column + index % {{ wn // 4 }}u * 4u;
+        var sums = sum_vectors[own / 4u + index];
+        {{ "sums += 128 * sum_vectors[own / 4u + " ~ of_b // 16 ~ "u + index];" if not a_signed }}
+        {{ "sums += vec4<i32>(128 * bytes[own + " ~ (own - of_a) // 4 ~ "u + index / " ~ wn // 4 ~ "u * " ~ fn ~ "u]);" if not b_signed }}
         {{ "sums += vec4<i32>(" ~ 16384 * k ~ ");" if not (a_signed or b_signed) }}
         {{ "if (row < M && column < N) " if m % bm or n % bn }}{ y[((z * M + row) * N + column) >> 2u] = finished(sums, column); }
     }

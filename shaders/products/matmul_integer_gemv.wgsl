@@ -26,16 +26,16 @@ var<workgroup> sums: array<vec4<i32>, {{ threads * rows }}>;
 {% for u in range(count) %}
             {
                 let w = exchanged(vec4<u32>(w{{ u }}_0, w{{ u }}_1, w{{ u }}_2, w{{ u }}_3){{ " ^ vec4<u32>(0x80808080u)" if shift_b }});
-                let at = a_base + q + {{ u * strips }}u;
+                let index = a_base + q + {{ u * strips }}u;
 {% if shift_a %}
                 of_column += dots(0x01010101u, w);
 {% endif %}
 {% for r in range(m) %}
-                sum{{ r }} += dots(a[at + {{ r * inner }}u]{{ " ^ 0x80808080u" if shift_a }}, w);
+                sum{{ r }} += dots(a[index + {{ r * inner }}u]{{ " ^ 0x80808080u" if shift_a }}, w);
 {% endfor %}
 {% if shift_b %}
 {% for r in range(m) %}
-                sum{{ r }} += 128 * dots(a[at + {{ r * inner }}u], vec4<u32>(0x01010101u)).x;
+                sum{{ r }} += 128 * dots(a[index + {{ r * inner }}u], vec4<u32>(0x01010101u)).x;
 {% endfor %}
 {% endif %}
             }

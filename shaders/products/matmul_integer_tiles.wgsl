@@ -36,8 +36,8 @@ var<workgroup> right: array<vec4<u32>, {{ bk * bn // 4 }}>;
 {% for i in range(loads_b) %}
         {
             let k = {{ k0 }} + {{ four(i) }};
-            let at = b_base + {{ "min(k, " ~ (inner - 1) ~ "u)" if checked_k else "k" }} * {{ n }}u + min(column0 / 4u + {{ strip(i) }}, {{ n // 4 - 1 }}u);
-            other{{ i }} = vec4<u32>(b[at], b[at + {{ n // 4 }}u], b[at + {{ 2 * (n // 4) }}u], b[at + {{ 3 * (n // 4) }}u]){{ " ^ vec4<u32>(0x80808080u)" if shift_b }};
+            let index = b_base + {{ "min(k, " ~ (inner - 1) ~ "u)" if checked_k else "k" }} * {{ n }}u + min(column0 / 4u + {{ strip(i) }}, {{ n // 4 - 1 }}u);
+            other{{ i }} = vec4<u32>(b[index], b[index + {{ n // 4 }}u], b[index + {{ 2 * (n // 4) }}u], b[index + {{ 3 * (n // 4) }}u]){{ " ^ vec4<u32>(0x80808080u)" if shift_b }};
             {{ "if (k >= " ~ inner ~ "u) { other" ~ i ~ " = vec4<u32>(0u); }" if checked_k }}
         }
 {% endfor %}

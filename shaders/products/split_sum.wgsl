@@ -18,13 +18,13 @@
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let at = (wid.x + wid.y * FOLD) * 256u + lane;
+    let index = (wid.x + wid.y * FOLD) * 256u + lane;
     let count = {{ elements // step }}u;
-    if (at >= count) { return; }
-    var sum = x[at];
-    for (var split = 1u; split < SPLITS; split++) { sum += x[split * count + at]; } // trips: SPLITS
+    if (index >= count) { return; }
+    var sum = x[index];
+    for (var split = 1u; split < SPLITS; split++) { sum += x[split * count + index]; } // trips: SPLITS
 {% if has_bias %}
-    sum += {{ S }}({{ "f32(bias[(at / %du) %% %du])" % (every // step, n) if of_rows else "bias[at %% %du]" % (n // step) }});
+    sum += {{ S }}({{ "f32(bias[(index / %du) %% %du])" % (every // step, n) if of_rows else "bias[index %% %du]" % (n // step) }});
 {% endif %}
-    y[at] = {{ D }}(activate({{ "sum" if wide else "vec4<f32>(sum)" }}){{ "" if wide else ".x" }});
+    y[index] = {{ D }}(activate({{ "sum" if wide else "vec4<f32>(sum)" }}){{ "" if wide else ".x" }});
 }

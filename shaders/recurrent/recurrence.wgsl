@@ -2,14 +2,14 @@
 // states in workgroup memory, or in a buffer where there are too many.
 {% set gates = {"lstm": 4, "gru": 3, "gru_linear": 3}.get(cell, 1) %}
 {% set gru = cell in ("gru", "gru_linear") %}
-{% set at = namespace(next=2) %}
+{% set index = namespace(next=2) %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> xw: array<f32>;
 @group(0) @binding(1) var<storage, {{ access[1] }}> r: array<f32>;
 {% for name, there, kind in (("bias", has_bias, "f32"), ("peep", has_p, "f32"), ("lengths", has_seq_lens, "i32"),
                              ("y", 1, "f32"), ("last_h", 1, "f32"), ("last_c", cell == "lstm", "f32"),
                              ("rows", not local, "f32")) if there %}
-@group(0) @binding({{ at.next }}) var<storage, {{ access[at.next] }}> {{ name }}: array<{{ kind }}>;
-{% set at.next = at.next + 1 %}
+@group(0) @binding({{ index.next }}) var<storage, {{ access[index.next] }}> {{ name }}: array<{{ kind }}>;
+{% set index.next = index.next + 1 %}
 {% endfor %}
 {% if local %}
 // The hidden states, then the new ones (gru: the reset ones).
@@ -31,16 +31,16 @@ fn opened(x: f32) -> f32 { return sigmoid_s(hold(x)); }
 // The product of row `unit` of gate `gate` with the states at `from_row`.
 fn product(weights: u32, gate: u32, unit: u32, from_row: u32) -> f32 {
     var sum = 0.0;
-    var at = weights + gate * HIDDEN + unit;
+    var index = weights + gate * HIDDEN + unit;
     var k = 0u;
     for (; k + 4u <= HIDDEN; k += 4u) { // trips: HIDDEN / 4
-        sum += r[at] * rows[from_row + k] + r[at + {{ gates * hidden }}u] * rows[from_row + k + 1u]
-             + r[at + {{ 2 * gates * hidden }}u] * rows[from_row + k + 2u] + r[at + {{ 3 * gates * hidden }}u] * rows[from_row + k + 3u];
-        at += {{ 4 * gates * hidden }}u;
+        sum += r[index] * rows[from_row + k] + r[index + {{ gates * hidden }}u] * rows[from_row + k + 1u]
+             + r[index + {{ 2 * gates * hidden }}u] * rows[from_row + k + 2u] + r[index + {{ 3 * gates * hidden }}u] * rows[from_row + k + 3u];
+        index += {{ 4 * gates * hidden }}u;
     }
     for (; k < HIDDEN; k++) { // trips: 3
-        sum += r[at] * rows[from_row + k];
-        at += {{ gates * hidden }}u;
+        sum += r[index] * rows[from_row + k];
+        index += {{ gates * hidden }}u;
     }
     return sum;
 }
@@ -73,9 +73,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     for (var step = FIRST; step < LAST; step++) { // trips: LAST - FIRST
         // A sequence that has ended keeps its states; its results are 0.
         let running = step < end;
-        let at = select(step, end - 1u - step, running && backwards);
-        let x = ((at * BATCH + b) * DIRECTIONS + d) * {{ gates * hidden }}u;
-        let to = ((at * DIRECTIONS + d) * BATCH + b) * HIDDEN;
+        let index = select(step, end - 1u - step, running && backwards);
+        let x = ((index * BATCH + b) * DIRECTIONS + d) * {{ gates * hidden }}u;
+        let to = ((index * DIRECTIONS + d) * BATCH + b) * HIDDEN;
 {% if gru %}
         for (var i = lane; i < HIDDEN; i += {{ lanes }}u) { // trips: HIDDEN / {{ lanes }}
             let reset = opened(xw[x + HIDDEN + i] + product(weights, 1u, i, old));

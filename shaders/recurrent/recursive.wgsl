@@ -10,17 +10,17 @@
 {% if starts %}
 @group(0) @binding(1) var<storage, {{ access[1] }}> before: array<f32>;
 {% endif %}
-{% set at = 2 if starts else 1 %}
+{% set index = 2 if starts else 1 %}
 {% if has_count %}
-@group(0) @binding({{ at }}) var<storage, {{ access[at] }}> count: array<i32>;
-{% set at = at + 1 %}
+@group(0) @binding({{ index }}) var<storage, {{ access[index] }}> count: array<i32>;
+{% set index = index + 1 %}
 {% endif %}
 {% if stage == "filter" %}
-@group(0) @binding({{ at }}) var<storage, {{ access[at] }}> y: array<f32>;
-{% set at = at + 1 %}
+@group(0) @binding({{ index }}) var<storage, {{ access[index] }}> y: array<f32>;
+{% set index = index + 1 %}
 {% endif %}
 {% if states %}
-@group(0) @binding({{ at }}) var<storage, {{ access[at] }}> after: array<f32>;
+@group(0) @binding({{ index }}) var<storage, {{ access[index] }}> after: array<f32>;
 {% endif %}
 
 @compute @workgroup_size(64)

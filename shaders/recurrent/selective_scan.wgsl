@@ -30,11 +30,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     for (var n = 0u; n < STATES; n++) { kept[own + n] = 0.0; } // trips: STATES
 {% endif %}
     for (var step = FIRST; step < LAST; step++) { // trips: LAST - FIRST
-        let at = (item * LENGTH + step) * CHANNELS + channel;
+        let index = (item * LENGTH + step) * CHANNELS + channel;
         let row = (item * LENGTH + step) * STATES;
-        let by = delta[at];
-        let enters = by * x[at];
-        var sum = {{ "d[channel] * x[at]" if has_d else "0.0" }};
+        let by = delta[index];
+        let enters = by * x[index];
+        var sum = {{ "d[channel] * x[index]" if has_d else "0.0" }};
 {% if unrolled %}
 {% for n in range(states) %}
         h{{ n }} = select(exp(by * a{{ n }}) * h{{ n }}, 0.0, h{{ n }} == 0.0) + enters * b[row + {{ n }}u];
@@ -49,7 +49,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
             sum += h * c[row + n];
         }
 {% endif %}
-        y[at] = sum;
+        y[index] = sum;
     }
 {% if unrolled and last < length %}
 {% for n in range(states) %}

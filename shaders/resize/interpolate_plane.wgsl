@@ -6,13 +6,13 @@
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<f32>;
 @group(0) @binding(1) var<storage, {{ access[1] }}> y: array<{{ "vec4<f32>" if wide else "f32" }}>;
 
-fn store(at: u32, column: u32, v: vec4<f32>) {
+fn store(index: u32, column: u32, v: vec4<f32>) {
 {% if wide %}
-    y[at >> 2u] = v;
+    y[index >> 2u] = v;
 {% else %}
-    y[at] = v.x;
+    y[index] = v.x;
 {% for j in range(1, 4) %}
-    if (column + {{ j }}u < {{ size[1] }}u) { y[at + {{ j }}u] = v[{{ j }}]; }
+    if (column + {{ j }}u < {{ size[1] }}u) { y[index + {{ j }}u] = v[{{ j }}]; }
 {% endfor %}
 {% endif %}
 }
@@ -40,11 +40,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% set r = loop.index0 %}
     let h{{ r }} = vec4<f32>(
 {%- for taps in xs %}
-{% for at, weight in taps %}{{ " + " if not loop.first }}{{ "" if weight == 1 else literal(weight) ~ " * " }}s{{ r }}_{{ at }}{% endfor %}{{ ", " if not loop.last }}
+{% for index, weight in taps %}{{ " + " if not loop.first }}{{ "" if weight == 1 else literal(weight) ~ " * " }}s{{ r }}_{{ index }}{% endfor %}{{ ", " if not loop.last }}
 {%- endfor %});
 {% endfor %}
-    let at = (plane * {{ size[0] }}u + row * 4u) * {{ size[1] }}u + column * 4u;
+    let index = (plane * {{ size[0] }}u + row * 4u) * {{ size[1] }}u + column * 4u;
 {% for taps in ys %}
-    {{ "if (row * 4u + %du < %du) " % (loop.index0, size[0]) if loop.index0 and size[0] % 4 }}{ store(at + {{ loop.index0 * size[1] }}u, column * 4u, {% for line, weight in taps %}{{ " + " if not loop.first }}{{ "" if weight == 1 else literal(weight) ~ " * " }}h{{ line }}{% endfor %}); }
+    {{ "if (row * 4u + %du < %du) " % (loop.index0, size[0]) if loop.index0 and size[0] % 4 }}{ store(index + {{ loop.index0 * size[1] }}u, column * 4u, {% for line, weight in taps %}{{ " + " if not loop.first }}{{ "" if weight == 1 else literal(weight) ~ " * " }}h{{ line }}{% endfor %}); }
 {% endfor %}
 }

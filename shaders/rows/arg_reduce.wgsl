@@ -44,28 +44,28 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let base = (line / INNER) * N * INNER + line % INNER;
     let begin = (g % SPLITS) * PARTITION;
     var best = x[base + begin * INNER];
-    var at = begin;
+    var index = begin;
     for (var i = begin + lane; i < min(begin + PARTITION, N); i += {{ lanes }}u) { // trips: PARTITION / {{ lanes }}
 {% elif joins %}
     let base = (g / INNER) * N * INNER + g % INNER;
-    var at = u32(places[g * SPLITS]);
-    var best = x[base + at * INNER];
+    var index = u32(places[g * SPLITS]);
+    var best = x[base + index * INNER];
     for (var j = lane; j < SPLITS; j += {{ lanes }}u) { // trips: SPLITS / {{ lanes }}
         let i = u32(places[g * SPLITS + j]);
 {% else %}
     let base = (g / INNER) * N * INNER + g % INNER;
     var best = x[base];
-    var at = 0u;
+    var index = 0u;
     for (var i = lane; i < N; i += {{ lanes }}u) { // trips: N / {{ lanes }}
 {% endif %}
         let v = x[base + i * INNER];
-        if (chosen(v, i, best, at)) {
+        if (chosen(v, i, best, index)) {
             best = v;
-            at = i;
+            index = i;
         }
     }
     value[lane] = best;
-    place[lane] = at;
+    place[lane] = index;
     workgroupBarrier();
     for (var width = {{ lanes // 2 }}u; width > 0u; width /= 2u) { // trips: bits({{ lanes // 2 }})
         if (lane < width && chosen(value[lane + width], place[lane + width], value[lane], place[lane])) {

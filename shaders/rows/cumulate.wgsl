@@ -13,7 +13,7 @@ var<workgroup> part: array<{{ T }}, {{ lanes }}>;
 {% include "lib/wide_one.wgsl" %}
 
 {% endif %}
-fn at(base: u32, i: u32) -> u32 {
+fn index(base: u32, i: u32) -> u32 {
     return base + {{ "(N - 1u - i)" if reverse else "i" }} * INNER;
 }
 
@@ -25,7 +25,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let first = min(lane * {{ (n + lanes - 1) // lanes }}u, N);
     let end = min(first + {{ (n + lanes - 1) // lanes }}u, N);
     var total = {{ start }};
-    for (var i = first; i < end; i++) { total = {{ operation(T, op, "total", "x[at(base, i)]") }}; } // trips: {{ (n + lanes - 1) // lanes }}
+    for (var i = first; i < end; i++) { total = {{ operation(T, op, "total", "x[index(base, i)]") }}; } // trips: {{ (n + lanes - 1) // lanes }}
     part[lane] = total;
     workgroupBarrier();
     for (var width = 1u; width < {{ lanes }}u; width *= 2u) { // trips: bits({{ lanes // 2 }})
@@ -38,8 +38,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     total = {{ start }};
     if (lane > 0u) { total = part[lane - 1u]; }
     for (var i = first; i < end; i++) { // trips: {{ (n + lanes - 1) // lanes }}
-        let next = {{ operation(T, op, "total", "x[at(base, i)]") }};
-        y[at(base, i)] = {{ "total" if exclusive else "next" }};
+        let next = {{ operation(T, op, "total", "x[index(base, i)]") }};
+        y[index(base, i)] = {{ "total" if exclusive else "next" }};
         total = next;
     }
 }

@@ -31,8 +31,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     var total = {{ "carry[(outer * " ~ splits ~ "u + split) * " ~ units ~ "u + column % " ~ units ~ "u]" if splits > 1 else start }};
     for (var i = 0u; i < count; i += 8u) { // trips: {{ partition }} / 8
 {% for c in range(8) %}
-{% set at = "i + " ~ c ~ "u" %}
-{% set near = "min(" ~ at ~ ", count - 1u)" if ragged else "(" ~ at ~ ")" %}
+{% set index = "i + " ~ c ~ "u" %}
+{% set near = "min(" ~ index ~ ", count - 1u)" if ragged else "(" ~ index ~ ")" %}
         let i{{ c }} = base + {{ "(first + count - 1u - " ~ near ~ ")" if reverse else "(first + " ~ near ~ ")" }} * {{ units }}u;
         let x{{ c }} = x[i{{ c }}];
 {% endfor %}

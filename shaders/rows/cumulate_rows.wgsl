@@ -44,8 +44,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let base = g / {{ splits }}u * {{ m }}u + block;
     let count = {{ "min(1024u, " ~ m ~ "u - block)" if ragged else "1024u" }};
 {% for c in range(4) %}
-{% set at = "lane + " ~ c * 256 ~ "u" %}
-    let i{{ c }} = {{ "count - 1u - min(" ~ at ~ ", count - 1u)" if reverse else "min(" ~ at ~ ", count - 1u)" if ragged else at }};
+{% set index = "lane + " ~ c * 256 ~ "u" %}
+    let i{{ c }} = {{ "count - 1u - min(" ~ index ~ ", count - 1u)" if reverse else "min(" ~ index ~ ", count - 1u)" if ragged else index }};
     let x{{ c }} = x[base + i{{ c }}]{{ ".wzyx" if reverse and wide }};
 {% endfor %}
 {% for c in range(4) %}

@@ -6,23 +6,23 @@
 {% set lanes = 64 if n <= 256 else 256 %}
 {% set E = "f32" %}
 {% import "lib/stored.wgsl" as stored with context %}
-{% set at = namespace(next=1) %}
+{% set index = namespace(next=1) %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ stored.unit }}>;
 {% if has_weight %}
-@group(0) @binding({{ at.next }}) var<storage, {{ access[at.next] }}> weight: array<{{ stored.unit }}>;
-{% set at.next = at.next + 1 %}
+@group(0) @binding({{ index.next }}) var<storage, {{ access[index.next] }}> weight: array<{{ stored.unit }}>;
+{% set index.next = index.next + 1 %}
 {% endif %}
 {% if has_bias %}
-@group(0) @binding({{ at.next }}) var<storage, {{ access[at.next] }}> bias: array<{{ stored.unit }}>;
-{% set at.next = at.next + 1 %}
+@group(0) @binding({{ index.next }}) var<storage, {{ access[index.next] }}> bias: array<{{ stored.unit }}>;
+{% set index.next = index.next + 1 %}
 {% endif %}
 {% if has_residual %}
-@group(0) @binding({{ at.next }}) var<storage, {{ access[at.next] }}> residual: array<{{ stored.unit }}>;
-{% set at.next = at.next + 1 %}
+@group(0) @binding({{ index.next }}) var<storage, {{ access[index.next] }}> residual: array<{{ stored.unit }}>;
+{% set index.next = index.next + 1 %}
 {% endif %}
-@group(0) @binding({{ at.next }}) var<storage, {{ access[at.next] }}> y: array<{{ stored.unit }}>;
+@group(0) @binding({{ index.next }}) var<storage, {{ access[index.next] }}> y: array<{{ stored.unit }}>;
 {% if keep %}
-@group(0) @binding({{ at.next + 1 }}) var<storage, {{ access[at.next + 1] }}> sum: array<{{ stored.unit }}>;
+@group(0) @binding({{ index.next + 1 }}) var<storage, {{ access[index.next + 1] }}> sum: array<{{ stored.unit }}>;
 {% endif %}
 
 var<workgroup> part: array<f32, {{ lanes }}>;

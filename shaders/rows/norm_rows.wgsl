@@ -7,10 +7,10 @@
 {% set extreme = false %}
 {% set sum_of = "dot({0}, vec4<f32>(1.0))" if wide else "{0}" %}
 {% import "lib/stored.wgsl" as stored with context %}
-{% set at = namespace(next=1) %}
+{% set index = namespace(next=1) %}
 {% macro bind(name) %}
-@group(0) @binding({{ at.next }}) var<storage, {{ access[at.next] }}> {{ name }}: array<{{ stored.unit }}>;
-{% set at.next = at.next + 1 %}
+@group(0) @binding({{ index.next }}) var<storage, {{ access[index.next] }}> {{ name }}: array<{{ stored.unit }}>;
+{% set index.next = index.next + 1 %}
 {% endmacro %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ stored.unit }}>;
 {{ bind("weight") if has_weight }}{{ bind("bias") if has_bias }}{{ bind("residual") if has_residual }}{{ bind("y") }}{{ bind("sum") if keep }}

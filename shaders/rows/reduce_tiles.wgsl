@@ -72,8 +72,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% endif %}
     for (var i = start + mine; i < end; i += {{ parts * loads }}u) { // trips: {{ partition }} / {{ parts * loads }}
 {% for c in range(loads) %}
-{% set at = "i + " ~ c * parts ~ "u" %}
-        let v{{ c }} = x[base + {{ "min(" ~ at ~ ", end - 1u)" if ragged else "(" ~ at ~ ")" }} * {{ units }}u];
+{% set index = "i + " ~ c * parts ~ "u" %}
+        let v{{ c }} = x[base + {{ "min(" ~ index ~ ", end - 1u)" if ragged else "(" ~ index ~ ")" }} * {{ units }}u];
 {% endfor %}
 {% for c in range(loads) %}
 {% if ragged and not extreme and c %}

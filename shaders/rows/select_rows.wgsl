@@ -43,8 +43,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let from0 = (g % PIECES) * PIECE;
     let count = min(PIECE, COUNT - from0);
     for (var i = lane; i < count; i += 256u) { // trips: PIECE / 256
-        let at = row * COUNT + from0 + i;
-        key[i] = {{ "sort_key(x[at])" if first else "candidates[at].x" }};
+        let index = row * COUNT + from0 + i;
+        key[i] = {{ "sort_key(x[index])" if first else "candidates[index].x" }};
     }
     workgroupBarrier();
 {% if short %}

@@ -29,11 +29,11 @@ fn expo(x: {{ E }}) -> {{ E }} {
 {% set full = (c + 1) * lanes <= m %}
     let v{{ c }} = {{ stored.read("x[base + " ~ ("own + " ~ c * lanes ~ "u" if full else "min(own + " ~ c * lanes ~ "u, " ~ (m - 1) ~ "u)") ~ "]") }};
 {% endfor %}
-    var most = v0;
+    var lane_max = v0;
 {% for c in range(1, held) %}
-    most = max(most, v{{ c }});
+    lane_max = max(lane_max, v{{ c }});
 {% endfor %}
-    let top = row_max({{ largest.format("most") }}, lane{{ ", together" if subgroups }});
+    let top = row_max({{ largest.format("lane_max") }}, lane{{ ", together" if subgroups }});
     var part = {{ E }}(0.0);
 {% for c in range(held) %}
     let e{{ c }} = expo(v{{ c }} - top);
@@ -66,8 +66,8 @@ fn expo(x: {{ E }}) -> {{ E }} {
 {% for c in range(u) %}
         let v{{ c }} = {{ stored.read("x[base + i + " ~ c * lanes ~ "u]") }};
 {% endfor %}
-        let most = {% for c in range(u - 1) %}max(v{{ c }}, {% endfor %}v{{ u - 1 }}{{ ")" * (u - 1) }};
-        let next = max(top, {{ largest.format("most") }});
+        let lane_max = {% for c in range(u - 1) %}max(v{{ c }}, {% endfor %}v{{ u - 1 }}{{ ")" * (u - 1) }};
+        let next = max(top, {{ largest.format("lane_max") }});
         part = part * exp(top - next){% for c in range(u) %} + expo(v{{ c }} - next){% endfor %};
         top = next;
     }

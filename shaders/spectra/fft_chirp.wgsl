@@ -15,8 +15,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let i = t % {{ count }}u;
     var z = vec2<f32>(0.0);
     if (i < {{ factors }}u) {
-        let at = row * {{ 2 * source }}u + i;
-        let v = vec2<f32>(x[at], x[at + {{ source }}u]){{ ".yx" if stage == "spread" and inverse }};
+        let index = row * {{ 2 * source }}u + i;
+        let v = vec2<f32>(x[index], x[index + {{ source }}u]){{ ".yx" if stage == "spread" and inverse }};
         let w = vec2<f32>(factor[i], factor[i + {{ factors }}u]);
         z = vec2<f32>(v.x * w.x - v.y * w.y, v.x * w.y + v.y * w.x);
     }

@@ -8,9 +8,9 @@
 @group(0) @binding(2) var<storage, {{ access[2] }}> y: array<f32>;
 
 // z times a twiddle factor of the table.
-fn turn(z: vec2<f32>, at: u32) -> vec2<f32> {
-    let re = roots[at];
-    let im = roots[at + COUNT];
+fn turn(z: vec2<f32>, index: u32) -> vec2<f32> {
+    let re = roots[index];
+    let im = roots[index + COUNT];
     return vec2<f32>(z.x * re - z.y * im, z.x * im + z.y * re);
 }
 

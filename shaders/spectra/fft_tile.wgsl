@@ -58,7 +58,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% call(u, b, guarded) each(radices[0], "in_thread") %}
         {{ "if (" ~ b ~ " < " ~ (n // radices[0]) ~ "u) " if guarded }}{
             let local = (q % {{ inner }}u) * {{ in_across }}u + ({{ b }}) * {{ in_step }}u;
-            let at = start + local;
+            let index = start + local;
 {% if tapered %}
             let place = {{ b }};
 {% endif %}
@@ -66,11 +66,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% set v = "v" ~ (u * radices[0] + i) %}
 {% set on = n // radices[0] * i * in_step %}
 {% if wide %}
-            {{ v }} = x[at / 2u + {{ on // 2 }}u];
+            {{ v }} = x[index / 2u + {{ on // 2 }}u];
 {% elif samples == 1 %}
-            {{ "if (local + " ~ on ~ "u < " ~ held_in ~ "u) " if chirped }}{ {{ v }}.x = x[at + {{ on }}u]; }
+            {{ "if (local + " ~ on ~ "u < " ~ held_in ~ "u) " if chirped }}{ {{ v }}.x = x[index + {{ on }}u]; }
 {% else %}
-            {{ "if (local + " ~ on ~ "u < " ~ held_in ~ "u) " if chirped }}{ {{ v }} = vec2<f32>(x[at + {{ on }}u], x[at + {{ on + in_imag }}u]){{ ".yx" if swap_in }}; }
+            {{ "if (local + " ~ on ~ "u < " ~ held_in ~ "u) " if chirped }}{ {{ v }} = vec2<f32>(x[index + {{ on }}u], x[index + {{ on + in_imag }}u]){{ ".yx" if swap_in }}; }
 {% endif %}
 {% endfor %}
 {% if tapered %}
@@ -105,17 +105,17 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     {{ "if (" ~ b ~ " < " ~ (n // r) ~ "u) " if guarded }}{
         let local = (q % {{ inner }}u) * {{ out_across }}u + ({{ b }}) * {{ out_step }}u;
 {% if bins %}
-        let at = start + local;
+        let index = start + local;
 {% for j in range(r) %}
 {% set slot = u * r + dft_place(r, j)|int %}
 {% set on = n // r * j %}
 {% if samples == 1 %}
         if ({{ b }} + {{ on }}u < {{ bins }}u) {
 {% if power %}
-            y[at + {{ on }}u] = SCALE * SCALE * dot(v{{ slot }}, v{{ slot }});
+            y[index + {{ on }}u] = SCALE * SCALE * dot(v{{ slot }}, v{{ slot }});
 {% else %}
-            y[at + {{ on }}u] = SCALE * v{{ slot }}.x;
-            y[at + {{ on + bins }}u] = SCALE * v{{ slot }}.y;
+            y[index + {{ on }}u] = SCALE * v{{ slot }}.x;
+            y[index + {{ on + bins }}u] = SCALE * v{{ slot }}.y;
 {% endif %}
         }
 {% else %}
@@ -129,19 +129,19 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
             let im = select({{ half }} * (sum.y - w.x * d.x + w.y * d.y), 0.0, {{ b }} == 0u);
             if ({{ b }} == 0u) {
                 let end = {{ half }} * 2.0 * (v{{ slot }}.x - v{{ slot }}.y);
-                y[at + {{ n }}u] = {{ "end * end" if power else "end" }};
+                y[index + {{ n }}u] = {{ "end * end" if power else "end" }};
 {% if not power %}
-                y[at + {{ n + bins }}u] = 0.0;
+                y[index + {{ n + bins }}u] = 0.0;
 {% endif %}
             }
 {% else %}
             let im = {{ half }} * (sum.y - w.x * d.x + w.y * d.y);
 {% endif %}
 {% if power %}
-            y[at + {{ on }}u] = re * re + im * im;
+            y[index + {{ on }}u] = re * re + im * im;
 {% else %}
-            y[at + {{ on }}u] = re;
-            y[at + {{ on + bins }}u] = im;
+            y[index + {{ on }}u] = re;
+            y[index + {{ on + bins }}u] = im;
 {% endif %}
         }
 {% endif %}
@@ -152,9 +152,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% set on = n // r * j * out_step %}
         {{ "if (local + " ~ on ~ "u < " ~ out_imag ~ "u) " if cut }}{
             let z = {{ "turn(" ~ v ~ (".yx" if swap_before else "") ~ ", factor[local + " ~ on ~ "u])" if factored else v }}{{ ".yx" if swap_after }}{{ " * SCALE" if scale != 1 }};
-            let at = start + local + {{ on }}u;
-            y[at] = z.x;
-            y[at + {{ out_imag }}u] = z.y;
+            let index = start + local + {{ on }}u;
+            y[index] = z.x;
+            y[index + {{ out_imag }}u] = z.y;
         }
 {% endfor %}
 {% endif %}

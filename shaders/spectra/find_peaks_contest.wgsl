@@ -16,13 +16,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let count = counts[row];
     if (peak >= count || atomicLoad(&keep[t]) != 2) { return; }
     let base = i32(row * CANDIDATES);
-    let at = positions[t];
-    let height = x[row * N + u32(at)];
+    let index = positions[t];
+    let height = x[row * N + u32(index)];
     var open = false;
 {% for step, inside, beats in [("-", "k >= 0", ">"), ("+", "k < count", ">=")] %}
     for (var k = peak {{ step }} 1; {{ inside }}; k {{ step }}= 1) { // trips: min(DISTANCE / 2 + 1, CANDIDATES)
         let there = positions[base + k];
-        if (abs(there - at) >= i32(DISTANCE)) { break; }
+        if (abs(there - index) >= i32(DISTANCE)) { break; }
         let state = atomicLoad(&keep[base + k]);
         if (state == 0) { continue; }
         if (state == 1) {

@@ -28,13 +28,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         let peak = order[base + rank];
         let won = keep[base + u32(peak)] == 2;
         if (won) {
-            let at = positions[base + u32(peak)];
+            let index = positions[base + u32(peak)];
             for (var k = peak - 1 - i32(lane); k >= 0; k -= 64) { // trips: min(CANDIDATES / 64 + END - START, (END - START) * (DISTANCE / 128 + 2)) in all
-                if (at - positions[base + u32(k)] >= i32(DISTANCE)) { break; }
+                if (index - positions[base + u32(k)] >= i32(DISTANCE)) { break; }
                 keep[base + u32(k)] = 0;
             }
             for (var k = peak + 1 + i32(lane); k < count; k += 64) { // trips: min(CANDIDATES / 64 + END - START, (END - START) * (DISTANCE / 128 + 2)) in all
-                if (positions[base + u32(k)] - at >= i32(DISTANCE)) { break; }
+                if (positions[base + u32(k)] - index >= i32(DISTANCE)) { break; }
                 keep[base + u32(k)] = 0;
             }
         }

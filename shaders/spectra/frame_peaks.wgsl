@@ -79,9 +79,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         {{ "if (2u * pair + " ~ part ~ "u < SEGMENTS) " if least }}{
 {% call(u, b, guarded) each(radices[0], "thread") %}
             {{ "if (" ~ b ~ " < " ~ (n // radices[0]) ~ "u) " if guarded }}{
-                let at = from_at + {{ part * hop }}u + {{ b }};
+                let index = from_at + {{ part * hop }}u + {{ b }};
 {% for i in range(radices[0]) %}
-                v{{ u * radices[0] + i }}.{{ "xy"[part] }} = x[at + {{ n // radices[0] * i }}u];
+                v{{ u * radices[0] + i }}.{{ "xy"[part] }} = x[index + {{ n // radices[0] * i }}u];
 {% endfor %}
             }
 {% endcall %}
@@ -118,17 +118,17 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% endif %}
 {% call(u, b, guarded) each(radices[0], "thread") %}
         {{ "if (" ~ b ~ " < " ~ (n // radices[0]) ~ "u) " if guarded }}{
-            let at = {{ b }};
+            let index = {{ b }};
 {% for i in range(radices[0]) %}
-            v{{ u * radices[0] + i }} *= taper[at + {{ n // radices[0] * i }}u];
+            v{{ u * radices[0] + i }} *= taper[index + {{ n // radices[0] * i }}u];
 {% endfor %}
         }
 {% endcall %}
 {% for s in range(passes) %}
 {{ butterflies(s, "thread") }}
 {% if s < passes - 1 %}
-{% set at = "c * " ~ row ~ "u" %}
-{{ exchange(s, "thread", at, "thread", at) }}
+{% set index = "c * " ~ row ~ "u" %}
+{{ exchange(s, "thread", index, "thread", index) }}
 {% endif %}
 {% endfor %}
 {% for i in range(slots) %}
@@ -138,10 +138,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     }
 {% call(u, b, guarded) each(r, "thread") %}
     {{ "if (" ~ b ~ " < " ~ (n // r) ~ "u) " if guarded }}{
-        let at = c * {{ row }}u + {{ b }};
+        let index = c * {{ row }}u + {{ b }};
 {% for j in range(r) %}
 {% set power = "power" ~ (u * r + dft_place(r, j)|int) %}
-        held[at + {{ n // r * j }}u] = {{ power if split else "vec2<f32>(" ~ power ~ ", 0.0)" }};
+        held[index + {{ n // r * j }}u] = {{ power if split else "vec2<f32>(" ~ power ~ ", 0.0)" }};
 {% endfor %}
     }
 {% endcall %}

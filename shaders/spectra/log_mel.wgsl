@@ -16,9 +16,9 @@ var<workgroup> part: array<{{ V }}, 256>;
 
 fn power_of(row: u32, bin: u32) -> f32 {
     // Frames after the last one repeat it and are not written.
-    let at = min(row, ROWS - 1u) * {{ 2 * n_fft }}u + bin;
-    let re = spec[at];
-    let im = spec[at + N_FFT];
+    let index = min(row, ROWS - 1u) * {{ 2 * n_fft }}u + bin;
+    let re = spec[index];
+    let im = spec[index + N_FFT];
     return re * re + im * im;
 }
 
@@ -83,8 +83,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     for (var width = 128u; width > 0u; width /= 2u) { // trips: 8
         if (lane < width) {
 {% for f in range(frames) %}
-{% set at = "[" ~ f ~ "]" if frames > 1 else "" %}
-            part[lane]{{ at }} = nan_max(part[lane]{{ at }}, part[lane + width]{{ at }});
+{% set index = "[" ~ f ~ "]" if frames > 1 else "" %}
+            part[lane]{{ index }} = nan_max(part[lane]{{ index }}, part[lane + width]{{ index }});
 {% endfor %}
         }
         workgroupBarrier();
@@ -94,8 +94,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     for (var mel = lane / 16u; mine == 0u && mel < MELS; mel += 16u) { // trips: MELS / 16
 {% for f in range(frames) %}
         if (row0 + {{ f }}u < ROWS) {
-            let at = (row0 + {{ f }}u) * MELS + mel;
-            y[at] = (nan_max(y[at], lowest{{ "[" ~ f ~ "]" if frames > 1 }}) + 4.0) * 0.25;
+            let index = (row0 + {{ f }}u) * MELS + mel;
+            y[index] = (nan_max(y[index], lowest{{ "[" ~ f ~ "]" if frames > 1 }}) + 4.0) * 0.25;
         }
 {% endfor %}
     }

@@ -21,9 +21,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         for (var mel0 = 0u; mel0 < MELS && bin0 < BINS; mel0 += 256u) { // trips: MELS / 256
             let count = min(256u, MELS - mel0);
             if (lane < count) {
-                let at = g * MELS + mel0 + lane;
-                let m = mels[at];
-                part[lane] = select(dy[at] * 0.10857362047581294 / m, 0.0, m <= lowest);
+                let index = g * MELS + mel0 + lane;
+                let m = mels[index];
+                part[lane] = select(dy[index] * 0.10857362047581294 / m, 0.0, m <= lowest);
             }
             workgroupBarrier();
             if (bin < BINS) {
@@ -32,9 +32,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
             workgroupBarrier();
         }
         if (bin < N_FFT) {
-            let at = g * {{ 2 * n_fft }}u + bin;
-            dx[at] = 2.0 * spec[at] * sum;
-            dx[at + N_FFT] = 2.0 * spec[at + N_FFT] * sum;
+            let index = g * {{ 2 * n_fft }}u + bin;
+            dx[index] = 2.0 * spec[index] * sum;
+            dx[index + N_FFT] = 2.0 * spec[index + N_FFT] * sum;
         }
     }
 }

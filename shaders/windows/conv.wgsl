@@ -25,11 +25,11 @@ const TAPS: u32 = {{ kernel[0] * kernel[1] * kernel[2] }}u;
 fn load_w(base: u32, row: u32, k: u32) -> vec4<f32> {
     var v = vec4<f32>(0.0);
     if (row < M) {
-        let at = base + row * K + k;
-        if (k < K) { v.x = w[at]; }
-        if (k + 1u < K) { v.y = w[at + 1u]; }
-        if (k + 2u < K) { v.z = w[at + 2u]; }
-        if (k + 3u < K) { v.w = w[at + 3u]; }
+        let index = base + row * K + k;
+        if (k < K) { v.x = w[index]; }
+        if (k + 1u < K) { v.y = w[index + 1u]; }
+        if (k + 2u < K) { v.z = w[index + 2u]; }
+        if (k + 3u < K) { v.w = w[index + 3u]; }
     }
     return v;
 }

@@ -39,9 +39,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         }
 {% endfor %}
     }
-    let at = ((image * OUTPUTS + o) * ROWS + row) * WIDTH + x0;
-    y[at] = sum.x;
-    if (x0 + 1u < WIDTH) { y[at + 1u] = sum.y; }
-    if (x0 + 2u < WIDTH) { y[at + 2u] = sum.z; }
-    if (x0 + 3u < WIDTH) { y[at + 3u] = sum.w; }
+    let index = ((image * OUTPUTS + o) * ROWS + row) * WIDTH + x0;
+    y[index] = sum.x;
+    if (x0 + 1u < WIDTH) { y[index + 1u] = sum.y; }
+    if (x0 + 2u < WIDTH) { y[index + 2u] = sum.z; }
+    if (x0 + 3u < WIDTH) { y[index + 3u] = sum.w; }
 }

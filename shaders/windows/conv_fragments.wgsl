@@ -96,25 +96,25 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         let c0 = step % {{ per_tap }}u * {{ bk }}u;
 {% for i in range(loads) %}
         {
-            let at = lane + {{ i * threads }}u;
-            pieces[at / {{ bk // 8 }}u * {{ stride_k // 8 }}u + at % {{ bk // 8 }}u] = load_w(part * M * {{ taps * c }}u + tap * {{ c }}u, row0 + at / {{ bk // 8 }}u, c0 + at % {{ bk // 8 }}u * 8u);
+            let index = lane + {{ i * threads }}u;
+            pieces[index / {{ bk // 8 }}u * {{ stride_k // 8 }}u + index % {{ bk // 8 }}u] = load_w(part * M * {{ taps * c }}u + tap * {{ c }}u, row0 + index / {{ bk // 8 }}u, c0 + index % {{ bk // 8 }}u * 8u);
         }
 {% endfor %}
         let apart = tap_step(tap);
 {% for i in range(per) %}
         {
             let there = {{ "inside(start" ~ i ~ " + apart)" if checked else "true" }};
-            let at = x_at{{ i }} + offset_in_plane(apart) + c0 * PLANE;
+            let index = x_at{{ i }} + offset_in_plane(apart) + c0 * PLANE;
             let line = {{ (a_size) // 8 }}u + {{ "lane % " ~ bn ~ "u" if shared > 1 else "(lane + " ~ i * threads ~ "u)" }} * {{ stride_k // 8 }}u + channel / 8u;
 {% for piece in range(mine // 8) %}
             {
-                var found = vec4<u32>(0u);
+                var piece_value = vec4<u32>(0u);
                 if (there) {
 {% if c % bk %}
                     let left = {{ c }}u - min(c0 + channel + {{ 8 * piece }}u, {{ c }}u);
 {% endif %}
 {% for e in range(8) %}
-{% set place = "x[at + " ~ (8 * piece + e) ~ "u * PLANE]" %}
+{% set place = "x[index + " ~ (8 * piece + e) ~ "u * PLANE]" %}
 {% if c % bk %}
                     var v{{ e }} = f16(0.0);
                     if (left > {{ e }}u) { v{{ e }} = f16({{ place }}); }
@@ -122,9 +122,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
                     let v{{ e }} = f16({{ place }});
 {% endif %}
 {% endfor %}
-                    found = vec4<u32>({% for e in range(4) %}bitcast<u32>(vec2<f16>(v{{ 2 * e }}, v{{ 2 * e + 1 }})){{ ", " if e < 3 }}{% endfor %});
+                    piece_value = vec4<u32>({% for e in range(4) %}bitcast<u32>(vec2<f16>(v{{ 2 * e }}, v{{ 2 * e + 1 }})){{ ", " if e < 3 }}{% endfor %});
                 }
-                pieces[line + {{ piece }}u] = found;
+                pieces[line + {{ piece }}u] = piece_value;
             }
 {% endfor %}
         }
@@ -155,8 +155,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     subgroupMatrixStore(sum_words, own + {{ j * fn }}u, acc{{ i }}_{{ j }}, false, {{ wn }}u);
 {% endfor %}
     workgroupBarrier();
-    for (var at = member; at < {{ fm * wn // 4 }}u; at += {{ lanes }}u) { // trips: {{ (fm * wn // 4 + lanes - 1) // lanes }}
-        store(base, part, row0 + sub_row + {{ i * fm }}u + at / {{ wn // 4 }}u, column0 + sub_column + at % {{ wn // 4 }}u * 4u, sum_vectors[own / 4u + at]);
+    for (var index = member; index < {{ fm * wn // 4 }}u; index += {{ lanes }}u) { // trips: {{ (fm * wn // 4 + lanes - 1) // lanes }}
+        store(base, part, row0 + sub_row + {{ i * fm }}u + index / {{ wn // 4 }}u, column0 + sub_column + index % {{ wn // 4 }}u * 4u, sum_vectors[own / 4u + index]);
     }
     workgroupBarrier();
 {% endfor %}

@@ -52,9 +52,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% endcall %}
 {{ "        }" if checks[0] }}
     }
-    let at = (((image * OUTPUTS + o) * {{ out[0] }}u + deep) * {{ out[1] }}u + row0) * {{ out[2] }}u + column;
+    let index = (((image * OUTPUTS + o) * {{ out[0] }}u + deep) * {{ out[1] }}u + row0) * {{ out[2] }}u + column;
 {% for r in range(tall) %}
     {{ "if (row0 + " ~ r ~ "u < " ~ out[1] ~ "u) " if r and out[1] % tall }}{
-{{ strips.store("(at + " ~ r * out[2] ~ "u)", "column", "acc" ~ r) }}    }
+{{ strips.store("(index + " ~ r * out[2] ~ "u)", "column", "acc" ~ r) }}    }
 {% endfor %}
 }

@@ -80,13 +80,13 @@ fn store(base: u32, part: u32, row: u32, q: u32, sum: vec4<f32>) {
 {% endif %}
 {% endfor %}
 {% if wide_x %}
-            let at = x_at + l * {{ windows // 4 }}u;
+            let index = x_at + l * {{ windows // 4 }}u;
 {% for i in range(loads_x) %}
 {% if tail %}
             other{{ i }} = vec4<f32>(0.0);
-            if (l + lane / {{ bn // 4 }}u + {{ 4 * i }}u < {{ c }}u) { other{{ i }} = x[at + {{ i * windows }}u]; }
+            if (l + lane / {{ bn // 4 }}u + {{ 4 * i }}u < {{ c }}u) { other{{ i }} = x[index + {{ i * windows }}u]; }
 {% else %}
-            other{{ i }} = x[at + {{ i * windows }}u];
+            other{{ i }} = x[index + {{ i * windows }}u];
 {% endif %}
 {% endfor %}
 {% else %}
@@ -97,7 +97,7 @@ fn store(base: u32, part: u32, row: u32, q: u32, sum: vec4<f32>) {
             {
 {% if fixed %}
 {% set row, cut = (j % per) // cuts, j % cuts %}
-                let at = plane + {{ (j // per) * dims[0] * dims[1] * dims[2] + ((row // kernel[1]) * dilation[0] * dims[1] + (row % kernel[1]) * dilation[1]) * dims[2] + cut * piece * dilation[2] }}u;
+                let index = plane + {{ (j // per) * dims[0] * dims[1] * dims[2] + ((row // kernel[1]) * dilation[0] * dims[1] + (row % kernel[1]) * dilation[1]) * dims[2] + cut * piece * dilation[2] }}u;
                 let place = {{ "across%d + %d" % (row, cut * piece * dilation[2]) }};
 {% else %}
                 let line = l + {{ j }}u;
@@ -105,7 +105,7 @@ fn store(base: u32, part: u32, row: u32, q: u32, sum: vec4<f32>) {
                 let z = (row / {{ kernel[1] }}u) * {{ dilation[0] }}u;
                 let h = (row % {{ kernel[1] }}u) * {{ dilation[1] }}u;
                 let cut = (line % {{ cuts }}u) * {{ piece * dilation[2] }}u;
-                let at = x_at + (line / {{ per }}u) * PLANE + (z * {{ dims[1] }}u + h) * {{ dims[2] }}u + cut;
+                let index = x_at + (line / {{ per }}u) * PLANE + (z * {{ dims[1] }}u + h) * {{ dims[2] }}u + cut;
                 let place = select(FAR, start.z + i32(cut), {{ row_inside("i32(z)", "i32(h)") }});
 {% endif %}
 {% for t in range(piece) %}
@@ -116,9 +116,9 @@ fn store(base: u32, part: u32, row: u32, q: u32, sum: vec4<f32>) {
 {% elif checks[0] or checks[1] %}{% set inside = inside + ["place >= 0"] %}{% endif %}
 {% if inside %}
                 {{ name }} = 0.0;
-                if ({{ inside|join(" && ") }}) { {{ name }} = x[at + {{ t * dilation[2] }}u]; }
+                if ({{ inside|join(" && ") }}) { {{ name }} = x[index + {{ t * dilation[2] }}u]; }
 {% else %}
-                {{ name }} = x[at + {{ t * dilation[2] }}u];
+                {{ name }} = x[index + {{ t * dilation[2] }}u];
 {% endif %}
 {% endfor %}
             }
@@ -179,13 +179,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         {{ "if (lane + %du < %du) " % (i * threads, size_w) if loop.index * threads > size_w }}{
             let e = lane + {{ i * threads }}u;
             let row = e / {{ width }}u;
-            let at = (e % {{ width }}u) * {{ apart * 4 if wide_w else apart }}u + row / 4u;
+            let index = (e % {{ width }}u) * {{ apart * 4 if wide_w else apart }}u + row / 4u;
 {% if wide_w %}
 {% for j in range(4) %}
-            left[at + {{ j * apart }}u][row % 4u] = mine{{ i }}.{{ "xyzw"[j] }};
+            left[index + {{ j * apart }}u][row % 4u] = mine{{ i }}.{{ "xyzw"[j] }};
 {% endfor %}
 {% else %}
-            left[at][row % 4u] = mine{{ i }};
+            left[index][row % 4u] = mine{{ i }};
 {% endif %}
         }
 {% endfor %}

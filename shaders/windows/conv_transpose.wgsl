@@ -21,13 +21,13 @@ const PER_CHANNEL: u32 = {{ m * taps }}u;
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let e = (wid.x + wid.y * FOLD) * 256u + lane;
     if (e >= BATCH * PARTS * {{ blocks }}u * PLANE) { return; }
-    let at = e % PLANE;
+    let index = e % PLANE;
     let block = (e / PLANE) % {{ blocks }}u;
     let part = (e / (PLANE * {{ blocks }}u)) % PARTS;
     let image = e / (PLANE * {{ blocks }}u * PARTS);
-    let pz = i32(at / {{ dims[1] * dims[2] }}u) + {{ before[0] }};
-    let py = i32((at / {{ dims[2] }}u) % {{ dims[1] }}u) + {{ before[1] }};
-    let px = i32(at % {{ dims[2] }}u) + {{ before[2] }};
+    let pz = i32(index / {{ dims[1] * dims[2] }}u) + {{ before[0] }};
+    let py = i32((index / {{ dims[2] }}u) % {{ dims[1] }}u) + {{ before[1] }};
+    let px = i32(index % {{ dims[2] }}u) + {{ before[2] }};
     let x_base = (image * CHANNELS + part * {{ c }}u) * ENTRIES;
     let w_base = part * {{ c }}u * PER_CHANNEL;
 {% for j in range(per_thread) %}
@@ -57,7 +57,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% for j in range(per_thread) %}
     if (block * PER_THREAD + {{ j }}u < {{ m }}u) {
         let o = part * {{ m }}u + o{{ j }};
-        let to = (image * OUTPUTS + o) * PLANE + at;
+        let to = (image * OUTPUTS + o) * PLANE + index;
 {% if not first %}
         sum{{ j }} += y[to];
 {% elif has_bias %}

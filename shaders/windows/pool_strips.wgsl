@@ -86,9 +86,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% endif %}
 {% endfor %}
 {% endif %}
-    let at = ((plane * {{ out[0] }}u + deep) * {{ out[1] }}u + row0) * {{ out[2] }}u + column;
+    let index = ((plane * {{ out[0] }}u + deep) * {{ out[1] }}u + row0) * {{ out[2] }}u + column;
 {% for r in range(tall) %}
     {{ "if (row0 + " ~ r ~ "u < " ~ out[1] ~ "u) " if r and out[1] % tall }}{
-{{ strips.store("(at + " ~ r * out[2] ~ "u)", "column", "total" ~ r) }}    }
+{{ strips.store("(index + " ~ r * out[2] ~ "u)", "column", "total" ~ r) }}    }
 {% endfor %}
 }
