@@ -166,7 +166,7 @@ def dynamic_lstm(rng, index):
     )
 
 
-# What ONNX Runtime has on GPUs only: the results are NumPy's.
+# ONNX Runtime has these on GPUs only: the results are NumPy's.
 
 
 def bucket(ahead, count, farthest, both):

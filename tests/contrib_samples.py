@@ -416,7 +416,7 @@ def quantized_conv(rng, index):
     )  # fmt: skip
 
 
-# What ONNX Runtime has on GPUs only: the results are NumPy's.
+# ONNX Runtime has these on GPUs only: the results are NumPy's.
 
 
 def erf_gelu(x):

@@ -332,7 +332,7 @@ def _forever():
         pass
 
 
-# What must not happen, so that a test sees that it is noticed.
+# Faults that must not happen. A test plants each and sees that it is noticed.
 FAULTS = {
     "another error": lambda: {}["key"],
     "a file elsewhere": lambda: Path("../secret.bin").read_bytes(),

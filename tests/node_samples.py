@@ -73,7 +73,7 @@ def differ(got, wanted, sample, index):
     if wanted.dtype.kind in "iub":
         apart = np.abs(got.astype("i8") - wanted.astype("i8"))
         return None if (apart <= sample.steps).all() else f"{apart.max()} steps apart"
-    # What hides a key is as good as infinite.
+    # A bias that hides a key is as good as infinite.
     got, wanted = (
         np.where(np.abs(a) > 1e30, np.copysign(np.inf, a), a).astype(a.dtype) for a in (got, wanted)
     )

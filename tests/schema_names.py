@@ -66,7 +66,7 @@ LAYOUTS = {
     "Upsample": "NCHW 4",
     "Where": "*B *B *B",
 }
-# What a text attribute may be, by operator and name or by name alone.
+# The values that a text attribute may have, by operator and name or by name alone.
 TEXTS = {
     "auto_pad": ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"),
     "direction": ("forward", "reverse", "bidirectional"),

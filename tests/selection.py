@@ -44,7 +44,7 @@ MODE = os.environ.get("RLX_TEST_GREEN", "")
 ROOT = Path(__file__).resolve().parent.parent
 FAMILIES = "rlx/ops/*/**/*.py"
 KERNELS = ("cython_src/kernels/**/*", "rlx/backends/cpu/**/*.py")
-# What a digest of the program or of the source graph covers, or what no test with the marker looks at.
+# Folders that a digest of the program or of the source graph covers, or that no test with the marker reads.
 COVERED = (
     FAMILIES, *KERNELS, "rlx/passes/**/*.py", "rlx/importers/**/*.py", "rlx/signal/**/*.py", "rlx/cli/**/*.py",
     "rlx/regress/**/*.py", "rlx/serving/**/*.py", "rlx/cost/**/*.py", "rlx/tune/**/*.py", "rlx/calibrate/**/*.py",

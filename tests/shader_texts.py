@@ -22,7 +22,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.variants import SUBGROUPS
 from rlx.ops.conformance_cases import Case
 
-# What adapters of Direct3D 12 and Metal usually have, where it is more than the default limits.
+# Limits that adapters of Direct3D 12 and Metal usually have above the defaults.
 LARGE = {
     **DEFAULT_LIMITS,
     "max-compute-invocations-per-workgroup": 1024,

@@ -6,7 +6,7 @@ import rlx
 
 ROWS, WIDTH = 3, 8
 KINDS = ("plain", "hosted", "custom")
-# What the custom operation "meddles" does before it returns; taken out by the call.
+# Functions that the custom operation "meddles" calls before it returns: each call takes one out.
 ACTIONS = []
 
 

@@ -128,7 +128,7 @@ def test_the_folder_is_not_looked_through_at_every_entry(folder, monkeypatch):
     for number in range(130):
         disk.put(f"{number:064}", bytes(10))
     assert len(looks) == 3
-    # What others stored meanwhile is seen at the latest when the own share fills the folder.
+    # Files that others stored meanwhile are seen at the latest when the own share fills the folder.
     (folder / f"{'f' * 64}.rlxc").write_bytes(bytes(9_000))
     os.utime(folder / f"{'f' * 64}.rlxc", (1, 1))
     for number in range(130, 260):

@@ -43,7 +43,7 @@ def test_phases_without_caches_and_with_them(file, capsys):
     for item in (*cold, *warm):
         assert {"python", "numpy", "import", "read", "first run"} <= item.keys()
         assert all(ms >= 0 for ms in item.values()), item
-    # What the passes did is read from the cache that the first process filled.
+    # The second process reads the results of the passes from the cache that the first one filled.
     assert all(item["passes"] > 0 for item in cold)
     assert not any("pass fuse" in item or item.get("passes") for item in warm)
     assert row["warm_ms"] > 0 < row["cold_ms"]

@@ -34,7 +34,7 @@ def test_lru_bytes():
     assert retained.nbytes == 90
     assert retained.put("c", 3, 50) == [1]
     assert (retained.keys(), retained.nbytes) == (["b", "c"], 80)
-    # What is too large alone takes nothing else away.
+    # A result that is too large alone evicts nothing.
     assert retained.put("d", 4, 101) == []
     assert (retained.keys(), retained.nbytes) == (["b", "c"], 80)
     retained.put("b", 5, 10)

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / "benchmarks" / "cpu.py"
 MARKS = "<!-- benchmarks/cpu.py -->", "<!-- end of benchmarks/cpu.py -->"
-# What the list of shapes has to have at least.
+# Kinds of shapes that the list has to have.
 NAMED = (
     "matmul 1x64x64",
     "matmul 4096^3",

@@ -62,7 +62,7 @@ def test_frozen_and_updated(programs, tmp_path, webgpu):
     home, empty = tmp_path / "home", tmp_path / "empty"
     home.mkdir()
     empty.mkdir()
-    # What is measured in the background would have the second start compile anew, by other figures.
+    # Figures that are measured in the background would make the second start compile anew.
     how = {"environment": {**environment(home), "RLX_CALIBRATION": "off"}, "cwd": empty}
     for name, program in programs.items():
         others = entries(home)

@@ -133,7 +133,7 @@ def test_i64_casts_both_ways(dtype, device):
         )
         with np.errstate(over="ignore"):
             back = store(fractions, dtype)
-        # What is out of range has no integer.
+        # Values out of range have no integer.
         back = back[np.abs(widen(back, dtype)) < 2.0**63]
     else:
         back = wide.astype(dtype.numpy)
@@ -395,7 +395,7 @@ def test_f64_runs_on_the_host_and_is_listed(webgpu, rng):
         assert total.dtype == np.float64
         expected = np.sum(np.exp(x.astype(np.float64)) ** 2, axis=1)
         np.testing.assert_allclose(y, np.sqrt(expected) + 1, rtol=2e-6)
-        # What the device rounded to f32 before is all that is lost.
+        # The device rounded to f32 before; nothing more is lost.
         np.testing.assert_allclose(total, expected, rtol=1e-6)
         schedule = compiled.as_text("schedule")
         (host,) = (line for line in schedule.splitlines() if "= host(" in line)

@@ -24,7 +24,7 @@ def test_example(path):
     assert done.stdout
 
 
-# What rlx can do without, and extras bring.
+# Packages that rlx can do without and that extras bring.
 EXTRAS = (
     "tokenizers",
     "scipy",

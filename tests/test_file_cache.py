@@ -44,7 +44,7 @@ def test_entries_that_nothing_used_go(folder, target_device, monkeypatch):
     compiled(2, target_device)
     assert first.exists()
     monkeypatch.delenv("RLX_CACHE_DAYS")
-    # What is found counts as used now.
+    # An entry that is found counts as used now.
     assert compiled(1, target_device) == {"disk_hits": 1}
     compiled(3, target_device)
     assert first.exists()

@@ -42,7 +42,7 @@ from rlx.passes.schedule import Scheduler
 
 pytestmark = pytest.mark.by_program
 
-# What adapters tell of their matrix units: multiplications, bytes of workgroup memory, threads of a workgroup.
+# The matrix units of adapters: multiplications, bytes of workgroup memory, threads of a workgroup.
 ADAPTERS = {
     "NVIDIA": ((16, 16, 16, 32), (16, 16, 32, 32), 49152, 1024),
     "Apple": ((8, 8, 8, 32), None, 32768, 1024),

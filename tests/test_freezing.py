@@ -148,7 +148,7 @@ def check_without_parts(program, home):
     assert json.loads(alone([program], home).stdout)["errors"].keys() == {"cpu", "auto"}
 
 
-# What only the command line uses, and what that brings.
+# Packages that only the command line uses, and their dependencies.
 COMMAND_LINE = {"rich", "pygments", "markdown_it", "markdown_it_py", "mdurl", "msgspec", "ruptures"}
 
 
@@ -236,7 +236,7 @@ def test_an_update_over_an_old_cache_folder(tmp_path, webgpu):
             np.testing.assert_allclose(result[device], wanted, rtol=1e-6, err_msg=name)
     entries = list((tmp_path / "home").rglob("*.rlxc"))
     assert len(entries) == 4
-    # What nothing used for long goes with the next entry that is stored.
+    # An entry that nothing used for long goes when the next one is stored.
     for entry in entries:
         os.utime(entry, (1, 1))
     alone([programs["new"] / "app/app"], tmp_path / "home", RLX_WEBGPU_DEFAULT_LIMITS="1")

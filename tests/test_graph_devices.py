@@ -313,7 +313,7 @@ def test_a_hint_then_the_environment_then_the_pick(fakes, environment):
     assert str(gd.resolve()) == str(gd.resolve("auto")) == "rocm"
     assert str(gd.resolve("cpu")) == "cpu"
     assert str(gd.resolve_with_inputs(None, X)) == "rocm"
-    # What is fastest does not depend on it.
+    # The fastest device does not depend on it.
     assert str(gd.fastest()) == "cuda"
     # A policy's own device, from an environment of another prefix, goes before it.
     environment.setenv("APP_DEVICE", "cpu")

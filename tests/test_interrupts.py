@@ -27,7 +27,7 @@ class Storm:
     def __init__(self, seed):
         self.random, self.inputs, self.futures = random.Random(seed), [], []
         self.interrupts = 0
-        # What an interrupt does in place of raising an exception; None where it raises one.
+        # A function that an interrupt calls in place of raising an exception; None where it raises one.
         self.cut = None
         # Empty once the exception was raised. Python drops one that is raised in a finalizer.
         self.armed = []

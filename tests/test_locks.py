@@ -18,7 +18,7 @@ from rlx._ext.locks import ReadWriteLock, ReentrancyCheckedLock, TryLock
 from rlx.locks import Lock
 
 N = 1 << 12
-# What the custom operation "reenters" does.
+# The function that the custom operation "reenters" calls.
 ACTION = []
 
 
@@ -84,8 +84,8 @@ def _within(lock, times):
     return call
 
 
-# What makes a function that takes a lock, calls another and gives the lock back; and one that would be refused, or wait
-# for ever, in another thread if that had left the lock taken.
+# Two wrappers that call a function with a lock taken: one to be tried, and one that would be refused, or wait for ever, in
+# another thread if the first had left the lock taken.
 def _turns():
     return (ReentrancyCheckedLock("this test").call,) * 2
 

@@ -5,7 +5,7 @@ from onnx_suite import excluded, exclusions, failures, file_cases, node_cases, r
 
 import rlx
 
-# What the default run takes: each case that ends a run of this many names, and every plain family's first.
+# The default run takes each case that ends a run of this many names, and every plain family's first.
 STRIDE = 6
 
 

@@ -212,7 +212,7 @@ def test_rows_of_no_trips_between_rows_of_some(device):
 
 
 def test_a_declared_shape_stands_in_where_the_body_tells_none():
-    # What the body gathers from is known, and empty.
+    # The body gathers from a tensor that is known, and empty.
     steps = [node("Gather", "none i", "r", axis=0)]
     weights = {"none": np.zeros((0, 4), np.float32)}
     result = loop(steps, [("r", F)], ["n", 3], declared=["k", 4], weights=weights)

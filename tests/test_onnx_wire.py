@@ -126,7 +126,7 @@ def test_every_truncation_is_a_typed_error():
             rlx.onnx.load(data[:end], dims={"n": 2})
         except rlx.RlxError:
             continue
-        # What is left out at the very end may be the operator sets' own end: nothing else.
+        # Only the end of the operator sets may be left out at the very end.
         pytest.fail(f"a model cut at {end} of {len(data)} bytes was taken")
 
 

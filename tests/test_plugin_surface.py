@@ -281,7 +281,7 @@ def test_references_are_copied_with_another_library():
         rebound.reference("layer_norm")(np.float64([1.0, 2.0]), eps=0.0, axis=0)[1], 1.0
     )
     assert {"mean", "sqrt"} <= namespace.asked
-    # What a reference calls in other modules, and other records.
+    # Names that a reference calls in other modules, and other records.
     namespace.asked.clear()
     rebound.reference("residual_norm")(np.ones(2), np.ones(2), axis=0)
     assert "mean" in namespace.asked

@@ -135,7 +135,7 @@ for result in results[-2:]:
     assert isinstance(result.error, rlx.CompileError)
     assert "the example breaks in load" in str(result.error)
 assert results[0].error is None
-# What is measured is what runs: the pick goes past it, too.
+# The same executable is measured and run: the pick goes past it, too.
 picked = rlx.fastest_device_for(product(), rlx.DevicePolicy(pick=rlx.Benchmark(2)))
 assert picked.backend != "cuda"
 assert {str(d) for d in gd.warm_all()} == {"cuda", "cuda:1"}

@@ -317,7 +317,7 @@ def test_power(laptop, monkeypatch, power, battery, inside_ns, expected):
     monkeypatch.setattr(policy_module, "on_battery", lambda: battery)
     times = {laptop[0]: 100.0, laptop[1]: inside_ns, laptop[2]: 150.0, laptop[3]: 120.0}
     assert DevicePolicy(power=power).best(times).index == expected
-    # What is preferred comes first.
+    # Preferred devices come first.
     assert DevicePolicy(power=power, prefer="webgpu:0").best(times).index == 0
 
 

@@ -138,7 +138,7 @@ def test_what_a_text_takes_of_a_workgroup():
     assert (shared_of("fn f() {}"), threads_of("fn f() {}")) == (0, 0)
 
 
-# What a module for macOS is made of, as far as _portable/macho.py reads it.
+# The parts of a module for macOS that _portable/macho.py reads.
 def load_command(kind, body):
     body += b"\0" * (-len(body) % 8)
     return struct.pack("<II", kind, 8 + len(body)) + body

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.by_program
 DEVICES = ["cpu", pytest.param("webgpu", marks=pytest.mark.webgpu)]
 # Of hundreds of runs, each of which takes a software adapter long.
 MANY_RUNS = ["cpu", pytest.param("webgpu", marks=[pytest.mark.webgpu, pytest.mark.slow])]
-# What is compiled for many sizes: a run that leaves out known samples takes one of these on WebGPU, by commit.
+# Models that are compiled for many sizes: a run that leaves out known samples takes one of these on WebGPU, by commit.
 TURN = zlib.crc32(SELECTION.mode.encode()) % 3 if SELECTION.selects else None
 NOTES, TEXT, FACE = (DEVICES if TURN in (None, number) else MANY_RUNS for number in range(3))
 RATE = 16000
@@ -71,7 +71,7 @@ def test_voice_activity(device, tmp_path):
     wanted, result = (marked(s, len(samples) / RATE) for s in (truth, live.segments(heard)))
     f1 = 2 * np.sum(wanted & result) / (wanted.sum() + result.sum())
     assert f1 >= 0.985
-    # What was heard before is forgotten.
+    # The model forgets the samples before.
     vad.reset()
     np.testing.assert_allclose([vad(chunk) for chunk in chunks[:20]], heard[:20], 1e-4, 1e-6)
     vad.close()

@@ -91,7 +91,7 @@ def test_all_pairs_and_triples(webgpu):
 
 
 MAGIC, SPLIT = np.float32(12582912), np.float32(4097)
-# What is computed step by step, in the same words for nodes and for arrays.
+# Chains of steps, in the same words for nodes and for arrays.
 STEPS = {
     "rounding by a large number": lambda x, y: (x + MAGIC) - MAGIC,
     "error of a sum": lambda x, y: y - ((x + y) - x),

@@ -291,7 +291,7 @@ def test_band_power(device, rng):
 
 
 X = np.arange(300, dtype=np.float32) % 7
-# What a new user gets wrong: the call, and what the message names.
+# Mistakes of new users: the call, and the words that the message has.
 TRAPS = {
     "fs 0": (lambda: signal.welch(X, fs=0), r"\[welch\] fs"),
     "fs negative": (lambda: signal.psd(X, fs=-1.0), r"\[psd\] fs"),

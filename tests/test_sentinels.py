@@ -163,7 +163,7 @@ def check_guards(compiled, operands, case):
         view[...] = operand
     got = [view.copy() for view in compiled.run_slots()]
     check_gaps(executable._arena, gaps(compiled, in_host), case)
-    # What stands before the first value: the bytes that align the arena.
+    # The bytes before the first value align the arena.
     block = executable._arena.base
     assert not block[: executable.arena() - block.ctypes.data].any(), case
     for view, operand in zip(compiled.input_views, operands, strict=True):

@@ -77,7 +77,7 @@ def test_forced_then_measured_then_the_rule():
     assert (
         MATMUL.choose(position, chooser(forced=[("matmul", "plain")], tuned=table)).name == "plain"
     )
-    # What is forced but can't be done is passed over.
+    # A variant that is forced but impossible is passed over.
     gated = position._replace(gated=True)
     assert MATMUL.choose(gated, chooser(forced=[("matmul", "wide")])).name == "paired"
 

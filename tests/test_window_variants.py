@@ -118,7 +118,7 @@ def test_every_resize_variant(variant, mode, size, webgpu, monkeypatch, rng):
     coordinates = "asymmetric" if size == (64, 40) else "half_pixel"
     g.set_outputs([g.resize(g.input("x", (2, 32, 20)), (2, *size), mode, coordinates=coordinates)])
     x = rng.normal(size=(2, 32, 20)).astype(np.float32)
-    # What a tap of weight 0 lies on is not looked at.
+    # Elements under a tap of weight 0 are not read.
     x[1, 7, 9] = np.inf
     with rlx.compile(g, webgpu) as compiled, rlx.compile(g, "reference") as exact:
         got, expected = compiled.run({"x": x})[0], exact.run({"x": x})[0]

@@ -14,7 +14,7 @@ N_FFT, HOP, MELS, LOWEST_HZ = 512, 256, 64, 50.0
 COLUMNS = CHUNK // HOP  # of the spectrogram, per run
 # Silero's model looks back this far, and its probability is for a whole chunk.
 MODEL_CONTEXT, MODEL_STATE = 64, (2, 1, 128)
-# What Silero's files leave open, by the names that they have for it. The one for 16 kHz leaves nothing.
+# Sizes of the symbolic dimensions of Silero's files, by their names. The file for 16 kHz has none.
 MODEL_SIZES: tuple[dict[str, int], ...] = (
     {},
     {"input[0]": 1, "input[1]": CHUNK + MODEL_CONTEXT, "state[1]": 1},

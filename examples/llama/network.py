@@ -11,7 +11,7 @@ from llama.settings import LlamaSettings
 from rlx import ImportModelError, InputError
 from rlx.errors import describe, did_you_mean
 
-# What a position that is not to be seen gets; its exponential is 0.
+# The score of a position that is masked; its exponential is 0.
 _HIDDEN = np.float32(-1e9)
 # A layer's number, queries, keys and values to its result and what is held of it.
 _Attend = Callable[[int, rlx.Node, rlx.Node, rlx.Node], tuple[rlx.Node, list[rlx.Node]]]

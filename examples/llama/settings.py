@@ -95,7 +95,7 @@ class LlamaSettings:
             raise _error("llama.rope.dimension_count", result.rotary, f"even, up to {result.key}")
         if result.scaling not in _SCALINGS:
             raise _error("llama.rope.scaling.type", f"{result.scaling:.80}", ", ".join(_SCALINGS))
-        # What f32 can hold, with room.
+        # A bound well inside the range of f32.
         reals = (result.eps, result.base, result.factor, result.magnitude)
         if not all(1e-20 < real < 1e20 for real in reals) or result.eps >= 1 or result.base <= 1:
             raise _error("a setting is out of range", result)

@@ -18,7 +18,7 @@ except ImportError:
 from tokenizers import AddedToken, Regex, decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE
 
-# What the keys hold that could be of another type without being noticed.
+# The types of values that are read without another check.
 _KINDS = {
     "model": str, "pre": str, "token_type": np.ndarray, "scores": np.ndarray,
     "add_bos_token": bool, "add_space_prefix": bool,

@@ -1,5 +1,5 @@
-// What the leaves of all trees hold for one row and target, joined; one workgroup per result. The bits of NaN are where
-// a leaf holds nothing, for the least and the largest.
+// Joins the scores of the leaves of all trees for one row and target; one workgroup per result. For the least and the
+// largest, a leaf without a score has the bits of NaN.
 @group(0) @binding(0) var<storage, {{ access[0] }}> leaves: array<i32>;
 @group(0) @binding(1) var<storage, {{ access[1] }}> held: array<u32>;
 @group(0) @binding(2) var<storage, {{ access[2] }}> y: array<f32>;
