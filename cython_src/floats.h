@@ -30,8 +30,8 @@ static inline rlx_floats rlx_floats_get(void)
 }
 static inline void rlx_floats_set(rlx_floats floats)
 {
-    const uint64_t given = floats;
-    __asm__ volatile("msr fpcr, %0" : : "r"(given) : "memory");
+    const uint64_t saved = floats;
+    __asm__ volatile("msr fpcr, %0" : : "r"(saved) : "memory");
 }
 #else
 #define RLX_FLOATS_IEEE 0u

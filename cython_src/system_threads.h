@@ -2,8 +2,8 @@
    RLX_NO_THREADS is defined.
 
    rlx_mutex, rlx_condition: may be used as they are in static memory, and once rlx_*_init has made them anew.
-   RLX_THREAD(name, given): the head of a function that a thread runs; it ends with RLX_THREAD_END.
-   rlx_start(work, given, &thread): starts a thread; whether that worked.
+   RLX_THREAD(name, argument): the head of a function that a thread runs; it ends with RLX_THREAD_END.
+   rlx_start(work, argument, &thread): starts a thread; whether that worked.
    rlx_nap(): gives the processor away for some 20 microseconds. */
 #ifndef RLX_SYSTEM_THREADS_H
 #define RLX_SYSTEM_THREADS_H
@@ -30,13 +30,13 @@ static inline void rlx_wait(rlx_condition *condition, rlx_mutex *mutex)
     SleepConditionVariableSRW(condition, mutex, INFINITE, 0);
 }
 
-#define RLX_THREAD(name, given) static DWORD WINAPI name(LPVOID given)
+#define RLX_THREAD(name, argument) static DWORD WINAPI name(LPVOID argument)
 #define RLX_THREAD_END return 0
-static inline int rlx_start(LPTHREAD_START_ROUTINE work, void *given, rlx_thread *thread)
+static inline int rlx_start(LPTHREAD_START_ROUTINE work, void *argument, rlx_thread *thread)
 {
-    const HANDLE made = CreateThread(NULL, RLX_STACK_BYTES, work, given, STACK_SIZE_PARAM_IS_A_RESERVATION, NULL);
+    const HANDLE handle = CreateThread(NULL, RLX_STACK_BYTES, work, argument, STACK_SIZE_PARAM_IS_A_RESERVATION, NULL);
     (void)thread;
-    return made && CloseHandle(made);
+    return handle && CloseHandle(handle);
 }
 
 /* The shortest sleep is a tick of the clock, up to 16 milliseconds: another thread that is ready gets the processor. */
@@ -58,9 +58,9 @@ static inline void rlx_unlock(rlx_mutex *mutex) { pthread_mutex_unlock(mutex); }
 static inline void rlx_wake(rlx_condition *condition) { pthread_cond_signal(condition); }
 static inline void rlx_wait(rlx_condition *condition, rlx_mutex *mutex) { pthread_cond_wait(condition, mutex); }
 
-#define RLX_THREAD(name, given) static void *name(void *given)
+#define RLX_THREAD(name, argument) static void *name(void *argument)
 #define RLX_THREAD_END return NULL
-static inline int rlx_start(void *(*work)(void *), void *given, rlx_thread *thread)
+static inline int rlx_start(void *(*work)(void *), void *argument, rlx_thread *thread)
 {
     pthread_attr_t attributes;
     sigset_t all, before;
@@ -73,7 +73,7 @@ static inline int rlx_start(void *(*work)(void *), void *given, rlx_thread *thre
     pthread_attr_set_qos_class_np(&attributes, QOS_CLASS_USER_INITIATED, 0);
 #endif
     pthread_sigmask(SIG_SETMASK, &all, &before); /* threads of the pool handle no signals */
-    const int failed = pthread_create(thread, &attributes, work, given);
+    const int failed = pthread_create(thread, &attributes, work, argument);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
     return !failed;

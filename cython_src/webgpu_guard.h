@@ -40,14 +40,14 @@ __attribute__((used)) static _Unwind_Reason_Code rlx_personality(int version, _U
 
 /* The frame. 0x1b: the routine's address is relative, in 4 bytes. */
 RLX_ONE_COPY static int rlx_step(int (*step)(rlx_work *, uint64_t), rlx_work *work,
-                                                       uint64_t given) {
+                                                       uint64_t argument) {
     __asm__ volatile(".cfi_personality 0x1b, rlx_personality");
-    int status = step(work, given);
+    int status = step(work, argument);
     __asm__ volatile("" : : : "memory"); /* keeps the call from becoming a jump, which leaves no frame */
     return status;
 }
 
-static int rlx_guarded(int (*step)(rlx_work *, uint64_t), rlx_work *work, uint64_t given) {
+static int rlx_guarded(int (*step)(rlx_work *, uint64_t), rlx_work *work, uint64_t argument) {
     jmp_buf here;
     if (_setjmp(here)) {
         static const char text[] = "wgpu-native gave up: the device is lost";
@@ -56,15 +56,15 @@ static int rlx_guarded(int (*step)(rlx_work *, uint64_t), rlx_work *work, uint64
         return work->status = RLX_GPU_LOST;
     }
     rlx_way_out = &here;
-    const int status = rlx_step(step, work, given);
+    const int status = rlx_step(step, work, argument);
     rlx_way_out = NULL;
     return status;
 }
 
 #else
 
-static int rlx_guarded(int (*step)(rlx_work *, uint64_t), rlx_work *work, uint64_t given) {
-    return step(work, given);
+static int rlx_guarded(int (*step)(rlx_work *, uint64_t), rlx_work *work, uint64_t argument) {
+    return step(work, argument);
 }
 
 #endif
@@ -80,29 +80,29 @@ static int rlx_run_step(rlx_work *work, uint64_t shift) {
     return rlx_submit(work, shift) ? work->status : rlx_wait(work);
 }
 
-/* Commands that the Python package encoded; ``given`` is their handle. */
-static int rlx_send_step(rlx_work *work, uint64_t given) {
-    const rlx_handle commands = (rlx_handle)(uintptr_t)given;
+/* Commands that the Python package encoded; ``argument`` is their handle. */
+static int rlx_send_step(rlx_work *work, uint64_t argument) {
+    const rlx_handle commands = (rlx_handle)(uintptr_t)argument;
     work->api->ways->send(work, &commands);
     return RLX_GPU_OK;
 }
 
-/* The mapped bytes of ``staging`` to the address ``given``. */
-static int rlx_read_step(rlx_work *work, uint64_t given) {
+/* The mapped bytes of ``staging`` to the address ``argument``. */
+static int rlx_read_step(rlx_work *work, uint64_t argument) {
     const void *mapped = work->api->mapped(work->staging, 0, work->staged);
     if (mapped == NULL)
         return work->status = RLX_GPU_LOST;
-    memcpy((void *)(uintptr_t)given, mapped, work->staged);
+    memcpy((void *)(uintptr_t)argument, mapped, work->staged);
     return RLX_GPU_OK;
 }
 
 /* Set in a process that was forked from one that used the driver: calling it would hang. */
 static int rlx_stopped;
 
-static int rlx_safely(int (*step)(rlx_work *, uint64_t), rlx_work *work, uint64_t given) {
+static int rlx_safely(int (*step)(rlx_work *, uint64_t), rlx_work *work, uint64_t argument) {
     static const char text[] = "the process was forked from one that used WebGPU";
     if (!rlx_stopped)
-        return rlx_guarded(step, work, given);
+        return rlx_guarded(step, work, argument);
     rlx_say(work, (rlx_string){text, sizeof text - 1});
     return work->status = RLX_GPU_STOPPED;
 }

@@ -101,7 +101,7 @@ cdef extern from "webgpu_ways.h" nogil:
     const rlx_ways rlx_dawn
 
 cdef extern from "webgpu_guard.h" nogil:
-    int rlx_safely(int (*step)(rlx_work*, uint64_t) noexcept nogil, rlx_work* work, uint64_t given)
+    int rlx_safely(int (*step)(rlx_work*, uint64_t) noexcept nogil, rlx_work* work, uint64_t argument)
     int rlx_submit(rlx_work* work, uint64_t shift)
     int rlx_wait_step(rlx_work* work, uint64_t unused)
     int rlx_run_step(rlx_work* work, uint64_t shift)

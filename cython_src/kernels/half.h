@@ -47,8 +47,8 @@ static inline float rlx_odd(double x)
 static inline double rlx_odd_i64(int64_t x)
 {
     const uint64_t size = x < 0 ? -(uint64_t)x : (uint64_t)x;
-    const double kept = (double)(int64_t)(size >> 11 | ((size & 2047) != 0)) * 2048;
-    const double wide = size >> 53 ? kept : (double)(int64_t)size;
+    const double to_odd = (double)(int64_t)(size >> 11 | ((size & 2047) != 0)) * 2048;
+    const double wide = size >> 53 ? to_odd : (double)(int64_t)size;
     return x < 0 ? -wide : wide;
 }
 

@@ -59,7 +59,7 @@ static void NAME(weigh)(T *s, int64_t count, int64_t from, int64_t to, NAME(rlx_
     for (int64_t j = 0; j < from; j++) s[j] = 0;
     for (int64_t j = to; j < count; j++) s[j] = 0;
     if (from >= to) return;
-    const T most = NAME(row_max)(s + from, to - from), top = most > seen->top ? most : seen->top;
+    const T largest = NAME(row_max)(s + from, to - from), top = largest > seen->top ? largest : seen->top;
     /* If no key is visible, all scores are -inf. The weights are then 0. */
     const T base = top == -(T)INFINITY ? 0 : top, shrink = SCALAR(exp)(seen->top - base);
     if (shrink != 1)
@@ -99,9 +99,9 @@ static void NAME(attend)(const rlx_call *call, int64_t b, int64_t h, int64_t beg
         for (int64_t i = begin; i < end; i += NAME(QUERIES)) {
             const int64_t rows = end - i < NAME(QUERIES) ? end - i : NAME(QUERIES);
             /* Keys [first, count) of the tile are visible to at least one of these queries. */
-            const int64_t most = i + rows + ahead - j0, least = i + ahead - window - j0;
-            const int64_t count = !causal || most > tile ? tile : most;
-            if (count <= 0 || (kind == RLX_SEES_SLIDING && least >= count)) continue;
+            const int64_t key_end = i + rows + ahead - j0, key_start = i + ahead - window - j0;
+            const int64_t count = !causal || key_end > tile ? tile : key_end;
+            if (count <= 0 || (kind == RLX_SEES_SLIDING && key_start >= count)) continue;
             for (int64_t j = 0; j < count; j += MICRO_COLUMNS) {
                 const int64_t whole = tile - j < MICRO_COLUMNS ? tile - j : MICRO_COLUMNS;
                 NAME(micro_rows)(q + i * p->q_steps[2], p->q_steps[2], 1, keys + j * d, NAME(panel_columns)(whole), scores + j,

@@ -166,15 +166,15 @@ static int kernel_elementwise(const rlx_call *call)
     const char *operand[RLX_INPUTS], *held[RLX_INPUTS] = {NULL}; /* the element that fills a register, if one does */
 
 #define REGISTER(number) (registers + (number) * block * 8)
-    const int64_t most = block < count ? block : count;
+    const int64_t max_count = block < count ? block : count;
     for (int64_t k = 0; k < inputs; k++) {
         if (p->modes[k] == RLX_MODE_DIRECT) continue;
         operand[k] = REGISTER(p->input_registers[k]);
         if (p->modes[k] == RLX_MODE_SCALAR)
-            spread(REGISTER(p->input_registers[k]), call->in[k], p->input_bytes[k], most);
+            spread(REGISTER(p->input_registers[k]), call->in[k], p->input_bytes[k], max_count);
     }
     for (int64_t k = 0; k < p->literals; k++)
-        spread(REGISTER(p->literal_registers[k]), (const char *)&p->literal_bits[k], p->literal_bytes[k], most);
+        spread(REGISTER(p->literal_registers[k]), (const char *)&p->literal_bits[k], p->literal_bytes[k], max_count);
     const rlx_range own = rlx_share(call, count, block);
     for (int64_t index = own.first; index < own.last; index += block) {
         const int64_t n = own.last - index < block ? own.last - index : block;

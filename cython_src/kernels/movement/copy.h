@@ -168,7 +168,7 @@ static RLX_INLINE void tile_store(void *to, tile_vector v) { memcpy(to, &v, size
         }                                                                                         \
         for (int64_t top = 0; top < rows; top += strip)                                           \
             for (int64_t left = 0; left < columns; left += four ? 4 : wide) {                     \
-                const int64_t most = columns - (four ? 4 : wide), j = left < most ? left : most;  \
+                const int64_t max_index = columns - (four ? 4 : wide), j = left < max_index ? left : max_index; \
                 for (int64_t down = top; down < top + strip && down < rows; down += tall) {       \
                     const int64_t i = down + tall <= rows ? down : rows - tall;                   \
                     E *to_tile = d + i * to[0] + j;                                               \

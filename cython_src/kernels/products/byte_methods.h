@@ -208,13 +208,13 @@ static void micro_dots(const char *a, int64_t row, const int8_t *b, int64_t step
     static const dots one[] = {dots_1_1, dots_1_2, dots_1_3, dots_1_4};
     static const dots six[] = {dots_6_1, dots_6_2, dots_6_3, dots_6_4};
     const int64_t vectors = (width - 1) / I32_LANES, full = vectors == 3;
-    const dots made = rows == 6         ? six[vectors]
+    const dots kernel = rows == 6         ? six[vectors]
                       : full && rows > 2 ? dots_4_4
                       : full && rows > 1 ? dots_2_4
                                          : one[vectors];
     const int64_t some = rows == 6 || full ? rows : 1;
     for (int64_t r = 0; r < rows; r += some)
-        made(a + r * row, row, b, step, begin + r, sums, times, c + r * ldc, ldc, fours, width);
+        kernel(a + r * row, row, b, step, begin + r, sums, times, c + r * ldc, ldc, fours, width);
 }
 static const byte_method method_dots = {1, DOT_SIGNED, 4, micro_dots};
 #endif
@@ -278,10 +278,11 @@ static void micro_mmla(const char *a, int64_t row, const int8_t *b, int64_t step
     static const mmla two[] = {mmla_1_1, mmla_1_2, mmla_1_3, mmla_1_4};
     static const mmla six[] = {mmla_3_1, mmla_3_2, mmla_3_3, mmla_3_4};
     const int64_t vectors = (width - 1) / I32_LANES, full = vectors == 3;
-    const mmla made = rows == 6 ? six[vectors] : full && rows == 4 ? mmla_2_4 : two[vectors];
-    const int64_t most = rows == 6 || full ? rows : 2;
-    for (int64_t r = 0; r < rows; r += most)
-        made(a + r * row, row, b, step, begin + r, sums, times, c + r * ldc, ldc, fours, rows - r < most ? rows - r : most, width);
+    const mmla kernel = rows == 6 ? six[vectors] : full && rows == 4 ? mmla_2_4 : two[vectors];
+    const int64_t max_rows = rows == 6 || full ? rows : 2;
+    for (int64_t r = 0; r < rows; r += max_rows)
+        kernel(a + r * row, row, b, step, begin + r, sums, times, c + r * ldc, ldc, fours,
+             rows - r < max_rows ? rows - r : max_rows, width);
 }
 static const byte_method method_mmla = {1, 1, 8, micro_mmla};
 #endif

@@ -175,10 +175,10 @@ static void NAME(micro_rows)(const T *a, int64_t lda, int64_t along, const T *b,
 #define MICROS(VECTORS) \
     {NAME(micro_1_##VECTORS), NAME(micro_2_##VECTORS), NAME(micro_4_##VECTORS), NAME(micro_6_##VECTORS), \
      NAME(micro_alone_##VECTORS), NAME(micro_tail_##VECTORS)},
-    const int64_t most = 6, least = 2, alone = rows == 1 ? several ? 5 : 4 : 0;
+    const int64_t max_rows = 6, min_rows = 2, alone = rows == 1 ? several ? 5 : 4 : 0;
 #else
 #define MICROS(VECTORS) {NAME(micro_1_##VECTORS), NULL, NAME(micro_4_##VECTORS)},
-    const int64_t most = 4, least = 4, alone = 0;
+    const int64_t max_rows = 4, min_rows = 4, alone = 0;
     (void)several;
 #endif
     static const micro table[][6] = {
@@ -192,7 +192,7 @@ static void NAME(micro_rows)(const T *a, int64_t lda, int64_t along, const T *b,
     const int64_t row = along == 1 ? lda : 1, next = along > 1 ? 1 : lda; /* from one row to the next, in a tile and beyond */
     while (rows) {
         /* 8 rows as 4 and 4 are faster than as 6 and 2. */
-        const int64_t some = rows >= most && rows != 8 ? most : rows >= 4 ? 4 : rows >= least ? 2 : 1;
+        const int64_t some = rows >= max_rows && rows != 8 ? max_rows : rows >= 4 ? 4 : rows >= min_rows ? 2 : 1;
         table[last][alone ? alone : some / 2](a, row, along ? along : some, b, step, c, ldc, depth, start, lanes);
         rows -= some, a += some * next, c += some * ldc;
     }

@@ -25,13 +25,13 @@ static float round_row(const float *x, int64_t n, int16_t *to)
         bits &= 0x7fffffff;
         top = bits > top ? bits : top;
     }
-    float most;
-    memcpy(&most, &top, 4);
-    if (top >= 0x7f800000 || most < 0x1p-100f) {
+    float largest;
+    memcpy(&largest, &top, 4);
+    if (top >= 0x7f800000 || largest < 0x1p-100f) {
         memset(to, 0, (size_t)(2 * pairs_of(n)) * sizeof(*to));
         return top >= 0x7f800000 ? NAN : 0.0f;
     }
-    const float scale = most / 32767.0f, times = 32767.0f / most;
+    const float scale = largest / 32767.0f, times = 32767.0f / largest;
     for (int64_t i = 0; i < n; i++) {
         /* The last bits of this sum are the nearest integer. */
         const float sum = x[i] * times + 0x1.8p23f;

@@ -65,11 +65,11 @@ static int64_t NAME(interpolate_rising)(T *y, const T *x, const rlx_interpolate 
                                         int64_t rows, int64_t first, int64_t last)
 {
     const int64_t n = p->n, count = p->count, taps = p->taps, whole = (last - first) / FLOATS;
-    const int64_t most = VECTORS_TOGETHER / taps;
+    const int64_t max_columns = VECTORS_TOGETHER / taps;
     int32_t start[VECTORS_TOGETHER];
     for (int64_t done = 0, some; done < whole; done += some) {
         const int64_t j = first + done * FLOATS;
-        some = whole - done < most ? whole - done : most;
+        some = whole - done < max_columns ? whole - done : max_columns;
         for (int64_t i = 0; i < some; i++)
             for (int64_t t = 0; t < taps; t++) start[i * taps + t] = NAME(start_of)(index + t * count + j + i * FLOATS, n);
         for (int64_t r = 0; r < rows; r++) {

@@ -27,9 +27,9 @@ static inline int lie_apart(int64_t outer, int64_t n, int64_t inner, int64_t lea
 static inline int64_t lines_beside(int64_t left, int64_t size, int64_t inner)
 {
     const int64_t room = BESIDE_ELEMENTS / (size > 0 ? size : 1), strips = STRIP / BESIDE / inner;
-    const int64_t most = BESIDE * (room < strips ? room > 0 ? room : 1 : strips);
+    const int64_t max_strips = BESIDE * (room < strips ? room > 0 ? room : 1 : strips);
     const int64_t needed = (left + BESIDE - 1) / BESIDE * BESIDE;
-    return needed < most ? needed : most;
+    return needed < max_strips ? needed : max_strips;
 }
 
 /* Rows of `inner` columns that are worked on as one row, so that few columns fill vectors too: 1 where there are more

@@ -164,10 +164,10 @@
                 rank_##SUFFIX(ranks, keys, n);                                                    \
                 memcpy(places, ranks, (size_t)k * sizeof(*places));                               \
             } else {                                                                              \
-                const int64_t kept = few ? k : n;                                                 \
-                for (int64_t i = 0; i < kept; i++) pairs[i] = (pair_##SUFFIX){keys[i], (int32_t)i};\
+                const int64_t columns = few ? k : n;                                              \
+                for (int64_t i = 0; i < columns; i++) pairs[i] = (pair_##SUFFIX){keys[i], (int32_t)i}; \
                 if (few) select_##SUFFIX(pairs, keys, n, k);                                      \
-                merge_sort_##SUFFIX(pairs, pairs + n, kept);                                      \
+                merge_sort_##SUFFIX(pairs, pairs + n, columns);                                   \
                 for (int64_t i = 0; i < k; i++) places[i] = pairs[i].index;                       \
             }                                                                                     \
             for (int64_t i = 0; i < k; i++) values[i] = x[places[i]];                             \

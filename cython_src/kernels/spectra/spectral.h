@@ -136,19 +136,19 @@ static int kernel_log_mel_backward_f32(const rlx_call *call)
     const int64_t rows = p->rows, n_fft = p->n_fft, bins = p->bins, mels = p->mels, all = p->floor_all;
     const float *filters = in->filters;
     float *mel = out->mels, *power = out->power;
-    float most = 0;
+    float largest = 0;
     for (int64_t r = 0; r < rows; r++) {
         const float *re = (const float *)in->spectra + r * 2 * n_fft, *im = re + n_fft;
         for (int64_t i = 0; i < bins; i++) power[i] = re[i] * re[i] + im[i] * im[i];
         float *m = mel + r * mels;
         for (int64_t j = 0; j < mels; j++) m[j] = 0;
         add_dots_f32(filters, bins, mels, bins, power, m);
-        for (int64_t j = 0; j < mels; j++) most = m[j] > most ? m[j] : most;
+        for (int64_t j = 0; j < mels; j++) largest = m[j] > largest ? m[j] : largest;
     }
     for (int64_t r = 0; r < rows; r++) {
         const float *re = (const float *)in->spectra + r * 2 * n_fft, *im = re + n_fft;
         const float *dy = (const float *)in->dy + r * mels, *m = mel + r * mels;
-        float *dre = (float *)out->dx + r * 2 * n_fft, *dim = dre + n_fft, top = all ? most : 0;
+        float *dre = (float *)out->dx + r * 2 * n_fft, *dim = dre + n_fft, top = all ? largest : 0;
         for (int64_t j = 0; j < mels && !all; j++) top = m[j] > top ? m[j] : top;
         const float lowest = 1e-8f * top > 1e-10f ? 1e-8f * top : 1e-10f;
         for (int64_t i = 0; i < bins; i++) power[i] = 0;

@@ -23,9 +23,9 @@ static int64_t NAME(class_taps)(const NAME(convolution) *f, const rlx_places *by
 }
 
 /* Where the windows of a class begin in the operand, image by image; and for each of them, the place of its products
-   among those of all windows of the piece. `made` is the first of them. */
+   among those of all windows of the piece. `written` is the first of them. */
 static int64_t NAME(class_windows)(const NAME(convolution) *f, const NAME(conv_piece) *one, const rlx_places *by_axis,
-                                   const T **from, const T **rows, const T *made)
+                                   const T **from, const T **rows, const T *written)
 {
     const rlx_window *w = f->w;
     const rlx_range oz = by_axis[0].places, oy = by_axis[1].places, ox = by_axis[2].places;
@@ -36,7 +36,7 @@ static int64_t NAME(class_windows)(const NAME(convolution) *f, const NAME(conv_p
     for (int64_t x = ox.first; x < ox.last; x++) {
         from[count] = one->planes + image * one->image + (z * w->stride[0] - w->before[0]) * f->l.depth +
                       (y * w->stride[1] - w->before[1]) * f->l.row + x * w->stride[2] - w->before[2];
-        rows[((image * w->out[0] + z) * w->out[1] + y) * w->out[2] + x] = made + count++ * MICRO_COLUMNS;
+        rows[((image * w->out[0] + z) * w->out[1] + y) * w->out[2] + x] = written + count++ * MICRO_COLUMNS;
     }
     return count;
 }
@@ -49,16 +49,16 @@ static void NAME(classes_by_panel)(const NAME(convolution) *f, const NAME(conv_p
     const T *from[MICRO_BLOCK], *rows[MICRO_BLOCK], *nowhere[MICRO_BLOCK], nothing = 0;
     T *products = work, *scratch = work + MICRO_BLOCK * MICRO_COLUMNS;
     int64_t *in_panel = index + f->taps;
-    const int64_t most = f->taps < MICRO_DEPTH ? MICRO_DEPTH / f->taps : 1;
+    const int64_t max_rows = f->taps < MICRO_DEPTH ? MICRO_DEPTH / f->taps : 1;
     for (int64_t q = 0; q < MICRO_BLOCK; q++) nowhere[q] = &nothing;
     const int64_t deep = f->taps * panel->step, wide = NAME(panel_columns)(panel->width);
     int64_t first = 0;
     do { /* some channels, whose rows of the panel stay in the cache while all windows go by */
-        const int64_t some = f->channels - first < most ? f->channels - first : most;
+        const int64_t some = f->channels - first < max_rows ? f->channels - first : max_rows;
         const T *b = NAME(panel_rows)(f, one, panel, first * f->taps, some * f->taps, scratch), *start = panel->start;
         NAME(conv_piece) part = *one;
         part.planes += first * f->l.plane;
-        T *made = products;
+        T *written = products;
         rlx_places by_axis[3];
         for (int64_t z = 0; z < w->out[0]; z = by_axis[0].places.last) {
             by_axis[0] = places_from(w, 0, z);
@@ -68,14 +68,14 @@ static void NAME(classes_by_panel)(const NAME(convolution) *f, const NAME(conv_p
                     by_axis[2] = places_from(w, 2, x);
                     NAME(tap_list) list = {.channels = some, .plane = f->l.plane, .deep = deep, .ahead = deep,
                                            .index = index, .rows = in_panel};
-                    const int64_t count = NAME(class_windows)(f, &part, by_axis, from, rows, made);
+                    const int64_t count = NAME(class_windows)(f, &part, by_axis, from, rows, written);
                     list.count = NAME(class_taps)(f, by_axis, 0, panel->step, index, in_panel);
-                    NAME(windows_by_panel)(from, count, &list, b, wide, made, first ? NULL : start);
+                    NAME(windows_by_panel)(from, count, &list, b, wide, written, first ? NULL : start);
                     if (RLX_UNLIKELY(!finite)) { /* 0 times infinity is NaN */
                         list.plane = 0, list.count = NAME(class_taps)(f, by_axis, 1, panel->step, index, in_panel);
-                        NAME(windows_by_panel)(nowhere, count, &list, b, wide, made, NULL);
+                        NAME(windows_by_panel)(nowhere, count, &list, b, wide, written, NULL);
                     }
-                    made += count * MICRO_COLUMNS;
+                    written += count * MICRO_COLUMNS;
                 }
             }
         }

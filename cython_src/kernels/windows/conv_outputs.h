@@ -77,8 +77,9 @@ static void NAME(windows_by_panel)(const T *const *from, int64_t windows, const 
         int64_t windows;
         micro made;
     } widest[] = {{12, NAME(windows_12_1)}, {12, NAME(windows_12_2)}, {8, NAME(windows_8_3)}, {6, NAME(windows_6_4)}};
-    const int64_t most = widest[step / VL - 1].windows;
-    for (; most > 6 && windows >= most; windows -= most, from += most, c += most * MICRO_COLUMNS)
+    const int64_t max_windows = widest[step / VL - 1].windows;
+    for (; max_windows > 6 && windows >= max_windows; windows -= max_windows, from += max_windows,
+         c += max_windows * MICRO_COLUMNS)
         widest[step / VL - 1].made(from, list, b, c, start);
 #endif
 #define WINDOWS(VECTORS) \

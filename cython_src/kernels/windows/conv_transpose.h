@@ -128,16 +128,16 @@ static int NAME(kernel_conv_transpose)(const rlx_call *call)
                        some_plane == plane;
     product_places places;
     if (listed) list_places(&places, &w);
-    int64_t held = -1; /* the group whose weights are transposed */
+    int64_t packed_group = -1; /* the group whose weights are transposed */
     for (int64_t piece = own.pieces.first; piece < own.pieces.last; piece++) {
         const int64_t g = piece / w.batch, image = piece % w.batch;
         const T *weight = (const T *)in->weight + g * channels * m * taps, *transposed = weight;
         /* Weights that stay are transposed already. */
         if (!p->packing) {
             T *to = out->weights;
-            for (int64_t i = own.columns.first * taps; g != held && i < own.columns.last * taps; i++)
+            for (int64_t i = own.columns.first * taps; g != packed_group && i < own.columns.last * taps; i++)
                 for (int64_t c = 0; c < channels; c++) to[i * channels + c] = weight[c * m * taps + i];
-            transposed = to, held = g;
+            transposed = to, packed_group = g;
         }
         const T *x = (const T *)in->x + (image * w.groups + g) * channels * entries + rows.from.first * w.out[2];
         T *y = (T *)out->y + (image * w.groups + g) * m * plane;

@@ -65,13 +65,13 @@ typedef struct {
     int64_t reach;              /* columns that they read */
 } NAME(run);
 
-/* The run that begins at a tile, of at most `most` tiles. */
-static NAME(run) NAME(run_at)(const NAME(tiling) *f, int64_t tile, int64_t most)
+/* The run that begins at a tile, of at most `max_tiles` tiles. */
+static NAME(run) NAME(run_at)(const NAME(tiling) *f, int64_t tile, int64_t max_tiles)
 {
     const int64_t tall = f->apart[0], wide = f->apart[1], whole = RUN / wide * wide;
     NAME(run) run = {tile / (f->across * f->down), tile / f->across % f->down, tile % f->across};
     run.count = f->across - run.x < whole ? f->across - run.x : whole;
-    if (run.count > most) run.count = most;
+    if (run.count > max_tiles) run.count = max_tiles;
     run.y = run.y / tall * TILE * tall + run.y % tall, run.x *= TILE;
     run.rows = (f->w->out[1] - run.y + tall - 1) / tall;
     run.rows = run.rows > TILE ? TILE : run.rows < 0 ? 0 : run.rows;
@@ -93,15 +93,15 @@ static void NAME(read_run)(const NAME(tiling) *f, const NAME(run) *run, const T 
     const int64_t first = begin < 0 ? -begin : 0, last = begin + n > f->wide ? f->wide - begin : n;
     for (int64_t y = 0; y < REACH; y++, strip += n * VL) {
         const int64_t row = run->y - f->w->before[1] + y * f->apart[0];
-        int64_t kept = 0; /* elements up to here are written */
+        int64_t written_end = 0; /* elements up to here are written */
         if (row >= 0 && row < f->high && first < last) {
             const T *from[VECTOR_BYTES / sizeof(T)];
             for (int64_t l = 0; l < VL; l++) from[l] = plane[l] + row * f->wide + begin + first;
             for (int64_t i = 0; i < first; i++) *LANE(strip, i) = (VEC){0};
             NAME(planes_in)(from, last - first, end, strip + first * VL);
-            kept = last;
+            written_end = last;
         }
-        for (int64_t i = kept; i < n; i++) *LANE(strip, i) = (VEC){0};
+        for (int64_t i = written_end; i < n; i++) *LANE(strip, i) = (VEC){0};
     }
 }
 
