@@ -65,8 +65,7 @@ def unpacked(wheel, tmp_path_factory):
 
 
 def test_a_build_takes_the_modules_of_a_wheel_of_the_same_sources(dist, wheel, unpacked, tmp_path):
-    with tarfile.open(next(dist.glob("*.tar.gz"))) as archive:
-        archive.extractall(tmp_path, filter="data")
+    shutil.unpack_archive(next(dist.glob("*.tar.gz")), tmp_path)
     (root,) = tmp_path.iterdir()
     command = [sys.executable, "setup.py", "-q", "build_ext", "--build-lib", "made"]
     run(*command, cwd=root, RLX_BUILD_FROM=str(wheel))
@@ -288,8 +287,7 @@ def test_the_digest_of_a_build(unpacked, dist, tmp_path):
     """The wheel, the sdist that it was made from and the checkout agree; a changed source has another one."""
     text = (unpacked / "rlx/_build.py").read_text()
     (sdist,) = dist.glob("*.tar.gz")
-    with tarfile.open(sdist) as archive:
-        archive.extractall(tmp_path, filter="data")
+    shutil.unpack_archive(sdist, tmp_path)
     (source,) = tmp_path.iterdir()
     result = digest_of(source)
     assert text == module_text(result)

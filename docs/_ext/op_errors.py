@@ -50,19 +50,18 @@ def raised(opdef: OpDef) -> dict[str, list[str]]:
             if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
                 error = getattr(node.exc.func, "id", "")
                 if isinstance(getattr(errors, error, None), type) and node.exc.args:
-                    said = message(node.exc.args[0])
+                    said = message(node.exc)
                     if said and said not in results.setdefault(error, []):
                         results[error].append(said)
     return {error: said for error, said in sorted(results.items()) if said}
 
 
-def message(node: ast.expr) -> str:
-    """The constant part of what an error says, without the name of the operation."""
-    said = node.args[0] if isinstance(node, ast.Call) and node.args else node
-    text = re.sub(r"^\[[^\]]*\]\s*", "", constant(said)).replace("'…'", "…").strip()
+def message(error: ast.Call) -> str:
+    """The constant part of an error's message, without the name of the operation."""
+    text = re.sub(r"^\[[^\]]*\]\s*", "", constant(error.args[0])).replace("'…'", "…").strip()
     if not re.search(r"[a-z]{3}", text) or text.startswith("…"):
         return ""
-    wanted = [item.value for item in getattr(node, "keywords", ()) if item.arg == "expected"]
+    wanted = [item.value for item in error.keywords if item.arg == "expected"]
     expected = constant(wanted[0]) if wanted else ""
     if expected.strip("… ") and expected.count("…") < 2:
         return f"{text} (expected: {expected})"

@@ -9,7 +9,7 @@ import numpy as np
 import rlx
 from llama.settings import LlamaSettings
 from rlx import ImportModelError, InputError
-from rlx.errors import describe, did_you_mean
+from rlx.errors import did_you_mean
 
 # The score of a position that is masked; its exponential is 0.
 _HIDDEN = np.float32(-1e9)
@@ -34,7 +34,7 @@ class LlamaNetwork:
         self.settings = LlamaSettings.read(file.metadata)
         self.context = min(self.settings.context, most) if context is None else context
         if self.context < 1:
-            raise InputError(describe("context", got=context, expected="1 or above"))
+            raise InputError("context", got=context, expected="1 or above")
         self._tensors = file.tensors
         table = self._tensor("token_embd.weight")
         self.vocabulary = table.shape[0] if table.shape else 0
@@ -175,7 +175,7 @@ class LlamaNetwork:
     def _tensor(self, name: str) -> rlx.gguf.Tensor:
         if name not in self._tensors:
             hint = did_you_mean(name, self._tensors) if len(self._tensors) < 50 else None
-            raise ImportModelError(describe(f"the file has no tensor {name!r}", hint=hint))
+            raise ImportModelError(f"the file has no tensor {name!r}", hint=hint)
         return self._tensors[name]
 
     @staticmethod
@@ -183,6 +183,4 @@ class LlamaNetwork:
         floats = tensor.dtype is None or tensor.dtype.is_float
         if tensor.shape != shape or not floats:
             got = f"{tensor.type} {tensor.shape}"
-            raise ImportModelError(
-                describe(f"tensor {tensor.name!r} does not fit", got=got, expected=shape)
-            )
+            raise ImportModelError(f"tensor {tensor.name!r} does not fit", got=got, expected=shape)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from rlx import ImportModelError
-from rlx.errors import describe
 
 _SCALINGS = ("none", "linear", "yarn")
 # YaRN's bounds: turns within the trained context above and below which a pair is left alone and
@@ -143,7 +142,7 @@ class LlamaSettings:
 
 
 def _error(what: str, got: object = None, expected: object = None) -> ImportModelError:
-    return ImportModelError(describe(what, got=got, expected=expected))
+    return ImportModelError(what, got=got, expected=expected)
 
 
 def _whole(metadata: Mapping[str, Any], name: str, default: int | None = None) -> int:

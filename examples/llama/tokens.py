@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from rlx import ImportModelError
-from rlx.errors import describe
 
 try:
     import tokenizers
@@ -119,7 +118,7 @@ class Tokenizer:
 
 
 def _error(what: str, got: object = None, expected: object = None) -> ImportModelError:
-    return ImportModelError(describe(f"[tokenizer] {what}", got=got, expected=expected))
+    return ImportModelError(f"[tokenizer] {what}", got=got, expected=expected)
 
 
 def _texts(result: Any) -> bool:

@@ -14,7 +14,6 @@ import rlx
 from minilm.network import MiniLmNetwork
 from minilm.pieces import WordPieces
 from rlx import ImportModelError
-from rlx.errors import describe
 
 _BATCH = 8
 # all-MiniLM-L6-v2 was trained on sentences up to this many tokens.
@@ -45,9 +44,7 @@ class Encoder:
         longest = min(_LONGEST, self.network.longest)
         self.pieces = WordPieces(folder / "vocab.txt", longest)
         if self.pieces.size > self.network.vocabulary:
-            raise ImportModelError(
-                describe("the vocabulary has more tokens than the model", where=folder)
-            )
+            raise ImportModelError("the vocabulary has more tokens than the model", where=folder)
         self._graphs = rlx.BucketedCompileCache.power_of_two_ladder(device, 1, longest)
 
     def embed(self, sentences: Sequence[str]) -> np.ndarray:
@@ -92,5 +89,5 @@ def _config(path: Path) -> dict[str, Any]:
             raise ValueError("not the settings of a MiniLM")
     except (OSError, ValueError, KeyError, TypeError) as error:
         got = f"{type(error).__name__}: {error}"
-        raise ImportModelError(describe("config.json", where=path, got=got)) from None
+        raise ImportModelError("config.json", where=path, got=got) from None
     return {"heads": heads, "eps": eps}

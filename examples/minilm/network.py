@@ -8,7 +8,7 @@ import numpy as np
 
 import rlx
 from rlx import ImportModelError
-from rlx.errors import describe, did_you_mean
+from rlx.errors import did_you_mean
 
 # MiniLM's, whose files state them beside the tensors; config.json says so for each model.
 _HEADS, _EPS = 12, 1e-12
@@ -108,9 +108,9 @@ class MiniLmNetwork:
     def _weight(self, name: str) -> np.ndarray:
         if name not in self._weights:
             hint = did_you_mean(name, self._weights) if len(self._weights) < 50 else None
-            raise ImportModelError(describe(f"the file has no tensor {name!r}", hint=hint))
+            raise ImportModelError(f"the file has no tensor {name!r}", hint=hint)
         return self._weights[name]
 
 
 def _error(what: str, got: object, expected: object) -> ImportModelError:
-    return ImportModelError(describe(what, got=got, expected=expected))
+    return ImportModelError(what, got=got, expected=expected)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rlx import ImportModelError
-from rlx.errors import describe
 
 try:
     import tokenizers
@@ -37,13 +36,11 @@ class WordPieces:
         try:
             lines = Path(path).read_text("utf-8").split("\n")
         except (OSError, ValueError) as error:
-            raise ImportModelError(describe("no vocabulary", where=path, got=error)) from None
+            raise ImportModelError("no vocabulary", where=path, got=error) from None
         words = {word.removesuffix("\r"): index for index, word in enumerate(lines) if word}
         missing = [word for word in _SPECIAL if word not in words]
         if missing:
-            raise ImportModelError(
-                describe("no vocabulary of BERT", where=path, got=f"no {missing[0]}")
-            )
+            raise ImportModelError("no vocabulary of BERT", where=path, got=f"no {missing[0]}")
         self.size = max(words.values()) + 1
         self.library = tokenizers.Tokenizer(WordPiece(words, unk_token="[UNK]"))
         self.library.normalizer = BertNormalizer(lowercase=True)

@@ -9,7 +9,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from rlx.plugin import UnsupportedOpError, describe
+from rlx.plugin import UnsupportedOpError
 from rlx_mlx.sums import reduced, total
 from rlx_mlx.values import MlxTracedArray, array_of, lifted, named
 
@@ -30,10 +30,8 @@ def _of_mlx(path: str) -> Callable[..., Any]:
             function = getattr(function, part, None)
         if function is None:
             raise UnsupportedOpError(
-                describe(
-                    f"this release of MLX has no function {name}",
-                    hint="compile for another device, such as cpu",
-                )
+                f"this release of MLX has no function {name}",
+                hint="compile for another device, such as cpu",
             )
         return traced(
             function(*_arrays(args), **{key: lifted(value) for key, value in kwargs.items()})

@@ -24,7 +24,6 @@ from rlx.plugin import (
     TryLock,
     as_input,
     check_slots,
-    describe,
 )
 from rlx_xla.engine import devices_of, jax, wide_types
 from rlx_xla.pinned import PinnedArrays, fetched, put
@@ -138,10 +137,8 @@ class XlaExecutable:
             results = list(self._call(self._held.arrays, *call))
         if self._program.options.max_iterations is not None and int(results.pop()) < 0:
             raise InputError(
-                describe(
-                    "the loops of a run make more trips than allowed",
-                    hint="CompileOptions(max_iterations=...) sets the bound",
-                )
+                "the loops of a run make more trips than allowed",
+                hint="CompileOptions(max_iterations=...) sets the bound",
             )
         for index, output in self._feeds:
             self._resident[index] = self._joined(self._resident[index], results[output])
@@ -198,12 +195,10 @@ class XlaExecutable:
             return array
         if placed.shape != self._inputs[index].shape or placed.dtype != self._stored[index]:
             raise InputError(
-                describe(
-                    f"input {position} does not fit",
-                    got=f"{placed.dtype}{list(placed.shape)} on the device",
-                    expected=str(self._inputs[index].type),
-                    hint="convert it on the device, or pass a NumPy array",
-                )
+                f"input {position} does not fit",
+                got=f"{placed.dtype}{list(placed.shape)} on the device",
+                expected=str(self._inputs[index].type),
+                hint="convert it on the device, or pass a NumPy array",
             )
         return placed
 
@@ -431,11 +426,9 @@ def _told(error: Exception) -> Exception:
     if isinstance(error, InputError):
         return error
     if "RESOURCE_EXHAUSTED" in text:
-        return DeviceMemoryError(
-            describe("the device has no room for a run", got=text.splitlines()[0])
-        )
+        return DeviceMemoryError("the device has no room for a run", got=text.splitlines()[0])
     if "DEVICE_LOST" in text or "CUDA_ERROR" in text or "INTERNAL: Failed" in text:
-        return DeviceLostError(describe("XLA lost its device", got=text.splitlines()[0]))
+        return DeviceLostError("XLA lost its device", got=text.splitlines()[0])
     return error
 
 
