@@ -123,14 +123,13 @@ class _Shrinker(Rewriter):
             for i in cut:
                 operands[i] = self.new.add_node("leading", [operands[i]], {"rows": self._count})
             try:
-                new = self.new.add_node(node.opdef, operands, attrs, node.name)
+                new = self.new.add_node(node.opdef, operands, attrs, node.name, node.source)
             except (RlxError, ValueError, IndexError) as error:
                 failure = error
                 continue
             if new.types == node.types:
                 self.reason = f"{node.where()} mixes the rows"
                 return False
-            new.source = node.source
             self.replace(node, new)
             self.cut[node.id] = cut
             units = self._units(node, new)

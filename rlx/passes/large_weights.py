@@ -47,17 +47,12 @@ def split_large(graph: Graph, limit: int, notes: list[Note]) -> Graph:
         limit: Bytes that a kernel can bind of one value.
         notes: Gets a line for every weight that is cut.
     """
-    fixed: set[int] = set()
-    for node in graph.nodes:
-        leaf = node.op in ("param", "constant")
-        if leaf or (node.inputs and all(operand.id in fixed for operand in node.inputs)):
-            fixed.add(node.id)
-    large = {node.id for node in graph.nodes if node.id in fixed and node.type.nbytes > limit}
+    large = {node.id for node in graph.nodes if node.fixed and node.type.nbytes > limit}
     if not large:
         return graph
     rewriter = Rewriter(graph)
     for node in graph.nodes:
-        result = None if node.id in fixed else next(_ways(node, large), None)
+        result = None if node.fixed else next(_ways(node, large), None)
         if result is None:
             rewriter.keep(node)
             continue

@@ -114,8 +114,7 @@ def _widen(rewriter: Rewriter, node: Node, wide: DType) -> None:
         if name not in node.opdef.free and operand.dtype is main:
             new = _cast(new, wide)
         inputs.append(_cast(new, DType.F32) if operand.dtype in HALVES else new)
-    result = rewriter.new.add_node(node.opdef, inputs, node.attrs, node.name)
-    result.source = node.source
+    result = rewriter.new.add_node(node.opdef, inputs, node.attrs, node.name, node.source)
     several = len(node.types) > 1
     rewriter.replace(node, result if several else _cast(result, node.dtype))
 
@@ -124,9 +123,7 @@ def _cast(node: Node, dtype: DType) -> Node:
     """The node as ``dtype``: itself where it is that already."""
     if node.dtype is dtype:
         return node
-    result = node.graph.add_node("cast", [node], {"dtype": dtype})
-    result.source = node.source
-    return result
+    return node.graph.add_node("cast", [node], {"dtype": dtype}, source=node.source)
 
 
 def _cast_chain(rewriter: Rewriter, node: Node) -> Node:

@@ -401,10 +401,7 @@ def _extract(run: Sequence[Node], escaping: Sequence[Node]) -> tuple[Graph, list
                 copies[operand.id] = graph.input(f"v{operand.id}", operand.shape, operand.dtype)
                 reads.append(operand)
             copies[operand.id].source = operand.source
-        result = graph.add_node(
-            node.opdef, [copies[o.id] for o in node.inputs], node.attrs, node.name
-        )
-        result.source = node.source
-        copies[node.id] = result
+        inputs = [copies[o.id] for o in node.inputs]
+        copies[node.id] = graph.add_node(node.opdef, inputs, node.attrs, node.name, node.source)
     graph.set_outputs([copies[node.id] for node in escaping])
     return graph, reads

@@ -28,6 +28,7 @@ from rlx.importers.onnx.values import (
 )
 from rlx.ir.dtype import DType, widen
 from rlx.ir.graph import Graph, Node
+from rlx.ir.rewrite import reached
 from rlx.ir.shape import Shape
 from rlx.ops.declare import evaluate
 from rlx.ops.fold_cost import effort
@@ -350,17 +351,7 @@ def known_node(node: Node) -> Array:
     Raises:
         RefusedError: It is too large to be computed at load.
     """
-    order: list[Node] = []
-    seen: set[int] = set()
-    stack = [(node, False)]
-    while stack:
-        first, done = stack.pop()
-        if done:
-            order.append(first)
-        elif first.id not in seen:
-            seen.add(first.id)
-            stack.append((first, True))
-            stack += [(operand, False) for operand in first.inputs]
+    order = [item for _, item in sorted(reached([node]).items())]
     total = sum(map(effort, order))
     if total > MAX_KNOWN:
         raise RefusedError(f"a shape that depends on {total:.0f} elements of weights")

@@ -44,8 +44,7 @@ class ResizeProblem(NamedTuple):
 RESIZE = Family(
     "resize",
     (Variant("pattern", _THREADS, 0), Variant("plain", 256, 0)),
-    lambda problem, legal: legal[0],
-    lambda variant, problem: variant.name == "plain" or problem.patterns,
+    takes=lambda variant, problem: variant.name == "plain" or problem.patterns,
 )
 
 
