@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from rlx.importers.onnx.call import OnnxCall
-from rlx.importers.onnx.ops.attention import far
-from rlx.importers.onnx.ops.contrib.domain import contrib, heads_apart, heads_joined
+from rlx.importers.onnx.ops.attention import far, heads_apart, heads_joined
+from rlx.importers.onnx.ops.contrib.domain import contrib
 from rlx.importers.onnx.ops.contrib.integers import scaled_product
 from rlx.importers.onnx.ops.contrib.scores import Scores, attend, hidden, seen_before, summed
 from rlx.importers.onnx.ops.products import exact_product

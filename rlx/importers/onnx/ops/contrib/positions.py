@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from rlx.importers.onnx.call import OnnxCall
-from rlx.importers.onnx.ops.contrib.domain import contrib, heads_apart, heads_joined
+from rlx.importers.onnx.ops.attention import heads_apart, heads_joined
+from rlx.importers.onnx.ops.contrib.domain import contrib
 from rlx.importers.onnx.ops.shapes import limited
 from rlx.importers.onnx.values import Array, RefusedError
 from rlx.ir.graph import Graph, Node
