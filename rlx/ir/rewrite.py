@@ -60,11 +60,7 @@ def copied(graph: Graph) -> Graph:
 
 
 def joined(graphs: Sequence[Graph]) -> Graph:
-    """One graph that computes what several do; its inputs and outputs are theirs, in their order.
-
-    Args:
-        graphs: Graphs without params, whose inputs have different names.
-    """
+    """One graph that computes what several without params do; its inputs and outputs are theirs, in their order."""
     if len(graphs) == 1:
         return graphs[0]
     whole = Graph(", ".join(graph.name for graph in graphs))

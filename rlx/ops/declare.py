@@ -212,15 +212,7 @@ def call_with(
 
 
 def evaluate(node: Node, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    """Evaluates a node: its reference on float64 copies of the operands, rounded once.
-
-    Args:
-        node: The node.
-        arrays: Its operands, in their storage dtypes.
-
-    Returns:
-        The results, in the node's dtypes and shapes.
-    """
+    """Evaluates a node on operands in their storage dtypes: its reference on float64 copies, rounded once."""
     dtypes = [operand.dtype for operand in node.inputs]
     return evaluate_reference(node.opdef, node.attrs, dtypes, arrays, node.types)
 
@@ -258,12 +250,7 @@ def evaluate_reference(
 def stored_results(
     what: str, output: Sequence[Any], types: Sequence[TensorType]
 ) -> tuple[Array, ...]:
-    """Casts the results of a NumPy function to the types that the rule of its operation states.
-
-    Args:
-        what: The operation, for messages.
-        output: The results.
-        types: The types that they have to have.
+    """Casts the results of a NumPy function, named in messages, to the types that the rule of its operation states.
 
     Raises:
         ShapeError: There are more or fewer of them, or one has another shape.

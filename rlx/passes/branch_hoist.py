@@ -16,12 +16,7 @@ BRANCHES: dict[str, tuple[str, ...]] = {"if_": ("then_graph", "else_graph")}
 
 
 def lift(graph: Graph, notes: list[Note]) -> Graph:
-    """Moves nodes of params and constants alone from branches to the graph in front of them.
-
-    Args:
-        graph: The graph; it is not changed.
-        notes: Gets a line for every node that is moved.
-    """
+    """Moves nodes of params and constants alone from branches to the graph in front of them, with a note for each."""
     if not any(node.op in BRANCHES for node in graph.nodes):
         return graph
     return _lifted(graph, frozenset(), notes, {})
@@ -82,13 +77,9 @@ def _harmless(node: Node) -> bool:
 
 @dataclass
 class _Branch:
-    """A branch.
+    """A branch, its nodes that depend on fixed inputs alone and are read by others, and the inputs that are added.
 
-    Attributes:
-        old: Its graph.
-        frontier: Nodes that depend on fixed inputs alone and are read by others.
-        more: Inputs that are added: the node that each stands for, or None if it is the other side's, and
-            the node outside.
+    Of an added input: the node that it stands for, or None if it is the other side's, and the node outside.
     """
 
     old: Graph

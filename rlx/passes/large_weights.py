@@ -41,11 +41,6 @@ def split_large(graph: Graph, limit: int, notes: list[Note]) -> Graph:
 
     What is cut depends on params and constants alone, so that the parts are made when those are set, and a
     run reads parts only. Weights of other operations stay as they are, for the device to refuse.
-
-    Args:
-        graph: The graph; it is not changed.
-        limit: Bytes that a kernel can bind of one value.
-        notes: Gets a line for every weight that is cut.
     """
     large = {node.id for node in graph.nodes if node.fixed and node.type.nbytes > limit}
     if not large:

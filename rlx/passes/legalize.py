@@ -56,11 +56,7 @@ def blocked(node: Node, kernel_set: str) -> str | None:
 
 
 def refuse_unready(graphs: Iterable[Graph], kernel_set: str) -> None:
-    """Checks that graphs need nothing of this pass: a node's kernels take its dtype.
-
-    Args:
-        graphs: Graphs that come out of a file.
-        kernel_set: The device's kernels.
+    """Checks that graphs out of a file need nothing of this pass: a node's kernels take its dtype.
 
     Raises:
         UnsupportedOpError: A node has no kernel, or would have to be widened.

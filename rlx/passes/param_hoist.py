@@ -170,12 +170,7 @@ def _preparing(graph: Graph, frontier: list[Node]) -> Graph:
 
 
 def check_fit(graph: Graph, lowered: Graph, preparations: Sequence[Preparation]) -> None:
-    """Checks that two parts of a graph have the outside of the whole: they may come out of a file.
-
-    Args:
-        graph: The whole.
-        lowered: The graph of every run.
-        preparations: The graphs that compute its prepared params.
+    """Checks that the graph of every run and its preparations, which may come out of a file, fit the whole graph.
 
     Raises:
         InputError: Inputs, params or outputs differ.

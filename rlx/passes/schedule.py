@@ -355,12 +355,6 @@ def host_nodes(graph: Graph, kernel_set: str) -> dict[int, str]:
 def check_supported(graph: Graph, kernel_set: str, device: str, allow_host: bool) -> None:
     """Refuses a graph with nodes that neither the device nor, where it may help, the host can run.
 
-    Args:
-        graph: The graph, before or after it is specialised.
-        kernel_set: The device's kernels.
-        device: Its name in messages.
-        allow_host: Whether nodes without a kernel may run on the CPU instead.
-
     Raises:
         UnsupportedOpError: Names every such op once, with its reason and count.
     """

@@ -11,11 +11,6 @@ from rlx.errors import InputError
 def positive(where: str, name: str, value: Any) -> None:
     """Refuses a setting that is no finite number above 0.
 
-    Args:
-        where: The function's name, for messages.
-        name: The parameter's name.
-        value: The argument of the caller.
-
     Raises:
         InputError: It is not that.
     """
@@ -28,13 +23,7 @@ def positive(where: str, name: str, value: Any) -> None:
 
 
 def integer(where: str, name: str, value: Any, least: int = 1) -> int:
-    """A setting that has to be an integer; 2.0 counts as 2.
-
-    Args:
-        where: The function's name, for messages.
-        name: The parameter's name.
-        value: The argument of the caller.
-        least: The smallest value allowed.
+    """A setting that has to be an integer of at least ``least``; 2.0 counts as 2.
 
     Raises:
         InputError: It is not that.

@@ -72,11 +72,7 @@ INTEGERS: dict[str, tuple[Callable[[int], bool], str]] = {
 
 
 def check(op: str, attributes: Mapping[str, Attribute]) -> None:
-    """Refuses attributes that mean nothing.
-
-    Args:
-        op: An operator.
-        attributes: Its attributes by name.
+    """Refuses attributes of an operator that mean nothing.
 
     Raises:
         ImportModelError: An attribute has a value that its operator does not define.

@@ -244,20 +244,12 @@ class OnnxCall:
     # --- what was not looked at ---
 
     def ignore(self, *names: str, inputs: Sequence[int] = ()) -> None:
-        """Says that attributes and operands change nothing here.
-
-        Args:
-            *names: Attributes.
-            inputs: Places of operands.
-        """
+        """Says that attributes, and operands by their places, change nothing here."""
         self._asked.update(names)
         self._used.update(inputs)
 
     def check_unread(self, results: Sequence[object]) -> None:
         """Refuses attributes and operands that the operator's function did not read, and outputs that it did not give.
-
-        Args:
-            results: Its results.
 
         Raises:
             RefusedError: An attribute, an operand or an output that the node has is not supported.

@@ -36,16 +36,7 @@ def _emit_scatter(  # noqa: PLR0913 - sizes and strides of all operands
 ) -> None:
     """A copy of the data, then updates in order, each line by itself so that the order is kept.
 
-    Args:
-        node: The node; operands are data, indices and updates.
-        emitter: Where the calls go.
-        lines: Dimensions along which lines are independent.
-        data_steps: Step of each through the data.
-        index_steps: Step of each through the indices.
-        update_steps: Step of each through the updates.
-        updates: Number of updates of a line, and the step of one through indices and updates.
-        sizes: Size of each indexed axis.
-        axis_steps: Step of each indexed axis through the data.
+    ``updates``: the number of updates of a line, and the step of one through indices and updates.
     """
     count = size(node.shape)
     target = emitter.result()

@@ -312,13 +312,7 @@ def _lower_scaled_cpu(node: Node, emitter: Emitter) -> None:
     ),
 )  # fmt: skip
 def scaled_matmul_integer(a: Array, b: Array, scale: Array) -> Array:
-    """``matmul_integer`` as f32, times a scale or one per column.
-
-    Args:
-        a: i8 or u8 ``[..., k]``.
-        b: i8 or u8 ``[k, n]``.
-        scale: f32 ``[]``, ``[1]`` or ``[n]``.
-    """
+    """``matmul_integer`` of i8 or u8 ``[..., k]`` and ``[k, n]`` as f32, times a scale or one per column."""
     exact = np.matmul(a.astype(np.int32), b.astype(np.int32))
     return np.asarray(exact.astype(np.float32) * scale)
 

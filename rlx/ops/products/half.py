@@ -87,15 +87,7 @@ def _on_cpu(node: Node) -> str:
 def half_matmul(
     x: Array, w: Array, bias: Sequence[Array] = (), act: str = "none", transposed: bool = False
 ) -> Array:
-    """act(x @ w + bias) in f32, with a weight in 16 bits.
-
-    Args:
-        x: f32 ``[..., k]``.
-        w: f16 or bf16 ``[k, n]``.
-        bias: None, or one of ``[n]``.
-        act: none, relu, gelu, gelu_approx, silu, sigmoid, tanh or hard_swish.
-        transposed: Whether w is ``[n, k]``.
-    """
+    """act(x @ w + bias) in f32, with a weight ``[k, n]`` in 16 bits, or ``[n, k]`` where it is transposed."""
     wide = w.astype(x.dtype)
     return activated(
         np.matmul(x, wide.T if transposed else wide) + (bias[0] if len(bias) else 0.0), act

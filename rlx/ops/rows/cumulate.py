@@ -52,16 +52,7 @@ def emit_cumulate(
     flags: dict[str, int],
     dtype: DType,
 ) -> None:
-    """The WebGPU kernels of running sums over the middle axis of (outer, n, inner).
-
-    Args:
-        emitter: The emitter that they are written to.
-        source: The operand.
-        result: The result.
-        problem: The axes.
-        flags: ``product``, ``exclusive`` and ``reverse``.
-        dtype: dtype of both.
-    """
+    """The WebGPU kernels of running sums over the middle axis of (outer, n, inner)."""
     outer, inner = problem.outer, problem.inner
     if CUMULATE.choose(problem, emitter).name == "plain":
         params = {**problem._asdict(), **flags}

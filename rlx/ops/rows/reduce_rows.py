@@ -214,16 +214,9 @@ def emit_partitions(
     cut: tuple[int, int],
     divisor: int = 1,
 ) -> None:
-    """The kernel that reduces each partition of the middle axis to one.
+    """The kernel that reduces each partition of the middle axis to one: ``[outer, partitions, inner]``.
 
-    Args:
-        emitter: The emitter that it is written to.
-        kind: sum, mean, prod, max or min.
-        source: The operand.
-        result: ``[outer, partitions, inner]``.
-        problem: The axes.
-        cut: How many partitions, and how long each is in reads.
-        divisor: The divisor of a mean.
+    ``cut``: how many partitions, and how long each is in reads.
     """
     _, results, lanes = _row_tiles(problem)
     splits, partition = cut

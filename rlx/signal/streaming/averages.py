@@ -163,14 +163,7 @@ class Ring:
 def average_of(
     where: str, average: str, alpha: float | None, last: int | None, dtype: DType
 ) -> Average:
-    """The average of that name.
-
-    Args:
-        where: The stream's name, for messages.
-        average: One of ``AVERAGES``.
-        alpha: Weight of the newest segment; "exponential" needs it.
-        last: Number of segments; "sliding" needs it.
-        dtype: The dtype of the sums.
+    """The average of that name; "exponential" needs ``alpha``, the newest segment's weight, "sliding" needs ``last``.
 
     Raises:
         InputError: There is no such average, or its constant is missing or is another one's.

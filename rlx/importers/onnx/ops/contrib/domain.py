@@ -31,12 +31,7 @@ ACTIVATIONS: Mapping[str, tuple[Sequence[float], Activation]] = {
 
 
 def activated(call: OnnxCall, y: Node, params: Sequence[float | None]) -> Node:
-    """A result followed by the activation that the node names.
-
-    Args:
-        call: The node; its attribute ``activation``.
-        y: The result.
-        params: The activation's parameters; where they are fewer or None, its defaults stand in.
+    """A result followed by the activation that the node names; defaults stand in for ``params`` that are missing.
 
     Raises:
         RefusedError: There is no such activation.

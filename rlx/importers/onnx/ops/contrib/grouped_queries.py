@@ -100,14 +100,7 @@ def _rotated(call: OnnxCall, q: Node, k: Node, before: Node | int) -> tuple[Node
 
 
 def _filled(g: Graph, past: Node | None, new: Node, before: Node | int, room: int) -> Node:
-    """A cache with new rows behind those that count.
-
-    Args:
-        g: The graph.
-        past: The cached rows, ``[B, G, P, D]``, or None.
-        new: The new rows, ``[B, G, S, D]``.
-        before: How many rows of ``past`` count: a number, or one for each batch entry.
-        room: Rows of the result.
+    """A cache ``[B, G, P, D]`` with new rows behind the ``before`` rows that count, in each batch entry or in all.
 
     Returns:
         ``[B, G, room, D]``. Rows past those that count are zeros, or what was kept there.

@@ -16,14 +16,7 @@ from rlx.ir.graph import Graph, Node
 
 
 def scaled_product(g: Graph, exact: Node, left: Node, right: Node) -> Node:
-    """An exact product as floats.
-
-    Args:
-        g: The graph.
-        exact: The product in i32.
-        left: Scale of the first factor: one, or one for each row.
-        right: Scale of the second: one, or one for each column.
-    """
+    """An exact product as floats, by the scales of both factors: one each, or one for each row and for each column."""
     by_row = g.reshape(left, () if math.prod(left.shape) == 1 else (*left.shape, 1))
     scale = g.mul(by_row, right if math.prod(right.shape) > 1 else g.reshape(right, ()))
     return g.mul(g.cast(exact, scale.dtype), scale)

@@ -50,15 +50,8 @@ def rotary_embedding(call: OnnxCall) -> Any:
 def buckets(rows: int, columns: int, count: int, farthest: int, both: bool) -> Array:
     """The bucket that a key's distance from a query falls into: one each when near, then by logarithm.
 
-    Args:
-        rows: Queries.
-        columns: Keys.
-        count: Buckets.
-        farthest: Distance from which on there is one bucket.
-        both: Whether later keys have half of the buckets; otherwise they share the first.
-
-    Returns:
-        Integers ``[rows, columns]``.
+    From the distance ``farthest`` on there is one bucket. With ``both`` later keys have half of the buckets; otherwise
+    they share the first.
     """
     ahead = np.arange(columns)[None] - np.arange(rows)[:, None]
     start = np.zeros_like(ahead)
