@@ -108,11 +108,16 @@ def composite(
         the caller gave them.
     """
 
-    def nothing(*args: Any) -> Any:
-        called = name or expand.__name__
-        raise GraphError("a graph holds no node of a composite", got=called)
+    def decorate(function: Callable[..., Any]) -> OpDef:
+        called = name or function.__name__
 
-    return op(name=name, free=free, infer=nothing, flops=nothing, expand=expand, **fields)
+        def nothing(*args: Any) -> Any:
+            raise GraphError("a graph holds no node of a composite", got=called)
+
+        record = op(name=called, free=free, infer=nothing, flops=nothing, expand=expand, **fields)
+        return record(function)
+
+    return decorate
 
 
 def check_dtypes(opdef: OpDef, types: Sequence[TensorType], attrs: Attrs) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from rlx.abi.movement import REDUCTIONS, Reduction
 from rlx.errors import DTypeError, GraphError, ShapeError
 from rlx.ir.dtype import NUMERIC, DType
-from rlx.ir.graph import Graph, Node
+from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import Shape, as_axis, size, strides
 from rlx.ops.declare import composite, op
@@ -290,12 +290,8 @@ def scatter_nd(
     )
 
 
-def _scatter_add(g: Graph, x: Node, indices: Node, updates: Node, axis: int) -> Node:
-    return g.scatter_elements(x, indices, updates, axis, "add")
-
-
 @composite(
-    _scatter_add,
+    lambda g, x, indices, updates, axis: g.scatter_elements(x, indices, updates, axis, "add"),
     free=("indices",),
     dtypes=_SCATTER_CPU - {DType.BOOL},
     samples=lambda: (

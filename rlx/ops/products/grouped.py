@@ -143,16 +143,12 @@ def grouped_matmul(x: Array, w: Array, idx: Array) -> Array:
     return np.einsum("mk,mkn->mn", x, w[idx])
 
 
-def _on_host(node: Node) -> str:
-    return "the weights of these experts stay on the host"
-
-
 @op(
     free=("idx",),
     infer=_infer_grouped,
     flops=lambda node: 2.0 * size(node.shape) * node.inputs[0].shape[1],
     cpu=_GROUPED,
-    host_reason=_on_host,
+    host_reason=lambda node: "the weights of these experts stay on the host",
     internal=True,
     dtypes=FLOAT_KERNELS,
     samples=lambda: (

@@ -59,16 +59,12 @@ def _lower(node: Node, emitter: Emitter) -> None:
     call_product_cpu(emitter, operands, emitter.result(), params)
 
 
-def _on_cpu(node: Node) -> str:
-    return "products that widen their weights are made for the CPU alone"
-
-
 @op(
     free=("w",),
     infer=_infer,
     flops=lambda node: 2.0 * size(node.shape) * node.inputs[0].shape[-1],
     cpu=Kernels(("matmul",), _lower),
-    host_reason=_on_cpu,
+    host_reason=lambda node: "products that widen their weights are made for the CPU alone",
     internal=True,
     dtypes=frozenset({DType.F32}),
     tolerance={DType.F32: 1e-5},  # the activation's own error, see elementwise

@@ -212,21 +212,13 @@ def logsumexp(x: Array, axes: Axes = None, keepdims: bool = False) -> Array:
     return total if keepdims else np.squeeze(total, axes)
 
 
-def _l1(g: Graph, x: Node, axes: Any, keepdims: bool) -> Node:
-    return g.sum(g.abs(x), axes, keepdims)
-
-
-@_composed(_l1)
+@_composed(lambda g, x, axes, keepdims: g.sum(g.abs(x), axes, keepdims))
 def l1(x: Array, axes: Axes = None, keepdims: bool = False) -> Array:
     """Sum of absolute values over ``axes`` (all of them by default)."""
     return np.sum(np.abs(x), axis=_axes(axes, x.ndim), keepdims=keepdims)
 
 
-def _l2(g: Graph, x: Node, axes: Any, keepdims: bool) -> Node:
-    return g.sqrt(g.sum(g.mul(x, x), axes, keepdims))
-
-
-@_composed(_l2)
+@_composed(lambda g, x, axes, keepdims: g.sqrt(g.sum(g.mul(x, x), axes, keepdims)))
 def l2(x: Array, axes: Axes = None, keepdims: bool = False) -> Array:
     """Square root of the sum of squares over ``axes`` (all of them by default)."""
     return np.sqrt(np.sum(x * x, axis=_axes(axes, x.ndim), keepdims=keepdims))
