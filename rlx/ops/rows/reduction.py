@@ -337,19 +337,15 @@ def _infer_cumulation(types: Sequence[TensorType], attrs: dict[str, Any]) -> Ten
 def _lower_cumulation(product: bool, webgpu: bool) -> Callable[[Node, Emitter], None]:
     def lower(node: Node, emitter: Emitter) -> None:
         outer, n, inner = _line(node.shape, node.attrs["axis"])
-        params = {"outer": outer, "n": n, "inner": inner, "product": int(product)}
         flags = {name: int(node.attrs[name]) for name in ("exclusive", "reverse")}
+        more = {"product": int(product), **flags}
+        source, result = emitter.operand(0), emitter.result()
         if webgpu:
-            source, result = emitter.operand(0), emitter.result()
             rows = Reduction(outer, n, inner, node.dtype is DType.I64)
-            more = {"product": int(product), **flags}
             emit_cumulate(emitter, source, result, rows, more, node.dtype)
             return
         emitter.call(
-            "cumulate",
-            [emitter.operand(0)],
-            [emitter.result()],
-            {**params, **flags},
+            "cumulate", [source], [result], {"outer": outer, "n": n, "inner": inner, **more}
         )
 
     return lower
