@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
@@ -167,15 +166,10 @@ def power(call: OnnxCall) -> Any:
     return g.pow(base, g.cast(exponent, base.dtype))
 
 
-def _many(method: str) -> Handler:
-    def handler(call: OnnxCall) -> Node:
-        step: Callable[[Node, Node], Node] = lambda a, b: getattr(call.g, method)(a, b)  # noqa: E731
-        return reduce(step, call.xs())
-
-    return handler
-
-
-onnx_op("Sum")(_many("add"))
+@onnx_op("Sum")
+def total(call: OnnxCall) -> Any:
+    """The sum of the operands."""
+    return reduce(call.g.add, call.xs())
 
 
 def _extreme(method: str) -> Handler:
