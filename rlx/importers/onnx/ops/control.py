@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -44,11 +45,9 @@ def if_(call: OnnxCall) -> Any:
     then, other = call.subgraph("then_branch"), call.subgraph("else_branch")
     taken = known_bool(call, call.held(0))
     if taken is None:
-        try:
-            with attempt(call):
-                return _both(call, then, other)
-        except RefusedError:
-            taken = bool(call.number(0))
+        with suppress(RefusedError), attempt(call):
+            return _both(call, then, other)
+        taken = bool(call.number(0))
     return written_out(call, then if taken else other, [])
 
 
@@ -79,32 +78,21 @@ def loop(call: OnnxCall) -> Any:
     unknown = _trips_unknown(call)
     goes_on = known_bool(call, call.held(1)) if call.has(1) else True
     if (unknown or goes_on is None) and not scans:
-        try:
-            with attempt(call):
-                return _while(call, body, start)
-        except RefusedError:
-            pass
+        with suppress(RefusedError), attempt(call):
+            return _while(call, body, start)
     trips = int(call.number(0)) if call.has(0) else None
     if goes_on is None:
         goes_on = bool(call.number(1))
     if trips is not None and goes_on and trips * len(body.nodes) > WRITTEN_OUT:
-        try:
-            with attempt(call):
-                return _counted(call, body, start, trips)
-        except RefusedError:
-            pass
+        with suppress(RefusedError), attempt(call):
+            return _counted(call, body, start, trips)
         if not scans:
-            try:
-                with attempt(call):
-                    return _while(call, body, start)
-            except RefusedError:
-                pass
+            with suppress(RefusedError), attempt(call):
+                return _while(call, body, start)
     if not call.has(0) and not scans:
-        try:
-            with attempt(call):
-                return _unrolled(call, body, start, None, goes_on)
-        except RefusedError:
-            return _while(call, body, start)
+        with suppress(RefusedError), attempt(call):
+            return _unrolled(call, body, start, None, goes_on)
+        return _while(call, body, start)
     return _unrolled(call, body, start, trips, goes_on)
 
 
