@@ -208,14 +208,7 @@ def _tensors(
 
 
 def _tensor(raw: mmap.mmap, entry: _Entry, start: int, alignment: int, place: str) -> Tensor:
-    """A tensor of the file.
-
-    Args:
-        raw: The file.
-        entry: The tensor's entry at the front of the file.
-        start: Where the tensors begin.
-        alignment: The divisor of their offsets.
-        place: Its name in messages.
+    """A tensor of the file; tensors begin at ``start``, at multiples of ``alignment``.
 
     Raises:
         ImportModelError: It can't be read.

@@ -69,11 +69,7 @@ def refuse(
 
 
 def map_file(path: str | os.PathLike[str], kind: str) -> mmap.mmap:
-    """A whole file as read-only memory, read when it is touched.
-
-    Args:
-        path: The file.
-        kind: The expected kind, for messages.
+    """A whole file as read-only memory, read when it is touched; messages name the kind that was expected.
 
     Raises:
         ImportModelError: It can't be opened, or is empty.

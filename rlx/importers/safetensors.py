@@ -183,12 +183,6 @@ def _described(
 ) -> tuple[np.dtype[Any], DType | None, tuple[int, ...]]:
     """dtype, rlx's dtype and shape of a tensor; fields of other names are not looked at.
 
-    Args:
-        entry: Its entry in the header.
-        span: Where it says that its bytes are.
-        nbytes: How many bytes there are.
-        place: Its name in messages.
-
     Raises:
         ImportModelError: It can't be read.
     """
@@ -217,13 +211,7 @@ def _described(
 
 
 def _check_filled(spans: list[tuple[int, int, str]], nbytes: int, path: object, lost: bool) -> None:
-    """Checks that the tensors fill the file: no overlap, no hole.
-
-    Args:
-        spans: First and last byte of each, and its name.
-        nbytes: How many bytes there are.
-        path: The name of the file in messages.
-        lost: Whether the place of some is not known: there may be holes then.
+    """Checks that the tensors fill the file: no overlap, and no hole unless the place of some is lost.
 
     Raises:
         ImportModelError: They do not.

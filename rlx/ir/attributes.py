@@ -50,11 +50,7 @@ def frozen(value: Any) -> Any:
 
 
 def check_attributes(node: NodeView, inputs: Mapping[str, Any]) -> None:
-    """Checks a node whose inference has been done.
-
-    Args:
-        node: The node.
-        inputs: Its attributes as they stand in the file.
+    """Checks a node whose inference has been done against its attributes as they stand in the file.
 
     Raises:
         GraphError: An attribute is missing, of another type or value, or none of the record's.

@@ -15,12 +15,6 @@ from rlx.ir.opdef import Array
 def check_array(array: Array, shape: tuple[int, ...], expected: str, where: str) -> None:
     """Refuses arrays of another shape, and those that hold no real numbers.
 
-    Args:
-        array: The array.
-        shape: The declared shape.
-        expected: The declared dtype, for messages.
-        where: The name of the array in messages.
-
     Raises:
         InputError: It does not fit.
     """

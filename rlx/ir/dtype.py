@@ -165,12 +165,6 @@ def store(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
 def stored_array(raw: Any, dtype: Any, shape: Any, offset: int = 0) -> np.ndarray[Any, Any]:
     """An array that a file holds: little endian, numbers and bools of 1 to 8 bytes each.
 
-    Args:
-        raw: A buffer.
-        dtype: Its dtype as NumPy writes it: ``<f4``.
-        shape: A list of sizes.
-        offset: Where it begins.
-
     Raises:
         ValueError: It is of another dtype, does not fit into the buffer, or a bool is neither 0 nor 1.
     """

@@ -27,11 +27,7 @@ class IndexKey(NamedTuple):
 
 
 def read_key(node: Any, key: Any) -> IndexKey:
-    """Reads an index.
-
-    Args:
-        node: The indexed node.
-        key: The contents of the brackets.
+    """Reads the contents of the brackets of an indexed node.
 
     Raises:
         GraphError: An item is no index, or a mask, or there are several arrays.

@@ -67,13 +67,7 @@ _ELSEWHERE = {
 
 
 def hint_of(kind: type, name: str, x: str) -> str:
-    """Returns a hint for a name that graphs or nodes lack.
-
-    Args:
-        kind: The type of graphs.
-        name: The name.
-        x: The name of an operand.
-    """
+    """Returns a hint for a name that graphs or nodes lack, with ``x`` as the name of an operand."""
     if name in _ELSEWHERE:
         return f"use {_ELSEWHERE[name].format(x=x)}"
     if name in REGISTRY and not REGISTRY[name].internal:

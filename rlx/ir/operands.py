@@ -13,12 +13,7 @@ from rlx.ir.opdef import Array
 
 
 def held_as(value: Any, like: DType, where: str) -> Array:
-    """A number or an array as an array of a dtype.
-
-    Args:
-        value: Anything that NumPy makes an array of.
-        like: The dtype; bf16 is held as f32.
-        where: The operation, for messages.
+    """A number or an array as an array of a dtype; bf16 is held as f32.
 
     Raises:
         DTypeError: The value can't be held by ``like`` without loss of kind.

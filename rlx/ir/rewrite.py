@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from rlx.ir.graph import Graph, Node
 
@@ -60,11 +60,7 @@ def copied(graph: Graph) -> Graph:
 
 
 def joined(graphs: Sequence[Graph]) -> Graph:
-    """One graph that computes what several do; its inputs and outputs are theirs, in their order.
-
-    Args:
-        graphs: Graphs without params, whose inputs have different names.
-    """
+    """One graph that computes what several without params do; its inputs and outputs are theirs, in their order."""
     if len(graphs) == 1:
         return graphs[0]
     whole = Graph(", ".join(graph.name for graph in graphs))
@@ -77,6 +73,20 @@ def joined(graphs: Sequence[Graph]) -> Graph:
         outputs += [indices[node.id] for node in graph.outputs]
     whole.set_outputs(outputs)
     return whole
+
+
+def reached(
+    roots: Iterable[Node], operands: Callable[[Node], Iterable[Node]] = lambda node: node.inputs
+) -> dict[int, Node]:
+    """The roots and all nodes that they depend on, by id; ``operands`` gives those of a node that count."""
+    results: dict[int, Node] = {}
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        if node.id not in results:
+            results[node.id] = node
+            stack += operands(node)
+    return results
 
 
 def users(graph: Graph) -> dict[int, list[Node]]:

@@ -76,13 +76,7 @@ def from_json(make: Callable[[str], G], text: str) -> G:
 def to_data(
     graph: GraphView, stored: Callable[[Array], Any], values: bool = True
 ) -> dict[str, Any]:
-    """The graph as JSON values.
-
-    Args:
-        graph: The graph.
-        stored: The representation of an array: ``{"$array": ...}`` with its bytes, or its place elsewhere.
-        values: Whether the values attached to params come with it.
-    """
+    """The graph as JSON values; ``stored`` represents an array as ``{"$array": ...}``, or by its place elsewhere."""
     attached = graph.param_values if values else {}
     return {
         "rlx_graph": FORMAT,
@@ -105,10 +99,6 @@ def to_data(
 
 def parted(graph: GraphView, values: bool = True) -> tuple[dict[str, Any], list[Array]]:
     """The graph as JSON values and the arrays that these name; ``joined`` puts them together.
-
-    Args:
-        graph: The graph.
-        values: As ``to_data``.
 
     Raises:
         GraphError: It has no outputs yet.
@@ -148,11 +138,7 @@ def from_data(
 ) -> G:
     """Reads the data of ``to_data``; every node is inferred and checked again.
 
-    Args:
-        make: Makes an empty graph of a name.
-        data: JSON values.
-        arrays: The arrays that ``{"$at": number}`` stands for.
-        inside: How many graphs it stands in.
+    ``make`` makes an empty graph of a name. ``{"$at": number}`` stands for one of ``arrays``.
 
     Raises:
         GraphError: The data is not such a graph.

@@ -44,11 +44,7 @@ _watcher: ContextVar[Watcher | None] = ContextVar("rlx_watcher", default=None)
 
 @contextmanager
 def watched(watcher: Watcher | None) -> Iterator[None]:
-    """Tells what is done inside it: each phase as it begins, and how far long ones are.
-
-    Args:
-        watcher: Who is told; None for nobody.
-    """
+    """Tells what is done inside it: each phase as it begins, and how far long ones are."""
     token = _watcher.set(watcher)
     try:
         yield

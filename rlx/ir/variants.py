@@ -92,13 +92,13 @@ class Family:
     Attributes:
         name: Its name in ``RLX_VARIANT`` and in the tuner's table.
         variants: All of them, the simplest last: it fits every device and takes every problem.
-        rule: The choice for a problem among those that fit, where nothing was measured.
+        rule: The choice for a problem among those that fit, where nothing was measured; by default the first.
         takes: Whether a variant can do a problem at all.
     """
 
     name: str
     variants: tuple[Variant, ...]
-    rule: Callable[[Any, tuple[Variant, ...]], Variant]
+    rule: Callable[[Any, tuple[Variant, ...]], Variant] = lambda problem, legal: legal[0]
     takes: Callable[[Variant, Any], bool] = lambda variant, problem: True
 
     def legal(self, problem: Any, limits: Limits) -> tuple[Variant, ...]:

@@ -108,11 +108,16 @@ def composite(
         the caller gave them.
     """
 
-    def nothing(*args: Any) -> Any:
-        called = name or expand.__name__
-        raise GraphError("a graph holds no node of a composite", got=called)
+    def decorate(function: Callable[..., Any]) -> OpDef:
+        called = name or function.__name__
 
-    return op(name=name, free=free, infer=nothing, flops=nothing, expand=expand, **fields)
+        def nothing(*args: Any) -> Any:
+            raise GraphError("a graph holds no node of a composite", got=called)
+
+        record = op(name=called, free=free, infer=nothing, flops=nothing, expand=expand, **fields)
+        return record(function)
+
+    return decorate
 
 
 def check_dtypes(opdef: OpDef, types: Sequence[TensorType], attrs: Attrs) -> None:
@@ -212,15 +217,7 @@ def call_with(
 
 
 def evaluate(node: Node, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    """Evaluates a node: its reference on float64 copies of the operands, rounded once.
-
-    Args:
-        node: The node.
-        arrays: Its operands, in their storage dtypes.
-
-    Returns:
-        The results, in the node's dtypes and shapes.
-    """
+    """Evaluates a node on operands in their storage dtypes: its reference on float64 copies, rounded once."""
     dtypes = [operand.dtype for operand in node.inputs]
     return evaluate_reference(node.opdef, node.attrs, dtypes, arrays, node.types)
 
@@ -258,12 +255,7 @@ def evaluate_reference(
 def stored_results(
     what: str, output: Sequence[Any], types: Sequence[TensorType]
 ) -> tuple[Array, ...]:
-    """Casts the results of a NumPy function to the types that the rule of its operation states.
-
-    Args:
-        what: The operation, for messages.
-        output: The results.
-        types: The types that they have to have.
+    """Casts the results of a NumPy function, named in messages, to the types that the rule of its operation states.
 
     Raises:
         ShapeError: There are more or fewer of them, or one has another shape.

@@ -43,13 +43,7 @@ class _Widened:
 
 
 def lower_widened(node: Node, emitter: Emitter, lower: Callable[[Node, Emitter], None]) -> None:
-    """Lowers a node as ``lower`` does for f32, which it may be as well.
-
-    Args:
-        node: A node of f32 or f16 with one result.
-        emitter: Where to.
-        lower: Writes the calls of f32 kernels; it asks the emitter for operands and for the result.
-    """
+    """Lowers a node of f32 or f16 with one result by ``lower``, which writes the calls of f32 kernels."""
     if node.dtype is not DType.F16:
         lower(node, emitter)
         return

@@ -13,15 +13,7 @@ T = TypeVar("T")
 
 
 def interpret(graph: Graph, leaves: Mapping[str, Array]) -> list[Array]:
-    """Computes the outputs node by node.
-
-    Args:
-        graph: A verified graph.
-        leaves: Value of every input and param by name, in its storage dtype.
-
-    Returns:
-        The outputs in order.
-    """
+    """Computes the outputs of a verified graph in order, from each input and param by name, in its storage dtype."""
     values = results_of(graph.nodes, lambda node: leaves[node.name], evaluate)
     return [values[node.id][0] for node in graph.outputs]
 

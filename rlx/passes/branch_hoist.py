@@ -8,7 +8,7 @@ from dataclasses import field
 from rlx.dataclasses import dataclass
 from rlx.ir.graph import Graph, Node
 from rlx.ir.notes import Note
-from rlx.ir.rewrite import Rewriter, users
+from rlx.ir.rewrite import Rewriter, reached, users
 from rlx.ops.placeholders import LEAVES
 
 # Operations whose subgraphs all take the operands after the first, and the attributes that hold them.
@@ -16,12 +16,7 @@ BRANCHES: dict[str, tuple[str, ...]] = {"if_": ("then_graph", "else_graph")}
 
 
 def lift(graph: Graph, notes: list[Note]) -> Graph:
-    """Moves nodes of params and constants alone from branches to the graph in front of them.
-
-    Args:
-        graph: The graph; it is not changed.
-        notes: Gets a line for every node that is moved.
-    """
+    """Moves nodes of params and constants alone from branches to the graph in front of them, with a note for each."""
     if not any(node.op in BRANCHES for node in graph.nodes):
         return graph
     return _lifted(graph, frozenset(), notes, {})
@@ -66,8 +61,7 @@ def _relieved(graph: Graph, args: frozenset[str], notes: list[Note], known: _Kno
                 operands.append(outer)
         relieved = {side: value.graph() for side, (_, value) in sides.items()}
         attrs = {**node.attrs, **{n: relieved[node.attrs[n]] for n in BRANCHES[node.op]}}
-        new = rewriter.new.add_node(node.opdef, operands, attrs, node.name)
-        new.source = node.source
+        new = rewriter.new.add_node(node.opdef, operands, attrs, node.name, node.source)
         rewriter.replace(node, new)
     return rewriter.finish()
 
@@ -83,13 +77,9 @@ def _harmless(node: Node) -> bool:
 
 @dataclass
 class _Branch:
-    """A branch.
+    """A branch, its nodes that depend on fixed inputs alone and are read by others, and the inputs that are added.
 
-    Attributes:
-        old: Its graph.
-        frontier: Nodes that depend on fixed inputs alone and are read by others.
-        more: Inputs that are added: the node that each stands for, or None if it is the other side's, and
-            the node outside.
+    Of an added input: the node that it stands for, or None if it is the other side's, and the node outside.
     """
 
     old: Graph
@@ -127,18 +117,13 @@ class _Branch:
             self.old.named(name).id: operand
             for name, operand in zip(self.old.input_names, operands, strict=True)
         }
-        needed: set[int] = set()
-        stack = list(self.frontier)
-        while stack:
-            node = stack.pop()
-            if node.id not in needed:
-                needed.add(node.id)
-                stack += node.inputs
+        needed = reached(self.frontier)
         for node in self.old.nodes:
             if node.id in needed and node.id not in copies:
                 inputs = [copies[operand.id] for operand in node.inputs]
-                copies[node.id] = outside.add_node(node.opdef, inputs, node.attrs)
-                copies[node.id].source = node.source
+                copies[node.id] = outside.add_node(
+                    node.opdef, inputs, node.attrs, source=node.source
+                )
         return [(node, copies[node.id]) for node in self.frontier]
 
     def graph(self) -> Graph:

@@ -45,13 +45,7 @@ class DynamicRows:
 
 
 def dynamic_rows_of(graph: Graph, actual: int, upper: int) -> DynamicRows:
-    """Derives the part of a compiled graph that runs if its inputs hold fewer rows.
-
-    Args:
-        graph: A graph after the passes.
-        actual: Rows wanted of every input whose leading axis is ``upper``.
-        upper: The leading axis.
-    """
+    """Derives the part of a compiled graph that runs if its inputs hold ``actual`` rows instead of ``upper``."""
     # The number of rows plus one is no other dimension's size, and does not broadcast.
     probe = _Shrinker(graph, upper, upper + 1, {})
     probe.run()
@@ -123,14 +117,13 @@ class _Shrinker(Rewriter):
             for i in cut:
                 operands[i] = self.new.add_node("leading", [operands[i]], {"rows": self._count})
             try:
-                new = self.new.add_node(node.opdef, operands, attrs, node.name)
+                new = self.new.add_node(node.opdef, operands, attrs, node.name, node.source)
             except (RlxError, ValueError, IndexError) as error:
                 failure = error
                 continue
             if new.types == node.types:
                 self.reason = f"{node.where()} mixes the rows"
                 return False
-            new.source = node.source
             self.replace(node, new)
             self.cut[node.id] = cut
             units = self._units(node, new)
@@ -174,13 +167,7 @@ class _Shrinker(Rewriter):
 
 
 def scaled(count: int, extent: DynamicRows | None, unit: int = 1) -> int:
-    """Returns the part of ``count`` that is left, in proportion to the rows.
-
-    Args:
-        count: Bytes, elements or workgroups of the whole.
-        extent: The rows.
-        unit: The number of workgroups that make the same rows; they stay together.
-    """
+    """Returns the part of ``count`` that is left, in proportion to the rows; so many of ``unit`` stay together."""
     if extent is None:
         return count
     whole = count // unit

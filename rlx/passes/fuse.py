@@ -65,10 +65,8 @@ def fuse_elementwise(graph: Graph, notes: list[Note], target: Specialisation) ->
         elif home == node.id:
             members = sorted(regions[home], key=lambda member: member.id)
             inputs, attrs = _region(members)
-            new = rewriter.new.add_node(
-                "region", [rewriter[operand] for operand in inputs], attrs, node.name
-            )
-            new.source = node.source
+            operands = [rewriter[operand] for operand in inputs]
+            new = rewriter.new.add_node("region", operands, attrs, node.name, node.source)
             rewriter.replace(node, new)
     return rewriter.finish()
 

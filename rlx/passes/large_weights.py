@@ -41,23 +41,13 @@ def split_large(graph: Graph, limit: int, notes: list[Note]) -> Graph:
 
     What is cut depends on params and constants alone, so that the parts are made when those are set, and a
     run reads parts only. Weights of other operations stay as they are, for the device to refuse.
-
-    Args:
-        graph: The graph; it is not changed.
-        limit: Bytes that a kernel can bind of one value.
-        notes: Gets a line for every weight that is cut.
     """
-    fixed: set[int] = set()
-    for node in graph.nodes:
-        leaf = node.op in ("param", "constant")
-        if leaf or (node.inputs and all(operand.id in fixed for operand in node.inputs)):
-            fixed.add(node.id)
-    large = {node.id for node in graph.nodes if node.id in fixed and node.type.nbytes > limit}
+    large = {node.id for node in graph.nodes if node.fixed and node.type.nbytes > limit}
     if not large:
         return graph
     rewriter = Rewriter(graph)
     for node in graph.nodes:
-        result = None if node.id in fixed else next(_ways(node, large), None)
+        result = None if node.fixed else next(_ways(node, large), None)
         if result is None:
             rewriter.keep(node)
             continue

@@ -56,11 +56,7 @@ def blocked(node: Node, kernel_set: str) -> str | None:
 
 
 def refuse_unready(graphs: Iterable[Graph], kernel_set: str) -> None:
-    """Checks that graphs need nothing of this pass: a node's kernels take its dtype.
-
-    Args:
-        graphs: Graphs that come out of a file.
-        kernel_set: The device's kernels.
+    """Checks that graphs out of a file need nothing of this pass: a node's kernels take its dtype.
 
     Raises:
         UnsupportedOpError: A node has no kernel, or would have to be widened.
@@ -114,8 +110,7 @@ def _widen(rewriter: Rewriter, node: Node, wide: DType) -> None:
         if name not in node.opdef.free and operand.dtype is main:
             new = _cast(new, wide)
         inputs.append(_cast(new, DType.F32) if operand.dtype in HALVES else new)
-    result = rewriter.new.add_node(node.opdef, inputs, node.attrs, node.name)
-    result.source = node.source
+    result = rewriter.new.add_node(node.opdef, inputs, node.attrs, node.name, node.source)
     several = len(node.types) > 1
     rewriter.replace(node, result if several else _cast(result, node.dtype))
 
@@ -124,9 +119,7 @@ def _cast(node: Node, dtype: DType) -> Node:
     """The node as ``dtype``: itself where it is that already."""
     if node.dtype is dtype:
         return node
-    result = node.graph.add_node("cast", [node], {"dtype": dtype})
-    result.source = node.source
-    return result
+    return node.graph.add_node("cast", [node], {"dtype": dtype}, source=node.source)
 
 
 def _cast_chain(rewriter: Rewriter, node: Node) -> Node:

@@ -81,10 +81,6 @@ def place_experts(graph: Graph, masks: Sequence[Array]) -> tuple[Graph, dict[str
     A product becomes two: one on the device, with the experts there, and one on the host. Each row takes the result of
     the product that has its expert.
 
-    Args:
-        graph: The graph.
-        masks: bool per expert and layer: whether it is on the device.
-
     Returns:
         The new graph, and by name of a weight where its experts are.
 

@@ -14,7 +14,7 @@ from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.notes import Note
 from rlx.ir.opdef import TensorType
 from rlx.ir.plan import Preparation
-from rlx.ir.rewrite import Rewriter, users
+from rlx.ir.rewrite import Rewriter, reached, users
 from rlx.ops.fold_cost import effort
 from rlx.ops.placeholders import LEAVES
 from rlx.passes.simplify import FOLD_LIMIT_BYTES
@@ -82,14 +82,14 @@ def _parted(graph: Graph, notes: list[Note]) -> tuple[Graph, list[Node]]:
         return graph, []
     rewriter = Rewriter(graph)
     by_id = {node.id: f"{PREPARED}{node.id}" for node in frontier}
-    needed = _needed(graph, set(by_id))
+    needed = reached(graph.outputs, lambda node: () if node.id in by_id else node.inputs)
     for node in graph.nodes:
         if node.id in by_id:
             new = rewriter.new.param(by_id[node.id], node.shape, node.dtype)
             new.source = node.source
             rewriter.replace(node, new)
             why = "is constant, computed once"
-            if _params_below(node):
+            if any(item.op == "param" for item in reached([node]).values()):
                 why = "depends on params alone, computed when they are set"
             notes.append(Note.of("hoist", node, f" {why}"))
         elif node.id in needed or node.op == "input":
@@ -134,36 +134,6 @@ def _only_views(node: Node) -> bool:
     return node.op in LEAVES
 
 
-def _needed(graph: Graph, prepared: set[int]) -> set[int]:
-    """Nodes that outputs depend on once some are given."""
-    results: set[int] = set()
-    stack = list(graph.outputs)
-    while stack:
-        node = stack.pop()
-        if node.id not in results:
-            results.add(node.id)
-            if node.id not in prepared:
-                stack += node.inputs
-    return results
-
-
-def _below(roots: list[Node]) -> dict[int, Node]:
-    """The roots and all that they depend on, by id."""
-    results: dict[int, Node] = {}
-    stack = list(roots)
-    while stack:
-        node = stack.pop()
-        if node.id not in results:
-            results[node.id] = node
-            stack += node.inputs
-    return results
-
-
-def _params_below(node: Node) -> set[int]:
-    """The params that a node depends on."""
-    return {key for key, value in _below([node]).items() if value.op == "param"}
-
-
 def _together(frontier: list[Node]) -> list[list[Node]]:
     """Nodes that share a param, directly or by others, stand in one list."""
     # The list that a param belongs to; lists that turn out to share one are joined.
@@ -171,7 +141,7 @@ def _together(frontier: list[Node]) -> list[list[Node]]:
     params_of: dict[int, set[int]] = {}
     groups: dict[int, list[Node]] = {}
     for node in frontier:
-        below = _below([node])
+        below = reached([node])
         charge("preparing params", elements=len(below))
         params = {key for key, value in below.items() if value.op == "param"}
         joined = [node]
@@ -190,7 +160,7 @@ def _preparing(graph: Graph, frontier: list[Node]) -> Graph:
     """Returns the graph that is computed when params are set."""
     new = Graph(f"{graph.name}, when params are set")
     copies: dict[int, Node] = {}
-    for i, node in sorted(_below(frontier).items()):
+    for i, node in sorted(reached(frontier).items()):
         if node.op == "param":
             copies[i] = new.stand_in("input", node.name, node)
         else:
@@ -200,12 +170,7 @@ def _preparing(graph: Graph, frontier: list[Node]) -> Graph:
 
 
 def check_fit(graph: Graph, lowered: Graph, preparations: Sequence[Preparation]) -> None:
-    """Checks that two parts of a graph have the outside of the whole: they may come out of a file.
-
-    Args:
-        graph: The whole.
-        lowered: The graph of every run.
-        preparations: The graphs that compute its prepared params.
+    """Checks that the graph of every run and its preparations, which may come out of a file, fit the whole graph.
 
     Raises:
         InputError: Inputs, params or outputs differ.

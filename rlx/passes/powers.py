@@ -55,10 +55,8 @@ def expand_powers(graph: Graph, notes: list[Note], target: Specialisation) -> Gr
             continue
         results = [rewriter[node.inputs[0]]]
         for name, operands in steps:
-            results.append(
-                rewriter.new.add_node(name, [results[int(operand)] for operand in operands], {})
-            )
-            results[-1].source = node.source
+            inputs = [results[int(operand)] for operand in operands]
+            results.append(rewriter.new.add_node(name, inputs, source=node.source))
         rewriter.replace(node, results[-1])
         how = " ".join(name for name, _ in steps) or "its base"
         notes.append(Note.of("powers", node, f" to the power {exponent:g} is {how}"))

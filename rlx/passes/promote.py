@@ -28,9 +28,7 @@ ReadsHalves = Callable[[Node], bool]
 def reads_halves(kernel_set: str, precision: str) -> ReadsHalves:
     """Selects the nodes of f16 that a device computes by kernels for halves.
 
-    Args:
-        kernel_set: The device's kernels; "" where it has others than those of the records.
-        precision: The precision that the user asked for.
+    ``kernel_set`` is "" where the device has other kernels than those of the records.
     """
 
     def in_set(node: Node) -> bool:
@@ -48,13 +46,7 @@ def promote(graph: Graph, notes: list[Note], halves: ReadsHalves, largest: float
     """Computes halves in f32 from the operands of the graph to its outputs.
 
     Operations that move elements move those that they get. Loops, branches and custom operations get the types that
-    they ask for.
-
-    Args:
-        graph: The graph; it is not changed.
-        notes: Gets a line for every operation that computes in f32.
-        halves: Which nodes have kernels for halves.
-        largest: The most bytes that a value may have. A larger one stays narrow.
+    they ask for. A value of more than ``largest`` bytes stays narrow.
     """
     if not any(item.dtype in HALVES for node in graph.nodes for item in node.types):
         return graph

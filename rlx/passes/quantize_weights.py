@@ -24,14 +24,7 @@ WEIGHTS: Mapping[str, str] = MappingProxyType(
 
 
 def shrunk(graph: Graph, weights: str) -> tuple[Graph, list[str]]:
-    """A graph that computes the same from smaller weights; it widens them when they are set.
-
-    Args:
-        graph: The graph, with values attached to its params; it is not changed.
-        weights: "f16" or "int8".
-
-    Returns:
-        The graph, and a line for each param that was changed or had to be left.
+    """A graph that computes the same from smaller weights, which it widens when they are set, and notes.
 
     Raises:
         InputError: There is no such way.

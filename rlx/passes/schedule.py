@@ -355,12 +355,6 @@ def host_nodes(graph: Graph, kernel_set: str) -> dict[int, str]:
 def check_supported(graph: Graph, kernel_set: str, device: str, allow_host: bool) -> None:
     """Refuses a graph with nodes that neither the device nor, where it may help, the host can run.
 
-    Args:
-        graph: The graph, before or after it is specialised.
-        kernel_set: The device's kernels.
-        device: Its name in messages.
-        allow_host: Whether nodes without a kernel may run on the CPU instead.
-
     Raises:
         UnsupportedOpError: Names every such op once, with its reason and count.
     """
@@ -401,10 +395,7 @@ def _extract(run: Sequence[Node], escaping: Sequence[Node]) -> tuple[Graph, list
                 copies[operand.id] = graph.input(f"v{operand.id}", operand.shape, operand.dtype)
                 reads.append(operand)
             copies[operand.id].source = operand.source
-        result = graph.add_node(
-            node.opdef, [copies[o.id] for o in node.inputs], node.attrs, node.name
-        )
-        result.source = node.source
-        copies[node.id] = result
+        inputs = [copies[o.id] for o in node.inputs]
+        copies[node.id] = graph.add_node(node.opdef, inputs, node.attrs, node.name, node.source)
     graph.set_outputs([copies[node.id] for node in escaping])
     return graph, reads

@@ -11,7 +11,7 @@ from rlx.errors import InputError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.notes import Note
-from rlx.ir.rewrite import Rewriter
+from rlx.ir.rewrite import Rewriter, reached
 from rlx.ops.control import trips_of_a_run
 from rlx.ops.declare import evaluate
 from rlx.ops.fold_cost import effort
@@ -25,10 +25,7 @@ _FOLDED_TRIPS = 1 << 10
 
 def dce(graph: Graph, notes: list[Note]) -> Graph:
     """Drops nodes that no output needs; inputs and params are the interface and stay."""
-    needed = {node.id for node in graph.outputs}
-    for node in reversed(graph.nodes):
-        if node.id in needed:
-            needed.update(operand.id for operand in node.inputs)
+    needed = reached(graph.outputs)
     if len(needed) == len(graph.nodes):
         return graph
     rewriter = Rewriter(graph)

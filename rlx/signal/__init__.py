@@ -10,45 +10,23 @@ from rlx import lazy_imports
 
 if TYPE_CHECKING:
     # Tools that freeze a program find the modules here.
+    # isort: off
     from rlx.signal import (
         analytic as analytic,
-    )
-    from rlx.signal import (
         bands as bands,
-    )
-    from rlx.signal import (
         composites as composites,
-    )
-    from rlx.signal import (
         cross as cross,
-    )
-    from rlx.signal import (
         decimation as decimation,
-    )
-    from rlx.signal import (
         filters as filters,
-    )
-    from rlx.signal import (
         fourier as fourier,
-    )
-    from rlx.signal import (
         framing as framing,
-    )
-    from rlx.signal import (
         mel as mel,
-    )
-    from rlx.signal import (
         peaks as peaks,
-    )
-    from rlx.signal import (
         spectrum as spectrum,
-    )
-    from rlx.signal import (
         streaming as streaming,
-    )
-    from rlx.signal import (
         window_functions as window_functions,
     )
+    # isort: on
 
 # The public names of each module of this package.
 NAMES = {

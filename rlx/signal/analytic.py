@@ -134,12 +134,6 @@ def resample_poly(
 def polyphase(where: str, up: int, down: int, window: WindowLike) -> tuple[Array, int, int, int]:
     """The filter of ``resample_poly``.
 
-    Args:
-        where: The function's name, for messages.
-        up: Factor up.
-        down: Factor down.
-        window: The window of the low-pass filter, or the filter's coefficients.
-
     Returns:
         The coefficients times up, up and down without common factors, and the number of the
         coefficient that a sample at the time of a result has.

@@ -210,11 +210,8 @@ def _entry(
 ) -> tuple[_Entry, _Padding | None]:
     """Returns the executable of a call, compiled if it is missing, and the padding of its arrays.
 
-    Args:
-        family: The function and all that it is called with, but for sizes.
-        shapes: Those of the arrays.
-        device: Where it runs.
-        build: Makes the graph for shapes, and says whether it has several results.
+    ``family`` is the function and all that it is called with, but for sizes. ``build`` makes the graph for shapes, and
+    says whether it has several results.
     """
     with _guard:
         result = _cache.get((family, shapes))

@@ -10,12 +10,7 @@ from rlx.ir.graph import Node
 
 
 def position(where: str, rank: int, axis: int) -> int:
-    """The number of an axis, from the front.
-
-    Args:
-        where: The function's name, for messages.
-        rank: How many axes there are.
-        axis: The axis; counts from the end when negative.
+    """The number of an axis, from the front; it may count from the end.
 
     Raises:
         InputError: It is no integer.
@@ -38,11 +33,6 @@ def position(where: str, rank: int, axis: int) -> int:
 
 def moved(where: str, x: Node, axis: int) -> tuple[Node, Callable[[Node], Node]]:
     """The node with one axis moved to the end, and the function that moves the last axis back.
-
-    Args:
-        where: The function's name, for messages.
-        x: Any shape of rank >= 1.
-        axis: The axis.
 
     Raises:
         InputError: The axis is no integer.

@@ -5,16 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rlx.errors import InputError
+from rlx.errors import InputError, did_you_mean
 
 
 def positive(where: str, name: str, value: Any) -> None:
     """Refuses a setting that is no finite number above 0.
-
-    Args:
-        where: The function's name, for messages.
-        name: The parameter's name.
-        value: The argument of the caller.
 
     Raises:
         InputError: It is not that.
@@ -28,13 +23,7 @@ def positive(where: str, name: str, value: Any) -> None:
 
 
 def integer(where: str, name: str, value: Any, least: int = 1) -> int:
-    """A setting that has to be an integer; 2.0 counts as 2.
-
-    Args:
-        where: The function's name, for messages.
-        name: The parameter's name.
-        value: The argument of the caller.
-        least: The smallest value allowed.
+    """A setting that has to be an integer of at least ``least``; 2.0 counts as 2.
 
     Raises:
         InputError: It is not that.
@@ -48,3 +37,22 @@ def integer(where: str, name: str, value: Any, least: int = 1) -> int:
             f"[{where}] {name}", got=repr(value), expected=f"an integer, at least {least}"
         )
     return result
+
+
+def one_of(where: str, name: str, value: Any, allowed: tuple[object, ...]) -> Any:
+    """The value, which has to be one of those allowed.
+
+    Raises:
+        InputError: It is not that.
+    """
+    # 0 equals False and is not meant.
+    if not any(
+        value is choice or (isinstance(value, str) and value == choice) for choice in allowed
+    ):
+        raise InputError(
+            f"[{where}] {name}",
+            got=repr(value),
+            expected=", ".join(map(repr, allowed)),
+            hint=did_you_mean(str(value), [str(choice) for choice in allowed]),
+        )
+    return value

@@ -19,10 +19,6 @@ _SOS = "[sections, 6]: b0, b1, b2, a0, a1, a2 of each section"
 def sections_of(where: str, sos: Any) -> Array:
     """Second-order sections ``[sections, 6]`` whose a0 is 1.
 
-    Args:
-        where: The function's name, for messages.
-        sos: The sections, as ``scipy.signal.butter(..., output="sos")`` gives them.
-
     Raises:
         InputError: They are not that, are not finite, or an a0 is not 1.
         DTypeError: They are complex.
@@ -39,11 +35,6 @@ def sections_of(where: str, sos: Any) -> Array:
 
 def taps_of(where: str, b: Any, a: Any) -> tuple[Array, Array]:
     """Numerator and denominator as vectors.
-
-    Args:
-        where: The function's name, for messages.
-        b: Numerator coefficients.
-        a: Denominator coefficients.
 
     Raises:
         InputError: They are no vectors of finite numbers, or a[0] is 0.

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
-from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Sample
 from rlx.ops import all_ops as all_ops
 from rlx.ops.declare import FLOAT_KERNELS, composite
@@ -14,16 +13,8 @@ from rlx.signal import fourier
 from rlx.signal.window_functions import WindowLike, samples
 
 
-def _stft(g: Graph, x: Node, **settings: Any) -> Any:
-    return fourier.stft(x, **settings)
-
-
-def _istft(g: Graph, spec: Node, **settings: Any) -> Any:
-    return fourier.istft(spec, **settings)
-
-
 @composite(
-    _stft,
+    lambda g, x, **settings: fourier.stft(x, **settings),
     dtypes=FLOAT_KERNELS,
     tolerance=fourier.TOLERANCE,
     samples=(
@@ -66,7 +57,7 @@ def stft(
 
 
 @composite(
-    _istft,
+    lambda g, spec, **settings: fourier.istft(spec, **settings),
     dtypes=FLOAT_KERNELS,
     # Samples at the ends are divided by what a window leaves of them.
     tolerance={dtype: 10 * value for dtype, value in fourier.TOLERANCE.items()},

@@ -11,14 +11,13 @@ from rlx.errors import ShapeError
 from rlx.ir.graph import Node
 from rlx.signal.arrays import complex_numbers, of_one_dtype, on_arrays, on_device
 from rlx.signal.axes import moved
-from rlx.signal.checks import positive
+from rlx.signal.checks import one_of, positive
 from rlx.signal.spectrum import (
     SCALINGS,
     Estimate,
     Segments,
     averaged,
     bin_weights,
-    one_of,
     one_sided,
     power_of,
     segment_spectra,

@@ -84,9 +84,7 @@ def _decimate(x: Node, q: int, order: int, ftype: str, axis: int, zero_phase: bo
 def low_pass(taps: int, cutoff: float) -> Array:
     """Coefficients of a low-pass with a Hamming window (``scipy.signal.firwin``), float64.
 
-    Args:
-        taps: How many.
-        cutoff: Where it lets half the amplitude pass, as a part of half the sample rate.
+    Half the amplitude passes at ``cutoff``, a part of half the sample rate.
     """
     pos = np.arange(taps) - (taps - 1) / 2
     result = cutoff * np.sinc(cutoff * pos) * window_samples("hamming", taps, False)
@@ -96,10 +94,8 @@ def low_pass(taps: int, cutoff: float) -> Array:
 def chebyshev(order: int, ripple: float, cutoff: float) -> Array:
     """Sections of a low-pass of Chebyshev's type I (Parks & Burrus 1987; ``scipy.signal.cheby1``).
 
-    Args:
-        order: Number of poles.
-        ripple: Decibels that the gain may fall below 1 in the pass band.
-        cutoff: End of the pass band, as a part of half the sample rate.
+    The gain may fall ``ripple`` decibels below 1 in the pass band, which ends at ``cutoff``, a part of half the sample
+    rate.
 
     Returns:
         float64 ``[ceil(order / 2), 6]``; poles near the unit circle last.

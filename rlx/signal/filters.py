@@ -152,17 +152,6 @@ def banded(x: Node, taps: Array, up: int, down: int, first: int, count: int) -> 
 
     It is one matrix product: blocks of ``down`` samples give blocks of ``up`` results, with one
     banded matrix for all blocks (the polyphase filters, side by side).
-
-    Args:
-        x: ``[..., n]``.
-        taps: Coefficients.
-        up: Step of the taps from one sample to the next.
-        down: Step of the taps back from one result to the next.
-        first: Tap 0 belongs to the sample at (m * down + first) / up.
-        count: Number of results.
-
-    Returns:
-        ``[..., count]``.
     """
     g, n = x.graph, x.shape[-1]
     repeat = max(1, min(_BLOCK // max(up, down), -(-count // up)))

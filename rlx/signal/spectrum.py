@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlx.errors import InputError, ShapeError, describe, did_you_mean
+from rlx.errors import InputError, ShapeError, describe
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
 from rlx.signal.arrays import on_arrays, on_device
 from rlx.signal.axes import moved, position
-from rlx.signal.checks import integer, positive
+from rlx.signal.checks import integer, one_of, positive
 from rlx.signal.fourier import fft_frequencies, rfft
 from rlx.signal.framing import frame
 from rlx.signal.window_functions import WindowLike, named, samples
@@ -79,7 +79,10 @@ def segments(
     Warns:
         UserWarning: ``nperseg`` is more than there are samples.
     """
-    asked = _default_length(window) if nperseg is None else integer(where, "nperseg", nperseg)
+    if nperseg is None:
+        asked = 256 if named(window) else np.size(window)
+    else:
+        asked = integer(where, "nperseg", nperseg)
     if samples < 1 or asked < 1:
         raise ShapeError(
             f"[{where}] no samples",
@@ -102,10 +105,6 @@ def segments(
     if n_fft < length:
         raise InputError(f"[{where}] nfft", got=nfft, expected=f"at least nperseg, {length}")
     return Segments(length, length - overlap, n_fft)
-
-
-def _default_length(window: WindowLike) -> int:
-    return 256 if named(window) else np.size(window)
 
 
 def welch(  # noqa: PLR0913 - SciPy's signature
@@ -298,21 +297,6 @@ def bin_weights(taper: Array, n_fft: int, fs: float, scaling: str) -> Array:
     if n_fft % 2 == 0 and n_fft > 1:
         weights[-1] /= 2
     return weights
-
-
-def one_of(where: str, name: str, value: Any, allowed: tuple[object, ...]) -> Any:
-    """The value, which has to be one of those allowed."""
-    # 0 equals False and is not meant.
-    if not any(
-        value is choice or (isinstance(value, str) and value == choice) for choice in allowed
-    ):
-        raise InputError(
-            f"[{where}] {name}",
-            got=repr(value),
-            expected=", ".join(map(repr, allowed)),
-            hint=did_you_mean(str(value), [str(choice) for choice in allowed]),
-        )
-    return value
 
 
 def _detrended(parts: Node, detrend: str | bool) -> Node:

@@ -34,11 +34,9 @@ TEXTS: dict[str, tuple[str, ...]] = {
     "round_mode": ("up", "down", "nearest"),
     "BitShift.direction": ("LEFT", "RIGHT"),
     "DepthToSpace.mode": ("DCR", "CRD"),
-    "GRU.direction": ("forward", "reverse", "bidirectional"),
-    "LSTM.direction": ("forward", "reverse", "bidirectional"),
+    **{f"{op}.direction": ("forward", "reverse", "bidirectional") for op in ("GRU", "LSTM", "RNN")},
     "NegativeLogLikelihoodLoss.reduction": _LOSS,
     "Pad.mode": ("constant", "reflect", "edge", "wrap"),
-    "RNN.direction": ("forward", "reverse", "bidirectional"),
     "RoiAlign.coordinate_transformation_mode": ("half_pixel", "output_half_pixel"),
     "RoiAlign.mode": ("avg", "max"),
     "ScatterElements.reduction": _SCATTER,
@@ -49,48 +47,32 @@ TEXTS: dict[str, tuple[str, ...]] = {
 }
 # Integers: a test, and what it asks for.
 _POSITIVE: tuple[Callable[[int], bool], str] = (lambda i: i > 0, "at least 1")
+_NOT_NEGATIVE: tuple[Callable[[int], bool], str] = (lambda i: i >= 0, "at least 0")
 _PADDED = (
     "AveragePool", "Conv", "ConvInteger", "ConvTranspose", "FusedConv", "LpPool", "MaxPool", "NhwcMaxPool",
     "QLinearAveragePool", "QLinearConv",
 )  # fmt: skip
+_SIZES = (
+    "blocksize group hidden_size kernel_shape num_groups num_outputs offset_group strides dilations LRN.size "
+    "num_heads kv_num_heads MatMulNBits.block_size MatMulNBits.K MatMulNBits.N n_targets targets LpPool.p "
+    "GlobalLpPool.p"
+).split()
 INTEGERS: dict[str, tuple[Callable[[int], bool], str]] = {
-    "blocksize": _POSITIVE,
-    "group": _POSITIVE,
-    "hidden_size": _POSITIVE,
-    "kernel_shape": _POSITIVE,
-    "num_groups": _POSITIVE,
-    "num_outputs": _POSITIVE,
-    "offset_group": _POSITIVE,
-    "strides": _POSITIVE,
-    "dilations": _POSITIVE,
-    **{f"{op}.pads": (lambda i: i >= 0, "at least 0") for op in _PADDED},
-    "LRN.size": _POSITIVE,
-    "RotaryEmbedding.num_heads": (lambda i: i >= 0, "at least 0"),
-    "num_heads": _POSITIVE,
-    "kv_num_heads": _POSITIVE,
-    "block_size": (lambda i: i >= 0, "at least 0"),
-    "MatMulNBits.block_size": _POSITIVE,
-    "MatMulNBits.K": _POSITIVE,
-    "MatMulNBits.N": _POSITIVE,
+    **dict.fromkeys(_SIZES, _POSITIVE),
+    **{f"{op}.pads": _NOT_NEGATIVE for op in _PADDED},
+    "RotaryEmbedding.num_heads": _NOT_NEGATIVE,
+    "block_size": _NOT_NEGATIVE,
     "TreeEnsemble.post_transform": (lambda i: 0 <= i < 5, "0 to 4"),
     "TreeEnsemble.aggregate_function": (lambda i: 0 <= i < 4, "0 to 3"),
-    "n_targets": _POSITIVE,
-    "targets": _POSITIVE,
     "smooth_softmax": (lambda i: i in (-1, 0, 1), "-1, 0 or 1"),
     "qk_output": (lambda i: i in (0, 1, 2), "0, 1 or 2"),
     "local_window_size": (lambda i: i == -1 or i > 0, "-1 or at least 1"),
     "LpNormalization.p": (lambda i: i in (1, 2), "1 or 2"),
-    "LpPool.p": _POSITIVE,
-    "GlobalLpPool.p": _POSITIVE,
 } | {name: (lambda i: i in (0, 1), "0 or 1") for name in FLAGS}
 
 
 def check(op: str, attributes: Mapping[str, Attribute]) -> None:
-    """Refuses attributes that mean nothing.
-
-    Args:
-        op: An operator.
-        attributes: Its attributes by name.
+    """Refuses attributes of an operator that mean nothing.
 
     Raises:
         ImportModelError: An attribute has a value that its operator does not define.

@@ -28,6 +28,7 @@ from rlx.importers.onnx.values import (
 )
 from rlx.ir.dtype import DType, widen
 from rlx.ir.graph import Graph, Node
+from rlx.ir.rewrite import reached
 from rlx.ir.shape import Shape
 from rlx.ops.declare import evaluate
 from rlx.ops.fold_cost import effort
@@ -243,20 +244,12 @@ class OnnxCall:
     # --- what was not looked at ---
 
     def ignore(self, *names: str, inputs: Sequence[int] = ()) -> None:
-        """Says that attributes and operands change nothing here.
-
-        Args:
-            *names: Attributes.
-            inputs: Places of operands.
-        """
+        """Says that attributes, and operands by their places, change nothing here."""
         self._asked.update(names)
         self._used.update(inputs)
 
     def check_unread(self, results: Sequence[object]) -> None:
         """Refuses attributes and operands that the operator's function did not read, and outputs that it did not give.
-
-        Args:
-            results: Its results.
 
         Raises:
             RefusedError: An attribute, an operand or an output that the node has is not supported.
@@ -350,17 +343,7 @@ def known_node(node: Node) -> Array:
     Raises:
         RefusedError: It is too large to be computed at load.
     """
-    order: list[Node] = []
-    seen: set[int] = set()
-    stack = [(node, False)]
-    while stack:
-        first, done = stack.pop()
-        if done:
-            order.append(first)
-        elif first.id not in seen:
-            seen.add(first.id)
-            stack.append((first, True))
-            stack += [(operand, False) for operand in first.inputs]
+    order = [item for _, item in sorted(reached([node]).items())]
     total = sum(map(effort, order))
     if total > MAX_KNOWN:
         raise RefusedError(f"a shape that depends on {total:.0f} elements of weights")

@@ -17,11 +17,6 @@ Array = np.ndarray[Any, Any]
 def raw_array(view: memoryview, element: Element, shape: tuple[int, ...]) -> Array:
     """The elements of a tensor that holds them as bytes, as ``to_array`` gives them.
 
-    Args:
-        view: The bytes.
-        element: Their type.
-        shape: The tensor's shape.
-
     Raises:
         ImportModelError: There are more or fewer bytes than the shape has.
     """
@@ -37,12 +32,6 @@ def shaped(array: Array, shape: tuple[int, ...]) -> Array:
 
 def from_bytes(view: memoryview, element: Element, count: int, where: str) -> Array:
     """Elements as bytes hold them, in one row; a view of the bytes wherever that can be.
-
-    Args:
-        view: The bytes.
-        element: Their type.
-        count: How many elements there are.
-        where: The name of the tensor in errors.
 
     Raises:
         ImportModelError: There are more or fewer bytes.

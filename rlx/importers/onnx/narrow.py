@@ -89,11 +89,7 @@ def decoded(g: Graph, codes: Node, name: str) -> Node:
 def encoded(g: Graph, x: Node, name: str, saturate: bool = True) -> Node:
     """The codes of the numbers nearest to those of a tensor, the even one of two.
 
-    Args:
-        g: The graph.
-        x: Numbers in f32.
-        name: The format.
-        saturate: Whether what is too large becomes the largest number; otherwise infinity or NaN.
+    With ``saturate`` what is too large becomes the largest number; otherwise infinity or NaN.
 
     Raises:
         RefusedError: There is no way to that format here.

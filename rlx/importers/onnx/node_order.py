@@ -32,10 +32,7 @@ def in_order(
 ) -> list[NodeDef]:
     """Sorts nodes so that each follows the nodes it reads; keeps the file's order where it is legal.
 
-    Args:
-        nodes: The nodes of a graph.
-        value: Names that have a value before the first of them.
-        called: A function that returns a node's name for messages.
+    ``value`` are the names that have a value before the first of them; ``called`` returns a node's name for messages.
 
     Raises:
         ImportModelError: Nodes read each other's results in a cycle.

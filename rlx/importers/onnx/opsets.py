@@ -38,10 +38,6 @@ def plain(domain: str) -> str:
 def versions(listed: Iterable[Opset], label: str) -> dict[str, int]:
     """The version of each domain that a model imports.
 
-    Args:
-        listed: The operator sets that the file lists.
-        label: How messages name the file.
-
     Raises:
         UnsupportedOpError: A version is newer than this rlx supports.
         ImportModelError: It is no version.

@@ -15,6 +15,7 @@ from rlx.importers.onnx.wire import FileSpan, malformed
 MAX_DEPTH = 48
 
 _Floats = np.ndarray[Any, Any]
+_NUMBERS = ("int", "float", "double")
 
 
 class MessageField(NamedTuple):
@@ -31,232 +32,174 @@ class MessageField(NamedTuple):
     many: bool = False
 
 
+def _field(number: int, kind: str, default: Any = None, many: bool = False) -> Any:
+    """A field of a record, by its number in onnx.proto; numbers that repeat are an array or None, all else a list."""
+    metadata = {"number": number, "kind": kind, "many": many}
+    if many and kind not in _NUMBERS:
+        return field(default_factory=list, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
 @dataclass(slots=True)
 class StringEntry:
     """StringStringEntryProto."""
 
-    key: str = ""
-    value: str = ""
+    key: str = _field(1, "text", "")
+    value: str = _field(2, "text", "")
 
 
 @dataclass(slots=True)
 class Opset:
     """OperatorSetIdProto."""
 
-    domain: str = ""
-    version: int = 0
+    domain: str = _field(1, "text", "")
+    version: int = _field(2, "int", 0)
 
 
 @dataclass(slots=True)
 class Dimension:
     """TensorShapeProto.Dimension: a size, a name, or neither."""
 
-    value: int | None = None
-    param: str = ""
+    value: int | None = _field(1, "int")
+    param: str = _field(2, "text", "")
 
 
 @dataclass(slots=True)
 class TensorShape:
     """TensorShapeProto."""
 
-    dims: list[Dimension] = field(default_factory=list)
+    dims: list[Dimension] = _field(1, "Dimension", many=True)
 
 
 @dataclass(slots=True)
 class TensorKind:
     """TypeProto.Tensor."""
 
-    element: int = 0
-    shape: TensorShape | None = None
+    element: int = _field(1, "int", 0)
+    shape: TensorShape | None = _field(2, "TensorShape")
 
 
 @dataclass(slots=True)
 class Type:
     """TypeProto: of the kinds that are no tensors only the presence is kept."""
 
-    tensor: TensorKind | None = None
-    sequence: FileSpan | None = None
-    map: FileSpan | None = None
-    optional: FileSpan | None = None
-    sparse: FileSpan | None = None
+    tensor: TensorKind | None = _field(1, "TensorKind")
+    sequence: FileSpan | None = _field(4, "bytes")
+    map: FileSpan | None = _field(5, "bytes")
+    optional: FileSpan | None = _field(9, "bytes")
+    sparse: FileSpan | None = _field(8, "bytes")
 
 
 @dataclass(slots=True)
 class ValueInfo:
     """ValueInfoProto."""
 
-    name: str = ""
-    type: Type | None = None
+    name: str = _field(1, "text", "")
+    type: Type | None = _field(2, "Type")
 
 
 @dataclass(slots=True)
 class TensorProto:
     """TensorProto: ``raw`` is a view of the file."""
 
-    dims: _Floats | None = None
-    element: int = 0
-    floats: _Floats | None = None
-    int32s: _Floats | None = None
-    strings: list[FileSpan] = field(default_factory=list)
-    int64s: _Floats | None = None
-    name: str = ""
-    raw: FileSpan | None = None
-    doubles: _Floats | None = None
-    uint64s: _Floats | None = None
-    external: list[StringEntry] = field(default_factory=list)
-    location: int = 0
+    dims: _Floats | None = _field(1, "int", many=True)
+    element: int = _field(2, "int", 0)
+    floats: _Floats | None = _field(4, "float", many=True)
+    int32s: _Floats | None = _field(5, "int", many=True)
+    strings: list[FileSpan] = _field(6, "bytes", many=True)
+    int64s: _Floats | None = _field(7, "int", many=True)
+    name: str = _field(8, "text", "")
+    raw: FileSpan | None = _field(9, "bytes")
+    doubles: _Floats | None = _field(10, "double", many=True)
+    uint64s: _Floats | None = _field(11, "int", many=True)
+    external: list[StringEntry] = _field(13, "StringEntry", many=True)
+    location: int = _field(14, "int", 0)
 
 
 @dataclass(slots=True)
 class Attribute:
     """AttributeProto."""
 
-    name: str = ""
-    f: float | None = None
-    i: int | None = None
-    s: FileSpan | None = None
-    t: TensorProto | None = None
-    g: GraphDef | None = None
-    floats: _Floats | None = None
-    ints: _Floats | None = None
-    strings: list[FileSpan] = field(default_factory=list)
-    tensors: list[TensorProto] = field(default_factory=list)
-    graphs: list[GraphDef] = field(default_factory=list)
-    type: int = 0
-    ref: str = ""
+    name: str = _field(1, "text", "")
+    f: float | None = _field(2, "float")
+    i: int | None = _field(3, "int")
+    s: FileSpan | None = _field(4, "bytes")
+    t: TensorProto | None = _field(5, "TensorProto")
+    g: GraphDef | None = _field(6, "GraphDef")
+    floats: _Floats | None = _field(7, "float", many=True)
+    ints: _Floats | None = _field(8, "int", many=True)
+    strings: list[FileSpan] = _field(9, "bytes", many=True)
+    tensors: list[TensorProto] = _field(10, "TensorProto", many=True)
+    graphs: list[GraphDef] = _field(11, "GraphDef", many=True)
+    type: int = _field(20, "int", 0)
+    ref: str = _field(21, "text", "")
 
 
 @dataclass(slots=True)
 class NodeDef:
     """NodeProto."""
 
-    input: list[str] = field(default_factory=list)
-    output: list[str] = field(default_factory=list)
-    name: str = ""
-    op: str = ""
-    attributes: list[Attribute] = field(default_factory=list)
-    domain: str = ""
-    overload: str = ""
+    input: list[str] = _field(1, "text", many=True)
+    output: list[str] = _field(2, "text", many=True)
+    name: str = _field(3, "text", "")
+    op: str = _field(4, "text", "")
+    attributes: list[Attribute] = _field(5, "Attribute", many=True)
+    domain: str = _field(7, "text", "")
+    overload: str = _field(8, "text", "")
 
 
 @dataclass(slots=True)
 class GraphDef:
     """GraphProto."""
 
-    nodes: list[NodeDef] = field(default_factory=list)
-    name: str = ""
-    initializers: list[TensorProto] = field(default_factory=list)
-    inputs: list[ValueInfo] = field(default_factory=list)
-    outputs: list[ValueInfo] = field(default_factory=list)
-    sparse: list[FileSpan] = field(default_factory=list)
+    nodes: list[NodeDef] = _field(1, "NodeDef", many=True)
+    name: str = _field(2, "text", "")
+    initializers: list[TensorProto] = _field(5, "TensorProto", many=True)
+    inputs: list[ValueInfo] = _field(11, "ValueInfo", many=True)
+    outputs: list[ValueInfo] = _field(12, "ValueInfo", many=True)
+    sparse: list[FileSpan] = _field(15, "bytes", many=True)
 
 
 @dataclass(slots=True)
 class Function:
     """FunctionProto."""
 
-    name: str = ""
-    inputs: list[str] = field(default_factory=list)
-    outputs: list[str] = field(default_factory=list)
-    attributes: list[str] = field(default_factory=list)
-    nodes: list[NodeDef] = field(default_factory=list)
-    opsets: list[Opset] = field(default_factory=list)
-    domain: str = ""
-    defaults: list[Attribute] = field(default_factory=list)
-    overload: str = ""
+    name: str = _field(1, "text", "")
+    inputs: list[str] = _field(4, "text", many=True)
+    outputs: list[str] = _field(5, "text", many=True)
+    attributes: list[str] = _field(6, "text", many=True)
+    nodes: list[NodeDef] = _field(7, "NodeDef", many=True)
+    opsets: list[Opset] = _field(9, "Opset", many=True)
+    domain: str = _field(10, "text", "")
+    defaults: list[Attribute] = _field(11, "Attribute", many=True)
+    overload: str = _field(13, "text", "")
 
 
 @dataclass(slots=True)
 class ModelDef:
     """ModelProto."""
 
-    ir_version: int = 0
-    graph: GraphDef | None = None
-    opsets: list[Opset] = field(default_factory=list)
-    functions: list[Function] = field(default_factory=list)
+    ir_version: int = _field(1, "int", 0)
+    graph: GraphDef | None = _field(7, "GraphDef")
+    opsets: list[Opset] = _field(8, "Opset", many=True)
+    functions: list[Function] = _field(25, "Function", many=True)
 
 
-# Field numbers are those of onnx.proto; a number that is not here is skipped.
+_RECORDS = {
+    record.__name__: record
+    for record in (
+        StringEntry, Opset, Dimension, TensorShape, TensorKind, Type, ValueInfo, TensorProto,
+        Attribute, NodeDef, GraphDef, Function, ModelDef,
+    )
+}  # fmt: skip
+# A number that is not here is skipped.
 TABLES: dict[type[Any], dict[int, MessageField]] = {
-    StringEntry: {1: MessageField("key", "text"), 2: MessageField("value", "text")},
-    Opset: {1: MessageField("domain", "text"), 2: MessageField("version", "int")},
-    Dimension: {1: MessageField("value", "int"), 2: MessageField("param", "text")},
-    TensorShape: {1: MessageField("dims", "Dimension", True)},
-    TensorKind: {1: MessageField("element", "int"), 2: MessageField("shape", "TensorShape")},
-    Type: {
-        1: MessageField("tensor", "TensorKind"),
-        4: MessageField("sequence", "bytes"),
-        5: MessageField("map", "bytes"),
-        8: MessageField("sparse", "bytes"),
-        9: MessageField("optional", "bytes"),
-    },
-    ValueInfo: {1: MessageField("name", "text"), 2: MessageField("type", "Type")},
-    TensorProto: {
-        1: MessageField("dims", "int", True),
-        2: MessageField("element", "int"),
-        4: MessageField("floats", "float", True),
-        5: MessageField("int32s", "int", True),
-        6: MessageField("strings", "bytes", True),
-        7: MessageField("int64s", "int", True),
-        8: MessageField("name", "text"),
-        9: MessageField("raw", "bytes"),
-        10: MessageField("doubles", "double", True),
-        11: MessageField("uint64s", "int", True),
-        13: MessageField("external", "StringEntry", True),
-        14: MessageField("location", "int"),
-    },
-    Attribute: {
-        1: MessageField("name", "text"),
-        2: MessageField("f", "float"),
-        3: MessageField("i", "int"),
-        4: MessageField("s", "bytes"),
-        5: MessageField("t", "TensorProto"),
-        6: MessageField("g", "GraphDef"),
-        7: MessageField("floats", "float", True),
-        8: MessageField("ints", "int", True),
-        9: MessageField("strings", "bytes", True),
-        10: MessageField("tensors", "TensorProto", True),
-        11: MessageField("graphs", "GraphDef", True),
-        20: MessageField("type", "int"),
-        21: MessageField("ref", "text"),
-    },
-    NodeDef: {
-        1: MessageField("input", "text", True),
-        2: MessageField("output", "text", True),
-        3: MessageField("name", "text"),
-        4: MessageField("op", "text"),
-        5: MessageField("attributes", "Attribute", True),
-        7: MessageField("domain", "text"),
-        8: MessageField("overload", "text"),
-    },
-    GraphDef: {
-        1: MessageField("nodes", "NodeDef", True),
-        2: MessageField("name", "text"),
-        5: MessageField("initializers", "TensorProto", True),
-        11: MessageField("inputs", "ValueInfo", True),
-        12: MessageField("outputs", "ValueInfo", True),
-        15: MessageField("sparse", "bytes", True),
-    },
-    Function: {
-        1: MessageField("name", "text"),
-        4: MessageField("inputs", "text", True),
-        5: MessageField("outputs", "text", True),
-        6: MessageField("attributes", "text", True),
-        7: MessageField("nodes", "NodeDef", True),
-        9: MessageField("opsets", "Opset", True),
-        10: MessageField("domain", "text"),
-        11: MessageField("defaults", "Attribute", True),
-        13: MessageField("overload", "text"),
-    },
-    ModelDef: {
-        1: MessageField("ir_version", "int"),
-        7: MessageField("graph", "GraphDef"),
-        8: MessageField("opsets", "Opset", True),
-        25: MessageField("functions", "Function", True),
-    },
+    record: {
+        f.metadata["number"]: MessageField(f.name, f.metadata["kind"], f.metadata["many"])
+        for f in fields(record)
+    }
+    for record in _RECORDS.values()
 }
-_RECORDS = {record.__name__: record for record in TABLES}
-_NUMBERS = ("int", "float", "double")
 _M = TypeVar("_M")
 
 
@@ -311,9 +254,3 @@ def _read_value(kind: str, entry: wire.WireField, what: str, depth: int) -> Any:
     if kind == "text":
         return wire.text(span)
     return read(_RECORDS[kind], span, depth + 1)
-
-
-def check_tables() -> None:
-    """Every table names fields of its record: called by the tests."""
-    for record, table in TABLES.items():
-        assert {f.name for f in table.values()} == {f.name for f in fields(record)}, record

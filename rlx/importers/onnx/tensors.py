@@ -48,11 +48,7 @@ def element_of(code: int, where: str) -> Element:
 
 
 def to_array(tensor: schema.TensorProto, folder: Path | None) -> tuple[Array, Element]:
-    """A tensor's elements.
-
-    Args:
-        tensor: The message.
-        folder: Where its external data may lie; None where there can't be any.
+    """A tensor's elements; external data may lie in ``folder``, or nowhere.
 
     Returns:
         A read-only array (bfloat16 as its bits in uint16) and the element type.

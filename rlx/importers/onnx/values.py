@@ -13,6 +13,7 @@ from rlx.errors import RlxError
 from rlx.importers.onnx.elements import BY_DTYPE, BY_NUMPY, NARROW, Element
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
+from rlx.ir.rewrite import reached
 from rlx.ir.shape import Shape
 
 Array = np.ndarray[Any, Any]
@@ -188,15 +189,4 @@ CARRIERS: dict[str, DType] = {
 
 def inputs_of(node: Node) -> frozenset[str]:
     """Names of the graph inputs that a node depends on."""
-    seen: set[int] = set()
-    names: set[str] = set()
-    stack = [node]
-    while stack:
-        single = stack.pop()
-        if single.id in seen:
-            continue
-        seen.add(single.id)
-        if single.op == "input":
-            names.add(single.name)
-        stack += single.inputs
-    return frozenset(names)
+    return frozenset(item.name for item in reached([node]).values() if item.op == "input")

@@ -49,12 +49,7 @@ def malformed(what: str, offset: int, **parts: Any) -> ImportModelError:
 
 
 def varint(view: memoryview, index: int, base: int) -> tuple[int, int]:
-    """An unsigned varint.
-
-    Args:
-        view: The message.
-        index: Position of the varint in ``view``.
-        base: Position of ``view`` in the file, for messages.
+    """An unsigned varint at a position of ``view``, which begins at ``base`` of the file.
 
     Returns:
         The value, modulo 2^64, and the position behind it.

@@ -19,27 +19,15 @@ ITSELF = frozenset(("QuantizeLinear", "DequantizeLinear"))
 
 
 def carries(op: str, carried: bool, element: Element) -> bool:
-    """Returns whether an operator is right for elements that are held in a wider type, or as codes.
-
-    Args:
-        op: Its name.
-        carried: Whether it is right for 16-bit integers in a wider type.
-        element: The type.
-    """
+    """Returns whether an operator is right for elements that are held in a wider type, or as codes."""
     return carried and (element not in NARROW or op in MOVES or op in ITSELF)
 
 
 def wrapped(results: list[Held | None], operands: Sequence[Held | None]) -> list[Held | None]:
     """The results of an operator whose operands may be of a type that rlx lacks.
 
-    A ``TypedResult`` is left alone: the operator chose its type.
-
-    Args:
-        results: The operator's results: nodes of the carrier's dtype.
-        operands: Its operands; the first of a carried type says what the results are.
-
-    Returns:
-        The results with their element type, wrapped to its range.
+    The first operand of a carried type says what they are: they are wrapped to its range. A ``TypedResult`` is left
+    alone: the operator chose its type.
     """
     carried = next(
         (o.element for o in operands if isinstance(o, OnnxValue) and o.element.name in CARRIERS),

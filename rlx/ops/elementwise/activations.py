@@ -20,12 +20,8 @@ def _samples(*attrs: dict[str, Any]) -> tuple[Sample, ...]:
     return tuple(Sample((shape,), a, low=-4, high=4) for a in attrs for shape in _SHAPES)
 
 
-def _leaky_relu(g: Graph, x: Node, alpha: float) -> Node:
-    return g.where(g.lt(x, 0.0), g.mul(x, float(alpha)), x)
-
-
 @composite(
-    _leaky_relu,
+    lambda g, x, alpha: g.where(g.lt(x, 0.0), g.mul(x, float(alpha)), x),
     dtypes=FLOAT_KERNELS,
     elementwise=True,
     samples=lambda: _samples({}, {"alpha": 0.2}),

@@ -53,14 +53,7 @@ def _emit_gather(
 ) -> None:
     """One gather: result element c reads ``data[c . data_steps + indices[...] . axis_steps]``.
 
-    Args:
-        node: The node; operands are data and indices.
-        emitter: Where the call goes.
-        dims: Sizes of the result as it is walked, row-major.
-        data_steps: Step of each dimension through the data.
-        index_steps: Step of each dimension through the indices; an index tuple lies side by side.
-        sizes: Size of each indexed axis.
-        axis_steps: Step of each indexed axis through the data.
+    ``dims`` are the sizes of the result as it is walked, row-major. An index tuple lies side by side.
     """
     emitter.call(
         "gather",

@@ -77,13 +77,7 @@ def _lower_pad_webgpu(node: Node, emitter: Emitter) -> None:
     ),
 )
 def pad_constant(x: Array, value: Array, pads: Any) -> Array:
-    """``x`` with one value around it.
-
-    Args:
-        x: Rank >= 1.
-        value: A scalar of the dtype of ``x``.
-        pads: One (before, after) pair per axis, none negative.
-    """
+    """``x`` of rank >= 1 with a scalar around it; one (before, after) pair per axis, none negative."""
     y = np.full([sum(pair) + n for n, pair in zip(x.shape, pads, strict=True)], value, x.dtype)
     inside = tuple(slice(b, b + n) for n, (b, _) in zip(x.shape, pads, strict=True))
     y[inside] = x
@@ -155,12 +149,6 @@ def _lower_pad_repeat(node: Node, emitter: Emitter) -> None:
     ),
 )
 def pad_repeat(x: Array, pads: Any, mode: str) -> Array:
-    """``x`` with borders that repeat some of its elements.
-
-    Args:
-        x: Rank >= 1.
-        pads: One (before, after) pair per axis, none negative.
-        mode: A mode of NumPy's ``pad``: "edge", "reflect" or "wrap".
-    """
+    """``x`` of rank >= 1 with borders that repeat some of its elements, as NumPy's ``pad`` in the mode of that name."""
     kind: Any = mode
     return np.pad(x, pads, kind)

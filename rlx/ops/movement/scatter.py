@@ -11,7 +11,7 @@ import numpy as np
 from rlx.abi.movement import REDUCTIONS, Reduction
 from rlx.errors import DTypeError, GraphError, ShapeError
 from rlx.ir.dtype import NUMERIC, DType
-from rlx.ir.graph import Graph, Node
+from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import Shape, as_axis, size, strides
 from rlx.ops.declare import composite, op
@@ -36,16 +36,7 @@ def _emit_scatter(  # noqa: PLR0913 - sizes and strides of all operands
 ) -> None:
     """A copy of the data, then updates in order, each line by itself so that the order is kept.
 
-    Args:
-        node: The node; operands are data, indices and updates.
-        emitter: Where the calls go.
-        lines: Dimensions along which lines are independent.
-        data_steps: Step of each through the data.
-        index_steps: Step of each through the indices.
-        update_steps: Step of each through the updates.
-        updates: Number of updates of a line, and the step of one through indices and updates.
-        sizes: Size of each indexed axis.
-        axis_steps: Step of each indexed axis through the data.
+    ``updates``: the number of updates of a line, and the step of one through indices and updates.
     """
     count = size(node.shape)
     target = emitter.result()
@@ -299,12 +290,8 @@ def scatter_nd(
     )
 
 
-def _scatter_add(g: Graph, x: Node, indices: Node, updates: Node, axis: int) -> Node:
-    return g.scatter_elements(x, indices, updates, axis, "add")
-
-
 @composite(
-    _scatter_add,
+    lambda g, x, indices, updates, axis: g.scatter_elements(x, indices, updates, axis, "add"),
     free=("indices",),
     dtypes=_SCATTER_CPU - {DType.BOOL},
     samples=lambda: (

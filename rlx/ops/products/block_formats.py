@@ -227,13 +227,7 @@ def row_bytes(scheme: str, weights: int, *, where: str) -> int:
 
 
 def group_size(packed: Shape, scheme: str, scales: Shape, *, where: str) -> int:
-    """Weights per scale of a plain group format.
-
-    Args:
-        packed: Shape of the codes ``[..., bytes]``.
-        scheme: "int4" or "int8".
-        scales: Shape of the scales ``[..., groups]``.
-        where: The op, for messages.
+    """Weights per scale of a plain group format, by the shapes of codes ``[..., bytes]`` and scales ``[..., groups]``.
 
     Raises:
         ShapeError: The scales do not fit the codes.

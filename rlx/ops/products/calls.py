@@ -23,13 +23,8 @@ def call_product_webgpu(
 ) -> None:
     """Writes the calls of the WGSL kernels that fit the product's sizes.
 
-    Args:
-        emitter: Where to.
-        operands: The left operand, the weights, the biases.
-        results: As many as there are parts.
-        params: Those of ``product_params``.
-        parts: Columns of each result, where there are several, each of its own weight.
-        gated: There are two weights (and biases) for the one result: act(first) * second.
+    With ``parts``, the columns of each result, there is a weight for each. With ``gated`` there are two weights (and
+    biases) for the one result: act(first) * second.
     """
     parts = tuple(parts) or (params["n"],)
     m, n, batch = params["m"], params["n"], params["batch"]
@@ -87,16 +82,9 @@ def tiled_product(
     params: dict[str, Any],
     limit: int,
 ) -> None:
-    """Writes the calls of a kernel that makes one product in the tiles of a variant.
+    """Writes the calls of a kernel that makes one product without biases in the tiles of a variant.
 
-    Args:
-        kernel: Its name.
-        variant: The tiles.
-        emitter: Where to.
-        operands: Its operands; no biases.
-        results: The one result.
-        params: Those of ``product_params``, and what else the kernel needs.
-        limit: Workgroups up to which sums are split.
+    Sums are split up to ``limit`` workgroups.
     """
     params = {"transposed_a": 0, **params, "parts": (params["n"],), "gated": 0}
     problem = MatmulProblem(params["m"], params["parts"], params["k"], params["batch"])
@@ -134,15 +122,7 @@ def write_product(
 ) -> None:
     """Writes the call of a kernel and, where the sums are split, of the kernel that adds the partitions.
 
-    Args:
-        kernel: Its name.
-        splits: Partitions of the sums.
-        work: Workgroups of a partition.
-        across: Workgroups that make the same rows.
-        emitter: Where to.
-        operands: Its operands; the biases last.
-        results: As many as there are parts.
-        params: Those of ``product_params``, and what else the kernel needs.
+    A partition has ``work`` workgroups, of which ``across`` make the same rows. The biases are the last operands.
     """
     if splits == 1:
         # Numbered row by row through all results, so that the first workgroups make the first rows of each.

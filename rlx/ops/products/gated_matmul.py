@@ -101,15 +101,7 @@ def _lower_gated_webgpu(node: Node, emitter: Emitter) -> None:
 def gated_product(
     x: Array, wg: Array, wu: Array, biases: Sequence[Array] = (), act: str = "silu"
 ) -> Array:
-    """act(x @ wg + bg) * (x @ wu + bu) in one kernel.
-
-    Args:
-        x: ``[..., k]``.
-        wg: ``[k, n]``, the weights of the gate.
-        wu: ``[k, n]``.
-        biases: None, or bg and bu: ``[n]`` each.
-        act: none, relu, gelu, gelu_approx, silu, sigmoid, tanh or hard_swish.
-    """
+    """act(x @ wg + bg) * (x @ wu + bu) in one kernel; weights are ``[k, n]``, both biases ``[n]`` or none."""
     bg, bu = biases if len(biases) else (0.0, 0.0)
     return activated(np.matmul(x, wg) + bg, act) * (np.matmul(x, wu) + bu)
 
@@ -210,17 +202,7 @@ def _shared(*shape: int, of: Sequence[int], act: str = "none", biased: bool = Fa
 def shared_products(
     x: Array, bias: Array | None = None, weights: Sequence[Array] = (), act: str = "none"
 ) -> Any:
-    """act(x @ w + b) for each of some weights, in one kernel.
-
-    Args:
-        x: ``[..., k]``.
-        bias: The biases one after the other, as many values as the weights have columns; or None.
-        weights: 2 or 3 of ``[k, n]``, each with an n of its own.
-        act: none, relu, gelu, gelu_approx, silu, sigmoid, tanh or hard_swish.
-
-    Returns:
-        A result ``[..., n]`` for each weight.
-    """
+    """act(x @ w + b) for each of 2 or 3 weights ``[k, n]``, in one kernel; ``bias`` holds those of all in order."""
     ends = np.cumsum([w.shape[1] for w in weights])
     biases = [0.0] * len(weights) if bias is None else np.split(bias, ends[:-1])
     return tuple(activated(np.matmul(x, w) + b, act) for w, b in zip(weights, biases, strict=True))

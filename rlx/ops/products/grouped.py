@@ -143,16 +143,12 @@ def grouped_matmul(x: Array, w: Array, idx: Array) -> Array:
     return np.einsum("mk,mkn->mn", x, w[idx])
 
 
-def _on_host(node: Node) -> str:
-    return "the weights of these experts stay on the host"
-
-
 @op(
     free=("idx",),
     infer=_infer_grouped,
     flops=lambda node: 2.0 * size(node.shape) * node.inputs[0].shape[1],
     cpu=_GROUPED,
-    host_reason=_on_host,
+    host_reason=lambda node: "the weights of these experts stay on the host",
     internal=True,
     dtypes=FLOAT_KERNELS,
     samples=lambda: (
@@ -312,13 +308,7 @@ def _lower_scaled_cpu(node: Node, emitter: Emitter) -> None:
     ),
 )  # fmt: skip
 def scaled_matmul_integer(a: Array, b: Array, scale: Array) -> Array:
-    """``matmul_integer`` as f32, times a scale or one per column.
-
-    Args:
-        a: i8 or u8 ``[..., k]``.
-        b: i8 or u8 ``[k, n]``.
-        scale: f32 ``[]``, ``[1]`` or ``[n]``.
-    """
+    """``matmul_integer`` of i8 or u8 ``[..., k]`` and ``[k, n]`` as f32, times a scale or one per column."""
     exact = np.matmul(a.astype(np.int32), b.astype(np.int32))
     return np.asarray(exact.astype(np.float32) * scale)
 

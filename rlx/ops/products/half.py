@@ -59,16 +59,12 @@ def _lower(node: Node, emitter: Emitter) -> None:
     call_product_cpu(emitter, operands, emitter.result(), params)
 
 
-def _on_cpu(node: Node) -> str:
-    return "products that widen their weights are made for the CPU alone"
-
-
 @op(
     free=("w",),
     infer=_infer,
     flops=lambda node: 2.0 * size(node.shape) * node.inputs[0].shape[-1],
     cpu=Kernels(("matmul",), _lower),
-    host_reason=_on_cpu,
+    host_reason=lambda node: "products that widen their weights are made for the CPU alone",
     internal=True,
     dtypes=frozenset({DType.F32}),
     tolerance={DType.F32: 1e-5},  # the activation's own error, see elementwise
@@ -87,15 +83,7 @@ def _on_cpu(node: Node) -> str:
 def half_matmul(
     x: Array, w: Array, bias: Sequence[Array] = (), act: str = "none", transposed: bool = False
 ) -> Array:
-    """act(x @ w + bias) in f32, with a weight in 16 bits.
-
-    Args:
-        x: f32 ``[..., k]``.
-        w: f16 or bf16 ``[k, n]``.
-        bias: None, or one of ``[n]``.
-        act: none, relu, gelu, gelu_approx, silu, sigmoid, tanh or hard_swish.
-        transposed: Whether w is ``[n, k]``.
-    """
+    """act(x @ w + bias) in f32, with a weight ``[k, n]`` in 16 bits, or ``[n, k]`` where it is transposed."""
     wide = w.astype(x.dtype)
     return activated(
         np.matmul(x, wide.T if transposed else wide) + (bias[0] if len(bias) else 0.0), act

@@ -53,11 +53,7 @@ def _lower_decoded(node: Node, emitter: Emitter) -> None:
 def coarse_weights(codes: Array, scales: Array) -> Array:
     """The f32 weights of 8-bit codes, for products whose model would round the other operand to 8 bits.
 
-    Where the CPU multiplies by them, it keeps the codes and rounds the other operand to 16 bits.
-
-    Args:
-        codes: i8 ``[..., rows, k]``.
-        scales: f32 ``[..., rows]``.
+    Where the CPU multiplies by them, it keeps the codes ``[..., rows, k]`` and rounds the other operand to 16 bits.
     """
     return codes * scales[..., None]
 
@@ -119,10 +115,6 @@ def _sample(m: tuple[int, ...], n: int, k: int, biased: bool = False) -> Sample:
 def rounded_matmul(x: Array, w: Array, scales: Array, bias: Sequence[Array] = ()) -> Array:
     """X @ W^T + bias with weights in 8 bits, where the CPU rounds rows of x to 16 bits.
 
-    Args:
-        x: f32 ``[..., k]``. A row that holds NaN or infinity makes a row of NaN.
-        w: i8 ``[n, k]``.
-        scales: f32 ``[n]``: a weight is its code times the scale of its row.
-        bias: None, or one of ``[n]``.
+    A weight is its code times the scale of its row. A row of x that holds NaN or infinity makes a row of NaN.
     """
     return np.asarray(np.matmul(x, (w * scales[:, None]).T) + (bias[0] if len(bias) else 0.0))

@@ -118,17 +118,7 @@ def product_params(
     transposed_b: bool = False,
     transposed_a: bool = False,
 ) -> dict[str, Any]:
-    """Returns the parameters of the product kernels.
-
-    Args:
-        p: The product.
-        dtype: Of the operands.
-        act: One of ``ACTIVATIONS``.
-        has_bias: Whether there is a third operand.
-        bias_at: Where in it the bias begins.
-        transposed_b: The right matrices are ``[n, k]``.
-        transposed_a: The left ones are ``[k, m]``, which only the WGSL kernels read.
-    """
+    """Returns the parameters of the product kernels; only the WGSL kernels read left matrices ``[k, m]``."""
     return {
         "m": p.m,
         "k": p.k,
@@ -264,14 +254,7 @@ def _infer_turned(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorT
     ),
 )  # fmt: skip
 def matmul_transposed(a: Array, b: Array, left: bool = False, right: bool = True) -> Array:
-    """``matmul`` of operands of which one, or both, have their last two axes exchanged.
-
-    Args:
-        a: ``[..., m, k]``, or ``[..., k, m]``.
-        b: ``[..., k, n]``, or ``[..., n, k]``.
-        left: Whether a is exchanged.
-        right: Whether b is.
-    """
+    """``matmul`` of operands of which the left one, the right one or both have their last two axes exchanged."""
     return np.matmul(np.swapaxes(a, -1, -2) if left else a, np.swapaxes(b, -1, -2) if right else b)
 
 

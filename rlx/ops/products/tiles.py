@@ -160,13 +160,7 @@ MATMUL = Family("matmul", TILES, _rule, _takes)
 def partitions(
     problem: MatmulProblem, variant: Variant, limit: int = 2 * ENOUGH
 ) -> tuple[int, int]:
-    """Into how many partitions the sums over k are split, and the length of each.
-
-    Args:
-        problem: The product.
-        variant: Its tiles.
-        limit: Workgroups up to which sums are split.
-    """
+    """Into how many partitions the sums over k are split, up to ``limit`` workgroups, and the length of each."""
     bk, k = variant.params["bk"], problem.k
     fits = len(problem.parts) == 1 and not problem.gated and variant.name != "plain"
     count = min(MAX_PARTITIONS, k // LEAST_PARTITION, limit // max(1, tiles(problem, variant)))

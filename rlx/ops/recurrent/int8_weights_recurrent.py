@@ -71,21 +71,9 @@ def rounded_recurrence(  # noqa: PLR0913 - the operation's own signature
     clip: float = 0.0,
     input_forget: bool = False,
 ) -> Any:
-    """A recurrent layer over time whose weights are in 8 bits. The CPU rounds states to 16 bits.
+    """``recurrence`` with weights in 8 bits: codes i8 ``[D, G * H, H]`` and scales ``[D, G * H]``.
 
-    Args:
-        xw: As for ``recurrence``, and so are the results.
-        r: i8 ``[D, G * H, H]``, codes of the recurrent weights.
-        scales: ``[D, G * H]``: a weight is its code times the scale of its row.
-        bias: As for ``recurrence``.
-        h0: As there.
-        c0: As there.
-        p: As there.
-        seq_lens: As there.
-        cell: As there.
-        reverse: As there.
-        clip: As there.
-        input_forget: As there.
+    The CPU rounds states to 16 bits.
     """
     weights = r * scales[..., None]
     return recurrence.reference(

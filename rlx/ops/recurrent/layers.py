@@ -40,21 +40,7 @@ def _check_name(op: str, what: str, value: Any, names: Any) -> None:
 class _Layer:
     """A recurrent layer: its operands, in the layout that the caller uses, and its settings.
 
-    Attributes:
-        op: The operation, for messages.
-        cell: The kind of a step, a key of ``CELLS``.
-        x: The inputs of all steps.
-        w: Weights of the inputs.
-        r: Recurrent weights.
-        b: Biases of both, or None for 0.
-        h0: Hidden states before the first step, or None for 0.
-        seq_lens: Steps of each sequence, or None for all.
-        direction: A key of ``DIRECTIONS``.
-        layout: One of ``LAYOUTS``.
-        clip: Largest magnitude of what goes into an activation; 0 for no bound.
-        c0: Cell states before the first step (lstm), or None for 0.
-        p: Peephole weights (lstm), or None for 0.
-        input_forget: Whether the forget gate is 1 - i (lstm).
+    All but ``op``, for messages, is a parameter of the same name of ``lstm``, ``gru`` or ``rnn``.
     """
 
     op: str

@@ -83,12 +83,9 @@ def _optional_operands(node: Node, emitter: Emitter, first: int = 2) -> dict[str
 
 
 def lower_on_cpu(node: Node, emitter: Emitter, first: int = 2) -> None:
-    """Writes the kernel call.
+    """Writes the kernel call, with ``first`` operands in front of the optional ones.
 
-    Args:
-        node: The recurrence.
-        emitter: Where it is written.
-        first: Operands in front of the optional ones. Of three, the last are scales of weights in 8 bits.
+    Of three, the last are scales of weights in 8 bits.
     """
     steps, batch, directions, hidden = _extent(node)
     results = list(emitter.results())

@@ -110,16 +110,7 @@ def _for_cpu(
 def call_interpolate(
     emitter: Emitter, x: Any, result: Any, type: TensorType, attrs: Any, webgpu: bool
 ) -> None:
-    """Writes the calls that resize ``x`` along one axis.
-
-    Args:
-        emitter: Where to.
-        x: The operand.
-        result: The result, which is written.
-        type: Of ``x``.
-        attrs: Those of ``interpolate``.
-        webgpu: Whether the calls are those of the WGSL kernel.
-    """
+    """Writes the calls that resize ``x`` along one axis, with the attributes of ``interpolate``."""
     shape, axis = type.shape, attrs["axis"]
     index, weight = table(shape[axis], attrs)
     outer, inner = size(shape[:axis]), size(shape[axis + 1 :])
@@ -219,19 +210,8 @@ def interpolate(  # noqa: PLR0913 - the operation's own signature
 ) -> Array:
     """``x`` resized along one axis; what ``resize`` is made of. A tap of weight 0 is not looked at.
 
-    Args:
-        x: Rank >= 1.
-        axis: The axis that changes.
-        size: Its new size.
-        scale: New entries per old one, in the formulas of the coordinates.
-        mode: As of ``resize``, like those that follow.
-        coordinates: How results and entries correspond.
-        nearest_mode: Which entry is the nearest.
-        cubic_coeff_a: Parameter of the cubic kernel.
-        exclude_outside: Whether taps outside weigh nothing.
-        extrapolation_value: Stands where a crop reaches outside.
-        roi: First and last position of a crop, from 0 to 1.
-        antialias: Whether shrinking widens the filter.
+    ``scale`` is the number of new entries per old one, ``roi`` the first and last position of a crop, from 0 to 1; all
+    else is as of ``resize``.
     """
     attrs = {"size": size, "scale": scale, "mode": mode, "coordinates": coordinates}
     attrs |= {"nearest_mode": nearest_mode, "cubic_coeff_a": cubic_coeff_a, "roi": roi}

@@ -44,8 +44,7 @@ class ResizeProblem(NamedTuple):
 RESIZE = Family(
     "resize",
     (Variant("pattern", _THREADS, 0), Variant("plain", 256, 0)),
-    lambda problem, legal: legal[0],
-    lambda variant, problem: variant.name == "plain" or problem.patterns,
+    takes=lambda variant, problem: variant.name == "plain" or problem.patterns,
 )
 
 
@@ -216,22 +215,7 @@ def interpolate_plane(  # noqa: PLR0913 - the operation's own signature
     roi: Any,
     antialias: bool,
 ) -> Array:
-    """``x`` resized along two axes: ``interpolate`` along the first, then along the second.
-
-    Args:
-        x: Rank >= 2.
-        axis: The two axes, the first one resized first.
-        size: Their new sizes.
-        scale: New entries per old one of each.
-        mode: As of ``interpolate``, like those that follow.
-        coordinates: How results and entries correspond.
-        nearest_mode: Which entry is the nearest.
-        cubic_coeff_a: Parameter of the cubic kernel.
-        exclude_outside: Whether taps outside weigh nothing.
-        extrapolation_value: Stands where a crop reaches outside.
-        roi: First and last position of a crop on the first axis, then on the second.
-        antialias: Whether shrinking widens the filter.
-    """
+    """``x`` resized along two axes: ``interpolate`` along the first, then along the second; ``roi`` holds both."""
     attrs = {"axis": axis, "size": size, "scale": scale, "mode": mode, "coordinates": coordinates}
     attrs |= {"nearest_mode": nearest_mode, "cubic_coeff_a": cubic_coeff_a, "roi": roi}
     attrs |= {"exclude_outside": exclude_outside, "antialias": antialias}

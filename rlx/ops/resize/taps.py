@@ -126,13 +126,7 @@ class TapPattern(NamedTuple):
 
 
 def pattern(index: Array, weight: Array, n: int) -> TapPattern | None:
-    """The pattern of a table of taps, if it has one.
-
-    Args:
-        index: As ``taps`` gives it, ``[count, taps]``.
-        weight: The same.
-        n: Entries of the axis.
-    """
+    """The pattern of a table of taps, as ``taps`` gives it for an axis of n entries, if it has one."""
     count = len(index)
     if count < 8 or 4 * n % count:
         return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from rlx.ir.dtype import DType
@@ -38,15 +37,10 @@ def _takes(variant: Variant, problem: Reduction) -> bool:
     return problem.inner > 1 or problem.n >= _LEAST
 
 
-def _rule(problem: Reduction, legal: Sequence[Variant]) -> Variant:
-    return legal[0]
-
-
 CUMULATE = Family(
     "cumulate",
     (Variant("blocks", 256, 4096), Variant("plain", 256, 1024)),
-    _rule,
-    _takes,
+    takes=_takes,
 )
 
 
@@ -58,16 +52,7 @@ def emit_cumulate(
     flags: dict[str, int],
     dtype: DType,
 ) -> None:
-    """The WebGPU kernels of running sums over the middle axis of (outer, n, inner).
-
-    Args:
-        emitter: The emitter that they are written to.
-        source: The operand.
-        result: The result.
-        problem: The axes.
-        flags: ``product``, ``exclusive`` and ``reverse``.
-        dtype: dtype of both.
-    """
+    """The WebGPU kernels of running sums over the middle axis of (outer, n, inner)."""
     outer, inner = problem.outer, problem.inner
     if CUMULATE.choose(problem, emitter).name == "plain":
         params = {**problem._asdict(), **flags}

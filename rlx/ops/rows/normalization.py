@@ -231,18 +231,7 @@ def residual_norm(
     rms: bool = False,
     keep: bool = False,
 ) -> Any:
-    """``layer_norm`` or ``rms_norm`` of x + residual, in one pass.
-
-    Args:
-        x: Any shape of rank >= 1.
-        residual: The same shape.
-        weight: Shape of the normalised axes, or None for 1.
-        bias: Shape of the normalised axes, or None for 0.
-        axis: First normalised axis.
-        eps: Added to the variance, or to the mean square.
-        rms: The mean is left in.
-        keep: The sum is a second result.
-    """
+    """``layer_norm`` or ``rms_norm`` of x + residual, in one pass; with ``keep`` the sum is a second result."""
     total = x + residual
     if rms:
         y = rms_norm.reference(total, weight, eps, axis)
@@ -379,12 +368,8 @@ def batch_norm(
     return y * scale.reshape(c) + bias.reshape(c)
 
 
-def _l2_normalize(g: Graph, x: Node, axis: int, eps: float) -> Node:
-    return g.div(x, g.maximum(g.l2(x, [axis], True), float(eps)))
-
-
 @composite(
-    _l2_normalize,
+    lambda g, x, axis, eps: g.div(x, g.maximum(g.l2(x, [axis], True), float(eps))),
     dtypes=FLOAT_KERNELS,
     samples=lambda: (
         Sample(((3, 5),)),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from rlx.abi.constants import LINE_COLUMNS
@@ -83,10 +82,6 @@ def partitions(problem: Reduction) -> tuple[int, int]:
     return math.ceil(reads / length), length
 
 
-def _rule(problem: Reduction, legal: Sequence[Variant]) -> Variant:
-    return legal[0]
-
-
 def _takes(variant: Variant, problem: Reduction) -> bool:
     if variant.name == "plain":
         return problem.n <= _LONGEST
@@ -100,8 +95,7 @@ def _takes(variant: Variant, problem: Reduction) -> bool:
 REDUCE = Family(
     "reduce",
     (Variant("split", 256, 4096), Variant("whole", 256, 4096), Variant("plain", 256, 1024)),
-    _rule,
-    _takes,
+    takes=_takes,
 )
 
 
@@ -220,16 +214,9 @@ def emit_partitions(
     cut: tuple[int, int],
     divisor: int = 1,
 ) -> None:
-    """The kernel that reduces each partition of the middle axis to one.
+    """The kernel that reduces each partition of the middle axis to one: ``[outer, partitions, inner]``.
 
-    Args:
-        emitter: The emitter that it is written to.
-        kind: sum, mean, prod, max or min.
-        source: The operand.
-        result: ``[outer, partitions, inner]``.
-        problem: The axes.
-        cut: How many partitions, and how long each is in reads.
-        divisor: The divisor of a mean.
+    ``cut``: how many partitions, and how long each is in reads.
     """
     _, results, lanes = _row_tiles(problem)
     splits, partition = cut

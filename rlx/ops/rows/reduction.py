@@ -212,21 +212,13 @@ def logsumexp(x: Array, axes: Axes = None, keepdims: bool = False) -> Array:
     return total if keepdims else np.squeeze(total, axes)
 
 
-def _l1(g: Graph, x: Node, axes: Any, keepdims: bool) -> Node:
-    return g.sum(g.abs(x), axes, keepdims)
-
-
-@_composed(_l1)
+@_composed(lambda g, x, axes, keepdims: g.sum(g.abs(x), axes, keepdims))
 def l1(x: Array, axes: Axes = None, keepdims: bool = False) -> Array:
     """Sum of absolute values over ``axes`` (all of them by default)."""
     return np.sum(np.abs(x), axis=_axes(axes, x.ndim), keepdims=keepdims)
 
 
-def _l2(g: Graph, x: Node, axes: Any, keepdims: bool) -> Node:
-    return g.sqrt(g.sum(g.mul(x, x), axes, keepdims))
-
-
-@_composed(_l2)
+@_composed(lambda g, x, axes, keepdims: g.sqrt(g.sum(g.mul(x, x), axes, keepdims)))
 def l2(x: Array, axes: Axes = None, keepdims: bool = False) -> Array:
     """Square root of the sum of squares over ``axes`` (all of them by default)."""
     return np.sqrt(np.sum(x * x, axis=_axes(axes, x.ndim), keepdims=keepdims))
@@ -345,19 +337,15 @@ def _infer_cumulation(types: Sequence[TensorType], attrs: dict[str, Any]) -> Ten
 def _lower_cumulation(product: bool, webgpu: bool) -> Callable[[Node, Emitter], None]:
     def lower(node: Node, emitter: Emitter) -> None:
         outer, n, inner = _line(node.shape, node.attrs["axis"])
-        params = {"outer": outer, "n": n, "inner": inner, "product": int(product)}
         flags = {name: int(node.attrs[name]) for name in ("exclusive", "reverse")}
+        more = {"product": int(product), **flags}
+        source, result = emitter.operand(0), emitter.result()
         if webgpu:
-            source, result = emitter.operand(0), emitter.result()
             rows = Reduction(outer, n, inner, node.dtype is DType.I64)
-            more = {"product": int(product), **flags}
             emit_cumulate(emitter, source, result, rows, more, node.dtype)
             return
         emitter.call(
-            "cumulate",
-            [emitter.operand(0)],
-            [emitter.result()],
-            {**params, **flags},
+            "cumulate", [source], [result], {"outer": outer, "n": n, "inner": inner, **more}
         )
 
     return lower

@@ -161,10 +161,6 @@ def _along_last(g: Graph, x: Node, axis: int, k: int, largest: bool) -> tuple[No
     return values, indices
 
 
-def _expand_topk(g: Graph, x: Node, k: int, axis: int, largest: bool) -> tuple[Node, Node]:
-    return _along_last(g, x, axis, k, largest)
-
-
 def _expand_sort(part: int) -> Callable[..., Node]:
     def expand(g: Graph, x: Node, axis: int, descending: bool) -> Node:
         n = x.shape[as_axis(axis, len(x.shape), where="sort")]
@@ -177,7 +173,7 @@ _SHAPES = (((3, 5), -1), ((4, 3), 0), ((1,), 0), ((2, 70, 2), 1), ((0, 4), 1))
 
 
 @composite(
-    _expand_topk,
+    _along_last,
     dtypes=_NUMBERS,
     samples=lambda: tuple(
         Sample(

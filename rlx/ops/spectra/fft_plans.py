@@ -97,10 +97,7 @@ def smooth_convolution_length(n: int) -> int:
 def chirp_tables(n: int, dtype: DType, m: int = 0) -> tuple[Array, Array]:
     """Bluestein's chirp ``exp(-pi i k^2 / n)``, and the transform of its filter divided by m.
 
-    Args:
-        n: Length of the transform.
-        dtype: Of the tables.
-        m: Length of the convolution, at least 2n - 1; ``convolution_length`` by default.
+    The convolution has ``m`` points, at least 2n - 1; ``convolution_length`` by default.
     """
     m = m or convolution_length(n)
     charge(f"[fft] the factors of length {n}", elements=n + m)

@@ -245,6 +245,5 @@ def _takes(variant: Variant, problem: FftProblem) -> bool:
 FFT = Family(
     "fft",
     (Variant("rows", 1, 0), Variant("columns", 1, 0), Variant("passes", 1, 0)),
-    lambda problem, legal: legal[0],
-    _takes,
+    takes=_takes,
 )

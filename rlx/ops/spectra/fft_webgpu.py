@@ -215,11 +215,7 @@ def emit_tiles(
 class _Walk:
     """The positions of a tile's transforms among n points.
 
-    Attributes:
-        n: Points of the whole.
-        inner: Transforms that make one whole.
-        across: The distance from one of them to the next.
-        step: The distance from one point to the next.
+    ``inner`` transforms, ``across`` apart, make one whole; the points of one are ``step`` apart.
     """
 
     n: int
@@ -230,16 +226,7 @@ class _Walk:
 
 @dataclass(frozen=True)
 class _Step:
-    """One call of the kernel that transforms in registers.
-
-    Attributes:
-        tile: The tile of a workgroup.
-        rows: Whole transforms.
-        entry: How points are read.
-        exit: How results are written.
-        read: Where the points are.
-        write: Where the results go.
-    """
+    """A call of the kernel that transforms in registers: the tile of a workgroup, and how points go in and out."""
 
     tile: Tile
     rows: int

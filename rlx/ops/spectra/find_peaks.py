@@ -102,12 +102,7 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
 
 @dataclass(frozen=True)
 class _Search:
-    """The calls of one search for peaks on WebGPU.
-
-    Attributes:
-        emitter: Where the calls go.
-        params: The parameters of every kernel.
-    """
+    """The calls of one search for peaks on WebGPU; every kernel has the same parameters."""
 
     emitter: Emitter
     params: dict[str, Any]

@@ -74,13 +74,7 @@ def _emit_frames(emitter: Emitter, target: Any, x: TensorType, length: int, hop:
     ),
 )
 def frames(x: Array, length: int, hop: int) -> Array:
-    """Frames of the last axis: ``[..., samples]`` to ``[..., (samples - length) // hop + 1, length]``.
-
-    Args:
-        x: Signals.
-        length: Samples per frame.
-        hop: Samples from one frame to the next.
-    """
+    """Frames of the last axis: ``[..., samples]`` to ``[..., (samples - length) // hop + 1, length]``."""
     return framed(x, length, hop)
 
 
@@ -173,12 +167,6 @@ def _lower_spectra_cpu(node: Node, emitter: Emitter) -> None:
 )
 def frame_spectra(x: Array, taper: Array, hop: int, power: bool = False) -> Array:
     """One-sided transforms of tapered frames: what ``rlx.signal.stft`` without ``center`` computes.
-
-    Args:
-        x: ``[..., samples]``.
-        taper: ``[length]``, what the samples of each frame are multiplied by.
-        hop: Samples from one frame to the next.
-        power: Whether re^2 + im^2 is the result.
 
     Returns:
         ``[..., frames, 2 (length // 2 + 1)]`` in block layout, or half as many powers.

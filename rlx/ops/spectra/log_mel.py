@@ -185,13 +185,7 @@ def _infer_mel(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType
     ),
 )
 def spectrum_mel(spec: Array, filters: Array, floor_axes: str = "last") -> Array:
-    """``log_mel`` of one-sided spectra.
-
-    Args:
-        spec: f32 ``[..., 2 * bins]``: real parts, then imaginary ones.
-        filters: f32 ``[n_mels, bins]``.
-        floor_axes: As for ``log_mel``.
-    """
+    """``log_mel`` of one-sided spectra, f32 ``[..., 2 * bins]``: real parts, then imaginary ones."""
     bins = filters.shape[1]
     power = spec[..., :bins] ** 2 + spec[..., bins:] ** 2
     return _levels(power, filters, floor_axes)

@@ -78,17 +78,9 @@ def emit_rows(
     taper: Any = None,
     power: bool = False,
 ) -> None:
-    """One-sided transforms on the CPU.
+    """One-sided transforms, or their powers, on the CPU; ``geometry`` is rows, samples of each, and scale.
 
-    Args:
-        emitter: Of the node.
-        source: Samples.
-        target: Spectra, or powers.
-        dtype: Of both.
-        geometry: Rows, samples of each, scale.
-        frames: Of overlapping rows the number in a signal, its samples, and the samples from one to the next.
-        taper: The factors of the samples of each row.
-        power: Whether re^2 + im^2 is the result.
+    ``frames``: of overlapping rows the number in a signal, its samples, and the samples from one to the next.
     """
     rows, n, scale = geometry
     length = n if n % 2 else n // 2

@@ -110,10 +110,7 @@ def _is_line(window: Window) -> bool:
 def samples_of_block(node: Node, window: Window, fixed: bool) -> int:
     """Samples of a block if transforms are the cheaper way, else 0. It does not depend on the batch.
 
-    Args:
-        node: A convolution.
-        window: Its window over three axes.
-        fixed: Whether the filters' spectra are known before the call.
+    ``fixed``: whether the filters' spectra are known before the call.
     """
     taps, windows = window.kernel[2], window.out[2]
     if node.dtype is not DType.F32 or taps < FEWEST_TAPS or not _is_line(window):

@@ -101,17 +101,9 @@ def _turned(rank: int) -> OpDef:
     ) -> Array:
         return _OPS[rank].reference(x, usual_order(w), bias, stride, padding, dilation, groups)
 
-    reference.__doc__ = f"""``conv{rank}d`` with a weight whose numbers lie in the order [outputs, taps, channels].
-
-    Args:
-        x: As for ``conv{rank}d``.
-        w: Of the shape that ``conv{rank}d`` takes, in that order.
-        bias: As for ``conv{rank}d``.
-        stride: Likewise.
-        padding: Likewise.
-        dilation: Likewise.
-        groups: Likewise.
-    """
+    reference.__doc__ = (
+        f"``conv{rank}d`` with a weight whose numbers lie in the order [outputs, taps, channels]."
+    )
     record = op(
         name=TURNED[name],
         infer=infer_convolution(name, rank),

@@ -237,15 +237,8 @@ def window_sum(
 ) -> Array:
     """The sum of each window, or its mean: what ``avg_pool`` and ``lp_pool`` are made of.
 
-    Args:
-        x: ``[N, C, ...]`` with one to three spatial axes.
-        kernel: As of ``max_pool``, like those that follow.
-        stride: Distance between windows.
-        padding: Zeros around x.
-        dilation: Distance between the elements of a window.
-        ceil_mode: Whether a window may hang over the end.
-        divide: "no", "inside": by the elements of x in the window, or "padded": by those and its
-            padding. A window without any gives 0.
+    All but ``divide`` is as of ``max_pool``: "no", "inside" (by the elements of x in the window) or "padded" (by
+    those and its padding). A window without any gives 0.
     """
     attrs = {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation}
     window = _window("window_sum", x.shape[2:], {**attrs, "ceil_mode": ceil_mode})

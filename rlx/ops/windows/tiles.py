@@ -127,10 +127,7 @@ def _takes(variant: Variant, problem: ConvProblem) -> bool:
 def step_partitions(problem: ConvProblem, variant: Variant, taps: int) -> tuple[int, int]:
     """Into how many partitions the sums of a tile of fragments are split, and how many steps each has.
 
-    Args:
-        problem: The convolution.
-        variant: The tile.
-        taps: Taps of a channel; a step has some channels of one.
+    A step has some channels of one of ``taps`` taps.
     """
     steps = taps * math.ceil(problem.length // taps / variant.params["bk"])
     result = max(1, tiles(problem, variant))

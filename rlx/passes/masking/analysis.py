@@ -48,8 +48,7 @@ class Study:
 def study(graphs: Sequence[Graph]) -> Study:
     """Studies graphs of one model.
 
-    Args:
-        graphs: The padded graph; one of the smallest shapes that it is for; and the one whose results it is to give.
+    They are the padded graph; one of the smallest shapes that it is for; and the one whose results it is to give.
 
     Raises:
         UnmaskableError: Padding would change results, or the graphs differ in more than sizes.

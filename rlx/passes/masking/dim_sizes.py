@@ -84,11 +84,7 @@ def result_sizes(nodes: Sequence[Node], result: int = 0) -> list[tuple[int, ...]
 
 
 def regrouped(axes: Axes, targets: Sequence[Sequence[int]]) -> Axes:
-    """The axes of a reshape.
-
-    Args:
-        axes: Those of the operand.
-        targets: Per axis of the result, its size in each graph.
+    """The axes of a reshape; ``targets`` are, per axis of the result, its size in each graph.
 
     Raises:
         UnmaskableError: Elements would move to where the padded graph has others.

@@ -216,10 +216,6 @@ def one(axes: Sequence[Axis], masks: Sequence[Mask] = (), special: str = "") -> 
 def aligned(operands: Sequence[Axes], rank: int) -> list[Axis]:
     """Axes of operands that are broadcast against each other, their last ones aligned.
 
-    Args:
-        operands: The axes of each operand.
-        rank: Axes of the result.
-
     Raises:
         UnmaskableError: Elements that meet are valid in different orders.
     """

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 import numpy as np
 
 from rlx.ir.graph import Graph, Node
 from rlx.ir.notes import Note
-from rlx.ir.rewrite import Rewriter
+from rlx.ir.rewrite import Rewriter, reached
 from rlx.ir.spans import checkpoint
 from rlx.passes.fuse import fuse_elementwise
 from rlx.passes.fusion_gate import Specialisation, Weighed
@@ -97,7 +98,10 @@ def _rewritten(graph: Graph, results: list[Match]) -> Graph:
     rewriter = Rewriter(graph)
     done = {node.id for node in graph.nodes if node.op in ("input", "param")}
     rewriter.keep_all(node for node in graph.nodes if node.id in done)
-    live = _live(graph, match_of)
+    live = reached(
+        graph.outputs,
+        lambda node: match_of[node.id].operands if node.id in match_of else node.inputs,
+    )
     for node in graph.nodes:
         stack = [node] if node.id in live else []
         while stack:
@@ -117,19 +121,6 @@ def _rewritten(graph: Graph, results: list[Match]) -> Graph:
                 _build(match, rewriter)
                 done.update(result.id for result in match.results)
     return rewriter.finish()
-
-
-def _live(graph: Graph, match_of: dict[int, Match]) -> set[int]:
-    """Nodes that the outputs depend on once the matches are built."""
-    live: set[int] = set()
-    stack = list(graph.outputs)
-    while stack:
-        node = stack.pop()
-        if node.id not in live:
-            live.add(node.id)
-            match = match_of.get(node.id)
-            stack += match.operands if match else node.inputs
-    return live
 
 
 def _build(match: Match, rewriter: Rewriter) -> None:
@@ -164,13 +155,7 @@ def _after(match: Match, also: list[Node]) -> Graph:
     pos = _operands(g, match)
     result = match.build_nodes(g, pos)
     members = {node.id for node in match.inside}
-    needed: set[int] = set()
-    stack = list(also)
-    while stack:
-        node = stack.pop()
-        if node.id in members and node.id not in needed:
-            needed.add(node.id)
-            stack += node.inputs
+    needed = reached(also, lambda node: [o for o in node.inputs if o.id in members])
     _copy(g, match, needed, pos)
     g.set_outputs([*result, *(pos[node.id] for node in also)])
     return g
@@ -180,7 +165,7 @@ def _operands(g: Graph, match: Match) -> dict[int, Node]:
     return {operand.id: _outside(g, operand) for operand in match.operands}
 
 
-def _copy(g: Graph, match: Match, wanted: set[int], indices: dict[int, Node]) -> None:
+def _copy(g: Graph, match: Match, wanted: Container[int], indices: dict[int, Node]) -> None:
     for node in match.inside:
         if node.id in wanted:
             indices[node.id] = g.copy_node(node, tuple([indices[o.id] for o in node.inputs]))

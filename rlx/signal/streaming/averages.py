@@ -11,11 +11,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rlx.errors import InputError, did_you_mean
+from rlx.errors import InputError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
-from rlx.signal.checks import integer
+from rlx.signal.checks import integer, one_of
 
 AVERAGES = ("mean", "exponential", "sliding")
 # In f32 a sum is kept in levels: after so many additions to a level it is added to the next one.
@@ -163,25 +163,12 @@ class Ring:
 def average_of(
     where: str, average: str, alpha: float | None, last: int | None, dtype: DType
 ) -> Average:
-    """The average of that name.
-
-    Args:
-        where: The stream's name, for messages.
-        average: One of ``AVERAGES``.
-        alpha: Weight of the newest segment; "exponential" needs it.
-        last: Number of segments; "sliding" needs it.
-        dtype: The dtype of the sums.
+    """The average of that name; "exponential" needs ``alpha``, the newest segment's weight, "sliding" needs ``last``.
 
     Raises:
         InputError: There is no such average, or its constant is missing or is another one's.
     """
-    if average not in AVERAGES:
-        raise InputError(
-            f"[{where}] average",
-            got=repr(average),
-            expected=", ".join(map(repr, AVERAGES)),
-            hint=did_you_mean(str(average), AVERAGES),
-        )
+    one_of(where, "average", average, AVERAGES)
     inputs: dict[str, Any] = {"alpha": alpha, "last": last}
     wanted = {"exponential": "alpha", "sliding": "last"}.get(average)
     for name, value in inputs.items():

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlx.errors import InputError, ShapeError, did_you_mean
+from rlx.errors import InputError, ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.opdef import Array
 from rlx.ir.shape import Shape
 from rlx.signal.arrays import real_numbers
+from rlx.signal.checks import one_of
 
 POLICIES = ("raise", "propagate", "skip")
 
@@ -31,13 +32,7 @@ class Intake:
     """
 
     def __init__(self, where: str, outer: Shape, dtype: DType, nan: str) -> None:
-        if nan not in POLICIES:
-            raise InputError(
-                f"[{where}] nan",
-                got=repr(nan),
-                expected=", ".join(map(repr, POLICIES)),
-                hint=did_you_mean(str(nan), POLICIES),
-            )
+        one_of(where, "nan", nan, POLICIES)
         self._where, self._outer, self._dtype = where, outer, dtype.numpy
         self._raises, self.skips = nan == "raise", nan == "skip"
         self.taken = 0

@@ -53,12 +53,7 @@ class Stream:
         return DType.F64 if computes_f64(self._device) else self._dtype
 
     def _load(self, result: Node, states: dict[str, Node]) -> None:
-        """Compiles the graph.
-
-        Args:
-            result: The output of a run.
-            states: For each input that is a state, the output that it takes over.
-        """
+        """Compiles the graph; each state takes over an output after every run."""
         stored = {name: node for name, node in states.items() if size(node.shape)}
         graph = result.graph
         graph.set_outputs([result, *stored.values()])

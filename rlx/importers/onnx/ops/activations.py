@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.handlers import onnx_op
+from rlx.importers.onnx.ops.elementwise import builder
 from rlx.importers.onnx.ops.movement import axis_of
 from rlx.importers.onnx.ops.shapes import limited
 from rlx.ir.graph import Node
 from rlx.ops.elementwise.table import SELU_ALPHA, SELU_SCALE
 
-
-@onnx_op("LeakyRelu")
-def leaky_relu(call: OnnxCall) -> Any:
-    """A fixed slope below zero."""
-    return call.g.leaky_relu(call.x(), call.real("alpha", 0.01))
-
-
-@onnx_op("Elu")
-def elu(call: OnnxCall) -> Any:
-    """Exponential below zero."""
-    return call.g.elu(call.x(), call.real("alpha", 1.0))
-
-
-@onnx_op("Celu")
-def celu(call: OnnxCall) -> Any:
-    """Exponential below zero, with a continuous slope."""
-    return call.g.celu(call.x(), call.real("alpha", 1.0))
+onnx_op("LeakyRelu")(builder("leaky_relu", alpha=0.01))
+onnx_op("Elu")(builder("elu", alpha=1.0))
+onnx_op("Celu")(builder("celu", alpha=1.0))
+onnx_op("HardSigmoid")(builder("hard_sigmoid", alpha=0.2, beta=0.5))
 
 
 @onnx_op("Selu")
@@ -38,12 +27,6 @@ def selu(call: OnnxCall) -> Any:
     if abs(alpha - SELU_ALPHA) < 1e-6 and abs(gamma - SELU_SCALE) < 1e-6:
         return g.selu(x)
     return g.mul(g.elu(x, alpha), gamma)
-
-
-@onnx_op("HardSigmoid")
-def hard_sigmoid(call: OnnxCall) -> Any:
-    """A line held between 0 and 1."""
-    return call.g.hard_sigmoid(call.x(), call.real("alpha", 0.2), call.real("beta", 0.5))
 
 
 @onnx_op("ThresholdedRelu")
@@ -146,12 +129,7 @@ def softmax_flat(call: OnnxCall) -> Any:
     """Before version 13: along everything from an axis on."""
     g, x = call.g, call.x()
     axis = axis_of(call, 1)
-    rows = 1
-    for dim in x.shape[:axis]:
-        rows *= dim
-    columns = 1
-    for dim in x.shape[axis:]:
-        columns *= dim
+    rows, columns = math.prod(x.shape[:axis]), math.prod(x.shape[axis:])
     flat = g.reshape(x, (rows, columns))
     if call.node.op == "Hardmax":
         limited((columns,))

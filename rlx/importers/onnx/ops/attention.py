@@ -27,17 +27,23 @@ def far(dtype: DType) -> float:
     return FAR.get(dtype, FAR_WIDE)
 
 
-def _heads(g: Graph, x: Node, heads: int | None) -> Node:
+def heads_apart(g: Graph, x: Node, heads: int) -> Node:
     """``[B, S, H D]`` as ``[B, H, S, D]``."""
-    if len(x.shape) == 4:
-        return x
-    if not heads:
-        raise ImportModelError("operands of rank 3 need the numbers of heads")
     b, s, width = x.shape
     return g.transpose(g.reshape(x, (b, s, heads, width // heads)), (0, 2, 1, 3))
 
 
-def _joined(g: Graph, x: Node) -> Node:
+def _heads(g: Graph, x: Node, heads: int | None) -> Node:
+    """The same of operands that may be apart already."""
+    if len(x.shape) == 4:
+        return x
+    if not heads:
+        raise ImportModelError("operands of rank 3 need the numbers of heads")
+    return heads_apart(g, x, heads)
+
+
+def heads_joined(g: Graph, x: Node) -> Node:
+    """``[B, H, S, D]`` as ``[B, S, H D]``."""
     b, h, s, d = x.shape
     return g.reshape(g.transpose(x, (0, 2, 1, 3)), (b, s, h * d))
 
@@ -74,7 +80,7 @@ def attention(call: OnnxCall) -> Any:
             q, k, v, scale=scale, softcap=softcap or None, num_heads=heads,
             num_kv_heads=k.shape[1],
         )  # fmt: skip
-        return (_joined(g, y) if rank3 else y, *present)
+        return (heads_joined(g, y) if rank3 else y, *present)
     k, v = repeated(g, k, heads), repeated(g, v, heads)
     # The scale is split, so that half-precision products do not overflow.
     root = math.sqrt(scale)
@@ -106,7 +112,7 @@ def attention(call: OnnxCall) -> Any:
             # The substitute of minus infinity is shown as minus infinity.
             unseen = g.constant(-np.inf, shown.dtype)
             shown = g.where(g.le(shown, far(shown.dtype) / 2), unseen, shown)
-    return _joined(g, y) if rank3 else y, *present, shown
+    return heads_joined(g, y) if rank3 else y, *present, shown
 
 
 def _mask(
@@ -125,10 +131,9 @@ def _mask(
         if call.has(6) and not call.has(4):
             offset = g.sub(g.cast(call.x(6), "i32"), g.constant(np.int32(sq)))
             pos = g.add(g.reshape(offset, (b, 1, 1, 1)), g.constant(rows))
-            allowed = _window(g, columns, pos, causal, left, right)
         else:
             pos = g.constant(rows + past)
-            allowed = _window(g, columns, pos, causal, left, right)
+        allowed = _window(g, columns, pos, causal, left, right)
     if call.has(6):
         limited((sk,))
         keys = g.constant(np.arange(sk, dtype=np.int64)[None, None, None])
@@ -148,10 +153,7 @@ def _mask(
             bias = g.maximum(mask, far(dtype))
     if allowed is not None:
         zero, low = g.constant(0.0, dtype), g.constant(far(dtype), dtype)
-        if bias is None:
-            bias = g.where(allowed, zero, low)
-        else:
-            bias = g.where(allowed, bias, low)
+        bias = g.where(allowed, zero if bias is None else bias, low)
     if bias is None:
         return None, None
     seen = g.gt(g.max(bias, (len(bias.shape) - 1,), True), far(dtype) / 2)
@@ -226,7 +228,7 @@ def rotary(call: OnnxCall) -> Any:
     style: Style = "gptj" if call.integer("interleaved", 0) else "neox"
     cos, sin = tables
     head = g.rope(wide, cos, sin, n_rot=rotated, style=style)
-    return _joined(g, head) if rank3 else head
+    return heads_joined(g, head) if rank3 else head
 
 
 @onnx_op("CausalConvWithState")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -44,11 +45,9 @@ def if_(call: OnnxCall) -> Any:
     then, other = call.subgraph("then_branch"), call.subgraph("else_branch")
     taken = known_bool(call, call.held(0))
     if taken is None:
-        try:
-            with attempt(call):
-                return _both(call, then, other)
-        except RefusedError:
-            taken = bool(call.number(0))
+        with suppress(RefusedError), attempt(call):
+            return _both(call, then, other)
+        taken = bool(call.number(0))
     return written_out(call, then if taken else other, [])
 
 
@@ -79,32 +78,21 @@ def loop(call: OnnxCall) -> Any:
     unknown = _trips_unknown(call)
     goes_on = known_bool(call, call.held(1)) if call.has(1) else True
     if (unknown or goes_on is None) and not scans:
-        try:
-            with attempt(call):
-                return _while(call, body, start)
-        except RefusedError:
-            pass
+        with suppress(RefusedError), attempt(call):
+            return _while(call, body, start)
     trips = int(call.number(0)) if call.has(0) else None
     if goes_on is None:
         goes_on = bool(call.number(1))
     if trips is not None and goes_on and trips * len(body.nodes) > WRITTEN_OUT:
-        try:
-            with attempt(call):
-                return _counted(call, body, start, trips)
-        except RefusedError:
-            pass
+        with suppress(RefusedError), attempt(call):
+            return _counted(call, body, start, trips)
         if not scans:
-            try:
-                with attempt(call):
-                    return _while(call, body, start)
-            except RefusedError:
-                pass
+            with suppress(RefusedError), attempt(call):
+                return _while(call, body, start)
     if not call.has(0) and not scans:
-        try:
-            with attempt(call):
-                return _unrolled(call, body, start, None, goes_on)
-        except RefusedError:
-            return _while(call, body, start)
+        with suppress(RefusedError), attempt(call):
+            return _unrolled(call, body, start, None, goes_on)
+        return _while(call, body, start)
     return _unrolled(call, body, start, trips, goes_on)
 
 
@@ -208,41 +196,39 @@ def _counted(call: OnnxCall, body: GraphDef, start: Sequence[Held], trips: int) 
     if result[0].node is not nodes[1] and known_bool(call, result[0]) is not True:
         raise RefusedError("a condition that is computed as it runs")
     count = len(state)
-    retained = [site.node(value) for value in result[1 : count + 1]]
-    _same_types(nodes[2 : count + 2], retained)
-    rows = [site.node(value) for value in result[count + 1 :]]
-    # A scan takes its state first and its sequences last.
-    outer = Graph(inner.name)
-    taken = [outer.input(f"s{i}", n.shape, n.dtype) for i, n in enumerate(nodes[1:])]
-    step = outer.input("trip", (), "i64")
-    replay = _copy_nodes(inner, outer, [step, *taken])
-    outer.set_outputs(
-        [
-            taken[0],
-            *(replay[n.id] for n in retained),
-            *taken[count + 1 :],
-            *(replay[n.id] for n in rows),
-        ]
-    )
+    results = [site.node(value) for value in result[1:]]
+    _same_types(nodes[2 : count + 2], results[:count])
+    outer = _body_of_scan(inner, nodes[1:], {"trip": nodes[0]}, [nodes[1], *results], count + 1)
     args = [call.site.node(value) for value in (always, *state, *around.values())]
     counter = call.g.constant(np.arange(trips, dtype=np.int64))
-    results = _listed(call.g.scan(outer, len(args), *args, counter))
-    picked = [*results[1 : count + 1], *results[len(args) :]]
+    final = _listed(call.g.scan(outer, len(args), *args, counter))
+    picked = [*final[1 : count + 1], *final[len(args) :]]
     elements = [value.element for value in result[1:]]
     return [OnnxValue(e, node=n) for e, n in zip(elements, picked, strict=True)]
 
 
-def _copy_nodes(source: Graph, target: Graph, inputs: Sequence[Node]) -> dict[int, Node]:
-    """The nodes of a graph added to another one, whose nodes stand for its inputs."""
-    args = iter(inputs)
-    results: dict[int, Node] = {}
-    for node in source.nodes:
-        if node.op == "input":
-            results[node.id] = next(args)
-        else:
-            operands = [results[operand.id] for operand in node.inputs]
-            results[node.id] = target.add_node(node.opdef, operands, node.attrs)
-    return results
+def _body_of_scan(
+    inner: Graph,
+    state: Sequence[Node],
+    entries: dict[str, Node],
+    results: Sequence[Node],
+    count: int,
+) -> Graph:
+    """A body that takes its state first and the entries of sequences, by name, last.
+
+    ``results`` are the next ``count`` of the state, whose rest stays, then what each step gives.
+    """
+    outer = Graph(inner.name)
+    taken = [outer.input(f"s{i}", n.shape, n.dtype) for i, n in enumerate(state)]
+    steps = [outer.input(name, n.shape, n.dtype) for name, n in entries.items()]
+    replay = {n.id: new for n, new in zip((*state, *entries.values()), taken + steps, strict=True)}
+    for node in inner.nodes:
+        if node.id not in replay:
+            operands = [replay[operand.id] for operand in node.inputs]
+            replay[node.id] = outer.add_node(node.opdef, operands, node.attrs)
+    following = [replay[node.id] for node in results]
+    outer.set_outputs([*following[:count], *taken[count:], *following[count:]])
+    return outer
 
 
 def _while(call: OnnxCall, body: GraphDef, start: Sequence[Held]) -> list[OnnxValue]:
@@ -352,20 +338,11 @@ def _scan(call: OnnxCall, body: GraphDef, values: list[OnnxValue], carried: int)
     around = captured(call, (body,))
     entries = [_entry(call, value) for value in sequences]
     inner, nodes, site, result = separate(call, body, [*state, *entries], around)
-    retained = [site.node(value) for value in result[:carried]]
-    _same_types(nodes[:carried], retained)
-    steps = [site.node(value) for value in result[carried:]]
-    outer = Graph(inner.name)
+    given = [site.node(value) for value in result]
+    _same_types(nodes[:carried], given[:carried])
     stored = nodes[:carried] + nodes[carried + count :]
-    taken = [outer.input(f"s{i}", n.shape, n.dtype) for i, n in enumerate(stored)]
-    entry = [
-        outer.input(f"x{i}", n.shape, n.dtype)
-        for i, n in enumerate(nodes[carried : carried + count])
-    ]
-    replay = _copy_nodes(inner, outer, [*taken[:carried], *entry, *taken[carried:]])
-    outer.set_outputs(
-        [*(replay[n.id] for n in retained), *taken[carried:], *(replay[n.id] for n in steps)]
-    )
+    entered = {f"x{i}": n for i, n in enumerate(nodes[carried : carried + count])}
+    outer = _body_of_scan(inner, stored, entered, given, carried)
     args = [call.site.node(value) for value in (*state, *around.values())]
     results = _listed(
         g.scan(outer, len(args), *args, *(call.site.node(value) for value in sequences))

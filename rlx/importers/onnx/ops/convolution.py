@@ -25,13 +25,7 @@ Pairs = list[tuple[int, int]]
 def paddings(
     call: OnnxCall, sizes: Sequence[int], window: Sequence[int], strides: Sequence[int]
 ) -> Pairs:
-    """The padding of each spatial axis.
-
-    Args:
-        call: The node; its attributes ``auto_pad`` and ``pads``.
-        sizes: The spatial sizes.
-        window: The extent of a window, dilation included.
-        strides: Distance between windows.
+    """The padding of each spatial axis; ``window`` is the extent of a window, dilation included.
 
     Raises:
         ImportModelError: There are too few pads, or no such ``auto_pad``.
@@ -218,14 +212,7 @@ def conv_transpose(call: OnnxCall) -> Any:
 
 
 class _Windows(NamedTuple):
-    """The windows of a transposed convolution; each has one entry per axis.
-
-    Attributes:
-        strides: Distance in the result between the kernels of neighbours.
-        pads: The number of entries cut off the result, before and after.
-        extra: Entries added at the end.
-        dilations: Distance between taps.
-    """
+    """Windows of a transposed convolution, per axis: ``pads`` cut entries off the result, ``extra`` are added."""
 
     strides: Sequence[int]
     pads: Pairs

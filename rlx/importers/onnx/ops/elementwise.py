@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
@@ -37,8 +36,23 @@ BINARY = (
 COMPARISONS = (("Less", "lt"), ("LessOrEqual", "le"), ("Greater", "gt"), ("GreaterOrEqual", "ge"))
 
 
-def _unary(method: str) -> Handler:
-    return lambda call: getattr(call.g, method)(call.x())
+def builder(method: str, count: int = 1, **defaults: float) -> Handler:
+    """A handler that calls a builder method.
+
+    Args:
+        method: Its name.
+        count: The operands that it takes, the first ones of the node.
+        **defaults: Attributes that it takes under their own names, integers or floats as their defaults are.
+    """
+
+    def handler(call: OnnxCall) -> Any:
+        attributes = {
+            name: (call.real if isinstance(value, float) else call.integer)(name, value)
+            for name, value in defaults.items()
+        }
+        return getattr(call.g, method)(*map(call.x, range(count)), **attributes)
+
+    return handler
 
 
 def _binary(method: str) -> Handler:
@@ -75,11 +89,12 @@ def _below(call: OnnxCall, a: Node, b: Node) -> Node:
 
 
 for _onnx, _rlx, _carried in UNARY:
-    onnx_op(_onnx, carried=_carried)(_unary(_rlx))
+    onnx_op(_onnx, carried=_carried)(builder(_rlx))
 for _onnx, _rlx, _carried in BINARY:
     onnx_op(_onnx, carried=_carried)(_binary(_rlx))
 for _onnx, _rlx in COMPARISONS:
     onnx_op(_onnx, carried=True)(_comparison(_rlx))
+onnx_op("Where", carried=True)(builder("where", 3))
 
 
 @onnx_op("PRelu")
@@ -151,15 +166,10 @@ def power(call: OnnxCall) -> Any:
     return g.pow(base, g.cast(exponent, base.dtype))
 
 
-def _many(method: str) -> Handler:
-    def handler(call: OnnxCall) -> Node:
-        step: Callable[[Node, Node], Node] = lambda a, b: getattr(call.g, method)(a, b)  # noqa: E731
-        return reduce(step, call.xs())
-
-    return handler
-
-
-onnx_op("Sum")(_many("add"))
+@onnx_op("Sum")
+def total(call: OnnxCall) -> Any:
+    """The sum of the operands."""
+    return reduce(call.g.add, call.xs())
 
 
 def _extreme(method: str) -> Handler:
@@ -186,12 +196,6 @@ def mean(call: OnnxCall) -> Any:
     """The mean of the operands."""
     xs = call.xs()
     return call.g.mul(reduce(call.g.add, xs), 1.0 / len(xs))
-
-
-@onnx_op("Where", carried=True)
-def where(call: OnnxCall) -> Any:
-    """Picks by a condition."""
-    return call.g.where(call.x(0), call.x(1), call.x(2))
 
 
 @onnx_op("BitwiseNot", carried=True)

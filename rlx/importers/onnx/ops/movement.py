@@ -11,11 +11,11 @@ from rlx.errors import ImportModelError, ShapeError
 from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.elements import BFLOAT16
 from rlx.importers.onnx.handlers import onnx_op
+from rlx.importers.onnx.ops.elementwise import builder
 from rlx.importers.onnx.ops.shapes import limited
 from rlx.importers.onnx.tensors import element_of
 from rlx.importers.onnx.values import Array, OnnxValue, RefusedError
 from rlx.ir.dtype import DType, store
-from rlx.ir.graph import Node
 from rlx.ir.shape import as_axes, as_axis
 from rlx.resource_limits import charge
 
@@ -95,23 +95,17 @@ def slice_(call: OnnxCall) -> Any:
 @onnx_op("Gather", carried=True)
 def gather(call: OnnxCall) -> Any:
     """Entries of an axis."""
-    return call.g.gather(call.x(), _indices(call, 1), axis_of(call))
-
-
-def _indices(call: OnnxCall, index: int) -> Node:
-    return call.x(index)
+    return call.g.gather(call.x(), call.x(1), axis_of(call))
 
 
 @onnx_op("GatherElements", carried=True)
 def gather_elements(call: OnnxCall) -> Any:
     """One entry of an axis for every index."""
-    return call.g.gather_elements(call.x(), _indices(call, 1), axis_of(call))
+    return call.g.gather_elements(call.x(), call.x(1), axis_of(call))
 
 
-@onnx_op("GatherND", carried=True)
-def gather_nd(call: OnnxCall) -> Any:
-    """Slices at index tuples."""
-    return call.g.gather_nd(call.x(), _indices(call, 1), call.integer("batch_dims", 0))
+gather_nd = builder("gather_nd", 2, batch_dims=0)
+onnx_op("GatherND", carried=True)(gather_nd)
 
 
 def _reduction(call: OnnxCall) -> Any:
@@ -122,15 +116,13 @@ def _reduction(call: OnnxCall) -> Any:
 @onnx_op("ScatterElements", "Scatter")
 def scatter_elements(call: OnnxCall) -> Any:
     """Entries placed along an axis."""
-    return call.g.scatter_elements(
-        call.x(), _indices(call, 1), call.x(2), axis_of(call), _reduction(call)
-    )
+    return call.g.scatter_elements(call.x(), call.x(1), call.x(2), axis_of(call), _reduction(call))
 
 
 @onnx_op("ScatterND")
 def scatter_nd(call: OnnxCall) -> Any:
     """Slices placed at index tuples."""
-    return call.g.scatter_nd(call.x(), _indices(call, 1), call.x(2), _reduction(call))
+    return call.g.scatter_nd(call.x(), call.x(1), call.x(2), _reduction(call))
 
 
 @onnx_op("TensorScatter")

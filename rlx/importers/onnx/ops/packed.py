@@ -18,14 +18,7 @@ FLOATS = (np.float32, np.float16)
 def packed_product(call: OnnxCall, x: Node, weight: Coded | None, axis: int) -> Node | None:
     """The product of a tensor and a weight that stays packed, or None where the format does not take it.
 
-    Args:
-        call: The node.
-        x: ``[..., K]``.
-        weight: A matrix in 4-bit integers.
-        axis: Which of its axes is K.
-
-    Returns:
-        ``[..., N]``.
+    ``axis`` of the weight is that of x ``[..., K]`` which is summed over.
     """
     if (
         weight is None

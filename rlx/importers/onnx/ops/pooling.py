@@ -10,6 +10,7 @@ import numpy as np
 from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.ops.convolution import Pairs, paddings, per_axis, spatial
+from rlx.importers.onnx.ops.elementwise import builder
 from rlx.importers.onnx.ops.shapes import limited
 from rlx.importers.onnx.values import RefusedError
 from rlx.ir.graph import Node
@@ -111,22 +112,9 @@ def lp_pool(call: OnnxCall) -> Any:
     return call.g.lp_pool(call.x(), kernel, p=call.integer("p", 2), **window)
 
 
-@onnx_op("GlobalMaxPool")
-def global_max_pool(call: OnnxCall) -> Any:
-    """The largest of each channel."""
-    return call.g.global_max_pool(call.x())
-
-
-@onnx_op("GlobalAveragePool")
-def global_average_pool(call: OnnxCall) -> Any:
-    """The mean of each channel."""
-    return call.g.global_avg_pool(call.x())
-
-
-@onnx_op("GlobalLpPool")
-def global_lp_pool(call: OnnxCall) -> Any:
-    """A norm of each channel."""
-    return call.g.global_lp_pool(call.x(), p=call.integer("p", 2))
+onnx_op("GlobalMaxPool")(builder("global_max_pool"))
+onnx_op("GlobalAveragePool")(builder("global_avg_pool"))
+onnx_op("GlobalLpPool")(builder("global_lp_pool", p=2))
 
 
 @onnx_op("MaxUnpool")

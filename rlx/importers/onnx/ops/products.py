@@ -169,14 +169,9 @@ def qlinear_matmul(call: OnnxCall) -> Any:
 def requantized(
     call: OnnxCall, exact: Node, scales: tuple[int, int, int], zero: int, axis: int | None = None
 ) -> Node:
-    """An exact product as a quantised result.
+    """An exact product as a quantised result; ``scales`` and ``zero`` are places of operands.
 
-    Args:
-        call: The node.
-        exact: The sums of products of integers, in i32 or a float.
-        scales: Operands that hold the scales of both factors and of the result.
-        zero: Operand that holds the result's zero point.
-        axis: Axis of the result that the second factor's scales go by; the last by default.
+    The second factor's scales go by ``axis`` of the result, the last by default.
     """
     g = call.g
     first, second, result = (g.cast(call.x(scale), "f32") for scale in scales)

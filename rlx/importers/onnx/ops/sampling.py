@@ -97,16 +97,9 @@ Taps = list[tuple[Node, Node]]
 
 
 def _at(g: Graph, image: Node, sizes: Sequence[int], axes: Sequence[Taps]) -> Node:
-    """Sums of entries by weights.
+    """Sums of entries of images ``[N, C, ...]`` by weights: ``[N, C, P]``.
 
-    Args:
-        g: The graph.
-        image: ``[N, C, ...]``.
-        sizes: Its spatial sizes.
-        axes: For each axis its taps: positions (floats, whole and inside) and weights ``[N, P]``.
-
-    Returns:
-        ``[N, C, P]``.
+    ``axes``: for each axis its taps, positions (floats, whole and inside) and weights ``[N, P]``.
     """
     n, c = image.shape[:2]
     rows = g.reshape(image, (n, c, math.prod(sizes)))
@@ -132,17 +125,7 @@ def _inside(g: Graph, indices: Node, weight: Node, size: int) -> tuple[Node, Nod
 
 
 def bilinear(g: Graph, image: Node, ys: Node, xs: Node) -> Node:
-    """Entries of images between their neighbours; 0 outside.
-
-    Args:
-        g: The graph.
-        image: ``[N, C, H, W]``.
-        ys: Rows ``[N, P]``.
-        xs: Columns ``[N, P]``.
-
-    Returns:
-        ``[N, C, P]``.
-    """
+    """Entries of images ``[N, C, H, W]`` between their neighbours, at rows and columns ``[N, P]``; 0 outside."""
     sizes = image.shape[2:]
     axes = [
         [_inside(g, i, w, size) for i, w in _linear(g, place)]

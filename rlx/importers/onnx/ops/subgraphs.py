@@ -42,13 +42,7 @@ def known_bool(call: OnnxCall, stored: Held) -> bool | None:
 
 
 def written_out(call: OnnxCall, graph: GraphDef, arguments: Sequence[Held]) -> list[Held]:
-    """A subgraph's outputs, its nodes added to the graph around it.
-
-    Args:
-        call: The node that has the subgraph.
-        graph: The subgraph.
-        arguments: Its inputs.
-    """
+    """A subgraph's outputs, its nodes added to the graph around it."""
     if len(graph.inputs) != len(arguments):
         raise ImportModelError(
             f"a subgraph of {len(graph.inputs)} inputs is given {len(arguments)}"
@@ -84,13 +78,7 @@ def _passed_in(value: OnnxValue) -> bool:
 def separate(
     call: OnnxCall, graph: GraphDef, inputs: Sequence[OnnxValue], around: dict[str, OnnxValue]
 ) -> tuple[Graph, list[Node], GraphSite, list[OnnxValue]]:
-    """A subgraph as a graph of its own.
-
-    Args:
-        call: The node that has it.
-        graph: The subgraph.
-        inputs: Values whose types its inputs have.
-        around: The nodes of the graph around it that it reads: more inputs, behind the others.
+    """A subgraph as a graph of its own, whose inputs are of the types of ``inputs``, and then those of ``around``.
 
     Returns:
         The graph without outputs set, its inputs, its site, and the values of the subgraph's outputs.
@@ -126,11 +114,6 @@ def made_up_kinds(
 
     Axes of no entries are made up too, since some operators refuse them: one entry and two entries tell what each
     size of a result would be for none.
-
-    Args:
-        call: The node that has the subgraph.
-        graph: The subgraph.
-        arguments: Its inputs or their types.
 
     Raises:
         RefusedError: An output is no tensor, or its rank depends on the sizes.

@@ -8,13 +8,10 @@ from typing import Any
 from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.ops.activations import swished
 from rlx.importers.onnx.ops.contrib.domain import contrib
+from rlx.importers.onnx.ops.elementwise import builder
 from rlx.ir.shape import as_axis
 
-
-@contrib("Gelu")
-def gelu(call: OnnxCall) -> Any:
-    """By the error function."""
-    return call.g.gelu(call.x())
+contrib("Gelu")(builder("gelu"))
 
 
 @contrib("BiasGelu")

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from rlx.importers.onnx.call import OnnxCall
-from rlx.importers.onnx.ops.attention import far
-from rlx.importers.onnx.ops.contrib.domain import contrib, heads_apart, heads_joined
+from rlx.importers.onnx.ops.attention import far, heads_apart, heads_joined
+from rlx.importers.onnx.ops.contrib.domain import contrib
 from rlx.importers.onnx.ops.contrib.integers import scaled_product
 from rlx.importers.onnx.ops.contrib.scores import Scores, attend, hidden, seen_before, summed
 from rlx.importers.onnx.ops.products import exact_product
@@ -60,16 +60,7 @@ def padding(call: OnnxCall, mask: Node, shape: tuple[int, int, int], like: Node)
 
 
 def masked(call: OnnxCall, bias: Node | None, past: int, sq: int, sk: int, like: Node) -> Scores:
-    """The scores' bias with what ``unidirectional`` hides, and the scale.
-
-    Args:
-        call: The node; its attributes ``unidirectional`` and ``scale``.
-        bias: The addend of the scores, or None.
-        past: Keys before those of the first query.
-        sq: Queries.
-        sk: Keys.
-        like: A node of the scores' dtype.
-    """
+    """The scores' bias with what ``unidirectional`` hides, and the scale. ``past`` keys precede the first query."""
     g = call.g
     scale = call.real("scale", 0.0) or None
     if not call.integer("unidirectional", 0):
@@ -85,13 +76,7 @@ def masked(call: OnnxCall, bias: Node | None, past: int, sq: int, sk: int, like:
 
 
 def joined_past(g: Graph, past: Node | None, new: Node, used: int | None) -> tuple[Node, Node, int]:
-    """Keys or values of before and new ones.
-
-    Args:
-        g: The graph.
-        past: Those of before, ``[..., P, D]``, or None.
-        new: The new ones, ``[..., S, D]``.
-        used: How many rows of ``past`` count, the rest being room for more; None for all.
+    """Keys or values of before, ``[..., P, D]``, of which ``used`` rows count (None for all), and new ones.
 
     Returns:
         All that count, what is kept for the next call, and how many there were before.
@@ -119,15 +104,7 @@ def _self_attention(
     past: Node | None,
     extra: Node | None,
 ) -> tuple[Node, Node | None]:
-    """Attention among rows that hold queries, keys and values side by side.
-
-    Args:
-        call: The node.
-        rows: ``[B, S, sum(sizes)]``.
-        sizes: Columns of queries, keys and values.
-        mask: Which keys are padding, or None.
-        past: Keys and values of before, ``[2, B, H, P, D]``, or None.
-        extra: A bias of the scores, or None.
+    """Attention among rows ``[B, S, sum(sizes)]`` that hold queries, keys and values side by side.
 
     Returns:
         The result ``[B, S, sizes[2]]``; and the keys and values of all, ``[2, B, H, P + S, D]``, if wanted.

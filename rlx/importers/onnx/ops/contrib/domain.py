@@ -9,7 +9,7 @@ from typing import Any
 from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.values import RefusedError
-from rlx.ir.graph import Graph, Node
+from rlx.ir.graph import Node
 
 DOMAIN = "com.microsoft"
 contrib = partial(onnx_op, domain=DOMAIN)
@@ -31,12 +31,7 @@ ACTIVATIONS: Mapping[str, tuple[Sequence[float], Activation]] = {
 
 
 def activated(call: OnnxCall, y: Node, params: Sequence[float | None]) -> Node:
-    """A result followed by the activation that the node names.
-
-    Args:
-        call: The node; its attribute ``activation``.
-        y: The result.
-        params: The activation's parameters; where they are fewer or None, its defaults stand in.
+    """A result followed by the activation that the node names; defaults stand in for ``params`` that are missing.
 
     Raises:
         RefusedError: There is no such activation.
@@ -51,15 +46,3 @@ def activated(call: OnnxCall, y: Node, params: Sequence[float | None]) -> Node:
     values = [d if v is None else v for v, d in zip(args, defaults, strict=False)]
     result: Node = function(call.g, y, *values)
     return result
-
-
-def heads_apart(g: Graph, x: Node, heads: int) -> Node:
-    """``[B, S, H D]`` as ``[B, H, S, D]``."""
-    b, s, width = x.shape
-    return g.transpose(g.reshape(x, (b, s, heads, width // heads)), (0, 2, 1, 3))
-
-
-def heads_joined(g: Graph, x: Node) -> Node:
-    """``[B, H, S, D]`` as ``[B, S, H D]``."""
-    b, h, s, d = x.shape
-    return g.reshape(g.transpose(x, (0, 2, 1, 3)), (b, s, h * d))

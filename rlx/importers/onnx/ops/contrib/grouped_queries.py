@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from rlx.importers.onnx.call import OnnxCall
-from rlx.importers.onnx.ops.contrib.domain import contrib, heads_apart, heads_joined
+from rlx.importers.onnx.ops.attention import heads_apart, heads_joined
+from rlx.importers.onnx.ops.contrib.domain import contrib
 from rlx.importers.onnx.ops.contrib.positions import angles
 from rlx.importers.onnx.ops.contrib.scores import Scores, attend, hidden, seen_before, summed
 from rlx.importers.onnx.values import RefusedError
@@ -99,14 +100,7 @@ def _rotated(call: OnnxCall, q: Node, k: Node, before: Node | int) -> tuple[Node
 
 
 def _filled(g: Graph, past: Node | None, new: Node, before: Node | int, room: int) -> Node:
-    """A cache with new rows behind those that count.
-
-    Args:
-        g: The graph.
-        past: The cached rows, ``[B, G, P, D]``, or None.
-        new: The new rows, ``[B, G, S, D]``.
-        before: How many rows of ``past`` count: a number, or one for each batch entry.
-        room: Rows of the result.
+    """A cache ``[B, G, P, D]`` with new rows behind the ``before`` rows that count, in each batch entry or in all.
 
     Returns:
         ``[B, G, room, D]``. Rows past those that count are zeros, or what was kept there.

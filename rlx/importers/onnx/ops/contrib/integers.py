@@ -15,28 +15,11 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 
 
-def per_row_or_one(g: Graph, scale: Node) -> Node:
-    """A factor's scales of its rows, shaped to go with the rows of the product."""
-    return g.reshape(scale, () if math.prod(scale.shape) == 1 else (*scale.shape, 1))
-
-
 def scaled_product(g: Graph, exact: Node, left: Node, right: Node) -> Node:
-    """An exact product as floats.
-
-    Args:
-        g: The graph.
-        exact: The product in i32.
-        left: Scale of the first factor: one, or one for each row.
-        right: Scale of the second: one, or one for each column.
-    """
-    scale = g.mul(
-        per_row_or_one(g, left), right if math.prod(right.shape) > 1 else _as_scalar(g, right)
-    )
+    """An exact product as floats, by the scales of both factors: one each, or one for each row and for each column."""
+    by_row = g.reshape(left, () if math.prod(left.shape) == 1 else (*left.shape, 1))
+    scale = g.mul(by_row, right if math.prod(right.shape) > 1 else g.reshape(right, ()))
     return g.mul(g.cast(exact, scale.dtype), scale)
-
-
-def _as_scalar(g: Graph, scale: Node) -> Node:
-    return g.reshape(scale, ())
 
 
 @contrib("MatMulIntegerToFloat")

@@ -117,13 +117,7 @@ def quantized_embed_layer_norm(call: OnnxCall) -> Any:
 def _embedded(
     call: OnnxCall, rows: Callable[[int, Node | None], Node], places: Node | None
 ) -> tuple[Node, Node]:
-    """The norm of a sum of embeddings, and the sum.
-
-    Args:
-        call: The node.
-        rows: Gives rows of the table that an operand holds, or all of it.
-        places: The positions; by default they are counted.
-    """
+    """The norm of a sum of embeddings, and the sum; ``rows`` gives rows of the table in an operand, or all of it."""
     g, ids = call.g, call.x(0)
     call.need(len(ids.shape) == 2, f"words of shape {ids.shape}")
     s = ids.shape[1]

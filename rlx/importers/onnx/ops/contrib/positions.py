@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from rlx.importers.onnx.call import OnnxCall
-from rlx.importers.onnx.ops.contrib.domain import contrib, heads_apart, heads_joined
+from rlx.importers.onnx.ops.attention import heads_apart, heads_joined
+from rlx.importers.onnx.ops.contrib.domain import contrib
 from rlx.importers.onnx.ops.shapes import limited
 from rlx.importers.onnx.values import Array, RefusedError
 from rlx.ir.graph import Graph, Node
@@ -49,15 +50,8 @@ def rotary_embedding(call: OnnxCall) -> Any:
 def buckets(rows: int, columns: int, count: int, farthest: int, both: bool) -> Array:
     """The bucket that a key's distance from a query falls into: one each when near, then by logarithm.
 
-    Args:
-        rows: Queries.
-        columns: Keys.
-        count: Buckets.
-        farthest: Distance from which on there is one bucket.
-        both: Whether later keys have half of the buckets; otherwise they share the first.
-
-    Returns:
-        Integers ``[rows, columns]``.
+    From the distance ``farthest`` on there is one bucket. With ``both`` later keys have half of the buckets; otherwise
+    they share the first.
     """
     ahead = np.arange(columns)[None] - np.arange(rows)[:, None]
     start = np.zeros_like(ahead)

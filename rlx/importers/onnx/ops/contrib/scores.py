@@ -77,12 +77,8 @@ def seen_before(
 ) -> tuple[Node, Node]:
     """Computes a mask of the keys that a query sees if it sees no later keys.
 
-    Args:
-        g: The graph.
-        queries: How many there are.
-        keys: How many keys there are.
-        first: Place of the first query among the keys: a number, or one for each batch entry.
-        window: How many keys it sees at most, its own included; -1 for all.
+    ``first`` is the place of the first query among the keys, a number or one for each batch entry; ``window`` how many
+    keys a query sees at most, its own included, -1 for all.
 
     Returns:
         What is seen as bools ``[B | 1, 1, queries, keys]``, and the places of the queries.
@@ -101,14 +97,7 @@ def seen_before(
 
 
 def hidden(g: Graph, seen: Node, like: Node, value: float | None = None) -> Node:
-    """0 where keys are seen, and elsewhere a value that makes scores count for nothing.
-
-    Args:
-        g: The graph.
-        seen: Bools.
-        like: A node whose dtype the result has.
-        value: The value; by default one far below any score.
-    """
+    """0 where keys are seen, and elsewhere a value that makes scores count for nothing, in the dtype of ``like``."""
     # Half precision does not hold what files write for f32.
     low = far(like.dtype) if value is None else max(value, far(like.dtype))
     return g.where(seen, g.constant(0.0, like.dtype), g.constant(low, like.dtype))

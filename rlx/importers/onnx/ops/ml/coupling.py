@@ -22,17 +22,9 @@ LEAST = 1e-7
 
 
 def coupled(g: Graph, decisions: Node, a: Array, b: Array, classes: int) -> Node:
-    """The probability of each class.
+    """The probability of each class, ``[N, classes]``, from decisions ``[N, pairs]``, above 0 for the first of two.
 
-    Args:
-        g: The graph.
-        decisions: ``[N, pairs]``, above 0 for the first of the two classes.
-        a: A decision d means the first class with probability 1 / (1 + exp(a d + b)).
-        b: The same.
-        classes: How many there are.
-
-    Returns:
-        ``[N, classes]``; rows add up to 1.
+    A decision d means the first class with probability 1 / (1 + exp(a d + b)).
     """
     dtype = decisions.dtype
     left = g.constant(1.0, dtype)

@@ -104,10 +104,7 @@ def _ints(call: OnnxCall, name: str, count: int | None = None) -> Array:
 def from_nodes(call: OnnxCall, prefix: str, targets: int) -> Forest:
     """The trees of a node of versions 1 to 3: splits and leaves in one list, each tree numbered by itself.
 
-    Args:
-        call: The node.
-        prefix: How the attributes of what leaves hold begin: "target" or "class".
-        targets: How many scores there are.
+    ``prefix`` is how the attributes of what leaves hold begin: "target" or "class".
 
     Raises:
         ImportModelError: The lists do not fit each other.
@@ -165,10 +162,6 @@ def from_nodes(call: OnnxCall, prefix: str, targets: int) -> Forest:
 
 def from_splits(call: OnnxCall, targets: int) -> Forest:
     """The trees of version 5: splits lead to splits or to leaves, which stand in lists of their own.
-
-    Args:
-        call: The node.
-        targets: How many scores there are.
 
     Raises:
         ImportModelError: The lists do not fit each other.
@@ -229,16 +222,7 @@ def _sets(values: Array) -> list[list[float]]:
 
 
 def _with_members(call: OnnxCall, columns: list[Array], sets: list[list[float]]) -> list[Array]:
-    """Splits of which each asks for one number, where one could ask for several.
-
-    Args:
-        call: The node.
-        columns: Modes, features, splits, whether NaN holds, and both ways: an entry for each split.
-        sets: The numbers of the splits that ask for several, in order.
-
-    Returns:
-        The columns, with splits behind those of the file that ask for one more number each.
-    """
+    """Splits that ask for several numbers become one for each number; ``sets`` are the numbers, in order."""
     modes = columns[0]
     asked = np.flatnonzero(modes == NAMES.index("BRANCH_MEMBER"))
     call.need(len(sets) == asked.size, f"{len(sets)} sets of members for {asked.size} splits")
@@ -259,16 +243,7 @@ def _with_members(call: OnnxCall, columns: list[Array], sets: list[list[float]])
 
 
 def scores(g: Graph, x: Node, forest: Forest, aggregate: str) -> Node:
-    """Sums the leaves of all trees for each row.
-
-    Args:
-        g: The graph.
-        x: Rows of features, ``[N, F]``.
-        forest: The trees.
-        aggregate: How they are joined: "SUM", "AVERAGE", "MIN" or "MAX".
-
-    Returns:
-        ``[N, targets]``.
+    """Sums the leaves of all trees for each row, ``[N, F]`` to ``[N, targets]``, or joins them as ``aggregate`` says.
 
     Raises:
         RefusedError: A tree looks at a feature that there is not.

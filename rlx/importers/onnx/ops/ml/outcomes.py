@@ -112,15 +112,9 @@ class Labels:
 
 
 def two_columns(call: OnnxCall, score: Node, opposite: str) -> Node:
-    """The scores of two classes from one.
+    """The scores of two classes, ``[N, 2]``, from that of the second; of the transforms only LOGISTIC applies.
 
-    Args:
-        call: The node; its attribute ``post_transform``.
-        score: The score of the second class, ``[N, 1]``.
-        opposite: "one" where the first class has 1 less it, "negative" where it has its negative.
-
-    Returns:
-        ``[N, 2]``. Of the transforms only LOGISTIC applies to a single score.
+    The first class has 1 less the score where ``opposite`` is "one", and its negative where it is "negative".
 
     Raises:
         RefusedError: The transform has no meaning for one score.

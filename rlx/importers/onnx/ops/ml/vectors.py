@@ -88,9 +88,7 @@ def svm_regressor(call: OnnxCall) -> Any:
 def pairs(sizes: tuple[int, ...], array: Array) -> Array:
     """The weights of every support vector in the decision between every two classes.
 
-    Args:
-        sizes: Support vectors of each class; those of a class stand together.
-        array: ``[classes - 1, vectors]``: of a vector, its weights against the other classes in order.
+    ``array`` is ``[classes - 1, vectors]``: of a vector, its weights against the other classes in order.
 
     Returns:
         ``[vectors, pairs]``, the pairs (0, 1), (0, 2) ... (1, 2) ...
