@@ -220,6 +220,8 @@ TABLE = (
                "gelu of numbers far below 0 is computed without cancelling: 1 + erf(x) is nearly 0 there.", when=far_below_zero, within=0.5),
     AcceptedDifference("differ", "SoftmaxCrossEntropyLoss NegativeLogLikelihoodLoss", "^NaN or infinity",
                "Subnormal weights of classes count as 0, and a mean over weights of 0 is NaN.", when=subnormal),
+    AcceptedDifference("differ", "Gemm", "^values",
+               "Subnormal operands count as 0, also where alpha brings their product into the normal range.", when=subnormal),
     AcceptedDifference("differ", "DynamicQuantizeLinear", "^values",
                "The scale of a tensor of zeros is 0, as the formula says; ONNX Runtime gives 1."),
     AcceptedDifference("differ", "OneHot", "^values",
