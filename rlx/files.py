@@ -101,6 +101,19 @@ def read_regular(path: str | os.PathLike[str], limit: int, links: bool = True) -
     return raw
 
 
+def digest_of_file(path: str | os.PathLike[str]) -> str:
+    """The SHA-256 of a file's contents, in hexadecimal digits.
+
+    Raises:
+        UnfitFileError: It is no regular file.
+        OSError: It can't be read.
+    """
+    import hashlib
+
+    with open_regular(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def create(path: Path, raw: bytes) -> None:
     """Writes a new file. What is there under its name is removed, and never written through.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import math
 import platform
@@ -25,7 +24,7 @@ from rlx.cli.agreement import TOLERANCES, agreement, precision_of
 from rlx.cli.bench_row import BenchRow, first_that_ran
 from rlx.cli.contestant import PEERS
 from rlx.errors import did_you_mean
-from rlx.files import open_regular
+from rlx.files import digest_of_file, open_regular
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.spans import progress
@@ -136,7 +135,7 @@ def run(args: argparse.Namespace) -> int:
     _compare(rows, outputs, graph, expected, tolerance, args.allow_nan)
     about = {
         "model": str(args.model),
-        "model_sha256": _digest(args.model),
+        "model_sha256": digest_of_file(args.model),
         "inputs": {name: list(value.shape) for name, value in inputs.items()},
         "made_up": notes,
         "threads": threads,
@@ -311,14 +310,6 @@ def _as_json(row: BenchRow, rows: Sequence[BenchRow]) -> dict[str, Any]:
         "differs": row.differs,
         "samples_us": [[ns / 1e3 for ns in burst] for burst in row.samples_ns],
     }
-
-
-def _digest(path: str) -> str:
-    digest = hashlib.sha256()
-    with open_regular(path) as file:
-        while piece := file.read(1 << 20):
-            digest.update(piece)
-    return digest.hexdigest()
 
 
 def _machine() -> dict[str, Any]:
