@@ -311,15 +311,7 @@ class _Refusal(msgspec.Struct):
 
 
 class _Worker:
-    """A measuring process.
-
-    Args:
-        interpreter: The Python that it runs in.
-        more: Variables of its environment.
-
-    Raises:
-        InputError: It can't be started.
-    """
+    """A measuring process, in a Python of some environment, with ``more`` variables."""
 
     _decoder: msgspec.json.Decoder[_Answer] = msgspec.json.Decoder(_Answer)
 
