@@ -63,26 +63,6 @@ def lowering_of(
     return Lowering(dispatches, frozenset(hosted), len(cuts), (down, up), host)
 
 
-def cost_on(
-    graph: Graph, target: Target, model: BackendCostModel
-) -> tuple[GraphCost, LoweredModule]:
-    """The estimate of a run of a graph on a device, after everything that compiling does to it.
-
-    Args:
-        graph: A verified graph.
-        target: Where it would run.
-        model: The device's figures.
-
-    Returns:
-        The estimate, and the lowered graph.
-
-    Raises:
-        CompileError: The device can't run the graph.
-    """
-    lowered = lowered_for(graph, target)
-    return graph_cost(lowered.graph, model, lowering_of(lowered, target)), lowered
-
-
 def measured_model(device: Device) -> BackendCostModel:
     """The figures of a device, which are measured now if they never were.
 
@@ -144,7 +124,8 @@ class Estimates:
         model = measured_model(device) if device in self._measured else cost_model(device, info)
         with phase(f"estimate on {device}"):
             target = Target.of(device, self._options)
-            cost, self.lowered[device] = cost_on(self._graph, target, model)
+            lowered = self.lowered[device] = lowered_for(self._graph, target)
+            cost = graph_cost(lowered.graph, model, lowering_of(lowered, target))
         self.costs[device] = cost
         return cost.ns
 

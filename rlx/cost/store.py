@@ -68,16 +68,6 @@ def file_of(identity: Identity) -> Path | None:
     return folder / f"{_slug(identity)}-{hashlib.sha256(versions.encode()).hexdigest()[:8]}.json"
 
 
-def forget_old(path: Path) -> None:
-    """Removes figures beside a file that were unused for ``RLX_CACHE_DAYS``; none if the user named the file.
-
-    Raises:
-        InputError: ``RLX_CACHE_DAYS`` does not parse.
-    """
-    if not flags.CALIBRATION.get().endswith(".json"):
-        prune(path.parent, _OURS, flags.CACHE_DAYS.get())
-
-
 def usable(path: Path) -> bool:
     """Returns whether a file of figures may be read and written: its folder is private, or the user named it."""
     return flags.CALIBRATION.get().endswith(".json") or is_private(path.parent)
@@ -227,7 +217,10 @@ def put(path: Path, record: Mapping[str, Any], what: str) -> bool:
         if not usable(path):
             return False
         write(path, json.dumps(record, indent=1).encode())
-        forget_old(path)
+        if not flags.CALIBRATION.get().endswith(
+            ".json"
+        ):  # a folder of rlx, not a file that the user named
+            prune(path.parent, _OURS, flags.CACHE_DAYS.get())
     except OSError as error:
         _log.debug("%s not stored: %s", what, error)
         return False
