@@ -11,6 +11,7 @@ from rlx.backends.base import Backend, CompileOptions, DeviceInfo
 from rlx.backends.cpu.cpu_executable import CAPABILITIES, CpuExecutable
 from rlx.backends.cpu.weight_packing import weights_for
 from rlx.backends.executable import Capabilities
+from rlx.dataclasses import dataclass
 from rlx.errors import DeviceUnavailableError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph
@@ -50,6 +51,35 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
+@dataclass(frozen=True, eq=False)
+class CpuProgram:
+    """A schedule and where its values live; the calls are linked when it is loaded."""
+
+    schedule: Schedule
+    plan: MemoryPlan
+    nbytes: int = 0
+
+    def pack(self) -> None:
+        """Nothing: calls are linked from the schedule."""
+
+    def load(self, info: DeviceInfo, options: CompileOptions) -> CpuExecutable:
+        """Allocates the arena, the params and the constants, and links the program."""
+        isa = instruction_set()
+        with phase("allocate"):
+            weights = weights_for(self.schedule, isa)
+        with phase("link"):
+            threads = thread_count(options.threads)
+            limit = options.max_iterations
+            return CpuExecutable(
+                self.schedule, self.plan, weights, isa, threads, limit, self._flushes(options)
+            )
+
+    def _flushes(self, options: CompileOptions) -> bool:
+        """Returns whether arithmetic flushes subnormal numbers to 0: only if none of it is in f64."""
+        wide = any(value.type.dtype is DType.F64 for value in self.schedule.values)
+        return options.denormals == "flush" and not wide
+
+
 class CpuBackend(Backend):
     """The processor this runs on."""
 
@@ -82,26 +112,18 @@ class CpuBackend(Backend):
         """The instruction set that kernels are taken from."""
         return instruction_set()
 
-    def load(
+    def lower(
         self,
         info: DeviceInfo,
         graph: Graph,
         schedule: Schedule | None,
         plan: MemoryPlan | None,
         options: CompileOptions,
-    ) -> CpuExecutable:
-        """Allocates the arena, the params and the constants, and links the calls to their addresses."""
+    ) -> CpuProgram:
+        """Keeps the schedule and the plan: calls are linked to addresses, which only a load knows."""
         assert schedule is not None
         assert plan is not None
-        isa = instruction_set()
-        with phase("allocate"):
-            weights = weights_for(schedule, isa)
-        with phase("link"):
-            # Arithmetic flushes subnormal numbers to 0 only if none of it is in f64.
-            wide = any(value.type.dtype is DType.F64 for value in schedule.values)
-            flush = options.denormals == "flush" and not wide
-            threads, limit = thread_count(options.threads), options.max_iterations
-            return CpuExecutable(schedule, plan, weights, isa, threads, limit, flush)
+        return CpuProgram(schedule, plan)
 
 
 BACKEND = CpuBackend()
