@@ -36,15 +36,12 @@ from rlx.ir.spans import phase
 from rlx.version import __version__
 
 
-def lowering_of(
-    lowered: LoweredModule, target: Target, host: BackendCostModel | None = None
-) -> Lowering:
+def lowering_of(lowered: LoweredModule, target: Target) -> Lowering:
     """Returns the facts about a lowered graph that its cost depends on besides the graph.
 
     Args:
         lowered: The graph made ready for the target.
         target: The device and its options.
-        host: The figures of the CPU for what a GPU leaves to it; None takes what is known.
     """
     schedule = lowered.schedule
     if schedule is None:
@@ -59,7 +56,7 @@ def lowering_of(
     up = sum(value.type.nbytes for call in cuts for value in call.outputs)
     own = {id(node): node.id for node in lowered.graph.nodes}
     dispatches = Counter(own[id(call.node)] for call in schedule.calls if id(call.node) in own)
-    host = host or (CpuCostModel() if cuts else None)
+    host = CpuCostModel() if cuts else None
     return Lowering(dispatches, frozenset(hosted), len(cuts), (down, up), host)
 
 

@@ -130,7 +130,7 @@ def _ops(quick: bool) -> Iterator[Subject]:
 _ALONE = CompileOptions(fold=False, threads=1)
 
 
-def _of_case(case: Case, timed: bool, suite: str = "ops") -> Subject:
+def _of_case(case: Case, timed: bool) -> Subject:
     sample = case.sample
     # A case's number decides its inputs; others before it would change them.
     case = replace(case, number=0)
@@ -148,7 +148,7 @@ def _of_case(case: Case, timed: bool, suite: str = "ops") -> Subject:
     bound = case.opdef.bound is not None
     dtype = next((d for d in case.dtypes if d.is_float), None)
     return Subject(
-        suite,
+        "ops",
         name if timed else f"{name} small",
         case.opdef.name,
         tuple(sample.shapes),
