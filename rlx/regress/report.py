@@ -155,11 +155,10 @@ def _section(comparison: Comparison) -> _Section:
     axis = charts.ratio_axis([item.effect for item in decisive if item and item.effect])
     rows = [_row(case, axis) for case in comparison.cases]
     rows.sort(key=lambda row: (row.rank, -row.timing.size if row.timing else 0.0))
-    forest = sorted(
-        (row for row in rows if row.timing and row.timing.effect),
-        key=lambda row: row.timing and (_ORDER.index(row.timing.verdict), -row.timing.size),
-    )
-    return _Section(comparison, axis, rows, forest[:_FOREST], text_diffs(comparison))
+    timed = [(row.timing, row) for row in rows if row.timing and row.timing.effect]
+    timed.sort(key=lambda item: (_ORDER.index(item[0].verdict), -item[0].size))
+    forest = [row for _, row in timed[:_FOREST]]
+    return _Section(comparison, axis, rows, forest, text_diffs(comparison))
 
 
 def _row(case: CaseResult, axis: charts.Axis) -> _Row:
