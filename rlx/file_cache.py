@@ -25,6 +25,13 @@ _WRITING = re.compile(r"\.\d+-\d+\.(tmp|old)$")
 _log = logging.getLogger(__name__)
 
 
+def user_folder(name: str) -> Path:
+    """A folder in the user's cache folder for rlx; it need not exist."""
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("rlx", appauthor=False)) / name
+
+
 @dataclass(frozen=True, order=True)
 class KeptFile:
     """A file of such a folder; the order is that of their last use.

@@ -8,8 +8,9 @@ import sys
 import time
 import warnings
 from contextlib import suppress
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from rlx.errors import FileInUseError, InputError
 
@@ -38,7 +39,7 @@ class UnfitFileError(OSError):
     """A path is no regular file, or the file is too large to be what it should be."""
 
 
-def open_regular(path: str | os.PathLike[str], links: bool = True) -> BinaryIO:
+def open_regular(path: str | os.PathLike[str], links: bool = True) -> BufferedReader:
     """Opens a file for reading, without waiting for whoever is at the other end of it.
 
     Args:
@@ -99,6 +100,19 @@ def read_regular(path: str | os.PathLike[str], limit: int, links: bool = True) -
     if len(raw) > limit:
         raise UnfitFileError(f"{os.fspath(path)!r} has more than {limit} bytes")
     return raw
+
+
+def digest_of_file(path: str | os.PathLike[str]) -> str:
+    """The SHA-256 of a file's contents, in hexadecimal digits.
+
+    Raises:
+        UnfitFileError: It is no regular file.
+        OSError: It can't be read.
+    """
+    import hashlib
+
+    with open_regular(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def create(path: Path, raw: bytes) -> None:

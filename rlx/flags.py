@@ -94,24 +94,18 @@ def _choice(*choices: str) -> Callable[[str], str]:
     return parse
 
 
+def _count(text: str, what: str = "a whole number") -> int:
+    try:
+        result = int(text)
+    except ValueError:
+        result = 0
+    if result < 1:
+        raise ValueError(f"{what} >= 1")
+    return result
+
+
 def _bytes(text: str) -> int:
-    try:
-        result = int(text)
-    except ValueError:
-        result = 0
-    if result < 1:
-        raise ValueError("a whole number of bytes >= 1")
-    return result
-
-
-def _count(text: str) -> int:
-    try:
-        result = int(text)
-    except ValueError:
-        result = 0
-    if result < 1:
-        raise ValueError("a whole number >= 1")
-    return result
+    return _count(text, "a whole number of bytes")
 
 
 def _runs(text: str) -> int:

@@ -39,7 +39,7 @@ def usable_cores(root: Path = Path("/")) -> int:
     Args:
         root: Where /proc and /sys are.
     """
-    return _usable(root, frozenset(_processors()))
+    return _usable(root, frozenset(processors()))
 
 
 @functools.lru_cache(maxsize=16)
@@ -86,7 +86,7 @@ def _quota_of(folder: Path, first: bool) -> list[int]:
     return [max(1, -(-int(words[0]) // int(words[1])))]
 
 
-def _processors() -> set[int]:
+def processors() -> set[int]:
     """Processors that the process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return set(os.sched_getaffinity(0))

@@ -268,7 +268,7 @@ def test_quotas(name, tmp_path):
 
 
 def test_threads_of_one_core_count_once_and_a_quota_bounds_them(tmp_path, monkeypatch):
-    monkeypatch.setattr(threads, "_processors", lambda: {0, 1, 2, 3, 6})
+    monkeypatch.setattr(threads, "processors", lambda: {0, 1, 2, 3, 6})
     siblings = {0: "0-1", 1: "0-1", 2: "2-3", 3: "2-3", 6: "6-7"}
     for number, text in siblings.items():
         folder = tmp_path / f"one/sys/devices/system/cpu/cpu{number}/topology"

@@ -405,7 +405,7 @@ def test_another_driver_has_none(webgpu, folder):
     data = json.loads(file.read_text())
     data["identity"]["driver"] = "another"
     body = {"identity": data["identity"], "families": data["families"]}
-    data["sha256"] = tuned._digest(body)
+    data["sha256"] = tuned.digest_of(body)
     file.write_text(json.dumps(data))
     tuned.forget_variants()
     assert tuned.stored_variants(webgpu) == {}

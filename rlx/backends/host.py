@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlx.backends.base import CompileOptions
-from rlx.backends.cpu import BACKEND
+from rlx.backends.cpu.cpu_backend import BACKEND
 from rlx.backends.executable import Executable
 from rlx.ir.graph import Graph
 from rlx.ir.kernel_sets import HOST_KERNELS

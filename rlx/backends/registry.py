@@ -16,8 +16,8 @@ from rlx.ir.kernel_sets import KERNEL_SETS
 
 # Built-in backends are imported on first use, so that ``import rlx`` needs no driver.
 _BUILT_IN = {
-    "cpu": "rlx.backends.cpu",
-    "webgpu": "rlx.backends.webgpu",
+    "cpu": "rlx.backends.cpu.cpu_backend",
+    "webgpu": "rlx.backends.webgpu.webgpu_backend",
     "dawn": "rlx.backends.dawn",
     "reference": "rlx.backends.reference",
     "null": "rlx.backends.null",

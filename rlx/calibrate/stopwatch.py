@@ -84,30 +84,6 @@ class LoadedProbe:
         self._executable.close()
 
 
-class AllClosed:
-    """A ``with`` that gives a function to load graphs, and closes them all at its end.
-
-    Args:
-        stopwatch: Is told how long loading takes.
-    """
-
-    def __init__(self, stopwatch: Stopwatch) -> None:
-        self._stopwatch = stopwatch
-        self._made: list[LoadedProbe] = []
-
-    def __enter__(self) -> Callable[[Graph, Target], LoadedProbe]:
-        return self._load
-
-    def _load(self, graph: Graph, target: Target) -> LoadedProbe:
-        with self._stopwatch.aside():
-            self._made.append(LoadedProbe(graph, target))
-        return self._made[-1]
-
-    def __exit__(self, *exc: object) -> None:
-        for item in self._made:
-            item.close()
-
-
 class Stopwatch:
     """The time of one device, and the rest of its budget.
 
@@ -151,9 +127,21 @@ class Stopwatch:
         """Seconds of the budget that are used."""
         return self.elapsed() - min(self._aside, self._allowed)
 
-    def loading(self) -> AllClosed:
-        """A ``with`` that gives a function to load graphs."""
-        return AllClosed(self)
+    @contextmanager
+    def loading(self) -> Iterator[Callable[[Graph, Target], LoadedProbe]]:
+        """Gives a function to load graphs, and closes them all at the end of the ``with``."""
+        results: list[LoadedProbe] = []
+
+        def loaded(graph: Graph, target: Target) -> LoadedProbe:
+            with self.aside():
+                results.append(LoadedProbe(graph, target))
+            return results[-1]
+
+        try:
+            yield loaded
+        finally:
+            for item in results:
+                item.close()
 
     def prepare(self, graphs: Iterable[tuple[Graph, Target]]) -> None:
         """Compiles the kernels of graphs in parallel, until the time is used up."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import math
 import platform
@@ -25,7 +24,7 @@ from rlx.cli.agreement import TOLERANCES, agreement, precision_of
 from rlx.cli.bench_row import BenchRow, first_that_ran
 from rlx.cli.contestant import PEERS
 from rlx.errors import did_you_mean
-from rlx.files import open_regular
+from rlx.files import digest_of_file, open_regular
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.spans import progress
@@ -114,12 +113,7 @@ def run(args: argparse.Namespace) -> int:
             raise rlx.InputError(f"--{name}", got=value, expected="a number above 0")
     if args.tolerance is not None and not 0 <= args.tolerance < math.inf:
         raise rlx.InputError("--tolerance", got=args.tolerance, expected="0 or more")
-    named = args.devices
-    devices = rlx.available_devices() if named == "all" else rlx.parse_device_list(named)
-    names = [args.against] if args.against else []
-    names += [str(device) for device in devices]
-    if not names:
-        raise rlx.InputError("--devices names none", got=repr(named))
+    names = model_options.contestants(args)
     with (
         model_options.progress(args.json, "load", "run") as say,
         tempfile.TemporaryDirectory() as folder,
@@ -130,13 +124,18 @@ def run(args: argparse.Namespace) -> int:
         expected = _expected(args, graph)
         threads = thread_count(args.threads)
         tolerance = TOLERANCES[precision_of(graph)] if args.tolerance is None else args.tolerance
-        contest = _Contest(args.model, graph, inputs, threads, args.denormals, Path(folder))
         say("run")
-        rows, outputs = contest.run(names, args.seconds)
+        spec = {
+            "model": args.model,
+            "dims": model_files.sizes_in(args.model, graph),
+            "threads": threads,
+            "denormals": args.denormals,
+        }
+        rows, outputs = _contest(spec, inputs, names, args.seconds, Path(folder))
     _compare(rows, outputs, graph, expected, tolerance, args.allow_nan)
     about = {
         "model": str(args.model),
-        "model_sha256": _digest(args.model),
+        "model_sha256": digest_of_file(args.model),
         "inputs": {name: list(value.shape) for name, value in inputs.items()},
         "made_up": notes,
         "threads": threads,
@@ -155,58 +154,29 @@ def run(args: argparse.Namespace) -> int:
     return DIFFERS if any(row.differs for row in rows) else 0
 
 
-class _Contest:
-    """Contestants in processes of their own that take turns on the same inputs.
-
-    Args:
-        path: The model's file.
-        graph: The graph of the file.
-        inputs: Values of its inputs.
-        threads: Threads of the CPU that each may use.
-        denormals: As in ``CompileOptions``.
-        folder: For inputs and outputs.
-    """
-
-    def __init__(
-        self,
-        path: str,
-        graph: Graph,
-        inputs: Mapping[str, Array],
-        threads: int,
-        denormals: str,
-        folder: Path,
-    ) -> None:
-        self._folder = folder
-        saved: dict[str, Any] = {str(i): array for i, array in enumerate(inputs.values())}
-        np.savez(folder / "inputs.npz", **saved)
-        self._spec = {
-            "model": path,
-            "dims": model_files.sizes_in(path, graph),
-            "names": list(inputs),
-            "inputs": str(folder / "inputs.npz"),
-            "threads": threads,
-            "denormals": denormals,
-        }
-
-    def run(
-        self, names: Sequence[str], seconds: float
-    ) -> tuple[list[BenchRow], dict[str, list[Array]]]:
-        """Loads all, one after the other, then lets them take turns. Gives rows, and outputs by name."""
-        rows, outputs = [BenchRow(name) for name in names], dict[str, list[Array]]()
-        with ExitStack() as stack:
-            ready = []
-            for i, row in enumerate(rows):
-                progress(i / (2 * len(rows)), row.name)
-                process = stack.enter_context(_started())
-                path = self._folder / f"outputs_{i}.npz"
-                spec = {**self._spec, "contestant": row.name, "outputs": str(path)}
-                row.facts = _asked(process, spec, row)
-                if row.error is None:
-                    with np.load(path) as result:
-                        outputs[row.name] = [result[str(k)] for k in range(len(result.files))]
-                    ready.append((row, process))
-            _take_turns(ready, seconds)
-        return rows, outputs
+def _contest(
+    spec: Mapping[str, Any],
+    inputs: Mapping[str, Array],
+    names: Sequence[str],
+    seconds: float,
+    folder: Path,
+) -> tuple[list[BenchRow], dict[str, list[Array]]]:
+    """Loads a process for each contestant, then lets them take turns. Gives rows, and outputs by name."""
+    rows, outputs = [BenchRow(name) for name in names], dict[str, list[Array]]()
+    spec = {**spec, **model_options.saved(inputs, folder)}
+    with ExitStack() as stack:
+        ready = []
+        for i, row in enumerate(rows):
+            progress(i / (2 * len(rows)), row.name)
+            process = stack.enter_context(_started())
+            path = folder / f"outputs_{i}.npz"
+            row.facts = _asked(process, {**spec, "contestant": row.name, "outputs": str(path)}, row)
+            if row.error is None:
+                with np.load(path) as result:
+                    outputs[row.name] = [result[str(k)] for k in range(len(result.files))]
+                ready.append((row, process))
+        _take_turns(ready, seconds)
+    return rows, outputs
 
 
 def _take_turns(ready: Sequence[tuple[BenchRow, subprocess.Popen[str]]], seconds: float) -> None:
@@ -311,14 +281,6 @@ def _as_json(row: BenchRow, rows: Sequence[BenchRow]) -> dict[str, Any]:
         "differs": row.differs,
         "samples_us": [[ns / 1e3 for ns in burst] for burst in row.samples_ns],
     }
-
-
-def _digest(path: str) -> str:
-    digest = hashlib.sha256()
-    with open_regular(path) as file:
-        while piece := file.read(1 << 20):
-            digest.update(piece)
-    return digest.hexdigest()
 
 
 def _machine() -> dict[str, Any]:

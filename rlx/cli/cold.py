@@ -13,8 +13,6 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import rlx
 from rlx import model_files
 from rlx.cli import model_options, screen
@@ -76,12 +74,7 @@ def run(args: Any) -> int:
     """
     if args.runs < 1:
         raise rlx.InputError("--runs", got=args.runs, expected="1 or more")
-    devices = (
-        rlx.available_devices() if args.devices == "all" else rlx.parse_device_list(args.devices)
-    )
-    names = [*([args.against] if args.against else []), *(str(device) for device in devices)]
-    if not names:
-        raise rlx.InputError("--devices names none", got=repr(args.devices))
+    names = model_options.contestants(args)
     with (
         model_options.progress(args.json, "load", "run") as say,
         tempfile.TemporaryDirectory() as folder,
@@ -121,9 +114,7 @@ def measure(
         folder: For inputs and caches.
         commands: The command that measures a contestant; by default ``rlx.cli.cold_start``.
     """
-    saved: dict[str, Any] = {str(i): item for i, item in enumerate(inputs.values())}
-    np.savez(folder / "inputs.npz", **saved)
-    spec = {**spec, "names": list(inputs), "inputs": str(folder / "inputs.npz")}
+    spec = {**spec, **model_options.saved(inputs, folder)}
     results = [FirstRuns(name) for name in names]
     turns = list(_turns(results, runs))
     for index, (item, state, counts) in enumerate(turns):

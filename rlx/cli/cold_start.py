@@ -60,11 +60,7 @@ def main() -> None:
 
 
 class _PhaseClock:
-    """Writes down how long each phase took.
-
-    Args:
-        results: Milliseconds by phase.
-    """
+    """Writes down how many milliseconds each phase took."""
 
     def __init__(self, results: dict[str, float]) -> None:
         self.found = results

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -123,6 +125,36 @@ def ready(
     compiled = rlx.compile(graph, args.device)
     say("run")
     return graph, compiled, inputs
+
+
+def devices_of(named: str) -> list[rlx.Device]:
+    """The devices of ``--devices``: "all", or names separated by commas.
+
+    Raises:
+        DeviceParseError: A device has no such name.
+    """
+    return rlx.available_devices() if named == "all" else rlx.parse_device_list(named)
+
+
+def contestants(args: argparse.Namespace) -> list[str]:
+    """The peer of ``--against`` if there is one, and the devices of ``--devices``.
+
+    Raises:
+        InputError: There is none of them.
+    """
+    names = [args.against] if args.against else []
+    names += map(str, devices_of(args.devices))
+    if not names:
+        raise rlx.InputError("--devices names none", got=repr(args.devices))
+    return names
+
+
+def saved(inputs: Mapping[str, Array], folder: Path) -> dict[str, Any]:
+    """Writes the inputs of processes to a file; gives the part of their task that says where."""
+    path = folder / "inputs.npz"
+    arrays: dict[str, Any] = {str(i): array for i, array in enumerate(inputs.values())}
+    np.savez(path, **arrays)
+    return {"names": list(inputs), "inputs": str(path)}
 
 
 def inputs_of(args: argparse.Namespace, graph: Graph) -> dict[str, Array]:

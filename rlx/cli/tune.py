@@ -10,6 +10,7 @@ from functools import partial
 import rlx
 from rlx.backends.registry import backend
 from rlx.cli import screen
+from rlx.cli.model_options import devices_of
 from rlx.device.names import info_of
 from rlx.tune.tuner import Tuned, tune
 
@@ -25,8 +26,7 @@ def run(args: argparse.Namespace) -> int:
     except re.error as error:
         raise rlx.InputError("--only", got=args.only, expected=str(error)) from None
     named = args.devices != "all"
-    devices = rlx.parse_device_list(args.devices) if named else rlx.available_devices()
-    gpus = [device for device in devices if named or _has_variants(device)]
+    gpus = [d for d in devices_of(args.devices) if named or _has_variants(d)]
     results: dict[str, list[Tuned]] = {}
     failed = not gpus
     if not gpus:

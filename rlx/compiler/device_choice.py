@@ -36,15 +36,12 @@ from rlx.ir.spans import phase
 from rlx.version import __version__
 
 
-def lowering_of(
-    lowered: LoweredModule, target: Target, host: BackendCostModel | None = None
-) -> Lowering:
+def lowering_of(lowered: LoweredModule, target: Target) -> Lowering:
     """Returns the facts about a lowered graph that its cost depends on besides the graph.
 
     Args:
         lowered: The graph made ready for the target.
         target: The device and its options.
-        host: The figures of the CPU for what a GPU leaves to it; None takes what is known.
     """
     schedule = lowered.schedule
     if schedule is None:
@@ -59,28 +56,8 @@ def lowering_of(
     up = sum(value.type.nbytes for call in cuts for value in call.outputs)
     own = {id(node): node.id for node in lowered.graph.nodes}
     dispatches = Counter(own[id(call.node)] for call in schedule.calls if id(call.node) in own)
-    host = host or (CpuCostModel() if cuts else None)
+    host = CpuCostModel() if cuts else None
     return Lowering(dispatches, frozenset(hosted), len(cuts), (down, up), host)
-
-
-def cost_on(
-    graph: Graph, target: Target, model: BackendCostModel
-) -> tuple[GraphCost, LoweredModule]:
-    """The estimate of a run of a graph on a device, after everything that compiling does to it.
-
-    Args:
-        graph: A verified graph.
-        target: Where it would run.
-        model: The device's figures.
-
-    Returns:
-        The estimate, and the lowered graph.
-
-    Raises:
-        CompileError: The device can't run the graph.
-    """
-    lowered = lowered_for(graph, target)
-    return graph_cost(lowered.graph, model, lowering_of(lowered, target)), lowered
 
 
 def measured_model(device: Device) -> BackendCostModel:
@@ -144,7 +121,8 @@ class Estimates:
         model = measured_model(device) if device in self._measured else cost_model(device, info)
         with phase(f"estimate on {device}"):
             target = Target.of(device, self._options)
-            cost, self.lowered[device] = cost_on(self._graph, target, model)
+            lowered = self.lowered[device] = lowered_for(self._graph, target)
+            cost = graph_cost(lowered.graph, model, lowering_of(lowered, target))
         self.costs[device] = cost
         return cost.ns
 

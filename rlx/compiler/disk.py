@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from rlx import flags
-from rlx.file_cache import kept_files, mark_used, prune
+from rlx.file_cache import kept_files, mark_used, prune, user_folder
 from rlx.files import is_private
 from rlx.ir.container import Container, read, write
 
@@ -19,13 +19,6 @@ _PUTS_PER_LOOK = 64
 # Per folder: its size in bytes when it was last measured, and the stores since then.
 _believed: dict[Path, tuple[int, int]] = {}
 _log = logging.getLogger(__name__)
-
-
-def default_folder() -> Path:
-    """The user's cache folder for rlx; it need not exist."""
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("rlx", appauthor=False)) / "lowered"
 
 
 class DiskCache:
@@ -121,7 +114,7 @@ def disk_cache(wanted: str) -> DiskCache:
     Raises:
         InputError: One of the two variables does not parse.
     """
-    folder = default_folder() if wanted == "on" else Path(wanted)
+    folder = user_folder("lowered") if wanted == "on" else Path(wanted)
     return DiskCache(folder, flags.CACHE_BYTES.get(), flags.CACHE_DAYS.get())
 
 
@@ -141,7 +134,8 @@ def engine_folder(name: str) -> Path | None:
     wanted = flags.CACHE.get()
     if wanted == "off":
         return None
-    folder = (default_folder().parent if wanted == "on" else Path(wanted)) / f"engine-{name}"
+    own = f"engine-{name}"
+    folder = user_folder(own) if wanted == "on" else Path(wanted) / own
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:

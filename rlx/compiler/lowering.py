@@ -91,7 +91,8 @@ def _lower(graph: Graph, target: Target, promotes: bool) -> LoweredModule:
         fused, more = _specialise(hoisted.graph, target, KERNEL_PASSES)
         notes += more
     if not target.reads_kernels:
-        _check_params(fused, target)
+        # Params alone may be above the memory limit: nothing of the graph is loaded then.
+        _params_limit(target, sum(fused.named(name).type.nbytes for name in fused.param_names))
         hosted = _without_kernels(fused, target, target.backend.unsupported(target.info, fused))
         return LoweredModule(fused, tuple(notes), None, None, hoisted.preparations, (), hosted)
     # Param values belong to the caller. The lowered graph may be shared with other compiles, so it holds none.
@@ -130,18 +131,6 @@ def _without_kernels(
             hint="allow host fallbacks, cast to another dtype, or compile for another device",
         )
     return MappingProxyType({node.id: reason for node, reason in reasons.items()})
-
-
-def _check_params(graph: Graph, target: Target) -> None:
-    """Refuses a graph whose params alone are above the memory limit, before anything of it is loaded.
-
-    Raises:
-        DeviceMemoryError: They are.
-    """
-    limit = target.options.memory_limit
-    nbytes = sum(graph.named(name).type.nbytes for name in graph.param_names)
-    if limit is not None and nbytes > limit:
-        raise _too_many_params(nbytes, limit)
 
 
 def derive(graph: Graph, target: Target, decisions: Decisions) -> LoweredModule:
@@ -306,8 +295,7 @@ def _schedule(
 def _plan(schedule: Schedule, target: Target, offsets: Sequence[int] | None = None) -> MemoryPlan:
     options, limit = target.options, target.options.memory_limit
     param_bytes = sum(value.type.nbytes for value in schedule.params.values())
-    if limit is not None and param_bytes > limit:
-        raise _too_many_params(param_bytes, limit)
+    _params_limit(target, param_bytes)
     alignment = target.info.limits.get("min-storage-buffer-offset-alignment", 1)
     return plan_memory(
         schedule,
@@ -318,12 +306,15 @@ def _plan(schedule: Schedule, target: Target, offsets: Sequence[int] | None = No
     )
 
 
-def _too_many_params(nbytes: int, limit: int) -> DeviceMemoryError:
-    return DeviceMemoryError(
-        "the params alone exceed the memory limit",
-        got=f"{nbytes} bytes",
-        expected=f"at most {limit} bytes (memory_limit)",
-    )
+def _params_limit(target: Target, nbytes: int) -> None:
+    """Refuses a graph whose params alone, of so many bytes, are above the memory limit."""
+    limit = target.options.memory_limit
+    if limit is not None and nbytes > limit:
+        raise DeviceMemoryError(
+            "the params alone exceed the memory limit",
+            got=f"{nbytes} bytes",
+            expected=f"at most {limit} bytes (memory_limit)",
+        )
 
 
 def moved_to_host(lowered: LoweredModule, target: Target, error: KernelLimitError) -> LoweredModule:

@@ -7,6 +7,7 @@ import json
 import logging
 import re
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from rlx.cost.calibration import (
     meter,
 )
 from rlx.errors import describe
-from rlx.file_cache import mark_used, prune
+from rlx.file_cache import mark_used, prune, user_folder
 from rlx.files import UnfitFileError, is_private, read_regular
 from rlx.ir.container import write
 from rlx.ir.spans import Watcher, watched, watcher
@@ -42,9 +43,7 @@ _refused: set[Path] = set()
 
 def default_folder() -> Path:
     """The user's cache folder for calibrations; it need not exist."""
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("rlx", appauthor=False)) / "calibration"
+    return user_folder("calibration")
 
 
 def file_of(identity: Identity) -> Path | None:
@@ -67,16 +66,6 @@ def file_of(identity: Identity) -> Path | None:
     folder = default_folder() if wanted in ("on", "measure") else Path(wanted)
     versions = repr((identity.rlx_version, identity.wgpu_version))
     return folder / f"{_slug(identity)}-{hashlib.sha256(versions.encode()).hexdigest()[:8]}.json"
-
-
-def forget_old(path: Path) -> None:
-    """Removes figures beside a file that were unused for ``RLX_CACHE_DAYS``; none if the user named the file.
-
-    Raises:
-        InputError: ``RLX_CACHE_DAYS`` does not parse.
-    """
-    if not flags.CALIBRATION.get().endswith(".json"):
-        prune(path.parent, _OURS, flags.CACHE_DAYS.get())
 
 
 def usable(path: Path) -> bool:
@@ -208,16 +197,32 @@ def save(path: Path, calibration: Calibration) -> bool:
     except (OSError, CalibrationError):
         pass  # it is replaced
     figures = calibration.to_json()
-    entries[slug] = {"sha256": _digest(figures), "figures": figures}
-    text = json.dumps({"format": _FORMAT, "devices": entries}, indent=1)
+    entries[slug] = {"sha256": digest_of(figures), "figures": figures}
+    return put(path, {"format": _FORMAT, "devices": entries}, "the calibration is")
+
+
+def put(path: Path, record: Mapping[str, Any], what: str) -> bool:
+    """Writes a record to a file of figures, and removes old files beside it.
+
+    Args:
+        path: The file.
+        record: The record.
+        what: Its name at the beginning of a debug line, with its verb.
+
+    Returns:
+        Whether that could be done; if not, a debug line says why.
+    """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not usable(path):
             return False
-        write(path, text.encode())
-        forget_old(path)
+        write(path, json.dumps(record, indent=1).encode())
+        if not flags.CALIBRATION.get().endswith(
+            ".json"
+        ):  # a folder of rlx, not a file that the user named
+            prune(path.parent, _OURS, flags.CACHE_DAYS.get())
     except OSError as error:
-        _log.debug("the calibration is not stored: %s", error)
+        _log.debug("%s not stored: %s", what, error)
         return False
     return True
 
@@ -278,12 +283,13 @@ def _figures(entry: Any) -> Calibration:
         raise CalibrationError(describe("its entry is malformed", got=repr(entry)[:80]))
     result = Calibration.from_json(entry["figures"])
     # A changed digit would still be a believable figure, so a checksum is needed.
-    if entry["sha256"] != _digest(result.to_json()):
+    if entry["sha256"] != digest_of(result.to_json()):
         raise CalibrationError("its checksum does not match")
     return result
 
 
-def _digest(figures: dict[str, Any]) -> str:
+def digest_of(figures: Mapping[str, Any]) -> str:
+    """A checksum of figures."""
     return hashlib.sha256(json.dumps(figures, sort_keys=True).encode()).hexdigest()
 
 

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
-import logging
 import warnings
 from pathlib import Path
 from typing import Any
 
 from rlx import flags
 from rlx.cost.calibration import Identity, meter
-from rlx.cost.store import MAX_BYTES, file_of, forget_old, usable
+from rlx.cost.store import MAX_BYTES, digest_of, file_of, put, usable
 from rlx.file_cache import mark_used
 from rlx.files import UnfitFileError, read_regular
-from rlx.ir.container import write
 from rlx.ir.variants import Table
 from rlx.locks import Lock
 
 _FORMAT = "rlx variants 1"
-_log = logging.getLogger(__name__)
 _lock = Lock()
 _known: dict[tuple[Identity, str], Table] = {}
 
@@ -70,17 +66,8 @@ def store_variants(device: Any, table: Table) -> Path | None:
     if path is None:
         return None
     body = {"identity": dataclasses.asdict(identity), "families": _plain(table)}
-    text = json.dumps({"format": _FORMAT, "sha256": _digest(body), **body}, indent=1)
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not usable(path):
-            return None
-        write(path, text.encode())
-        forget_old(path)
-    except OSError as error:
-        _log.debug("the variants are not stored: %s", error)
-        return None
-    return path
+    record = {"format": _FORMAT, "sha256": digest_of(body), **body}
+    return path if put(path, record, "the variants are") else None
 
 
 def forget_variants() -> None:
@@ -114,7 +101,7 @@ def _table(raw: bytes, identity: Identity) -> Table:
     if not isinstance(data, dict) or data.get("format") != _FORMAT:
         raise ValueError(f"it is no file of the format {_FORMAT!r}")
     body = {"identity": data["identity"], "families": data["families"]}
-    if data["sha256"] != _digest(body):
+    if data["sha256"] != digest_of(body):
         raise ValueError("its checksum does not match")
     if body["identity"] != dataclasses.asdict(identity):
         return {}
@@ -126,7 +113,3 @@ def _table(raw: bytes, identity: Identity) -> Table:
 
 def _plain(table: Table) -> dict[str, list[Any]]:
     return {family: [[list(i), name] for i, name in rows] for family, rows in table.items()}
-
-
-def _digest(body: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()

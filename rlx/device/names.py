@@ -28,16 +28,10 @@ DeviceLike: TypeAlias = "Device | str | GPUDevice"
 PLUGIN_DEVICES = ("cuda", "rocm", "mlx", "tpu", "ane")
 # Canonical backend and, for WebGPU, the graphics API asked for.
 _NAMES: dict[str, tuple[str, str]] = {
-    "cpu": ("cpu", ""),
-    "webgpu": ("webgpu", ""),
-    "dawn": ("dawn", ""),
-    "reference": ("reference", ""),
-    "null": ("null", ""),
-    **{name: (name, "") for name in PLUGIN_DEVICES},
-    "vulkan": ("webgpu", "vulkan"),
-    "metal": ("webgpu", "metal"),
-    "dx12": ("webgpu", "dx12"),
-    "opengl": ("webgpu", "opengl"),
+    **{
+        name: (name, "") for name in ("cpu", "webgpu", "dawn", "reference", "null", *PLUGIN_DEVICES)
+    },
+    **{api: ("webgpu", api) for api in ("vulkan", "metal", "dx12", "opengl")},
 }
 _ALIASES = {
     "gpu": "webgpu",

@@ -37,7 +37,9 @@ class Benchmark:
     runs: int = 10
 
     def __post_init__(self) -> None:
-        check_runs(self.runs, "Benchmark")
+        if not isinstance(self.runs, int) or isinstance(self.runs, bool) or self.runs < 1:
+            got, expected = repr(self.runs), "a whole number >= 1"
+            raise InputError("[Benchmark] runs", got=got, expected=expected)
 
 
 @dataclass(frozen=True, eq=False)
@@ -295,16 +297,6 @@ def parse(value: Device | str, where: str) -> Device:
     except DeviceParseError as error:
         text = str(error).splitlines()
         raise DeviceParseError("\n".join([f"[{where}] {text[0]}", *text[1:]])) from None
-
-
-def check_runs(runs: object, where: str) -> None:
-    """Refuses what is not a number of runs.
-
-    Raises:
-        InputError: It is not a whole number >= 1.
-    """
-    if not isinstance(runs, int) or isinstance(runs, bool) or runs < 1:
-        raise InputError(f"[{where}] runs", got=repr(runs), expected="a whole number >= 1")
 
 
 def _variable(flag: flags.Flag[str]) -> str:

@@ -21,8 +21,8 @@ from rlx.regress import fresh, machine, measure, system_load
 from rlx.regress.bisect_oracles import figures
 from rlx.regress.compare import CHANGED, CaseResult, compare, fail_on
 from rlx.regress.own_graph import SUITE, OwnGraph, own_graph
-from rlx.regress.record_schema import End, Line, Run, SourceText, Times
-from rlx.regress.recording import Measured, Recording, encoded, lines, read
+from rlx.regress.record_schema import End, Line, Run, Times
+from rlx.regress.recording import Measured, Recording, encoded_once, lines, read
 from rlx.regress.timing import TimeVerdict, floors
 from rlx.runtime.compiled import CompiledGraph
 
@@ -251,12 +251,6 @@ class Application:
     def _write(self, results: Sequence[Line]) -> None:
         """Adds lines to the record file in one piece: other processes add to it as well."""
         assert self._settings.record is not None
-        raw = b""
-        for line in results:
-            if isinstance(line, SourceText):
-                if line.digest in self._texts:
-                    continue
-                self._texts.add(line.digest)
-            raw += encoded(line)
+        raw = b"".join(encoded_once(results, self._texts))
         with open(self._settings.record, "ab", buffering=0) as file:
             file.write(raw)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 from rlx.dataclasses import dataclass
 from rlx.errors import InputError
@@ -26,11 +25,8 @@ class Opinion:
     reason: str
 
 
-class Judge(Protocol):
-    """Compares a candidate with the good commit; both are Pythons of environments that have one of them each."""
-
-    def __call__(self, good: Path, candidate: Path) -> Opinion:
-        """Judges whether the candidate shows a regression that the good commit lacks."""
+# Compares a candidate with the good commit; both are Pythons of environments that have one of them each.
+Judge = Callable[[Path, Path], Opinion]
 
 
 @dataclass(frozen=True)
@@ -102,18 +98,7 @@ def first_bad(
             expected=f"{bad.digest[:10]} to be worse than {good.digest[:10]}",
             hint="the good commit may show it already; else ask for more processes or a smaller effect",
         )
-    return _halved(checkout, good, bad, opinion_of, say, opinion)
-
-
-def _halved(
-    checkout: Checkout,
-    good: Commit,
-    bad: Commit,
-    opinion_of: Callable[[Commit], Opinion],
-    say: Callable[[str], None],
-    opinion: Opinion,
-) -> BisectResult:
-    """The search itself. ``bad`` and the good commits close in on the suspects."""
+    # ``bad`` and the good commits close in on the suspects.
     goods, skipped = {good.digest}, set[str]()
     steps: list[BisectStep] = []
     commit = bad

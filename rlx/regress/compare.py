@@ -90,6 +90,11 @@ class CaseResult:
         """The verdict on the time; None where none was measured in both."""
         return None if self.decisive is None else self.decisive.verdict
 
+    @property
+    def flagged(self) -> bool:
+        """True if results have changed, or the time has."""
+        return self.changed or self.verdict in (TimeVerdict.SLOWER, TimeVerdict.FASTER)
+
 
 @dataclass(frozen=True)
 class Comparison:

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 from rlx.dataclasses import dataclass
 from rlx.regress.compare import CaseResult, Comparison
 from rlx.regress.recording import Recording
-from rlx.regress.timing import TimeVerdict
 
 # Comparing takes the square of the lines at worst; longer texts are not compared.
 _MAX_LINES = 3000
@@ -36,7 +35,7 @@ _CLASSES = {"+": "add", "-": "del", "@": "at"}
 
 def text_diffs(comparison: Comparison) -> list[TextDiff]:
     """Returns the texts that differ, each once, flagged cases first."""
-    flagged = sorted(comparison.cases, key=lambda item: not _is_flagged(item))
+    flagged = sorted(comparison.cases, key=lambda item: not item.flagged)
     results: dict[tuple[str, str], tuple[str, list[str]]] = {}
     for case in flagged:
         for title, first, other in _pairs(case):
@@ -50,10 +49,6 @@ def text_diffs(comparison: Comparison) -> list[TextDiff]:
         )
         for (first, other), (title, cases) in chosen
     ]
-
-
-def _is_flagged(case: CaseResult) -> bool:
-    return case.changed or case.verdict in (TimeVerdict.SLOWER, TimeVerdict.FASTER)
 
 
 def _pairs(case: CaseResult) -> Iterator[tuple[str, str, str]]:

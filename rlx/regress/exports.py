@@ -66,13 +66,7 @@ def _peak(peak: Peak) -> dict[str, Any]:
 
 
 def _effect(effect: Effect) -> dict[str, Any]:
-    return {
-        "log_ratio": effect.log_ratio,
-        "low": effect.low,
-        "high": effect.high,
-        "p": effect.p,
-        "spread": effect.spread,
-    }
+    return {name: getattr(effect, name) for name in ("log_ratio", "low", "high", "p", "spread")}
 
 
 def _case(case: CaseResult) -> dict[str, Any]:
@@ -172,14 +166,8 @@ def _test(suite: ElementTree.Element, case: CaseResult, fail_on: Collection[str]
 def said(timing: Timing) -> str:
     """A verdict in a line: the ratio, its interval, the reason, how many processes would decide."""
     result = timing.effect
-    parts = [f"{timing.verdict}: {timing.new_ns / timing.base_ns:.3f} times as long"]
+    text = f"{timing.new_ns / timing.base_ns:.3f} times as long"
     if result is not None:
-        low, high = (_power(value) for value in (result.low, result.high))
-        parts = [f"{timing.verdict}: {result.ratio:.3f} times as long ({low} to {high})"]
-    parts += [timing.reason] if timing.reason else []
-    parts += [f"about {timing.processes} processes would decide"] if timing.processes else []
-    return "; ".join(parts)
-
-
-def _power(log_ratio: float) -> str:
-    return f"{ratio_of(log_ratio):.3f}"
+        low, high = ratio_of(result.low), ratio_of(result.high)
+        text = f"{result.ratio:.3f} times as long ({low:.3f} to {high:.3f})"
+    return "; ".join(filter(None, (f"{timing.verdict}: {text}", timing.note)))

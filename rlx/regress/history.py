@@ -17,7 +17,7 @@ from rlx.errors import InputError
 from rlx.regress.record_schema import DeviceLine, Run
 from rlx.regress.recording import Measured, Recording, read
 from rlx.regress.statistics import LEAST_SPREAD, ratio_of
-from rlx.regress.timing import METRICS, judged
+from rlx.regress.timing import deciding, spread
 
 # A level lasts for at least so many recordings.
 _SHORTEST = 2
@@ -116,27 +116,13 @@ def series(recordings: Sequence[Recording]) -> list[Series]:
 def _points(
     recording: Recording, device: DeviceLine, measured: Measured
 ) -> list[tuple[str, Point]]:
-    if measured.case is None:
-        return []
-    times = measured.times.values()
-    logs = {
-        name: [math.log(value) for time in times if (value := metric.of(time))]
-        for name, metric in METRICS.items()
-    }
-    bits = tuple(output.bits for output in measured.case.outputs)
+    bits = tuple(output.bits for output in measured.case.outputs) if measured.case else ()
     return [
         (
             metric,
-            Point(
-                recording.run,
-                device,
-                math.exp(float(np.median(logs[metric]))),
-                float(np.std(logs[metric], ddof=1)) if len(logs[metric]) > 1 else 0.0,
-                bits,
-            ),
+            Point(recording.run, device, math.exp(float(np.median(logs))), spread(logs), bits),
         )
-        for metric in judged(measured.case, [name for name in logs if logs[name]])
-        if logs[metric]
+        for metric, logs in deciding(measured).items()
     ]
 
 

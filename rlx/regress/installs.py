@@ -35,13 +35,6 @@ class BuildError(RlxError):
     """A commit could not be built or installed; the message ends with the builder's output."""
 
 
-def default_folder() -> Path:
-    """The user's cache folder for wheels of commits; it need not exist."""
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("rlx", appauthor=False)) / "wheels"
-
-
 class Installs:
     """Installs of a checkout's commits.
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-import os
 import platform
 import secrets
 import subprocess
@@ -25,7 +24,7 @@ from rlx.device.names import info_of
 from rlx.flags import CPU_ISA
 from rlx.regress import system_load
 from rlx.regress.record_schema import VERSION, DeviceLine, Run
-from rlx.threads import thread_count
+from rlx.threads import processors, thread_count
 
 # A driver that does not say its version; the contents of its library, which has the same name, stand for it.
 _SILENT = "swiftshader"
@@ -49,7 +48,7 @@ def header(suites: Sequence[str], processes: int, quick: bool) -> Run:
         machine=platform.machine(),
         cpu=info_of(rlx.Device.parse("cpu")).adapter,
         isa=cpu.isas()[0] if CPU_ISA.get() == "auto" else CPU_ISA.get(),
-        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else _cores(),
+        cores=len(processors()),
         threads=thread_count(None),
         memory=psutil.virtual_memory().total,
         load=system_load.load(),
@@ -98,10 +97,6 @@ def _mapped() -> list[str]:
         return [item.path for item in psutil.Process().memory_maps()]
     except (AttributeError, psutil.Error, OSError):
         return []
-
-
-def _cores() -> int:
-    return os.cpu_count() or 1
 
 
 def _commit() -> str:

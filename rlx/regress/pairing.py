@@ -76,6 +76,12 @@ class DevicePair:
         return first if first == other else f"{first} -> {other}"
 
     @property
+    def machine(self) -> str:
+        """The time that the hardware's peaks stand for, new by base: the least and the most; "" for none."""
+        results = [peak.slowdown.ratio for peak in self.peaks if peak.hardware and peak.slowdown]
+        return f"{min(results):.2f} to {max(results):.2f}" if results else ""
+
+    @property
     def slower_by(self) -> float:
         """The logarithm by which the hardware itself is certainly slower; 0 where it is not."""
         return max((shift for shift in self._shifts if shift > 0), default=0.0)

@@ -15,7 +15,7 @@ import subprocess
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
@@ -28,7 +28,7 @@ from rlx.ir.spans import progress
 from rlx.python_start import python
 from rlx.regress import machine, system_load
 from rlx.regress.record_schema import COLD, End, Failure, Line, Run, SourceText
-from rlx.regress.recording import encoded, read
+from rlx.regress.recording import encoded_once, read
 from rlx.regress.regress_cases import SUITES
 from rlx.regress.timing import floors
 from rlx.regress.worker import (
@@ -144,15 +144,7 @@ def checked(plan: RecordPlan) -> RecordPlan:
     )
     # A name without a suffix is a suite, or a misspelt one.
     suites = [os.path.abspath(suite) if Path(suite).suffix else suite for suite in plan.suites]
-    return RecordPlan(
-        suites,
-        [str(device) for device in result],
-        plan.processes,
-        plan.quick,
-        plan.only,
-        plan.texts,
-        plan.times,
-    )
+    return replace(plan, suites=suites, devices=[str(device) for device in result])
 
 
 @dataclass
@@ -226,12 +218,9 @@ class _TargetState:
 
     def write(self, lines: Sequence[Line]) -> None:
         """Adds lines to the record file, texts once and only where they are wanted."""
-        for line in lines:
-            if isinstance(line, SourceText):
-                if line.digest in self.written or not self.plan.texts:
-                    continue
-                self.written.add(line.digest)
-            self.file.write(encoded(line))
+        if not self.plan.texts:
+            lines = [line for line in lines if not isinstance(line, SourceText)]
+        self.file.writelines(encoded_once(lines, self.written))
         self.file.flush()
 
     def stop(self) -> None:
@@ -322,15 +311,7 @@ class _Refusal(msgspec.Struct):
 
 
 class _Worker:
-    """A measuring process.
-
-    Args:
-        interpreter: The Python that it runs in.
-        more: Variables of its environment.
-
-    Raises:
-        InputError: It can't be started.
-    """
+    """A measuring process, in a Python of some environment, with ``more`` variables."""
 
     _decoder: msgspec.json.Decoder[_Answer] = msgspec.json.Decoder(_Answer)
 

@@ -115,6 +115,21 @@ def encoded(line: Line) -> bytes:
     return _encoder.encode(line) + b"\n"
 
 
+def encoded_once(results: Iterable[Line], texts: set[str]) -> Iterator[bytes]:
+    """Lines as bytes, with their ends; a text only the first time.
+
+    Args:
+        results: The lines.
+        texts: Digests of the texts that the file has; those of further ones are added.
+    """
+    for line in results:
+        if isinstance(line, SourceText):
+            if line.digest in texts:
+                continue
+            texts.add(line.digest)
+        yield encoded(line)
+
+
 def lines(path: str | PathLike[str]) -> Iterator[Line]:
     """The lines of a record file, one at a time.
 

@@ -14,7 +14,7 @@ import numpy as np
 from rlx.backends.base import CompileOptions
 from rlx.dataclasses import dataclass
 from rlx.errors import InputError, did_you_mean
-from rlx.files import UnfitFileError, open_regular
+from rlx.files import UnfitFileError, digest_of_file
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import REGISTRY, Array, Sample
@@ -130,7 +130,7 @@ def _ops(quick: bool) -> Iterator[Subject]:
 _ALONE = CompileOptions(fold=False, threads=1)
 
 
-def _of_case(case: Case, timed: bool, suite: str = "ops") -> Subject:
+def _of_case(case: Case, timed: bool) -> Subject:
     sample = case.sample
     # A case's number decides its inputs; others before it would change them.
     case = replace(case, number=0)
@@ -148,7 +148,7 @@ def _of_case(case: Case, timed: bool, suite: str = "ops") -> Subject:
     bound = case.opdef.bound is not None
     dtype = next((d for d in case.dtypes if d.is_float), None)
     return Subject(
-        suite,
+        "ops",
         name if timed else f"{name} small",
         case.opdef.name,
         tuple(sample.shapes),
@@ -236,11 +236,8 @@ SUITES: Mapping[str, Callable[[bool], Iterator[Subject]]] = {
 
 def _model(path: str) -> Subject:
     """A model's file, on made-up inputs."""
-    digest = hashlib.sha256()
     try:
-        with open_regular(path) as file:
-            while piece := file.read(1 << 20):
-                digest.update(piece)
+        digest = digest_of_file(path)
     except UnfitFileError as error:
         raise InputError(str(error)) from error
 
@@ -257,6 +254,6 @@ def _model(path: str) -> Subject:
         name,
         tuple(node.shape for node in nodes),
         tuple(str(node.dtype) for node in nodes),
-        "; ".join([digest.hexdigest(), *notes]),
+        "; ".join([digest, *notes]),
         make,
     )

@@ -52,13 +52,6 @@ class _Row:
         }
 
     @property
-    def machine(self) -> str:
-        """The time that the hardware's peaks stand for, new by base: the least and the most."""
-        peaks = self.case.pair.peaks
-        results = [peak.slowdown.ratio for peak in peaks if peak.hardware and peak.slowdown]
-        return f"{min(results):.2f} to {max(results):.2f}" if results else ""
-
-    @property
     def rank(self) -> int:
         if self.case.changed:
             return 0
@@ -100,12 +93,7 @@ def compare_report(
     Returns:
         The text of the file.
     """
-    flagged = {
-        item.case
-        for comparison in comparisons
-        for item in comparison.cases
-        if item.changed or item.verdict in (TimeVerdict.SLOWER, TimeVerdict.FASTER)
-    }
+    flagged = {item.case for comparison in comparisons for item in comparison.cases if item.flagged}
     return _render(
         "compare.html.j2",
         sections=[_section(comparison) for comparison in comparisons],
@@ -166,26 +154,17 @@ def _section(comparison: Comparison) -> _Section:
     decisive = [item.decisive for item in comparison.cases]
     axis = charts.ratio_axis([item.effect for item in decisive if item and item.effect])
     rows = [_row(case, axis) for case in comparison.cases]
-    rows.sort(key=lambda row: (row.rank, -_size(row.timing)))
-    forest = sorted(
-        (row for row in rows if row.timing and row.timing.effect),
-        key=lambda row: (_ORDER.index(row.timing.verdict) if row.timing else 9, -_size(row.timing)),
-    )
-    return _Section(comparison, axis, rows, forest[:_FOREST], text_diffs(comparison))
+    rows.sort(key=lambda row: (row.rank, -row.timing.size if row.timing else 0.0))
+    timed = [(row.timing, row) for row in rows if row.timing and row.timing.effect]
+    timed.sort(key=lambda item: (_ORDER.index(item[0].verdict), -item[0].size))
+    forest = [row for _, row in timed[:_FOREST]]
+    return _Section(comparison, axis, rows, forest, text_diffs(comparison))
 
 
 def _row(case: CaseResult, axis: charts.Axis) -> _Row:
     timing = case.decisive
     interval = charts.interval(axis, timing.effect) if timing and timing.effect else None
-    processes = (
-        f"about {timing.processes} processes would decide" if timing and timing.processes else ""
-    )
-    note = "; ".join(text for text in (timing.reason if timing else "", processes) if text)
-    return _Row(case, timing, interval, note)
-
-
-def _size(timing: Timing | None) -> float:
-    return abs(timing.effect.log_ratio) if timing and timing.effect else 0.0
+    return _Row(case, timing, interval, timing.note if timing else "")
 
 
 def _ledger(recordings: Sequence[Recording]) -> _Ledger:

@@ -109,6 +109,17 @@ class Timing:
     reason: str = ""
     processes: int | None = None
 
+    @property
+    def size(self) -> float:
+        """The |log ratio|; 0 where there is none."""
+        return abs(self.effect.log_ratio) if self.effect else 0.0
+
+    @property
+    def note(self) -> str:
+        """The reason, and how many processes would decide; empty where there is nothing to say."""
+        more = f"about {self.processes} processes would decide" if self.processes else ""
+        return "; ".join(text for text in (self.reason, more) if text)
+
 
 @dataclass
 class _Samples:
@@ -151,30 +162,35 @@ def floors(recording: Recording) -> dict[str, float]:
     for device in recording.devices:
         groups: list[list[float]] = []
         for (name, _), measured in recording.measured.items():
-            if name == device and measured.case is not None:
-                logs = {m: _logs(measured.times.values(), m) for m in METRICS}
-                present = [metric for metric, values in logs.items() if values]
-                groups += [logs[m] for m in judged(measured.case, present)]
+            if name == device:
+                groups += deciding(measured).values()
         floor = noise_floor(groups)
         if floor is not None:
             results[device] = floor
     return results
 
 
+def deciding(measured: Measured) -> dict[str, list[float]]:
+    """The logarithms of the processes' times that decide about a case, by kind."""
+    if measured.case is None:
+        return {}
+    logs = {metric: _logs(measured.times.values(), metric) for metric in METRICS}
+    present = [metric for metric, values in logs.items() if values]
+    return {metric: logs[metric] for metric in judged(measured.case, present) if logs[metric]}
+
+
 def slowest(measured: Iterable[Measured]) -> list[tuple[str, float, float]]:
     """Cases by the time that decides: name, nanoseconds, standard deviation of the processes' logarithms."""
     results = []
     for item in measured:
-        if item.case is not None:
-            logs = {m: _logs(item.times.values(), m) for m in METRICS}
-            for metric in judged(item.case, [m for m in METRICS if logs[m]])[:1]:
-                if logs[metric]:
-                    middle = math.exp(float(np.median(logs[metric])))
-                    results.append((item.case.name, middle, _spread(logs[metric])))
+        logs = next(iter(deciding(item).values()), None)
+        if item.case is not None and logs is not None:
+            results.append((item.case.name, math.exp(float(np.median(logs))), spread(logs)))
     return sorted(results, key=lambda row: -row[1])
 
 
-def _spread(logs: Sequence[float]) -> float:
+def spread(logs: Sequence[float]) -> float:
+    """The standard deviation of the processes' logarithms; 0 for one process."""
     return float(np.std(logs, ddof=1)) if len(logs) > 1 else 0.0
 
 

@@ -13,7 +13,7 @@ from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.runtime.exclusive import exclusive
 from rlx.runtime.io_binding import extent_of
-from rlx.runtime.run import use
+from rlx.runtime.run import choose_calls
 from rlx.runtime.state import RuntimeState
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _replace(
     state.values = dict(state.values)
     state.use_binding(binding)
     state.pending.clear()
-    use(state, executable)
+    choose_calls(state)
     if recorder is not None:
         recorder.begin_counting(executable.moved()._asdict())
     with contextlib.suppress(RlxError):  # what is lost can't be freed, and need not be

@@ -86,12 +86,6 @@ def _uncompiled(state: RuntimeState, executable: Executable) -> RunSlots:
     return run_slots
 
 
-def use(state: RuntimeState, executable: Executable) -> None:
-    """Makes later runs on an executable."""
-    state.executable = executable
-    choose_calls(state)
-
-
 def close(state: RuntimeState) -> None:
     """Frees the executable; every later call is refused."""
     state.closed = True

@@ -21,7 +21,6 @@ from rlx.errors import (
     CompileError,
     DeviceMemoryError,
     GraphError,
-    UnknownNameError,
     did_you_mean,
 )
 from rlx.ir.graph import Graph
@@ -29,6 +28,7 @@ from rlx.ir.serialize import joined
 from rlx.ir.spans import phase, phases
 from rlx.ir.spans import progress as told
 from rlx.runtime.compiled import CompiledGraph
+from rlx.runtime.state import unknown_name
 from rlx.threads import MAX_THREADS
 
 PRECISIONS = ("f32", "tf32", "bf16", "f16")
@@ -176,10 +176,7 @@ class Session:
         names = set(graph.param_names)
         for name in values:
             if name not in names:
-                raise UnknownNameError(
-                    f"graph {graph.name!r} has no param named {name!r}",
-                    hint=did_you_mean(name, graph.param_names),
-                )
+                raise unknown_name(graph, name, graph.param_names, "param")
         return values
 
 

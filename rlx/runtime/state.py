@@ -223,7 +223,7 @@ class RuntimeState:
         graph = self.graph
         if graph.has(name) and graph.named(name).op == "param":
             return graph.named(name)
-        raise self._unknown(name, graph.param_names, "param")
+        raise unknown_name(graph, name, graph.param_names, "param")
 
     def input(self, name: str) -> int:
         """Returns the position of the input of that name.
@@ -232,7 +232,7 @@ class RuntimeState:
             UnknownNameError: The graph has none.
         """
         if name not in self.names:
-            raise self._unknown(name, self.names, "input")
+            raise unknown_name(self.graph, name, self.names, "input")
         return self.names.index(name)
 
     def output(self, index: int) -> int:
@@ -246,11 +246,11 @@ class RuntimeState:
             raise InputError("no such output", got=index, expected=f"0 to {count - 1}")
         return index % count
 
-    def _unknown(self, name: str, names: Sequence[str], what: str) -> UnknownNameError:
-        return UnknownNameError(
-            f"graph {self.graph.name!r} has no {what} named {name!r}",
-            hint=did_you_mean(name, names),
-        )
+
+def unknown_name(graph: Graph, name: str, names: Sequence[str], what: str) -> UnknownNameError:
+    """The error for a name that no input or param of a graph has."""
+    hint = did_you_mean(str(name), names)
+    return UnknownNameError(f"graph {graph.name!r} has no {what} named {name!r}", hint=hint)
 
 
 def _reader(transform: ParamTransform, read: ReadParam) -> ReadParam:

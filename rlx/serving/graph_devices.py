@@ -14,9 +14,7 @@ from rlx.device.policy import Benchmark, DevicePolicy, device_tuple, parse
 from rlx.errors import (
     DeviceLostError,
     InputError,
-    UnknownNameError,
     describe,
-    did_you_mean,
 )
 from rlx.ir.dtype import DTypeLike
 from rlx.ir.graph import Graph
@@ -32,6 +30,7 @@ from rlx.runtime.device_bench import (
     timed,
 )
 from rlx.runtime.session import Session
+from rlx.runtime.state import unknown_name
 
 T = TypeVar("T")
 
@@ -281,10 +280,7 @@ class GraphDevices(DevicePicks):
 
     def _param(self, name: str) -> str:
         if name not in self.graph.param_names:
-            raise UnknownNameError(
-                f"graph {self.graph.name!r} has no param named {name!r}",
-                hint=did_you_mean(str(name), self.graph.param_names),
-            )
+            raise unknown_name(self.graph, name, self.graph.param_names, "param")
         return name
 
     def _measure(self, inputs: Mapping[str, Any] | None, runs: int) -> dict[Device, float]:

@@ -60,7 +60,7 @@ class ModelFile:
             RlxError: See ``lower``.
         """
         if self.entries is None:
-            return _imported(self.source, shapes, values)
+            return imported(self.source, shapes, values)
         args = [(n, a.dtype.str, a.shape, _digest(a)) for n, a in sorted(values.items())]
         asked = sorted(shapes.items())
         name = self.entries.name("import", self.digest, self.source.label, asked, args)
@@ -78,16 +78,6 @@ class ModelFile:
             use_weight_cache(lowered.graph, _Prepared(self.entries, name))
         return lowered
 
-    def looked_at(
-        self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array]
-    ) -> LoweredModel:
-        """``lower`` of the model for shapes that it is not compiled for: nothing is kept of it.
-
-        Raises:
-            RlxError: See ``lower``.
-        """
-        return _imported(self.source, shapes, values)
-
     def _build_model(
         self,
         entries: Sealed,
@@ -100,7 +90,7 @@ class ModelFile:
         Both are cached.
         """
         try:
-            lowered = _imported(self.source, shapes, values)
+            lowered = imported(self.source, shapes, values)
         except NeedsValueError as error:
             _put(entries, name, error.names)
             return error.names
@@ -150,9 +140,10 @@ def _read(file: ModelBytes) -> ModelSource:
     return source
 
 
-def _imported(
+def imported(
     source: ModelSource, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array]
 ) -> LoweredModel:
+    """``lower`` of a model, counted and timed; nothing is kept of it."""
     from rlx.importers.onnx.load import lower
 
     count("imported")

@@ -83,14 +83,7 @@ class Lengths:
 def _build(
     first: Shapes, last: Shapes, asked: Graph, build: Callable[[Shapes], Graph]
 ) -> Bucket | None:
-    """A bucket; None where masks don't help, or the function is not for all of its shapes.
-
-    Args:
-        first: Its smallest shapes.
-        last: Its largest ones.
-        asked: The graph for shapes within it.
-        build: Makes the graph for shapes.
-    """
+    """A bucket; None where masks don't help, or the function is not for all of its shapes."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about shapes that nobody has

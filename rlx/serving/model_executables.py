@@ -30,7 +30,7 @@ from rlx.passes.masking.dim_sizes import UnmaskableError
 from rlx.runtime.session import Session
 from rlx.serving.bucket_padding import Bucket, BucketFit, valid
 from rlx.serving.executable_pool import ExecutablePool
-from rlx.serving.import_cache import ModelFile
+from rlx.serving.import_cache import ModelFile, imported
 from rlx.serving.model_buckets import Buckets, BucketsLike, Range, dims_of, shapes_with
 from rlx.serving.model_inputs import carried
 from rlx.serving.model_report import ModelReport, ShapesReport
@@ -309,7 +309,7 @@ class Executables:
     def _looked_at(self, shapes: Shapes, arrays: Mapping[str, Array]) -> Graph:
         """The model for shapes that it is not compiled for: it is not kept on disk."""
         self._fits += 1
-        return self._file.looked_at(*self._split(shapes, arrays)).graph
+        return imported(self._source, *self._split(shapes, arrays)).graph
 
     def _split(
         self, shapes: Shapes, arrays: Mapping[str, Array]

@@ -4,46 +4,55 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from rlx.abi.constants import CONV_DEPTH
 from rlx.abi.products import PACKINGS
 from rlx.dataclasses import dataclass
-from rlx.ir.dtype import DType
+from rlx.ir.dtype import HALVES, DType
 from rlx.ir.opdef import Array
 
 
-class Layout(Protocol):
-    """An order of the elements of matrices. Two that are equal are the same."""
+class Layout(ABC):
+    """An order of the elements of matrices. Two that are equal are the same.
+
+    Attributes:
+        matrices: How many matrices there are.
+    """
+
+    matrices: int
+
+    @property
+    @abstractmethod
+    def stride(self) -> int:
+        """Bytes from one matrix to the next."""
+
+    @property
+    def packing(self) -> str:
+        """Names the packing in ``PACKINGS``."""
+        return "same"
 
     @property
     def nbytes(self) -> int:
         """Bytes of all matrices."""
+        return self.matrices * self.stride
 
     @property
     def linked(self) -> dict[str, int]:
         """The fields of a kernel's signature that say how its operand is packed."""
+        return {"packing": PACKINGS.index(self.packing), "packed_stride": self.stride}
 
+    @abstractmethod
     def pack(self, plain: Array, memory: Array) -> None:
         """Writes the matrices to memory of ``nbytes`` bytes, in this order."""
 
+    @abstractmethod
     def unpack(self, memory: Array, plain: Array) -> None:
         """The opposite: writes to an array of the matrices."""
 
 
-def linked_fields(packing: str, stride: int) -> dict[str, int]:
-    """Returns the fields that ``Layout.linked`` takes.
-
-    Args:
-        packing: One of ``PACKINGS``.
-        stride: Bytes from one matrix to the next.
-    """
-    return {"packing": PACKINGS.index(packing), "packed_stride": stride}
-
-
-class _Moved(ABC):
+class _Moved(Layout):
     """A layout whose parts are copied unchanged."""
 
     @abstractmethod
@@ -51,12 +60,12 @@ class _Moved(ABC):
         """Each part of the packed memory, beside the elements that it holds."""
 
     def pack(self, plain: Array, memory: Array) -> None:
-        """Writes the matrices to memory of ``nbytes`` bytes, in this order."""
+        """See ``Layout``."""
         for packed, part in self.moves(plain, memory):
             packed[...] = part
 
     def unpack(self, memory: Array, plain: Array) -> None:
-        """The opposite: writes to an array of the matrices."""
+        """See ``Layout``."""
         for packed, part in self.moves(plain, memory):
             part[...] = packed
 
@@ -85,19 +94,13 @@ class Panels(_Moved):
 
     @property
     def stride(self) -> int:
-        """Elements from one matrix to the next."""
-        return self.k * (-(-self.n // self.lanes) * self.lanes)
+        """See ``Layout``."""
+        return self.k * (-(-self.n // self.lanes) * self.lanes) * self.dtype.itemsize
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of all matrices."""
-        return self.matrices * self.stride * self.dtype.itemsize
-
-    @property
-    def linked(self) -> dict[str, int]:
-        """The fields of a kernel's signature that say how its operand is packed."""
-        kind = str(self.dtype) if self.dtype in (DType.F16, DType.BF16) else "same"
-        return linked_fields(kind, self.stride * self.dtype.itemsize)
+    def packing(self) -> str:
+        """See ``Layout``."""
+        return str(self.dtype) if self.dtype in HALVES else "same"
 
     def moves(self, plain: Array, memory: Array) -> Iterator[tuple[Array, Array]]:
         """The whole panels, then the last one, each beside the elements in it."""
@@ -105,8 +108,9 @@ class Panels(_Moved):
             (self.matrices, self.n, self.k) if self.transposed else (self.matrices, self.k, self.n)
         )
         whole = plain.reshape(shape)
-        elements = memory[: self.matrices * self.stride * self.dtype.itemsize]
-        packed = elements.view(self.dtype.numpy).reshape(self.matrices, self.stride)
+        elements = memory[: self.matrices * self.stride]
+        each = self.stride // self.dtype.itemsize
+        packed = elements.view(self.dtype.numpy).reshape(self.matrices, each)
         full = self.n // self.columns
         edge = full * self.columns
         panels = packed[:, : edge * self.k].reshape(self.matrices, full, self.k, self.columns)
@@ -138,7 +142,8 @@ class CheckedPanels(Panels):
         memory[self.nbytes - 8 : self.nbytes].view(np.int64)[0] = np.isfinite(plain).all()
 
 
-class BytePanels(NamedTuple):
+@dataclass(frozen=True)
+class BytePanels(Layout):
     """Matrices of 8-bit integers in panels: for every column some rows side by side (kernels/products/integers.h).
 
     Before the rows of a panel stands the sum of each column. Unsigned values are 128 less.
@@ -168,21 +173,11 @@ class BytePanels(NamedTuple):
 
     @property
     def stride(self) -> int:
-        """Bytes from one matrix to the next."""
+        """See ``Layout``."""
         return (self.rows + 4) * (-(-self.n // self.lanes) * self.lanes)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all matrices."""
-        return self.matrices * self.stride
-
-    @property
-    def linked(self) -> dict[str, int]:
-        """The fields of a kernel's signature that say how its operand is packed."""
-        return linked_fields("same", self.stride)
-
     def pack(self, plain: Array, memory: Array) -> None:
-        """Writes the panels of the matrices to memory of ``nbytes`` bytes."""
+        """See ``Layout``."""
         for sums, panel, part in self.moves(plain, memory):
             values = part.view(np.int8) if self.signed else (part ^ np.uint8(128)).view(np.int8)
             columns = part.shape[1]
@@ -192,7 +187,7 @@ class BytePanels(NamedTuple):
             sums[:columns] = values.sum(0, dtype=np.int32)[:, None].view(np.int8)
 
     def unpack(self, memory: Array, plain: Array) -> None:
-        """The opposite: writes to an array of the matrices."""
+        """See ``Layout``."""
         for _, panel, part in self.moves(plain, memory):
             columns = part.shape[1]
             rows = panel[:, :columns].swapaxes(1, 2).reshape(-1, columns)[: self.k]
@@ -228,16 +223,17 @@ class Blocks(_Moved):
     n: int
     columns: int
     lanes: int
+    matrices = 1
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of the matrix."""
+    def stride(self) -> int:
+        """See ``Layout``."""
         return self.k // 32 * (18 if self.four else 34) * (-(-self.n // self.lanes) * self.lanes)
 
     @property
-    def linked(self) -> dict[str, int]:
-        """The fields of a kernel's signature that say how its operand is packed."""
-        return linked_fields("Q4_0" if self.four else "Q8_0", self.nbytes)
+    def packing(self) -> str:
+        """See ``Layout``."""
+        return "Q4_0" if self.four else "Q8_0"
 
     def moves(self, plain: Array, memory: Array) -> Iterator[tuple[Array, Array]]:
         """The scales and the codes of every panel, each beside its part of the blocks."""
@@ -271,14 +267,9 @@ class Transposed(_Moved):
     columns: int
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of all matrices."""
-        return self.matrices * self.rows * self.columns * self.dtype.itemsize
-
-    @property
-    def linked(self) -> dict[str, int]:
-        """The fields of a kernel's signature that say how its operand is packed."""
-        return linked_fields("same", self.nbytes // self.matrices)
+    def stride(self) -> int:
+        """See ``Layout``."""
+        return self.rows * self.columns * self.dtype.itemsize
 
     def moves(self, plain: Array, memory: Array) -> Iterator[tuple[Array, Array]]:
         """All matrices at once."""
@@ -293,14 +284,14 @@ class Gates(_Moved):
 
     Attributes:
         dtype: Of the elements.
-        directions: How many directions there are.
+        matrices: How many directions there are.
         hidden: Columns of the weights.
         products: Rows of the weights that each product takes, in their order.
         columns: Panel width. The last panel of a product is padded to it.
     """
 
     dtype: DType
-    directions: int
+    matrices: int
     hidden: int
     products: tuple[int, ...]
     columns: int
@@ -314,23 +305,13 @@ class Gates(_Moved):
 
     @property
     def stride(self) -> int:
-        """Bytes from one direction to the next."""
+        """See ``Layout``."""
         return sum(panel.nbytes for panel in self._panels())
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all directions."""
-        return self.directions * self.stride
-
-    @property
-    def linked(self) -> dict[str, int]:
-        """The fields of a kernel's signature that say how its operand is packed."""
-        return linked_fields("same", self.stride)
 
     def moves(self, plain: Array, memory: Array) -> Iterator[tuple[Array, Array]]:
         """The parts of every product's panels."""
         pos = 0
-        for direction in plain.reshape(self.directions, sum(self.products), self.hidden):
+        for direction in plain.reshape(self.matrices, sum(self.products), self.hidden):
             row = 0
             for panels in self._panels():
                 rows = direction[row : row + panels.n]
@@ -356,19 +337,9 @@ class BytePairs(_Moved):
 
     @property
     def stride(self) -> int:
-        """Bytes from one matrix to the next."""
+        """See ``Layout``."""
         panels = sum(-(-rows // self.columns) for rows in self.products)
         return panels * self.columns * 2 * -(-self.k // 2)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all matrices."""
-        return self.matrices * self.stride
-
-    @property
-    def linked(self) -> dict[str, int]:
-        """The fields of a kernel's signature that say how its operand is packed."""
-        return linked_fields("same", self.stride)
 
     def moves(self, plain: Array, memory: Array) -> Iterator[tuple[Array, Array]]:
         """The first rows of all pairs of a panel, then the second ones."""
@@ -405,14 +376,9 @@ class Filters(_Moved):
     k: int
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of all matrices."""
-        return self.matrices * self.m * self.k * self.dtype.itemsize
-
-    @property
-    def linked(self) -> dict[str, int]:
-        """The fields of a kernel's signature that say how its operand is packed."""
-        return linked_fields("same", self.nbytes // self.matrices)
+    def stride(self) -> int:
+        """See ``Layout``."""
+        return self.m * self.k * self.dtype.itemsize
 
     def moves(self, plain: Array, memory: Array) -> Iterator[tuple[Array, Array]]:
         """Rows that are made together, beside where they stand in the matrices."""

@@ -64,7 +64,7 @@ def adapters(library: Provider) -> tuple[Any, ...]:
     # Hardware comes before software adapters, so that device 0 is a GPU where there is one. A GPU that a second
     # API shows again comes last, so that the first numbers count distinct GPUs.
     order = {
-        id(adapter): (seen_before(i, chosen), _software(adapter))
+        id(adapter): (seen_before(i, chosen), adapter.info["adapter_type"] == "CPU")
         for i, adapter in enumerate(chosen)
     }
     return tuple(sorted(chosen, key=lambda adapter: order[id(adapter)]))
@@ -110,10 +110,6 @@ def seen_before(index: int, adapters: Sequence[Any]) -> bool:
 
 def _api(adapter: Any) -> str:
     return str(adapter.info["backend_type"])
-
-
-def _software(adapter: Any) -> bool:
-    return bool(adapter.info["adapter_type"] == "CPU")
 
 
 def _identity(adapter: Any) -> tuple[Any, ...]:

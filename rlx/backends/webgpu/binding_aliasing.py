@@ -124,13 +124,7 @@ def _element(type: str) -> _Element | None:
 
 
 class _Renaming:
-    """Writes a text with other names for some of its bindings, which may have other types, too.
-
-    Args:
-        text: The text.
-        renamed: For each name the new one, the type that it had, and the type that it has now.
-        label: The kernel.
-    """
+    """Writes a text with other names for some bindings; ``renamed`` has each one's new name, old type and new type."""
 
     def __init__(self, text: str, renamed: Mapping[str, tuple[str, str, str]], label: str) -> None:
         self._tokens, self._renamed, self._label = tokens_of(text), renamed, label

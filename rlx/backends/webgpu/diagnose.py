@@ -8,6 +8,8 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from rlx.backends.webgpu.wgsl import can_render, shader_place
@@ -36,10 +38,6 @@ def missing_kernels() -> str | None:
     return None
 
 
-def _wgpu() -> None:
-    importlib.import_module("wgpu")
-
-
 def _native() -> None:
     # Imported here: without cffi there is no wgpu.
     from rlx.backends.webgpu.c_types import import_native
@@ -47,18 +45,21 @@ def _native() -> None:
     import_native()
 
 
-@functools.cache
-def _without_wgpu() -> str | None:
-    for load, what in (
-        (_wgpu, "the package wgpu can't be imported"),
-        (_native, "the library of the package wgpu can't be loaded"),
-    ):
+def first_failure(loads: Sequence[tuple[Callable[[], object], str]], hint: str) -> str | None:
+    """Names the first of some loads that fails, why, and what to do; None where all succeed."""
+    for load, what in loads:
         try:
             load()
         except Exception as error:  # whatever form it takes: OSError and RuntimeError are usual
-            said = first_line(error)
-            return f"{what} ({said}); {_HINT}"
+            return f"{what} ({first_line(error)}); {hint}"
     return None
+
+
+@functools.cache
+def _without_wgpu() -> str | None:
+    wgpu = partial(importlib.import_module, "wgpu"), "the package wgpu can't be imported"
+    native = _native, "the library of the package wgpu can't be loaded"
+    return first_failure((wgpu, native), _HINT)
 
 
 def is_loadable() -> bool:

@@ -156,10 +156,6 @@ def _operand(name: str, shape: Shape, dtype: DType, result: Shape) -> _Operand:
     return _Operand(scalar, _four(lanes, dtype))
 
 
-def _needs_index(operand: _Operand, name: str) -> bool:
-    return f"at_{name}." in operand.value
-
-
 def _literal(value: Any, dtype: DType) -> str:
     vec = vector(dtype)
     if dtype is DType.BOOL:
@@ -316,7 +312,7 @@ def region_source(
     for i, (operand_shape, dtype) in enumerate(zip(params["shapes"], dtypes, strict=True)):
         operand = _operand(f"x{i}", operand_shape, dtype, shape)
         bindings.append(_binding(i, access[i], f"x{i}", operand.type))
-        if _needs_index(operand, f"x{i}"):
+        if f"at_x{i}." in operand.value:
             dims, (steps,) = collapse(shape, broadcast_strides(operand_shape, shape))
             loads.append(f"let at_x{i} = {_index(dims, steps, 'element', 'vec4')};")
         loads.append(f"let v{i} = {operand.value};")

@@ -10,22 +10,25 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from rlx import flags
 from rlx.errors import DeviceUnavailableError
 from rlx.ir.fragments import Fragment
 
 
-class Provider(Protocol):
+class Provider(ABC):
     """One library.
 
     Attributes:
         name: Its usual name.
         package: The Python package.
+        native: Its module that calls the library.
         own_names: The optional features that rlx uses, by rlx's name for each, with the library's.
         needed: Features without which a device can't be used here.
         checks_by_device: Whether ``RLX_SHADER_CHECKS`` is a matter of the device, not of each shader.
@@ -33,22 +36,24 @@ class Provider(Protocol):
 
     name: str
     package: str
+    native: str
     own_names: Mapping[str, str]
-    needed: tuple[str, ...]
-    checks_by_device: bool
+    needed: tuple[str, ...] = ()
+    checks_by_device = False
 
-    def __hash__(self) -> int:
-        """Each library is one object."""
-
+    @abstractmethod
     def missing(self) -> str | None:
         """Explains which part of the library is missing or unloadable, and what to do; None if it is complete."""
 
     def module(self) -> ModuleType:
         """The package, imported, with its errors and flags."""
+        return importlib.import_module(self.package)
 
+    @abstractmethod
     def version(self) -> str:
         """The release of the package, and of what it brings, without starting it."""
 
+    @abstractmethod
     def listed(self) -> tuple[Any, ...]:
         """Its adapters.
 
@@ -58,7 +63,9 @@ class Provider(Protocol):
 
     def fragments(self, adapter: Any) -> tuple[Fragment, ...]:
         """The matrices that an adapter's subgroups multiply."""
+        return ()
 
+    @abstractmethod
     def opened(self, adapter: Any, features: Collection[str], limits: Mapping[str, int]) -> Any:
         """A new device of an adapter.
 
@@ -73,7 +80,10 @@ class Provider(Protocol):
 
     def owns(self, handle: object) -> bool:
         """Returns whether an object is a device of this library; the library need not be imported for that."""
+        native = sys.modules.get(self.native)
+        return native is not None and isinstance(handle, native.GPUDevice)
 
+    @abstractmethod
     def shader_module(self, device: Any, label: str, code: str) -> Any:
         """A module of a device, without run-time checks unless ``RLX_SHADER_CHECKS`` asks for them.
 
@@ -83,18 +93,32 @@ class Provider(Protocol):
 
     def reporting(self, device: Any) -> AbstractContextManager[None]:
         """A block whose calls raise their own errors, whatever other threads do on the device."""
+        return nullcontext()
 
     def lost(self, device: Any) -> bool:
         """Returns whether a device is known to be lost; False for a library whose calls report the loss themselves."""
+        return False
 
+    @abstractmethod
     def timestamp_period(self, queue: Any) -> float:
         """Nanoseconds between two ticks of a queue's clock."""
 
+    @abstractmethod
     def binding(self) -> tuple[Any, Any, Any] | None:
         """Its cffi interface, the module of the C path, and its functions for that; None where Python makes the calls."""
 
     def keep_objects(self) -> None:
         """In a process that was forked: frees nothing any more."""
+        native = sys.modules.get(self.native)
+        if native is None:
+            return
+        api = importlib.import_module(f"{self.native}._api")
+        for kind in (api.GPUObjectBase, native.GPUAdapter, native.GPUDevice):
+            kind._release = _keep
+
+
+def _keep(thing: object) -> None:
+    """Stands for the release of one of a library's objects."""
 
 
 # Where each is, by the value of RLX_WEBGPU.

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import functools
 import importlib
-import sys
 import warnings
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
-from types import ModuleType
 from typing import Any
 
 from rlx import flags
-from rlx.errors import first_line, install_line
+from rlx.backends.webgpu.diagnose import first_failure, missing_kernels
+from rlx.backends.webgpu.provider import Provider
+from rlx.errors import install_line
 from rlx.ir.fragments import Fragment
 from rlx.ir.spans import phase
 
@@ -34,11 +35,12 @@ _ROUNDED = ("timestamp_quantization",)
 _WORDS = ("BufferView", "SubgroupId")
 
 
-class Dawn:
+class Dawn(Provider):
     """See ``Provider``."""
 
     name = "dawn"
     package = "wgpudawn"
+    native = _BACKEND
     own_names: Mapping[str, str] = {
         "shader-f16": "shader-f16",
         "timestamp-query": "timestamp-query",
@@ -52,13 +54,7 @@ class Dawn:
 
     def missing(self) -> str | None:
         """See ``Provider``."""
-        from rlx.backends.webgpu.diagnose import missing_kernels
-
         return missing_kernels() or _without_dawn()
-
-    def module(self) -> ModuleType:
-        """See ``Provider``."""
-        return importlib.import_module(self.package)
 
     def version(self) -> str:
         """See ``Provider``."""
@@ -104,11 +100,6 @@ class Dawn:
             disable_toggles=[name for name in _ROUNDED if name in known],
         )
 
-    def owns(self, handle: object) -> bool:
-        """See ``Provider``."""
-        dawn = sys.modules.get(_BACKEND)
-        return dawn is not None and isinstance(handle, dawn.GPUDevice)
-
     def shader_module(self, device: Any, label: str, code: str) -> Any:
         """See ``Provider``. The checks are the device's."""
         return device.create_shader_module(label=label, code=code)
@@ -145,32 +136,13 @@ class Dawn:
 
         return dawn_binding()
 
-    def keep_objects(self) -> None:
-        """See ``Provider``."""
-        dawn = sys.modules.get(_BACKEND)
-        if dawn is None:
-            return
-        api = importlib.import_module(f"{_BACKEND}._api")
-        for kind in (api.GPUObjectBase, dawn.GPUAdapter, dawn.GPUDevice):
-            kind._release = _keep
-
-
-def _keep(thing: object) -> None:
-    """Stands for the release of one of wgpudawn's objects."""
-
 
 @functools.cache
 def _without_dawn() -> str | None:
-    for name, what in (
-        ("wgpudawn", "the package wgpudawn is not installed"),
-        (_BACKEND, "the library of the package wgpudawn can't be loaded"),
-    ):
-        try:
-            importlib.import_module(name)
-        except Exception as error:  # whatever form it takes: OSError and RuntimeError are usual
-            said = first_line(error)
-            return f"{what} ({said}); {_HINT}"
-    return None
+    package = partial(importlib.import_module, "wgpudawn"), "the package wgpudawn is not installed"
+    library = partial(importlib.import_module, _BACKEND)
+    what = "the library of the package wgpudawn can't be loaded"
+    return first_failure((package, (library, what)), _HINT)
 
 
 def _extras() -> Any:

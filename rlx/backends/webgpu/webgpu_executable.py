@@ -137,7 +137,8 @@ class WebGpuExecutable:
         self, arrays: Sequence[Array | None], outputs: Sequence[int], fresh: bool
     ) -> Pending:
         """Uploads and enqueues a run. Parts on the host are waited for, up to the last submission."""
-        self._check_open()
+        if self._closed:
+            raise ClosedError("this executable is closed", hint="compile the graph again")
         uploaded = []
         for i, array in zip(self._builder.arguments(), arrays, strict=True):
             if array is not None:
@@ -328,7 +329,3 @@ class WebGpuExecutable:
         self._arena.destroy()
         if self._readback is not None:
             self._readback.close()
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClosedError("this executable is closed", hint="compile the graph again")

@@ -15,10 +15,11 @@ from rlx.cli.model_options import progress
 from rlx.cli.regressions import part
 from rlx.cli.screen import say as show_lines
 from rlx.errors import InputError
+from rlx.file_cache import user_folder
 from rlx.regress.bisect import BisectResult, built, first_bad
 from rlx.regress.bisect_oracles import BY, TIME, RecordedCase
 from rlx.regress.commits import Checkout
-from rlx.regress.installs import Installs, default_folder
+from rlx.regress.installs import Installs
 from rlx.regress.record import RecordPlan, checked
 from rlx.regress.regress_cases import SUITES, subjects
 
@@ -94,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
         progress(False, "bisect") as show,
     ):
         show("bisect")
-        installs = Installs(checkout, Path(scratch), args.wheels or default_folder(), say)
+        installs = Installs(checkout, Path(scratch), args.wheels or user_folder("wheels"), say)
         result = first_bad(checkout, good, bad, built(good, installs.python, judge), say)
     show_lines(_text(result))
     return FOUND if len(result.commits) == 1 else SEVERAL

@@ -10,7 +10,6 @@ from pathlib import Path
 from rlx.cli.regressions import compare_text, part
 from rlx.errors import InputError
 from rlx.regress import compare, exports, history
-from rlx.regress.compare import Comparison
 from rlx.regress.recording import Recording, read
 from rlx.regress.report import compare_report
 
@@ -86,7 +85,9 @@ def report(paths: Sequence[str | Path], args: argparse.Namespace) -> int:
         text = exports.as_junit(results, fail_on)
         Path(args.junit).write_text(text, encoding="utf-8")
     if args.html:
-        _write_html(args, base, others, results)
+        series = history.load(args.history) if args.history else []
+        text = compare_report(results, [base, *others], series)
+        Path(args.html).write_text(text, encoding="utf-8")
     if args.json != "-":
         for item in results:
             compare_text.show(item, fail_on)
@@ -108,13 +109,3 @@ def _devices(named: Sequence[str]) -> dict[str, str]:
         first, _, other = text.partition("=")
         results[first] = other or first
     return results
-
-
-def _write_html(
-    args: argparse.Namespace,
-    base: Recording,
-    others: Sequence[Recording],
-    results: Sequence[Comparison],
-) -> None:
-    series = history.load(args.history) if args.history else []
-    Path(args.html).write_text(compare_report(results, [base, *others], series), encoding="utf-8")

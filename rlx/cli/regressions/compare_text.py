@@ -12,7 +12,7 @@ from rlx.regress.compare import CaseResult, Comparison
 from rlx.regress.findings import KINDS
 from rlx.regress.pairing import DevicePair
 from rlx.regress.statistics import Effect, ratio_of
-from rlx.regress.timing import TimeVerdict, Timing
+from rlx.regress.timing import TimeVerdict
 
 
 def show(comparison: Comparison, fail_on: Collection[str]) -> None:
@@ -70,7 +70,7 @@ def _times(out: Console, pair: DevicePair, cases: Sequence[CaseResult]) -> None:
     results = [(case, timing) for case in cases if (timing := case.decisive)]
     least = sorted({timing.threshold for _, timing in results})
     results = [(case, timing) for case, timing in results if timing.verdict in order]
-    results.sort(key=lambda item: (order.index(item[1].verdict), -_size(item[1])))
+    results.sort(key=lambda item: (order.index(item[1].verdict), -item[1].size))
     rows = [
         (
             case.name,
@@ -78,8 +78,8 @@ def _times(out: Console, pair: DevicePair, cases: Sequence[CaseResult]) -> None:
             f"{timing.base_ns / 1e3:,.1f}",
             f"{timing.new_ns / 1e3:,.1f}",
             interval(timing.effect),
-            machine(pair),
-            _why(timing),
+            pair.machine or "-",
+            timing.note,
         )
         for case, timing in results
     ]
@@ -92,23 +92,8 @@ def _times(out: Console, pair: DevicePair, cases: Sequence[CaseResult]) -> None:
         out.print(f"A change counts from {ends} on, by --min-effect and by the noise of each case.")
 
 
-def _size(timing: Timing) -> float:
-    return abs(timing.effect.log_ratio) if timing.effect else 0.0
-
-
-def _why(timing: Timing) -> str:
-    more = f"about {timing.processes} processes would decide" if timing.processes else ""
-    return "; ".join(text for text in (timing.reason, more) if text)
-
-
 def interval(effect: Effect | None) -> str:
     """A ratio and its interval."""
     if effect is None:
         return "-"
     return f"{effect.ratio:.3f} ({ratio_of(effect.low):.3f} to {ratio_of(effect.high):.3f})"
-
-
-def machine(pair: DevicePair) -> str:
-    """The time that the machine's peaks stand for, new by base: the least and the most of them."""
-    results = [peak.slowdown.ratio for peak in pair.peaks if peak.hardware and peak.slowdown]
-    return f"{min(results):.2f} to {max(results):.2f}" if results else "-"

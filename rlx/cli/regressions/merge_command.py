@@ -6,8 +6,7 @@ import argparse
 from pathlib import Path
 
 from rlx.errors import InputError
-from rlx.regress.record_schema import SourceText
-from rlx.regress.recording import encoded, lines, read
+from rlx.regress.recording import encoded_once, lines, read
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -29,10 +28,5 @@ def run(args: argparse.Namespace) -> int:
     known: set[str] = set()
     with args.output.open("wb") as out:
         for path in args.files:
-            for line in lines(path):
-                if isinstance(line, SourceText):
-                    if line.digest in known:
-                        continue
-                    known.add(line.digest)
-                out.write(encoded(line))
+            out.writelines(encoded_once(lines(path), known))
     return 0

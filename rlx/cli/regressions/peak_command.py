@@ -7,8 +7,8 @@ import json
 
 import msgspec
 
-import rlx
 from rlx.cli import screen
+from rlx.cli.model_options import devices_of
 from rlx.regress.machine_peaks import peaks
 
 _COLUMNS = {
@@ -31,10 +31,8 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         RlxError: A device does not exist.
     """
-    named = args.devices
-    devices = rlx.available_devices() if named == "all" else rlx.parse_device_list(named)
     rows = []
-    for device in devices:
+    for device in devices_of(args.devices):
         result = msgspec.to_builtins(peaks("0" * 16, str(device), 0))
         rows.append({"device": str(device), **{name: result[name] for name in _COLUMNS}})
     if args.json:
