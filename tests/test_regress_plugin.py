@@ -1,17 +1,18 @@
 """The pytest plug-in: projects of their own that test their graphs, run by a pytest inside this one."""
 
+import contextlib
+import importlib
 import itertools
 import json
+import pkgutil
 from pathlib import Path
 
 import pytest
 
-from rlx.regress import application, fresh, system_load
+import rlx
+from rlx.regress import fresh, system_load
 from rlx.regress.record_schema import Load, Times
 from rlx.regress.recording import read
-
-# The pytest inside drops what it imports first.
-assert application
 
 pytest_plugins = ["pytester"]
 
@@ -65,8 +66,20 @@ def made_up(slow, noise=1.0):
     return times
 
 
+@pytest.fixture(scope="module")
+def all_modules():
+    """Every module of rlx, imported. A pytest inside this one drops modules that it imports first.
+
+    A second copy of a module would have caches of its own, which later tests in this process would meet.
+    """
+    for module in pkgutil.walk_packages(rlx.__path__, "rlx.", onerror=lambda name: None):
+        if "__" not in module.name:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(module.name)
+
+
 @pytest.fixture
-def project(pytester, monkeypatch):
+def project(pytester, monkeypatch, all_modules):
     """A project; ``project(*options, **environment)`` runs its tests, in a process of its own if ``apart``."""
     monkeypatch.setenv("RLX_CACHE", "off")
     # This suite's own workers and options are no business of the project's run.
