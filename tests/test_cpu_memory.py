@@ -6,7 +6,7 @@ import os
 import pytest
 
 from rlx import DeviceMemoryError
-from rlx.backends.cpu.memory import aligned
+from rlx.backends.executable import aligned
 
 HUGE = 1 << 21
 

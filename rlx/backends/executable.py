@@ -1,16 +1,18 @@
 """The protocol of executables: a graph on a device, with memory and kernels prepared.
 
 An executable binds arrays to inputs and outputs, submits runs, and holds params and handles. Every way of running a
-graph is a function of ``rlx.runtime`` over these members.
+graph is a function of ``rlx.runtime`` over these members. Memory of the host that executables read and write is made here.
 """
 
 from __future__ import annotations
 
+import mmap
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from rlx.dataclasses import dataclass
+from rlx.errors import DeviceMemoryError
 from rlx.ir.dtype import DType
 from rlx.ir.opdef import Array, TensorType
 
@@ -19,6 +21,11 @@ if TYPE_CHECKING:
     from rlx.backends.recorder import Recorder
     from rlx.passes.dynamic_batch import DynamicRows
 
+_ALIGNMENT = 256
+# Bytes of a huge page, which one entry of the processor's address cache covers. Where the system gives them to who asks,
+# memory from half of that on asks: with pages of 4 KiB the speed of a kernel depends on where they happen to lie.
+_HUGE = 1 << 21
+_ADVICE: int | None = getattr(mmap, "MADV_HUGEPAGE", None)
 RunSlots = Callable[..., tuple[Array, ...]]
 RunDict = Callable[[Any], list[Array] | None]
 
@@ -348,3 +355,42 @@ def read_only(array: Array) -> Array:
     view = array.view()
     view.setflags(write=False)
     return view
+
+
+def aligned(nbytes: int) -> Array:
+    """Zeroed bytes whose address is a multiple of 256, in huge pages where they fill at least half of one.
+
+    Raises:
+        DeviceMemoryError: There are not as many.
+    """
+    import numpy as np
+
+    try:
+        if _ADVICE is not None and nbytes >= _HUGE // 2:
+            return _huge(nbytes, _ADVICE)
+        block = np.zeros(nbytes + _ALIGNMENT, np.uint8)
+    except (MemoryError, ValueError, OSError, OverflowError) as error:
+        raise DeviceMemoryError(
+            "the host has no room for a graph", got=f"{nbytes} bytes", hint=str(error)
+        ) from None
+    start = -block.ctypes.data % _ALIGNMENT
+    return block[start : start + nbytes]
+
+
+def _huge(nbytes: int, advice: int) -> Array:
+    import numpy as np
+
+    # A huge page that would be filled by less than half stays small pages.
+    pages = (nbytes + _HUGE // 2) // _HUGE
+    # Private: what a forked process writes is its own.
+    region = mmap.mmap(-1, (pages + 1) * _HUGE + nbytes % _HUGE, flags=mmap.MAP_PRIVATE)
+    block: Array = np.frombuffer(region, np.uint8)
+    start = -block.ctypes.data % _HUGE
+    region.madvise(advice, start, pages * _HUGE)
+    return block[start : start + nbytes]
+
+
+def view_of(memory: Array, offset: int, type: TensorType) -> Array:
+    """Returns a view of the value at an offset of some memory."""
+    part: Array = memory[offset : offset + type.nbytes].view(type.dtype.numpy)
+    return part.reshape(type.shape)

@@ -7,8 +7,8 @@ from typing import Any
 
 from rlx._ext import program as compiled
 from rlx.backends.cpu.linker import Linker
-from rlx.backends.cpu.memory import aligned
 from rlx.backends.cpu.weights import Weight, WeightBlock, Weights
+from rlx.backends.executable import aligned
 from rlx.ir.opdef import Array
 from rlx.ir.plan import KernelCall, MemoryPlan, Schedule, Value
 from rlx.passes.dynamic_batch import DynamicRows

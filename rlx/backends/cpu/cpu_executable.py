@@ -10,7 +10,6 @@ from rlx._ext import cpu as compiled
 from rlx._ext.locks import TryLock
 from rlx._ext.program import Program, free_idle
 from rlx.backends.cpu.call_list import CallLists
-from rlx.backends.cpu.memory import aligned, view_of
 from rlx.backends.cpu.timed import TimedRuns
 from rlx.backends.cpu.weights import Weights
 from rlx.backends.executable import (
@@ -22,7 +21,9 @@ from rlx.backends.executable import (
     Pending,
     RunDict,
     RunSlots,
+    aligned,
     read_only,
+    view_of,
 )
 from rlx.ir.opdef import Array
 from rlx.ir.plan import MemoryPlan, Schedule

@@ -13,10 +13,10 @@ from rlx.abi.calls import Given, Struct
 from rlx.abi.signature import Signature
 from rlx.backends.cpu.elementwise_program import program_fields
 from rlx.backends.cpu.layouts import Layout
-from rlx.backends.cpu.memory import aligned, view_of
 from rlx.backends.cpu.split import WorkSplit, flushes, split_of
 from rlx.backends.cpu.weight_packing import FIXED, layouts_of, variant_of
 from rlx.backends.cpu.weights import Weight, WeightBlock
+from rlx.backends.executable import aligned, view_of
 from rlx.errors import CompileError, describe
 from rlx.ir.opdef import Array
 from rlx.ir.plan import KernelCall, Value

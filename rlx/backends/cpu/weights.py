@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rlx.backends.cpu.layouts import Layout
-from rlx.backends.cpu.memory import aligned, view_of
+from rlx.backends.executable import aligned, view_of
 from rlx.ir.opdef import Array
 from rlx.ir.plan import Value
 from rlx.locks import Lock

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from rlx.backends.executable import Executable
+from rlx.backends.executable import Executable, view_of
 from rlx.backends.recorder import Recorder, kernels_of
 from rlx.backends.webgpu.device import GpuDevice
 from rlx.backends.webgpu.dispatch import padded
-from rlx.backends.webgpu.storage import from_device, to_device
 from rlx.backends.webgpu.weight_buffers import check_limit
 from rlx.ir.opdef import Array
 from rlx.ir.plan import KernelCall, Value
@@ -64,18 +63,18 @@ class HostStep:
         self.staged = 0
         self._operands = []
         self._results = []
-        for value in call.inputs:
-            if value is None:
-                continue
+        values = [value for value in call.inputs if value is not None]
+        for value, view in zip(values, program.input_views, strict=True):
             data = np.zeros(padded(value.type), np.uint8)
             self.copies.append((*place(value), self.staged, data.size))
             self.reads.append((self.staged, data))
-            self._operands.append((data, value.type))
+            # The operand may be a view of the value, with another shape.
+            self._operands.append(view_of(data, 0, value.type).reshape(view.shape))
             self.staged += data.size
         for value in call.outputs:
             data = np.zeros(padded(value.type), np.uint8)
             self.uploads.append((data, *place(value)))
-            self._results.append(data)
+            self._results.append(view_of(data, 0, value.type).reshape(-1))
         check_limit(gpu, "max-buffer-size", self.staged, call.node.where())
         label, size = f"read-back for {call.node.op}", max(16, self.staged)
         self.staging: Any = gpu.buffer(label, size, "MAP_READ", "COPY_DST")
@@ -84,17 +83,9 @@ class HostStep:
         """Computes on the CPU; the operands have been read back."""
         start = perf_counter_ns()
         try:
-            # The operand may be a view of the value, with another shape.
-            arrays = [
-                from_device(data, type).reshape(view.shape)
-                for view, (data, type) in zip(
-                    self.executable.input_views, self._operands, strict=True
-                )
-            ]
-            outputs = self.executable.submit(arrays, range(len(self._results)), False).wait()
-            for output, data in zip(outputs, self._results, strict=True):
-                raw = to_device(output)
-                data[: raw.size] = raw
+            pending = self.executable.submit(self._operands, range(len(self._results)), False)
+            for output, result in zip(pending.wait(), self._results, strict=True):
+                result[...] = output.reshape(-1)
         finally:
             if self.recorder is not None:
                 reasons = list(self._call.params["reasons"])

@@ -7,11 +7,9 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from rlx import flags
 from rlx._ext.locks import TryLock
-from rlx.backends.executable import Binding
+from rlx.backends.executable import Binding, aligned, view_of
 from rlx.backends.webgpu.device import GpuDevice
 from rlx.backends.webgpu.faults import fail
 from rlx.backends.webgpu.host_step import HostStep, Pause
@@ -20,8 +18,6 @@ from rlx.backends.webgpu.submission import Batch, PythonRunner, Submission, Subm
 from rlx.ir.opdef import Array, TensorType
 from rlx.ir.plan import MemoryPlan, Schedule
 from rlx.passes.dynamic_batch import scaled
-
-_ALIGNMENT = 256
 
 
 class HostStaging:
@@ -39,34 +35,23 @@ class HostStaging:
     """
 
     def __init__(self, schedule: Schedule, plan: MemoryPlan) -> None:
-        self.memory = _aligned(plan.outputs_end)
+        self.memory = aligned(plan.outputs_end)
         self.address: int = self.memory.ctypes.data
-        self.inputs = _aligned(plan.inputs_end)
+        self.inputs = aligned(plan.inputs_end)
         self.outputs: Array = self.memory[plan.inputs_end :]
         inputs = [(plan.slots[value.id].offset, value.type) for value in schedule.inputs]
-        self.argument_slots = tuple(_view(self.memory, *item) for item in inputs)
-        self.input_views = tuple(_view(self.inputs, *item) for item in inputs)
+        self.argument_slots = tuple(view_of(self.memory, *item) for item in inputs)
+        self.input_views = tuple(view_of(self.inputs, *item) for item in inputs)
         views = []
         slots = []
         for value, type in zip(schedule.outputs, schedule.output_types, strict=True):
             offset = plan.slots[value.id].offset
-            view = _view(self.memory, offset, type)
+            view = view_of(self.memory, offset, type)
             view.setflags(write=False)
             views.append(view)
             slots.append((offset, type.size))
         self.output_views = tuple(views)
         self.output_slots = tuple(slots)
-
-
-def _aligned(nbytes: int) -> Array:
-    block = np.zeros(nbytes + _ALIGNMENT, np.uint8)
-    start = -block.ctypes.data % _ALIGNMENT
-    return block[start : start + nbytes]
-
-
-def _view(memory: Array, offset: int, type: TensorType) -> Array:
-    part: Array = memory[offset : offset + type.nbytes]
-    return part.view(type.dtype.numpy).reshape(type.shape)
 
 
 # Ranges that are closer are merged into one transfer, in bytes.

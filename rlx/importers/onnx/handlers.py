@@ -34,6 +34,25 @@ class Operator(NamedTuple):
     strict: bool = False
 
 
+def builder(method: str, count: int = 1, **defaults: float) -> Handler:
+    """A handler that calls a builder method.
+
+    Args:
+        method: Its name.
+        count: The operands that it takes, the first ones of the node.
+        **defaults: Attributes that it takes under their own names, integers or floats as their defaults are.
+    """
+
+    def handler(call: OnnxCall) -> Any:
+        attributes = {
+            name: (call.real if isinstance(value, float) else call.integer)(name, value)
+            for name, value in defaults.items()
+        }
+        return getattr(call.g, method)(*map(call.x, range(count)), **attributes)
+
+    return handler
+
+
 # Domains whose operators grow attributes and operands without a new version.
 STRICT = ("com.microsoft", "ai.onnx.ml")
 

@@ -6,8 +6,7 @@ import math
 from typing import Any
 
 from rlx.importers.onnx.call import OnnxCall
-from rlx.importers.onnx.handlers import onnx_op
-from rlx.importers.onnx.ops.elementwise import builder
+from rlx.importers.onnx.handlers import builder, onnx_op
 from rlx.importers.onnx.ops.movement import axis_of
 from rlx.importers.onnx.ops.shapes import limited
 from rlx.ir.graph import Node

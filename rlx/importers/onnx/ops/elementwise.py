@@ -10,7 +10,7 @@ import numpy as np
 
 from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.elements import UINT64
-from rlx.importers.onnx.handlers import Handler, onnx_op
+from rlx.importers.onnx.handlers import Handler, builder, onnx_op
 from rlx.importers.onnx.values import CARRIERS, RefusedError
 from rlx.ir.dtype import DType, store, widen
 from rlx.ir.graph import Node
@@ -34,25 +34,6 @@ BINARY = (
     ("BitwiseOr", "bit_or", True), ("BitwiseXor", "bit_xor", True), ("Equal", "eq", True),
 )  # fmt: skip
 COMPARISONS = (("Less", "lt"), ("LessOrEqual", "le"), ("Greater", "gt"), ("GreaterOrEqual", "ge"))
-
-
-def builder(method: str, count: int = 1, **defaults: float) -> Handler:
-    """A handler that calls a builder method.
-
-    Args:
-        method: Its name.
-        count: The operands that it takes, the first ones of the node.
-        **defaults: Attributes that it takes under their own names, integers or floats as their defaults are.
-    """
-
-    def handler(call: OnnxCall) -> Any:
-        attributes = {
-            name: (call.real if isinstance(value, float) else call.integer)(name, value)
-            for name, value in defaults.items()
-        }
-        return getattr(call.g, method)(*map(call.x, range(count)), **attributes)
-
-    return handler
 
 
 def _binary(method: str) -> Handler:

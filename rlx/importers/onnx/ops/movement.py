@@ -10,8 +10,7 @@ import numpy as np
 from rlx.errors import ImportModelError, ShapeError
 from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.elements import BFLOAT16
-from rlx.importers.onnx.handlers import onnx_op
-from rlx.importers.onnx.ops.elementwise import builder
+from rlx.importers.onnx.handlers import builder, onnx_op
 from rlx.importers.onnx.ops.shapes import limited
 from rlx.importers.onnx.tensors import element_of
 from rlx.importers.onnx.values import Array, OnnxValue, RefusedError

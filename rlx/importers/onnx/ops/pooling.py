@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from rlx.importers.onnx.call import OnnxCall
-from rlx.importers.onnx.handlers import onnx_op
+from rlx.importers.onnx.handlers import builder, onnx_op
 from rlx.importers.onnx.ops.convolution import Pairs, paddings, per_axis, spatial
-from rlx.importers.onnx.ops.elementwise import builder
 from rlx.importers.onnx.ops.shapes import limited
 from rlx.importers.onnx.values import RefusedError
 from rlx.ir.graph import Node

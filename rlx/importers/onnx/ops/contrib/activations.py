@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 from rlx.importers.onnx.call import OnnxCall
+from rlx.importers.onnx.handlers import builder
 from rlx.importers.onnx.ops.activations import swished
 from rlx.importers.onnx.ops.contrib.domain import contrib
-from rlx.importers.onnx.ops.elementwise import builder
 from rlx.ir.shape import as_axis
 
 contrib("Gelu")(builder("gelu"))
