@@ -445,8 +445,8 @@ def test_the_graph_of_a_model_goes_through_json():
     assert str(again) == str(g)
 
 
-def test_every_operator_says_what_it_is():
+def test_every_operator_has_a_handler():
     for domain, name in handlers.names():
         result = handlers.find(domain, name, 1 << 20)
         assert result is not None
-        assert result.handler.__module__.startswith("rlx.importers.onnx.ops")
+        assert result.handler.__module__.startswith("rlx.importers.onnx")
