@@ -243,7 +243,7 @@ def frame_peaks(node: Node, site: MatchSite) -> Match | None:
         output = g.add_node("frame_peaks", operands, attrs)
         if not apart:
             return [output]
-        return [g.add_node(PART, [output], {"index": result.attrs["index"]}) for result in results]
+        return [g.add_node(PART, [output], {"index": part.attrs["index"]}) for part in results]
 
     return Match(result.joined_by(*results).inside, build, results)
 
