@@ -97,6 +97,8 @@ def files_of(path: Path, root: Path) -> Iterator[str]:
         module = ".".join(path.with_suffix("").parts)
         parent, _, stem = module.rpartition(".")
         yield from importing([module, f"{parent} import"], root, stem)
+        if (root / f"tests/test_{stem}.py").is_file():
+            yield f"tests/test_{stem}.py"
         yield from ALWAYS
     elif parts[0] in ("cython_src", "shaders"):
         yield from ALWAYS
