@@ -25,7 +25,7 @@ def run(kind, arrays, opset=22, outputs=1, **attrs):
         return result.run(dict(zip(names, arrays, strict=True)))
 
 
-@pytest.mark.parametrize("kind", ["i4", "u4", "i8"])
+@pytest.mark.parametrize("kind", ["i1", "u1", "i4", "u4", "i8"])
 def test_integer_matrix_products_wrap(kind):
     rng = np.random.default_rng(0)
     limits = np.iinfo(kind)
@@ -34,6 +34,11 @@ def test_integer_matrix_products_wrap(kind):
     assert np.array_equal(result, a @ b)
     (result,) = run("Gemm", [a, b, a[:1, :2]], transA=0)
     assert np.array_equal(result, a @ b + a[:1, :2])
+
+
+def test_products_of_two_types_are_refused():
+    with pytest.raises(rlx.UnsupportedOpError, match="factors of i8 and f32"):
+        run("MatMul", [np.ones((2, 3), "i1"), np.ones((3, 4), "f4")])
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,9 @@ _LIMB = 16
 def _wrapping(g: Graph, a: Node, b: Node) -> Node:
     """The product of integer matrices in their own type, by products of their 16-bit limbs."""
     kind = a.dtype
-    count = 8 * kind.itemsize // _LIMB
+    if b.dtype is not kind:
+        raise RefusedError(f"factors of {kind} and {b.dtype}")
+    count = max(1, 8 * kind.itemsize // _LIMB)
 
     def limbs(x: Node) -> list[Node]:
         wide = g.cast(x, "i64")
