@@ -67,7 +67,7 @@ steps = (1 << 30) - shim.shim_arm(None, 0)
 lost = 0
 # A device that is lost in a panic stays with the driver, and drivers of hardware give some 64 to a process.
 apart = apart if cg._state.target.info.software else steps // 40 + 1
-chosen = range(first, steps + 1, apart)
+chosen = range(min(first, steps), steps + 1, apart)
 for step in chosen:
     shim.shim_arm(handle(), step)
     try:
