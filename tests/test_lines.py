@@ -1,5 +1,7 @@
 """Operations along any axis: every way in which kernels see lines, beside NumPy, with the same bits on more threads."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -47,10 +49,15 @@ def graph(op, x, **attrs):
     return g
 
 
-def results(op, x, threads, **attrs):
+def each_result(op, arrays, threads, **attrs):
+    """The results for each of some arrays of one shape and type."""
     options = CompileOptions(threads=threads, fold=False)
-    with rlx.Session("cpu", options=options).compile(graph(op, x, **attrs)) as compiled:
-        return [np.array(slot) for slot in compiled.run_slots(x)]
+    with rlx.Session("cpu", options=options).compile(graph(op, arrays[0], **attrs)) as compiled:
+        return [[np.array(slot) for slot in compiled.run_slots(x)] for x in arrays]
+
+
+def results(op, x, threads, **attrs):
+    return each_result(op, [x], threads, **attrs)[0]
 
 
 def reference(op, x, **attrs):
@@ -74,29 +81,27 @@ def check(op, dtypes, tolerance, specials=(False, True), **attrs):
 
     That is done on every instruction set.
     """
-    for shape in SHAPES:
-        for dtype in dtypes:
-            for special in specials:
-                if op in EXTREMES and shape[1] == 0:
-                    continue  # refused where the graph is made
-                if special and np.dtype(dtype).kind != "f":
-                    continue  # the same numbers again
-                x = numbers(shape, dtype, special)
-                said = f"{op} {attrs} of {shape} {dtype}, special: {special}"
-                with np.errstate(all="ignore"):
-                    expected = reference(op, x, **attrs)
-                bound = tolerance if dtype == "f4" else 1e-9 * tolerance
-                for isa in ISAS:
-                    with pytest.MonkeyPatch.context() as patch:
-                        patch.setenv("RLX_CPU_ISA", isa)
-                        result, again = (results(op, x, n, **attrs) for n in (1, 3))
-                    for first, other in zip(result, expected, strict=True):
-                        if first.dtype.kind != "f" or not tolerance:
-                            np.testing.assert_array_equal(first, other, err_msg=f"{said}, {isa}")
-                        else:
-                            np.testing.assert_allclose(first, other, bound, bound, err_msg=said)
-                    for first, other in zip(again, result, strict=True):
-                        assert bits(first) == bits(other), f"{said}, {isa}"
+    for shape, dtype in itertools.product(SHAPES, dtypes):
+        if op in EXTREMES and shape[1] == 0:
+            continue  # refused where the graph is made
+        # Integers are the same numbers again.
+        chosen = [item for item in specials if not item or np.dtype(dtype).kind == "f"]
+        arrays = [numbers(shape, dtype, special) for special in chosen]
+        with np.errstate(all="ignore"):
+            expected = [reference(op, x, **attrs) for x in arrays]
+        bound = tolerance if dtype == "f4" else 1e-9 * tolerance
+        for isa in ISAS:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("RLX_CPU_ISA", isa)
+                alone, shared = (each_result(op, arrays, n, **attrs) for n in (1, 3))
+            for special, *slots in zip(chosen, alone, shared, expected, strict=True):
+                said = f"{op} {attrs} of {shape} {dtype}, special: {special}, {isa}"
+                for one, three, wanted in zip(*slots, strict=True):
+                    if one.dtype.kind != "f" or not tolerance:
+                        np.testing.assert_array_equal(one, wanted, err_msg=said)
+                    else:
+                        np.testing.assert_allclose(one, wanted, bound, bound, err_msg=said)
+                    assert bits(three) == bits(one), said
 
 
 @pytest.mark.parametrize("op", ["softmax", "log_softmax"])

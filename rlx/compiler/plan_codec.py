@@ -38,13 +38,19 @@ class MalformedError(RlxError):
 
 def sources_of(graph: Graph) -> list[str]:
     """The lines of code that made a graph's nodes, subgraphs included, in an order of their own."""
-    results = []
-    for node in graph.nodes:
-        results.append(node.source)
-        for value in node.attrs.values():
-            if isinstance(value, Graph):
-                results += sources_of(value)
-    return results
+    return _sources(graph, {})
+
+
+def _sources(graph: Graph, known: dict[Graph, list[str]]) -> list[str]:
+    """The lines of a graph. A subgraph that stands in many places is walked once."""
+    if graph not in known:
+        results = known[graph] = []
+        for node in graph.nodes:
+            results.append(node.source)
+            for value in node.attrs.values():
+                if isinstance(value, Graph):
+                    results += _sources(value, known)
+    return known[graph]
 
 
 def pack(lowered: LoweredModule, sources: Sequence[str]) -> tuple[Any, list[Array]]:

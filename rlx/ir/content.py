@@ -36,16 +36,24 @@ def content_hash(graph: Graph) -> str:
         >>> content_hash(a) == content_hash(b)
         True
     """
+    return _hash(graph, {})
+
+
+def _hash(graph: Graph, known: dict[Graph, str]) -> str:
+    """The hash of a graph. A subgraph that stands in many places is hashed once."""
     if graph.verified_hash:
         return graph.verified_hash
+    if graph in known:
+        return known[graph]
     nodes = []
     for node in graph.nodes:
         check_ours(node)
-        attrs = [(key, _content(node.attrs[key])) for key in sorted(node.attrs)]
+        attrs = [(key, _content(node.attrs[key], known)) for key in sorted(node.attrs)]
         types = [(type.shape, type.dtype.value) for type in node.types]
         nodes.append((node.op, node.name, types, [operand.id for operand in node.inputs], attrs))
     outputs = [node.id for node in graph.outputs]
-    return hashlib.sha256(repr((graph.name, nodes, outputs)).encode()).hexdigest()
+    known[graph] = hashlib.sha256(repr((graph.name, nodes, outputs)).encode()).hexdigest()
+    return known[graph]
 
 
 def check_ours(node: Node) -> None:
@@ -61,15 +69,15 @@ def check_ours(node: Node) -> None:
         raise OpaqueError(f"op {node.op!r} is defined outside of rlx")
 
 
-def _content(value: Any) -> Any:
+def _content(value: Any, known: dict[Graph, str]) -> Any:
     """A value whose ``repr`` says all that it is."""
     kind = type(value)
     if value is None or kind in (int, float, str, bool, bytes):
         return value
     if kind in (tuple, list):
-        return (kind.__name__, [_content(item) for item in value])
+        return (kind.__name__, [_content(item, known) for item in value])
     if kind is dict:
-        return ("dict", [(key, _content(value[key])) for key in sorted(value)])
+        return ("dict", [(key, _content(value[key], known)) for key in sorted(value)])
     if kind is DType:
         return ("dtype", value.value)
     if isinstance(value, np.ndarray | np.generic):
@@ -80,5 +88,5 @@ def _content(value: Any) -> Any:
         digest = hashlib.sha256(raw.reshape(-1).view(np.uint8).data).hexdigest()
         return ("array", raw.dtype.str, value.shape, digest)
     if kind is Graph:
-        return ("graph", content_hash(value))
+        return ("graph", _hash(value, known))
     raise OpaqueError(f"a {kind.__name__}")
