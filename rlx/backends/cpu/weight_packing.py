@@ -1,4 +1,4 @@
-"""Weights in the order in which the kernels of products read them: which ones, how, and their memory."""
+"""Packs weights in the order in which the kernels of products read them, for the variant that the processor runs."""
 
 from __future__ import annotations
 

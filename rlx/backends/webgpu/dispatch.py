@@ -1,4 +1,4 @@
-"""The parts of a dispatch: source, bindings and grid."""
+"""The parts of a dispatch: source, grid and bindings, of which values in the same memory share one."""
 
 from __future__ import annotations
 

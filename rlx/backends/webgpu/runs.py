@@ -1,4 +1,4 @@
-"""Prepared runs of an executable, and runs that were submitted."""
+"""The dispatches of an executable in batches, prepared runs of these, and runs that were submitted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The representation of dtypes in WebGPU memory and in registers: i64 is two words, narrow types share words."""
+"""The representation of dtypes in WebGPU memory and in registers: i64 is two words, narrow types share words.
+
+``to_device`` and ``from_device`` turn arrays into the bytes of that memory, and back.
+"""
 
 from __future__ import annotations
 

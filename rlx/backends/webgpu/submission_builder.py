@@ -1,4 +1,8 @@
-"""From batches of dispatches to submissions, with the transfers before, between and after them."""
+"""From batches of dispatches to submissions, with the transfers before, between and after them.
+
+``HostStaging`` is the host memory that transfers read and write, ``SubmissionBuilder`` plans submissions, and
+``RunnerFactory`` makes each of them callable.
+"""
 
 from __future__ import annotations
 
@@ -249,7 +253,7 @@ def _say_switched_off() -> None:
 
 
 class RunnerFactory:
-    """Makes the runners of one executable.
+    """Makes the runners of one executable: C calls into the library where its release is known, else calls of its package.
 
     Attributes:
         hot: Whether they run in C.
