@@ -46,6 +46,11 @@ class Exact(Joined):
                     np.testing.assert_array_equal(result, item, err_msg=said)
 
 
+@pytest.fixture
+def exact():
+    return Exact()
+
+
 def random_array(rng, dtype, most=5):
     rank = int(rng.integers(1, most + 1))
     shape = rng.choice(SIZES if rank < 4 else SIZES[:9], rank)
@@ -53,8 +58,7 @@ def random_array(rng, dtype, most=5):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_transposes(dtype, rng):
-    exact = Exact()
+def test_transposes(exact, dtype, rng):
     for _ in range(40):
         x = random_array(rng, dtype)
         perm = [int(axis) for axis in rng.permutation(x.ndim)]
@@ -63,8 +67,7 @@ def test_transposes(dtype, rng):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_transposes_of_planes(dtype, rng):
-    exact = Exact()
+def test_transposes_of_planes(exact, dtype, rng):
     for shape in itertools.product((1, 3, 16, 33, 70), repeat=2):
         x = rng.integers(0, 200, shape).astype(DTYPES[dtype])
         exact.same(lambda g, x: [g.transpose(x)], [x], [x.T])
@@ -74,8 +77,7 @@ def test_transposes_of_planes(dtype, rng):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_slices_of_any_step(dtype, rng):
-    exact = Exact()
+def test_slices_of_any_step(exact, dtype, rng):
     for _ in range(20):
         x = random_array(rng, dtype, most=4)
         steps = [int(item) for item in rng.choice([-3, -2, -1, 1, 2, 3], x.ndim)]
@@ -89,8 +91,7 @@ def test_slices_of_any_step(dtype, rng):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_joined_parts_and_repeated_ones(dtype, rng):
-    exact = Exact()
+def test_joined_parts_and_repeated_ones(exact, dtype, rng):
     for _ in range(20):
         x = random_array(rng, dtype, most=4)
         axis = int(rng.integers(x.ndim))
@@ -108,8 +109,7 @@ def test_joined_parts_and_repeated_ones(dtype, rng):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("index_dtype", [np.int32, np.int64])
-def test_gathers(dtype, index_dtype, rng):
-    exact = Exact()
+def test_gathers(exact, dtype, index_dtype, rng):
     for count in (1, 5, 130, 600):
         x = random_array(rng, dtype, most=4)
         for axis, n in enumerate(x.shape):
@@ -122,8 +122,7 @@ def test_gathers(dtype, index_dtype, rng):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_gathers_of_single_elements(dtype, rng):
-    exact = Exact()
+def test_gathers_of_single_elements(exact, dtype, rng):
     for _ in range(8):
         x = random_array(rng, dtype, most=4)
         for axis, n in enumerate(x.shape):
@@ -154,8 +153,7 @@ def test_a_wrong_index_anywhere_is_refused(wrong, where, isa):
 
 @pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "wrap"])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_pads(mode, dtype, rng):
-    exact = Exact()
+def test_pads(exact, mode, dtype, rng):
     for _ in range(12):
         x = random_array(rng, dtype, most=4)
         pads = [tuple(int(item) for item in rng.choice([0, 0, 1, 2, 7], 2)) for _ in x.shape]
@@ -169,9 +167,8 @@ def test_pads(mode, dtype, rng):
 
 
 @pytest.mark.parametrize("reduction", [None, "add", "max"])
-def test_scatters(reduction, rng):
+def test_scatters(exact, reduction, rng):
     """Slices, single elements and elements along any axis; indices repeat, so that the order counts."""
-    exact = Exact()
     for position in range(40):
         x = random_array(rng, "f32", 3)
         if position % 2:
@@ -199,8 +196,7 @@ def test_scatters(reduction, rng):
     exact.check()
 
 
-def test_pads_of_several_axes(rng):
-    exact = Exact()
+def test_pads_of_several_axes(exact, rng):
     for dtype in DTYPES:
         for _ in range(25):
             x = random_array(rng, dtype)
@@ -220,9 +216,8 @@ def test_pads_of_several_axes(rng):
     exact.check()
 
 
-def test_operands_that_are_repeated_along_some_axes(rng):
+def test_operands_that_are_repeated_along_some_axes(exact, rng):
     """Blocks of a result begin in the middle of rows of a broadcast operand."""
-    exact = Exact()
     for shape in ((4, 25, 52), (3, 7, 5, 11), (2, 900, 3), (5, 1, 1300), (40, 33)):
         for _ in range(6):
             other = [n if rng.integers(2) else 1 for n in shape]
@@ -232,9 +227,8 @@ def test_operands_that_are_repeated_along_some_axes(rng):
 
 
 @pytest.mark.parametrize("mode", ["edge", "reflect", "wrap"])
-def test_borders_that_repeat(mode, rng):
+def test_borders_that_repeat(exact, mode, rng):
     """Any axes, borders longer than the axis, and neighbouring elements that are moved together."""
-    exact = Exact()
     for dtype in DTYPES:
         for _ in range(15):
             x, pads = random_array(rng, dtype), None
@@ -260,9 +254,8 @@ def test_a_border_is_one_call():
     assert "gather" not in text
 
 
-def test_repetitions_of_short_rows(rng):
+def test_repetitions_of_short_rows(exact, rng):
     """Rows of a few elements, of which many lie along an axis that is not the one before."""
-    exact = Exact()
     for dtype in DTYPES:
         for shape, repeats in (
             ((40, 25, 2), (1, 1, 3)), ((300, 3), (2, 5)), ((7, 600, 1), (1, 2, 3)), ((2, 3, 4, 5), (3, 2, 1, 2)),
@@ -273,9 +266,8 @@ def test_repetitions_of_short_rows(rng):
     exact.check()
 
 
-def test_gathers_of_short_rows(rng):
+def test_gathers_of_short_rows(exact, rng):
     """A place for each row: more rows than are looked up at a time, every width, one index for several rows."""
-    exact = Exact()
     for width in (1, 2, 3, 4, 5, 7, 8, 9, 24, 40, 200):
         x = rng.integers(0, 200, (3, 37, width)).astype(np.float32)
         index = rng.integers(-37, 37, 1100)
