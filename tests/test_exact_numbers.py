@@ -1,5 +1,8 @@
 """Numbers at the edges of what types hold: each was wrong once, on the device or in the reference that others follow."""
 
+import functools
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
@@ -17,16 +20,19 @@ def one(build, device, **arrays):
     return rlx.compile(g, device).run(arrays)[0]
 
 
+@functools.cache
+def bf16_sizes():
+    """Every finite number of bf16 that is not negative, exactly and in order: their positions are their bits."""
+    every = np.arange(0x7F80, dtype=np.uint32)
+    return np.array([Fraction(float(f)) for f in (every << 16).view(np.float32)], object)
+
+
 def bf16(values):
     """bf16 of any numbers, by Python's exact arithmetic: the bits of the nearest, ties to even."""
-    from fractions import Fraction
-
-    every = np.arange(0x7F80, dtype=np.uint32)
-    floats = [Fraction(float(f)) for f in (every << 16).view(np.float32)]
-    results = []
+    results, floats = [], bf16_sizes()
     for value in values:
         size = Fraction(abs(value))
-        position = int(np.searchsorted(np.array(floats, object), size))
+        position = int(np.searchsorted(floats, size))
         near = [k for k in (position - 1, position) if 0 <= k < len(floats)]
         best = min(near, key=lambda k: (abs(floats[k] - size), k & 1))
         results.append(best | (0x8000 if value < 0 else 0))

@@ -4,10 +4,10 @@ import itertools
 
 import numpy as np
 import pytest
+from joined import Joined
 
 import rlx
 from rlx._ext import cpu
-from rlx.backends.base import CompileOptions
 from rlx.backends.cpu import split
 
 # [outer, n, inner]: long rows, short rows that are brought side by side, columns that fill vectors and that do not,
@@ -42,26 +42,20 @@ def bits(x):
     return np.where(np.isnan(x), np.nan, x).tobytes() if x.dtype.kind == "f" else x.tobytes()
 
 
-def graph(op, x, **attrs):
-    g = rlx.Graph()
-    result = getattr(g, op)(g.input("x", x.shape, f"{x.dtype.kind}{8 * x.itemsize}"), **attrs)
-    g.set_outputs(list(result) if isinstance(result, tuple) else [result])
-    return g
-
-
-def each_result(op, arrays, threads, **attrs):
-    """The results for each of some arrays of one shape and type."""
-    options = CompileOptions(threads=threads, fold=False)
-    with rlx.Session("cpu", options=options).compile(graph(op, arrays[0], **attrs)) as compiled:
-        return [[np.array(slot) for slot in compiled.run_slots(x)] for x in arrays]
+def joined(op, items):
+    """The operation on each of some arrays, with the attributes of each."""
+    result = Joined()
+    for x, attrs in items:
+        result.add(lambda g, x, attrs=attrs: getattr(g, op)(x, **attrs), x)
+    return result
 
 
 def results(op, x, threads, **attrs):
-    return each_result(op, [x], threads, **attrs)[0]
+    return joined(op, [(x, attrs)]).results(threads=threads, fold=False)[0]
 
 
 def reference(op, x, **attrs):
-    return rlx.compile(graph(op, x, **attrs), "reference").run_slots(x)
+    return joined(op, [(x, attrs)]).results("reference")[0]
 
 
 @pytest.fixture
@@ -81,20 +75,27 @@ def check(op, dtypes, tolerance, specials=(False, True), **attrs):
 
     That is done on every instruction set.
     """
-    for shape, dtype in itertools.product(SHAPES, dtypes):
-        if op in EXTREMES and shape[1] == 0:
-            continue  # refused where the graph is made
+    for dtype in dtypes:
+        # Extremes of nothing are refused where the graph is made.
+        shapes = [shape for shape in SHAPES if op not in EXTREMES or shape[1]]
         # Integers are the same numbers again.
         chosen = [item for item in specials if not item or np.dtype(dtype).kind == "f"]
-        arrays = [numbers(shape, dtype, special) for special in chosen]
+        first, *others = ([numbers(shape, dtype, item) for shape in shapes] for item in chosen)
+        graph = joined(op, [(x, attrs) for x in first])
+
+        def each(device, graph=graph, others=others, **options):
+            found = graph.results(device, *others, **options)
+            return [item for items in found for item in items] if others else found
+
         with np.errstate(all="ignore"):
-            expected = [reference(op, x, **attrs) for x in arrays]
+            expected = each("reference")
         bound = tolerance if dtype == "f4" else 1e-9 * tolerance
         for isa in ISAS:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("RLX_CPU_ISA", isa)
-                alone, shared = (each_result(op, arrays, n, **attrs) for n in (1, 3))
-            for special, *slots in zip(chosen, alone, shared, expected, strict=True):
+                alone, shared = (each("cpu", threads=n, fold=False) for n in (1, 3))
+            samples = itertools.product(chosen, shapes)
+            for (special, shape), *slots in zip(samples, alone, shared, expected, strict=True):
                 said = f"{op} {attrs} of {shape} {dtype}, special: {special}, {isa}"
                 for one, three, wanted in zip(*slots, strict=True):
                     if one.dtype.kind != "f" or not tolerance:
@@ -112,12 +113,13 @@ def test_softmax(op, shared):
 @pytest.mark.parametrize("op", ["softmax", "log_softmax"])
 def test_the_largest_score_may_stand_anywhere(op, isa):
     """Its exponential is infinite in either type, so it has to be found to be taken off first."""
-    for dtype in FLOATS:
-        for n in (1, 3, 5, 9, 15, 17, 19, 35, 67, 131):
-            x = np.zeros((n, n), dtype)
-            np.fill_diagonal(x, 900)
-            (result,), (expected,) = results(op, x, 1, axis=1), reference(op, x, axis=1)
-            np.testing.assert_allclose(result, expected, 1e-6, 1e-6, err_msg=f"{n} {dtype}")
+    sizes = (1, 3, 5, 9, 15, 17, 19, 35, 67, 131)
+    squares = [np.diag(np.full(n, 900, dtype)) for dtype in FLOATS for n in sizes]
+    graph = joined(op, [(x, {"axis": 1}) for x in squares])
+    pairs = zip(graph.results(threads=1, fold=False), graph.results("reference"), strict=True)
+    for x, ((result,), (expected,)) in zip(squares, pairs, strict=True):
+        said = f"{len(x)} {x.dtype}"
+        np.testing.assert_allclose(result, expected, 1e-6, 1e-6, err_msg=said)
 
 
 @pytest.mark.parametrize("op", ["sum", "mean", "prod", "max", "min"])
@@ -152,63 +154,58 @@ def test_running_totals(op, exclusive, reverse, shared):
 @pytest.mark.parametrize("share", [0.0, 0.03, 0.3, 0.6, 1.0])
 def test_the_first_of_rows(share, largest, isa):
     """The k first, of short rows and of long ones: one, few, most and all, with ties, NaN and zeros of both signs."""
-    for rows, n in (
-        (1, 1),
-        (5, 3),
-        (7, 16),
-        (3, 17),
-        (4, 64),
-        (3, 65),
-        (2, 400),
-        (1, 3001),
-        (0, 4),
-        (40, 1),
-        (33, 2),
-        (50, 4),
-        (19, 31),
-        (37, 32),
-        (20, 33),
-    ):
-        for dtype in NUMBERS:
-            x = numbers((rows, n), dtype, special=True)
-            if np.dtype(dtype).kind == "f":
-                x = np.where(np.abs(x) < 0.3, np.copysign(x.dtype.type(0), x), np.round(x, 1))
-            attrs = {"k": min(n, 1 + int(share * n)), "largest": largest}
-            expected, result = reference("topk", x, **attrs), results("topk", x, 1, **attrs)
-            for first, other, again in zip(
-                result, expected, results("topk", x, 3, **attrs), strict=True
-            ):
-                np.testing.assert_array_equal(
-                    first, other, err_msg=f"{attrs} of {rows} x {n} {dtype}"
-                )
-                assert bits(first) == bits(again)
+    shapes = (
+        (1, 1), (5, 3), (7, 16), (3, 17), (4, 64), (3, 65), (2, 400), (1, 3001), (0, 4), (40, 1), (33, 2), (50, 4),
+        (19, 31), (37, 32), (20, 33),
+    )  # fmt: skip
+    samples = []
+    for shape, dtype in itertools.product(shapes, NUMBERS):
+        x = numbers(shape, dtype, special=True)
+        if np.dtype(dtype).kind == "f":
+            x = np.where(np.abs(x) < 0.3, np.copysign(x.dtype.type(0), x), np.round(x, 1))
+        n = shape[1]
+        samples.append((x, {"k": min(n, 1 + int(share * n)), "largest": largest}))
+    graph = joined("topk", samples)
+    ways = graph.results("reference"), *(graph.results(threads=n, fold=False) for n in (1, 3))
+    for (x, attrs), *slots in zip(samples, *ways, strict=True):
+        for other, first, again in zip(*slots, strict=True):
+            said = f"{attrs} of {x.shape} {x.dtype}"
+            np.testing.assert_array_equal(first, other, err_msg=said)
+            assert bits(first) == bits(again), said
 
 
 @pytest.mark.parametrize("kind", ["sum", "mean", "max", "min", "l1", "l2"])
 def test_long_lines_are_cut_into_pieces(isa, kind, monkeypatch):
     """Few lines of many elements: the same bits on any number of threads, close to the reference, NaN included."""
     monkeypatch.setattr(split, "_WORTH", 1e-9)
-    for shape, axis in (((100_003,), 0), ((3, 70_001), 1), ((40_000, 5), 0), ((2, 33_000, 3), 1)):
-        for special in (False, True):
-            x = numbers(shape, "f4", special)
-            if special and kind in ("sum", "mean", "l1", "l2"):
-                x[np.isinf(x)] = 1
-            with np.errstate(all="ignore"):
-                (expected,) = reference(kind, x, axes=(axis,))
-            first, *others = (results(kind, x, threads, axes=(axis,))[0] for threads in (1, 2, 3))
-            np.testing.assert_allclose(first, expected, 1e-5, 2e-3)
-            assert all(bits(other) == bits(first) for other in others)
+    cases = (((100_003,), 0), ((3, 70_001), 1), ((40_000, 5), 0), ((2, 33_000, 3), 1))
+    samples = []
+    for (shape, axis), special in itertools.product(cases, (False, True)):
+        x = numbers(shape, "f4", special)
+        if special and kind in ("sum", "mean", "l1", "l2"):
+            x[np.isinf(x)] = 1
+        samples.append((x, {"axes": (axis,)}))
+    graph = joined(kind, samples)
+    with np.errstate(all="ignore"):
+        wanted = graph.results("reference")
+    ways = [graph.results(threads=threads, fold=False) for threads in (1, 2, 3)]
+    for (expected,), *found in zip(wanted, *ways, strict=True):
+        first, *others = (items[0] for items in found)
+        np.testing.assert_allclose(first, expected, 1e-5, 2e-3)
+        assert all(bits(other) == bits(first) for other in others)
 
 
 def test_a_long_line_has_a_call_for_its_pieces_and_one_that_joins_them():
-    g = graph("sum", np.empty(1_000_000, np.float32), axes=(0,))
+    g = rlx.Graph()
+    g.set_outputs([g.sum(g.input("x", (1_000_000,)), (0,))])
     with rlx.compile(g, "cpu") as compiled:
         assert compiled.as_text("kernels").count("reduce_sum_f32") == 2
 
 
 @pytest.mark.parametrize("kind", ["l1", "l2"])
 def test_squares_and_sizes_are_taken_while_they_are_added_up(kind):
-    g = graph(kind, np.empty((30, 50), np.float32), axes=(1,))
+    g = rlx.Graph()
+    g.set_outputs([getattr(g, kind)(g.input("x", (30, 50)), (1,))])
     with rlx.compile(g, "cpu") as compiled:
         text = compiled.as_text("kernels")
     assert ("reduce_sum_abs_f32" if kind == "l1" else "reduce_sum_squares_f32") in text
@@ -219,33 +216,29 @@ def test_squares_and_sizes_are_taken_while_they_are_added_up(kind):
 def test_norms_of_short_rows(op, isa):
     """Rows that are normalised side by side, and those that are just too long: with NaN, weights and a residual."""
     rng = np.random.default_rng(3)
-    for rows, n in ((1, 1), (5, 2), (16, 3), (17, 4), (40, 7), (33, 16), (40, 17), (0, 4)):
-        for dtype in FLOATS:
-            for present in ((), ("weight",), ("weight", "bias")[: 2 if op == "layer_norm" else 1]):
-                for residual in (False, True):
-                    name = "f32" if dtype == "f4" else "f64"
-                    g = rlx.Graph()
-                    x = g.input("x", (rows, n), name)
-                    more = [g.input(item, (n,), name) for item in present]
-                    arguments = dict(zip(present, more, strict=True))
-                    summed = x + g.input("r", (rows, n), name) if residual else x
-                    g.set_outputs([getattr(g, op)(summed, **arguments), summed])
-                    shapes = [(rows, n), *[(n,)] * len(present), *[(rows, n)] * residual]
-                    arrays = [rng.normal(size=shape).astype(dtype) for shape in shapes]
-                    if rows > 4 and n > 1:
-                        arrays[0][3, 1] = np.nan
-                    with np.errstate(all="ignore"):
-                        expected = rlx.compile(g, "reference").run_slots(*arrays)
-                    first, other = (
-                        [
-                            np.array(slot)
-                            for slot in rlx.compile(
-                                g, "cpu", options=CompileOptions(threads=threads)
-                            ).run_slots(*arrays)
-                        ]
-                        for threads in (1, 3)
-                    )
-                    for left, again, right in zip(first, other, expected, strict=True):
-                        bound = 2e-5 if dtype == "f4" else 1e-12
-                        np.testing.assert_allclose(left, right, bound, bound)
-                        assert bits(left) == bits(again)
+    graph, dtypes = Joined(), []
+    sizes = ((1, 1), (5, 2), (16, 3), (17, 4), (40, 7), (33, 16), (40, 17), (0, 4))
+    kinds = ((), ("weight",), ("weight", "bias")[: 2 if op == "layer_norm" else 1])
+    for (rows, n), dtype, present, residual in itertools.product(
+        sizes, FLOATS, kinds, (False, True)
+    ):
+        shapes = [(rows, n), *[(rows, n)] * residual, *[(n,)] * len(present)]
+        arrays = [rng.normal(size=shape).astype(dtype) for shape in shapes]
+        if rows > 4 and n > 1:
+            arrays[0][3, 1] = np.nan
+
+        def build(g, x, *more, present=present, residual=residual):
+            summed = x + more[0] if residual else x
+            arguments = dict(zip(present, more[residual:], strict=True))
+            return [getattr(g, op)(summed, **arguments), summed]
+
+        graph.add(build, *arrays)
+        dtypes.append(dtype)
+    with np.errstate(all="ignore"):
+        expected = graph.results("reference")
+    ways = (graph.results(threads=threads) for threads in (1, 3))
+    for dtype, *slots in zip(dtypes, *ways, expected, strict=True):
+        bound = 2e-5 if dtype == "f4" else 1e-12
+        for left, again, right in zip(*slots, strict=True):
+            np.testing.assert_allclose(left, right, bound, bound)
+            assert bits(left) == bits(again)

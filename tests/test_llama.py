@@ -47,21 +47,22 @@ def _rotated(x, metadata, factors):
     """Neighbours of the last axis rotated: x [heads, positions, size]."""
     size = metadata.get("llama.rope.dimension_count", x.shape[-1])
     base = metadata.get("llama.rope.freq_base", 10000.0)
+    pairs = np.arange(size // 2)
+    angles = np.arange(x.shape[1])[:, None] / base ** (2 * pairs / size)
+    angles /= metadata.get("llama.rope.scaling.factor", 1.0) * factors[pairs]
+    c, s, a, b = np.cos(angles), np.sin(angles), x[..., 0:size:2], x[..., 1:size:2]
     result = x.copy()
-    for position in range(x.shape[1]):
-        for pair in range(size // 2):
-            angle = position / base ** (2 * pair / size)
-            angle /= metadata.get("llama.rope.scaling.factor", 1.0) * factors[pair]
-            c, s = math.cos(angle), math.sin(angle)
-            a, b = x[:, position, 2 * pair], x[:, position, 2 * pair + 1]
-            result[:, position, 2 * pair] = a * c - b * s
-            result[:, position, 2 * pair + 1] = a * s + b * c
+    result[..., 0:size:2], result[..., 1:size:2] = a * c - b * s, a * s + b * c
     return result
 
 
-def reference_logits(file, tokens):
-    """The logits behind a text, in float64."""
-    meta, w = file.metadata, {name: _weights(tensor) for name, tensor in file.tensors.items()}
+def float64_weights(file):
+    """All weights of a file."""
+    return {name: _weights(tensor) for name, tensor in file.tensors.items()}
+
+
+def reference_logits(meta, w, tokens):
+    """The logits behind a text, in float64, of a model's metadata and weights."""
     heads, shared = (meta[f"llama.attention.head_count{end}"] for end in ("", "_kv"))
     size = meta["llama.embedding_length"] // heads
     factors = w.get("rope_freqs.weight", np.ones(size // 2))
@@ -97,21 +98,22 @@ def reference_logits(file, tokens):
     return product(norm(x[-1:], "output_norm"), name)[0]
 
 
-def reference_text(file, prompt, sampler, limit):
+def reference_text(meta, w, prompt, sampler, limit):
     text = list(prompt)
     for _ in range(limit):
-        text.append(sampler.draw(reference_logits(file, text), text))
+        text.append(sampler.draw(reference_logits(meta, w, text), text))
     return text[len(prompt) :]
 
 
 def check_same(file, target_device, most=12, sampler=None, context=None):
     """The same tokens, and logits within what f32 leaves of them."""
     draw = sampler or (lambda: Sampler(temperature=0))
+    model = file.metadata, float64_weights(file)
     with Decoder(file, target_device, context) as decoder:
-        logits, expected = decoder.prefill(PROMPT), reference_logits(file, PROMPT)
+        logits, expected = decoder.prefill(PROMPT), reference_logits(*model, PROMPT)
         assert np.linalg.norm(logits - expected) <= 1e-4 * np.linalg.norm(expected)
         got = list(decoder.generate(PROMPT, draw(), most))
-    assert got == reference_text(file, PROMPT, draw(), most)
+    assert got == reference_text(*model, PROMPT, draw(), most)
     assert len(set(got)) > 2
 
 
@@ -173,15 +175,15 @@ def test_biases_and_factors_of_frequencies(load, tmp_path):
 
 def test_prompts_of_every_bucket(load):
     file = load(types=("Q4_0",), layers=1, context=300)
-    rng = np.random.default_rng(2)
+    rng, model = np.random.default_rng(2), (file.metadata, float64_weights(file))
     with Decoder(file, "cpu") as decoder:
         assert decoder.context == 300
         for length in (1, 32, 33, 256, 257):
             prompt = rng.integers(0, 260, length).tolist()
-            logits, expected = decoder.prefill(prompt), reference_logits(file, prompt)
+            logits, expected = decoder.prefill(prompt), reference_logits(*model, prompt)
             assert np.linalg.norm(logits - expected) <= 1e-4 * np.linalg.norm(expected)
             logits = decoder.step(3)
-            expected = reference_logits(file, [*prompt, 3])
+            expected = reference_logits(*model, [*prompt, 3])
             assert np.linalg.norm(logits - expected) <= 1e-4 * np.linalg.norm(expected)
 
 

@@ -26,18 +26,27 @@ def poison(dtype):
     return {"f": np.nan, "b": True}.get(kind, 10**6 if np.dtype(dtype).itemsize > 2 else 101)
 
 
+def results_of(graph, operands):
+    """What the reference computes."""
+    with rlx.compile(graph, device="reference") as compiled:
+        return [np.array(item) for item in compiled.run(operands)]
+
+
 def check(graphs, operands, device, tolerance=2e-6):
     """The masked graph against the exact one."""
-    largest, _, exact = graphs
     result = study(graphs)
+    compare(result, graphs[0], operands, results_of(graphs[-1], operands), device, tolerance)
+    return result
+
+
+def compare(result, largest, operands, wanted, device, tolerance):
+    """The masked graph of a study against what the exact graph gives."""
     graph = masked(result)
     graph.verify()
     inputs = {LENGTHS: result.values}
     for name, array in operands.items():
         inputs[name] = np.full(largest.named(name).shape, poison(array.dtype), array.dtype)
         inputs[name][tuple(slice(size) for size in array.shape)] = array
-    with rlx.compile(exact, device="reference") as compiled:
-        wanted = [np.array(item) for item in compiled.run(operands)]
     with rlx.compile(graph, device=device) as compiled:
         output = compiled.run(inputs)
     for first, other, axes in zip(wanted, output, result.outputs, strict=True):
@@ -47,7 +56,6 @@ def check(graphs, operands, device, tolerance=2e-6):
             np.testing.assert_allclose(valid, first, tolerance, tolerance * max(scale, 1e-30))
         else:
             np.testing.assert_array_equal(valid, first)
-    return result
 
 
 def graphs_of(build, asked):
@@ -378,19 +386,18 @@ def try_ways(case, tried):
             for more in (4, 0, 1):
                 results.append(resized(case, dict.fromkeys(places, size + more)))
             graphs = [item.graph() for item in results]
-            study(graphs)
+            result = study(graphs)
         except (rlx.RlxError, UnmaskableError, ValueError, IndexError):
             continue
         values = results[-1].operands()
         operands = {f"x{index}": np.asarray(value) for index, value in enumerate(values)}
-        wanted = {name: graphs[-1].named(name).dtype.numpy for name in graphs[-1].input_names}
-        operands = {name: operands[name].astype(wanted[name]) for name in wanted}
+        dtypes = {name: graphs[-1].named(name).dtype.numpy for name in graphs[-1].input_names}
+        operands = {name: operands[name].astype(dtypes[name]) for name in dtypes}
         try:
-            with rlx.compile(graphs[-1], device="reference") as compiled:
-                compiled.run(operands)
+            expected = results_of(graphs[-1], operands)
         except rlx.RlxError:
             continue  # random operands do not suit every operation
-        check(graphs, operands, "reference", 1e-4)
+        compare(result, graphs[0], operands, expected, "reference", 1e-4)
         tried[0] += 1
 
 

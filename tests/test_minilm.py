@@ -1,5 +1,6 @@
 """The sentence encoder of examples/minilm: against ONNX Runtime, float64, and the model's own tokenizer."""
 
+import functools
 import json
 import math
 import subprocess
@@ -38,9 +39,12 @@ def folder(tmp_path_factory):
     return result
 
 
+def float64(w):
+    return {name: array.astype("f8") for name, array in w.items() if array.dtype == np.float32}
+
+
 def reference(w, tokens, heads):
-    """One sentence in float64."""
-    w = {name: array.astype("f8") for name, array in w.items() if array.dtype == np.float32}
+    """One sentence, with weights in float64."""
 
     def norm(x, name):
         x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-12)
@@ -71,7 +75,7 @@ def reference(w, tokens, heads):
 
 def test_a_tiny_model_equals_float64(tmp_path, target_device):
     tiny.model(tmp_path)
-    weights = rlx.safetensors.load(tmp_path / "model.safetensors")
+    weights = float64(rlx.safetensors.load(tmp_path / "model.safetensors"))
     with Encoder(tmp_path, target_device) as encoder:
         got, tokens = encoder.embed(SENTENCES), encoder.pieces.encode(SENTENCES)
         assert got.shape == (len(SENTENCES), 48)
@@ -83,7 +87,7 @@ def test_a_tiny_model_equals_float64(tmp_path, target_device):
 
 def test_all_minilm_equals_float64_and_knows_meanings(folder, target_device):
     some = SENTENCES[:6] if target_device == "webgpu" else SENTENCES
-    weights = rlx.safetensors.load(folder / "model.safetensors")
+    weights = float64(rlx.safetensors.load(folder / "model.safetensors"))
     with Encoder(folder, target_device) as encoder:
         got, tokens = encoder.embed(some), encoder.pieces.encode(some)
     for vector, ids in zip(got, tokens, strict=True):
@@ -102,6 +106,7 @@ def test_tokens_are_those_of_the_model(folder):
     assert ours.encode(SENTENCES) == [theirs.encode(text).ids for text in SENTENCES]
 
 
+@functools.cache
 def paraphrase():
     """The ONNX model as bytes, and its weights under BERT's names."""
     raw = fetched.read(*L3).read()

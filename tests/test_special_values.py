@@ -42,8 +42,11 @@ EXCLUDED = {
 TIMES = {"nan": 1, "inf": 1, "zero": 4, "large": 50, "tiny": 4}
 
 
+CASES = list(cases())
+
+
 def special_cases(kind):
-    for case in cases():
+    for case in CASES:
         if case.opdef.internal or case.sample.values is not None or DType.F32 not in case.dtypes:
             continue
         if case.opdef.name in EXCLUDED[kind] or any(0 in shape for shape in case.sample.shapes):
@@ -62,29 +65,44 @@ def operands_of(case, kind):
     return operands
 
 
-def check(case, kind, device):
-    graph, operands = case.graph(), operands_of(case, kind)
+def check(case, kinds, device):
+    """A case with values of some kinds, by one executable."""
+    graph = case.graph()
     with np.errstate(all="ignore"), rlx.Session(device).compile(graph) as compiled:
-        got = compiled.run_slots(*operands)
-        expected = case.expected(graph, operands)
+        for kind in kinds:
+            operands = operands_of(case, kind)
+            got = [item.copy() for item in compiled.run_slots(*operands)]
+            compare(case, kind, graph, operands, got)
+
+
+def compare(case, kind, graph, operands, got):
+    expected = case.expected(graph, operands)
     with np.errstate(all="ignore"):
         sizes = [np.abs(a[np.isfinite(a)]) for a in operands if a.dtype.kind == "f"]
     largest = max((float(np.max(a, initial=0.0)) for a in sizes), default=0.0)
     for node, x, y in zip(graph.outputs, got, expected, strict=True):
         if not node.dtype.is_float:
-            assert np.array_equal(x, y)
+            assert np.array_equal(x, y), kind
             continue
         x, y = x.astype(np.float64), y.astype(np.float64)
-        assert np.array_equal(np.isnan(x), np.isnan(y))
+        assert np.array_equal(np.isnan(x), np.isnan(y)), kind
         infinite = np.isinf(y)
-        assert np.array_equal(x[infinite], y[infinite])
+        assert np.array_equal(x[infinite], y[infinite]), kind
         retained = np.isfinite(y)
         if retained.any():
             scale = max(float(np.max(np.abs(y[retained]))), largest if kind != "large" else 0.0)
             allowed = TIMES[kind] * max(case.opdef.tolerance_for(node.dtype), 2e-6) * scale
             if case.opdef.bound is not None:
                 allowed = TIMES[kind] * 1e-5 * scale
-            assert np.max(np.abs(x[retained] - y[retained])) <= allowed
+            assert np.max(np.abs(x[retained] - y[retained])) <= allowed, kind
+
+
+def by_case(pairs):
+    """Each case of some pairs, with its kinds."""
+    kinds = {}
+    for kind, case in pairs:
+        kinds.setdefault(id(case), (case, []))[1].append(kind)
+    return list(kinds.values())
 
 
 # A parameter for each op: (kind, case) of everything that it is tested with.
@@ -94,18 +112,22 @@ GROUPS = grouped(PAIRS, lambda pair: pair[1].opdef.name)
 FEWER = GROUPS if ALL else [pytest.param(group.values[0][::3], id=group.id) for group in GROUPS]
 
 
+def check_group(group, device):
+    each(by_case(group), lambda item: check(*item, device), lambda item: str(item[0]))
+
+
 @pytest.mark.parametrize("group", GROUPS)
 def test_cpu(group):
-    each(group, lambda pair: check(pair[1], pair[0], "cpu"), lambda pair: f"{pair[0]}-{pair[1]}")
+    check_group(group, "cpu")
 
 
 @pytest.mark.webgpu
 @pytest.mark.parametrize("group", FEWER)
 def test_webgpu(group, webgpu):
-    each(group, lambda pair: check(pair[1], pair[0], webgpu), lambda pair: f"{pair[0]}-{pair[1]}")
+    check_group(group, webgpu)
 
 
-ROWS = [c for c in cases() if c.opdef.name in ("fft", "rfft", "layer_norm", "softmax", "sosfilt")]
+ROWS = [c for c in CASES if c.opdef.name in ("fft", "rfft", "layer_norm", "softmax", "sosfilt")]
 ROWS = [
     c for c in ROWS if c.dtypes[0] is DType.F32 and c.sample.shapes[0][:1] not in ((), (0,), (1,))
 ]

@@ -104,37 +104,42 @@ class Simulated:
 
     def add(self, power):
         self.average.plan(self.views, range(len(power)))
-        new = np.sum(power * self.views["weights"], 0, dtype=np.float32)
-        over = np.sum(self.sums * self.views["carried"], 0)
+        new = np.add.reduce(power * self.views["weights"], 0)
+        over = np.add.reduce(self.sums * self.views["carried"], 0)
         self.sums = self.sums * self.views["kept"] + over * self.views["target"]
         self.sums[0] += new
+
+    def result(self):
         return float(np.sum(self.sums * self.views["shares"]))
 
 
 def test_a_mean_in_f32_does_not_drift():
-    """Ten million segments in runs of a hundred; each of 1 / count added to a mean would be lost."""
-    mean = Simulated(Sum(rlx.DType.F32, None), 100)
+    """Ten million segments; each of 1 / count added to a mean would be lost.
+
+    In 40,000 runs: a level is carried on after 32, 1024 and 32,768 of them.
+    """
+    mean = Simulated(Sum(rlx.DType.F32, None), 250)
     rng = np.random.default_rng(0)
     total = 0.0
-    for _ in range(100_000):
-        power = rng.exponential(0.1, (100, 1)).astype(np.float32)
-        total += power.sum(dtype=np.float64)
-        got = mean.add(power)
+    for _ in range(40):
+        powers = rng.exponential(0.1, (1000, 250, 1)).astype(np.float32)
+        total += powers.sum(dtype=np.float64)
+        for power in powers:
+            mean.add(power)
     assert mean.average._count == 10_000_000
-    assert got == pytest.approx(total / 1e7, rel=1e-6)
+    assert mean.result() == pytest.approx(total / 1e7, rel=1e-6)
 
 
 @pytest.mark.parametrize("alpha", [1.0, 0.3, 1e-2, 1e-4])
 def test_an_exponential_mean_in_f32_does_not_drift(alpha):
     """Its gain is 1 whatever alpha is; 1 - alpha in f32 alone would be wrong by 3e-8 / alpha."""
     mean = Simulated(Sum(rlx.DType.F32, alpha), 1)
-    exact, rng = None, np.random.default_rng(0)
-    for _ in range(60_000):
-        power = rng.exponential(0.1, (1, 1)).astype(np.float32)
+    exact = None
+    for power in np.random.default_rng(0).exponential(0.1, (40_000, 1, 1)).astype(np.float32):
         value = float(power[0, 0])
         exact = value if exact is None else (1 - alpha) * exact + alpha * value
-        got = mean.add(power)
-    assert got == pytest.approx(exact, rel=2e-6)
+        mean.add(power)
+    assert mean.result() == pytest.approx(exact, rel=2e-6)
 
 
 def test_a_ring_is_filled_and_goes_round():

@@ -1,11 +1,13 @@
 """Products of few rows or few columns, and matrices whose rows are no whole vectors, in batches and on threads."""
 
+import itertools
+
 import numpy as np
 import pytest
+from joined import Joined
 from samples import ALL, looped
 
 import rlx
-from rlx.backends.base import CompileOptions
 
 KINDS = {"f32": (np.float32, 2e-6), "f64": (np.float64, 1e-14)}
 
@@ -13,17 +15,14 @@ KINDS = {"f32": (np.float32, 2e-6), "f64": (np.float64, 1e-14)}
 pytestmark = pytest.mark.usefixtures("isa")
 
 
-def _made(a, b, bias=None, act="none", fixed=False, threads=1):
-    """act(a @ b + bias) on the CPU; b is a constant if ``fixed``, else an input."""
-    g = rlx.Graph()
-    dtype = "f32" if a.dtype == np.float32 else "f64"
-    right = g.constant(b) if fixed else g.input("b", b.shape, dtype)
-    result = g.matmul(g.input("a", a.shape, dtype), right)
-    result = result if bias is None else result + g.constant(bias)
-    g.set_outputs([result if act == "none" else g.activation(act, result)])
-    feeds = {"a": a} | ({} if fixed else {"b": b})
-    with rlx.compile(g, "cpu", options=CompileOptions(threads=threads)) as cg:
-        return cg.run(feeds)[0].copy()
+def _made(a, b, fixed=False, threads=1):
+    """a @ b on the CPU; b is a constant if ``fixed``, else an input."""
+    graph = Joined()
+    if fixed:
+        graph.add(lambda g, a: g.matmul(a, g.constant(b)), a)
+    else:
+        graph.add(lambda g, a, b: g.matmul(a, b), a, b)
+    return graph.results(threads=threads)[0][0]
 
 
 @looped("dtype", ["f32", "f64"])
@@ -31,17 +30,23 @@ def _made(a, b, bias=None, act="none", fixed=False, threads=1):
 @looped("n", [1, 2, 9, 17, 33, 65, 77, 129])
 def test_any_sizes(n, fixed, dtype):
     kind, near = KINDS[dtype]
-    for m in (1, 2, 3, 7, 13, 70):
-        for k in (0, 1, 7, 16, 33, 100, 600):
-            rng = np.random.default_rng(n * m + k)
-            a, b, bias = (rng.normal(size=s).astype(kind) for s in ((m, k), (k, n), n))
-            expected = a.astype(np.float64) @ b.astype(np.float64) + bias
-            limit = near * np.sqrt(k + 1) * 4
-            acts = {"none": expected, "relu": np.maximum(expected, 0)}
-            # Normally each size of either axis meets both ways.
-            for act in acts if ALL else [("none", "relu")[(m + k) % 2]]:
-                got = _made(a, b, bias, act, fixed=fixed)
-                np.testing.assert_allclose(got, acts[act], limit, limit)
+    graph, checks = Joined(), []
+    for m, k in itertools.product((1, 2, 3, 7, 13, 70), (0, 1, 7, 16, 33, 100, 600)):
+        rng = np.random.default_rng(n * m + k)
+        a, b, bias = (rng.normal(size=s).astype(kind) for s in ((m, k), (k, n), n))
+        expected = a.astype(np.float64) @ b.astype(np.float64) + bias
+        acts = {"none": expected, "relu": np.maximum(expected, 0)}
+        # Normally each size of either axis meets both ways.
+        for act in acts if ALL else [("none", "relu")[(m + k) % 2]]:
+
+            def build(g, a, *given, b=b, bias=bias, act=act):
+                result = g.matmul(a, *(given or [g.constant(b)])) + g.constant(bias)
+                return result if act == "none" else g.activation(act, result)
+
+            graph.add(build, a, *([] if fixed else [b]))
+            checks.append((acts[act], near * np.sqrt(k + 1) * 4, f"{m} x {k}, {act}"))
+    for (got,), (expected, limit, said) in zip(graph.results(threads=1), checks, strict=True):
+        np.testing.assert_allclose(got, expected, limit, limit, err_msg=said)
 
 
 @looped(("left", "right"), [
