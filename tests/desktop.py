@@ -17,6 +17,8 @@ PLATFORMS = {
     "xcb": ["xvfb-run", "-a", "-s", "-screen 0 1280x1024x24"],
 }
 CLOSE_S = 2.0
+# In so many seconds a whole stretch with and one without a voice are heard, wherever in the signal they begin.
+LISTENS_S = 2.3
 
 
 SOURCES = (sys.executable, FOLDER / "app.py")

@@ -11,7 +11,7 @@ import wave
 
 import numpy as np
 import pytest
-from desktop import CLOSE_S, FOLDER, PLATFORMS, middle, result, start
+from desktop import CLOSE_S, FOLDER, LISTENS_S, PLATFORMS, middle, result, start
 
 pytest.importorskip("PySide6.QtWidgets", exc_type=ImportError)
 from PySide6.QtGui import QImage
@@ -24,11 +24,19 @@ def pixels(path):
     return rows[:, : 3 * image.width()].reshape(image.height(), image.width(), 3).astype(int)
 
 
-@pytest.mark.parametrize("platform", PLATFORMS)
-@pytest.mark.parametrize("theme", ["light", "dark"])
+# Each theme and each platform: neither knows of the other. With --all every pair.
+PAIRS = [
+    pytest.param(theme, platform, marks=pytest.mark.slow if first == second else ())
+    for first, theme in enumerate(("dark", "light"))
+    for second, platform in enumerate(PLATFORMS)
+]
+
+
+@pytest.mark.parametrize(("theme", "platform"), PAIRS)
 def test_it_shows_what_it_hears(platform, theme, tmp_path):
     picture = tmp_path / "window.png"
-    arguments = ("--seconds", 3, "--device", "cpu", "--theme", theme, "--screenshot", picture)
+    arguments = ("--seconds", LISTENS_S, "--device", "cpu", "--theme", theme)
+    arguments += ("--screenshot", picture)
     output = result(*arguments, platform=platform)
     assert output["device"] == "cpu"
     assert output["failures"] == []
@@ -53,7 +61,7 @@ def test_it_shows_what_it_hears(platform, theme, tmp_path):
 
 
 def test_on_webgpu(webgpu):
-    output = result("--seconds", 3, "--device", "webgpu")
+    output = result("--seconds", LISTENS_S, "--device", "webgpu")
     assert output["device"] == "webgpu"
     assert abs(output["tone_hz"] - output["expected_tone_hz"]) < 100
     assert middle(output, True).min() > 0.9
@@ -73,7 +81,7 @@ def test_wav_files(rate, width, tmp_path):
         file.setsampwidth(width)
         file.setframerate(rate)
         file.writeframes(np.repeat(tone * scale + zero, 2).astype(kind).tobytes())
-    output = result(path, "--seconds", 1, "--device", "cpu")
+    output = result(path, "--seconds", 0.5, "--device", "cpu")
     assert output["source"] == str(path)
     assert abs(output["tone_hz"] - 3000) < 100
 
