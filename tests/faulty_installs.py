@@ -1,7 +1,7 @@
 """Pythons whose rlx has a fault that a test planted: what ``rlx regress`` has to find.
 
 ``faulty`` makes a program that starts this Python with a module that Python imports first of all. In measuring
-processes that module changes rlx before anything is compiled. The peaks of the machine are no subject of theirs and take less time.
+processes that module changes rlx before anything is compiled.
 """
 
 import sys
@@ -11,7 +11,7 @@ from pathlib import Path
 _START = """
 import sys
 
-if "rlx.regress.worker" in " ".join(sys.orig_argv):
+if {{"rlx.regress.worker", "rlx.regress.fresh"}} & {{*sys.orig_argv}}:
 {body}
 """
 
@@ -109,17 +109,19 @@ def loaded(graph, inputs, device, options):
 measure.loaded = loaded
 """
 
-# Measures peaks of the machine for a shorter time. These are no faults.
+# Measures peaks of the machine, and runs graphs, for a shorter time. Where only results are compared, that is no fault.
 _HURRIED = """
-from rlx.regress import machine_peaks
+from rlx.regress import machine_peaks, measure
 
 machine_peaks._LONG_S, machine_peaks._REPEATS = 0.001, 2
+_runs = measure.runs
+measure.runs = lambda item, seconds, fewest=measure.FEWEST: _runs(item, seconds / 10, fewest)
 """
 
 
 def _faulty(folder: Path, body: str) -> str:
     folder.mkdir(parents=True)
-    text = _START.format(body=textwrap.indent(textwrap.dedent(body + _HURRIED), "    "))
+    text = _START.format(body=textwrap.indent(textwrap.dedent(body), "    "))
     (folder / "sitecustomize.py").write_text(text)
     program = folder / "python"
     program.write_text(
@@ -131,7 +133,7 @@ def _faulty(folder: Path, body: str) -> str:
 
 def faulty_wgsl(folder: Path, faults) -> str:
     """A Python whose WGSL has other lines: (a text of the module, what is replaced, by what)."""
-    return _faulty(folder, _WGSL.format(faults=faults))
+    return _faulty(folder, _WGSL.format(faults=faults) + _HURRIED)
 
 
 def slow(folder: Path, names, part: float, how: str = "wait") -> str:
@@ -141,9 +143,9 @@ def slow(folder: Path, names, part: float, how: str = "wait") -> str:
 
 def faulty_results(folder: Path, changes) -> str:
     """A Python whose operations give other results on the CPU: statements on the flat output ``y``."""
-    return _faulty(folder, _RESULTS.format(changes=changes))
+    return _faulty(folder, _RESULTS.format(changes=changes) + _HURRIED)
 
 
 def hurried(folder: Path) -> str:
-    """A Python that measures all that the others do and has no fault."""
-    return _faulty(folder, "")
+    """A Python without a fault that measures as much as others do, for a shorter time."""
+    return _faulty(folder, _HURRIED)
