@@ -366,7 +366,10 @@ def test_bad_options_are_one_line(tmp_path, capsys):
         (["--suite", "opps"], "no suite is named"),
         (["--processes", "0"], "--processes"),
         (["--only", "("], "regular expression"),
-        (["--only", "nothing_like_it", "--devices", "cpu"], "no case is chosen"),
+        (
+            ["--suite", "signal", "--only", "nothing_like_it", "--devices", "cpu"],
+            "no case is chosen",
+        ),
         (["--devices", "cpu:7"], "cpu:7"),
     ):
         assert main(["regress", "record", *arguments, "-o", out]) == 2
