@@ -48,6 +48,17 @@ def result(*arguments, platform="offscreen", **how):
     return json.loads(out)
 
 
+def failure(*arguments, **how):
+    """The text that a run gives for ending at once, and its standard error."""
+    with start("offscreen", *arguments, "--seconds", 1, **how) as program:
+        try:
+            out, err = program.communicate(timeout=60)
+        finally:
+            program.kill()
+    assert program.returncode == 1, err
+    return json.loads(out)["failures"][0], err
+
+
 def middle(output, voice):
     """Activities in the middle of each stretch with or without a voice.
 
