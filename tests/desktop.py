@@ -17,6 +17,8 @@ PLATFORMS = {
     "xcb": ["xvfb-run", "-a", "-s", "-screen 0 1280x1024x24"],
 }
 CLOSE_S = 2.0
+# In so many seconds a whole stretch with and one without a voice are heard, wherever in the signal they begin.
+LISTENS_S = 2.3
 
 
 SOURCES = (sys.executable, FOLDER / "app.py")
@@ -44,6 +46,17 @@ def result(*arguments, platform="offscreen", **how):
     assert program.returncode == 0, out + err
     assert "Traceback" not in err
     return json.loads(out)
+
+
+def failure(*arguments, **how):
+    """The text that a run gives for ending at once, and its standard error."""
+    with start("offscreen", *arguments, "--seconds", 1, **how) as program:
+        try:
+            out, err = program.communicate(timeout=60)
+        finally:
+            program.kill()
+    assert program.returncode == 1, err
+    return json.loads(out)["failures"][0], err
 
 
 def middle(output, voice):

@@ -20,6 +20,8 @@ from rlx.cli.main import main
 from rlx.ir.spans import watched
 
 X = np.random.default_rng(1).normal(size=(4, 8)).astype(np.float32)
+# Ends a benchmark after the fewest rounds, of one run each; where ``--seconds`` are more, it takes all rounds.
+SHORT = ("--seconds", "1e-5")
 DEVICES = ["cpu", pytest.param("webgpu", marks=pytest.mark.webgpu)]
 
 
@@ -82,7 +84,7 @@ def test_run_with_made_up_inputs_is_repeatable(file, capsys):
 
 def test_bench(file, capsys, webgpu, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    result = said(capsys, "bench", file, "--devices", f"reference,cpu,{webgpu}", "--seconds", "0.2")
+    result = said(capsys, "bench", file, "--devices", f"reference,cpu,{webgpu}", *SHORT)
     assert [row["name"] for row in result["rows"]] == ["reference", "cpu", webgpu]
     assert result["precision"] == "f32"
     assert len(result["model_sha256"]) == 64
@@ -108,7 +110,7 @@ def test_bench_fails_where_outputs_are_nan(tmp_path, capsys):
     g.set_outputs([g.sqrt(g.input("x", (50, 50)) - 0.5)])
     path = tmp_path / "nan.json"
     path.write_text(g.to_json())
-    arguments = ["bench", str(path), "--devices", "reference,cpu", "--seconds", "0.05"]
+    arguments = ["bench", str(path), "--devices", "reference,cpu", *SHORT]
     assert main([*arguments, "--json"]) == DIFFERS
     for row in json.loads(capsys.readouterr().out)["rows"]:
         (first,) = row["agreements"]
@@ -129,7 +131,7 @@ def test_bench_fails_where_one_element_in_a_million_is_wrong(device, tmp_path, c
     np.save(right, expected)
     expected[123, 456] += 0.01
     np.save(wrong, expected)
-    arguments = ["bench", str(path), "--devices", device, "--seconds", "0.05"]
+    arguments = ["bench", str(path), "--devices", device, *SHORT]
     arguments += ["--input", f"x={tmp_path / 'x.npy'}", "--expect"]
     name = g.outputs[0].name
     assert main([*arguments, f"{name}={right}"]) == 0
@@ -146,7 +148,7 @@ def test_bench_goes_on_where_a_device_fails(tmp_path, capsys):
     g.set_outputs([g.input("x", (64, 64), "f64") + 1.0])
     path = tmp_path / "small.json"
     path.write_text(g.to_json())
-    assert main(["bench", str(path), "--devices", "cuda,cpu", "--seconds", "0.05", "--json"]) == 1
+    assert main(["bench", str(path), "--devices", "cuda,cpu", *SHORT, "--json"]) == 1
     failed, ran = json.loads(capsys.readouterr().out)["rows"]
     # The first that ran is the one that others are compared with.
     assert ran["first"] == "cpu"
@@ -276,16 +278,7 @@ def test_run_of_onnx(device, onnx_file, x_file, tmp_path, capsys):
 
 def test_bench_of_onnx(onnx_file, capsys, webgpu, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
-    arguments = (
-        "--dim",
-        "batch=4",
-        "--devices",
-        "all",
-        "--against",
-        "onnxruntime",
-        "--seconds",
-        "0.1",
-    )
+    arguments = ("--dim", "batch=4", "--devices", "all", "--against", "onnxruntime", *SHORT)
     result = said(capsys, "bench", onnx_file, *arguments)
     rows = result["rows"]
     assert result["inputs"] == {"x": [4, 8]}
@@ -302,11 +295,11 @@ def test_bench_of_onnx(onnx_file, capsys, webgpu, monkeypatch):
     for row in rows[1:]:
         assert row["load_ms"] > 0
         assert row["memory_mb"] > 0
-    assert main(["bench", onnx_file, *arguments[:-1], "0.02"]) == 0
+    assert main(["bench", onnx_file, *arguments]) == 0
     text = capsys.readouterr().out
     assert all(name in text for name in ("onnxruntime", *devices, "p99 us", "runs/s", "max ULP"))
     # Without --dim a size is made up, and said.
-    assert main(["bench", onnx_file, "--devices", "cpu", "--seconds", "0.02"]) == 0
+    assert main(["bench", onnx_file, "--devices", "cpu", *SHORT]) == 0
     assert "--dim batch=1" in capsys.readouterr().out
 
 

@@ -92,18 +92,16 @@ def test_it_is_the_same_hardware(run):
 
 
 def test_auto_starts_it_where_it_was_measured_and_is_faster(run, tmp_path):
-    """Stored figures decide, without Dawn: such that it is slower first, and then faster."""
+    """Stored figures decide, without Dawn: made up such that it is slower first, and then faster."""
     folder = tmp_path / "figures"
     folder.mkdir(mode=0o700)
     measure = """
-        import dataclasses
+        from calibrations import figures
         from rlx.calibrate.measurer import METER
         from rlx.cost.store import file_of, save
-        known = rlx.cost.Calibration.load_or_measure("webgpu")
         for name, ns in (("webgpu", 1e6), ("dawn", ROUNDTRIP)):
             own = METER.identity(name)
-            figures = dataclasses.replace(known, identity=own, roundtrip_ns=ns)
-            assert save(file_of(own), figures)
+            assert save(file_of(own), figures(own, roundtrip_ns=ns))
         """
     choose = """
         g = rlx.Graph()
@@ -111,7 +109,8 @@ def test_auto_starts_it_where_it_was_measured_and_is_faster(run, tmp_path):
         found = rlx.choose(g, policy=rlx.DevicePolicy(deny="cpu"))
         print(found.device, int(started()))
         """
-    env = {"RLX_CALIBRATION": str(folder)}
+    here = os.path.dirname(__file__)
+    env = {"RLX_CALIBRATION": str(folder), "PYTHONPATH": here}
     for roundtrip, expected in (("1e7", ["webgpu", "0"]), ("1e5", ["dawn", "1"])):
         run(textwrap.dedent(measure).replace("ROUNDTRIP", roundtrip), **env)
         assert run(choose, **env) == expected

@@ -223,7 +223,7 @@ def test_compiles_leak_nothing(device):
     for _ in range(100):
         cycle()
     gc.collect()
-    cycles = 1000 if ALL else 500
+    cycles = 1000 if ALL else 250
     objects, memory = wgpu.diagnostics.object_counts.get_dict(), resident_bytes()
     for _ in range(cycles):
         cycle()

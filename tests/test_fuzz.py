@@ -17,32 +17,26 @@ HERE = Path(__file__).parent
 REFUSED, TAKEN = 0.5, 0.005
 
 
-def _run(kind, first, count, folder):
-    command = [
-        sys.executable,
-        "-W",
-        "ignore",
-        str(HERE / "fuzzing.py"),
-        kind,
-        str(first),
-        str(count),
-    ]
+def _run(kind, folder, *ranges):
+    command = [sys.executable, "-W", "ignore", str(HERE / "fuzzing.py"), kind, str(folder)]
+    texts = [f"{first}+{count}" for first, count in ranges]
     return subprocess.run(
-        [*command, str(folder)],
+        [*command, *texts],
         env=os.environ
         # A folder in which there is no room: nothing is written, and plans of models are used.
         | {"RLX_CACHE": str(folder / "inside" / "cache"), "RLX_CACHE_BYTES": "1"}
         | {"RLX_CALIBRATION": "off", "OPENBLAS_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=60 + count / 5,
+        timeout=60 + sum(count for _, count in ranges) / 5,
         check=False,
     )
 
 
-def fuzz(kind, first, count, folder):
-    """Loads ``count`` files; a crash or a hang of the process that does it is a failure."""
-    done = _run(kind, first, count, folder)
+def fuzz(kind, folder, *ranges):
+    """Loads files, for each pair as many as it says from a first seed on; a crash or a hang of their process fails."""
+    done = _run(kind, folder, *ranges)
+    count = sum(count for _, count in ranges)
     seed = folder / "seed"
     died = f"status {done.returncode} at seed {seed.read_text() if seed.exists() else None}"
     assert done.returncode == 0, f"{died}: {done.stderr[-2000:]}"
@@ -56,22 +50,19 @@ def fuzz(kind, first, count, folder):
 
 @pytest.mark.parametrize("kind", ["onnx", "safetensors", "gguf", "rlx", "plan"])
 def test_changed_files(kind, tmp_path):
-    fuzz(kind, 0, 250 if ALL else 100, tmp_path)
+    """The same files at every run and, of the formats of rlx, others that no run had; these seeds are printed."""
+    ranges = [(0, 250 if ALL else 100)]
+    if kind in ("rlx", "plan"):
+        ranges.append((secrets.randbits(40), 150))
+        print(f"fuzzing.py {kind} FOLDER {ranges[1][0]}+150")
+    fuzz(kind, tmp_path, *ranges)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", ["onnx", "safetensors", "gguf", "rlx", "plan"])
 def test_2000_changed_files(kind, tmp_path):
-    fuzz(kind, 1000, 2000, tmp_path)
-
-
-@pytest.mark.parametrize("kind", ["rlx", "plan"])
-def test_files_changed_anew(kind, tmp_path):
-    """Other files at every run; the seed stands in the message, and ``fuzzing.py`` takes it."""
-    first = secrets.randbits(40)
-    print(f"fuzzing.py {kind} {first} 150 FOLDER")
-    fuzz(kind, first, 150, tmp_path)
+    fuzz(kind, tmp_path, (1000, 2000))
 
 
 @pytest.mark.slow
@@ -80,12 +71,12 @@ def test_plans_changed_anew_for_ten_minutes(tmp_path):
     begin = time.monotonic()
     while time.monotonic() - begin < 600:
         first = secrets.randbits(40)
-        print(f"fuzzing.py plan {first} 1000 FOLDER")
-        fuzz("plan", first, 1000, tmp_path)
+        print(f"fuzzing.py plan FOLDER {first}+1000")
+        fuzz("plan", tmp_path, (first, 1000))
 
 
 def test_faults_are_noticed(tmp_path):
-    done = _run("fault", 0, 5, tmp_path)
+    done = _run("fault", tmp_path, (0, 5))
     wrong = json.loads(done.stdout)["wrong"]
     for seed, text in enumerate(("KeyError", "secret.bin", "w.bin", "bytes", "InterruptedError")):
         assert any(item.startswith(f"seed {seed}") and text in item for item in wrong), (
@@ -93,4 +84,4 @@ def test_faults_are_noticed(tmp_path):
             wrong,
         )
     with pytest.raises(AssertionError, match="at seed 5"):
-        fuzz("fault", 5, 1, tmp_path)
+        fuzz("fault", tmp_path, (5, 1))

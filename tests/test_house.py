@@ -1,10 +1,12 @@
 """The repository's own rules that ruff and import-linter have no rules for: lengths, docstrings, and names of modules and classes."""
 
 import ast
+import functools
 import re
 import subprocess
 from collections import defaultdict
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -29,6 +31,7 @@ RIDDLE = re.compile(
 )
 
 
+@functools.cache
 def sources(*folders):
     """The text files of the repository in these folders."""
     results = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
@@ -38,9 +41,41 @@ def sources(*folders):
     )
 
 
+@functools.cache
+def text_of(path):
+    """The text of a file, which several tests read."""
+    return path.read_text(encoding="utf-8")
+
+
+class Outline(NamedTuple):
+    """The parts of a Python file that have rules: functions with their lines, classes, and docstrings by their lines."""
+
+    functions: list[tuple[int, str, int]]
+    classes: set[str]
+    docstrings: list[tuple[int, str]]
+
+
+@functools.cache
+def outline(text):
+    """Reads a Python text once for all tests. No expression holds a statement, so none is walked through."""
+    results, left = Outline([], set(), []), [ast.parse(text)]
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            results.functions.append((node.lineno, node.name, lines_of(node)))
+        elif isinstance(node, ast.ClassDef):
+            results.classes.add(node.name)
+        value = node.value if isinstance(node, ast.Expr) else None
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            results.docstrings.append((node.lineno, value.value.strip()))
+        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+            left += getattr(node, name, ())
+    return results
+
+
 def test_files_have_one_reason_to_exist():
     counts = {
-        path.relative_to(ROOT).as_posix(): len(path.read_text().splitlines())
+        path.relative_to(ROOT).as_posix(): len(text_of(path).splitlines())
         for path in sources("rlx", "cython_src", "shaders", "tests")
     }
     long = {name for name, count in counts.items() if count > MAX_LINES_OF_A_FILE} - MADE
@@ -60,10 +95,9 @@ def lines_of(function):
 def too_long(text, name):
     """The functions of a Python file that are too long."""
     return [
-        f"{name}:{node.lineno} {node.name} has {lines_of(node)} lines"
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and lines_of(node) > MAX_LINES_OF_A_FUNCTION
+        f"{name}:{line} {function} has {lines} lines"
+        for line, function, lines in outline(text).functions
+        if lines > MAX_LINES_OF_A_FUNCTION
     ]
 
 
@@ -73,14 +107,14 @@ def python_files(*folders):
         path
         for path in sources(*folders)
         if path.suffix == ".py"
-        or (not path.suffix and path.read_text().startswith("#!/usr/bin/env python"))
+        or (not path.suffix and text_of(path).startswith("#!/usr/bin/env python"))
     ]
 
 
 def test_functions_fit_on_a_screen():
     results = []
     for path in python_files("rlx", "tests", "benchmarks", "script", "docs/_ext", "examples"):
-        results += too_long(path.read_text(), path.relative_to(ROOT).as_posix())
+        results += too_long(text_of(path), path.relative_to(ROOT).as_posix())
     assert not results, "\n".join(results)
 
 
@@ -91,15 +125,11 @@ def test_the_length_of_a_function_counts_its_first_line(lines, long):
 
 
 def docstrings(text, suffix):
-    """Yields the line and the text of each docstring; in Cython, of everything in such quotes."""
-    if suffix in CYTHON:
-        for match in re.finditer(r'"""(.*?)"""', text, re.DOTALL):
-            yield text.count("\n", 0, match.start()) + 1, match[1].strip()
-        return
-    for node in ast.walk(ast.parse(text)):
-        value = node.value if isinstance(node, ast.Expr) else None
-        if isinstance(value, ast.Constant) and isinstance(value.value, str):
-            yield node.lineno, value.value.strip()
+    """The line and the text of each docstring; in Cython, of everything in such quotes."""
+    if suffix not in CYTHON:
+        return outline(text).docstrings
+    found = re.finditer(r'"""(.*?)"""', text, re.DOTALL)
+    return [(text.count("\n", 0, match.start()) + 1, match[1].strip()) for match in found]
 
 
 def test_a_docstring_begins_with_a_noun_or_a_verb():
@@ -107,7 +137,7 @@ def test_a_docstring_begins_with_a_noun_or_a_verb():
     for path in sources(
         "rlx", "cython_src", "plugins", "script", "tests", "benchmarks", "examples", "docs/_ext"
     ):
-        text = path.read_text(encoding="utf-8")
+        text = text_of(path)
         if path.suffix in (".py", *CYTHON) or text.startswith("#!/usr/bin/env python"):
             found += [
                 f"{path.relative_to(ROOT)}:{line} {doc.splitlines()[0]}"
@@ -137,15 +167,10 @@ def test_a_name_of_a_module_means_one_thing():
     assert not twice, f"two modules of one name: {twice}"
 
 
-def classes_of(text):
-    """The names of the classes that a Python file defines, nested ones included."""
-    return {node.name for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)}
-
-
 def test_a_name_of_a_class_means_one_thing():
     places = defaultdict(set)
     for path in python_files(*PYTHON):
-        for name in classes_of(path.read_text()):
+        for name in outline(text_of(path)).classes:
             if not name.startswith("_"):  # such a class is its file's own
                 places[name].add(path.relative_to(ROOT).as_posix())
     twice = {name: sorted(files) for name, files in places.items() if len(files) > 1}
@@ -154,7 +179,7 @@ def test_a_name_of_a_class_means_one_thing():
 
 def test_nested_classes_count():
     text = "class Outer:\n    class Inner: ...\n\n\ndef function():\n    class _Local: ...\n"
-    assert classes_of(text) == {"Outer", "Inner", "_Local"}
+    assert outline(text).classes == {"Outer", "Inner", "_Local"}
 
 
 def test_git_knows_no_file_that_is_made():

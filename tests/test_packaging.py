@@ -225,14 +225,25 @@ print(rlx.__file__, load_recording().samples.shape)
     assert "cpu (2, 3)" in said
 
 
-def frozen(unpacked, folder, digest):
+@pytest.fixture(scope="module")
+def compiled_only(unpacked, tmp_path_factory):
+    """The package of the wheel with compiled Python files in place of their sources."""
+    target = tmp_path_factory.mktemp("frozen") / "rlx"
+    shutil.copytree(unpacked / "rlx", target)
+    assert compileall.compile_dir(target, quiet=2, legacy=True, workers=1)
+    for source in target.rglob("*.py"):
+        source.unlink()
+    return target
+
+
+def frozen(compiled_only, folder, digest):
     """rlx as a frozen program has it: compiled Python files only, and the digest of a build or none."""
     target = folder / f"app-{digest}"
-    shutil.copytree(unpacked / "rlx", target / "rlx")
-    (target / "rlx/_build.py").write_text(f"DIGEST = {digest!r}\n")
-    assert compileall.compile_dir(target / "rlx", quiet=2, legacy=True, workers=1)
-    for source in (target / "rlx").rglob("*.py"):
-        source.unlink()
+    shutil.copytree(compiled_only, target / "rlx")
+    source = target / "rlx/_build.py"
+    source.write_text(f"DIGEST = {digest!r}\n")
+    assert compileall.compile_file(source, quiet=2, legacy=True, force=True)
+    source.unlink()
     return target
 
 
@@ -249,7 +260,7 @@ print(rlx.cache_stats())
 """
 
 
-def test_a_frozen_program_never_takes_plans_of_another_build(unpacked, tmp_path):
+def test_a_frozen_program_never_takes_plans_of_another_build(compiled_only, tmp_path):
     """Two builds share a cache folder, and neither has sources that could tell them apart."""
     for path in (tmp_path / "cache", tmp_path / "apps"):
         path.mkdir(mode=0o700)
@@ -257,7 +268,7 @@ def test_a_frozen_program_never_takes_plans_of_another_build(unpacked, tmp_path)
     def started(digest, *arguments):
         # In a folder of its own: nothing but the frozen package is on the path.
         app = tmp_path / "apps" / f"app-{digest}"
-        app = app if app.exists() else frozen(unpacked, tmp_path / "apps", digest)
+        app = app if app.exists() else frozen(compiled_only, tmp_path / "apps", digest)
         env = {"RLX_CACHE": str(tmp_path / "cache"), "PYTHONPATH": str(app)}
         program = tmp_path / "program.py"
         program.write_text(STATS)

@@ -8,6 +8,7 @@ import pkgutil
 from pathlib import Path
 
 import pytest
+from faulty_installs import hurried
 
 import rlx
 from rlx.regress import fresh, system_load
@@ -168,11 +169,12 @@ def test_not_finite(rlx_regress):
     assert "test_too_strict call 2" in text
 
 
-def test_a_recording_is_made_and_compared(project):
+def test_a_recording_is_made_and_compared(project, tmp_path):
     """Real measurements in fresh processes. How busy the machine is decides what is said of times."""
     project.files(test_one=ONE)
     record = ("--rlx-record", "a.rlxreg", "--rlx-processes", "3")
-    project(*record).assert_outcomes(passed=1)
+    quick = {"PYTHONPATH": Path(hurried(tmp_path / "quick")).parent}
+    project(*record, **quick).assert_outcomes(passed=1)
     (result,) = read([project.path / "a.rlxreg"])
     (((device, _), measured),) = result.measured.items()
     assert device == "cpu"
@@ -188,7 +190,7 @@ def test_a_recording_is_made_and_compared(project):
     text = (project.path / "a.rlxreg").read_text()
     assert str(project.path) not in text
     # The second recording is added; results are the same.
-    again = project(*record, "--rlx-baseline", "a.rlxreg", "--rlx-fail-on", "changed")
+    again = project(*record, "--rlx-baseline", "a.rlxreg", "--rlx-fail-on", "changed", **quick)
     again.assert_outcomes(passed=1)
     assert len(read([project.path / "a.rlxreg"])) == 2
 
