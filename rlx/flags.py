@@ -281,7 +281,7 @@ WEBGPU_HOT = _flag(
     "runs on a GPU call its library from C; 0 goes through Python, slower, same results",
 )
 VERIFY = _flag(
-    "RLX_VERIFY", _bool, False, "verify the graph after every compiler pass (the tests do)"
+    "RLX_VERIFY", _bool, False, "verify graphs after passes, and kernels' bindings (the tests do)"
 )
 
 

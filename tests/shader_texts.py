@@ -30,6 +30,8 @@ LARGE = {
     "max-compute-workgroup-storage-size": 32768,
     SUBGROUPS: 1,
 }
+# Limits, and the alignment of ranges.
+ADAPTERS = (DEFAULT_LIMITS, 256), (LARGE, 64)
 _BINDING = re.compile(r"@binding\(\d+\)")
 _COMMENT = re.compile(r"//[^\n]*")
 
@@ -44,8 +46,8 @@ def texts(chosen: Iterable[Case] = CASES) -> Iterator[dict[str, Any]]:
         if DType.F64 in case.dtypes:  # the CPU computes it
             continue
         graphs = case.graph(), joined_graph(case)[0]
-        for graph, limits in itertools.product(graphs, (DEFAULT_LIMITS, LARGE)):
-            for item in planned(graph, limits)[0]:
+        for graph, (limits, alignment) in itertools.product(graphs, ADAPTERS):
+            for item in planned(graph, limits, alignment=alignment)[0]:
                 if item.source in seen:
                     continue
                 seen.add(item.source)

@@ -5,12 +5,15 @@ A start from the compile cache finds it there, and does not import this module.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
+from rlx import flags
 from rlx.backends.base import DeviceInfo, KernelLimitError
 from rlx.backends.webgpu.binding_aliasing import joined
-from rlx.backends.webgpu.dispatch import Dispatch, access_of, bound, grid, pattern_of
+from rlx.backends.webgpu.dispatch import Dispatch, access_of, bound, grid, padded, pattern_of
 from rlx.backends.webgpu.elementwise_wgsl import groups, region_source
 from rlx.backends.webgpu.loop_bounds import TOO_MANY, excess
 from rlx.backends.webgpu.storage import STORAGE
@@ -18,10 +21,11 @@ from rlx.backends.webgpu.wgsl import header, render
 from rlx.errors import CompileError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
-from rlx.ir.plan import HOST, KernelCall, MemoryPlan, Schedule
+from rlx.ir.plan import ARENA, HOST, KernelCall, MemoryPlan, Schedule
 from rlx.ir.spans import checkpoint, phase
 from rlx.lru import Lru
 
+_BINDING = re.compile(r"@binding\((\d+)\) var<storage, (\w+)>")
 # Cache of rendered WGSL with the excess trips of its loops, keyed by everything that rendering depends on.
 # Bounds: number of texts, and characters of all of them.
 _sources: Lru[Any, tuple[str, int]] = Lru(1024, 16 << 20)
@@ -91,7 +95,11 @@ def lower(call: KernelCall, per_dimension: int, plan: MemoryPlan) -> Dispatch | 
         known = source, excess(source) if counted else 0
         _sources.put(key, known, len(source))
     left = bound(values, pattern)
-    return Dispatch(call, label, known[0], left, tuple(map(access_of, left)), size, work, known[1])
+    modes = tuple(map(access_of, left))
+    dispatch = Dispatch(call, label, known[0], left, modes, size, work, known[1])
+    if flags.VERIFY.get():
+        _verify_bindings(dispatch, plan)
+    return dispatch
 
 
 def _source(
@@ -146,6 +154,22 @@ def _too_long(reasons: dict[Node, str]) -> KernelLimitError:
         ),
         reasons,
     )
+
+
+def _verify_bindings(dispatch: Dispatch, plan: MemoryPlan) -> None:
+    """Checks that the text declares the bound values, and that no writable range overlaps another one.
+
+    Raises:
+        CompileError: One of these does not hold.
+    """
+    declared = [(int(index), mode) for index, mode in _BINDING.findall(dispatch.source)]
+    writable = (value for value in dispatch.values if value.kind in ARENA)
+    ranges = sorted((plan.slots[value.id].offset, padded(value.type)) for value in writable)
+    overlap = any(start + size > end for (start, size), (end, _) in pairwise(ranges))
+    if overlap or declared != list(enumerate(dispatch.access)):
+        problem = "binds memory twice as writable" if overlap else "declares other bindings"
+        where, got = dispatch.call.node.where(), (declared, ranges)
+        raise CompileError(f"kernel {dispatch.label} {problem}", where=where, got=got)
 
 
 def _check_bindings(dispatch: Dispatch, limit: int) -> None:
