@@ -111,9 +111,10 @@ def run_pipeline(
         more = (Specialisation.of(kernel_set, gate),) if step.specialise else ()
         charge(f"pass {step.name}")
         with phase(f"pass {step.name}"):
-            graph = step.run(graph, notes, *more)
-        if check:
+            result = step.run(graph, notes, *more)
+        if check and result is not graph:
             with phase("verify"):
-                verify(graph, after=step.name)
+                verify(result, after=step.name)
+        graph = result
     # A pass that changes nothing gives back its graph. Its owner may add to it later.
     return copied(graph) if graph is args else graph, notes
