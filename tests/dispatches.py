@@ -20,6 +20,7 @@ from rlx.passes.pipeline import run_pipeline
 from rlx.passes.schedule import Scheduler
 
 CASES = [*cases(), *cases(bench=True)]
+_kernels = {}
 PER_DIMENSION = DEFAULT_LIMITS["max-compute-workgroups-per-dimension"]
 
 
@@ -47,6 +48,16 @@ def planned(graph, limits=DEFAULT_LIMITS, **options):
     return [item for item in results if item is not None], plan
 
 
+def kernels_of(case, device):
+    """The kernels that a case calls. Lists of cases have the same samples."""
+    key = case.opdef.name, id(case.sample), case.dtypes, device
+    if key not in _kernels:
+        limits = {} if device == "cpu" else DEFAULT_LIMITS
+        calls = schedule_of(case.graph(), limits, device).calls
+        _kernels[key] = {call.kernel for call in calls}
+    return _kernels[key]
+
+
 def of_each_kernel(group, device="cpu"):
     """The identities of cases by which each op meets every kernel with each dtype; of all cases with ``--all``.
 
@@ -59,15 +70,13 @@ def of_each_kernel(group, device="cpu"):
     if ALL:
         return {id(case) for case in group}
     result, seen = set(), set()
-    limits = {} if device == "cpu" else DEFAULT_LIMITS
     for case in sorted(group, key=lambda case: (case.sample.bench, -elements(case))):
         key, kernels = (case.opdef.name, case.dtypes[:1]), getattr(case.opdef, device)
         # Elementwise ops share kernels that their records do not name.
         named = {(key, kernel) for kernel in kernels.names} if kernels else set()
         left = not named or named - seen
         if left and not any(0 in shape for shape in case.sample.shapes):
-            calls = schedule_of(case.graph(), limits, device).calls
-            met = {(key, call.kernel) for call in calls}
+            met = {(key, kernel) for kernel in kernels_of(case, device)}
             if not met <= seen:
                 result.add(id(case))
                 seen |= met

@@ -59,7 +59,7 @@ def test_texts_are_those_of_jinja(webgpu, monkeypatch):
     for index, case in enumerate(cases()):
         if index % 3 == 0:
             programmed(lower(case.graph(), target), target)
-    assert len(seen) > 60, sorted(set(wgsl.shader_names()) - set(seen))
+    assert len(seen) > 60, sorted(set(wgsl.shader_paths()) - set(seen))
     assert sum(seen.values()) > 500
 
 

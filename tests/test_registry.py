@@ -11,7 +11,7 @@ from samples import looped
 import rlx
 from rlx._ext import cpu
 from rlx.backends.webgpu import elementwise_wgsl
-from rlx.backends.webgpu.wgsl import shader_files, shader_names, shader_text
+from rlx.backends.webgpu.wgsl import shader_files, shader_paths, shader_text
 from rlx.ir.op_index import MODULE_OF
 from rlx.ir.opdef import REGISTRY
 from rlx.ops.conformance_cases import cases
@@ -52,7 +52,7 @@ def test_kernel_names_resolve(op):
         typed = [k for k in kernels if k == name or k.rpartition("_")[0] == name]
         assert typed, f"{op.name}: no {name}"
     for name in op.webgpu.names if op.webgpu else ():
-        assert name in shader_names()
+        assert name in shader_paths()
 
 
 def test_no_orphan_kernels():
@@ -62,7 +62,7 @@ def test_no_orphan_kernels():
         used = exported == "elementwise" or {base, exported} & named
         assert used, f"no op uses the kernel {exported}"
     shaders = {name for op in OPS if op.webgpu for name in op.webgpu.names}
-    assert set(shader_names()) <= shaders
+    assert set(shader_paths()) <= shaders
 
 
 @pytest.mark.parametrize("isa", cpu.isas())
@@ -207,4 +207,4 @@ assert callable(attention) and callable(resize) and placeholders.LEAVES
 def test_each_kernel_has_a_name_of_its_own():
     """Kernels are found by name alone, so no two families may have a file of one name."""
     kernels = [name for name in shader_files() if not name.startswith("lib/")]
-    assert len(kernels) == len(shader_names())
+    assert len(kernels) == len(shader_paths())

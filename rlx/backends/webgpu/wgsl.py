@@ -56,7 +56,7 @@ def shader_files() -> list[str]:
 
 
 @functools.cache
-def _kernel_paths() -> dict[str, str]:
+def shader_paths() -> dict[str, str]:
     """The file of each kernel by its name. Which family's folder it is in does not matter."""
     kernels = [path for path in shader_files() if not path.startswith("lib/")]
     return {path.rpartition("/")[2].removesuffix(".wgsl"): path for path in kernels}
@@ -64,16 +64,11 @@ def _kernel_paths() -> dict[str, str]:
 
 def shader_text(name: str) -> str | None:
     """The text of a kernel, ``matmul.wgsl``, or of a library, ``lib/math.wgsl``; None if there is no such file."""
-    path = _kernel_paths().get(name.removesuffix(".wgsl"), name)
+    path = shader_paths().get(name.removesuffix(".wgsl"), name)
     try:
         return shader_place().joinpath(*path.split("/")).read_text(encoding="utf-8")
     except (FileNotFoundError, KeyError):
         return None
-
-
-def shader_names() -> list[str]:
-    """Names of all kernels."""
-    return sorted(_kernel_paths())
 
 
 def literal(value: float | int, dtype: str = "f32") -> str:
