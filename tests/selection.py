@@ -12,7 +12,6 @@ output no digest covers. A new folder is part of the floor. A sample that compil
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import functools
 import hashlib
@@ -28,6 +27,7 @@ from threading import current_thread, main_thread
 from typing import Any
 
 import numpy as np
+from source_digests import KERNELS, ROOT, digest, files, floor, of_sources
 
 import rlx
 from rlx import flags
@@ -41,80 +41,17 @@ from rlx.ir.plan import HOST
 from rlx.runtime.session import Session
 
 MODE = os.environ.get("RLX_TEST_GREEN", "")
-ROOT = Path(__file__).resolve().parent.parent
-FAMILIES = "rlx/ops/*/**/*.py"
-KERNELS = ("cython_src/kernels/**/*", "rlx/backends/cpu/**/*.py")
-# Folders that a digest of the program or of the source graph covers, or that no test with the marker reads.
-COVERED = (
-    FAMILIES, *KERNELS, "rlx/passes/**/*.py", "rlx/importers/**/*.py", "rlx/signal/**/*.py", "rlx/cli/**/*.py",
-    "rlx/regress/**/*.py", "rlx/serving/**/*.py", "rlx/cost/**/*.py", "rlx/tune/**/*.py", "rlx/calibrate/**/*.py",
-    "rlx/ray/**/*.py", "rlx/testing/**/*.py", "rlx/__pyinstaller/**/*.py", "tests/test_*.py",
-)  # fmt: skip
 # Folders that compute outside of programs, too, and the words by which a test file names them.
 BESIDE = {
     "rlx/signal": "signal", "rlx/serving": "signal|many|serving", "rlx/importers": "onnx|gguf|importers", "rlx/passes": "passes|fused|patterns",
     "examples": "examples?|llama", "benchmarks": "benchmarks?", "rlx/cost": "cost", "rlx/tune": "tun(e|ed|er|ing)", "rlx/calibrate": "calibrat(e|ion)",
 }  # fmt: skip
-FLOOR = ("rlx/**/*.py", "cython_src/**/*", "tests/*.py")
 PACKAGES = ("numpy", "wgpu", "scipy", "onnx", "onnxruntime", "wgpudawn", "cython")
 AUDITED = 100  # one of so many known samples runs
 
 
 class LeftOut(BaseException):
     """The sample under test is known. Nothing that a test catches is of this type."""
-
-
-def digest(*parts: Any) -> str:
-    """16 hexadecimal digits that say what the parts are."""
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
-
-
-def meaning(path: Path) -> bytes:
-    """A source file without what changes nothing: of Python the comments, docstrings and blank lines."""
-    raw = path.read_bytes()
-    return of_python(raw) if path.suffix == ".py" else raw
-
-
-@functools.cache
-def of_python(raw: bytes) -> bytes:
-    """A digest of a module's meaning, kept since many test files name the same folders."""
-    tree = ast.parse(raw)
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if isinstance(body, list) and body and isinstance(body[0], ast.Expr):
-            value = body[0].value
-            if isinstance(value, ast.Constant) and isinstance(value.value, str):
-                del body[0]
-    return hashlib.sha256(ast.dump(tree).encode()).digest()
-
-
-def files(patterns: Iterable[str], root: Path = ROOT) -> set[Path]:
-    """The files that globs name."""
-    results = {path for pattern in patterns for path in root.glob(pattern)}
-    return {
-        path for path in results if path.is_file() and path.suffix not in (".pyc", ".so", ".pyd")
-    }
-
-
-def of_sources(paths: Iterable[Path], root: Path = ROOT) -> str:
-    """A digest of some files and their names."""
-    return digest(*((path.relative_to(root).as_posix(), meaning(path)) for path in sorted(paths)))
-
-
-def generated(root: Path) -> set[Path]:
-    """Lists the files that a build writes beside the sources."""
-    ignored = root / ".gitignore"
-    lines = ignored.read_text().split() if ignored.exists() else []
-    return {root / line[1:] for line in lines if line.startswith("/rlx/")}
-
-
-def floor(root: Path = ROOT) -> dict[str, str]:
-    """The digest of each folder of the floor."""
-    folders: dict[str, list[Path]] = {}
-    for path in files(FLOOR, root) - files(COVERED, root) - generated(root):
-        parts = path.relative_to(root).parts
-        folders.setdefault("/".join(parts[:2] if len(parts) > 2 else parts[:1]), []).append(path)
-    return {name: of_sources(paths, root) for name, paths in sorted(folders.items())}
 
 
 def compiler() -> str:
