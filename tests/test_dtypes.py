@@ -278,17 +278,17 @@ def move(name, dtype, seed):
 @DEVICES
 @looped("dtype", NARROW, ids=str)
 @looped("name", MOVES)
-def test_narrow_types_keep_their_bits(name, dtype, device):
-    for seed in range(3):
-        single = move(name, dtype, seed)
-        graph = single.graph()
-        with rlx.compile(graph, device) as compiled:
-            assert not compiled.host_fallbacks
-            got = compiled.run_slots(*single.operands())
-            expected = single.expected(graph, single.operands())
-            for a, b in zip(got, expected, strict=True):
-                assert a.dtype == b.dtype == dtype.numpy
-                np.testing.assert_array_equal(canonical(a, dtype), canonical(b, dtype))
+@looped("seed", range(3))
+def test_narrow_types_keep_their_bits(name, dtype, seed, device):
+    single = move(name, dtype, seed)
+    graph = single.graph()
+    with rlx.compile(graph, device) as compiled:
+        assert not compiled.host_fallbacks
+        got = compiled.run_slots(*single.operands())
+        expected = single.expected(graph, single.operands())
+        for a, b in zip(got, expected, strict=True):
+            assert a.dtype == b.dtype == dtype.numpy
+            np.testing.assert_array_equal(canonical(a, dtype), canonical(b, dtype))
 
 
 @DEVICES

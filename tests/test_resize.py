@@ -128,14 +128,14 @@ def test_filters(rng, mode, exclude, antialias, size):
 
 @looped("nearest_mode", NEAREST)
 @looped("coordinates", ["half_pixel", "asymmetric", "align_corners"])
-def test_nearest_of_integers(device, nearest_mode, coordinates):
+@looped("size", [(2, 16), (2, 5), (3, 4)])
+def test_nearest_of_integers(device, nearest_mode, coordinates, size):
     x = np.arange(2 * 8, dtype=np.int32).reshape(2, 8)
-    for size in ((2, 16), (2, 5), (3, 4)):
-        attrs = {"nearest_mode": nearest_mode}
-        got = run(device, x, size=size, coordinates=coordinates, **attrs)
-        attrs["coordinate_transformation_mode"] = coordinates
-        expected = onnx_resize(x.astype(np.float32), size=size, mode="nearest", **attrs)
-        np.testing.assert_array_equal(got, expected)
+    attrs = {"nearest_mode": nearest_mode}
+    got = run(device, x, size=size, coordinates=coordinates, **attrs)
+    attrs["coordinate_transformation_mode"] = coordinates
+    expected = onnx_resize(x.astype(np.float32), size=size, mode="nearest", **attrs)
+    np.testing.assert_array_equal(got, expected)
 
 
 def test_errors():

@@ -68,8 +68,14 @@ def test_window_errors():
 @looped("n", [None, 1, 2, 7, 64, 101, 150])
 def test_rfft(device, rng, n, norm):
     x = rng.standard_normal((3, 100)).astype(np.float32)
-    spec = np.fft.rfft(x.astype(np.float64), n, norm=norm)
-    close(cells(signal.rfft(x, n, norm=norm, device=device)), spec)
+    expected = np.fft.rfft(x.astype(np.float64), n, norm=norm)
+    close(cells(signal.rfft(x, n, norm=norm, device=device)), expected)
+
+
+@looped("norm", ["backward", "ortho", "forward"])
+@looped("n", [None, 1, 2, 7, 64, 101, 150])
+def test_irfft(device, rng, n, norm):
+    spec = np.fft.rfft(rng.standard_normal((3, 100)), n, norm=norm)
     spec += 0.3j  # the imaginary part of bin 0 has no effect
     expected = np.fft.irfft(spec, n, norm=norm)
     close(signal.irfft(block(spec).astype(np.float32), n, norm=norm, device=device), expected)
