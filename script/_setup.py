@@ -15,7 +15,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -218,8 +219,21 @@ def forget_metadata() -> None:
     shutil.rmtree(ROOT / "rlx.egg-info", ignore_errors=True)
 
 
-def build_wheel() -> Path:
-    """Makes the sdist, and the wheel from the sdist; gives the wheel, which may be there already."""
+def install_ahead(python: Path, extras: str) -> None:
+    """Installs the dependencies of rlx while it is built. Whatever fails here is tried again, and told, afterwards."""
+    if uv_works():
+        command = [str(PYTHON), "-P", "-m", "uv", "pip", "install", "-q", "--python", str(python)]
+        command += ["-r", "pyproject.toml", *(f"--extra={name}" for name in extras.split(","))]
+        env = {**os.environ, **UV}
+        subprocess.run(command, cwd=ROOT, env=env, capture_output=True, check=False)
+
+
+def build_wheel(beside: Callable[[], None] = lambda: None) -> Path:
+    """Makes the sdist, and the wheel from the sdist; gives the wheel, which may be there already.
+
+    Args:
+        beside: Runs while the compiler does, which at its end leaves a processor idle.
+    """
     stamp, wanted = DIST / "sources.stamp", digest(PACKAGED)
     ensure_venv()
     if not stamp.exists() or stamp.read_text() != wanted:
@@ -229,7 +243,8 @@ def build_wheel() -> Path:
         shutil.rmtree(DIST, ignore_errors=True)
         installer = ["--installer", "uv"] if uv_works() else []
         command = [str(PYTHON), "-P", "-m", "build", *installer, "--outdir", str(DIST), str(ROOT)]
-        with building() as progress:
+        with building() as progress, ThreadPoolExecutor(1) as other:
+            other.submit(beside)
             env = {**os.environ, **UV, **progress}
             done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
         forget_metadata()
@@ -240,14 +255,23 @@ def build_wheel() -> Path:
     return next(DIST.glob("*.whl"))
 
 
+def make_installed(extras: str) -> None:
+    """Makes a fresh environment for the wheel, with its dependencies."""
+    make_venv(INSTALLED)
+    install_ahead(INSTALLED / BIN, extras)
+    (INSTALLED / "rlx.fresh").touch()
+
+
 def install_wheel(wheel: Path, extras: str) -> Path:
     """Makes a fresh environment with nothing but the wheel and its dependencies; gives its Python."""
     python = INSTALLED / BIN
-    stamp = INSTALLED / "rlx.stamp"
+    stamp, fresh = INSTALLED / "rlx.stamp", INSTALLED / "rlx.fresh"
     wanted = hashlib.sha256(extras.encode() + wheel.read_bytes()).hexdigest()
     if not stamp.exists() or stamp.read_text() != wanted:
         say(f"installing the wheel ({extras}) into build/installed")
-        make_venv(INSTALLED)
+        if not fresh.exists():
+            make_venv(INSTALLED)
+        fresh.unlink(missing_ok=True)
         if not install(python, f"{wheel}[{extras}]"):
             sys.exit("-- the wheel can't be installed; what pip says stands above")
         stamp.write_text(wanted)

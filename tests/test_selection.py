@@ -1,5 +1,7 @@
 """The left-out samples of WebGPU tests, and the changes that bring them back."""
 
+import importlib
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -7,6 +9,8 @@ import numpy as np
 import pytest
 import selection
 from selection import Selection
+from source_digests import COVERED as COVERED_SOURCES
+from source_digests import FLOOR, ROOT, files, floor
 
 import rlx
 
@@ -35,30 +39,30 @@ def tree(tmp_path):
 
 @pytest.mark.parametrize("name", SHARED)
 def test_a_change_of_a_shared_file_changes_the_floor(name, tree):
-    before = selection.floor(tree)
+    before = floor(tree)
     (tree / name).write_text('"""Text."""\nx = 2\n')
-    assert selection.floor(tree) != before
+    assert floor(tree) != before
 
 
 @pytest.mark.parametrize("name", COVERED)
 def test_a_change_of_what_digests_cover_does_not(name, tree):
-    before = selection.floor(tree)
+    before = floor(tree)
     (tree / name).write_text("x = 2\n")
-    assert selection.floor(tree) == before
+    assert floor(tree) == before
 
 
 def test_shared_files_are_those_of_this_tree():
     """A file that was renamed has another place in the list above."""
-    result = selection.files(selection.FLOOR) - selection.files(selection.COVERED)
-    known = {path.relative_to(selection.ROOT).as_posix() for path in result}
+    result = files(FLOOR) - files(COVERED_SOURCES)
+    known = {path.relative_to(ROOT).as_posix() for path in result}
     assert {name for name in SHARED if "new_folder" not in name} <= known
 
 
 def test_comments_and_docstrings_change_nothing(tree):
-    before = selection.floor(tree)
+    before = floor(tree)
     for path in tree.rglob("*.py"):
         path.write_text('"""Another text."""\n\n# A comment.\nx = 1  # another\n')
-    assert selection.floor(tree) == before
+    assert floor(tree) == before
 
 
 @pytest.mark.parametrize(("text", "counts"), [("import rlx.signal", True), ("import rlx", False)])
@@ -180,3 +184,35 @@ def test_workers_add_what_they_counted():
     left.add(other.result())
     left.add(None)
     assert left.result() == ({"left out": 0, "run": 3, "audited": 0}, ["b"], "no record")
+
+
+@pytest.fixture
+def stages(tmp_path, monkeypatch):
+    """The record of stages, in a tree of its own."""
+    monkeypatch.syspath_prepend(str(ROOT / "script"))
+    passed, setup = importlib.import_module("_passed"), importlib.import_module("_setup")
+    monkeypatch.setattr(setup, "ROOT", tmp_path)
+    monkeypatch.setattr(passed, "PASSED", tmp_path / "stages.txt")
+    (tmp_path / "a.py").write_text("x = 1\n")
+
+    def ran(mode, passes=True, name="types"):
+        python = Path(sys.executable)
+        return passed.unless_passed(name, ("*.py",), python, mode, lambda: passes)
+
+    yield ran
+    for name in ("_passed", "_setup"):
+        sys.modules.pop(name)
+
+
+def test_a_stage_is_left_out_where_it_passed_with_the_same_sources(stages, tmp_path):
+    assert stages("a commit")  # there is no record yet
+    assert stages("record", passes=False)
+    assert stages("a commit"), "it failed"
+    assert stages("record")
+    assert not stages("a commit")
+    assert stages(""), "everything is asked for"
+    assert stages("a commit", name="plugins"), "another stage"
+    (tmp_path / "a.py").write_text("x = 2\n")
+    assert stages("a commit"), "another source"
+    assert stages("record")
+    assert len((tmp_path / "stages.txt").read_text().splitlines()) == 1
