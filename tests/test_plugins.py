@@ -97,7 +97,6 @@ assert main(["devices"]) == 0
 """,
         site,
         RLX_CALIBRATION=str(tmp_path / "figures"),
-        RLX_DEVICES="cpu,cuda",  # a GPU takes longer to measure, and is one more of the others
     )
 
 
