@@ -27,7 +27,7 @@ def poison(dtype):
 
 
 def results_of(graph, operands):
-    """What the reference computes."""
+    """Computes what a graph gives by the reference."""
     with rlx.compile(graph, device="reference") as compiled:
         return [np.array(item) for item in compiled.run(operands)]
 

@@ -22,7 +22,7 @@ def shared(monkeypatch):
     monkeypatch.setattr(split, "_WORTH", 1e-9)
 
 
-class Exact(Joined):
+class ExactlyJoined(Joined):
     """Samples whose results are known exactly."""
 
     def __init__(self):
@@ -48,7 +48,7 @@ class Exact(Joined):
 
 @pytest.fixture
 def exact():
-    return Exact()
+    return ExactlyJoined()
 
 
 def random_array(rng, dtype, most=5):
