@@ -79,15 +79,6 @@ def test_what_varies_stays():
     assert lift(plain, notes) is plain
 
 
-def test_a_lifted_graph_verifies():
-    notes = []
-    lifted = lift(model(nested=True), notes)
-    lifted.verify()
-    assert notes
-    node = next(node for node in lifted.nodes if node.op == "if_")
-    assert not any(n.op == "tanh" for n in node.attrs["then_graph"].nodes)
-
-
 def test_what_may_fail_stays_in_its_branch(rng):
     """A branch that is never taken may ask for a row that is not there."""
     taken, never = rlx.Graph("taken"), rlx.Graph("never")

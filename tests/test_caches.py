@@ -248,17 +248,6 @@ def test_what_was_lowered_is_never_changed(folder, target_device):
             record.notes = ()
 
 
-def test_entries_of_another_version_are_not_read(folder, target_device, monkeypatch):
-    """They stay in the folder until they are the oldest; nothing asks for them."""
-    with monkeypatch.context() as older:
-        older.setattr(compile_cache, "build_digest", lambda: "0" * 64)
-        rlx.compile(mlp(), device=target_device).close()
-    compile_cache._kept.clear()
-    before = rlx.cache_stats()
-    rlx.compile(mlp(), device=target_device).close()
-    assert counted(before) == {"lowered": 1, "stored": 1}
-
-
 PROGRAM = """
 import sys; sys.path.insert(0, {tests!r})
 import numpy as np, rlx

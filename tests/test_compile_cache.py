@@ -16,17 +16,6 @@ from rlx.lru import ON_DEVICES, Lru
 # --- the bounded map -------------------------------------------------------------------------------
 
 
-def test_lru_forgets_what_was_used_longest_ago():
-    retained = Lru(3)
-    for key in "abc":
-        retained.put(key, key.upper())
-    assert retained.get("a") == "A"
-    assert retained.put("d", "D") == ["B"]
-    assert retained.keys() == ["c", "a", "d"]
-    assert retained.get("b") is None
-    assert retained.evictions == 1
-
-
 def test_lru_bytes():
     retained = Lru(10, 100)
     retained.put("a", 1, 60)

@@ -3,7 +3,6 @@
 import array
 import ctypes
 import runpy
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -275,83 +274,6 @@ def test_closed(compiled):
     ):
         with pytest.raises(rlx.InputError, match="closed"):
             call()
-
-
-def long_graph():
-    """Long enough to be met in the middle."""
-    g = rlx.Graph("long")
-    x = g.input("x", (256, 256))
-    y = x
-    for _ in range(12):
-        y = g.tanh(y @ x)
-    g.set_outputs([y])
-    return g
-
-
-@pytest.mark.parametrize("device", ["cpu", pytest.param("webgpu", marks=pytest.mark.webgpu)])
-def test_one_graph_entered_twice(device, request):
-    if device == "webgpu":
-        request.getfixturevalue("webgpu")
-    x = np.full((256, 256), 0.01, np.float32)
-    with rlx.compile(long_graph(), device) as compiled:
-        compiled.run_slots(x)
-        started = threading.Event()
-
-        def other():
-            started.set()
-            # Until the call below has met a run: on a GPU a run may end before that begins.
-            for _ in range(300):
-                try:
-                    compiled.run_slots(x)
-                except rlx.RlxError as error:
-                    seen.append(str(error))
-                if seen:
-                    return
-
-        for call in (lambda: compiled.run_slots(x), lambda: compiled.set_active_extent(None)):
-            seen = []
-            thread = threading.Thread(target=other)
-            started.clear()
-            thread.start()
-            started.wait()
-            while thread.is_alive() and not seen:
-                try:
-                    call()
-                except rlx.RlxError as error:
-                    seen.append(str(error))
-                except BaseException:
-                    thread.join()
-                    raise
-            thread.join()
-            assert seen
-            assert "already running in another thread" in seen[0]
-        compiled.run_slots(x)
-
-
-def test_two_graphs_on_two_threads(device):
-    g = rlx.Graph()
-    x = g.input("x", (64, 64))
-    g.set_outputs([g.tanh(x @ x)])
-    failures = []
-
-    def work(seed):
-        rng = np.random.default_rng(seed)
-        with rlx.compile(g, device) as compiled:
-            for _ in range(30):
-                x = rng.normal(size=(64, 64)).astype(np.float32)
-                # NumPy's product on ARM says of finite numbers that they overflow or are divided by 0.
-                with np.errstate(all="ignore"):
-                    expected = np.tanh(x @ x)
-                error = np.abs(compiled.run_slots(x)[0] - expected).max()
-                if not error <= 1e-3:
-                    failures.append(error)
-
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
 
 
 def test_generation_moves_one_token_a_step(device):

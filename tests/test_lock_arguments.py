@@ -2,16 +2,9 @@
 
 import numpy as np
 import pytest
+from test_locks import doubled
 
 import rlx
-
-N = 1 << 12
-
-
-def doubled(device, n=N):
-    g = rlx.Graph()
-    g.set_outputs([g.input("x", (n,)) * 2.0])
-    return rlx.compile(g, device)
 
 
 def test_the_views_of_inputs_as_arguments(device):

@@ -110,13 +110,6 @@ def test_results_of_padded_runs_are_the_callers(device):
         assert all(item.flags.owndata for item in (y, pooled)) or y.base.nbytes == y.nbytes
 
 
-@looped(
-    "size,low,high", [(1, 1, 1), (8, 8, 8), (9, 9, 10), (16, 15, 16), (17, 17, 20), (512, 449, 512)]
-)
-def test_automatic_buckets(size, low, high):
-    assert bucket_of(size) == (low, high)
-
-
 def test_automatic_buckets_cover_every_size_once():
     size, seen = 1, 0
     while size < 5000:

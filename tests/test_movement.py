@@ -151,21 +151,6 @@ def test_a_wrong_index_anywhere_is_refused(wrong, where, isa):
                 graph.results(threads=threads)
 
 
-@pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "wrap"])
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_pads(exact, mode, dtype, rng):
-    for _ in range(12):
-        x = random_array(rng, dtype, most=4)
-        pads = [tuple(int(item) for item in rng.choice([0, 0, 1, 2, 7], 2)) for _ in x.shape]
-        fill = {"constant_values": 3} if mode == "constant" else {}
-        values = tuple(fill.values())
-        expected = np.pad(x, pads, mode, **fill)
-        exact.same(
-            lambda g, x, pads=pads, values=values: [g.pad(x, pads, mode, *values)], [x], [expected]
-        )
-    exact.check()
-
-
 @pytest.mark.parametrize("reduction", [None, "add", "max"])
 def test_scatters(exact, reduction, rng):
     """Slices, single elements and elements along any axis; indices repeat, so that the order counts."""

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
 PACKAGE = Path(__file__).parent / "plugin_package"
 PRELUDE = """
 import json, numpy as np, rlx

@@ -36,13 +36,6 @@ def names(devices):
     return None if devices is None else [str(device) for device in devices]
 
 
-def test_an_empty_environment_says_nothing():
-    policy = DevicePolicy.from_env()
-    assert policy == DevicePolicy()
-    assert (policy.allow, policy.deny, policy.prefer, policy.chain) == (None, (), (), ())
-    assert (policy.pick, policy.device) == ("cost", None)
-
-
 @pytest.mark.parametrize("prefix", ["RLX_", "APP_"])
 def test_every_variable_is_read_under_its_prefix(environment, prefix):
     environment.setenv(f"{prefix}DEVICES", "cpu, GPU:1,,vk")
@@ -175,22 +168,6 @@ def test_the_name_of_an_api_means_the_adapter(webgpu):
 # --- the pick -------------------------------------------------------------------------------------
 
 TIMES = {CPU: 100.0, GPU: 110.0, Device("cuda"): 111.0}
-
-
-@looped(
-    ("prefer", "expected"),
-    [
-        ((), "cpu"),
-        ("webgpu", "webgpu"),
-        ("cuda", "cpu"),
-        ("cuda,webgpu", "webgpu"),
-        ("webgpu,cpu", "webgpu"),
-        ("cpu,webgpu", "cpu"),
-        ("tpu", "cpu"),
-    ],
-)
-def test_prefer_decides_within_ten_percent(prefer, expected):
-    assert str(DevicePolicy(prefer=prefer).best(TIMES)) == expected
 
 
 def test_prefer_takes_the_faster_of_the_devices_of_one_name():

@@ -18,7 +18,6 @@ from rlx.ops.conformance_cases import cases
 from rlx.ops.elementwise.table import loop_names
 from rlx.ops.placeholders import LEAVES
 
-ROOT = Path(__file__).resolve().parent.parent
 OPS = [op for op in REGISTRY.values() if op.name not in (*LEAVES, "part")]
 
 

@@ -3,7 +3,6 @@
 import gc
 import subprocess
 import sys
-import threading
 
 import numpy as np
 import pytest
@@ -346,32 +345,6 @@ def test_weights_that_move_between_runs(device):
         retained += [(cg.run({"x": x})[0], value), (clone.run({"x": x})[0], value)]
     for array, value in retained:
         assert (array == value).all()
-
-
-@pytest.mark.parametrize("threads", [1, 4])
-def test_threads_with_a_clone_each(threads):
-    cg = three("cpu", 300_001, threads=threads)
-    clones = [cg.clone() for _ in range(3)]
-    failed = []
-
-    def work(item, seed):
-        retained = []
-        for step in range(20):
-            arguments = inputs(300_001, seed + step)
-            retained.append((item.run(arguments), expected(arguments)))
-            del retained[:-3]
-            for entry, wanted in retained:
-                if not all(
-                    np.allclose(f, w, atol=1e-6) for f, w in zip(entry, wanted, strict=True)
-                ):
-                    failed.append((seed, step))
-
-    running = [threading.Thread(target=work, args=(c, 100 * k)) for k, c in enumerate(clones)]
-    for thread in running:
-        thread.start()
-    for thread in running:
-        thread.join()
-    assert not failed
 
 
 def test_arrays_outlive_the_graph(device):

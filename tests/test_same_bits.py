@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from dispatches import CASES, of_each_kernel
 from samples import by_op, each
+from test_lines import bits
 
 import rlx
 from rlx._ext import cpu
@@ -28,11 +29,6 @@ MAY_DIFFER = frozenset(
     """.split()
 )
 KEPT = CompileOptions(fold=False)
-
-
-def bits(x):
-    """The bytes of an array, with the same bits in every NaN."""
-    return np.where(np.isnan(x), np.nan, x).tobytes() if x.dtype.kind == "f" else x.tobytes()
 
 
 def results(case):

@@ -5,8 +5,6 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
 
 import rlx
 from rlx.backends.cpu import weights
@@ -91,26 +89,6 @@ def test_params_that_are_set_later_are_shared_too():
     x = RNG.normal(size=(8, 256)).astype(np.float32)
     np.testing.assert_allclose(other.run({"x": x})[0], expected(x, W), 1e-3, 1e-2)
     first.run({"x": x[:4]})
-
-
-def test_a_model_keeps_its_weights_once():
-    nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["y"]),
-        helper.make_node("Relu", ["y"], ["r"]),
-        helper.make_node("MatMul", ["r", "v"], ["z"]),
-    ]
-    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", 256]) for n in "xz"]
-    stored = [numpy_helper.from_array(W, "w"), numpy_helper.from_array(V, "v")]
-    graph = helper.make_graph(nodes, "m", ports[:1], ports[1:], stored)
-    raw = onnx.ModelProto.SerializeToString(
-        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    )
-    before = blocks()
-    with rlx.onnx.Model(raw, "cpu") as model:
-        for rows in (1, 2, 5, 40):
-            x = RNG.normal(size=(rows, 256)).astype(np.float32)
-            np.testing.assert_allclose(model.run({"x": x})[0], expected(x, W), 1e-3, 1e-2)
-        assert len(blocks() - before) == 2
 
 
 _STARTED, _GO_ON = threading.Event(), threading.Event()

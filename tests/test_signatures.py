@@ -4,7 +4,6 @@ import dataclasses
 import shutil
 import subprocess
 import sysconfig
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,7 +18,6 @@ from rlx.abi.kernels import KERNELS
 from rlx.abi.signature import INT, Group, Parallel, Scratch, Signature
 from rlx.backends.cpu import linker
 
-ROOT = Path(__file__).parent.parent
 F32, F64, I32 = Given("f32", 4), Given("f64", 8), Given("i32", 4)
 SOFTMAX = {"outer": 2, "n": 3, "inner": 1, "log": 0}
 WINDOW = {

@@ -36,19 +36,6 @@ def key(tmp_path, monkeypatch):
     signed_cache._key.cache_clear()
 
 
-def kinds(folder):
-    return [container.read(path).kind for path in folder.iterdir()]
-
-
-def test_an_entry_is_sealed_and_found(folder, key):
-    _, second, done = compiled_twice(mlp(), "cpu")
-    assert done == {"disk_hits": 1}
-    assert kinds(folder) == [signed_cache.KIND]
-    assert len(key.read_bytes()) == 32
-    second.set_param("w", np.eye(8, dtype=np.float32))
-    assert second.run({"x": np.zeros((4, 8), np.float32)})[0].shape == (4, 8)
-
-
 @posix
 def test_the_key_is_this_users_alone(folder, key):
     rlx.compile(mlp(), device="cpu")
@@ -229,20 +216,6 @@ def test_damage_is_found(folder):
             result = rlx.compile(mlp(), device="cpu", params=params)
         assert counted(before) == {"damaged": 1, "lowered": 1, "stored": 1}
         np.testing.assert_array_equal(result.run(x)[0], expected)
-
-
-def test_an_equal_graph_built_elsewhere_keeps_its_own_lines(folder):
-    rlx.compile(mlp(), device="cpu")
-    compile_cache._kept.clear()
-    g = rlx.Graph("mlp")
-    x, w = g.input("x", (4, 8)), g.param("w", (8, 8))
-    table = g.constant(np.linspace(0, 0.5, 8).astype(np.float32))
-    g.set_outputs([g.tanh(x @ w + g.cast(table, "f32")) * 0.5])
-    before = rlx.cache_stats()
-    compiled = rlx.compile(g, device="cpu")
-    assert counted(before) == {"disk_hits": 1}
-    assert "test_signed_cache.py" in compiled.as_text("schedule")
-    assert "cached_graphs.py" not in compiled.as_text("schedule")
 
 
 def test_long_graphs(folder):

@@ -105,20 +105,6 @@ def compiled(g, count):
     return rlx.compile(g, "cpu", options=CompileOptions(threads=count))
 
 
-@pytest.mark.parametrize("shape", [(1, 900, 1001), (3, 700, 515), (64, 300, 17), (517, 64, 40)])
-@pytest.mark.parametrize("act", ["relu", "gelu", "tanh", "sigmoid"])
-def test_products_that_are_cut_by_columns_and_by_rows(shape, act, shared):
-    m, k, n = shape
-    g = rlx.Graph()
-    result = getattr(g, act)(g.input("x", (m, k)) @ g.input("w", (k, n)) + g.input("b", (n,)))
-    g.set_outputs([result])
-    rng = np.random.default_rng(m)
-    arrays = [rng.normal(size=s).astype(np.float32) for s in ((m, k), (k, n), (n,))]
-    single = compiled(g, 1).run_slots(*arrays)[0].tobytes()
-    assert all(compiled(g, count).run_slots(*arrays)[0].tobytes() == single for count in COUNTS)
-    assert shared["matmul"] == len(COUNTS)
-
-
 CONVOLUTIONS = {
     "rows of windows": ((1, 3, 70, 45), (20, 3, 3, 3), {"padding": 1}),
     "rows of windows, strided": ((1, 3, 141, 67), (20, 3, 5, 3), {"padding": 2, "stride": 2}),

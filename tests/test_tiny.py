@@ -26,11 +26,3 @@ def test_mlp(device):
         np.testing.assert_allclose(compiled.run({"x": X})[0], EXPECTED, atol=1e-3)
         compiled.input_views[0][...] = X
         assert rlx.run_slots(compiled)[0] is y
-
-
-def test_text_of_every_stage(device):
-    with rlx.compile(mlp(), device, params={"w": WEIGHT, "b": BIAS}) as compiled:
-        for stage in ("graph", "fused", "schedule", "memory", "kernels"):
-            assert compiled.as_text(stage)
-        assert compiled.memory()["peak"] > 0
-        assert compiled.cost()

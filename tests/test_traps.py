@@ -299,18 +299,6 @@ def test_what_is_no_array_is_refused_with_what_to_pass(device):
                 way()
 
 
-def test_close_ends_every_function_of_the_graph(device):
-    cg = added(device)
-    functions = [cg.run_slots, lambda: cg.run(X), cg.sync_pending, lambda: cg.read_output_row(0, 0)]
-    bound = cg.run_slots
-    cg.run_slots(X)
-    cg.close()
-    cg.close()
-    for call in (*functions, bound, lambda: bound(X), lambda: rlx.run_slots(cg, X), cg.clone):
-        with pytest.raises(rlx.InputError, match="closed"):
-            call()
-
-
 def test_help_of_run_slots_says_what_it_does(device):
     cg = added(device)
     for function in (cg.run_slots, rlx.run_slots, rlx.compile(cg._state.graph, device).run_slots):

@@ -1,15 +1,12 @@
-"""The cost of a call on a GPU: no allocation, and two threads inside of runs at once."""
+"""Calls on a GPU: two threads inside of runs at once, and waits that no clock makes longer."""
 
-import gc
 import sys
 import threading
-import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
 from samples import ALL
-from test_webgpu_hot import X, compiled
 
 import rlx
 from rlx._ext import webgpu_hot
@@ -22,27 +19,6 @@ def way(request, monkeypatch, webgpu):
     """Both ways of running a submission."""
     monkeypatch.setenv("RLX_WEBGPU_HOT", "1" if request.param == "hot" else "0")
     return request.param
-
-
-def test_nothing_is_allocated(webgpu):
-    first, x = compiled("layer"), X.copy()
-    run = first.run_slots
-    for _ in range(100):
-        run(x)
-    gc.collect()
-    gc.disable()
-    tracemalloc.start()
-    try:
-        before, _ = tracemalloc.get_traced_memory()
-        tracemalloc.reset_peak()
-        for _ in range(1000):
-            run(x)
-        after, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-        gc.enable()
-    assert after - before <= 512
-    assert peak - before <= 1024
 
 
 def test_two_threads_run_at_the_same_time(way):

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import warnings
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -398,17 +397,6 @@ def test_a_lost_device_is_an_error(way):
     assert done.returncode == 0
 
 
-def test_closed(way):
-    single = compiled("layer")
-    run = single.run_slots
-    run(X)
-    single.close()
-    single.close()
-    for call in (run, single.run_slots, single.sync_pending, lambda: single.run({"x": X})):
-        with pytest.raises(rlx.RlxError, match="closed"):
-            call()
-
-
 def test_run_slots_of_before_recover_is_closed(way):
     single = compiled("layer")
     run = single.run_slots
@@ -416,31 +404,6 @@ def test_run_slots_of_before_recover_is_closed(way):
     single.recover()
     with pytest.raises(rlx.InputError, match="closed"):
         run(X)
-    single.run_slots(X)
-
-
-def test_entered_twice(way):
-    """A second thread, and a call from inside the first, are refused, and the graph goes on."""
-    single = compiled("layer")
-    calls = (
-        lambda: single.run_slots(X),
-        lambda: single.run({"x": X}),
-        single.sync_pending,
-        lambda: single.read_output_row(0, 0),
-        single.recover,
-        single.close,
-    )
-
-    def during():
-        for call in calls:
-            with pytest.raises(rlx.BusyError, match="already running, further up in this thread"):
-                call()
-        with ThreadPoolExecutor(1) as pool:
-            for call in calls:
-                with pytest.raises(rlx.BusyError, match="already running in another thread"):
-                    pool.submit(call).result()
-
-    single._state.lock.call(during)
     single.run_slots(X)
 
 

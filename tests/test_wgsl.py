@@ -1,7 +1,5 @@
 """The functions that elementwise kernels take from the shader library, whatever its layout."""
 
-import re
-
 import pytest
 
 import rlx
@@ -9,32 +7,6 @@ from rlx.backends.webgpu.elementwise_wgsl import definitions, library
 from rlx.backends.webgpu.wgsl import render
 
 LIBRARY = "\n".join(render(f"lib/{name}", {}) for name in ("math", "point"))
-
-
-def test_every_function_of_the_library_is_found_whole():
-    result = definitions(LIBRARY)
-    assert result.keys() == set(re.findall(r"\bfn (\w+)", LIBRARY))
-    for name, text in result.items():
-        assert text.startswith(f"fn {name}(")
-        assert text.count("{") == text.count("}") > 0
-        assert text.endswith("}")
-
-
-def test_layout_does_not_matter():
-    """Without blank lines, comments and indentation, or all on one line, it is the same functions."""
-    bare = re.sub(r"//[^\n]*", "", LIBRARY)
-    packed = "\n".join(line.strip() for line in bare.splitlines() if line.strip())
-    layouts = (
-        packed,
-        packed.replace("\n", " "),
-        packed.replace("\n", "\n\n\n"),
-        packed.replace("\n", "\n\t"),
-    )
-    for text in layouts:
-        result = definitions(text)
-        assert result.keys() == definitions(LIBRARY).keys()
-        for name, value in definitions(LIBRARY).items():
-            assert result[name].split() == value.split(), name
 
 
 def test_definitions_of_every_shape():

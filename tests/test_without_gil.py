@@ -144,24 +144,6 @@ def scaled(device="cpu"):
     return rlx.compile(g, device)
 
 
-def test_a_graph_of_many_callers_gives_each_its_own_results(target_device):
-    compiled = scaled(target_device)
-
-    def work(index):
-        x = np.full(LARGE, index, np.float32)
-        right, end = 0, time.monotonic() + SECONDS
-        while time.monotonic() < end:
-            try:
-                (y,) = compiled.run({"x": x})
-            except rlx.BusyError:
-                continue
-            assert np.array_equal(y, 2 * x)
-            right += 1
-        return right
-
-    assert sum(together(work)) > THREADS
-
-
 def test_threads_make_use_and_drop_graphs(target_device):
     def work(index):
         runs, end = 0, time.monotonic() + SECONDS
