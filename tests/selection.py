@@ -41,9 +41,10 @@ from rlx.ir.plan import HOST
 from rlx.runtime.session import Session
 
 MODE = os.environ.get("RLX_TEST_GREEN", "")
-# Folders that compute outside of programs, too, and the words by which a test file names them.
+# Folders that compute outside of programs, too, and the words by which a test file names them. Passes compute programs
+# alone, but for a test that imports them.
 BESIDE = {
-    "rlx/signal": "signal", "rlx/serving": "signal|many|serving", "rlx/importers": "onnx|gguf|importers", "rlx/passes": "passes|fused|patterns",
+    "rlx/signal": "signal", "rlx/serving": "signal|many|serving", "rlx/importers": "onnx|gguf|importers", "rlx/passes": r"rlx\.passes",
     "examples": "examples?|llama", "benchmarks": "benchmarks?", "rlx/cost": "cost", "rlx/tune": "tun(e|ed|er|ing)", "rlx/calibrate": "calibrat(e|ion)",
 }  # fmt: skip
 PACKAGES = ("numpy", "wgpu", "scipy", "onnx", "onnxruntime", "wgpudawn", "cython")
@@ -106,8 +107,10 @@ def family(module: str) -> str:
 @functools.cache
 def of_file(path: Path) -> str:
     """A digest of a test file, and of the folders beside the floor that it names."""
-    words = set(re.findall(r"[a-z]+", path.read_text()))
-    named = (name for name, word in BESIDE.items() if any(re.fullmatch(word, w) for w in words))
+    text = path.read_text()
+    named = (
+        name for name, word in BESIDE.items() if re.search(f"(?<![a-z])({word})(?![a-z])", text)
+    )
     return digest(of_sources([path]), [of_sources(files([f"{name}/**/*.py"])) for name in named])
 
 
