@@ -67,14 +67,14 @@ def weight_cache_of(graph: Graph) -> WeightCache | None:
 
 
 class PrecomputedParams:
-    """Computes params on the CPU, and keeps the values that they are computed from.
+    """Computes params on the CPU. It keeps the values that they are computed from, and those that nothing reads.
 
     Preparations are compiled when their params are complete, many at a time, and dropped when they have run: they need
     much memory, and weights are seldom set twice.
 
     Args:
         preparations: The computations.
-        kept: Params that the executable reads as well.
+        kept: The params of the executable.
         options: The options of the graph.
     """
 
@@ -102,15 +102,11 @@ class PrecomputedParams:
 
     def apply(self, values: Mapping[str, Array]) -> dict[str, Array]:
         """See ``ParamTransform``."""
-        result = {
-            name: array
-            for name, array in values.items()
-            if name not in self._readers or name in self._kept
-        }
+        result = {name: array for name, array in values.items() if name in self._kept}
         ready: dict[int, Preparation] = {}
-        for name in values.keys() & self._readers.keys():
-            array = values[name]
-            self._values[name] = array.copy() if array.flags.writeable else array
+        for name, array in values.items():
+            if name in self._readers or name not in self._kept:
+                self._values[name] = array.copy() if array.flags.writeable else array
         for name in values:
             reader = self._readers.get(name)
             if reader is not None and self._values.keys() >= set(reader.graph.input_names):
@@ -119,7 +115,7 @@ class PrecomputedParams:
 
     def read(self, name: str, read: ReadParam) -> Array:
         """See ``ParamTransform``."""
-        return self._values[name].copy() if name in self._readers else read(name)
+        return self._values[name].copy() if name in self._values else read(name)
 
     @property
     def nbytes(self) -> int:

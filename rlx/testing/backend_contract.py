@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -108,6 +109,17 @@ def _params(device: DeviceLike) -> None:
         _same(cg.run_slots(_X), _expected(_X, 2 * _W), "a param that is set again")
 
 
+def _unread_params(device: DeviceLike) -> None:
+    g = Graph("unread")
+    x, _ = g.input("x", (4, 3)), g.param("unread", (2,))
+    g.set_outputs([x @ (g.param("w", (3, 2)) * 2.0)])
+    values = {"w": _W, "unread": np.ones(2, np.float32)}
+    with Session(device).compile(g, values) as cg:
+        _same(cg.run({"x": _X}), [_X @ (2 * _W)], "a param that nothing reads is set")
+        with pickle.loads(pickle.dumps(cg)) as copied:
+            _same(copied.run({"x": _X}), [_X @ (2 * _W)], "params that no kernel reads are pickled")
+
+
 def _clones(device: DeviceLike) -> None:
     with _compiled(device) as cg:
         other = cg.clone()
@@ -212,6 +224,7 @@ PROMISES = (
     Promise("arguments with strides", _strided),
     Promise("chosen outputs and rows", _chosen_outputs),
     Promise("params are copied and can be set again", _params),
+    Promise("params that no kernel reads", _unread_params),
     Promise("clones", _clones),
     Promise("handles and feeds", _handles),
     Promise("runs that do not wait", _pipelined),

@@ -172,8 +172,6 @@ class Weights:
     def __init__(self, by_id: Mapping[int, Weight], names: Mapping[str, int]) -> None:
         self._by_id, self._names = by_id, names
         self._unset = set(names)
-        # Values of params that no kernel reads.
-        self._unread: dict[str, Array] = {}
         self.lock = Lock()
         self.readers: weakref.WeakSet[Any] = weakref.WeakSet()
         if not self._unset:
@@ -202,9 +200,6 @@ class Weights:
             alone = writer if len(self.readers) <= 1 else None
             moved = False
             for name, array in values.items():
-                if name not in self._names:
-                    self._unread[name] = np.array(array)
-                    continue
                 moved |= self._by_id[self._names[name]].set(array, alone)
                 if name in self._unset:
                     self._unset.discard(name)
@@ -215,8 +210,6 @@ class Weights:
 
     def read(self, name: str) -> Array:
         """A copy of a param."""
-        if name not in self._names:
-            return self._unread[name].copy()
         return self._by_id[self._names[name]].read()
 
     def _share(self) -> bool:

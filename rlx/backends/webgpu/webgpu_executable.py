@@ -244,8 +244,6 @@ class WebGpuExecutable:
         self._drain()
         for program in self._constants.readers(name):
             return program.read_param(name)
-        if name in self._constants.unread:
-            return self._constants.unread[name].copy()
         value = self._schedule.params[name]
         return self._values().read(self._constants.buffers[value.id], 0, value.type)
 

@@ -26,7 +26,6 @@ class ConstantBuffers:
     Attributes:
         buffers: The buffer of each, by the id of its value.
         nbytes: Bytes of all.
-        unread: Values of params that nothing reads.
         gate: Held by runs with parts on the host.
 
     Raises:
@@ -36,7 +35,6 @@ class ConstantBuffers:
     def __init__(self, gpu: GpuDevice, schedule: Schedule, options: CompileOptions) -> None:
         self.buffers: dict[int, Any] = {}
         self.nbytes = 0
-        self.unread: dict[str, Array] = {}
         self.gate = ReadWriteLock()
         self._gpu, self._schedule = gpu, schedule
         self._programs: dict[int, Executable] = {}
@@ -80,11 +78,8 @@ class ConstantBuffers:
             ]
         )
         for name, array in values.items():
-            programs = self.readers(name)
-            for program in programs:
+            for program in self.readers(name):
                 program.set_params({name: array})
-            if not programs and name not in self._schedule.params:
-                self.unread[name] = np.array(array)
 
     def readers(self, name: str) -> list[Executable]:
         """The host parts that read a param."""
