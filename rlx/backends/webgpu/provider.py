@@ -51,7 +51,11 @@ class Provider(ABC):
 
     @abstractmethod
     def version(self) -> str:
-        """The release of the package, and of what it brings, without starting it."""
+        """The release of the package, and of what it brings, without starting it.
+
+        Raises:
+            DeviceUnavailableError: The package is not installed.
+        """
 
     @abstractmethod
     def listed(self) -> tuple[Any, ...]:

@@ -18,7 +18,7 @@ from typing import Any
 from rlx import flags
 from rlx.backends.webgpu.diagnose import first_failure, missing_kernels
 from rlx.backends.webgpu.provider import Provider
-from rlx.errors import install_line
+from rlx.errors import DeviceUnavailableError, install_line
 from rlx.ir.fragments import Fragment
 from rlx.ir.spans import phase
 
@@ -60,7 +60,10 @@ class Dawn(Provider):
         """See ``Provider``."""
         try:
             return f"wgpudawn {version_of(self.package)}"
-        except PackageNotFoundError:  # frozen without its metadata
+        except PackageNotFoundError:
+            missing = self.missing()  # not so if it was frozen without its metadata
+            if missing is not None:
+                raise DeviceUnavailableError(missing) from None
             return f"wgpudawn {self.module().__version__}"
 
     def listed(self) -> tuple[Any, ...]:
