@@ -260,7 +260,9 @@ class BuildExtensions(build_ext):
             return
         if self.compiler.compiler_type == "msvc":
             raise SystemExit(MSVC)
-        extension.extra_compile_args += [flag for flag in IF_KNOWN if self.knows(flag)]
+        known = [flag for flag in IF_KNOWN if self.knows(flag)]
+        # A list of its own: the modules share the first one, and are built side by side.
+        extension.extra_compile_args = [*extension.extra_compile_args, *known]
         super().build_extension(extension)
 
     def build_extensions(self) -> None:
