@@ -13,7 +13,7 @@ def test_the_list_names_cases_that_there_are():
     names = [*node_cases(), *file_cases()]
     for pattern, devices, reason in exclusions():
         assert any(pattern.fullmatch(name) for name in names), f"{pattern.pattern}: no such case"
-        assert set(devices.split(",")) <= {"all", "cpu", "webgpu", "gpu", "cuda"}
+        assert set(devices.split(",")) <= {"all", "cpu", "webgpu", "gpu", "cuda", "xla"}
         assert len(reason.split()) > 1 or reason == "strings", pattern.pattern
 
 
