@@ -66,10 +66,10 @@ def test_2000_changed_files(kind, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1500)
-def test_plans_changed_anew_for_ten_minutes(tmp_path):
-    begin = time.monotonic()
-    while time.monotonic() - begin < 600:
+@pytest.mark.timeout(3600)
+def test_plans_changed_anew_for_long(tmp_path):
+    seconds, begin = float(os.environ.get("RLX_TEST_SECONDS", "120")), time.monotonic()
+    while time.monotonic() - begin < seconds:
         first = secrets.randbits(40)
         print(f"fuzzing.py plan FOLDER {first}+1000")
         fuzz("plan", tmp_path, (first, 1000))
