@@ -125,8 +125,10 @@ def safetensors_changed(raw, rng):
 
 
 def run_safetensors(path):
-    for tensor in rlx.safetensors.load(path).values():
+    tensors = rlx.safetensors.load(path)
+    for tensor in tensors.values():
         np.asarray(tensor).sum(dtype="f8")
+    return "refused in part" if tensors.refused else None
 
 
 def gguf_files():
@@ -146,8 +148,10 @@ def gguf_changed(raw, rng):
 
 
 def run_gguf(path):
-    for tensor in rlx.gguf.load(path).tensors.values():
+    model = rlx.gguf.load(path)
+    for tensor in model.tensors.values():
         tensor.dequantized().sum(dtype="f8")
+    return "refused in part" if model.tensors.refused or model.metadata.refused else None
 
 
 def rlx_files():

@@ -61,7 +61,7 @@ class Dawn(Provider):
         try:
             return f"wgpudawn {version_of(self.package)}"
         except PackageNotFoundError:
-            missing = self.missing()  # not so if it was frozen without its metadata
+            missing = self.missing()  # None in a frozen program that has no metadata of packages
             if missing is not None:
                 raise DeviceUnavailableError(missing) from None
             return f"wgpudawn {self.module().__version__}"
