@@ -16,7 +16,6 @@ from shader_texts import texts
 from rlx.backends.webgpu.modules import for_naga
 
 pytestmark = pytest.mark.webgpu
-HERE = Path(__file__).parent
 
 
 def compiled(lines, folder, env):
@@ -24,7 +23,7 @@ def compiled(lines, folder, env):
     file = folder / "texts.jsonl"
     file.write_text("\n".join(map(json.dumps, lines)) + "\n")
     done = subprocess.run(
-        [sys.executable, str(HERE / "dawn_compiles.py"), str(file)],
+        [sys.executable, str(Path(__file__).with_name("dawn_compiles.py")), str(file)],
         env={**os.environ, **env},
         capture_output=True,
         text=True,
@@ -46,20 +45,22 @@ def kind_of(item):
 def test_dawn_compiles_every_text(extent, swiftshader, tmp_path):
     """Compiles the texts of all samples and limits, also with one-value operands; normally one of each kernel."""
     if extent == "all":
-        chosen = list(texts())
+        chosen, step = list(texts()), 8
         assert len(chosen) > 4000
     else:
-        few = of_each_kernel(CASES, "webgpu")
+        step, few = 1, of_each_kernel(CASES, "webgpu")
         results = list(texts(case for case in CASES if id(case) in few))
         chosen = list({kind_of(item): item for item in reversed(results)}.values())
         assert len(chosen) > 100, len(chosen)
+    # Pipelines take nearly all of the time: of all texts one in eight becomes one.
+    chosen = [{**item, "pipeline": not index % step} for index, item in enumerate(chosen)]
     SELECTION.compiles(*(item["source"] for item in chosen))
     result = compiled(chosen, tmp_path, swiftshader)
     shown = "\n".join(f"{item['label']}: {item['why']}" for item in result["refused"][:5])
     assert not result["refused"], f"{len(result['refused'])} of {result['texts']} refused:\n{shown}"
     # SwiftShader's workgroups have no more than 256 threads: texts with more are checked as modules.
-    fitting = sum(item["threads"] <= 256 for item in chosen)
-    assert result["pipelines"] == fitting > 0.9 * len(chosen)
+    fitting = sum(item["threads"] <= 256 for item in chosen if item["pipeline"])
+    assert result["pipelines"] == fitting > 0.9 * len(chosen) / step
 
 
 BARRIER = """
@@ -74,7 +75,7 @@ fn main(@builtin(local_invocation_index) lane: u32) {
 
 def test_the_check_sees_a_barrier_that_not_all_threads_reach(swiftshader, tmp_path):
     single = {"label": "barrier", "source": BARRIER, "bindings": 1, "shared": 0, "threads": 64}
-    (fault,) = compiled([single], tmp_path, swiftshader)["refused"]
+    (fault,) = compiled([{**single, "pipeline": True}], tmp_path, swiftshader)["refused"]
     assert fault["label"] == "barrier"
     assert "uniform control flow" in fault["why"]
 
