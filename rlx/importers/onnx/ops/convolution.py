@@ -188,9 +188,9 @@ def conv_transpose(call: OnnxCall) -> Any:
         sizes = wanted or [s * n for s, n in zip(strides, x.shape[2:], strict=True)]
         pads = []
         for total, size in zip(whole, sizes[-rank:], strict=True):
-            spare = total - size
-            half = spare // 2
-            pads.append((half, spare - half) if auto == "SAME_UPPER" else (spare - half, half))
+            cut = max(total - size, 0)
+            front = cut // 2 if auto == "SAME_UPPER" else cut - cut // 2
+            pads.append((front, total - size - front))
     else:
         pads = paddings(call, x.shape[2:], reach, strides)
     if rank <= 2:
