@@ -31,6 +31,10 @@ def digest_of(name: str, patterns: Sequence[str], python: Path) -> str:
     return f"{name} {digest((*patterns,), done.stdout.decode())}"
 
 
+def _lines() -> list[str]:
+    return PASSED.read_text().splitlines() if PASSED.exists() else []
+
+
 def unless_passed(
     name: str, patterns: Sequence[str], python: Path, mode: str, check: Callable[[], bool]
 ) -> bool:
@@ -47,10 +51,10 @@ def unless_passed(
         Whether it ran.
     """
     line = digest_of(name, patterns, python)
-    known = PASSED.read_text().splitlines() if PASSED.exists() else []
-    if mode not in ("", "record") and line in known:
+    if mode not in ("", "record") and line in _lines():
         return False
     if check() and mode == "record":
-        others = [item for item in known if item.partition(" ")[0] != name]
+        # Another stage may have kept its line meanwhile.
+        others = [item for item in _lines() if item.partition(" ")[0] != name]
         PASSED.write_text("".join(f"{item}\n" for item in sorted([*others, line])))
     return True
