@@ -2,7 +2,7 @@
 
 usage: python tests/dawn_compiles.py FILE      (FILE has lines of JSON as ``shader_texts`` writes them)
 
-Texts beyond the adapter's limits, and those whose "pipeline" is false, are checked as modules: that is all of WGSL's own rules.
+A text whose "pipeline" is false, or that is beyond the adapter's limits, is checked as a module: by all of WGSL's own rules.
 """
 
 from __future__ import annotations

@@ -161,7 +161,7 @@ def test_a_slice_that_goes_back_begins_at_the_front_at_least(stop, count):
     assert result.tolist() == x[:count].tolist()
 
 
-def test_zeros_that_no_window_reaches_are_behind():
+def test_zeros_beyond_all_windows_are_at_the_end():
     x = np.ones((1, 1, 2, 1, 1), np.float32)
     (result,) = run("ConvTranspose", [x, x[:, :, :1]], output_shape=[5, 1, 1], strides=[2, 1, 1])
     assert result.ravel().tolist() == [1, 0, 1, 0, 0]
