@@ -96,6 +96,7 @@ COMPILE = (
     "-fno-math-errno",  # nothing reads errno, and setting it keeps loops from becoming vectors
     "-fno-trapping-math",  # nothing reads floating-point exception flags; they keep loops scalar, too
     "-fvisibility=hidden",  # only the module's own entry is called from outside
+    "-MMD",  # writes which files an object is made from
     "-g1",  # function names and lines, for perf and for backtraces; no variables
     "-Wno-unknown-pragmas",  # each compiler skips the other's
     "-Wno-pass-failed",  # clang need not tell which loops, that may be vectors, it can't make so
@@ -214,8 +215,27 @@ class BuildProgress:
                 print(text, file=sys.stderr, flush=True)
 
 
+def is_compiled(target: Path, command: str) -> bool:
+    """Returns whether an object was made by this command from the files that are there now.
+
+    The compiler writes the list of these files beside the object. The object is made anew if that list can't be read.
+    """
+    made_from, made_by = target.with_suffix(".d"), target.with_suffix(".command")
+    if not (target.exists() and made_from.exists() and made_by.exists()):
+        return False
+    _, _, names = made_from.read_text().replace("\\\n", " ").partition(": ")
+    sources = [Path(name) for name in names.split()]
+    made = target.stat().st_mtime_ns
+    return made_by.read_text() == command and all(
+        path.exists() and path.stat().st_mtime_ns < made for path in sources
+    )
+
+
 class BuildExtensions(build_ext):
-    """Compiles the source files of all modules at the same time, one on each processor."""
+    """Compiles the source files of all modules at the same time, one on each processor.
+
+    A build in the checkout compiles those again of which a file or header changed.
+    """
 
     def finalize_options(self) -> None:
         if os.name == "nt" and self.compiler is None and os.environ.get("CC"):
@@ -272,8 +292,14 @@ class BuildExtensions(build_ext):
 
         def compile_source(source: str, **options: Any) -> list[str]:
             progress.begin(source)
-            results: list[str] = compile_one([source], **options)
-            return results
+            names = self.compiler.object_filenames([source], output_dir=options["output_dir"])
+            target = Path(names[0])
+            program = getattr(self.compiler, "compiler_so", "")
+            command = f"{program} {options}".replace(str(ROOT), ".")
+            if not is_compiled(target, command):
+                compile_one([source], **options)
+                target.with_suffix(".command").write_text(command)
+            return [str(target)]
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
 
