@@ -1,6 +1,7 @@
 """``rlx.onnx.Model`` for applications: any number of threads, asyncio, futures, bytes, and a lost GPU."""
 
 import asyncio
+import gc
 import io
 import threading
 import time
@@ -328,9 +329,8 @@ def test_new_graphs_after_a_lost_device(noticed, webgpu):
     for k in range(4):
         g = rlx.Graph()
         x = g.input("x", (2, 8))
-        g.set_outputs(
-            [(g.tanh, g.sin, g.cos, g.exp)[k](x)]
-        )  # the first time, pipelines are new as well
+        # The first time, pipelines are new as well.
+        g.set_outputs([(g.tanh, g.sin, g.cos, g.exp)[k](x)])
         with rlx.compile(g, webgpu) as cg:
             cg.run_slots(array(2, 0.5))
             lose(webgpu)
@@ -352,8 +352,8 @@ def test_new_graphs_after_a_lost_device(noticed, webgpu):
 @pytest.mark.timeout(1800)
 def test_a_thousand_lost_devices(webgpu):
     """Neither memory nor files nor threads grow with them."""
-    psutil = pytest.importorskip("psutil")
-    process, stored = psutil.Process(), []
+    process, stored = pytest.importorskip("psutil").Process(), []
+    gc.freeze()  # each loss collects garbage, without the objects of other tests
     with rlx.onnx.Model(RAW, webgpu) as model, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for k in range(1000):
