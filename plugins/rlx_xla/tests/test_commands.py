@@ -77,7 +77,6 @@ def test_profile_says_that_there_are_no_times_of_kernels(command, model):
     assert "can't time kernels" in command("profile", model, "--device", DEVICE, fails=True).stderr
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_regression_record_holds_it_and_two_agree(command, model, tmp_path):
     records = [tmp_path / f"{index}.jsonl" for index in range(2)]
