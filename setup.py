@@ -200,11 +200,12 @@ class BuildProgress:
     def __init__(self, total: int) -> None:
         self._total, self._begun, self._lock = total, 0, Lock()
 
-    def begin(self, source: str) -> None:
-        """The compiler begins a file."""
+    def begin(self, source: str, is_compiled: bool) -> None:
+        """The compiler begins a file, or leaves one that is compiled."""
         with self._lock:
             self._begun += 1
-            text = f"compiling {self._begun} of {self._total}: {Path(source).name}"
+            verb = "keeping" if is_compiled else "compiling"
+            text = f"{verb} {self._begun} of {self._total}: {Path(source).name}"
             if PROGRESS:
                 with open(PROGRESS, "a") as file:
                     file.write(f"{text}\n")
@@ -218,7 +219,7 @@ class BuildProgress:
 def is_compiled(target: Path, command: str) -> bool:
     """Returns whether an object was made by this command from the files that are there now.
 
-    The compiler writes the list of these files beside the object. The object is made anew if that list can't be read.
+    The compiler writes the names of these files beside the object, and ``compile_source`` writes the command.
     """
     made_from, made_by = target.with_suffix(".d"), target.with_suffix(".command")
     if not (target.exists() and made_from.exists() and made_by.exists()):
@@ -234,7 +235,7 @@ def is_compiled(target: Path, command: str) -> bool:
 class BuildExtensions(build_ext):
     """Compiles the source files of all modules at the same time, one on each processor.
 
-    A build in the checkout compiles those again of which a file or header changed.
+    A build in the checkout keeps the objects of files that did not change, nor any header that they include.
     """
 
     def finalize_options(self) -> None:
@@ -291,14 +292,17 @@ class BuildExtensions(build_ext):
         progress = BuildProgress(sum(len(extension.sources) for extension in self.extensions))
 
         def compile_source(source: str, **options: Any) -> list[str]:
-            progress.begin(source)
             names = self.compiler.object_filenames([source], output_dir=options["output_dir"])
             target = Path(names[0])
             program = getattr(self.compiler, "compiler_so", "")
             command = f"{program} {options}".replace(str(ROOT), ".")
-            if not is_compiled(target, command):
+            made_by = target.with_suffix(".command")
+            kept = is_compiled(target, command)
+            progress.begin(source, kept)
+            if not kept:
+                made_by.unlink(missing_ok=True)  # a build that is stopped leaves no whole object
                 compile_one([source], **options)
-                target.with_suffix(".command").write_text(command)
+                made_by.write_text(command)
             return [str(target)]
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
