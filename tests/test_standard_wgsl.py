@@ -45,22 +45,20 @@ def kind_of(item):
 def test_dawn_compiles_every_text(extent, swiftshader, tmp_path):
     """Compiles the texts of all samples and limits, also with one-value operands; normally one of each kernel."""
     if extent == "all":
-        chosen, step = list(texts()), 1
+        chosen = list(texts())
         assert len(chosen) > 4000
     else:
-        step, few = 4, of_each_kernel(CASES, "webgpu")
+        few = of_each_kernel(CASES, "webgpu")
         results = list(texts(case for case in CASES if id(case) in few))
         chosen = list({kind_of(item): item for item in reversed(results)}.values())
         assert len(chosen) > 100, len(chosen)
-    # Pipelines take nearly all of the time: normally one text in four becomes one.
-    chosen = [{**item, "pipeline": not index % step} for index, item in enumerate(chosen)]
     SELECTION.compiles(*(item["source"] for item in chosen))
     result = compiled(chosen, tmp_path, swiftshader)
     shown = "\n".join(f"{item['label']}: {item['why']}" for item in result["refused"][:5])
     assert not result["refused"], f"{len(result['refused'])} of {result['texts']} refused:\n{shown}"
     # SwiftShader's workgroups have no more than 256 threads: texts with more are checked as modules.
-    fitting = sum(item["threads"] <= 256 for item in chosen if item["pipeline"])
-    assert result["pipelines"] == fitting > 0.9 * len(chosen) / step
+    fitting = sum(item["threads"] <= 256 for item in chosen)
+    assert result["pipelines"] == fitting > 0.9 * len(chosen)
 
 
 BARRIER = """
@@ -75,7 +73,7 @@ fn main(@builtin(local_invocation_index) lane: u32) {
 
 def test_the_check_sees_a_barrier_that_not_all_threads_reach(swiftshader, tmp_path):
     single = {"label": "barrier", "source": BARRIER, "bindings": 1, "shared": 0, "threads": 64}
-    (fault,) = compiled([{**single, "pipeline": True}], tmp_path, swiftshader)["refused"]
+    (fault,) = compiled([single], tmp_path, swiftshader)["refused"]
     assert fault["label"] == "barrier"
     assert "uniform control flow" in fault["why"]
 
