@@ -353,6 +353,7 @@ def test_new_graphs_after_a_lost_device(noticed, webgpu):
 def test_a_thousand_lost_devices(webgpu):
     """Neither memory nor files nor threads grow with them."""
     process, stored = pytest.importorskip("psutil").Process(), []
+    gc.collect()
     gc.freeze()  # each loss collects garbage, without the objects of other tests
     with rlx.onnx.Model(RAW, webgpu) as model, warnings.catch_warnings():
         warnings.simplefilter("ignore")
