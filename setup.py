@@ -200,7 +200,7 @@ class BuildProgress:
     def __init__(self, total: int) -> None:
         self._total, self._begun, self._lock = total, 0, Lock()
 
-    def begin(self, source: str, is_compiled: bool) -> None:
+    def begin(self, source: str, is_compiled: bool = False) -> None:
         """The compiler begins a file, or leaves one that is compiled."""
         with self._lock:
             self._begun += 1

@@ -105,13 +105,9 @@ def test_a_device_is_lost_at_every_step(way, graph, library, hardware):
     """
     apart = 3 if SELECTION.selects else 1
     first = 1 + zlib.crc32(f"{SELECTION.mode} {way}".encode()) % apart
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(library), way, graph, str(first), str(apart)],
-        env={**os.environ, "RUST_BACKTRACE": "0", "RLX_CACHE": "off"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    command = [sys.executable, "-c", PROGRAM, str(library), way, graph, str(first), str(apart)]
+    env = {**os.environ, "RUST_BACKTRACE": "0", "RLX_CACHE": "off"}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
     steps, lost, calls_while_held = map(int, done.stdout.split())
     # Fewer calls notice on a GPU: a result that it has computed before it is lost can still be read.

@@ -22,13 +22,9 @@ def compiled(lines, folder, env):
     """Compiles texts by Dawn on SwiftShader, in a process of its own."""
     file = folder / "texts.jsonl"
     file.write_text("\n".join(map(json.dumps, lines)) + "\n")
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("dawn_compiles.py")), str(file)],
-        env={**os.environ, **env},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, str(Path(__file__).with_name("dawn_compiles.py")), str(file)]
+    env = {**os.environ, **env}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout)
 

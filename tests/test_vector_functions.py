@@ -95,13 +95,8 @@ def units(got, expected):
     _, exponent = np.frexp(expected)
     unit = np.exp2(np.maximum(exponent, -125).astype(np.float64) - 24)
     largest = 2.0**128  # where f32 has an infinity
-    return (
-        np.abs(
-            np.clip(got.astype(np.float64), -largest, largest)
-            - np.clip(expected, -largest, largest)
-        )
-        / unit
-    )
+    got, expected = (np.clip(np.float64(item), -largest, largest) for item in (got, expected))
+    return np.abs(got - expected) / unit
 
 
 def check(isa, name, x):
