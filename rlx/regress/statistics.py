@@ -153,16 +153,16 @@ def effect(
     difference = sum(sign * float(group.mean()) for sign, group in signed)
     errors, freedom = _standard_error([group[None] for group in groups], prior)
     error = float(errors[0])
-    p = float(2 * stats.t.sf(abs(difference) / error, freedom[0]))
+    p = float(2 * special.stdtr(freedom[0], -abs(difference) / error))
     again = [group[pick] for group, pick in zip(groups, _picks(*map(len, groups)), strict=True)]
     # A resample without the one slow process looks far calmer than the processes are.
     resampled = np.maximum(_standard_error(again, prior)[0], error / 2)
     means = sum(sign * group.mean(1) for (sign, _), group in zip(signed, again, strict=True))
     t = (means - difference) / resampled
-    bounds: list[tuple[float, float]] = []
-    for level in ((1 + LEVEL) / 2, LEVEL):
-        student = float(stats.t.ppf(level, freedom[0]))
-        below, above = (float(x) for x in np.quantile(t, [1 - level, level]))
+    bounds, levels = [], ((1 + LEVEL) / 2, LEVEL)
+    tails = np.quantile(t, [(1 - level, level) for level in levels]).tolist()
+    for level, (below, above) in zip(levels, tails, strict=True):
+        student = float(special.stdtrit(freedom[0], level))
         down, up = max(above, student) * error, max(-below, student) * error
         bounds.append((difference - down, difference + up))
     spread = error / math.sqrt(sum(1 / len(group) for group in groups))
@@ -171,8 +171,7 @@ def effect(
 
 def _standard_error(groups: Sequence[Floats], prior: Prior) -> tuple[Floats, Floats]:
     """Returns the standard error of the groups' sum or difference by rows, and Welch's degrees of freedom."""
-    total: Floats = np.zeros(len(groups[0]))
-    squares: Floats = np.zeros(len(groups[0]))
+    total, squares = np.zeros((2, len(groups[0])))
     for x in groups:
         variance, freedom = prior.moderated(x.var(1, ddof=1), x.shape[1] - 1)
         total += variance / x.shape[1]
@@ -238,7 +237,7 @@ def processes_to_decide(result: Effect, threshold: float) -> int | None:
     level, room = ((1 + LEVEL) / 2, size) if size >= threshold else (LEVEL, threshold - size)
     for count in range(FEWEST, MAX_PROCESSES + 1):
         groups = 1 if result.paired else 2
-        student = float(stats.t.ppf(level, groups * (count - 1)))
+        student = float(special.stdtrit(groups * (count - 1), level))
         half = student * result.spread * math.sqrt(groups / count)
         if half < room:
             return count

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
+from statistics import median
 
 import numpy as np
 
@@ -47,7 +48,7 @@ class TimeVerdict(StrEnum):
 
 
 def _median(values: Sequence[int]) -> float | None:
-    return float(np.median(values)) or None if values else None
+    return float(median(values)) or None if values else None
 
 
 @dataclass(frozen=True)
