@@ -15,10 +15,8 @@ def run(kind, arrays, opset=22, outputs=1, **attrs):
     names = [f"x{index}" for index in range(len(arrays))]
     arrays = [np.asarray(array) for array in arrays]
     results = [f"y{index}" for index in range(outputs)]
-    inputs = [
-        info(name, array.shape, helper.np_dtype_to_tensor_dtype(array.dtype))
-        for name, array in zip(names, arrays, strict=True)
-    ]
+    types = [helper.np_dtype_to_tensor_dtype(array.dtype) for array in arrays]
+    inputs = [info(n, a.shape, type) for n, a, type in zip(names, arrays, types, strict=True)]
     node = helper.make_node(kind, names, results, **attrs)
     data = model([node], inputs, results, opset=opset)
     with rlx.onnx.Model(data, "cpu") as result:
@@ -151,6 +149,9 @@ def test_determinants_in_16_bits_are_those_of_the_matrix():
     x = np.array([[0.744, 0.4944, 2.24], [1.474, 0.7544, 3.115], [1.889, 0.4314, 1.318]], "f2")
     (result,) = run("Det", [x])
     np.testing.assert_allclose(result, np.float16(np.linalg.det(x.astype("f8"))), 1e-3, strict=True)
+    x = np.diag([300, 300, 0.25]).astype("f2")  # the product of the first pivots is beyond a half
+    data = model([helper.make_node("Det", ["x"], ["y"])], [info("x", (3, 3), 10)], ["y"])
+    assert rlx.onnx.load(data, values={"x": x}).outputs[0].attrs["value"] == 22500
 
 
 @pytest.mark.parametrize(("stop", "count"), [(-9, 1), (-3, 1), (-2, 0), (0, 0)])

@@ -11,7 +11,7 @@ from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.ops.packed import packed_product
 from rlx.importers.onnx.values import RefusedError
-from rlx.ir.dtype import DType
+from rlx.ir.dtype import HALVES, DType
 from rlx.ir.graph import Graph, Node
 
 
@@ -212,10 +212,11 @@ def det(call: OnnxCall) -> Any:
 
     The rows are sorted at each step by the size of their first entry, so that the pivot is the largest.
     """
-    g, x = call.g, call.x()
-    n = x.shape[-1]
+    g, kind = call.g, call.x().dtype
+    # Products of some pivots may be beyond a half where the determinant is not.
+    x = g.cast(call.x(), DType.F32) if kind in HALVES else call.x()
+    n, batch = x.shape[-1], x.shape[:-2]
     call.need(len(x.shape) >= 2 and x.shape[-2] == n, f"a determinant of {x.shape}")
-    batch = x.shape[:-2]
     if n > MAX_ROWS:
         raise RefusedError(f"a determinant of {n} rows")
     rows: Node = x
@@ -227,8 +228,7 @@ def det(call: OnnxCall) -> Any:
         chosen = g.unsqueeze(g.eq(ids, place), (len(batch) + 1,))
         zero = g.constant(0.0, x.dtype)
         pivot_row = g.sum(g.where(chosen, rows, zero), (len(batch),), True)
-        top = g.narrow(rows, len(batch), 0, 1)
-        swapped = g.where(chosen, top, rows)
+        swapped = g.where(chosen, g.narrow(rows, len(batch), 0, 1), rows)
         pivot = g.reshape(g.narrow(pivot_row, len(batch) + 1, 0, 1), batch)
         # A swap turns the sign; a pivot already on top is none.
         moved = g.ne(g.reshape(place, batch), g.constant(np.int32(0)))
@@ -243,4 +243,4 @@ def det(call: OnnxCall) -> Any:
         rows = g.narrow(reduced, len(batch) + 1, 1, size - 1)
     if result is None:
         result = g.expand(g.constant(1.0, x.dtype), batch)
-    return result
+    return result if result.dtype is kind else g.cast(result, kind)
