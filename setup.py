@@ -122,7 +122,7 @@ def flags() -> tuple[list[str], list[str]]:
     if SANITIZE:
         compile_args += [f"-fsanitize={SANITIZE}", "-fno-omit-frame-pointer"]
         link_args += [f"-fsanitize={SANITIZE}"]
-    # What the environment asks for wins: compilers take the last of several -O.
+    # CFLAGS of the environment stand last: a compiler takes the last of several -O.
     return [*compile_args, *os.environ.get("CFLAGS", "").split()], link_args
 
 

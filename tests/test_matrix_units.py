@@ -44,16 +44,12 @@ def units():
     pytest.skip(reason)
 
 
-def software(device):
-    return backend("dawn").devices()[int(device.partition(":")[2] or 0)].software
-
-
 @pytest.fixture
 def smallest(monkeypatch):
     """Makes small tiles: software takes minutes to compile large ones. GPUs take what their rules choose."""
 
     def force(device):
-        if software(device):
+        if backend("dawn").devices()[int(device.partition(":")[2] or 0)].software:
             families = ("matmul", "matmul_integer", "grouped_matmul", "conv", "dequant")
             monkeypatch.setenv(
                 "RLX_VARIANT", ",".join(f"{name}=fragments_tiny" for name in families)
@@ -130,9 +126,6 @@ def test_rows_by_their_experts(units, smallest, rng, m, k, n, experts, dtype):
 @pytest.mark.parametrize("shapes", INTEGERS)
 def test_products_of_bytes_are_exact(units, smallest, rng, shapes, signs):
     smallest(units)
-    if shapes == INTEGERS[0] and signs != SIGNS[0] and software(units):
-        # Software takes minutes to compile unsigned bytes in one step. It takes two.
-        shapes = ((40, 68), (68, 68))
     types = [np.int8 if sign == "i8" else np.uint8 for sign in signs]
     arrays = [
         rng.integers(np.iinfo(type).min, np.iinfo(type).max + 1, shape).astype(type)

@@ -149,7 +149,7 @@ def test_determinants_in_16_bits_are_those_of_the_matrix():
     x = np.array([[0.744, 0.4944, 2.24], [1.474, 0.7544, 3.115], [1.889, 0.4314, 1.318]], "f2")
     (result,) = run("Det", [x])
     np.testing.assert_allclose(result, np.float16(np.linalg.det(x.astype("f8"))), 1e-3, strict=True)
-    x = np.diag([300, 300, 0.25]).astype("f2")  # the product of the first pivots is beyond a half
+    x = np.diag([300, 300, 0.25]).astype("f2")  # the product of the first pivots overflows f16
     data = model([helper.make_node("Det", ["x"], ["y"])], [info("x", (3, 3), 10)], ["y"])
     assert rlx.onnx.load(data, values={"x": x}).outputs[0].attrs["value"] == 22500
 

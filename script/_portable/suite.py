@@ -76,7 +76,7 @@ def run_steps(
         root: What stands before a path of this machine there, a drive in wine.
     """
     result, passed = {}, True
-    # The digests of sources are a file of this system, which script/test names.
+    # RLX_TEST_SOURCES names a file of this system, which tests in another system can't read.
     env = {name: value for name, value in env.items() if name != "RLX_TEST_SOURCES"}
     with tempfile.TemporaryDirectory(prefix="rlx-portable-") as folder:
         options = ["-q", "-p", "no:benchmark", "-p", "no:cacheprovider", "-m", "not slow"]

@@ -213,7 +213,7 @@ def det(call: OnnxCall) -> Any:
     The rows are sorted at each step by the size of their first entry, so that the pivot is the largest.
     """
     g, kind = call.g, call.x().dtype
-    # Products of some pivots may be beyond a half where the determinant is not.
+    # The product of some pivots may overflow f16 where the determinant does not.
     x = g.cast(call.x(), DType.F32) if kind in HALVES else call.x()
     n, batch = x.shape[-1], x.shape[:-2]
     call.need(len(x.shape) >= 2 and x.shape[-2] == n, f"a determinant of {x.shape}")
