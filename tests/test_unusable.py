@@ -9,6 +9,7 @@ import warnings
 import pytest
 
 import rlx
+from rlx import flags
 from rlx.backends.registry import absent
 from rlx.backends.webgpu import adapters, diagnose, wgsl
 from rlx.device import candidates
@@ -33,6 +34,7 @@ def fresh(monkeypatch):
 def clear():
     diagnose.forget()
     wgsl.shader_place.cache_clear()
+    flags.renew()  # a test may have compiled for the GPU before
 
 
 def hide_shaders(monkeypatch):
