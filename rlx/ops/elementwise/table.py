@@ -3,7 +3,7 @@
 This file is also run by ``setup.py`` while rlx is not importable, so it imports nothing of rlx.
 
 ``c`` is a C expression over operands ``x``, ``y``, ``z`` of type ``T``; ``FN(exp)`` is the function
-for that type in ``cython_src/kernels/elementwise/vecmath.h``; ``VECTOR_FUNCTIONS`` stand in place of it in f32.
+for that type in ``cython_src/kernels/elementwise/functions.h``; ``VECTOR_FUNCTIONS`` stand in place of it in f32.
 ``wgsl`` is a WGSL expression over operands of type ``V`` (four lanes of the element type; ``U`` is
 four lanes of u32); functions that WGSL lacks are in ``shaders/lib/math.wgsl``, and a name that ends
 in ``_T`` stands for one per element type. i64, for which WGSL has no type, is computed by the function
