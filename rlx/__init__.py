@@ -92,7 +92,9 @@ if TYPE_CHECKING:  # for type checkers, and for tools that collect what a progra
         NodeValueError as NodeValueError,
         RlxError as RlxError,
         ShapeError as ShapeError,
+        SizesError as SizesError,
         UnknownNameError as UnknownNameError,
+        UnknownSizeError as UnknownSizeError,
         UnsupportedOpError as UnsupportedOpError,
         VerifyError as VerifyError,
     )
@@ -114,6 +116,7 @@ if TYPE_CHECKING:  # for type checkers, and for tools that collect what a progra
     from rlx.runtime.profile import Profile as Profile, ProfileRow as ProfileRow
     from rlx.runtime.expert_placement import MoeResidencyStats as MoeResidencyStats
     from rlx.runtime.session import Session as Session, compile as compile
+    from rlx.sizes.dim import Dim as Dim
 
 # isort: on
 
@@ -150,7 +153,7 @@ _NAMES = {
         "DeviceLostError DeviceMemoryError DeviceParseError DeviceUnavailableError "
         "DTypeError FileInUseError GraphError ImportModelError InputError LimitError "
         "ModelFileError ModelNotFoundError NodeValueError RlxError "
-        "ShapeError UnknownNameError UnsupportedOpError VerifyError"
+        "ShapeError SizesError UnknownNameError UnknownSizeError UnsupportedOpError VerifyError"
     ),
     "rlx.ir.dtype": "DType",
     "rlx.ir.graph": "Graph Node",
@@ -165,6 +168,7 @@ _NAMES = {
     "rlx.runtime.profile": "Profile ProfileRow",
     "rlx.runtime.expert_placement": "MoeResidencyStats",
     "rlx.runtime.session": "Session compile",
+    "rlx.sizes.dim": "Dim",
 }
 _homes, _attribute, __dir__ = lazy_imports.names_of(__name__, _NAMES)
 __all__ = sorted([*_homes, "__version__"])

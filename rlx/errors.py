@@ -101,6 +101,10 @@ class NodeValueError(GraphError, TypeError):
     """A node is used as a number or a list, which it becomes only when its graph runs: ``float(x)``, ``len(x)``."""
 
 
+class UnknownSizeError(ShapeError, TypeError):
+    """A size that is known only when the graph runs (``rlx.Dim``) is used as a number while the graph is built."""
+
+
 class VerifyError(GraphError):
     """A graph breaks an invariant; the message shows the neighbouring nodes."""
 
@@ -155,6 +159,10 @@ class UnsupportedOpError(CompileError):
 
 class InputError(RlxError, ValueError):
     """A value given to a call is wrong: missing, surplus, wrong shape, dtype or range."""
+
+
+class SizesError(InputError):
+    """A graph was built for other sizes: what built it compared a dim, and the comparison no longer holds."""
 
 
 class ClosedError(InputError):

@@ -1,0 +1,20 @@
+"""Sizes that are known only when a graph runs."""
+
+from rlx.sizes.dim import Dim, dims_of
+from rlx.sizes.expressions import (
+    Size,
+    SizeExpr,
+    ceil_divide,
+    largest,
+    pinned,
+    positive,
+    smallest,
+    value_of,
+)
+from rlx.sizes.guards import Assumptions, Guard, current, deciding, inferring
+from rlx.sizes.ratio import Ratio
+
+__all__ = [
+    "Assumptions", "Dim", "Guard", "Ratio", "Size", "SizeExpr", "ceil_divide", "current",
+    "deciding", "dims_of", "inferring", "largest", "pinned", "positive", "smallest", "value_of",
+]  # fmt: skip

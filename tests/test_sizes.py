@@ -1,0 +1,165 @@
+"""Sizes that are known only at a call: arithmetic against that of ints, assumptions, and JSON values."""
+
+import math
+import operator
+import pickle
+import random
+
+import numpy as np
+import pytest
+
+import rlx
+from rlx.sizes import (
+    Assumptions,
+    SizeExpr,
+    ceil_divide,
+    current,
+    deciding,
+    inferring,
+    largest,
+    pinned,
+    smallest,
+    value_of,
+)
+from rlx.sizes.as_data import guard_from, guard_to, size_from, size_to
+
+N, M, T = rlx.Dim("n"), rlx.Dim("m", max=100, min=1), rlx.Dim("t", max=4096, multiple_of=8)
+VALUES = [
+    {"n": 0, "m": 1, "t": 0}, {"n": 7, "m": 100, "t": 64}, {"n": 123, "m": 17, "t": 4096},
+    {"n": 1, "m": 2, "t": 8},
+]  # fmt: skip
+STEPS = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "min": smallest, "max": largest,
+    "//": lambda a, b: a // (largest(b, 0) + 1), "%": lambda a, b: a % (largest(b, 0) + 1),
+    "//c": lambda a, _: a // 12, "%c": lambda a, _: a % 6, "up": lambda a, _: ceil_divide(a, 5),
+    "/": lambda a, b: math.ceil((a * 3 + 1) / (largest(b, 1) + 2)), "<<": lambda a, _: (a << 3) >> 2,
+}  # fmt: skip
+
+
+def made(rng, leaves, depth):
+    """A random expression of some leaves."""
+    if depth == 0:
+        return rng.choice([*leaves, rng.randint(-5, 70)])
+    step = STEPS[rng.choice(list(STEPS))]
+    return step(made(rng, leaves, depth - 1), made(rng, leaves, depth - 1))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_arithmetic_is_that_of_ints(seed):
+    for part in range(10):
+        size = made(random.Random(100 * seed + part), (N, M, T), 3)
+        for values in VALUES:
+            expected = made(random.Random(100 * seed + part), (*values.values(),), 3)
+            assert value_of(size, values) == expected, f"{size} of {values}"
+            if isinstance(size, SizeExpr):
+                low, high = size.bounds()
+                assert low is None or low <= expected, f"{size} of {values}"
+                assert high is None or high >= expected, f"{size} of {values}"
+        if isinstance(size, SizeExpr):
+            for copied in (size_from(size_to(size)), pickle.loads(pickle.dumps(size))):
+                assert copied.terms == size.terms, str(size)
+                assert hash(copied) == hash(size)
+
+
+def test_equal_sizes_have_one_form():
+    pairs = [
+        (N * 64 // 64, N), ((64 * N + 3) // 64, N), (T // 8 * 8, T), (T % 8, 0), (N - smallest(N, 1), largest(N - 1, 0)),
+        (-(-N // 4), (N + 3) // 4), ((N + M) * 2 - N - N, 2 * M), (math.ceil(N / 4), (N + 3) // 4), (M // M, 1),
+        (N * M // M, N), (largest(N, 0), N), (smallest(M, 100), M), (abs(N), N), (N % 1, 0),
+    ]  # fmt: skip
+    for a, b in pairs:
+        assert str(a) == str(b)
+        assert a == b
+
+
+def test_what_bounds_decide_needs_no_guard():
+    assert N >= 0
+    assert N + 1 > N
+    assert N != -1
+    assert M <= 100
+    assert T != 4
+    assert not N + 5 < 5
+    assert M
+    assert current() is None
+
+
+@pytest.mark.parametrize(
+    "read",
+    [int, float, range, operator.index, lambda n: n > 5, bool, lambda n: n == 3, lambda n: [0] * n, np.zeros, round, "ab".__getitem__],
+)  # fmt: skip
+def test_a_size_is_no_number(read):
+    with pytest.raises((rlx.UnknownSizeError, TypeError)):
+        read(N)
+    assert not isinstance(N, int)
+
+
+def test_numpy_leaves_the_arithmetic_to_sizes():
+    for result in (
+        np.int64(3) + N,
+        np.int32(3) * N,
+        np.int64(9) // (N + 1),
+        N - np.int64(2),
+        np.float64(0.5) * N,
+    ):
+        assert not isinstance(result, np.ndarray)
+    assert str(np.int64(3) + N) == "n + 3"
+
+
+def test_decisions_are_guards():
+    assumptions = Assumptions({"n": 10, "m": 3, "t": 16})
+    with deciding(assumptions):
+        assert (N == 1, N > 5, N < 5, N * 1.5 >= 15, not N) == (False, True, False, True, False)
+        with inferring(assumptions):
+            assert pinned(M) == 3
+    assert set(map(str, assumptions.guards)) == {
+        "n - 1 != 0",
+        "n - 5 > 0",
+        "n - 4 > 0",
+        "3*n - 29 > 0",
+        "n != 0",
+    }
+    assert list(map(str, assumptions.inferred)) == ["m - 3 == 0"]
+    assert assumptions.hold({"n": 10, "m": 99, "t": 0})
+    assert not assumptions.hold({"n": 9, "m": 3, "t": 0})
+    for guard in assumptions.guards:
+        assert guard_from(guard_to(guard)) == guard
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_guards_say_what_was_decided(seed):
+    rng = random.Random(seed)
+    sizes = [made(rng, (N, M, T), 2) for _ in range(6)]
+    compares = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
+    for hints in VALUES:
+        assumptions = Assumptions(hints)
+        with deciding(assumptions):
+            taken = [c(a, b) for c in compares for a in sizes for b in sizes]
+        for values in VALUES:
+            numbers = [value_of(size, values) for size in sizes]
+            same = taken == [c(a, b) for c in compares for a in numbers for b in numbers]
+            assert assumptions.hold(values) == same
+
+
+def test_dims_check_themselves():
+    for make in (
+        lambda: rlx.Dim("two words"), lambda: rlx.Dim("n", max=2, min=3), lambda: rlx.Dim("n", min=-1),
+        lambda: rlx.Dim("n", multiple_of=0), lambda: rlx.Dim("n", max=10, multiple_of=4), lambda: rlx.Dim("n", max=2.0),
+        lambda: rlx.Dim(3), lambda: rlx.Dim("n", max=1 << 41),
+    ):  # fmt: skip
+        with pytest.raises(rlx.ShapeError, match=r"\[Dim\] not a dim"):
+            make()
+    assert (T.hint, M.hint, rlx.Dim("k", max=5).hint, rlx.Dim("k", min=90).hint) == (64, 64, 5, 90)
+
+
+def test_other_data_is_no_size():
+    for data in (
+        None,
+        3,
+        [[1, "x"]],
+        [[1.5, []]],
+        [[1, [["dim", "a b", 0, None, 1]]]],
+        [[1, [["//", [], []]]]],
+        [[1, [["?"]]]],
+    ):
+        with pytest.raises((rlx.GraphError, ValueError, TypeError)):
+            size_from(data)
