@@ -18,6 +18,7 @@ from rlx.errors import GraphError, listed
 from rlx.ir.dtype import DType
 from rlx.ir.opdef import PART, PRESENT, TensorType, lookup
 from rlx.ir.view import GraphView, NodeView
+from rlx.sizes import SizeExpr
 
 # The legal types of a record's parameter, by its annotation.
 _TYPES: Mapping[str, tuple[type, ...]] = {
@@ -84,6 +85,8 @@ def _refused(node: NodeView, name: str, value: Any, expected: str) -> GraphError
 def _plain(value: Any, annotation: str, depth: int) -> bool:
     """Returns whether a value is of the annotated type, and a number that kernels can take."""
     kind = type(value)
+    if isinstance(value, SizeExpr):
+        return annotation not in ("float", "bool", "str")
     types = _TYPES.get(annotation)
     if types is not None and kind not in types:
         return False
@@ -96,6 +99,8 @@ def _plain(value: Any, annotation: str, depth: int) -> bool:
 
 def _same(normal: Any, value: Any) -> bool:
     """Returns whether inference left a value unchanged: 1, 1.0 and True are three values."""
+    if isinstance(normal, SizeExpr) and isinstance(value, SizeExpr):
+        return normal.terms == value.terms
     if type(normal) is not type(value):
         return False
     if isinstance(normal, tuple):

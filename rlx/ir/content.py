@@ -10,6 +10,8 @@ import numpy as np
 from rlx.errors import RlxError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
+from rlx.sizes import SizeExpr
+from rlx.sizes.as_data import size_to
 
 
 class OpaqueError(RlxError):
@@ -51,7 +53,9 @@ def _hash(graph: Graph, known: dict[Graph, str]) -> str:
         attrs = [(key, _content(node.attrs[key], known)) for key in sorted(node.attrs)]
         types = [(type.shape, type.dtype.value) for type in node.types]
         nodes.append((node.op, node.name, types, [operand.id for operand in node.inputs], attrs))
-    outputs = [node.id for node in graph.outputs]
+    outputs: list[Any] = [node.id for node in graph.outputs]
+    if graph.assumptions is not None:
+        outputs.append(sorted(map(str, graph.assumptions.guards)))
     known[graph] = hashlib.sha256(repr((graph.name, nodes, outputs)).encode()).hexdigest()
     return known[graph]
 
@@ -87,6 +91,8 @@ def _content(value: Any, known: dict[Graph, str]) -> Any:
         # Through bytes: a dtype that is not NumPy's own has no buffer.
         digest = hashlib.sha256(raw.reshape(-1).view(np.uint8).data).hexdigest()
         return ("array", raw.dtype.str, value.shape, digest)
+    if isinstance(value, SizeExpr):
+        return ("size", size_to(value))
     if kind is Graph:
         return ("graph", _hash(value, known))
     raise OpaqueError(f"a {kind.__name__}")

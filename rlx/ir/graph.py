@@ -30,10 +30,11 @@ from rlx.ir.operands import held_as
 from rlx.ir.operators import Operators
 from rlx.ir.printer import print_graph
 from rlx.ir.serialize import from_json, joined, node_of, parted, to_json
-from rlx.ir.shape import Shape, as_shape, check_size
+from rlx.ir.shape import Dims, Shape, as_shape, check_size
 from rlx.ir.spans import checkpoint
 from rlx.ir.verify import verify
 from rlx.ir.view import operand_types
+from rlx.sizes import Size, SizeExpr
 
 if TYPE_CHECKING:
     # The methods that rlx.ops makes of the op records. `script/stubs` writes them down for type checkers and editors.
@@ -59,13 +60,15 @@ class Node(Operators):
         graph: The graph that owns it.
         types: Shape and dtype of every result; ops with one result have one.
         fixed: Whether it depends on params and constants alone.
+        given: Attributes as they were given, in a graph with dims: other sizes may have another normal form.
         source: ``file:line`` of the user's code that made it.
     """
 
-    __slots__ = ("attrs", "fixed", "graph", "id", "inputs", "name", "opdef", "source", "types")
+    __slots__ = ("attrs", "fixed", "given", "graph", "id", "inputs", "name", "opdef", "source", "types")  # fmt: skip
 
     attrs: dict[str, Any]
     fixed: bool
+    given: Mapping[str, Any] | None
     graph: Graph
     id: int
     inputs: tuple[Node, ...]
@@ -92,6 +95,7 @@ class Node(Operators):
         self.types = types
         self.name = name
         self.source = source
+        self.given = None
         self.fixed = all([item.fixed for item in inputs]) if inputs else opdef.name in _FIXED
 
     @property
@@ -145,7 +149,7 @@ class Node(Operators):
 Operand = Node | Numbers
 
 
-class Graph(Builders, metaclass=Methods):
+class Graph(Dims, Builders, metaclass=Methods):
     """A computation under construction: nodes in topological order, and which are the outputs.
 
     A graph is not consumed by compiling and can be compiled many times.
@@ -185,19 +189,19 @@ class Graph(Builders, metaclass=Methods):
                 return getattr(self, name)
             raise AttributeError(absent(type(self), name), name=name, obj=self)
 
-    def input(self, name: str, shape: int | Iterable[int], dtype: DTypeLike = "f32") -> Node:
+    def input(self, name: str, shape: Size | Iterable[Size], dtype: DTypeLike = "f32") -> Node:
         """Declares a value that every run is given.
 
         Args:
             name: Unique among inputs and params.
-            shape: Its static shape.
+            shape: Its shape. A ``rlx.Dim``, or arithmetic of dims, stands for a size that each run may give anew.
             dtype: Its element type.
 
         Returns:
             The node.
 
         Raises:
-            ShapeError: ``shape`` is not a tuple of whole numbers >= 0.
+            ShapeError: ``shape`` is not a tuple of whole numbers >= 0, or has a dim that was declared otherwise before.
             DTypeError: There is no such dtype.
             GraphError: The name is taken or empty.
         """
@@ -365,14 +369,17 @@ class Graph(Builders, metaclass=Methods):
         for node in inputs:
             self._own(node, opdef.name)
         normal = {key: frozen(value) for key, value in (attrs or {}).items()}
-        inferred = opdef.infer(operand_types(opdef, inputs), normal)
-        types = inferred if isinstance(inferred, tuple) else (inferred,)
-        for item in types:
-            check_size(item.shape, where=opdef.name)
+        given = None if self.assumptions is None else dict(normal)
+        with self.inferring():
+            inferred = opdef.infer(operand_types(opdef, inputs), normal)
+            types = inferred if isinstance(inferred, tuple) else (inferred,)
+            for item in types:
+                check_size(item.shape, where=opdef.name)
         if source is None:
             source = caller()
         node = Node(self, opdef, tuple(inputs), normal, types, _text(name, opdef.name), source)
         node.name = name or f"{opdef.name}_{node.id}"
+        node.given = given
         self.nodes.append(node)
         return node
 
@@ -412,6 +419,9 @@ class Graph(Builders, metaclass=Methods):
         if isinstance(value, Node):
             self._own(value, where)
             return value
+        if isinstance(value, SizeExpr):
+            size = self.add_node("size", (), {"size": value})
+            return size if like is None else getattr(self, "cast")(size, like)  # noqa: B009
         if like is None:
             return self.constant(value)
         return self.constant(held_as(value, like, where), like)
@@ -461,12 +471,15 @@ class Graph(Builders, metaclass=Methods):
     def _leaf(self, op: str, name: str, shape: Any, dtype: DTypeLike) -> Node:
         if not isinstance(name, str) or not name:
             raise GraphError(f"[{op}] the name is missing", got=repr(name))
-        type = TensorType(as_shape(shape, where=f"{op} {name!r}"), DType.parse(dtype))
+        listed = self._sizes(shape, op, name)
+        with self.inferring():
+            type = TensorType(as_shape(listed, where=f"{op} {name!r}"), DType.parse(dtype))
         check_size(type.shape, where=op)
         return self._declared(op, name, type, caller())
 
     def _declared(self, op: str, name: str, type: TensorType, source: str) -> Node:
         checkpoint()
+        self._meet(type.shape, f"{op} {name!r}")
         attrs = {"shape": type.shape, "dtype": type.dtype}
         node = Node(self, lookup(op), (), attrs, (type,), name, source)
         first = self._named.setdefault(node.name, node)

@@ -9,20 +9,20 @@ import numpy as np
 
 from rlx.errors import GraphError, ShapeError
 from rlx.ir.dtype import DType
-from rlx.ir.shape import Shape
+from rlx.ir.shape import as_size, same_size
 
 
 class IndexKey(NamedTuple):
     """An index of a node.
 
     Attributes:
-        parts: Start, stop and step along each axis.
-        shape: The shape of what they leave, integers' axes gone and new axes added.
+        parts: Start, stop and step along each axis; None for an axis that stays whole.
+        axes: The axes of the result: an axis of the operand each, or None for a new one.
         many: The axis of that, and the array or node of integers that picks from it; None for no such index.
     """
 
-    parts: list[tuple[int, int, int]]
-    shape: Shape
+    parts: list[tuple[int, int, int] | None]
+    axes: tuple[int | None, ...]
     many: tuple[int, Any] | None
 
 
@@ -34,26 +34,24 @@ def read_key(node: Any, key: Any) -> IndexKey:
         ShapeError: One is out of range, or there are too many.
     """
     items = _whole(node, key)
-    parts: list[tuple[int, int, int]] = []
-    shape: list[int] = []
+    parts: list[tuple[int, int, int] | None] = []
+    axes: list[int | None] = []
     many: list[tuple[int, Any]] = []
     dims = iter(node.shape)
     for item in items:
         if item is None:
-            shape.append(1)
+            axes.append(None)
             continue
         dim = next(dims)
         if _is_many(item):
-            many.append((len(shape), _integers(node, item, dim)))
+            many.append((len(axes), _integers(node, item, dim)))
             item = slice(None)
         if isinstance(item, slice):
-            start, stop, step = item.indices(dim)
-            shape.append(len(range(start, stop, step)))
+            axes.append(len(parts))
+            parts.append(_cut(item, dim))
         else:
             start = _index(node, item, dim)
-            stop, step = start + 1, 1
-        # A negative step that runs past the front has no non-negative stop to name.
-        parts.append((start, stop if stop >= 0 else -dim - 1, step))
+            parts.append((start, start + 1, 1))
     if len(many) > 1 or (many and _apart(items)):
         raise _not_an_index(
             node,
@@ -61,7 +59,21 @@ def read_key(node: Any, key: Any) -> IndexKey:
             "one array of integers, with any integers right beside it",
             "index one axis after the other, or use g.gather_nd for several arrays",
         )
-    return IndexKey(parts, tuple(shape), many[0] if many else None)
+    return IndexKey(parts, tuple(axes), many[0] if many else None)
+
+
+def _cut(item: Any, dim: int) -> tuple[int, int, int] | None:
+    """Start, stop and step of a slice; None for the whole axis."""
+    step = 1 if item.step is None else operator.index(item.step)
+    if step == 0:
+        raise ValueError("slice step cannot be zero")
+    last = (0, dim) if step > 0 else (dim - 1, -dim - 1)
+    start, stop = (
+        default if given is None else as_size(given)
+        for given, default in zip((item.start, item.stop), last, strict=True)
+    )
+    whole = item.stop is None or same_size(stop, dim)
+    return None if whole and step == 1 and same_size(start, 0) else (start, stop, step)
 
 
 def pick(node: Any, axis: int, index: Any) -> Any:
@@ -132,7 +144,7 @@ def _integers(node: Any, item: Any, dim: int) -> Any:
 
 def _index(node: Any, item: Any, dim: int) -> int:
     try:
-        index = operator.index(item)
+        index = as_size(item)
     except TypeError:
         raise _not_an_index(
             node,
@@ -144,7 +156,7 @@ def _index(node: Any, item: Any, dim: int) -> int:
         raise ShapeError(
             "index out of range", where=node.where(), got=index, expected=f"size {dim}"
         )
-    return index % dim
+    return index if index >= 0 else index + dim
 
 
 def _not_an_index(node: Any, got: Any, expected: str, hint: str) -> GraphError:

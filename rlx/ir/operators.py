@@ -170,13 +170,19 @@ class Operators:
             GraphError: There are several arrays, or a mask, whose result has no shape before the graph runs.
             ShapeError: An index is out of range, or there are too many.
         """
+        with self.graph.deciding():
+            return self._cut(key)
+
+    def _cut(self, key: Any) -> Self:
         result = read_key(self, key)
         cut = self
-        if any(part != (0, d, 1) for part, d in zip(result.parts, self.shape, strict=True)):
-            starts, stops, steps = (list(column) for column in zip(*result.parts, strict=True))
-            cut = self._apply("slice", self, starts, stops, tuple(range(len(starts))), steps)
-        if cut.shape != result.shape:
-            cut = self._apply("reshape", cut, result.shape)
+        parts = {axis: part for axis, part in enumerate(result.parts) if part is not None}
+        if parts:
+            starts, stops, steps = (list(column) for column in zip(*parts.values(), strict=True))
+            cut = self._apply("slice", self, starts, stops, tuple(parts), steps)
+        if result.axes != tuple(range(len(cut.shape))):
+            shape = tuple(1 if axis is None else cut.shape[axis] for axis in result.axes)
+            cut = self._apply("reshape", cut, shape)
         return cut if result.many is None else pick(cut, *result.many)
 
     # --- what nodes are not ---

@@ -20,6 +20,7 @@ class Rewriter:
         self.old = old
         self.new = Graph(old.name)
         self.new.param_values = dict(old.param_values)
+        self.new.assumptions = old.assumptions
         self._map: dict[int, Node] = {}
 
     def __getitem__(self, node: Node) -> Node:

@@ -14,6 +14,8 @@ from rlx.ir.attributes import check_attributes
 from rlx.ir.dtype import DType, stored_array
 from rlx.ir.opdef import Array
 from rlx.ir.view import GraphView, NodeView
+from rlx.sizes import SizeExpr
+from rlx.sizes.as_data import guard_from, guard_to, size_from, size_to
 
 FORMAT = 1
 # Subgraphs within subgraphs, in graphs that come out of files.
@@ -78,6 +80,7 @@ def to_data(
 ) -> dict[str, Any]:
     """The graph as JSON values; ``stored`` represents an array as ``{"$array": ...}``, or by its place elsewhere."""
     attached = graph.param_values if values else {}
+    guards = [] if graph.assumptions is None else [guard_to(g) for g in graph.assumptions.guards]
     return {
         "rlx_graph": FORMAT,
         "name": graph.name,
@@ -87,6 +90,7 @@ def to_data(
                 "name": node.name,
                 "inputs": [operand.id for operand in node.inputs],
                 "attrs": {key: _encode(value, stored) for key, value in node.attrs.items()},
+                **_given(node, stored),
             }
             for node in graph.nodes
         ],
@@ -94,7 +98,18 @@ def to_data(
         "param_values": {
             name: _encode(np.asarray(value), stored) for name, value in attached.items()
         },
+        **({"guards": guards} if guards else {}),
     }
+
+
+def _given(node: NodeView, stored: Callable[[Array], Any]) -> dict[str, Any]:
+    """The attributes that a node was given, where inference made others of them for the sizes that it assumed."""
+    changed = {
+        key: _encode(value, stored)
+        for key, value in (node.given or {}).items()
+        if value is not node.attrs[key]
+    }
+    return {"given": changed} if changed else {}
 
 
 def parted(graph: GraphView, values: bool = True) -> tuple[dict[str, Any], list[Array]]:
@@ -158,7 +173,13 @@ def from_data(
                 add(item["name"], attrs["shape"], attrs["dtype"])
             else:
                 inputs = [_at(graph, i) for i in item["inputs"]]
-                check_attributes(graph.add_node(item["op"], inputs, attrs, item["name"]), attrs)
+                given = {
+                    key: _decode(make, value, arrays, inside)
+                    for key, value in item.get("given", {}).items()
+                }
+                node = graph.add_node(item["op"], inputs, {**attrs, **given}, item["name"])
+                with graph.inferring():
+                    check_attributes(node, attrs)
         graph.set_outputs([_at(graph, i) for i in data["outputs"]])
         for name, value in data["param_values"].items():
             array, node = _decode(make, value, arrays, inside), graph.named(name)
@@ -169,6 +190,9 @@ def from_data(
             ):
                 raise ValueError(f"{name!r} can't hold {array!r:.60}")
             graph.param_values[name] = array
+        guards = {guard_from(guard): None for guard in data.get("guards", ())}
+        if guards and graph.assumptions is not None:
+            graph.assumptions.guards |= guards
     except GraphError:
         raise
     except MALFORMED as error:
@@ -207,6 +231,8 @@ def _encode(value: Any, stored: Callable[[Array], Any]) -> Any:
         return {"$graph": to_data(value, stored)}
     if isinstance(value, tuple):
         return [_encode(item, stored) for item in value]
+    if isinstance(value, SizeExpr):
+        return {"$size": size_to(value)}
     return value
 
 
@@ -214,6 +240,8 @@ def _decode(make: Callable[[str], G], value: Any, arrays: Sequence[Array], insid
     if isinstance(value, dict):
         if "$dtype" in value:
             return DType.parse(value["$dtype"])
+        if "$size" in value:
+            return size_from(value["$size"])
         if "$graph" in value:
             inner = value["$graph"]
             # A graph may stand within another as text, too.

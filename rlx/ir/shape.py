@@ -1,27 +1,44 @@
-"""Shape arithmetic: checking, broadcasting, strides, and the collapsing of dimensions for kernels."""
+"""Shape arithmetic: checking, broadcasting, strides, the collapsing of dimensions for kernels; and the dims of a graph."""
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from types import MappingProxyType
+from typing import Any, NamedTuple, cast
 
 from rlx.errors import ShapeError
+from rlx.sizes import (
+    Assumptions,
+    Dim,
+    SizeExpr,
+    ceil_divide,
+    current,
+    deciding,
+    dims_of,
+    inferring,
+    largest,
+    smallest,
+)
 
+# Sizes are ints, or those of ``rlx.sizes`` in graphs with dims: the arithmetic is the same.
 Shape = tuple[int, ...]
 MAX_RANK = 32
 MAX_SIZE = 1 << 59
+_NOTHING: AbstractContextManager[None] = nullcontext()
 
 
 def as_shape(value: int | Iterable[int], *, where: str) -> Shape:
-    """Checks that ``value`` is a shape: whole numbers, none negative.
+    """Checks that ``value`` is a shape: whole numbers or sizes of dims, none negative.
 
     Raises:
         ShapeError: A dimension is negative, NaN or not a whole number.
     """
     try:
-        dims = (value,) if isinstance(value, int) else tuple(value)
-        shape = tuple(operator.index(dim) for dim in dims)
+        dims = (value,) if isinstance(value, (int, SizeExpr)) else tuple(value)
+        shape = tuple(as_size(dim) for dim in dims)
     except TypeError:
         shape = (-1,)
     if any(dim < 0 for dim in shape):
@@ -29,9 +46,18 @@ def as_shape(value: int | Iterable[int], *, where: str) -> Shape:
             f"[{where}] not a shape",
             got=repr(value),
             expected="a tuple of whole numbers >= 0",
-            hint="shapes inside a graph are static; bind symbolic dimensions before building",
+            hint='rlx.Dim("n") stands for a size that is known only when the graph runs',
         )
     return shape
+
+
+def as_size(dim: Any) -> int:
+    """A size as shapes hold it.
+
+    Raises:
+        TypeError: It is no whole number.
+    """
+    return cast(int, dim) if isinstance(dim, SizeExpr) else operator.index(dim)
 
 
 def check_size(shape: Shape, *, where: str) -> None:
@@ -44,7 +70,8 @@ def check_size(shape: Shape, *, where: str) -> None:
     Raises:
         ShapeError: There could not.
     """
-    sizes = [dim or 1 for dim in shape]
+    # The bytes of sizes that are known when the graph runs are counted then.
+    sizes = [1 if isinstance(dim, SizeExpr) else dim or 1 for dim in shape]
     if len(shape) > MAX_RANK or min(sizes, default=1) < 0 or math.prod(sizes) > MAX_SIZE:
         raise ShapeError(
             f"[{where}] a shape that no array can have",
@@ -97,9 +124,9 @@ def broadcast(*shapes: Shape, where: str) -> Shape:
     result = [1] * rank
     for shape in shapes:
         for axis, dim in enumerate(shape, start=rank - len(shape)):
-            if dim == 1 or dim == result[axis]:
+            if is_one(dim):
                 continue
-            if result[axis] != 1:
+            if not is_one(result[axis]) and dim != result[axis]:
                 raise ShapeError(
                     f"[{where}] shapes do not broadcast",
                     got=" and ".join(map(str, shapes)),
@@ -107,6 +134,68 @@ def broadcast(*shapes: Shape, where: str) -> Shape:
                 )
             result[axis] = dim
     return tuple(result)
+
+
+def is_one(dim: int) -> bool:
+    """Returns whether an axis is broadcast: a size that is known only when the graph runs never is."""
+    return not isinstance(dim, SizeExpr) and dim == 1
+
+
+class SliceRange(NamedTuple):
+    """The entries of an axis that a slice takes.
+
+    Attributes:
+        start: The first.
+        step: The distance between two.
+        length: How many there are.
+    """
+
+    start: int
+    step: int
+    length: int
+
+
+def walk(start: int | None, stop: int | None, step: int | None, dim: int) -> SliceRange:
+    """The entries that Python's ``slice(start, stop, step)`` takes of an axis of a size.
+
+    It compares no size with another: the least and the largest of them take the place of that.
+
+    Example:
+        >>> walk(-3, None, 2, 8)
+        SliceRange(start=5, step=2, length=2)
+    """
+    step = 1 if step is None else operator.index(step)
+    if (
+        not isinstance(dim, SizeExpr)
+        and not isinstance(start, SizeExpr)
+        and not isinstance(stop, SizeExpr)
+    ):
+        entries = range(dim)[start:stop:step]
+        return SliceRange(entries.start, step, len(entries))
+    if step > 0:
+        first = 0 if start is None else _from_front(start, dim, 0, dim)
+        if stop is None or same_size(stop, dim):
+            # The same as below in a shorter form: dim - min(a, dim) is max(dim - a, 0).
+            low = 0 if start is None else start
+            count = smallest(-low, dim) if low < 0 else largest(dim - low, 0)
+        else:
+            count = largest(_from_front(stop, dim, 0, dim) - first, 0)
+        return SliceRange(first, step, ceil_divide(count, step))
+    first = dim - 1 if start is None else _from_front(start, dim, -1, dim - 1)
+    end = -1 if stop is None else _from_front(stop, dim, -1, dim - 1)
+    return SliceRange(first, step, ceil_divide(largest(first - end, 0), -step))
+
+
+def _from_front(index: int, dim: int, low: int, high: int) -> Any:
+    """An index counted from the front, within the axis."""
+    return largest(index + dim, low) if index < 0 else smallest(index, high)
+
+
+def same_size(a: Any, b: Any) -> bool:
+    """Returns whether two sizes have one form; nothing is decided for it."""
+    if isinstance(a, SizeExpr) and isinstance(b, SizeExpr):
+        return a.terms == b.terms
+    return not isinstance(a, SizeExpr) and not isinstance(b, SizeExpr) and bool(a == b)
 
 
 def strides(shape: Shape) -> tuple[int, ...]:
@@ -122,7 +211,7 @@ def broadcast_strides(shape: Shape, to: Shape) -> tuple[int, ...]:
     """Element strides that read a row-major ``shape`` as if it had been expanded to ``to``."""
     padded = (1,) * (len(to) - len(shape)) + shape
     steps = (0,) * (len(to) - len(shape)) + strides(shape)
-    return tuple(0 if dim == 1 else step for dim, step in zip(padded, steps, strict=True))
+    return tuple(0 if is_one(dim) else step for dim, step in zip(padded, steps, strict=True))
 
 
 def collapse(dims: Shape, *steps: Sequence[int]) -> tuple[Shape, tuple[tuple[int, ...], ...]]:
@@ -142,7 +231,7 @@ def collapse(dims: Shape, *steps: Sequence[int]) -> tuple[Shape, tuple[tuple[int
     kept_dims: list[int] = []
     kept_steps: list[list[int]] = [[] for _ in steps]
     for axis, dim in enumerate(dims):
-        if dim == 1:
+        if is_one(dim):
             continue
         mergeable = kept_dims and all(
             item[-1] == step[axis] * dim for item, step in zip(kept_steps, steps, strict=True)
@@ -158,3 +247,67 @@ def collapse(dims: Shape, *steps: Sequence[int]) -> tuple[Shape, tuple[tuple[int
     if not kept_dims:
         return (1,), tuple((0,) for _ in steps)
     return tuple(kept_dims), tuple(tuple(step) for step in kept_steps)
+
+
+class Dims:
+    """The part of ``Graph`` that knows sizes which are known only when the graph runs.
+
+    Attributes:
+        assumptions: The assumptions of its builders about dims; None for a graph without dims.
+    """
+
+    assumptions: Assumptions | None = None
+    _dims: Mapping[str, Dim] = MappingProxyType({})
+
+    @property
+    def dims(self) -> Mapping[str, Dim]:
+        """The dims of its inputs, by name."""
+        return self._dims
+
+    def deciding(self) -> AbstractContextManager[None]:
+        """Has comparisons of sizes be decided by what this graph assumes, unless other assumptions are under way."""
+        return _NOTHING if self.assumptions is None or current() else deciding(self.assumptions)
+
+    def inferring(self) -> AbstractContextManager[None]:
+        """``deciding``, for inference: what is decided counts for later sizes only if inference would decide so again."""
+        if self.assumptions is None or current() not in (None, self.assumptions):
+            return _NOTHING
+        return inferring(self.assumptions)
+
+    def _sizes(self, shape: Any, op: str, name: str) -> Any:
+        """Returns a shape as it was given, and notes its dims.
+
+        Raises:
+            ShapeError: A param has dims, or one was declared with other bounds before.
+        """
+        listed = (shape,) if isinstance(shape, SizeExpr) else shape
+        if isinstance(listed, int) or not isinstance(listed, Iterable):
+            return listed
+        listed = tuple(listed)
+        if op == "param" and any(isinstance(size, SizeExpr) for size in listed):
+            raise ShapeError(f"[param {name!r}] a param has a static shape", got=listed)
+        self._meet(listed, f"{op} {name!r}")
+        return listed
+
+    def _meet(self, shape: Iterable[Any], where: str) -> None:
+        """Notes the dims of a shape.
+
+        Raises:
+            ShapeError: One was declared with other bounds before.
+        """
+        dims = [dim for size in shape if isinstance(size, SizeExpr) for dim in dims_of(size)]
+        if not dims:
+            return
+        for dim in dims:
+            known = self._dims.get(dim.name, dim)
+            if known.terms != dim.terms:
+                raise ShapeError(
+                    f"[{where}] a dim of this name has other bounds",
+                    got=dim.expected,
+                    expected=known.expected,
+                )
+        if self.assumptions is None:
+            self.assumptions = Assumptions({}, joins=True)
+        self._dims = {**self._dims, **{dim.name: dim for dim in dims}}
+        for dim in dims:
+            self.assumptions.hints.setdefault(dim.name, dim.hint)

@@ -83,10 +83,13 @@ def _problems(graph: GraphView, index: int, node: NodeView) -> Iterator[str]:
         elif len(operand.types) > 1 and node.op != PART:
             yield f"operand %{operand.id} is several values, of which {PART!r} takes one"
     try:
-        inferred = node.opdef.infer(operand_types(node.opdef, node.inputs), dict(node.attrs))
+        with graph.inferring():
+            inferred = node.opdef.infer(operand_types(node.opdef, node.inputs), dict(node.attrs))
     except GraphError as error:
         yield f"inference fails: {error}"
         return
     types = inferred if isinstance(inferred, tuple) else (inferred,)
-    if types != node.types:
+    with graph.inferring():
+        differs = types != node.types
+    if differs:
         yield f"recorded {node.types}, inference says {types}"

@@ -7,9 +7,11 @@ these protocols only.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol, runtime_checkable
 
 from rlx.ir.opdef import PART, Array, OpDef, TensorType
+from rlx.sizes import Assumptions
 
 
 class NodeView(Protocol):
@@ -38,6 +40,10 @@ class NodeView(Protocol):
     @property
     def inputs(self) -> Sequence[NodeView]:
         """Operands."""
+
+    @property
+    def given(self) -> Mapping[str, Any] | None:
+        """Attributes as they were given, in a graph with dims."""
 
     @property
     def types(self) -> tuple[TensorType, ...]:
@@ -70,6 +76,13 @@ class GraphView(Protocol):
     @property
     def param_values(self) -> Mapping[str, Array]:
         """Values of params."""
+
+    @property
+    def assumptions(self) -> Assumptions | None:
+        """The assumptions about its dims; None without dims."""
+
+    def inferring(self) -> AbstractContextManager[None]:
+        """Has comparisons of sizes be decided as the graph assumes."""
 
 
 def operand_types(opdef: OpDef, inputs: Sequence[NodeView]) -> Sequence[TensorType]:

@@ -26,6 +26,7 @@ from rlx.errors import (
 from rlx.ir.dtype import ALL, DType, store, widen
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.opdef import PRESENT, REGISTRY, Array, Attrs, OpDef, TensorType, register
+from rlx.sizes import SizeExpr
 
 # The functions of ``rlx.ops``, by the names of the operations that are imported.
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
@@ -284,7 +285,8 @@ def build(opdef: OpDef, graph: Graph, *args: Any, **kwargs: Any) -> Any:
         GraphError: The arguments do not fit the signature, or the node is not legal.
     """
     try:
-        return _built(opdef, graph, args, kwargs)
+        with graph.deciding():
+            return _built(opdef, graph, args, kwargs)
     except MALFORMED as error:
         if isinstance(error, RlxError | MemoryError) or opdef.name == "custom":
             raise
@@ -389,7 +391,7 @@ def _is_whole(value: Any) -> bool:
 
 
 def _is_real(value: Any) -> bool:
-    return isinstance(value, numbers.Real) or (
+    return isinstance(value, numbers.Real | SizeExpr) or (
         isinstance(value, np.ndarray) and value.ndim == 0 and value.dtype.kind in "fiu"
     )
 

@@ -22,6 +22,7 @@ from rlx.ops.attention.few_queries import DECODE, Decode, columns, splits
 from rlx.ops.attention.tiles import PREFILL, FragmentQueries, Prefill
 from rlx.ops.declare import FLOAT_KERNELS, op
 from rlx.ops.f16_via_f32 import lower_widened
+from rlx.sizes import pinned
 
 # The number of a mask kind is its parameter in the kernels.
 
@@ -151,7 +152,7 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
         num_heads=heads.heads,
         num_kv_heads=heads.kv_heads,
         head_dim=heads.d,
-        scale=float(1 / math.sqrt(heads.d) if attrs["scale"] is None else attrs["scale"]),
+        scale=float(1 / math.sqrt(pinned(heads.d)) if attrs["scale"] is None else attrs["scale"]),
     )
     q, layout = types[0].shape, attrs["layout"]
     if len(q) == 3:

@@ -11,6 +11,7 @@ from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Sample
 from rlx.ir.shape import broadcast
 from rlx.ops.declare import FLOAT_KERNELS, composite
+from rlx.sizes import pinned
 
 Style = Literal["neox", "gptj"]
 _STYLES: tuple[Style, ...] = get_args(Style)
@@ -100,7 +101,7 @@ def _axial(g: Graph, x: Node, height: int, width: int, theta: float, style: Styl
             got=f"{x.shape} on a grid of {height} x {width}",
             expected="[..., height * width, D] with D divisible by 4",
         )
-    angles = axial_angles(height, width, x.shape[-1], theta)
+    angles = axial_angles(height, width, pinned(x.shape[-1]), theta)
     cos, sin = (g.constant(f(angles), x.dtype) for f in (np.cos, np.sin))
     return g.rope(x, cos, sin, None, style)
 

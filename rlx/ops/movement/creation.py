@@ -1,4 +1,4 @@
-"""Tensors made from positions: arange, one_hot, trilu."""
+"""Tensors made from sizes and positions: dim, arange, one_hot, trilu."""
 
 from __future__ import annotations
 
@@ -9,18 +9,80 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import GraphError
-from rlx.ir.dtype import DType, DTypeLike
+from rlx.ir.dtype import ALL, DType, DTypeLike
 from rlx.ir.graph import Graph, Node
-from rlx.ir.opdef import Array, Sample
+from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import as_axis
-from rlx.ops.declare import composite
+from rlx.ops.declare import composite, op
+from rlx.ops.movement.strided import emit_strided_copy
 from rlx.resource_limits import charge
+from rlx.sizes import SizeExpr, largest
+
+
+def _infer_size(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
+    return TensorType((), DType.I64)
+
+
+def _lower_size(node: Node, emitter: Emitter) -> None:
+    value = emitter.table(np.array([node.attrs["size"]], np.int64))
+    emit_strided_copy(emitter, value, emitter.result(), DType.I64, (1,), (1,), (1,))
+
+
+# ``dim``, and operands that are sizes of dims, build it.
+@op(
+    infer=_infer_size,
+    cpu=Kernels(("strided_copy",), _lower_size),
+    webgpu=Kernels(("strided_copy", "strided_copy_narrow"), _lower_size),
+    webgpu_dtypes=ALL,
+    internal=True,
+    samples=lambda: (
+        Sample((), {"size": 3}),
+        Sample((), {"size": 1}),
+        Sample((), {"size": 0}),
+    ),
+)
+def size(size: int) -> Array:
+    """A size of a dim, or arithmetic of sizes, as a number."""
+    return np.asarray(size, np.int64)
+
+
+def _dim(g: Graph, x: Node, axis: int) -> Node:
+    length = x.shape[as_axis(axis, len(x.shape), where="dim")]
+    return g.as_node(length, DType.I64, where="dim")
+
+
+@composite(
+    _dim,
+    samples=lambda: (
+        Sample(((2, 3),), {"axis": -1}),
+        Sample(((1,),), {"axis": 0}),
+        Sample(((4, 0),), {"axis": 1}),
+    ),
+)
+def dim(x: Array, axis: int) -> Array:
+    """The size of an axis as a value of the graph, an i64 scalar; a constant where the size is known when it is built.
+
+    Args:
+        x: Any shape of rank >= 1.
+        axis: The axis; counts from the end when negative.
+    """
+    return np.asarray(x.shape[axis], np.int64)
+
+
+def _positions(g: Graph, count: int, dtype: DTypeLike = "i32") -> Node:
+    """The numbers from 0 to a size that is known only when the graph runs."""
+    ones = g.expand(g.constant(1, dtype), (count,))
+    return g.cumsum(ones, 0, exclusive=True)
 
 
 def _arange(g: Graph, start: Any, stop: Any, step: Any, dtype: Any) -> Node:
     if step == 0:
         raise GraphError("[arange] a step of 0")
     first, end = (0, start) if stop is None else (start, stop)
+    if any(isinstance(value, SizeExpr) for value in (first, end, step)):
+        count = largest(math.ceil((end - first) / step), 0)
+        positions = g.cast(_positions(g, count), dtype)
+        return g.add(g.mul(positions, step), first)
     count = (end - first) / step
     charge("[arange]", elements=max(count, 0))
     return g.constant(np.arange(first, end, step), dtype)
@@ -95,7 +157,13 @@ def one_hot(
 def _trilu(g: Graph, x: Node, k: int, upper: bool) -> Node:
     if len(x.shape) < 2:
         raise GraphError("[trilu] not a matrix", got=x.shape, expected="rank >= 2")
-    charge("[trilu]", elements=math.prod(x.shape[-2:]))
+    rows, columns = x.shape[-2:]
+    if isinstance(rows, SizeExpr) or isinstance(columns, SizeExpr):
+        row = g.add(g.unsqueeze(_positions(g, rows), 1), k)
+        column = g.unsqueeze(_positions(g, columns), 0)
+        inside = g.ge(column, row) if upper else g.le(column, row)
+        return g.where(inside, x, g.constant(0, x.dtype))
+    charge("[trilu]", elements=rows * columns)
     ones = np.ones(x.shape[-2:], np.bool_)
     retained = np.triu(ones, k) if upper else np.tril(ones, k)
     if x.dtype is DType.BOOL:

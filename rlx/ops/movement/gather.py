@@ -19,6 +19,7 @@ from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import Shape, as_axis, collapse, size, strides
 from rlx.ops.declare import op
+from rlx.sizes import pinned
 
 _WORKGROUP = 256
 _INDEX_DTYPES = (DType.I32, DType.I64)
@@ -219,7 +220,7 @@ def gather_elements(x: Array, indices: Array, axis: int) -> Array:
 def _infer_nd(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     shape, indices, batch = types[0].shape, types[1], int(attrs["batch_dims"])
     check_indices("gather_nd", indices)
-    depth = indices.shape[-1] if indices.shape else 0
+    depth = pinned(indices.shape[-1]) if indices.shape else 0
     fits = 0 <= batch < len(indices.shape) and batch + depth <= len(shape)
     if not fits or shape[:batch] != indices.shape[:batch]:
         raise ShapeError(

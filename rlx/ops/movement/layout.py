@@ -13,6 +13,7 @@ from rlx.ir.opdef import Array, Axes, PerAxis, Sample, ShapeLike
 from rlx.ir.shape import as_axes, as_axis
 from rlx.ops.declare import composite
 from rlx.resource_limits import charge
+from rlx.sizes import largest
 
 # --- split -------------------------------------------------------------------------------------------
 
@@ -245,8 +246,8 @@ def _pad(g: Graph, x: Node, pads: Any, mode: str, value: Any) -> Node:
     if mode not in _MODES:
         raise GraphError("[pad] no such mode", got=repr(mode), expected=", ".join(_MODES))
     for axis, (before, after) in enumerate(pairs):
-        x = _cut_axis(g, x, axis, max(0, -before), max(0, -after))
-    extra = tuple((max(0, before), max(0, after)) for before, after in pairs)
+        x = _cut_axis(g, x, axis, largest(0, -before), largest(0, -after))
+    extra = tuple((largest(0, before), largest(0, after)) for before, after in pairs)
     axes = [axis for axis, pair in enumerate(extra) if any(pair)]
     if not axes:
         return x
@@ -304,9 +305,9 @@ def pad(
     """
     for axis, (before, after) in enumerate(pads):
         cut = [slice(None)] * x.ndim
-        cut[axis] = slice(max(0, -before), x.shape[axis] - max(0, -after))
+        cut[axis] = slice(largest(0, -before), x.shape[axis] - largest(0, -after))
         extra = [(0, 0)] * x.ndim
-        extra[axis] = (max(0, before), max(0, after))
+        extra[axis] = (largest(0, before), largest(0, after))
         fill: dict[str, Any] = {"constant_values": value} if mode == "constant" else {}
         x = np.pad(x[tuple(cut)], extra, mode, **fill)
     return x

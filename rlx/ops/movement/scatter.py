@@ -17,6 +17,7 @@ from rlx.ir.shape import Shape, as_axis, size, strides
 from rlx.ops.declare import composite, op
 from rlx.ops.movement.gather import check_indices
 from rlx.ops.movement.strided import emit_strided_copy
+from rlx.sizes import pinned
 
 # WebGPU: most updates that an invocation applies in one dispatch; invocations that the targets are divided among.
 _CHUNK = 16384
@@ -208,7 +209,7 @@ def _infer_scatter_nd(types: Sequence[TensorType], attrs: dict[str, Any]) -> Ten
     x, indices, updates = types
     check_indices("scatter_nd", indices)
     _check_reduction("scatter_nd", attrs, x.dtype)
-    depth = indices.shape[-1] if indices.shape else 0
+    depth = pinned(indices.shape[-1]) if indices.shape else 0
     if (
         not indices.shape
         or depth > len(x.shape)

@@ -21,8 +21,10 @@ from rlx.ir.shape import (
     collapse,
     size,
     strides,
+    walk,
 )
 from rlx.ops.declare import op
+from rlx.sizes import SizeExpr, positive
 
 _COPY_WORKGROUP = 256
 
@@ -229,10 +231,13 @@ def _infer_slice(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorTy
     # Normalised to every axis: first entry, step, count.
     start, step, count = [0] * len(shape), [1] * len(shape), list(shape)
     for axis, begin, end, stride in zip(axes, attrs["starts"], attrs["stops"], steps, strict=True):
-        walk = range(*slice(begin, end, stride).indices(shape[axis]))
-        # An empty slice is normalised to start at 0: its own start may lie outside of the axis.
-        start[axis], step[axis] = (walk.start, int(stride)) if walk else (0, 1)
-        count[axis] = len(walk)
+        start[axis], step[axis], count[axis] = walk(begin, end, stride, shape[axis])
+        if count[axis] == 0:
+            # An empty slice is normalised to start at 0: its own start may lie outside of the axis.
+            start[axis], step[axis], count[axis] = 0, 1, 0
+        elif isinstance(count[axis], SizeExpr):
+            count[axis] = positive(count[axis])
+            start[axis] = begin if stride > 0 and begin >= 0 else start[axis]
     attrs.update(
         axes=tuple(range(len(shape))),
         starts=tuple(start),
@@ -325,8 +330,8 @@ def _infer_concat(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorT
         raise ShapeError("[concat] no operands", expected="at least one operand")
     shapes = [type.shape for type in types]
     axis = as_axis(attrs["axis"], len(shapes[0]), where="concat")
-    cut = {(*s[:axis], *s[axis + 1 :]) for s in shapes}
-    if len({len(s) for s in shapes}) != 1 or len(cut) != 1:
+    cut = [(*s[:axis], *s[axis + 1 :]) for s in shapes]
+    if any(rest != cut[0] for rest in cut):
         raise ShapeError(
             "[concat] shapes differ outside the axis",
             got=", ".join(map(str, shapes)),

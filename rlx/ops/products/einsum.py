@@ -12,7 +12,7 @@ from rlx.errors import GraphError, ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Sample
-from rlx.ir.shape import size, strides
+from rlx.ir.shape import is_one, size, strides
 from rlx.ops.declare import FLOAT_KERNELS, composite
 from rlx.resource_limits import charge
 
@@ -92,9 +92,9 @@ def _contract(g: Graph, a: Node, la: str, b: Node, lb: str, retained: set[str]) 
     dims: dict[str, int] = {}
     for letter, dim in [*zip(la, a.shape, strict=True), *zip(lb, b.shape, strict=True)]:
         known = dims.get(letter, 1)
-        if 1 not in (known, dim) and known != dim:
+        if not is_one(known) and not is_one(dim) and known != dim:
             raise ShapeError(f"[einsum] sizes of {letter!r} differ", got=f"{known} and {dim}")
-        dims[letter] = dim if known == 1 else known
+        dims[letter] = dim if is_one(known) else known
     a, la = _sum_out(g, a, la, set(lb) | retained)
     b, lb = _sum_out(g, b, lb, set(la) | retained)
     shared = [c for c in la if c in lb]

@@ -12,7 +12,7 @@ from rlx.errors import ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
-from rlx.ir.shape import as_axis, size
+from rlx.ir.shape import as_axis, as_size, size
 from rlx.ops.declare import FLOAT_KERNELS, composite, op
 
 _NUMBERS = FLOAT_KERNELS | {DType.I32, DType.U32, DType.I64}
@@ -25,7 +25,7 @@ _WORKGROUP = 256
 
 
 def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[TensorType, ...]:
-    shape, k = types[0].shape, int(attrs["k"])
+    shape, k = types[0].shape, as_size(attrs["k"])
     if not shape or not 0 <= k <= shape[-1]:
         raise ShapeError("[ordered] k", got=f"{k} of {shape}", expected="0 to the last axis")
     attrs.update(k=k, largest=bool(attrs["largest"]))

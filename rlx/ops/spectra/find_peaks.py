@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -14,8 +13,9 @@ from rlx.errors import InputError, ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
-from rlx.ir.shape import size
+from rlx.ir.shape import as_size, size
 from rlx.ops.declare import FLOAT_KERNELS, op
+from rlx.sizes import largest
 
 Bounds = tuple[float | None, float | None]
 # The least value, or a pair (`rlx.ir.opdef.NodeLike` explains).
@@ -62,7 +62,7 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[TensorTy
             raise InputError("[find_peaks] distance", got=attrs["distance"], expected="at least 1")
         attrs["distance"] = math.ceil(attrs["distance"])
     limit = attrs["max_peaks"]
-    slots = _candidates(shape[-1]) if limit is None else operator.index(limit)
+    slots = _candidates(shape[-1]) if limit is None else as_size(limit)
     if slots < 1:
         raise InputError("[find_peaks] max_peaks", got=limit, expected="at least 1")
     attrs["max_peaks"] = slots
@@ -76,7 +76,7 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[TensorTy
 
 def _candidates(n: int) -> int:
     """Local maxima that n samples can have; 1 at least, so that no value is empty."""
-    return max(1, (n - 1) // 2)
+    return largest(1, (n - 1) // 2)
 
 
 def _params(node: Node) -> dict[str, Any]:

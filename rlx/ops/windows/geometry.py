@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -14,9 +13,10 @@ from rlx.dataclasses import dataclass
 from rlx.errors import ShapeError
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
-from rlx.ir.shape import Shape, size
+from rlx.ir.shape import Shape, as_size, size
 from rlx.ops.declare import operand_names
 from rlx.resource_limits import charge
+from rlx.sizes import SizeExpr, ceil_divide, largest, smallest
 
 # Minimum outputs of a group for the matrix product; for fewer, packing costs more than it gains.
 FEW = 4
@@ -38,7 +38,7 @@ def per_axis(value: Any, rank: int, *, what: str, where: str, least: int) -> tup
         ShapeError: The count is wrong, or a number is below ``least`` or above 2^31 - 1.
     """
     try:
-        listed = tuple(map(operator.index, value)) if _is_list(value) else (operator.index(value),)
+        listed = tuple(map(as_size, value)) if _is_list(value) else (as_size(value),)
     except TypeError:
         listed = ()
     if len(listed) == 1:
@@ -62,9 +62,7 @@ def as_pads(value: Any, rank: int, *, where: str) -> Pads:
     pairs = args * rank if len(args) == 1 else args
     try:
         results = tuple(
-            (operator.index(p[0]), operator.index(p[1]))
-            if _is_list(p) and len(p) == 2
-            else (operator.index(p),) * 2
+            (as_size(p[0]), as_size(p[1])) if _is_list(p) and len(p) == 2 else (as_size(p),) * 2
             for p in pairs
         )
     except TypeError:
@@ -96,7 +94,7 @@ def same_pads(
         raise ShapeError(f"[{where}] no such padding", got=repr(mode), expected=" or ".join(SAME))
     pads = []
     for n, k, s, d in zip(dims, kernel, stride, dilation, strict=True):
-        total = max((math.ceil(n / s) - 1) * s + (k - 1) * d + 1 - n, 0)
+        total = largest((math.ceil(n / s) - 1) * s + (k - 1) * d + 1 - n, 0)
         less, more = total // 2, total - total // 2
         pads.append((less, more) if mode == "same_upper" else (more, less))
     return tuple(pads)
@@ -160,9 +158,12 @@ class Window:
                     expected="(kernel - 1) * dilation + 1 <= size + padding on every axis",
                 )
             count = (math.ceil(reach / s) if ceil else reach // s) + 1
-            out.append(count - 1 if ceil and (count - 1) * s >= n + a else count)
+            out.append(smallest(count, ceil_divide(n + a, s)) if ceil else count)
         # With a single window the stride has no meaning; 1 keeps kernels from using memory for a large one.
-        stride = tuple(s if count > 1 else 1 for s, count in zip(stride, out, strict=True))
+        stride = tuple(
+            s if isinstance(count, SizeExpr) or count > 1 else 1
+            for s, count in zip(stride, out, strict=True)
+        )
         return Window(dims, kernel, stride, dilation, pads, tuple(out))
 
     @property
@@ -220,7 +221,7 @@ def windows(x: Array, window: Window, fill: float) -> Array:
     """
     axes = range(len(window.dims))
     # Entries that no window reaches are cut off. Windows past the end (ceil mode) see padding.
-    after = [max(window.reach[a] - window.dims[a] - window.pads[a][0], 0) for a in axes]
+    after = [largest(window.reach[a] - window.dims[a] - window.pads[a][0], 0) for a in axes]
     pads = [(0, 0), (0, 0), *((window.pads[a][0], after[a]) for a in axes)]
     padded = np.pad(x, pads, constant_values=fill)
     spread = tuple((window.kernel[a] - 1) * window.dilation[a] + 1 for a in axes)

@@ -27,6 +27,7 @@ from rlx.ops.windows.geometry import (
     window_params,
     windows,
 )
+from rlx.sizes import SizeExpr
 
 _RANKS = (1, 2, 3)
 # WGSL: most taps of a window for one thread per window. Larger windows take a workgroup each.
@@ -50,7 +51,7 @@ def _normalise(name: str, shape: Shape, attrs: dict[str, Any]) -> Window:
         pads = as_pads(attrs["padding"], rank, where=name)
     attrs["padding"] = pads
     for k, d, pair in zip(kernel, dilation, pads, strict=True):
-        if max(pair) > (k - 1) * d:
+        if any(not isinstance(side, SizeExpr) and side > (k - 1) * d for side in pair):
             raise ShapeError(
                 f"[{name}] a window would cover only padding",
                 got=f"kernel {kernel}, dilation {dilation}, padding {pads}",

@@ -16,6 +16,7 @@ from rlx.ir.shape import Shape, size
 from rlx.ops.declare import FLOAT_KERNELS, op
 from rlx.ops.windows.convolution import check_operands
 from rlx.ops.windows.geometry import SAME, Padding, Window, as_pads, per_axis, window_params
+from rlx.sizes import ceil_divide, largest
 
 # Elements of scratch that the products take before they are added up.
 _BLOCK = 1 << 20
@@ -34,8 +35,8 @@ def _same(
     for n, k, s, d, e in zip(dims, kernel, stride, dilation, extra, strict=True):
         total = s * (n - 1) + e + (k - 1) * d + 1 - n * s
         # A kernel smaller than the stride leaves a gap at the end instead.
-        more.append(e + max(-total, 0))
-        half, rest = max(total, 0) // 2, max(total, 0) - max(total, 0) // 2
+        more.append(e + largest(-total, 0))
+        half, rest = largest(total, 0) // 2, ceil_divide(largest(total, 0), 2)
         pads.append((half, rest) if mode == "same_upper" else (rest, half))
     return tuple(pads), tuple(more)
 

@@ -1,0 +1,85 @@
+"""Puts values in the place of the dims of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rlx.errors import SizesError
+from rlx.ir.graph import Graph, Node
+from rlx.sizes import SizeExpr, value_of
+
+
+def with_sizes(graph: Graph, values: Mapping[str, int]) -> Graph:
+    """Returns the graph for values of its dims. Inference decides anew.
+
+    Args:
+        graph: A graph with dims; it is not changed.
+        values: A value of each dim.
+
+    Raises:
+        SizesError: Its builders assumed something of the dims that does not hold.
+        GraphError: An operation does not take these sizes.
+
+    Example:
+        >>> import rlx
+        >>> g = Graph()
+        >>> g.set_outputs([g.input("x", (rlx.Dim("n"), 2)) + 1.0])
+        >>> with_sizes(g, {"n": 3}).outputs[0].shape
+        (3, 2)
+    """
+    return _bound(graph, values, {})
+
+
+def usual(graph: Graph) -> Graph:
+    """Returns the graph for usual values of its dims; a graph without dims is returned as it is."""
+    if graph.assumptions is None:
+        return graph
+    hints = graph.assumptions.hints
+    return with_sizes(graph, {name: hints[name] for name in graph.dims})
+
+
+def _bound(graph: Graph, values: Mapping[str, int], known: dict[Graph, Graph]) -> Graph:
+    if graph in known:
+        return known[graph]
+    _check_guards(graph, values)
+    result = known[graph] = Graph(graph.name)
+    result.param_values = dict(graph.param_values)
+    nodes: dict[int, Node] = {}
+
+    def fixed(value: Any) -> Any:
+        if isinstance(value, SizeExpr):
+            return value_of(value, values)
+        if isinstance(value, tuple):
+            return tuple(map(fixed, value))
+        return _bound(value, values, known) if isinstance(value, Graph) else value
+
+    for node in graph.nodes:
+        inputs = [nodes[operand.id] for operand in node.inputs]
+        attrs = {name: fixed(value) for name, value in (node.given or node.attrs).items()}
+        if node.op in ("input", "param"):
+            add = result.input if node.op == "input" else result.param
+            nodes[node.id] = add(node.name, attrs["shape"], attrs["dtype"])
+        elif node.op == "size":
+            nodes[node.id] = result.constant(attrs["size"], "i64")
+        else:
+            nodes[node.id] = result.add_node(node.opdef, inputs, attrs, node.name, node.source)
+    result.outputs = tuple(nodes[node.id] for node in graph.outputs)
+    return result
+
+
+def _check_guards(graph: Graph, values: Mapping[str, int]) -> None:
+    """Checks what the builders of a graph assumed.
+
+    Raises:
+        SizesError: It does not hold.
+    """
+    for guard in () if graph.assumptions is None else graph.assumptions.guards:
+        if not guard.holds(values):
+            sizes = ", ".join(f"{name} = {value}" for name, value in values.items())
+            raise SizesError(
+                f"graph {graph.name!r} was built for other sizes",
+                got=sizes,
+                expected=str(guard),
+                hint="build the graph for these sizes, or compare no size while it is built",
+            )
