@@ -33,6 +33,7 @@ from rlx.errors import DeviceUnavailableError
 from rlx.ir.graph import Graph
 from rlx.ir.plan import HOST
 from rlx.ir.spans import phase
+from rlx.ir.static_sizes import usual
 from rlx.version import __version__
 
 
@@ -104,7 +105,7 @@ class Estimates:
     def __init__(
         self, graph: Graph, options: CompileOptions, policy: DevicePolicy, measure: str
     ) -> None:
-        self._graph, self._options = graph, options
+        self._graph, self._options = usual(graph), options
         open_to = [d for d in available_devices() if policy.excludes(d) is None]
         self._measured = open_to if measure == "now" and len(open_to) > 1 else []
         self.unmeasured = _unmeasured(open_to) if measure == "later" and len(open_to) > 1 else []

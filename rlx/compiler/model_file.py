@@ -79,6 +79,9 @@ def save_model(
     plans = {}
     for device in devices:
         target = Target.of(Device.parse(device), options or CompileOptions())
+        if graph.dims:
+            notes.append(f"{device}: it is compiled when it is loaded, since its graph has dims")
+            continue
         if not target.reads_kernels:
             notes.append(
                 f"{device}: it is compiled when it is loaded; its backend takes graphs whole"

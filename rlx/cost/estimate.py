@@ -24,6 +24,7 @@ from rlx.cost.op_classes import (
 )
 from rlx.dataclasses import dataclass
 from rlx.ir.graph import Graph, Node
+from rlx.ir.static_sizes import usual
 
 
 @dataclass(frozen=True)
@@ -122,6 +123,7 @@ def graph_cost(graph: Graph, model: BackendCostModel, lowering: Lowering = _PLAI
         model: The device's figures.
         lowering: The known facts about its kernels.
     """
+    graph = usual(graph)
     inputs = sum(node.type.nbytes for node in graph.nodes if node.op == "input")
     outputs = sum(node.type.nbytes for node in dict.fromkeys(graph.outputs))
     down, up = lowering.cut_bytes
@@ -139,7 +141,7 @@ def estimate_graph_cost(graph: Graph, model: BackendCostModel) -> float:
     """Estimated nanoseconds of one run.
 
     Args:
-        graph: The graph as it will run.
+        graph: The graph as it will run; one with dims is taken at usual sizes.
         model: The device's figures.
 
     Example:

@@ -15,6 +15,7 @@ from rlx.errors import GraphError, InputError
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.kernel_sets import KERNEL_SETS
 from rlx.ir.opdef import lookup
+from rlx.ir.static_sizes import usual
 
 # Ops that stop a device for the host unless it has kernels of its own for them.
 HOST_SYNC_OPS = frozenset({"log_mel", "log_mel_backward", "custom", "welch_peaks"})
@@ -99,7 +100,7 @@ def profile_graph_io(graph: Graph, options: GraphIoOptions | None = None) -> Gra
     results. Selecting one of several results is no launch; as an output it counts its bytes.
 
     Args:
-        graph: The graph, before or after passes.
+        graph: The graph, before or after passes; one with dims is taken at usual sizes.
         options: These say which steps count as a sync point.
 
     Raises:
@@ -114,6 +115,7 @@ def profile_graph_io(graph: Graph, options: GraphIoOptions | None = None) -> Gra
     """
     if not isinstance(graph, Graph):
         raise GraphError("not a graph", got=repr(graph), expected="a rlx.Graph")
+    graph = usual(graph)
     options = options or GraphIoOptions()
     syncing = host_sync_ops(options.kernel_set)
     counted = [node for node in graph.nodes if node.op not in _UNCOUNTED and node.op != PART]
@@ -140,6 +142,7 @@ def profile_graph_io_outputs(
         InputError: An index is not one of an output.
     """
     profile = profile_graph_io(graph, options)
+    graph = usual(graph)
     chosen = [_output(graph.outputs, i) for i in output_indices]
     return replace(profile, host_output_bytes=_bytes_of(chosen))
 

@@ -30,6 +30,7 @@ from rlx.errors import (
     users_level,
 )
 from rlx.ir.graph import Graph
+from rlx.ir.static_sizes import usual
 from rlx.passes.schedule import check_supported
 
 
@@ -84,6 +85,7 @@ def survey(graph: Graph, policy: DevicePolicy, estimate: Estimate) -> list[Devic
         policy: The allowed and the preferred devices.
         estimate: Asked about every device that has what the graph needs.
     """
+    graph = usual(graph)
     rows: list[DeviceCandidate] = []
     hardware: dict[tuple[str, int], Device] = {}
     for name in listed_backends():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rlx.backends.arguments import copy_if_overlapping
+from rlx.backends.arguments import as_array, copy_if_overlapping
 from rlx.errors import InputError, listed
 from rlx.ir.opdef import Array
 from rlx.runtime.convert import to_array
@@ -66,15 +66,16 @@ def _convert(state: RuntimeState, inputs: Any, complete: bool) -> dict[int, Arra
             raise InputError(f"input {name!r} is fed by a handle", hint=hint)
     if complete:
         _check_complete(state, inputs)
-    types = {
-        i: state.graph.named(name).type for i, name in enumerate(state.names) if name in inputs
-    }
+    values = {i: inputs[name] for i, name in enumerate(state.names) if name in inputs}
+    if state.sized is not None:
+        values = {i: as_array(value) for i, value in values.items()}
+    types = state.input_types(values)
 
     def converted(index: int, value: Any) -> Array:
         type = types[index]
         return to_array(value, type.shape, type.dtype, f"input {state.names[index]!r}")
 
-    arrays = {i: converted(i, inputs[state.names[i]]) for i in types}
+    arrays = {i: converted(i, value) for i, value in values.items()}
     # Check again: converting an input may run the caller's code, which can change an earlier array.
     for index, array in arrays.items():
         if array.shape != types[index].shape:

@@ -11,7 +11,7 @@ from rlx.errors import InputError
 from rlx.ir.casting import check_array, converted
 from rlx.ir.dtype import DType, DTypeLike, store, widen
 from rlx.ir.graph import Node
-from rlx.ir.opdef import Array
+from rlx.ir.opdef import Array, TensorType
 
 
 def to_array(value: Any, shape: tuple[int, ...], dtype: DType, where: str) -> Array:
@@ -49,24 +49,26 @@ def to_array(value: Any, shape: tuple[int, ...], dtype: DType, where: str) -> Ar
     return stored
 
 
-def from_bytes(node: Node, data: bytes, dtype: DTypeLike) -> Array:
+def from_bytes(node: Node, data: bytes, dtype: DTypeLike, type: TensorType | None = None) -> Array:
     """Raw bytes in row-major order as an array of an input's or param's shape.
 
     Args:
         node: The input or param.
         data: The bytes.
         dtype: Their dtype.
+        type: The type of a node that has dims.
 
     Raises:
         InputError: They are too few or too many.
     """
+    type = node.type if type is None else type
     stored = DType.parse(dtype)
-    expected = node.type.size * stored.itemsize
+    expected = type.size * stored.itemsize
     if len(data) != expected:
         raise InputError(
             f"bytes of {node.name!r} do not fill it",
             got=f"{len(data)} bytes of {stored}",
-            expected=f"{expected} bytes for {list(node.shape)}",
+            expected=f"{expected} bytes for {list(type.shape)}",
         )
-    array = np.frombuffer(data, stored.numpy).reshape(node.shape)
+    array = np.frombuffer(data, stored.numpy).reshape(type.shape)
     return widen(array, stored) if stored is DType.BF16 and node.dtype is not DType.BF16 else array

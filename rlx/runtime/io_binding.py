@@ -10,6 +10,7 @@ import operator
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from rlx.backends.arguments import as_array
 from rlx.errors import InputError
 from rlx.ir.opdef import Array
 from rlx.runtime.bind_inputs import bind_all
@@ -141,6 +142,9 @@ class IoBindingMethods:
         if extent is None:
             rebind(state, extent=None)
             return
+        if state.sized is not None:
+            hint = "runs compute as many rows as their arrays have"
+            raise InputError(f"graph {state.graph.name!r} has dims", hint=hint)
         actual, upper = _rows(extent)
         leading = {state.graph.named(name).shape[:1] for name in state.names}
         if not 0 <= actual <= upper or (upper,) not in leading:
@@ -153,11 +157,43 @@ class IoBindingMethods:
             )
         rebind(state, extent=extent_of(state, actual, upper) if actual < upper else None)
 
+    @exclusive
+    def set_sizes(self, /, **sizes: int) -> None:
+        """Chooses the sizes of later runs without arguments, and of ``input_views``, of a graph with dims.
+
+        Runs with arguments take the sizes of these.
+
+        Args:
+            **sizes: A value of each dim.
+
+        Raises:
+            InputError: The graph has other dims, a dim does not take its value, or a handle has another size.
+
+        Example:
+            >>> import rlx
+            >>> g = rlx.Graph()
+            >>> g.set_outputs([g.input("x", (rlx.Dim("n"),)) + 1.0])
+            >>> cg = rlx.compile(g, device="cpu")
+            >>> cg.set_sizes(n=3)
+            >>> cg.run_slots()[0].tolist()
+            [1.0, 1.0, 1.0]
+        """
+        state = self._state
+        state.check_open()
+        if state.sized is None:
+            raise InputError(f"graph {state.graph.name!r} has no dims", got=", ".join(sizes))
+        state.sized.resize(state.sized.input_sizes.check(sizes))
+
 
 def _bind(state: RuntimeState, name: str, array: Any, kind: str) -> None:
     state.check_open()
     index, node = state.input(name), state.graph.named(name)
-    value = to_array(array, node.shape, node.dtype, f"handle {name!r}")
+    shape = node.shape
+    if state.sized is not None:
+        array = as_array(array)
+        state.sized.input_sizes.values({index: array.shape})
+        shape = array.shape
+    value = to_array(array, shape, node.dtype, f"handle {name!r}")
     with state.span("bind_handle"):
         state.executable.write_input(index, value)
     state.handles[name] = kind
@@ -181,7 +217,9 @@ def _feeds_with(state: RuntimeState, name: str, out_idx: int) -> tuple[tuple[int
     """Returns the feeds of a graph with one more."""
     index, pos = _handle(state, name), state.output(out_idx)
     output, handle = state.graph.outputs[pos], state.graph.named(name)
-    if output.type != handle.type:
+    with state.graph.deciding():
+        fits = output.type == handle.type
+    if not fits:
         raise InputError(
             f"output {out_idx} does not fit handle {name!r}", got=output.type, expected=handle.type
         )

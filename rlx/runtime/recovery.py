@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from rlx.compiler.loading import LoadedGraph, load
 from rlx.compiler.precomputed_params import ParamTransform
-from rlx.errors import RlxError
+from rlx.compiler.sized import SizedExecutable
+from rlx.errors import CompileError, RlxError
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.runtime.exclusive import exclusive
@@ -58,10 +59,18 @@ class RecoveryMethods:
         if not state.executable.capabilities.can_be_lost:
             return
         state.executable.discard_device()
-        loaded = load(state.lowered, state.target)
+        loaded = _loaded_again(state)
         views = state.executable.input_views
         handles = {name: views[state.input(name)] for name in state.handles}
         _replace(state, loaded, state.splits, state.values, handles, state.binding.extent)
+
+
+def _loaded_again(state: RuntimeState) -> LoadedGraph:
+    """Loads a graph on its device once more."""
+    if state.sized is None:
+        return load(state.lowered, state.target)
+    executable = state.sized.renewed()
+    return LoadedGraph(executable.loaded.lowered, executable, state.precomputed)
 
 
 def rebuild(
@@ -77,6 +86,12 @@ def rebuild(
     """
     from rlx.compiler.lowering import lower
 
+    if state.sized is not None:
+        raise CompileError(
+            f"graph {state.graph.name!r} has dims",
+            expected="a graph of fixed sizes",
+            hint="experts are placed in graphs without dims",
+        )
     names = set(state.graph.param_names) - state.missing
     values = {name: state.read_param(name) for name in names}
     handles = {name: state.executable.read_input(state.input(name)) for name in state.handles}
@@ -112,6 +127,7 @@ def _replace(
     before = state.splits, state.precomputed
     try:
         state.executable, state.splits = executable, splits
+        state.sized = executable if isinstance(executable, SizedExecutable) else None
         state.precomputed = loaded.precomputed
         state.set_params(dict(values))
         for name, array in handles.items():

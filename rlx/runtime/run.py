@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rlx._ext.program import Program
-from rlx.backends.arguments import check_args
+from rlx.backends.arguments import as_array, check_args, check_slots
 from rlx.backends.executable import Executable, Pending, RunDict, RunSlots
 from rlx.errors import ClosedError, CompileError, InputError, listed
 from rlx.ir.dtype import DType, DTypeLike
@@ -104,6 +104,11 @@ def _run_slots(state: RuntimeState, arrays: Sequence[Any]) -> tuple[Array, ...]:
     state.check_params()
     if state.was_incomplete:
         choose_calls(state)  # a clone has set the last param
+    if state.sized is not None and arrays:
+        check_slots(arrays, len(state.arguments))
+        arrays = [as_array(array) for array in arrays]
+        shapes = {i: array.shape for i, array in zip(state.arguments, arrays, strict=True)}
+        state.sized.resize(state.sized.sizes_of(shapes))
     views = state.argument_views()
     with state.span("run", runs=1):
         bound = check_args(arrays, views) if arrays else views
@@ -229,7 +234,7 @@ class RunMethods:
         state = self._state
         state.check_open()
         output = state.output(out_idx)
-        shape = state.graph.outputs[output].shape
+        shape = state.executable.output_views[output].shape
         if not shape or not -shape[0] <= row < shape[0]:
             raise InputError("no such row", got=row, expected=f"a row of {shape}")
         with state.span("read_output_row"):
@@ -325,7 +330,7 @@ class RunMethods:
     def run_typed(
         self, inputs: Sequence[tuple[str, bytes, DTypeLike]]
     ) -> list[tuple[bytes, DType]]:
-        """Takes raw bytes and returns raw bytes.
+        """Takes raw bytes and returns raw bytes. Dims have the values of the last run, or of ``set_sizes``.
 
         Args:
             inputs: ``(name, bytes, dtype)`` of every input that is no handle.
@@ -338,12 +343,15 @@ class RunMethods:
             InputError: The bytes are too few or too many; or see ``run``.
         """
         graph, names = self._state.graph, [name for name, _, _ in inputs]
-        for name in names:
-            self._state.input(name)
+        types = self._state.input_types({})
+        positions = [self._state.input(name) for name in names]
         if len(set(names)) < len(names):
             raise InputError("an input is given twice", got=listed(names))
         outputs = self.run(
-            {name: from_bytes(graph.named(name), data, dtype) for name, data, dtype in inputs}
+            {
+                name: from_bytes(graph.named(name), data, dtype, types[i])
+                for i, (name, data, dtype) in zip(positions, inputs, strict=True)
+            }
         )
         dtypes = [node.dtype for node in graph.outputs]
         return [(array.tobytes(), dtype) for array, dtype in zip(outputs, dtypes, strict=True)]

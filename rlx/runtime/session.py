@@ -12,7 +12,8 @@ from rlx.backends.base import CompileOptions
 from rlx.backends.registry import backend
 from rlx.compiler.choice import Choice
 from rlx.compiler.compile_cache import build, target_text
-from rlx.compiler.precomputed_params import weight_cache_of
+from rlx.compiler.loading import LoadedGraph
+from rlx.compiler.precomputed_params import PrecomputedParams, weight_cache_of
 from rlx.compiler.progress import CancelToken, ProgressCallback, watching
 from rlx.compiler.target import Target
 from rlx.device.names import Device, DeviceLike, info_of
@@ -27,6 +28,7 @@ from rlx.ir.graph import Graph
 from rlx.ir.serialize import joined
 from rlx.ir.spans import phase, phases
 from rlx.ir.spans import progress as told
+from rlx.ir.static_sizes import usual
 from rlx.runtime.compiled import CompiledGraph
 from rlx.runtime.state import unknown_name
 from rlx.threads import MAX_THREADS
@@ -125,7 +127,7 @@ class Session:
             choice = self._choice(graph)
             target = Target.of(choice.device, self.options)
             try:
-                loaded = build(graph, target, choice.lowered.get(choice.device))
+                loaded = self._load(graph, target, choice)
             except DeviceMemoryError:
                 raise
             except MemoryError as error:
@@ -149,12 +151,22 @@ class Session:
             raise
         return compiled
 
+    def _load(self, graph: Graph, target: Target, choice: Choice) -> LoadedGraph:
+        """Lowers and loads a graph; one with dims for usual sizes first."""
+        if not graph.dims:
+            return build(graph, target, choice.lowered.get(choice.device))
+        from rlx.compiler.sized import load_sized
+
+        params = PrecomputedParams((), frozenset(graph.param_names), self.options)
+        return load_sized(graph, partial(build, target=target), params)
+
     def _choice(self, graph: Graph) -> Choice:
         """Returns the requested device, or the choice of "auto", by estimate or benchmark."""
         if self.device is not None:
             args = f"{str(self.device)!r} was asked for"
             shared = f"the program shares its wgpu device on {str(self.device)!r}"
             return Choice(self.device, args if self.device.handle is None else shared, {}, {})
+        graph = usual(graph)
         policy = DevicePolicy.from_env()
         if policy.pick == "cost" or policy.device is not None:
             from rlx.compiler.device_choice import choose

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
@@ -12,10 +12,11 @@ from rlx._ext.locks import TryLock
 from rlx.backends.executable import Binding, Executable, RunDict, RunSlots
 from rlx.compiler.loading import LoadedGraph
 from rlx.compiler.precomputed_params import ParamTransform, PrecomputedParams, ReadParam
+from rlx.compiler.sized import SizedExecutable
 from rlx.compiler.target import Target
 from rlx.errors import ClosedError, InputError, UnknownNameError, did_you_mean, listed
 from rlx.ir.graph import Graph, Node
-from rlx.ir.opdef import Array
+from rlx.ir.opdef import Array, TensorType
 
 if TYPE_CHECKING:
     from rlx.passes.dynamic_batch import DynamicRows
@@ -49,6 +50,7 @@ class RuntimeState:
         closed: Whether nothing runs any more.
         uncompiled: The ``run_slots`` of the general way, as long as somebody holds them.
         was_incomplete: Whether params were missing when the calls were chosen.
+        sized: The executable of a graph with dims; None for other graphs.
     """
 
     __slots__ = (
@@ -71,6 +73,7 @@ class RuntimeState:
         "placement",
         "precomputed",
         "routers",
+        "sized",
         "splits",
         "target",
         "uncompiled",
@@ -98,6 +101,8 @@ class RuntimeState:
         self.precomputed: PrecomputedParams = loaded.precomputed
         self.splits: tuple[ParamTransform, ...] = ()
         self.names: tuple[str, ...] = graph.input_names
+        executable = loaded.executable
+        self.sized = executable if isinstance(executable, SizedExecutable) else None
         hint = "give each thread its own: cg.clone() shares the params"
         self.lock = TryLock("this CompiledGraph", hint)
         self.missing: set[str] = missing
@@ -151,6 +156,17 @@ class RuntimeState:
         """Returns the views of the inputs that take an argument."""
         views = self.executable.input_views
         return [views[i] for i in self.arguments]
+
+    def input_types(self, arrays: Mapping[int, Array]) -> Mapping[int, TensorType]:
+        """Returns the types of the inputs of a run, by position; arrays for some of them say the values of dims.
+
+        Raises:
+            InputError: The shapes of arrays contradict each other or their dims.
+        """
+        if self.sized is None:
+            return {i: self.graph.named(name).type for i, name in enumerate(self.names)}
+        sizes = self.sized.sizes_of({i: array.shape for i, array in arrays.items()})
+        return dict(enumerate(self.sized.input_sizes.types(sizes)))
 
     def output_views(self) -> tuple[Array, ...]:
         """Returns the views of the outputs that the caller knows."""
