@@ -37,7 +37,7 @@ class OpClass(NamedTuple):
 
 # Elementwise ops are sorted into the first two by the table of their steps.
 KINDS: Mapping[str, OpClass] = {
-    "arithmetic": OpClass(("custom", "tree_scores")),
+    "arithmetic": OpClass(("custom", "tree_scores", "size")),
     "function": OpClass(("random",), "arithmetic", 0.3),
     "move": OpClass(
         ("narrow", "slice", "expand", "concat", "pad_constant", "pad_repeat", "frames"), moves=True
