@@ -13,6 +13,7 @@ import numpy.typing as npt
 from rlx.abi.kernels import KERNELS
 from rlx.abi.signature import Operand, ParamField, Signature
 from rlx.errors import CompileError, UnsupportedOpError
+from rlx.sizes import Ratio, SizeExpr
 
 Words = npt.NDArray[np.int64]
 
@@ -119,7 +120,9 @@ def _fault(field: ParamField, value: Any) -> str:
 
 def _number(field: ParamField, value: Any) -> str:
     if field.real:
-        return "" if isinstance(value, (float, int, np.floating)) else "a number"
+        return "" if isinstance(value, (float, int, np.floating, SizeExpr, Ratio)) else "a number"
+    if isinstance(value, SizeExpr):
+        return ""
     if not isinstance(value, (int, np.integer)):
         return "an integer"
     if field.choices and not 0 <= value < len(field.choices):
@@ -230,6 +233,34 @@ def struct_of(sig: Signature, params: Mapping[str, Any]) -> Struct:
             tail += [_word(field, item) for item in value]
     result = np.array([*head, *tail], np.int64)
     return Struct(result, tuple((i, len(head) + offset) for i, offset in pointers))
+
+
+def sized_words(sig: Signature, params: Mapping[str, Any]) -> list[tuple[int, Any, bool]]:
+    """The words of a struct that depend on sizes known only when a graph runs.
+
+    Args:
+        sig: The signature.
+        params: Every field by name; those that the linker sets may lack.
+
+    Returns:
+        The position of each word, its expression, and whether it is a double.
+    """
+    head: list[tuple[Any, bool]] = []
+    tail: list[tuple[Any, bool]] = []
+    for name, field in sig.flat.items():
+        value = params.get(name, 0)
+        if field.length is None:
+            head.append((value, field.real))
+        elif field.length:
+            head += [(item, field.real) for item in value]
+        else:
+            head.append((0, False))
+            tail += [(item, field.real) for item in value]
+    return [
+        (i, value, real)
+        for i, (value, real) in enumerate([*head, *tail])
+        if isinstance(value, SizeExpr | Ratio)
+    ]
 
 
 def _word(field: ParamField, value: Any) -> int:

@@ -27,6 +27,7 @@ from rlx.abi.signature import (
     Signature,
     choice,
 )
+from rlx.sizes import smallest
 
 # The activation after a product, applied to each result before it is stored.
 Activation = Literal["none", "relu", "gelu", "gelu_approx", "silu", "sigmoid", "tanh", "hard_swish"]
@@ -52,21 +53,21 @@ _WEIGHTS = Group(
 )  # fmt: skip
 
 
-def _panel(p: Any) -> int:
-    return int(min(p.k, PANEL_DEPTH) * PANEL_COLUMNS)
+def _panel(p: Any) -> Any:
+    return smallest(p.k, PANEL_DEPTH) * PANEL_COLUMNS
 
 
-def _byte_rows(p: Any) -> int:
+def _byte_rows(p: Any) -> Any:
     """Bytes: where the sums of rows begin, these rows as 16-bit numbers, and a panel with its sums."""
     fours = -(-p.k // 8) * 2
-    columns = min(-(-p.n // 16) * 16, PANEL_COLUMNS)
-    return int(4 * BYTE_ROWS + 8 * fours * min(p.m, BYTE_ROWS) + 4 * columns * (fours + 1))
+    columns = smallest(-(-p.n // 16) * 16, PANEL_COLUMNS)
+    return 4 * BYTE_ROWS + 8 * fours * smallest(p.m, BYTE_ROWS) + 4 * columns * (fours + 1)
 
 
-def _rounded_rows(p: Any) -> int:
+def _rounded_rows(p: Any) -> Any:
     """Bytes: scales of rows, these rows as 16-bit numbers, and a panel."""
     pairs = -(-p.k // 2)
-    return int(4 * ROUNDED_ROWS + 4 * pairs * min(p.m, ROUNDED_ROWS) + 2 * pairs * ROUNDED_PANEL)
+    return 4 * ROUNDED_ROWS + 4 * pairs * smallest(p.m, ROUNDED_ROWS) + 2 * pairs * ROUNDED_PANEL
 
 
 KERNELS = (

@@ -19,6 +19,7 @@ from rlx.abi.signature import (
     Signature,
     choice,
 )
+from rlx.sizes import smallest
 
 # Weights of a task of a step, at least: a thread takes a few microseconds for them.
 _TASK_WEIGHTS = 65536
@@ -26,18 +27,18 @@ _TASK_WEIGHTS = 65536
 CELLS = {"lstm": 4, "gru": 3, "gru_linear": 3, "tanh": 1, "relu": 1}
 
 
-def _recurrence(p: Any) -> int:
+def _recurrence(p: Any) -> Any:
     """Elements of the gates, two states of each row, one in 16 bits with its scale, and packed weights."""
     gates = tuple(CELLS.values())[p.cell]
     packed = (gates * p.hidden + 2 * RECURRENT_PANEL) * p.hidden * p.pack
     rounded = p.narrow * p.batch * (p.hidden // 2 + 2)
-    return int(p.batch * (gates + 2) * p.hidden + rounded + packed)
+    return p.batch * (gates + 2) * p.hidden + rounded + packed
 
 
-def _tasks(p: Any) -> int:
+def _tasks(p: Any) -> Any:
     """Tasks of a step that are worth a thread: each has so many weights to read, and two phases to wait for."""
     weights = tuple(CELLS.values())[p.cell] * p.hidden * p.hidden
-    return int(min(TEAM, p.hidden // RECURRENT_PANEL, weights // _TASK_WEIGHTS))
+    return smallest(TEAM, p.hidden // RECURRENT_PANEL, weights // _TASK_WEIGHTS)
 
 
 KERNELS = (

@@ -32,15 +32,15 @@ def _lanes(p: Any) -> int:
     return FFT_LANE_BYTES // int(p.itemsize)
 
 
-def _fft(p: Any) -> int:
-    return int(4 * p.n * _lanes(p) if p.lanes else 6 * p.m or 2 * p.n)
+def _fft(p: Any) -> Any:
+    return 4 * p.n * _lanes(p) if p.lanes else 6 * p.m or 2 * p.n
 
 
-def _rfft(p: Any) -> int:
+def _rfft(p: Any) -> Any:
     """Elements of a spectrum, of four transforms and of what they use; in lanes of two copies of the rows."""
     if p.lanes:
-        return int(4 * (p.length + 1) * _lanes(p))
-    return int(2 * (p.n // 2 + 1) + 4 * p.length + (6 * p.m or 2 * p.length))
+        return 4 * (p.length + 1) * _lanes(p)
+    return 2 * (p.n // 2 + 1) + 4 * p.length + (6 * p.m or 2 * p.length)
 
 
 KERNELS = (

@@ -34,6 +34,7 @@ from rlx.abi.signature import (
     Signature,
     choice,
 )
+from rlx.sizes import ceil_divide, smallest
 
 # Multiplications of a block of tiles for each thread of a team at least. They take about 10 us.
 _TASK_PRODUCTS = 1 << 19
@@ -57,27 +58,27 @@ _PIECES = {"together": INT, "copied": FLAG}
 _PACKED = {"packing": PACKING, "packed_stride": LINKED}
 
 
-def padded_plane(p: Any) -> int:
+def padded_plane(p: Any) -> Any:
     """Elements of a plane with its padding, its rows apart by phase of the stride (window_layout in C)."""
     sizes = zip(p.out, p.stride, p.kernel, p.dilation, strict=True)
     reach = [
         (out - 1) * stride + (taps - 1) * dilation + 1 for out, stride, taps, dilation in sizes
     ]
     step = p.stride[2]
-    return int(reach[0] * reach[1] * step * ceil(reach[2] / step) + PLANE_SLACK)
+    return reach[0] * reach[1] * step * ceil_divide(reach[2], step) + PLANE_SLACK
 
 
-def _padded(p: Any) -> int:
+def _padded(p: Any) -> Any:
     """Elements of the padded planes of the images of a group that are made together."""
     if not p.copied:
         return 1
-    return int(p.together * (p.channels // p.groups) * padded_plane(p) + PLANE_SLACK)
+    return p.together * (p.channels // p.groups) * padded_plane(p) + PLANE_SLACK
 
 
-def _long(p: Any) -> int:
+def _long(p: Any) -> Any:
     """Elements of two blocks, of the spectra of a group's channels, and of its filters."""
     channels = p.channels // p.groups
-    return int(2 * LONG_ACROSS * p.block * (2 + channels + channels * (p.outputs // p.groups)))
+    return 2 * LONG_ACROSS * p.block * (2 + channels + channels * (p.outputs // p.groups))
 
 
 def _points(block: int, elements: int) -> int:
@@ -95,20 +96,20 @@ def tiles_of(batch: int, out: Sequence[int], dilation: Sequence[int]) -> int:
     return batch * prod(ceil(n / (WINOGRAD_TILE * apart)) * apart for n, apart in each)
 
 
-def _tile_blocks(p: Any) -> int:
+def _tile_blocks(p: Any) -> Any:
     """Blocks of tiles, which threads share where there are many."""
-    return int(-(-tiles_of(p.batch, p.out, p.dilation) // p.block))
+    return ceil_divide(tiles_of(p.batch, p.out, p.dilation), p.block)
 
 
-def _tile_tasks(p: Any) -> int:
+def _tile_tasks(p: Any) -> Any:
     """Threads of a team that a block of tiles is worth. Each waits three times for the others."""
     products = WINOGRAD_POINTS * p.block * (p.channels // p.groups) * (p.outputs // p.groups)
-    return int(min(TEAM, products // _TASK_PRODUCTS))
+    return smallest(TEAM, products // _TASK_PRODUCTS)
 
 
-def _lane_masks(p: Any) -> int:
+def _lane_masks(p: Any) -> Any:
     # Masks of two vectors, for every vector of 4 elements or more and every tap of a row.
-    return int(2 * ceil(p.out[2] / 4) * p.kernel[2] * LANE_MASK_BYTES // 2)
+    return 2 * ceil_divide(p.out[2], 4) * p.kernel[2] * LANE_MASK_BYTES // 2
 
 
 def _phase(p: Any) -> int:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.rewrite import subgraphs
-from rlx.ir.shape import size
+from rlx.ir.shape import estimated, size
 
 # Elementwise steps of so many operations call a function; the others are an instruction or a few.
 _FUNCTION_FLOPS = 8
@@ -141,9 +141,9 @@ def work_of(node: Node) -> dict[str, float]:
         return _region(node)
     kind = kind_of(node)
     if KINDS[kind].moves:
-        return {kind: float(traffic(node))}
+        return {kind: float(estimated(traffic(node)))}
     wide = max(1.0, node.dtype.itemsize / 4)
-    return {kind: float(node.opdef.flops(node)) * wide}
+    return {kind: float(estimated(node.opdef.flops(node))) * wide}
 
 
 def _region(node: Node) -> dict[str, float]:
@@ -153,7 +153,7 @@ def _region(node: Node) -> dict[str, float]:
             continue
         flops = _step_flops(name)
         kind = "function" if flops >= _FUNCTION_FLOPS else "arithmetic"
-        amount = flops * size(node.shape) * max(1.0, dtype.itemsize / 4)
+        amount = flops * estimated(size(node.shape)) * max(1.0, dtype.itemsize / 4)
         results[kind] = results.get(kind, 0.0) + amount
     return results
 

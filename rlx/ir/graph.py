@@ -30,7 +30,7 @@ from rlx.ir.operands import held_as
 from rlx.ir.operators import Operators
 from rlx.ir.printer import print_graph
 from rlx.ir.serialize import from_json, joined, node_of, parted, to_json
-from rlx.ir.shape import Dims, Shape, as_shape, check_size
+from rlx.ir.shape import Dims, Shape, as_shape, check_size, is_sized
 from rlx.ir.spans import checkpoint
 from rlx.ir.verify import verify
 from rlx.ir.view import operand_types
@@ -59,7 +59,7 @@ class Node(Operators):
         dtype: Element type of the result.
         graph: The graph that owns it.
         types: Shape and dtype of every result; ops with one result have one.
-        fixed: Whether it depends on params and constants alone.
+        fixed: Whether it depends on params and constants alone, and on no dim.
         given: Attributes as they were given, in a graph with dims: other sizes may have another normal form.
         source: ``file:line`` of the user's code that made it.
     """
@@ -96,7 +96,8 @@ class Node(Operators):
         self.name = name
         self.source = source
         self.given = None
-        self.fixed = all([item.fixed for item in inputs]) if inputs else opdef.name in _FIXED
+        fixed = all([item.fixed for item in inputs]) if inputs else opdef.name in _FIXED
+        self.fixed = fixed and not is_sized((types, attrs.get("size")))
 
     @property
     def op(self) -> str:

@@ -11,7 +11,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.indexing import pick, read_key
 from rlx.ir.methods import hint_of
 from rlx.ir.opdef import HasArray, Numbers
-from rlx.ir.shape import Shape
+from rlx.ir.shape import Shape, is_sized
 
 # An item in the brackets of an index.
 Index: TypeAlias = (
@@ -37,7 +37,14 @@ class Operators:
     else:
         __hash__ = object.__hash__
 
+    attrs: dict[str, Any]
     graph: Any
+    types: tuple[Any, ...]
+
+    @property
+    def is_sized(self) -> bool:
+        """True if its result depends on a size that is known only when the graph runs."""
+        return is_sized(self.types) or is_sized(self.attrs.get("size"))
 
     @property
     def shape(self) -> Shape:

@@ -18,6 +18,7 @@ from rlx.sizes import (
     current,
     deciding,
     dims_of,
+    hinted,
     inferring,
     largest,
     smallest,
@@ -134,6 +135,18 @@ def broadcast(*shapes: Shape, where: str) -> Shape:
                 )
             result[axis] = dim
     return tuple(result)
+
+
+def estimated(size: Any) -> Any:
+    """Returns a size as a number, for estimates: at the hints of the assumptions under way where it is not known."""
+    return size if isinstance(size, int | float) else hinted(size)
+
+
+def is_sized(value: Any) -> bool:
+    """Returns whether a size of a shape, of types or of an attribute is known only when the graph runs."""
+    if isinstance(value, tuple):
+        return any(map(is_sized, value))
+    return isinstance(value, SizeExpr) or is_sized(getattr(value, "shape", ()))
 
 
 def is_one(dim: int) -> bool:

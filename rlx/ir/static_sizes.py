@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rlx.errors import SizesError
+from rlx.errors import MALFORMED, GraphError, RlxError, SizesError
 from rlx.ir.graph import Graph, Node
 from rlx.sizes import SizeExpr, value_of
 
@@ -31,6 +31,18 @@ def with_sizes(graph: Graph, values: Mapping[str, int]) -> Graph:
     return _bound(graph, values, {})
 
 
+def inferred_anew(graph: Graph) -> Graph:
+    """Returns a graph with dims on which inference decided anew, by the assumptions under way.
+
+    Args:
+        graph: A graph with dims; it is not changed.
+
+    Raises:
+        GraphError: An operation does not take the hints of these assumptions.
+    """
+    return _bound(graph, {}, {})
+
+
 def usual(graph: Graph) -> Graph:
     """Returns the graph for usual values of its dims; a graph without dims is returned as it is."""
     if graph.assumptions is None:
@@ -40,16 +52,18 @@ def usual(graph: Graph) -> Graph:
 
 
 def _bound(graph: Graph, values: Mapping[str, int], known: dict[Graph, Graph]) -> Graph:
+    """The graph with values in place of its dims; without values inferred anew."""
     if graph in known:
         return known[graph]
-    _check_guards(graph, values)
+    if values:
+        check_guards(graph, values)
     result = known[graph] = Graph(graph.name)
     result.param_values = dict(graph.param_values)
     nodes: dict[int, Node] = {}
 
     def fixed(value: Any) -> Any:
         if isinstance(value, SizeExpr):
-            return value_of(value, values)
+            return value_of(value, values) if values else value
         if isinstance(value, tuple):
             return tuple(map(fixed, value))
         return _bound(value, values, known) if isinstance(value, Graph) else value
@@ -60,15 +74,30 @@ def _bound(graph: Graph, values: Mapping[str, int], known: dict[Graph, Graph]) -
         if node.op in ("input", "param"):
             add = result.input if node.op == "input" else result.param
             nodes[node.id] = add(node.name, attrs["shape"], attrs["dtype"])
-        elif node.op == "size":
+        elif node.op == "size" and values:
             nodes[node.id] = result.constant(attrs["size"], "i64")
         else:
-            nodes[node.id] = result.add_node(node.opdef, inputs, attrs, node.name, node.source)
+            nodes[node.id] = _added(result, node, inputs, attrs)
     result.outputs = tuple(nodes[node.id] for node in graph.outputs)
     return result
 
 
-def _check_guards(graph: Graph, values: Mapping[str, int]) -> None:
+def _added(graph: Graph, node: Node, inputs: list[Node], attrs: dict[str, Any]) -> Node:
+    """Adds a node of the graph with dims to that of some sizes.
+
+    Raises:
+        GraphError: The operation does not take them.
+    """
+    try:
+        return graph.add_node(node.opdef, inputs, attrs, node.name, node.source)
+    except MALFORMED as error:
+        if isinstance(error, RlxError | MemoryError) or node.op == "custom":
+            raise
+        what = f"[{node.op}] the operation does not take these sizes"
+        raise GraphError(what, where=node.where(), got=error) from error
+
+
+def check_guards(graph: Graph, values: Mapping[str, int]) -> None:
     """Checks what the builders of a graph assumed.
 
     Raises:

@@ -24,6 +24,7 @@ from rlx.ops.declare import op
 from rlx.ops.elementwise import records
 from rlx.ops.interpret import interpret
 from rlx.ops.movement.strided import emit_strided_copy
+from rlx.sizes import pinned
 
 # The samples' subgraphs are made of their records.
 _NEEDED = (records, placeholders)
@@ -388,7 +389,7 @@ def _lower_scan(node: Node, emitter: Emitter) -> None:
     if length == 0:
         return
     pos = emitter.temp(_COUNTER)
-    start = emitter.table(np.array([length - 1 if reverse else 0], np.int32))
+    start = emitter.table(np.array([pinned(length) - 1 if reverse else 0], np.int32))
     _copy(emitter, start, pos, _COUNTER)
 
     def body() -> None:

@@ -6,6 +6,7 @@ import math
 
 from rlx.ir.graph import Node
 from rlx.ir.rewrite import subgraphs
+from rlx.ir.shape import estimated
 
 # Floating-point operations that NumPy does in the time of one element of an elementwise function.
 _FLOPS = 16.0
@@ -18,13 +19,13 @@ def effort(node: Node) -> float:
     inside = set(subgraphs(node))
     if not inside:
         size = sum(math.prod(type.shape) for type in node.types)
-        return float(max(size, node.opdef.flops(node) / _FLOPS))
+        return float(max(estimated(size), estimated(node.opdef.flops(node)) / _FLOPS))
     each = sum(_CALL + effort(node) for graph in inside for node in graph.nodes)
     trips: float = 1.0
     if node.op == "while_":
         limit = node.attrs["max_trips"]
         trips = math.inf if limit is None else limit
     elif node.op == "scan":
-        trips = node.inputs[-1].shape[0]
+        trips = estimated(node.inputs[-1].shape[0])
     # A loop that is never entered costs nothing, whatever it holds.
     return trips * each if trips else 0.0

@@ -109,7 +109,7 @@ def _fixed(graph: Graph) -> set[int]:
         elif node.op == "constant":
             constant[node.id] = node.type.nbytes
         elif node.inputs and all(o.id in fixed or o.id in constant for o in node.inputs):
-            if len(node.types) > 1 or node.op == PART or node.op == "custom":
+            if len(node.types) > 1 or node.op == PART or node.op == "custom" or node.is_sized:
                 continue  # several results are no param, and a custom op may be watched by its owner
             work = effort(node)
             if work == math.inf:

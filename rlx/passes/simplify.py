@@ -55,7 +55,7 @@ def _does_nothing(node: Node) -> bool:
 
 
 def _of_constants(node: Node) -> bool:
-    return bool(node.inputs) and all(operand.op == "constant" for operand in node.inputs)
+    return bool(node.inputs) and all(o.op == "constant" for o in node.inputs) and not node.is_sized
 
 
 def fold(graph: Graph, notes: list[Note]) -> Graph:
@@ -70,6 +70,7 @@ def fold(graph: Graph, notes: list[Note]) -> Graph:
             continue
         operands = [rewriter[operand] for operand in node.inputs]
         constant = bool(operands) and all(operand.op == "constant" for operand in operands)
+        constant = constant and not node.is_sized
         # Ops with several results are not folded: each result would compute all of them.
         constant = constant and len(node.types) == 1
         small = constant and node.type.nbytes <= FOLD_LIMIT_BYTES

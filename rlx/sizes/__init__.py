@@ -5,10 +5,12 @@ from rlx.sizes.expressions import (
     Size,
     SizeExpr,
     ceil_divide,
+    hinted,
     largest,
     pinned,
     positive,
     smallest,
+    starts,
     value_of,
 )
 from rlx.sizes.guards import Assumptions, Guard, current, deciding, inferring
@@ -16,5 +18,5 @@ from rlx.sizes.ratio import Ratio
 
 __all__ = [
     "Assumptions", "Dim", "Guard", "Ratio", "Size", "SizeExpr", "ceil_divide", "current",
-    "deciding", "dims_of", "inferring", "largest", "pinned", "positive", "smallest", "value_of",
+    "deciding", "dims_of", "hinted", "inferring", "largest", "pinned", "positive", "smallest", "starts", "value_of",
 ]  # fmt: skip

@@ -7,7 +7,7 @@ conversion to a number is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Union, cast
 
 from rlx.sizes import polynomial as poly
@@ -282,16 +282,37 @@ def positive(size: Any) -> Any:
 
 def pinned(size: Any) -> int:
     """Returns a size as a number. What is decided by it holds for this number alone, and for others it is decided anew."""
-    from rlx.sizes.guards import current
-
     if not isinstance(size, SizeExpr):
         return int(size)
-    assumptions = current()
-    if assumptions is None:
-        raise unknown(size, "a use that needs its value")
+    assumptions = _current(size)
     value = poly.value(size.terms, assumptions.hints)
     assumptions.decide(poly.add(size.terms, poly.constant(-value)), True)
     return value
+
+
+def hinted(size: Any) -> Any:
+    """Returns the number of a size at the hints of the assumptions under way, for estimates; nothing is assumed by it."""
+    if isinstance(size, SizeExpr | Ratio):
+        return size.value(_current(size).hints)
+    return size
+
+
+def starts(stop: Any, step: int) -> Iterator[int]:
+    """Yields the numbers of ``range(0, stop, step)``; how many there are is decided."""
+    start = 0
+    while start < stop:
+        yield start
+        start += step
+
+
+def _current(size: Any) -> Any:
+    """The assumptions under way."""
+    from rlx.sizes.guards import current
+
+    assumptions = current()
+    if assumptions is None:
+        raise unknown(size, "a use that needs its value")
+    return assumptions
 
 
 def ceil_divide(above: Any, below: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fractions import Fraction
+from math import isfinite
 from typing import Any
 
 from rlx.errors import UnknownSizeError
@@ -89,11 +90,15 @@ class Ratio:
 
     def __eq__(self, other: object) -> Any:
         b = _fraction(other)
-        return NotImplemented if b is None else self.above * b[1] == b[0] * self.below
+        if b is None:
+            return False if isinstance(other, float) else NotImplemented
+        return self.above * b[1] == b[0] * self.below
 
     def __ge__(self, other: Any) -> Any:
         b = _fraction(other)
-        return NotImplemented if b is None else self.above * b[1] >= b[0] * self.below
+        if b is None:
+            return 0.0 >= other if isinstance(other, float) else NotImplemented
+        return self.above * b[1] >= b[0] * self.below
 
     def __lt__(self, other: Any) -> Any:
         result = self.__ge__(other)
@@ -101,7 +106,9 @@ class Ratio:
 
     def __gt__(self, other: Any) -> Any:
         b = _fraction(other)
-        return NotImplemented if b is None else self.above * b[1] > b[0] * self.below
+        if b is None:
+            return 0.0 > other if isinstance(other, float) else NotImplemented
+        return self.above * b[1] > b[0] * self.below
 
     def __le__(self, other: Any) -> Any:
         result = self.__gt__(other)
@@ -132,7 +139,7 @@ def _fraction(value: Any) -> tuple[Any, Any] | None:
     """A number as a numerator and a positive denominator; a float is taken for what it is exactly."""
     if isinstance(value, Ratio):
         return value.above, value.below
-    if isinstance(value, float):
+    if isinstance(value, float) and isfinite(value):
         exact = Fraction(value)
         return exact.numerator, exact.denominator
     return (value, 1) if hasattr(value, "__index__") else None

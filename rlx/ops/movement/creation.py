@@ -14,7 +14,6 @@ from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import as_axis
 from rlx.ops.declare import composite, op
-from rlx.ops.movement.strided import emit_strided_copy
 from rlx.resource_limits import charge
 from rlx.sizes import SizeExpr, largest
 
@@ -24,15 +23,17 @@ def _infer_size(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorTyp
 
 
 def _lower_size(node: Node, emitter: Emitter) -> None:
-    value = emitter.table(np.array([node.attrs["size"]], np.int64))
-    emit_strided_copy(emitter, value, emitter.result(), DType.I64, (1,), (1,), (1,))
+    zero = emitter.table(np.zeros(1, np.int64))
+    number = ("literal", (), DType.I64, node.attrs["size"])
+    program = (number, ("add", (0, 1), DType.I64, None))
+    emitter.elementwise(program, [zero], emitter.result(), [()])
 
 
 # ``dim``, and operands that are sizes of dims, build it.
 @op(
     infer=_infer_size,
-    cpu=Kernels(("strided_copy",), _lower_size),
-    webgpu=Kernels(("strided_copy", "strided_copy_narrow"), _lower_size),
+    cpu=Kernels((), _lower_size),
+    webgpu=Kernels((), _lower_size),
     webgpu_dtypes=ALL,
     internal=True,
     samples=lambda: (

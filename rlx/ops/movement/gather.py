@@ -237,7 +237,7 @@ def _infer_nd(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
 
 def _lower_nd(node: Node, emitter: Emitter) -> None:
     x, indices = node.inputs
-    batch, depth = node.attrs["batch_dims"], indices.shape[-1]
+    batch, depth = node.attrs["batch_dims"], pinned(indices.shape[-1])
     steps = strides(x.shape)
     inner = size(x.shape[batch + depth :])
     batches, picks = size(indices.shape[:batch]), size(indices.shape[batch:-1])

@@ -17,7 +17,7 @@ from rlx.ir.shape import Shape, as_axis, size, strides
 from rlx.ops.declare import composite, op
 from rlx.ops.movement.gather import check_indices
 from rlx.ops.movement.strided import emit_strided_copy
-from rlx.sizes import pinned
+from rlx.sizes import ceil_divide, largest, pinned, smallest, starts
 
 # WebGPU: most updates that an invocation applies in one dispatch; invocations that the targets are divided among.
 _CHUNK = 16384
@@ -46,8 +46,8 @@ def _emit_scatter(  # noqa: PLR0913 - sizes and strides of all operands
     line_count = size(tuple(lines))
     places = size(tuple(sizes))
     # With few lines, several invocations work on a line, each on its own part of the places.
-    parts = max(1, min(places, _THREADS // max(1, line_count)))
-    for start in range(0, number, _CHUNK) if line_count else ():
+    parts = largest(1, smallest(places, _THREADS // largest(1, line_count)))
+    for start in starts(number, _CHUNK) if line_count else ():
         emitter.call(
             "scatter",
             [emitter.operand(2), emitter.operand(1)],
@@ -58,7 +58,7 @@ def _emit_scatter(  # noqa: PLR0913 - sizes and strides of all operands
                 "index_bytes": node.inputs[1].dtype.itemsize,
                 "reduction": REDUCTIONS.index(node.attrs["reduction"]),
                 "start": start,
-                "stop": min(number, start + _CHUNK),
+                "stop": smallest(number, start + _CHUNK),
                 "index_step": index_step,
                 "update_step": update_step,
                 "lines": line_count,
@@ -69,7 +69,7 @@ def _emit_scatter(  # noqa: PLR0913 - sizes and strides of all operands
                 "sizes": tuple(sizes),
                 "axis_steps": tuple(axis_steps),
             },
-            work=math.ceil(line_count * parts / 64),
+            work=ceil_divide(line_count * parts, 64),
             wgsl={"parts": parts, "places": places},
         )
 
@@ -225,7 +225,7 @@ def _infer_scatter_nd(types: Sequence[TensorType], attrs: dict[str, Any]) -> Ten
 
 def _lower_scatter_nd(node: Node, emitter: Emitter) -> None:
     x, indices = node.shape, node.inputs[1].shape
-    depth, steps = indices[-1], strides(x)
+    depth, steps = pinned(indices[-1]), strides(x)
     inner = size(x[depth:])
     number = size(indices[:-1])
     _emit_scatter(

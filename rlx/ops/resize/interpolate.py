@@ -16,6 +16,7 @@ from rlx.ir.opdef import Array, Emitter, Kernels, Sample, ShapeLike, TensorType
 from rlx.ir.shape import as_axis, as_shape, size
 from rlx.ops.declare import FLOAT_KERNELS, composite, op
 from rlx.ops.resize.taps import COORDINATES, MODES, NEAREST, Coordinates, Mode, NearestMode, taps
+from rlx.sizes import pinned
 
 _WORKGROUP = 256
 # Most taps that an invocation of the WGSL kernel adds; lavapipe ends longer loops early.
@@ -65,8 +66,8 @@ def table(n: int, attrs: Any) -> tuple[Array, Array]:
     """The taps of an axis of ``n`` entries, by the attributes of ``interpolate``."""
     a = attrs
     return taps(
-        n,
-        a["size"],
+        pinned(n),
+        pinned(a["size"]),
         float(a["scale"]),
         a["mode"],
         a["coordinates"],
@@ -90,6 +91,7 @@ def _for_cpu(
     """Tables and parameters as the kernel of the CPU takes them: short lines become one line."""
     outer, n, count, inner, taps = (params[key] for key in ("outer", "n", "count", "inner", "taps"))
     if inner < VECTOR_ELEMENTS:
+        inner = pinned(inner)
         apart = np.arange(inner, dtype=index.dtype)[:, None]
         places = np.where(index[:, None] < 0, -1, index[:, None] * inner + apart)
         index = places.reshape(-1, taps).astype(index.dtype)
@@ -97,6 +99,7 @@ def _for_cpu(
         n, count, inner = n * inner, count * inner, 1
     few = taps <= RESIZE_TAPS
     if inner == 1 and few and count < _SHORT:
+        outer = pinned(outer)
         lines = max(k for k in range(1, _SHORT // count + 2) if outer % k == 0)
         index, weight = _repeated(index, weight, np.arange(lines) * n)
         outer, n, count = outer // lines, n * lines, count * lines
@@ -116,8 +119,8 @@ def call_interpolate(
     outer, inner = size(shape[:axis]), size(shape[axis + 1 :])
     params: dict[str, Any] = {
         "outer": outer,
-        "n": shape[axis],
-        "count": attrs["size"],
+        "n": pinned(shape[axis]),
+        "count": pinned(attrs["size"]),
         "inner": inner,
         "taps": index.shape[1],
         "outside": float(attrs["extrapolation_value"]),

@@ -12,7 +12,7 @@ from rlx.errors import ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
-from rlx.ir.shape import as_axis, as_size, size
+from rlx.ir.shape import as_axis, as_size, estimated, size
 from rlx.ops.declare import FLOAT_KERNELS, composite, op
 
 _NUMBERS = FLOAT_KERNELS | {DType.I32, DType.U32, DType.I64}
@@ -121,7 +121,7 @@ def _order(x: Array, largest: bool) -> Array:
 @op(
     infer=_infer,
     flops=lambda node: (
-        size(node.inputs[0].shape) * max(1.0, math.log2(max(2, node.inputs[0].shape[-1])))
+        size(node.inputs[0].shape) * max(1.0, math.log2(max(2, estimated(node.inputs[0].shape[-1]))))
     ),
     cpu=Kernels(("topk",), _lower_cpu),
     webgpu=Kernels(_KERNELS, _lower_webgpu),

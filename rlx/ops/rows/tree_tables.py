@@ -9,6 +9,7 @@ import numpy as np
 
 from rlx.abi.constants import TREE_GROUP
 from rlx.ir.opdef import Array
+from rlx.sizes import pinned
 
 # The comparison of a feature with its split: at most, below, or equal. With the last one added NaN
 # answers yes, otherwise no.
@@ -70,7 +71,9 @@ def records(attrs: Mapping[str, Any], columns: int, dtype: Any) -> tuple[Array, 
     copied = missing & ~equal & ~np.isnan(split)
     result = np.zeros(count + 1, [("split", dtype), ("feature", np.int32), ("next", np.int32)])
     result["split"] = split
-    result["feature"] = np.where(leaf, 0, np.append(attrs["features"], 0)) + columns * copied
+    result["feature"] = (
+        np.where(leaf, 0, np.append(attrs["features"], 0)) + pinned(columns) * copied
+    )
     result["next"] = np.where(leaf, np.arange(-1, count), np.append(attrs["children"], 0))
     bits = (_EQUAL * equal + _MISSING * (missing & ~copied)).astype(np.int32)
     return result.view(np.int32), bits if bits.any() else None, bool(copied.any())

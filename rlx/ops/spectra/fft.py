@@ -12,7 +12,7 @@ from rlx.errors import GraphError, ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
-from rlx.ir.shape import size
+from rlx.ir.shape import estimated, size
 from rlx.ops.declare import FLOAT_KERNELS, op
 from rlx.ops.spectra.fft_plans import (
     chirp_tables,
@@ -21,6 +21,7 @@ from rlx.ops.spectra.fft_plans import (
     smooth_convolution_length,
 )
 from rlx.ops.spectra.fft_webgpu import KERNELS, Transforms, emit_fft
+from rlx.sizes import pinned
 
 Norm = Literal["backward", "ortho", "forward"]
 NORMS: tuple[Norm, ...] = get_args(Norm)
@@ -48,7 +49,7 @@ def _scale(n: int, inverse: bool, norm: str) -> float:
 
 
 def _geometry(node: Node) -> tuple[int, int, float]:
-    n = node.shape[-1] // 2
+    n = pinned(node.shape[-1]) // 2
     return size(node.shape[:-1]), n, _scale(n, node.attrs["inverse"], node.attrs["norm"])
 
 
@@ -121,7 +122,7 @@ _SIZES = (
 @op(
     infer=_infer,
     flops=lambda node: (
-        5.0 * size(node.shape) / 2 * max(1.0, math.log2(max(1, node.shape[-1] // 2)))
+        5.0 * size(node.shape) / 2 * max(1.0, math.log2(max(1, estimated(node.shape[-1]) // 2)))
     ),
     cpu=Kernels(("fft",), _lower_cpu),
     webgpu=Kernels(KERNELS, _lower_webgpu),

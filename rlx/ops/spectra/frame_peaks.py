@@ -13,7 +13,7 @@ from rlx.errors import ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
-from rlx.ir.shape import size
+from rlx.ir.shape import estimated, size
 from rlx.ir.variants import DEFAULTS
 from rlx.ops.declare import op
 from rlx.ops.movement.strided import emit_strided_copy
@@ -120,7 +120,7 @@ def _flops(node: Node) -> float:
     samples, length = node.inputs[0].shape[-1], node.inputs[1].shape[0]
     rows = size(node.inputs[0].shape[:-1])
     rows *= frame_count("frame_peaks", samples, length, node.attrs["hop"])
-    return rows * length * (2.5 * max(1.0, math.log2(length)) + 4.0)
+    return rows * length * (2.5 * max(1.0, math.log2(estimated(length))) + 4.0)
 
 
 @op(

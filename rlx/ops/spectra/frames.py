@@ -12,7 +12,7 @@ from rlx.errors import ShapeError
 from rlx.ir.dtype import ALL, DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
-from rlx.ir.shape import size, strides
+from rlx.ir.shape import estimated, size, strides
 from rlx.ops.declare import FLOAT_KERNELS, op
 from rlx.ops.movement.strided import emit_strided_copy
 from rlx.ops.spectra.fft import error_bound
@@ -20,6 +20,7 @@ from rlx.ops.spectra.fft_plans import plan
 from rlx.ops.spectra.fft_tiles import FftProblem
 from rlx.ops.spectra.fft_webgpu import KERNELS, PointReader, SampleRows, emit_tiles
 from rlx.ops.spectra.real_fft import emit_rfft, emit_rows, one_sided
+from rlx.sizes import pinned
 
 
 def frame_count(name: str, samples: int, length: int, hop: int) -> int:
@@ -100,7 +101,7 @@ _POWER = (
 
 
 def _lower_spectra_webgpu(node: Node, emitter: Emitter) -> None:
-    n, samples = node.inputs[1].shape[0], node.inputs[0].shape[-1]
+    n, samples = pinned(node.inputs[1].shape[0]), node.inputs[0].shape[-1]
     rows, each, count = size(node.shape[:-1]), 2 - n % 2, node.shape[-2]
     length = n // each
     if plan(length) is not None:
@@ -129,7 +130,7 @@ def _lower_spectra_webgpu(node: Node, emitter: Emitter) -> None:
 
 
 def _lower_spectra_cpu(node: Node, emitter: Emitter) -> None:
-    n, samples = node.inputs[1].shape[0], node.inputs[0].shape[-1]
+    n, samples = pinned(node.inputs[1].shape[0]), node.inputs[0].shape[-1]
     emit_rows(
         emitter,
         emitter.operand(0),
@@ -144,7 +145,9 @@ def _lower_spectra_cpu(node: Node, emitter: Emitter) -> None:
 
 @op(
     infer=_infer_spectra,
-    flops=lambda node: 2.5 * size(node.shape) * max(1.0, np.log2(node.inputs[1].shape[0])),
+    flops=lambda node: (
+        2.5 * size(node.shape) * max(1.0, np.log2(estimated(node.inputs[1].shape[0])))
+    ),
     cpu=Kernels(("rfft",), _lower_spectra_cpu),
     webgpu=Kernels((*KERNELS, "rfft_pack", "rfft_unpack", "strided_copy"), _lower_spectra_webgpu),
     dtypes=FLOAT_KERNELS,

@@ -12,7 +12,7 @@ from rlx.errors import GraphError, ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
-from rlx.ir.shape import size
+from rlx.ir.shape import estimated, size
 from rlx.ops.declare import FLOAT_KERNELS, op
 from rlx.ops.spectra.fft import NORMS, Norm, error_bound
 from rlx.ops.spectra.fft_plans import (
@@ -33,6 +33,7 @@ from rlx.ops.spectra.fft_webgpu import (
     emit_tiles,
 )
 from rlx.resource_limits import charge
+from rlx.sizes import pinned
 
 _WORKGROUP = 256
 
@@ -51,7 +52,7 @@ def _geometry(node: Node) -> tuple[int, int, int, float]:
 
     An even number of samples is transformed as half as many complex numbers.
     """
-    n = node.inputs[0].shape[-1]
+    n = pinned(node.inputs[0].shape[-1])
     scale = {"backward": 1.0, "ortho": 1 / math.sqrt(n), "forward": 1 / n}[node.attrs["norm"]]
     return size(node.shape[:-1]), n, n if n % 2 else n // 2, scale
 
@@ -159,7 +160,9 @@ _SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 16, 17, 34, 60, 97, 128, 194, 256, 100
 
 @op(
     infer=_infer,
-    flops=lambda node: 2.5 * size(node.shape) * max(1.0, math.log2(node.inputs[0].shape[-1])),
+    flops=lambda node: (
+        2.5 * size(node.shape) * max(1.0, math.log2(estimated(node.inputs[0].shape[-1])))
+    ),
     cpu=Kernels(("rfft",), _lower_cpu),
     webgpu=Kernels(("rfft_pack", "rfft_unpack", *KERNELS), _lower_webgpu),
     dtypes=FLOAT_KERNELS,

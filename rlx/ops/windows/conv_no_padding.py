@@ -11,6 +11,7 @@ from typing import Any
 from rlx.abi.constants import PANEL_DEPTH, PRODUCT_ROWS, VECTOR_ELEMENTS
 from rlx.ir.shape import size
 from rlx.ops.windows.geometry import Window
+from rlx.sizes import largest, pinned, smallest
 
 # Windows that the micro-kernel makes together.
 _TILES = (6, 4, 2, 1)
@@ -26,14 +27,14 @@ _OF_A_ROW = 16
 
 def together(window: Window, batch: int) -> int:
     """Images that are made together."""
-    return max(1, min(batch, PRODUCT_ROWS // max(1, size(window.out))))
+    return largest(1, smallest(batch, PRODUCT_ROWS // largest(1, size(window.out))))
 
 
 def _taps(window: Window, axis: int) -> Counter[range]:
     """Counts the positions of an axis by the taps that meet the operand."""
-    before, n, d = window.pads[axis][0], window.dims[axis], window.dilation[axis]
-    begins = (before - i * window.stride[axis] for i in range(window.out[axis]))
-    kernel = window.kernel[axis]
+    before, n, d = pinned(window.pads[axis][0]), pinned(window.dims[axis]), window.dilation[axis]
+    begins = (before - i * window.stride[axis] for i in range(pinned(window.out[axis])))
+    kernel = pinned(window.kernel[axis])
     return Counter(
         range(min(kernel, max(0, math.ceil(b / d))), min(kernel, max(0, math.ceil((n + b) / d))))
         for b in begins
@@ -86,7 +87,8 @@ def pays(window: Window, batch: int, weights: int, outputs: int, filled: float) 
     )
     if not padded or windows > PRODUCT_ROWS or taps > PANEL_DEPTH:
         return False
-    images, all_vectors = together(window, batch), math.ceil(outputs / VECTOR_ELEMENTS)
+    windows = pinned(windows)
+    images, all_vectors = pinned(together(window, batch)), math.ceil(outputs / VECTOR_ELEMENTS)
     vectors = min(all_vectors, _VECTORS)
     least = 0 if weights <= _CACHED_WEIGHTS else _UNCACHED
     classes = product(*(_taps(window, axis).items() for axis in range(3)))

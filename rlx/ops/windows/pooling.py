@@ -14,7 +14,7 @@ from rlx.errors import GraphError, ShapeError
 from rlx.ir.dtype import HALVES, DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Emitter, Kernels, PerAxis, Sample, TensorType
-from rlx.ir.shape import Shape, size
+from rlx.ir.shape import Shape, estimated, size
 from rlx.ops.declare import FLOAT_KERNELS, composite, op
 from rlx.ops.windows import strips
 from rlx.ops.windows.geometry import (
@@ -117,7 +117,7 @@ def _lower(kind: str, webgpu: bool) -> Callable[[Node, Emitter], None]:
 
 
 def _flops(node: Node) -> float:
-    return float(size(node.shape) * size(node.attrs["kernel"]))
+    return float(estimated(size(node.shape) * size(node.attrs["kernel"])))
 
 
 _CASES: tuple[tuple[Shape, dict[str, Any]], ...] = (

@@ -10,7 +10,7 @@ import numpy as np
 from rlx.ir.dtype import DType
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.opdef import Array
-from rlx.ir.shape import size
+from rlx.ir.shape import is_sized, size
 from rlx.ops.spectra.frame_peaks import takes
 from rlx.passes.patterns.match import Match, MatchSite, either_way, joined_node
 from rlx.passes.patterns.template import (
@@ -49,7 +49,8 @@ def _start(node: Node) -> int:
     """Returns the start of a contiguous part of the last axis; -1 for any other part."""
     last = len(node.shape) - 1
     if node.op == "narrow":
-        return int(node.attrs["start"]) if node.attrs["axis"] == last else -1
+        start = node.attrs["start"]
+        return -1 if is_sized(start) or node.attrs["axis"] != last else int(start)
     contiguous = set(node.attrs["steps"]) == {1} and node.shape[:-1] == node.inputs[0].shape[:-1]
     if not contiguous or last < 0:
         return -1

@@ -1,0 +1,92 @@
+"""Calls of the CPU lowered for sizes that are known only at a call, beside calls lowered for numbers.
+
+A size raises where code reads it unasked, so that lowering a sample with dims finds every conversion that nobody thought of. What
+lowering assumed is kept as guards; where these hold, the calls have to be those of numbers.
+"""
+
+import pytest
+from samples import ALL, by_op, each
+from test_dim_samples import WAYS, dims_of, small, with_shapes
+
+import rlx
+from rlx.backends.base import CompileOptions
+from rlx.compiler import lowering
+from rlx.compiler.target import Target
+from rlx.ir.static_sizes import inferred_anew, with_sizes
+from rlx.sizes import Assumptions, Ratio, SizeExpr, deciding
+
+pytestmark = pytest.mark.per_op
+
+# Other calls, with the same results: positions are counted in the graph where they were constants, lines of an
+# interpolation are not joined, and copies of one frame keep their axes.
+OTHER_CALLS = {
+    "trilu", "sample", "dim", "qmatmul", "resize", "interpolate", "interpolate_plane", "frame_peaks", "istft",
+}  # fmt: skip
+
+
+def at(value, sizes):
+    """A parameter for values of dims."""
+    if isinstance(value, SizeExpr | Ratio):
+        return value.value(sizes)
+    return tuple(at(item, sizes) for item in value) if isinstance(value, tuple | list) else value
+
+
+def calls(schedule, sizes):
+    """The calls of a schedule for values of dims."""
+
+    def operand(value):
+        if value is None:
+            return None
+        array = None if value.array is None else value.array.tobytes()
+        return value.kind, value.type.dtype, at(value.type.shape, sizes), array
+
+    return [
+        (
+            call.kernel,
+            [operand(value) for value in call.inputs],
+            [operand(value) for value in call.outputs],
+            {name: at(value, sizes) for name, value in call.params.items() if name != "function"},
+            call.in_place,
+        )
+        for call in schedule.calls
+    ]
+
+
+def has_ones(graph, sizes):
+    """Returns whether an axis whose size varies has no entry or one: such sizes have programs of their own."""
+    shapes = (type.shape for node in graph.nodes for type in node.types)
+    return any(isinstance(size, SizeExpr) and at(size, sizes) < 2 for s in shapes for size in s)
+
+
+def check(case, target):
+    for way in WAYS:
+        shapes = dims_of(case, way)
+        if all(isinstance(size, int) for shape in shapes for size in shape):
+            continue
+        try:
+            graph = with_shapes(case, shapes).graph()
+        except rlx.GraphError:
+            continue  # tests/test_dim_samples.py says which may refuse dims
+        own = {name: int(name[1:]) for name in graph.dims}
+        assumptions = Assumptions(own)
+        with deciding(assumptions):
+            lowered = lowering.lower(inferred_anew(graph), target)
+        assert assumptions.hold(own)
+        for sizes in (
+            own,
+            *({n: max(v - less, v // 2) for n, v in own.items()} for less in (1, 2, 40)),
+        ):
+            held = graph.assumptions.hold(sizes) and assumptions.hold(sizes)
+            if not held or has_ones(graph, sizes) or case.opdef.name in OTHER_CALLS:
+                continue
+            static = lowering.lower(with_sizes(graph, sizes), target)
+            got, wanted = calls(lowered.schedule, sizes), calls(static.schedule, {})
+            assert got == wanted, f"{way} {sizes}"
+
+
+@pytest.mark.parametrize("group", by_op(small()))
+def test_cpu(group, monkeypatch):
+    # The plan of memory needs numbers.
+    monkeypatch.setattr(lowering, "_plan", lambda *_: None)
+    target = Target.of(rlx.Device("cpu"), CompileOptions())
+    each(group if ALL else group[:6], lambda case: check(case, target))
