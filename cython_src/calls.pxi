@@ -159,6 +159,12 @@ cdef class Calls:
             split.scratch[k] = <char*>address
         self.rows[index].split = split
 
+    def set_rows(self, Py_ssize_t index, int64_t rows):
+        """Has threads share so many rows of a call, if they share it at all."""
+        cdef rlx_split* split = &self._splits[index]
+        if split.rows:
+            split.rows, split.parts = rows, min(max(split.parts, 1), rows)
+
     def rebindable(self):
         """Returns, by slot, whether only calls use it, so that they can be bound to another address."""
         return [self.is_rebindable(index) for index in range(self._slots)]

@@ -216,6 +216,19 @@ cdef class Program(OutputBinder):
         """Binds these inputs to their views: runs take no argument for them."""
         self._set_residents(indices)
 
+    @cython.critical_section
+    def resize(self, tuple input_views, tuple output_views, residents, feeds):
+        """Takes inputs and outputs of other sizes, at the same places of the arena; see ``set_residents`` and ``set_feeds``."""
+        cdef Py_ssize_t at
+        for at in range(self._input_count):
+            free(self._copies[at])
+            self._copies[at] = NULL
+        self._input_views, self._output_views = input_views, output_views
+        self._blocks = [None] * len(output_views)
+        rlx_clear_bits(&self._before, OUTSIDE)
+        self._set_residents(residents)
+        self._set_feeds(feeds)
+
     def compiled(self, lock, tuple names):
         """Returns ``run_slots_locked`` and ``run_dict``, which hold a lock while they run.
 

@@ -18,6 +18,10 @@ cdef class OutputBinder(InputBinder):
         Args:
             pairs: ``(input, output)`` of one size.
         """
+        self._set_feeds(pairs)
+
+    @cython.final
+    cdef int _set_feeds(self, pairs) except -1:
         cdef rlx_feed* feeds
         cdef cnp.ndarray source, target
         cdef Py_ssize_t index
@@ -32,6 +36,7 @@ cdef class OutputBinder(InputBinder):
             feeds[index].nbytes = cnp.PyArray_NBYTES(source)
         free(self._feeds)
         self._feeds, self._feed_count = feeds, len(pairs)
+        return 0
 
     @cython.final
     cdef inline void _feed(self) noexcept nogil:

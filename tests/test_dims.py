@@ -138,6 +138,15 @@ def test_many_sizes(cg):
         check(cg.run({"x": rows(n), "other": W[:1]}), rows(n), W[:1])
 
 
+def test_one_program_of_the_cpu_serves_many_sizes():
+    with rlx.compile(network(), device="cpu", params={"w": W}) as cg:
+        for n in (*range(3, 40), 500, 3):
+            check(cg.run({"x": rows(n), "other": W[:2]}), rows(n), W[:2])
+        sized = cg._state.sized
+        assert len(sized._ranges) <= 3
+        assert not sized._programs
+
+
 def test_pipelined_and_without_waiting(cg):
     batches = [{"x": rows(n), "other": W[:n]} for n in (1, 3, 2)]
     for results, batch in zip(cg.run_pipelined(batches), batches, strict=True):

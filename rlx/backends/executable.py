@@ -46,6 +46,8 @@ class Capabilities:
             and kernels run inside the call.
         extent_programs: An active extent is a program of its own: the compiler schedules the graph on
             fewer rows, and ``Executable.bind`` gets that in ``DynamicRows.lowered``.
+        sized_programs: One program serves many sizes of a graph with dims: its executable has ``fits``, ``resize`` and
+            ``grown`` of ``SizedProgram``.
         kernel_variants: Its kernels have variants that ``rlx bench --tune`` measures, and that compiles
             choose among.
         optional_features: Names of ``DeviceInfo.features`` that kernels use where a device has them.
@@ -67,6 +69,7 @@ class Capabilities:
     can_be_lost: bool = False
     host_memory: bool = False
     extent_programs: bool = False
+    sized_programs: bool = False
     kernel_variants: bool = False
     optional_features: tuple[str, ...] = ()
     gpu_buffers: bool = False
@@ -231,6 +234,19 @@ class Executable(Protocol):
 
     def close(self) -> None:
         """Frees device memory. Closing twice does nothing."""
+
+
+class SizedProgram(Executable, Protocol):
+    """An executable that serves many sizes of a graph with dims; see ``Capabilities.sized_programs``."""
+
+    def fits(self, sizes: Mapping[str, int]) -> bool:
+        """Returns whether there is memory for some sizes."""
+
+    def resize(self, sizes: Mapping[str, int]) -> None:
+        """Has later runs compute for other sizes, for which there is memory. The values of inputs and outputs are lost."""
+
+    def grown(self, sizes: Mapping[str, int]) -> Executable:
+        """Returns an executable with the same params that begins with some sizes, and has memory for more."""
 
 
 class HostExecutable(ABC):

@@ -23,6 +23,7 @@ from rlx.ir.notes import Note
 from rlx.ir.plan import MemoryPlan, Schedule
 from rlx.ir.rewrite import subgraphs
 from rlx.ir.spans import phase
+from rlx.ir.static_sizes import inferred_anew
 from rlx.ir.variants import SUBGROUPS
 from rlx.ops.placeholders import LEAVES
 from rlx.passes.branch_hoist import BRANCHES, lift
@@ -42,6 +43,7 @@ from rlx.passes.pipeline import (
 from rlx.passes.promote import promote, reads_halves
 from rlx.passes.schedule import Scheduler, check_supported
 from rlx.resource_limits import budget
+from rlx.sizes import Assumptions, deciding
 
 
 def lower(graph: Graph, target: Target) -> LoweredModule:
@@ -64,6 +66,25 @@ def lower(graph: Graph, target: Target) -> LoweredModule:
                 raise
             # Values of 16 bits take half the memory, and are rounded after each operation.
             return _lower(graph, target, promotes=False)
+
+
+def lower_sized(graph: Graph, target: Target, assumptions: Assumptions) -> LoweredModule:
+    """Lowers a graph with dims for all sizes for which some assumptions hold; there is no memory plan.
+
+    Args:
+        graph: A verified graph with dims; it is not changed.
+        target: The device and its options.
+        assumptions: Values of the dims; it gets the guards of what was assumed.
+
+    Raises:
+        UnknownSizeError: Something needs a size as a number.
+        RlxError: As ``lower``.
+    """
+    with budget(), deciding(assumptions):
+        lowered = _lower(inferred_anew(graph), target, promotes=True)
+    assert lowered.schedule is not None
+    lowered.schedule.sizes = dict(assumptions.hints)
+    return lowered
 
 
 def _lower(graph: Graph, target: Target, promotes: bool) -> LoweredModule:
@@ -100,7 +121,7 @@ def _lower(graph: Graph, target: Target, promotes: bool) -> LoweredModule:
     with phase("schedule"):
         schedule, subgraphs = _specialised(fused, target)
     with phase("memory plan"):
-        plan = _plan(schedule, target)
+        plan = None if fused.dims else _plan(schedule, target)
     return LoweredModule(
         fused, tuple(notes), schedule, plan, hoisted.preparations, subgraphs, NOTHING_HOSTED
     )

@@ -1,15 +1,18 @@
-"""Executables of graphs with dims: one program for each combination of sizes that a run brings.
+"""Executables of graphs with dims: programs for ranges of sizes, or one for each combination of sizes that a run brings.
 
-The program of some sizes is that of the graph with these sizes in place of its dims. The programs that were used last are
-kept. All have the same weights and the same handles.
+Where a backend can, a program serves all sizes for which holds what was assumed when it was lowered. Elsewhere, and for sizes of
+0 and 1, the program of some sizes is that of the graph with these sizes in place of its dims; the programs that were used
+last are kept. All have the same params and the same handles.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from rlx.backends.base import CompileOptions
 from rlx.backends.executable import (
     Binding,
     Capabilities,
@@ -19,22 +22,42 @@ from rlx.backends.executable import (
     Pending,
     RunDict,
     RunSlots,
+    SizedProgram,
 )
-from rlx.compiler.loading import LoadedGraph
+from rlx.compiler.compile_cache import build
+from rlx.compiler.loading import LoadedGraph, load
 from rlx.compiler.precomputed_params import PrecomputedParams
-from rlx.errors import InputError
+from rlx.compiler.target import Target
+from rlx.errors import InputError, UnknownSizeError, UnsupportedOpError
 from rlx.ir.graph import Graph
 from rlx.ir.input_sizes import InputSizes
 from rlx.ir.opdef import Array
-from rlx.ir.static_sizes import with_sizes
+from rlx.ir.static_sizes import check_guards, with_sizes
+from rlx.sizes import Assumptions, Guard, SizeExpr, deciding
+from rlx.sizes import polynomial as poly
+from rlx.sizes.guards import POSITIVE
+from rlx.sizes.program import holds
 
 if TYPE_CHECKING:
     from rlx._ext.locks import TryLock
 
-# Programs that an executable keeps.
+# Programs that an executable keeps: of single sizes, and of ranges.
 MAX_PROGRAMS = 16
-Build = Callable[[Graph], LoadedGraph]
+MAX_RANGES = 16
 Values = Mapping[str, int]
+
+
+class Builder(NamedTuple):
+    """Lowers and loads graphs for one target.
+
+    Attributes:
+        static: Takes a graph without dims.
+        sized: Takes a graph with dims, and the assumptions that it is lowered with; None where the backend has no programs
+            for many sizes.
+    """
+
+    static: Callable[[Graph], LoadedGraph]
+    sized: Callable[[Graph, Assumptions], LoadedGraph] | None
 
 
 class SharedParams:
@@ -64,17 +87,20 @@ class SharedParams:
 
 
 class _Program:
-    """The program of some sizes.
+    """A program, which serves the sizes that it has now or a range of sizes.
 
     Attributes:
-        sizes: The sizes.
+        sizes: The sizes that it has now.
+        serves: Tells whether it serves values of the dims, in their order; None for a program of single sizes.
         loaded: The lowered graph with its executable.
         params: How many values of params it has seen.
         binding: The binding that it has.
     """
 
-    def __init__(self, sizes: Values, loaded: LoadedGraph) -> None:
-        self.sizes, self.loaded, self.params = sizes, loaded, 0
+    def __init__(
+        self, sizes: Values, loaded: LoadedGraph, serves: Callable[..., bool] | None = None
+    ) -> None:
+        self.sizes, self.loaded, self.params, self.serves = sizes, loaded, 0, serves
         self.binding = Binding()
 
     @property
@@ -87,8 +113,9 @@ class SizedExecutable:
 
     Args:
         graph: A graph with dims.
-        build: Lowers and loads a graph.
+        builder: Lowers and loads graphs.
         params: Values of params.
+        ranges: Programs to begin with.
 
     Attributes:
         input_sizes: Reads the values of dims from arrays.
@@ -103,12 +130,19 @@ class SizedExecutable:
     output_views: tuple[Array, ...]
     output_slots: tuple[tuple[int, int], ...]
 
-    def __init__(self, graph: Graph, build: Build, params: SharedParams | None = None) -> None:
-        self._graph, self._build = graph, build
+    def __init__(
+        self,
+        graph: Graph,
+        builder: Builder,
+        params: SharedParams | None = None,
+        ranges: Sequence[_Program] = (),
+    ) -> None:
+        self._graph, self._builder = graph, builder
         self._names = graph.input_names
         self.input_sizes = InputSizes(graph)
         self._params = params or SharedParams()
         self._programs: OrderedDict[tuple[int, ...], _Program] = OrderedDict()
+        self._ranges = list(ranges)
         self._binding = Binding()
         self._handles: dict[int, tuple[int, ...]] = {}
         self._closed_moves = Moved(0, 0, 0)
@@ -153,10 +187,10 @@ class SizedExecutable:
                     expected=str(shapes[index]),
                     hint="bind it again for these sizes",
                 )
-        before = self._now.executable
+        held = {index: self._now.executable.read_input(index) for index in self._handles}
         program = self._program(sizes)
-        for index in self._handles:
-            program.executable.write_input(index, before.read_input(index))
+        for index, array in held.items():
+            program.executable.write_input(index, array)
         self._use(program)
 
     def sizes_of(self, shapes: Mapping[int, Sequence[int]]) -> dict[str, int]:
@@ -170,16 +204,49 @@ class SizedExecutable:
     def _program(self, sizes: Values) -> _Program:
         """The program of some sizes, with the params and the binding of now."""
         key = tuple(sizes[name] for name in self._graph.dims)
-        program = self._programs.get(key)
+        program = self._of_a_range(key) or self._programs.get(key) or self._new_range(sizes, key)
         if program is None:
-            program = _Program(dict(sizes), self._build(with_sizes(self._graph, sizes)))
+            program = _Program(dict(sizes), self._builder.static(with_sizes(self._graph, sizes)))
             self._programs[key] = program
             if len(self._programs) > MAX_PROGRAMS:
                 _, old = self._programs.popitem(last=False)
                 self._closed_moves = _sum(self._closed_moves, old.executable.moved())
                 old.executable.close()
-        self._programs.move_to_end(key)
+        if program.serves is None:
+            self._programs.move_to_end(key)
+        elif program.sizes != sizes:
+            _resize(program, sizes)
         self._update(program)
+        return program
+
+    def _of_a_range(self, key: tuple[int, ...]) -> _Program | None:
+        """The program of a range that has these values of the dims."""
+        for program in self._ranges:
+            assert program.serves is not None
+            if program.serves(*key):
+                return program
+        return None
+
+    def _new_range(self, sizes: Values, key: tuple[int, ...]) -> _Program | None:
+        """A new program of all sizes that lowering does not tell from some; None where there is none."""
+        if self._builder.sized is None or len(self._ranges) >= MAX_RANGES or min(key) < 2:
+            return None
+        assumptions = Assumptions(sizes)
+        check_guards(self._graph, sizes)
+        try:
+            loaded = self._builder.sized(self._graph, assumptions)
+        except (UnknownSizeError, UnsupportedOpError):
+            self._builder = self._builder._replace(sized=None)
+            return None
+        guards = {**assumptions.guards, **_varied(loaded.lowered.graph)}
+        if self._graph.assumptions is not None:
+            guards |= self._graph.assumptions.guards
+        serves = holds(list(guards), list(self._graph.dims))
+        if not serves(*key):
+            loaded.executable.close()
+            return None
+        program = _Program(dict(sizes), loaded, serves)
+        self._ranges.append(program)
         return program
 
     def _update(self, program: _Program) -> None:
@@ -254,13 +321,13 @@ class SizedExecutable:
 
     def moved(self) -> Moved:
         """See ``Executable``."""
-        moves = [program.executable.moved() for program in self._programs.values()]
+        moves = [program.executable.moved() for program in self._every()]
         return _sum(self._closed_moves, *moves)
 
     def memory(self) -> dict[str, int]:
         """Returns the bytes of all programs that are kept."""
         result: dict[str, int] = {}
-        for program in self._programs.values():
+        for program in self._every():
             for name, nbytes in program.executable.memory().items():
                 result[name] = result.get(name, 0) + nbytes
         return result
@@ -271,11 +338,17 @@ class SizedExecutable:
 
     def clone(self) -> Executable:
         """See ``Executable``. The clone has programs of its own."""
-        return SizedExecutable(self._graph, self._build, self._params)
+        ranges = []
+        for program in self._ranges:
+            loaded = program.loaded._replace(executable=program.executable.clone())
+            copy = _Program(program.sizes, loaded, program.serves)
+            copy.params = program.params
+            ranges.append(copy)
+        return SizedExecutable(self._graph, self._builder, self._params, ranges)
 
     def renewed(self) -> SizedExecutable:
         """Returns an executable of the same graph on a device that was opened again, without params."""
-        return SizedExecutable(self._graph, self._build)
+        return SizedExecutable(self._graph, self._builder)
 
     def discard_device(self) -> None:
         """See ``Executable``."""
@@ -283,24 +356,62 @@ class SizedExecutable:
 
     def close(self) -> None:
         """See ``Executable``."""
-        for program in self._programs.values():
+        for program in self._every():
             program.executable.close()
+
+    def _every(self) -> list[_Program]:
+        """All programs."""
+        return [*self._ranges, *self._programs.values()]
 
 
 def _sum(*moves: Moved) -> Moved:
     return Moved(*map(sum, zip(*moves, strict=True)))
 
 
-def load_sized(graph: Graph, build: Build, params: PrecomputedParams) -> LoadedGraph:
+def _resize(program: _Program, sizes: Values) -> None:
+    """Gives a program of a range other sizes."""
+    executable = cast(SizedProgram, program.executable)
+    if executable.fits(sizes):
+        executable.resize(sizes)
+    else:
+        grown = executable.grown(sizes)
+        executable.close()
+        program.loaded, program.binding = program.loaded._replace(executable=grown), Binding()
+    program.sizes = dict(sizes)
+
+
+def _varied(graph: Graph) -> dict[Guard, None]:
+    """Guards that no size of a graph is 0 or 1: such sizes have programs of their own."""
+    types = (type for node in graph.nodes for type in node.types)
+    sizes: list[Any] = [size for type in types for size in type.shape]
+    return {
+        Guard(poly.add(size.terms, poly.constant(-1)), POSITIVE): None
+        for size in sizes
+        if isinstance(size, SizeExpr)
+    }
+
+
+def load_sized(graph: Graph, target: Target, options: CompileOptions) -> LoadedGraph:
     """Compiles a graph with dims for usual sizes; other sizes are compiled when a run brings them.
 
     Args:
         graph: A verified graph with dims.
-        build: Lowers and loads a graph without dims.
-        params: What ``LoadedGraph`` has for an executable that computes params by itself.
+        target: The device.
+        options: The options.
 
     Raises:
-        RlxError: As ``build``.
+        RlxError: As ``rlx.compiler.compile_cache.build``.
     """
-    executable = SizedExecutable(graph, build)
+
+    def sized(graph: Graph, assumptions: Assumptions) -> LoadedGraph:
+        from rlx.compiler.lowering import lower_sized
+
+        lowered = lower_sized(graph, target, assumptions)
+        with deciding(assumptions):
+            return load(lowered, target)
+
+    able = target.capabilities.sized_programs and options.memory_limit is None
+    builder = Builder(partial(build, target=target), sized if able else None)
+    params = PrecomputedParams((), frozenset(graph.param_names), options)
+    executable = SizedExecutable(graph, builder)
     return LoadedGraph(executable.loaded.lowered, executable, params)

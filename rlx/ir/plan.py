@@ -79,6 +79,7 @@ class Schedule:
         params: Param values by name.
         loops: First and last call of every loop, the inner ones first: what is read in one is read in
             its every trip.
+        sizes: Values of dims that it was lowered for first; None without dims.
     """
 
     values: list[Value] = field(default_factory=list)
@@ -88,6 +89,7 @@ class Schedule:
     output_types: list[TensorType] = field(default_factory=list)
     params: dict[str, Value] = field(default_factory=dict)
     loops: list[tuple[int, int]] = field(default_factory=list)
+    sizes: Mapping[str, int] | None = None
 
     def host_fallbacks(self) -> tuple[str, ...]:
         """Each op that runs on the host, with its reason, once."""

@@ -8,12 +8,13 @@ were found once; they are checked before they are used.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from rlx.dataclasses import dataclass
 from rlx.errors import DeviceMemoryError, InputError
 from rlx.ir.plan import ARENA, KernelCall, MemoryPlan, Schedule, Slot, Value
+from rlx.ir.shape import same_size
 from rlx.resource_limits import charge
 
 
@@ -88,6 +89,7 @@ def plan_memory(
     reuse: bool = True,
     guard: int = 0,
     offsets: Sequence[int] | None = None,
+    nbytes_of: Callable[[Value], int] = lambda value: value.type.nbytes,
 ) -> MemoryPlan:
     """Lays out the arena.
 
@@ -101,6 +103,7 @@ def plan_memory(
             writes out of bounds.
         offsets: ``MemoryPlan.temps`` of such a plan, instead of looking for places again. Where they
             come from does not matter: values that are alive at the same time never overlap.
+        nbytes_of: Returns the bytes to plan for a value.
 
     Returns:
         The plan.
@@ -111,7 +114,7 @@ def plan_memory(
     """
     lives = lifetimes(schedule)
     # Every value has at least one unit, so that an empty one can be bound too.
-    units = {v.id: max(1, -(-v.type.nbytes // alignment)) for v in schedule.values}
+    units = {v.id: max(1, -(-nbytes_of(v) // alignment)) for v in schedule.values}
     sizes = {id: count * alignment + guard for id, count in units.items()}
     handed_over = _handed_over(schedule, lives) if reuse else {}
     blocks = _blocks(schedule, lives, sizes, handed_over)
@@ -129,7 +132,7 @@ def plan_memory(
         raise _too_large(nbytes, limit, schedule.values[largest.members[0]], largest.nbytes)
     return MemoryPlan(
         {
-            member: Slot(block.offset, schedule.values[member].type.nbytes)
+            member: Slot(block.offset, nbytes_of(schedule.values[member]))
             for block in every
             for member in block.members
         },
@@ -218,7 +221,7 @@ def _donor(
             and value.kind == "temp"
             and lives[value.id].last == pos
             and value.id not in taken
-            and value.type.nbytes == output.type.nbytes
+            and same_size(value.type.nbytes, output.type.nbytes)
             and all(other is not value for other in apart)
         ):
             return value

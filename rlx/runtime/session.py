@@ -13,7 +13,7 @@ from rlx.backends.registry import backend
 from rlx.compiler.choice import Choice
 from rlx.compiler.compile_cache import build, target_text
 from rlx.compiler.loading import LoadedGraph
-from rlx.compiler.precomputed_params import PrecomputedParams, weight_cache_of
+from rlx.compiler.precomputed_params import weight_cache_of
 from rlx.compiler.progress import CancelToken, ProgressCallback, watching
 from rlx.compiler.target import Target
 from rlx.device.names import Device, DeviceLike, info_of
@@ -157,8 +157,7 @@ class Session:
             return build(graph, target, choice.lowered.get(choice.device))
         from rlx.compiler.sized import load_sized
 
-        params = PrecomputedParams((), frozenset(graph.param_names), self.options)
-        return load_sized(graph, partial(build, target=target), params)
+        return load_sized(graph, target, self.options)
 
     def _choice(self, graph: Graph) -> Choice:
         """Returns the requested device, or the choice of "auto", by estimate or benchmark."""

@@ -9,6 +9,8 @@ from rlx import flags
 from rlx._ext import cpu as compiled
 from rlx.backends.base import Backend, CompileOptions, DeviceInfo
 from rlx.backends.cpu.cpu_executable import CAPABILITIES, CpuExecutable
+from rlx.backends.cpu.sized_calls import SizedCalls
+from rlx.backends.cpu.sized_executable import SizedCpuExecutable
 from rlx.backends.cpu.weight_packing import weights_for
 from rlx.backends.executable import Capabilities
 from rlx.dataclasses import dataclass
@@ -56,7 +58,7 @@ class CpuProgram:
     """A schedule and where its values live; the calls are linked when it is loaded."""
 
     schedule: Schedule
-    plan: MemoryPlan
+    plan: MemoryPlan | None
     nbytes: int = 0
 
     def pack(self) -> None:
@@ -68,11 +70,13 @@ class CpuProgram:
         with phase("allocate"):
             weights = weights_for(self.schedule, isa)
         with phase("link"):
-            threads = thread_count(options.threads)
-            limit = options.max_iterations
-            return CpuExecutable(
-                self.schedule, self.plan, weights, isa, threads, limit, self._flushes(options)
-            )
+            more = thread_count(options.threads), options.max_iterations, self._flushes(options)
+            if self.plan is not None:
+                return CpuExecutable(self.schedule, self.plan, weights, isa, *more)
+            sizes = self.schedule.sizes
+            assert sizes is not None, "a schedule without dims has a plan"
+            calls = SizedCalls(self.schedule, sizes, sizes, compiled.loops(isa))
+            return SizedCpuExecutable(calls, options.arena_alignment, weights, isa, *more)
 
     def _flushes(self, options: CompileOptions) -> bool:
         """Returns whether arithmetic flushes subnormal numbers to 0: only if none of it is in f64."""
@@ -122,7 +126,6 @@ class CpuBackend(Backend):
     ) -> CpuProgram:
         """Keeps the schedule and the plan: calls are linked to addresses, which only a load knows."""
         assert schedule is not None
-        assert plan is not None
         return CpuProgram(schedule, plan)
 
 

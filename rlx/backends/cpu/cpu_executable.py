@@ -30,7 +30,11 @@ from rlx.ir.plan import MemoryPlan, Schedule
 from rlx.threads import usable_cores
 
 CAPABILITIES = Capabilities(
-    zero_copy_inputs=True, device_timestamps=True, host_memory=True, extent_programs=True
+    zero_copy_inputs=True,
+    device_timestamps=True,
+    host_memory=True,
+    extent_programs=True,
+    sized_programs=True,
 )
 
 

@@ -6,7 +6,7 @@ import math
 import struct
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from rlx.abi.constants import LARGEST_BLOCK, REGISTER_BYTES
 from rlx.abi.elementwise import MODES
@@ -14,6 +14,7 @@ from rlx.errors import UnsupportedOpError
 from rlx.ir.dtype import DType
 from rlx.ir.plan import KernelCall
 from rlx.ir.shape import broadcast_strides, collapse, size, strides
+from rlx.sizes import SizeExpr
 
 _DIRECT, _SCALAR, _STRIDED = map(MODES.index, ("direct", "scalar", "strided"))
 
@@ -190,7 +191,9 @@ _FORMATS = {
 
 
 def _bits(value: Any, dtype: DType) -> int:
-    """The bytes of a literal as a 64-bit word."""
+    """The bytes of a literal as a 64-bit word; a size stands for itself."""
+    if isinstance(value, SizeExpr) and dtype is DType.I64:
+        return cast(int, value)
     return int.from_bytes(
         struct.pack(_FORMATS[dtype], value).ljust(8, b"\0"), "little", signed=True
     )

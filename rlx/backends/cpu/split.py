@@ -12,6 +12,7 @@ from rlx.abi.calls import fields
 from rlx.abi.kernels import KERNELS
 from rlx.cost.op_classes import traffic, work_of
 from rlx.ir.plan import KernelCall, Value
+from rlx.ir.shape import estimated
 from rlx.ops.windows import conv_no_padding
 from rlx.threads import usable_cores
 
@@ -153,7 +154,7 @@ def expected_ns(call: KernelCall) -> float:
     """Estimates the time of a call on one thread."""
     if call.kernel == "strided_copy":  # also a part of ops of other kinds
         return _COPY_NS * call.outputs[0].type.nbytes
-    return max(_computing_ns(call), _BYTE_NS * traffic(call.node))
+    return max(_computing_ns(call), _BYTE_NS * float(estimated(traffic(call.node))))
 
 
 def _computing_ns(call: KernelCall) -> float:
