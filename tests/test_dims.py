@@ -147,6 +147,16 @@ def test_one_program_of_the_cpu_serves_many_sizes():
         assert not sized._programs
 
 
+def test_programs_of_single_sizes_say_why():
+    notes = {}
+    for device in ("cpu", "reference"):
+        g = rlx.Graph("small")
+        g.set_outputs([g.input("x", (rlx.Dim("n", max=1),)) + 1.0])
+        notes[device] = rlx.compile(g, device=device).as_text("fused")
+    assert "a program for n = 1 alone: a size is 0 or 1" in notes["cpu"]
+    assert "alone: the device has no programs for many sizes" in notes["reference"]
+
+
 def test_pipelined_and_without_waiting(cg):
     batches = [{"x": rows(n), "other": W[:n]} for n in (1, 3, 2)]
     for results, batch in zip(cg.run_pipelined(batches), batches, strict=True):

@@ -28,7 +28,7 @@ from rlx.compiler.compile_cache import build
 from rlx.compiler.loading import LoadedGraph, load
 from rlx.compiler.precomputed_params import PrecomputedParams
 from rlx.compiler.target import Target
-from rlx.errors import InputError, UnknownSizeError, UnsupportedOpError
+from rlx.errors import InputError, UnknownSizeError, UnsupportedOpError, first_line
 from rlx.ir.graph import Graph
 from rlx.ir.input_sizes import InputSizes
 from rlx.ir.opdef import Array
@@ -143,6 +143,8 @@ class SizedExecutable:
         self._params = params or SharedParams()
         self._programs: OrderedDict[tuple[int, ...], _Program] = OrderedDict()
         self._ranges = list(ranges)
+        # Why the last program was made for single sizes.
+        self._why = "the device has no programs for many sizes"
         self._binding = Binding()
         self._handles: dict[int, tuple[int, ...]] = {}
         self._closed_moves = Moved(0, 0, 0)
@@ -206,7 +208,10 @@ class SizedExecutable:
         key = tuple(sizes[name] for name in self._graph.dims)
         program = self._of_a_range(key) or self._programs.get(key) or self._new_range(sizes, key)
         if program is None:
-            program = _Program(dict(sizes), self._builder.static(with_sizes(self._graph, sizes)))
+            loaded = self._builder.static(with_sizes(self._graph, sizes))
+            said = ", ".join(f"{name} = {value}" for name, value in sizes.items())
+            noted = loaded.lowered.noted("sizes", f"a program for {said} alone: {self._why}")
+            program = _Program(dict(sizes), loaded._replace(lowered=noted))
             self._programs[key] = program
             if len(self._programs) > MAX_PROGRAMS:
                 _, old = self._programs.popitem(last=False)
@@ -229,14 +234,17 @@ class SizedExecutable:
 
     def _new_range(self, sizes: Values, key: tuple[int, ...]) -> _Program | None:
         """A new program of all sizes that lowering does not tell from some; None where there is none."""
-        if self._builder.sized is None or len(self._ranges) >= MAX_RANGES or min(key) < 2:
+        if self._builder.sized is None:
+            return None
+        if len(self._ranges) >= MAX_RANGES or min(key) < 2:
+            self._why = "a size is 0 or 1" if min(key) < 2 else f"there are {MAX_RANGES} of ranges"
             return None
         assumptions = Assumptions(sizes)
         check_guards(self._graph, sizes)
         try:
             loaded = self._builder.sized(self._graph, assumptions)
-        except (UnknownSizeError, UnsupportedOpError):
-            self._builder = self._builder._replace(sized=None)
+        except (UnknownSizeError, UnsupportedOpError) as error:
+            self._builder, self._why = self._builder._replace(sized=None), first_line(error)
             return None
         guards = {**assumptions.guards, **_varied(loaded.lowered.graph)}
         if self._graph.assumptions is not None:
@@ -244,6 +252,7 @@ class SizedExecutable:
         serves = holds(list(guards), list(self._graph.dims))
         if not serves(*key):
             loaded.executable.close()
+            self._why = "a size inside of the graph is 0 or 1"
             return None
         program = _Program(dict(sizes), loaded, serves)
         self._ranges.append(program)
