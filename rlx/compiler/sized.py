@@ -1,8 +1,8 @@
 """Executables of graphs with dims: programs for ranges of sizes, or one for each combination of sizes that a run brings.
 
-Where a backend can, a program serves all sizes for which holds what was assumed when it was lowered. Elsewhere, and for sizes of
-0 and 1, the program of some sizes is that of the graph with these sizes in place of its dims; the programs that were used
-last are kept. All have the same params and the same handles.
+Some backends have programs for many sizes. Such a program serves all sizes that keep the assumptions of its lowering. On other
+backends, and for sizes of 0 and 1, numbers take the place of the dims, and the result is compiled as any graph is. The
+programs that were used last are kept. All programs have the same params and the same handles.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class SizedExecutable:
     Attributes:
         input_sizes: Reads the values of dims from arrays.
         capabilities: See ``Executable``.
-        input_views: Those of the program of ``sizes``, as the others.
+        input_views: Those of the program in use, as the others.
         output_views: See there.
         output_slots: See there.
     """
@@ -161,13 +161,8 @@ class SizedExecutable:
     # --- sizes -----------------------------------------------------------------------------------
 
     @property
-    def sizes(self) -> Values:
-        """The sizes of the last run, or those that ``resize`` was given."""
-        return self._now.sizes
-
-    @property
     def loaded(self) -> LoadedGraph:
-        """The program of these sizes."""
+        """The program of the last run, or of the sizes that ``resize`` was given."""
         return self._now.loaded
 
     def resize(self, sizes: Values) -> None:
@@ -237,7 +232,11 @@ class SizedExecutable:
         if self._builder.sized is None:
             return None
         if len(self._ranges) >= MAX_RANGES or min(key) < 2:
-            self._why = "a size is 0 or 1" if min(key) < 2 else f"there are {MAX_RANGES} of ranges"
+            self._why = (
+                "a size is 0 or 1"
+                if min(key) < 2
+                else f"{MAX_RANGES} programs for ranges are kept already"
+            )
             return None
         assumptions = Assumptions(sizes)
         check_guards(self._graph, sizes)
@@ -325,7 +324,7 @@ class SizedExecutable:
         return self._now.executable.arena()
 
     def gpu_buffers(self) -> tuple[tuple[GpuBuffer, ...], tuple[GpuBuffer, ...]]:
-        """Returns the buffers of the program of ``sizes``."""
+        """Returns the buffers of the program in use."""
         return self._now.executable.gpu_buffers()
 
     def moved(self) -> Moved:
@@ -342,7 +341,7 @@ class SizedExecutable:
         return result
 
     def kernels(self) -> str:
-        """Returns those of the program of ``sizes``."""
+        """Returns those of the program in use."""
         return self._now.executable.kernels()
 
     def clone(self) -> Executable:

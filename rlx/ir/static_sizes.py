@@ -47,8 +47,7 @@ def usual(graph: Graph) -> Graph:
     """Returns the graph for usual values of its dims; a graph without dims is returned as it is."""
     if graph.assumptions is None:
         return graph
-    hints = graph.assumptions.hints
-    return with_sizes(graph, {name: hints[name] for name in graph.dims})
+    return with_sizes(graph, {name: graph.assumptions.hints[name] for name in graph.dims})
 
 
 def _bound(graph: Graph, values: Mapping[str, int], known: dict[Graph, Graph]) -> Graph:

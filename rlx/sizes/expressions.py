@@ -65,9 +65,6 @@ class SizeExpr:
     def __neg__(self) -> Any:
         return SizeExpr(poly.scale(self.terms, -1))
 
-    def __pos__(self) -> SizeExpr:
-        return self
-
     def __abs__(self) -> Any:
         return largest(self, -self)
 
@@ -82,9 +79,6 @@ class SizeExpr:
 
     def __rmod__(self, other: Any) -> Any:
         return other - (other // self) * self if _is_number(other) else NotImplemented
-
-    def __divmod__(self, other: Any) -> Any:
-        return self // other, self % other
 
     def __truediv__(self, other: Any) -> Any:
         return Ratio.of(self, other) if _is_number(other) else NotImplemented

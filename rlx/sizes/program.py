@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from rlx.sizes import polynomial as poly
@@ -33,7 +34,13 @@ def holds(guards: Sequence[Guard], names: Sequence[str]) -> Callable[..., bool]:
     relations = {POSITIVE: "> 0", ZERO: "== 0"}
     parts = [f"{_terms(g.terms, places)} {relations.get(g.relation, '!= 0')}" for g in guards]
     function = _function([" and ".join(parts) or "True"], places)
-    return lambda *values: bool(function(*values)[0])
+
+    def all_hold(*values: int) -> bool:
+        with suppress(ZeroDivisionError):  # another guard says that this size is above 0
+            return bool(function(*values)[0])
+        return False
+
+    return all_hold
 
 
 def within(terms: poly.Terms, most: Mapping[str, int]) -> poly.Terms:

@@ -1,4 +1,4 @@
-"""Calls whose sizes are known only when the graph runs: what of them depends on dims, and its values for some sizes."""
+"""Kernel calls with sizes that are known only when the graph runs, and the parameters that change with these sizes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def at(value: Any, sizes: Sizes) -> Any:
 
 
 class SizedCalls:
-    """The calls of a schedule with dims, made static for some sizes, and what changes for others.
+    """The calls of a schedule with dims: a static form for some sizes, and the parameters to write for others.
 
     Args:
         schedule: The calls.
@@ -127,8 +127,7 @@ class SizedCalls:
                 raise UnknownSizeError("a Python function takes arrays of known sizes alone")
             return []
         params = program_fields(call, loops) if call.kernel == "elementwise" else call.params
-        result = calls.sized_words(calls.kernel(call.kernel), params)
-        return result
+        return calls.sized_words(calls.kernel(call.kernel), params)
 
     def _rows(self, call: KernelCall) -> int | None:
         """The word that counts the rows that threads share; None where they share none, or always the same.
