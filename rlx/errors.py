@@ -102,7 +102,13 @@ class NodeValueError(GraphError, TypeError):
 
 
 class UnknownSizeError(ShapeError, TypeError):
-    """A size that is known only when the graph runs (``rlx.Dim``) is used as a number while the graph is built."""
+    """A size that is known only when the graph runs (``rlx.Dim``) is used as a number while the graph is built.
+
+    Attributes:
+        names: The dims that the size depends on; empty where the error is about no size in particular.
+    """
+
+    names: frozenset[str] = frozenset()
 
 
 class VerifyError(GraphError):

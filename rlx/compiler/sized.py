@@ -35,7 +35,7 @@ from rlx.ir.opdef import Array
 from rlx.ir.static_sizes import check_guards, with_sizes
 from rlx.sizes import Assumptions, Guard, SizeExpr, deciding
 from rlx.sizes import polynomial as poly
-from rlx.sizes.guards import POSITIVE
+from rlx.sizes.guards import POSITIVE, ZERO
 from rlx.sizes.program import holds
 
 if TYPE_CHECKING:
@@ -143,8 +143,9 @@ class SizedExecutable:
         self._params = params or SharedParams()
         self._programs: OrderedDict[tuple[int, ...], _Program] = OrderedDict()
         self._ranges = list(ranges)
-        # Why the last program was made for single sizes.
-        self._why = "the device has no programs for many sizes"
+        # Why the last program was made for single sizes, and dims that lowering needs as numbers.
+        self._why = "" if builder.sized else "the device has no programs for many sizes"
+        self._needed: frozenset[str] = frozenset()
         self._binding = Binding()
         self._handles: dict[int, tuple[int, ...]] = {}
         self._closed_moves = Moved(0, 0, 0)
@@ -209,15 +210,18 @@ class SizedExecutable:
             program = _Program(dict(sizes), loaded._replace(lowered=noted))
             self._programs[key] = program
             if len(self._programs) > MAX_PROGRAMS:
-                _, old = self._programs.popitem(last=False)
-                self._closed_moves = _sum(self._closed_moves, old.executable.moved())
-                old.executable.close()
+                self._drop(self._programs.popitem(last=False)[1])
         if program.serves is None:
             self._programs.move_to_end(key)
         elif program.sizes != sizes:
             _resize(program, sizes)
         self._update(program)
         return program
+
+    def _drop(self, program: _Program) -> None:
+        """Closes a program in whose place there is another one."""
+        self._closed_moves = _sum(self._closed_moves, program.executable.moved())
+        program.executable.close()
 
     def _of_a_range(self, key: tuple[int, ...]) -> _Program | None:
         """The program of a range that has these values of the dims."""
@@ -231,31 +235,41 @@ class SizedExecutable:
         """A new program of all sizes that lowering does not tell from some; None where there is none."""
         if self._builder.sized is None:
             return None
-        if len(self._ranges) >= MAX_RANGES or min(key) < 2:
-            self._why = (
-                "a size is 0 or 1"
-                if min(key) < 2
-                else f"{MAX_RANGES} programs for ranges are kept already"
-            )
-            return None
-        assumptions = Assumptions(sizes)
         check_guards(self._graph, sizes)
+        fixed = {n: size for n, size in sizes.items() if size < 2 or n in self._needed}
+        while len(fixed) < len(sizes):
+            program = self._range(sizes, fixed)
+            if isinstance(program, _Program):
+                self._ranges.append(program)
+                if len(self._ranges) > MAX_RANGES:
+                    self._drop(self._ranges.pop(0))
+                return program
+            names = program.intersection(sizes.keys() - fixed.keys()) or sizes.keys()
+            fixed |= {name: sizes[name] for name in names}
+        self._why = self._why or "its sizes are 0 or 1"
+        return None
+
+    def _range(self, sizes: Values, fixed: Values) -> _Program | frozenset[str]:
+        """A program of a range of sizes in which some dims are fixed; or the names of dims that have to be fixed, too."""
+        assert self._builder.sized is not None
+        graph = with_sizes(self._graph, fixed) if fixed else self._graph
+        assumptions = Assumptions(sizes)
         try:
-            loaded = self._builder.sized(self._graph, assumptions)
+            loaded = self._builder.sized(graph, assumptions)
         except (UnknownSizeError, UnsupportedOpError) as error:
-            self._builder, self._why = self._builder._replace(sized=None), first_line(error)
-            return None
-        guards = {**assumptions.guards, **_varied(loaded.lowered.graph)}
-        if self._graph.assumptions is not None:
-            guards |= self._graph.assumptions.guards
-        serves = holds(list(guards), list(self._graph.dims))
-        if not serves(*key):
+            self._why = first_line(error)
+            self._needed |= getattr(error, "names", frozenset()) or sizes.keys()
+            return self._needed
+        varied = _varied(loaded.lowered.graph)
+        broken = [guard.names() for guard in varied if not guard.holds(sizes)]
+        if broken:
             loaded.executable.close()
             self._why = "a size inside of the graph is 0 or 1"
-            return None
-        program = _Program(dict(sizes), loaded, serves)
-        self._ranges.append(program)
-        return program
+            return broken[0].union(*broken)
+        guards = {**assumptions.guards, **varied, **_equal(self._graph, fixed)}
+        if self._graph.assumptions is not None:
+            guards |= self._graph.assumptions.guards
+        return _Program(dict(sizes), loaded, holds(list(guards), list(self._graph.dims)))
 
     def _update(self, program: _Program) -> None:
         """Gives a program the params and the binding that it has not."""
@@ -370,6 +384,14 @@ class SizedExecutable:
     def _every(self) -> list[_Program]:
         """All programs."""
         return [*self._ranges, *self._programs.values()]
+
+
+def _equal(graph: Graph, fixed: Values) -> dict[Guard, None]:
+    """Guards that dims have these values."""
+    return {
+        Guard(poly.add(graph.dims[name].terms, poly.constant(-value)), ZERO): None
+        for name, value in fixed.items()
+    }
 
 
 def _sum(*moves: Moved) -> Moved:

@@ -7,15 +7,15 @@ from typing import Any
 
 from rlx.errors import MALFORMED, GraphError, RlxError, SizesError
 from rlx.ir.graph import Graph, Node
-from rlx.sizes import SizeExpr, value_of
+from rlx.sizes import SizeExpr, bound
 
 
 def with_sizes(graph: Graph, values: Mapping[str, int]) -> Graph:
-    """Returns the graph for values of its dims. Inference decides anew.
+    """Returns the graph for values of its dims, or of some of them. Inference decides anew.
 
     Args:
         graph: A graph with dims; it is not changed.
-        values: A value of each dim.
+        values: Values of dims. With values of all of them its builders' assumptions are checked.
 
     Raises:
         SizesError: Its builders assumed something of the dims that does not hold.
@@ -51,10 +51,10 @@ def usual(graph: Graph) -> Graph:
 
 
 def _bound(graph: Graph, values: Mapping[str, int], known: dict[Graph, Graph]) -> Graph:
-    """The graph with values in place of its dims; without values inferred anew."""
+    """The graph with values in place of dims; without values inferred anew."""
     if graph in known:
         return known[graph]
-    if values:
+    if values and graph.dims.keys() <= values.keys():
         check_guards(graph, values)
     result = known[graph] = Graph(graph.name)
     result.param_values = dict(graph.param_values)
@@ -62,7 +62,7 @@ def _bound(graph: Graph, values: Mapping[str, int], known: dict[Graph, Graph]) -
 
     def fixed(value: Any) -> Any:
         if isinstance(value, SizeExpr):
-            return value_of(value, values) if values else value
+            return bound(value, values) if values else value
         if isinstance(value, tuple):
             return tuple(map(fixed, value))
         return _bound(value, values, known) if isinstance(value, Graph) else value
@@ -73,7 +73,7 @@ def _bound(graph: Graph, values: Mapping[str, int], known: dict[Graph, Graph]) -
         if node.op in ("input", "param"):
             add = result.input if node.op == "input" else result.param
             nodes[node.id] = add(node.name, attrs["shape"], attrs["dtype"])
-        elif node.op == "size" and values:
+        elif node.op == "size" and not isinstance(attrs["size"], SizeExpr):
             nodes[node.id] = result.constant(attrs["size"], "i64")
         else:
             nodes[node.id] = _added(result, node, inputs, attrs)

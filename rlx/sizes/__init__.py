@@ -4,11 +4,13 @@ from rlx.sizes.dim import Dim, dims_of
 from rlx.sizes.expressions import (
     Size,
     SizeExpr,
+    bound,
     ceil_divide,
     hinted,
     largest,
     pinned,
     positive,
+    ranged,
     smallest,
     starts,
     value_of,
@@ -17,6 +19,6 @@ from rlx.sizes.guards import Assumptions, Guard, current, deciding, inferring
 from rlx.sizes.ratio import Ratio
 
 __all__ = [
-    "Assumptions", "Dim", "Guard", "Ratio", "Size", "SizeExpr", "ceil_divide", "current",
-    "deciding", "dims_of", "hinted", "inferring", "largest", "pinned", "positive", "smallest", "starts", "value_of",
+    "Assumptions", "Dim", "Guard", "Ratio", "Size", "SizeExpr", "bound", "ceil_divide", "current",
+    "deciding", "dims_of", "hinted", "inferring", "largest", "pinned", "positive", "ranged", "smallest", "starts", "value_of",
 ]  # fmt: skip

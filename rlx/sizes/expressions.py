@@ -249,6 +249,11 @@ def value_of(size: Size, values: Mapping[str, int]) -> int:
     return size.value(values) if isinstance(size, SizeExpr) else size
 
 
+def bound(size: Size, values: Mapping[str, int]) -> Size:
+    """Returns a size with values in the place of some of its dims."""
+    return size_of(poly.bind(size.terms, values)) if isinstance(size, SizeExpr) else size
+
+
 def smallest(*sizes: Any) -> Any:
     """Returns the least of some sizes, as ``min`` does for ints; no comparison is decided for it."""
     return _extreme(False, sizes)
@@ -281,6 +286,17 @@ def pinned(size: Any) -> int:
     assumptions = _current(size)
     value = poly.value(size.terms, assumptions.hints)
     assumptions.decide(poly.add(size.terms, poly.constant(-value)), True)
+    return value
+
+
+def ranged(size: Any) -> int:
+    """Returns the number of a size at the hints, for a choice by costs that holds from a power of 4 to the next one."""
+    if not isinstance(size, SizeExpr):
+        return int(size)
+    value: int = hinted(size)
+    power = 1 << (max(value, 1).bit_length() - 1 & ~1)
+    for bound in (power, 4 * power):
+        is_positive(poly.add(size.terms, poly.constant(1 - bound)))  # becomes a guard
     return value
 
 

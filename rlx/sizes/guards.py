@@ -34,6 +34,10 @@ class Guard(NamedTuple):
             return (number == 0) == (self.relation == ZERO)
         return False
 
+    def names(self) -> frozenset[str]:
+        """Returns the names of its dims."""
+        return frozenset(atom.name for atom in poly.atoms(self.terms))
+
     def __str__(self) -> str:
         return f"{poly.text(self.terms)} {self.relation}"
 

@@ -191,6 +191,25 @@ def value(item: Terms, values: Mapping[str, int]) -> int:
     return sum(c * math.prod(atom.value(values) for atom in monomial) for monomial, c in item)
 
 
+def bind(item: Terms, values: Mapping[str, int]) -> Terms:
+    """The normal form with values in the place of some dims."""
+    sums = []
+    for monomial, factor in item:
+        product = constant(factor)
+        for atom in monomial:
+            product = multiply(product, _bind_atom(atom, values))
+        sums.append(product)
+    return add(*sums)
+
+
+def _bind_atom(atom: Atom, values: Mapping[str, int]) -> Terms:
+    if isinstance(atom, Unknown):
+        return constant(atom.value(values)) if atom.name in values else of_atom(atom)
+    if isinstance(atom, Quotient):
+        return divide(bind(atom.above, values), bind(atom.below, values))
+    return extreme(atom.largest, [bind(item, values) for item in atom.items])
+
+
 @functools.lru_cache(1 << 14)
 def bounds(item: Terms) -> Bounds:
     """The values that it may have, by its terms alone."""

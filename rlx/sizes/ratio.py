@@ -12,12 +12,15 @@ from rlx.errors import UnknownSizeError
 
 def unknown(size: object, what: str) -> UnknownSizeError:
     """Returns the error that a size was read as a number."""
-    return UnknownSizeError(
+    error = UnknownSizeError(
         f"the size {size} is known only when the graph runs",
         got=what,
         expected="arithmetic of sizes",
         hint="g.dim(x, axis) gives it as a value of the graph; dims={...} fixes it",
     )
+    names = getattr(size, "names", None)
+    error.names = names() if names is not None else frozenset()
+    return error
 
 
 class Ratio:
@@ -128,6 +131,11 @@ class Ratio:
 
     def __repr__(self) -> str:
         return f"({self.above})/({self.below})"
+
+    def names(self) -> frozenset[str]:
+        """Returns the names of its dims."""
+        parts = (self.above, self.below)
+        return frozenset[str]().union(*(p.names() for p in parts if not isinstance(p, int)))
 
     def value(self, values: Mapping[str, int]) -> float:
         """Returns its value for values of its dims, as Python divides whole numbers; NaN over 0."""
