@@ -18,7 +18,7 @@ WAYS = {
     "all": lambda axis, rank: True,
 }
 LARGEST = 300
-# Builders that make tables of sizes, and so refuse some dims or other sizes: the axes of ``resize``, the diagonal of an
+# Builders that refuse some dims or other sizes: more than two axes of ``resize``, the diagonal of an
 # ``einsum``, the frames of ``istft``.
 REFUSED = {"resize", "einsum", "istft"}
 

@@ -20,6 +20,7 @@
 #endif
 #include "resize/interpolate.h"
 #include "resize/nearest.h"
+#include "resize/taps.h"
 #include "recurrent/recurrent.h"
 #include "recurrent/recursive.h"
 #include "recurrent/state_space.h"

@@ -25,6 +25,27 @@ KERNELS = (
         parallel=Parallel(),
     ),
     Signature(
+        "resize_taps",
+        "Tables of an axis of n entries resized to `count`: places and weights of its taps, [padded, taps] or, turned, "
+        "[taps, padded]. Rows from `count` on are those of the last result. x is not read.",
+        {
+            "n": INT,
+            "count": INT,
+            "padded": INT,
+            "taps": INT,
+            "turned": FLAG,
+            "mode": INT,
+            "coordinates": INT,
+            "rounding": INT,
+            "exclude": FLAG,
+            "scale": REAL,
+            "cubic": REAL,
+        },
+        {"x": "T"},
+        {"indices": "i32", "weights": "T"},
+        types=FLOATS,
+    ),
+    Signature(
         "nearest_planes",
         "Planes [rows, columns] of the entries of planes [n, width] in rows `lines` and columns `places`. The places are "
         "padded to a whole number of the widest vectors; rising: none is lower than the one before.",

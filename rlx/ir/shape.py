@@ -149,6 +149,11 @@ def is_sized(value: Any) -> bool:
     return isinstance(value, SizeExpr) or is_sized(getattr(value, "shape", ()))
 
 
+def is_size(value: Any) -> bool:
+    """Returns whether a value is a whole number of Python or a size that is known only when the graph runs."""
+    return type(value) is int or isinstance(value, SizeExpr)
+
+
 def is_one(dim: int) -> bool:
     """Returns whether an axis is broadcast: a size that is known only when the graph runs never is."""
     return not isinstance(dim, SizeExpr) and dim == 1
@@ -247,7 +252,8 @@ def collapse(dims: Shape, *steps: Sequence[int]) -> tuple[Shape, tuple[tuple[int
         if is_one(dim):
             continue
         mergeable = kept_dims and all(
-            item[-1] == step[axis] * dim for item, step in zip(kept_steps, steps, strict=True)
+            same_size(item[-1], step[axis] * dim)
+            for item, step in zip(kept_steps, steps, strict=True)
         )
         if mergeable:
             kept_dims[-1] *= dim

@@ -59,9 +59,42 @@ static RLX_INLINE vf NAME(entries_at)(const T *x, const int32_t *position, int32
     return v_gather(x, places);
 }
 
-/* Rows of results whose places rise, in whole vectors; gives the first result of a row that is left. Both tables have a
-   row for each tap. */
-static int64_t NAME(interpolate_rising)(T *y, const T *x, const rlx_interpolate *p, const int32_t *index, const T *weight,
+/* The sum of a vector of results: the tables' rows for each tap are `step` apart. */
+static RLX_INLINE vf NAME(sum_of_taps)(const T *x, const int32_t *index, const T *weight, const int32_t *start, int64_t step,
+                                       int64_t taps, int64_t n)
+{
+    vf sum = {0};
+    for (int64_t t = 0; t < taps; t++) {
+        const vf by = v_load(weight + t * step);
+        const vf product = NAME(entries_at)(x, index + t * step, start[t], n) * by;
+        sum += v_pick(v_less((vf){0}, v_abs(by)), product, (vf){0});
+    }
+    return sum;
+}
+
+/* The last results of rows, fewer than a vector, by the same arithmetic. */
+static void NAME(interpolate_rest)(T *y, const T *x, const rlx_interpolate *p, const int32_t *index, const T *weight,
+                                   int64_t rows, int64_t first, int64_t last)
+{
+    int32_t places[RLX_RESIZE_TAPS * FLOATS], start[RLX_RESIZE_TAPS];
+    T by[RLX_RESIZE_TAPS * FLOATS], results[FLOATS];
+    for (int64_t t = 0; t < p->taps; t++) {
+        for (int64_t l = 0; l < FLOATS; l++) {
+            const int64_t from = t * p->count + (first + l < last ? first + l : last - 1);
+            places[t * FLOATS + l] = index[from], by[t * FLOATS + l] = weight[from];
+        }
+        start[t] = NAME(start_of)(places + t * FLOATS, p->n);
+    }
+    for (int64_t r = 0; r < rows; r++) {
+        const T *from = x + r * p->n;
+        v_store(results, p->taps == 1 ? NAME(entries_at)(from, places, start[0], p->n)
+                                      : NAME(sum_of_taps)(from, places, by, start, FLOATS, p->taps, p->n));
+        memcpy(y + r * p->count + first, results, (size_t)(last - first) * sizeof(T));
+    }
+}
+
+/* Rows of results whose places rise. Both tables have a row for each tap. */
+static void NAME(interpolate_rising)(T *y, const T *x, const rlx_interpolate *p, const int32_t *index, const T *weight,
                                         int64_t rows, int64_t first, int64_t last)
 {
     const int64_t n = p->n, count = p->count, taps = p->taps, whole = (last - first) / FLOATS;
@@ -78,18 +111,13 @@ static int64_t NAME(interpolate_rising)(T *y, const T *x, const rlx_interpolate 
             for (int64_t i = 0; taps == 1 && i < some; i++)
                 v_store(to + i * FLOATS, NAME(entries_at)(from, index + j + i * FLOATS, start[i], n));
             for (int64_t i = 0; taps > 1 && i < some; i++) {
-                vf sum = {0};
-                for (int64_t t = 0; t < taps; t++) {
-                    const int64_t position = t * count + j + i * FLOATS;
-                    const vf by = v_load(weight + position);
-                    const vf product = NAME(entries_at)(from, index + position, start[i * taps + t], n) * by;
-                    sum += v_pick(v_less((vf){0}, v_abs(by)), product, (vf){0});
-                }
-                v_store(to + i * FLOATS, sum);
+                const int64_t position = j + i * FLOATS;
+                v_store(to + i * FLOATS, NAME(sum_of_taps)(from, index + position, weight + position, start + i * taps, count,
+                                                           taps, n));
             }
         }
     }
-    return first + whole * FLOATS;
+    if (first + whole * FLOATS < last) NAME(interpolate_rest)(y, x, p, index, weight, rows, first + whole * FLOATS, last);
 }
 #undef VECTORS_TOGETHER
 #endif
@@ -136,18 +164,19 @@ static int NAME(kernel_interpolate)(const rlx_call *call)
     const int64_t count = p->count, inner = p->inner, taps = p->taps;
     const rlx_block own = inner == 1 ? rlx_share_block(call, p->outer, 1, count, 1, 64)
                                      : rlx_share_block(call, p->outer, count, inner, 1, 64);
-    int64_t from = own.columns.first; /* of a row, where inner is 1 */
 #if defined(SINGLE) && defined(PERMUTES)
-    if (inner == 1 && p->rising && taps <= RLX_RESIZE_TAPS)
-        from = NAME(interpolate_rising)((T *)out->y + own.pieces.first * count, (const T *)in->x + own.pieces.first * p->n, p,
-                                        in->indices, in->weights, own.pieces.last - own.pieces.first, from,
-                                        own.columns.last);
+    if (inner == 1 && p->rising && taps <= RLX_RESIZE_TAPS) {
+        NAME(interpolate_rising)((T *)out->y + own.pieces.first * count, (const T *)in->x + own.pieces.first * p->n, p,
+                                 in->indices, in->weights, own.pieces.last - own.pieces.first, own.columns.first,
+                                 own.columns.last);
+        return RLX_OK;
+    }
 #endif
     for (int64_t o = own.pieces.first; o < own.pieces.last; o++) {
         const T *x = (const T *)in->x + o * p->n * inner;
         T *y = (T *)out->y + o * count * inner;
         if (inner == 1) {
-            NAME(interpolate_row)(y, x, p, in->indices, in->weights, from, own.columns.last);
+            NAME(interpolate_row)(y, x, p, in->indices, in->weights, own.columns.first, own.columns.last);
             continue;
         }
         const int64_t position = own.columns.first, width = own.columns.last - position;

@@ -13,7 +13,7 @@ from rlx.errors import ShapeError
 from rlx.ir.dtype import ALL, DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
-from rlx.ir.shape import Shape, size, strides
+from rlx.ir.shape import Shape, is_size, size, strides
 from rlx.ops.declare import op
 from rlx.ops.movement.strided import emit_strided_copy
 
@@ -24,9 +24,9 @@ def _padded_shape(shape: Shape, pads: Any) -> Shape:
     """The shape of a tensor with so many entries more before and after each axis."""
     fits = isinstance(pads, tuple) and len(pads) == len(shape) > 0
     counts = fits and all(isinstance(pair, tuple) and len(pair) == 2 for pair in pads)
-    if not counts or any(type(n) is not int for pair in pads for n in pair):
+    if not counts or not all(is_size(n) for pair in pads for n in pair):
         raise ShapeError("[pad] one (before, after) pair per axis", got=pads, expected=len(shape))
-    if any(min(pair) < 0 for pair in pads):
+    if any(n < 0 for pair in pads for n in pair):
         raise ShapeError("[pad] counts", got=pads, expected="none below 0")
     return tuple(before + n + after for n, (before, after) in zip(shape, pads, strict=True))
 

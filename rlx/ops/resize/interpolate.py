@@ -13,8 +13,9 @@ from rlx.errors import ShapeError, UnknownNameError, did_you_mean
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, ShapeLike, TensorType
-from rlx.ir.shape import as_axis, as_shape, size
+from rlx.ir.shape import as_axis, as_shape, is_sized, same_size, size
 from rlx.ops.declare import FLOAT_KERNELS, composite, op
+from rlx.ops.resize.sized import call_sized
 from rlx.ops.resize.taps import COORDINATES, MODES, NEAREST, Coordinates, Mode, NearestMode, taps
 from rlx.sizes import pinned
 
@@ -51,7 +52,10 @@ def interpolate_type(types: Sequence[TensorType], attrs: dict[str, Any]) -> Tens
     axis = as_axis(attrs["axis"], len(shape), where="resize")
     count = as_shape(attrs["size"], where="resize")[0]
     check_names(attrs)
-    if not (attrs["scale"] > 0 and math.isfinite(attrs["scale"])) and shape[axis] * count:
+    scale = attrs["scale"]
+    if scale is None and not is_sized((shape[axis], count)):
+        attrs["scale"] = scale = count / shape[axis] if shape[axis] else 1.0
+    if scale is not None and not (scale > 0 and math.isfinite(scale)) and shape[axis] * count:
         raise ShapeError("[resize] not a scale", got=attrs["scale"], expected="> 0")
     if shape[axis] == 0 and count > 0:
         raise ShapeError("[resize] nothing to interpolate", got=f"{shape}, axis {axis}")
@@ -68,7 +72,7 @@ def table(n: int, attrs: Any) -> tuple[Array, Array]:
     return taps(
         pinned(n),
         pinned(a["size"]),
-        float(a["scale"]),
+        pinned(a["size"]) / pinned(n) if a["scale"] is None else float(a["scale"]),
         a["mode"],
         a["coordinates"],
         a["nearest_mode"],
@@ -115,6 +119,8 @@ def call_interpolate(
 ) -> None:
     """Writes the calls that resize ``x`` along one axis, with the attributes of ``interpolate``."""
     shape, axis = type.shape, attrs["axis"]
+    if not webgpu and call_sized(emitter, x, result, type, attrs):
+        return
     index, weight = table(shape[axis], attrs)
     outer, inner = size(shape[:axis]), size(shape[axis + 1 :])
     params: dict[str, Any] = {
@@ -164,7 +170,7 @@ _HOLES = np.array([[0, 1, np.nan, 3, 4, 5], [0, 1, 2, 3, np.nan, 5]], np.float32
     internal=True,
     infer=interpolate_type,
     flops=lambda node: 2.0 * size(node.shape) * 4,
-    cpu=Kernels(("interpolate",), _lower(webgpu=False)),
+    cpu=Kernels(("interpolate", "resize_taps"), _lower(webgpu=False)),
     webgpu=Kernels(("interpolate",), _lower(webgpu=True)),
     dtypes=FLOAT_KERNELS,
     tolerance={DType.F32: 5e-6},  # the weights are rounded too
@@ -201,7 +207,7 @@ def interpolate(  # noqa: PLR0913 - the operation's own signature
     x: Array,
     axis: int,
     size: int,
-    scale: float,
+    scale: float | None,
     mode: str,
     coordinates: str,
     nearest_mode: str,
@@ -213,7 +219,7 @@ def interpolate(  # noqa: PLR0913 - the operation's own signature
 ) -> Array:
     """``x`` resized along one axis; what ``resize`` is made of. A tap of weight 0 is not looked at.
 
-    ``scale`` is the number of new entries per old one, ``roi`` the first and last position of a crop, from 0 to 1; all
+    ``scale`` is the number of new entries per old one (None: that of both sizes), ``roi`` the first and last position of a crop, from 0 to 1; all
     else is as of ``resize``.
     """
     attrs = {"size": size, "scale": scale, "mode": mode, "coordinates": coordinates}
@@ -250,19 +256,29 @@ def _plan(shape: tuple[int, ...], inputs: dict[str, Any]) -> list[dict[str, Any]
     rest = {k: v for k, v in inputs.items() if k not in ("size", "scales", "roi")}
     results = []
     for axis, (n, count) in enumerate(zip(shape, sizes, strict=True)):
-        scale = float(scales[axis]) if scales is not None else count / n if n else 1.0
+        scale = float(scales[axis]) if scales is not None else None
+        if scale is None and not is_sized((n, count)):
+            scale = count / n if n else 1.0
         part = (float(roi[axis]), float(roi[rank + axis]))
-        if n == count and scale == 1.0 and not (crop and part != (0.0, 1.0)):
+        if scale in (None, 1.0) and same_size(n, count) and not (crop and part != (0.0, 1.0)):
             continue
         results.append({**rest, "axis": axis, "size": count, "scale": scale, "roi": part})
 
-    # Axes that shrink come first, so that the other steps have less to do. Of two that change alike, the last one, whose
-    # entries are the hardest to reach, is resized where there is less of the other.
-    def order(a: dict[str, Any]) -> tuple[float, int]:
-        ratio = a["size"] / (shape[a["axis"]] or 1)
-        return ratio, a["axis"] if ratio < 1 else -a["axis"]
+    if len(results) <= 2 and is_sized((shape, sizes)):
+        return results  # interpolate_plane finds their order
+    return sorted(
+        results, key=lambda a: order(pinned(shape[a["axis"]]), pinned(a["size"]), a["axis"])
+    )
 
-    return sorted(results, key=order)
+
+def order(n: int, count: int, axis: int) -> tuple[float, int]:
+    """The place of an axis of n entries among those that are resized.
+
+    Axes that shrink come first, so that the other steps have less to do. Of two that change alike, the last one, whose
+    entries are the hardest to reach, is resized where there is less of the other.
+    """
+    ratio = count / (n or 1)
+    return ratio, axis if ratio < 1 else -axis
 
 
 def _resize(g: Graph, x: Node, **args: Any) -> Node:

@@ -13,11 +13,21 @@ from rlx.errors import ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
+from rlx.ir.shape import is_sized
 from rlx.ir.shape import size as count_of
 from rlx.ir.variants import Family, Variant
 from rlx.ops.declare import FLOAT_KERNELS, op
-from rlx.ops.resize.interpolate import PLAIN, call_interpolate, interpolate, interpolate_type, table
+from rlx.ops.resize.interpolate import (
+    PLAIN,
+    call_interpolate,
+    interpolate,
+    interpolate_type,
+    order,
+    table,
+)
+from rlx.ops.resize.sized import lower_planes
 from rlx.ops.resize.taps import TapPattern, pattern
+from rlx.sizes import pinned
 
 _THREADS = 128
 # Most entries that a thread of the WGSL kernel reads: more do not fit into registers.
@@ -71,20 +81,27 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
         output.append(single)  # as interpolate writes them
     if output[0]["axis"] == output[1]["axis"]:
         raise ShapeError("[resize] two axes", got=f"axis {attrs['axis']}")
-    for key in ("axis", "size"):
+    shape = types[0].shape
+    if not is_sized((shape, attrs["size"])):
+        output.sort(key=lambda single: order(shape[single["axis"]], single["size"], single["axis"]))
+    for key in ("axis", "size", "scale"):
         attrs[key] = tuple(item[key] for item in output)
+    attrs["roi"] = output[0]["roi"] + output[1]["roi"]
     return result
 
 
-def _between(node: Node) -> TensorType:
-    """Returns the type of the first pass's result."""
-    return interpolate_type([node.inputs[0].type], _single(node.attrs, 0))
+def _in_order(node: Node) -> list[dict[str, Any]]:
+    """The attributes of both passes, the first one first."""
+    x, both = node.inputs[0].shape, [_single(node.attrs, which) for which in range(2)]
+    if is_sized((x, node.shape)):
+        both.sort(key=lambda one: order(pinned(x[one["axis"]]), pinned(one["size"]), one["axis"]))
+    return both
 
 
 def _passes(node: Node, emitter: Emitter, webgpu: bool) -> None:
-    between = _between(node)
+    first, second = _in_order(node)
+    between = interpolate_type([node.inputs[0].type], dict(first))
     middle = emitter.temp(between)
-    first, second = (_single(node.attrs, which) for which in range(2))
     call_interpolate(emitter, emitter.operand(0), middle, node.inputs[0].type, first, webgpu)
     call_interpolate(emitter, middle, emitter.result(), between, second, webgpu)
 
@@ -117,6 +134,9 @@ def _nearest(node: Node) -> tuple[Array, Array] | None:
 
 
 def _lower_cpu(node: Node, emitter: Emitter) -> None:
+    sized = is_sized((node.inputs[0].shape, node.shape))
+    if sized and lower_planes(node, emitter, (_single(node.attrs, 0), _single(node.attrs, 1))):
+        return
     taken = _nearest(node)
     if taken is None:
         _passes(node, emitter, webgpu=False)
@@ -172,7 +192,7 @@ _HOLES = np.where(np.arange(1800) % 37 == 5, np.nan, np.arange(1800)).reshape(2,
     internal=True,
     infer=_infer,
     flops=lambda node: 2.0 * count_of(node.shape) * 4,
-    cpu=Kernels(("nearest_planes", "interpolate"), _lower_cpu),
+    cpu=Kernels(("nearest_planes", "interpolate", "resize_taps"), _lower_cpu),
     webgpu=Kernels(("interpolate_plane", "interpolate"), _lower_webgpu),
     dtypes=FLOAT_KERNELS,
     tolerance={DType.F32: 1e-5},  # the weights of both axes are rounded too
