@@ -12,6 +12,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.notes import Note
 from rlx.ir.rewrite import Rewriter, reached
+from rlx.ir.shape import same_size
 from rlx.ops.control import trips_of_a_run
 from rlx.ops.declare import evaluate
 from rlx.ops.fold_cost import effort
@@ -50,7 +51,10 @@ _NOTHING: Mapping[str, Callable[[Node], bool]] = {
 
 
 def _does_nothing(node: Node) -> bool:
-    same = node.op in _NOTHING and node.types == node.inputs[0].types
+    if node.op not in _NOTHING or len(node.shape) != len(node.inputs[0].shape):
+        return False
+    pairs = zip(node.shape, node.inputs[0].shape, strict=True)
+    same = node.dtype is node.inputs[0].dtype and all(same_size(a, b) for a, b in pairs)
     return same and _NOTHING[node.op](node)
 
 

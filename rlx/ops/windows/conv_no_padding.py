@@ -9,9 +9,9 @@ from itertools import product
 from typing import Any
 
 from rlx.abi.constants import PANEL_DEPTH, PRODUCT_ROWS, VECTOR_ELEMENTS
-from rlx.ir.shape import size
+from rlx.ir.shape import estimated, is_sized, size
 from rlx.ops.windows.geometry import Window
-from rlx.sizes import largest, pinned, smallest
+from rlx.sizes import largest, ranged, smallest
 
 # Windows that the micro-kernel makes together.
 _TILES = (6, 4, 2, 1)
@@ -31,10 +31,10 @@ def together(window: Window, batch: int) -> int:
 
 
 def _taps(window: Window, axis: int) -> Counter[range]:
-    """Counts the positions of an axis by the taps that meet the operand."""
-    before, n, d = pinned(window.pads[axis][0]), pinned(window.dims[axis]), window.dilation[axis]
-    begins = (before - i * window.stride[axis] for i in range(pinned(window.out[axis])))
-    kernel = pinned(window.kernel[axis])
+    """Counts the positions of an axis by the taps that meet the operand, for estimates."""
+    before, n = estimated(window.pads[axis][0]), estimated(window.dims[axis])
+    kernel, d = estimated(window.kernel[axis]), window.dilation[axis]
+    begins = (before - i * window.stride[axis] for i in range(estimated(window.out[axis])))
     return Counter(
         range(min(kernel, max(0, math.ceil(b / d))), min(kernel, max(0, math.ceil((n + b) / d))))
         for b in begins
@@ -58,7 +58,7 @@ def share(params: Mapping[str, Any]) -> float:
     met = (
         sum(len(taps) * count for taps, count in _taps(window, axis).items()) for axis in range(3)
     )
-    return math.prod(met) / (size(window.out) * size(window.kernel))
+    return math.prod(met) / estimated(size(window.out) * size(window.kernel))
 
 
 def _cost(windows: int, vectors: int, least: float) -> float:
@@ -85,10 +85,10 @@ def pays(window: Window, batch: int, weights: int, outputs: int, filled: float) 
         before or reach > n
         for (before, _), reach, n in zip(window.pads, window.reach, window.dims, strict=True)
     )
-    if not padded or windows > PRODUCT_ROWS or taps > PANEL_DEPTH:
+    if is_sized((windows,)) or not padded or windows > PRODUCT_ROWS or taps > PANEL_DEPTH:
         return False
-    windows = pinned(windows)
-    images, all_vectors = pinned(together(window, batch)), math.ceil(outputs / VECTOR_ELEMENTS)
+    images = ranged(together(window, batch))
+    all_vectors = math.ceil(outputs / VECTOR_ELEMENTS)
     vectors = min(all_vectors, _VECTORS)
     least = 0 if weights <= _CACHED_WEIGHTS else _UNCACHED
     classes = product(*(_taps(window, axis).items() for axis in range(3)))
@@ -97,5 +97,5 @@ def pays(window: Window, batch: int, weights: int, outputs: int, filled: float) 
         * math.prod(len(taps) for taps, _ in axes)
         for axes in classes
     )
-    copied = _OF_A_ROW * images * math.prod(window.reach[:2]) / all_vectors
+    copied = _OF_A_ROW * images * math.prod(map(estimated, window.reach[:2])) / all_vectors
     return cost < _cost(images * windows, vectors, 0) * taps * filled + copied

@@ -18,13 +18,14 @@ from rlx.abi.windows import padded_plane
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Emitter, Kernels, TensorType
-from rlx.ir.shape import size, strides
+from rlx.ir.shape import estimated, is_sized, size, strides
 from rlx.ops.declare import operand_names
 from rlx.ops.elementwise.records import Step
 from rlx.ops.movement.strided import emit_strided_copy
 from rlx.ops.windows import conv_no_padding, winograd
 from rlx.ops.windows.fft_conv import call_long, samples_of_block
 from rlx.ops.windows.geometry import FEW, Window, collapsed, params_of, window_of, window_params
+from rlx.sizes import largest, smallest
 
 # Result rows whose panels are packed together, so that the panels stay in the cache.
 _MAX_OUTPUTS = 512
@@ -71,15 +72,20 @@ def _depthwise_kernel(node: Node, window: Window) -> str:
     flat = window.dims[0] == window.out[0] == 1
     columns, step = window.out[2], window.stride[2]
     # It makes four rows at a time; few long rows are left to the direct kernel.
-    tall = window.out[1] >= 4 and window.dims[2] >= _SHORTEST_VECTOR
+    tall = _at_least(window.out[1], 4) and _at_least(window.dims[2], _SHORTEST_VECTOR)
     by_rows = node.dtype is DType.F32 and flat and tall and step in (1, 2)
     # Rows of these kernels are read once for four rows of results.
     near = window.dilation[1] == 1 and window.stride[1] == step and window.kernel[1] in (3, 5, 7)
-    full = columns >= (_FULL_ROW if step == 1 else 1) * _lanes(columns)
-    small = size(window.dims) + size(window.out) <= _SMALL_PLANES
+    full = is_sized((columns,)) or columns >= (_FULL_ROW if step == 1 else 1) * _lanes(columns)
+    small = estimated(size(window.dims) + size(window.out)) <= _SMALL_PLANES
     if small and node.shape[1] >= _PLANES and not (by_rows and near and full):
         return "conv_depthwise_lanes"
     return "conv_depthwise" if by_rows else ""
+
+
+def _at_least(size: int, least: int) -> bool:
+    """Returns whether a size is at least a number; one that is not known is."""
+    return is_sized((size,)) or size >= least
 
 
 def _is_scaling(node: Node, window: Window) -> bool:
@@ -134,14 +140,17 @@ def _only_met(node: Node, emitter: Emitter, x: Any, window: Window) -> tuple[Any
 
 def _together(node: Node, window: Window) -> int:
     """Images that are made together: those with few windows are joined, to fill the columns of a panel."""
-    return max(1, min(node.shape[0], CONV_COLUMNS // max(1, size(window.out))))
+    return largest(1, smallest(node.shape[0], CONV_COLUMNS // largest(1, size(window.out))))
 
 
 def _is_by_outputs(node: Node, window: Window) -> bool:
     """Returns whether the lanes of vectors are outputs, and windows are read in place."""
     outputs = node.shape[1] // node.attrs["groups"]
     elements = size(node.inputs[1].shape[1:])
-    few = _together(node, window) * size(window.out) <= CONV_FEW_WINDOWS and elements >= _SHALLOW
+    windows = size(window.out)
+    # All these kernels give the same bits. The one for many windows is taken where their number is not known.
+    few = not is_sized((windows,)) and elements >= _SHALLOW
+    few = few and _together(node, window) * windows <= CONV_FEW_WINDOWS
     full = outputs >= _FULL * _lanes(outputs)
     deep = elements >= _DEEP and not (size(window.kernel) == 1 and window.out == window.dims)
     return few or (deep and full)
