@@ -112,15 +112,15 @@ def _parts(node: Node, site: MatchSite) -> _Parts | None:
     order = tuple(transposed.attrs["perm"]) if transposed.op == "transpose" else ()
     if order not in (_COLUMNS, _BOTH):
         return None
-    if site.only(transposed) is scores:
-        inside.insert(0, transposed)
+    inside.insert(0, transposed)
     (k,) = transposed.inputs
     if len(q.shape) != 4 or len(k.shape) != 4:
         return None
     heads_first = tuple(k.shape[head] for head in _HEADS) if order == _BOTH else k.shape
     if q.shape[:2] != heads_first[:2] or heads_first[:3] != v.shape[:3]:
         return None
-    if any(site.only(item) is None for item in inside[:-1]):
+    # Other products may read the turned keys, too.
+    if any(site.only(item) is None for item in inside[1:-1]):
         return None
     if mask is not None and mask.dtype != q.dtype:
         return None
