@@ -29,11 +29,13 @@ from rlx.importers.onnx.values import (
 from rlx.ir.dtype import DType, widen
 from rlx.ir.graph import Graph, Node
 from rlx.ir.rewrite import reached
-from rlx.ir.shape import Shape
+from rlx.ir.shape import Shape, as_size
 from rlx.ops.declare import evaluate
 from rlx.ops.fold_cost import effort
 from rlx.ops.interpret import results_of
 from rlx.resource_limits import charge
+from rlx.sizes import SizeExpr
+from rlx.sizes.ratio import unknown
 
 # Values computed at load for a shape or an index are small; more elements than this are an attack.
 MAX_KNOWN = 1 << 24
@@ -181,13 +183,16 @@ class OnnxCall:
         return self.x(index).dtype
 
     def known(self, index: int) -> Array:
-        """The elements of operand ``index``, bfloat16 and narrower floats as f32.
+        """The elements of operand ``index``, bfloat16 and narrower floats as f32; as objects where some are sizes of dims.
 
         Raises:
             NeedsValueError: They depend on what graph inputs hold.
             RefusedError: They depend on what a loop around the node computes.
+            UnknownSizeError: They are computed from sizes of dims.
         """
         value = self.value(index)
+        if value.sizes is not None:
+            return value.sizes
         array = value.array if value.array is not None else self._compute(value)
         if value.element.dtype is DType.BF16:
             return widen(array, DType.BF16).astype(np.float32)
@@ -210,8 +215,10 @@ class OnnxCall:
         return value.array
 
     def ints(self, index: int) -> tuple[int, ...]:
-        """The elements of operand ``index`` as Python integers."""
+        """The elements of operand ``index`` as Python integers, or sizes of dims."""
         array = self.known(index)
+        if self.value(index).sizes is not None:
+            return tuple(map(as_size, array.flat))
         if array.size > 4096 or array.dtype.kind not in "iu":
             raise ImportModelError(
                 f"input {index} should be a few integers, not {array.size} of {array.dtype}"
@@ -225,7 +232,8 @@ class OnnxCall:
             raise ImportModelError(
                 f"input {index} should be one number, not of shape {array.shape}"
             )
-        return array.ravel()[0].item()
+        item = array.ravel()[0]
+        return item.item() if isinstance(item, np.generic) else item
 
     @staticmethod
     def need(good: bool, otherwise: str) -> None:
@@ -342,8 +350,14 @@ def known_node(node: Node) -> Array:
 
     Raises:
         RefusedError: It is too large to be computed at load.
+        UnknownSizeError: It is computed from sizes of dims.
     """
     order = [item for _, item in sorted(reached([node]).items())]
+    sizes = [dim for item in order for type in item.types for dim in type.shape]
+    sizes += [item.attrs["size"] for item in order if item.op == "size"]
+    for size in sizes:
+        if isinstance(size, SizeExpr):
+            raise unknown(size, "a value that is computed from it")
     total = sum(map(effort, order))
     if total > MAX_KNOWN:
         raise RefusedError(f"a shape that depends on {total:.0f} elements of weights")

@@ -15,8 +15,10 @@ from rlx.errors import (
     ImportModelError,
     InputError,
     UnknownNameError,
+    UnknownSizeError,
     UnsupportedOpError,
     did_you_mean,
+    first_line,
     listed,
 )
 from rlx.importers.onnx import schema, wire
@@ -29,6 +31,7 @@ from rlx.importers.onnx.source import (
     ModelSource,
     Port,
     bind,
+    dims_of,
     open_file,
 )
 from rlx.importers.onnx.tensors import element_of
@@ -46,6 +49,7 @@ from rlx.ir import container
 from rlx.ir.casting import check_array, converted
 from rlx.ir.graph import Graph
 from rlx.resource_limits import budget
+from rlx.sizes import Assumptions
 
 MAX_RANK = 32
 # Version of the file format from which on an initializer that is an input, too, is its default.
@@ -60,11 +64,12 @@ def load(
     """Reads an ONNX model as a graph.
 
     Weights become params under their ONNX names with their values attached (views of the file, which
-    is mapped). Whatever depends on shapes alone is computed here and is not in the graph.
+    is mapped). Whatever depends on shapes alone is computed here and is not in the graph. Symbolic dimensions
+    become dims (``rlx.Dim``): the compiled graph takes inputs of any size of them.
 
     Args:
         path_or_bytes: The file, its contents, or a binary file object. External data needs the path.
-        dims: Sizes of the symbolic dimensions by name. A dimension without a name is called
+        dims: Sizes of symbolic dimensions by name, which are fixed. A dimension without a name is called
             ``input[axis]``.
         values: Values of inputs that decide shapes (the ``shape`` of a Reshape), or that replace a default of
             the file; they are fixed, and no inputs of the graph.
@@ -75,7 +80,7 @@ def load(
     Raises:
         ImportModelError: The file can't be read, or makes no sense.
         UnsupportedOpError: Nodes can't be imported; all of them are listed, with counts.
-        InputError: Dimensions or values are missing; they are named.
+        InputError: Values are missing, or a dimension has to be fixed; they are named.
         LimitError: Loading it is more work than ``rlx.limits`` allows.
         UnknownNameError: ``dims`` or ``values`` names something that the model has not.
 
@@ -90,9 +95,17 @@ def load(
     source = open_model(path_or_bytes)
     args = values or {}
     _check_names(source, dims or {}, args)
-    shapes = bind(source, dims or {}, args)
+    unknown = dims_of(source)
+    shapes = bind(source, dims or {}, args, unknown)
     try:
         return lower(source, shapes, args).graph
+    except UnknownSizeError as error:
+        names = [name for name, dim in unknown.items() if dim.name in error.names]
+        raise InputError(
+            f"{source.label} needs a size of {listed(names) or 'its dimensions'} when it is read",
+            got=first_line(error),
+            hint="pass dims={...} (--dim NAME=SIZE), or use rlx.onnx.Model, which takes it from the arrays",
+        ) from error
     except NeedsValueError as error:
         names = listed(sorted(error.names))
         raise InputError(
@@ -245,7 +258,10 @@ def _check_names(source: ModelSource, dims: Mapping[str, int], values: Mapping[s
 
 
 def lower(
-    source: ModelSource, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Any]
+    source: ModelSource,
+    shapes: Mapping[str, tuple[int, ...]],
+    values: Mapping[str, Any],
+    hints: Mapping[str, int] | None = None,
 ) -> LoweredModel:
     """Lowers a model for shapes.
 
@@ -253,28 +269,36 @@ def lower(
         source: The model.
         shapes: Shape of every input that remains an input; a default is an input if it has a shape here.
         values: Arrays of the other inputs.
+        hints: Values of dims in shapes. Decisions that depend on them become guards of the graph.
 
     Raises:
+        UnknownSizeError: An operator needs a size of a dim as a number.
         NeedsValueError: Shapes depend on the contents of more inputs.
         ImportModelError: The model makes no sense.
         UnsupportedOpError: Nodes can't be imported.
     """
     with budget():
-        return _lower(source, shapes, values)
+        return _lower(source, shapes, values, hints)
 
 
 def _lower(
-    source: ModelSource, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Any]
+    source: ModelSource,
+    shapes: Mapping[str, tuple[int, ...]],
+    values: Mapping[str, Any],
+    hints: Mapping[str, int] | None,
 ) -> LoweredModel:
     lowering = OnnxLowering(source.model, source.file.folder, source.label, source.file.view)
     opsets = versions(source.model.opsets, source.label)
     graph = Graph(source.graph.name or "model")
+    if hints:
+        graph.assumptions = Assumptions(hints)
     scope, site = Scope({}, opsets), GraphSite(graph)
     for port in source.given({*shapes, *values}):
         scope.define(port.name, _input(port, graph, shapes, values))
     try:
         try:
-            result = lowering.body(source.graph, scope, site)
+            with graph.deciding():
+                result = lowering.body(source.graph, scope, site)
         except MissingError:
             lowering.check()
             raise

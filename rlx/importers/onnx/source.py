@@ -8,9 +8,11 @@ from __future__ import annotations
 import functools
 import mmap
 import os
+import re
 from collections.abc import Container, Mapping
 from dataclasses import field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -22,6 +24,8 @@ from rlx.importers.onnx.element_bytes import raw_array
 from rlx.importers.onnx.elements import Element
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
+from rlx.ir.shape import as_size
+from rlx.sizes import Dim
 
 if TYPE_CHECKING:
     from rlx.importers.onnx import schema
@@ -59,6 +63,10 @@ class Port:
     name: str
     element: Element
     dims: tuple[int | str, ...] | None
+
+    def axes(self, rank: int) -> tuple[int | str, ...]:
+        """Its dimensions; where the file does not say how many there are, ``input[axis]`` for each of ``rank``."""
+        return tuple(f"{self.name}[{i}]" for i in range(rank)) if self.dims is None else self.dims
 
     def __str__(self) -> str:
         dims = "any shape" if self.dims is None else ", ".join(map(str, self.dims))
@@ -172,15 +180,52 @@ def _map(path: Path) -> memoryview:
         raise unreadable("the model can't be read", path, error) from None
 
 
+def dims_of(source: ModelSource, ranks: Mapping[str, int] = MappingProxyType({})) -> dict[str, Dim]:
+    """Returns a dim for each symbolic dimension of the inputs, by the dimension's name.
+
+    Names of a file may be any text. Those of dims are names as Python's variables have.
+
+    Args:
+        source: The model.
+        ranks: The ranks of inputs whose file does not say them.
+    """
+    results: dict[str, Dim] = {}
+    taken: set[str] = set()
+    for port in (*source.inputs, *source.defaults):
+        for name in port.axes(ranks.get(port.name, 0)):
+            if isinstance(name, str) and name not in results:
+                plain = re.sub(r"\W", "_", name).rstrip("_")
+                plain = plain if plain.isidentifier() else f"d_{plain}"
+                count = 1
+                while plain in taken:
+                    count += 1
+                    plain = f"{plain.rstrip('0123456789')}{count}"
+                taken.add(plain)
+                results[name] = Dim(plain)
+    return results
+
+
 def bind(
-    source: ModelSource, dims: Mapping[str, int], values: Mapping[str, Any]
+    source: ModelSource,
+    dims: Mapping[str, int],
+    values: Mapping[str, Any],
+    unknown: Mapping[str, Dim] = MappingProxyType({}),
 ) -> dict[str, tuple[int, ...]]:
     """The shape of every input that is not given as a value.
+
+    Args:
+        source: The model.
+        dims: Sizes of dimensions.
+        values: Inputs that are given as values.
+        unknown: Dims of dimensions that need no size.
 
     Raises:
         InputError: A dimension has no size, or not a sensible one.
     """
+    dims = {**unknown, **dims}
     for name, size in dims.items():
+        if isinstance(size, Dim):
+            continue
         if not isinstance(size, (int, np.integer)) or not 0 <= size <= MAX_DIM:
             raise InputError(f"dimension {name!r}", got=repr(size), expected="a whole number >= 0")
     shapes: dict[str, tuple[int, ...]] = {}
@@ -193,7 +238,7 @@ def bind(
             continue
         missing |= {d for d in port.dims if isinstance(d, str) and d not in dims}
         shapes[port.name] = tuple(
-            int(dims.get(d, 0)) if isinstance(d, str) else d for d in port.dims
+            as_size(dims.get(d, 0)) if isinstance(d, str) else d for d in port.dims
         )
     if missing:
         raise InputError(

@@ -15,6 +15,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.rewrite import reached
 from rlx.ir.shape import Shape
+from rlx.sizes import Ratio, SizeExpr
 
 Array = np.ndarray[Any, Any]
 
@@ -41,28 +42,40 @@ class MissingError(RlxError):
 
 @dataclass(slots=True, eq=False)
 class OnnxValue:
-    """A tensor: ``array`` or ``node`` is there, and both once the elements of a node were asked for.
+    """A tensor: ``array``, ``sizes`` or ``node`` is there. The elements of a node are kept once they were asked for.
 
     Attributes:
         element: Its ONNX element type.
         array: Its elements, when they are known at load (bfloat16 as bits).
         node: The node that computes it otherwise.
         name: Its ONNX name, when it is a weight: it becomes a param of that name.
+        sizes: Its elements, as objects, when some are sizes that are known only when the graph runs.
     """
 
     element: Element
     array: Array | None = None
     node: Node | None = None
     name: str = ""
+    sizes: Array | None = None
 
     @property
     def shape(self) -> Shape:
-        """Its shape, always known."""
+        """Its shape."""
+        if self.sizes is not None:
+            return self.sizes.shape
         if self.node is not None:
             return self.node.shape
         assert self.array is not None
         shape: Shape = self.array.shape
         return shape
+
+    @staticmethod
+    def of_sizes(sizes: Any, element: Element) -> OnnxValue:
+        """Numbers of which some may be sizes that are known only when the graph runs."""
+        objects = np.asarray(sizes, object)
+        if any(isinstance(item, SizeExpr | Ratio) for item in objects.flat):
+            return OnnxValue(element, sizes=objects)
+        return OnnxValue(element, objects.astype(element.numpy))
 
     @staticmethod
     def of(result: Node | Array, element: Element | None = None) -> OnnxValue:
@@ -153,12 +166,22 @@ class GraphSite:
         if value.node is not None and value.node.graph is self.graph:
             return value.node
         # A value of the graph around this one may be used here once its elements are known.
-        if value.array is None:
+        if value.array is None and value.sizes is None:
             raise RefusedError("a value of the graph around it that was not passed in")
         cached = self.made.get(id(value))
         if cached is None:
-            cached = self.made[id(value)] = (value, self._leaf(value))
+            node = self._leaf(value) if value.sizes is None else self._of_sizes(value)
+            cached = self.made[id(value)] = (value, node)
         return cached[1]
+
+    def _of_sizes(self, value: OnnxValue) -> Node:
+        """Sizes as a value of the graph."""
+        assert value.sizes is not None
+        g, dtype = self.graph, value.element.dtype
+        parts = [g.as_node(size, DType.I64, where="sizes") for size in value.sizes.flat]
+        flat = g.concat([g.reshape(part, (1,)) for part in parts], 0)
+        node = g.reshape(flat, value.sizes.shape)
+        return node if dtype in (None, DType.I64) else g.cast(node, dtype)
 
     def _leaf(self, value: OnnxValue) -> Node:
         array, dtype = value.array, value.element.dtype

@@ -14,6 +14,7 @@ from rlx.errors import (
     ImportModelError,
     LimitError,
     RlxError,
+    UnknownSizeError,
     UnsupportedOpError,
     printable,
 )
@@ -24,6 +25,7 @@ from rlx.importers.onnx.node_order import in_order, live_nodes, subgraphs
 from rlx.importers.onnx.opsets import plain, refused, versions
 from rlx.importers.onnx.schema import Attribute, Function, GraphDef, ModelDef, NodeDef, TensorProto
 from rlx.importers.onnx.scope import ImportProblem, Scope
+from rlx.importers.onnx.size_arithmetic import computed
 from rlx.importers.onnx.source import Origin
 from rlx.importers.onnx.tensors import to_array
 from rlx.importers.onnx.values import (
@@ -39,6 +41,7 @@ from rlx.importers.onnx.values import (
 from rlx.importers.onnx.wrap import carries, wrapped
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array
+from rlx.ir.shape import estimated
 from rlx.ir.spans import progress
 from rlx.ops.fold_cost import effort
 from rlx.ops.interpret import interpret
@@ -167,6 +170,7 @@ class OnnxLowering:
 
         Raises:
             ImportModelError: The node is malformed.
+            UnknownSizeError: It takes no sizes that are known only when the graph runs.
         """
         self._nodes += 1
         results: Sequence[Held | None] = [None] * len(node.output)
@@ -186,13 +190,18 @@ class OnnxLowering:
             self.needs |= error.names
         except MissingError:
             pass
+        except UnknownSizeError:
+            raise
         except (RlxError, *MALFORMED) as error:
             if isinstance(error, UnsupportedOpError):
                 self._note(node, str(error).replace("\n", ";"))
             else:
                 self._fail(node, error)
         for name, value in zip(node.output, results, strict=False):
-            if isinstance(value, OnnxValue) and math.prod(value.shape) > MAX_ELEMENTS:
+            if (
+                isinstance(value, OnnxValue)
+                and math.prod(map(estimated, value.shape)) > MAX_ELEMENTS
+            ):
                 self._fail(node, ImportModelError(f"a result of shape {value.shape}"))
             if name:
                 scope.define(name, value)
@@ -269,6 +278,10 @@ class OnnxLowering:
         if operator.raw:
             return _results(operator, call)
         _check_carried(node.op, operator, operands)
+        if any(isinstance(o, OnnxValue) and o.sizes is not None for o in operands):
+            sizes = computed(call, operands)
+            if sizes is not None:
+                return sizes
         if (
             operator.fold
             and operands

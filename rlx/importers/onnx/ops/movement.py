@@ -15,8 +15,9 @@ from rlx.importers.onnx.ops.shapes import limited
 from rlx.importers.onnx.tensors import element_of
 from rlx.importers.onnx.values import Array, OnnxValue, RefusedError
 from rlx.ir.dtype import DType, store
-from rlx.ir.shape import as_axes, as_axis
+from rlx.ir.shape import as_axes, as_axis, is_sized
 from rlx.resource_limits import charge
+from rlx.sizes import largest, smallest
 
 
 def axis_of(call: OnnxCall, default: int = 0, name: str = "axis", index: int = 0) -> int:
@@ -52,7 +53,7 @@ def split(call: OnnxCall) -> Any:
             raise ImportModelError(f"{parts} parts for {call.results} outputs")
         charge(f"a split into {parts}", nodes=parts)
         size = -(-total // parts)
-        sizes = tuple(max(min(size, total - i * size), 0) for i in range(parts))
+        sizes = tuple(largest(smallest(size, total - i * size), 0) for i in range(parts))
     call.need(len(sizes) >= call.results, f"{len(sizes)} parts for {call.results} outputs")
     return call.g.split(x, sizes, axis)
 
@@ -73,6 +74,9 @@ def slice_(call: OnnxCall) -> Any:
     if not len(starts) == len(stops) == len(axes) == len(steps):
         raise ImportModelError("starts, ends, axes and steps differ in length")
     as_axes(axes, len(x.shape), where="axes")  # refuses an axis that is named twice
+    sized = [is_sized((x.shape[a], b, e)) for a, b, e in zip(axes, starts, stops, strict=True)]
+    if any(sized) and min(steps) > 0:
+        return g.slice(x, starts, stops, axes, steps)
     begin, end, by = [], [], []
     for start, stop, axis, step in zip(starts, stops, axes, steps, strict=True):
         dim = x.shape[axis]
@@ -171,7 +175,7 @@ def pad(call: OnnxCall) -> Any:
         pads[axis] = (flat[i], flat[i + len(axes)])
     g = call.g
     if mode != "constant":
-        limited((max(x.shape, default=0),))
+        limited((largest(*x.shape, 0),))
     if mode != "constant" and any(before < 0 or after < 0 for before, after in pads):
         # Negative pads are cut off first; the rest is then mirrored or repeated.
         cuts = [(min(b, 0), min(a, 0)) for b, a in pads]

@@ -13,6 +13,7 @@ from rlx.importers.onnx.ops.packed import packed_product
 from rlx.importers.onnx.values import RefusedError
 from rlx.ir.dtype import HALVES, DType
 from rlx.ir.graph import Graph, Node
+from rlx.ir.shape import broadcast
 
 
 @onnx_op("MatMul")
@@ -75,7 +76,7 @@ def gemm(call: OnnxCall) -> Any:
     c = call.opt(2)
     if c is not None and beta != 0:
         c = c if kind.is_float or whole else g.cast(c, "f64")
-        rows = np.broadcast_shapes(c.shape, result.shape)
+        rows = broadcast(c.shape, result.shape, where="Gemm")
         call.need(
             rows == result.shape, f"a summand of shape {c.shape} for a product {result.shape}"
         )

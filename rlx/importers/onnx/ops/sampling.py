@@ -16,6 +16,7 @@ from rlx.importers.onnx.ops.shapes import checked_shape, limited
 from rlx.importers.onnx.values import RefusedError
 from rlx.ir.graph import Graph, Node
 from rlx.ir.shape import as_axis
+from rlx.sizes import largest
 
 
 @onnx_op("Resize", since=11)
@@ -73,7 +74,7 @@ def _resize(
     call: OnnxCall, x: Node, size: Sequence[int], scales: Sequence[float] | None, mode: Any,
     coordinates: Any, nearest: Any, **more: Any,
 ) -> Any:  # fmt: skip
-    limited((max(size, default=0),))
+    limited((largest(*size, 0),))
     return call.g.resize(
         x, tuple(size), mode=mode, coordinates=coordinates, nearest_mode=nearest,
         scales=None if scales is None else tuple(scales), **more,

@@ -12,10 +12,12 @@ from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.elements import BFLOAT16, FLOAT, INT64, NARROW, UINT64, Element
 from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.narrow import FORMATS, decoded, encoded
+from rlx.importers.onnx.size_arithmetic import cast as cast_sizes
 from rlx.importers.onnx.tensors import element_of
 from rlx.importers.onnx.values import CARRIERS, OnnxValue, RefusedError
 from rlx.importers.onnx.wrap import cut
 from rlx.ir.dtype import DType, store, widen
+from rlx.ir.shape import broadcast, estimated, is_sized, same_size
 from rlx.resource_limits import charge
 
 
@@ -23,13 +25,15 @@ from rlx.resource_limits import charge
 def shape(call: OnnxCall) -> Any:
     """The sizes from ``start`` to ``end``."""
     dims = call.shape()
-    return np.array(dims[call.integer("start", 0) : call.integer("end", len(dims))], np.int64)
+    return OnnxValue.of_sizes(
+        dims[call.integer("start", 0) : call.integer("end", len(dims))], INT64
+    )
 
 
 @onnx_op("Size", raw=True)
 def size(call: OnnxCall) -> Any:
     """The number of elements."""
-    return np.array(math.prod(call.shape()), np.int64)
+    return OnnxValue.of_sizes(math.prod(call.shape()), INT64)
 
 
 @onnx_op("Identity", raw=True)
@@ -67,7 +71,7 @@ def constant_of_shape(call: OnnxCall) -> Any:
     value = call.tensor("value") or OnnxValue(FLOAT, np.zeros(1, np.float32))
     assert value.array is not None
     call.need(value.array.size == 1, f"a value of shape {value.array.shape}")
-    if math.prod(dims) <= 1 << 12 or value.element.dtype is None:
+    if not is_sized(dims) and (math.prod(dims) <= 1 << 12 or value.element.dtype is None):
         return OnnxValue(value.element, np.full(limited(dims), value.array.ravel()[0]))
     scalar = call.g.constant(value.array.reshape(()), value.element.dtype)
     return call.g.expand(scalar, dims)
@@ -90,13 +94,16 @@ def limited(dims: tuple[int, ...]) -> tuple[int, ...]:
     Raises:
         LimitError: It is too large for that.
     """
-    charge(f"an array of shape {dims}, made at load,", elements=math.prod(dims))
+    charge(f"an array of shape {dims}, made at load,", elements=math.prod(map(estimated, dims)))
     return dims
 
 
 @onnx_op("Range", raw=True)
 def range_(call: OnnxCall) -> Any:
     """Numbers at equal distances."""
+    if any(call.value(i).sizes is not None for i in range(3)):
+        first, end, step = (call.number(i) for i in range(3))
+        return OnnxValue.of(call.g.arange(first, end, step, call.element().dtype), call.element())
     start, limit, delta = (call.known(i).reshape(()) for i in range(3))
     if delta == 0:
         raise ImportModelError("a step of 0")
@@ -126,9 +133,10 @@ def reshape(call: OnnxCall) -> Any:
     """A 0 stands for the old size, unless ``allowzero``."""
     x, dims = call.x(), list(call.ints(1))
     if call.integer("allowzero", 0):
-        call.need(0 not in dims or -1 not in dims, f"a shape with both 0 and -1: {dims}")
+        both = any(same_size(d, 0) for d in dims) and any(same_size(d, -1) for d in dims)
+        call.need(not both, f"a shape with both 0 and -1: {dims}")
     else:
-        dims = [x.shape[i] if d == 0 else d for i, d in enumerate(dims)]
+        dims = [x.shape[i] if same_size(d, 0) else d for i, d in enumerate(dims)]
     return call.g.reshape(x, tuple(resolved(dims, x.shape)))
 
 
@@ -138,13 +146,14 @@ def resolved(dims: list[int], old: tuple[int, ...]) -> list[int]:
     Raises:
         ImportModelError: The -1 has no size that fits.
     """
-    if -1 not in dims:
+    count = sum(same_size(d, -1) for d in dims)
+    if not count:
         return dims
-    rest = math.prod(d for d in dims if d != -1)
+    rest = math.prod(d for d in dims if not same_size(d, -1))
     total = math.prod(old)
-    if dims.count(-1) > 1 or (rest == 0 and total) or (rest and total % rest):
+    if count > 1 or (rest == 0 and total) or (rest and total % rest):
         raise ImportModelError(f"no reshape of {old} to {tuple(dims)}")
-    return [(total // rest if rest else 0) if d == -1 else d for d in dims]
+    return [(total // rest if rest else 0) if same_size(d, -1) else d for d in dims]
 
 
 @onnx_op("Flatten", carried=True)
@@ -182,8 +191,9 @@ def unsqueeze(call: OnnxCall) -> Any:
 def expand(call: OnnxCall) -> Any:
     """Broadcast both ways with a shape."""
     x, dims = call.x(), checked_shape(call.ints(1))
-    target = np.broadcast_shapes(x.shape, dims)
-    return x if target == x.shape else call.g.expand(x, target)
+    target = broadcast(x.shape, dims, where="Expand")
+    same = len(target) == len(x.shape) and all(map(same_size, target, x.shape))
+    return x if same else call.g.expand(x, target)
 
 
 @onnx_op("Transpose", carried=True)
@@ -202,6 +212,10 @@ def cast_to(call: OnnxCall, element: Element, index: int = 0) -> OnnxValue:
     if source.dtype is None and source.name not in CARRIERS:
         raise RefusedError(f"a cast from {source.name}")
     plain = source not in NARROW and element not in NARROW
+    if value.sizes is not None:
+        sizes = cast_sizes(value, element)
+        if sizes is not None:
+            return sizes
     if plain and value.array is not None and value.array.size <= 1 << 16:
         return OnnxValue(element, _cast_array(value.array, source, element))
     g, x = call.g, call.x(index)

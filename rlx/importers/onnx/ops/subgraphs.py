@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import GraphError, ImportModelError
+from rlx.errors import GraphError, ImportModelError, UnknownSizeError
 from rlx.importers.onnx.call import OnnxCall, known_node
 from rlx.importers.onnx.elements import Element
 from rlx.importers.onnx.node_order import free_names
@@ -31,6 +31,8 @@ def known_bool(call: OnnxCall, stored: Held) -> bool | None:
     """A condition, or None where it depends on what runs compute."""
     if not isinstance(stored, OnnxValue):
         raise ImportModelError("a condition that is no tensor")
+    if stored.sizes is not None and stored.sizes.size == 1:
+        return bool(stored.sizes.ravel()[0])
     if stored.array is None:
         assert stored.node is not None
         if not call.site.params or inputs_of(stored.node):
@@ -70,6 +72,8 @@ def captured(call: OnnxCall, graphs: Sequence[GraphDef]) -> dict[str, OnnxValue]
 
 def _passed_in(value: OnnxValue) -> bool:
     """Returns whether a subgraph takes a value as an input: a computed value, or a weight, which is not copied."""
+    if value.sizes is not None:
+        return False
     if value.node is not None or value.array is None:
         return True
     return value.array.size > 64 and value.element.dtype is not None
@@ -162,6 +166,8 @@ def attempt(call: OnnxCall) -> Iterator[None]:
         yield
         if lowering.needs != needs:
             raise RefusedError("a shape within depends on what is computed")
+    except UnknownSizeError:
+        raise
     except (RefusedError, MissingError, GraphError, ImportModelError) as error:
         # Also a branch that makes no sense for these shapes: it may be the one that is not taken.
         lowering.problems, lowering.needs = problems, needs

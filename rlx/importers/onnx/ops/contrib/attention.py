@@ -16,6 +16,7 @@ from rlx.importers.onnx.ops.products import exact_product
 from rlx.importers.onnx.values import RefusedError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
+from rlx.ir.shape import broadcast
 
 # The addend of the score of a key that padding hides.
 FILTER = -10000.0
@@ -70,7 +71,7 @@ def masked(call: OnnxCall, bias: Node | None, past: int, sq: int, sk: int, like:
     seen, _ = seen_before(g, sq, sk, past)
     if bias is None:
         return Scores(scale, bias=hidden(g, seen, like))
-    shape = np.broadcast_shapes(bias.shape, seen.shape)
+    shape = broadcast(bias.shape, seen.shape, where="attention")
     low = g.constant(far(like.dtype), like.dtype)
     return Scores(scale, bias=g.where(seen, g.expand(bias, shape), low))
 
