@@ -52,7 +52,10 @@ class ModelFile:
     digest: str
 
     def lowered(
-        self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array]
+        self,
+        shapes: Mapping[str, tuple[int, ...]],
+        values: Mapping[str, Array],
+        hints: Mapping[str, int],
     ) -> LoweredModel:
         """Returns the result of ``lower``, or an earlier process's result for the same file, shapes and values.
 
@@ -60,14 +63,14 @@ class ModelFile:
             RlxError: See ``lower``.
         """
         if self.entries is None:
-            return imported(self.source, shapes, values)
+            return imported(self.source, shapes, values, hints)
         args = [(n, a.dtype.str, a.shape, _digest(a)) for n, a in sorted(values.items())]
-        asked = sorted(shapes.items())
+        asked = [(port, list(map(str, shape))) for port, shape in sorted(shapes.items())]
         name = self.entries.name("import", self.digest, self.source.label, asked, args)
         with phase("cache"):
             result = self.entries.get(name, self.source.file.array_at)
-        if result is None:
-            result = self._build_model(self.entries, name, shapes, values)
+        if result is None or not _holds(result, hints):
+            result = self._build_model(self.entries, name, shapes, values, hints)
         else:
             count("import_hits")
         if isinstance(result, frozenset):
@@ -84,13 +87,14 @@ class ModelFile:
         name: str,
         shapes: Mapping[str, tuple[int, ...]],
         values: Mapping[str, Array],
+        hints: Mapping[str, int],
     ) -> tuple[LoweredModel, str] | frozenset[str]:
         """Returns the result of ``lower`` with the graph's content hash, or the inputs whose values it needs.
 
         Both are cached.
         """
         try:
-            lowered = imported(self.source, shapes, values)
+            lowered = imported(self.source, shapes, values, hints)
         except NeedsValueError as error:
             _put(entries, name, error.names)
             return error.names
@@ -140,15 +144,27 @@ def _read(file: ModelBytes) -> ModelSource:
     return source
 
 
+def _holds(result: Any, hints: Mapping[str, int]) -> bool:
+    """Returns whether a model of the cache was lowered for sizes like these, which become its hints."""
+    assumptions = None if isinstance(result, frozenset) else result[0].graph.assumptions
+    if assumptions is None:
+        return True
+    assumptions.hints.update(hints)
+    return bool(assumptions.hold(hints))
+
+
 def imported(
-    source: ModelSource, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array]
+    source: ModelSource,
+    shapes: Mapping[str, tuple[int, ...]],
+    values: Mapping[str, Array],
+    hints: Mapping[str, int],
 ) -> LoweredModel:
     """``lower`` of a model, counted and timed; nothing is kept of it."""
     from rlx.importers.onnx.load import lower
 
     count("imported")
     with phase("nodes"):
-        return lower(source, shapes, values)
+        return lower(source, shapes, values, hints)
 
 
 @dataclass(frozen=True)

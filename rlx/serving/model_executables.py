@@ -1,10 +1,9 @@
-"""The compiled executables of a model: one for each set of shapes, or for a bucket of them."""
+"""The compiled executables of a model: each serves all sizes of the dimensions that the model leaves open, or some of them."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Hashable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Container, Mapping, Sequence
 
 from rlx.compiler.choice import Choice
 from rlx.compiler.progress import CancelToken, ProgressCallback, watching
@@ -13,112 +12,75 @@ from rlx.errors import (
     CancelledError,
     DeviceLostError,
     InputError,
+    LimitError,
     RlxError,
+    UnknownSizeError,
     first_line,
-    listed,
 )
 from rlx.importers.onnx.elements import Element
-from rlx.importers.onnx.source import LoweredModel
+from rlx.importers.onnx.source import LoweredModel, ModelSource, Port, dims_of
 from rlx.importers.onnx.values import NeedsValueError
 from rlx.ir.extended import as_extended, dtype_of
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.shape import Shape
 from rlx.locks import Lock
-from rlx.lru import Lru
-from rlx.passes.masking.dim_sizes import UnmaskableError
 from rlx.runtime.session import Session
-from rlx.serving.bucket_padding import Bucket, BucketFit, valid
 from rlx.serving.executable_pool import ExecutablePool
-from rlx.serving.import_cache import ModelFile, imported
-from rlx.serving.model_buckets import Buckets, BucketsLike, Range, dims_of, shapes_with
+from rlx.serving.import_cache import ModelFile
 from rlx.serving.model_inputs import carried
 from rlx.serving.model_report import ModelReport, ShapesReport
+from rlx.sizes import Dim
+from rlx.sizes.program import holds
 
 # Executables of a graph that stay while nobody uses them.
 _KEPT = 16
-# Sets of shapes whose bucket is remembered.
-_MAX_PLACES = 4096
-
-Shapes = Mapping[str, Shape]
-
-
-class ShapeRunner(Protocol):
-    """An object that runs inputs of some shapes."""
-
-    @property
-    def pool(self) -> ExecutablePool:
-        """The executables."""
-
-    def run(self, arrays: Mapping[str, Array]) -> list[Array]:
-        """The outputs, in the model's own types."""
+Sizes = dict[str, int]
 
 
 @dataclass(frozen=True)
-class Exact:
-    """Runs inputs of just the shapes that it was compiled for.
+class ShapeRunner:
+    """Runs inputs of the sizes that it was compiled for.
 
     Attributes:
+        inputs: The names of the inputs.
+        contents: The contents of inputs that decide shapes.
+        fixed: The sizes of dimensions that it was compiled for.
+        takes: Tells whether it serves values of the other dimensions.
+        open: Their dims, by the dimensions' names in the order of the arguments of ``takes``.
         lowered: The graph, as it was made of the file.
-        clones: Its executables.
+        pool: Its executables.
         plain: Whether it takes and gives the model's arrays as they are.
         report: Its row in the model's report.
     """
 
+    inputs: tuple[str, ...]
+    contents: tuple[tuple[str, bytes], ...]
+    fixed: Mapping[str, int]
+    takes: Callable[..., bool]
+    open: Mapping[str, Dim]
     lowered: LoweredModel
     pool: ExecutablePool
     plain: bool
     report: ShapesReport
 
     def run(self, arrays: Mapping[str, Array]) -> list[Array]:
-        """See ``ShapeRunner``."""
+        """The outputs, in the model's own types."""
         inputs = {name: carried(arrays[name]) for name in self.lowered.graph.input_names}
         with self.pool.lease() as compiled:
             result = compiled.run(inputs)
         return _stored(result, self.lowered.elements)
 
+    def serves(self, sizes: Sizes) -> bool:
+        """Returns whether it runs inputs of some sizes."""
+        if any(sizes.get(name) != size for name, size in self.fixed.items()):
+            return False
+        values = [sizes.get(name, 0) for name in self.open]
+        return all(value > 1 for value in values) and self.takes(*values)
 
-@dataclass(frozen=True)
-class Padded:
-    """Runs inputs of any shapes of a bucket.
-
-    Attributes:
-        bucket: Its graph.
-        clones: The executables of that.
-        elements: Element type of each output.
-        report: Its row in the model's report.
-    """
-
-    bucket: Bucket
-    pool: ExecutablePool
-    elements: Sequence[Element]
-    report: ShapesReport
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """Runs inputs of some shapes in their bucket.
-
-    Attributes:
-        padded: The bucket.
-        fit: The need of the shapes.
-    """
-
-    padded: Padded
-    fit: BucketFit
-
-    @property
-    def pool(self) -> ExecutablePool:
-        """The executables of the bucket."""
-        return self.padded.pool
-
-    def run(self, arrays: Mapping[str, Array]) -> list[Array]:
-        """See ``ShapeRunner``."""
-        inputs = {name: carried(array) for name, array in arrays.items()}
-        inputs = self.padded.bucket.given(self.fit, inputs)
-        with self.pool.lease() as compiled:
-            result = compiled.run(inputs)
-        return _stored(valid(self.fit, result), self.padded.elements)
+    def dims(self, sizes: Sizes) -> dict[str, int]:
+        """Returns the values of the dims of its graph for some sizes."""
+        return {dim.name: sizes[name] for name, dim in self.open.items()}
 
 
 class Executables:
@@ -128,7 +90,6 @@ class Executables:
         file: The model.
         session: The device.
         capacity: The maximum number of executables.
-        buckets: The sizes that share an executable.
         watch: The callback and the token of compiles.
 
     Attributes:
@@ -144,7 +105,6 @@ class Executables:
         file: ModelFile,
         session: Session,
         capacity: int,
-        buckets: BucketsLike,
         watch: tuple[ProgressCallback | None, CancelToken | None],
     ) -> None:
         self.session = session
@@ -152,25 +112,37 @@ class Executables:
         self.fixed: frozenset[str] = frozenset()
         self.lock = Lock()
         self._file, self._source, self._watch = file, file.source, watch
-        self._buckets = Buckets(file.source, buckets)
-        self._kept: Lru[Hashable, Exact | Padded] = Lru(capacity)
-        # For inputs that are padded, the key of their bucket.
-        self._bucket_of: Lru[Hashable, Hashable] = Lru(_MAX_PLACES)
-        self.compiles = self._fits = 0
+        self._capacity = capacity
+        # Those that were used last stand at the end.
+        self._runners: list[ShapeRunner] = []
+        # Dimensions that the model needs as numbers, and why.
+        self._needed: dict[str, str] = {}
+        self.compiles = 0
 
-    def known(self, arrays: Mapping[str, Array]) -> ShapeRunner | None:
-        """Returns the existing runner of such inputs; None without one."""
-        return self._known(self._key(arrays))
+    def known(self, arrays: Mapping[str, Array], exact: bool = False) -> ShapeRunner | None:
+        """Returns the existing runner of such inputs; None without one.
 
-    def _known(self, key: Hashable) -> ShapeRunner | None:
-        result = self._kept.get(key)
-        if isinstance(result, Exact):
-            return result
-        padded = self._kept.get(self._bucket_of.get(key))
-        if not isinstance(padded, Padded):
-            return None
-        fit = padded.bucket.known(key)
-        return None if fit is None else Fitted(padded, fit)
+        Args:
+            arrays: The inputs.
+            exact: Whether it has to be compiled for their sizes alone.
+        """
+        names, contents, sizes = (
+            tuple(arrays),
+            self._contents(arrays),
+            sizes_of(self._source, arrays),
+        )
+        runners = self._runners
+        for runner in reversed(runners):
+            if (
+                runner.serves(sizes)
+                and runner.contents == contents
+                and runner.inputs == names
+                and not (exact and runner.open)
+            ):
+                if runner is not runners[-1]:
+                    self._runners = [*(other for other in runners if other is not runner), runner]
+                return runner
+        return None
 
     def of(
         self,
@@ -183,7 +155,7 @@ class Executables:
         Args:
             arrays: The inputs.
             contents: Those that have the contents of runs to come; None for all.
-            exact: Whether they are not to be padded.
+            exact: Whether it has to be compiled for their sizes alone.
 
         Raises:
             InputError: The contents of another input decide shapes.
@@ -192,135 +164,99 @@ class Executables:
         with watching(*self._watch):
             while True:
                 self._check_contents(arrays, contents)
-                key = self._key(arrays)  # another thread may have compiled it
-                result = self._known(key)
-                if isinstance(result, Exact) or (result is not None and not exact):
+                result = self.known(arrays, exact)  # another thread may have compiled it
+                if result is not None:
                     return result
                 try:
-                    return self._build(key, arrays, exact)
+                    return self._keep(self._build(arrays, exact))
                 except NeedsValueError as error:
                     self.fixed |= error.names
 
     def forget(self) -> None:
         """Closes all executables, those in use when their calls end."""
-        cached = self._kept.values()
-        self._kept.clear()
-        for item in cached:
-            item.pool.close()
+        runners, self._runners = self._runners, []
+        for runner in runners:
+            runner.pool.close()
 
     def report(self) -> ModelReport:
         """Reports the compiled executables."""
-        listed = []
-        for value in self._kept.values():
-            report = value.report
-            if isinstance(value, Padded):
-                report = ShapesReport(report.dims, True, value.bucket.fits, report.seconds)
-            listed.append(report)
-        return ModelReport(tuple(listed), self.compiles, self._fits)
+        return ModelReport(tuple(runner.report for runner in self._runners), self.compiles)
 
-    def _build(self, key: Hashable, arrays: Mapping[str, Array], exact: bool) -> ShapeRunner:
-        dims = dims_of(self._source, arrays)
-        if exact or dims is None:
-            reason = (
-                "asked for" if exact else "the model does not say how many dimensions there are"
-            )
-            return self._exact(key, arrays, dims or {}, reason)
-        ranges, reason = self._buckets.ranges(dims)
-        if ranges:
-            try:
-                return self._in_bucket(key, arrays, ranges)
-            except UnmaskableError as error:
-                reason = str(error)
-        return self._exact(key, arrays, dims, reason)
+    def _keep(self, runner: ShapeRunner) -> ShapeRunner:
+        """Keeps a runner, in the place of the one that was used longest ago where there are too many."""
+        self._runners = [*self._runners, runner]
+        if len(self._runners) > self._capacity:
+            old, *self._runners = self._runners
+            old.pool.close()
+        return runner
 
-    def _exact(
-        self, key: Hashable, arrays: Mapping[str, Array], dims: Mapping[str, int], reason: str
-    ) -> Exact:
-        began = time.perf_counter()
-        lowered = self._lowered({name: array.shape for name, array in arrays.items()}, arrays)
-        pool = self._compiled(lowered.graph)
-        self._buckets.compiled(dims)
-        report = _report({name: (size, size) for name, size in dims.items()}, began, reason)
-        result = Exact(lowered, pool, self._is_plain(lowered, arrays), report)
-        self._kept.put(key, result)
-        return result
+    def _build(self, arrays: Mapping[str, Array], exact: bool) -> ShapeRunner:
+        """Compiles for inputs: for all sizes of their dimensions that the model does not need as numbers.
 
-    def _in_bucket(
-        self, key: Hashable, arrays: Mapping[str, Array], ranges: Mapping[str, Range]
-    ) -> Fitted:
-        """Returns the runner of such inputs in their bucket. The first inputs of a bucket compile it.
-
-        Raises:
-            UnmaskableError: Padding would change results.
+        Dimensions of sizes 0 and 1 are fixed: an axis of size 1 may be broadcast.
         """
-        began = time.perf_counter()
-        shapes = {name: array.shape for name, array in arrays.items()}
-        last = shapes_with(self._source, arrays, {name: high for name, (_, high) in ranges.items()})
-        if any(last[name] != shapes[name] for name in self.fixed.intersection(shapes)):
-            raise UnmaskableError("an input that decides shapes has dimensions that vary")
-        indices = "bucket", tuple(last.items()), self._values_key(arrays)
-        asked = self._looked_at(shapes, arrays)
-        padded = self._kept.get(indices)
-        if not isinstance(padded, Padded):
+        sizes = sizes_of(self._source, arrays)
+        dims = dims_of(self._source, {name: array.ndim for name, array in arrays.items()})
+        ports = self._source.given(arrays)
+        deciding = {n for p in ports if p.name in self.fixed for n in p.axes(arrays[p.name].ndim)}
+        while not exact:
+            fixed = {n: s for n, s in sizes.items() if s < 2 or n in self._needed or n in deciding}
+            if len(fixed) == len(sizes):
+                break
             try:
-                padded = self._new_bucket(arrays, last, ranges, asked, began)
-            except UnmaskableError as error:
-                self._buckets.failed(ranges, str(error))
+                rest = {name: dims[name] for name in sizes if name not in fixed}
+                return self._compiled(arrays, sizes, fixed, rest)
+            except UnknownSizeError as error:
+                names = {name for name in sizes.keys() - fixed if dims[name].name in error.names}
+                self._needed |= dict.fromkeys(names or sizes.keys() - fixed, first_line(error))
+            except (CancelledError, DeviceLostError, LimitError, NeedsValueError):
                 raise
-            self._kept.put(indices, padded)
-        fit = padded.bucket.fit(key, lambda: asked)
-        self._bucket_of.put(key, indices)
-        return Fitted(padded, fit)
+            except RlxError as error:
+                # For these sizes alone the model may be right: a size may be broadcast to another one.
+                result = self._compiled(arrays, sizes, sizes, {}, first_line(error))
+                self._needed |= dict.fromkeys(sizes, first_line(error))
+                return result
+        return self._compiled(arrays, sizes, sizes, {}, "asked for" if exact else "")
 
-    def _new_bucket(
+    def _compiled(
         self,
         arrays: Mapping[str, Array],
-        last: Shapes,
-        ranges: Mapping[str, Range],
-        asked: Graph,
-        began: float,
-    ) -> Padded:
-        """The bucket of some sizes, compiled.
-
-        Raises:
-            UnmaskableError: It can't be: padding would change results, the model is not for all of its sizes, or the
-                device can't run its graph.
-        """
-        # In the lower half, what depends on a size differs from what it is at its end. A bucket that
-        # begins below may hold sizes for which the model makes no sense.
-        first = {name: max(low, high // 2 + 1) for name, (low, high) in ranges.items()}
-        try:
-            smallest = self._lowered(shapes_with(self._source, arrays, first), arrays)
-            largest = self._lowered(last, arrays)
-            bucket = Bucket(largest.graph, smallest.graph, asked)
-            pool = self._compiled(bucket.graph)
-        except (CancelledError, DeviceLostError, NeedsValueError):
-            raise
-        except RlxError as error:
-            said = first_line(error)
-            raise UnmaskableError(f"a bucket of {_named(ranges)} can't be made: {said}") from error
-        dims = dims_of(self._source, arrays) or {}
-        report = _report({n: (size, size) for n, size in dims.items()} | dict(ranges), began)
-        return Padded(bucket, pool, largest.elements, report)
-
-    def _lowered(self, shapes: Shapes, arrays: Mapping[str, Array]) -> LoweredModel:
-        return self._file.lowered(*self._split(shapes, arrays))
-
-    def _looked_at(self, shapes: Shapes, arrays: Mapping[str, Array]) -> Graph:
-        """The model for shapes that it is not compiled for: it is not kept on disk."""
-        self._fits += 1
-        return imported(self._source, *self._split(shapes, arrays)).graph
-
-    def _split(
-        self, shapes: Shapes, arrays: Mapping[str, Array]
-    ) -> tuple[dict[str, Shape], dict[str, Array]]:
-        """Shapes of the inputs that stay inputs, and values of the others."""
-        return (
-            {name: shape for name, shape in shapes.items() if name not in self.fixed},
-            {name: array for name, array in arrays.items() if name in self.fixed},
+        sizes: Sizes,
+        fixed: Sizes,
+        dims: Mapping[str, Dim],
+        reason: str = "",
+    ) -> ShapeRunner:
+        """Compiles for some fixed sizes, and for any sizes of the other dimensions."""
+        began = time.perf_counter()
+        shapes = {
+            port.name: _shape(port, arrays[port.name].shape, dims)
+            for port in self._source.given(arrays)
+            if port.name not in self.fixed
+        }
+        values = {name: array for name, array in arrays.items() if name in self.fixed}
+        hints = {dim.name: sizes[name] for name, dim in dims.items()}
+        lowered = self._file.lowered(shapes, values, hints)
+        guards = lowered.graph.assumptions.guards if lowered.graph.assumptions is not None else ()
+        pool = self._pool(lowered.graph)
+        reasons = {name: self._needed[name] for name in fixed if name in self._needed}
+        report = ShapesReport(
+            tuple((name, fixed.get(name)) for name in sizes),
+            time.perf_counter() - began,
+            reason or "; ".join(dict.fromkeys(reasons.values())),
+        )
+        return ShapeRunner(
+            tuple(arrays),
+            self._contents(arrays),
+            dict(fixed),
+            holds(list(guards), [dim.name for dim in dims.values()]),
+            dims,
+            lowered,
+            pool,
+            self._is_plain(lowered, arrays),
+            report,
         )
 
-    def _compiled(self, graph: Graph) -> ExecutablePool:
+    def _pool(self, graph: Graph) -> ExecutablePool:
         compiled = self.session.compile(graph)
         self.choice = compiled.choice
         self.compiles += 1
@@ -348,14 +284,29 @@ class Executables:
                 hint="give an array instead of its shape",
             )
 
-    def _key(self, arrays: Mapping[str, Array]) -> Hashable:
-        """Returns the key of the executable for inputs."""
-        shapes = tuple((name, array.shape) for name, array in arrays.items())
-        return shapes, self._values_key(arrays)
-
-    def _values_key(self, arrays: Mapping[str, Array]) -> Hashable:
+    def _contents(self, arrays: Mapping[str, Array]) -> tuple[tuple[str, bytes], ...]:
+        """The contents of the inputs that decide shapes."""
+        if not self.fixed:
+            return ()
         decide = sorted(self.fixed.intersection(arrays))
         return tuple((name, arrays[name].tobytes()) for name in decide)
+
+
+def sizes_of(source: ModelSource, arrays: Mapping[str, Array]) -> Sizes:
+    """The sizes of the dimensions that a model leaves open, by name; ``input[axis]`` where the file says none."""
+    results: Sizes = {}
+    for port in source.given(arrays):
+        shape = arrays[port.name].shape
+        for dim, size in zip(port.axes(len(shape)), shape, strict=True):
+            if isinstance(dim, str):
+                results[dim] = size
+    return results
+
+
+def _shape(port: Port, shape: Shape, dims: Mapping[str, Dim]) -> Shape:
+    """The shape of an input with dims in the place of sizes."""
+    pairs = zip(port.axes(len(shape)), shape, strict=True)
+    return tuple(dims.get(name, size) if isinstance(name, str) else size for name, size in pairs)
 
 
 def _stored(arrays: Sequence[Array], elements: Sequence[Element]) -> list[Array]:
@@ -364,12 +315,3 @@ def _stored(arrays: Sequence[Array], elements: Sequence[Element]) -> list[Array]
         as_extended(array.astype(element.numpy, copy=False), element.extended)
         for array, element in zip(arrays, elements, strict=True)
     ]
-
-
-def _named(ranges: Mapping[str, Range]) -> str:
-    return listed(f"{name} {low} to {high}" for name, (low, high) in ranges.items())
-
-
-def _report(dims: Mapping[str, Range], began: float, reason: str = "") -> ShapesReport:
-    listed = tuple((name, low, high) for name, (low, high) in dims.items())
-    return ShapesReport(listed, not reason, 1, time.perf_counter() - began, reason)

@@ -1,4 +1,4 @@
-"""The report of ``rlx.onnx.Model``: compiled shapes and buckets, with the reasons."""
+"""The report of ``rlx.onnx.Model``: the compiled executables, with the reasons."""
 
 from __future__ import annotations
 
@@ -11,28 +11,22 @@ class ShapesReport:
     """One executable of a model.
 
     Attributes:
-        dims: The dimensions that the model leaves open, each with its first and last size.
-        bucket: Whether it runs inputs padded to the last sizes.
-        shapes: Sets of shapes that it has run.
+        dims: The dimensions that the model leaves open, each with the size that it was compiled for; None for any size.
         seconds: How long it took to lower and compile.
-        reason: Why the shapes are compiled as they are; "" for a bucket.
+        reason: Why sizes of 2 and more are compiled as they are; "" where none is.
     """
 
-    dims: tuple[tuple[str, int, int], ...]
-    bucket: bool
-    shapes: int
+    dims: tuple[tuple[str, int | None], ...]
     seconds: float
     reason: str = ""
 
     def __str__(self) -> str:
         sizes = [
-            f"{printable(name)} {first}"
-            if first == last
-            else f"{printable(name)} {first} to {last}"
-            for name, first, last in self.dims
+            f"{printable(name)} of any size" if size is None else f"{printable(name)} {size}"
+            for name, size in self.dims
         ]
-        what = f"bucket, {self.shapes} sets of shapes" if self.bucket else f"exact: {self.reason}"
-        return f"{', '.join(sizes) or 'no open dimensions'}: {what} ({self.seconds * 1e3:.0f} ms)"
+        because = f"; {self.reason}" if self.reason else ""
+        return f"{', '.join(sizes) or 'no open dimensions'} ({self.seconds * 1e3:.0f} ms{because})"
 
 
 @dataclass(frozen=True)
@@ -42,7 +36,6 @@ class ModelReport:
     Attributes:
         executables: Those that are kept, the one used longest ago first.
         compiles: How many were compiled so far, forgotten ones too.
-        lengths: How many times the model was lowered just to see that shapes fit a bucket.
 
     Example:
         ``docs/guides/onnx.md`` prints one.
@@ -50,8 +43,6 @@ class ModelReport:
 
     executables: tuple[ShapesReport, ...]
     compiles: int
-    lengths: int
 
     def __str__(self) -> str:
-        lines = [f"{self.compiles} compiled, {self.lengths} more sets of shapes fitted to buckets"]
-        return "\n".join([*lines, *(f"  {executable}" for executable in self.executables)])
+        return "\n".join([f"{self.compiles} compiled", *(f"  {item}" for item in self.executables)])

@@ -1,4 +1,4 @@
-"""An ONNX model that runs on arrays of any shape: lowered and compiled once per set of shapes."""
+"""An ONNX model that runs on arrays of any shape: lowered and compiled once for all sizes of its dimensions."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ from rlx.runtime.compiled import CompiledGraph
 from rlx.runtime.executor import CallQueue, run_in
 from rlx.runtime.session import Session
 from rlx.serving.import_cache import ModelFile, open_kept
-from rlx.serving.model_buckets import BucketsLike
-from rlx.serving.model_executables import Exact, Executables, ShapeRunner
+from rlx.serving.model_executables import Executables, ShapeRunner, sizes_of
 from rlx.serving.model_inputs import arrays_of, stand_ins
 from rlx.serving.model_report import ModelReport
 from rlx.threads import usable_cores
@@ -39,13 +38,14 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 ON_LOST = ("recover", "cpu", "raise")
-_OPTIONS = ("device", "capacity", "options", "on_lost", "buckets", "progress", "cancel")
+_OPTIONS = ("device", "capacity", "options", "on_lost", "progress", "cancel")
 # The counterparts of the options of onnxruntime.InferenceSession.
 _DEVICES = 'device="auto", "cpu", "webgpu" or another of rlx.available_devices() takes the place of providers'
 _ELSEWHERE = {
     "providers": _DEVICES,
     "provider_options": _DEVICES,
     "sess_options": "options=rlx.CompileOptions(threads=...) takes its place",
+    "buckets": "a model takes any size of its dimensions without them",
 }
 # Times that a run is repeated on a device that is lost under it.
 _TRIES = 3
@@ -53,31 +53,27 @@ _TRIES = 3
 _WORKERS = max(2, min(8, usable_cores()))
 
 
-# How many executables are kept, which shapes share one, and who watches compiles.
-_How = tuple[int, BucketsLike, tuple[ProgressCallback | None, CancelToken | None]]
+# How many executables are kept, and who watches compiles.
+_How = tuple[int, tuple[ProgressCallback | None, CancelToken | None]]
 
 
 class Model:
     """An ONNX model on a device, for any number of threads.
 
-    Each new set of input shapes is lowered and compiled when it is first run, and kept. A model that is run with many
-    sizes of a dimension is compiled for ranges of sizes, called buckets: inputs are padded, and the padding is masked
-    wherever results would see it. If a shape within the model depends on the contents of an input (the target of a
-    Reshape, the number of trips of a Loop), the model is compiled anew for new contents of that input, too. Calls from
-    several threads run side by side, each on an executable of its own; these share the weights, and there are as many
-    as there were calls at a time.
+    It is lowered and compiled once, when it is first run, for all sizes of its symbolic dimensions. It is compiled again for
+    a dimension of size 0 or 1, and for sizes of which something in the model is decided otherwise: ``report`` tells.
+    A dimension that an operator needs as a number is compiled for each of its sizes. If a shape within the model depends on
+    the contents of an input (the target of a Reshape, the number of trips of a Loop), the model is compiled anew for new
+    contents of that input, too. Calls from several threads run side by side, each on an executable of its own; these share
+    the weights, and there are as many as there were calls at a time.
 
     Args:
         path: The file, its contents, or a binary file object, which is read to its end.
         device: A device, its name, or "auto"; or a ``wgpu.GPUDevice`` of the program.
-        capacity: Sets of shapes, or buckets of them, that are kept.
+        capacity: Executables that are kept.
         options: How graphs are compiled.
         on_lost: The reaction of a run to the loss of its GPU: "recover" opens it again, "cpu" goes on
             on the CPU for good, each with a ``RuntimeWarning``; "raise" raises ``DeviceLostError``.
-        buckets: "auto" makes buckets of a dimension from its third size on, four to each power of two, except
-            of sizes up to 8; None compiles every size. ``{"length": [64, 128]}`` makes buckets of that dimension
-            that end there, from the first run on; other sizes are compiled as they are. Wherever masks can't keep
-            results equal, sizes are compiled as they are, and ``report`` says why.
         progress: Called while the model is compiled; see ``rlx.compile``.
         cancel: Ends a compile that is under way; see ``rlx.compile``.
         **others: Nothing: an option that there is not is refused with what takes its place.
@@ -94,8 +90,7 @@ class Model:
         ImportModelError: It is no ONNX model; ``ModelFileError`` where the file can't be read.
         UnsupportedOpError: An input is of a type that rlx lacks, or operators are not known; all of them are listed.
         DeviceError: There is no such device here.
-        InputError: ``on_lost`` or ``buckets`` is none of these.
-        UnknownNameError: ``buckets`` names no dimension of the model.
+        InputError: ``on_lost`` is none of these.
 
     Example:
         ``docs/guides/onnx.md`` runs one. A file that is not there:
@@ -116,7 +111,6 @@ class Model:
         capacity: int = 32,
         options: CompileOptions | None = None,
         on_lost: str = "recover",
-        buckets: BucketsLike = "auto",
         progress: ProgressCallback | None = None,
         cancel: CancelToken | None = None,
         **others: Never,
@@ -131,13 +125,13 @@ class Model:
         file = open_file(path)
         # The session first: it opens a GPU in a thread, while the model is read.
         session = Session(device, options=options)
-        self._begin(open_kept(file), session, (capacity, buckets, (progress, cancel)))
+        self._begin(open_kept(file), session, (capacity, (progress, cancel)))
 
     def _begin(self, file: ModelFile, session: Session, how: _How) -> None:
         self._file, self._source, self._how = file, file.source, how
         self._executables = Executables(file, session, *how)
         # The last executable, if the inputs and outputs of its graph are just the model's.
-        self._last: Exact | None = None
+        self._last: ShapeRunner | None = None
         self._queue: CallQueue[list[Array]] | None = None
         self._closed = False
 
@@ -252,39 +246,34 @@ class Model:
             A future of the number of sets that had to be compiled; without ``background`` it is done.
 
         Raises:
-            InputError: A shape is missing or does not fit, there are more sets than ``capacity``, or the contents of
-                an input decide shapes and are not given. With ``background`` the future has this and what follows.
+            InputError: A shape is missing or does not fit, or the contents of an input decide shapes and are not given.
+                With ``background`` the future has this and what follows.
             UnknownNameError: There is no such input or dimension.
             CancelledError: ``cancel`` was cancelled.
             RlxError: As ``run``.
         """
         listed = list(shapes)
-        capacity, buckets, _ = self._how
-        if len(listed) > capacity and not isinstance(buckets, Mapping):
-            raise InputError(
-                f"{self._source.label} can't keep {len(listed)} sets of shapes",
-                expected=f"at most {capacity} (its capacity)",
-                hint="rlx.onnx.Model(..., capacity=...), or buckets={...}",
-            )
         return run_in(background, lambda: self._prewarmed(listed, progress, cancel))
 
     def _prewarmed(
         self, shapes: Sequence[Any], told: ProgressCallback | None, cancel: CancelToken | None
     ) -> int:
-        result, exact = 0, not isinstance(self._how[1], Mapping)
+        result = 0
         with watching(told, cancel, len(shapes)):
             for i, shape in enumerate(shapes):
                 arrays, contents = stand_ins(self._source, shape)
                 before = self._executables.compiles
-                output = self._compiled(arrays, contents, exact=exact)
+                runner = self._compiled(arrays, contents)
                 result += self._executables.compiles - before
-                with output.pool.lease() as compiled:
+                with runner.pool.lease() as compiled:
+                    if runner.open:
+                        compiled.set_sizes(**runner.dims(sizes_of(self._source, arrays)))
                     compiled.warm()
                 tell((i + 1) / len(shapes), STEP)
         return result
 
     def report(self) -> ModelReport:
-        """Reports compiled buckets and exact shapes, with the reasons and compile times."""
+        """Reports the compiled executables, with the sizes that they serve, the reasons and compile times."""
         return self._executables.report()
 
     def clone(self, device: DeviceLike | None = None) -> Model:
@@ -381,13 +370,12 @@ class Model:
             ClosedError: It is closed.
         """
         self._open()
-        capacity, buckets, _ = self._how
+        capacity, _ = self._how
         session, file = self._executables.session, self._source.file
         how = {
             "capacity": capacity,
             "options": session.options,
             "on_lost": self._on_lost,
-            "buckets": buckets,
         }
         args = bytes(file.view) if file.path is None else file.path
         return _restored, (args, len(file.view), session.device or "auto", how)
@@ -444,7 +432,7 @@ class Model:
                 return again
         arrays = arrays_of(self._source, inputs)
         result = self._compiled(arrays)
-        self._last = result if isinstance(result, Exact) and result.plain else None
+        self._last = result if result.plain else None
         return result.run(arrays)
 
     def _compiled(
@@ -454,8 +442,8 @@ class Model:
         exact: bool = False,
     ) -> ShapeRunner:
         """Returns the runner of such inputs; one thread at a time compiles."""
-        result = self._executables.known(arrays)
-        if result is not None and not (exact and not isinstance(result, Exact)):
+        result = self._executables.known(arrays, exact)
+        if result is not None:
             return result
         with self._executables.lock:
             self._open()

@@ -1,1 +1,0 @@
-"""Graphs that run on fewer elements than they were made for: padding is masked wherever results would see it."""
