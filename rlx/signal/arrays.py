@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rlx._ext.locks import ReentrancyCheckedLock
-from rlx.errors import DTypeError, InputError, UnsupportedOpError
+from rlx.errors import MALFORMED, DTypeError, InputError, RlxError, UnsupportedOpError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array
 from rlx.ir.shape import Shape
 from rlx.locks import Lock
 from rlx.lru import Lru
+from rlx.sizes import Assumptions, Dim, Guard
 
 if TYPE_CHECKING:
     from rlx.runtime.compiled import CompiledGraph
@@ -29,34 +30,56 @@ CAPACITY = 64  # compiled graphs kept; the one unused for longest goes first
 
 
 class _Entry(NamedTuple):
-    """A compiled graph, whether it has several results, and whose turn it is."""
+    """A compiled graph, whether it has several results, whose turn it is, and the assumptions about its sizes."""
 
     runs: CompiledGraph
     several: bool
     turns: ReentrancyCheckedLock
+    guards: tuple[Guard, ...]
+
+    def takes(self, sizes: Mapping[str, int]) -> bool:
+        """Returns whether it runs for values of its dims."""
+        return all(guard.holds(sizes) for guard in self.guards)
 
 
-class _Padding(NamedTuple):
-    """The bucket that a call runs in, and what its shapes ask of it (``rlx.serving.bucket_padding``)."""
+class _Family:
+    """The operands of one function's calls that share ranks, types and settings.
 
-    bucket: Any
-    fit: Any
+    Attributes:
+        first: The shapes of the first call.
+        varying: The axes whose sizes have differed, as pairs of an operand and an axis.
+        fixed: Whether the function takes known sizes alone.
+    """
 
-    def run(self, runs: CompiledGraph, arrays: Mapping[str, Array]) -> list[Array]:
-        """The results, cut to their sizes."""
-        result = runs.run_slots(*self.bucket.given(self.fit, arrays).values())
-        from rlx.serving.bucket_padding import valid
+    def __init__(self, first: tuple[Shape, ...]) -> None:
+        self.first, self.fixed = first, False
+        self.varying: set[tuple[int, int]] = set()
 
-        output = valid(self.fit, result)
-        return [
-            item.copy() if item is view else item for item, view in zip(output, result, strict=True)
-        ]
+    def dims(self, shapes: tuple[Shape, ...]) -> tuple[tuple[Any, ...], dict[str, int]]:
+        """Returns the shapes of a call with dims for axes whose sizes have differed, and the values of these dims.
+
+        Axes of one size have one dim.
+        """
+        pairs = zip(shapes, self.first, strict=True)
+        self.varying |= {
+            (i, axis)
+            for i, (now, first) in enumerate(pairs)
+            for axis in range(len(now))
+            if now[axis] != first[axis]
+        }
+        sizes = sorted({shapes[i][axis] for i, axis in self.varying})
+        dims = {size: Dim(f"n{i}") for i, size in enumerate(sizes)}
+        sized = tuple(
+            tuple(dims[n] if (i, axis) in self.varying else n for axis, n in enumerate(shape))
+            for i, shape in enumerate(shapes)
+        )
+        return sized, {dim.name: size for size, dim in dims.items()}
 
 
 # A graph that is forgotten is dropped, not closed: another thread may be about to run it.
 _cache: Lru[Any, _Entry] = Lru(CAPACITY)
-# By function and settings, the lengths that it was called with.
-_families: Lru[Any, Any] = Lru(CAPACITY)
+# By function and settings, the sizes that it was called with.
+_families: Lru[Any, _Family] = Lru(CAPACITY)
 _guard = Lock()
 _wide: dict[str, bool] = {}  # by the device's name
 
@@ -120,22 +143,19 @@ def on_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
             tuple((k, _frozen(v)) for k, v in settings.items() if k not in arguments),
         )
 
-        def build(shapes: tuple[Shape, ...]) -> tuple[Graph, bool]:
+        def build(shapes: tuple[Shape, ...], sizes: Mapping[str, int]) -> tuple[Graph, bool]:
             graph = Graph(called)
+            if sizes:
+                graph.assumptions = Assumptions(sizes)
             for name, array, shape in zip(arguments, arrays, shapes, strict=True):
                 settings[name] = graph.input(name, shape, array.dtype)
-            result = function(*bound.args, **bound.kwargs)
+            with graph.deciding():
+                result = function(*bound.args, **bound.kwargs)
             graph.set_outputs(result)
             return graph, isinstance(result, tuple)
 
-        entry, padding = _entry(family, tuple(a.shape for a in arrays), on, build)
-
-        def run() -> list[Array]:
-            if padding is None:
-                return [view.copy() for view in entry.runs.run_slots(*arrays)]
-            return padding.run(entry.runs, dict(zip(arguments, arrays, strict=True)))
-
-        results = entry.turns.call(run)
+        entry = _entry(family, tuple(a.shape for a in arrays), on, build)
+        results = entry.turns.call(lambda: [v.copy() for v in entry.runs.run_slots(*arrays)])
         return tuple(results) if entry.several else results[0]
 
     # The attributes for help() and inspection.
@@ -206,48 +226,46 @@ def _entry(
     family: Any,
     shapes: tuple[Shape, ...],
     device: Any,
-    build: Callable[[tuple[Shape, ...]], tuple[Graph, bool]],
-) -> tuple[_Entry, _Padding | None]:
-    """Returns the executable of a call, compiled if it is missing, and the padding of its arrays.
+    build: Callable[[tuple[Shape, ...], Mapping[str, int]], tuple[Graph, bool]],
+) -> _Entry:
+    """Returns the executable of a call, compiled if it is missing.
 
-    ``family`` is the function and all that it is called with, but for sizes. ``build`` makes the graph for shapes, and
-    says whether it has several results.
+    ``family`` is the function and all that it is called with, but for sizes. The first sizes are compiled as they are. Axes
+    whose sizes differ later become dims. ``build`` makes the graph for shapes and values of dims, and says whether it has
+    several results.
     """
     with _guard:
-        result = _cache.get((family, shapes))
-        if result is not None:
-            return result, None
-        lengths = _families.get(family)
-        if lengths is None:
-            from rlx.serving.length_buckets import Lengths
+        known = _families.get(family)
+        if known is None:
+            known = _Family(shapes)
+            _families.put(family, known)
+        sized, sizes = known.dims(shapes)
+        if not sizes or known.fixed:
+            return _cached((family, shapes), device, lambda: build(shapes, {}))
+        key = family, tuple(tuple(map(str, shape)) for shape in sized)
+        entry = _cache.get(key)
+        if entry is None or not entry.takes(sizes):
+            try:
+                entry = _cached(key, device, lambda: build(sized, sizes), again=True)
+            except (RlxError, *MALFORMED):
+                # The function needs sizes as numbers, or for these alone it may be right.
+                entry = _cached((family, shapes), device, lambda: build(shapes, {}))
+                known.fixed = True
+        return entry
 
-            lengths = Lengths()
-            _families.put(family, lengths)
-        several: list[bool] = []
 
-        def graph_of(some: tuple[Shape, ...]) -> Graph:
-            graph, many = build(some)
-            several.append(many)
-            return graph
-
-        place = lengths.place(shapes, graph_of)
-        key: Any = (family, shapes)
-        padding = None
-        if place is not None:
-            last, bucket, fit = place
-            key, padding = (family, "bucket", last), _Padding(bucket, fit)
-        result = _cache.get(key)
-        if result is None:
-            # A bucket that was made for an earlier call does not say how many results there are.
-            if padding is None or not several:
-                graph = graph_of(shapes)
-            if padding is not None:
-                graph = padding.bucket.graph
-            result = _Entry(
-                compiled(graph, device), several[-1], ReentrancyCheckedLock("this function")
-            )
-            _cache.put(key, result)
-        return result, padding
+def _cached(
+    key: Any, device: Any, build: Callable[[], tuple[Graph, bool]], again: bool = False
+) -> _Entry:
+    """Returns the entry of a key, compiled if it is missing, or ``again``."""
+    entry = None if again else _cache.get(key)
+    if entry is None:
+        graph, several = build()
+        guards = () if graph.assumptions is None else tuple(graph.assumptions.guards)
+        turns = ReentrancyCheckedLock("this function")
+        entry = _Entry(compiled(graph, device), several, turns, guards)
+        _cache.put(key, entry)
+    return entry
 
 
 def real_numbers(value: Any, where: str) -> Array:
