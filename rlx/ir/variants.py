@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from rlx import flags
 from rlx.dataclasses import dataclass
 from rlx.errors import CompileError, did_you_mean
+from rlx.sizes import hinted
 
 Limits = Mapping[str, int]
 # A key of the limits: 1 where kernels may exchange values within a subgroup, whose size they find out at run time.
@@ -122,7 +123,8 @@ class Family:
             watching.append((self, problem, tuple(legal.values())))
         wanted = dict(chooser.choices.forced).get(self.name)
         if wanted is None:
-            wanted = nearest(chooser.choices.tuned.get(self.name, ()), point(problem))
+            tuned = chooser.choices.tuned.get(self.name, ())
+            wanted = nearest(tuned, point(problem)) if tuned else None
         else:
             self._known(wanted)
         return legal[wanted] if wanted in legal else self.rule(problem, tuple(legal.values()))
@@ -139,15 +141,17 @@ class Family:
 
 
 def point(problem: Any) -> tuple[float, ...]:
-    """A problem as a point: sizes by their logarithms, truths far apart."""
+    """A problem as a point: sizes by their logarithms, truths far apart; sizes that are known when the graph runs by their hints."""
     results: list[float] = []
     for value in problem:
         if isinstance(value, Mapping):
             continue  # the device's limits: a table is one device's
         if isinstance(value, tuple):
-            results += (math.log2(1 + sum(value)), math.log2(1 + len(value)))
+            results += (math.log2(1 + hinted(sum(value))), math.log2(1 + len(value)))
+        elif isinstance(value, bool):
+            results.append(8.0 * value)
         else:
-            results.append(8.0 * value if isinstance(value, bool) else math.log2(1 + abs(value)))
+            results.append(math.log2(1 + abs(hinted(value))))
     return tuple(round(x, 3) for x in results)
 
 

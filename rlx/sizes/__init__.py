@@ -16,9 +16,9 @@ from rlx.sizes.expressions import (
     value_of,
 )
 from rlx.sizes.guards import Assumptions, Guard, current, deciding, inferring
-from rlx.sizes.ratio import Ratio
+from rlx.sizes.ratio import Ratio, spelling
 
 __all__ = [
     "Assumptions", "Dim", "Guard", "Ratio", "Size", "SizeExpr", "bound", "ceil_divide", "current",
-    "deciding", "dims_of", "hinted", "inferring", "largest", "pinned", "positive", "ranged", "smallest", "starts", "value_of",
+    "deciding", "dims_of", "hinted", "inferring", "largest", "pinned", "positive", "ranged", "smallest", "spelling", "starts", "value_of",
 ]  # fmt: skip

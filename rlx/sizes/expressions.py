@@ -12,7 +12,7 @@ from typing import Any, Union, cast
 
 from rlx.sizes import polynomial as poly
 from rlx.sizes.polynomial import Terms
-from rlx.sizes.ratio import Ratio, unknown
+from rlx.sizes.ratio import Ratio, spelled, unknown
 
 Size = Union[int, "SizeExpr"]
 
@@ -149,12 +149,19 @@ class SizeExpr:
     __floor__ = __ceil__ = __trunc__
 
     def __str__(self) -> str:
-        return poly.text(self.terms)
+        return spelled(self)
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return poly.text(self.terms)
 
     def __reduce__(self) -> Any:
         return size_of, (self.terms,)
+
+    def bit_length(self) -> int:
+        """Returns the bits of its number, which numbers of as many bits have; it is not negative."""
+        bits = int(hinted(self)).bit_length()
+        assert (1 << bits) > self >= 1 << bits >> 1
+        return bits
 
     # --- values ----------------------------------------------------------------------------------
 

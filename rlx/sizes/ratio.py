@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from math import isfinite
 from typing import Any
 
 from rlx.errors import UnknownSizeError
 
+_under_way = threading.local()
+
+
+@contextlib.contextmanager
+def spelling(spell: Callable[[Any], str]) -> Iterator[None]:
+    """Has ``str`` of sizes and of their quotients in this thread be what a function makes of them, for texts of kernels."""
+    _under_way.spell = spell
+    try:
+        yield
+    finally:
+        del _under_way.spell
+
+
+def spelled(size: Any) -> str:
+    """The text of a size or of a quotient of sizes."""
+    spell: Callable[[Any], str] = getattr(_under_way, "spell", repr)
+    return spell(size)
+
 
 def unknown(size: object, what: str) -> UnknownSizeError:
     """Returns the error that a size was read as a number."""
     error = UnknownSizeError(
-        f"the size {size} is known only when the graph runs",
+        f"the size {size!r} is known only when the graph runs",
         got=what,
         expected="arithmetic of sizes",
         hint="g.dim(x, axis) gives it as a value of the graph; dims={...} fixes it",
@@ -129,8 +149,11 @@ class Ratio:
     def __int__(self) -> int:
         raise unknown(self, "int()")
 
+    def __str__(self) -> str:
+        return spelled(self)
+
     def __repr__(self) -> str:
-        return f"({self.above})/({self.below})"
+        return f"({self.above!r})/({self.below!r})"
 
     def names(self) -> frozenset[str]:
         """Returns the names of its dims."""

@@ -113,7 +113,8 @@ def _patterns(node: Node) -> tuple[TapPattern, TapPattern] | None:
         single = _single(node.attrs, which)
         index, weight = table(x[single["axis"]], single)
         if not (index < 0).any():
-            result[single["axis"] - len(x)] = pattern(index, weight, x[single["axis"]])
+            length = pinned(x[single["axis"]])
+            result[single["axis"] - len(x)] = pattern(index, weight, length)
     rows, columns = result.get(-2), result.get(-1)
     if rows is None or columns is None:
         return None

@@ -246,9 +246,15 @@ def _plain(emitter: Emitter, kind: str, source: Any, result: Any, problem: Reduc
 
 def _power_above(n: float, limit: int) -> int:
     """The least power of two that is not below n, or ``limit``."""
-    return min(1 << max(math.ceil(n) - 1, 0).bit_length(), limit)
+    power = 1
+    while power < limit and power < n:
+        power *= 2
+    return power
 
 
 def _power_below(n: float, limit: int) -> int:
     """The largest power of two that is not above n and ``limit``; at least 1."""
-    return min(1 << (max(int(n), 1).bit_length() - 1), limit)
+    power = 1
+    while power < limit and 2 * power <= n:
+        power *= 2
+    return power

@@ -19,6 +19,7 @@ from rlx.ops.declare import op
 from rlx.ops.movement.strided import emit_strided_copy
 from rlx.ops.spectra.fft_tiles import Tile, radices_of, tile, twiddles
 from rlx.ops.spectra.frames import frame_count, framed
+from rlx.sizes import pinned
 
 # Longest frame that fits into a workgroup under WebGPU's default limits.
 MAX_SAMPLES = 2048
@@ -30,7 +31,7 @@ _F32 = frozenset({DType.F32})
 
 def takes(length: int, k: int) -> bool:
     """Returns whether there is a kernel for frames of this length and so many peaks."""
-    return 2 <= length <= MAX_SAMPLES and k <= MAX_PEAKS and radices_of(length) is not None
+    return 2 <= length <= MAX_SAMPLES and k <= MAX_PEAKS and radices_of(pinned(length)) is not None
 
 
 def _infer(
