@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from rlx.backends.cpu.cpu_executable import CpuExecutable
-from rlx.backends.cpu.sized_calls import SizedCalls, Sizes
+from rlx.backends.cpu.sized_calls import SizedCalls
 from rlx.backends.cpu.weights import Weights
 from rlx.backends.executable import read_only, view_of
+from rlx.backends.sized_schedule import Sizes
 
 
 class SizedCpuExecutable(CpuExecutable):

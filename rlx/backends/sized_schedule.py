@@ -1,0 +1,83 @@
+"""A schedule with sizes that are known only when the graph runs: its types for values of dims, and its plan of memory."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Self
+
+from rlx.errors import UnknownSizeError
+from rlx.ir.opdef import TensorType
+from rlx.ir.plan import MemoryPlan, Schedule, Value
+from rlx.passes.memory_plan import plan_memory
+from rlx.sizes import Assumptions, Ratio, SizeExpr, deciding
+from rlx.sizes.program import upper_bound
+
+Sizes = Mapping[str, int]
+
+
+def at(value: Any, sizes: Sizes) -> Any:
+    """A size, or a tuple of sizes, for values of dims; anything else as it is."""
+    if isinstance(value, SizeExpr | Ratio):
+        return value.value(sizes)
+    return tuple(at(item, sizes) for item in value) if isinstance(value, tuple | list) else value
+
+
+class SizedSchedule:
+    """A schedule with dims, for some values of these, and with memory for larger ones.
+
+    Args:
+        schedule: The calls.
+        sizes: Values of dims.
+        most: The largest values for which there is memory.
+
+    Attributes:
+        schedule: The calls.
+        names: The dims.
+        sizes: The values that were written last.
+        most: The largest values for which there is memory.
+    """
+
+    def __init__(self, schedule: Schedule, sizes: Sizes, most: Sizes) -> None:
+        self.schedule, self.most = schedule, most
+        self.names, self.sizes = tuple(sizes), dict(sizes)
+        self._types = [*(v.type for v in schedule.inputs), *schedule.output_types]
+
+    def again(self, sizes: Sizes, most: Sizes) -> Self:
+        """Returns the same calls for other sizes, with memory for others."""
+        result = copy.copy(self)
+        result.sizes, result.most = dict(sizes), most
+        return result
+
+    def plan(self, alignment: int) -> MemoryPlan:
+        """Plans the arena for the largest sizes."""
+        return plan_memory(self.schedule, alignment, nbytes_of=self.nbytes)
+
+    def nbytes(self, value: Value) -> int:
+        """The bytes of a value at the largest sizes.
+
+        Raises:
+            UnknownSizeError: There is no bound.
+        """
+        result = upper_bound(value.type.nbytes, self.most)
+        if result is None:
+            raise UnknownSizeError(f"the bytes of {value.name!r} have no bound", got=value.type)
+        return max(result, 0)
+
+    def fits(self, sizes: Sizes) -> bool:
+        """Returns whether there is memory for some sizes."""
+        return all(sizes[name] <= self.most[name] for name in sizes)
+
+    def more(self, sizes: Sizes) -> Self:
+        """Returns the calls for some sizes, with memory for these and half as much again."""
+        most = {name: max(self.most[name], sizes[name] + sizes[name] // 2) for name in sizes}
+        return self.again(sizes, most)
+
+    def estimating(self) -> AbstractContextManager[None]:
+        """Has estimates of work, which read the graph's nodes, take the sizes that were written last."""
+        return deciding(Assumptions(self.sizes))
+
+    def types(self, sizes: Sizes) -> list[TensorType]:
+        """The types of the inputs, then of the outputs."""
+        return [TensorType(at(type.shape, sizes), type.dtype) for type in self._types]
