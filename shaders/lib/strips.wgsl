@@ -23,25 +23,25 @@
 {# The four values that tap `t` of a row of taps sees in a row. #}
 {% macro seen(row, t, T) -%}
 vec4<{{ T }}>({% for j in range(4) %}{% set p = t * dilation[2] + j * stride[2] %}
-{{ "q%d_%d.%s" % (row, (p - before[2]) // 4 - first, "xyzw"[(p - before[2]) % 4]) if wide else "q%d_%d" % (row, p) }}{{ ", " if j < 3 }}
+{{ "q%s_%s.%s" % (row, (p - before[2]) // 4 - first, "xyzw"[(p - before[2]) % 4]) if wide else "q%s_%s" % (row, p) }}{{ ", " if j < 3 }}
 {%- endfor %})
 {%- endmacro %}
 
-{% macro moved(n) %}{{ " - %du" % -n if n < 0 else " + %du" % n }}{% endmacro %}
+{% macro moved(n) %}{{ " - %su" % -n if n < 0 else " + %su" % n }}{% endmacro %}
 {# Reads row `row`; what is outside is `fill`, a vector. Each read has one branch; `&&` would make two.
    SwiftShader compiles loops with many branches in exponential time. #}
 {% macro load(row, fill) %}
-{% set inside_y = ["(u32(h0 + %d) < %du)" % (row, dims[1])] if check_y else [] %}
+{% set inside_y = ["(u32(h0 + %s) < %su)" % (row, dims[1])] if check_y else [] %}
         let line{{ row }} = base + u32(h0 + {{ row }}) * {{ dims[2] }}u + u32(x0);
 {% if wide %}
 {% for n in range(count) %}
-{% set inside = inside_y + (["(u32(x0 + %d) < %du)" % (4 * (first + n), dims[2])] if check_x else []) %}
+{% set inside = inside_y + (["(u32(x0 + %s) < %su)" % (4 * (first + n), dims[2])] if check_x else []) %}
         var q{{ row }}_{{ n }} = {{ fill }};
         {{ "if (" ~ inside|join(" & ") ~ ") { " if inside }}q{{ row }}_{{ n }} = x[(line{{ row }}{{ moved(4 * (first + n)) }}) >> 2u];{{ " }" if inside }}
 {% endfor %}
 {% else %}
 {% for p in columns %}
-{% set inside = inside_y + (["(u32(x0 + %d) < %du)" % (p - before[2], dims[2])] if check_x else []) %}
+{% set inside = inside_y + (["(u32(x0 + %s) < %su)" % (p - before[2], dims[2])] if check_x else []) %}
         var q{{ row }}_{{ p }} = {{ fill }}.x;
         {{ "if (" ~ inside|join(" & ") ~ ") { " if inside }}q{{ row }}_{{ p }} = x[line{{ row }}{{ moved(p - before[2]) }}];{{ " }" if inside }}
 {% endfor %}

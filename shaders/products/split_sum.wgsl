@@ -24,7 +24,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     var sum = x[index];
     for (var split = 1u; split < SPLITS; split++) { sum += x[split * count + index]; } // trips: SPLITS
 {% if has_bias %}
-    sum += {{ S }}({{ "f32(bias[(index / %du) %% %du])" % (every // step, n) if of_rows else "bias[index %% %du]" % (n // step) }});
+    sum += {{ S }}({{ "f32(bias[(index / %su) %% %su])" % (every // step, n) if of_rows else "bias[index %% %su]" % (n // step) }});
 {% endif %}
     y[index] = {{ D }}(activate({{ "sum" if wide else "vec4<f32>(sum)" }}){{ "" if wide else ".x" }});
 }

@@ -52,9 +52,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         let v0 = x[i];
 {% for s in range(sections) %}
 {% set c = coefficients[s] %}
-        let v{{ s + 1 }} = f32({{ c[0] }}) * v{{ s }}{{ " + z%d_0" % s if order }};
+        let v{{ s + 1 }} = f32({{ c[0] }}) * v{{ s }}{{ " + z%s_0" % s if order }};
 {% for m in range(order) %}
-        z{{ s }}_{{ m }} = {{ "z%d_%d + " % (s, m + 1) if m + 1 < order }}f32({{ c[m + 1] }}) * v{{ s }} - f32({{ c[order + m + 2] }}) * v{{ s + 1 }};
+        z{{ s }}_{{ m }} = {{ "z%s_%s + " % (s, m + 1) if m + 1 < order }}f32({{ c[m + 1] }}) * v{{ s }} - f32({{ c[order + m + 2] }}) * v{{ s + 1 }};
 {% endfor %}
 {% endfor %}
 {% if stage == "filter" %}

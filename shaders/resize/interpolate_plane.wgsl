@@ -45,6 +45,6 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% endfor %}
     let index = (plane * {{ size[0] }}u + row * 4u) * {{ size[1] }}u + column * 4u;
 {% for taps in ys %}
-    {{ "if (row * 4u + %du < %du) " % (loop.index0, size[0]) if loop.index0 and size[0] % 4 }}{ store(index + {{ loop.index0 * size[1] }}u, column * 4u, {% for line, weight in taps %}{{ " + " if not loop.first }}{{ "" if weight == 1 else literal(weight) ~ " * " }}h{{ line }}{% endfor %}); }
+    {{ "if (row * 4u + %su < %su) " % (loop.index0, size[0]) if loop.index0 and size[0] % 4 }}{ store(index + {{ loop.index0 * size[1] }}u, column * 4u, {% for line, weight in taps %}{{ " + " if not loop.first }}{{ "" if weight == 1 else literal(weight) ~ " * " }}h{{ line }}{% endfor %}); }
 {% endfor %}
 }

@@ -8,7 +8,7 @@
 {% set start = number(T, 1 if product else 0) %}
 {# Four totals at once: of i64 as a structure of words. #}
 {% set V = "Wide" if single else "vec4<" ~ T ~ ">" %}
-{% macro of_four(v, c) %}{{ "vec2<u32>(%s.lo[%d], %s.hi[%d])" | format(v, c, v, c) if single else v ~ "[" ~ c ~ "]" }}{% endmacro %}
+{% macro of_four(v, c) %}{{ "vec2<u32>(%s.lo[%s], %s.hi[%s])" | format(v, c, v, c) if single else v ~ "[" ~ c ~ "]" }}{% endmacro %}
 {% macro before(c) %}{{ operation(T, op, "b" ~ c, of_four("before", c)) }}{% endmacro %}
 {% set ragged = m % 1024 != 0 %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ E }}>;

@@ -98,7 +98,7 @@ fn store(base: u32, part: u32, row: u32, q: u32, sum: vec4<f32>) {
 {% if fixed %}
 {% set row, cut = (j % per) // cuts, j % cuts %}
                 let index = plane + {{ (j // per) * dims[0] * dims[1] * dims[2] + ((row // kernel[1]) * dilation[0] * dims[1] + (row % kernel[1]) * dilation[1]) * dims[2] + cut * piece * dilation[2] }}u;
-                let place = {{ "across%d + %d" % (row, cut * piece * dilation[2]) }};
+                let place = {{ "across%s + %s" % (row, cut * piece * dilation[2]) }};
 {% else %}
                 let line = l + {{ j }}u;
                 let row = (line % {{ per }}u) / {{ cuts }}u;
@@ -176,7 +176,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {{ load("begin") }}
     for (var line0 = begin; line0 < end; line0 += {{ lines }}u) { // trips: {{ partition_lines }} / {{ lines }}
 {% for i in range(loads_w) %}
-        {{ "if (lane + %du < %du) " % (i * threads, size_w) if loop.index * threads > size_w }}{
+        {{ "if (lane + %su < %su) " % (i * threads, size_w) if loop.index * threads > size_w }}{
             let e = lane + {{ i * threads }}u;
             let row = e / {{ width }}u;
             let index = (e % {{ width }}u) * {{ apart * 4 if wide_w else apart }}u + row / 4u;

@@ -80,7 +80,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let wide = vec4<i32>({% for j in range(4) %}taps2(start + {{ j * stride[2] }}){{ ", " if j < 3 }}{% endfor %});
 {% endif %}
 {% for r in range(tall) %}
-{% set counts = (["taps0(z0)"] if kernel[0] > 1 else []) + (["taps1(h0 + %d)" % (r * stride[1])] if kernel[1] > 1 else []) + (["wide"] if kernel[2] > 1 else []) %}
+{% set counts = (["taps0(z0)"] if kernel[0] > 1 else []) + (["taps1(h0 + %s)" % (r * stride[1])] if kernel[1] > 1 else []) + (["wide"] if kernel[2] > 1 else []) %}
 {% if counts %}
     total{{ r }} /= vec4<f32>(max(vec4<i32>({{ counts|join(" * ") }}), vec4<i32>(1)));
 {% endif %}

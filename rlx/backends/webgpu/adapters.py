@@ -202,6 +202,7 @@ def capabilities_with(library: Provider, features: Collection[str]) -> Capabilit
         f16="shader-f16" in features,
         device_timestamps="timestamp-query" in features,
         can_be_lost=True,
+        sized_programs=True,
         kernel_variants=True,
         optional_features=tuple(name for name in FEATURES if name in library.own_names),
         gpu_buffers=True,

@@ -5,34 +5,81 @@ A start from the compile cache finds it there, and does not import this module.
 
 from __future__ import annotations
 
+import copy
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlx import flags
 from rlx.backends.base import DeviceInfo, KernelLimitError
 from rlx.backends.webgpu.binding_aliasing import joined
-from rlx.backends.webgpu.dispatch import Dispatch, access_of, bound, grid, padded, pattern_of
+from rlx.backends.webgpu.dispatch import (
+    UNIFORM,
+    Dispatch,
+    access_of,
+    bound,
+    grid,
+    padded,
+    pattern_of,
+)
 from rlx.backends.webgpu.elementwise_wgsl import groups, region_source
 from rlx.backends.webgpu.loop_bounds import TOO_MANY, excess
+from rlx.backends.webgpu.size_table import Resolved, SizeTable
 from rlx.backends.webgpu.storage import STORAGE
 from rlx.backends.webgpu.wgsl import header, render
-from rlx.errors import CompileError, describe
+from rlx.errors import CompileError, UnknownSizeError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
-from rlx.ir.plan import ARENA, HOST, KernelCall, MemoryPlan, Schedule
+from rlx.ir.plan import ARENA, HOST, KernelCall, MemoryPlan, Schedule, Value
+from rlx.ir.shape import is_sized
 from rlx.ir.spans import checkpoint, phase
 from rlx.lru import Lru
 
 _BINDING = re.compile(r"@binding\((\d+)\) var<storage, (\w+)>")
-# Cache of rendered WGSL with the excess trips of its loops, keyed by everything that rendering depends on.
+
+
+class _Text(NamedTuple):
+    """The WGSL of a call, the excess trips of its loops, and the vectors that it reads from the buffer of sizes."""
+
+    source: str
+    excess: int
+    vectors: int = 0
+
+
+# Cache of rendered texts, keyed by everything that rendering depends on.
 # Bounds: number of texts, and characters of all of them.
-_sources: Lru[Any, tuple[str, int]] = Lru(1024, 16 << 20)
+_sources: Lru[Any, _Text] = Lru(1024, 16 << 20)
+
+
+class SizedTexts:
+    """The texts of a graph with sizes that are known only when it runs.
+
+    Args:
+        names: The dims.
+
+    Attributes:
+        table: The places of the sizes that they read.
+        texts: The texts by call.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.table = SizeTable(names)
+        self.texts: dict[Any, _Text] = {}
+
+    def copy(self) -> SizedTexts:
+        """Returns the same texts, to which others are added."""
+        result = copy.copy(self)
+        result.table, result.texts = self.table.copy(), dict(self.texts)
+        return result
 
 
 def rendered(
-    info: DeviceInfo, schedule: Schedule, plan: MemoryPlan
+    info: DeviceInfo,
+    schedule: Schedule,
+    plan: MemoryPlan,
+    sized: SizedTexts | None = None,
+    bound_as: Sequence[Value] | None = None,
 ) -> tuple[Dispatch | KernelCall, ...]:
     """Returns the steps of a run, in order: dispatches, and calls on the host.
 
@@ -40,10 +87,13 @@ def rendered(
         info: The device.
         schedule: The calls.
         plan: Where their values live: a kernel gets one binding for what shares memory.
+        sized: The texts of the graph so far, where it has sizes that are known only when it runs.
+        bound_as: The values of the schedule as they are bound, by their ids; those of the schedule itself by default.
 
     Raises:
         CompileError: A kernel's file does not fit its call, or it binds more buffers than the device allows.
         KernelLimitError: Loops of kernels are too long for a GPU.
+        UnknownSizeError: A kernel needs a size as a number.
     """
     per_dimension = info.limits["max-compute-workgroups-per-dimension"]
     # A loop repeats its calls; each is lowered once.
@@ -54,28 +104,43 @@ def rendered(
             if id(call) in lowered:
                 continue
             checkpoint()
-            single = call if call.kernel == HOST else lower(call, per_dimension, plan)
+            single = (
+                _on_host(call)
+                if call.kernel == HOST
+                else lower(call, per_dimension, plan, sized, bound_as)
+            )
             if isinstance(single, Dispatch):
                 _check_bindings(single, info.limits["max-storage-buffers-per-shader-stage"])
                 if single.excess:
                     too_long[call.node] = "its loops are longer than a GPU may run"
             lowered[id(call)] = single
+    if too_long and sized is not None:
+        raise UnknownSizeError(str(_too_long(too_long)))
     if too_long:
         raise _too_long(too_long)
     result = (lowered[id(call)] for call in schedule.calls)
     return tuple(item for item in result if item is not None)
 
 
-def lower(call: KernelCall, per_dimension: int, plan: MemoryPlan) -> Dispatch | None:
+def lower(
+    call: KernelCall,
+    per_dimension: int,
+    plan: MemoryPlan,
+    sized: SizedTexts | None = None,
+    bound_as: Sequence[Value] | None = None,
+) -> Dispatch | None:
     """Renders a call into a dispatch; None for a call without work.
 
     Args:
         call: The call.
         per_dimension: The device's largest number of workgroups in one dimension.
         plan: Where the values of its schedule live.
+        sized: See ``rendered``.
+        bound_as: See there.
 
     Raises:
         CompileError: The kernel's file does not fit the call.
+        UnknownSizeError: The kernel needs a size as a number.
     """
     work = groups(call.params) if call.kernel == "elementwise" else call.work
     if work == 0:
@@ -85,21 +150,42 @@ def lower(call: KernelCall, per_dimension: int, plan: MemoryPlan) -> Dispatch | 
     size = grid(work, per_dimension)
     dtypes = tuple(value.type.dtype for value in values)
     pattern, label = pattern_of(values, plan.slots), f"{call.node.op}/{call.kernel}"
+    left = bound(values if bound_as is None else [bound_as[v.id] for v in values], pattern)
     # Cached: the layers of a model repeat their calls, and rendering is most of the cost of a load.
     key = call.kernel, _exact(call.params), dtypes, access, pattern, work, size[0]
-    known = _sources.get(key)
-    if known is None:
-        source = joined(_source(call, dtypes, access, work, size[0]), pattern, label)
+    text = _sources.get(key) if sized is None else sized.texts.get(key)
+    if text is None:
+
+        def render() -> str:
+            return _source(call, dtypes, access, work, size[0])
+
+        plain = Resolved(render(), {}, 0) if sized is None else sized.table.resolved(render)
+        source = joined(plain.text, pattern, label)
+        if plain.vectors:
+            source += SizeTable.declaration(len(left), plain.vectors)
         # Kernels written by users declare no trip counts. Elementwise regions have no loops.
         counted = call.kernel not in ("custom", "elementwise")
-        known = source, excess(source) if counted else 0
-        _sources.put(key, known, len(source))
-    left = bound(values, pattern)
-    modes = tuple(map(access_of, left))
-    dispatch = Dispatch(call, label, known[0], left, modes, size, work, known[1])
+        text = _Text(source, excess(source, plain.trips) if counted else 0, plain.vectors)
+        if sized is None:
+            _sources.put(key, text, len(source))
+        else:
+            sized.texts[key] = text
+    modes = (*map(access_of, left), *([UNIFORM] if text.vectors else []))
+    dispatch = Dispatch(call, label, text.source, left, modes, size, work, text.excess)
     if flags.VERIFY.get():
         _verify_bindings(dispatch, plan)
     return dispatch
+
+
+def _on_host(call: KernelCall) -> KernelCall:
+    """A call on the host.
+
+    Raises:
+        UnknownSizeError: It has sizes that are known only when the graph runs.
+    """
+    if any(is_sized(value.type) for value in (*call.inputs, *call.outputs) if value is not None):
+        raise UnknownSizeError("a part on the host has known sizes alone", where=call.node.where())
+    return call
 
 
 def _source(
@@ -166,7 +252,7 @@ def _verify_bindings(dispatch: Dispatch, plan: MemoryPlan) -> None:
     writable = (value for value in dispatch.values if value.kind in ARENA)
     ranges = sorted((plan.slots[value.id].offset, padded(value.type)) for value in writable)
     overlap = any(start + size > end for (start, size), (end, _) in pairwise(ranges))
-    if overlap or declared != list(enumerate(dispatch.access)):
+    if overlap or declared != list(enumerate(dispatch.access[: len(dispatch.values)])):
         problem = "binds memory twice as writable" if overlap else "declares other bindings"
         where, got = dispatch.call.node.where(), (declared, ranges)
         raise CompileError(f"kernel {dispatch.label} {problem}", where=where, got=got)

@@ -19,7 +19,7 @@ from rlx.backends.webgpu.adapters import (
     features_of,
     look_again,
 )
-from rlx.backends.webgpu.dispatch import Dispatch
+from rlx.backends.webgpu.dispatch import UNIFORM, Dispatch
 from rlx.backends.webgpu.provider import check_not_forked, forked, provider_of
 from rlx.errors import (
     CompileError,
@@ -31,7 +31,7 @@ from rlx.ir.spans import checkpoint, progress
 from rlx.locks import Lock
 from rlx.lru import ON_DEVICES, Lru
 
-_ACCESS = {"read": "read-only-storage", "read_write": "storage"}
+_ACCESS = {"read": "read-only-storage", "read_write": "storage", UNIFORM: "uniform"}
 
 # Pipelines that a device keeps after the graphs that used them are gone; ``RLX_GPU_CACHE_BYTES`` bounds their memory.
 MAX_PIPELINES = 1024

@@ -12,6 +12,9 @@ from rlx.ir.opdef import TensorType
 from rlx.ir.plan import ARENA, KernelCall, Slot, Value
 from rlx.passes.dynamic_batch import DynamicRows, scaled
 
+# The access to the buffer of sizes.
+UNIFORM = "uniform"
+
 
 @dataclass(frozen=True, eq=False)
 class Dispatch:
@@ -22,8 +25,8 @@ class Dispatch:
         label: Op and kernel, for the driver's messages.
         source: The whole WGSL text.
         values: The bound values, in binding order; values that share memory are bound once.
-        access: "read" or "read_write" of each.
-        grid: Workgroups in x and y.
+        access: "read" or "read_write" of each; behind them ``UNIFORM`` where it reads sizes that are known when the graph runs.
+        grid: Workgroups in x and y, which may be such sizes.
         work: Workgroups with work to do.
         excess: Trips of its loops where these are more than a driver may finish, else 0.
     """
@@ -36,6 +39,11 @@ class Dispatch:
     grid: tuple[int, int]
     work: int
     excess: int = 0
+
+    @property
+    def reads_sizes(self) -> bool:
+        """True where it binds the buffer of sizes, behind its values."""
+        return self.access[-1:] == (UNIFORM,)
 
 
 def grid(work: int, limit: int) -> tuple[int, int]:

@@ -18,6 +18,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.shape import Shape, broadcast_strides, collapse, size
 from rlx.ops.elementwise.records import ROWS
 from rlx.ops.elementwise.table import ROUNDED_ONCE
+from rlx.sizes import SizeExpr
 
 WORKGROUP = 64
 # Minimum elements for which a thread computes several vectors. Their reads overlap, and there is still enough
@@ -160,10 +161,12 @@ def _literal(value: Any, dtype: DType) -> str:
     vec = vector(dtype)
     if dtype is DType.BOOL:
         return f"{vec}({'true' if value else 'false'})"
+    if STORAGE[dtype].register == _WIDE and isinstance(value, SizeExpr):
+        return f"wide_all(vec2<u32>({value}u, 0u))"
     if STORAGE[dtype].register == _WIDE:
         low, high = (int(value) >> shift & 0xFFFFFFFF for shift in (0, 32))
         return f"wide_all(vec2<u32>({low}u, {high}u))"
-    if dtype.is_float and not math.isfinite(np.float32(value)):
+    if dtype.is_float and not isinstance(value, SizeExpr) and not math.isfinite(np.float32(value)):
         # WGSL forbids constants that are not finite.
         bits = int(np.float32(value).view(np.uint32))
         return f"{vec}(bitcast<f32>({bits}u ^ {_ZERO}))"
@@ -358,7 +361,6 @@ def _vectors(loads: list[str], steps: list[str], store: str, count: int, each: i
     """
     vectors = math.ceil(count / 4)
     lines = [f"let i = (wid.x + wid.y * FOLD) * {WORKGROUP * each}u + lane;"]
-    whole = vectors % (WORKGROUP * each) == 0
     # A grid folded into rows may have more workgroups than there is work.
     lines.append(f"if (i >= {vectors}u) {{ return; }}")
     place = ["let first = i * 4u;"]
@@ -367,6 +369,7 @@ def _vectors(loads: list[str], steps: list[str], store: str, count: int, each: i
         place.append(f"let element = min(vec4<u32>(first) + {offsets}, vec4<u32>({count - 1}u));")
     if each == 1:
         return "\n".join(f"    {line}" for line in [*lines, *place, *loads, *steps, store])
+    whole = vectors % (WORKGROUP * each) == 0
     for part in ("loads", "steps"):
         for i in range(each):
             if part == "loads":

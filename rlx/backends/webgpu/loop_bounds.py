@@ -13,9 +13,16 @@ import ast
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 from rlx.dataclasses import dataclass
 from rlx.errors import CompileError
+from rlx.sizes import SizeExpr, largest, smallest
+
+_NO_SIZES: Mapping[str, Any] = MappingProxyType({})
+# Bits of a number that is not known.
+_WORD = 32
 
 # Limit on the loop trips of one invocation.
 TOO_MANY = 65_535
@@ -60,8 +67,16 @@ class Trips:
         return self.functions.get("main", 0)
 
 
-def excess(source: str) -> int:
-    """Returns the declared trips of a text if they are more than a driver may finish; else 0."""
+def excess(source: str, sizes: Mapping[str, Any] = _NO_SIZES) -> int:
+    """Returns the declared trips of a text if they are more than a driver may finish; else 0.
+
+    Args:
+        source: The text.
+        sizes: Sizes by name that declarations use and that are known only when the graph runs: whether the trips are too many
+            is decided for these.
+    """
+    if sizes:
+        return _too_many(trips_of(source, sizes).total)
     declared = _DECLARED.findall(source)
     if not declared:
         return 0
@@ -72,19 +87,22 @@ def excess(source: str) -> int:
         limit *= 2 + max(0, evaluate(expression, values))
     if limit < TOO_MANY and _DECLARED.search(source, 0, source.find("fn main(")) is None:
         return 0
-    total = trips_of(source).total
+    return _too_many(trips_of(source).total)
+
+
+def _too_many(total: int) -> int:
     return total if total >= TOO_MANY else 0
 
 
-def trips_of(source: str) -> Trips:
+def trips_of(source: str, sizes: Mapping[str, Any] = _NO_SIZES) -> Trips:
     """Reads the loops of a WGSL text. Every loop has braces, and ends its line with its declaration.
 
     Raises:
         CompileError: A loop has no declaration, or a line has two.
     """
-    values = _constants(source)
+    values = {**_constants(source), **sizes}
     loops = tuple(
-        Loop(text, max(0, evaluate(text, values)), bool(whole))
+        Loop(text, largest(0, evaluate(text, values)), bool(whole))
         for text, whole in _DECLARED.findall(source)
     )
     plain = _COMMENT.sub("", source)
@@ -125,14 +143,14 @@ def _count(
             trips = loop.trips if loop.whole else entered * loop.trips
             # One trip more than the body runs: the last one finds the loop condition false.
             own[function] += trips + entered
-            times = -(-trips // max(1, entered))
+            times = -(-trips // largest(1, entered))
         elif brace == "{":
             factors.append(factors[-1] * times)
             times = 1
         elif brace == "}":
             factors.pop()
         elif function:
-            calls[function][call] = calls[function].get(call, 0) + factors[-1] * max(1, times)
+            calls[function][call] = calls[function].get(call, 0) + factors[-1] * largest(1, times)
     if next(declared, None) is not None:
         raise _undeclared("behind the last loop")
     return own, calls
@@ -153,9 +171,9 @@ _OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
     ast.Div: lambda a, b: -(-a // b),
 }
 _FUNCTIONS: Mapping[str, Callable[..., int]] = {
-    "min": min,
-    "max": max,
-    "bits": lambda n: max(n, 0).bit_length(),
+    "min": smallest,
+    "max": largest,
+    "bits": lambda n: _WORD if isinstance(n, SizeExpr) else max(n, 0).bit_length(),
 }
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakSet
 
 from rlx._ext.locks import ReadWriteLock
@@ -27,6 +27,20 @@ _MAX_DISPATCHES = 4096
 _MAX_EXTENTS = 64
 
 
+class BoundSizes(NamedTuple):
+    """The sizes of a graph with dims that its dispatches have now.
+
+    Attributes:
+        buffer: The buffer that they read sizes from.
+        nbytes: Its bytes.
+        grids: Workgroups in x and y by the id of each dispatch.
+    """
+
+    buffer: Any
+    nbytes: int
+    grids: Mapping[int, tuple[int, int]]
+
+
 class Batches:
     """The batches of dispatches that a run submits, with a host step between each two.
 
@@ -36,6 +50,7 @@ class Batches:
         fixed: Params and constants, and the programs of the host.
         plan: Where other values live.
         arena: The buffer that they live in.
+        sizes: The sizes that dispatches read; None without dims.
 
     Attributes:
         current: The batches of the rows that runs compute now.
@@ -50,7 +65,9 @@ class Batches:
         fixed: ConstantBuffers,
         plan: MemoryPlan,
         arena: Any,
+        sizes: BoundSizes | None = None,
     ) -> None:
+        self._sizes = sizes
         self._gpu, self._fixed, self._plan, self._arena = gpu, fixed, plan, arena
         self._parts: list[list[Dispatch]] = [[]]
         self.host_steps: list[Any] = []
@@ -65,7 +82,7 @@ class Batches:
             self._parts[-1].append(item)
         dispatches = {id(item): item for item in work if isinstance(item, Dispatch)}
         groups = {
-            key: gpu.bind(dispatch, [self._resource(v, dispatch) for v in dispatch.values])
+            key: gpu.bind(dispatch, self._resources(dispatch))
             for key, dispatch in dispatches.items()
         }
         with phase("pipelines"):
@@ -112,6 +129,17 @@ class Batches:
             return self._fixed.buffers[value.id], 0
         return self._arena, self._plan.slots[value.id].offset
 
+    def resize(self, sizes: BoundSizes) -> None:
+        """Has dispatches make other numbers of workgroups."""
+        self._sizes = sizes
+        self._whole = self.current = self._build(None)
+
+    def _resources(self, dispatch: Dispatch) -> list[tuple[Any, int, int]]:
+        values = [self._resource(value, dispatch) for value in dispatch.values]
+        if self._sizes is not None and dispatch.reads_sizes:
+            values.append((self._sizes.buffer, 0, self._sizes.nbytes))
+        return values
+
     def _resource(self, value: Value, dispatch: Dispatch) -> tuple[Any, int, int]:
         size = padded(value.type)
         where = dispatch.call.node.where()
@@ -120,8 +148,9 @@ class Batches:
 
     def _build(self, extent: DynamicRows | None) -> list[Batch]:
         batches: list[Batch] = []
+        grids = self._sizes.grids if self._sizes is not None else {}
         for part in self._parts:
-            sizes = [(item, *shrunk(item, extent)) for item in part]
+            sizes = [(item, *(grids.get(id(item)) or shrunk(item, extent))) for item in part]
             batches.append([(*self.bound[id(item)], x, y) for item, x, y in sizes if x and y])
         return batches
 

@@ -43,6 +43,12 @@ class HostStaging:
         self.address: int = self.memory.ctypes.data
         self.inputs = aligned(plan.inputs_end)
         self.outputs: Array = self.memory[plan.inputs_end :]
+        self._plan = plan
+        self.resize(schedule)
+
+    def resize(self, schedule: Schedule) -> None:
+        """Makes the views of a schedule's inputs and outputs."""
+        plan = self._plan
         inputs = [(plan.slots[value.id].offset, value.type) for value in schedule.inputs]
         self.argument_slots = tuple(view_of(self.memory, *item) for item in inputs)
         self.input_views = tuple(view_of(self.inputs, *item) for item in inputs)
@@ -117,15 +123,27 @@ class SubmissionBuilder:
     def __init__(
         self, gpu: GpuDevice, schedule: Schedule, plan: MemoryPlan, arena: Any, host: HostStaging
     ) -> None:
-        self._gpu, self.arena, self.host, self.schedule = gpu, arena, host, schedule
-        self.inputs = [(plan.slots[v.id].offset, v.type.nbytes) for v in schedule.inputs]
+        self._gpu, self.arena, self.host, self._plan = gpu, arena, host, plan
         self.binding = Binding()
-        pairs = zip(schedule.outputs, schedule.output_types, strict=True)
-        self.outputs = [(plan.slots[v.id].offset, type.nbytes) for v, type in pairs]
-        self.every = tuple(range(len(self.outputs)))
-        self.staging_bytes = max(256, self._staged(self.every, True)[1])
-        self.staging = gpu.buffer("staging", self.staging_bytes, "MAP_READ", "COPY_DST")
+        self.every = tuple(range(len(schedule.outputs)))
+        self.staging_bytes = 0
+        self.staging: Any = None
         self._between: Any = None
+        self.resize(schedule)
+
+    def resize(self, schedule: Schedule) -> None:
+        """Takes the types of a schedule's inputs and outputs; no run is under way."""
+        slots, self.schedule = self._plan.slots, schedule
+        self.inputs = [(slots[v.id].offset, v.type.nbytes) for v in schedule.inputs]
+        pairs = zip(schedule.outputs, schedule.output_types, strict=True)
+        self.outputs = [(slots[v.id].offset, type.nbytes) for v, type in pairs]
+        size = max(256, self._staged(self.every, True)[1])
+        if size > self.staging_bytes:
+            if self.staging is not None:
+                self.staging.destroy()
+            self.staging = self._gpu.buffer("staging", size, "MAP_READ", "COPY_DST")
+            self.staging_bytes = size
+        self.bind(self.binding)
 
     def bind(self, binding: Binding) -> None:
         """Sets the residents, feeds and rows of later submissions; allocates the buffer that feeds go through."""

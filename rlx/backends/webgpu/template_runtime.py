@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import ModuleType, SimpleNamespace
 from typing import Any, NoReturn
 
+from rlx.sizes import SizeExpr, pinned
+
 # A name that a template does not have.
 missing: Any = type("Missing", (), {"__repr__": lambda self: "missing"})()
 _NO_ESCAPING = SimpleNamespace(autoescape=False, volatile=False)
@@ -238,9 +240,9 @@ class Environment:
 
     @staticmethod
     def getitem(thing: Any, key: Any) -> Any:
-        """``thing[key]``."""
+        """``thing[key]``; a position holds for this number alone."""
         try:
-            return thing[key]
+            return thing[pinned(key) if isinstance(key, SizeExpr) else key]
         except (LookupError, TypeError):
             return StrictUndefined(name=key, obj=thing)
 
@@ -249,7 +251,7 @@ class Environment:
         "defined": lambda value: not isinstance(value, StrictUndefined),
         "divisibleby": lambda value, number: bool(value % number == 0),
         "none": lambda value: value is None,
-        "number": lambda value: isinstance(value, int | float),
+        "number": lambda value: isinstance(value, int | float | SizeExpr),
     }
     filters: Mapping[str, Callable[..., Any]] = {
         "format": lambda text, *values: text % values,
@@ -265,9 +267,14 @@ class Environment:
     }
 
 
+def _range(*bounds: Any) -> range:
+    """The numbers between bounds; how often a text repeats something holds for these bounds alone."""
+    return range(*map(pinned, bounds))
+
+
 environment = Environment()
 # The globals of every template; ``wgsl`` adds to them.
-GLOBALS: dict[str, Any] = {"range": range, "dict": dict, "namespace": Namespace, "pi": math.pi}
+GLOBALS: dict[str, Any] = {"range": _range, "dict": dict, "namespace": Namespace, "pi": math.pi}
 
 
 def str_join(values: Iterable[Any]) -> str:

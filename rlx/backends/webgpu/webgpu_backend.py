@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from typing import TYPE_CHECKING
 
 from rlx import flags
 from rlx.backends.base import Backend, CompileOptions, DeviceInfo
@@ -33,6 +34,9 @@ from rlx.errors import DeviceLostError, DeviceUnavailableError
 from rlx.ir.graph import Graph
 from rlx.ir.plan import KernelCall, MemoryPlan, Schedule
 from rlx.ir.spans import phase
+
+if TYPE_CHECKING:
+    from rlx.backends.webgpu.sized_kernels import SizedKernels
 
 
 class WebGpuBackend(Backend):
@@ -106,13 +110,15 @@ class WebGpuBackend(Backend):
         Raises:
             CompileError: A kernel's file does not fit its call, or it binds more buffers than the device allows.
             KernelLimitError: Loops of kernels are too long for a GPU.
+            UnknownSizeError: A kernel needs a size as a number.
         """
         from rlx.backends.webgpu.codegen import rendered
 
         assert schedule is not None
-        assert plan is not None
         # "auto" has chosen this device just now: it opens while the kernels are rendered.
         open_ahead(info)
+        if plan is None:
+            return _sized(info, schedule, options)
         return WebGpuProgram(schedule, plan, rendered(info, schedule, plan))
 
 
@@ -124,11 +130,13 @@ class WebGpuProgram:
         schedule: The schedule.
         plan: Where its values live.
         work: The steps of a run in order: dispatches, and calls on the host.
+        sized: The kernels of a schedule with dims; None without dims.
     """
 
     schedule: Schedule
     plan: MemoryPlan
     work: tuple[Dispatch | KernelCall, ...]
+    sized: SizedKernels | None = None
 
     @property
     def nbytes(self) -> int:
@@ -160,7 +168,21 @@ class WebGpuProgram:
     def _loaded(self, gpu: GpuDevice, options: CompileOptions) -> WebGpuExecutable:
         with phase("allocate"), gpu.all_or_nothing():
             fixed = ConstantBuffers(gpu, self.schedule, options)
+            if self.sized is not None:
+                from rlx.backends.webgpu.sized_webgpu_executable import SizedWebGpuExecutable
+
+                return SizedWebGpuExecutable(gpu, self.sized, fixed)
             return WebGpuExecutable(gpu, self.schedule, self.plan, self.work, fixed)
+
+
+def _sized(info: DeviceInfo, schedule: Schedule, options: CompileOptions) -> WebGpuProgram:
+    """The program of a schedule with dims."""
+    from rlx.backends.webgpu.sized_kernels import SizedKernels
+
+    assert schedule.sizes is not None, "a schedule without dims has a plan"
+    alignment = max(options.arena_alignment, info.limits["min-storage-buffer-offset-alignment"])
+    kernels = SizedKernels(schedule, schedule.sizes, info, alignment)
+    return WebGpuProgram(kernels.static(schedule.sizes), kernels.arena, kernels.work, kernels)
 
 
 def _refuse_others(handle: object, library: Provider) -> None:

@@ -16,7 +16,7 @@ from rlx.backends.webgpu.device import GpuDevice, forget
 from rlx.backends.webgpu.dispatch import Dispatch, text_of
 from rlx.backends.webgpu.readback import Readback
 from rlx.backends.webgpu.recorded import SubmissionRecorder
-from rlx.backends.webgpu.runs import Batches, PreparedRun, SubmittedRun
+from rlx.backends.webgpu.runs import Batches, BoundSizes, PreparedRun, SubmittedRun
 from rlx.backends.webgpu.submission_builder import HostStaging, RunnerFactory, SubmissionBuilder
 from rlx.backends.webgpu.weight_buffers import ConstantBuffers, check_limit
 from rlx.errors import ClosedError
@@ -41,6 +41,7 @@ class WebGpuExecutable:
         plan: The places of values in the arena.
         work: Dispatches and calls on the host, in order.
         constants: Params and constants, and the programs of the host.
+        sizes: The sizes that dispatches read; None without dims.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class WebGpuExecutable:
         plan: MemoryPlan,
         work: Sequence[Dispatch | KernelCall],
         constants: ConstantBuffers,
+        sizes: BoundSizes | None = None,
     ) -> None:
         self.capabilities = gpu.capabilities
         self._gpu, self._schedule, self._plan = gpu, schedule, plan
@@ -66,10 +68,8 @@ class WebGpuExecutable:
         self._arena: Any = gpu.buffer("arena", size, *uses)
         self._host = HostStaging(schedule, plan)
         self._builder = SubmissionBuilder(gpu, schedule, plan, self._arena, self._host)
-        self._batches = Batches(gpu, work, constants, plan, self._arena)
-        self.input_views = self._host.input_views
-        self.output_views = self._host.output_views
-        self.output_slots = self._host.output_slots
+        self._batches = Batches(gpu, work, constants, plan, self._arena, sizes)
+        self._take_views()
         self._moved: Array = np.zeros(3, np.int64)
         self._factory = RunnerFactory(gpu, self._moved)
         self._readback: Readback | None = None
@@ -81,6 +81,11 @@ class WebGpuExecutable:
         self._entry: Callable[[], Any] = lambda: None
         self._names: tuple[str, ...] = ()
         self._views_prepared = False  # whether the entry has a runner for runs on the input views
+
+    def _take_views(self) -> None:
+        self.input_views = self._host.input_views
+        self.output_views = self._host.output_views
+        self.output_slots = self._host.output_slots
 
     # --- bindings ----------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from rlx.backends.webgpu.template_runtime import (
     environment,
 )
 from rlx.errors import CompileError
+from rlx.sizes import Ratio, SizeExpr
 
 
 @functools.cache
@@ -71,12 +72,14 @@ def shader_text(name: str) -> str | None:
         return None
 
 
-def literal(value: float | int, dtype: str = "f32") -> str:
-    """A number as WGSL text that means exactly this value of that type.
+def literal(value: float | int | SizeExpr | Ratio, dtype: str = "f32") -> str:
+    """A number as WGSL text that means exactly this value of that type; a size that is known when the graph runs as it is written.
 
     Raises:
         CompileError: It is not finite; WGSL has no such literals.
     """
+    if isinstance(value, SizeExpr | Ratio):
+        return {"u32": f"{value}u", "i32": str(value)}.get(dtype) or str(Ratio(value, 1))
     if dtype != "f32":
         # WGSL has no literal for the smallest i32: its digits without the sign overflow.
         return f"{int(value)}u" if dtype == "u32" else f"i32({int(value)})"
@@ -173,9 +176,9 @@ def header(params: Mapping[str, Any], work: int, fold: int) -> str:
     """The scalar parameters as WGSL constants, and the size of the grid."""
     lines = []
     for name, value in params.items():
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if isinstance(value, bool) or not isinstance(value, int | float | SizeExpr | Ratio):
             continue
-        kind = "f32" if isinstance(value, float) else "u32" if value >= 0 else "i32"
+        kind = "f32" if isinstance(value, float | Ratio) else "u32" if value >= 0 else "i32"
         lines.append(f"const {name.upper()}: {kind} = {literal(value, kind)};")
     lines += [f"const GROUPS: u32 = {work}u;", f"const FOLD: u32 = {fold}u;"]
     return "\n".join(lines) + "\n\n"

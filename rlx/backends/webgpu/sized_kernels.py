@@ -1,0 +1,95 @@
+"""The kernels of a schedule with dims: one text for all sizes, the sizes that it reads, and the workgroups for some sizes."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from rlx.backends.base import DeviceInfo
+from rlx.backends.sized_schedule import SizedSchedule, Sizes
+from rlx.backends.webgpu.codegen import SizedTexts, rendered
+from rlx.backends.webgpu.dispatch import Dispatch
+from rlx.ir.opdef import Array, TensorType
+from rlx.ir.plan import ARENA, Schedule, Value
+from rlx.sizes import Assumptions, deciding
+from rlx.sizes.program import compiled
+
+
+class SizedKernels(SizedSchedule):
+    """The kernels of a schedule with dims.
+
+    Args:
+        schedule: The calls.
+        sizes: Values of dims. What is decided for them while kernels are rendered is a guard of the assumptions under way.
+        info: The device.
+        alignment: Every offset in the arena is a multiple of it.
+
+    Attributes:
+        arena: Where values live; there is memory for the largest sizes.
+        work: Dispatches, and calls on the host, in order.
+
+    Raises:
+        UnknownSizeError: A kernel needs a size as a number, or the bytes of a value have no bound.
+    """
+
+    def __init__(self, schedule: Schedule, sizes: Sizes, info: DeviceInfo, alignment: int) -> None:
+        super().__init__(schedule, sizes, sizes)
+        self._first, self._info, self._alignment = dict(sizes), info, alignment
+        self._texts = SizedTexts(self.names)
+        self._render()
+
+    def again(self, sizes: Sizes, most: Sizes) -> Self:
+        """Returns the same kernels for other sizes, with memory for others."""
+        result = super().again(sizes, most)
+        result._texts = self._texts.copy()
+        with deciding(Assumptions(self._first)):
+            result._render()
+        return result
+
+    def _render(self) -> None:
+        self.arena = self.plan(self._alignment)
+        self._bound_as = [self._largest(value) for value in self.schedule.values]
+        self.work = rendered(self._info, self.schedule, self.arena, self._texts, self._bound_as)
+        self._texts.table.compile()
+        dispatches = {id(item): item for item in self.work if isinstance(item, Dispatch)}
+        self._ids = list(dispatches)
+        grids = [size for item in dispatches.values() for size in item.grid]
+        self._counts = compiled(grids, self.names)
+
+    def _largest(self, value: Value) -> Value:
+        """A value as it is bound: as many elements as it has at most."""
+        if value.kind not in ARENA:
+            return value
+        count = self.nbytes(value) // value.type.dtype.itemsize
+        return Value(value.id, TensorType((count,), value.type.dtype), value.kind, value.name)
+
+    @property
+    def sizes_nbytes(self) -> int:
+        """Bytes of the buffer of sizes."""
+        return self._texts.table.nbytes
+
+    def words(self, sizes: Sizes) -> Array:
+        """Returns the words of the buffer of sizes.
+
+        Raises:
+            DeviceMemoryError: A size has more than 32 bits.
+        """
+        return self._texts.table.values(sizes)
+
+    def grids(self, sizes: Sizes) -> dict[int, tuple[int, int]]:
+        """Returns the workgroups in x and y by the id of each dispatch."""
+        counts: tuple[Any, ...] = self._counts(*(sizes[name] for name in self.names))
+        return dict(zip(self._ids, zip(counts[::2], counts[1::2], strict=True), strict=True))
+
+    def static(self, sizes: Sizes) -> Schedule:
+        """The schedule with the types that inputs and outputs have for some sizes, and other values as they are bound."""
+        source, types = self.schedule, self.types(sizes)
+        count = len(source.inputs)
+        result = Schedule(self._bound_as, source.calls)
+        result.inputs = [
+            Value(value.id, type, value.kind, value.name)
+            for value, type in zip(source.inputs, types[:count], strict=True)
+        ]
+        result.outputs = [self._bound_as[value.id] for value in source.outputs]
+        result.output_types = types[count:]
+        result.params = source.params
+        return result

@@ -1,0 +1,72 @@
+"""A schedule with dims loaded on a GPU: the same dispatches for all sizes, which read sizes from a buffer."""
+
+from __future__ import annotations
+
+from rlx.backends.executable import Binding
+from rlx.backends.sized_schedule import Sizes
+from rlx.backends.webgpu.device import GpuDevice
+from rlx.backends.webgpu.runs import BoundSizes
+from rlx.backends.webgpu.sized_kernels import SizedKernels
+from rlx.backends.webgpu.webgpu_executable import WebGpuExecutable
+from rlx.backends.webgpu.weight_buffers import ConstantBuffers
+
+
+class SizedWebGpuExecutable(WebGpuExecutable):
+    """See ``WebGpuExecutable``. There is memory for sizes up to some; larger ones take another executable.
+
+    Args:
+        gpu: The device.
+        kernels: The kernels, for some sizes and with memory for larger ones.
+        constants: Params and constants, and the programs of the host.
+    """
+
+    def __init__(self, gpu: GpuDevice, kernels: SizedKernels, constants: ConstantBuffers) -> None:
+        self._sized = kernels
+        sizes, nbytes = kernels.sizes, kernels.sizes_nbytes
+        buffer = gpu.buffer("sizes", nbytes, "UNIFORM", "COPY_DST")
+        self._bound = BoundSizes(buffer, nbytes, kernels.grids(sizes))
+        static = kernels.static(sizes)
+        super().__init__(gpu, static, kernels.arena, kernels.work, constants, self._bound)
+        self._write(sizes)
+
+    def _write(self, sizes: Sizes) -> None:
+        self._gpu.queue.write_buffer(self._bound.buffer, 0, self._sized.words(sizes))
+
+    def fits(self, sizes: Sizes) -> bool:
+        """Returns whether there is memory for some sizes."""
+        return self._sized.fits(sizes)
+
+    def resize(self, sizes: Sizes) -> None:
+        """Has later runs compute for other sizes, for which there is memory. The values of inputs and outputs are lost."""
+        self._drain()
+        self._forget_runs()
+        self._factory.forget()
+        self._write(sizes)
+        self._sized.sizes = dict(sizes)
+        self._bound = self._bound._replace(grids=self._sized.grids(sizes))
+        self._batches.resize(self._bound)
+        static = self._sized.static(sizes)
+        self._host.resize(static)
+        self._builder.resize(static)
+        self._take_views()
+
+    def _record(self, binding: Binding) -> None:
+        with self._sized.estimating():
+            super()._record(binding)
+
+    def grown(self, sizes: Sizes) -> SizedWebGpuExecutable:
+        """Returns an executable with memory for some sizes and half as much again, and the same weights."""
+        return self._again(self._sized.more(sizes))
+
+    def clone(self) -> SizedWebGpuExecutable:
+        """Returns the same dispatches on a new arena."""
+        return self._again(self._sized.again(self._sized.sizes, self._sized.sizes))
+
+    def _again(self, kernels: SizedKernels) -> SizedWebGpuExecutable:
+        with self._gpu.all_or_nothing():
+            return SizedWebGpuExecutable(self._gpu, kernels, self._constants)
+
+    def close(self) -> None:
+        """Frees the arena; params go with the last clone."""
+        super().close()
+        self._bound.buffer.destroy()
