@@ -37,6 +37,8 @@ def jinja():
         keep_trailing_newline=True,
     )
     result.globals.update({name: value for name, value in GLOBALS.items() if name not in OWN})
+    for own, ours in ((result.tests, environment.tests), (result.filters, environment.filters)):
+        own.update({name: function for name, function in ours.items() if name not in own})
     return result
 
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 # Programs that an executable keeps: of single sizes, and of ranges.
 MAX_PROGRAMS = 16
-MAX_RANGES = 16
+MAX_RANGES = 32
 Values = Mapping[str, int]
 
 

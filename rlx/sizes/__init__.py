@@ -15,10 +15,11 @@ from rlx.sizes.expressions import (
     starts,
     value_of,
 )
-from rlx.sizes.guards import Assumptions, Guard, current, deciding, inferring
+from rlx.sizes.guards import Assumptions, Guard, current, deciding, inferring, surely
 from rlx.sizes.ratio import Ratio, spelling
 
 __all__ = [
     "Assumptions", "Dim", "Guard", "Ratio", "Size", "SizeExpr", "bound", "ceil_divide", "current",
-    "deciding", "dims_of", "hinted", "inferring", "largest", "pinned", "positive", "ranged", "smallest", "spelling", "starts", "value_of",
+    "deciding", "dims_of", "hinted", "inferring", "largest", "pinned", "positive", "ranged", "smallest", "spelling", "starts",
+    "surely", "value_of",
 ]  # fmt: skip

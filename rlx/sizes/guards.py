@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
+from rlx.errors import UnknownSizeError
 from rlx.sizes import polynomial as poly
 from rlx.sizes.polynomial import Terms
 
@@ -128,6 +129,18 @@ def deciding(assumptions: Assumptions | None) -> Iterator[None]:
     _under_way.assumptions = assumptions
     try:
         yield
+    finally:
+        _under_way.assumptions = before
+
+
+def surely(question: Callable[[], bool]) -> bool:
+    """Returns whether something holds for all values that dims may have; nothing is assumed for it."""
+    before = current()
+    _under_way.assumptions = None
+    try:
+        return question()
+    except UnknownSizeError:
+        return False
     finally:
         _under_way.assumptions = before
 

@@ -59,7 +59,10 @@ def upper_bound(size: Any, most: Mapping[str, int]) -> int | None:
 
 def _atom_within(atom: poly.Atom, most: Mapping[str, int]) -> poly.Atom:
     if isinstance(atom, poly.Unknown):
-        return atom._replace(high=max(atom.low, most[atom.name] // atom.factor))
+        high = most[atom.name] // atom.factor
+        return atom._replace(
+            high=max(atom.low, high if atom.high is None else min(high, atom.high))
+        )
     if isinstance(atom, poly.Quotient):
         return poly.Quotient(within(atom.above, most), within(atom.below, most))
     return poly.Extreme(atom.largest, tuple(within(item, most) for item in atom.items))

@@ -8,10 +8,10 @@
 {% macro functions() %}
 {% if contiguous_k %}
 fn load_a(base: u32, row: u32, k: u32) -> {{ V }} {
-{{ vectors.along_k("a", wide_k, "M", m % bm or picked is defined) }}}
+{{ vectors.along_k("a", wide_k, "M", m is not known_multiple(bm) or picked is defined) }}}
 {% else %}
 fn load_a(base: u32, column: u32, k: u32) -> {{ V }} {
-{{ vectors.along_row("a", m, m % bm) }}}
+{{ vectors.along_row("a", m, m is not known_multiple(bm)) }}}
 {% endif %}
 {% endmacro %}
 

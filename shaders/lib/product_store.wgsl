@@ -11,7 +11,7 @@ fn store{{ loop.index0 }}(base: u32, {{ "place" if picked is defined else "row" 
 {% if picked is defined %}
     if (place >= places_end || column >= {{ n }}u) { return; }
     let row = u32(listed[place]);
-{% elif m % bm or n % bn %}
+{% elif m is not known_multiple(bm) or n is not known_multiple(bn) %}
     if (row >= M || column >= {{ n }}u) { return; }
 {% endif %}
     var v = sum;

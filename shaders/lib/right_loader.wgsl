@@ -11,10 +11,10 @@
 {% set n = parts[0 if gated else i] %}
 {% if contiguous_k %}
 fn load_w{{ i }}(base: u32, row: u32, k: u32) -> {{ V }} {
-{{ vectors.along_k("w" ~ i, wide_k, n ~ "u", n % bn) }}}
+{{ vectors.along_k("w" ~ i, wide_k, n ~ "u", n is not known_multiple(bn)) }}}
 {% else %}
 fn load_w{{ i }}(base: u32, column: u32, k: u32) -> {{ V }} {
-{{ vectors.along_row("w" ~ i, n, n % bn) }}}
+{{ vectors.along_row("w" ~ i, n, n is not known_multiple(bn)) }}}
 {% endif %}
 {% endfor %}
 {% endmacro %}

@@ -3,7 +3,7 @@
 
    The kernel sets: k, bk; V, the type of four values; threads; quads, the vectors of a row of bk values. #}
 {# The last step along k may be a part of one. #}
-{% set ragged_k = k % bk != 0 %}
+{% set ragged_k = k is not known_multiple(bk) %}
 
 {# Loads are not guarded. A row or column that is not there is replaced by the last one; its results are not stored.
    Past the end of k the values are 0. #}

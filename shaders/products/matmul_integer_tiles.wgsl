@@ -12,7 +12,7 @@
 {% set ia, jb = tm // 4, tn // 4 %}
 {% set loads_a, loads_b = bm * bk // threads, bn * bk // 4 // threads %}
 {% set inner = k // 4 %}
-{% set checked_k = inner % bk != 0 %}
+{% set checked_k = inner is not known_multiple(bk) %}
 var<workgroup> left: array<vec4<u32>, {{ bk * bm // 4 }}>;
 var<workgroup> right: array<vec4<u32>, {{ bk * bn // 4 }}>;
 
@@ -109,7 +109,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% for j in range(jb) %}
         {
             let column = column0 + (tx + {{ j * nx }}u) * 4u;
-            {{ "if (row < M && column < N) " if m % bm or n % bn }}{ y[((z * M + row) * N + column) >> 2u] = finished(acc{{ i }}_{{ j }}{{ " + 128 * of_column" ~ j if shift_a }}{{ " + 128 * of_row" ~ (i // 4) ~ "." ~ "xyzw"[i % 4] if shift_b }}, column); }
+            {{ "if (row < M && column < N) " if m is not known_multiple(bm) or n is not known_multiple(bn) }}{ y[((z * M + row) * N + column) >> 2u] = finished(acc{{ i }}_{{ j }}{{ " + 128 * of_column" ~ j if shift_a }}{{ " + 128 * of_row" ~ (i // 4) ~ "." ~ "xyzw"[i % 4] if shift_b }}, column); }
         }
 {% endfor %}
     }

@@ -7,7 +7,7 @@
 {% set op = "*" if product else "+" %}
 {% set one = number(T, 1 if product else 0) %}
 {% set start = one if T == two_words else E ~ "(" ~ one ~ ")" %}
-{% set ragged = n % partition != 0 or partition % 8 != 0 %}
+{% set ragged = n is not known_multiple(partition) or partition is not known_multiple(8) %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ E }}>;
 {% if splits > 1 %}
 @group(0) @binding(1) var<storage, {{ access[1] }}> carry: array<{{ E }}>;
@@ -27,7 +27,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let split = g % {{ splits }}u;
     let base = outer * {{ n * units }}u + column % {{ units }}u;
     let first = split * {{ partition }}u;
-    let count = {{ "min(" ~ partition ~ "u, " ~ n ~ "u - first)" if n % partition else partition ~ "u" }};
+    let count = {{ "min(" ~ partition ~ "u, " ~ n ~ "u - first)" if n is not known_multiple(partition) else partition ~ "u" }};
     var total = {{ "carry[(outer * " ~ splits ~ "u + split) * " ~ units ~ "u + column % " ~ units ~ "u]" if splits > 1 else start }};
     for (var i = 0u; i < count; i += 8u) { // trips: {{ partition }} / 8
 {% for c in range(8) %}

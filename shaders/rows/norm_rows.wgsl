@@ -21,18 +21,18 @@
 {% macro store(i, value) %}y[base + {{ i }}] = {{ stored.held_as(scaled(i, value)) }};{% endmacro %}
 
 {% include "lib/row_entry.wgsl" %}
-{% if rows % (threads // lanes) %}
+{% if rows is not known_multiple(threads // lanes) %}
     let mine = row < {{ rows }}u;
 {% endif %}
 {% if held %}
     // The row stays in registers: {{ held }} elements per lane, loaded at once.
 {% for c in range(held) %}
-{% set full = (c + 1) * lanes <= m %}
+{% set full = ((c + 1) * lanes) is known_within(m) %}
     let i{{ c }} = {{ "own + " ~ c * lanes ~ "u" if full else "min(own + " ~ c * lanes ~ "u, " ~ (m - 1) ~ "u)" }};
     let v{{ c }} = {{ load("i" ~ c) }};
 {% endfor %}
 {% for c in range(held) %}
-{% set guards = (["mine"] if rows % (threads // lanes) else []) + (["own < " ~ (m - c * lanes) ~ "u"] if (c + 1) * lanes > m else []) %}
+{% set guards = (["mine"] if rows is not known_multiple(threads // lanes) else []) + (["own < " ~ (m - c * lanes)|at_least(0) ~ "u"] if ((c + 1) * lanes) is not known_within(m) else []) %}
 {% if keep %}
     {{ "if (" ~ guards|join(" && ") ~ ") { " if guards }}sum[base + i{{ c }}] = {{ stored.held_as("v" ~ c) }};{{ " }" if guards }}
 {% endif %}
@@ -44,7 +44,7 @@
 {% endfor %}
 {% else %}
 {% for c in range(held) %}
-    part += {{ "v" ~ c if (c + 1) * lanes <= m else "select(" ~ E ~ "(0.0), v" ~ c ~ ", own < " ~ (m - c * lanes) ~ "u)" }};
+    part += {{ "v" ~ c if ((c + 1) * lanes) is known_within(m) else "select(" ~ E ~ "(0.0), v" ~ c ~ ", own < " ~ (m - c * lanes)|at_least(0) ~ "u)" }};
 {% endfor %}
     let mean = row_sum({{ sum_of.format("part") }}, lane{{ ", together" if subgroups }}) / f32(N);
     part = {{ E }}(0.0);
@@ -54,11 +54,11 @@
 {% endfor %}
 {% endif %}
 {% for c in range(held) %}
-    part += {{ "d{0} * d{0}".format(c) if (c + 1) * lanes <= m else "select({1}(0.0), d{0} * d{0}, own < {2}u)".format(c, E, m - c * lanes) }};
+    part += {{ "d{0} * d{0}".format(c) if ((c + 1) * lanes) is known_within(m) else "select({1}(0.0), d{0} * d{0}, own < {2}u)".format(c, E, (m - c * lanes)|at_least(0)) }};
 {% endfor %}
     let scale = 1.0 / sqrt(row_sum({{ sum_of.format("part") }}, lane{{ ", together" if subgroups }}) / f32(N) + EPS);
 {% for c in range(held) %}
-{% set guards = (["mine"] if rows % (threads // lanes) else []) + (["own < " ~ (m - c * lanes) ~ "u"] if (c + 1) * lanes > m else []) %}
+{% set guards = (["mine"] if rows is not known_multiple(threads // lanes) else []) + (["own < " ~ (m - c * lanes)|at_least(0) ~ "u"] if ((c + 1) * lanes) is not known_within(m) else []) %}
     {{ "if (" ~ guards|join(" && ") ~ ") { " if guards }}{{ store("i" ~ c, "d" ~ c) }}{{ " }" if guards }}
 {% endfor %}
 {% else %}

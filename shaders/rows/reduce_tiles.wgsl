@@ -10,7 +10,7 @@
 {% set m = n // 4 if rows and wide else n %}
 {% set results = outer * units %}
 {% set P = T if rows else E %}
-{% set ragged = m % partition != 0 or partition % (parts * loads) != 0 %}
+{% set ragged = m is not known_multiple(partition) or partition is not known_multiple(parts * loads) %}
 {% set extreme = kind in ("max", "min") %}
 {% set bits = "vec4<u32>" if wide else "u32" %}
 {% set neutral = number(E, 1 if kind == "prod" else 0) %}
@@ -63,7 +63,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let g = min(result, {{ results - 1 }}u);
     let base = g / {{ units }}u * {{ m * units }}u + g % {{ units }}u;
     let start = group % {{ splits }}u * {{ partition }}u;
-    let end = {{ "min(start + " ~ partition ~ "u, " ~ m ~ "u)" if m % partition else "start + " ~ partition ~ "u" }};
+    let end = {{ "min(start + " ~ partition ~ "u, " ~ m ~ "u)" if m is not known_multiple(partition) else "start + " ~ partition ~ "u" }};
 {% if extreme %}
     // Every lane starts from an element: an extreme may count it many times.
     var all = x[base + start * {{ units }}u];

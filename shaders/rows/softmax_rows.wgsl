@@ -26,7 +26,7 @@ fn expo(x: {{ E }}) -> {{ E }} {
 {% if held %}
     // The row stays in registers: {{ held }} elements per lane, loaded at once.
 {% for c in range(held) %}
-{% set full = (c + 1) * lanes <= m %}
+{% set full = ((c + 1) * lanes) is known_within(m) %}
     let v{{ c }} = {{ stored.read("x[base + " ~ ("own + " ~ c * lanes ~ "u" if full else "min(own + " ~ c * lanes ~ "u, " ~ (m - 1) ~ "u)") ~ "]") }};
 {% endfor %}
     var lane_max = v0;
@@ -37,10 +37,10 @@ fn expo(x: {{ E }}) -> {{ E }} {
     var part = {{ E }}(0.0);
 {% for c in range(held) %}
     let e{{ c }} = expo(v{{ c }} - top);
-{% if (c + 1) * lanes <= m %}
+{% if ((c + 1) * lanes) is known_within(m) %}
     part += e{{ c }};
 {% else %}
-    part += select({{ E }}(0.0), e{{ c }}, own < {{ m - c * lanes }}u);
+    part += select({{ E }}(0.0), e{{ c }}, own < {{ (m - c * lanes)|at_least(0) }}u);
 {% endif %}
 {% endfor %}
     let total = row_sum({{ sum.format("part") }}, lane{{ ", together" if subgroups }});
@@ -49,11 +49,11 @@ fn expo(x: {{ E }}) -> {{ E }} {
 {% else %}
     let inverse = 1.0 / total;
 {% endif %}
-{% if rows % (threads // lanes) %}
+{% if rows is not known_multiple(threads // lanes) %}
     if (row >= {{ rows }}u) { return; }
 {% endif %}
 {% for c in range(held) %}
-    {{ "if (own < " ~ (m - c * lanes) ~ "u) { " if (c + 1) * lanes > m }}y[base + own + {{ c * lanes }}u] = {{ stored.held_as("(v" ~ c ~ " - top) - level" if log else "e" ~ c ~ " * inverse") }};{{ " }" if (c + 1) * lanes > m }}
+    {{ "if (own < " ~ (m - c * lanes)|at_least(0) ~ "u) { " if ((c + 1) * lanes) is not known_within(m) }}y[base + own + {{ c * lanes }}u] = {{ stored.held_as("(v" ~ c ~ " - top) - level" if log else "e" ~ c ~ " * inverse") }};{{ " }" if ((c + 1) * lanes) is not known_within(m) }}
 {% endfor %}
 {% else %}
     // Two passes over the row. The first keeps the largest element so far and the sum of exponentials below it;

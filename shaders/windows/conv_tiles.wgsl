@@ -49,7 +49,7 @@ const ALL: u32 = {{ batch * windows }}u;
 const FAR: i32 = -0x40000000;
 
 fn store(base: u32, part: u32, row: u32, q: u32, sum: vec4<f32>) {
-{% if m % bm or (batch * windows) % bn %}
+{% if m is not known_multiple(bm) or (batch * windows) is not known_multiple(bn) %}
     if (row >= M || q >= ALL) { return; }
 {% endif %}
     let o = part * M + row;

@@ -9,6 +9,7 @@ from rlx.backends.webgpu.runs import BoundSizes
 from rlx.backends.webgpu.sized_kernels import SizedKernels
 from rlx.backends.webgpu.webgpu_executable import WebGpuExecutable
 from rlx.backends.webgpu.weight_buffers import ConstantBuffers
+from rlx.errors import DeviceMemoryError
 
 
 class SizedWebGpuExecutable(WebGpuExecutable):
@@ -55,8 +56,16 @@ class SizedWebGpuExecutable(WebGpuExecutable):
             super()._record(binding)
 
     def grown(self, sizes: Sizes) -> SizedWebGpuExecutable:
-        """Returns an executable with memory for some sizes and half as much again, and the same weights."""
-        return self._again(self._sized.more(sizes))
+        """Returns an executable with memory for some sizes, and half as much again if there is, and the same weights.
+
+        Raises:
+            DeviceMemoryError: The device has no room for these sizes.
+        """
+        try:
+            return self._again(self._sized.more(sizes))
+        except DeviceMemoryError:
+            most = {name: max(self._sized.most[name], size) for name, size in sizes.items()}
+            return self._again(self._sized.again(sizes, most))
 
     def clone(self) -> SizedWebGpuExecutable:
         """Returns the same dispatches on a new arena."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import ModuleType, SimpleNamespace
 from typing import Any, NoReturn
 
-from rlx.sizes import SizeExpr, pinned
+from rlx.sizes import SizeExpr, largest, pinned, surely
 
 # A name that a template does not have.
 missing: Any = type("Missing", (), {"__repr__": lambda self: "missing"})()
@@ -249,11 +249,15 @@ class Environment:
     # The tests (after ``is``) and the filters (after ``|``) of templates.
     tests: Mapping[str, Callable[..., bool]] = {
         "defined": lambda value: not isinstance(value, StrictUndefined),
+        # Whether a kernel may leave out what only other sizes need: nothing is assumed for it.
+        "known_multiple": lambda value, of: surely(lambda: bool(value % of == 0)),
+        "known_within": lambda value, most: surely(lambda: bool(value <= most)),
         "divisibleby": lambda value, number: bool(value % number == 0),
         "none": lambda value: value is None,
         "number": lambda value: isinstance(value, int | float | SizeExpr),
     }
     filters: Mapping[str, Callable[..., Any]] = {
+        "at_least": lambda value, least: largest(value, least),
         "format": lambda text, *values: text % values,
         "int": int,
         "join": lambda values, between="": between.join(map(str, values)),

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from rlx.ir.fragments import FragmentVariant
 from rlx.ir.variants import Family, Variant
+from rlx.sizes import smallest
 
 # A workgroup makes a tile of the result. Each of its threads keeps several sums in registers, and all threads read the
 # operands from workgroup memory. docs/explanation/kernels.md has the figures.
@@ -168,7 +169,7 @@ def partitions(
     if not fits or count < 2:
         return 1, max(bk, -(-k // bk) * bk)
     length = -(-k // (count * bk)) * bk
-    return -(-k // length), length
+    return smallest(-(-k // length), count), length
 
 
 # --- weights in blocks -----------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.opdef import Emitter, TensorType
 from rlx.ir.variants import Family, Variant
 from rlx.ops.rows.reduce_rows import Reduction, emit_partitions
+from rlx.sizes import smallest
 
 # Elements that a workgroup reads along a row at a time; minimum elements of a row for a workgroup of 256 threads.
 _BLOCK, _LEAST = 1024, 512
@@ -28,7 +29,7 @@ def _blocks(problem: Reduction) -> tuple[int, int]:
     if count < 2:
         return 1, n
     partition = math.ceil(n / (8 * count)) * 8
-    return math.ceil(n / partition), partition
+    return smallest(math.ceil(n / partition), count), partition
 
 
 def _takes(variant: Variant, problem: Reduction) -> bool:

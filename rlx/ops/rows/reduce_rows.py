@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 from rlx.abi.constants import LINE_COLUMNS
 from rlx.ir.dtype import DType
 from rlx.ir.opdef import Emitter, TensorType
-from rlx.ir.shape import Shape, size
+from rlx.ir.shape import Shape, is_sized, size
 from rlx.ir.variants import Family, Variant
+from rlx.sizes import smallest
 
 # Minimum elements of a result for which all lanes of a workgroup work on it together.
 _LONG = 8192
@@ -59,7 +60,7 @@ def _row_tiles(problem: Reduction) -> tuple[int, int, int]:
         return reads, outer, lanes
     results = outer * problem.reads(inner)
     if results < 32:
-        return n, results, 256 // _power_above(results, 32)
+        return n, results, 256 // power_above(results, 32)
     # Each load covers four cache lines, or one where there are few workgroups.
     lanes = _power_below(n / 4, 8)
     while results * lanes < 256 * _BUSY and lanes < 32 and n >= 2 * _LOADS * lanes:
@@ -79,7 +80,7 @@ def partitions(problem: Reduction) -> tuple[int, int]:
     if count < 2:
         return 1, reads
     length = math.ceil(reads / (count * least)) * least
-    return math.ceil(reads / length), length
+    return smallest(math.ceil(reads / length), count), length
 
 
 def _takes(variant: Variant, problem: Reduction) -> bool:
@@ -226,7 +227,9 @@ def emit_partitions(
         "parts": lanes,
         "splits": splits,
         "partition": partition,
-        "loads": min(_LOADS, max(1, math.ceil(partition / lanes))),
+        "loads": _LOADS
+        if is_sized(partition)
+        else min(_LOADS, max(1, math.ceil(partition / lanes))),
         "divisor": divisor,
     }
     groups = math.ceil(results * lanes / 256) * splits
@@ -236,7 +239,7 @@ def emit_partitions(
 def _plain(emitter: Emitter, kind: str, source: Any, result: Any, problem: Reduction) -> None:
     outer, n, inner, _ = problem
     # Lanes for each result: a few elements for each lane, and whole lines of memory for each read.
-    parts = _power_above(n / 4, 256) if inner == 1 else _power_above(n / 8, 32)
+    parts = power_above(n / 4, 256) if inner == 1 else power_above(n / 8, 32)
     if n > _LONG:
         parts = 256
     results = outer * inner
@@ -244,7 +247,7 @@ def _plain(emitter: Emitter, kind: str, source: Any, result: Any, problem: Reduc
     emitter.call("reduce", [source], [result], params, math.ceil(results / (256 // parts)))
 
 
-def _power_above(n: float, limit: int) -> int:
+def power_above(n: float, limit: int) -> int:
     """The least power of two that is not below n, or ``limit``."""
     power = 1
     while power < limit and power < n:

@@ -6,11 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from rlx.ir.shape import is_sized
 from rlx.ir.variants import SUBGROUPS, Family, Limits, Variant
+from rlx.ops.rows.reduce_rows import power_above
 
 # Most numbers that a lane keeps. The lanes of a large workgroup share the registers of a multiprocessor.
 _KEPT = 32
 _MAX_KEPT = {256: 64, 512: 64}
+_MOST_HELD = max(_KEPT, *_MAX_KEPT.values())
 # Enough lanes to keep a large GPU busy.
 _BUSY = 8192
 
@@ -59,8 +62,8 @@ def _rule(problem: Rows, legal: Sequence[Variant]) -> Variant:
     remaining = [v for v in legal if v.params.get("keep")]
     few = [v for v in remaining if problem.held(v) * (1 if problem.n % 4 else 4) <= _KEPT]
     # With few rows, each row gets more lanes.
-    busy = [v for v in few if problem.rows * v.params["lanes"] >= _BUSY or v.params["lanes"] >= 128]
-    return (busy or few or remaining or [v for v in legal if v.name != "plain"])[0]
+    busy = (v for v in few if v.params["lanes"] >= 128 or problem.rows * v.params["lanes"] >= _BUSY)
+    return next(busy, None) or (few or remaining or [v for v in legal if v.name != "plain"])[0]
 
 
 ROWS = Family(
@@ -78,6 +81,9 @@ ROWS = Family(
 def row_call(problem: Rows, variant: Variant, limits: Limits) -> tuple[dict[str, Any], int]:
     """Parameters of a kernel of this family on a device with these limits, and its workgroups."""
     lanes = variant.params["lanes"]
-    params = {"lanes": lanes, "threads": variant.threads, "held": problem.held(variant)}
+    held = problem.held(variant)
+    if is_sized(held):  # one text for several lengths: what is not there is left out when it runs
+        held = power_above(held, _MOST_HELD)
+    params = {"lanes": lanes, "threads": variant.threads, "held": held}
     params["subgroups"] = limits.get(SUBGROUPS, 0)
     return params, math.ceil(problem.rows * lanes / variant.threads)

@@ -24,7 +24,8 @@ def product(node: Node, site: MatchSite) -> Match | None:
         if item.op != "matmul" or site.only(item) is not add or bias is item:
             continue
         x, w = item.inputs
-        fits = len(x.shape) >= 2 and len(w.shape) == 2 and bias.shape == item.shape[-1:]
+        fits = len(x.shape) >= 2 and len(w.shape) == 2
+        fits = fits and len(bias.shape) == 1 and bias.shape == item.shape[-1:]
         if not fits or add.shape != item.shape or site.blocked(item):
             continue
         if act == "none":
