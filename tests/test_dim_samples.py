@@ -155,7 +155,8 @@ def check_webgpu(case, ways):
                 assert error <= allowed, f"{way} {at}: error {error:.3g} > {allowed:.3g}"
             programs = sized._state.sized
             small = any(size in (0, 1) for shape in case.sample.shapes for size in shape)
-            assert programs._ranges or small or case.opdef.name in ALONE, f"{way}: {programs._why}"
+            alone = case.opdef.name in ALONE or "a part on the host" in programs._why  # such as f64
+            assert programs._ranges or small or alone, f"{way}: {programs._why}"
 
 
 @pytest.mark.parametrize("group", by_op(small()))

@@ -13,6 +13,7 @@ from rlx.dataclasses import dataclass
 from rlx.ir.graph import Node
 from rlx.ir.plan import ARENA, HOST, KernelCall
 from rlx.ir.rewrite import subgraphs
+from rlx.ir.shape import estimated
 from rlx.ir.spans import CALL, KERNEL, Span
 from rlx.passes.dynamic_batch import DynamicRows, scaled
 
@@ -62,6 +63,8 @@ def kernels_of(
     Args:
         calls: The calls of a schedule; a call repeated by a loop may occur many times.
         extent: The rows that they compute; None for all rows.
+
+    Sizes that are known only when the graph runs count as the assumptions under way say.
     """
     different = list({id(call): call for call in calls}.values())
     shared = Counter(id(call.node) for call in different if call.kernel not in _CONTROL)
@@ -90,11 +93,11 @@ def _kernel(call: KernelCall, shared: int, extent: DynamicRows | None) -> Record
             fixed = sum(item.type.nbytes for item in stored if item.kind not in ARENA)
             nbytes = fixed + scaled(sum(v.type.nbytes for v in stored if v.kind in ARENA), cut)
         if not subgraphs(node):  # else its work is done by nodes that have calls of their own
-            flops = float(node.opdef.flops(node)) / shared
+            flops = float(estimated(node.opdef.flops(node))) / shared
             flops *= cut.actual / cut.upper if cut is not None else 1.0
     types = [[str(value.type) for value in some] for some in (reads, call.outputs)]
     return RecordedKernel(
-        f"{op}/{call.kernel}", op, node, tuple(types[0]), tuple(types[1]), nbytes, flops
+        f"{op}/{call.kernel}", op, node, *map(tuple, types), estimated(nbytes), flops
     )
 
 

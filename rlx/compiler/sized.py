@@ -166,6 +166,11 @@ class SizedExecutable:
         """The program of the last run, or of the sizes that ``resize`` was given."""
         return self._now.loaded
 
+    @property
+    def sizes(self) -> Values:
+        """The sizes of the last run, or those that ``resize`` was given."""
+        return self._now.sizes
+
     def resize(self, sizes: Values) -> None:
         """Chooses the program of some sizes.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from time import perf_counter_ns
@@ -163,10 +164,17 @@ class ProfilingMethods:
         """
         from rlx.compiler.device_choice import lowering_of
         from rlx.cost.estimate import node_costs
+        from rlx.ir.static_sizes import with_sizes
 
         state = self._state
         lowering = lowering_of(state.lowered, state.target)
-        return node_costs(state.lowered.graph, _cost_model(state), lowering)
+        graph = state.lowered.graph
+        if state.sized is None or not graph.dims:
+            return node_costs(graph, _cost_model(state), lowering)
+        static = with_sizes(graph, state.sized.sizes)
+        nodes = dict(zip(static.nodes, graph.nodes, strict=True))
+        costs = node_costs(static, _cost_model(state), lowering)
+        return [replace(cost, node=nodes[cost.node]) for cost in costs]
 
 
 def _run(state: RuntimeState, arrays: list[Any] | None) -> None:

@@ -145,8 +145,9 @@ def _operand(name: str, shape: Shape, dtype: DType, result: Shape) -> _Operand:
     if size(shape) == 1:
         return _Operand(scalar, _four([_raw(name, "0u", dtype)], dtype))
     contiguous = size(shape) == size(result)
-    aligned = dims[-1] % 4 == 0 and all(step % 4 == 0 for step in steps[:-1])
-    if contiguous or (steps[-1] == 1 and aligned):
+    if contiguous or (
+        steps[-1] == 1 and dims[-1] % 4 == 0 and all(step % 4 == 0 for step in steps[:-1])
+    ):
         # Four consecutive elements of the result read four consecutive, aligned elements of the operand.
         pos = "i" if contiguous else f"({_index(dims, steps, 'first', 'u32')}) >> 2u"
         return _Operand(packed(dtype), _unpacked(f"{name}[{pos}]", dtype))
