@@ -244,6 +244,12 @@ cdef class Dispatches:
         for index, (pipeline, group, x, y) in enumerate(rows):
             self.rows[index] = rlx_dispatch(_pointer(pipeline), _pointer(group), x, y)
 
+    def resize(self, grids):
+        """Has every run that makes them make other numbers of workgroups, ``(x, y)`` for each row."""
+        assert len(grids) == self.count
+        for index, (x, y) in enumerate(grids):
+            self.rows[index].x, self.rows[index].y = x, y
+
     def __dealloc__(self):
         free(self.rows)
 
@@ -278,17 +284,27 @@ cdef class Runner:
         cnp.ndarray moved, keep,
     ):
         cdef rlx_work* work = &self.work
-        cdef rlx_upload* upload
-        cdef rlx_move* move
-        cdef rlx_read* read
         self._keep = (api, dispatches, moved, keep)
         work.api = &api.table
         work.device, work.queue = _pointer(device), _pointer(queue)
-        work.staging, work.staged = _pointer(staging), staged
+        work.staging = _pointer(staging)
         work.upload_buffer, work.upload_bytes = _pointer(upload_buffer), upload_bytes
         rlx_open_upload_buffer(work)
         work.spin_ns, work.moved = spin_ns, <int64_t*>cnp.PyArray_DATA(moved)
         work.dispatches, work.dispatch = dispatches.count, dispatches.rows
+        self._transfer(uploads, moves, copies, staged, reads)
+
+    def resize(self, uploads, moves, copies, staged, reads):
+        """Has later runs transfer other bytes, for which there is room; no run is under way."""
+        self._free_tables()
+        self._transfer(uploads, moves, copies, staged, reads)
+
+    cdef _transfer(self, uploads, moves, copies, staged, reads):
+        cdef rlx_work* work = &self.work
+        cdef rlx_upload* upload
+        cdef rlx_move* move
+        cdef rlx_read* read
+        work.staged = staged
         work.uploads = len(uploads)
         work.upload = upload = <rlx_upload*>_table(work.uploads, sizeof(rlx_upload))
         for index, (address, buffer, offset, size) in enumerate(uploads):
@@ -309,10 +325,16 @@ cdef class Runner:
     def __dealloc__(self):
         if self.work.api != NULL and not rlx_stopped:
             rlx_forget(&self.work)
-        free(<void*>self.work.upload)
-        free(<void*>self.work.move)
-        free(<void*>self.work.copy)
-        free(<void*>self.work.read)
+        self._free_tables()
+
+    cdef _free_tables(self):
+        cdef rlx_work* work = &self.work
+        free(<void*>work.upload)
+        free(<void*>work.move)
+        free(<void*>work.copy)
+        free(<void*>work.read)
+        work.upload, work.move, work.copy, work.read = NULL, NULL, NULL, NULL
+        work.uploads = work.moves = work.copies = work.reads = 0
 
     def submit(self, uint64_t shift=0):
         """Uploads and enqueues; the results go to ``shift`` in the staging buffer. 0 if all is well."""

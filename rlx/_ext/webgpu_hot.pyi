@@ -19,6 +19,7 @@ class Api:
 
 class Dispatches:
     def __init__(self, rows: Sequence[tuple[int, int, int, int]]) -> None: ...
+    def resize(self, grids: Sequence[tuple[int, int]]) -> None: ...
 
 class Runner:
     def __init__(
@@ -38,6 +39,14 @@ class Runner:
         spin_ns: int,
         moved: Array,
         keep: object,
+    ) -> None: ...
+    def resize(
+        self,
+        uploads: Sequence[tuple[int, int, int, int]],
+        moves: Sequence[tuple[int, int, int, int, int]],
+        copies: Sequence[tuple[int, int, int, int]],
+        staged: int,
+        reads: Sequence[tuple[int, int, int]],
     ) -> None: ...
     def submit(self, shift: int = 0) -> int: ...
     def wait(self) -> int: ...

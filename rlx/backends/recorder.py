@@ -95,10 +95,9 @@ def _kernel(call: KernelCall, shared: int, extent: DynamicRows | None) -> Record
         if not subgraphs(node):  # else its work is done by nodes that have calls of their own
             flops = float(estimated(node.opdef.flops(node))) / shared
             flops *= cut.actual / cut.upper if cut is not None else 1.0
-    types = [[str(value.type) for value in some] for some in (reads, call.outputs)]
-    return RecordedKernel(
-        f"{op}/{call.kernel}", op, node, *map(tuple, types), estimated(nbytes), flops
-    )
+    types = [tuple(str(value.type) for value in some) for some in (reads, call.outputs)]
+    label = f"{op}/{call.kernel}"
+    return RecordedKernel(label, op, node, types[0], types[1], estimated(nbytes), flops)
 
 
 @dataclass(frozen=True)

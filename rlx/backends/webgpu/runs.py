@@ -130,9 +130,11 @@ class Batches:
         return self._arena, self._plan.slots[value.id].offset
 
     def resize(self, sizes: BoundSizes) -> None:
-        """Has dispatches make other numbers of workgroups."""
+        """Has dispatches make other numbers of workgroups: the lists of batches stay, their entries change."""
         self._sizes = sizes
-        self._whole = self.current = self._build(None)
+        for batch, part in zip(self.current, self._parts, strict=True):
+            grids = (sizes.grids[id(item)] for item in part)
+            batch[:] = [(p, g, x, y) for (p, g, _, _), (x, y) in zip(batch, grids, strict=True)]
 
     def _resources(self, dispatch: Dispatch) -> list[tuple[Any, int, int]]:
         values = [self._resource(value, dispatch) for value in dispatch.values]
@@ -186,6 +188,16 @@ class PreparedRun:
         self._runners = [factory.runner(work) for work in works]
         self._apart = gpu, factory, apart
         self._ring: StagingRing | None = None
+
+    def resize(
+        self, works: Sequence[Submission], outputs: Sequence[tuple[int, TensorType]]
+    ) -> None:
+        """Has later runs transfer the values of other sizes; no run is under way."""
+        gpu, factory, _ = self._apart
+        for runner, work in zip(self._runners, works, strict=True):
+            factory.resize(runner, work)
+        self.close()
+        self._ring, self._outputs, self._apart = None, outputs, (gpu, factory, works[-1])
 
     @property
     def ring(self) -> StagingRing:

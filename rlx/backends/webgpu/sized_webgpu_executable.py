@@ -40,15 +40,18 @@ class SizedWebGpuExecutable(WebGpuExecutable):
     def resize(self, sizes: Sizes) -> None:
         """Has later runs compute for other sizes, for which there is memory. The values of inputs and outputs are lost."""
         self._drain()
-        self._forget_runs()
-        self._factory.forget()
         self._write(sizes)
         self._sized.sizes = dict(sizes)
         self._bound = self._bound._replace(grids=self._sized.grids(sizes))
         self._batches.resize(self._bound)
+        for batch in self._batches.current:
+            self._factory.resize_batch(batch)
         static = self._sized.static(sizes)
         self._host.resize(static)
-        self._builder.resize(static)
+        if self._builder.resize(static):
+            self._forget_runs()
+        for (_, *which), run in self._prepared.items():
+            run.resize(self._works(*which), self._builder.output_slots())
         self._take_views()
 
     def _record(self, binding: Binding) -> None:

@@ -33,6 +33,7 @@ class Submission:
         staged: Bytes of it that are mapped.
         reads: ``(offset in staging, bytes)``.
         often: Whether it is worth preparing memory for the uploads.
+        room: Bytes of the uploads of larger sizes, where these may change.
     """
 
     batch: Batch
@@ -43,6 +44,7 @@ class Submission:
     staged: int = 0
     reads: Sequence[tuple[int, Array]] = ()
     often: bool = False
+    room: int = 0
 
 
 class SubmissionRunner(Protocol):
@@ -75,6 +77,10 @@ class PythonRunner:
         self._wgpu = gpu.provider.module()
         self._read = int(self._wgpu.MapMode.READ)
         self._error: tuple[int, str] = (OK, "")
+
+    def resize(self, work: Submission) -> None:
+        """Has later runs make another submission."""
+        self._work = work
 
     def submit(self, shift: int = 0) -> int:
         """See ``SubmissionRunner``."""

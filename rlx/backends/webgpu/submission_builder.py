@@ -131,19 +131,26 @@ class SubmissionBuilder:
         self._between: Any = None
         self.resize(schedule)
 
-    def resize(self, schedule: Schedule) -> None:
-        """Takes the types of a schedule's inputs and outputs; no run is under way."""
+    def resize(self, schedule: Schedule) -> bool:
+        """Takes the types of a schedule's inputs and outputs; no run is under way.
+
+        Returns:
+            Whether outputs come back through another buffer now.
+        """
         slots, self.schedule = self._plan.slots, schedule
         self.inputs = [(slots[v.id].offset, v.type.nbytes) for v in schedule.inputs]
         pairs = zip(schedule.outputs, schedule.output_types, strict=True)
         self.outputs = [(slots[v.id].offset, type.nbytes) for v, type in pairs]
         size = max(256, self._staged(self.every, True)[1])
-        if size > self.staging_bytes:
-            if self.staging is not None:
-                self.staging.destroy()
-            self.staging = self._gpu.buffer("staging", size, "MAP_READ", "COPY_DST")
-            self.staging_bytes = size
         self.bind(self.binding)
+        if size <= self.staging_bytes:
+            return False
+        if self.staging is not None:
+            self.staging.destroy()
+            size += size // 2  # sizes that vary go on growing
+        self.staging = self._gpu.buffer("staging", size, "MAP_READ", "COPY_DST")
+        self.staging_bytes = size
+        return True
 
     def bind(self, binding: Binding) -> None:
         """Sets the residents, feeds and rows of later submissions; allocates the buffer that feeds go through."""
@@ -199,6 +206,7 @@ class SubmissionBuilder:
                     staged=step.staged,
                     reads=step.reads,
                     often=often,
+                    room=self._plan.inputs_end,
                 )
             )
             uploads = step.uploads
@@ -213,6 +221,7 @@ class SubmissionBuilder:
                 staged=staged,
                 reads=[(to, memory[offset : offset + size]) for _, offset, to, size in copies],
                 often=often,
+                room=self._plan.inputs_end,
             )
         )
         return submissions
@@ -303,23 +312,26 @@ class RunnerFactory:
         _, module, api = self._binding
         handle = self._handle
         size = sum(data.nbytes for data, _, _ in work.uploads)
+        if size:
+            size = max(size, work.room)
         upload_buffer = None
         if work.often and 0 < size <= MAX_MAPPED_UPLOAD:
             upload_buffer = self._gpu.buffer(
                 "upload_buffer", size, "MAP_WRITE", "COPY_SRC", mapped=True
             )
         keep = (self._gpu, work, upload_buffer)
+        uploads, moves, copies, staged, reads = self._transfers(work)
         runner: SubmissionRunner = module.Runner(
             api,
             handle(self._gpu.device),
             handle(self._gpu.queue),
             self._dispatches(work.batch),
-            [(data.ctypes.data, handle(to), i, data.nbytes) for data, to, i in work.uploads],
-            [(handle(a), i, handle(b), to, size) for a, i, b, to, size in work.moves],
-            [(handle(buffer), i, to, size) for buffer, i, to, size in work.copies],
+            uploads,
+            moves,
+            copies,
             handle(work.staging) if work.staging is not None else 0,
-            work.staged,
-            [(i, data.ctypes.data, data.nbytes) for i, data in work.reads],
+            staged,
+            reads,
             handle(upload_buffer) if upload_buffer is not None else 0,
             size,
             self._gpu.spin_ns,
@@ -327,6 +339,29 @@ class RunnerFactory:
             keep,
         )
         return runner
+
+    def resize(self, runner: Any, work: Submission) -> None:
+        """Gives a runner the transfers of another submission through the same buffers; it is not under way."""
+        if isinstance(runner, PythonRunner):
+            runner.resize(work)
+        else:
+            runner.resize(*self._transfers(work))
+
+    def resize_batch(self, batch: Batch) -> None:
+        """Takes over the workgroups of a list of dispatches that were changed."""
+        if id(batch) in self._batches:
+            self._batches[id(batch)][0].resize([(x, y) for _, _, x, y in batch])
+
+    def _transfers(self, work: Submission) -> tuple[Any, ...]:
+        """The uploads, moves, copies, staged bytes and reads of a submission, for C."""
+        handle = self._handle
+        return (
+            [(data.ctypes.data, handle(to), i, data.nbytes) for data, to, i in work.uploads],
+            [(handle(a), i, handle(b), to, size) for a, i, b, to, size in work.moves],
+            [(handle(buffer), i, to, size) for buffer, i, to, size in work.copies],
+            work.staged,
+            [(i, data.ctypes.data, data.nbytes) for i, data in work.reads],
+        )
 
     def _dispatches(self, batch: Batch) -> Any:
         assert self._binding is not None

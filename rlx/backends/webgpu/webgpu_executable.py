@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from rlx.backends.webgpu.dispatch import Dispatch, text_of
 from rlx.backends.webgpu.readback import Readback
 from rlx.backends.webgpu.recorded import SubmissionRecorder
 from rlx.backends.webgpu.runs import Batches, BoundSizes, PreparedRun, SubmittedRun
+from rlx.backends.webgpu.submission import Submission
 from rlx.backends.webgpu.submission_builder import HostStaging, RunnerFactory, SubmissionBuilder
 from rlx.backends.webgpu.weight_buffers import ConstantBuffers, check_limit
 from rlx.errors import ClosedError
@@ -73,7 +74,8 @@ class WebGpuExecutable:
         self._moved: Array = np.zeros(3, np.int64)
         self._factory = RunnerFactory(gpu, self._moved)
         self._readback: Readback | None = None
-        self._prepared: dict[Hashable, PreparedRun] = {}
+        # By rows, outputs, uploaded inputs, and whether these come from the input views.
+        self._prepared: dict[tuple[Any, ...], PreparedRun] = {}
         # Runs whose results have not been taken. Those that nobody holds any more drop out.
         self._unfinished: weakref.WeakSet[SubmittedRun] = weakref.WeakSet()
         self._closed = False
@@ -177,24 +179,31 @@ class WebGpuExecutable:
             if len(self._prepared) > _MAX_PREPARED:
                 self._drain()
                 self._forget_runs()
-            batches, steps = self._batches.current, self._batches.host_steps
-            works = self._builder.submissions(batches, steps, outputs, uploaded, from_views)
+            works = self._works(outputs, uploaded, from_views)
             apart = works[-1]
             if extent is not None:
-                every = self._builder.submissions(
-                    batches, steps, outputs, uploaded, from_views, whole=True
-                )
-                apart = every[-1]
+                apart = self._works(outputs, uploaded, from_views, whole=True)[-1]
             self._prepared[key] = PreparedRun(
                 self._gpu,
                 self._factory,
                 works,
-                steps,
+                self._batches.host_steps,
                 apart,
                 self._builder.output_slots(),
                 self._constants.gate,
             )
         return self._prepared[key]
+
+    def _works(
+        self,
+        outputs: tuple[int, ...],
+        uploaded: tuple[int, ...],
+        from_views: bool,
+        whole: bool = False,
+    ) -> list[Submission]:
+        """Returns the submissions of a run, as data."""
+        batches, steps = self._batches.current, self._batches.host_steps
+        return self._builder.submissions(batches, steps, outputs, uploaded, from_views, whole)
 
     # --- compiled calls ----------------------------------------------------------------------------
 
