@@ -121,7 +121,7 @@ ALONE = {
     "conv1d", "conv2d", "conv3d", "fused_conv1d", "fused_conv2d", "fused_conv3d", "turned_conv1d", "turned_conv2d",
     "turned_conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "frame_peaks", "find_peaks", "scan",
     "recurrence", "rounded_recurrence", "lstm", "gru", "rnn", "while_", "custom", "partial_grouped_matmul",
-    "half_matmul", "rounded_matmul", "resize",
+    "half_matmul", "rounded_matmul", "resize", "selective_scan",
 }  # fmt: skip
 
 

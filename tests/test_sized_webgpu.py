@@ -178,8 +178,10 @@ def test_results_are_those_of_a_static_graph(sized):
     for n in (66, 126):
         given = tokens(n)
         with rlx.compile(with_sizes(g, {"n": n}), device=cg.device, params=params) as static:
-            for got, wanted in zip(cg.run(given), static.run(given), strict=True):
-                np.testing.assert_array_equal(got, wanted, strict=True)
+            (rows, mean), (wanted, of_columns) = cg.run(given), static.run(given)
+            np.testing.assert_array_equal(rows, wanted, strict=True)
+            # A driver may round a division by a number that it knows otherwise.
+            np.testing.assert_allclose(mean, of_columns, rtol=3e-7, atol=1e-8, strict=True)
 
 
 def test_memory_grows_for_larger_sizes(webgpu):
