@@ -163,8 +163,13 @@ def test_shapes_names_and_options_are_told_apart(tmp_path):
     onnx.save(network(), path)
     run(path, given())
     result, done = run(path, given(3, 4))
-    assert done == {"imported": 1, "lowered": 1, "stored": 1}
+    assert done == {"import_hits": 1, "disk_hits": 1}, (
+        "the same dims, and a range that has these sizes"
+    )
     assert result[0].shape == (3, 4, 4, 5)
+    result, done = run(path, given(1, 4))
+    assert done == {"imported": 1, "lowered": 1, "stored": 1}, "a size of 1 is fixed"
+    assert result[0].shape == (1, 4, 4, 5)
     # Messages name the file.
     other = tmp_path / "other.onnx"
     other.write_bytes(path.read_bytes())

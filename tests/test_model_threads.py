@@ -73,7 +73,7 @@ def test_many_threads_share_a_model(device):
 
         with ThreadPoolExecutor(8) as pool:
             assert sum(pool.map(work, range(8))) == 8 * calls
-        results = [value.pool.made for value in model._executables._kept.values()]
+        results = [runner.pool.made for runner in model._executables._runners]
         assert max(results) <= 9  # one for each caller at a time, and the first
 
 

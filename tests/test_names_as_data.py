@@ -116,7 +116,6 @@ def test_errors(folder):
     assert clean(repr(rlx.gguf.load(folder / "w.gguf")))
     with rlx.onnx.Model(path, "cpu") as output:
         calls = [
-            lambda: rlx.onnx.load(path),
             lambda: rlx.onnx.load(path, {"a" + EVIL: 2}),
             lambda: rlx.onnx.load(folder / f"none{EVIL}.onnx"),
             lambda: output.run({}),

@@ -151,7 +151,7 @@ def test_models_by_path_and_by_bytes(tmp_path, rng):
     path.write_bytes(data)
     x = rng.standard_normal((2, 3)).astype(np.float32)
     for value in (path, data):
-        model = rlx.onnx.Model(value, "cpu", capacity=3, buckets=None)
+        model = rlx.onnx.Model(value, "cpu", capacity=3)
         result = _again(model)
         np.testing.assert_array_equal(result.run(x)[0], model.run(x)[0])
         assert len(pickle.dumps(rlx.onnx.Model(path, "cpu"))) < len(data) + 1000

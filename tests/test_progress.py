@@ -59,7 +59,7 @@ def test_progress_of_several_compiles_is_one_fraction():
     told = []
     data = model([node("Relu", "x", "y")], [info("x", ["n"])], ["y"])
     with rlx.onnx.Model(data, "cpu") as result:
-        result.prewarm([{"n": size} for size in (2, 3, 5, 7)], progress=told.append)
+        result.prewarm([{"n": size} for size in (0, 1, 2, 3)], progress=told.append)
     done = [item.done for item in told]
     assert done == sorted(done)
     ends = [item.done for item in told if item.phase == "shapes"]

@@ -134,7 +134,7 @@ def build(graph: Graph, target: Target, ready: LoweredModule | None = None) -> L
     plans = _of_files.get(graph)
     with phase("cache"):
         sources = tuple(sources_of(graph))
-        name = _name(key, target)
+        name = unsealed_name(key, target)
         output = _in_memory(graph, target, key, sources)
     if output is not None:
         return load(output, target)
@@ -162,7 +162,7 @@ def build(graph: Graph, target: Target, ready: LoweredModule | None = None) -> L
     return stored
 
 
-def _name(key: str, target: Target) -> str | None:
+def unsealed_name(key: str, target: Target) -> str | None:
     """The name of an entry on disk; None for a build of rlx without a digest."""
     build = build_id(target.info.backend)
     return None if build is None else hashlib.sha256(f"{key} {build}".encode()).hexdigest()
@@ -187,7 +187,7 @@ def packed(graph: Graph, target: Target, lowered: LoweredModule) -> CacheEntry:
     Raises:
         OpaqueError: It can't be stored.
     """
-    name = _name(f"{content_hash(graph)} {target_text(target)}", target)
+    name = unsealed_name(f"{content_hash(graph)} {target_text(target)}", target)
     if name is None:
         raise OpaqueError("an rlx that was packaged without its digest")
     data, arrays = pack(lowered, sources_of(graph))

@@ -285,20 +285,26 @@ def _empty() -> Graph:
 
 def _rows(graph: Graph) -> tuple[Any, ...]:
     rows = [
-        (node.op, [item.id for item in node.inputs], node.attrs, node.types, node.name, node.source)
+        (
+            (node.op, [item.id for item in node.inputs], node.attrs, node.types),
+            (node.name, node.source),
+            node.given,
+        )
         for node in graph.nodes
     ]
     outputs = [node.id for node in graph.outputs]
-    return graph.name, rows, outputs, graph.param_values
+    return graph.name, rows, outputs, graph.param_values, graph.sizes_state()
 
 
 def _fill(graph: Graph, state: tuple[Any, ...]) -> None:
-    name, rows, outputs, values = state
+    name, rows, outputs, values, sizes = state
     graph.__init__(name)  # type: ignore[misc]
+    graph.set_sizes_state(sizes)
     nodes = graph.nodes
-    for op, inputs, attrs, types, called, source in rows:
+    for (op, inputs, attrs, types), (called, source), given in rows:
         operands = tuple([nodes[i] for i in inputs])
         node = Node(graph, lookup(op), operands, attrs, types, called, source)
+        node.given = given
         nodes.append(node)
         if op in ("input", "param"):
             graph._named[called] = node

@@ -439,9 +439,9 @@ def load_sized(graph: Graph, target: Target, options: CompileOptions) -> LoadedG
     """
 
     def sized(graph: Graph, assumptions: Assumptions) -> LoadedGraph:
-        from rlx.compiler.lowering import lower_sized
+        from rlx.compiler.sized_cache import lowered_for_sizes
 
-        lowered = lower_sized(graph, target, assumptions)
+        lowered = lowered_for_sizes(graph, target, assumptions)
         with deciding(assumptions):
             return load(lowered, target)
 

@@ -283,6 +283,22 @@ class Dims:
         """The dims of its inputs, by name."""
         return self._dims
 
+    def sizes_state(self) -> tuple[Any, ...] | None:
+        """Returns the dims, their hints and what was assumed, for pickles; None for a graph without dims."""
+        assumptions = self.assumptions
+        if assumptions is None:
+            return None
+        guards = list(assumptions.guards), list(assumptions.inferred)
+        return dict(self._dims), dict(assumptions.hints), *guards
+
+    def set_sizes_state(self, state: tuple[Any, ...] | None) -> None:
+        """Takes what ``sizes_state`` gave."""
+        if state is not None:
+            self._dims, hints, guards, inferred = state
+            self.assumptions = Assumptions(hints, joins=True)
+            self.assumptions.guards.update(dict.fromkeys(guards))
+            self.assumptions.inferred.update(dict.fromkeys(inferred))
+
     def deciding(self) -> AbstractContextManager[None]:
         """Has comparisons of sizes be decided by what this graph assumes, unless other assumptions are under way."""
         return _NOTHING if self.assumptions is None or current() else deciding(self.assumptions)

@@ -7,7 +7,7 @@ from typing import Any
 
 from rlx.errors import MALFORMED, GraphError, RlxError, SizesError
 from rlx.ir.graph import Graph, Node
-from rlx.sizes import SizeExpr, bound
+from rlx.sizes import SizeExpr, bound, current
 
 
 def with_sizes(graph: Graph, values: Mapping[str, int]) -> Graph:
@@ -44,10 +44,14 @@ def inferred_anew(graph: Graph) -> Graph:
 
 
 def usual(graph: Graph) -> Graph:
-    """Returns the graph for usual values of its dims; a graph without dims is returned as it is."""
+    """Returns the graph for the hints of the assumptions under way, or for usual values of its dims.
+
+    A graph without dims is returned as it is.
+    """
     if graph.assumptions is None:
         return graph
-    return with_sizes(graph, {name: graph.assumptions.hints[name] for name in graph.dims})
+    hints = {**graph.assumptions.hints, **getattr(current(), "hints", {})}
+    return with_sizes(graph, {name: hints[name] for name in graph.dims})
 
 
 def _bound(graph: Graph, values: Mapping[str, int], known: dict[Graph, Graph]) -> Graph:
