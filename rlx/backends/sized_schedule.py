@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from itertools import islice
 from typing import Any, Self
 
 from rlx.errors import UnknownSizeError
@@ -12,7 +13,7 @@ from rlx.ir.opdef import TensorType
 from rlx.ir.plan import MemoryPlan, Schedule, Value
 from rlx.passes.memory_plan import plan_memory
 from rlx.sizes import Assumptions, Ratio, SizeExpr, deciding
-from rlx.sizes.program import upper_bound
+from rlx.sizes.program import compiled, upper_bound
 
 Sizes = Mapping[str, int]
 
@@ -43,6 +44,7 @@ class SizedSchedule:
         self.schedule, self.most = schedule, most
         self.names, self.sizes = tuple(sizes), dict(sizes)
         self._types = [*(v.type for v in schedule.inputs), *schedule.output_types]
+        self._lengths = compiled([size for type in self._types for size in type.shape], self.names)
 
     def again(self, sizes: Sizes, most: Sizes) -> Self:
         """Returns the same calls for other sizes, with memory for others."""
@@ -80,4 +82,5 @@ class SizedSchedule:
 
     def types(self, sizes: Sizes) -> list[TensorType]:
         """The types of the inputs, then of the outputs."""
-        return [TensorType(at(type.shape, sizes), type.dtype) for type in self._types]
+        known = iter(self._lengths(*(sizes[name] for name in self.names)))
+        return [TensorType(tuple(islice(known, len(t.shape))), t.dtype) for t in self._types]

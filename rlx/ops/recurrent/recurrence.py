@@ -16,6 +16,7 @@ from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import Shape, size, strides
 from rlx.ops.declare import FLOAT_KERNELS, op
 from rlx.ops.movement.strided import emit_strided_copy
+from rlx.sizes import starts
 
 # Gates per hidden unit. The number of a cell is its parameter in the C kernel.
 # WGSL: hidden states that two rows of workgroup memory hold, and steps of the loops of one
@@ -137,7 +138,7 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     lanes = 64 if hidden <= 64 else 256
     per_step = math.ceil(hidden / lanes) * (gates * (math.ceil(hidden / 4) + 4) + 2)
     some = max(_STEPS // per_step, 1)
-    for first in range(0, max(steps, 1), some):
+    for first in starts(max(steps, 1), some):
         emitter.call(
             "recurrence",
             [emitter.operand(0), weights, args["bias"], args["p"], args["seq_lens"]],
