@@ -196,6 +196,7 @@ def test_memory_grows_for_larger_sizes(webgpu):
             np.testing.assert_allclose(cg.run_slots(x)[0], wanted, rtol=1e-5, strict=True)
             arenas[rows] = cg.memory()["arena"]
         assert len(ranges(cg)) == 1
+        assert cg.bytes_moved.uploaded == 8 * 4 * sum((70, 80, 105, 70, 106, 150))
         # A growth leaves room for half as much again: 105 rows behind 70, 159 behind 106.
         assert arenas[70] == arenas[80] == arenas[105] < arenas[106] == arenas[150]
 
@@ -222,6 +223,34 @@ def test_clones_handles_and_profiles(sized):
     profile = cg.profile({"tokens": tokens(77)}, runs=1)
     assert {row.name for row in profile.rows} >= {"softmax", "layer_norm"}
     assert cg.run(tokens(71))[0].shape == (71, WIDTH)
+
+
+def conv(g, n, m):
+    x = g.input("x", (2, 3, n, m))
+    y = g.relu(g.conv2d(x, np.float32(RNG.standard_normal((4, 3, 3, 3))), padding=1))
+    return g.max_pool(y, (2, 2))
+
+
+def recurrent(g, n, m):
+    weights = (np.float32(RNG.standard_normal((1, 24, k))) / 4 for k in (5, 8))
+    return g.gru(g.input("x", (n, m, 5)), *weights)[0]
+
+
+def attention(g, n, m):
+    return g.attention(*(g.input(name, (m, 2, n, 16)) for name in "qkv"), kind="causal")
+
+
+@pytest.mark.parametrize("build", [conv, recurrent, attention])
+def test_two_sizes_vary(build, webgpu):
+    g = rlx.Graph("two")
+    g.set_outputs([build(g, Dim("n"), Dim("m"))])
+    with rlx.compile(g, device=webgpu) as cg, rlx.compile(g, device="reference") as exact:
+        for n, m in ((11, 6), (9, 7), (30, 5), (13, 4)):
+            shapes = [type.shape for type in cg._state.sized.input_sizes.types({"n": n, "m": m})]
+            given = [np.float32(RNG.standard_normal(shape)) for shape in shapes]
+            got, wanted = cg.run_slots(*given)[0], exact.run_slots(*given)[0]
+            np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4, strict=True)
+        assert not cg._state.sized._programs
 
 
 def test_kernels_that_need_numbers_say_so(webgpu):

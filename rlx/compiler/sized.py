@@ -219,7 +219,7 @@ class SizedExecutable:
         if program.serves is None:
             self._programs.move_to_end(key)
         elif program.sizes != sizes:
-            _resize(program, sizes)
+            self._closed_moves = _sum(self._closed_moves, _resize(program, sizes))
         self._update(program)
         return program
 
@@ -403,16 +403,17 @@ def _sum(*moves: Moved) -> Moved:
     return Moved(*map(sum, zip(*moves, strict=True)))
 
 
-def _resize(program: _Program, sizes: Values) -> None:
-    """Gives a program of a range other sizes."""
-    executable = cast(SizedProgram, program.executable)
+def _resize(program: _Program, sizes: Values) -> Moved:
+    """Gives a program of a range other sizes; returns the bytes that an executable moved which is closed for that."""
+    executable, moved = cast(SizedProgram, program.executable), Moved(0, 0, 0)
     if executable.fits(sizes):
         executable.resize(sizes)
     else:
-        grown = executable.grown(sizes)
+        grown, moved = executable.grown(sizes), executable.moved()
         executable.close()
         program.loaded, program.binding = program.loaded._replace(executable=grown), Binding()
     program.sizes = dict(sizes)
+    return moved
 
 
 def _varied(graph: Graph) -> dict[Guard, None]:
