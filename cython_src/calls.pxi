@@ -64,6 +64,12 @@ cdef class Times:
         return rows
 
 
+cdef struct rlx_size_place:  # a number that depends on sizes
+    void* where
+    int above
+    int below  # the register of a denominator, where the number is a double; -1 where it is none
+
+
 @cython.final
 cdef class Calls:
     """Kernel calls on fixed addresses.
@@ -75,6 +81,8 @@ cdef class Calls:
         slots: Address of every input of the graph, then of every output, that calls may find elsewhere as
             well; 0 for others. An address that stands twice counts where it stands first.
         keep: Objects that own the memory at the addresses.
+        sized: ``(call, field of its split or "", word, register, register of a denominator or -1)``: numbers of parameters,
+            and of splits, that ``write`` takes from the registers of a ``SizeSteps``. A denominator makes it a double.
     """
 
     cdef rlx_call* rows
@@ -84,9 +92,11 @@ cdef class Calls:
     cdef void*** _spots  # where the calls keep the address of each slot, those of slot 0 first
     cdef Py_ssize_t* _starts
     cdef rlx_split* _splits
+    cdef rlx_size_place* _sized
+    cdef Py_ssize_t _sized_count
     cdef object _keep
 
-    def __cinit__(self, calls, slots, keep):
+    def __cinit__(self, calls, slots, keep, sized=()):
         cdef Py_ssize_t index, k, spots = 0
         cdef uintptr_t address
         result = {slot: [] for slot in slots if slot}
@@ -134,12 +144,14 @@ cdef class Calls:
                 self._spots[spots] = <void**>address
                 spots += 1
             self._starts[index + 1] = spots
+        self._place_sizes(sized)
 
     def __dealloc__(self):
         free(self.rows)
         free(self._splits)
         free(self._spots)
         free(self._starts)
+        free(self._sized)
 
     cdef _share(self, Py_ssize_t index, tuple described):
         """From now on the pool makes a call."""
@@ -159,11 +171,31 @@ cdef class Calls:
             split.scratch[k] = <char*>address
         self.rows[index].split = split
 
-    def set_rows(self, Py_ssize_t index, int64_t rows):
-        """Has threads share so many rows of a call, if they share it at all."""
-        cdef rlx_split* split = &self._splits[index]
-        if split.rows:
-            split.rows, split.parts = rows, min(max(split.parts, 1), rows)
+    cdef int _place_sizes(self, sized) except -1:
+        """Notes the places of numbers that depend on sizes."""
+        cdef Py_ssize_t index, call, word
+        cdef void* where
+        self._sized_count = len(sized)
+        self._sized = <rlx_size_place*>calloc(max(1, self._sized_count), sizeof(rlx_size_place))
+        if self._sized == NULL:
+            raise MemoryError()
+        for index, (call, field, word, above, below) in enumerate(sized):
+            where = <int64_t*>self.rows[call].p + word
+            if field:
+                where = _split_field(&self._splits[call], field, word)
+            self._sized[index] = rlx_size_place(where, above, below)
+        return 0
+
+    cdef void write(self, const int64_t* registers) noexcept nogil:
+        """Writes the numbers that depend on sizes."""
+        cdef Py_ssize_t index
+        cdef rlx_size_place* place
+        for index in range(self._sized_count):
+            place = &self._sized[index]
+            if place.below < 0:
+                (<int64_t*>place.where)[0] = registers[place.above]
+            else:
+                (<double*>place.where)[0] = <double>registers[place.above] / <double>registers[place.below]
 
     def rebindable(self):
         """Returns, by slot, whether only calls use it, so that they can be bound to another address."""
@@ -185,3 +217,22 @@ cdef class Calls:
         cdef Py_ssize_t index
         for index in range(self._starts[which], self._starts[which + 1]):
             self._spots[index][0] = address
+
+
+cdef int64_t* _split_field(rlx_split* split, str field, Py_ssize_t index) except NULL:
+    """A field of a split that may depend on sizes; ``index`` is for fields of several numbers."""
+    if field == "inputs":
+        return &split.ins[index]
+    if field == "outputs":
+        return &split.outs[index]
+    if field == "flush":
+        return &split.flush
+    if field == "parts":
+        return &split.parts
+    if field == "threads":
+        return &split.threads
+    if field == "tasks":
+        return &split.tasks
+    if field == "rows":
+        return &split.rows
+    raise KeyError(field)

@@ -28,6 +28,7 @@ static rlx_floats floats_of(const rlx_call *call)
 
 int rlx_alone(const rlx_call *call)
 {
+    if (!call->split->flush) return call->split->kernel(call);
     const rlx_floats before = rlx_floats_enter(floats_of(call));
     const int status = call->split->kernel(call);
     rlx_floats_set(before);

@@ -29,7 +29,7 @@ from _types cimport (
 )
 
 from rlx.backends.arguments import as_input, check_slots, contiguous
-from rlx.errors import InputError, RlxError, describe
+from rlx.errors import InputError, RlxError, SizesError, describe
 
 cnp.import_array()
 
@@ -49,6 +49,7 @@ cdef extern from "Python.h":
     int PyErr_CheckSignals() except -1
     cnp.PyObject* PyDict_GetItemWithError(object, object) except? NULL
 
+include "sizes.pxi"
 include "calls.pxi"
 include "fresh.pxi"
 
@@ -58,6 +59,11 @@ cdef enum:
     SIGNAL_NS = 5_000_000
     SIGNAL_TRIPS = 4
     TOO_MANY_TRIPS = -1
+
+# Axes of an array, and the largest size of one that shows a dim.
+cdef enum:
+    MOST_AXES = 32
+    LARGEST_SIZE = 0x100000000000
 
 # Work before the next run: link the calls again, or forget outputs that stand outside of the arena.
 cdef enum:
@@ -89,10 +95,11 @@ cdef struct rlx_input:
 
 include "program_inputs.pxi"
 include "program_outputs.pxi"
+include "resizing.pxi"
 
 
 @cython.final
-cdef class Program(OutputBinder):
+cdef class Program(SizeBinder):
     """The calls of a run, with the arrays that they read and write.
 
     The caller of a method sees to it that no other thread calls one at the same time. ``run_slots_locked`` and
@@ -117,7 +124,6 @@ cdef class Program(OutputBinder):
 
     cdef rlx_call* _calls
     cdef Py_ssize_t _count
-    cdef int _before  # what the next run has to do first: STALE, OUTSIDE, both or nothing
     cdef rlx_floats _floats  # how calls treat subnormal numbers
     cdef rlx_floats _callers  # how the thread that runs them treats them otherwise
     cdef int64_t _most_trips
@@ -179,6 +185,7 @@ cdef class Program(OutputBinder):
     cdef int _use(self, Calls calls) except -1:
         self._used, self._calls, self._count = calls, calls.rows, calls.count
         calls.set_callers_floats(&self._callers)
+        self._write_sizes()
         self._bind_residents()
         return 0
 
@@ -215,19 +222,6 @@ cdef class Program(OutputBinder):
     def set_residents(self, indices):
         """Binds these inputs to their views: runs take no argument for them."""
         self._set_residents(indices)
-
-    @cython.critical_section
-    def resize(self, tuple input_views, tuple output_views, residents, feeds):
-        """Takes inputs and outputs of other sizes, at the same places of the arena; see ``set_residents`` and ``set_feeds``."""
-        cdef Py_ssize_t at
-        for at in range(self._input_count):
-            free(self._copies[at])
-            self._copies[at] = NULL
-        self._input_views, self._output_views = input_views, output_views
-        self._blocks = [None] * len(output_views)
-        rlx_clear_bits(&self._before, OUTSIDE)
-        self._set_residents(residents)
-        self._set_feeds(feeds)
 
     def compiled(self, lock, tuple names):
         """Returns ``run_slots_locked`` and ``run_dict``, which hold a lock while they run.
@@ -275,7 +269,7 @@ cdef class Program(OutputBinder):
         if not rlx_acquire(self._lock_state):
             self._lock.refuse()
         try:
-            return self._run_named(inputs)
+            return self._run_named(inputs, self._names)
         finally:
             rlx_release(self._lock_state, 0)
 
@@ -296,25 +290,30 @@ cdef class Program(OutputBinder):
             self._bind_views()
         return None
 
+    cdef list _run_named(self, inputs, tuple names):
+        cdef tuple arrays = self._named(inputs, names)
+        return self._run_fresh(arrays) if arrays is not None and self._meets(arrays) else None
+
     @cython.critical_section
-    cdef list _run_named(self, inputs):
+    cdef tuple _named(self, inputs, tuple names):
+        """The values of the arguments in their order; None where ``inputs`` is not a dict of just these."""
         cdef Py_ssize_t position
         cdef cnp.PyObject* value
         cdef list arrays = []
         if type(inputs) is not dict or len(inputs) != self._argument_count:
             return None
         for position in range(self._argument_count):
-            value = PyDict_GetItemWithError(inputs, self._names[self._inputs[position].index])
-            if value == NULL or not _fits(<object>value, &self._inputs[position]):
+            value = PyDict_GetItemWithError(inputs, names[self._inputs[position].index])
+            if value == NULL:
                 return None
             arrays.append(<object>value)
-        return self._run_fresh(tuple(arrays))
+        return tuple(arrays)
 
-    @cython.critical_section
     def run_fresh(self, tuple arrays):
         """Runs on arguments as ``run_slots`` takes them, and returns the outputs in arrays of their own."""
         return self._run_fresh(arrays)
 
+    @cython.critical_section
     cdef list _run_fresh(self, tuple arrays):
         cdef list outputs, blocks, converted = self._begin(arrays)
         blocks = [None] * len(self._output_views)
@@ -442,22 +441,27 @@ cdef int _look_at_signals(int64_t* looked, rlx_floats callers) except -1 nogil:
     return 0
 
 
+cdef inline bint _is_like(object value, rlx_input* bound) noexcept:
+    """Returns whether an argument is an array just like the view of its bound input, but for the sizes of its axes."""
+    return (
+        cnp.PyArray_CheckExact(value)
+        and cnp.PyArray_TYPE(<cnp.ndarray>value) == bound.type
+        and cnp.PyArray_NDIM(<cnp.ndarray>value) == bound.rank
+        and cnp.PyArray_ISCARRAY_RO(<cnp.ndarray>value)
+    )
+
+
 cdef inline bint _fits(object value, rlx_input* bound) noexcept:
     """Returns whether an argument is an array just like the view of its bound input."""
-    cdef cnp.ndarray array
     cdef const cnp.npy_intp* dims
     cdef int axis
-    if not cnp.PyArray_CheckExact(value):
+    if not _is_like(value, bound):
         return False
-    array = <cnp.ndarray>value
-    if (
-        cnp.PyArray_TYPE(array) != bound.type
-        or cnp.PyArray_NDIM(array) != bound.rank
-        or not cnp.PyArray_ISCARRAY_RO(array)
-    ):
-        return False
-    dims = cnp.PyArray_DIMS(array)
+    dims = cnp.PyArray_DIMS(<cnp.ndarray>value)
     for axis in range(bound.rank):
         if dims[axis] != bound.dims[axis]:
             return False
     return True
+
+
+include "sized_runs.pxi"

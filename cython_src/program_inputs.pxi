@@ -46,25 +46,32 @@ cdef class InputBinder:
     @cython.final
     cdef int _set_residents(self, indices) except -1:
         """Sorts the inputs into arguments and residents."""
-        cdef Py_ssize_t position = 0
-        cdef cnp.ndarray view
+        cdef Py_ssize_t position
         count = self._input_count
         arguments = [index for index in range(count) if index not in indices]
         self._argument_count = len(arguments)
-        for index in [*arguments, *(index for index in range(count) if index in indices)]:
-            view = <cnp.ndarray>self._input_views[index]
-            self._inputs[position] = rlx_input(
-                index,
-                <void*>self._slots[index],
-                cnp.PyArray_DATA(view),
-                cnp.PyArray_NBYTES(view),
-                cnp.PyArray_DIMS(view),
-                cnp.PyArray_NDIM(view),
-                cnp.PyArray_TYPE(view),
-            )
-            position += 1
-        self._bind_residents()
+        order = [*arguments, *(index for index in range(count) if index in indices)]
+        for position, index in enumerate(order):
+            self._inputs[position].index = index
+        self._view_inputs()
         return 0
+
+    @cython.final
+    cdef void _view_inputs(self) noexcept:
+        """Notes the views of all inputs, after a change of views or of residents."""
+        cdef Py_ssize_t position
+        cdef cnp.ndarray view
+        cdef rlx_input* bound
+        for position in range(self._input_count):
+            bound = &self._inputs[position]
+            view = <cnp.ndarray>self._input_views[bound.index]
+            bound.slot = <void*>self._slots[bound.index]
+            bound.view = cnp.PyArray_DATA(view)
+            bound.nbytes = cnp.PyArray_NBYTES(view)
+            bound.dims = cnp.PyArray_DIMS(view)
+            bound.rank = cnp.PyArray_NDIM(view)
+            bound.type = cnp.PyArray_TYPE(view)
+        self._bind_residents()
 
     @cython.final
     cdef void _bind_residents(self) noexcept:

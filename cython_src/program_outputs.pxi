@@ -9,6 +9,7 @@ cdef class OutputBinder(InputBinder):
     cdef Py_ssize_t* _alias_of  # by output, the first output at the same address of the arena
     cdef rlx_feed* _feeds
     cdef Py_ssize_t _feed_count
+    cdef tuple _feed_pairs
     cdef object _allocate
 
     @cython.critical_section
@@ -18,10 +19,10 @@ cdef class OutputBinder(InputBinder):
         Args:
             pairs: ``(input, output)`` of one size.
         """
-        self._set_feeds(pairs)
+        self._set_feeds(tuple(pairs))
 
     @cython.final
-    cdef int _set_feeds(self, pairs) except -1:
+    cdef int _set_feeds(self, tuple pairs) except -1:
         cdef rlx_feed* feeds
         cdef cnp.ndarray source, target
         cdef Py_ssize_t index
@@ -35,7 +36,7 @@ cdef class OutputBinder(InputBinder):
             feeds[index].source = cnp.PyArray_DATA(source)
             feeds[index].nbytes = cnp.PyArray_NBYTES(source)
         free(self._feeds)
-        self._feeds, self._feed_count = feeds, len(pairs)
+        self._feeds, self._feed_count, self._feed_pairs = feeds, len(pairs), pairs
         return 0
 
     @cython.final

@@ -22,6 +22,8 @@ LARGEST = 300
 # Builders that refuse some dims or other sizes: more than two axes of ``resize``, the diagonal of an
 # ``einsum``, the frames of ``istft``.
 REFUSED = {"resize", "einsum", "istft"}
+# Builders that ask whether an axis is broadcast: a graph is built for one of both answers.
+ASKING = {"rope", "sample"}
 
 
 def small():
@@ -72,7 +74,8 @@ def other_sizes(case, shapes):
         else [own, {n: max(v - 1, 0) for n, v in own.items()}]
     )
     if ALL and case.sample.values is None:
-        few += [dict.fromkeys(dims, 0), dict.fromkeys(dims, 1)]
+        few += [dict.fromkeys(dims, 0), {name: min(size, 1) for name, size in own.items()}]
+        few += [{**own, name: min(own[name], 1)} for name in dims if len(dims) > 1]
     for values in few:
         yield tuple(
             tuple(size if isinstance(size, int) else values[str(size)] for size in shape)
@@ -106,7 +109,10 @@ def check(case, device):
                 lambda c, o: rlx.compile(c.graph(), device=device).run(o), static, operands
             )
             got = results(sized.run, operands)
-            if got is rlx.SizesError and case.opdef.name in REFUSED:
+            if case.opdef.name == "leading" and at[0][0] < case.sample.attrs["rows"]:
+                continue  # rows behind those of the operand hold anything
+            few = min(size for shape in at for size in shape) < 2
+            if got is rlx.SizesError and case.opdef.name in (REFUSED | ASKING if few else REFUSED):
                 continue
             if isinstance(expected, type):
                 assert isinstance(got, type), f"{way} {at}: {expected.__name__} expected"

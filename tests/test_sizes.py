@@ -22,7 +22,7 @@ from rlx.sizes import (
     value_of,
 )
 from rlx.sizes.as_data import guard_from, guard_to, size_from, size_to
-from rlx.sizes.program import holds
+from rlx.sizes.program import SizeProgram, compiled, holds
 
 N, M, T = rlx.Dim("n"), rlx.Dim("m", max=100, min=1), rlx.Dim("t", max=4096, multiple_of=8)
 VALUES = [
@@ -60,6 +60,66 @@ def test_arithmetic_is_that_of_ints(seed):
             for copied in (size_from(size_to(size)), pickle.loads(pickle.dumps(size))):
                 assert copied.terms == size.terms, str(size)
                 assert hash(copied) == hash(size)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_compiled_arithmetic_is_that_of_python(seed):
+    rng = random.Random(seed)
+    sizes = [made(rng, (N, M, T), rng.randint(1, 4)) for _ in range(30)]
+    numbers = compiled(sizes, ["n", "m", "t"])
+    for values in [*VALUES, {"n": 1 << 20, "m": 99, "t": 4000}]:
+        expected = [value_of(size, values) for size in sizes]
+        if max(map(abs, expected)) < 1 << 50:
+            assert numbers(*values.values()) == expected, values
+
+
+def test_compiled_arithmetic_never_wraps_around():
+    most = (1 << 63) - 1
+    exact = compiled([N * N, N * most, -N * most - N, 5 - N * 3], ["n"])
+    assert exact(1) == [1, most, -most - 1, 2]
+    for sizes, values in (
+        ([N * most], (2,)), ([N * N * N], (1 << 22,)), ([N * most + 1], (1,)), ([-N * most - 2], (1,)),
+        ([smallest(N * N, 5)], (1 << 32,)), ([(N * N) // (N + 1)], (1 << 40,)),
+    ):  # fmt: skip
+        with pytest.raises(rlx.SizesError, match="a number beyond 64 bits"):
+            compiled(sizes, ["n"])(*values)
+    for number in (1 << 63, -(1 << 63) - 1):
+        with pytest.raises(rlx.UnknownSizeError, match="beyond 64 bits"):
+            compiled([N * number], ["n"])
+
+
+def test_guards_of_floats_fit_words():
+    for hint in (200, 151, 149, 90_000):
+        assumptions = Assumptions({"n": hint, "m": 1})
+        with deciding(assumptions):
+            assert (N * 0.1 >= 15.05) == (hint > 150)
+            assert (N * M * 0.7 > 7e5) is False
+        (first, _), names = assumptions.guards, ["n", "m"]
+        assert max(abs(factor) for _, factor in first.terms) > 1 << 50
+        serves = holds([first], names)
+        for n in (0, 3, 149, 151, 152, 100_000, 1 << 30):
+            assert serves(n, 1) == (n * 0.1 >= 15.05 if hint > 150 else n * 0.1 < 15.05), (hint, n)
+        assert holds(list(assumptions.guards), names)(hint, 1)
+
+
+def test_compiled_divisions_by_zero_are_errors():
+    quotient = compiled([(N + 5) // M], ["n", "m"])
+    assert quotient(6, 4) == [2]
+    for below in (0, -1):
+        with pytest.raises(rlx.SizesError, match="a division by 0"):
+            quotient(6, below)
+    assert quotient(7, 3) == [4]
+    with pytest.raises(ValueError, match="1 values of 2 dims"):
+        quotient(7)
+
+
+def test_equal_parts_are_computed_once():
+    few, many = SizeProgram(["n", "m"]), SizeProgram(["n", "m"])
+    size = (N * M + 3) // (M + 1)
+    few.add(size * 2)
+    for factor in range(2, 40):
+        many.add(size * factor)
+    assert len(many._steps) == len(few._steps) + 37
 
 
 def test_equal_sizes_have_one_form():

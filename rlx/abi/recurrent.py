@@ -19,7 +19,7 @@ from rlx.abi.signature import (
     Signature,
     choice,
 )
-from rlx.sizes import smallest
+from rlx.sizes import largest, smallest
 
 # Weights of a task of a step, at least: a thread takes a few microseconds for them.
 _TASK_WEIGHTS = 65536
@@ -74,7 +74,7 @@ KERNELS = (
             "products": Scratch("T", lambda p: max(p.states, 1)),
         },
         FLOATS,
-        parallel=Parallel(most=lambda p: max(p.batch, p.channels // SCAN_CHANNELS)),
+        parallel=Parallel(most=lambda p: largest(p.batch, p.channels // SCAN_CHANNELS)),
         flushes=True,
     ),
     Signature(

@@ -7,16 +7,17 @@ from typing import Any
 
 from rlx.abi.constants import LINE_COLUMNS, TREE_ROWS
 from rlx.abi.signature import FLAG, FLOATS, INT, NUMBERS, REAL, Parallel, Scratch, Signature, choice
+from rlx.sizes import largest
 
 _AXIS = {"outer": INT, "n": INT, "inner": INT}
 
 # Threads share outer positions or columns, whichever are more.
-_LINES = Parallel(most=lambda p: max(p.outer, p.inner // LINE_COLUMNS))
+_LINES = Parallel(most=lambda p: largest(p.outer, p.inner // LINE_COLUMNS))
 
 
 def _pieces(p: Any) -> int:
     """Results of a reduction that threads share: of outer positions, and of the pieces of their lines."""
-    result: int = max(p.outer * ceil(p.n / p.length), p.inner // LINE_COLUMNS)
+    result: int = largest(p.outer * ceil(p.n / p.length), p.inner // LINE_COLUMNS)
     return result
 
 

@@ -18,6 +18,7 @@ from rlx.ir.opdef import Array, TensorType
 
 if TYPE_CHECKING:
     from rlx._ext.locks import TryLock
+    from rlx._ext.program import Program, SizeSteps
     from rlx.backends.recorder import Recorder
     from rlx.passes.dynamic_batch import DynamicRows
 
@@ -159,15 +160,21 @@ class Executable(Protocol):
 
     Attributes:
         capabilities: The abilities of the executable.
-        input_views: Writable arrays, one per input.
-        output_views: Read-only arrays, one per output.
-        output_slots: Byte offset and element count of each output in the memory at ``arena()``.
     """
 
     capabilities: Capabilities
-    input_views: tuple[Array, ...]
-    output_views: tuple[Array, ...]
-    output_slots: tuple[tuple[int, int], ...]
+
+    @property
+    def input_views(self) -> tuple[Array, ...]:
+        """Writable arrays, one per input."""
+
+    @property
+    def output_views(self) -> tuple[Array, ...]:
+        """Read-only arrays, one per output."""
+
+    @property
+    def output_slots(self) -> tuple[tuple[int, int], ...]:
+        """Byte offset and element count of each output in the memory at ``arena()``."""
 
     def bind(self, binding: Binding) -> None:
         """Sets how later runs are made. After an error the old binding stays."""
@@ -238,6 +245,16 @@ class Executable(Protocol):
 
 class SizedProgram(Executable, Protocol):
     """An executable that serves many sizes of a graph with dims; see ``Capabilities.sized_programs``."""
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """The sizes that runs without arguments compute for."""
+
+    def program(self, guards: SizeSteps | None) -> Program | None:
+        """Returns the compiled program of its runs, which takes the sizes of its arrays by itself where guards hold.
+
+        None where runs are not compiled. Programs of single sizes on the same device have it, too.
+        """
 
     def fits(self, sizes: Mapping[str, int]) -> bool:
         """Returns whether there is memory for some sizes."""

@@ -1,8 +1,8 @@
 """Executables of graphs with dims: programs for ranges of sizes, or one for each combination of sizes that a run brings.
 
 Some backends have programs for many sizes. Such a program serves all sizes that keep the assumptions of its lowering. On other
-backends, and for sizes of 0 and 1, numbers take the place of the dims, and the result is compiled as any graph is. The
-programs that were used last are kept. All programs have the same params and the same handles.
+backends, numbers take the place of the dims, and the result is compiled as any graph is. The programs that were used last
+are kept. All programs have the same params and the same handles.
 """
 
 from __future__ import annotations
@@ -10,8 +10,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import ref
 
+from rlx._ext.program import SizedRuns
+from rlx.backends.arguments import as_array, check_slots
 from rlx.backends.base import CompileOptions
 from rlx.backends.executable import (
     Binding,
@@ -22,20 +25,20 @@ from rlx.backends.executable import (
     Pending,
     RunDict,
     RunSlots,
-    SizedProgram,
 )
 from rlx.compiler.compile_cache import build
+from rlx.compiler.kept_programs import KeptProgram, SharedParams, Values, resize
 from rlx.compiler.loading import LoadedGraph, load
 from rlx.compiler.precomputed_params import PrecomputedParams
 from rlx.compiler.target import Target
-from rlx.errors import InputError, UnknownSizeError, UnsupportedOpError, first_line
+from rlx.errors import GraphError, InputError, UnknownSizeError, UnsupportedOpError, first_line
 from rlx.ir.graph import Graph
 from rlx.ir.input_sizes import InputSizes
 from rlx.ir.opdef import Array
 from rlx.ir.static_sizes import check_guards, with_sizes
-from rlx.sizes import Assumptions, Guard, SizeExpr, deciding
+from rlx.sizes import Assumptions, Guard, deciding
 from rlx.sizes import polynomial as poly
-from rlx.sizes.guards import POSITIVE, ZERO
+from rlx.sizes.guards import ZERO
 from rlx.sizes.program import holds
 
 if TYPE_CHECKING:
@@ -44,7 +47,6 @@ if TYPE_CHECKING:
 # Programs that an executable keeps: of single sizes, and of ranges.
 MAX_PROGRAMS = 16
 MAX_RANGES = 32
-Values = Mapping[str, int]
 
 
 class Builder(NamedTuple):
@@ -60,54 +62,6 @@ class Builder(NamedTuple):
     sized: Callable[[Graph, Assumptions], LoadedGraph] | None
 
 
-class SharedParams:
-    """The params that the programs of an executable and of its clones have in common.
-
-    Attributes:
-        values: The last value of each param.
-        count: How many values were set so far.
-        set_at: By param, the count when its last value was set.
-    """
-
-    def __init__(self) -> None:
-        self.values: dict[str, Array] = {}
-        self.set_at: dict[str, int] = {}
-        self.count = 0
-
-    def set(self, values: Mapping[str, Array]) -> None:
-        """Keeps values."""
-        self.count += 1
-        for name, array in values.items():
-            self.values[name] = array.copy() if array.flags.writeable else array
-            self.set_at[name] = self.count
-
-    def since(self, count: int) -> dict[str, Array]:
-        """Returns the values that were set later."""
-        return {name: self.values[name] for name, at in self.set_at.items() if at > count}
-
-
-class _Program:
-    """A program, which serves the sizes that it has now or a range of sizes.
-
-    Attributes:
-        sizes: The sizes that it has now.
-        serves: Tells whether it serves values of the dims, in their order; None for a program of single sizes.
-        loaded: The lowered graph with its executable.
-        params: How many values of params it has seen.
-        binding: The binding that it has.
-    """
-
-    def __init__(
-        self, sizes: Values, loaded: LoadedGraph, serves: Callable[..., bool] | None = None
-    ) -> None:
-        self.sizes, self.loaded, self.params, self.serves = sizes, loaded, 0, serves
-        self.binding = Binding()
-
-    @property
-    def executable(self) -> Executable:
-        return self.loaded.executable
-
-
 class SizedExecutable:
     """See ``rlx.backends.executable.Executable``. A run chooses the program of its sizes.
 
@@ -120,44 +74,74 @@ class SizedExecutable:
     Attributes:
         input_sizes: Reads the values of dims from arrays.
         capabilities: See ``Executable``.
-        input_views: Those of the program in use, as the others.
-        output_views: See there.
-        output_slots: See there.
     """
 
     capabilities: Capabilities
-    input_views: tuple[Array, ...]
-    output_views: tuple[Array, ...]
-    output_slots: tuple[tuple[int, int], ...]
 
     def __init__(
         self,
         graph: Graph,
         builder: Builder,
         params: SharedParams | None = None,
-        ranges: Sequence[_Program] = (),
+        ranges: Sequence[KeptProgram] = (),
     ) -> None:
         self._graph, self._builder = graph, builder
         self._names = graph.input_names
         self.input_sizes = InputSizes(graph)
         self._params = params or SharedParams()
-        self._programs: OrderedDict[tuple[int, ...], _Program] = OrderedDict()
+        self._programs: OrderedDict[tuple[int, ...], KeptProgram] = OrderedDict()
         self._ranges = list(ranges)
         # Why the last program was made for single sizes, and dims that lowering needs as numbers.
         self._why = "" if builder.sized else "the device has no programs for many sizes"
         self._needed: frozenset[str] = frozenset()
+        # Dims and their values, 0 or 1, that lowering told from larger ones.
+        self._apart: set[frozenset[tuple[str, int]]] = set()
         self._binding = Binding()
         self._handles: dict[int, tuple[int, ...]] = {}
         self._closed_moves = Moved(0, 0, 0)
+        # Weak: compiled runs hold this executable.
+        self._runs: Callable[[], SizedRuns | None] = lambda: None
         assert graph.assumptions is not None
         self._use(self._program({name: graph.assumptions.hints[name] for name in graph.dims}))
 
-    def _use(self, program: _Program) -> None:
+    def _use(self, program: KeptProgram) -> None:
         """Has later runs without arguments use a program."""
-        executable = program.executable
-        self._now, self.capabilities = program, executable.capabilities
-        self.input_views, self.output_views = executable.input_views, executable.output_views
-        self.output_slots = executable.output_slots
+        self._last, self.capabilities = program, program.executable.capabilities
+        runs, compiled = self._runs(), program.compiled()
+        if runs is None or compiled is None:
+            return
+        # Handles stand in the memory of the program in use.
+        others = () if self._handles else tuple(filter(self._is_ready, self._ranges))
+        runs.use(compiled, [run for run in map(KeptProgram.compiled, others) if run is not None])
+        if not self._is_ready(program):  # another thread has set params meanwhile
+            runs.stale()
+
+    def _is_ready(self, program: KeptProgram) -> bool:
+        """Returns whether a program has the params and the binding of now."""
+        return program.params == self._params.count and program.binding is self._binding
+
+    @property
+    def _now(self) -> KeptProgram:
+        """The program in use: compiled runs choose among those of ranges."""
+        runs = self._runs()
+        if runs is not None and runs.now is not self._last.compiled():
+            self._last = next(each for each in self._ranges if each.compiled() is runs.now)
+        return self._last
+
+    @property
+    def input_views(self) -> tuple[Array, ...]:
+        """Views of the program in use."""
+        return self._now.executable.input_views
+
+    @property
+    def output_views(self) -> tuple[Array, ...]:
+        """Views of the program in use."""
+        return self._now.executable.output_views
+
+    @property
+    def output_slots(self) -> tuple[tuple[int, int], ...]:
+        """Slots of the program in use."""
+        return self._now.executable.output_slots
 
     # --- sizes -----------------------------------------------------------------------------------
 
@@ -165,11 +149,6 @@ class SizedExecutable:
     def loaded(self) -> LoadedGraph:
         """The program of the last run, or of the sizes that ``resize`` was given."""
         return self._now.loaded
-
-    @property
-    def sizes(self) -> Values:
-        """The sizes of the last run, or those that ``resize`` was given."""
-        return self._now.sizes
 
     def resize(self, sizes: Values) -> None:
         """Chooses the program of some sizes.
@@ -180,6 +159,7 @@ class SizedExecutable:
         """
         if sizes == self._now.sizes:
             self._update(self._now)
+            self._use(self._now)
             return
         shapes = [type.shape for type in self.input_sizes.types(sizes)]
         for index, shape in self._handles.items():
@@ -204,7 +184,7 @@ class SizedExecutable:
         """
         return self.input_sizes.values({**self._handles, **shapes}, self._now.sizes)
 
-    def _program(self, sizes: Values) -> _Program:
+    def _program(self, sizes: Values) -> KeptProgram:
         """The program of some sizes, with the params and the binding of now."""
         key = tuple(sizes[name] for name in self._graph.dims)
         program = self._of_a_range(key) or self._programs.get(key) or self._new_range(sizes, key)
@@ -212,23 +192,23 @@ class SizedExecutable:
             loaded = self._builder.static(with_sizes(self._graph, sizes))
             said = ", ".join(f"{name} = {value}" for name, value in sizes.items())
             noted = loaded.lowered.noted("sizes", f"a program for {said} alone: {self._why}")
-            program = _Program(dict(sizes), loaded._replace(lowered=noted))
+            program = KeptProgram(dict(sizes), loaded._replace(lowered=noted))
             self._programs[key] = program
             if len(self._programs) > MAX_PROGRAMS:
                 self._drop(self._programs.popitem(last=False)[1])
         if program.serves is None:
             self._programs.move_to_end(key)
         elif program.sizes != sizes:
-            self._closed_moves = _sum(self._closed_moves, _resize(program, sizes))
+            resize(program, sizes)
         self._update(program)
         return program
 
-    def _drop(self, program: _Program) -> None:
+    def _drop(self, program: KeptProgram) -> None:
         """Closes a program in whose place there is another one."""
         self._closed_moves = _sum(self._closed_moves, program.executable.moved())
         program.executable.close()
 
-    def _of_a_range(self, key: tuple[int, ...]) -> _Program | None:
+    def _of_a_range(self, key: tuple[int, ...]) -> KeptProgram | None:
         """The program of a range that has these values of the dims."""
         for program in self._ranges:
             assert program.serves is not None
@@ -236,52 +216,76 @@ class SizedExecutable:
                 return program
         return None
 
-    def _new_range(self, sizes: Values, key: tuple[int, ...]) -> _Program | None:
+    def _new_range(self, sizes: Values, key: tuple[int, ...]) -> KeptProgram | None:
         """A new program of all sizes that lowering does not tell from some; None where there is none."""
         if self._builder.sized is None:
             return None
         check_guards(self._graph, sizes)
-        fixed = {n: size for n, size in sizes.items() if size < 2 or n in self._needed}
+        dims = self._graph.dims
+        fixed = {name: sizes[name] for name in dims if name in self._needed}
+        few = {name: size for name, size in sizes.items() if size < 2 and name not in fixed}
+        known = frozenset(few.items())
+        # What is true of 0 or 1 alone would make a program for it alone.
+        if few and known not in self._apart:
+            usual = {name: 2 * dims[name].multiple_of for name in few}
+            if all(dims[name].takes(size) for name, size in usual.items()):
+                program = self._lowered(sizes, fixed, usual)
+                if isinstance(program, KeptProgram):
+                    return program
+            self._apart.add(known)
+        fixed |= few
         while len(fixed) < len(sizes):
-            program = self._range(sizes, fixed)
-            if isinstance(program, _Program):
-                self._ranges.append(program)
-                if len(self._ranges) > MAX_RANGES:
-                    self._drop(self._ranges.pop(0))
+            program = self._lowered(sizes, fixed, {})
+            if isinstance(program, KeptProgram):
                 return program
             names = program.intersection(sizes.keys() - fixed.keys()) or sizes.keys()
             fixed |= {name: sizes[name] for name in names}
         self._why = self._why or "its sizes are 0 or 1"
         return None
 
-    def _range(self, sizes: Values, fixed: Values) -> _Program | frozenset[str]:
-        """A program of a range of sizes in which some dims are fixed; or the names of dims that have to be fixed, too."""
+    def _lowered(self, sizes: Values, fixed: Values, hints: Values) -> KeptProgram | frozenset[str]:
+        """A program of all sizes that lowering does not tell from some; or the names of dims that have to be fixed, too.
+
+        Args:
+            sizes: The sizes.
+            fixed: Dims that are numbers in it.
+            hints: Other sizes of dims, which lowering decides by.
+        """
         assert self._builder.sized is not None
+        names = list(self._graph.dims)
         graph = with_sizes(self._graph, fixed) if fixed else self._graph
-        assumptions = Assumptions(sizes)
+        assumptions = Assumptions({name: hints.get(name, sizes[name]) for name in names}, ones=True)
         try:
             loaded = self._builder.sized(graph, assumptions)
-        except (UnknownSizeError, UnsupportedOpError) as error:
+            guards = {**assumptions.guards, **_equal(self._graph, fixed)}
+            if self._graph.assumptions is not None:
+                guards |= self._graph.assumptions.guards
+            serves = holds(list(guards), names)
+        except (GraphError, UnsupportedOpError) as error:
+            if hints:
+                return frozenset()
+            if not isinstance(error, UnknownSizeError | UnsupportedOpError):
+                raise
             self._why = first_line(error)
             self._needed |= getattr(error, "names", frozenset()) or sizes.keys()
             return self._needed
-        varied = _varied(loaded.lowered.graph)
-        broken = [guard.names() for guard in varied if not guard.holds(sizes)]
-        if broken:
+        if not serves(*(sizes[name] for name in names)):
             loaded.executable.close()
-            self._why = "a size inside of the graph is 0 or 1"
-            return broken[0].union(*broken)
-        guards = {**assumptions.guards, **varied, **_equal(self._graph, fixed)}
-        if self._graph.assumptions is not None:
-            guards |= self._graph.assumptions.guards
-        return _Program(dict(sizes), loaded, holds(list(guards), list(self._graph.dims)))
+            self._why = "lowering tells these sizes from usual ones"
+            return frozenset()
+        program = KeptProgram(dict(sizes), loaded, serves)
+        self._ranges.append(program)
+        if len(self._ranges) > MAX_RANGES:
+            self._drop(self._ranges.pop(0))
+        return program
 
-    def _update(self, program: _Program) -> None:
+    def _update(self, program: KeptProgram) -> None:
         """Gives a program the params and the binding that it has not."""
-        if program.params != self._params.count:
+        count = self._params.count
+        if program.params != count:
             values = program.loaded.precomputed.apply(self._params.since(program.params))
             program.executable.set_params(values)
-            program.params = self._params.count
+            program.params = count
         if program.binding is not self._binding:
             program.executable.bind(self._binding)
             program.binding = self._binding
@@ -295,6 +299,7 @@ class SizedExecutable:
         self._handles = {
             index: self._now.executable.input_views[index].shape for index in binding.residents
         }
+        self._use(self._now)
 
     def submit(
         self, arrays: Sequence[Array | None], outputs: Sequence[int], fresh: bool
@@ -308,8 +313,27 @@ class SizedExecutable:
         return self._now.executable.submit(arrays, outputs, fresh)
 
     def compiled(self, lock: TryLock, names: tuple[str, ...]) -> tuple[RunSlots, RunDict] | None:
-        """Returns None: each run first looks for its program."""
-        return None
+        """See ``Executable``. Runs of other sizes than the program in use serves look for their program."""
+        if self._now.compiled() is None:
+            return None
+        now, runs = self._now, SizedRuns(lock, names, self._chosen)
+        self._params.readers.add(runs)
+        self._runs = ref(runs)
+        self._use(now)
+        return runs.run_slots_locked, runs.run_dict
+
+    def _chosen(self, arrays: tuple[Any, ...]) -> tuple[Array, ...]:
+        """Chooses the program of the arguments of ``run_slots``; returns them as arrays.
+
+        Raises:
+            InputError: They do not fit.
+        """
+        positions = self._binding.arguments(len(self._names)) if arrays else ()
+        check_slots(arrays, len(positions))
+        results = tuple(map(as_array, arrays))
+        shapes = {i: array.shape for i, array in zip(positions, results, strict=True)}
+        self.resize(self.sizes_of(shapes) if arrays else self._now.sizes)
+        return results
 
     def set_params(self, values: Mapping[str, Array]) -> None:
         """Sets params of all programs, each when it is used next."""
@@ -368,7 +392,7 @@ class SizedExecutable:
         ranges = []
         for program in self._ranges:
             loaded = program.loaded._replace(executable=program.executable.clone())
-            copy = _Program(program.sizes, loaded, program.serves)
+            copy = KeptProgram(program.sizes, loaded, program.serves)
             copy.params = program.params
             ranges.append(copy)
         return SizedExecutable(self._graph, self._builder, self._params, ranges)
@@ -386,7 +410,7 @@ class SizedExecutable:
         for program in self._every():
             program.executable.close()
 
-    def _every(self) -> list[_Program]:
+    def _every(self) -> list[KeptProgram]:
         """All programs."""
         return [*self._ranges, *self._programs.values()]
 
@@ -401,30 +425,6 @@ def _equal(graph: Graph, fixed: Values) -> dict[Guard, None]:
 
 def _sum(*moves: Moved) -> Moved:
     return Moved(*map(sum, zip(*moves, strict=True)))
-
-
-def _resize(program: _Program, sizes: Values) -> Moved:
-    """Gives a program of a range other sizes; returns the bytes that an executable moved which is closed for that."""
-    executable, moved = cast(SizedProgram, program.executable), Moved(0, 0, 0)
-    if executable.fits(sizes):
-        executable.resize(sizes)
-    else:
-        grown, moved = executable.grown(sizes), executable.moved()
-        executable.close()
-        program.loaded, program.binding = program.loaded._replace(executable=grown), Binding()
-    program.sizes = dict(sizes)
-    return moved
-
-
-def _varied(graph: Graph) -> dict[Guard, None]:
-    """Guards that no size of a graph is 0 or 1: such sizes have programs of their own."""
-    types = (type for node in graph.nodes for type in node.types)
-    sizes: list[Any] = [size for type in types for size in type.shape]
-    return {
-        Guard(poly.add(size.terms, poly.constant(-1)), POSITIVE): None
-        for size in sizes
-        if isinstance(size, SizeExpr)
-    }
 
 
 def load_sized(graph: Graph, target: Target, options: CompileOptions) -> LoadedGraph:

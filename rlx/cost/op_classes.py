@@ -9,7 +9,7 @@ a few times.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.rewrite import subgraphs
@@ -137,23 +137,28 @@ def work_of(node: Node) -> dict[str, float]:
 
     Wide elements count twice: the units that compute f32 do half as many of them.
     """
+    return {kind: float(estimated(amount)) for kind, amount in sized_work_of(node).items()}
+
+
+def sized_work_of(node: Node) -> dict[str, Any]:
+    """``work_of`` as sizes, where it depends on sizes that are known only when the graph runs."""
     if node.op == "region":
         return _region(node)
     kind = kind_of(node)
     if KINDS[kind].moves:
-        return {kind: float(estimated(traffic(node)))}
+        return {kind: traffic(node)}
     wide = max(1.0, node.dtype.itemsize / 4)
-    return {kind: float(estimated(node.opdef.flops(node))) * wide}
+    return {kind: node.opdef.flops(node) * wide}
 
 
-def _region(node: Node) -> dict[str, float]:
-    results: dict[str, float] = {}
+def _region(node: Node) -> dict[str, Any]:
+    results: dict[str, Any] = {}
     for name, _, dtype, _ in node.attrs["program"]:
         if name in ("literal", "copy"):
             continue
         flops = _step_flops(name)
         kind = "function" if flops >= _FUNCTION_FLOPS else "arithmetic"
-        amount = flops * estimated(size(node.shape)) * max(1.0, dtype.itemsize / 4)
+        amount = flops * size(node.shape) * max(1.0, dtype.itemsize / 4)
         results[kind] = results.get(kind, 0.0) + amount
     return results
 

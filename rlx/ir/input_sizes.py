@@ -26,18 +26,10 @@ class InputSizes:
         self._dims = dict(graph.dims)
         self._names = graph.input_names
         self._types = [graph.named(name).type for name in self._names]
-        # By dim, the axes that give its value: input, axis, factor and what is added.
-        self._sources: dict[str, list[tuple[int, int, int, int]]] = {
-            name: [] for name in self._dims
-        }
-        for index, type in enumerate(self._types):
-            for axis, size in enumerate(type.shape):
-                source = _linear(size)
-                if source is not None:
-                    self._sources[source[0]].append((index, axis, *source[1:]))
-        for name, sources in self._sources.items():
-            sources.sort(key=lambda source: (source[3] != 0, source[2]))
-            if not sources:
+        sources = shown_by(self._types)
+        self._sources = {name: sources.get(name, []) for name in self._dims}
+        for name in self._dims:
+            if name not in sources:
                 raise GraphError(
                     f"graph {graph.name!r}: no input shows the size of dim {name!r}",
                     expected=f"an input with an axis of {name}, or of a multiple of it",
@@ -131,6 +123,19 @@ class InputSizes:
             got=str(tuple(shape)),
             expected=f"{wanted} where other inputs say {said}" if said else wanted,
         )
+
+
+def shown_by(types: Sequence[TensorType]) -> dict[str, list[tuple[int, int, int, int]]]:
+    """By dim, the axes of inputs that give its value, the simplest first: input, axis, factor and what is added."""
+    results: dict[str, list[tuple[int, int, int, int]]] = {}
+    for index, type in enumerate(types):
+        for axis, size in enumerate(type.shape):
+            source = _linear(size)
+            if source is not None:
+                results.setdefault(source[0], []).append((index, axis, *source[1:]))
+    for sources in results.values():
+        sources.sort(key=lambda source: (source[3] != 0, source[2]))
+    return results
 
 
 def _linear(size: int) -> tuple[str, int, int] | None:

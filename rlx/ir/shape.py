@@ -155,8 +155,14 @@ def is_size(value: Any) -> bool:
 
 
 def is_one(dim: int) -> bool:
-    """Returns whether an axis is broadcast: a size that is known only when the graph runs never is."""
-    return not isinstance(dim, SizeExpr) and dim == 1
+    """Returns whether an axis is broadcast.
+
+    A size that is known only when the graph runs never is, but under assumptions for sizes of 1.
+    """
+    if not isinstance(dim, SizeExpr):
+        return dim == 1
+    assumptions = current()
+    return assumptions is not None and assumptions.ones and hinted(dim) == 1 and bool(dim == 1)
 
 
 class SliceRange(NamedTuple):

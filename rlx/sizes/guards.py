@@ -49,16 +49,20 @@ class Assumptions:
     Args:
         hints: A value of each dim.
         joins: Whether two dims whose equality is asked for get one hint, so that they are taken to be equal.
+        ones: Whether axes whose hint is 1 are broadcast.
 
     Attributes:
         hints: Those values.
+        ones: Whether axes whose hint is 1 are broadcast.
         guards: What was assumed, each once.
         inferred: What inference assumed: for other sizes inference decides anew.
         kept: One of these two, where assumptions are kept now.
     """
 
-    def __init__(self, hints: Mapping[str, int], *, joins: bool = False) -> None:
-        self.hints = dict(hints)
+    def __init__(
+        self, hints: Mapping[str, int], *, joins: bool = False, ones: bool = False
+    ) -> None:
+        self.hints, self.ones = dict(hints), ones
         self._joins = joins
         self.guards: dict[Guard, None] = {}
         self.inferred: dict[Guard, None] = {}

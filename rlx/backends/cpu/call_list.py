@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 from rlx._ext import program as compiled
 from rlx.backends.cpu.linker import Linker
-from rlx.backends.cpu.sized_calls import SizedCalls
+from rlx.backends.cpu.sized_calls import SizedCalls, SizedPlace
 from rlx.backends.cpu.weights import Weight, WeightBlock, Weights
 from rlx.backends.executable import aligned
 from rlx.ir.opdef import Array
@@ -35,8 +34,7 @@ class CallLists:
     Attributes:
         used: The calls of the runs to come, as the schedule has them.
         names: Names of all kernels.
-        words: The parameters of the calls for all rows, as they were linked last.
-        sized: Writes those that depend on dims; None for a graph without dims.
+        sized: The calls for many sizes; None for a graph without dims.
         spare: Bytes of scratch of the threads but the first.
     """
 
@@ -60,7 +58,6 @@ class CallLists:
         self._pinned: set[WeightBlock] = set()
         self.used: Sequence[KernelCall] = schedule.calls
         self.names: list[str] = []
-        self.words: list[Array] = []
         self.sized: SizedCalls | None = None
         self.spare = 0
 
@@ -70,19 +67,11 @@ class CallLists:
             before, self._pinned = self._pinned, set()
             try:
                 self._whole = self._all_rows()
-                if self.sized is not None:
-                    self.resize(self.sized.sizes)
                 self._fewer.clear()
                 return self.now()
             finally:
                 for block in before - self._pinned:
                     block.pins.discard(self)
-
-    def resize(self, sizes: Mapping[str, int]) -> None:
-        """Writes the parameters of sizes of dims to the calls."""
-        assert self.sized is not None
-        assert self._whole is not None
-        self.sized.write(sizes, self.words, self._whole)
 
     def now(self) -> compiled.Calls:
         """Returns the calls of later runs."""
@@ -113,12 +102,11 @@ class CallLists:
             self._threads,
             self._flush,
         )
-        with nullcontext() if self.sized is None else self.sized.estimating():
-            rows = linker.link(self._schedule.calls)
+        sized = self.sized
+        rows = linker.link(self._schedule.calls, *(() if sized is None else (sized.shares,)))
         self.names = [row[4] for row in rows]
-        self.words = [row[3] for row in rows]
         self.spare = linker.spare.nbytes
-        return self._calls(linker, rows, ())
+        return self._calls(linker, rows, (), () if sized is None else sized.places)
 
     def _place(self, value: Value) -> Array:
         """The memory of a value of the arena, from its first byte on."""
@@ -148,12 +136,14 @@ class CallLists:
         rows = linker.link(schedule.calls)
         return self._calls(linker, rows, (temps, weight))
 
-    def _calls(self, linker: Linker, rows: list[Any], keep: Any) -> compiled.Calls:
+    def _calls(
+        self, linker: Linker, rows: list[Any], keep: Any, places: Sequence[SizedPlace] = ()
+    ) -> compiled.Calls:
         self._pin(linker.blocks)
         # Custom Python operations hold views of inputs and outputs.
         slots = [0 if address in linker.viewed else address for address in self._slots]
         stored = self._arena, linker.functions, linker.spare, linker.blocks, keep
-        return compiled.Calls(rows, slots, stored)
+        return compiled.Calls(rows, slots, stored, places)
 
     def _pin(self, blocks: Iterable[WeightBlock]) -> None:
         for block in blocks:

@@ -75,7 +75,8 @@ class CpuProgram:
                 return CpuExecutable(self.schedule, self.plan, weights, isa, *more)
             sizes = self.schedule.sizes
             assert sizes is not None, "a schedule without dims has a plan"
-            calls = SizedCalls(self.schedule, sizes, sizes, compiled.loops(isa))
+            threads, flush = more[0], more[-1]
+            calls = SizedCalls(self.schedule, sizes, sizes, compiled.loops(isa), threads, flush)
             return SizedCpuExecutable(calls, options.arena_alignment, weights, isa, *more)
 
     def _flushes(self, options: CompileOptions) -> bool:

@@ -8,8 +8,9 @@ import numpy as np
 
 from rlx._ext import cpu as compiled
 from rlx._ext.locks import TryLock
-from rlx._ext.program import Program, free_idle
+from rlx._ext.program import Program, SizeSteps, free_idle
 from rlx.backends.cpu.call_list import CallLists
+from rlx.backends.cpu.sized_calls import SizedCalls
 from rlx.backends.cpu.timed import TimedRuns
 from rlx.backends.cpu.weights import Weights
 from rlx.backends.executable import (
@@ -49,6 +50,7 @@ class CpuExecutable:
         threads: Threads that may make a call together.
         max_iterations: Trips that the loops of a run make at most, all together; None for no bound.
         flush: Whether arithmetic gives 0 in place of subnormal numbers.
+        sized: The calls for many sizes, of a graph with dims.
     """
 
     capabilities = CAPABILITIES
@@ -62,6 +64,7 @@ class CpuExecutable:
         threads: int,
         max_iterations: int | None,
         flush: bool,
+        sized: SizedCalls | None = None,
     ) -> None:
         self._schedule, self._plan, self._weights, self._isa = schedule, plan, weights, isa
         self._threads, self._max_iterations, self._flush = threads, max_iterations, flush
@@ -71,24 +74,30 @@ class CpuExecutable:
             for value in schedule.inputs
         ]
         outputs = list(zip(schedule.outputs, schedule.output_types, strict=True))
-        self.output_slots = tuple((plan.slots[v.id].offset, type.size) for v, type in outputs)
-        self.output_views = tuple(
+        self._offsets = [plan.slots[value.id].offset for value in schedule.outputs]
+        output_views = tuple(
             read_only(view_of(self._arena, plan.slots[v.id].offset, type)) for v, type in outputs
         )
-        slots = [view.ctypes.data if view.size else 0 for view in (*inputs, *self.output_views)]
+        rooms = [plan.slots[value.id].nbytes for value in (*schedule.inputs, *schedule.outputs)]
+        # A value that is empty now has room where sizes change.
+        slots = [
+            view.ctypes.data if view.size or (sized is not None and room) else 0
+            for view, room in zip((*inputs, *output_views), rooms, strict=True)
+        ]
         self._calls = CallLists(schedule, plan, weights, self._arena, slots, isa, threads, flush)
+        self._calls.sized = sized
         # Locked: a weight must not move between linking and the entry into ``readers``.
         with weights.lock:
             calls = self._calls.link()
-            self.input_views = tuple(
+            input_views = tuple(
                 view if rebindable else np.zeros_like(view)
                 for view, rebindable in zip(inputs, calls.rebindable(), strict=False)
             )
             self._program = Program(
                 calls,
-                self.input_views,
+                input_views,
                 slots[: len(inputs)],
-                self.output_views,
+                output_views,
                 self._arena,
                 plan.inputs_end,
                 self._calls.link,
@@ -98,9 +107,25 @@ class CpuExecutable:
                 flush,
             )
             weights.readers.add(self._program)
-        self._every = tuple(range(len(self.output_views)))
+        self._every = tuple(range(len(output_views)))
         self._binding = Binding()
         self._timed: TimedRuns | None = None
+
+    @property
+    def input_views(self) -> tuple[Array, ...]:
+        """See ``Executable``."""
+        return self._program.input_views
+
+    @property
+    def output_views(self) -> tuple[Array, ...]:
+        """See ``Executable``."""
+        return self._program.output_views
+
+    @property
+    def output_slots(self) -> tuple[tuple[int, int], ...]:
+        """See ``Executable``."""
+        views = self._program.output_views
+        return tuple((offset, view.size) for offset, view in zip(self._offsets, views, strict=True))
 
     def bind(self, binding: Binding) -> None:
         """See ``Executable``. Fewer rows are other calls on the same memory, which are kept for the next time."""
@@ -143,6 +168,12 @@ class CpuExecutable:
     def compiled(self, lock: TryLock, names: tuple[str, ...]) -> tuple[RunSlots, RunDict]:
         """See ``Executable``."""
         return self._program.compiled(lock, names)
+
+    def program(self, guards: SizeSteps | None) -> Program:
+        """Returns the compiled program of its runs, which takes the sizes of its arrays by itself where guards hold."""
+        if guards is not None:
+            self._program.set_guards(guards)
+        return self._program
 
     def set_params(self, values: Mapping[str, Array]) -> None:
         """Copies weights to the memory that kernels read."""

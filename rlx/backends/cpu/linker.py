@@ -29,6 +29,8 @@ Shared = tuple[
 ]
 Unshared = tuple[int, list[int], list[int], Array, str]
 Row = tuple[int, list[int], list[int], Array, str, Shared | None]
+# The split of a call, and whether it flushes subnormal operands to 0 where that is allowed.
+Share = tuple[WorkSplit | None, int]
 # The first operand of a kernel that reads none.
 NOTHING = Given("nothing", 0)
 
@@ -73,20 +75,25 @@ class Linker:
         self.functions: list[Any] = []
         self.viewed: set[int] = set()
 
-    def link(self, calls: Sequence[KernelCall]) -> list[Row]:
-        """Kernel, inputs, outputs, parameters, name and split of every call."""
+    def link(self, calls: Sequence[KernelCall], shares: Sequence[Share] | None = None) -> list[Row]:
+        """Kernel, inputs, outputs, parameters, name and split of every call.
+
+        Args:
+            calls: The calls.
+            shares: The split of each, and whether it flushes subnormal operands; None to choose them.
+        """
         results = []
         for call in calls:
             checkpoint()
             results.append(self._call(call))
-        splits = [split_of(call, self._threads) for call in calls]
+        if shares is None:
+            shares = [(split_of(call, self._threads), flushes(call)) for call in calls]
         # Calls are made one after the other, so that all use the same.
-        self.spare = aligned(max(((s.threads - 1) * s.apart for s in splits if s), default=0))
-        shared = [self._shared(*pair) for pair in zip(calls, splits, strict=True)]
+        self.spare = aligned(max(((s.threads - 1) * s.apart for s, _ in shares if s), default=0))
+        shared = [self._shared(split, self._flush and bool(flush)) for split, flush in shares]
         return [(*first, other) for first, other in zip(results, shared, strict=True)]
 
-    def _shared(self, call: KernelCall, split: WorkSplit | None) -> Shared | None:
-        flush = self._flush and flushes(call)
+    def _shared(self, split: WorkSplit | None, flush: bool) -> Shared | None:
         if split is None:
             alone = compiled.alone_kernel()
             return (alone, 1, 1, False, [], 0, True, 0, 0, 0, 0, (), ()) if flush else None
@@ -133,7 +140,7 @@ class Linker:
     def _struct(self, call: KernelCall, linked: Mapping[str, int]) -> tuple[str, Struct]:
         """The exported kernel of a call, and its checked parameters with those that the linker sets."""
         params = call.params
-        if call.kernel == "elementwise":
+        if "program" in params:
             params = program_fields(call, self._loops)
         try:
             signature = calls.kernel(call.kernel)

@@ -2,102 +2,128 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Self
 
-import numpy as np
-
-from rlx._ext.program import Calls
+from rlx._ext.program import SizeSteps
 from rlx.abi import calls
 from rlx.abi.kernels import KERNELS
 from rlx.backends.cpu.elementwise_program import program_fields
+from rlx.backends.cpu.linker import Share
+from rlx.backends.cpu.split import flushes, split_of
 from rlx.backends.sized_schedule import SizedSchedule, Sizes, at
 from rlx.errors import UnknownSizeError
-from rlx.ir.opdef import Array, TensorType
+from rlx.ir.input_sizes import shown_by
+from rlx.ir.opdef import TensorType
 from rlx.ir.plan import KernelCall, Schedule, Value
-from rlx.sizes import SizeExpr
-from rlx.sizes.program import compiled, upper_bound
+from rlx.sizes import Assumptions, SizeExpr, deciding, dims_of
+from rlx.sizes.program import SizeProgram, upper_bound
+
+# A number that depends on sizes: call, field of its split or "", word, register, and the register of a denominator or -1.
+SizedPlace = tuple[int, str, int, int, int]
 
 
 class SizedCalls(SizedSchedule):
-    """The calls of a schedule with dims: a static form for some sizes, and the parameters to write for others.
+    """The calls of a schedule with dims: a static form for some sizes, and the numbers to write for others.
 
     Args:
         schedule: The calls.
         sizes: Values of dims.
         most: The largest values for which there is memory.
         loops: Addresses of the compiled loops.
+        threads: Threads that may make a call together.
+        flush: Whether subnormal operands count as 0 where kernels allow it.
 
     Attributes:
         static: The calls for those sizes. Scratch memory is that of the largest ones.
+        table: Computes the numbers, and the sizes of inputs and outputs.
+        places: Where the numbers are written.
+        axes: The registers of the sizes of inputs, then of outputs.
+        shares: The split of each call, and whether it flushes subnormal operands.
 
     Raises:
         UnknownSizeError: A call needs a size as a number, such as a Python function.
     """
 
+    table: SizeSteps
+    places: list[SizedPlace]
+    axes: list[int]
+    shares: list[Share]
+
     def __init__(
-        self, schedule: Schedule, sizes: Sizes, most: Sizes, loops: Mapping[str, int]
+        self,
+        schedule: Schedule,
+        sizes: Sizes,
+        most: Sizes,
+        loops: Mapping[str, int],
+        threads: int,
+        flush: bool,
     ) -> None:
         super().__init__(schedule, sizes, most)
-        self._places: list[tuple[int, int, bool]] = []
-        expressions: list[Any] = []
-        for number, call in enumerate(schedule.calls):
-            for word, expression, real in self._words(call, loops):
-                self._places.append((number, word, real))
-                expressions.append(expression)
-        self._values = compiled(expressions, self.names)
-        shared = ((number, self._rows(call)) for number, call in enumerate(schedule.calls))
-        self._shared = [(number, word) for number, word in shared if word is not None]
-        self.static = self._made_static(sizes)
+        self._threads, self._flush = threads, flush
+        # The structs of calls are made for all sizes: those of some sizes alone may have fewer words.
+        self._params = [_fields(call, loops) for call in schedule.calls]
+        self._make(sizes)
 
     def again(self, sizes: Sizes, most: Sizes) -> Self:
         """Returns the same calls, made static for other sizes."""
         result = super().again(sizes, most)
-        result.static = result._made_static(sizes)
+        result._make(sizes)
         return result
 
-    def write(self, sizes: Sizes, words: Sequence[Array], linked: Calls) -> None:
-        """Writes the parameters for some sizes.
+    def _make(self, sizes: Sizes) -> None:
+        """Makes the static form and the program of the numbers."""
+        self.static = self._made_static(sizes)
+        self.shares = []
+        program = SizeProgram(self.names)
+        added: list[Any] = []
+        with deciding(Assumptions(self.sizes)):
+            for number, call in enumerate(self.schedule.calls):
+                words = calls.sized_words(calls.kernel(call.kernel), self._params[number])
+                added += [(number, "", word, program.add(*item)) for word, *item in words]
+                fields = self._share(call, self.static.calls[number])
+                added += [(number, name, i, program.add(item)) for name, i, item in fields]
+        axes = [program.add(size) for type in self._types for size in type.shape]
+        self.places = [(*place, *program.place(each)) for *place, each in added]
+        self.axes = [program.place(axis).above for axis in axes]
+        self.table = program.steps()
 
-        Args:
-            sizes: Values of dims.
-            words: The words of each call's parameters.
-            linked: The calls.
-        """
-        self.sizes = dict(sizes)
-        values = self._values(*(sizes[name] for name in self.names))
-        for (number, word, real), value in zip(self._places, values, strict=True):
-            (words[number].view(np.float64) if real else words[number])[word] = value
-        for number, rows in self._shared:
-            linked.set_rows(number, int(words[number][rows]))
+    def _share(self, call: KernelCall, static: KernelCall) -> list[tuple[str, int, Any]]:
+        """Notes the split of a call; returns the fields that depend on sizes."""
+        signature = KERNELS.get(call.kernel)
+        results = len(signature.writes) if signature is not None else len(call.outputs)
+        # Each thread has scratch memory for the largest sizes.
+        outputs = *call.outputs[:results], *static.outputs[results:]
+        like = KernelCall(call.kernel, call.inputs, outputs, call.params, call.work, call.node)
+        split, flush = split_of(like, self._threads), flushes(like) if self._flush else 0
+        fields = [] if split is None else list(split.sized())
+        if isinstance(flush, SizeExpr):
+            fields.append(("flush", 0, flush))
+            flush = 1
+        self.shares.append((split and split.linked(), flush))
+        return fields
 
-    def _words(self, call: KernelCall, loops: Mapping[str, int]) -> list[tuple[int, Any, bool]]:
-        """The words of a call's parameters that depend on dims, and their expressions."""
-        if call.kernel == "python":
-            types = (value.type for value in (*call.inputs, *call.outputs) if value is not None)
-            if any(isinstance(size, SizeExpr) for type in types for size in type.shape):
-                raise UnknownSizeError("a Python function takes arrays of known sizes alone")
-            return []
-        params = program_fields(call, loops) if call.kernel == "elementwise" else call.params
-        return calls.sized_words(calls.kernel(call.kernel), params)
+    def shown(self) -> list[tuple[int, ...]]:
+        """The axis that shows each dim, with the values that there is memory for, as ``Program.set_table`` takes it."""
+        types = [value.type for value in self.schedule.inputs]
+        sizes: list[Any] = [size for type in types for size in type.shape]
+        dims = {d.name: d for size in sizes if isinstance(size, SizeExpr) for d in dims_of(size)}
+        axes = shown_by(types)
+        results: list[tuple[int, ...]] = []
+        for name in self.names:
+            (index, axis, factor, more), dim = axes[name][0], dims[name]
+            most = self.most[name] if dim.max is None else min(dim.max, self.most[name])
+            results.append((index, axis, more, dim.multiple_of, factor, dim.min, most))
+        return results
 
-    def _rows(self, call: KernelCall) -> int | None:
-        """The word that counts the rows that threads share; None where they share none, or always the same.
+    def more(self, sizes: Sizes) -> Self:
+        """Returns the calls for some sizes, with memory for these and half as much again.
 
         Raises:
-            UnknownSizeError: The rows have an unknown length.
+            SizesError: A number that depends on sizes does not fit 64 bits.
         """
-        signature = KERNELS.get(call.kernel)
-        parallel = signature.parallel if signature is not None else None
-        if signature is None or parallel is None or not parallel.widths:
-            return None
-        widths = (
-            item for operands in parallel.widths(calls.fields(call.params)) for item in operands
-        )
-        if any(isinstance(width, SizeExpr) for width in widths):
-            raise UnknownSizeError("threads share rows of known lengths", where=call.node.where())
-        rows = call.params[parallel.rows]
-        return signature.offset(parallel.rows) if isinstance(rows, SizeExpr) else None
+        self.table.numbers((), *(sizes[name] for name in self.names))
+        return super().more(sizes)
 
     def _made_static(self, sizes: Sizes) -> Schedule:
         """The schedule with numbers in place of dims."""
@@ -106,14 +132,14 @@ class SizedCalls(SizedSchedule):
             for v in self.schedule.values
         ]
         result = Schedule(values)
-        for call in self.schedule.calls:
+        for call, fields in zip(self.schedule.calls, self._params, strict=True):
             signature = KERNELS.get(call.kernel)
             results = len(signature.writes) if signature is not None else len(call.outputs)
             for scratch in call.outputs[results:]:
                 count = upper_bound(scratch.type.size, self.most)
                 assert count is not None
                 values[scratch.id].type = TensorType((max(count, 0),), scratch.type.dtype)
-            params = {name: at(value, sizes) for name, value in call.params.items()}
+            params = {name: at(value, sizes) for name, value in fields.items()}
             operands = tuple(None if v is None else values[v.id] for v in call.inputs)
             results_of = tuple(values[v.id] for v in call.outputs)
             made = operands, results_of, params, call.work, call.node, call.in_place, call.unit
@@ -126,3 +152,16 @@ class SizedCalls(SizedSchedule):
         result.params = {name: values[v.id] for name, v in self.schedule.params.items()}
         result.loops = list(self.schedule.loops)
         return result
+
+
+def _fields(call: KernelCall, loops: Mapping[str, int]) -> Mapping[str, Any]:
+    """The parameters of a call as its struct has them.
+
+    Raises:
+        UnknownSizeError: It is a Python function on arrays of unknown sizes.
+    """
+    if call.kernel == "python":
+        types = (value.type for value in (*call.inputs, *call.outputs) if value is not None)
+        if any(isinstance(size, SizeExpr) for type in types for size in type.shape):
+            raise UnknownSizeError("a Python function takes arrays of known sizes alone")
+    return program_fields(call, loops) if call.kernel == "elementwise" else call.params

@@ -5,15 +5,18 @@ It also tells which calls flush subnormal operands to 0.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from rlx.abi.calls import fields
 from rlx.abi.kernels import KERNELS
-from rlx.cost.op_classes import traffic, work_of
+from rlx.cost.op_classes import sized_work_of, traffic
 from rlx.ir.plan import KernelCall, Value
 from rlx.ir.shape import estimated
 from rlx.ops.windows import conv_no_padding
+from rlx.sizes import Ratio, SizeExpr, hinted, largest, smallest
+from rlx.sizes import polynomial as poly
+from rlx.sizes.expressions import size_of
 from rlx.threads import usable_cores
 
 # Work below this, in ns, is not worth waking a thread for; above, no part is smaller than half of it.
@@ -69,6 +72,8 @@ _FEW_ROWS, _STORE_NS = 1.6, 0.06
 class WorkSplit(NamedTuple):
     """The split of a call among threads, as ``struct rlx_split`` of parallel.h has it.
 
+    Where a call depends on sizes that are known only when the graph runs, so do parts, threads, tasks, rows and bytes.
+
     Attributes:
         parts: Parts that it is made in.
         threads: Threads that make them.
@@ -93,6 +98,24 @@ class WorkSplit(NamedTuple):
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
 
+    def sized(self) -> Iterator[tuple[str, int, SizeExpr]]:
+        """The fields that depend on sizes: name, place in a field of several numbers, and expression."""
+        for name, value in self._asdict().items():
+            for index, item in enumerate(value if isinstance(value, tuple) else (value,)):
+                if isinstance(item, SizeExpr):
+                    yield name, index, item
+
+    def linked(self) -> WorkSplit:
+        """The split in numbers: at the hints of the assumptions under way, but for as many threads as it ever takes."""
+        threads = self.threads
+        if isinstance(threads, SizeExpr):
+            threads = threads.bounds()[1] or 1
+        values: dict[str, Any] = {
+            name: tuple(map(hinted, value)) if isinstance(value, tuple) else hinted(value)
+            for name, value in self._asdict().items()
+        }
+        return WorkSplit(**{**values, "threads": threads})
+
 
 def split_of(call: KernelCall, threads: int) -> WorkSplit | None:
     """Splits a call among at most so many threads; None where one thread runs it all.
@@ -108,11 +131,11 @@ def split_of(call: KernelCall, threads: int) -> WorkSplit | None:
     args = fields(call.params)
     # A thread without a core of its own would hold up the rest.
     threads = min(threads, usable_cores())
-    parts = worth = min(parallel.parts * threads, int(expected_ns(call) / (_WORTH / 2)))
+    parts = worth = smallest(parallel.parts * threads, _times(call, _WORTH / 2))
     if parallel.most:
-        parts = min(parts, parallel.most(args))
-    tasks = min(threads, worth, parallel.tasks(args)) if parallel.tasks else 0
-    if tasks > max(1, parts):
+        parts = smallest(parts, parallel.most(args))
+    tasks = smallest(threads, worth, parallel.tasks(args)) if parallel.tasks else 0
+    if hinted(tasks) > max(1, hinted(parts)):
         shared = (-1,) * len(call.outputs)
         return WorkSplit(tasks, tasks, shared, 0, tasks, 0, 0, signature.words, (), ())
     scratch, apart = [], 0
@@ -126,20 +149,23 @@ def split_of(call: KernelCall, threads: int) -> WorkSplit | None:
     outputs: tuple[int, ...] = ()
     if parallel.widths:
         rows, index = call.params[parallel.rows], signature.offset(parallel.rows)
-        parts = min(parts, rows)
+        parts = smallest(parts, rows)
         inputs, outputs = map(_bytes, parallel.widths(args), (call.inputs, call.outputs))
-    threads = min(threads, parts, 1 + _MAX_SCRATCH // max(1, apart))
-    if threads < 2:
+    parts = largest(1, parts)
+    threads = smallest(threads, parts, 1 + _MAX_SCRATCH // max(1, apart))
+    if not isinstance(threads, SizeExpr) and threads < 2:
         return None
     return WorkSplit(
         parts, threads, tuple(scratch), apart, 0, rows, index, signature.words, inputs, outputs
     )
 
 
-def flushes(call: KernelCall) -> bool:
-    """Returns whether a call flushes subnormal operands to 0 where ``CompileOptions.denormals`` allows it."""
+def flushes(call: KernelCall) -> Any:
+    """Returns whether a call flushes subnormal operands to 0 where ``CompileOptions.denormals`` allows it: 1 or 0."""
     signature = KERNELS.get(call.kernel)
-    return signature is not None and signature.flushes and expected_ns(call) >= _WORTH_FLUSHING
+    if signature is None or not signature.flushes:
+        return 0
+    return smallest(1, _times(call, _WORTH_FLUSHING))
 
 
 def _bytes(widths: Sequence[int], values: Sequence[Value | None]) -> tuple[int, ...]:
@@ -152,17 +178,45 @@ def _bytes(widths: Sequence[int], values: Sequence[Value | None]) -> tuple[int, 
 
 def expected_ns(call: KernelCall) -> float:
     """Estimates the time of a call on one thread."""
+    return max(
+        sum(rate * float(estimated(amount)) for rate, amount in terms) for terms in _terms(call)
+    )
+
+
+def _times(call: KernelCall, ns: float) -> Any:
+    """So many times as long as some nanoseconds a call takes on one thread, rounded down; a size where it depends on sizes."""
+    terms = _terms(call)
+    if all(isinstance(amount, int | float) for each in terms for _, amount in each):
+        return int(expected_ns(call) / ns)
+    picoseconds = (
+        sum(_scaled(amount, 1000 * rate) for rate, amount in each if amount) for each in terms
+    )
+    return largest(*picoseconds) // max(1, round(1000 * ns))
+
+
+def _scaled(amount: Any, rate: float) -> Any:
+    """An amount times a rate, with whole coefficients."""
+    if isinstance(amount, Ratio):
+        return _scaled(amount.above, rate / estimated(amount.below))
+    if not isinstance(amount, SizeExpr):
+        return round(amount * rate)
+    return size_of(poly.terms({monomial: round(c * rate) for monomial, c in amount.terms}))
+
+
+def _terms(call: KernelCall) -> list[list[tuple[float, Any]]]:
+    """Estimates of a call of which the longer one counts: times of a unit, in ns, and amounts of units."""
     if call.kernel == "strided_copy":  # also a part of ops of other kinds
-        return _COPY_NS * call.outputs[0].type.nbytes
-    return max(_computing_ns(call), _BYTE_NS * float(estimated(traffic(call.node))))
+        return [[(_COPY_NS, call.outputs[0].type.nbytes)]]
+    # The same where all bytes are near, and where they are in a cache that cores share.
+    return [_computing(call), [(_BYTE_NS, traffic(call.node))]]
 
 
-def _computing_ns(call: KernelCall) -> float:
-    """The same where all bytes are near."""
-    work = work_of(call.node).items()
-    ns = sum(_NS.get(kind, _OTHER_NS) * amount for kind, amount in work)
-    ns *= _TIMES.get(call.kernel, 1.0)
+def _computing(call: KernelCall) -> list[tuple[float, Any]]:
+    times, stored = _TIMES.get(call.kernel, 1.0), []
     if call.kernel == "matmul":
-        stored = _STORE_NS * call.outputs[0].type.size
-        return stored + (_FEW_ROWS * ns if call.params["m"] < 4 else ns)
-    return ns * conv_no_padding.share(call.params) if call.kernel == "conv_inside" else ns
+        stored = [(_STORE_NS, call.outputs[0].type.size)]
+        times = _FEW_ROWS if call.params["m"] < 4 else 1.0
+    elif call.kernel == "conv_inside":
+        times = estimated(conv_no_padding.share(call.params))
+    work = sized_work_of(call.node).items()
+    return [*stored, *((_NS.get(kind, _OTHER_NS) * times, amount) for kind, amount in work)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rlx.backends.executable import Binding
 from rlx.backends.sized_schedule import Sizes
 from rlx.backends.webgpu.device import GpuDevice
@@ -10,6 +12,9 @@ from rlx.backends.webgpu.sized_kernels import SizedKernels
 from rlx.backends.webgpu.webgpu_executable import WebGpuExecutable
 from rlx.backends.webgpu.weight_buffers import ConstantBuffers
 from rlx.errors import DeviceMemoryError
+
+if TYPE_CHECKING:
+    from rlx._ext.program import Program, SizeSteps
 
 
 class SizedWebGpuExecutable(WebGpuExecutable):
@@ -32,6 +37,15 @@ class SizedWebGpuExecutable(WebGpuExecutable):
 
     def _write(self, sizes: Sizes) -> None:
         self._gpu.queue.write_buffer(self._bound.buffer, 0, self._sized.words(sizes))
+
+    @property
+    def sizes(self) -> Sizes:
+        """The sizes that runs without arguments compute for."""
+        return self._sized.sizes
+
+    def program(self, guards: SizeSteps | None) -> Program | None:
+        """Returns None: runs are not compiled."""
+        return None
 
     def fits(self, sizes: Sizes) -> bool:
         """Returns whether there is memory for some sizes."""

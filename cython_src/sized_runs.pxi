@@ -1,0 +1,73 @@
+# Part of program.pyx: the calls that are made most often, of a graph with dims.
+
+@cython.final
+cdef class SizedRuns:
+    """Runs of the program of their sizes. Other sizes that programs of ranges serve cost no Python.
+
+    Args:
+        lock: A ``rlx._ext.locks.TryLock``, which is held while a run is under way.
+        names: Names of all inputs.
+        choose: Takes arguments of ``run_slots``, has ``use`` called with the program of their sizes, and returns them as
+            arrays.
+    """
+
+    cdef readonly Program now
+    cdef tuple _others
+    cdef object _lock
+    cdef rlx_try_lock* _lock_state
+    cdef tuple _names
+    cdef object _choose
+    cdef int _before  # STALE: Python has to look after the program before the next run
+    cdef object __weakref__
+
+    def __cinit__(self, lock, tuple names, choose):
+        cdef uintptr_t address = lock.address
+        self._lock, self._lock_state = lock, <rlx_try_lock*>address
+        self._names, self._choose = names, choose
+        self._before, self._others = STALE, ()
+
+    def use(self, Program program not None, others):
+        """Has later runs begin with this program, and look among others for other sizes. The caller holds the lock."""
+        self.now, self._others = program, tuple(others)
+        rlx_clear_bits(&self._before, STALE)
+
+    def stale(self):
+        """Has the next run take the general way. Any thread may say so, also during a run."""
+        rlx_set_bits(&self._before, STALE)
+
+    cdef bint _meets(self, tuple arrays) except -1:
+        """Returns whether a program takes arrays, and uses it."""
+        if self.now._meets(arrays):
+            return True
+        for program in self._others:
+            if (<Program>program)._meets(arrays):
+                self.now = <Program>program
+                return True
+        return False
+
+    @cython.binding(False)
+    @cython.embedsignature.format("clinic")
+    def run_slots_locked(self, *arrays):
+        """See ``Program.run_slots_locked``. Runs with arguments compute for the sizes of these."""
+        if not rlx_acquire(self._lock_state):
+            self._lock.refuse()
+        try:
+            if rlx_bits(&self._before) or (len(arrays) and not self._meets(arrays)):
+                arrays = self._choose(arrays)
+            self.now._run(arrays)
+            return self.now._output_views
+        finally:
+            rlx_release(self._lock_state, 0)
+
+    @cython.binding(False)
+    def run_dict(self, inputs):
+        """See ``Program.run_dict``."""
+        if not rlx_acquire(self._lock_state):
+            self._lock.refuse()
+        try:
+            if rlx_bits(&self._before):
+                return None
+            arrays = self.now._named(inputs, self._names)
+            return self.now._run_fresh(arrays) if arrays is not None and self._meets(arrays) else None
+        finally:
+            rlx_release(self._lock_state, 0)

@@ -1,0 +1,90 @@
+"""The programs that an executable of a graph with dims keeps, and the params that they have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, cast
+from weakref import WeakSet
+
+from rlx.backends.executable import Binding, Executable, SizedProgram
+from rlx.compiler.loading import LoadedGraph
+from rlx.ir.opdef import Array
+
+if TYPE_CHECKING:
+    from rlx._ext.program import Program, SizedRuns, SizeSteps
+
+Values = Mapping[str, int]
+
+
+class SharedParams:
+    """The params that the programs of an executable and of its clones have in common.
+
+    Attributes:
+        values: The last value of each param.
+        count: How many values were set so far.
+        set_at: By param, the count when its last value was set.
+        readers: Compiled runs that look after new values first.
+    """
+
+    def __init__(self) -> None:
+        self.values: dict[str, Array] = {}
+        self.set_at: dict[str, int] = {}
+        self.count = 0
+        self.readers: WeakSet[SizedRuns] = WeakSet()
+
+    def set(self, values: Mapping[str, Array]) -> None:
+        """Keeps values."""
+        self.count += 1
+        for name, array in values.items():
+            self.values[name] = array.copy() if array.flags.writeable else array
+            self.set_at[name] = self.count
+        for runs in tuple(self.readers):
+            runs.stale()
+
+    def since(self, count: int) -> dict[str, Array]:
+        """Returns the values that were set later."""
+        return {name: self.values[name] for name, at in self.set_at.items() if at > count}
+
+
+class KeptProgram:
+    """A program, which serves the sizes that it has now or a range of sizes.
+
+    Attributes:
+        serves: Tells whether it serves values of the dims, in their order; None for a program of single sizes.
+        loaded: The lowered graph with its executable.
+        params: How many values of params it has seen.
+        binding: The binding that it has.
+    """
+
+    def __init__(self, sizes: Values, loaded: LoadedGraph, serves: SizeSteps | None = None) -> None:
+        self._sizes, self.loaded, self.params, self.serves = sizes, loaded, 0, serves
+        self.binding = Binding()
+
+    @property
+    def executable(self) -> Executable:
+        """Its executable."""
+        return self.loaded.executable
+
+    @property
+    def sizes(self) -> Values:
+        """The sizes that it has now."""
+        if self.serves is None:
+            return self._sizes
+        return cast(SizedProgram, self.executable).sizes
+
+    def compiled(self) -> Program | None:
+        """Returns the compiled program of its runs; None where the device has none."""
+        executable = self.executable
+        able = executable.capabilities.sized_programs
+        return cast(SizedProgram, executable).program(self.serves) if able else None
+
+
+def resize(program: KeptProgram, sizes: Values) -> None:
+    """Gives a program of a range other sizes."""
+    executable = cast(SizedProgram, program.executable)
+    if executable.fits(sizes):
+        executable.resize(sizes)
+    else:
+        grown = executable.grown(sizes)
+        executable.close()
+        program.loaded, program.binding = program.loaded._replace(executable=grown), Binding()
