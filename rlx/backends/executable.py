@@ -47,8 +47,7 @@ class Capabilities:
             and kernels run inside the call.
         extent_programs: An active extent is a program of its own: the compiler schedules the graph on
             fewer rows, and ``Executable.bind`` gets that in ``DynamicRows.lowered``.
-        sized_programs: One program serves many sizes of a graph with dims: its executable has ``fits``, ``resize`` and
-            ``grown`` of ``SizedProgram``.
+        sized_programs: One program serves many sizes of a graph with dims: its executable is a ``SizedProgram``.
         kernel_variants: Its kernels have variants that ``rlx bench --tune`` measures, and that compiles
             choose among.
         optional_features: Names of ``DeviceInfo.features`` that kernels use where a device has them.
