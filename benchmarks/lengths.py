@@ -1,10 +1,11 @@
-"""Models called with many lengths: the cost of new lengths, in buckets and exactly compiled; do results agree?
+"""Models called with a new length each time, beside ONNX Runtime: speed, compiles, do results agree?
 
-usage: python benchmarks/lengths.py [cpu|webgpu] [--only NAME ...] [--lengths 200] [--seed 1] [--threads 1]
+usage: python benchmarks/lengths.py [cpu|webgpu] [--only NAME ...] [--lengths 300] [--seed 1] [--threads 1]
 
-Each length is run twice with a model that makes buckets by itself, then with a model that compiles every length.
-A row is the median over lengths in milliseconds; the first tenth, in which most buckets are compiled, is left out of
-"new length". ``difference`` is the largest of all outputs, of the norm of the exact one.
+Each length is run once by both, one after the other; ONNX Runtime runs on the CPU. ``speed`` is the geometric mean over all
+calls of its time over rlx's, compiles of rlx within, ``later`` that of the second half. ``first`` is the time to open the model
+and run the first length, over that of ONNX Runtime. ``difference`` is the largest of all outputs, of the norm of ONNX
+Runtime's.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 from models import MODELS, RNG, contents, noise
 from rich.console import Console
 from rich.table import Table
@@ -39,67 +41,68 @@ INPUTS = {
 }
 
 
-def timed(model, inputs):
-    """Milliseconds of a run, and its outputs."""
+def timed(run, *args):
+    """Seconds of a call, and what it gives."""
     began = time.perf_counter()
-    outputs = model.run(inputs)
-    return (time.perf_counter() - began) * 1e3, outputs
+    outputs = run(*args)
+    return time.perf_counter() - began, outputs
+
+
+def session_of(raw, threads):
+    """ONNX Runtime's session on the CPU."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = threads, 3
+    return onnxruntime.InferenceSession(raw, options, providers=["CPUExecutionProvider"])
 
 
 def measure(name, device, count, seed, threads):
-    """The row of a model."""
+    """The row of a model, and the report of its executables."""
     build, least, limit = INPUTS[name]
     package, folder, file, _, _ = MODELS[name]
     raw, options = contents(package, folder, file), rlx.CompileOptions(threads=threads)
     lengths = np.random.default_rng(seed).integers(least, limit + 1, count)
-    fresh, again, exact, worst, seen = [], [], [], 0.0, set()
-    with (
-        rlx.onnx.Model(raw, device, options=options) as model,
-        rlx.onnx.Model(raw, device, options=options, buckets=None) as each,
-    ):
-        for index, length in enumerate(map(int, lengths)):
-            inputs = build(length)
-            first, result = timed(model, inputs)
-            second, _ = timed(model, inputs)
-            whole, wanted = timed(each, inputs)
+    opened, session = timed(session_of, raw, threads)
+    own, model = timed(lambda: rlx.onnx.Model(raw, device, options=options))
+    theirs, ours, worst = [], [], 0.0
+    with model:
+        for length in map(int, lengths):
+            inputs = {key: np.asarray(value) for key, value in build(length).items()}
+            seconds, wanted = timed(session.run, None, inputs)
+            theirs.append(seconds)
+            seconds, result = timed(model.run, inputs)
+            ours.append(seconds)
             worst = max(worst, relative_difference(result, wanted))
-            again.append(second)
-            if length not in seen:
-                exact.append(whole)
-                if index >= count // 10:
-                    fresh.append(first)
-            seen.add(length)
         report = model.report()
-    reasons = {executable.reason for executable in report.executables if not executable.bucket}
+    ratios = np.log(np.array(theirs) / np.array(ours))
     return {
         "model": name,
-        "lengths": len(seen),
+        "lengths": len(set(lengths.tolist())),
         "compiled": report.compiles,
-        "new length": f"{np.median(fresh):.1f}",
-        "again": f"{np.median(again):.2f}",
-        "exactly": f"{np.median(exact):.1f}",
+        "speed": f"{np.exp(ratios.mean()):.2f}",
+        "later": f"{np.exp(ratios[count // 2 :].mean()):.2f}",
+        "first": f"{(own + ours[0]) / (opened + theirs[0]):.1f}",
         "difference": f"{worst:.1e}",
-    }, reasons
+    }, report
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("device", nargs="?", default="cpu")
     parser.add_argument("--only", choices=tuple(INPUTS), nargs="+", metavar="NAME")
-    parser.add_argument("--lengths", type=int, default=200)
+    parser.add_argument("--lengths", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
     table = Table()
     for name in arguments.only or INPUTS:
-        row, reasons = measure(
+        row, report = measure(
             name, arguments.device, arguments.lengths, arguments.seed, arguments.threads
         )
         if not table.columns:
             for column in row:
                 table.add_column(column, justify="left" if column == "model" else "right")
         table.add_row(*map(str, row.values()))
-        print(name, "exact shapes:", "; ".join(sorted(reasons)), flush=True)
+        print(name, report, flush=True)
     Console(width=120).print(table)
 
 
