@@ -348,7 +348,6 @@ def test_refusals_of_onnx(command, onnx_file, tmp_path, capsys, x_file):
         ([onnx_file, "--dim", "batch=3", "--input", f"x={x_file}"], "(3, 8)"),
     )
     for value, text in (
-        *([([onnx_file], "--dim NAME=SIZE")] if command == "convert" else []),
         ([onnx_file, "--dim", "bach=4"], "did you mean 'batch'"),
         ([str(damaged), *batch], "cut short or damaged"),
         ([str(tmp_path / "text.onnx")], "byte 0 of the file"),

@@ -293,4 +293,6 @@ def test_each_kernel_is_shared_or_says_why_not():
     for name, kernel in KERNELS.items():
         assert (kernel.parallel is None) == bool(kernel.alone), name
     alone = {name for name, kernel in KERNELS.items() if kernel.alone}
-    assert alone == {"jump", "jump_unless", "next_trip", "custom", "python", "log_mel_backward"}
+    assert alone == {
+        "jump", "jump_unless", "next_trip", "custom", "python", "log_mel_backward", "resize_taps",
+    }  # fmt: skip

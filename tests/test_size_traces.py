@@ -6,7 +6,7 @@ lowering assumed is kept as guards; where these hold, the calls have to be those
 
 import pytest
 from samples import ALL, by_op, each
-from test_dim_samples import ALONE, WAYS, dims_of, small, with_shapes
+from test_dim_samples import ALONE, CONVOLUTIONS, WAYS, dims_of, small, with_shapes
 
 import rlx
 from rlx.backends.base import CompileOptions
@@ -19,10 +19,11 @@ from rlx.sizes import Assumptions, Ratio, SizeExpr, deciding
 pytestmark = pytest.mark.per_op
 
 # Other calls, with the same results: positions are counted in the graph where they were constants, lines of an
-# interpolation are not joined, and copies of one frame keep their axes.
+# interpolation are not joined, copies of one frame keep their axes, and those of two sizes that happen to be equal are not
+# left out. Convolutions of any number of windows have the kernel for many.
 OTHER_CALLS = {
-    "trilu", "sample", "dim", "qmatmul", "resize", "interpolate", "interpolate_plane", "frame_peaks", "istft",
-}  # fmt: skip
+    "trilu", "sample", "dim", "qmatmul", "resize", "interpolate", "interpolate_plane", "frame_peaks", "istft", "rope",
+} | CONVOLUTIONS  # fmt: skip
 
 
 # Parameters of texts that serve several lengths: registers and loads of a lane, as many as the longest needs.

@@ -44,6 +44,7 @@ KERNELS = (
         {"x": "T"},
         {"indices": "i32", "weights": "T"},
         types=FLOATS,
+        alone="an axis has few results, and what reads the tables is shared",
     ),
     Signature(
         "nearest_planes",

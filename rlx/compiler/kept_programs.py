@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 from weakref import WeakSet
 
-from rlx.backends.executable import Binding, Executable, SizedProgram
+from rlx.backends.executable import Binding, Executable, Moved, SizedProgram
 from rlx.compiler.loading import LoadedGraph
 from rlx.ir.opdef import Array
 
@@ -51,14 +52,31 @@ class KeptProgram:
 
     Attributes:
         serves: Tells whether it serves values of the dims, in their order; None for a program of single sizes.
+        own: The same for the dims that vary in it.
+        fixed: The values of the other dims.
         loaded: The lowered graph with its executable.
         params: How many values of params it has seen.
         binding: The binding that it has.
     """
 
-    def __init__(self, sizes: Values, loaded: LoadedGraph, serves: SizeSteps | None = None) -> None:
+    def __init__(
+        self,
+        sizes: Values,
+        loaded: LoadedGraph,
+        serves: SizeSteps | None = None,
+        own: SizeSteps | None = None,
+        fixed: Values = MappingProxyType({}),
+    ) -> None:
         self._sizes, self.loaded, self.params, self.serves = sizes, loaded, 0, serves
+        self.own, self.fixed = own, fixed
         self.binding = Binding()
+
+    def clone(self) -> KeptProgram:
+        """Returns a program with a clone of its executable."""
+        loaded = self.loaded._replace(executable=self.executable.clone())
+        result = KeptProgram(self.sizes, loaded, self.serves, self.own, self.fixed)
+        result.params = self.params
+        return result
 
     @property
     def executable(self) -> Executable:
@@ -70,21 +88,23 @@ class KeptProgram:
         """The sizes that it has now."""
         if self.serves is None:
             return self._sizes
-        return cast(SizedProgram, self.executable).sizes
+        return {**self.fixed, **cast(SizedProgram, self.executable).sizes}
 
     def compiled(self) -> Program | None:
         """Returns the compiled program of its runs; None where the device has none."""
         executable = self.executable
         able = executable.capabilities.sized_programs
-        return cast(SizedProgram, executable).program(self.serves) if able else None
+        return cast(SizedProgram, executable).program(self.own) if able else None
 
 
-def resize(program: KeptProgram, sizes: Values) -> None:
-    """Gives a program of a range other sizes."""
-    executable = cast(SizedProgram, program.executable)
-    if executable.fits(sizes):
-        executable.resize(sizes)
+def resize(program: KeptProgram, sizes: Values) -> Moved:
+    """Gives a program of a range other sizes; returns the bytes that an executable moved which is closed for that."""
+    executable, moved = cast(SizedProgram, program.executable), Moved(0, 0, 0)
+    own = {name: size for name, size in sizes.items() if name not in program.fixed}
+    if executable.fits(own):
+        executable.resize(own)
     else:
-        grown = executable.grown(sizes)
+        grown, moved = executable.grown(own), executable.moved()
         executable.close()
         program.loaded, program.binding = program.loaded._replace(executable=grown), Binding()
+    return moved

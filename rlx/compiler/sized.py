@@ -150,6 +150,11 @@ class SizedExecutable:
         """The program of the last run, or of the sizes that ``resize`` was given."""
         return self._now.loaded
 
+    @property
+    def sizes(self) -> Values:
+        """The sizes of the last run, or those that ``resize`` was given."""
+        return self._now.sizes
+
     def resize(self, sizes: Values) -> None:
         """Chooses the program of some sizes.
 
@@ -199,7 +204,7 @@ class SizedExecutable:
         if program.serves is None:
             self._programs.move_to_end(key)
         elif program.sizes != sizes:
-            resize(program, sizes)
+            self._closed_moves = _sum(self._closed_moves, resize(program, sizes))
         self._update(program)
         return program
 
@@ -233,7 +238,6 @@ class SizedExecutable:
                 if isinstance(program, KeptProgram):
                     return program
             self._apart.add(known)
-        fixed |= few
         while len(fixed) < len(sizes):
             program = self._lowered(sizes, fixed, {})
             if isinstance(program, KeptProgram):
@@ -252,15 +256,14 @@ class SizedExecutable:
             hints: Other sizes of dims, which lowering decides by.
         """
         assert self._builder.sized is not None
-        names = list(self._graph.dims)
         graph = with_sizes(self._graph, fixed) if fixed else self._graph
+        names = [name for name in self._graph.dims if name not in fixed]
         assumptions = Assumptions({name: hints.get(name, sizes[name]) for name in names}, ones=True)
         try:
             loaded = self._builder.sized(graph, assumptions)
-            guards = {**assumptions.guards, **_equal(self._graph, fixed)}
-            if self._graph.assumptions is not None:
-                guards |= self._graph.assumptions.guards
-            serves = holds(list(guards), names)
+            guards = [*assumptions.guards, *_bound(self._graph, fixed)]
+            own = holds(guards, names)
+            serves = holds([*guards, *_equal(self._graph, fixed)], list(self._graph.dims))
         except (GraphError, UnsupportedOpError) as error:
             if hints:
                 return frozenset()
@@ -269,11 +272,11 @@ class SizedExecutable:
             self._why = first_line(error)
             self._needed |= getattr(error, "names", frozenset()) or sizes.keys()
             return self._needed
-        if not serves(*(sizes[name] for name in names)):
+        if not own(*(sizes[name] for name in names)):
             loaded.executable.close()
             self._why = "lowering tells these sizes from usual ones"
             return frozenset()
-        program = KeptProgram(dict(sizes), loaded, serves)
+        program = KeptProgram(dict(sizes), loaded, serves, own, fixed)
         self._ranges.append(program)
         if len(self._ranges) > MAX_RANGES:
             self._drop(self._ranges.pop(0))
@@ -389,12 +392,7 @@ class SizedExecutable:
 
     def clone(self) -> Executable:
         """See ``Executable``. The clone has programs of its own."""
-        ranges = []
-        for program in self._ranges:
-            loaded = program.loaded._replace(executable=program.executable.clone())
-            copy = KeptProgram(program.sizes, loaded, program.serves)
-            copy.params = program.params
-            ranges.append(copy)
+        ranges = [program.clone() for program in self._ranges]
         return SizedExecutable(self._graph, self._builder, self._params, ranges)
 
     def renewed(self) -> SizedExecutable:
@@ -415,12 +413,19 @@ class SizedExecutable:
         return [*self._ranges, *self._programs.values()]
 
 
-def _equal(graph: Graph, fixed: Values) -> dict[Guard, None]:
+def _equal(graph: Graph, fixed: Values) -> list[Guard]:
     """Guards that dims have these values."""
-    return {
-        Guard(poly.add(graph.dims[name].terms, poly.constant(-value)), ZERO): None
+    return [
+        Guard(poly.add(graph.dims[name].terms, poly.constant(-value)), ZERO)
         for name, value in fixed.items()
-    }
+    ]
+
+
+def _bound(graph: Graph, fixed: Values) -> list[Guard]:
+    """The guards of a graph's builders, with values in the place of some dims. Those of these dims alone hold."""
+    guards = () if graph.assumptions is None else graph.assumptions.guards
+    bound = (Guard(poly.bind(guard.terms, fixed), guard.relation) for guard in guards)
+    return [guard for guard in bound if poly.number_of(guard.terms) is None]
 
 
 def _sum(*moves: Moved) -> Moved:

@@ -23,7 +23,7 @@ from rlx.importers.onnx.values import NeedsValueError
 from rlx.ir.extended import as_extended, dtype_of
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
-from rlx.ir.shape import Shape
+from rlx.ir.shape import Shape, as_size
 from rlx.locks import Lock
 from rlx.runtime.session import Session
 from rlx.serving.executable_pool import ExecutablePool
@@ -306,7 +306,7 @@ def sizes_of(source: ModelSource, arrays: Mapping[str, Array]) -> Sizes:
 def _shape(port: Port, shape: Shape, dims: Mapping[str, Dim]) -> Shape:
     """The shape of an input with dims in the place of sizes."""
     pairs = zip(port.axes(len(shape)), shape, strict=True)
-    return tuple(dims.get(name, size) if isinstance(name, str) else size for name, size in pairs)
+    return tuple(as_size(dims.get(str(name), size)) for name, size in pairs)
 
 
 def _stored(arrays: Sequence[Array], elements: Sequence[Element]) -> list[Array]:

@@ -63,7 +63,7 @@ class SizeTable:
         self._marked: list[Any] = []
         self._places: dict[Any, int] = {}
         self._sizes: list[Any] = []
-        self._values: Callable[..., tuple[Any, ...]] = lambda *_: ()
+        self._values: Callable[..., list[int]] = lambda *_: []
 
     def copy(self) -> SizeTable:
         """Returns a table with the same sizes, to which others are added."""
@@ -115,9 +115,10 @@ class SizeTable:
         """
         values = self._values(*(sizes[name] for name in self._names))
         words: Array = np.zeros(self.nbytes // 4, np.uint32)
-        for place, value in enumerate(values):
-            if isinstance(value, float):
-                words[place] = np.float32(value).view(np.uint32)
+        pairs = zip(values[::2], values[1::2], strict=True)
+        for place, (size, (value, below)) in enumerate(zip(self._sizes, pairs, strict=True)):
+            if isinstance(size, Ratio):
+                words[place] = np.float32(value / below if below else np.nan).view(np.uint32)
                 continue
             if not -(1 << 31) <= value < 1 << 32:
                 raise DeviceMemoryError(
@@ -136,7 +137,8 @@ class SizeTable:
         """
         if self.nbytes > _MOST:
             raise UnknownSizeError("the kernels of a graph read more sizes than a GPU binds")
-        self._values = compiled(self._sizes, self._names)
+        pairs = [(s.above, s.below) if isinstance(s, Ratio) else (s, 1) for s in self._sizes]
+        self._values = compiled([part for pair in pairs for part in pair], self._names)
 
     def _mark(self, size: Any) -> str:
         self._marked.append(size)

@@ -77,7 +77,7 @@ class SizedKernels(SizedSchedule):
 
     def grids(self, sizes: Sizes) -> dict[int, tuple[int, int]]:
         """Returns the workgroups in x and y by the id of each dispatch."""
-        counts: tuple[Any, ...] = self._counts(*(sizes[name] for name in self.names))
+        counts = self._counts(*(sizes[name] for name in self.names))
         return dict(zip(self._ids, zip(counts[::2], counts[1::2], strict=True), strict=True))
 
     def static(self, sizes: Sizes) -> Schedule:

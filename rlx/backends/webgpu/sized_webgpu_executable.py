@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rlx.backends.executable import Binding
 from rlx.backends.sized_schedule import Sizes
 from rlx.backends.webgpu.device import GpuDevice
@@ -12,9 +10,6 @@ from rlx.backends.webgpu.sized_kernels import SizedKernels
 from rlx.backends.webgpu.webgpu_executable import WebGpuExecutable
 from rlx.backends.webgpu.weight_buffers import ConstantBuffers
 from rlx.errors import DeviceMemoryError
-
-if TYPE_CHECKING:
-    from rlx._ext.program import Program, SizeSteps
 
 
 class SizedWebGpuExecutable(WebGpuExecutable):
@@ -42,10 +37,6 @@ class SizedWebGpuExecutable(WebGpuExecutable):
     def sizes(self) -> Sizes:
         """The sizes that runs without arguments compute for."""
         return self._sized.sizes
-
-    def program(self, guards: SizeSteps | None) -> Program | None:
-        """Returns None: runs are not compiled."""
-        return None
 
     def fits(self, sizes: Sizes) -> bool:
         """Returns whether there is memory for some sizes."""

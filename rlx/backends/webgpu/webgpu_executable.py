@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlx._ext.locks import TryLock
+from rlx._ext.program import SizeSteps
 from rlx.backends.arguments import check_args
 from rlx.backends.executable import Binding, GpuBuffer, Moved, Pending, RunDict, RunSlots
 from rlx.backends.recorder import Recorder
@@ -319,6 +320,10 @@ class WebGpuExecutable:
             return WebGpuExecutable(
                 self._gpu, self._schedule, self._plan, self._work, self._constants
             )
+
+    def program(self, guards: SizeSteps | None) -> None:
+        """Returns None: the compiled runs of a GPU do not choose among sizes."""
+        return None
 
     def discard_device(self) -> None:
         """Forgets the device: the next load opens a new one."""

@@ -100,9 +100,9 @@ def load(
     try:
         return lower(source, shapes, args).graph
     except UnknownSizeError as error:
-        names = [name for name, dim in unknown.items() if dim.name in error.names]
+        needed = listed(name for name, dim in unknown.items() if dim.name in error.names)
         raise InputError(
-            f"{source.label} needs a size of {listed(names) or 'its dimensions'} when it is read",
+            f"{source.label} needs a size of {needed or 'its dimensions'} when it is read",
             got=first_line(error),
             hint="pass dims={...} (--dim NAME=SIZE), or use rlx.onnx.Model, which takes it from the arrays",
         ) from error

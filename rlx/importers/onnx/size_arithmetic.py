@@ -73,8 +73,10 @@ def cast(value: OnnxValue, element: Element) -> OnnxValue | None:
     """Sizes as another type of numbers; None where they are cast when the graph runs."""
     if element.numpy.kind not in "iuf":
         return None
-    rounded = np.frompyfunc(math.trunc, 1, 1) if element.numpy.kind != "f" else None
-    return OnnxValue.of_sizes(value.sizes if rounded is None else rounded(value.sizes), element)
+    assert value.sizes is not None
+    whole = element.numpy.kind != "f"
+    sizes = np.frompyfunc(math.trunc, 1, 1)(value.sizes) if whole else value.sizes
+    return OnnxValue.of_sizes(sizes, element)
 
 
 # --- the arithmetic of elements --------------------------------------------------------------------

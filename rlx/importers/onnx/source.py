@@ -222,10 +222,8 @@ def bind(
     Raises:
         InputError: A dimension has no size, or not a sensible one.
     """
-    dims = {**unknown, **dims}
+    sizes: dict[str, Any] = {**unknown, **dims}
     for name, size in dims.items():
-        if isinstance(size, Dim):
-            continue
         if not isinstance(size, (int, np.integer)) or not 0 <= size <= MAX_DIM:
             raise InputError(f"dimension {name!r}", got=repr(size), expected="a whole number >= 0")
     shapes: dict[str, tuple[int, ...]] = {}
@@ -236,9 +234,9 @@ def bind(
         if port.dims is None:
             missing.add(f"all of {port.name!r}")
             continue
-        missing |= {d for d in port.dims if isinstance(d, str) and d not in dims}
+        missing |= {d for d in port.dims if isinstance(d, str) and d not in sizes}
         shapes[port.name] = tuple(
-            as_size(dims.get(d, 0)) if isinstance(d, str) else d for d in port.dims
+            as_size(sizes.get(d, 0)) if isinstance(d, str) else d for d in port.dims
         )
     if missing:
         raise InputError(

@@ -61,12 +61,11 @@ class OnnxValue:
     @property
     def shape(self) -> Shape:
         """Its shape."""
-        if self.sizes is not None:
-            return self.sizes.shape
         if self.node is not None:
             return self.node.shape
-        assert self.array is not None
-        shape: Shape = self.array.shape
+        array = self.array if self.sizes is None else self.sizes
+        assert array is not None
+        shape: Shape = array.shape
         return shape
 
     @staticmethod

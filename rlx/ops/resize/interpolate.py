@@ -15,7 +15,7 @@ from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, ShapeLike, TensorType
 from rlx.ir.shape import as_axis, as_shape, is_sized, same_size, size
 from rlx.ops.declare import FLOAT_KERNELS, composite, op
-from rlx.ops.resize.sized import call_sized
+from rlx.ops.resize.tables_at_run import call_sized
 from rlx.ops.resize.taps import COORDINATES, MODES, NEAREST, Coordinates, Mode, NearestMode, taps
 from rlx.sizes import pinned
 

@@ -25,7 +25,7 @@ from rlx.ops.resize.interpolate import (
     order,
     table,
 )
-from rlx.ops.resize.sized import lower_planes
+from rlx.ops.resize.tables_at_run import lower_planes
 from rlx.ops.resize.taps import TapPattern, pattern
 from rlx.sizes import pinned
 

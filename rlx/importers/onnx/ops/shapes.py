@@ -103,7 +103,10 @@ def range_(call: OnnxCall) -> Any:
     """Numbers at equal distances."""
     if any(call.value(i).sizes is not None for i in range(3)):
         first, end, step = (call.number(i) for i in range(3))
-        return OnnxValue.of(call.g.arange(first, end, step, call.element().dtype), call.element())
+        element = call.element()
+        if element.dtype is None:
+            raise RefusedError(f"a range of {element.name} whose length depends on sizes")
+        return OnnxValue.of(call.g.arange(first, end, step, element.dtype), element)
     start, limit, delta = (call.known(i).reshape(()) for i in range(3))
     if delta == 0:
         raise ImportModelError("a step of 0")
