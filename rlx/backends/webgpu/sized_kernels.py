@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Self
 
 from rlx.backends.base import DeviceInfo
 from rlx.backends.sized_schedule import SizedSchedule, Sizes
