@@ -6,16 +6,23 @@ functions of this module as Jinja's own runtime names them, since Jinja's compil
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import ModuleType, SimpleNamespace
 from typing import Any, NoReturn
 
-from rlx.sizes import SizeExpr, largest, pinned, surely
-
 # A name that a template does not have.
 missing: Any = type("Missing", (), {"__repr__": lambda self: "missing"})()
 _NO_ESCAPING = SimpleNamespace(autoescape=False, volatile=False)
+
+
+@functools.cache
+def _sizes() -> Any:
+    """The arithmetic of sizes. The build runs this module by itself, without the package."""
+    from rlx import sizes
+
+    return sizes
 
 
 class TemplateRuntimeError(Exception):
@@ -242,7 +249,7 @@ class Environment:
     def getitem(thing: Any, key: Any) -> Any:
         """``thing[key]``; a position holds for this number alone."""
         try:
-            return thing[pinned(key) if isinstance(key, SizeExpr) else key]
+            return thing[_sizes().pinned(key) if isinstance(key, _sizes().SizeExpr) else key]
         except (LookupError, TypeError):
             return StrictUndefined(name=key, obj=thing)
 
@@ -250,14 +257,14 @@ class Environment:
     tests: Mapping[str, Callable[..., bool]] = {
         "defined": lambda value: not isinstance(value, StrictUndefined),
         # Whether a kernel may leave out what only other sizes need: nothing is assumed for it.
-        "known_multiple": lambda value, of: surely(lambda: bool(value % of == 0)),
-        "known_within": lambda value, most: surely(lambda: bool(value <= most)),
+        "known_multiple": lambda value, of: _sizes().surely(lambda: bool(value % of == 0)),
+        "known_within": lambda value, most: _sizes().surely(lambda: bool(value <= most)),
         "divisibleby": lambda value, number: bool(value % number == 0),
         "none": lambda value: value is None,
-        "number": lambda value: isinstance(value, int | float | SizeExpr),
+        "number": lambda value: isinstance(value, int | float | _sizes().SizeExpr),
     }
     filters: Mapping[str, Callable[..., Any]] = {
-        "at_least": lambda value, least: largest(value, least),
+        "at_least": lambda value, least: _sizes().largest(value, least),
         "format": lambda text, *values: text % values,
         "int": int,
         "join": lambda values, between="": between.join(map(str, values)),
@@ -273,7 +280,7 @@ class Environment:
 
 def _range(*bounds: Any) -> range:
     """The numbers between bounds; how often a text repeats something holds for these bounds alone."""
-    return range(*map(pinned, bounds))
+    return range(*map(_sizes().pinned, bounds))
 
 
 environment = Environment()

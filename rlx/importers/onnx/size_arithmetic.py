@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.errors import UnknownSizeError
 from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.elements import BOOL, Element
 from rlx.importers.onnx.values import Array, Held, OnnxValue
@@ -103,7 +104,9 @@ def _exact(value: Any) -> Any:
     if isinstance(value, float):
         fraction = Fraction(value) if math.isfinite(value) else Fraction(_EXACT + 1)
         if max(abs(fraction.numerator), fraction.denominator) > _EXACT:
-            raise unknown(value, "a product with a size that has to be rounded")
+            raise UnknownSizeError(
+                f"the product of a size and {value} is rounded, so that it needs the size as a number"
+            )
     return value
 
 
