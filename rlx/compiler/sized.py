@@ -31,7 +31,7 @@ from rlx.compiler.kept_programs import KeptProgram, SharedParams, Values, resize
 from rlx.compiler.loading import LoadedGraph, load
 from rlx.compiler.precomputed_params import PrecomputedParams
 from rlx.compiler.target import Target
-from rlx.errors import GraphError, InputError, UnknownSizeError, UnsupportedOpError, first_line
+from rlx.errors import GraphError, InputError, UnsupportedOpError, first_line
 from rlx.ir.graph import Graph
 from rlx.ir.input_sizes import InputSizes
 from rlx.ir.opdef import Array
@@ -264,10 +264,11 @@ class SizedExecutable:
             guards = [*assumptions.guards, *_bound(self._graph, fixed)]
             own = holds(guards, names)
             serves = holds([*guards, *_equal(self._graph, fixed)], list(self._graph.dims))
-        except (GraphError, UnsupportedOpError) as error:
+        except (GraphError, UnsupportedOpError, TypeError) as error:
+            # NumPy hides the error of a size that it reads as a number behind a TypeError of its own.
             if hints:
                 return frozenset()
-            if not isinstance(error, UnknownSizeError | UnsupportedOpError):
+            if not isinstance(error, TypeError | UnsupportedOpError):
                 raise
             self._why = first_line(error)
             self._needed |= getattr(error, "names", frozenset()) or sizes.keys()

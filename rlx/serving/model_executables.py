@@ -183,11 +183,11 @@ class Executables:
         return ModelReport(tuple(runner.report for runner in self._runners), self.compiles)
 
     def _keep(self, runner: ShapeRunner) -> ShapeRunner:
-        """Keeps a runner, in the place of the one that was used longest ago where there are too many."""
-        self._runners = [*self._runners, runner]
-        if len(self._runners) > self._capacity:
-            old, *self._runners = self._runners
-            old.pool.close()
+        """Keeps a runner, in the place of the one that was used longest ago where there are too many.
+
+        That one is dropped, not closed: another thread may be about to run it.
+        """
+        self._runners = [*self._runners, runner][-self._capacity :]
         return runner
 
     def _build(self, arrays: Mapping[str, Array], exact: bool) -> ShapeRunner:
