@@ -113,8 +113,11 @@ class Executables:
         self.lock = Lock()
         self._file, self._source, self._watch = file, file.source, watch
         self._capacity = capacity
-        # Those that were used last stand at the end.
+        # Threads read the list without the lock, so it is replaced and never changed.
         self._runners: list[ShapeRunner] = []
+        # By the identity of a runner, the number of its last use.
+        self._used: dict[int, int] = {}
+        self._uses = 0
         # Dimensions that the model needs as numbers, and why.
         self._needed: dict[str, str] = {}
         self.compiles = 0
@@ -131,16 +134,15 @@ class Executables:
             self._contents(arrays),
             sizes_of(self._source, arrays),
         )
-        runners = self._runners
-        for runner in reversed(runners):
+        for runner in reversed(self._runners):
             if (
                 runner.serves(sizes)
                 and runner.contents == contents
                 and runner.inputs == names
                 and not (exact and runner.open)
             ):
-                if runner is not runners[-1]:
-                    self._runners = [*(other for other in runners if other is not runner), runner]
+                self._uses += 1
+                self._used[id(runner)] = self._uses
                 return runner
         return None
 
@@ -180,15 +182,23 @@ class Executables:
 
     def report(self) -> ModelReport:
         """Reports the compiled executables."""
-        return ModelReport(tuple(runner.report for runner in self._runners), self.compiles)
+        return ModelReport(tuple(runner.report for runner in self._by_use()), self.compiles)
 
     def _keep(self, runner: ShapeRunner) -> ShapeRunner:
         """Keeps a runner, in the place of the one that was used longest ago where there are too many.
 
         That one is dropped, not closed: another thread may be about to run it.
         """
-        self._runners = [*self._runners, runner][-self._capacity :]
+        runners = self._by_use()
+        self._runners = [*runners[max(0, len(runners) + 1 - self._capacity) :], runner]
+        self._used = {id(kept): self._used.get(id(kept), 0) for kept in runners}
+        self._uses += 1
+        self._used[id(runner)] = self._uses
         return runner
+
+    def _by_use(self) -> list[ShapeRunner]:
+        """The runners, the one that was used longest ago first."""
+        return sorted(self._runners, key=lambda runner: self._used.get(id(runner), 0))
 
     def _build(self, arrays: Mapping[str, Array], exact: bool) -> ShapeRunner:
         """Compiles for inputs: for all sizes of their dimensions that the model does not need as numbers.

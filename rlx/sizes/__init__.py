@@ -10,7 +10,6 @@ from rlx.sizes.expressions import (
     largest,
     pinned,
     positive,
-    ranged,
     smallest,
     starts,
     value_of,
@@ -20,6 +19,6 @@ from rlx.sizes.ratio import Ratio, spelling
 
 __all__ = [
     "Assumptions", "Dim", "Guard", "Ratio", "Size", "SizeExpr", "bound", "ceil_divide", "current",
-    "deciding", "dims_of", "hinted", "inferring", "largest", "pinned", "positive", "ranged", "smallest", "spelling", "starts",
+    "deciding", "dims_of", "hinted", "inferring", "largest", "pinned", "positive", "smallest", "spelling", "starts",
     "surely", "value_of",
 ]  # fmt: skip

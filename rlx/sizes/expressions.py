@@ -296,17 +296,6 @@ def pinned(size: Any) -> int:
     return value
 
 
-def ranged(size: Any) -> int:
-    """Returns the number of a size at the hints, for a choice by costs that holds from a power of 4 to the next one."""
-    if not isinstance(size, SizeExpr):
-        return int(size)
-    value: int = hinted(size)
-    power = 1 << (max(value, 1).bit_length() - 1 & ~1)
-    for bound in (power, 4 * power):
-        is_positive(poly.add(size.terms, poly.constant(1 - bound)))  # becomes a guard
-    return value
-
-
 def hinted(size: Any) -> Any:
     """Returns the number of a size at the hints of the assumptions under way, for estimates; nothing is assumed by it."""
     if isinstance(size, SizeExpr | Ratio):

@@ -11,7 +11,7 @@ from typing import Any
 from rlx.abi.constants import PANEL_DEPTH, PRODUCT_ROWS, VECTOR_ELEMENTS
 from rlx.ir.shape import estimated, is_sized, size
 from rlx.ops.windows.geometry import Window
-from rlx.sizes import largest, ranged, smallest
+from rlx.sizes import largest, smallest
 
 # Windows that the micro-kernel makes together.
 _TILES = (6, 4, 2, 1)
@@ -85,9 +85,9 @@ def pays(window: Window, batch: int, weights: int, outputs: int, filled: float) 
         before or reach > n
         for (before, _), reach, n in zip(window.pads, window.reach, window.dims, strict=True)
     )
-    if is_sized((windows,)) or not padded or windows > PRODUCT_ROWS or taps > PANEL_DEPTH:
+    if is_sized((windows, batch)) or not padded or windows > PRODUCT_ROWS or taps > PANEL_DEPTH:
         return False
-    images = ranged(together(window, batch))
+    images = together(window, batch)
     all_vectors = math.ceil(outputs / VECTOR_ELEMENTS)
     vectors = min(all_vectors, _VECTORS)
     least = 0 if weights <= _CACHED_WEIGHTS else _UNCACHED
