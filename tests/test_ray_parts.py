@@ -99,14 +99,20 @@ def test_a_model_with_a_free_axis(rows):
         np.testing.assert_allclose(result["y"], X[:count] @ W * 3, rtol=1e-5, atol=1e-6)
 
 
-def test_few_sizes_are_compiled_of_a_free_axis():
-    predict = rlx.ray.Predictor(onnx_model(), "cpu", fixed=SCALE)
-    seen = set()
-    run = predict._model.run
-    predict._model.run = lambda inputs: seen.add(len(inputs["x"])) or run(inputs)
-    for count in range(12):
-        predict({"x": X[:count]})
-    assert seen == {1, 2, 4, 8, 16}
+def test_batches_of_a_free_axis_run_whole_by_one_program(tmp_path):
+    g, n = rlx.Graph(), rlx.Dim("n")
+    g.set_outputs([g.input("x", (n, 3)) @ g.constant(W)])
+    rlx.save_model(g, tmp_path / "free.rlx")
+    for predict in (
+        rlx.ray.Predictor(onnx_model(), "cpu", fixed=SCALE),
+        rlx.ray.Predictor(tmp_path / "free.rlx", "cpu"),
+    ):
+        seen = set()
+        run = predict._model.run
+        predict._model.run = lambda inputs, run=run: seen.add(len(inputs["x"])) or run(inputs)
+        for count in range(12):
+            assert [len(value) for value in predict({"x": X[:count]}).values()] == [count]
+        assert (predict.rows, seen) == (None, set(range(1, 12)))
 
 
 def test_a_model_that_states_its_rows_keeps_them():

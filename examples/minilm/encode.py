@@ -1,4 +1,4 @@
-"""Sentences to vectors: tokens, batches of like lengths, compiled graphs by buckets."""
+"""Sentences to vectors: tokens, batches of like lengths, and one compiled graph for all lengths."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ class Encoder:
         self.pieces = WordPieces(folder / "vocab.txt", longest)
         if self.pieces.size > self.network.vocabulary:
             raise ImportModelError("the vocabulary has more tokens than the model", where=folder)
-        self._graphs = rlx.BucketedCompileCache.power_of_two_ladder(device, 1, longest)
+        sentences, length = rlx.Dim("sentences", max=_BATCH), rlx.Dim("length", max=longest)
+        self._compiled = rlx.compile(self.network.graph(sentences, length), device)
 
     def embed(self, sentences: Sequence[str]) -> np.ndarray:
         """A vector of length 1 per sentence: f32 ``[sentences, width]``; products are cosines."""
@@ -55,21 +56,17 @@ class Encoder:
         order = sorted(range(len(tokens)), key=lambda index: len(tokens[index]))
         for first in range(0, len(order), _BATCH):
             batch = order[first : first + _BATCH]
-            length = len(tokens[batch[-1]])
-            upper, compiled = self._graphs.get_or_compile(
-                length, lambda upper: self.network.graph(_BATCH, upper)
-            )
-            ids, seen = np.zeros((_BATCH, upper), np.int32), np.zeros((_BATCH, upper), np.bool_)
+            shape = len(batch), len(tokens[batch[-1]])
+            ids, seen = np.zeros(shape, np.int32), np.zeros(shape, np.bool_)
             for row, index in enumerate(batch):
                 ids[row, : len(tokens[index])] = tokens[index]
                 seen[row, : len(tokens[index])] = True
-            (vectors,) = compiled.run_slots(ids, seen)
-            result[batch] = vectors[: len(batch)]
+            (result[batch],) = self._compiled.run_slots(ids, seen)
         return result
 
     def close(self) -> None:
-        """Frees what the graphs hold."""
-        self._graphs.close()
+        """Frees what the graph holds."""
+        self._compiled.close()
 
     def __enter__(self) -> Encoder:
         return self

@@ -53,8 +53,8 @@ class MiniLmNetwork:
         names = (name.split(".") for name in weights if name.startswith("encoder.layer."))
         self.layers = len({parts[2] for parts in names})
 
-    def graph(self, sentences: int, length: int) -> rlx.Graph:
-        """The encoder of so many sentences.
+    def graph(self, sentences: int | rlx.Dim, length: int | rlx.Dim) -> rlx.Graph:
+        """The encoder of so many sentences; a dim stands for any number.
 
         Returns:
             A graph. In: "tokens" i32 and "seen" bool, both ``[sentences, length]``, False for padding.

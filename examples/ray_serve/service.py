@@ -24,7 +24,7 @@ def stand_in() -> Path:
     """A network of random weights, always the same, stored as a file."""
     rng = np.random.default_rng(0)
     g = rlx.Graph("service")
-    x = g.input("x", (MOST, FEATURES))
+    x = g.input("x", (rlx.Dim("requests"), FEATURES))
     for index, (rows, columns) in enumerate([(FEATURES, 256), (256, 256), (256, RESULTS)]):
         w = (rng.standard_normal((rows, columns)) / rows**0.5).astype(np.float32)
         x = g.tanh(x @ g.param(f"w{index}", w.shape, value=w))

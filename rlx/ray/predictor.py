@@ -24,15 +24,15 @@ _OUTPUT = "output{}"
 class Predictor:
     """A model that maps a batch of rows to a batch of rows; ``Dataset.map_batches`` takes the class.
 
-    It loads the model once. A batch is run in pieces of the same number of rows, and the last piece is filled up with
-    copies of its last row, whose results are thrown away: a graph has one size, and a model with a free dimension is
-    compiled for each size that it meets.
+    It loads the model once. A model of any number of rows runs a batch whole. For other models a batch is cut into
+    pieces of the rows that it takes, and the last piece is filled up with copies of its last row, whose results are
+    thrown away.
 
     Args:
         path: A file of ``rlx.save_model`` (``.rlx``) or an ONNX model. Each node of a cluster needs it at that path. The
             bytes of an ONNX model are taken as well.
         device: Where it runs.
-        rows: Rows of a piece. None: as many as the model is written for; where that is free, the next power of two.
+        rows: Rows of a piece. None: as many as the model is written for; where that is free, those of the batch.
         columns: By the name of an input, the column that it comes from. Other inputs come from the column of their name;
             a model of one input takes the only column of a batch by any name.
         fixed: By name, inputs that are the same for all rows.
@@ -134,7 +134,7 @@ class Predictor:
 
     def _piece(self, piece: Mapping[str, Array]) -> list[Array]:
         count = _rows_of(piece)
-        size = self.rows or 1 << max(count - 1, 0).bit_length()
+        size = self.rows or max(count, 1)
         filled = {name: _filled(value, size) for name, value in piece.items()}
         outputs = self._model.run({**filled, **self._fixed})
         # A copy where rows are cut off: a view would hold the memory of all.
@@ -217,10 +217,10 @@ class _Graph:
         return self._compiled.device
 
     def rows(self, inputs: Sequence[str]) -> int | None:
-        """Rows of inputs, which are those of the graph."""
+        """Rows of inputs, which are those of the graph; None where they are a dim."""
         results = {self._shapes[name][:1] for name in inputs}
         if len(results) == 1 and (only := results.pop()):
-            return only[0]
+            return only[0] if isinstance(only[0], int) else None
         listed = (
             ", ".join(f"{printable(name)}: {list(self._shapes[name])}" for name in inputs)
             or "no input"
