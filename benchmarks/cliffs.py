@@ -1,13 +1,16 @@
 """A search for slow shapes: random graphs of one node, rlx beside the fastest of ONNX Runtime, NumPy and SciPy.
 
 usage: python benchmarks/cliffs.py [--seed 1] [--cases 300] [--threads 1,2,8] [--only REGEX] [--family REGEX]
-                                   [--device cpu|webgpu] [--seconds 0.2] [--worst 25] [--json FILE] [--from-json FILE]
+                                   [--device cpu|webgpu] [--dims first|all] [--seconds 0.2] [--worst 25]
+                                   [--json FILE] [--from-json FILE]
 
 Nobody chose these shapes: a seed draws operators, sizes, axes and attributes as models have them (cliff_draw.py,
 cliff_rows.py, cliff_layers.py). Results are compared first; a case that differs is not timed and makes the exit status
 1. Contestants have their operands in place (``input_views``; IOBinding) and take turns in bursts (cpu_clock.py). A ratio is
 the time of the fastest peer by that of rlx: below 1 rlx is slower. On webgpu the peer is ONNX Runtime's plug-in for
-WebGPU. Printed are the distribution and the worst cases; --only with the name of a case repeats it.
+WebGPU. With --dims the first axis of the operands, or every axis, is a dim (``rlx.Dim``), and the peer is rlx on the same
+graph with numbers in place of dims. Printed are the distribution and the worst cases; --only with the name of a case
+repeats it.
 """
 
 import argparse
@@ -17,6 +20,7 @@ import os
 import re
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 os.environ["RLX_CACHE"] = "off"
@@ -24,6 +28,7 @@ os.environ["RLX_CACHE"] = "off"
 import cliff_layers
 import cliff_rows
 import numpy as np
+import onnx
 from cliff_draw import Draw
 from cpu import limited
 from cpu_clock import in_pairs, quickest
@@ -97,8 +102,42 @@ def error_of(result, expected):
     return worst if len(result) == len(expected) else math.inf
 
 
+def with_dims(model, which):
+    """The model with a free dimension for each size above 1 of its first input, or for the first of them; None without one."""
+    result = onnx.load_model_from_string(model)
+    shapes = [item.type.tensor_type.shape.dim for item in result.graph.input]
+    few = slice(1) if which == "first" else slice(None)
+    chosen = {dim.dim_value for shape in shapes[:1] for dim in shape[few]} - {0, 1}
+    for dim in (dim for shape in shapes for dim in shape[few]):
+        if dim.dim_value in chosen:
+            dim.dim_param = f"n{dim.dim_value}"
+    return result.SerializeToString() if chosen else None
+
+
+def twins(case, device, threads, which):
+    """``contestants``, where the peer is the graph without dims."""
+    options, model = (
+        rlx.CompileOptions(threads=threads),
+        case.model and with_dims(case.model, which),
+    )
+    if model is None:
+        return None, {}, {}, "no size above 1, or no model"
+    calls, results = [], []
+    for source in (model, case.model):
+        try:
+            graph = rlx.onnx.load(source)
+        except rlx.ImportModelError as error:
+            return None, {}, {}, f"no graph with dims: {error}"
+        compiled = rlx.compile(graph, device, options=options)
+        if " alone: " in compiled.as_text("fused"):
+            return None, {}, {}, "a program of its own for each size"
+        calls.append(partial(compiled.run_slots, *(case.feeds[name] for name in graph.input_names)))
+        results.append([np.array(slot) for slot in calls[-1]()])
+    return calls[0], {"static": calls[1]}, {"static": error_of(*results)}, None
+
+
 def contestants(case, device, threads):
-    """rlx compiled, calls of the peers by name, their errors by name, and why ONNX Runtime is none of them."""
+    """The call of rlx, calls of the peers by name, their errors by name, and why ONNX Runtime is none of them."""
     compiled = compiled_of(case, device, threads)
     outputs = [np.array(slot) for slot in compiled.run_slots()]
     calls = dict(case.others) if device == "cpu" else {}
@@ -110,20 +149,21 @@ def contestants(case, device, threads):
         except Exception as error:  # what the peer can't run is timed beside the others
             failed = " ".join(str(error).split())[:200]
     errors = {name: error_of(outputs, result) for name, result in results.items()}
-    return compiled, calls, errors, failed
+    return compiled.run_slots, calls, errors, failed
 
 
-def measured(case, device, threads, seconds):
+def measured(case, device, threads, seconds, dims):
     """Measures a case on a number of threads."""
     said = {"case": case.name, "family": case.family, "threads": threads}
-    compiled, calls, errors, failed = contestants(case, device, threads)
+    how = twins(case, device, threads, dims) if dims else contestants(case, device, threads)
+    call, calls, errors, failed = how
     if not errors:
         return said | {"alone": failed or "no peer"}
     # Two peers may differ; what agrees with neither is wrong.
     if min(errors.values()) > case.tolerance:
         return said | {"wrong": errors}
     best = quickest(calls)
-    pair = in_pairs([compiled.run_slots, calls[best]], seconds, threads)
+    pair = in_pairs([call, calls[best]], seconds, threads)
     return said | {"peer": best, "us": pair.p50, "ratio": pair.ratio, "spread": pair.spread}
 
 
@@ -160,6 +200,7 @@ def parsed():
     parser.add_argument("--cases", type=int, default=300)
     parser.add_argument("--threads", default="1,2", metavar="LIST", help="such as 1,2,8")
     parser.add_argument("--device", default="cpu", choices=["cpu", "webgpu"])
+    parser.add_argument("--dims", choices=["first", "all"], help="beside the graph without dims")
     parser.add_argument("--only", default="", metavar="REGEX", help="cases whose name fits")
     parser.add_argument("--family", default="", metavar="REGEX", help="cases whose family fits")
     parser.add_argument("--seconds", type=float, default=0.2, help="of a case")
@@ -188,7 +229,7 @@ def main():
             for count in threads:
                 try:
                     with limited(count):
-                        results.append(measured(case, args.device, count, args.seconds))
+                        results.append(measured(case, args.device, count, args.seconds, args.dims))
                 except Exception as error:  # whatever goes wrong costs this case only
                     text = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
                     results.append({"case": case.name, "family": case.family, "failure": text})
