@@ -197,6 +197,22 @@ cdef class Calls:
             else:
                 (<double*>place.where)[0] = <double>registers[place.above] / <double>registers[place.below]
 
+    def resize(self, SizeSteps table not None, *sizes):
+        """Computes a table for sizes, and writes the numbers that depend on them.
+
+        Raises:
+            SizesError: A number does not fit 64 bits, or is divided by 0.
+        """
+        cdef int64_t* taken = table._taken(sizes)
+        cdef int status
+        try:
+            status = table.compute(taken)
+            if status != RLX_SIZES_KNOWN:
+                table.refuse(taken, status)
+            self.write(table.registers)
+        finally:
+            free(taken)
+
     def rebindable(self):
         """Returns, by slot, whether only calls use it, so that they can be bound to another address."""
         return [self.is_rebindable(index) for index in range(self._slots)]

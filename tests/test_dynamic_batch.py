@@ -154,19 +154,22 @@ def test_dispatches_and_traffic_shrink(webgpu):
         assert count() == full
 
 
-def test_calls_shrink_on_the_cpu():
+def test_calls_of_one_program_serve_many_numbers_of_rows_on_the_cpu():
     graph = encoder(64)
     with rlx.compile(graph, "cpu") as compiled:
-        work = {}
-        for actual in (64, 16):
+        names = [call.kernel for call in compiled._state.lowered.schedule.calls]
+        for actual in (*range(2, 64), 0):
             compiled.set_active_extent((actual, 64))
             extent = compiled._state.binding.extent
-            schedule = extent.lowered[0] if extent else compiled._state.lowered.schedule
-            work[actual] = [
-                (call.kernel, sum(v.type.size for v in call.outputs[:1])) for call in schedule.calls
-            ]
-        assert [name for name, _ in work[16]] == [name for name, _ in work[64]]
-        assert all(4 * few == many for (_, few), (_, many) in zip(work[16], work[64], strict=True))
+            assert not actual or [call.kernel for call in extent.schedule.schedule.calls] == names
+            assert not actual or extent.graph.outputs[0].shape == (actual, 6, 32)
+        # 32 rows are as many as there are columns, and no rows need no calls.
+        served = [[rows.serves(count) for count in (2, 63, 32, 0)] for rows in extent.schedules]
+        assert served == [
+            [True, True, False, False],
+            [False] * 2 + [True, False],
+            [False] * 3 + [True],
+        ]
 
 
 def test_the_whole_is_computed_where_rows_can_not_be_told_apart(device):

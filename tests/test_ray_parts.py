@@ -109,7 +109,12 @@ def test_batches_of_a_free_axis_run_whole_by_one_program(tmp_path):
     ):
         seen = set()
         run = predict._model.run
-        predict._model.run = lambda inputs, run=run: seen.add(len(inputs["x"])) or run(inputs)
+
+        def noted(inputs, seen=seen, run=run):
+            seen.add(len(inputs["x"]))
+            return run(inputs)
+
+        predict._model.run = noted
         for count in range(12):
             assert [len(value) for value in predict({"x": X[:count]}).values()] == [count]
         assert (predict.rows, seen) == (None, set(range(1, 12)))

@@ -45,8 +45,8 @@ class Capabilities:
         can_be_lost: The device may go away under it; ``CompiledGraph.recover`` gets it back.
         host_memory: Runs on the processor, in the memory of the host: nothing is uploaded or read back,
             and kernels run inside the call.
-        extent_programs: An active extent is a program of its own: the compiler schedules the graph on
-            fewer rows, and ``Executable.bind`` gets that in ``DynamicRows.lowered``.
+        extent_programs: An active extent is a program of its own: the compiler schedules the graph with a dim
+            for its rows, and ``Executable.bind`` gets that in ``DynamicRows.schedule``.
         sized_programs: One program serves many sizes of a graph with dims: its executable is a ``SizedProgram``.
         kernel_variants: Its kernels have variants that ``rlx bench --tune`` measures, and that compiles
             choose among.

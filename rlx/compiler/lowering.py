@@ -27,7 +27,7 @@ from rlx.ir.static_sizes import inferred_anew
 from rlx.ir.variants import SUBGROUPS
 from rlx.ops.placeholders import LEAVES
 from rlx.passes.branch_hoist import BRANCHES, lift
-from rlx.passes.dynamic_batch import DynamicRows, dynamic_rows_of
+from rlx.passes.dynamic_batch import ROWS, DynamicRows, RowsSchedule
 from rlx.passes.large_weights import split_large
 from rlx.passes.legalize import blocked, refuse_unready
 from rlx.passes.memory_plan import plan_memory
@@ -43,7 +43,7 @@ from rlx.passes.pipeline import (
 from rlx.passes.promote import promote, reads_halves
 from rlx.passes.schedule import Scheduler, check_supported
 from rlx.resource_limits import budget
-from rlx.sizes import Assumptions, deciding
+from rlx.sizes import Assumptions, Dim, deciding, pinned
 
 
 def lower(graph: Graph, target: Target) -> LoweredModule:
@@ -262,13 +262,37 @@ def _within_bindings(graph: Graph, target: Target, notes: list[Note]) -> Graph:
     return split_large(graph, limit, notes)
 
 
-def fewer_rows(lowered: LoweredModule, target: Target, actual: int, upper: int) -> DynamicRows:
-    """Returns how runs compute ``actual`` of ``upper`` rows."""
-    result = dynamic_rows_of(lowered.graph, actual, upper)
-    if result.graph is not None and target.capabilities.extent_programs:
-        schedule, _ = _specialised(result.graph, target)
-        result = replace(result, lowered=(schedule, _plan(schedule, target)))
+def fewer_rows(rows: DynamicRows, target: Target, actual: int) -> DynamicRows:
+    """Returns how runs compute another number of rows."""
+    result = rows.of(actual)
+    if rows.sized is None or not target.capabilities.extent_programs:
+        return result
+    for schedule in rows.schedules:
+        if schedule.serves(actual):
+            result.schedule = schedule
+            return result
+    result.schedule = _rows_schedule(result, target)
+    rows.schedules.append(result.schedule)
     return result
+
+
+def _rows_schedule(rows: DynamicRows, target: Target) -> RowsSchedule:
+    """The calls for numbers of rows like those of a rule; for these alone where lowering needs a number."""
+    assert rows.sized is not None
+    assumptions = Assumptions({ROWS: rows.actual}, ones=True)
+    # What is true of 0 or 1 alone would make a range of it alone.
+    if rows.ranges and rows.actual > 1:
+        try:
+            with deciding(assumptions):
+                schedule, _ = _specialised(inferred_anew(rows.sized), target)
+        except (UnsupportedOpError, TypeError):
+            assumptions = Assumptions({ROWS: rows.actual})
+        else:
+            return RowsSchedule(schedule, assumptions)
+    assert rows.graph is not None
+    with deciding(assumptions):
+        pinned(Dim(ROWS))
+    return RowsSchedule(_specialised(rows.graph, target)[0], assumptions)
 
 
 def _specialise(graph: Graph, target: Target, passes: Sequence[Pass]) -> tuple[Graph, list[Note]]:

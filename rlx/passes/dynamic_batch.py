@@ -1,102 +1,140 @@
-"""The active extent: the same graph on fewer rows, and which results are made of rows."""
+"""The active extent: the same graph on fewer rows, as a dim in place of the leading axis."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from functools import cached_property
+from typing import NamedTuple
 
-from rlx.dataclasses import dataclass
 from rlx.errors import RlxError, first_line
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import TensorType
-from rlx.ir.plan import MemoryPlan, Schedule
+from rlx.ir.plan import Schedule
 from rlx.ir.rewrite import Rewriter
+from rlx.ir.static_sizes import with_sizes
+from rlx.sizes import Assumptions, Dim, SizeExpr
 
+# The name of the dim.
+ROWS = "active_rows"
 # Ops whose attribute holds the shape of the result.
 _SHAPED = ("reshape", "expand")
 
 
-@dataclass(frozen=True, eq=False)
+class RowsSchedule(NamedTuple):
+    """The calls of a graph on fewer rows, for a range of their number or for one.
+
+    Attributes:
+        schedule: The calls.
+        assumptions: Decides what depends on the number of rows; its guards are those of the range.
+    """
+
+    schedule: Schedule
+    assumptions: Assumptions
+
+    def serves(self, actual: int) -> bool:
+        """Returns whether the calls compute so many rows."""
+        return all(guard.holds({ROWS: actual}) for guard in self.assumptions.guards)
+
+
 class DynamicRows:
     """A rule by which later runs compute fewer rows.
 
-    Attributes:
-        actual: Rows that are computed.
+    Args:
         upper: Rows that there is room for.
+        sized: The compiled graph with a dim for the rows; None where that can't be: an op allows only ``upper`` or mixes
+            the rows, or an output's rows do not stand one after the other. All rows are computed then.
         rows: Nodes of the compiled graph whose results begin with what is computed: their memory up to
             ``actual / upper`` of its size.
         inputs: Positions of the inputs that hold rows.
         outputs: Positions of the outputs that begin with them.
-        graph: The compiled graph on ``actual`` rows; None where that can't be: an op allows only
-            ``upper`` or mixes the rows, or an output's rows do not stand one after the other. All rows
-            are computed then.
         reason: Why there is no such graph.
-        lowered: That graph as calls and a memory plan, for backends that run fewer rows as a program of
-            their own.
+
+    Attributes:
+        actual: Rows that are computed.
+        ranges: Whether calls may serve ranges of numbers of rows; some need the number.
+        schedules: The calls of these ranges, for backends that run fewer rows as other calls.
+        schedule: Those of ``actual``.
     """
 
-    actual: int
-    upper: int
-    rows: frozenset[Node]
-    inputs: frozenset[int]
-    outputs: frozenset[int]
-    graph: Graph | None
-    reason: str = ""
-    lowered: tuple[Schedule, MemoryPlan] | None = None
+    def __init__(
+        self,
+        upper: int,
+        sized: Graph | None,
+        rows: frozenset[Node] = frozenset(),
+        inputs: frozenset[int] = frozenset(),
+        outputs: frozenset[int] = frozenset(),
+        reason: str = "",
+    ) -> None:
+        self.upper, self.sized, self.rows, self.reason = upper, sized, rows, reason
+        self.inputs, self.outputs, self.actual = inputs, outputs, upper
+        self.ranges = True
+        self.schedules: list[RowsSchedule] = []
+        self.schedule: RowsSchedule | None = None
+
+    def of(self, actual: int) -> DynamicRows:
+        """Returns the rule for another number of rows."""
+        result = copy.copy(self)
+        result.__dict__.pop("graph", None)
+        result.actual, result.schedule = actual, None
+        return result
+
+    @cached_property
+    def graph(self) -> Graph | None:
+        """The compiled graph on ``actual`` rows; None where all are computed."""
+        return self.sized and with_sizes(self.sized, {ROWS: self.actual})
 
 
 def dynamic_rows_of(graph: Graph, actual: int, upper: int) -> DynamicRows:
     """Derives the part of a compiled graph that runs if its inputs hold ``actual`` rows instead of ``upper``."""
-    # The number of rows plus one is no other dimension's size, and does not broadcast.
-    probe = _Shrinker(graph, upper, upper + 1, {})
-    probe.run()
-    nothing: frozenset[int] = frozenset()
-    for index, node in enumerate(graph.outputs):
-        if not probe.reason and node.type != probe[node].type and node not in probe.rows:
-            probe.reason = f"the rows of output {index} do not stand at its beginning"
-    if not probe.reason:
-        shrinker = _Shrinker(graph, upper, actual, probe.cut)
+    shrinker = _Shrinker(graph, upper)
+    with shrinker.new.deciding():
         shrinker.run()
-        probe.reason = shrinker.reason
-    if probe.reason:
-        return DynamicRows(actual, upper, frozenset(), nothing, nothing, None, probe.reason)
+        for index, node in enumerate(graph.outputs):
+            if (
+                not shrinker.reason
+                and node.type != shrinker[node].type
+                and node not in shrinker.rows
+            ):
+                shrinker.reason = f"the rows of output {index} do not stand at its beginning"
+    if shrinker.reason:
+        return DynamicRows(upper, None, reason=shrinker.reason).of(actual)
+    # Its guards say that no other size is a number of rows; inference decides anew for each.
+    shrinker.new.assumptions = Assumptions({ROWS: upper}, ones=True)
     inputs = [node for node in graph.nodes if node.op == "input"]
     return DynamicRows(
-        actual,
         upper,
-        frozenset(probe.rows),
-        frozenset(i for i, node in enumerate(inputs) if node in probe.rows),
-        frozenset(i for i, node in enumerate(graph.outputs) if node in probe.rows),
         shrinker.finish(),
-    )
+        frozenset(shrinker.rows),
+        frozenset(i for i, node in enumerate(inputs) if node in shrinker.rows),
+        frozenset(i for i, node in enumerate(graph.outputs) if node in shrinker.rows),
+    ).of(actual)
 
 
 class _Shrinker(Rewriter):
-    """Copies a graph with another number of rows.
+    """Copies a graph with a dim for its number of rows.
 
     Args:
         old: The graph.
         upper: Its number of rows.
-        rows: The new number.
-        cut: By node id, operands that do not depend on the inputs but of which only as many rows are
-            read (a table of positions); found on the way where it is not known.
 
     Attributes:
-        rows: Nodes of the old graph whose results begin with the rows.
+        rows: Nodes of the old graph whose results begin with the rows, with their leading axis in units of rows.
         reason: Set when a node allows no other number of rows.
     """
 
-    def __init__(self, old: Graph, upper: int, count: int, cut: dict[int, tuple[int, ...]]) -> None:
+    def __init__(self, old: Graph, upper: int) -> None:
         super().__init__(old)
-        self.cut = cut
-        self.rows: dict[Node, int] = {}  # leading axis in units of rows
+        self.rows: dict[Node, int] = {}
         self.reason = ""
-        self._upper, self._count = upper, count
+        self._upper, self._count = upper, Dim(ROWS, max=upper)
+        # The number of rows plus one is no other dimension's size, and does not broadcast.
+        self.new.assumptions = Assumptions({ROWS: upper + 1})
 
     def run(self) -> None:
         """Copies node by node, up to the first that allows no other number of rows."""
         for node in self.old.nodes:
             if node.op == "input" and node.shape[:1] == (self._upper,):
-                shape = (self._count, *node.shape[1:])
+                shape: tuple[int | SizeExpr, ...] = (self._count, *node.shape[1:])
                 self.replace(node, self.new.input(node.name, shape, node.dtype))
                 self.rows[node] = 1
             elif all(self[operand].types == operand.types for operand in node.inputs):
@@ -108,11 +146,9 @@ class _Shrinker(Rewriter):
         attrs = dict(node.attrs)
         if node.op in _SHAPED and node.shape and node.shape[0] % self._upper == 0:
             attrs["shape"] = (node.shape[0] // self._upper * self._count, *node.shape[1:])
-        tries: Sequence[tuple[int, ...]] = [(), self._fixed(node)]
-        if node.id in self.cut:
-            tries = [self.cut[node.id]]
         failure: Exception | None = None
-        for cut in tries:
+        # Operands that do not depend on the inputs may have to be cut: a table of positions.
+        for cut in ((), self._fixed(node)):
             operands = [self[operand] for operand in node.inputs]
             for i in cut:
                 operands[i] = self.new.add_node("leading", [operands[i]], {"rows": self._count})
@@ -125,7 +161,6 @@ class _Shrinker(Rewriter):
                 self.reason = f"{node.where()} mixes the rows"
                 return False
             self.replace(node, new)
-            self.cut[node.id] = cut
             units = self._units(node, new)
             if units:
                 self.rows[node] = units

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlx.backends.arguments import as_array
-from rlx.errors import InputError
+from rlx.errors import InputError, UnsupportedOpError
 from rlx.ir.opdef import Array
 from rlx.runtime.bind_inputs import bind_all
 from rlx.runtime.convert import to_array
@@ -22,20 +22,15 @@ from rlx.runtime.state import RuntimeState
 if TYPE_CHECKING:
     from rlx.passes.dynamic_batch import DynamicRows
 
-# Numbers of rows whose graphs are kept.
-_MAX_EXTENTS = 32
-
 
 def extent_of(state: RuntimeState, actual: int, upper: int) -> DynamicRows:
-    """Returns the graph on ``actual`` of ``upper`` rows; clones share what was lowered."""
-    extents, key = state.extents, (actual, upper)
-    if key not in extents:
-        from rlx.compiler.lowering import fewer_rows
+    """Returns how runs compute ``actual`` of ``upper`` rows; clones share what was lowered."""
+    from rlx.compiler.lowering import fewer_rows
+    from rlx.passes.dynamic_batch import dynamic_rows_of
 
-        if len(extents) >= _MAX_EXTENTS:
-            extents.pop(next(iter(extents)), None)
-        extents[key] = fewer_rows(state.lowered, state.target, actual, upper)
-    return extents[key]
+    if upper not in state.extents:
+        state.extents[upper] = dynamic_rows_of(state.lowered.graph, actual, upper)
+    return fewer_rows(state.extents[upper], state.target, actual)
 
 
 class IoBindingMethods:
@@ -155,7 +150,14 @@ class IoBindingMethods:
                 expected=f"0 to upper, and an upper of {sizes or 'no input with rows'}",
                 hint="upper is the leading axis of the inputs that hold rows",
             )
-        rebind(state, extent=extent_of(state, actual, upper) if actual < upper else None)
+        rows = extent_of(state, actual, upper) if actual < upper else None
+        try:
+            rebind(state, extent=rows)
+        except (UnsupportedOpError, TypeError):  # a call that can't be linked for many sizes
+            every = state.extents[upper]
+            every.ranges = False
+            every.schedules.clear()
+            rebind(state, extent=extent_of(state, actual, upper))
 
     @exclusive
     def set_sizes(self, /, **sizes: int) -> None:

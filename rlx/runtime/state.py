@@ -45,7 +45,7 @@ class RuntimeState:
         placement: Places and counts the experts; None where nobody asked for either.
         precomputed: Translates params to those of the executable; shared between clones.
         splits: Translate params before that: parts of weights on the device and on the host.
-        extents: The graph on fewer rows, by ``(actual, upper)``; shared between clones.
+        extents: The graph on fewer rows, by ``upper``; shared between clones.
         pending: Runs that were enqueued and not waited for.
         closed: Whether nothing runs any more.
         uncompiled: The ``run_slots`` of the general way, as long as somebody holds them.
@@ -112,7 +112,7 @@ class RuntimeState:
         self.outputs: tuple[int, ...] = tuple(range(len(graph.outputs)))
         self.routers: tuple[int, ...] = ()
         self.placement: ExpertPlacement | None = None
-        self.extents: dict[tuple[int, int], DynamicRows] = {}
+        self.extents: dict[int, DynamicRows] = {}
         self.pending: dict[str, Any] = {}
         self.closed = False
         self.was_incomplete = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from rlx._ext import cpu as kernels
 from rlx._ext import program as compiled
 from rlx.backends.cpu.linker import Linker
 from rlx.backends.cpu.sized_calls import SizedCalls, SizedPlace
@@ -12,10 +13,11 @@ from rlx.backends.cpu.weights import Weight, WeightBlock, Weights
 from rlx.backends.executable import aligned
 from rlx.ir.opdef import Array
 from rlx.ir.plan import KernelCall, MemoryPlan, Schedule, Value
-from rlx.passes.dynamic_batch import DynamicRows
+from rlx.passes.dynamic_batch import ROWS, DynamicRows, RowsSchedule
+from rlx.sizes import deciding
 
-# Programs for fewer rows that an executable keeps.
-_MAX_EXTENTS = 64
+# Of values in the arena, as kernels expect it.
+_ALIGNMENT = 256
 
 
 class CallLists:
@@ -54,7 +56,7 @@ class CallLists:
         self._flush = flush
         self._extent: DynamicRows | None = None
         self._whole: compiled.Calls | None = None
-        self._fewer: dict[tuple[int, int], compiled.Calls] = {}
+        self._fewer: dict[int, tuple[SizedCalls, compiled.Calls]] = {}  # by the id of their rule
         self._pinned: set[WeightBlock] = set()
         self.used: Sequence[KernelCall] = schedule.calls
         self.names: list[str] = []
@@ -76,23 +78,28 @@ class CallLists:
     def now(self) -> compiled.Calls:
         """Returns the calls of later runs."""
         extent = self._extent
-        if extent is None or extent.lowered is None:
+        if extent is None or extent.schedule is None:
             assert self._whole is not None
             return self._whole
-        key = extent.actual, extent.upper
-        if key not in self._fewer:
-            if len(self._fewer) >= _MAX_EXTENTS:
-                self._fewer.pop(next(iter(self._fewer)))
+        rows = extent.schedule
+        if id(rows) not in self._fewer:
             with self._weights.lock:
-                self._fewer[key] = self._fewer_rows(*extent.lowered)
-        return self._fewer[key]
+                self._fewer[id(rows)] = self._fewer_rows(rows, extent.actual, extent.upper)
+        sized, calls = self._fewer[id(rows)]
+        calls.resize(sized.table, extent.actual)
+        return calls
 
     def set_extent(self, extent: DynamicRows | None) -> compiled.Calls:
-        """Fewer rows are other calls on the same memory; they are kept for the next time."""
-        self._extent = extent
-        lowered = extent.lowered if extent is not None else None
-        self.used = lowered[0].calls if lowered is not None else self._schedule.calls
-        return self.now()
+        """Fewer rows are other calls on the same memory; those of a range are kept for the next time."""
+        before, self._extent = self._extent, extent
+        try:
+            calls = self.now()
+        except BaseException:
+            self._extent = before
+            raise
+        rows = extent.schedule if extent is not None else None
+        self.used = self._schedule.calls if rows is None else self._fewer[id(rows)][0].static.calls
+        return calls
 
     def _all_rows(self) -> compiled.Calls:
         linker = Linker(
@@ -112,8 +119,15 @@ class CallLists:
         """The memory of a value of the arena, from its first byte on."""
         return self._arena[self._plan.slots[value.id].offset :]
 
-    def _fewer_rows(self, schedule: Schedule, plan: MemoryPlan) -> compiled.Calls:
+    def _fewer_rows(
+        self, rows: RowsSchedule, actual: int, upper: int
+    ) -> tuple[SizedCalls, compiled.Calls]:
         """Calls on fewer rows: what the caller sees stays in place, and so do params and constants."""
+        loops = kernels.loops(self._isa)
+        sizes = {ROWS: actual}, {ROWS: upper}
+        with deciding(rows.assumptions):
+            sized = SizedCalls(rows.schedule, *sizes, loops, self._threads, self._flush)
+        schedule, plan = sized.static, sized.plan(_ALIGNMENT)
         whole, stored = self._schedule, self._plan
         moved = {}
         for few, many in ((schedule.inputs, whole.inputs), (schedule.outputs, whole.outputs)):
@@ -133,8 +147,8 @@ class CallLists:
             return temps[offset - plan.outputs_end :]
 
         linker = Linker(self._isa, place, weight.__getitem__, self._threads, self._flush)
-        rows = linker.link(schedule.calls)
-        return self._calls(linker, rows, (temps, weight))
+        linked = linker.link(schedule.calls, sized.shares)
+        return sized, self._calls(linker, linked, (temps, weight), sized.places)
 
     def _calls(
         self, linker: Linker, rows: list[Any], keep: Any, places: Sequence[SizedPlace] = ()
