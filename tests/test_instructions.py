@@ -27,8 +27,9 @@ PROGRAM = """
 import ctypes, gc, itertools, sys
 import numpy as np, rlx
 mark = ctypes.CDLL(sys.argv[1]).rlx_mark
-g = rlx.Graph()
-x, y = g.input("x", (1,)), g.input("y", (1,))
+g, way = rlx.Graph(), sys.argv[2]
+n = rlx.Dim("n") if "sizes" in way else 1
+x, y = g.input("x", (n,)), g.input("y", (n,))
 g.set_outputs([g.tanh(g.softmax(x)) + y])
 run = rlx.compile(g, "cpu").run_slots
 a, b = np.ones(1, np.float32), np.ones(1, np.float32)
@@ -39,11 +40,20 @@ def views():
 def arguments():
     for _ in times:
         run(a, b)
+c = np.ones(2, np.float32)
+both = [(c, c), (a, b)] * (int(sys.argv[3]) // 2)
+def others():
+    for arrays in both:
+        run(*arrays)
+if "sizes" in way:
+    run(c, c)
 run(a, b)
 gc.disable()
-mark(ctypes.CFUNCTYPE(None)({"views": views, "arguments": arguments}[sys.argv[2]]))
+ways = {"views": views, "arguments": arguments, "same sizes": arguments, "other sizes": others}
+mark(ctypes.CFUNCTYPE(None)(ways[way]))
 """
 CALLS = 5000
+WAYS = ("arguments", "views", "same sizes", "other sizes")
 # Instructions per call by Python, compiler and processor.
 GOLDEN = {"cpython-311 GCC12 x86_64": {"arguments": 1983, "views": 1462}}
 SLACK = 0.03
@@ -72,7 +82,7 @@ def per_call(way):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["arguments", "views"])
+@pytest.mark.parametrize("way", WAYS)
 def test_instructions_of_a_call(way):
     assert shutil.which("valgrind"), "script/test --all installs valgrind"
     result = per_call(way)
@@ -85,4 +95,4 @@ def test_instructions_of_a_call(way):
 
 
 if __name__ == "__main__":
-    print({here(): {way: round(per_call(way)) for way in ("arguments", "views")}})
+    print({here(): {way: round(per_call(way)) for way in WAYS}})

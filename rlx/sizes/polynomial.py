@@ -155,6 +155,7 @@ def of_atom(atom: Atom, factor: int = 1) -> Terms:
     return ((((atom,), factor),)) if factor else ()
 
 
+@functools.lru_cache(1 << 14)
 def add(*items: Terms) -> Terms:
     """The sum."""
     sums: dict[Monomial, int] = {}
@@ -169,6 +170,7 @@ def scale(item: Terms, factor: int) -> Terms:
     return terms({monomial: c * factor for monomial, c in item}) if factor else ()
 
 
+@functools.lru_cache(1 << 14)
 def multiply(a: Terms, b: Terms) -> Terms:
     """The product."""
     sums: dict[Monomial, int] = {}
@@ -239,6 +241,7 @@ def _product_bounds(items: Iterable[Bounds]) -> Bounds:
     return low, high
 
 
+@functools.lru_cache(1 << 14)
 def divide(above: Terms, below: Terms) -> Terms:
     """The quotient, rounded down, for a positive denominator.
 
