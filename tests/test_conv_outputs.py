@@ -178,7 +178,7 @@ def test_threads_share_a_panel(outputs, packed, monkeypatch):
     monkeypatch.setattr(split, "_WORTH", 1e-9)
     monkeypatch.setattr(split, "usable_cores", lambda: 8)
     monkeypatch.setattr(conv_no_padding, "_OF_A_ROW", 1e9)
-    monkeypatch.setattr(winograd, "pays", lambda *_: False)
+    monkeypatch.setattr(winograd, "share", lambda *_: 0)
     rng = np.random.default_rng(outputs)
     x = rng.normal(size=(2, 30, 4, 5)).astype(np.float32)
     w = (0.1 * rng.normal(size=(outputs, 30, 3, 3))).astype(np.float32)

@@ -26,12 +26,6 @@ REFUSED = {"resize", "einsum", "istft"}
 ASKING = {"rope", "sample"}
 
 
-# Their kernels for few windows and for many add the bias at other places.
-CONVOLUTIONS = {
-    *(f"{kind}conv{axes}d" for kind in ("", "fused_", "turned_") for axes in (1, 2, 3)),
-}  # fmt: skip
-
-
 def small():
     """One case of each sample that is small."""
     seen = set()
@@ -125,21 +119,7 @@ def check(case, device):
                 continue
             assert not isinstance(got, type), f"{way} {at}: {got}"
             for a, b in zip(got, expected, strict=True):
-                if case.opdef.name in CONVOLUTIONS:
-                    assert_close(a, b, f"{way} {at}")
-                else:
-                    np.testing.assert_array_equal(a, b, err_msg=f"{way} {at}", strict=True)
-
-
-def assert_close(a, b, message):
-    """Compares results of sums whose parts were added in another order; numbers of bf16 are bits, which are neighbours."""
-    assert (a.dtype, a.shape) == (b.dtype, b.shape), message
-    if a.dtype == np.uint16:
-        assert (abs(a.astype(int) - b.astype(int)) <= 1).all(), message
-        return
-    error = {"float16": 2e-3, "float32": 2e-6, "float64": 1e-14}[a.dtype.name]
-    largest = float(np.max(np.abs(b), initial=0, where=np.isfinite(b)))
-    np.testing.assert_allclose(a, b, error, error * largest, err_msg=message)
+                np.testing.assert_array_equal(a, b, err_msg=f"{way} {at}", strict=True)
 
 
 # Operations with kernels whose texts need some axes as numbers, and those that may run on the host.

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("isa")
 @pytest.fixture(autouse=True)
 def always(monkeypatch):
     """Also for shapes that are faster without tiles; and threads share the smallest call."""
-    monkeypatch.setattr(winograd, "_CHEAPER", 0.0)
+    monkeypatch.setattr(winograd, "_SAVED", 1 << 40)
     monkeypatch.setattr(split, "_WORTH", 1)
     monkeypatch.setattr(windows, "_TASK_PRODUCTS", 1)
 
@@ -222,7 +222,7 @@ CHOICES = (
 
 @looped(("shape", "tiles"), CHOICES)
 def test_where_tiles_are_taken(shape, tiles, monkeypatch):
-    monkeypatch.setattr(winograd, "_CHEAPER", 1.25)
+    monkeypatch.setattr(winograd, "_SAVED", 8)
     channels, outputs, size, fixed, stride, taps = shape
     g = rlx.Graph()
     weight = (g.param if fixed else g.input)("w", (outputs, channels, taps, taps))

@@ -6,6 +6,7 @@ from rlx.sizes.expressions import (
     SizeExpr,
     bound,
     ceil_divide,
+    flag,
     hinted,
     largest,
     pinned,
@@ -19,6 +20,6 @@ from rlx.sizes.ratio import Ratio, spelling
 
 __all__ = [
     "Assumptions", "Dim", "Guard", "Ratio", "Size", "SizeExpr", "bound", "ceil_divide", "current",
-    "deciding", "dims_of", "hinted", "inferring", "largest", "pinned", "positive", "smallest", "spelling", "starts",
+    "deciding", "dims_of", "flag", "hinted", "inferring", "largest", "pinned", "positive", "smallest", "spelling", "starts",
     "surely", "value_of",
 ]  # fmt: skip

@@ -271,6 +271,11 @@ def largest(*sizes: Any) -> Any:
     return _extreme(True, sizes)
 
 
+def flag(number: Any) -> Any:
+    """Returns 1 for a number above 0, and 0 for others; no comparison is decided for it."""
+    return largest(0, smallest(1, number))
+
+
 def _extreme(most: bool, sizes: tuple[Any, ...]) -> Any:
     if not any(isinstance(size, SizeExpr) for size in sizes):
         return max(sizes) if most else min(sizes)
@@ -297,10 +302,10 @@ def pinned(size: Any) -> int:
 
 
 def hinted(size: Any) -> Any:
-    """Returns the number of a size at the hints of the assumptions under way, for estimates; nothing is assumed by it."""
+    """Returns the number of a size, or those of a shape, at the hints of the assumptions under way, for estimates; nothing is assumed by it."""
     if isinstance(size, SizeExpr | Ratio):
         return size.value(_current(size).hints)
-    return size
+    return tuple(map(hinted, size)) if isinstance(size, tuple) else size
 
 
 def starts(stop: Any, step: int) -> Iterator[int]:

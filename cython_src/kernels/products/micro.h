@@ -165,7 +165,9 @@ static inline int64_t NAME(panel_columns)(int64_t width) { return (width + VL - 
 /* Multiplies any number of rows by a panel, or by up to MICRO_COLUMNS columns of a matrix whose rows are `step` apart
    and may be read to the end of the last vector. If `along` is 1, rows of the left matrix are contiguous and lda apart. If
    it is more, it is how far elements of a row are apart, and rows are next to each other. If it is 0, the rows of one tile
-   are interleaved, and tiles follow each other; each is lda long. `several` says that the right matrix has other panels. */
+   are interleaved, and tiles follow each other; each is lda long. `several` says that the right matrix has other panels, or
+   that the sums of a single row are added in the order of those of more rows. */
+#define MICRO_ONE_AS_MANY (-1)
 static void NAME(micro_rows)(const T *a, int64_t lda, int64_t along, const T *b, int64_t step, T *c, int64_t ldc,
                              int64_t rows, int64_t depth, const T *start, int64_t width, int64_t several)
 {
@@ -175,7 +177,7 @@ static void NAME(micro_rows)(const T *a, int64_t lda, int64_t along, const T *b,
 #define MICROS(VECTORS) \
     {NAME(micro_1_##VECTORS), NAME(micro_2_##VECTORS), NAME(micro_4_##VECTORS), NAME(micro_6_##VECTORS), \
      NAME(micro_alone_##VECTORS), NAME(micro_tail_##VECTORS)},
-    const int64_t max_rows = 6, min_rows = 2, alone = rows == 1 ? several ? 5 : 4 : 0;
+    const int64_t max_rows = 6, min_rows = 2, alone = rows > 1 || several < 0 ? 0 : several ? 5 : 4;
 #else
 #define MICROS(VECTORS) {NAME(micro_1_##VECTORS), NULL, NAME(micro_4_##VECTORS)},
     const int64_t max_rows = 4, min_rows = 4, alone = 0;

@@ -199,7 +199,8 @@ static void NAME(pack_windows)(const NAME(convolution) *f, const NAME(conv_piece
 }
 
 /* The products of columns [j, j + width) of a piece, in strips of MICRO_COLUMNS columns. The strips stand apart from
-   the result, each row of which is on a page of its own. */
+   the result, each row of which is on a page of its own. Channels and then taps are added in order, then the bias, then the
+   residual: conv_by_outputs and conv_inside do the same, so that the choice of a kernel changes no bits. */
 static void NAME(conv_columns)(const NAME(convolution) *f, const NAME(conv_piece) *one, T *panels, T *strips,
                                int64_t j, int64_t width)
 {
@@ -220,7 +221,8 @@ static void NAME(conv_columns)(const NAME(convolution) *f, const NAME(conv_piece
                              v < whole ? one->planes + p * f->l.plane + j + v : packed,
                              v < whole ? f->l.plane : MICRO_COLUMNS, strips + v * m, MICRO_COLUMNS, m, depth,
                              p ? NULL : zeros,
-                             NAME(panel_columns)(width - v < MICRO_COLUMNS ? width - v : MICRO_COLUMNS), 0);
+                             NAME(panel_columns)(width - v < MICRO_COLUMNS ? width - v : MICRO_COLUMNS),
+                             MICRO_ONE_AS_MANY);
         }
     }
 }

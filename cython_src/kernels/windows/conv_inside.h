@@ -55,7 +55,7 @@ static void NAME(classes_by_panel)(const NAME(convolution) *f, const NAME(conv_p
     int64_t first = 0;
     do { /* some channels, whose rows of the panel stay in the cache while all windows go by */
         const int64_t some = f->channels - first < max_rows ? f->channels - first : max_rows;
-        const T *b = NAME(panel_rows)(f, one, panel, first * f->taps, some * f->taps, scratch), *start = panel->start;
+        const T *b = NAME(panel_rows)(f, one, panel, first * f->taps, some * f->taps, scratch);
         NAME(conv_piece) part = *one;
         part.planes += first * f->l.plane;
         T *written = products;
@@ -70,7 +70,8 @@ static void NAME(classes_by_panel)(const NAME(convolution) *f, const NAME(conv_p
                                            .index = index, .rows = in_panel};
                     const int64_t count = NAME(class_windows)(f, &part, by_axis, from, rows, written);
                     list.count = NAME(class_taps)(f, by_axis, 0, panel->step, index, in_panel);
-                    NAME(windows_by_panel)(from, count, &list, b, wide, written, first ? NULL : start);
+                    NAME(windows_by_panel)(from, count, &list, b, wide, written,
+                                           first ? NULL : NAME(micro_zeros));
                     if (RLX_UNLIKELY(!finite)) { /* 0 times infinity is NaN */
                         list.plane = 0, list.count = NAME(class_taps)(f, by_axis, 1, panel->step, index, in_panel);
                         NAME(windows_by_panel)(nowhere, count, &list, b, wide, written, NULL);
@@ -81,7 +82,7 @@ static void NAME(classes_by_panel)(const NAME(convolution) *f, const NAME(conv_p
         }
         first += some;
     } while (first < f->channels);
-    NAME(store_windows)(f, one, products, rows, 0, one->images * f->windows, panel->j, panel->width);
+    NAME(store_windows)(f, one, panel, products, rows, 0, one->images * f->windows);
 }
 
 static int NAME(kernel_conv_inside)(const rlx_call *call)

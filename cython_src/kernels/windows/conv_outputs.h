@@ -129,18 +129,29 @@ static void NAME(turn_products)(T *to, int64_t apart, const T *const *from, int6
         for (int64_t q = 0; q < windows; q++) to[q] = from[q][j];
 }
 
-/* Products of windows [first, first + count) of a piece with outputs [j, j + width) of its group, to where they belong
-   in the result, with the epilogue. `products` has a row for each window; rows[i] is that of window first + i. Where
-   nothing is added, whole rows are activated before they are turned. */
-static void NAME(store_windows)(const NAME(convolution) *f, const NAME(conv_piece) *one, T *products,
-                                const T *const *rows, int64_t first, int64_t count, int64_t j, int64_t width)
+/* Columns [j, j + width) of the weights of a piece, of one panel of them, and their bias, with zeros behind it. In a
+   panel that is packed they stand `aside` of its first column. */
+typedef struct {
+    int64_t j, width, step, aside;
+    T bias[RLX_CONV_COLUMNS];
+} NAME(weight_panel);
+
+/* Products of windows [first, first + count) of a piece with a panel of weights, to where they belong in the result, with the
+   bias and the epilogue. `products` has a row for each window; rows[i] is that of window first + i. Where no residual is
+   added, whole rows are activated before they are turned. */
+static void NAME(store_windows)(const NAME(convolution) *f, const NAME(conv_piece) *one,
+                                const NAME(weight_panel) *panel, T *products, const T *const *rows, int64_t first,
+                                int64_t count)
 {
     const int64_t result = f->w->outputs * f->windows; /* from one image of it to the next */
-    const int64_t act = one->after.act;
+    const int64_t act = one->after.act, j = panel->j, width = panel->width;
     const int early = !one->after.residual;
+    for (int64_t v = 0; v < count; v++) {
+        T *row = products + v * MICRO_COLUMNS;
+        for (int64_t i = 0; one->bias && i < width; i += VL) *(VEC *)(row + i) += *(const VEC *)(panel->bias + i);
+        if (early && act && width < MICRO_COLUMNS) NAME(activate)(row, width, act);
+    }
     if (early && width == MICRO_COLUMNS) NAME(activate)(products, count * MICRO_COLUMNS, act);
-    for (int64_t v = 0; early && act && width < MICRO_COLUMNS && v < count; v++)
-        NAME(activate)(products + v * MICRO_COLUMNS, width, act);
     for (int64_t v = 0, some; v < count; v += some) {
         const int64_t q = (first + v) % f->windows, index = (first + v) / f->windows * result + j * f->windows + q;
         some = count - v < f->windows - q ? count - v : f->windows - q;
@@ -150,13 +161,6 @@ static void NAME(store_windows)(const NAME(convolution) *f, const NAME(conv_piec
     }
 }
 
-/* Columns [j, j + width) of the weights of a piece, of one panel of them, and what their sums begin with. In a panel that
-   is packed they stand `aside` of its first column. */
-typedef struct {
-    int64_t j, width, step, aside;
-    T start[RLX_CONV_COLUMNS];
-} NAME(weight_panel);
-
 /* As many columns from j on as one panel has, up to `last`. */
 static NAME(weight_panel) NAME(panel_at)(const NAME(convolution) *f, const NAME(conv_piece) *one, int64_t j, int64_t last)
 {
@@ -164,7 +168,7 @@ static NAME(weight_panel) NAME(panel_at)(const NAME(convolution) *f, const NAME(
     const int64_t whole = f->m - j + panel.aside < MICRO_COLUMNS ? f->m - j + panel.aside : MICRO_COLUMNS;
     panel.width = last - j < whole - panel.aside ? last - j : whole - panel.aside;
     panel.step = NAME(panel_columns)(f->packing ? whole : panel.width);
-    for (int64_t v = 0; one->bias && v < panel.width; v++) panel.start[v] = one->bias[j + v];
+    for (int64_t v = 0; one->bias && v < panel.width; v++) panel.bias[v] = one->bias[j + v];
     return panel;
 }
 
@@ -200,15 +204,15 @@ static void NAME(windows_by_weights)(const NAME(convolution) *f, const NAME(conv
                 const int64_t depth = f->k - p < RLX_CONV_DEPTH ? f->k - p : RLX_CONV_DEPTH;
                 const NAME(tap_list) list = {.channels = 1, .count = depth, .ahead = MICRO_AHEAD * panel.step, .index = index + p, .rows = rows};
                 const T *b = NAME(panel_rows)(f, one, &panel, p, depth, scratch);
-                const T *start = p ? NULL : panel.start;
+                const T *start = p ? NULL : NAME(micro_zeros);
                 if (columns_of_it)
                     NAME(micro_rows)(one->planes + p * f->l.plane + q, 1, f->l.plane, b, panel.step, products,
-                                     MICRO_COLUMNS, some, depth, start, panel.step, 1);
+                                     MICRO_COLUMNS, some, depth, start, panel.step, MICRO_ONE_AS_MANY);
                 else
                     NAME(windows_by_panel)(from, some, &list, b, panel.step, products, start);
                 p += RLX_CONV_DEPTH;
             } while (p < f->k);
-            NAME(store_windows)(f, one, products, made, q, some, j, panel.width);
+            NAME(store_windows)(f, one, &panel, products, made, q, some);
         }
     }
 }

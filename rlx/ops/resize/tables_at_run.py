@@ -10,7 +10,7 @@ from rlx.ir.graph import Node
 from rlx.ir.opdef import Emitter, TensorType
 from rlx.ir.shape import is_sized, size
 from rlx.ops.resize.taps import COORDINATES, MODES, NEAREST
-from rlx.sizes import ceil_divide, largest, smallest
+from rlx.sizes import ceil_divide, flag, largest, smallest
 
 # Taps of a result, but for filters that shrinking widens.
 _TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
@@ -102,8 +102,8 @@ def lower_planes(node: Node, emitter: Emitter, attrs: tuple[Any, Any]) -> bool:
         return False
     # Which axis comes first (``order``) depends on the sizes: a number that the parameters are computed from.
     ahead = width * h - height * w
-    alike = 1 - _flag(ahead) - _flag(-ahead)
-    rows_first = _flag(ahead) + alike * _flag(h - height)
+    alike = 1 - flag(ahead) - flag(-ahead)
+    rows_first = flag(ahead) + alike * flag(h - height)
     between = TensorType((planes * largest(height * w, h * width),), dtype)
     middle = emitter.temp(between)
     passes = (
@@ -127,11 +127,6 @@ def lower_planes(node: Node, emitter: Emitter, attrs: tuple[Any, Any]) -> bool:
 def _same(a: Any, b: Any) -> bool:
     """Returns whether a number is the same for both axes at all sizes."""
     return a is b or (isinstance(a, float) and isinstance(b, float) and a == b)
-
-
-def _flag(number: Any) -> Any:
-    """Returns 1 for a number above 0, and 0 for others."""
-    return largest(0, smallest(1, number))
 
 
 def _pass_of(outer: Any, n: Any, inner: Any, attrs: Any) -> _Pass:

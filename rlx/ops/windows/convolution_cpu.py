@@ -18,14 +18,14 @@ from rlx.abi.windows import padded_plane
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Emitter, Kernels, TensorType
-from rlx.ir.shape import estimated, is_sized, size, strides
+from rlx.ir.shape import is_sized, size, strides
 from rlx.ops.declare import operand_names
 from rlx.ops.elementwise.records import Step
 from rlx.ops.movement.strided import emit_strided_copy
 from rlx.ops.windows import conv_no_padding, winograd
 from rlx.ops.windows.fft_conv import call_long, samples_of_block
 from rlx.ops.windows.geometry import FEW, Window, collapsed, params_of, window_of, window_params
-from rlx.sizes import largest, smallest
+from rlx.sizes import flag, largest, smallest
 
 # Result rows whose panels are packed together, so that the panels stay in the cache.
 _MAX_OUTPUTS = 512
@@ -36,8 +36,8 @@ _DEEP = 128
 _SHALLOW = 4
 # The part of the lanes that outputs have to fill for that at least, on the widest vectors.
 _FULL = 7 / 8
-# The part of the lanes that a row of results has to fill for the depthwise kernel whose lanes are windows of a row.
-_FULL_ROW = 3 / 4
+# The quarters of the lanes that a row of results has to fill for the depthwise kernel whose lanes are windows of a row.
+_FULL_ROW = 3
 # Elements of the shortest vector.
 _SHORTEST_VECTOR = 4
 # Planes, at least, and elements of one and of its results, at most, for the kernel whose lanes are planes.
@@ -65,27 +65,40 @@ def _lanes(elements: int) -> int:
     return math.ceil(elements / VECTOR_ELEMENTS) * VECTOR_ELEMENTS
 
 
-def _depthwise_kernel(node: Node, window: Window) -> str:
-    """The kernel for planes with a filter each that makes this convolution; "" for none of them."""
+def _depthwise_kernels(node: Node, window: Window) -> dict[str, Any]:
+    """The kernels for planes with a filter each, and 1 where they fit, a size where sizes tell; the first that fits is taken."""
     if node.inputs[1].shape[1] != 1:
-        return ""
+        return {}
     flat = window.dims[0] == window.out[0] == 1
     columns, step = window.out[2], window.stride[2]
-    # It makes four rows at a time; few long rows are left to the direct kernel.
-    tall = _at_least(window.out[1], 4) and _at_least(window.dims[2], _SHORTEST_VECTOR)
-    by_rows = node.dtype is DType.F32 and flat and tall and step in (1, 2)
+    rows = 0
+    if node.dtype is DType.F32 and flat and step in (1, 2):
+        # It makes four rows at a time; few long rows are left to the direct kernel.
+        rows = flag(window.out[1] - 3) * flag(window.dims[2] - _SHORTEST_VECTOR + 1)
     # Rows of these kernels are read once for four rows of results.
     near = window.dilation[1] == 1 and window.stride[1] == step and window.kernel[1] in (3, 5, 7)
-    full = is_sized((columns,)) or columns >= (_FULL_ROW if step == 1 else 1) * _lanes(columns)
-    small = estimated(size(window.dims) + size(window.out)) <= _SMALL_PLANES
-    if small and node.shape[1] >= _PLANES and not (by_rows and near and full):
-        return "conv_depthwise_lanes"
-    return "conv_depthwise" if by_rows else ""
+    full = flag(4 * columns - (_FULL_ROW if step == 1 else 4) * _lanes(columns) + 1)
+    lanes = 1 - rows * full if near else 1
+    if node.shape[1] >= _PLANES:
+        lanes = lanes * flag(_SMALL_PLANES - size(window.dims) - size(window.out) + 1)
+    else:
+        lanes = 0
+    return {"conv_depthwise_lanes": lanes, "conv_depthwise": rows}
 
 
-def _at_least(size: int, least: int) -> bool:
-    """Returns whether a size is at least a number; one that is not known is."""
-    return is_sized((size,)) or size >= least
+def _parted(params: dict[str, Any], share: Any) -> tuple[dict[str, Any], bool]:
+    """Parts the images between a kernel and others: by the sizes of a run, one of them makes all.
+
+    Args:
+        params: Of the kernels; keeps the images of the others.
+        share: 1 for all, 0 for none, or a size that is one of both.
+
+    Returns:
+        The parameters of the kernel, and whether the others have none in any run.
+    """
+    images = params["batch"]
+    params["batch"] = images * (1 - share)
+    return {**params, "batch": images * share}, not is_sized((share,))
 
 
 def _is_scaling(node: Node, window: Window) -> bool:
@@ -143,71 +156,85 @@ def _together(node: Node, window: Window) -> int:
     return largest(1, smallest(node.shape[0], CONV_COLUMNS // largest(1, size(window.out))))
 
 
-def _is_by_outputs(node: Node, window: Window) -> bool:
-    """Returns whether the lanes of vectors are outputs, and windows are read in place."""
+def _by_outputs(node: Node, window: Window) -> Any:
+    """Returns 1 where the lanes of vectors are outputs, and windows are read in place; 0 or a size as ``_parted`` takes it."""
     outputs = node.shape[1] // node.attrs["groups"]
     elements = size(node.inputs[1].shape[1:])
-    windows = size(window.out)
-    # All these kernels give the same bits. The one for many windows is taken where their number is not known.
-    few = not is_sized((windows,)) and elements >= _SHALLOW
-    few = few and _together(node, window) * windows <= CONV_FEW_WINDOWS
     full = outputs >= _FULL * _lanes(outputs)
     deep = elements >= _DEEP and not (size(window.kernel) == 1 and window.out == window.dims)
-    return few or (deep and full)
+    if deep and full:
+        return 1
+    # All these kernels give the same bits.
+    few = flag(CONV_FEW_WINDOWS - _together(node, window) * size(window.out) + 1)
+    return few if elements >= _SHALLOW else 0
 
 
 def lower_cpu(node: Node, emitter: Emitter) -> None:
     """Writes the call of the C kernel that fits, also for a convolution with what follows it."""
     window = collapsed(window_of(node))
-    x, groups = node.inputs[0], node.attrs["groups"]
-    direct = node.shape[1] // groups < FEW
+    direct = node.shape[1] // node.attrs["groups"] < FEW
     if _is_scaling(node, window):
         _lower_scaling(node, emitter)
         return
-    if direct and (kernel := _depthwise_kernel(node, window)):
-        params = _cpu_params(node, window)
-        emitter.call(kernel, _operands(node, emitter), [emitter.result()], params)
-        return
-    operands = _operands(node, emitter)
+    operands, params = _operands(node, emitter), _cpu_params(node, window)
+    for kernel, share in _depthwise_kernels(node, window).items() if direct else ():
+        if is_sized((share,)) or share:
+            own, alone = _parted(params, share)
+            emitter.call(kernel, operands, [emitter.result()], own)
+            if alone:
+                return
     if _meets_few(window) and not direct:
         operands[0], window = _only_met(node, emitter, operands[0], window)
+        params = _cpu_params(node, window)
     fixed = operands[1].kind in ("param", "constant")
     block = samples_of_block(node, window, fixed)
     if block:
-        call_long(node, emitter, operands, _cpu_params(node, window), block)
+        call_long(node, emitter, operands, params, block)
         return
-    if not direct and winograd.pays(node, window, fixed):
-        winograd.call(node, emitter, operands, _cpu_params(node, window), window)
-        return
+    share = 0 if direct else winograd.share(node, window, fixed)
+    if is_sized((share,)) or share:
+        own, alone = _parted(params, share)
+        winograd.call(node, emitter, operands, own, window)
+        if alone:
+            return
+    if direct:
+        shared = {**params, "together": 1, "copied": 1}
+        emitter.call("conv_direct", operands, [emitter.result()], shared)
+    else:
+        _lower_sums(node, emitter, operands, params, window)
+
+
+def _lower_sums(
+    node: Node, emitter: Emitter, operands: list[Any], params: dict[str, Any], window: Window
+) -> None:
+    """Writes the call of a kernel that adds up products of windows and weights, for enough outputs to fill vectors."""
     padded = any(b for b, _ in window.pads) or any(
         r > n for r, n in zip(window.reach, window.dims, strict=True)
     )
-    outputs = node.shape[1] // groups
-    together = 1 if direct else _together(node, window)
-    params = _cpu_params(node, window)
-    if direct:
-        shared = {**params, "together": together, "copied": 1}
-        emitter.call("conv_direct", operands, [emitter.result()], shared)
-        return
-    by_outputs = _is_by_outputs(node, window)
-    filled = 1.0 if by_outputs else outputs / _lanes(outputs)
+    outputs = node.shape[1] // node.attrs["groups"]
+    by_outputs = _by_outputs(node, window)
+    sized = is_sized((by_outputs,))
+    filled = 1.0 if sized or by_outputs else outputs / _lanes(outputs)
     weights = outputs * size(node.inputs[1].shape[1:])
     if conv_no_padding.pays(window, node.shape[0], weights, outputs, filled):
         shared = {**params, "together": conv_no_padding.together(window, node.shape[0])}
         emitter.call("conv_inside", operands, [emitter.result()], shared)
         return
     # Only vectors of windows need those that are apart as neighbours, and so a copy.
-    apart = window.stride[2] > 1 and not by_outputs
-    shared = {**params, "together": together, "copied": int(padded or apart)}
+    apart = window.stride[2] > 1 and (sized or not by_outputs)
+    shared = {**params, "together": _together(node, window), "copied": int(padded or apart)}
     if shared["copied"]:
         # Once for all parts of the convolution.
-        elements = size(x.shape[:2]) * padded_plane(fields(params)) + PLANE_SLACK
+        elements = size(node.inputs[0].shape[:2]) * padded_plane(fields(params)) + PLANE_SLACK
         copy = emitter.temp(TensorType((elements,), node.dtype))
-        emitter.call("conv_pad", [operands[0]], [copy], window_params(params_of(node, window)))
+        windows = {name: value for name, value in params.items() if name != "act"}
+        emitter.call("conv_pad", [operands[0]], [copy], windows)
         operands[0] = copy
-    if by_outputs:
-        emitter.call("conv_by_outputs", operands, [emitter.result()], shared)
-        return
+    if sized or by_outputs:
+        own, alone = _parted(shared, by_outputs)
+        emitter.call("conv_by_outputs", operands, [emitter.result()], own)
+        if alone:
+            return
     limit = CONV_PANELS if outputs * CONV_PANELS <= _MAX_OUTPUTS else _MAX_OUTPUTS // outputs
     emitter.call("conv", operands, [emitter.result()], {**shared, "panels": max(1, limit)})
 

@@ -14,15 +14,14 @@ from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter
 from rlx.ir.shape import size
 from rlx.ops.windows.geometry import Window
+from rlx.sizes import ceil_divide, flag, largest, smallest
 
 # Multiplications that take as long as the transforms of one tile of a channel, and of an output.
 _CHANNEL, _OUTPUT = 250, 320
 # The same for a weight that is read from memory, where all weights do not fit into this many bytes of cache.
 _WEIGHT, _CACHED = 12, 1 << 20
-# The cost of a multiplication in these products, relative to the other kernels.
-_PRODUCT = 1.1
-# Tiles have to be cheaper by this factor.
-_CHEAPER = 1.25
+# Tenths of the cost of a multiplication of the other kernels: of one in these products, and of one that tiles have to save.
+_PRODUCT, _SAVED = 11, 8
 # Bytes of the transformed weights of a convolution at most: they are 4 times the weights, which are kept besides.
 _MAX_WEIGHTS = 40 << 20
 # Tiles of a block: a multiple of the rows of the micro-kernel, as many as its scratch of so many bytes has room for. There
@@ -59,8 +58,8 @@ def filters_of(points: Array) -> Array:
     return np.asarray(np.einsum("ia,nab,jb->nij", back, whole, back), np.float32)
 
 
-def pays(node: Node, window: Window, fixed: bool) -> bool:
-    """Returns whether tiles are cheaper.
+def share(node: Node, window: Window, fixed: bool) -> Any:
+    """Returns 1 where tiles are cheaper and 0 where not, a size where that depends on sizes.
 
     Args:
         node: A convolution.
@@ -68,30 +67,31 @@ def pays(node: Node, window: Window, fixed: bool) -> bool:
         fixed: Whether the weights are known before the call.
     """
     if not fixed or node.dtype is not DType.F32 or window.kernel != (1, 3, 3):
-        return False
+        return 0
     if window.stride != (1, 1, 1) or window.dilation[2] > WINOGRAD_RUN:
-        return False
+        return 0
     if window.dims[0] != 1 or window.out[0] != 1:
-        return False
+        return 0
     groups, channels = node.attrs["groups"], node.inputs[1].shape[1]
     outputs = node.shape[1] // groups
     weights = WINOGRAD_POINTS * channels * outputs
     if not 0 < 4 * weights * groups <= _MAX_WEIGHTS:
-        return False
+        return 0
     tiles = tiles_of(node.shape[0], window.out, window.dilation)
-    cost = tiles * (_PRODUCT * weights + _CHANNEL * channels + _OUTPUT * outputs)
+    cost = tiles * (_PRODUCT * weights + 10 * (_CHANNEL * channels + _OUTPUT * outputs))
     if 4 * weights > _CACHED:
-        cost += _WEIGHT * weights
-    return _CHEAPER * cost < 9 * channels * outputs * node.shape[0] * size(window.out)
+        cost += 10 * _WEIGHT * weights
+    return flag(_SAVED * 9 * channels * outputs * node.shape[0] * size(window.out) - cost)
 
 
 def _block(tiles: int, channels: int, outputs: int, together: int) -> int:
     """Tiles of a block: a multiple of ``together``, the tiles side by side whose results alternate."""
     room = _SCRATCH // (4 * WINOGRAD_POINTS * (channels + outputs)) // _ROWS * _ROWS
     wanted = tiles // _BLOCKS // _ROWS * _ROWS
-    largest = max(_FEWEST, min(room, wanted if wanted >= _FEWEST else _MOST, _MOST))
-    blocks = math.ceil(tiles / largest)
-    return math.ceil(tiles / blocks / together) * together
+    enough = flag(wanted - _FEWEST + 1)
+    wanted = smallest(enough * wanted + (1 - enough) * _MOST, _MOST, room)
+    blocks = largest(1, ceil_divide(tiles, largest(_FEWEST, wanted)))
+    return ceil_divide(ceil_divide(tiles, blocks), together) * together
 
 
 def call(
