@@ -10,7 +10,7 @@ import numpy as np
 from rlx.errors import GraphError, ShapeError
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Axes, PerAxis, Sample, ShapeLike
-from rlx.ir.shape import as_axes, as_axis
+from rlx.ir.shape import as_axes, as_axis, is_sized
 from rlx.ops.declare import composite
 from rlx.resource_limits import charge
 from rlx.sizes import largest
@@ -248,7 +248,8 @@ def _pad(g: Graph, x: Node, pads: Any, mode: str, value: Any) -> Node:
     for axis, (before, after) in enumerate(pairs):
         x = _cut_axis(g, x, axis, largest(0, -before), largest(0, -after))
     extra = tuple((largest(0, before), largest(0, after)) for before, after in pairs)
-    axes = [axis for axis, pair in enumerate(extra) if any(pair)]
+    sized = is_sized(extra)
+    axes = [axis for axis, pair in enumerate(extra) if is_sized(pair) or any(pair)]
     if not axes:
         return x
     if mode != "constant":
@@ -259,7 +260,7 @@ def _pad(g: Graph, x: Node, pads: Any, mode: str, value: Any) -> Node:
             charge(f"[pad] {mode}", elements=x.shape[axis] + sum(extra[axis]))
         return g.add_node("pad_repeat", [x], {"pads": extra, "mode": mode})
     filler = g.constant(np.full((), value), x.dtype)
-    if len(axes) > 1:
+    if len(axes) > 1 or sized:  # what is known only when the graph runs may be 0
         return g.add_node("pad_constant", [x, filler], {"pads": extra})
     # Around one axis the value is joined on, which fusions look for.
     (axis,) = axes

@@ -13,7 +13,7 @@ from rlx.errors import ShapeError
 from rlx.ir.dtype import ALL, DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
-from rlx.ir.shape import Shape, is_size, size, strides
+from rlx.ir.shape import Shape, is_size, is_sized, size, strides
 from rlx.ops.declare import op
 from rlx.ops.movement.strided import emit_strided_copy
 
@@ -42,7 +42,7 @@ def _lower_pad(node: Node, emitter: Emitter) -> None:
     axes: list[tuple[int, int, int]] = []
     shape = node.inputs[0].shape
     for dim, n, (before, after) in zip(node.shape, shape, node.attrs["pads"], strict=True):
-        if axes and before == after == 0:
+        if axes and not is_sized((before, after)) and before == after == 0:
             axes[-1] = (axes[-1][0] * dim, axes[-1][1] * n, axes[-1][2] * n)
         else:
             axes.append((dim, n, before))
