@@ -10,7 +10,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.opdef import Emitter, TensorType
 from rlx.ir.shape import Shape, is_sized, size
 from rlx.ir.variants import Family, Variant
-from rlx.sizes import smallest
+from rlx.sizes import ceil_divide, flag, largest, smallest
 
 # Minimum elements of a result for which all lanes of a workgroup work on it together.
 _LONG = 8192
@@ -109,11 +109,10 @@ CUT = frozenset({"sum", "mean", "max", "min", *OF_EACH})
 _PIECE, _PIECES = 1 << 15, 64
 
 
-def _length(kind: str, outer: int, n: int, inner: int) -> int:
-    """Elements of the pieces of a line: by the sizes alone, so that results do not depend on threads."""
-    lines = max(outer, inner // LINE_COLUMNS, 1)
-    pieces = min(n * inner // _PIECE, _PIECES // lines) if kind in CUT else 1
-    return math.ceil(n / pieces / 16) * 16 if pieces > 1 else n or 1
+def _pieces(kind: str, outer: int, n: int, inner: int) -> Any:
+    """Pieces of a line at most, by the sizes alone, so that results do not depend on threads."""
+    lines = largest(outer, inner // LINE_COLUMNS, 1)
+    return largest(1, smallest(n * inner // _PIECE, _PIECES // lines)) if kind in CUT else 1
 
 
 def emit_pieces(
@@ -130,16 +129,21 @@ def emit_pieces(
     ``divisor`` is what a mean is divided by.
     """
     outer, n, inner = rows
-    length = _length(kind, outer, n, inner)
-    params = {"outer": outer, "n": n, "inner": inner, "length": length, "divisor": divisor}
-    if length >= n:
-        emitter.call(f"reduce_{kind}", [source], [result], params)
-        return
-    count = math.ceil(n / length)
-    some = emitter.temp(TensorType((outer, count, inner), dtype))
-    emitter.call(f"reduce_{'sum' if kind == 'mean' else kind}", [source], [some], params)
-    params = {**params, "n": count, "length": count}
-    emitter.call(f"reduce_{JOINED.get(kind, kind)}", [some], [result], params)
+    pieces = _pieces(kind, outer, n, inner)
+    cut = flag(pieces - 1)
+    sized = is_sized((cut,))
+    params = {"outer": outer, "n": n, "inner": inner, "length": largest(n, 1), "divisor": divisor}
+    # Where the sizes of a run tell, one of both ways has all lines.
+    if sized or not cut:
+        emitter.call(f"reduce_{kind}", [source], [result], {**params, "outer": outer * (1 - cut)})
+    if sized or cut:
+        length = largest(16, ceil_divide(ceil_divide(n, pieces), 16) * 16)
+        count = ceil_divide(n, length)
+        some = emitter.temp(TensorType((outer, smallest(count, pieces), inner), dtype))
+        params.update(outer=outer * cut, length=length)
+        emitter.call(f"reduce_{'sum' if kind == 'mean' else kind}", [source], [some], params)
+        params = {**params, "n": count, "length": count}
+        emitter.call(f"reduce_{JOINED.get(kind, kind)}", [some], [result], params)
 
 
 def emit_groups(
