@@ -49,6 +49,7 @@ cdef extern from "Python.h":
     int PyErr_CheckSignals() except -1
     cnp.PyObject* PyDict_GetItemWithError(object, object) except? NULL
 
+include "served.pxi"
 include "sizes.pxi"
 include "calls.pxi"
 include "fresh.pxi"
@@ -59,11 +60,6 @@ cdef enum:
     SIGNAL_NS = 5_000_000
     SIGNAL_TRIPS = 4
     TOO_MANY_TRIPS = -1
-
-# Axes of an array, and the largest size of one that shows a dim.
-cdef enum:
-    MOST_AXES = 32
-    LARGEST_SIZE = 0x100000000000
 
 # Work before the next run: link the calls again, or forget outputs that stand outside of the arena.
 cdef enum:
@@ -217,6 +213,11 @@ cdef class Program(SizeBinder):
         if rlx_bits(&self._before) & STALE:
             self._refresh()
         return 0
+
+    @property
+    def served(self):
+        """The address of the calls that ``SizedRuns`` makes."""
+        return <uintptr_t>&_served
 
     @cython.critical_section
     def set_residents(self, indices):
@@ -463,5 +464,29 @@ cdef inline bint _fits(object value, rlx_input* bound) noexcept:
             return False
     return True
 
+
+cdef bint _program_meets(object program, tuple arrays) except -1:
+    return (<Program>program)._meets(arrays)
+
+
+cdef tuple _program_named(object program, object inputs, tuple names):
+    return (<Program>program)._named(inputs, names)
+
+
+cdef int _program_run(object program, tuple arrays) except -1:
+    return (<Program>program)._run(arrays)
+
+
+cdef list _program_run_fresh(object program, tuple arrays):
+    return (<Program>program)._run_fresh(arrays)
+
+
+cdef tuple _program_outputs(object program):
+    return (<Program>program)._output_views
+
+
+cdef rlx_served _served = rlx_served(
+    _program_meets, _program_named, _program_run, _program_run_fresh, _program_outputs
+)
 
 include "sized_runs.pxi"

@@ -11,7 +11,8 @@ cdef class SizedRuns:
             arrays.
     """
 
-    cdef readonly Program now
+    cdef readonly object now
+    cdef const rlx_served* _calls
     cdef tuple _others
     cdef object _lock
     cdef rlx_try_lock* _lock_state
@@ -26,8 +27,13 @@ cdef class SizedRuns:
         self._names, self._choose = names, choose
         self._before, self._others = STALE, ()
 
-    def use(self, Program program not None, others):
-        """Has later runs begin with this program, and look among others for other sizes. The caller holds the lock."""
+    def use(self, program, others):
+        """Has later runs begin with this program, and look among others of its kind for other sizes.
+
+        The caller holds the lock.
+        """
+        cdef uintptr_t address = program.served
+        self._calls = <const rlx_served*>address
         self.now, self._others = program, tuple(others)
         rlx_clear_bits(&self._before, STALE)
 
@@ -37,11 +43,11 @@ cdef class SizedRuns:
 
     cdef bint _meets(self, tuple arrays) except -1:
         """Returns whether a program takes arrays, and uses it."""
-        if self.now._meets(arrays):
+        if self._calls.meets(self.now, arrays):
             return True
         for program in self._others:
-            if (<Program>program)._meets(arrays):
-                self.now = <Program>program
+            if self._calls.meets(program, arrays):
+                self.now = program
                 return True
         return False
 
@@ -54,8 +60,8 @@ cdef class SizedRuns:
         try:
             if rlx_bits(&self._before) or (len(arrays) and not self._meets(arrays)):
                 arrays = self._choose(arrays)
-            self.now._run(arrays)
-            return self.now._output_views
+            self._calls.run(self.now, arrays)
+            return self._calls.outputs(self.now)
         finally:
             rlx_release(self._lock_state, 0)
 
@@ -67,7 +73,9 @@ cdef class SizedRuns:
         try:
             if rlx_bits(&self._before):
                 return None
-            arrays = self.now._named(inputs, self._names)
-            return self.now._run_fresh(arrays) if arrays is not None and self._meets(arrays) else None
+            arrays = self._calls.named(self.now, inputs, self._names)
+            if arrays is None or not self._meets(arrays):
+                return None
+            return self._calls.run_fresh(self.now, arrays)
         finally:
             rlx_release(self._lock_state, 0)

@@ -7,8 +7,15 @@ from libc.string cimport memcpy, memset
 
 cimport cython
 cimport numpy as cnp
+import numpy as np
+from libc.math cimport NAN
+
+from rlx.errors import DeviceMemoryError, describe
 
 cnp.import_array()
+
+include "served.pxi"
+include "host_views.pxi"
 
 
 cdef extern from "try_lock.h" nogil:
@@ -233,25 +240,46 @@ cdef class Dispatches:
 
     Args:
         rows: Handles as integers.
+        grids: For each row the registers of sizes that hold x and y; empty where these stay.
     """
 
     cdef rlx_dispatch* rows
     cdef size_t count
+    cdef int* _grids
+    cdef Py_ssize_t _version
 
-    def __cinit__(self, rows):
+    def __cinit__(self, rows, grids=()):
         self.count = len(rows)
         self.rows = <rlx_dispatch*>_table(self.count, sizeof(rlx_dispatch))
         for index, (pipeline, group, x, y) in enumerate(rows):
             self.rows[index] = rlx_dispatch(_pointer(pipeline), _pointer(group), x, y)
+        if grids:
+            self._grids = <int*>_table(2 * self.count, sizeof(int))
+            for index, register in enumerate([register for pair in grids for register in pair]):
+                self._grids[index] = register
+        self._version = -1
 
-    def resize(self, grids):
-        """Has every run that makes them make other numbers of workgroups, ``(x, y)`` for each row."""
-        assert len(grids) == self.count
-        for index, (x, y) in enumerate(grids):
-            self.rows[index].x, self.rows[index].y = x, y
+    cdef void follow(self, HostViews views) noexcept:
+        """Makes the numbers of workgroups for the sizes of now."""
+        cdef size_t index
+        cdef const int64_t* held
+        if self._grids == NULL or self._version == views.version:
+            return
+        held = views._state.table.registers
+        for index in range(self.count):
+            self.rows[index].x = <uint32_t>held[self._grids[2 * index]]
+            self.rows[index].y = <uint32_t>held[self._grids[2 * index + 1]]
+        self._version = views.version
 
     def __dealloc__(self):
         free(self.rows)
+        free(self._grids)
+
+
+cdef struct rlx_length:  # bytes of a transfer that depend on sizes: some, and those of a value in whole words
+    uint64_t* where
+    uint64_t more
+    Py_ssize_t register
 
 
 cdef class Runner:
@@ -273,18 +301,26 @@ cdef class Runner:
         spin_ns: How long ``wait`` asks the device before it sleeps.
         moved: Counters of bytes uploaded, read back and moved on the device.
         keep: Owns the memory and the GPU's objects.
+        views: The sizes that transfers and dispatches follow; None where they stay. The last upload is that of the words.
+        lengths: ``(table, row, bytes, register)``: transfers of so many bytes and those that a register holds. Tables are
+            the uploads, moves, copies and reads, by their numbers.
     """
 
     cdef rlx_work work
     cdef object _keep
+    cdef Dispatches _dispatches
+    cdef HostViews _views
+    cdef rlx_length* _lengths
+    cdef Py_ssize_t _length_count
+    cdef Py_ssize_t _version
 
     def __cinit__(
         self, Api api, device, queue, Dispatches dispatches, uploads, moves, copies, staging,
         staged, reads, upload_buffer, upload_bytes, spin_ns,
-        cnp.ndarray moved, keep,
+        cnp.ndarray moved, keep, HostViews views=None, lengths=(),
     ):
         cdef rlx_work* work = &self.work
-        self._keep = (api, dispatches, moved, keep)
+        self._keep, self._dispatches, self._views = (api, moved, keep), dispatches, views
         work.api = &api.table
         work.device, work.queue = _pointer(device), _pointer(queue)
         work.staging = _pointer(staging)
@@ -292,15 +328,6 @@ cdef class Runner:
         rlx_open_upload_buffer(work)
         work.spin_ns, work.moved = spin_ns, <int64_t*>cnp.PyArray_DATA(moved)
         work.dispatches, work.dispatch = dispatches.count, dispatches.rows
-        self._transfer(uploads, moves, copies, staged, reads)
-
-    def resize(self, uploads, moves, copies, staged, reads):
-        """Has later runs transfer other bytes, for which there is room; no run is under way."""
-        self._free_tables()
-        self._transfer(uploads, moves, copies, staged, reads)
-
-    cdef _transfer(self, uploads, moves, copies, staged, reads):
-        cdef rlx_work* work = &self.work
         cdef rlx_upload* upload
         cdef rlx_move* move
         cdef rlx_read* read
@@ -321,27 +348,55 @@ cdef class Runner:
         work.read = read = <rlx_read*>_table(work.reads, sizeof(rlx_read))
         for index, (offset, address, size) in enumerate(reads):
             read[index] = rlx_read(offset, _pointer(address), size)
+        self._length_count, self._version = len(lengths), -1
+        self._lengths = <rlx_length*>_table(self._length_count, sizeof(rlx_length))
+        for index, (table, row, size, register) in enumerate(lengths):
+            self._lengths[index] = rlx_length(self._length(table, row), size, register)
+
+    cdef uint64_t* _length(self, int table, Py_ssize_t row) except NULL:
+        """The bytes of a transfer."""
+        if table == 0:
+            return <uint64_t*>&self.work.upload[row].size
+        if table == 3:
+            return <uint64_t*>&self.work.read[row].size
+        return <uint64_t*>&(self.work.move if table == 1 else self.work.copy)[row].size
+
+    cdef int run_step(self, int (*step)(rlx_work*, uint64_t) noexcept nogil, uint64_t argument) noexcept:
+        """Makes a step, for the sizes of now."""
+        cdef HostViews views = self._views
+        cdef rlx_length* length
+        cdef Py_ssize_t index
+        cdef size_t uploads = self.work.uploads
+        cdef int status
+        cdef bint fresh = views is None or not views.stale
+        if views is not None and self._version != views.version:
+            for index in range(self._length_count):
+                length = &self._lengths[index]
+                length.where[0] = length.more + <uint64_t>(views._state.table.registers[length.register] + 3) // 4 * 4
+            self._version = views.version
+            self._dispatches.follow(views)
+        if views is not None and fresh:
+            self.work.uploads -= 1
+        with nogil:
+            status = rlx_safely(step, &self.work, argument)
+        self.work.uploads = uploads
+        if not fresh and status == RLX_GPU_OK:
+            views.stale = False
+            self.work.moved[0] -= cnp.PyArray_NBYTES(views.words)
+        return status
 
     def __dealloc__(self):
         if self.work.api != NULL and not rlx_stopped:
             rlx_forget(&self.work)
-        self._free_tables()
-
-    cdef _free_tables(self):
-        cdef rlx_work* work = &self.work
-        free(<void*>work.upload)
-        free(<void*>work.move)
-        free(<void*>work.copy)
-        free(<void*>work.read)
-        work.upload, work.move, work.copy, work.read = NULL, NULL, NULL, NULL
-        work.uploads = work.moves = work.copies = work.reads = 0
+        free(<void*>self.work.upload)
+        free(<void*>self.work.move)
+        free(<void*>self.work.copy)
+        free(<void*>self.work.read)
+        free(self._lengths)
 
     def submit(self, uint64_t shift=0):
         """Uploads and enqueues; the results go to ``shift`` in the staging buffer. 0 if all is well."""
-        cdef int status
-        with nogil:
-            status = rlx_safely(rlx_submit, &self.work, shift)
-        return status
+        return self.run_step(rlx_submit, shift)
 
     def wait(self):
         """Waits for the last submission and reads back what was staged. 0 if all is well."""
@@ -352,113 +407,11 @@ cdef class Runner:
 
     def run(self):
         """``submit``, then ``wait``. 0 if all is well."""
-        cdef int status
-        with nogil:
-            status = rlx_safely(rlx_run_step, &self.work, 0)
-        return status
+        return self.run_step(rlx_run_step, 0)
 
     def error(self):
         """``(status, message)`` of the last call."""
         return self.work.status, (<bytes>self.work.message).decode(errors="replace")
-
-
-cdef class Entry:
-    """The compiled calls of an executable: ``run_slots`` and ``run_dict``.
-
-    Args:
-        lock: A ``rlx._ext.locks.TryLock``, held while they run.
-        output_views: The arrays that ``run_slots`` returns.
-        failed: Is called with a runner that failed, and raises.
-        slow: Is called with the arguments that need conversion, or where no runner is set; makes the whole run.
-    """
-
-    cdef object _lock, _failed, _slow
-    cdef rlx_try_lock* _lock_state
-    cdef tuple _names, _slots, _output_views
-    cdef Runner _on_arguments, _on_views
-    cdef object __weakref__
-
-    def __cinit__(self, lock, tuple output_views, failed, slow):
-        cdef uintptr_t address = lock.address
-        self._lock, self._lock_state = lock, <rlx_try_lock*>address
-        self._names, self._slots, self._output_views = (), (), output_views
-        self._failed, self._slow = failed, slow
-
-    def set_runners(self, on_arguments, on_views, tuple names, tuple slots):
-        """Sets the submissions of runs.
-
-        Args:
-            on_arguments: The compiled runner of a run on arguments; None to run through Python.
-            on_views: The compiled runner of a run on ``input_views``; None to run through Python.
-            names: Names of the inputs that take an argument.
-            slots: The memory of those inputs.
-        """
-        self._on_arguments, self._on_views, self._names, self._slots = on_arguments, on_views, names, slots
-
-    # A plain method of C gets its arguments in one tuple. Cython's own functions make a second tuple at each call.
-    @cython.binding(False)
-    @cython.embedsignature.format("clinic")
-    def run_slots(self, *arrays):
-        """Runs the graph and returns its outputs: the same read-only arrays at every call.
-
-        ``run_slots(*arrays)`` takes one array per input, in the order of declaration. ``run_slots()``
-        computes from ``input_views``, where arguments never show up. The next run overwrites the outputs: copy
-        what has to stay.
-
-        Raises:
-            InputError: A wrong count or shape, a dtype or value that does not convert, or the graph is closed.
-            BusyError: Another call uses the graph.
-        """
-        cdef Runner runner
-        if not rlx_acquire(self._lock_state):
-            self._lock.refuse()
-        try:
-            runner = self._on_arguments if len(arrays) else self._on_views
-            if runner is None or (len(arrays) and not _fit(arrays, self._slots)):
-                self._slow(arrays)
-            else:
-                self._run(runner, arrays)
-        finally:
-            rlx_release(self._lock_state, 0)
-        return self._output_views
-
-    @cython.binding(False)
-    def run_dict(self, inputs):
-        """Runs named inputs that need no conversion, and returns the outputs in arrays of their own.
-
-        Returns:
-            None for inputs that need conversion or do not fit, and where a run is several submissions; nothing has
-            run then.
-
-        Raises:
-            BusyError: Another call uses the graph.
-        """
-        cdef tuple arrays
-        cdef Py_ssize_t count = len(self._slots)
-        if not rlx_acquire(self._lock_state):
-            self._lock.refuse()
-        try:
-            if self._on_arguments is None or type(inputs) is not dict or len(inputs) != count:
-                return None
-            arrays = tuple([(<dict>inputs).get(name) for name in self._names])
-            if not _fit(arrays, self._slots):
-                return None
-            self._run(self._on_arguments, arrays)
-            return [cnp.PyArray_NewCopy(<cnp.ndarray>view, cnp.NPY_CORDER) for view in self._output_views]
-        finally:
-            rlx_release(self._lock_state, 0)
-
-    cdef int _run(self, Runner runner, tuple arrays) except -1:
-        """Copies arguments that fit to their slots, and runs."""
-        cdef Py_ssize_t index
-        cdef int status
-        for index in range(len(arrays)):
-            _copy(<cnp.ndarray>arrays[index], <cnp.ndarray>self._slots[index])
-        with nogil:
-            status = rlx_safely(rlx_run_step, &runner.work, 0)
-        if status != RLX_GPU_OK:
-            self._failed(runner)
-        return 0
 
 
 cdef void* _table(size_t count, size_t size) except NULL:
@@ -475,26 +428,22 @@ cdef void* _pointer(address):
 cdef bint _fit(tuple arrays, tuple views):
     """Returns whether every argument fits its slot without conversion."""
     cdef Py_ssize_t index
-    cdef int axis, rank
-    cdef cnp.ndarray array, view
+    cdef int axis
+    cdef cnp.ndarray view
     if len(arrays) != len(views):
         return False
     for index in range(len(arrays)):
-        if not cnp.PyArray_CheckExact(arrays[index]):
+        view = <cnp.ndarray>views[index]
+        if not _is_like(arrays[index], view):
             return False
-        array, view = <cnp.ndarray>arrays[index], <cnp.ndarray>views[index]
-        rank = cnp.PyArray_NDIM(view)
-        if (
-            cnp.PyArray_TYPE(array) != cnp.PyArray_TYPE(view)
-            or cnp.PyArray_NDIM(array) != rank
-            or not cnp.PyArray_ISCARRAY_RO(array)
-        ):
-            return False
-        for axis in range(rank):
-            if cnp.PyArray_DIM(array, axis) != cnp.PyArray_DIM(view, axis):
+        for axis in range(cnp.PyArray_NDIM(view)):
+            if cnp.PyArray_DIM(<cnp.ndarray>arrays[index], axis) != cnp.PyArray_DIM(view, axis):
                 return False
     return True
 
 
 cdef void _copy(cnp.ndarray array, cnp.ndarray view) noexcept:
     memcpy(cnp.PyArray_DATA(view), cnp.PyArray_DATA(array), cnp.PyArray_NBYTES(view))
+
+
+include "webgpu_entry.pxi"

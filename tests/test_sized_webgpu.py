@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 import rlx
+from rlx._ext.program import RunSizes
+from rlx._ext.webgpu_hot import HostViews
 from rlx.backends.base import CompileOptions
 from rlx.backends.webgpu.dispatch import UNIFORM, Dispatch
 from rlx.backends.webgpu.size_table import SizeTable
@@ -12,6 +14,7 @@ from rlx.compiler.lowering import lower_sized
 from rlx.compiler.target import Target
 from rlx.ir.static_sizes import with_sizes
 from rlx.sizes import Assumptions, Dim, Ratio, deciding
+from rlx.sizes.program import SizeProgram
 
 WIDTH, HEADS, WORDS = 32, 2, 50
 RNG = np.random.default_rng(0)
@@ -117,12 +120,21 @@ def test_equal_sizes_have_one_place():
     second = resolved(lambda: f"{-N} {(N + 1) * 2}u {Ratio(1, N)}", table)
     assert first.text == "sizes[0].x i32(sizes[0].y)"
     assert second.text == "i32(sizes[0].y) sizes[0].x bitcast<f32>(sizes[0].z)"
-    table.compile()
-    words = table.values({"n": 4})
-    assert words[:2].view(np.int32).tolist() == [10, -4]
-    assert words[2:3].view(np.float32).tolist() == [0.25]
+    program = SizeProgram(["n"])
+    added = table.added(program)
+    places = [
+        [-1 if part is None else program.place(part).above for part in pair] for pair in added
+    ]
+    sizes = RunSizes(program.steps(), [4], [], [], [])
+    views = HostViews((), (), (), sizes, places)
+    assert views.words[:2].view(np.int32).tolist() == [10, -4]
+    assert views.words[2:3].view(np.float32).tolist() == [0.25]
     with pytest.raises(rlx.DeviceMemoryError, match="counts further than a GPU does"):
-        table.values({"n": 1 << 31})
+        views.resize((1 << 31,))
+    assert (sizes.now, views.words[0]) == ((4,), 10)
+    views.resize((0,))
+    assert views.words[:2].tolist() == [2, 0]
+    assert np.isnan(views.words[2:3].view(np.float32)[0])
 
 
 def texts(layers, target):
@@ -208,6 +220,49 @@ def test_runs_under_way_keep_their_results(sized):
     for got, one in zip(cg.run_pipelined([{"tokens": t} for t in given]), wanted, strict=True):
         for a, b in zip(got, one, strict=True):
             np.testing.assert_array_equal(a, b, strict=True)
+
+
+def test_other_sizes_cost_no_python(sized, monkeypatch):
+    cg, _, _ = sized
+    if not cg._state.sized._now.executable._factory.hot:
+        pytest.skip("runs go through Python")
+    given = [tokens(n) for n in (66, 70, 65, 67)]
+    wanted = [[item.copy() for item in cg.run(one)] for one in given]
+    monkeypatch.setattr(type(cg._state.sized), "resize", None)
+    moved = cg.bytes_moved
+    for one, expected in zip(given * 2, wanted * 2, strict=True):
+        for results in (cg.run_slots(one), cg.run({"tokens": one})):
+            for a, b in zip(results, expected, strict=True):
+                np.testing.assert_array_equal(a, b, strict=True)
+    assert cg._state.sized.sizes == {"n": 67}
+    # Sizes are no values: they count as nothing.
+    assert cg.bytes_moved.uploaded - moved.uploaded == 2 * 2 * 4 * (66 + 70 + 65 + 67)
+    # What Python prepared for other sizes follows.
+    monkeypatch.undo()
+    assert cg.run_read_outputs({"tokens": given[0]}, [1])[0].tolist() == wanted[0][1].tolist()
+
+
+def test_transfers_of_values_that_vary_and_that_do_not(webgpu):
+    g, n = rlx.Graph("transfers"), Dim("n", max=100)
+    x, b, y = g.input("x", (n, 3)), g.input("b", (3,)), g.input("y", (n,), "i8")
+    g.set_outputs([x + b, g.sum(x), b * 2.0, y + y, g.sum(x, axes=0)])
+    with rlx.compile(g, device=webgpu) as cg, rlx.compile(g, device="cpu") as cpu:
+        cg.bind_gpu_handle("b", np.float32([1, 2, 3]))
+        for n in (90, 2, 3, 31, 64, 5):
+            x = np.float32(RNG.integers(-9, 9, (n, 3)))
+            y = np.int8(RNG.integers(-9, 9, n))
+            wanted = cpu.run({"x": x, "y": y, "b": [1, 2, 3]})
+            for got in (
+                cg.run({"x": x, "y": y}),
+                cg.run_slots(x, y),
+                cg.run_read_outputs({"x": x, "y": y}),
+                cg.run_pipelined([{"x": x, "y": y}] * 3)[2],
+            ):
+                for a, e in zip(got, wanted, strict=True):
+                    np.testing.assert_array_equal(a, e, strict=True)
+            some = cg.run_read_outputs({"x": x, "y": y}, [4, 2, 3])
+            for a, e in zip(some, (wanted[4], wanted[2], wanted[3]), strict=True):
+                np.testing.assert_array_equal(a, e, strict=True)
 
 
 def test_clones_handles_and_profiles(sized):

@@ -2,6 +2,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rlx._ext.locks import TryLock
+from rlx._ext.program import RunSizes
 from rlx.ir.opdef import Array
 
 FUNCTIONS: tuple[str, ...]
@@ -17,9 +18,28 @@ class Api:
     def send(self, queue: int, commands: int) -> bool: ...
     def read(self, buffer: int, to: Array) -> bool: ...
 
+class HostViews:
+    argument_slots: tuple[Array, ...]
+    input_views: tuple[Array, ...]
+    output_views: tuple[Array, ...]
+    words: Array
+    stale: bool
+    version: int
+    def __init__(
+        self,
+        argument_slots: tuple[Array, ...],
+        input_views: tuple[Array, ...],
+        output_views: tuple[Array, ...],
+        sizes: RunSizes | None = None,
+        words: Sequence[tuple[int, int]] = (),
+    ) -> None: ...
+    def resize(self, sizes: tuple[int, ...]) -> None: ...
+    def grids(self, registers: Sequence[tuple[int, int]]) -> list[tuple[int, int]]: ...
+
 class Dispatches:
-    def __init__(self, rows: Sequence[tuple[int, int, int, int]]) -> None: ...
-    def resize(self, grids: Sequence[tuple[int, int]]) -> None: ...
+    def __init__(
+        self, rows: Sequence[tuple[int, int, int, int]], grids: Sequence[tuple[int, int]] = ()
+    ) -> None: ...
 
 class Runner:
     def __init__(
@@ -39,14 +59,8 @@ class Runner:
         spin_ns: int,
         moved: Array,
         keep: object,
-    ) -> None: ...
-    def resize(
-        self,
-        uploads: Sequence[tuple[int, int, int, int]],
-        moves: Sequence[tuple[int, int, int, int, int]],
-        copies: Sequence[tuple[int, int, int, int]],
-        staged: int,
-        reads: Sequence[tuple[int, int, int]],
+        views: HostViews | None = None,
+        lengths: Sequence[tuple[int, int, int, int]] = (),
     ) -> None: ...
     def submit(self, shift: int = 0) -> int: ...
     def wait(self) -> int: ...
@@ -56,17 +70,17 @@ class Runner:
 class Entry:
     def __init__(
         self,
-        lock: TryLock,
-        output_views: tuple[Array, ...],
+        views: HostViews,
         failed: Callable[[Any], None],
         slow: Callable[[tuple[Any, ...]], None],
     ) -> None: ...
+    @property
+    def served(self) -> int: ...
+    def compiled(
+        self, lock: TryLock, names: tuple[str, ...]
+    ) -> tuple[Callable[..., tuple[Array, ...]], Callable[[Any], list[Array] | None]]: ...
     def set_runners(
-        self,
-        on_arguments: Runner | None,
-        on_views: Runner | None,
-        names: tuple[str, ...],
-        slots: tuple[Array, ...],
+        self, on_arguments: Runner | None, on_views: Runner | None, positions: tuple[int, ...]
     ) -> None: ...
     def run_slots(self, *arrays: Any) -> tuple[Array, ...]: ...
     def run_dict(self, inputs: Any) -> list[Array] | None: ...

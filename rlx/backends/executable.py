@@ -18,7 +18,7 @@ from rlx.ir.opdef import Array, TensorType
 
 if TYPE_CHECKING:
     from rlx._ext.locks import TryLock
-    from rlx._ext.program import Program, SizeSteps
+    from rlx._ext.program import ServedProgram, SizeSteps
     from rlx.backends.recorder import Recorder
     from rlx.passes.dynamic_batch import DynamicRows
 
@@ -249,7 +249,7 @@ class SizedProgram(Executable, Protocol):
     def sizes(self) -> Mapping[str, int]:
         """The sizes that runs without arguments compute for."""
 
-    def program(self, guards: SizeSteps | None) -> Program | None:
+    def program(self, guards: SizeSteps | None) -> ServedProgram | None:
         """Returns the compiled program of its runs, which takes the sizes of its arrays by itself where guards hold.
 
         None where runs are not compiled. Programs of single sizes on the same device have it, too.

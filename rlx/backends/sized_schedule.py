@@ -8,12 +8,14 @@ from contextlib import AbstractContextManager
 from itertools import islice
 from typing import Any, Self
 
+from rlx._ext.program import RunSizes
 from rlx.errors import UnknownSizeError
+from rlx.ir.input_sizes import shown_by
 from rlx.ir.opdef import TensorType
 from rlx.ir.plan import MemoryPlan, Schedule, Value
 from rlx.passes.memory_plan import plan_memory
-from rlx.sizes import Assumptions, Ratio, SizeExpr, deciding
-from rlx.sizes.program import compiled, upper_bound
+from rlx.sizes import Assumptions, Ratio, SizeExpr, deciding, dims_of
+from rlx.sizes.program import SizeProgram, compiled, upper_bound
 
 Sizes = Mapping[str, int]
 
@@ -84,3 +86,28 @@ class SizedSchedule:
         """The types of the inputs, then of the outputs."""
         known = iter(self._lengths(*(sizes[name] for name in self.names)))
         return [TensorType(tuple(islice(known, len(t.shape))), t.dtype) for t in self._types]
+
+    def _run_sizes(self, program: SizeProgram) -> RunSizes:
+        """Returns the sizes of a run, which the shapes of inputs show, and a table of a program of numbers for them.
+
+        Raises:
+            SizesError: A number that depends on sizes does not fit 64 bits.
+        """
+        added = [program.add(size) for type in self._types for size in type.shape]
+        axes = [program.place(each).above for each in added]
+        ranks = [len(value.type.shape) for value in self.schedule.inputs]
+        sizes = [self.sizes[name] for name in self.names]
+        return RunSizes(program.steps(), sizes, ranks, axes, self._shown())
+
+    def _shown(self) -> list[tuple[int, ...]]:
+        """The axis that shows each dim, with the values that there is memory for, as ``RunSizes`` takes it."""
+        types = [value.type for value in self.schedule.inputs]
+        sizes: list[Any] = [size for type in types for size in type.shape]
+        dims = {d.name: d for size in sizes if isinstance(size, SizeExpr) for d in dims_of(size)}
+        axes = shown_by(types)
+        results: list[tuple[int, ...]] = []
+        for name in self.names:
+            (index, axis, factor, more), dim = axes[name][0], dims[name]
+            most = self.most[name] if dim.max is None else min(dim.max, self.most[name])
+            results.append((index, axis, more, dim.multiple_of, factor, dim.min, most))
+        return results

@@ -12,7 +12,7 @@ from rlx.compiler.loading import LoadedGraph
 from rlx.ir.opdef import Array
 
 if TYPE_CHECKING:
-    from rlx._ext.program import Program, SizedRuns, SizeSteps
+    from rlx._ext.program import ServedProgram, SizedRuns, SizeSteps
 
 Values = Mapping[str, int]
 
@@ -90,7 +90,7 @@ class KeptProgram:
             return self._sizes
         return {**self.fixed, **cast(SizedProgram, self.executable).sizes}
 
-    def compiled(self) -> Program | None:
+    def compiled(self) -> ServedProgram | None:
         """Returns the compiled program of its runs; None where the device has none."""
         executable = self.executable
         able = executable.capabilities.sized_programs

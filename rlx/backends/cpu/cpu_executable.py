@@ -170,9 +170,7 @@ class CpuExecutable:
         return self._program.compiled(lock, names)
 
     def program(self, guards: SizeSteps | None) -> Program:
-        """Returns the compiled program of its runs, which takes the sizes of its arrays by itself where guards hold."""
-        if guards is not None:
-            self._program.set_guards(guards)
+        """Returns the compiled program of its runs."""
         return self._program
 
     def set_params(self, values: Mapping[str, Array]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Self
 
-from rlx._ext.program import SizeSteps
+from rlx._ext.program import RunSizes, SizeSteps
 from rlx.abi import calls
 from rlx.abi.kernels import KERNELS
 from rlx.backends.cpu.elementwise_program import program_fields
@@ -13,10 +13,9 @@ from rlx.backends.cpu.linker import Share
 from rlx.backends.cpu.split import flushes, split_of
 from rlx.backends.sized_schedule import SizedSchedule, Sizes, at
 from rlx.errors import UnknownSizeError
-from rlx.ir.input_sizes import shown_by
 from rlx.ir.opdef import TensorType
 from rlx.ir.plan import KernelCall, Schedule, Value
-from rlx.sizes import Assumptions, SizeExpr, deciding, dims_of
+from rlx.sizes import Assumptions, SizeExpr, deciding
 from rlx.sizes.program import SizeProgram, upper_bound
 
 # A number that depends on sizes: call, field of its split or "", word, register, and the register of a denominator or -1.
@@ -38,7 +37,7 @@ class SizedCalls(SizedSchedule):
         static: The calls for those sizes. Scratch memory is that of the largest ones.
         table: Computes the numbers, and the sizes of inputs and outputs.
         places: Where the numbers are written.
-        axes: The registers of the sizes of inputs, then of outputs.
+        run_sizes: The sizes of runs.
         shares: The split of each call, and whether it flushes subnormal operands.
 
     Raises:
@@ -47,7 +46,7 @@ class SizedCalls(SizedSchedule):
 
     table: SizeSteps
     places: list[SizedPlace]
-    axes: list[int]
+    run_sizes: RunSizes
     shares: list[Share]
 
     def __init__(
@@ -83,10 +82,9 @@ class SizedCalls(SizedSchedule):
                 added += [(number, "", word, program.add(*item)) for word, *item in words]
                 fields = self._share(call, self.static.calls[number])
                 added += [(number, name, i, program.add(item)) for name, i, item in fields]
-        axes = [program.add(size) for type in self._types for size in type.shape]
+        self.run_sizes = self._run_sizes(program)
         self.places = [(*place, *program.place(each)) for *place, each in added]
-        self.axes = [program.place(axis).above for axis in axes]
-        self.table = program.steps()
+        self.table = self.run_sizes.table
 
     def _share(self, call: KernelCall, static: KernelCall) -> list[tuple[str, int, Any]]:
         """Notes the split of a call; returns the fields that depend on sizes."""
@@ -102,19 +100,6 @@ class SizedCalls(SizedSchedule):
             flush = 1
         self.shares.append((split and split.linked(), flush))
         return fields
-
-    def shown(self) -> list[tuple[int, ...]]:
-        """The axis that shows each dim, with the values that there is memory for, as ``Program.set_table`` takes it."""
-        types = [value.type for value in self.schedule.inputs]
-        sizes: list[Any] = [size for type in types for size in type.shape]
-        dims = {d.name: d for size in sizes if isinstance(size, SizeExpr) for d in dims_of(size)}
-        axes = shown_by(types)
-        results: list[tuple[int, ...]] = []
-        for name in self.names:
-            (index, axis, factor, more), dim = axes[name][0], dims[name]
-            most = self.most[name] if dim.max is None else min(dim.max, self.most[name])
-            results.append((index, axis, more, dim.multiple_of, factor, dim.min, most))
-        return results
 
     def more(self, sizes: Sizes) -> Self:
         """Returns the calls for some sizes, with memory for these and half as much again.

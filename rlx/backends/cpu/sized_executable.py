@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rlx._ext.program import Program, SizeSteps
 from rlx.backends.cpu.cpu_executable import CpuExecutable
 from rlx.backends.cpu.sized_calls import SizedCalls
 from rlx.backends.cpu.weights import Weights
@@ -37,13 +38,18 @@ class SizedCpuExecutable(CpuExecutable):
         self._sized, self._alignment = calls, alignment
         plan = calls.plan(alignment)
         super().__init__(calls.static, plan, weights, isa, threads, max_iterations, flush, calls)
-        sizes = tuple(calls.sizes[name] for name in calls.names)
-        self._program.set_table(calls.table, sizes, calls.axes, calls.shown())
+        self._program.set_sizes(calls.run_sizes)
 
     @property
     def sizes(self) -> Sizes:
         """The sizes that runs without arguments compute for."""
-        return dict(zip(self._sized.names, self._program.sizes, strict=True))
+        return dict(zip(self._sized.names, self._sized.run_sizes.now, strict=True))
+
+    def program(self, guards: SizeSteps | None) -> Program:
+        """Returns the compiled program of its runs, which takes the sizes of its arrays by itself where guards hold."""
+        if guards is not None:
+            self._sized.run_sizes.set_guards(guards)
+        return self._program
 
     def fits(self, sizes: Sizes) -> bool:
         """Returns whether there is memory for some sizes."""

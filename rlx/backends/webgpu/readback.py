@@ -48,13 +48,13 @@ class Readback:
         """Returns the value in an input's slot."""
         builder = self._builder
         offset, _ = builder.inputs[index]
-        return self.read(builder.arena, offset, builder.schedule.inputs[index].type)
+        return self.read(builder.arena, offset, builder.input_type(index))
 
     def write_input(self, index: int, array: Array) -> None:
         """Uploads an input to its slot."""
         builder = self._builder
         offset, nbytes = builder.inputs[index]
-        builder.host.input_views[index][...] = array
+        builder.host.views.input_views[index][...] = array
         if nbytes:
             data = builder.host.inputs[offset : offset + words(nbytes)]
             runner = self._factory.runner(Submission([], uploads=[(data, builder.arena, offset)]))
@@ -63,8 +63,7 @@ class Readback:
     def read_row(self, output: int, row: int) -> Array:
         """Returns one row of an output of the last run."""
         builder = self._builder
-        start, _ = builder.outputs[output]
-        type = builder.schedule.output_types[output]
+        start, type = builder.output_slots()[output]
         row_type = TensorType(type.shape[1:], type.dtype)
         return self.read(builder.arena, start + row * row_type.nbytes, row_type)
 

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 from weakref import WeakSet
 
 from rlx._ext.locks import ReadWriteLock
+from rlx._ext.webgpu_hot import HostViews
 from rlx.backends.webgpu.device import GpuDevice
 from rlx.backends.webgpu.dispatch import Dispatch, padded, shrunk
 from rlx.backends.webgpu.faults import check
 from rlx.backends.webgpu.host_step import HostStep, Pause
 from rlx.backends.webgpu.staging import StagingBlock, StagingRing
 from rlx.backends.webgpu.storage import from_device
-from rlx.backends.webgpu.submission import Batch, Submission, SubmissionRunner
+from rlx.backends.webgpu.submission import (
+    Batch,
+    BoundSizes,
+    Grids,
+    PythonRunner,
+    Submission,
+    SubmissionRunner,
+)
 from rlx.backends.webgpu.submission_builder import RunnerFactory
 from rlx.backends.webgpu.weight_buffers import ConstantBuffers, check_limit
 from rlx.ir.opdef import Array, TensorType
@@ -27,20 +35,6 @@ _MAX_DISPATCHES = 4096
 _MAX_EXTENTS = 64
 
 
-class BoundSizes(NamedTuple):
-    """The sizes of a graph with dims that its dispatches have now.
-
-    Attributes:
-        buffer: The buffer that they read sizes from.
-        nbytes: Its bytes.
-        grids: Workgroups in x and y by the id of each dispatch.
-    """
-
-    buffer: Any
-    nbytes: int
-    grids: Mapping[int, tuple[int, int]]
-
-
 class Batches:
     """The batches of dispatches that a run submits, with a host step between each two.
 
@@ -50,12 +44,13 @@ class Batches:
         fixed: Params and constants, and the programs of the host.
         plan: Where other values live.
         arena: The buffer that they live in.
-        sizes: The sizes that dispatches read; None without dims.
+        views: The host's views, which know the sizes of now.
+        sizes: What depends on sizes; None without dims.
 
     Attributes:
-        current: The batches of the rows that runs compute now.
         host_steps: The steps on the host after each batch but the last.
         bound: Pipeline and bind group of each dispatch, by its id.
+        grids: For each batch the registers of its workgroups; empty without dims.
     """
 
     def __init__(
@@ -65,9 +60,10 @@ class Batches:
         fixed: ConstantBuffers,
         plan: MemoryPlan,
         arena: Any,
+        views: HostViews,
         sizes: BoundSizes | None = None,
     ) -> None:
-        self._sizes = sizes
+        self._views, self._sizes, self._version = views, sizes, 0
         self._gpu, self._fixed, self._plan, self._arena = gpu, fixed, plan, arena
         self._parts: list[list[Dispatch]] = [[]]
         self.host_steps: list[Any] = []
@@ -92,7 +88,21 @@ class Batches:
             for dispatch, pipeline in zip(dispatches, pipelines, strict=True)
         }
         self._fewer: dict[tuple[int, int], list[Batch]] = {}
-        self._whole = self.current = self._build(None)
+        self.grids: list[Grids] = [
+            () if sizes is None else [sizes.grids[id(item)] for item in part]
+            for part in self._parts
+        ]
+        self._whole = self._current = self._build(None)
+
+    @property
+    def current(self) -> list[Batch]:
+        """The batches of the rows, or of the sizes, that runs compute now. The lists stay, their entries change."""
+        if self._version != self._views.version:
+            self._version = self._views.version
+            for batch, grids in zip(self._current, self.grids, strict=True):
+                pairs = zip(batch, self._views.grids(grids), strict=True)
+                batch[:] = [(p, g, x, y) for (p, g, _, _), (x, y) in pairs]
+        return self._current
 
     def use(self, extent: DynamicRows | None) -> bool:
         """Selects the batches for an extent: the same dispatches with fewer workgroups.
@@ -101,7 +111,7 @@ class Batches:
             Whether the batches of other numbers of rows were forgotten, to make room.
         """
         if extent is None:
-            self.current = self._whole
+            self._current = self._whole
             return False
         key = extent.actual, extent.upper
         full = key not in self._fewer and len(self._fewer) >= _MAX_EXTENTS
@@ -109,7 +119,7 @@ class Batches:
             self._fewer.clear()
         if key not in self._fewer:
             self._fewer[key] = self._build(extent)
-        self.current = self._fewer[key]
+        self._current = self._fewer[key]
         return full
 
     @property
@@ -119,7 +129,7 @@ class Batches:
 
     def close(self) -> None:
         """Drops bind groups and pipelines."""
-        self._whole = self.current = [[]]
+        self._whole = self._current = [[]]
         self._fewer.clear()
         self.bound.clear()
 
@@ -128,13 +138,6 @@ class Batches:
         if value.id in self._fixed.buffers:
             return self._fixed.buffers[value.id], 0
         return self._arena, self._plan.slots[value.id].offset
-
-    def resize(self, sizes: BoundSizes) -> None:
-        """Has dispatches make other numbers of workgroups: the lists of batches stay, their entries change."""
-        self._sizes = sizes
-        for batch, part in zip(self.current, self._parts, strict=True):
-            grids = (sizes.grids[id(item)] for item in part)
-            batch[:] = [(p, g, x, y) for (p, g, _, _), (x, y) in zip(batch, grids, strict=True)]
 
     def _resources(self, dispatch: Dispatch) -> list[tuple[Any, int, int]]:
         values = [self._resource(value, dispatch) for value in dispatch.values]
@@ -149,10 +152,15 @@ class Batches:
         return (*self._place(value), size)
 
     def _build(self, extent: DynamicRows | None) -> list[Batch]:
+        if self._sizes is not None:
+            grids = map(self._views.grids, self.grids)
+            return [
+                [(*self.bound[id(item)], x, y) for item, (x, y) in zip(*pair, strict=True)]
+                for pair in zip(self._parts, grids, strict=True)
+            ]
         batches: list[Batch] = []
-        grids = self._sizes.grids if self._sizes is not None else {}
         for part in self._parts:
-            sizes = [(item, *(grids.get(id(item)) or shrunk(item, extent))) for item in part]
+            sizes = [(item, *shrunk(item, extent)) for item in part]
             batches.append([(*self.bound[id(item)], x, y) for item, x, y in sizes if x and y])
         return batches
 
@@ -171,7 +179,10 @@ class PreparedRun:
         apart: The last submission with all rows of the outputs, for runs whose results are kept apart.
         outputs: Offset in the arena and type of every output.
         gate: Keeps changes of weights out of runs of several submissions.
+        version: The version of the host's views.
 
+    Attributes:
+        version: See above.
     """
 
     def __init__(
@@ -183,21 +194,28 @@ class PreparedRun:
         apart: Submission,
         outputs: Sequence[tuple[int, TensorType]],
         gate: ReadWriteLock,
+        version: int,
     ) -> None:
+        self.version = version
         self._steps, self._outputs, self._gate = steps, outputs, gate
         self._runners = [factory.runner(work) for work in works]
         self._apart = gpu, factory, apart
         self._ring: StagingRing | None = None
 
     def resize(
-        self, works: Sequence[Submission], outputs: Sequence[tuple[int, TensorType]]
+        self,
+        works: Sequence[Submission],
+        outputs: Sequence[tuple[int, TensorType]],
+        version: int,
     ) -> None:
-        """Has later runs transfer the values of other sizes; no run is under way."""
+        """Has later runs transfer the values of other sizes; no run is under way. Compiled runners do so by themselves."""
         gpu, factory, _ = self._apart
         for runner, work in zip(self._runners, works, strict=True):
-            factory.resize(runner, work)
+            if isinstance(runner, PythonRunner):
+                runner.resize(work)
         self.close()
         self._ring, self._outputs, self._apart = None, outputs, (gpu, factory, works[-1])
+        self.version = version
 
     @property
     def ring(self) -> StagingRing:

@@ -10,12 +10,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from rlx.errors import DeviceMemoryError, UnknownSizeError
-from rlx.ir.opdef import Array
+from rlx.errors import UnknownSizeError
 from rlx.sizes import Ratio, SizeExpr, pinned, spelling
-from rlx.sizes.program import compiled
+from rlx.sizes.program import SizeProgram
 
 # A mark is the number of a size between two signs that no text has.
 _MARK = "\ue000{}\ue001"
@@ -63,7 +60,6 @@ class SizeTable:
         self._marked: list[Any] = []
         self._places: dict[Any, int] = {}
         self._sizes: list[Any] = []
-        self._values: Callable[..., list[int]] = lambda *_: []
 
     def copy(self) -> SizeTable:
         """Returns a table with the same sizes, to which others are added."""
@@ -107,38 +103,23 @@ class SizeTable:
         """The WGSL that binds so many vectors of the buffer."""
         return f"\n@group(0) @binding({binding}) var<uniform> sizes: array<vec4<u32>, {vectors}>;\n"
 
-    def values(self, sizes: Mapping[str, int]) -> Array:
-        """Returns the words of the buffer for values of dims.
+    def added(self, program: SizeProgram) -> list[tuple[Any, Any]]:
+        """Adds the sizes to a program: for each word of the buffer a number, or a numerator and a denominator."""
+        return [
+            (program.add(size.above), program.add(size.below))
+            if isinstance(size, Ratio)
+            else (program.add(size), None)
+            for size in self._sizes
+        ]
+
+    def check(self) -> None:
+        """Refuses more sizes than a GPU binds; all texts have been rendered.
 
         Raises:
-            DeviceMemoryError: A size has more than 32 bits.
-        """
-        values = self._values(*(sizes[name] for name in self._names))
-        words: Array = np.zeros(self.nbytes // 4, np.uint32)
-        pairs = zip(values[::2], values[1::2], strict=True)
-        for place, (size, (value, below)) in enumerate(zip(self._sizes, pairs, strict=True)):
-            if isinstance(size, Ratio):
-                words[place] = np.float32(value / below if below else np.nan).view(np.uint32)
-                continue
-            if not -(1 << 31) <= value < 1 << 32:
-                raise DeviceMemoryError(
-                    "a kernel counts further than a GPU does",
-                    got=f"{self._sizes[place]!r} = {value}",
-                    expected="at most 32 bits",
-                )
-            words[place] = value & 0xFFFFFFFF
-        return words
-
-    def compile(self) -> None:
-        """Compiles the function of ``values``; all texts have been rendered.
-
-        Raises:
-            UnknownSizeError: There are more sizes than a GPU binds.
+            UnknownSizeError: There are more.
         """
         if self.nbytes > _MOST:
             raise UnknownSizeError("the kernels of a graph read more sizes than a GPU binds")
-        pairs = [(s.above, s.below) if isinstance(s, Ratio) else (s, 1) for s in self._sizes]
-        self._values = compiled([part for pair in pairs for part in pair], self._names)
 
     def _mark(self, size: Any) -> str:
         self._marked.append(size)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Any, Self
 
 from rlx.backends.base import DeviceInfo
 from rlx.backends.sized_schedule import SizedSchedule, Sizes
 from rlx.backends.webgpu.codegen import SizedTexts, rendered
 from rlx.backends.webgpu.dispatch import Dispatch
-from rlx.ir.opdef import Array, TensorType
+from rlx.backends.webgpu.submission import BoundSizes
+from rlx.ir.opdef import TensorType
 from rlx.ir.plan import ARENA, Schedule, Value
-from rlx.sizes import Assumptions, deciding
-from rlx.sizes.program import compiled
+from rlx.sizes import Assumptions, SizeExpr, deciding
+from rlx.sizes.program import SizeProgram
 
 
 class SizedKernels(SizedSchedule):
@@ -49,11 +50,7 @@ class SizedKernels(SizedSchedule):
         self.arena = self.plan(self._alignment)
         self._bound_as = [self._largest(value) for value in self.schedule.values]
         self.work = rendered(self._info, self.schedule, self.arena, self._texts, self._bound_as)
-        self._texts.table.compile()
-        dispatches = {id(item): item for item in self.work if isinstance(item, Dispatch)}
-        self._ids = list(dispatches)
-        grids = [size for item in dispatches.values() for size in item.grid]
-        self._counts = compiled(grids, self.names)
+        self._texts.table.check()
 
     def _largest(self, value: Value) -> Value:
         """A value as it is bound: as many elements as it has at most."""
@@ -67,18 +64,31 @@ class SizedKernels(SizedSchedule):
         """Bytes of the buffer of sizes."""
         return self._texts.table.nbytes
 
-    def words(self, sizes: Sizes) -> Array:
-        """Returns the words of the buffer of sizes.
+    def bound(self, buffer: Any) -> BoundSizes:
+        """Returns what depends on sizes, with the buffer that dispatches read them from.
 
         Raises:
-            DeviceMemoryError: A size has more than 32 bits.
+            SizesError: A number that depends on sizes does not fit 64 bits.
         """
-        return self._texts.table.values(sizes)
+        program = SizeProgram(self.names)
+        added = self._texts.table.added(program)
+        items = {id(item): item for item in self.work if isinstance(item, Dispatch)}
+        grids = {key: [program.add(size) for size in item.grid] for key, item in items.items()}
+        nbytes = [
+            program.add(type.nbytes) if isinstance(type.nbytes, SizeExpr) else None
+            for type in self._types
+        ]
+        sizes, count = self._run_sizes(program), len(self.schedule.inputs)
 
-    def grids(self, sizes: Sizes) -> dict[int, tuple[int, int]]:
-        """Returns the workgroups in x and y by the id of each dispatch."""
-        counts = self._counts(*(sizes[name] for name in self.names))
-        return dict(zip(self._ids, zip(counts[::2], counts[1::2], strict=True), strict=True))
+        def place(register: Any) -> int:
+            return -1 if register is None else program.place(register).above
+
+        words = [(place(above), place(below)) for above, below in added]
+        pairs = {key: (place(x), place(y)) for key, (x, y) in grids.items()}
+        registers = [place(register) for register in nbytes]
+        return BoundSizes(
+            buffer, self.sizes_nbytes, sizes, words, pairs, registers[:count], registers[count:]
+        )
 
     def static(self, sizes: Sizes) -> Schedule:
         """The schedule with the types that inputs and outputs have for some sizes, and other values as they are bound."""

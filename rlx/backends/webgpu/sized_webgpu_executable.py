@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from rlx._ext.program import SizeSteps
 from rlx.backends.executable import Binding
 from rlx.backends.sized_schedule import Sizes
 from rlx.backends.webgpu.device import GpuDevice
-from rlx.backends.webgpu.runs import BoundSizes
 from rlx.backends.webgpu.sized_kernels import SizedKernels
 from rlx.backends.webgpu.webgpu_executable import WebGpuExecutable
 from rlx.backends.webgpu.weight_buffers import ConstantBuffers
@@ -23,20 +25,21 @@ class SizedWebGpuExecutable(WebGpuExecutable):
 
     def __init__(self, gpu: GpuDevice, kernels: SizedKernels, constants: ConstantBuffers) -> None:
         self._sized = kernels
-        sizes, nbytes = kernels.sizes, kernels.sizes_nbytes
-        buffer = gpu.buffer("sizes", nbytes, "UNIFORM", "COPY_DST")
-        self._bound = BoundSizes(buffer, nbytes, kernels.grids(sizes))
-        static = kernels.static(sizes)
+        buffer = gpu.buffer("sizes", kernels.sizes_nbytes, "UNIFORM", "COPY_DST")
+        self._bound = kernels.bound(buffer)
+        static = kernels.static(kernels.sizes)
         super().__init__(gpu, static, kernels.arena, kernels.work, constants, self._bound)
-        self._write(sizes)
-
-    def _write(self, sizes: Sizes) -> None:
-        self._gpu.queue.write_buffer(self._bound.buffer, 0, self._sized.words(sizes))
 
     @property
     def sizes(self) -> Sizes:
         """The sizes that runs without arguments compute for."""
-        return self._sized.sizes
+        return dict(zip(self._sized.names, self._bound.sizes.now, strict=True))
+
+    def program(self, guards: SizeSteps | None) -> Any:
+        """Returns the compiled calls of its runs, which take the sizes of their arrays where guards hold."""
+        if guards is not None:
+            self._bound.sizes.set_guards(guards)
+        return super().program(guards)
 
     def fits(self, sizes: Sizes) -> bool:
         """Returns whether there is memory for some sizes."""
@@ -45,21 +48,10 @@ class SizedWebGpuExecutable(WebGpuExecutable):
     def resize(self, sizes: Sizes) -> None:
         """Has later runs compute for other sizes, for which there is memory. The values of inputs and outputs are lost."""
         self._drain()
-        self._write(sizes)
-        self._sized.sizes = dict(sizes)
-        self._bound = self._bound._replace(grids=self._sized.grids(sizes))
-        self._batches.resize(self._bound)
-        for batch in self._batches.current:
-            self._factory.resize_batch(batch)
-        static = self._sized.static(sizes)
-        self._host.resize(static)
-        if self._builder.resize(static):
-            self._forget_runs()
-        for (_, *which), run in self._prepared.items():
-            run.resize(self._works(*which), self._builder.output_slots())
-        self._take_views()
+        self._host.views.resize(tuple(sizes[name] for name in self._sized.names))
 
     def _record(self, binding: Binding) -> None:
+        self._sized.sizes = dict(self.sizes)
         with self._sized.estimating():
             super()._record(binding)
 
@@ -77,7 +69,7 @@ class SizedWebGpuExecutable(WebGpuExecutable):
 
     def clone(self) -> SizedWebGpuExecutable:
         """Returns the same dispatches on a new arena."""
-        return self._again(self._sized.again(self._sized.sizes, self._sized.sizes))
+        return self._again(self._sized.again(self.sizes, self.sizes))
 
     def _again(self, kernels: SizedKernels) -> SizedWebGpuExecutable:
         with self._gpu.all_or_nothing():

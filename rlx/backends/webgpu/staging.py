@@ -43,7 +43,7 @@ class StagingBlock:
         self._rows = memory.reshape(count, self._stride)
         staged, reads = (size, [(0, memory)]) if work.staged else (0, [])
         self._runner: SubmissionRunner = factory.runner(
-            replace(work, staging=self.staging, staged=staged, reads=reads, often=False)
+            replace(work, staging=self.staging, staged=staged, reads=reads, often=False, lengths=())
         )
         self._submitted = False
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from rlx._ext.program import RunSizes
+from rlx._ext.webgpu_hot import HostViews
 from rlx.backends.webgpu.device import GpuDevice
 from rlx.backends.webgpu.provider import FORKED, forked
 from rlx.dataclasses import dataclass
@@ -15,9 +17,53 @@ from rlx.errors import DeviceUnavailableError
 from rlx.ir.opdef import Array
 
 Batch = list[tuple[Any, Any, int, int]]
+# For each dispatch the registers of its workgroups in x and y.
+Grids = Sequence[tuple[int, int]]
 
 # Status of a run; the numbers are those of cython_src/webgpu_run.h.
 OK, ERROR, MEMORY, LOST, STOPPED = range(5)
+# The tables of transfers, as ``rlx._ext.webgpu_hot.Runner`` numbers them.
+UPLOADS, MOVES, COPIES, READS = range(4)
+
+
+class BoundSizes(NamedTuple):
+    """The sizes of a graph with dims and all that follows them. Registers are those of a table of sizes.
+
+    Attributes:
+        buffer: The buffer that dispatches read sizes from.
+        nbytes: Its bytes.
+        sizes: The sizes of now, and how others are taken.
+        words: The registers of the words of the buffer: a number, or a numerator and a denominator; -1 for none.
+        grids: The registers of the workgroups in x and y by the id of each dispatch.
+        inputs: The register of the bytes of each input; -1 where these stay.
+        outputs: The same of each output.
+    """
+
+    buffer: Any
+    nbytes: int
+    sizes: RunSizes
+    words: Sequence[tuple[int, int]]
+    grids: Mapping[int, tuple[int, int]]
+    inputs: Sequence[int]
+    outputs: Sequence[int]
+
+
+class SizeWords(NamedTuple):
+    """The words that dispatches read, which the next submission uploads if they changed.
+
+    Attributes:
+        buffer: The buffer that they are read from.
+        views: Holds them.
+    """
+
+    buffer: Any
+    views: HostViews
+
+    def upload(self, queue: Any) -> None:
+        """Uploads them if they changed."""
+        if self.views.stale:
+            queue.write_buffer(self.buffer, 0, self.views.words)
+            self.views.stale = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +80,9 @@ class Submission:
         reads: ``(offset in staging, bytes)``.
         often: Whether it is worth preparing memory for the uploads.
         room: Bytes of the uploads of larger sizes, where these may change.
+        words: The sizes that dispatches read; None without dims.
+        lengths: Transfers whose bytes depend on sizes: table, row, bytes that stay, and the register of the others.
+        grids: The registers of the workgroups; empty where these stay.
     """
 
     batch: Batch
@@ -45,6 +94,9 @@ class Submission:
     reads: Sequence[tuple[int, Array]] = ()
     often: bool = False
     room: int = 0
+    words: SizeWords | None = None
+    lengths: Sequence[tuple[int, int, int, int]] = ()
+    grids: Grids = ()
 
 
 class SubmissionRunner(Protocol):
@@ -92,6 +144,8 @@ class PythonRunner:
         self._send(self._encode(work, shift))
 
     def _upload(self, work: Submission) -> None:
+        if work.words is not None:
+            work.words.upload(self._gpu.queue)
         for data, buffer, offset in work.uploads:
             self._gpu.queue.write_buffer(buffer, offset, data)
             self._moved[0] += data.nbytes

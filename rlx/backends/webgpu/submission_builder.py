@@ -9,59 +9,72 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 from rlx import flags
-from rlx._ext.locks import TryLock
-from rlx.backends.executable import Binding, aligned, view_of
+from rlx._ext.webgpu_hot import HostViews
+from rlx.backends.executable import Binding, aligned, read_only, view_of
 from rlx.backends.webgpu.device import GpuDevice
 from rlx.backends.webgpu.faults import fail
 from rlx.backends.webgpu.host_step import HostStep, Pause
 from rlx.backends.webgpu.recorded import SubmissionRecorder
-from rlx.backends.webgpu.submission import Batch, PythonRunner, Submission, SubmissionRunner
+from rlx.backends.webgpu.submission import (
+    COPIES,
+    MOVES,
+    READS,
+    UPLOADS,
+    Batch,
+    BoundSizes,
+    Grids,
+    PythonRunner,
+    SizeWords,
+    Submission,
+    SubmissionRunner,
+)
 from rlx.ir.opdef import Array, TensorType
-from rlx.ir.plan import MemoryPlan, Schedule
+from rlx.ir.plan import MemoryPlan, Schedule, Value
 from rlx.passes.dynamic_batch import scaled
 
 
 class HostStaging:
     """Host memory of the arena's inputs and outputs, which callers see as views.
 
+    Args:
+        schedule: The inputs and outputs, with the types that they have first.
+        plan: Where they stand in the arena.
+        sizes: What depends on sizes; None without dims.
+
     Attributes:
         memory: Bytes that stand for the arena's inputs and outputs, at the same offsets.
-        argument_slots: Its part that is uploaded before a run on arguments, as views: one per input.
         outputs: Its part that is read back after a run.
         inputs: Other bytes with the offsets of the inputs, which a run on the input views uploads.
-        input_views: Writable arrays in ``inputs``, one per input.
-        output_views: Read-only arrays, one per output.
-        output_slots: Byte offset and element count of each output at ``address``.
+        views: The views of both.
         address: Address of the memory.
     """
 
-    def __init__(self, schedule: Schedule, plan: MemoryPlan) -> None:
+    def __init__(
+        self, schedule: Schedule, plan: MemoryPlan, sizes: BoundSizes | None = None
+    ) -> None:
         self.memory = aligned(plan.outputs_end)
         self.address: int = self.memory.ctypes.data
         self.inputs = aligned(plan.inputs_end)
         self.outputs: Array = self.memory[plan.inputs_end :]
-        self._plan = plan
-        self.resize(schedule)
-
-    def resize(self, schedule: Schedule) -> None:
-        """Makes the views of a schedule's inputs and outputs."""
-        plan = self._plan
         inputs = [(plan.slots[value.id].offset, value.type) for value in schedule.inputs]
-        self.argument_slots = tuple(view_of(self.memory, *item) for item in inputs)
-        self.input_views = tuple(view_of(self.inputs, *item) for item in inputs)
-        views = []
-        slots = []
-        for value, type in zip(schedule.outputs, schedule.output_types, strict=True):
-            offset = plan.slots[value.id].offset
-            view = view_of(self.memory, offset, type)
-            view.setflags(write=False)
-            views.append(view)
-            slots.append((offset, type.size))
-        self.output_views = tuple(views)
-        self.output_slots = tuple(slots)
+        self._offsets = [plan.slots[value.id].offset for value in schedule.outputs]
+        outputs = zip(self._offsets, schedule.output_types, strict=True)
+        self.views = HostViews(
+            tuple(view_of(self.memory, *item) for item in inputs),
+            tuple(view_of(self.inputs, *item) for item in inputs),
+            tuple(read_only(view_of(self.memory, *item)) for item in outputs),
+            *(() if sizes is None else (sizes.sizes, sizes.words)),
+        )
+
+    @property
+    def output_slots(self) -> tuple[tuple[int, int], ...]:
+        """Byte offset and element count of each output at ``address``."""
+        counts = (view.size for view in self.views.output_views)
+        return tuple(zip(self._offsets, counts, strict=True))
 
 
 # Ranges that are closer are merged into one transfer, in bytes.
@@ -73,28 +86,53 @@ def words(nbytes: int) -> int:
     return -(-nbytes // 4) * 4
 
 
-def spans(slots: Sequence[tuple[int, int]], chosen: Sequence[int]) -> list[tuple[int, int]]:
+class ArenaSpan(NamedTuple):
+    """Range of the arena in one transfer.
+
+    Attributes:
+        offset: Its first byte.
+        size: Its bytes, whole words.
+        most: The same for the largest sizes.
+        fixed: Bytes in front, which do not depend on sizes.
+        register: The register of the other bytes; -1 where there are none.
+    """
+
+    offset: int
+    size: int
+    most: int
+    fixed: int = 0
+    register: int = -1
+
+
+def spans(slots: Sequence[ArenaSpan], chosen: Sequence[int]) -> list[ArenaSpan]:
     """Joins the chosen slots to few ranges.
 
     Args:
-        slots: Offset and size of every slot.
+        slots: Place of every slot.
         chosen: Positions in ``slots``.
 
     Returns:
-        Offsets and sizes in bytes, whole words. Neighbours are joined over the padding between
-        them, but never over a slot that was not chosen.
+        Ranges of whole words. Neighbours are joined over the padding between them, but never over a slot that was not
+        chosen, nor behind one whose end depends on sizes.
     """
     wanted = {slots[i] for i in chosen}
-    joined: list[tuple[int, int]] = []
+    joined: list[ArenaSpan] = []
     whole = False
-    for offset, size in sorted(set(slots)):
-        if (offset, size) not in wanted:
+    for slot in sorted(set(slots)):
+        offset, size, most, _, register = slot
+        if slot not in wanted:
             whole = False
-        elif size and whole and offset - sum(joined[-1]) <= _NEAR:
-            joined[-1] = (joined[-1][0], offset + words(size) - joined[-1][0])
-        elif size:
-            joined.append((offset, words(size)))
-            whole = True
+        elif most:
+            start, before = joined[-1][:2] if whole else (offset, 0)
+            if whole and offset - start - before <= _NEAR:
+                joined.pop()
+            else:
+                start = offset
+            fixed = offset - start
+            joined.append(
+                ArenaSpan(start, fixed + words(size), fixed + words(most), fixed, register)
+            )
+            whole = register < 0
     return joined
 
 
@@ -107,13 +145,11 @@ class SubmissionBuilder:
         plan: Where they stand in the arena.
         arena: The buffer.
         host: The host memory of inputs and outputs.
+        sizes: What depends on sizes; None without dims.
 
     Attributes:
-        schedule: See above.
         arena: See above.
         host: See above.
-        inputs: Offset and size in bytes of each input in the arena.
-        outputs: The same of each output.
         every: Positions of all outputs.
         staging: The buffer that outputs come back through.
         staging_bytes: Its size.
@@ -121,56 +157,82 @@ class SubmissionBuilder:
     """
 
     def __init__(
-        self, gpu: GpuDevice, schedule: Schedule, plan: MemoryPlan, arena: Any, host: HostStaging
+        self,
+        gpu: GpuDevice,
+        schedule: Schedule,
+        plan: MemoryPlan,
+        arena: Any,
+        host: HostStaging,
+        sizes: BoundSizes | None = None,
     ) -> None:
         self._gpu, self.arena, self.host, self._plan = gpu, arena, host, plan
+        self._schedule, self._sizes = schedule, sizes
+        self._words = None if sizes is None else SizeWords(sizes.buffer, host.views)
         self.binding = Binding()
         self.every = tuple(range(len(schedule.outputs)))
-        self.staging_bytes = 0
-        self.staging: Any = None
+        self.staging_bytes = max(256, self._staged(self.every, True)[1])
+        self.staging: Any = gpu.buffer("staging", self.staging_bytes, "MAP_READ", "COPY_DST")
         self._between: Any = None
-        self.resize(schedule)
-
-    def resize(self, schedule: Schedule) -> bool:
-        """Takes the types of a schedule's inputs and outputs; no run is under way.
-
-        Returns:
-            Whether outputs come back through another buffer now.
-        """
-        slots, self.schedule = self._plan.slots, schedule
-        self.inputs = [(slots[v.id].offset, v.type.nbytes) for v in schedule.inputs]
-        pairs = zip(schedule.outputs, schedule.output_types, strict=True)
-        self.outputs = [(slots[v.id].offset, type.nbytes) for v, type in pairs]
-        size = max(256, self._staged(self.every, True)[1])
-        self.bind(self.binding)
-        if size <= self.staging_bytes:
-            return False
-        if self.staging is not None:
-            self.staging.destroy()
-            size += size // 2  # sizes that vary go on growing
-        self.staging = self._gpu.buffer("staging", size, "MAP_READ", "COPY_DST")
-        self.staging_bytes = size
-        return True
 
     def bind(self, binding: Binding) -> None:
         """Sets the residents, feeds and rows of later submissions; allocates the buffer that feeds go through."""
-        size = sum(words(self.outputs[source][1]) for _, source in binding.feeds)
+        outputs = self._outputs()
+        size = sum(words(outputs[source].most) for _, source in binding.feeds)
         if size and (self._between is None or self._between.size < size):
             self._between = self._gpu.buffer("feeds", size, "COPY_SRC", "COPY_DST")
         self.binding = binding
 
+    @property
+    def inputs(self) -> list[tuple[int, int]]:
+        """Offset and size in bytes of each input in the arena."""
+        return [(span.offset, span.size) for span in self._inputs()]
+
+    @property
+    def outputs(self) -> list[tuple[int, int]]:
+        """The same of each output."""
+        return [(span.offset, span.size) for span in self._outputs()]
+
+    def _inputs(self) -> list[ArenaSpan]:
+        registers = None if self._sizes is None else self._sizes.inputs
+        views = self.host.views.argument_slots
+        return self._slots(self._schedule.inputs, views, registers)
+
+    def _outputs(self) -> list[ArenaSpan]:
+        registers = None if self._sizes is None else self._sizes.outputs
+        return self._slots(self._schedule.outputs, self.host.views.output_views, registers)
+
+    def _slots(
+        self, values: Sequence[Value], views: Sequence[Array], registers: Sequence[int] | None
+    ) -> list[ArenaSpan]:
+        """The places of values."""
+        results = []
+        for i, (value, view) in enumerate(zip(values, views, strict=True)):
+            register = -1 if registers is None else registers[i]
+            most = view.nbytes if register < 0 else self._plan.slots[value.id].nbytes
+            results.append(
+                ArenaSpan(self._plan.slots[value.id].offset, view.nbytes, most, 0, register)
+            )
+        return results
+
+    def input_type(self, index: int) -> TensorType:
+        """Returns the type of an input, for the sizes of now."""
+        view = self.host.views.input_views[index]
+        return TensorType(view.shape, self._schedule.inputs[index].type.dtype)
+
     def output_slots(self) -> list[tuple[int, TensorType]]:
-        """Returns the offset in the arena and the type of every output."""
-        offsets = (offset for offset, _ in self.outputs)
-        return list(zip(offsets, self.schedule.output_types, strict=True))
+        """Returns the offset in the arena and the type of every output, for the sizes of now."""
+        pairs = zip(self._schedule.output_types, self.host.views.output_views, strict=True)
+        types = [TensorType(view.shape, type.dtype) for type, view in pairs]
+        return [(span.offset, type) for span, type in zip(self._outputs(), types, strict=True)]
 
     def arguments(self) -> tuple[int, ...]:
         """Returns the positions of the inputs that take an argument."""
-        return self.binding.arguments(len(self.inputs))
+        return self.binding.arguments(len(self._schedule.inputs))
 
     def submissions(
         self,
         batches: Sequence[Batch],
+        grids: Sequence[Grids],
         steps: Sequence[HostStep | Pause],
         outputs: Sequence[int],
         uploaded: Sequence[int],
@@ -181,6 +243,7 @@ class SubmissionBuilder:
 
         Args:
             batches: Dispatches; one more than there are steps.
+            grids: The registers of their workgroups.
             steps: The computations of the host between two of them.
             outputs: Positions of the outputs that are brought back; none for a run that nobody waits for.
             uploaded: Positions of the inputs that are uploaded.
@@ -189,82 +252,97 @@ class SubmissionBuilder:
         """
         memory = self.host.memory
         source = self.host.inputs if from_views else memory
-        # Memory that is prepared for uploads serves again only once the GPU has read it.
-        often = bool(outputs)
+        sent = spans(self._cut(self._inputs(), True), uploaded)
         uploads: Sequence[tuple[Any, Any, int]] = [
-            (source[offset : offset + size], self.arena, offset)
-            for offset, size in spans(self._sizes(self.inputs, True), uploaded)
+            (source[span.offset : span.offset + span.size], self.arena, span.offset)
+            for span in sent
         ]
+        lengths = _lengths(UPLOADS, sent)
+        # Memory that is prepared for uploads serves again only once the GPU has read it.
+        common = functools.partial(
+            Submission, often=bool(outputs), room=self._plan.inputs_end, words=self._words
+        )
         submissions = []
-        for batch, step in zip(batches, steps, strict=False):
+        for batch, places, step in zip(batches, grids, steps, strict=False):
             submissions.append(
-                Submission(
+                common(
                     batch,
                     uploads,
                     copies=step.copies,
                     staging=step.staging,
                     staged=step.staged,
                     reads=step.reads,
-                    often=often,
-                    room=self._plan.inputs_end,
+                    lengths=lengths,
+                    grids=places,
                 )
             )
-            uploads = step.uploads
-        copies, staged = self._staged(outputs, whole)
+            uploads, lengths = step.uploads, []
+        back, staged = self._staged(outputs, whole)
+        moves, moved_spans = self._moves()
+        for table, found in ((MOVES, moved_spans), (COPIES, back), (READS, back)):
+            lengths += _lengths(table, found)
+        places_back = list(
+            zip(back, accumulate((span.most for span in back), initial=0), strict=False)
+        )
         submissions.append(
-            Submission(
+            common(
                 batches[-1],
                 uploads,
-                moves=self._moves(),
-                copies=copies,
+                moves=moves,
+                copies=[(self.arena, span.offset, to, span.size) for span, to in places_back],
                 staging=self.staging,
                 staged=staged,
-                reads=[(to, memory[offset : offset + size]) for _, offset, to, size in copies],
-                often=often,
-                room=self._plan.inputs_end,
+                reads=[(to, memory[s.offset : s.offset + s.size]) for s, to in places_back],
+                lengths=lengths,
+                grids=grids[-1],
             )
         )
         return submissions
 
-    def _sizes(self, slots: list[tuple[int, int]], inputs: bool) -> list[tuple[int, int]]:
+    def _staged(self, outputs: Sequence[int], whole: bool) -> tuple[list[ArenaSpan], int]:
+        """Returns the ranges of these outputs, and the bytes that stage them one after the other."""
+        found = spans(self._outputs() if whole else self._cut(self._outputs(), False), outputs)
+        return found, sum(span.most for span in found)
+
+    def _cut(self, slots: list[ArenaSpan], inputs: bool) -> list[ArenaSpan]:
         """Returns slots, cut to the active extent."""
         extent = self.binding.extent
         if extent is None:
             return slots
         cut = extent.inputs if inputs else extent.outputs
         return [
-            (offset, scaled(size, extent) if i in cut else size)
-            for i, (offset, size) in enumerate(slots)
+            ArenaSpan(slot.offset, *[scaled(slot.size, extent)] * 2) if i in cut else slot
+            for i, slot in enumerate(slots)
         ]
 
-    def _staged(
-        self, outputs: Sequence[int], whole: bool
-    ) -> tuple[list[tuple[Any, int, int, int]], int]:
-        """Returns the copies that stage these outputs, and their size."""
-        end, copies = 0, []
-        slots = self.outputs if whole else self._sizes(self.outputs, False)
-        for offset, size in spans(slots, outputs):
-            copies.append((self.arena, offset, end, size))
-            end += size
-        return copies, end
-
-    def _moves(self) -> list[tuple[Any, int, Any, int, int]]:
-        """The copies of feeds. All are taken before one is put in place, as if at the same time."""
-        pos, out, back = 0, [], []
+    def _moves(self) -> tuple[list[tuple[Any, int, Any, int, int]], list[ArenaSpan]]:
+        """The copies of feeds, and their ranges. All are taken before one is put in place, as if at the same time."""
+        pos, out, back, moved = 0, [], [], []
+        inputs, outputs = self._inputs(), self._outputs()
         for to, source in self.binding.feeds:
-            offset, nbytes = self.outputs[source]
-            size = words(nbytes)
-            if size:
-                out.append((self.arena, offset, self._between, pos, size))
-                back.append((self._between, pos, self.arena, self.inputs[to][0], size))
-            pos += size
-        return out + back
+            span = outputs[source]
+            size = words(span.size)
+            if span.most:
+                out.append((self.arena, span.offset, self._between, pos, size))
+                back.append((self._between, pos, self.arena, inputs[to].offset, size))
+                moved.append(span)
+            pos += words(span.most)
+        return out + back, moved * 2
 
     def close(self) -> None:
         """Frees the buffers."""
         self.staging.destroy()
         if self._between is not None:
             self._between.destroy()
+
+
+def _lengths(table: int, found: Sequence[ArenaSpan]) -> list[tuple[int, int, int, int]]:
+    """The lengths of transfers that depend on sizes."""
+    return [
+        (table, row, span.fixed, span.register)
+        for row, span in enumerate(found)
+        if span.register >= 0
+    ]
 
 
 _log = logging.getLogger("rlx.webgpu")
@@ -314,74 +392,50 @@ class RunnerFactory:
         size = sum(data.nbytes for data, _, _ in work.uploads)
         if size:
             size = max(size, work.room)
+            size += 0 if work.words is None else work.words.views.words.nbytes
         upload_buffer = None
         if work.often and 0 < size <= MAX_MAPPED_UPLOAD:
             upload_buffer = self._gpu.buffer(
                 "upload_buffer", size, "MAP_WRITE", "COPY_SRC", mapped=True
             )
-        keep = (self._gpu, work, upload_buffer)
-        uploads, moves, copies, staged, reads = self._transfers(work)
+        uploads = [(data.ctypes.data, handle(to), i, data.nbytes) for data, to, i in work.uploads]
+        if work.words is not None:
+            data = work.words.views.words
+            uploads.append((data.ctypes.data, handle(work.words.buffer), 0, data.nbytes))
         runner: SubmissionRunner = module.Runner(
             api,
             handle(self._gpu.device),
             handle(self._gpu.queue),
-            self._dispatches(work.batch),
+            self._dispatches(work),
             uploads,
-            moves,
-            copies,
+            [(handle(a), i, handle(b), to, size) for a, i, b, to, size in work.moves],
+            [(handle(buffer), i, to, size) for buffer, i, to, size in work.copies],
             handle(work.staging) if work.staging is not None else 0,
-            staged,
-            reads,
+            work.staged,
+            [(i, data.ctypes.data, data.nbytes) for i, data in work.reads],
             handle(upload_buffer) if upload_buffer is not None else 0,
             size,
             self._gpu.spin_ns,
             self.moved,
-            keep,
+            (self._gpu, work, upload_buffer),
+            None if work.words is None else work.words.views,
+            work.lengths,
         )
         return runner
 
-    def resize(self, runner: Any, work: Submission) -> None:
-        """Gives a runner the transfers of another submission through the same buffers; it is not under way."""
-        if isinstance(runner, PythonRunner):
-            runner.resize(work)
-        else:
-            runner.resize(*self._transfers(work))
-
-    def resize_batch(self, batch: Batch) -> None:
-        """Takes over the workgroups of a list of dispatches that were changed."""
-        if id(batch) in self._batches:
-            self._batches[id(batch)][0].resize([(x, y) for _, _, x, y in batch])
-
-    def _transfers(self, work: Submission) -> tuple[Any, ...]:
-        """The uploads, moves, copies, staged bytes and reads of a submission, for C."""
-        handle = self._handle
-        return (
-            [(data.ctypes.data, handle(to), i, data.nbytes) for data, to, i in work.uploads],
-            [(handle(a), i, handle(b), to, size) for a, i, b, to, size in work.moves],
-            [(handle(buffer), i, to, size) for buffer, i, to, size in work.copies],
-            work.staged,
-            [(i, data.ctypes.data, data.nbytes) for i, data in work.reads],
-        )
-
-    def _dispatches(self, batch: Batch) -> Any:
+    def _dispatches(self, work: Submission) -> Any:
         assert self._binding is not None
+        batch = work.batch
         if id(batch) not in self._batches:
             rows = [(self._handle(p), self._handle(g), x, y) for p, g, x, y in batch]
             # The list is kept as well, so that no other list can get its id.
-            self._batches[id(batch)] = (self._binding[1].Dispatches(rows), batch)
+            self._batches[id(batch)] = (self._binding[1].Dispatches(rows, work.grids), batch)
         return self._batches[id(batch)][0]
 
     def _handle(self, thing: Any) -> int:
         assert self._binding is not None
         return int(self._binding[0].cast("uintptr_t", thing._internal))
 
-    def entry(
-        self,
-        lock: TryLock,
-        output_views: tuple[Array, ...],
-        slow: Callable[[tuple[Any, ...]], None],
-    ) -> Any:
+    def entry(self, views: HostViews, slow: Callable[[tuple[Any, ...]], None]) -> Any:
         """Makes the compiled calls of an executable; see ``rlx._ext.webgpu_hot.Entry``. None where runs aren't in C."""
-        if self._binding is None:
-            return None
-        return self._binding[1].Entry(lock, output_views, fail, slow)
+        return None if self._binding is None else self._binding[1].Entry(views, fail, slow)

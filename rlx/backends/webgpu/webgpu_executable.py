@@ -17,8 +17,8 @@ from rlx.backends.webgpu.device import GpuDevice, forget
 from rlx.backends.webgpu.dispatch import Dispatch, text_of
 from rlx.backends.webgpu.readback import Readback
 from rlx.backends.webgpu.recorded import SubmissionRecorder
-from rlx.backends.webgpu.runs import Batches, BoundSizes, PreparedRun, SubmittedRun
-from rlx.backends.webgpu.submission import Submission
+from rlx.backends.webgpu.runs import Batches, PreparedRun, SubmittedRun
+from rlx.backends.webgpu.submission import BoundSizes, Submission
 from rlx.backends.webgpu.submission_builder import HostStaging, RunnerFactory, SubmissionBuilder
 from rlx.backends.webgpu.weight_buffers import ConstantBuffers, check_limit
 from rlx.errors import ClosedError
@@ -43,7 +43,7 @@ class WebGpuExecutable:
         plan: The places of values in the arena.
         work: Dispatches and calls on the host, in order.
         constants: Params and constants, and the programs of the host.
-        sizes: The sizes that dispatches read; None without dims.
+        sizes: What depends on sizes; None without dims.
     """
 
     def __init__(
@@ -68,10 +68,9 @@ class WebGpuExecutable:
             check_limit(gpu, "max-buffer-size", size, f"the arena; largest value {largest.name}")
         uses = ("STORAGE", "COPY_SRC", "COPY_DST", *(_USES_OF_PROGRAMS if gpu.shared else ()))
         self._arena: Any = gpu.buffer("arena", size, *uses)
-        self._host = HostStaging(schedule, plan)
-        self._builder = SubmissionBuilder(gpu, schedule, plan, self._arena, self._host)
-        self._batches = Batches(gpu, work, constants, plan, self._arena, sizes)
-        self._take_views()
+        self._host = HostStaging(schedule, plan, sizes)
+        self._builder = SubmissionBuilder(gpu, schedule, plan, self._arena, self._host, sizes)
+        self._batches = Batches(gpu, work, constants, plan, self._arena, self._host.views, sizes)
         self._moved: Array = np.zeros(3, np.int64)
         self._factory = RunnerFactory(gpu, self._moved)
         self._readback: Readback | None = None
@@ -82,13 +81,22 @@ class WebGpuExecutable:
         self._closed = False
         # Weak: the entry refers to the executable, and a cycle would delay freeing until a garbage collection.
         self._entry: Callable[[], Any] = lambda: None
-        self._names: tuple[str, ...] = ()
         self._views_prepared = False  # whether the entry has a runner for runs on the input views
 
-    def _take_views(self) -> None:
-        self.input_views = self._host.input_views
-        self.output_views = self._host.output_views
-        self.output_slots = self._host.output_slots
+    @property
+    def input_views(self) -> tuple[Array, ...]:
+        """See ``Executable``."""
+        return self._host.views.input_views
+
+    @property
+    def output_views(self) -> tuple[Array, ...]:
+        """See ``Executable``."""
+        return self._host.views.output_views
+
+    @property
+    def output_slots(self) -> tuple[tuple[int, int], ...]:
+        """See ``Executable``."""
+        return self._host.output_slots
 
     # --- bindings ----------------------------------------------------------------------------------
 
@@ -150,7 +158,7 @@ class WebGpuExecutable:
         uploaded = []
         for i, array in zip(self._builder.arguments(), arrays, strict=True):
             if array is not None:
-                self._host.argument_slots[i][...] = array
+                self._host.views.argument_slots[i][...] = array
                 uploaded.append(i)
         run = self._run(tuple(outputs), tuple(uploaded))
         return self._submit(run, outputs, fresh)
@@ -175,7 +183,11 @@ class WebGpuExecutable:
         extent = self._builder.binding.extent
         rows = None if extent is None else (extent.actual, extent.upper)
         outputs = tuple(sorted(set(outputs)))
-        key = rows, outputs, uploaded, from_views
+        key, version = (rows, outputs, uploaded, from_views), self._host.views.version
+        if key in self._prepared and self._prepared[key].version != version:
+            self._drain()
+            works = self._works(outputs, uploaded, from_views)
+            self._prepared[key].resize(works, self._builder.output_slots(), version)
         if key not in self._prepared:
             if len(self._prepared) > _MAX_PREPARED:
                 self._drain()
@@ -192,6 +204,7 @@ class WebGpuExecutable:
                 apart,
                 self._builder.output_slots(),
                 self._constants.gate,
+                version,
             )
         return self._prepared[key]
 
@@ -203,19 +216,31 @@ class WebGpuExecutable:
         whole: bool = False,
     ) -> list[Submission]:
         """Returns the submissions of a run, as data."""
-        batches, steps = self._batches.current, self._batches.host_steps
-        return self._builder.submissions(batches, steps, outputs, uploaded, from_views, whole)
+        batches, grids, steps = (
+            self._batches.current,
+            self._batches.grids,
+            self._batches.host_steps,
+        )
+        return self._builder.submissions(
+            batches, grids, steps, outputs, uploaded, from_views, whole
+        )
 
     # --- compiled calls ----------------------------------------------------------------------------
 
     def compiled(self, lock: TryLock, names: tuple[str, ...]) -> tuple[RunSlots, RunDict] | None:
         """See ``Executable``. Only the latest pair of functions is kept up to date with changes."""
-        entry = self._factory.entry(lock, self.output_views, self._run_uncompiled)
+        entry = self.program(None)
+        return None if entry is None else entry.compiled(lock, names)
+
+    def program(self, guards: SizeSteps | None) -> Any:
+        """Returns the compiled calls of its runs; None where these are not in C."""
+        entry = self._entry()
         if entry is None:
-            return None
-        self._entry, self._names = weakref.ref(entry), names
-        self._update_entry()
-        return entry.run_slots, entry.run_dict
+            entry = self._factory.entry(self._host.views, self._run_uncompiled)
+            if entry is not None:
+                self._entry = weakref.ref(entry)
+                self._update_entry()
+        return entry
 
     def _update_entry(self) -> None:
         """Gives the compiled calls the submissions of runs."""
@@ -223,15 +248,13 @@ class WebGpuExecutable:
         if entry is None:
             return
         args = self._builder.arguments()
-        names = tuple(self._names[i] for i in args)
-        slots = tuple(self._host.argument_slots[i] for i in args)
         on_arguments = on_views = None
         if not self._closed and self._factory.recording is None:
             every = self._builder.every
             on_arguments = self._run(every, args).single()
             if self._views_prepared:
                 on_views = self._run(every, args, from_views=True).single()
-        entry.set_runners(on_arguments, on_views, names, slots)
+        entry.set_runners(on_arguments, on_views, args)
 
     def _run_uncompiled(self, arrays: tuple[Any, ...]) -> None:
         """Makes the runs of ``run_slots`` that its compiled function can't make, and refreshes the output views."""
@@ -240,7 +263,7 @@ class WebGpuExecutable:
             raise ClosedError("this run_slots belongs to a closed executable", hint=hint)
         every, args = self._builder.every, self._builder.arguments()
         if arrays:
-            views = [self._host.argument_slots[i] for i in args]
+            views = [self._host.views.argument_slots[i] for i in args]
             self.submit(check_args(arrays, views), every, False).wait()
             return
         self._submit(self._run(every, args, from_views=True), every, False).wait()
@@ -320,10 +343,6 @@ class WebGpuExecutable:
             return WebGpuExecutable(
                 self._gpu, self._schedule, self._plan, self._work, self._constants
             )
-
-    def program(self, guards: SizeSteps | None) -> None:
-        """Returns None: the compiled runs of a GPU do not choose among sizes."""
-        return None
 
     def discard_device(self) -> None:
         """Forgets the device: the next load opens a new one."""
