@@ -204,12 +204,9 @@ cdef class Calls:
             SizesError: A number does not fit 64 bits, or is divided by 0.
         """
         cdef int64_t* taken = table._taken(sizes)
-        cdef int status
         try:
-            status = table.compute(taken)
-            if status != RLX_SIZES_KNOWN:
-                table.refuse(taken, status)
-            self.write(table.registers)
+            table.compute(taken)
+            self.write(table._t.registers)
         finally:
             free(taken)
 

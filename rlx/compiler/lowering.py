@@ -288,6 +288,7 @@ def _rows_schedule(rows: DynamicRows, target: Target) -> RowsSchedule:
         except (UnsupportedOpError, TypeError):
             assumptions = Assumptions({ROWS: rows.actual})
         else:
+            schedule.sizes = dict(assumptions.hints)
             return RowsSchedule(schedule, assumptions)
     assert rows.graph is not None
     with deciding(assumptions):

@@ -13,7 +13,7 @@ from rlx.backends.cpu.weights import Weight, WeightBlock, Weights
 from rlx.backends.executable import aligned
 from rlx.ir.opdef import Array
 from rlx.ir.plan import KernelCall, MemoryPlan, Schedule, Value
-from rlx.passes.dynamic_batch import ROWS, DynamicRows, RowsSchedule
+from rlx.passes.dynamic_batch import DynamicRows, RowsSchedule
 from rlx.sizes import deciding
 
 # Of values in the arena, as kernels expect it.
@@ -86,7 +86,7 @@ class CallLists:
             with self._weights.lock:
                 self._fewer[id(rows)] = self._fewer_rows(rows, extent.actual, extent.upper)
         sized, calls = self._fewer[id(rows)]
-        calls.resize(sized.table, extent.actual)
+        calls.resize(sized.table, *(extent.actual for _ in sized.names))
         return calls
 
     def set_extent(self, extent: DynamicRows | None) -> compiled.Calls:
@@ -124,7 +124,8 @@ class CallLists:
     ) -> tuple[SizedCalls, compiled.Calls]:
         """Calls on fewer rows: what the caller sees stays in place, and so do params and constants."""
         loops = kernels.loops(self._isa)
-        sizes = {ROWS: actual}, {ROWS: upper}
+        dims = rows.schedule.sizes or {}
+        sizes = dict.fromkeys(dims, actual), dict.fromkeys(dims, upper)
         with deciding(rows.assumptions):
             sized = SizedCalls(rows.schedule, *sizes, loops, self._threads, self._flush)
         schedule, plan = sized.static, sized.plan(_ALIGNMENT)
