@@ -40,7 +40,7 @@ def padding(call: OnnxCall, mask: Node, shape: tuple[int, int, int], like: Node)
     if len(mask.shape) == 1:
         if mask.shape[0] not in (b, 2 * b) or (b == 0):
             raise RefusedError(f"a mask of shape {mask.shape} for a batch of {b}")
-        places = g.constant(np.arange(sk, dtype=np.int32).reshape(1, 1, 1, sk))
+        places = g.reshape(g.arange(sk), (1, 1, 1, sk))
         wide = mask if mask.dtype is DType.I32 else g.cast(mask, "i32")
         ends = g.reshape(g.narrow(wide, 0, 0, b), (b, 1, 1, 1))
         seen = g.lt(places, ends)

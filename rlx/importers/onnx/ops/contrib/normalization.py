@@ -123,7 +123,7 @@ def _embedded(
     s = ids.shape[1]
     if places is None:
         call.need(s <= call.shape(3)[0], f"{s} positions of {call.shape(3)[0]}")
-        places = g.constant(np.arange(s, dtype=np.int32).reshape(1, s))
+        places = g.reshape(g.arange(s), (1, s))
     total = g.add(rows(2, ids), rows(3, places))
     call.need(call.has(1) == call.has(4), "segments and their embedding go together")
     if call.has(1):
@@ -137,5 +137,5 @@ def _lengths(call: OnnxCall) -> Node:
     """Counts the words of each row that the mask marks; 0 without a mask."""
     g, b = call.g, call.shape(0)[0]
     if not call.has(7):
-        return g.constant(np.zeros(b, np.int32))
+        return g.expand(g.constant(np.int32(0)), (b,))
     return g.sum(g.cast(call.x(7), "i32"), (1,))
