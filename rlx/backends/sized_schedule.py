@@ -45,13 +45,14 @@ class SizedSchedule:
     def __init__(self, schedule: Schedule, sizes: Sizes, most: Sizes) -> None:
         self.schedule, self.most = schedule, most
         self.names, self.sizes = tuple(sizes), dict(sizes)
+        self._bounds: dict[TensorType, int] = {}
         self._types = [*(v.type for v in schedule.inputs), *schedule.output_types]
         self._lengths = compiled([size for type in self._types for size in type.shape], self.names)
 
     def again(self, sizes: Sizes, most: Sizes) -> Self:
         """Returns the same calls for other sizes, with memory for others."""
         result = copy.copy(self)
-        result.sizes, result.most = dict(sizes), most
+        result.sizes, result.most, result._bounds = dict(sizes), most, {}
         return result
 
     def plan(self, alignment: int) -> MemoryPlan:
@@ -64,10 +65,12 @@ class SizedSchedule:
         Raises:
             UnknownSizeError: There is no bound.
         """
-        result = upper_bound(value.type.nbytes, self.most)
-        if result is None:
-            raise UnknownSizeError(f"the bytes of {value.name!r} have no bound", got=value.type)
-        return max(result, 0)
+        if value.type not in self._bounds:
+            result = upper_bound(value.type.nbytes, self.most)
+            if result is None:
+                raise UnknownSizeError(f"the bytes of {value.name!r} have no bound", got=value.type)
+            self._bounds[value.type] = max(result, 0)
+        return self._bounds[value.type]
 
     def fits(self, sizes: Sizes) -> bool:
         """Returns whether there is memory for some sizes."""
