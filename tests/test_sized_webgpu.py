@@ -1,5 +1,7 @@
 """Programs for ranges of sizes on WebGPU: texts, the buffer of sizes, memory that grows, and how few shaders are made."""
 
+import gc
+
 import numpy as np
 import pytest
 
@@ -211,6 +213,42 @@ def test_memory_grows_for_larger_sizes(webgpu):
         assert cg.bytes_moved.uploaded == 8 * 4 * sum((70, 80, 105, 70, 106, 150))
         # A growth leaves room for half as much again: 105 rows behind 70, 159 behind 106.
         assert arenas[70] == arenas[80] == arenas[105] < arenas[106] == arenas[150]
+
+
+def test_programs_for_other_sizes_share_params(webgpu):
+    g, n = rlx.Graph("shared"), Dim("n", max=100)
+    w = g.param("w", (8, 8))
+    g.set_outputs([g.softmax(g.input("x", (n, 8)) @ (w * 2.0 + g.transpose(w, (1, 0))))])
+    weights = [np.float32(RNG.standard_normal((8, 8))) for _ in range(3)]
+    given = {rows: np.float32(RNG.standard_normal((rows, 8))) for rows in (64, 3, 67)}
+
+    def check(cg, w):
+        for rows, x in given.items():
+            e = np.exp(x.astype(np.float64) @ (w * 2.0 + w.T))
+            np.testing.assert_allclose(cg.run(x)[0], e / e.sum(1, keepdims=True), 1e-4, 1e-6)
+            assert cg.run(x)[0].shape == (rows, 8)
+
+    with rlx.compile(g, device=webgpu, params={"w": weights[0]}) as cg:
+        cg.run(given[64])
+        alone = cg.memory()["params"]
+        check(cg, weights[0])
+        assert len(ranges(cg)) > 1
+        assert cg.memory()["params"] == alone
+        buffers = {
+            tuple(map(id, item.executable._constants.buffers.values())) for item in ranges(cg)
+        }
+        assert len(buffers) == 1
+        with cg.clone() as clone:
+            for w in weights[1:]:
+                cg.set_params({"w": w})
+                check(cg, w)
+                check(clone, w)
+        # The bytes count for another program when the first one is gone.
+        del clone
+        cg._state.sized._drop(ranges(cg).pop(0))
+        gc.collect()
+        check(cg, weights[2])
+        assert cg.memory()["params"] == alone
 
 
 def test_runs_under_way_keep_their_results(sized):

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Protocol
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from rlx.backends.base import CompileOptions
+from rlx.ir.content import OpaqueError, content_hash
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.plan import Preparation
 from rlx.ir.rewrite import joined
+
+if TYPE_CHECKING:
+    from rlx.compiler.lowered_module import LoweredModule
 
 # Most bytes of all values of preparations that are computed at once: their memory comes on top of the weights.
 _TOGETHER_BYTES = 16 << 20
@@ -64,6 +68,17 @@ def use_weight_cache(graph: Graph, cache: WeightCache) -> None:
 def weight_cache_of(graph: Graph) -> WeightCache | None:
     """Returns the store of a graph's precomputed params; None where there is none."""
     return _caches.get(graph)
+
+
+def shared_params(lowered: LoweredModule) -> dict[str, str]:
+    """Returns a text for each param of a lowered graph: equal texts are equal values of the same params."""
+    results = {name: f"param {name}" for name in lowered.graph.param_names}
+    for preparation in lowered.preparations:
+        for index, name in enumerate(preparation.names):
+            results.pop(name, None)
+            with suppress(OpaqueError):  # functions have no text
+                results[name] = f"{index} of {content_hash(preparation.graph)}"
+    return results
 
 
 class PrecomputedParams:

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
 
+from rlx._ext.locks import ReadWriteLock
 from rlx._ext.program import SizedRuns
 from rlx.backends.arguments import as_array, check_slots
 from rlx.backends.base import CompileOptions
@@ -26,10 +27,11 @@ from rlx.backends.executable import (
     RunDict,
     RunSlots,
 )
+from rlx.backends.param_sharing import ParamSharing, sharing
 from rlx.compiler.compile_cache import build
 from rlx.compiler.kept_programs import KeptProgram, SharedParams, Values, resize
 from rlx.compiler.loading import LoadedGraph, load
-from rlx.compiler.precomputed_params import PrecomputedParams
+from rlx.compiler.precomputed_params import PrecomputedParams, shared_params
 from rlx.compiler.target import Target
 from rlx.errors import GraphError, InputError, UnsupportedOpError, first_line
 from rlx.ir.graph import Graph
@@ -444,12 +446,13 @@ def load_sized(graph: Graph, target: Target, options: CompileOptions) -> LoadedG
     Raises:
         RlxError: As ``rlx.compiler.compile_cache.build``.
     """
+    gate = ReadWriteLock()
 
     def sized(graph: Graph, assumptions: Assumptions) -> LoadedGraph:
         from rlx.compiler.sized_cache import lowered_for_sizes
 
         lowered = lowered_for_sizes(graph, target, assumptions)
-        with deciding(assumptions):
+        with deciding(assumptions), sharing(ParamSharing(gate, shared_params(lowered))):
             return load(lowered, target)
 
     able = target.capabilities.sized_programs and options.memory_limit is None

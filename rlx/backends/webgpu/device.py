@@ -63,6 +63,7 @@ class GpuDevice:
             than a small run; a software adapter needs the processor itself.
         shared: Whether it belongs to the program.
         lost: Whether it was found to be lost.
+        shared_params: The params that programs of one graph share, by the graph, their values and types.
 
     Raises:
         DeviceUnavailableError: The driver gives none, or the adapter is not there any more.
@@ -82,6 +83,7 @@ class GpuDevice:
         self._recent: Lru[tuple[str, bool], Any] = Lru(MAX_PIPELINES, flags.GPU_CACHE_BYTES.get())
         ON_DEVICES.add(self._recent)
         self._being_made: dict[tuple[str, bool], tuple[Future[Any], int]] = {}
+        self.shared_params: WeakValueDictionary[Any, Any] = WeakValueDictionary()
         self._layouts: dict[tuple[str, ...], tuple[Any, Any]] = {}
         self._lock = Lock()
         self._loading = threading.local()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
+from weakref import ref
 
 import numpy as np
 
 from rlx._ext.locks import ReadWriteLock
 from rlx.backends.base import CompileOptions
 from rlx.backends.executable import Executable
+from rlx.backends.param_sharing import sharing_now
 from rlx.backends.webgpu.device import GpuDevice
 from rlx.backends.webgpu.dispatch import padded
 from rlx.backends.webgpu.storage import to_device
@@ -20,12 +22,36 @@ from rlx.ir.opdef import Array
 from rlx.ir.plan import ARENA, HOST, KernelCall, Schedule, Value
 
 
+class SharedBuffer:
+    """The buffer of a param that programs of one graph share, each for other sizes.
+
+    Args:
+        key: The param: of a graph, its value, its type.
+        buffer: The buffer.
+        owner: The program whose bytes it is one of; another one when that is gone.
+
+    Attributes:
+        key: See above.
+        buffer: See above.
+        array: The value that was uploaded last.
+    """
+
+    def __init__(self, key: Any, buffer: Any, owner: ConstantBuffers) -> None:
+        self.key, self.buffer, self._owner = key, buffer, ref(owner)
+        self.array: Array | None = None
+
+    def nbytes_for(self, program: ConstantBuffers) -> int:
+        """Returns its bytes, which count for one program alone."""
+        if self._owner() is None:
+            self._owner = ref(program)
+        return padded(self.key[-1]) if self._owner() is program else 0
+
+
 class ConstantBuffers:
     """Params and constants, on the device and in the host's parts; clones share them.
 
     Attributes:
         buffers: The buffer of each, by the id of its value.
-        nbytes: Bytes of all.
         gate: Held by runs with parts on the host.
 
     Raises:
@@ -34,19 +60,27 @@ class ConstantBuffers:
 
     def __init__(self, gpu: GpuDevice, schedule: Schedule, options: CompileOptions) -> None:
         self.buffers: dict[int, Any] = {}
-        self.nbytes = 0
-        self.gate = ReadWriteLock()
-        self._gpu, self._schedule = gpu, schedule
+        self._gpu, self._schedule, self._own = gpu, schedule, 0
         self._programs: dict[int, Executable] = {}
+        shared = sharing_now()
+        self.gate = ReadWriteLock() if shared is None else shared.gate
+        # By name, the params that programs of other sizes may have, too.
+        self._shared: dict[str, SharedBuffer] = {}
+        names = {} if shared is None else {v.id: name for name, v in schedule.params.items()}
         for value in schedule.values:
             if value.kind in ARENA:
                 continue
             size = padded(value.type)
             check_limit(gpu, "max-storage-buffer-binding-size", size, value.name)
             check_limit(gpu, "max-buffer-size", size, value.name)
-            label = f"{value.kind} {value.name}"
-            self.buffers[value.id] = gpu.buffer(label, size, "STORAGE", "COPY_DST", "COPY_SRC")
-            self.nbytes += size
+            name = names.get(value.id, "")
+            if shared is not None and name in shared.keys:
+                key = shared.gate, shared.keys[name], value.type
+                found = gpu.shared_params.get(key) or SharedBuffer(key, self._made(value), self)
+                self._shared[name], self.buffers[value.id] = found, found.buffer
+                continue
+            self.buffers[value.id] = self._made(value)
+            self._own += size
             if value.array is not None:
                 self._write([(value, value.array)])
         for call in schedule.calls:
@@ -54,6 +88,16 @@ class ConstantBuffers:
                 from rlx.backends.host import compile_host
 
                 self._programs[id(call)] = compile_host(_graph(call), options)
+
+    def _made(self, value: Value) -> Any:
+        """A new buffer for a value."""
+        label, size = f"{value.kind} {value.name}", padded(value.type)
+        return self._gpu.buffer(label, size, "STORAGE", "COPY_DST", "COPY_SRC")
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all, without those that count for a program of other sizes."""
+        return self._own + sum(item.nbytes_for(self) for item in self._shared.values())
 
     def program(self, call: KernelCall) -> Executable:
         """A host part as a program with an arena of its own."""
@@ -75,8 +119,13 @@ class ConstantBuffers:
                 (self._schedule.params[name], array)
                 for name, array in values.items()
                 if name in self._schedule.params
+                and (name not in self._shared or self._shared[name].array is not array)
             ]
         )
+        for name in self._shared.keys() & values.keys():
+            self._shared[name].array = values[name]
+            # From now on, since a program that fails to load destroys its buffers.
+            self._gpu.shared_params[self._shared[name].key] = self._shared[name]
         for name, array in values.items():
             for program in self.readers(name):
                 program.set_params({name: array})
