@@ -46,7 +46,8 @@ cdef class HostViews:
             address = sizes.address
             self._state = <rlx_run_sizes*>address
             self.words = np.zeros((max(1, len(words)) + 3) // 4 * 4, np.uint32)
-            self._write_words()
+            if not self._write_words():
+                self.resize(sizes.now)
 
     def resize(self, tuple sizes):
         """Takes other sizes. The values of inputs and outputs are lost. The caller holds the lock of the graph.
@@ -57,21 +58,18 @@ cdef class HostViews:
         """
         before = self._sizes.now
         self._sizes.set(sizes)
-        try:
-            self._write_words()
-        except DeviceMemoryError:
-            self._sizes.set(before)
-            self._write_words()
-            raise
-        self._take()
+        if not self._follow(before):
+            raise DeviceMemoryError(
+                describe("a kernel counts further than a GPU does", got=f"sizes {sizes}", expected="at most 32 bits")
+            )
 
     def grids(self, registers):
         """Returns what some pairs of registers hold."""
         cdef int64_t* held = self._state.table.registers
         return [(held[<Py_ssize_t>x], held[<Py_ssize_t>y]) for x, y in registers]
 
-    cdef int _write_words(self) except -1:
-        """Writes the words that dispatches read."""
+    cdef bint _write_words(self) except -1:
+        """Writes the words that dispatches read; returns whether all have 32 bits."""
         cdef uint32_t* word = <uint32_t*>cnp.PyArray_DATA(self.words)
         cdef const int64_t* held = self._state.table.registers
         cdef Py_ssize_t above, below
@@ -84,16 +82,18 @@ cdef class HostViews:
                 quotient = <float>(<double>number / <double>held[below]) if held[below] else NAN
                 memcpy(word, &quotient, sizeof(float))
             elif number < -0x80000000 or number > 0xffffffff:
-                raise DeviceMemoryError(
-                    describe("a kernel counts further than a GPU does", got=str(number), expected="at most 32 bits")
-                )
+                return False
             else:
                 word[0] = <uint32_t>number
             word += 1
-        return 0
+        return True
 
-    cdef int _take(self) except -1:
-        """Takes the sizes that the table was computed for."""
+    cdef bint _follow(self, tuple before) except -1:
+        """Takes the sizes that the table was computed for; returns False, with those of before, where a word is too large."""
+        if not self._write_words():
+            self._sizes.set(before)
+            self._write_words()
+            return False
         cdef const int* at = self._state.axes
         cdef const int* again = at
         cdef const int64_t* held = self._state.table.registers
@@ -101,7 +101,7 @@ cdef class HostViews:
         self.argument_slots = tuple([_resized(view, held, &at, False) for view in self.argument_slots])
         self.output_views = tuple([_resized(view, held, &at, True) for view in self.output_views])
         self.version += 1
-        return 0
+        return True
 
     cdef bint _meets(self, tuple arrays, tuple positions) except -1:
         """Returns whether arguments for some inputs are like their views, after it took their sizes."""
@@ -118,16 +118,7 @@ cdef class HostViews:
                 return False
             self._state.shapes[place] = cnp.PyArray_DIMS(<cnp.ndarray>arrays[index])
         before = self._sizes.now
-        if not rlx_take_shapes(self._state):
-            return False
-        try:
-            self._write_words()
-        except DeviceMemoryError:
-            self._sizes.set(before)
-            self._write_words()
-            return False
-        self._take()
-        return True
+        return rlx_take_shapes(self._state) and self._follow(before)
 
 
 cdef bint _is_like(object value, cnp.ndarray view) noexcept:

@@ -22,7 +22,7 @@ from rlx.sizes import (
     value_of,
 )
 from rlx.sizes.as_data import guard_from, guard_to, size_from, size_to
-from rlx.sizes.program import SizeProgram, compiled, holds
+from rlx.sizes.program import SizeProgram, holds
 
 N, M, T = rlx.Dim("n"), rlx.Dim("m", max=100, min=1), rlx.Dim("t", max=4096, multiple_of=8)
 VALUES = [
@@ -43,6 +43,14 @@ def made(rng, leaves, depth):
         return rng.choice([*leaves, rng.randint(-5, 70)])
     step = STEPS[rng.choice(list(STEPS))]
     return step(made(rng, leaves, depth - 1), made(rng, leaves, depth - 1))
+
+
+def compiled(sizes, names):
+    """A function of values of dims that computes sizes by compiled steps."""
+    program = SizeProgram(names)
+    added = [program.add(size) for size in sizes]
+    places, table = [program.place(each).above for each in added], program.steps()
+    return lambda *values: table.numbers(places, *values)
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from itertools import islice
 from typing import Any, Self
 
 from rlx._ext.program import RunSizes
@@ -15,7 +14,7 @@ from rlx.ir.opdef import TensorType
 from rlx.ir.plan import MemoryPlan, Schedule, Value
 from rlx.passes.memory_plan import plan_memory
 from rlx.sizes import Assumptions, Ratio, SizeExpr, deciding, dims_of
-from rlx.sizes.program import SizeProgram, compiled, upper_bound
+from rlx.sizes.program import SizeProgram, upper_bound
 
 Sizes = Mapping[str, int]
 
@@ -47,7 +46,6 @@ class SizedSchedule:
         self.names, self.sizes = tuple(sizes), dict(sizes)
         self._bounds: dict[TensorType, int] = {}
         self._types = [*(v.type for v in schedule.inputs), *schedule.output_types]
-        self._lengths = compiled([size for type in self._types for size in type.shape], self.names)
 
     def again(self, sizes: Sizes, most: Sizes) -> Self:
         """Returns the same calls for other sizes, with memory for others."""
@@ -87,8 +85,7 @@ class SizedSchedule:
 
     def types(self, sizes: Sizes) -> list[TensorType]:
         """The types of the inputs, then of the outputs."""
-        known = iter(self._lengths(*(sizes[name] for name in self.names)))
-        return [TensorType(tuple(islice(known, len(t.shape))), t.dtype) for t in self._types]
+        return [TensorType(at(type.shape, sizes), type.dtype) for type in self._types]
 
     def _run_sizes(self, program: SizeProgram) -> RunSizes:
         """Returns the sizes of a run, which the shapes of inputs show, and a table of a program of numbers for them.

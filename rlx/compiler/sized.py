@@ -23,11 +23,12 @@ from rlx.backends.executable import (
     Executable,
     GpuBuffer,
     Moved,
+    ParamSharing,
     Pending,
     RunDict,
     RunSlots,
+    sharing,
 )
-from rlx.backends.param_sharing import ParamSharing, sharing
 from rlx.compiler.compile_cache import build
 from rlx.compiler.kept_programs import KeptProgram, SharedParams, Values, resize
 from rlx.compiler.loading import LoadedGraph, load

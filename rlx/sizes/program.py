@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -163,24 +163,6 @@ def _in_words(guard: Guard) -> poly.Terms:
     rest = poly.add(guard.terms, poly.constant(-1))
     less = poly.terms({monomial: factor >> over for monomial, factor in rest})
     return poly.add(less, poly.constant(1))
-
-
-def compiled(sizes: Sequence[Any], names: Sequence[str]) -> Callable[..., list[int]]:
-    """Compiles expressions to one function of the values of dims.
-
-    Args:
-        sizes: Sizes and whole numbers.
-        names: The dims, in the order of the function's parameters.
-
-    Example:
-        >>> from rlx.sizes import Dim
-        >>> compiled([Dim("n") * 2 + 1, 7], ["n"])(3)
-        [7, 7]
-    """
-    program = SizeProgram(names)
-    added = [program.add(size) for size in sizes]
-    places, table = [program.place(each).above for each in added], program.steps()
-    return lambda *values: table.numbers(places, *values)
 
 
 def holds(guards: Sequence[Guard], names: Sequence[str]) -> SizeSteps:
