@@ -37,7 +37,8 @@ class SharedParams:
         """Keeps values."""
         self.count += 1
         for name, array in values.items():
-            self.values[name] = array.copy() if array.flags.writeable else array
+            # Another object each time: a device that has this very object has the value.
+            self.values[name] = array.copy() if array.flags.writeable else array.view()
             self.set_at[name] = self.count
         for runs in tuple(self.readers):
             runs.stale()
