@@ -30,11 +30,12 @@ static void NAME(interpolate_rows)(T *y, const T *x, const int32_t *index, const
     if (!begun) memset(y, 0, (size_t)n * sizeof(T));
 }
 
-/* Copies a row of n elements, n >= VL. The last vector overlaps the one before. */
+/* Copies a row of n elements. The last vector overlaps the one before, where there is one. */
 static RLX_INLINE void NAME(copy_row)(T *y, const T *x, int64_t n)
 {
     for (int64_t i = 0; i < n - VL; i += VL) *(VEC *)(y + i) = *(const VEC *)(x + i);
-    *(VEC *)(y + n - VL) = *(const VEC *)(x + n - VL);
+    if (n >= VL) *(VEC *)(y + n - VL) = *(const VEC *)(x + n - VL);
+    else memcpy(y, x, (size_t)n * sizeof(T));
 }
 
 #if defined(SINGLE) && defined(PERMUTES)
@@ -157,7 +158,23 @@ static void NAME(interpolate_row)(T *y, const T *x, const rlx_interpolate *p, co
 #undef SUMS
 }
 
-/* Either neighbouring lines are in step, at least a vector of them, or inner is 1. */
+/* A row of results from rows of fewer elements than the longest vector has, by the arithmetic of lines. */
+static void NAME(interpolate_narrow)(T *y, const T *x, const rlx_interpolate *p, const int32_t *index, const T *weight,
+                                     int rising)
+{
+    const int64_t n = p->inner, all = p->taps * n;
+    int32_t places[RLX_RESIZE_TAPS * RLX_VECTOR_ELEMENTS];
+    T by[RLX_RESIZE_TAPS * RLX_VECTOR_ELEMENTS];
+    const rlx_interpolate line = {.n = p->n * n, .count = n, .taps = p->taps, .outside = p->outside};
+    for (int64_t i = 0; i < all; i++) places[i] = (int32_t)(index[i / n] * n + i % n), by[i] = weight[i / n];
+#if defined(SINGLE) && defined(PERMUTES)
+    if (rising) NAME(interpolate_rising)(y, x, &line, places, by, 1, 0, n);
+    else
+#endif
+        NAME(interpolate_row)(y, x, &line, places, by, 0, n);
+}
+
+/* Either neighbouring lines are in step, or inner is 1. */
 static int NAME(kernel_interpolate)(const rlx_call *call)
 {
     RLX_ARGUMENTS(interpolate, call);
@@ -172,6 +189,10 @@ static int NAME(kernel_interpolate)(const rlx_call *call)
         return RLX_OK;
     }
 #endif
+    const int narrow = inner > 1 && inner < RLX_VECTOR_ELEMENTS && taps > 1 && taps <= RLX_RESIZE_TAPS;
+    int rising = 1;
+    for (int64_t i = taps; narrow && i < count * taps; i++)
+        rising &= ((const int32_t *)in->indices)[i] > ((const int32_t *)in->indices)[i - taps];
     for (int64_t o = own.pieces.first; o < own.pieces.last; o++) {
         const T *x = (const T *)in->x + o * p->n * inner;
         T *y = (T *)out->y + o * count * inner;
@@ -187,6 +208,8 @@ static int NAME(kernel_interpolate)(const rlx_call *call)
                 for (int64_t i = 0; i < width; i++) to[i] = (T)p->outside;
             else if (taps == 1)
                 NAME(copy_row)(to, x + index[0] * inner + position, width);
+            else if (narrow)
+                NAME(interpolate_narrow)(to, x, p, index, (const T *)in->weights + j * taps, rising);
             else
                 NAME(interpolate_rows)(to, x + position, index, (const T *)in->weights + j * taps, taps, inner, width);
         }

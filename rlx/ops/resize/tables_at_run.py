@@ -53,14 +53,11 @@ def call_sized(emitter: Emitter, x: Any, result: Any, type: TensorType, attrs: A
     if not is_made(shape[axis], attrs):
         return False
     inner = size(shape[axis + 1 :])
-    if not is_sized((inner,)) and inner == 1:
-        lanes = True
-    else:
-        lanes = inner >= VECTOR_ELEMENTS
-    if lanes:
-        single = _pass_of(size(shape[:axis]), shape[axis], inner, attrs)
-        _call_pass(emitter, x, result, single, attrs, type.dtype, attrs["size"])
-    return lanes
+    if is_sized((inner,)) and inner < 2:  # lines that are not in step have other tables
+        return False
+    single = _pass_of(size(shape[:axis]), shape[axis], inner, attrs)
+    _call_pass(emitter, x, result, single, attrs, type.dtype)
+    return True
 
 
 def lower_planes(node: Node, emitter: Emitter, attrs: tuple[Any, Any]) -> bool:
@@ -82,51 +79,28 @@ def lower_planes(node: Node, emitter: Emitter, attrs: tuple[Any, Any]) -> bool:
     operand, result, dtype = emitter.operand(0), emitter.result(), node.dtype
     if rows["mode"] == "nearest":
         lanes = ceil_divide(width, VECTOR_ELEMENTS) * VECTOR_ELEMENTS
-        lines = _tables(
-            emitter, operand, _pass_of(1, h, 1, rows), rows, dtype, turned=0, padded=height
-        )[0]
-        places = _tables(
-            emitter, operand, _pass_of(1, w, 1, columns), columns, dtype, turned=0, padded=lanes
+        by_rows, by_columns = _pass_of(1, h, 1, rows), _pass_of(1, w, 1, columns)
+        lines = _tables(emitter, operand, by_rows, rows, dtype, 0, height)
+        places = _tables(emitter, operand, by_columns, columns, dtype, 0, lanes)
+        sizes = {"planes": planes, "n": h, "width": w, "rows": height, "columns": width}
+        emitter.call(
+            "nearest_planes", [operand, lines[0], places[0]], [result], {**sizes, "rising": 1}
         )
-        sizes = {
-            "planes": planes,
-            "n": h,
-            "width": w,
-            "rows": height,
-            "columns": width,
-            "rising": 1,
-        }
-        emitter.call("nearest_planes", [operand, lines, places[0]], [result], sizes)
         return True
-    if smallest(w, width) < VECTOR_ELEMENTS:
+    if smallest(w, width) < 2:
         return False
-    # Which axis comes first (``order``) depends on the sizes: a number that the parameters are computed from.
+    # Which axis comes first (``order``) depends on the sizes: one of both orders has all planes, the other none.
     ahead = width * h - height * w
     alike = 1 - flag(ahead) - flag(-ahead)
-    rows_first = flag(ahead) + alike * flag(h - height)
-    between = TensorType((planes * largest(height * w, h * width),), dtype)
-    middle = emitter.temp(between)
-    passes = (
-        (_pass_of(planes, h, w, rows), _pass_of(planes * h, w, 1, columns), rows_first),
-        (
-            _pass_of(planes, h, width, rows),
-            _pass_of(planes * height, w, 1, columns),
-            1 - rows_first,
-        ),
-    )
-    most = largest(height, width)
-    for (by_rows, by_columns, first), (source, target) in zip(
-        passes, ((operand, middle), (middle, result)), strict=True
+    rows_first = planes * (flag(ahead) + alike * flag(h - height))
+    middle = emitter.temp(TensorType((planes * largest(height * w, h * width),), dtype))
+    for some, first, second in (
+        (rows_first, _pass_of(1, h, w, rows), _pass_of(height, w, 1, columns)),
+        (planes - rows_first, _pass_of(h, w, 1, columns), _pass_of(1, h, width, rows)),
     ):
-        pairs = zip(by_rows, by_columns, strict=True)
-        single = _Pass(*(a if _same(a, b) else first * a + (1 - first) * b for a, b in pairs))
-        _call_pass(emitter, source, target, single, rows, dtype, most, turned=1 - first)
+        for one, source, target in ((first, operand, middle), (second, middle, result)):
+            _call_pass(emitter, source, target, one._replace(outer=some * one.outer), rows, dtype)
     return True
-
-
-def _same(a: Any, b: Any) -> bool:
-    """Returns whether a number is the same for both axes at all sizes."""
-    return a is b or (isinstance(a, float) and isinstance(b, float) and a == b)
 
 
 def _pass_of(outer: Any, n: Any, inner: Any, attrs: Any) -> _Pass:
@@ -136,15 +110,7 @@ def _pass_of(outer: Any, n: Any, inner: Any, attrs: Any) -> _Pass:
 
 
 def _tables(
-    emitter: Emitter,
-    x: Any,
-    single: _Pass,
-    attrs: Any,
-    dtype: DType,
-    *,
-    turned: Any,
-    padded: Any,
-    most: Any = None,
+    emitter: Emitter, x: Any, single: _Pass, attrs: Any, dtype: DType, turned: int, padded: Any
 ) -> list[Any]:
     """Writes the call that makes the tables of a pass; returns them.
 
@@ -156,11 +122,9 @@ def _tables(
         dtype: The type of the weights.
         turned: 1 where a table has a row for each tap.
         padded: Results of the tables. Those behind the last one are like it.
-        most: Results that there is room for; ``padded`` without it.
     """
     taps = _TAPS[attrs["mode"]]
-    room = (padded if most is None else most) * taps
-    tables = [emitter.temp(TensorType((room,), kind)) for kind in (DType.I32, dtype)]
+    tables = [emitter.temp(TensorType((padded * taps,), kind)) for kind in (DType.I32, dtype)]
     params = {
         "n": single.n,
         "count": single.count,
@@ -179,21 +143,11 @@ def _tables(
 
 
 def _call_pass(
-    emitter: Emitter,
-    x: Any,
-    result: Any,
-    single: _Pass,
-    attrs: Any,
-    dtype: DType,
-    most: Any,
-    turned: Any = None,
+    emitter: Emitter, x: Any, result: Any, single: _Pass, attrs: Any, dtype: DType
 ) -> None:
     """Writes the calls of one pass."""
-    if turned is None:
-        turned = int(not is_sized((single.inner,)) and single.inner == 1)
-    tables = _tables(
-        emitter, x, single, attrs, dtype, turned=turned, padded=single.count, most=most
-    )
+    turned = int(not is_sized((single.inner,)) and single.inner == 1)
+    tables = _tables(emitter, x, single, attrs, dtype, turned, single.count)
     params = {
         "outer": single.outer,
         "n": single.n,
