@@ -138,7 +138,9 @@ def broadcast(*shapes: Shape, where: str) -> Shape:
 
 
 def estimated(size: Any) -> Any:
-    """Returns a size as a number, for estimates: at the hints of the assumptions under way where it is not known."""
+    """Returns a size or those of a shape as numbers, for estimates: at the hints of the assumptions where they are not known."""
+    if isinstance(size, tuple):
+        return tuple(map(estimated, size))
     return size if isinstance(size, int | float) else hinted(size)
 
 

@@ -17,13 +17,12 @@ from rlx.ir.notes import Note
 from rlx.ir.opdef import Array, TensorType
 from rlx.ir.plan import HOST, KernelCall, Schedule, Value
 from rlx.ir.rewrite import subgraphs, users
-from rlx.ir.shape import Shape
+from rlx.ir.shape import Shape, estimated
 from rlx.ir.spans import checkpoint
 from rlx.ir.variants import Choices
 from rlx.ops.movement.strided import emit_strided_copy
 from rlx.passes.legalize import blocked
 from rlx.resource_limits import charge
-from rlx.sizes import hinted
 
 _NONE_KNOWN = Choices()
 
@@ -128,12 +127,11 @@ class Scheduler:
             self._call("elementwise", inputs, [output], params, 0, (), unit)
             return
         shapes = [operand.shape for operand in self._node.inputs]
-        # In-place needs an operand of the result's shape and element size: each element is read before it is written. Shapes
-        # that differ now may be compared as other ones: nothing is assumed of them.
+        # In-place needs an operand of the result's shape and element size: each element is read before it is written.
         in_place = tuple(
             i
             for i, value in enumerate(inputs)
-            if hinted(shapes[i]) == hinted(self._node.shape)
+            if estimated(shapes[i]) == estimated(self._node.shape)
             and shapes[i] == self._node.shape
             and value.type.dtype.itemsize == output.type.dtype.itemsize
         )

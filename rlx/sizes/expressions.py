@@ -302,10 +302,10 @@ def pinned(size: Any) -> int:
 
 
 def hinted(size: Any) -> Any:
-    """Returns the number of a size, or those of a shape, at the hints of the assumptions under way, for estimates; nothing is assumed by it."""
+    """Returns the number of a size at the hints of the assumptions under way, for estimates; nothing is assumed by it."""
     if isinstance(size, SizeExpr | Ratio):
         return size.value(_current(size).hints)
-    return tuple(map(hinted, size)) if isinstance(size, tuple) else size
+    return size
 
 
 def starts(stop: Any, step: int) -> Iterator[int]:

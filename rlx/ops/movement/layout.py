@@ -248,7 +248,6 @@ def _pad(g: Graph, x: Node, pads: Any, mode: str, value: Any) -> Node:
     for axis, (before, after) in enumerate(pairs):
         x = _cut_axis(g, x, axis, largest(0, -before), largest(0, -after))
     extra = tuple((largest(0, before), largest(0, after)) for before, after in pairs)
-    sized = is_sized(extra)
     axes = [axis for axis, pair in enumerate(extra) if is_sized(pair) or any(pair)]
     if not axes:
         return x
@@ -260,7 +259,7 @@ def _pad(g: Graph, x: Node, pads: Any, mode: str, value: Any) -> Node:
             charge(f"[pad] {mode}", elements=x.shape[axis] + sum(extra[axis]))
         return g.add_node("pad_repeat", [x], {"pads": extra, "mode": mode})
     filler = g.constant(np.full((), value), x.dtype)
-    if len(axes) > 1 or sized:  # what is known only when the graph runs may be 0
+    if len(axes) > 1 or is_sized(extra):  # what is known only when the graph runs may be 0
         return g.add_node("pad_constant", [x, filler], {"pads": extra})
     # Around one axis the value is joined on, which fusions look for.
     (axis,) = axes

@@ -86,19 +86,15 @@ def _depthwise_kernels(node: Node, window: Window) -> dict[str, Any]:
     return {"conv_depthwise_lanes": lanes, "conv_depthwise": rows}
 
 
-def _parted(params: dict[str, Any], share: Any) -> tuple[dict[str, Any], bool]:
-    """Parts the images between a kernel and others: by the sizes of a run, one of them makes all.
-
-    Args:
-        params: Of the kernels; keeps the images of the others.
-        share: 1 for all, 0 for none, or a size that is one of both.
-
-    Returns:
-        The parameters of the kernel, and whether the others have none in any run.
-    """
-    images = params["batch"]
-    params["batch"] = images * (1 - share)
-    return {**params, "batch": images * share}, not is_sized((share,))
+def _made(
+    emitter: Emitter, kernel: str, operands: list[Any], params: dict[str, Any], share: Any
+) -> bool:
+    """Calls a kernel with a share of the images; ``params`` keep the others. Returns whether there are none in any run."""
+    sized, images = is_sized((share,)), params["batch"]
+    if sized or share:
+        params["batch"] = images * (1 - share)
+        emitter.call(kernel, operands, [emitter.result()], {**params, "batch": images * share})
+    return not sized and bool(share)
 
 
 def _is_scaling(node: Node, window: Window) -> bool:
@@ -157,7 +153,7 @@ def _together(node: Node, window: Window) -> int:
 
 
 def _by_outputs(node: Node, window: Window) -> Any:
-    """Returns 1 where the lanes of vectors are outputs, and windows are read in place; 0 or a size as ``_parted`` takes it."""
+    """Returns 1 where the lanes of vectors are outputs, and windows are read in place; 0 or a size as ``_made`` takes it."""
     outputs = node.shape[1] // node.attrs["groups"]
     elements = size(node.inputs[1].shape[1:])
     full = outputs >= _FULL * _lanes(outputs)
@@ -178,11 +174,8 @@ def lower_cpu(node: Node, emitter: Emitter) -> None:
         return
     operands, params = _operands(node, emitter), _cpu_params(node, window)
     for kernel, share in _depthwise_kernels(node, window).items() if direct else ():
-        if is_sized((share,)) or share:
-            own, alone = _parted(params, share)
-            emitter.call(kernel, operands, [emitter.result()], own)
-            if alone:
-                return
+        if _made(emitter, kernel, operands, params, share):
+            return
     if _meets_few(window) and not direct:
         operands[0], window = _only_met(node, emitter, operands[0], window)
         params = _cpu_params(node, window)
@@ -193,10 +186,11 @@ def lower_cpu(node: Node, emitter: Emitter) -> None:
         return
     share = 0 if direct else winograd.share(node, window, fixed)
     if is_sized((share,)) or share:
-        own, alone = _parted(params, share)
-        winograd.call(node, emitter, operands, own, window)
-        if alone:
+        tiled = {**params, "block": winograd.block(node, window)}
+        tiled_operands = [*operands, *[None] * (4 - len(operands)), operands[1]]
+        if _made(emitter, "conv_winograd", tiled_operands, tiled, share):
             return
+        params["batch"] = tiled["batch"]
     if direct:
         shared = {**params, "together": 1, "copied": 1}
         emitter.call("conv_direct", operands, [emitter.result()], shared)
@@ -230,11 +224,8 @@ def _lower_sums(
         windows = {name: value for name, value in params.items() if name != "act"}
         emitter.call("conv_pad", [operands[0]], [copy], windows)
         operands[0] = copy
-    if sized or by_outputs:
-        own, alone = _parted(shared, by_outputs)
-        emitter.call("conv_by_outputs", operands, [emitter.result()], own)
-        if alone:
-            return
+    if _made(emitter, "conv_by_outputs", operands, shared, by_outputs):
+        return
     limit = CONV_PANELS if outputs * CONV_PANELS <= _MAX_OUTPUTS else _MAX_OUTPUTS // outputs
     emitter.call("conv", operands, [emitter.result()], {**shared, "panels": max(1, limit)})
 

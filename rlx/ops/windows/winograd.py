@@ -11,7 +11,7 @@ from rlx.abi.constants import FILTER_SCALE, WINOGRAD_POINTS, WINOGRAD_RUN
 from rlx.abi.windows import tiles_of
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
-from rlx.ir.opdef import Array, Emitter
+from rlx.ir.opdef import Array
 from rlx.ir.shape import size
 from rlx.ops.windows.geometry import Window
 from rlx.sizes import ceil_divide, flag, largest, smallest
@@ -84,26 +84,13 @@ def share(node: Node, window: Window, fixed: bool) -> Any:
     return flag(_SAVED * 9 * channels * outputs * node.shape[0] * size(window.out) - cost)
 
 
-def _block(tiles: int, channels: int, outputs: int, together: int) -> int:
-    """Tiles of a block: a multiple of ``together``, the tiles side by side whose results alternate."""
+def block(node: Node, window: Window) -> Any:
+    """Tiles of a block: a multiple of the tiles side by side whose results alternate."""
+    channels, outputs = node.inputs[1].shape[1], node.shape[1] // node.attrs["groups"]
+    tiles, together = tiles_of(node.shape[0], window.out, window.dilation), window.dilation[2]
     room = _SCRATCH // (4 * WINOGRAD_POINTS * (channels + outputs)) // _ROWS * _ROWS
     wanted = tiles // _BLOCKS // _ROWS * _ROWS
     enough = flag(wanted - _FEWEST + 1)
     wanted = smallest(enough * wanted + (1 - enough) * _MOST, _MOST, room)
     blocks = largest(1, ceil_divide(tiles, largest(_FEWEST, wanted)))
     return ceil_divide(ceil_divide(tiles, blocks), together) * together
-
-
-def call(
-    node: Node, emitter: Emitter, operands: list[Any], params: dict[str, Any], window: Window
-) -> None:
-    """Writes the call of the kernel; ``params`` are those of the window, and what follows a result."""
-    outputs = node.shape[1] // node.attrs["groups"]
-    tiles = tiles_of(node.shape[0], window.out, window.dilation)
-    block = _block(tiles, node.inputs[1].shape[1], outputs, window.dilation[2])
-    emitter.call(
-        "conv_winograd",
-        [*operands, *[None] * (4 - len(operands)), operands[1]],
-        [emitter.result()],
-        {**params, "block": block},
-    )
