@@ -65,7 +65,11 @@ class ConstantBuffers:
         self.gate = ReadWriteLock() if shared is None else shared.gate
         # By name, the params that programs of other sizes may have, too.
         self._shared: dict[str, SharedBuffer] = {}
-        names = {} if shared is None else {v.id: name for name, v in schedule.params.items()}
+        names = {v.id: name for name, v in schedule.params.items()}
+        # A program shares all params or none: a run must not see new values of some beside old values of others.
+        texts = {} if shared is None else shared.keys
+        shares = schedule.params.keys() <= texts.keys()
+        every = frozenset(texts[name] for name in schedule.params if shares)
         for value in schedule.values:
             if value.kind in ARENA:
                 continue
@@ -73,8 +77,8 @@ class ConstantBuffers:
             check_limit(gpu, "max-storage-buffer-binding-size", size, value.name)
             check_limit(gpu, "max-buffer-size", size, value.name)
             name = names.get(value.id, "")
-            if shared is not None and name in shared.keys:
-                key = shared.gate, shared.keys[name], value.type
+            if shares and name:
+                key = self.gate, every, texts[name], value.type
                 found = gpu.shared_params.get(key) or SharedBuffer(key, self._made(value), self)
                 self._shared[name], self.buffers[value.id] = found, found.buffer
                 continue
