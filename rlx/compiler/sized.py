@@ -90,7 +90,7 @@ class SizedExecutable:
     ) -> None:
         self._graph, self._builder = graph, builder
         self._names = graph.input_names
-        self.input_sizes = InputSizes(graph)
+        self.input_sizes: InputSizes = InputSizes(graph)
         self._params = params or SharedParams()
         self._programs: OrderedDict[tuple[int, ...], KeptProgram] = OrderedDict()
         self._ranges = list(ranges)

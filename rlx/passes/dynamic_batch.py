@@ -65,9 +65,14 @@ class DynamicRows:
         outputs: frozenset[int] = frozenset(),
         reason: str = "",
     ) -> None:
-        self.upper, self.sized, self.rows, self.reason = upper, sized, rows, reason
-        self.inputs, self.outputs, self.actual = inputs, outputs, upper
-        self.ranges = True
+        self.upper: int = upper
+        self.actual: int = upper
+        self.sized: Graph | None = sized
+        self.rows: frozenset[Node] = rows
+        self.inputs: frozenset[int] = inputs
+        self.outputs: frozenset[int] = outputs
+        self.reason: str = reason
+        self.ranges: bool = True
         self.schedules: list[RowsSchedule] = []
         self.schedule: RowsSchedule | None = None
 

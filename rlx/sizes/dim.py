@@ -59,7 +59,10 @@ class Dim(SizeExpr):
         _check(0 <= min <= most <= LARGEST, f"min={min}, max={max}", "0 <= min <= max <= 2^40")
         fits = min % multiple_of == 0 and (max is None or max % multiple_of == 0)
         _check(fits, f"min={min}, max={max}", f"multiples of {multiple_of}")
-        self.name, self.min, self.max, self.multiple_of = name, min, max, multiple_of
+        self.name: str = name
+        self.min: int = min
+        self.max: int | None = max
+        self.multiple_of: int = multiple_of
         high = None if max is None else max // multiple_of
         atom = poly.Unknown(name, multiple_of, min // multiple_of, high)
         super().__init__(poly.of_atom(atom, multiple_of))

@@ -29,7 +29,7 @@ class SizeExpr:
     __array_ufunc__ = None
 
     def __init__(self, terms: Terms) -> None:
-        self.terms = terms
+        self.terms: Terms = terms
         self._hash = hash(terms)
 
     # --- arithmetic ------------------------------------------------------------------------------
@@ -146,7 +146,11 @@ class SizeExpr:
     def __trunc__(self) -> SizeExpr:
         return self
 
-    __floor__ = __ceil__ = __trunc__
+    def __floor__(self) -> SizeExpr:
+        return self
+
+    def __ceil__(self) -> SizeExpr:
+        return self
 
     def __str__(self) -> str:
         return spelled(self)

@@ -62,11 +62,12 @@ class Assumptions:
     def __init__(
         self, hints: Mapping[str, int], *, joins: bool = False, ones: bool = False
     ) -> None:
-        self.hints, self.ones = dict(hints), ones
+        self.hints: dict[str, int] = dict(hints)
+        self.ones: bool = ones
         self._joins = joins
         self.guards: dict[Guard, None] = {}
         self.inferred: dict[Guard, None] = {}
-        self.kept = self.guards
+        self.kept: dict[Guard, None] = self.guards
         self._known: dict[tuple[Terms, bool], bool] = {}
 
     def decide(self, terms: Terms, equal: bool) -> bool:

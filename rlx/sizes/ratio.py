@@ -55,7 +55,8 @@ class Ratio:
     __array_ufunc__ = None
 
     def __init__(self, above: Any, below: Any) -> None:
-        self.above, self.below = above, below
+        self.above: Any = above
+        self.below: Any = below
 
     @classmethod
     def of(cls, above: Any, below: Any) -> Any:

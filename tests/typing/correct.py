@@ -89,6 +89,10 @@ def whole(path: Path) -> NDArray[Any]:
     x, w = g.input("x", (2, 4)), g.param("w", (4, 3), value=np.ones((4, 3), np.float32))
     g.set_outputs([g.gelu(x @ w)])
     assert_type(g.outputs[0].shape, tuple[int, ...])
+    n = rlx.Dim("n", max=100)
+    rows = g.pad(g.reshape(g.input("rows", (n, 4)), (2 * n, 2)), [(n, 1), (0, 0)])
+    g.arange(n + 1, dtype="i64")
+    g.set_outputs([*g.outputs, g.narrow(rows, 0, n, n // 2), g.dim(rows, 0)])
     with rlx.compile(g, device="auto") as compiled:
         outputs = compiled.run({"x": np.ones((2, 4), np.float32)})
         (again,) = compiled.run_slots(np.ones((2, 4), np.float32))
