@@ -14,7 +14,7 @@ from rlx.backends.cpu.sized_executable import SizedCpuExecutable
 from rlx.backends.cpu.weight_packing import weights_for
 from rlx.backends.executable import Capabilities
 from rlx.dataclasses import dataclass
-from rlx.errors import DeviceUnavailableError
+from rlx.errors import DeviceMemoryError, DeviceUnavailableError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph
 from rlx.ir.plan import MemoryPlan, Schedule
@@ -76,8 +76,14 @@ class CpuProgram:
             sizes = self.schedule.sizes
             assert sizes is not None, "a schedule without dims has a plan"
             threads, flush = more[0], more[-1]
-            calls = SizedCalls(self.schedule, sizes, sizes, compiled.loops(isa), threads, flush)
-            return SizedCpuExecutable(calls, options.arena_alignment, weights, isa, *more)
+            calls = SizedCalls(
+                self.schedule, sizes, SizedCalls.roomy(sizes), compiled.loops(isa), threads, flush
+            )
+            whole = options.arena_alignment, weights, isa, *more
+            try:
+                return SizedCpuExecutable(calls, *whole)
+            except DeviceMemoryError:
+                return SizedCpuExecutable(calls.again(sizes, sizes), *whole)
 
     def _flushes(self, options: CompileOptions) -> bool:
         """Returns whether arithmetic flushes subnormal numbers to 0: only if none of it is in f64."""

@@ -44,6 +44,8 @@ class SizedCalls(SizedSchedule):
         UnknownSizeError: A call needs a size as a number, such as a Python function.
     """
 
+    # Memory that nothing has touched costs addresses alone, and to grow takes as long as many runs.
+    ROOM = 4.0
     table: SizeSteps
     places: list[SizedPlace]
     run_sizes: RunSizes
@@ -102,7 +104,7 @@ class SizedCalls(SizedSchedule):
         return fields
 
     def more(self, sizes: Sizes) -> Self:
-        """Returns the calls for some sizes, with memory for these and half as much again.
+        """Returns the calls for some sizes, with memory for larger ones.
 
         Raises:
             SizesError: A number that depends on sizes does not fit 64 bits.

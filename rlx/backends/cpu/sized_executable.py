@@ -7,6 +7,7 @@ from rlx.backends.cpu.cpu_executable import CpuExecutable
 from rlx.backends.cpu.sized_calls import SizedCalls
 from rlx.backends.cpu.weights import Weights
 from rlx.backends.sized_schedule import Sizes
+from rlx.errors import DeviceMemoryError
 
 
 class SizedCpuExecutable(CpuExecutable):
@@ -64,12 +65,21 @@ class SizedCpuExecutable(CpuExecutable):
         self._program.resize(*(sizes[name] for name in self._sized.names))
 
     def grown(self, sizes: Sizes) -> SizedCpuExecutable:
-        """Returns an executable with memory for some sizes and half as much again, and the same weights."""
-        return self._again(self._sized.more(sizes))
+        """Returns an executable with memory for some sizes, and for larger ones if there is, and the same weights.
+
+        Raises:
+            DeviceMemoryError: There is no room for these sizes.
+        """
+        calls = self._sized.more(sizes)
+        try:
+            return self._again(calls)
+        except DeviceMemoryError:
+            most = {name: max(self._sized.most[name], size) for name, size in sizes.items()}
+            return self._again(calls.again(sizes, most))
 
     def clone(self) -> SizedCpuExecutable:
         """Loads the same program on an arena of its own."""
-        return self._again(self._sized.again(self.sizes, self.sizes))
+        return self._again(self._sized.again(self.sizes, self._sized.most))
 
     def _again(self, calls: SizedCalls) -> SizedCpuExecutable:
         more = self._weights, self._isa, self._threads, self._max_iterations, self._flush
