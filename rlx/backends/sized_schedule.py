@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from rlx._ext.program import RunSizes
 from rlx.errors import UnknownSizeError
@@ -39,10 +39,7 @@ class SizedSchedule:
         names: The dims.
         sizes: The values that were written last.
         most: The largest values for which there is memory.
-        ROOM: How many times the memory of some sizes is taken where it grows.
     """
-
-    ROOM: ClassVar[float] = 1.5
 
     def __init__(self, schedule: Schedule, sizes: Sizes, most: Sizes) -> None:
         self.schedule, self.most = schedule, most
@@ -79,14 +76,13 @@ class SizedSchedule:
 
     def more(self, sizes: Sizes) -> Self:
         """Returns the calls for some sizes, with memory for larger ones."""
-        most = {name: max(self.most[name], size) for name, size in self.roomy(sizes).items()}
-        return self.again(sizes, most)
+        larger = self.roomy(self.schedule, sizes)
+        return self.again(sizes, {name: max(self.most[name], larger[name]) for name in sizes})
 
-    @classmethod
-    def roomy(cls, sizes: Sizes) -> Sizes:
-        """Returns the sizes that memory is planned for where some are met."""
-        each = cls.ROOM ** (1 / max(1, len(sizes)))
-        return {name: int(size * each) for name, size in sizes.items()}
+    @staticmethod
+    def roomy(schedule: Schedule, sizes: Sizes) -> Sizes:
+        """Returns the sizes that memory is planned for where some are met: half as much again."""
+        return {name: size + size // 2 for name, size in sizes.items()}
 
     def estimating(self) -> AbstractContextManager[None]:
         """Has estimates of work, which read the graph's nodes, take the sizes that were written last."""

@@ -76,9 +76,8 @@ class CpuProgram:
             sizes = self.schedule.sizes
             assert sizes is not None, "a schedule without dims has a plan"
             threads, flush = more[0], more[-1]
-            calls = SizedCalls(
-                self.schedule, sizes, SizedCalls.roomy(sizes), compiled.loops(isa), threads, flush
-            )
+            most = SizedCalls.roomy(self.schedule, sizes)
+            calls = SizedCalls(self.schedule, sizes, most, compiled.loops(isa), threads, flush)
             whole = options.arena_alignment, weights, isa, *more
             try:
                 return SizedCpuExecutable(calls, *whole)

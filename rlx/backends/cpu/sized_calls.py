@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -14,10 +15,12 @@ from rlx.backends.cpu.split import flushes, split_of
 from rlx.backends.sized_schedule import SizedSchedule, Sizes, at
 from rlx.errors import UnknownSizeError
 from rlx.ir.opdef import TensorType
-from rlx.ir.plan import KernelCall, Schedule, Value
+from rlx.ir.plan import ARENA, KernelCall, Schedule, Value
 from rlx.sizes import Assumptions, SizeExpr, deciding
 from rlx.sizes.program import SizeProgram, upper_bound
 
+# Bytes that values for larger sizes than those met may have.
+_ROOM = 1 << 30
 # A number that depends on sizes: call, field of its split or "", word, register, and the register of a denominator or -1.
 SizedPlace = tuple[int, str, int, int, int]
 
@@ -44,8 +47,6 @@ class SizedCalls(SizedSchedule):
         UnknownSizeError: A call needs a size as a number, such as a Python function.
     """
 
-    # Memory that nothing has touched costs addresses alone, and to grow takes as long as many runs.
-    ROOM = 4.0
     table: SizeSteps
     places: list[SizedPlace]
     run_sizes: RunSizes
@@ -111,6 +112,20 @@ class SizedCalls(SizedSchedule):
         """
         self.table.numbers((), *(sizes[name] for name in self.names))
         return super().more(sizes)
+
+    @staticmethod
+    def roomy(schedule: Schedule, sizes: Sizes) -> Sizes:
+        """Returns four times the sizes; less where all values would have more bytes than programs usually have.
+
+        Memory that no run touches costs addresses alone, and to grow takes as long as many runs.
+        """
+        types = Counter(value.type for value in schedule.values if value.kind in ARENA)
+        for each in (4.0, 4.0 ** (1 / max(1, len(sizes)))):
+            most = {name: int(size * each) for name, size in sizes.items()}
+            bounds = {type: upper_bound(type.nbytes, most) for type in types}
+            if sum(count * (bounds[type] or 0) for type, count in types.items()) <= _ROOM:
+                break
+        return most
 
     def _made_static(self, sizes: Sizes) -> Schedule:
         """The schedule with numbers in place of dims."""
