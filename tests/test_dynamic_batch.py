@@ -10,7 +10,7 @@ from samples import by_family, each
 
 import rlx
 from rlx.ir.dtype import DType
-from rlx.passes.dynamic_batch import dynamic_rows_of
+from rlx.passes.dynamic_batch import MAX_SCHEDULES, dynamic_rows_of
 
 LEFT_OUT = (DType.F64, DType.F16, DType.BF16)
 CASES = [
@@ -163,9 +163,23 @@ def test_calls_of_one_program_serve_many_numbers_of_rows_on_the_cpu():
             extent = compiled._state.binding.extent
             assert not actual or [call.kernel for call in extent.schedule.schedule.calls] == names
             assert not actual or extent.graph.outputs[0].shape == (actual, 6, 32)
-        first, *others = extent.schedules
-        assert [first.serves(count) for count in (2, 63)] == [True, True]
-        assert len(others) <= 2
+        assert [extent.schedules[0].serves(n) for n in (2, 63)] == [True, True]
+        assert len(extent.schedules) <= 3
+
+
+def test_programs_for_single_numbers_of_rows_are_few():
+    g, x = rlx.Graph(), np.random.default_rng(0).standard_normal((48, 3))
+    g.set_outputs([g.softmax(g.input("x", (48, 3)))])
+    with rlx.compile(g, "cpu") as compiled:
+        (whole,) = compiled.run(x)
+        compiled.set_active_extent((40, 48))
+        every = compiled._state.extents[48]
+        every.ranges = False  # as where a call can't be linked for many
+        every.schedules.clear()
+        for actual in (*range(48), 3, 40):
+            compiled.set_active_extent((actual, 48))
+            np.testing.assert_allclose(compiled.run(x)[0][:actual], whole[:actual], 1e-5, 1e-6)
+        assert len(every.schedules) == MAX_SCHEDULES
 
 
 def test_the_whole_is_computed_where_rows_can_not_be_told_apart(device):

@@ -10,30 +10,21 @@ SEEDS, FEW = (range(200), 40) if ALL else (range(24), 5)
 WIDTH = 6
 
 
-def attended(g, x, y):
-    q, k = (g.unsqueeze(item, 0) for item in (x, y))
-    return g.squeeze(g.attention(q, k, k, num_heads=2), [0])
-
-
-def reshaped(g, x, count):
-    return g.reshape(g.transpose(g.reshape(x, (count, 2, 3)), (0, 2, 1)), (count, WIDTH))
-
-
 # By the graph, rows, their count, some other rows and a drawn matrix: as many rows as the first has.
 STEPS = (
-    lambda g, x, count, y, w: g.tanh(x @ w),
-    lambda g, x, count, y, w: g.softmax(x, axis=0),
-    lambda g, x, count, y, w: g.softmax(x @ g.transpose(y, (1, 0)), axis=1) @ y,
-    lambda g, x, count, y, w: x - g.mean(x, [0], keepdims=True),
-    lambda g, x, count, y, w: g.layer_norm(x, g.constant(np.ones(WIDTH, np.float32)), None),
-    lambda g, x, count, y, w: g.cumsum(x, 0) * 0.1,
-    lambda g, x, count, y, w: g.concat([x, y], 0)[:count],
-    lambda g, x, count, y, w: g.tanh(x) * g.sum(y, [0], keepdims=True) * 0.1,
-    lambda g, x, count, y, w: reshaped(g, x, count),
-    lambda g, x, count, y, w: g.flip(x, [0]),
-    lambda g, x, count, y, w: g.pad(x, [(1, 2), (0, 0)])[2 : count + 2],
-    lambda g, x, count, y, w: g.where(x > 0.0, x, g.exp(g.minimum(x, 0.0))),
-    lambda g, x, count, y, w: attended(g, x, y),
+    lambda g, x, n, y, w: g.tanh(x @ w),
+    lambda g, x, n, y, w: g.softmax(x, axis=0),
+    lambda g, x, n, y, w: g.softmax(x @ g.transpose(y, (1, 0)), axis=1) @ y,
+    lambda g, x, n, y, w: x - g.mean(x, [0], keepdims=True),
+    lambda g, x, n, y, w: g.layer_norm(x, g.constant(np.ones(WIDTH, np.float32)), None),
+    lambda g, x, n, y, w: g.cumsum(x, 0) * 0.1,
+    lambda g, x, n, y, w: g.concat([x, y], 0)[:n],
+    lambda g, x, n, y, w: g.tanh(x) * g.sum(y, [0], keepdims=True) * 0.1,
+    lambda g, x, n, y, w: g.reshape(g.transpose(g.reshape(x, (n, 2, 3)), (0, 2, 1)), (n, WIDTH)),
+    lambda g, x, n, y, w: g.flip(x, [0]),
+    lambda g, x, n, y, w: g.pad(x, [(1, 2), (0, 0)])[2 : n + 2],
+    lambda g, x, n, y, w: g.where(x > 0.0, x, g.exp(g.minimum(x, 0.0))),
+    lambda g, x, n, y, w: g.attention(x[None], y[None], y[None], num_heads=2)[0],
 )
 
 
@@ -83,15 +74,14 @@ def check(seed, dims, device):
                     np.testing.assert_allclose(result, wanted, 2e-5, 2e-5, err_msg=f"{n}, {m}")
 
 
-@pytest.mark.parametrize("device", ["reference", "cpu"])
-@pytest.mark.parametrize("dims", [1, 2])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_sizes_of_one_executable(seed, dims, device):
-    check(seed, dims, device)
+def test_sizes_of_one_executable(seed):
+    for dims, device in ((1, "reference"), (2, "reference"), (1, "cpu"), (2, "cpu")):
+        check(seed, dims, device)
 
 
 @pytest.mark.webgpu
-@pytest.mark.parametrize("dims", [1, 2])
 @pytest.mark.parametrize("seed", SEEDS[:FEW])
-def test_webgpu(seed, dims, webgpu):
-    check(seed, dims, webgpu)
+def test_webgpu(seed, webgpu):
+    check(seed, 1, webgpu)
+    check(seed, 2, webgpu)

@@ -14,7 +14,7 @@ from rlx import flags
 from rlx.backends.base import KernelLimitError
 from rlx.compiler.lowered_module import NOTHING_HOSTED, Decisions, LoweredModule
 from rlx.compiler.target import Target
-from rlx.errors import DeviceMemoryError, InputError, UnsupportedOpError
+from rlx.errors import DeviceMemoryError, GraphError, InputError, UnsupportedOpError
 from rlx.ir.dtype import HALVES
 from rlx.ir.fragments import ROUNDS, fragment_limits
 from rlx.ir.graph import PART, Graph, Node
@@ -27,7 +27,7 @@ from rlx.ir.static_sizes import inferred_anew
 from rlx.ir.variants import SUBGROUPS
 from rlx.ops.placeholders import LEAVES
 from rlx.passes.branch_hoist import BRANCHES, lift
-from rlx.passes.dynamic_batch import ROWS, DynamicRows, RowsSchedule
+from rlx.passes.dynamic_batch import MAX_SCHEDULES, ROWS, DynamicRows, RowsSchedule
 from rlx.passes.large_weights import split_large
 from rlx.passes.legalize import blocked, refuse_unready
 from rlx.passes.memory_plan import plan_memory
@@ -272,12 +272,14 @@ def fewer_rows(rows: DynamicRows, target: Target, actual: int) -> DynamicRows:
             result.schedule = schedule
             return result
     result.schedule = _rows_schedule(result, target)
-    rows.schedules.append(result.schedule)
+    if result.schedule is not None:
+        rows.schedules.append(result.schedule)
+        del rows.schedules[:-MAX_SCHEDULES]
     return result
 
 
-def _rows_schedule(rows: DynamicRows, target: Target) -> RowsSchedule:
-    """The calls for numbers of rows like those of a rule; for these alone where lowering needs a number."""
+def _rows_schedule(rows: DynamicRows, target: Target) -> RowsSchedule | None:
+    """The calls for such numbers of rows, or for one alone where lowering needs it; None where an operation takes none."""
     assert rows.sized is not None
     assumptions = Assumptions({ROWS: rows.actual}, ones=True)
     # What is true of 0 or 1 alone would make a range of it alone.
@@ -285,12 +287,13 @@ def _rows_schedule(rows: DynamicRows, target: Target) -> RowsSchedule:
         try:
             with deciding(assumptions):
                 schedule, _ = _specialised(inferred_anew(rows.sized), target)
-        except (UnsupportedOpError, TypeError):
+        except (GraphError, UnsupportedOpError, TypeError):
             assumptions = Assumptions({ROWS: rows.actual})
         else:
             schedule.sizes = dict(assumptions.hints)
             return RowsSchedule(schedule, assumptions)
-    assert rows.graph is not None
+    if rows.graph is None:
+        return None
     with deciding(assumptions):
         pinned(Dim(ROWS))
     return RowsSchedule(_specialised(rows.graph, target)[0], assumptions)

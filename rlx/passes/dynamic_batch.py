@@ -16,6 +16,8 @@ from rlx.sizes import Assumptions, Dim, SizeExpr
 
 # The name of the dim.
 ROWS = "active_rows"
+# Schedules for ranges of numbers of rows that are kept.
+MAX_SCHEDULES = 32
 # Ops whose attribute holds the shape of the result.
 _SHAPED = ("reshape", "expand")
 
@@ -86,7 +88,11 @@ class DynamicRows:
     @cached_property
     def graph(self) -> Graph | None:
         """The compiled graph on ``actual`` rows; None where all are computed."""
-        return self.sized and with_sizes(self.sized, {ROWS: self.actual})
+        try:
+            return self.sized and with_sizes(self.sized, {ROWS: self.actual})
+        except RlxError as error:
+            self.reason = f"an operation has no {self.actual} rows: {first_line(error)}"
+            return None
 
 
 def dynamic_rows_of(graph: Graph, actual: int, upper: int) -> DynamicRows:
@@ -94,12 +100,8 @@ def dynamic_rows_of(graph: Graph, actual: int, upper: int) -> DynamicRows:
     shrinker = _Shrinker(graph, upper)
     with shrinker.new.deciding():
         shrinker.run()
-        for index, node in enumerate(graph.outputs):
-            if (
-                not shrinker.reason
-                and node.type != shrinker[node].type
-                and node not in shrinker.rows
-            ):
+        for index, node in enumerate(() if shrinker.reason else graph.outputs):
+            if node.type != shrinker[node].type and node not in shrinker.rows:
                 shrinker.reason = f"the rows of output {index} do not stand at its beginning"
     if shrinker.reason:
         return DynamicRows(upper, None, reason=shrinker.reason).of(actual)

@@ -154,6 +154,8 @@ class IoBindingMethods:
         try:
             rebind(state, extent=rows)
         except (UnsupportedOpError, TypeError):  # a call that can't be linked for many sizes
+            if rows is None:
+                raise
             every = state.extents[upper]
             every.ranges = False
             every.schedules.clear()

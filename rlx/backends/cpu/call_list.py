@@ -13,7 +13,7 @@ from rlx.backends.cpu.weights import Weight, WeightBlock, Weights
 from rlx.backends.executable import aligned
 from rlx.ir.opdef import Array
 from rlx.ir.plan import KernelCall, MemoryPlan, Schedule, Value
-from rlx.passes.dynamic_batch import DynamicRows, RowsSchedule
+from rlx.passes.dynamic_batch import MAX_SCHEDULES, DynamicRows, RowsSchedule
 from rlx.sizes import deciding
 
 # Of values in the arena, as kernels expect it.
@@ -56,7 +56,8 @@ class CallLists:
         self._flush = flush
         self._extent: DynamicRows | None = None
         self._whole: compiled.Calls | None = None
-        self._fewer: dict[int, tuple[SizedCalls, compiled.Calls]] = {}  # by the id of their rule
+        # By the id of a rule, which is held so that no other one gets that id.
+        self._fewer: dict[int, tuple[RowsSchedule, SizedCalls, compiled.Calls]] = {}
         self._pinned: set[WeightBlock] = set()
         self.used: Sequence[KernelCall] = schedule.calls
         self.names: list[str] = []
@@ -70,35 +71,31 @@ class CallLists:
             try:
                 self._whole = self._all_rows()
                 self._fewer.clear()
-                return self.now()
+                return self._calls_for(self._extent)
             finally:
                 for block in before - self._pinned:
                     block.pins.discard(self)
 
-    def now(self) -> compiled.Calls:
-        """Returns the calls of later runs."""
-        extent = self._extent
+    def _calls_for(self, extent: DynamicRows | None) -> compiled.Calls:
+        """Returns the calls of runs."""
         if extent is None or extent.schedule is None:
             assert self._whole is not None
             return self._whole
         rows = extent.schedule
         if id(rows) not in self._fewer:
+            if len(self._fewer) >= MAX_SCHEDULES:
+                self._fewer.pop(next(iter(self._fewer)))
             with self._weights.lock:
-                self._fewer[id(rows)] = self._fewer_rows(rows, extent.actual, extent.upper)
-        sized, calls = self._fewer[id(rows)]
+                self._fewer[id(rows)] = rows, *self._fewer_rows(rows, extent.actual, extent.upper)
+        _, sized, calls = self._fewer[id(rows)]
         calls.resize(sized.table, *(extent.actual for _ in sized.names))
         return calls
 
     def set_extent(self, extent: DynamicRows | None) -> compiled.Calls:
         """Fewer rows are other calls on the same memory; those of a range are kept for the next time."""
-        before, self._extent = self._extent, extent
-        try:
-            calls = self.now()
-        except BaseException:
-            self._extent = before
-            raise
-        rows = extent.schedule if extent is not None else None
-        self.used = self._schedule.calls if rows is None else self._fewer[id(rows)][0].static.calls
+        calls, rows = self._calls_for(extent), extent and extent.schedule
+        self._extent = extent
+        self.used = self._schedule.calls if rows is None else self._fewer[id(rows)][1].static.calls
         return calls
 
     def _all_rows(self) -> compiled.Calls:

@@ -216,14 +216,8 @@ class WebGpuExecutable:
         whole: bool = False,
     ) -> list[Submission]:
         """Returns the submissions of a run, as data."""
-        batches, grids, steps = (
-            self._batches.current,
-            self._batches.grids,
-            self._batches.host_steps,
-        )
-        return self._builder.submissions(
-            batches, grids, steps, outputs, uploaded, from_views, whole
-        )
+        made, how = self._batches, (outputs, uploaded, from_views, whole)
+        return self._builder.submissions(made.current, made.grids, made.host_steps, *how)
 
     # --- compiled calls ----------------------------------------------------------------------------
 
