@@ -38,18 +38,24 @@ def pytest_collection_finish(session):
     gc.freeze()
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
-    """With ``--op``: of the tests marked per_op, those with the op's name among their parameters."""
+    """With ``--op``: of the tests marked per_op, those with the op's name among their parameters.
+
+    Tests of files that passed before with the same tree are left out, too (tests/selection.py).
+    """
     wanted = set(config.getoption("op"))
-    if not wanted:
-        return
 
     def left_out(item):
+        if not wanted:
+            return SELECTION.leaves_out(item.path, item.nodeid)
         parts = item.callspec.id.split("-") if hasattr(item, "callspec") else []
         return item.get_closest_marker("per_op") and not wanted & set(parts)
 
-    config.hook.pytest_deselected(items=[item for item in items if left_out(item)])
-    items[:] = [item for item in items if not left_out(item)]
+    dropped = [item for item in items if left_out(item)]
+    config.hook.pytest_deselected(items=dropped)
+    gone = set(dropped)
+    items[:] = [item for item in items if item not in gone]
 
 
 def pytest_configure(config):

@@ -8,6 +8,8 @@ A sample is known by a digest of the source graph, of the program that the compi
 grids, places in memory), of the test file and of the folders of the operations. The compiler always runs. The file
 is used only where its header holds: the driver, the versions of packages, and the floor, which is every source whose
 output no digest covers. A new folder is part of the floor. A sample that compiles two graphs is never left out.
+
+A whole test file is left out where nothing has changed that its tests stand on (tests/file_selection.py).
 """
 
 from __future__ import annotations
@@ -27,10 +29,12 @@ from threading import current_thread, main_thread
 from typing import Any
 
 import numpy as np
+from file_selection import of_tests
 from source_digests import KERNELS, ROOT, digest, files, floor, of_sources
 
 import rlx
 from rlx import flags
+from rlx._ext import cpu
 from rlx.backends.registry import backend
 from rlx.backends.webgpu.dispatch import Dispatch
 from rlx.compiler import loading
@@ -72,6 +76,7 @@ def header() -> dict[str, str]:
         "limits": digest(sorted(info.limits.items())),
     }
     results |= {"python": platform.python_version(), "compiler": compiler()}
+    results["processor"] = " ".join(cpu.isas())
     results |= {name: version(name) for name in PACKAGES}
     return results | {f"floor {name}": value for name, value in floor().items()}
 
@@ -166,7 +171,8 @@ class Selection:
 
     Attributes:
         counts: How many samples were left out, run because they are not known, and run to audit the record.
-        passed: Digests of samples that passed; kept for a new record.
+        tests: How many tests of known files were left out.
+        passed: Digests of samples and of test files that passed; kept for a new record.
         why: Why every sample runs; empty where the record holds.
     """
 
@@ -174,6 +180,7 @@ class Selection:
         self.mode = mode
         self.counts = {"left out": 0, "run": 0, "audited": 0}
         self.passed: set[str] = set()
+        self.tests = 0
         self.why = ""
         self._item: tuple[str, ...] = ()
         self._sample: list[Any] | None = None
@@ -204,6 +211,17 @@ class Selection:
         ]
         self.why = f"{path.relative_to(ROOT)} has another {', '.join(other)}" if other else ""
         return frozenset() if other else result
+
+    def leaves_out(self, path: Path, name: str) -> bool:
+        """Whether a test is left out, since its file passed with the same tree. A record takes its file."""
+        result = of_tests(path) if self.mode and rlx.is_available("webgpu") else ""
+        if result and self.mode == "record":
+            self.passed.add(result)
+        known = bool(result) and result in self.known
+        if not known or int(digest(self.mode, name), 16) % AUDITED == 0:
+            return False
+        self.tests += 1
+        return True
 
     @contextlib.contextmanager
     def item(self, path: Path, name: str) -> Iterator[None]:
@@ -269,13 +287,13 @@ class Selection:
         else:
             raise LeftOut
 
-    def result(self) -> tuple[dict[str, int], list[str], str]:
+    def result(self) -> tuple[dict[str, int], list[str], int, str]:
         """Returns the counts of this process, for ``add`` of another one."""
-        return self.counts, sorted(self.passed), self.why
+        return self.counts, sorted(self.passed), self.tests, self.why
 
-    def add(self, result: tuple[dict[str, int], list[str], str] | None) -> None:
-        """Adds what another process counted."""
-        counts, passed, self.why = result or ({}, (), self.why)
+    def add(self, result: tuple[dict[str, int], list[str], int, str] | None) -> None:
+        """Adds what another process counted. Each collects all tests, and leaves out the same ones."""
+        counts, passed, self.tests, self.why = result or ({}, (), self.tests, self.why)
         self.passed |= set(passed)
         self.counts = {name: n + counts.get(name, 0) for name, n in self.counts.items()}
 
@@ -283,7 +301,8 @@ class Selection:
         """The counts in a line or two."""
         out, run, audited = self.counts.values()
         said = f"{run} programs of WebGPU samples ran, {out} samples were left out: they passed before with"
-        said += f" the same programs; {audited} more of those ran all the same"
+        said += f" the same programs; {audited} more of those ran all the same\n{self.tests} tests were left out:"
+        said += " their files passed before with the same tree"
         return f"{said}\nevery sample ran: {self.why}" if self.why else said
 
     def write(self) -> None:

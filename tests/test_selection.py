@@ -1,6 +1,7 @@
 """The left-out samples of WebGPU tests, and the changes that bring them back."""
 
 import importlib
+import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import selection
+from file_selection import of_tests, parts, source
 from selection import Selection
 from source_digests import COVERED as COVERED_SOURCES
 from source_digests import FLOOR, ROOT, files, floor
@@ -78,6 +80,59 @@ def test_a_folder_that_a_test_file_names_is_part_of_its_digest(text, counts, tre
         (folder / "filters.py").write_text(f"x = {value}")
         digests.append(selection.of_file.__wrapped__(test))
     assert (digests[0] != digests[1]) == counts
+
+
+@pytest.mark.parametrize(
+    ("changed", "runs"),
+    [
+        ("docs/index.md", "docs"),
+        ("shaders/rows/softmax.wgsl", "gpu"),
+        ("rlx/errors.py", "plain docs gpu"),
+        ("cython_src/program.pyx", "plain docs gpu"),
+        ("tests/samples.py", "plain docs gpu"),
+        ("tests/test_conformance.py", ""),
+        ("tests/test_gpu.py", "gpu"),
+        ("rlx/new.py", "plain docs gpu"),
+    ],
+)
+def test_a_test_file_runs_where_what_it_stands_on_changed(changed, runs, tree):
+    texts = {"plain": "import samples", "docs": 'ROOT / "docs"', "gpu": "def test(webgpu): ..."}
+    subprocess.run(["git", "init", "-q"], cwd=tree, check=True)
+    paths = {name: tree / f"tests/test_{name}.py" for name in texts}
+    for name, path in paths.items():
+        path.write_text(texts[name])
+
+    def taken():
+        source.cache_clear()
+        parts.cache_clear()
+        return {name: of_tests(path, tree) for name, path in paths.items()}
+
+    before = taken()
+    assert before == taken()
+    assert "" not in before.values()
+    with (tree / changed).open("a") as file:
+        file.write("# another byte\n")
+    assert {name for name, value in taken().items() if value != before[name]} == {*runs.split()}
+
+
+def test_without_git_no_file_is_left_out(tree):
+    path = tree / "tests/test_conformance.py"
+    assert of_tests(path, tree) == ""
+
+
+@pytest.mark.webgpu
+def test_tests_of_known_files_are_left_out(webgpu, recorded, monkeypatch):
+    monkeypatch.setattr(selection, "of_tests", lambda path: f"digest-of-{path.name}")
+    first = Selection("record")
+    first.header = HEADER
+    assert not first.leaves_out(Path("test_a.py"), "a test")
+    later = recorded(first.passed)
+    assert later.leaves_out(Path("test_a.py"), "a test")
+    assert not later.leaves_out(Path("test_b.py"), "a test")
+    assert "1 tests were left out" in later.text()
+    assert not recorded(first.passed, driver="2").leaves_out(Path("test_a.py"), "a test")
+    monkeypatch.setattr(selection, "AUDITED", 1)
+    assert not later.leaves_out(Path("test_a.py"), "a test"), "it audits the record"
 
 
 @pytest.fixture
@@ -183,7 +238,7 @@ def test_workers_add_what_they_counted():
     other.counts["run"], other.passed, other.why = 3, {"b"}, "no record"
     left.add(other.result())
     left.add(None)
-    assert left.result() == ({"left out": 0, "run": 3, "audited": 0}, ["b"], "no record")
+    assert left.result() == ({"left out": 0, "run": 3, "audited": 0}, ["b"], 0, "no record")
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ lowering assumed is kept as guards; where these hold, the calls have to be those
 """
 
 import pytest
+from dim_samples import ALONE, WAYS, dims_of, small, with_shapes
 from samples import ALL, by_op, each
-from test_dim_samples import ALONE, WAYS, dims_of, small, with_shapes
 
 import rlx
 from rlx.backends.base import CompileOptions

@@ -1,0 +1,72 @@
+"""Digests of all that the tests of a file stand on: a file that passed with the same is left out as a whole.
+
+That is the file and what it imports from this folder, and every other file of the tree but the other test files, byte by byte.
+Documentation counts for files that name it, and shaders for those that name GPUs. Without git nothing is left out.
+"""
+
+import functools
+import hashlib
+import re
+import subprocess
+from pathlib import Path
+
+from source_digests import ROOT, digest
+
+DOCUMENTATION = re.compile(r'"docs"|docs/|README|CHANGELOG|CONTRIBUTING|\.md\b')
+GPUS = re.compile("webgpu|wgpu|dawn|shader|wgsl", re.IGNORECASE)
+IMPORTS = re.compile(r"^\s*(?:from|import) (\w+)", re.MULTILINE)
+# Modules that choose tests: what they name, tests do not read.
+CHOOSING = {"selection", "source_digests", "file_selection"}
+
+
+def part_of(name: str) -> str:
+    """The part of the tree that a file belongs to; empty for files that concern no other test file."""
+    if name.startswith("tests/green/") or re.match(r"tests/test_\w+\.py$", name):
+        return ""
+    if name.startswith("docs/") or name.endswith(".md"):
+        return "documentation"
+    return "shaders" if name.startswith("shaders/") else "rest"
+
+
+@functools.cache
+def parts(root: Path = ROOT) -> dict[str, str]:
+    """The digest of each part of a tree; nothing without git."""
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    done = subprocess.run(listed, cwd=root, capture_output=True, check=False)
+    names = sorted({name for name in done.stdout.decode().split("\0") if (root / name).is_file()})
+    texts = {part: hashlib.sha256() for part in map(part_of, names) if part}
+    for name in names:
+        if part_of(name):
+            raw = hashlib.sha256((root / name).read_bytes()).hexdigest()
+            texts[part_of(name)].update(f"{name} {raw}\n".encode())
+    return {part: text.hexdigest() for part, text in texts.items()}
+
+
+@functools.cache
+def source(path: Path) -> str:
+    """The text of a module of the tests."""
+    return path.read_text()
+
+
+def imported(path: Path, found: dict[Path, str]) -> dict[Path, str]:
+    """Adds a test file, and what it imports from its folder, to the texts found so far."""
+    found[path] = source(path)
+    for name in sorted({*IMPORTS.findall(found[path])} - CHOOSING):
+        other = path.with_name(f"{name}.py")
+        if other not in found and other.exists():
+            imported(other, found)
+    return found
+
+
+def of_tests(path: Path, root: Path = ROOT) -> str:
+    """A digest of what the tests of a file stand on; empty where nobody knows."""
+    tree, texts = parts(root), imported(path, {})
+    if "rest" not in tree:
+        return ""
+    wanted = {
+        "rest": True,
+        "documentation": any(map(DOCUMENTATION.search, texts.values())),
+        "shaders": GPUS.search(texts[path]) is not None,
+    }
+    read = [(name, tree.get(name)) for name, reads in wanted.items() if reads]
+    return digest("file", path.name, read, sorted((p.name, text) for p, text in texts.items()))

@@ -1,0 +1,52 @@
+"""Samples of all operations with axes as dims on WebGPU: one program gives for each size what the reference gives."""
+
+import warnings
+
+import pytest
+from dim_samples import ALONE, REFUSED, WAYS, dims_of, other_sizes, small, with_shapes
+from samples import ALL, by_op, each
+
+import rlx
+
+pytestmark = pytest.mark.per_op
+
+
+def check_webgpu(case, ways):
+    """One program gives for each of several sizes what the reference gives."""
+    for shapes, way in {dims_of(case, way): way for way in ways}.items():
+        if all(isinstance(size, int) for shape in shapes for size in shape):
+            continue
+        try:
+            graph = with_shapes(case, shapes).graph()
+        except rlx.GraphError:
+            continue  # ``check`` says which may refuse dims
+        with rlx.compile(graph, device="webgpu") as sized:
+            for at in other_sizes(case, shapes):
+                static = with_shapes(case, at)
+                operands = static.operands()
+                try:
+                    wanted = static.graph()
+                    with warnings.catch_warnings():
+                        # NumPy warns of means of nothing.
+                        warnings.simplefilter("ignore", RuntimeWarning)
+                        expected = static.expected(wanted, operands)
+                    got = sized.run({f"x{i}": array for i, array in enumerate(operands)})
+                except rlx.SizesError:
+                    assert case.opdef.name in REFUSED
+                    continue
+                except (rlx.GraphError, rlx.InputError):
+                    continue  # an operation, or a dim, takes no such sizes
+                error, allowed = static.difference(wanted, got, expected)
+                assert error <= allowed, f"{way} {at}: error {error:.3g} > {allowed:.3g}"
+            programs = sized._state.sized
+            small = any(size in (0, 1) for shape in case.sample.shapes for size in shape)
+            alone = case.opdef.name in ALONE or "a part on the host" in programs._why  # such as f64
+            assert programs._ranges or small or alone, f"{way}: {programs._why}"
+
+
+@pytest.mark.parametrize("group", by_op(small()))
+def test_webgpu(group, webgpu):
+    if ALL:
+        each(group, lambda case: check_webgpu(case, WAYS))
+    else:
+        each(group[:1], lambda case: check_webgpu(case, ["all"]))
