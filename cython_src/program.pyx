@@ -279,21 +279,26 @@ cdef class Program(SizeBinder):
         self._run(arrays)
         return self._output_views
 
-    cdef inline list _begin(self, tuple arrays):
-        """Prepares the calls and binds the inputs. The result has to live until the run is over."""
+    cdef inline int _make_ready(self) except -1:
+        """Prepares the calls, and what they read beside arguments."""
         if rlx_bits(&self._before):
             self._prepare()
         if self._copied_residents:
             self._copy_residents()
+        return 0
+
+    cdef inline list _begin(self, tuple arrays):
+        """Prepares the calls and binds the inputs. The result has to live until the run is over."""
+        self._make_ready()
         if len(arrays):
-            return self._bind_positional(arrays)
+            return None if self._bind_fitting(arrays) else self._bind_converted(arrays)
         if not self._views_bound:
             self._bind_views()
         return None
 
     cdef list _run_named(self, inputs, tuple names):
         cdef tuple arrays = self._named(inputs, names)
-        return self._run_fresh(arrays) if arrays is not None and self._meets(arrays) else None
+        return self._run_fresh(arrays) if arrays is not None and self._meets(arrays, False) else None
 
     @cython.critical_section
     cdef tuple _named(self, inputs, tuple names):
@@ -346,6 +351,15 @@ cdef class Program(SizeBinder):
     cdef inline int _run(self, tuple arrays) except -1:
         cdef list converted = self._begin(arrays)
         return self._make_calls()
+
+    @cython.critical_section
+    cdef inline bint _run_fitting(self, tuple arrays) except -1:
+        """Runs on arrays that are just like the views of the arguments; returns whether they are."""
+        self._make_ready()
+        if not self._bind_fitting(arrays):
+            return False
+        self._make_calls()
+        return True
 
     cdef inline int _make_calls(self) except -1:
         cdef Py_ssize_t at = 0
@@ -464,29 +478,5 @@ cdef inline bint _fits(object value, rlx_input* bound) noexcept:
             return False
     return True
 
-
-cdef bint _program_meets(object program, tuple arrays) except -1:
-    return (<Program>program)._meets(arrays)
-
-
-cdef tuple _program_named(object program, object inputs, tuple names):
-    return (<Program>program)._named(inputs, names)
-
-
-cdef int _program_run(object program, tuple arrays) except -1:
-    return (<Program>program)._run(arrays)
-
-
-cdef list _program_run_fresh(object program, tuple arrays):
-    return (<Program>program)._run_fresh(arrays)
-
-
-cdef tuple _program_outputs(object program):
-    return (<Program>program)._output_views
-
-
-cdef rlx_served _served = rlx_served(
-    _program_meets, _program_named, _program_run, _program_run_fresh, _program_outputs
-)
 
 include "sized_runs.pxi"

@@ -137,23 +137,19 @@ cdef class InputBinder:
         return 0
 
     @cython.final
-    cdef list _bind_positional(self, tuple arrays):
-        """Binds one array to each argument, in order.
-
-        Returns:
-            None, or converted arrays that have to live until the run is over.
-        """
+    cdef inline bint _bind_fitting(self, tuple arrays) except -1:
+        """Binds one array to each argument, in order. False where one is not just like its view."""
         cdef Py_ssize_t position
         cdef rlx_input* bound
         cdef const char* data
         cdef bint copied = False
         if len(arrays) != self._argument_count:
-            check_slots(arrays, self._argument_count)
+            return False
         self._views_bound = False
         for position in range(self._argument_count):
             bound = &self._inputs[position]
             if not _fits(arrays[position], bound):
-                return self._bind_converted(arrays)
+                return False
             data = <const char*>cnp.PyArray_DATA(<cnp.ndarray>arrays[position])
             if not self._is_overwritten(data) and self._used.is_rebindable(bound.index):
                 self._used.rebind(bound.index, <void*>data)
@@ -164,7 +160,7 @@ cdef class InputBinder:
                 self._bind_or_copy(
                     &self._inputs[position], <const char*>cnp.PyArray_DATA(<cnp.ndarray>arrays[position])
                 )
-        return None
+        return True
 
     @cython.final
     cdef list _bind_converted(self, tuple arrays):
@@ -172,9 +168,13 @@ cdef class InputBinder:
 
         A conversion runs code of the caller, which may change the other arguments. So all are converted before the
         address of one is taken.
+
+        Returns:
+            The converted arrays, which have to live until the run is over.
         """
         cdef Py_ssize_t position
         cdef list converted = []
+        check_slots(arrays, self._argument_count)
         for position in range(self._argument_count):
             converted.append(as_input(arrays[position], self._input_views[self._inputs[position].index], position))
         for position in range(self._argument_count):

@@ -45,19 +45,16 @@ cdef class SizeBinder(OutputBinder):
     @cython.final
     cdef int _take(self) except -1:
         """Takes the sizes that the table was computed for."""
-        cdef Py_ssize_t index, count = self._input_count
+        cdef Py_ssize_t index
         cdef const int* at = self._sizes.state.axes
         cdef const int64_t* registers = self._sizes.state.table.registers
-        cdef list inputs = [], outputs = []
-        for index in range(count):
-            inputs.append(_resized(<cnp.ndarray>self._input_views[index], registers, &at, False))
-        for index in range(len(self._output_views)):
-            outputs.append(_resized(<cnp.ndarray>self._output_views[index], registers, &at, True))
+        inputs = tuple([_resized(view, registers, &at, False) for view in self._input_views])
+        outputs = tuple([_resized(view, registers, &at, True) for view in self._output_views])
         self._used.write(registers)
-        for index in range(count):
+        for index in range(self._input_count):
             free(self._copies[index])
             self._copies[index] = NULL
-        self._input_views, self._output_views = tuple(inputs), tuple(outputs)
+        self._input_views, self._output_views = inputs, outputs
         self._blocks = [None] * len(outputs)
         rlx_clear_bits(&self._before, OUTSIDE)
         self._view_inputs()
@@ -66,13 +63,13 @@ cdef class SizeBinder(OutputBinder):
         return 0
 
     @cython.critical_section
-    cdef bint _meets(self, tuple arrays) except -1:
+    cdef bint _meets(self, tuple arrays, bint other) except -1:
         """Returns whether arrays are just like the views of the arguments, also after it took their sizes."""
         cdef Py_ssize_t position
-        cdef bint fits = True
+        cdef bint fits = not other
         if len(arrays) != self._argument_count:
             return False
-        for position in range(self._argument_count):
+        for position in range(self._argument_count if fits else 0):
             if not _fits(arrays[position], &self._inputs[position]):
                 fits = False
                 break

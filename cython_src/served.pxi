@@ -2,8 +2,10 @@
 
 # The calls of a program that SizedRuns makes; it is their first argument.
 cdef struct rlx_served:
-    bint (*meets)(object, tuple) except -1  # whether it takes arrays, also after it took their sizes
+    # Whether it takes arrays, also after it took their sizes; the flag says that they have other sizes than its views.
+    bint (*meets)(object, tuple, bint) except -1
     tuple (*named)(object, object, tuple)  # the arguments among named inputs, in their order; None where that fails
+    bint (*run_fitting)(object, tuple) except -1  # runs on arrays that are just like the views; whether they are
     int (*run)(object, tuple) except -1
     list (*run_fresh)(object, tuple)
     tuple (*outputs)(object)

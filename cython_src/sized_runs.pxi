@@ -41,12 +41,22 @@ cdef class SizedRuns:
         """Has the next run take the general way. Any thread may say so, also during a run."""
         rlx_set_bits(&self._before, STALE)
 
-    cdef bint _meets(self, tuple arrays) except -1:
-        """Returns whether a program takes arrays, and uses it."""
-        if self._calls.meets(self.now, arrays):
+    cdef bint _meets(self, tuple arrays, bint other) except -1:
+        """Returns whether a program takes arrays, and uses it. ``other``: no program has their sizes now."""
+        if self._calls.meets(self.now, arrays, other):
             return True
         for program in self._others:
-            if self._calls.meets(program, arrays):
+            if self._calls.meets(program, arrays, other):
+                self.now = program
+                return True
+        return False
+
+    cdef bint _run_fitting(self, tuple arrays) except -1:
+        """Runs the program that has the sizes of arrays now; returns whether one has."""
+        if self._calls.run_fitting(self.now, arrays):
+            return True
+        for program in self._others:
+            if self._calls.run_fitting(program, arrays):
                 self.now = program
                 return True
         return False
@@ -58,8 +68,13 @@ cdef class SizedRuns:
         if not rlx_acquire(self._lock_state):
             self._lock.refuse()
         try:
-            if rlx_bits(&self._before) or (len(arrays) and not self._meets(arrays)):
+            if rlx_bits(&self._before):
                 arrays = self._choose(arrays)
+            elif len(arrays):
+                if self._run_fitting(arrays):
+                    return self._calls.outputs(self.now)
+                if not self._meets(arrays, True):
+                    arrays = self._choose(arrays)
             self._calls.run(self.now, arrays)
             return self._calls.outputs(self.now)
         finally:
@@ -74,8 +89,37 @@ cdef class SizedRuns:
             if rlx_bits(&self._before):
                 return None
             arrays = self._calls.named(self.now, inputs, self._names)
-            if arrays is None or not self._meets(arrays):
+            if arrays is None or not self._meets(arrays, False):
                 return None
             return self._calls.run_fresh(self.now, arrays)
         finally:
             rlx_release(self._lock_state, 0)
+
+
+cdef bint _program_meets(object program, tuple arrays, bint other) except -1:
+    return (<Program>program)._meets(arrays, other)
+
+
+cdef tuple _program_named(object program, object inputs, tuple names):
+    return (<Program>program)._named(inputs, names)
+
+
+cdef bint _program_run_fitting(object program, tuple arrays) except -1:
+    return (<Program>program)._run_fitting(arrays)
+
+
+cdef int _program_run(object program, tuple arrays) except -1:
+    return (<Program>program)._run(arrays)
+
+
+cdef list _program_run_fresh(object program, tuple arrays):
+    return (<Program>program)._run_fresh(arrays)
+
+
+cdef tuple _program_outputs(object program):
+    return (<Program>program)._output_views
+
+
+cdef rlx_served _served = rlx_served(
+    _program_meets, _program_named, _program_run_fitting, _program_run, _program_run_fresh, _program_outputs
+)

@@ -86,7 +86,7 @@ cdef class Entry:
             self._lock.refuse()
         try:
             arrays = self._named(inputs, self._names)
-            return self._run_fresh(arrays) if arrays is not None and self._meets(arrays) else None
+            return self._run_fresh(arrays) if arrays is not None and self._meets(arrays, False) else None
         finally:
             rlx_release(self._lock_state, 0)
 
@@ -96,17 +96,12 @@ cdef class Entry:
             return None
         return tuple([(<dict>inputs).get(names[index]) for index in self._positions])
 
-    cdef bint _meets(self, tuple arrays) except -1:
+    cdef bint _meets(self, tuple arrays, bint other) except -1:
         """Returns whether a compiled run takes arrays, also after it took their sizes."""
         if self._on_arguments is None:
             return False
         self._take_slots()
-        if _fit(arrays, self._slots):
-            return True
-        if not self._views._meets(arrays, self._positions):
-            return False
-        self._take_slots()
-        return True
+        return (not other and _fit(arrays, self._slots)) or self._views._meets(arrays, self._positions)
 
     cdef int _take_slots(self) except -1:
         """Looks where the arguments go, for the sizes of now."""
@@ -115,17 +110,24 @@ cdef class Entry:
             self._version = self._views.version
         return 0
 
-    cdef int _run(self, tuple arrays) except -1:
-        """Runs on arguments, or on the input views."""
+    cdef bint _run_fitting(self, tuple arrays) except -1:
+        """Runs on arguments that are just like their slots, or on the input views; returns whether a compiled run does."""
         cdef Runner runner = self._on_arguments if len(arrays) else self._on_views
         self._take_slots()
         if runner is None or (len(arrays) and not _fit(arrays, self._slots)):
+            return False
+        self._start(runner, arrays)
+        return True
+
+    cdef int _run(self, tuple arrays) except -1:
+        """Runs on arguments, or on the input views."""
+        if not self._run_fitting(arrays):
             self._slow(arrays)
-            return 0
-        return self._start(runner, arrays)
+        return 0
 
     cdef list _run_fresh(self, tuple arrays):
         """Runs on arguments that fit, and returns the outputs in arrays of their own."""
+        self._take_slots()
         self._start(self._on_arguments, arrays)
         return [cnp.PyArray_NewCopy(<cnp.ndarray>view, cnp.NPY_CORDER) for view in self._views.output_views]
 
@@ -139,12 +141,16 @@ cdef class Entry:
         return 0
 
 
-cdef bint _entry_meets(object entry, tuple arrays) except -1:
-    return (<Entry>entry)._meets(arrays)
+cdef bint _entry_meets(object entry, tuple arrays, bint other) except -1:
+    return (<Entry>entry)._meets(arrays, other)
 
 
 cdef tuple _entry_named(object entry, object inputs, tuple names):
     return (<Entry>entry)._named(inputs, names)
+
+
+cdef bint _entry_run_fitting(object entry, tuple arrays) except -1:
+    return (<Entry>entry)._run_fitting(arrays)
 
 
 cdef int _entry_run(object entry, tuple arrays) except -1:
@@ -160,5 +166,5 @@ cdef tuple _entry_outputs(object entry):
 
 
 cdef rlx_served _served = rlx_served(
-    _entry_meets, _entry_named, _entry_run, _entry_run_fresh, _entry_outputs
+    _entry_meets, _entry_named, _entry_run_fitting, _entry_run, _entry_run_fresh, _entry_outputs
 )
