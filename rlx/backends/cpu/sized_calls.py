@@ -115,12 +115,13 @@ class SizedCalls(SizedSchedule):
 
     @staticmethod
     def roomy(schedule: Schedule, sizes: Sizes) -> Sizes:
-        """Returns four times the sizes; less where all values would have more bytes than programs usually have.
+        """Returns sizes for sixteen times the memory; for four times where that is more than programs usually have.
 
         Memory that no run touches costs addresses alone, and to grow takes as long as many runs.
         """
         types = Counter(value.type for value in schedule.values if value.kind in ARENA)
-        for each in (4.0, 4.0 ** (1 / max(1, len(sizes)))):
+        count = max(1, len(sizes))
+        for each in (max(4.0, 16.0 ** (1 / count)), 4.0, 4.0 ** (1 / count)):
             most = {name: int(size * each) for name, size in sizes.items()}
             bounds = {type: upper_bound(type.nbytes, most) for type in types}
             if sum(count * (bounds[type] or 0) for type, count in types.items()) <= _ROOM:
