@@ -2,11 +2,18 @@
 
 from dataclasses import replace
 
-from rlx.cost import Calibration, Curve
+from rlx import flags
+from rlx.cost import Calibration, Curve, tuned
 from rlx.cost.calibration import Identity, Meter, meter
 from rlx.cost.store import load_or_measure
 
 IDENTITY = Identity("cpu", "A processor", "native", "kernels for plain", "plain", "0.0", "")
+
+
+def forget_variants():
+    """Has this process read the files of variants again."""
+    tuned._known.clear()
+    flags.renew()
 
 
 def line(per_ns, *works):

@@ -213,7 +213,7 @@ class Selection:
         return frozenset() if other else result
 
     def leaves_out(self, path: Path, name: str) -> bool:
-        """Whether a test is left out, since its file passed with the same tree. A record takes its file."""
+        """Returns True if a test is left out, since its file passed with the same tree. A record takes its file."""
         result = of_tests(path) if self.mode and rlx.is_available("webgpu") else ""
         if result and self.mode == "record":
             self.passed.add(result)

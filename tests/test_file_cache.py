@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from cached_graphs import counted, mlp
-from calibrations import figures
+from calibrations import figures, forget_variants
 
 import rlx
 from rlx import file_cache
@@ -175,10 +175,10 @@ def speeds(tmp_path, monkeypatch):
     place = tmp_path / "speeds"
     monkeypatch.setenv("RLX_CALIBRATION", str(place))
     store.forget()
-    tuned.forget_variants()
+    forget_variants()
     yield place
     store.forget()
-    tuned.forget_variants()
+    forget_variants()
 
 
 def test_versions_keep_figures_side_by_side(speeds, target_device):
@@ -220,7 +220,7 @@ def test_figures_that_are_used_stay(speeds):
     for item in speeds.iterdir():
         aged(item, 89)
     store.forget()
-    tuned.forget_variants()
+    forget_variants()
     assert store.stored("cpu") is not None
     assert tuned.stored_variants("cpu")
     assert all(time.time() - path.stat().st_mtime < 100 for path in speeds.iterdir())

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from calibrations import forget_variants
 from samples import looped, without_units
 
 import rlx
@@ -319,10 +320,10 @@ def test_every_attention_variant(variant, kind, shape, webgpu, monkeypatch, rng)
 def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("RLX_CALIBRATION", str(tmp_path))
     store.forget()
-    tuned.forget_variants()
+    forget_variants()
     yield tmp_path
     store.forget()
-    tuned.forget_variants()
+    forget_variants()
 
 
 def small(limit=2):
@@ -347,7 +348,7 @@ def test_the_tuner_keeps_the_fastest(webgpu, folder):
     assert said[0] == (0.0, "product 32")
     assert said[-1] == (1.0, "done")
     (file,) = folder.glob("*.variants.json")
-    tuned.forget_variants()
+    forget_variants()
     retained = tuned.stored_variants(webgpu)
     assert retained == {"matmul": tuple(sorted((item.at, item.best) for item in result))}
     # Later compiles take it, and compiled graphs of before are others.
@@ -394,7 +395,7 @@ def test_a_damaged_file_counts_as_none(damage, webgpu, folder):
     else:
         text += " " * (5 << 20)
     file.write_text(text)
-    tuned.forget_variants()
+    forget_variants()
     with pytest.warns(RuntimeWarning, match="not used"):
         assert tuned.stored_variants(webgpu) == {}
 
@@ -407,7 +408,7 @@ def test_another_driver_has_none(webgpu, folder):
     body = {"identity": data["identity"], "families": data["families"]}
     data["sha256"] = tuned.digest_of(body)
     file.write_text(json.dumps(data))
-    tuned.forget_variants()
+    forget_variants()
     assert tuned.stored_variants(webgpu) == {}
 
 

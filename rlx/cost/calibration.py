@@ -110,11 +110,6 @@ class Calibration:
     measuring_s: float
 
     @property
-    def call_ns(self) -> float:
-        """One kernel call on the CPU: another name of ``dispatch_ns``."""
-        return self.dispatch_ns
-
-    @property
     def upload_gb_per_s(self) -> float:
         """Bandwidth of the largest upload measured."""
         return _largest_speed(self.upload_ns_by_bytes)

@@ -70,13 +70,6 @@ def store_variants(device: Any, table: Table) -> Path | None:
     return path if put(path, record, "the variants are") else None
 
 
-def forget_variants() -> None:
-    """Makes this process read the files again."""
-    with _lock:
-        _known.clear()
-        flags.renew()
-
-
 def _load(path: Path, identity: Identity) -> Table:
     if not usable(path):
         return {}

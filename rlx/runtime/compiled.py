@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlx.backends.executable import Capabilities, GpuBuffer, Moved, RunDict, RunSlots
@@ -14,18 +14,15 @@ from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.spans import Span
 from rlx.locks import Lock
-from rlx.runtime import MAX_PENDING
 from rlx.runtime.io_binding import IoBindingMethods
 from rlx.runtime.moe import MoeMethods
 from rlx.runtime.params import ParamMethods
 from rlx.runtime.profiling import ProfilingMethods, record_all_runs
 from rlx.runtime.recovery import RecoveryMethods
-from rlx.runtime.run import RunMethods, choose_calls, close
+from rlx.runtime.run import QueuedRuns, RunMethods, choose_calls, close
 from rlx.runtime.state import RuntimeState
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from rlx.runtime.executor import CallQueue
 
 # Held while the queue of a graph is made.
@@ -46,6 +43,7 @@ class _SlotsByClass(type):
 
 class CompiledGraph(
     RunMethods,
+    QueuedRuns,
     IoBindingMethods,
     ParamMethods,
     ProfilingMethods,
@@ -221,54 +219,6 @@ class CompiledGraph(
         return clone
 
     # --- without waiting ---------------------------------------------------------------------------
-
-    async def run_async(
-        self, inputs: Mapping[str, Any] | Any, max_pending: int = MAX_PENDING
-    ) -> list[Array]:
-        """``run`` for asyncio: it runs in another thread, and the event loop goes on.
-
-        Calls run one after the other. Arrays are read when their turn comes: leave them as they are until then.
-        A task that is cancelled takes its call out of the queue. A running call is not interrupted; its results are
-        dropped.
-
-        Args:
-            inputs: As ``run`` takes them.
-            max_pending: While so many calls wait or run, this one waits before it joins them.
-
-        Raises:
-            RlxError: As ``run``.
-        """
-        queue = self._queued()
-        outputs: list[Array] = await queue.run(queue.of(self.run, inputs), max_pending)
-        return outputs
-
-    def submit(
-        self, inputs: Mapping[str, Any] | Any, max_pending: int = MAX_PENDING
-    ) -> Future[list[Array]]:
-        """``run`` in another thread, after the calls that were submitted before.
-
-        Args:
-            inputs: As ``run`` takes them. Arrays are read when their turn comes.
-            max_pending: While so many calls wait or run, this one waits.
-
-        Returns:
-            A future of the outputs. To cancel it takes the call out of the queue.
-
-        Raises:
-            InputError: It is closed, or ``max_pending`` is no whole number from 1 on.
-            BusyError: The queue is full, and this is its thread: a callback of a future, or a custom operation.
-
-        Example:
-            >>> import rlx
-            >>> g = rlx.Graph()
-            >>> g.set_outputs([g.input("x", (2,)) + 1.0])
-            >>> with rlx.compile(g, device="cpu") as cg:
-            ...     future = cg.submit({"x": [1, 2]})
-            ...     future.result()[0].tolist()
-            [2.0, 3.0]
-        """
-        queue = self._queued()
-        return queue.submit(queue.of(self.run, inputs), max_pending)
 
     def _queued(self) -> CallQueue[list[Array]]:
         self._state.check_open()

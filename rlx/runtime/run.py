@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rlx._ext.program import Program
 from rlx.backends.arguments import as_array, check_args, check_slots
@@ -11,10 +11,16 @@ from rlx.backends.executable import Executable, Pending, RunDict, RunSlots
 from rlx.errors import ClosedError, CompileError, InputError, listed
 from rlx.ir.dtype import DType, DTypeLike
 from rlx.ir.opdef import Array
+from rlx.runtime import MAX_PENDING
 from rlx.runtime.bind_inputs import bind_all, bind_batches, bind_some
 from rlx.runtime.convert import from_bytes
 from rlx.runtime.exclusive import exclusive
 from rlx.runtime.state import RuntimeState
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from rlx.runtime.executor import CallQueue
 
 # --- functions: their callers hold the lock --------------------------------------------------------
 
@@ -144,6 +150,62 @@ def _check_gpu_buffers(state: RuntimeState) -> None:
 
 
 # --- methods -----------------------------------------------------------------------------------------
+
+
+class QueuedRuns:
+    """Runs in other threads, of graphs and of models."""
+
+    __slots__ = ()
+    run: Callable[[Mapping[str, Any] | Any], list[Array]]
+    _queued: Callable[[], CallQueue[list[Array]]]
+
+    async def run_async(
+        self, inputs: Mapping[str, Any] | Any, max_pending: int = MAX_PENDING
+    ) -> list[Array]:
+        """``run`` for asyncio: it runs in another thread, and the event loop goes on.
+
+        Calls of a graph run one after the other, those of a model side by side in a few threads. Arrays are read when
+        their turn comes: leave them as they are until then. A task that is cancelled takes its call out of the queue. A
+        running call is not interrupted; its results are dropped.
+
+        Args:
+            inputs: As ``run`` takes them.
+            max_pending: While so many calls wait or run, this one waits before it joins them.
+
+        Raises:
+            RlxError: As ``run``.
+        """
+        queue = self._queued()
+        outputs: list[Array] = await queue.run(queue.of(self.run, inputs), max_pending)
+        return outputs
+
+    def submit(
+        self, inputs: Mapping[str, Any] | Any, max_pending: int = MAX_PENDING
+    ) -> Future[list[Array]]:
+        """``run`` in another thread, begun after the calls that were submitted before.
+
+        Args:
+            inputs: As ``run`` takes them. Arrays are read when their turn comes.
+            max_pending: While so many calls wait or run, this one waits.
+
+        Returns:
+            A future of the outputs. To cancel it takes the call out of the queue.
+
+        Raises:
+            InputError: It is closed, or ``max_pending`` is no whole number from 1 on.
+            BusyError: The queue is full, and this is one of its threads: a callback of a future, or a custom operation.
+
+        Example:
+            >>> import rlx
+            >>> g = rlx.Graph()
+            >>> g.set_outputs([g.input("x", (2,)) + 1.0])
+            >>> with rlx.compile(g, device="cpu") as cg:
+            ...     future = cg.submit({"x": [1, 2]})
+            ...     future.result()[0].tolist()
+            [2.0, 3.0]
+        """
+        queue = self._queued()
+        return queue.submit(queue.of(self.run, inputs), max_pending)
 
 
 class RunMethods:

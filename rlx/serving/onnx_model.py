@@ -24,9 +24,9 @@ from rlx.errors import (
 from rlx.importers.onnx.source import Port, open_file
 from rlx.ir.opdef import Array
 from rlx.ir.spans import progress as tell
-from rlx.runtime import MAX_PENDING
 from rlx.runtime.compiled import CompiledGraph
 from rlx.runtime.executor import CallQueue, run_in
+from rlx.runtime.run import QueuedRuns
 from rlx.runtime.session import Session
 from rlx.serving.import_cache import ModelFile, open_kept
 from rlx.serving.model_executables import Executables, ShapeRunner, sizes_of
@@ -57,7 +57,7 @@ _WORKERS = max(2, min(8, usable_cores()))
 _How = tuple[int, tuple[ProgressCallback | None, CancelToken | None]]
 
 
-class Model:
+class Model(QueuedRuns):
     """An ONNX model on a device, for any number of threads.
 
     It is lowered and compiled once, when it is first run, for all sizes of its symbolic dimensions. It is compiled again for
@@ -294,44 +294,6 @@ class Model:
         return result
 
     # --- without waiting ---------------------------------------------------------------------------
-
-    async def run_async(
-        self, inputs: Mapping[str, Any] | Any, max_pending: int = MAX_PENDING
-    ) -> list[Array]:
-        """``run`` for asyncio: it runs in another thread, and the event loop goes on.
-
-        Arrays are read when their turn comes: leave them as they are until then. Cancelling the task removes a pending
-        call from the queue. A running call is not interrupted; its results are dropped.
-
-        Args:
-            inputs: As ``run`` takes them.
-            max_pending: The most calls that may wait or run; further calls wait before they are queued.
-
-        Raises:
-            RlxError: As ``run``.
-        """
-        queue = self._queued()
-        results: list[Array] = await queue.run(queue.of(self.run, inputs), max_pending)
-        return results
-
-    def submit(
-        self, inputs: Mapping[str, Any] | Any, max_pending: int = MAX_PENDING
-    ) -> Future[list[Array]]:
-        """``run`` in another thread.
-
-        Args:
-            inputs: As ``run`` takes them. Arrays are read when their turn comes.
-            max_pending: While so many calls wait or run, this one waits.
-
-        Returns:
-            A future of the outputs. To cancel it takes the call out of the queue.
-
-        Raises:
-            InputError: The model is closed, or ``max_pending`` is no whole number from 1 on.
-            BusyError: The queue is full, and this is one of its threads: a callback of a future, or a custom operation.
-        """
-        queue = self._queued()
-        return queue.submit(queue.of(self.run, inputs), max_pending)
 
     def _queued(self) -> CallQueue[list[Array]]:
         with self._executables.lock:
