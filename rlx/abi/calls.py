@@ -8,14 +8,13 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from rlx.abi.kernels import KERNELS
 from rlx.abi.signature import Operand, ParamField, Signature
 from rlx.errors import CompileError, UnsupportedOpError
 from rlx.sizes import Ratio, SizeExpr
 
-Words = npt.NDArray[np.int64]
+Words = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class SignatureError(CompileError):

@@ -12,8 +12,7 @@ from rlx.backends.executable import Capabilities, HostExecutable
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array
 from rlx.ir.plan import MemoryPlan, Schedule
-from rlx.ops.control import trips_of_a_run
-from rlx.ops.interpret import interpret
+from rlx.ops.interpret import interpret, trips_of_a_run
 
 
 class ReferenceExecutable(HostExecutable):

@@ -26,6 +26,9 @@ from rlx.ir.shape import Shape
 from rlx.ir.variants import Choices
 
 Array = np.ndarray[Any, Any]
+# One step of an elementwise program: op, operands (numbers below the count of the region's inputs
+# are inputs, the rest earlier steps), dtype of the result, and the number of a "literal" step.
+Step = tuple[str, tuple[int, ...], DType, float | int | bool | None]
 Attrs = Mapping[str, Any]
 
 

@@ -7,14 +7,12 @@ passed as an operand.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from rlx.errors import GraphError, InputError
+from rlx.errors import GraphError
 from rlx.ir.dtype import ALL, DType, store
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import NO_F64, Array, Emitter, Kernels, Sample, TensorType
@@ -22,7 +20,7 @@ from rlx.ir.rewrite import subgraphs
 from rlx.ops import placeholders
 from rlx.ops.declare import op
 from rlx.ops.elementwise import records
-from rlx.ops.interpret import interpret
+from rlx.ops.interpret import count_trip, interpret
 from rlx.ops.movement.strided import emit_strided_copy
 from rlx.sizes import pinned
 
@@ -31,31 +29,6 @@ _NEEDED = (records, placeholders)
 _COUNTER = TensorType((1,), DType.I32)
 # Calls that a GPU makes of a scan at most: each trip's are listed one by one.
 _MAX_STEPS = 1 << 16
-
-# Trips that references may still make in this run, in a list of one; None for no bound.
-_TRIPS: ContextVar[list[int] | None] = ContextVar("trips", default=None)
-
-
-@contextmanager
-def trips_of_a_run(limit: int | None) -> Iterator[None]:
-    """Bounds the trips that the references of loops make inside, all together."""
-    token = _TRIPS.set(None if limit is None else [limit])
-    try:
-        yield
-    finally:
-        _TRIPS.reset(token)
-
-
-def _count_trip() -> None:
-    left = _TRIPS.get()
-    if left is None:
-        return
-    left[0] -= 1
-    if left[0] < 0:
-        raise InputError(
-            "the loops of a run make more trips than allowed",
-            hint="CompileOptions(max_iterations=...) sets the bound",
-        )
 
 
 def _steps(graph: Graph) -> int:
@@ -352,7 +325,7 @@ def while_(cond_graph: Graph, body_graph: Graph, *xs: Array, max_trips: int | No
     state: list[Array] = list(xs)
     trips = 0
     while (max_trips is None or trips < max_trips) and _run(cond_graph, state)[0]:
-        _count_trip()
+        count_trip()
         state = _run(body_graph, state)
         trips += 1
     return tuple(state)
@@ -475,7 +448,7 @@ def scan(body_graph: Graph, carried: int, *xs: Array, reverse: bool = False) -> 
     # In storage, which is what a step gives: bf16 is carried in integers.
     stacked = [np.zeros((length, *type.shape), type.dtype.numpy) for type in outputs]
     for i in reversed(range(length)) if reverse else range(length):
-        _count_trip()
+        count_trip()
         result = _run(body_graph, [*state, *(s[i] for s in sequences)])
         state = result[:carried]
         for target, value in zip(stacked, result[carried:], strict=True):

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TypeVar
 
+from rlx.errors import InputError
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.opdef import Array
 from rlx.ops.declare import evaluate
 
 T = TypeVar("T")
+# Trips that references may still make in this run, in a list of one; None for no bound.
+_TRIPS: ContextVar[list[int] | None] = ContextVar("trips", default=None)
 
 
 def interpret(graph: Graph, leaves: Mapping[str, Array]) -> list[Array]:
@@ -40,3 +45,26 @@ def results_of(
         else:
             values[node.id] = compute(node, [results[0] for results in operands])
     return values
+
+
+@contextmanager
+def trips_of_a_run(limit: int | None) -> Iterator[None]:
+    """Bounds the trips that the references of loops make inside, all together."""
+    token = _TRIPS.set(None if limit is None else [limit])
+    try:
+        yield
+    finally:
+        _TRIPS.reset(token)
+
+
+def count_trip() -> None:
+    """Counts a trip of a loop that a reference makes; more than are allowed are an error."""
+    left = _TRIPS.get()
+    if left is None:
+        return
+    left[0] -= 1
+    if left[0] < 0:
+        raise InputError(
+            "the loops of a run make more trips than allowed",
+            hint="CompileOptions(max_iterations=...) sets the bound",
+        )

@@ -13,9 +13,9 @@ from rlx.ir.graph import Graph, Node
 from rlx.ir.notes import Note
 from rlx.ir.rewrite import Rewriter, reached
 from rlx.ir.shape import same_size
-from rlx.ops.control import trips_of_a_run
 from rlx.ops.declare import evaluate
 from rlx.ops.fold_cost import effort
+from rlx.ops.interpret import trips_of_a_run
 from rlx.resource_limits import try_charge
 
 # Folding must not turn a small graph into a large one.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from rlx.compiler.cache_stats import count
@@ -31,6 +30,8 @@ def digest_of(view: memoryview) -> str:
     pieces = [view[i : i + _PIECE] for i in range(0, len(view), _PIECE)]
     if len(pieces) <= 2:
         return hashlib.sha256(view).hexdigest()
+    from concurrent.futures import ThreadPoolExecutor
+
     with ThreadPoolExecutor(min(8, len(pieces))) as pool:
         result = pool.map(lambda piece: hashlib.sha256(piece).digest(), pieces)
         return hashlib.sha256(b"pieces" + b"".join(result)).hexdigest()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from fractions import Fraction
 from math import isfinite
 from typing import Any
 
@@ -172,8 +171,7 @@ def _fraction(value: Any) -> tuple[Any, Any] | None:
     if isinstance(value, Ratio):
         return value.above, value.below
     if isinstance(value, float) and isfinite(value):
-        exact = Fraction(value)
-        return exact.numerator, exact.denominator
+        return value.as_integer_ratio()
     return (value, 1) if hasattr(value, "__index__") else None
 
 

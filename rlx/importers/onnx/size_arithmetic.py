@@ -9,7 +9,6 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Sequence
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -102,8 +101,8 @@ def _exact(value: Any) -> Any:
         UnknownSizeError: It may have one, so that a result depends on how it is rounded.
     """
     if isinstance(value, float):
-        fraction = Fraction(value) if math.isfinite(value) else Fraction(_EXACT + 1)
-        if max(abs(fraction.numerator), fraction.denominator) > _EXACT:
+        exact = value.as_integer_ratio() if math.isfinite(value) else (_EXACT + 1, 1)
+        if max(map(abs, exact)) > _EXACT:
             raise UnknownSizeError(
                 f"the product of a size and {value} is rounded, so that it needs the size as a number"
             )

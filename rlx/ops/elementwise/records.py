@@ -10,17 +10,13 @@ import numpy as np
 from rlx.errors import DTypeError
 from rlx.ir.dtype import ALL, FLOATS, INTEGERS, DType, DTypeLike
 from rlx.ir.graph import Node
-from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, Sample, TensorType, lookup
+from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, Sample, Step, TensorType, lookup
 from rlx.ir.shape import broadcast, size
 from rlx.ops.declare import op
 from rlx.ops.elementwise.table import C_TYPES, TABLE, ElementwiseRow
 
 _KINDS = {"f": FLOATS, "i": INTEGERS, "b": frozenset({DType.BOOL})}
 CPU_DTYPES = frozenset(DType(name) for name in C_TYPES)
-
-# One step of an elementwise program: op, operands (numbers below the count of the region's inputs
-# are inputs, the rest earlier steps), dtype of the result, and the number of a "literal" step.
-Step = tuple[str, tuple[int, ...], DType, float | int | bool | None]
 
 
 def lower_elementwise(node: Node, emitter: Emitter) -> None:

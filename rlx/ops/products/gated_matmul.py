@@ -15,7 +15,6 @@ from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import size
 from rlx.ops.declare import FLOAT_KERNELS, op
-from rlx.ops.products.calls import call_product_webgpu
 from rlx.ops.products.matmul import (
     Product,
     activated,
@@ -71,9 +70,10 @@ def _lower_gated_cpu(node: Node, emitter: Emitter) -> None:
 
 
 def _lower_gated_webgpu(node: Node, emitter: Emitter) -> None:
+    from rlx.ops.products.calls import call_product_webgpu
+
     operands = [emitter.operand(i) for i in range(len(node.inputs))]
-    params = _gated_params(node)
-    call_product_webgpu(emitter, operands, [emitter.result()], params, gated=True)
+    call_product_webgpu(emitter, operands, [emitter.result()], _gated_params(node), gated=True)
 
 
 @op(
@@ -156,6 +156,8 @@ def _lower_shared_cpu(node: Node, emitter: Emitter) -> None:
 
 
 def _lower_shared_webgpu(node: Node, emitter: Emitter) -> None:
+    from rlx.ops.products.calls import call_product_webgpu
+
     x, weights, bias = _shared_operands(node, emitter)
     columns, results = _columns(node), emitter.results()
     there = [i for i, type in enumerate(node.types) if type.size]

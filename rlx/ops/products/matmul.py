@@ -16,7 +16,6 @@ from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType, lookup
 from rlx.ir.shape import Shape, broadcast, broadcast_strides, collapse, size, strides
 from rlx.ops.declare import FLOAT_KERNELS, op
 from rlx.ops.movement.strided import emit_strided_copy
-from rlx.ops.products.calls import call_product_webgpu
 
 
 @dataclass(frozen=True)
@@ -171,6 +170,8 @@ def _transposed_copy(shape: Shape, dtype: DType, emitter: Emitter, value: Any) -
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
+    from rlx.ops.products.calls import call_product_webgpu
+
     operands = [emitter.operand(i) for i in range(len(node.inputs))]
     params = _params(node, _exchanged(node)[0])
     call_product_webgpu(emitter, operands, [emitter.result()], params)

@@ -13,7 +13,6 @@ from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import as_axis, size
 from rlx.ops.declare import FLOAT_KERNELS, composite, op, operand_names
-from rlx.ops.rows.tiles import ROWS, Rows, row_call
 
 
 def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
@@ -38,6 +37,8 @@ def _lower(node: Node, emitter: Emitter) -> None:
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
+    from rlx.ops.rows.tiles import ROWS, Rows, row_call
+
     shape = node.inputs[0].shape
     problem = Rows(size(shape[: node.attrs["axis"]]), size(shape[node.attrs["axis"] :]))
     variant = ROWS.choose(problem, emitter)

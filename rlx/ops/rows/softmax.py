@@ -14,7 +14,6 @@ from rlx.ir.shape import as_axis, size
 from rlx.ops.declare import FLOAT_KERNELS, op
 from rlx.ops.f16_via_f32 import lower_widened
 from rlx.ops.rows.reduce_rows import as_rows, emit_reduce
-from rlx.ops.rows.tiles import ROWS, Rows, row_call
 
 # Longest line of one workgroup on a GPU: of neighbouring elements, and of elements that are apart.
 _LONGEST, _LONGEST_APART = 1 << 24, 1 << 20
@@ -46,6 +45,8 @@ def _lower_softmax_webgpu(node: Node, emitter: Emitter) -> None:
     if n > (_LONGEST if inner == 1 else _LONGEST_APART):
         lower_widened(node, emitter, lambda item, wide: _lower_long(item, wide, rows))
         return
+    from rlx.ops.rows.tiles import ROWS, Rows, row_call
+
     problem = Rows(outer, n)
     variant = ROWS.choose(problem, emitter)
     if inner != 1 or variant.name == "plain":

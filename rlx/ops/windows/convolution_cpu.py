@@ -17,10 +17,9 @@ from rlx.abi.products import ACTIVATIONS
 from rlx.abi.windows import padded_plane
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
-from rlx.ir.opdef import Emitter, Kernels, TensorType
+from rlx.ir.opdef import Emitter, Kernels, Step, TensorType
 from rlx.ir.shape import is_sized, size, strides
 from rlx.ops.declare import operand_names
-from rlx.ops.elementwise.records import Step
 from rlx.ops.movement.strided import emit_strided_copy
 from rlx.ops.windows import conv_no_padding, winograd
 from rlx.ops.windows.fft_conv import call_long, samples_of_block

@@ -9,10 +9,9 @@ from rlx.abi.products import ACTIVATIONS
 from rlx.errors import ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
-from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, Sample, TensorType
+from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, Sample, Step, TensorType
 from rlx.ir.shape import Shape, size
 from rlx.ops.declare import FLOAT_KERNELS, op, operand_names
-from rlx.ops.elementwise.records import Step
 from rlx.ops.products.matmul import activated, check_activation
 from rlx.ops.windows.convolution import (
     WEBGPU_NAMES,

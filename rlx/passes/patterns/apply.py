@@ -37,7 +37,7 @@ def _find(
     inside: set[int] = set()
     weighed: dict[Any, Weighed] = {}
     checkpoint()
-    for node in site.nodes(pattern.ends):
+    for node in site.nodes(pattern.ends, pattern.needs):
         if node.id in inside or site.blocked(node):
             continue
         match = pattern.match(node, site)

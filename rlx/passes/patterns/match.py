@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
+from importlib import import_module
 from typing import Any
 
 from rlx.dataclasses import dataclass
@@ -73,8 +74,10 @@ class MatchSite:
         for node in graph.nodes:
             self._of_op.setdefault(node.op, []).append(node)
 
-    def nodes(self, ops: Collection[str]) -> list[Node]:
-        """The nodes of some operations, from the last to the first."""
+    def nodes(self, ops: Collection[str], beside: str = "") -> list[Node]:
+        """The nodes of some operations, from the last to the first; none where the graph lacks another operation."""
+        if beside and beside not in self._of_op:
+            return []
         results = [node for op in ops for node in self._of_op.get(op, ())]
         return sorted(results, key=lambda node: -node.id)
 
@@ -112,13 +115,22 @@ class Pattern:
 
     Attributes:
         name: Its name in notes.
-        match: Where the pattern fits that ends in this node; None where it does not.
+        finder: A module of this package and its function ``match``.
         ends: The operations that it may end in: only nodes of these are given to ``match``.
+        needs: An operation that every match has inside; empty for none in particular.
     """
 
     name: str
-    match: Finder
+    finder: str
     ends: frozenset[str]
+    needs: str = ""
+
+    @cached_property
+    def match(self) -> Finder:
+        """The function that returns where the pattern fits that ends in a node; None where it does not."""
+        module, _, name = self.finder.partition(".")
+        result: Finder = getattr(import_module(f"rlx.passes.patterns.{module}"), name)
+        return result
 
 
 # --- what patterns ask of nodes --------------------------------------------------------------------------

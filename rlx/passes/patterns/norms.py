@@ -7,9 +7,6 @@ from collections.abc import Mapping, Sequence
 from rlx.ir.graph import PART, Graph, Node
 from rlx.passes.patterns.match import Match, MatchSite
 
-# Norms that can take a sum as its two terms.
-NORMS = ("layer_norm", "rms_norm")
-
 
 def residual_norm(node: Node, site: MatchSite) -> Match | None:
     """norm(x + r) over the last axis; others may need the sum as well."""

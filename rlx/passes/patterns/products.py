@@ -9,9 +9,6 @@ from rlx.ir.dtype import HALVES, DType
 from rlx.ir.graph import Graph, Node
 from rlx.passes.patterns.match import Match, MatchSite, either_way, joined_node
 
-# Products whose weight may be in 16 bits.
-WIDENED = ("matmul", "fused_matmul_bias_act", "matmul_transposed")
-
 
 def product(node: Node, site: MatchSite) -> Match | None:
     """act(x @ w + bias), or without an activation."""
