@@ -18,6 +18,7 @@ import rlx
 from rlx import lazy_imports
 from rlx.importers.onnx.operator_index import MODULES
 from rlx.ir.op_index import MODULE_OF
+from rlx.passes.patterns import PATTERNS
 
 PROGRAM = """
 import base64, importlib.util, json, sys
@@ -91,9 +92,11 @@ def test_modules_that_are_only_named_are_in_the_hook():
     named |= {module for module in MODULE_OF.values() if not module.startswith("rlx.ops.")}
     assert "rlx.signal.composites" in named - imported
     assert {module for module in named - imported if f'"{module}"' not in hook} == set()
-    # Operators of ONNX are imported by the names of their modules, which the hook takes all of.
+    # Operators of ONNX and patterns are imported by the names of their modules, which the hook takes all of.
     assert all(module.startswith("rlx.importers.onnx.ops.") for module, _, _ in MODULES)
-    assert 'collect_submodules("rlx.importers.onnx.ops")' in hook
+    assert {PATTERNS[0].match.__module__, PATTERNS[-1].match.__module__} - imported
+    for folder in ("rlx.importers.onnx.ops", "rlx.passes.patterns"):
+        assert f'collect_submodules("{folder}")' in hook
 
 
 def two_domains():

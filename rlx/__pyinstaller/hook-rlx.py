@@ -9,7 +9,7 @@ from rlx.backends.webgpu.wgsl import shader_files, shader_place
 from rlx.licenses import PYTHON_LICENSE, python_license_file, requirements
 
 # Backends are imported by name when a device is first asked for, files of ONNX operators when a model has one of
-# theirs, and compiled modules import each other.
+# theirs, patterns when a graph may have one, and compiled modules import each other.
 # In a checkout there are no compiled templates and C types: Jinja and cffi compile each when it is used.
 compiled = collect_submodules("rlx._templates")
 types = ["rlx._wgpu_types"] if find_spec("rlx._wgpu_types") else []
@@ -17,6 +17,7 @@ hiddenimports = [
     *collect_submodules("rlx.backends"),
     *collect_submodules("rlx._ext"),
     *collect_submodules("rlx.importers.onnx.ops"),
+    *collect_submodules("rlx.passes.patterns"),
     *compiled,
     *types,
     # Named by strings alone, and imported by nothing.
