@@ -1,7 +1,7 @@
 """Digests of all that the tests of a file stand on: a file that passed with the same is left out as a whole.
 
 That is the file and what it imports from this folder, and every other file of the tree but the other test files, byte by byte.
-Documentation counts for files that name it, and shaders for those that name GPUs. Without git nothing is left out.
+Documentation counts for files that name it, and shaders for those that name GPUs or devices. Without git nothing is left out.
 """
 
 import functools
@@ -13,7 +13,8 @@ from pathlib import Path
 from source_digests import ROOT, digest
 
 DOCUMENTATION = re.compile(r'"docs"|docs/|README|CHANGELOG|CONTRIBUTING|\.md\b')
-GPUS = re.compile("webgpu|wgpu|dawn|shader|wgsl", re.IGNORECASE)
+# Fixtures give devices, so that a test may run on a GPU that it does not name.
+GPUS = re.compile("webgpu|wgpu|dawn|shader|wgsl|device", re.IGNORECASE)
 IMPORTS = re.compile(r"^\s*(?:from|import) (\w+)", re.MULTILINE)
 # Modules that choose tests: what they name, tests do not read.
 CHOOSING = {"selection", "source_digests", "file_selection"}
@@ -66,7 +67,7 @@ def of_tests(path: Path, root: Path = ROOT) -> str:
     wanted = {
         "rest": True,
         "documentation": any(map(DOCUMENTATION.search, texts.values())),
-        "shaders": GPUS.search(texts[path]) is not None,
+        "shaders": any(map(GPUS.search, texts.values())),
     }
     read = [(name, tree.get(name)) for name, reads in wanted.items() if reads]
     return digest("file", path.name, read, sorted((p.name, text) for p, text in texts.items()))
