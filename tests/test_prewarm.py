@@ -101,17 +101,22 @@ def test_progress_and_cancellation(model):
 
 def test_a_model_that_is_closed_ends_it(model, monkeypatch):
     before = rlx.Session.compile
-    began = threading.Event()
+    began, closing = threading.Event(), threading.Event()
 
     def slow(self, *args, **kwargs):
         began.set()
-        time.sleep(0.2)
+        assert closing.wait(30)
         return before(self, *args, **kwargs)
 
     monkeypatch.setattr(rlx.Session, "compile", slow)
     future = model.prewarm([{"n": n, "h": 6} for n in range(1, 5)], background=True)
     assert began.wait(30)
-    model.close()
+    closer = threading.Thread(target=model.close)
+    closer.start()
+    while not model.closed:
+        time.sleep(0.001)
+    closing.set()
+    closer.join(60)
     error = future.exception(timeout=60)
     assert isinstance(error, rlx.InputError)
     assert "closed" in str(error)

@@ -261,6 +261,7 @@ class Model(QueuedRuns):
         result = 0
         with watching(told, cancel, len(shapes)):
             for i, shape in enumerate(shapes):
+                self._open()
                 arrays, contents = stand_ins(self._source, shape)
                 before = self._executables.compiles
                 runner = self._compiled(arrays, contents)
@@ -315,8 +316,9 @@ class Model(QueuedRuns):
 
     def close(self) -> None:
         """Frees the compiled graphs. Calls under way end first. Closing twice does nothing."""
+        self._closed = True  # at once, so that prewarm ends after the shape that it compiles
         with self._executables.lock:
-            queue, self._queue, self._closed = self._queue, None, True
+            queue, self._queue = self._queue, None
         if queue is not None:
             queue.close()
         with self._executables.lock:
