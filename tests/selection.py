@@ -60,10 +60,10 @@ class LeftOut(BaseException):
 
 
 def compiler() -> str:
-    """The first line of what the C compiler says about itself."""
+    """The C compiler's version: the first line of its own report without the program's name."""
     command = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()
     done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False)
-    return (done.stdout.splitlines() or ["none"])[0]
+    return (done.stdout.splitlines() or [""])[0].partition(" ")[2]
 
 
 def header() -> dict[str, str]:
@@ -75,7 +75,8 @@ def header() -> dict[str, str]:
         "driver": info.driver,
         "limits": digest(sorted(info.limits.items())),
     }
-    results |= {"python": platform.python_version(), "compiler": compiler()}
+    python = ".".join(platform.python_version_tuple()[:2])
+    results |= {"python": python, "compiler": compiler()}
     results["processor"] = " ".join(cpu.isas())
     results |= {name: version(name) for name in PACKAGES}
     return results | {f"floor {name}": value for name, value in floor().items()}
