@@ -3,6 +3,7 @@
 import gc
 import json
 import os
+import sys
 from pathlib import Path
 
 os.environ.setdefault("RLX_VERIFY", "1")
@@ -61,6 +62,15 @@ def pytest_collection_modifyitems(config, items):
 def pytest_configure(config):
     if SELECTION.mode:
         SELECTION.patch(pytest.MonkeyPatch())
+    if SELECTION.mode == "record":
+        sys.addaudithook(SELECTION.audit)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """Says which file the record notes shaders for."""
+    SELECTION.begin(item.path)
+    return (yield)
 
 
 @pytest.hookimpl(wrapper=True)

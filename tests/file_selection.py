@@ -1,7 +1,8 @@
 """Digests of all that the tests of a file stand on: a file that passed with the same is left out as a whole.
 
 That is the file and what it imports from this folder, and every other file of the tree but the other test files, byte by byte.
-Documentation counts for files that name it, and shaders for those that name GPUs or devices. Without git nothing is left out.
+Documentation counts for files that name it. Shaders count that the tests read when the record was made: all of them for files
+that start processes and name GPUs or devices. Without git nothing is left out.
 """
 
 import functools
@@ -18,6 +19,8 @@ GPUS = re.compile("webgpu|wgpu|dawn|shader|wgsl|device", re.IGNORECASE)
 IMPORTS = re.compile(r"^\s*(?:from|import) (\w+)", re.MULTILINE)
 # Modules that choose tests: what they name, tests do not read.
 CHOOSING = {"selection", "source_digests", "file_selection"}
+# Nobody sees what another process reads.
+PROCESSES = "processes"
 
 
 def part_of(name: str) -> str:
@@ -31,16 +34,30 @@ def part_of(name: str) -> str:
 
 @functools.cache
 def parts(root: Path = ROOT) -> dict[str, str]:
-    """The digest of each part of a tree; nothing without git."""
+    """The digest of each part of a tree, of shaders only their names; nothing without git."""
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     done = subprocess.run(listed, cwd=root, capture_output=True, check=False)
     names = sorted({name for name in done.stdout.decode().split("\0") if (root / name).is_file()})
     texts = {part: hashlib.sha256() for part in map(part_of, names) if part}
     for name in names:
-        if part_of(name):
-            raw = hashlib.sha256((root / name).read_bytes()).hexdigest()
-            texts[part_of(name)].update(f"{name} {raw}\n".encode())
+        part = part_of(name)
+        if part:
+            raw = b"" if part == "shaders" else (root / name).read_bytes()
+            texts[part].update(f"{name} {hashlib.sha256(raw).hexdigest()}\n".encode())
     return {part: text.hexdigest() for part, text in texts.items()}
+
+
+def shader_of(path: str) -> str:
+    """The name by which kernels and includes call the file of a shader."""
+    folder, name = path.removesuffix(".wgsl").split("/")[-2:]
+    return f"lib/{name}" if folder == "lib" else name
+
+
+@functools.cache
+def shaders(root: Path = ROOT) -> dict[str, str]:
+    """The texts of all shaders."""
+    paths = root.glob("shaders/**/*.wgsl")
+    return {shader_of(path.as_posix()): path.read_text() for path in paths}
 
 
 @functools.cache
@@ -59,15 +76,17 @@ def imported(path: Path, found: dict[Path, str]) -> dict[Path, str]:
     return found
 
 
-def of_tests(path: Path, root: Path = ROOT) -> str:
-    """A digest of what the tests of a file stand on; empty where nobody knows."""
+@functools.cache
+def of_tests(path: Path, reads: tuple[str, ...], root: Path = ROOT) -> str:
+    """A digest of what the tests of a file stand on, of which they read some shaders; empty where nobody knows."""
     tree, texts = parts(root), imported(path, {})
     if "rest" not in tree:
         return ""
-    wanted = {
-        "rest": True,
-        "documentation": any(map(DOCUMENTATION.search, texts.values())),
-        "shaders": any(map(GPUS.search, texts.values())),
-    }
-    read = [(name, tree.get(name)) for name, reads in wanted.items() if reads]
-    return digest("file", path.name, read, sorted((p.name, text) for p, text in texts.items()))
+    wanted = ["rest", "shaders"]  # of these the names
+    if any(map(DOCUMENTATION.search, texts.values())):
+        wanted.append("documentation")
+    starts = PROCESSES in reads or any("multiprocessing" in text for text in texts.values())
+    every = starts and any(map(GPUS.search, texts.values()))
+    read = [(name, shaders(root).get(name)) for name in (sorted(shaders(root)) if every else reads)]
+    named = [(name, tree.get(name)) for name in wanted]
+    return digest(path.name, named, read, sorted((p.name, text) for p, text in texts.items()))

@@ -9,7 +9,8 @@ grids, places in memory), of the test file and of the folders of the operations.
 is used only where its header holds: the driver, the versions of packages, and the floor, which is every source whose
 output no digest covers. A new folder is part of the floor. A sample that compiles two graphs is never left out.
 
-A whole test file is left out where nothing has changed that its tests stand on (tests/file_selection.py).
+A whole test file is left out where nothing has changed that its tests stand on (tests/file_selection.py). The record
+has a line for each file with the shaders that its tests read.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import inspect
 import os
 import platform
 import re
@@ -29,13 +31,14 @@ from threading import current_thread, main_thread
 from typing import Any
 
 import numpy as np
-from file_selection import of_tests
+from file_selection import PROCESSES, of_tests, shader_of
 from source_digests import KERNELS, ROOT, digest, files, floor, of_sources
 
 import rlx
 from rlx import flags
 from rlx._ext import cpu
 from rlx.backends.registry import backend
+from rlx.backends.webgpu import codegen, elementwise_wgsl, wgsl
 from rlx.backends.webgpu.dispatch import Dispatch
 from rlx.compiler import loading
 from rlx.device.names import info_of
@@ -43,6 +46,7 @@ from rlx.ir.content import OpaqueError, content_hash
 from rlx.ir.opdef import REGISTRY
 from rlx.ir.plan import HOST
 from rlx.runtime.session import Session
+from rlx.signal import arrays
 
 MODE = os.environ.get("RLX_TEST_GREEN", "")
 # Folders that compute outside of programs, too, and the words by which a test file names them. Passes compute programs
@@ -53,6 +57,8 @@ BESIDE = {
 }  # fmt: skip
 PACKAGES = ("numpy", "wgpu", "scipy", "onnx", "onnxruntime", "wgpudawn", "cython")
 AUDITED = 100  # one of so many known samples runs
+# The counts, digests, shaders, and tests left out of a process, and why every sample runs.
+Result = tuple[dict[str, int], list[str], dict[str, list[str]], int, str]
 
 
 class LeftOut(BaseException):
@@ -173,7 +179,8 @@ class Selection:
     Attributes:
         counts: How many samples were left out, run because they are not known, and run to audit the record.
         tests: How many tests of known files were left out.
-        passed: Digests of samples and of test files that passed; kept for a new record.
+        passed: Digests of samples that passed; kept for a new record.
+        reads: By test file, the shaders that its tests read; kept for a new record.
         why: Why every sample runs; empty where the record holds.
     """
 
@@ -181,12 +188,14 @@ class Selection:
         self.mode = mode
         self.counts = {"left out": 0, "run": 0, "audited": 0}
         self.passed: set[str] = set()
+        self.reads: dict[str, set[str]] = {}
         self.tests = 0
         self.why = ""
         self._item: tuple[str, ...] = ()
         self._sample: list[Any] | None = None
         self._source: tuple[Any, Any] = (None, None)
         self._digests: list[str] = []
+        self._file = ""
 
     @property
     def selects(self) -> bool:
@@ -200,9 +209,9 @@ class Selection:
     @functools.cached_property
     def known(self) -> frozenset[str]:
         """The digests of the record; none where its header does not hold."""
-        path = record_of(self.header)
         if self.mode == "record":
             return frozenset()
+        path = record_of(self.header)
         if not path.exists():
             self.why = f"there is no {path.relative_to(ROOT)}"
             return frozenset()
@@ -213,16 +222,45 @@ class Selection:
         self.why = f"{path.relative_to(ROOT)} has another {', '.join(other)}" if other else ""
         return frozenset() if other else result
 
+    @functools.cached_property
+    def known_reads(self) -> dict[str, tuple[str, ...]]:
+        """The shaders of each test file in the record."""
+        pairs = (item.split(":") for item in self.known if ":" in item)
+        return {name: tuple(filter(None, names.split(","))) for name, names in pairs}
+
     def leaves_out(self, path: Path, name: str) -> bool:
         """Returns True if a test is left out, since its file passed with the same tree. A record takes its file."""
-        result = of_tests(path) if self.mode and rlx.is_available("webgpu") else ""
-        if result and self.mode == "record":
-            self.passed.add(result)
-        known = bool(result) and result in self.known
+        if self.mode == "record":
+            self.reads.setdefault(path.name, set())
+        if self.mode in ("", "record") or not rlx.is_available("webgpu"):
+            return False
+        reads = self.known_reads.get(path.name)
+        known = reads is not None and of_tests(path, reads) in self.known
         if not known or int(digest(self.mode, name), 16) % AUDITED == 0:
             return False
         self.tests += 1
         return True
+
+    def begin(self, path: Path) -> None:
+        """A test of a file begins. For a record, what tests of other files compiled and rendered is made anew."""
+        if self.mode == "record" and path.name != self._file:
+            self._file = path.name
+            for cache in (arrays._cache, arrays._families, codegen._sources):
+                cache.clear()
+            for function in (elementwise_wgsl._functions, elementwise_wgsl._structures):
+                function.cache_clear()
+
+    def read(self, name: str) -> None:
+        """Notes for the record that the tests of the file read a shader."""
+        if self.mode == "record" and self._file:
+            self.reads.setdefault(self._file, set()).add(name)
+
+    def audit(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """A hook of ``sys.addaudithook``."""
+        if event in ("subprocess.Popen", "os.fork", "os.posix_spawn", "os.exec"):
+            self.read(PROCESSES)
+        elif event == "open" and str(arguments[0]).endswith(".wgsl"):
+            self.read(shader_of(str(arguments[0])))
 
     @contextlib.contextmanager
     def item(self, path: Path, name: str) -> Iterator[None]:
@@ -288,14 +326,17 @@ class Selection:
         else:
             raise LeftOut
 
-    def result(self) -> tuple[dict[str, int], list[str], int, str]:
+    def result(self) -> Result:
         """Returns the counts of this process, for ``add`` of another one."""
-        return self.counts, sorted(self.passed), self.tests, self.why
+        reads = {name: sorted(names) for name, names in self.reads.items()}
+        return self.counts, sorted(self.passed), reads, self.tests, self.why
 
-    def add(self, result: tuple[dict[str, int], list[str], int, str] | None) -> None:
+    def add(self, result: Result | None) -> None:
         """Adds what another process counted. Each collects all tests, and leaves out the same ones."""
-        counts, passed, self.tests, self.why = result or ({}, (), self.tests, self.why)
+        counts, passed, reads, self.tests, self.why = result or ({}, [], {}, self.tests, self.why)
         self.passed |= set(passed)
+        for name, names in reads.items():
+            self.reads.setdefault(name, set()).update(names)
         self.counts = {name: n + counts.get(name, 0) for name, n in self.counts.items()}
 
     def text(self) -> str:
@@ -308,12 +349,20 @@ class Selection:
 
     def write(self) -> None:
         """Writes the record of this driver."""
-        path = record_of(self.header)
-        write(path, self.header, self.passed)
+        write(record_of(self.header), self.header, self.lines())
+
+    def lines(self) -> set[str]:
+        """Returns the lines of a record."""
+        results = set(self.passed)
+        for name, names in self.reads.items():
+            reads = tuple(sorted(names))
+            results |= {of_tests(ROOT / "tests" / name, reads), f"{name}:{','.join(reads)}"} - {""}
+        return results
 
     def patch(self, patch: Any) -> None:
         """Looks at what is compiled from here on."""
         compiled, programmed = Session.compile, loading.programmed
+        template = wgsl._template
 
         @functools.wraps(compiled)
         def compile(
@@ -326,18 +375,28 @@ class Selection:
             finally:
                 self._source = None, None
 
-        def watched(lowered: Any, target: Any) -> Any:
-            result = programmed(lowered, target)
+        @functools.wraps(programmed)
+        def watched(module: Any, target: Any) -> Any:
+            result = programmed(module, target)
             self.meet(result, target)
             return result
 
-        # A warning names the first line outside of rlx, so both count as lines of rlx.
-        for wrapper, function in ((compile, compiled), (watched, programmed)):
+        @functools.wraps(template)
+        def found(name: str) -> Any:
+            self.read(name.removesuffix(".wgsl"))
+            return template(name)
+
+        # A warning names the first line outside of rlx, so all count as lines of rlx.
+        for wrapper in (compile, watched, found):
             code = wrapper.__code__
-            wrapper.__code__ = code.replace(co_filename=function.__code__.co_filename)
+            wrapper.__code__ = code.replace(
+                co_filename=inspect.unwrap(wrapper).__code__.co_filename
+            )
 
         patch.setattr(Session, "compile", compile)
         patch.setattr(loading, "programmed", watched)
+        patch.setattr(wgsl, "_template", found)
+        patch.setattr(wgsl.environment, "find", found)
 
 
 SELECTION = Selection()

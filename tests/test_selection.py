@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import selection
-from file_selection import of_tests, parts, source
+from file_selection import PROCESSES, of_tests, parts, shaders, source
 from selection import Selection
 from source_digests import COVERED as COVERED_SOURCES
 from source_digests import FLOOR, ROOT, files, floor
@@ -25,8 +25,10 @@ SHARED = (
 )  # fmt: skip
 COVERED = (
     "rlx/passes/fuse.py", "rlx/ops/rows/softmax.py", "rlx/importers/onnx/importer.py", "cython_src/kernels/rows/rows.h",
-    "shaders/rows/softmax.wgsl", "tests/test_conformance.py", "docs/index.md", "CHANGELOG.md", "rlx/cli/main.py",
+    "shaders/rows/softmax.wgsl", "shaders/rows/sort.wgsl", "docs/index.md", "CHANGELOG.md", "rlx/cli/main.py",
+    "tests/test_conformance.py",
 )  # fmt: skip
+EVERY = "plain docs reads tool starts"
 HEADER = {"library": "0", "adapter": "made up", "driver": "1", "floor rlx/abi": "a"}
 
 
@@ -86,26 +88,32 @@ def test_a_folder_that_a_test_file_names_is_part_of_its_digest(text, counts, tre
     ("changed", "runs"),
     [
         ("docs/index.md", "docs"),
-        ("shaders/rows/softmax.wgsl", "gpu"),
-        ("rlx/errors.py", "plain docs gpu"),
-        ("cython_src/program.pyx", "plain docs gpu"),
-        ("tests/samples.py", "plain docs gpu"),
+        ("shaders/rows/softmax.wgsl", "reads starts"),
+        ("shaders/rows/sort.wgsl", "starts"),
+        ("rlx/errors.py", EVERY),
+        ("cython_src/program.pyx", EVERY),
+        ("tests/samples.py", EVERY),
         ("tests/test_conformance.py", ""),
-        ("tests/test_gpu.py", "gpu"),
-        ("rlx/new.py", "plain docs gpu"),
+        ("tests/test_reads.py", "reads"),
+        ("shaders/rows/new.wgsl", EVERY),
+        ("rlx/new.py", EVERY),
     ],
 )
 def test_a_test_file_runs_where_what_it_stands_on_changed(changed, runs, tree):
-    texts = {"plain": "import samples", "docs": 'ROOT / "docs"', "gpu": "def test(webgpu): ..."}
+    texts = {
+        "plain": "import samples", "docs": 'ROOT / "docs"', "reads": "", "tool": "",
+        "starts": "def test(webgpu): ...",
+    }  # fmt: skip
+    reads = {"reads": ("softmax",), "starts": (PROCESSES,), "tool": (PROCESSES,)}
     subprocess.run(["git", "init", "-q"], cwd=tree, check=True)
     paths = {name: tree / f"tests/test_{name}.py" for name in texts}
     for name, path in paths.items():
         path.write_text(texts[name])
 
     def taken():
-        source.cache_clear()
-        parts.cache_clear()
-        return {name: of_tests(path, tree) for name, path in paths.items()}
+        for function in (source, parts, shaders, of_tests):
+            function.cache_clear()
+        return {name: of_tests(path, reads.get(name, ()), tree) for name, path in paths.items()}
 
     before = taken()
     assert before == taken()
@@ -117,20 +125,27 @@ def test_a_test_file_runs_where_what_it_stands_on_changed(changed, runs, tree):
 
 def test_without_git_no_file_is_left_out(tree):
     path = tree / "tests/test_conformance.py"
-    assert of_tests(path, tree) == ""
+    assert of_tests(path, (), tree) == ""
 
 
 @pytest.mark.webgpu
 def test_tests_of_known_files_are_left_out(webgpu, recorded, monkeypatch):
-    monkeypatch.setattr(selection, "of_tests", lambda path: f"digest-of-{path.name}")
+    monkeypatch.setattr(selection, "of_tests", lambda path, reads: "-".join((path.name, *reads)))
     first = Selection("record")
     first.header = HEADER
     assert not first.leaves_out(Path("test_a.py"), "a test")
-    later = recorded(first.passed)
+    first.begin(Path("test_a.py"))
+    with pytest.MonkeyPatch.context() as patch:
+        first.patch(patch)
+        rlx.compile(*graphs(2.0), "webgpu")
+        first.audit("open", ("shaders/rows/sort.wgsl", "r", 0))
+        first.audit("os.fork", ())
+    assert {"lib/math", "lib/wide", "sort", PROCESSES} <= first.reads["test_a.py"]
+    later = recorded(first.lines())
     assert later.leaves_out(Path("test_a.py"), "a test")
     assert not later.leaves_out(Path("test_b.py"), "a test")
     assert "1 tests were left out" in later.text()
-    assert not recorded(first.passed, driver="2").leaves_out(Path("test_a.py"), "a test")
+    assert not recorded(first.lines(), driver="2").leaves_out(Path("test_a.py"), "a test")
     monkeypatch.setattr(selection, "AUDITED", 1)
     assert not later.leaves_out(Path("test_a.py"), "a test"), "it audits the record"
 
@@ -236,9 +251,12 @@ def test_two_programs_in_a_sample_are_never_recorded(webgpu, recorded, monkeypat
 def test_workers_add_what_they_counted():
     left, other = Selection("record"), Selection("record")
     other.counts["run"], other.passed, other.why = 3, {"b"}, "no record"
+    left.reads, other.reads = {"test_a.py": {"sort"}}, {"test_a.py": {"fold"}, "test_b.py": set()}
     left.add(other.result())
     left.add(None)
-    assert left.result() == ({"left out": 0, "run": 3, "audited": 0}, ["b"], 0, "no record")
+    assert left.result()[0] == {"left out": 0, "run": 3, "audited": 0}
+    reads = {"test_a.py": ["fold", "sort"], "test_b.py": []}
+    assert left.result()[1:] == (["b"], reads, 0, "no record")
 
 
 @pytest.fixture
