@@ -17,6 +17,8 @@ LARGEST = 300
 # Builders that refuse some dims or other sizes: more than two axes of ``resize``, the diagonal of an
 # ``einsum``, the frames of ``istft``.
 REFUSED = {"resize", "einsum", "istft"}
+# Builders that ask whether an axis is broadcast: a graph is built for one of both answers.
+ASKING = {"rope", "sample"}
 # Operations with kernels whose texts need some axes as numbers, and those that may run on the host.
 ALONE = {
     "conv1d", "conv2d", "conv3d", "fused_conv1d", "fused_conv2d", "fused_conv3d", "turned_conv1d", "turned_conv2d",

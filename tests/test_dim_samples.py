@@ -2,15 +2,12 @@
 
 import numpy as np
 import pytest
-from dim_samples import REFUSED, WAYS, dims_of, other_sizes, small, with_shapes
+from dim_samples import ASKING, REFUSED, WAYS, dims_of, other_sizes, small, with_shapes
 from samples import by_op, each
 
 import rlx
 
 pytestmark = pytest.mark.per_op
-
-# Builders that ask whether an axis is broadcast: a graph is built for one of both answers.
-ASKING = {"rope", "sample"}
 
 
 def results(run, *arguments):

@@ -23,7 +23,7 @@ STEPS = (
     lambda g, x, n, y, w: g.reshape(g.transpose(g.reshape(x, (n, 2, 3)), (0, 2, 1)), (n, WIDTH)),
     lambda g, x, n, y, w: g.flip(x, [0]),
     lambda g, x, n, y, w: g.pad(x, [(1, 2), (0, 0)])[2 : n + 2],
-    lambda g, x, n, y, w: g.where(x > 0.0, x, g.exp(g.minimum(x, 0.0))),
+    lambda g, x, n, y, w: g.where(x > 0.0, x, g.exp(g.minimum(x, 0.0)) - 1.0),
     lambda g, x, n, y, w: g.attention(x[None], y[None], y[None], num_heads=2)[0],
 )
 

@@ -2,7 +2,7 @@
 // bins. Sixteen lanes share a mel and read its filter in order; each number read is used for all frames.
 // With floor_all the level is written as it is; log_mel_floor follows once the maximum is known.
 // With linear the mel itself is written, for the gradient.
-{% set chunk = [bins, 512 if frames == 4 else 2048]|min %}
+{% set chunk = ([bins, 512 if frames == 4 else 2048]|min)|at_least(1) %}
 {% set once = bins <= chunk %}
 {% set V = "vec4<f32>" if frames == 4 else "f32" %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> spec: array<f32>;

@@ -130,7 +130,7 @@ def layer_norm(
         axis: First normalised axis.
         eps: Added to the variance, which is the biased one.
     """
-    axes = tuple(range(axis, x.ndim))
+    axes = tuple(range(axis, x.ndim)) if x.size else ()  # NumPy warns of means of nothing
     centred = x - np.mean(x, axes, keepdims=True)
     y = centred / np.sqrt(np.mean(centred**2, axes, keepdims=True) + eps)
     y = y if weight is None else y * weight
@@ -164,7 +164,7 @@ def rms_norm(x: Array, weight: Array | None = None, eps: float = 1e-6, axis: int
         eps: Added to the mean square.
         axis: First normalised axis.
     """
-    axes = tuple(range(axis, x.ndim))
+    axes = tuple(range(axis, x.ndim)) if x.size else ()  # NumPy warns of means of nothing
     y = x / np.sqrt(np.mean(x * x, axes, keepdims=True) + eps)
     return y if weight is None else y * weight
 
