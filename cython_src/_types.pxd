@@ -46,7 +46,7 @@ cdef extern from "call.h" nogil:
     const rlx_table rlx_table_avx512
 
     int RLX_OK
-    int RLX_INDEX_OUT_OF_RANGE
+    int RLX_OUT_OF_RANGE
     int RLX_JUMP
     int RLX_PYTHON_ERROR
     int RLX_CUSTOM_ERROR

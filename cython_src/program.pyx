@@ -436,7 +436,7 @@ cdef class Program(SizeBinder):
             )
         if status == RLX_CUSTOM_ERROR:
             raise RlxError(describe("a C function reports an error", where=self._used.names[at]))
-        raise InputError(describe("an index is out of range", where=self._used.names[at]))
+        raise InputError(describe("a value is out of range", where=self._used.names[at]))
 
 
 cdef int _look_at_signals(int64_t* looked, rlx_floats callers) except -1 nogil:

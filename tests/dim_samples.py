@@ -14,9 +14,9 @@ WAYS = {
     "all": lambda axis, rank: True,
 }
 LARGEST = 300
-# Builders that refuse some dims or other sizes: more than two axes of ``resize``, the diagonal of an
+# Builders that refuse some dims or other sizes: more than two axes of ``resize``, entries of ``unique``, the diagonal of an
 # ``einsum``, the frames of ``istft``.
-REFUSED = {"resize", "einsum", "istft"}
+REFUSED = {"resize", "einsum", "istft", "unique"}
 # Builders that ask whether an axis is broadcast: a graph is built for one of both answers.
 ASKING = {"rope", "sample"}
 # Operations with kernels whose texts need some axes as numbers, and those that may run on the host.

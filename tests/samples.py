@@ -20,6 +20,9 @@ from selection import SELECTION
 from rlx.ir.fragments import FragmentVariant
 
 ALL = bool(os.environ.get("RLX_TEST_ALL"))
+# Operations whose results have as many entries as their data say: tests/test_random_data_sizes.py has graphs of them.
+# Most have no plan of their own: the kernels that they are made of have samples, too.
+SIZED_BY_DATA = {"compress", "non_max_suppression", "nonzero", "repeat_interleave", "unique"}
 ONLY = os.environ.get("RLX_TEST_SAMPLE", "")
 # Failures that are shown in full; the others are one line each.
 SHOWN = 3

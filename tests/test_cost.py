@@ -6,6 +6,7 @@ from itertools import islice
 import numpy as np
 import pytest
 from calibrations import GFLOPS, figures, line
+from dispatches import planned_as
 from hypothesis import given
 from hypothesis import strategies as st
 from samples import looped
@@ -303,7 +304,7 @@ def test_any_node_can_be_estimated(op):
     ]
     # Many differ in nothing but dtypes.
     for case in islice(cases(only=op), 0, None, 4):
-        result = case.graph()
+        result = planned_as(case.graph())
         for model in models:
             cost = graph_cost(result, model)
             assert math.isfinite(cost.ns)
@@ -449,7 +450,7 @@ def test_a_profile_has_the_estimate_beside_the_time():
 def test_every_node_has_finite_steps():
     seen = set()
     for case in cases():
-        for node in case.graph().nodes:
+        for node in planned_as(case.graph()).nodes:
             if node.op not in LEAVES:
                 steps = serial_steps(node)
                 seen |= set(steps)

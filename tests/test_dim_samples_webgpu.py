@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 from dim_samples import ALONE, ASKING, REFUSED, WAYS, dims_of, other_sizes, small, with_shapes
-from samples import ALL, by_op, each
+from samples import ALL, SIZED_BY_DATA, by_op, each
 
 import rlx
 
@@ -53,6 +53,8 @@ def check_webgpu(case, ways):
                 own = max(own, largest)
                 error *= largest / own if 0 < largest < own else 1
                 assert error <= allowed, f"{way} {at}: error {error:.3g} > {allowed:.3g}"
+            if case.opdef.name in SIZED_BY_DATA:
+                continue  # it has several programs
             programs = sized._state.sized
             small = any(size in (0, 1) for shape in case.sample.shapes for size in shape)
             alone = case.opdef.name in ALONE or "a part on the host" in programs._why  # such as f64

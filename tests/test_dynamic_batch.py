@@ -4,8 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from dispatches import CASES as EVERY
-from dispatches import elements, thinned, usual
+from dispatches import OF_ONE_PLAN, elements, thinned, usual
 from samples import by_family, each
 
 import rlx
@@ -15,7 +14,7 @@ from rlx.passes.dynamic_batch import MAX_SCHEDULES, dynamic_rows_of
 LEFT_OUT = (DType.F64, DType.F16, DType.BF16)
 CASES = [
     case
-    for case in EVERY
+    for case in OF_ONE_PLAN
     if case.sample.shapes
     and case.sample.shapes[0][:1] > (1,)
     and not set(case.dtypes) & set(LEFT_OUT)

@@ -38,9 +38,8 @@ def test_indices_of_nodes_and_arrays(device, g):
 @pytest.mark.parametrize(
     ("key", "error", "what"),
     [
-        ("[x > 0]", rlx.GraphError, "g.where"),
-        ("[X > 0]", rlx.GraphError, "g.where"),
-        ("[[True, False, True]]", rlx.GraphError, "np.flatnonzero"),
+        ("[x > 0, j]", rlx.GraphError, "one axis after the other"),
+        ("[[True, False]]", rlx.ShapeError, "a mask of another shape"),
         ("[True]", rlx.GraphError, "not an index"),
         ("[j, j]", rlx.GraphError, "g.gather_nd"),
         ("[None, 0, :, j]", rlx.ShapeError, "too many indices"),

@@ -22,6 +22,7 @@ from rlx.backends.webgpu.template_runtime import (
 from rlx.compiler.loading import programmed
 from rlx.compiler.lowering import lower
 from rlx.compiler.target import Target
+from rlx.ir.input_sizes import computes_sizes
 from rlx.lru import Lru
 from rlx.ops.conformance_cases import cases
 
@@ -59,7 +60,8 @@ def test_texts_are_those_of_jinja(webgpu, monkeypatch):
     monkeypatch.setattr(elementwise_wgsl, "render", both)
     target = Target.of(rlx.Device.parse(webgpu), CompileOptions())
     for index, case in enumerate(cases()):
-        if index % 3 == 0:
+        # Those that compute sizes have more than one graph; samples of their parts have all kernels.
+        if index % 3 == 0 and not computes_sizes(case.graph()):
             programmed(lower(case.graph(), target), target)
     assert len(seen) > 60, sorted(set(wgsl.shader_paths()) - set(seen))
     assert sum(seen.values()) > 500

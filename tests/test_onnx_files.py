@@ -144,9 +144,8 @@ def test_a_default_that_decides_a_shape():
         for s in ([2, 3], None, [3, 2], None, [6, 1], [3, 2]):
             more = {} if s is None else {"s": np.int64(s)}
             assert opened.run({"x": x, **more})[0].shape == tuple(s or (2, 3))
-        opened.prewarm([{}, {"s": np.int64([1, 6])}])
-        with pytest.raises(rlx.InputError, match="the contents of 's' decide shapes"):
-            opened.prewarm([{"s": (2,)}])
+        assert opened.report().compiles == 2, "with and without it"
+        opened.prewarm([{}, {"s": (2,)}])
     assert rlx.onnx.load(result).outputs[0].shape == (2, 3)
     assert rlx.onnx.load(result, values={"s": np.int64([3, 2])}).outputs[0].shape == (3, 2)
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
+from dispatches import planned_as
 from samples import ALL
 
 import rlx
@@ -61,7 +62,7 @@ def test_every_op_is_packed_whole(target_device):
     chosen = list(few_cases(target_device))
     assert len(chosen) > 500
     for case in chosen:
-        graph = case.graph()
+        graph = planned_as(case.graph())
         lowered = lower(graph, target)
         sources = sources_of(graph)
         data, arrays = pack(lowered, sources)

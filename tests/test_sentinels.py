@@ -11,7 +11,7 @@ import functools
 
 import numpy as np
 import pytest
-from dispatches import CASES, native, of_each_kernel, render_with, thinned, usual
+from dispatches import OF_ONE_PLAN, native, of_each_kernel, render_with, thinned, usual
 from random_graphs import random_graph
 from samples import ALL, by_op, each, looped
 from test_half import HALF
@@ -99,7 +99,7 @@ def run_poisoned(compiled, operands):
 
 @pytest.mark.webgpu
 @pytest.mark.by_program
-@pytest.mark.parametrize("group", by_op(thinned([case for case in CASES if native(case)])))
+@pytest.mark.parametrize("group", by_op(thinned([case for case in OF_ONE_PLAN if native(case)])))
 def test_webgpu(group, webgpu, guarded):
     each(group, lambda case: check_webgpu(case, rlx.Session(webgpu, options=OPTIONS)))
 

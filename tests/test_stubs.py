@@ -17,7 +17,12 @@ PACKAGE = Path(rlx.__file__).resolve().parent
 METHODS, FUNCTIONS = PACKAGE / "ir/builders.pyi", PACKAGE / "ops/__init__.pyi"
 BUILDERS = {record.name: record for record in REGISTRY.values() if not record.internal}
 # How many nodes a builder returns, by the type of its result.
-RESULTS = {"Node": 1, "tuple[Node, Node]": 2, "tuple[Node, Node, Node]": 3}
+RESULTS = {
+    "Node": 1,
+    "tuple[Node, Node]": 2,
+    "tuple[Node, Node, Node]": 3,
+    "tuple[Node, Node, Node, Node]": 4,
+}
 
 
 def definitions(path):

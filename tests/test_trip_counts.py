@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import trip_counts
-from dispatches import CASES, native, render_with, thinned
+from dispatches import OF_ONE_PLAN, native, render_with, thinned
 from samples import by_family, each, looped
 
 import rlx
@@ -142,7 +142,9 @@ def closing(line: str) -> int:
 @pytest.mark.webgpu
 @pytest.mark.by_program
 @pytest.mark.timeout(1800)  # a family with all samples of --all
-@pytest.mark.parametrize("group", by_family(thinned([case for case in CASES if native(case)])))
+@pytest.mark.parametrize(
+    "group", by_family(thinned([case for case in OF_ONE_PLAN if native(case)]))
+)
 def test_no_loop_makes_more_trips_than_it_declares(group, webgpu, monkeypatch):
     """With loops that stop there, every kernel gives what it gives."""
 

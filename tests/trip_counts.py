@@ -100,6 +100,13 @@ def _trees(g: rlx.Graph, trees: int, depth: int) -> object:
     })  # fmt: skip
 
 
+def _boxes(g: rlx.Graph, count: int, most: int) -> object:
+    """The boxes that are kept of ``count``, at most so many."""
+    numbers = [g.input(f"number{i}", (), dtype) for i, dtype in enumerate(("i64", "f32", "f32"))]
+    attrs = {"most": most, "center_point_box": False}
+    return g.add_node("kept_boxes", [f(g, 1, count, 4), f(g, 1, 1, count), *numbers], attrs)
+
+
 def _on_host(*kernels: str) -> frozenset[str]:
     return frozenset(kernels)
 
@@ -174,6 +181,8 @@ PROBLEMS = (
     TripProblem("pool in space", lambda g: g.max_pool(f(g, 1, 2, 64, 64, 64), (3, 3, 3))),
     TripProblem("pool of a large window", lambda g: g.max_pool(f(g, 1, 1, 8192, 8192), (8192, 8192)), None, _on_host("pool")),
     TripProblem("resize", lambda g: g.resize(f(g, 1, 1, 1 << 16, 64), (1, 1, 1, 64), "linear", antialias=True)),
+    TripProblem("boxes", lambda g: _boxes(g, 8400, 300)),
+    TripProblem("boxes of which very many are kept", lambda g: _boxes(g, 8400, 8400), None, _on_host("suppress_boxes")),
     TripProblem("find_peaks", lambda g: g.find_peaks(f(g, 1 << 20), distance=100, prominence=1, width=3)[0]),
     TripProblem("find_peaks of a long row", lambda g: g.find_peaks(f(g, 1 << 23), distance=3, prominence=1)[0]),
     TripProblem("find_peaks of too long a row", lambda g: g.find_peaks(f(g, 1 << 25), prominence=1)[0], None, _on_host("find_peaks_pack")),

@@ -24,6 +24,8 @@
 #include "rows/scan.h"
 #include "movement/scatter.h"
 #include "rows/sort.h"
+#include "selection/positions.h"
+#include "selection/suppression.h"
 #include "control/control.h"
 #include "control/custom.h"
 

@@ -140,7 +140,7 @@ typedef struct {
 
 /* RLX_JUMP: the next call is the one that rlx_jump_target names, which the parameters of a jump begin with.
    RLX_PYTHON_ERROR and RLX_CUSTOM_ERROR: a Python function, or the C function of a registered operation, failed. */
-enum { RLX_OK = 0, RLX_INDEX_OUT_OF_RANGE = 1, RLX_JUMP = 2, RLX_PYTHON_ERROR = 3, RLX_CUSTOM_ERROR = 4 };
+enum { RLX_OK = 0, RLX_OUT_OF_RANGE = 1, RLX_JUMP = 2, RLX_PYTHON_ERROR = 3, RLX_CUSTOM_ERROR = 4 };
 
 extern const rlx_table rlx_table_plain, rlx_table_neon, rlx_table_avx2, rlx_table_avx512;
 

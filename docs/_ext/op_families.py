@@ -52,6 +52,16 @@ TITLES = {
         "Sorting and top-k",
         "The first entries of an axis in order, with their positions, or all of them.",
     ),
+    "selection.positions": (
+        "Picking by a condition",
+        "Results that are as many as the data say, with a dim of their own for the number.",
+    ),
+    "selection.unique": (
+        "Different entries",
+        "Entries without repetitions, with their places and counts.",
+    ),
+    "selection.repeats": ("Repetitions", "Entries repeated as often as numbers say."),
+    "selection.suppression": ("Boxes of detectors", "Boxes that do not overlap better ones."),
     "rows.normalization": (
         "Normalisation",
         "Values shifted and scaled to mean 0 and variance 1, or to length 1, over some of the axes.",

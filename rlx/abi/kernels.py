@@ -13,13 +13,14 @@ from rlx.abi import (
     recurrent,
     resize,
     rows,
+    selection,
     spectra,
     windows,
 )
 from rlx.abi.signature import Signature
 
 _FAMILIES = (
-    attention, control, elementwise, movement, products, recurrent, resize, rows, spectra, windows
+    attention, control, elementwise, movement, products, recurrent, resize, rows, selection, spectra, windows
 )  # fmt: skip
 
 # Addresses that the record of a call has place for (call.h).

@@ -30,6 +30,7 @@ class LoweredModule:
             writes them out.
         hosted: Nodes that are too large for the target's kernels and run on the host, by position, and why.
         program: The backend's program of it; None until it is loaded for the first time.
+        segments: The lowered segments of a graph that reads sizes, which has no schedule of its own.
     """
 
     graph: Graph
@@ -40,6 +41,7 @@ class LoweredModule:
     subgraphs: tuple[Graph, ...] = ()
     hosted: Mapping[int, str] = field(default_factory=lambda: NOTHING_HOSTED)
     program: Program | None = None
+    segments: tuple[LoweredModule, ...] = ()
 
     def noted(self, step: str, text: str) -> LoweredModule:
         """The same with another note."""

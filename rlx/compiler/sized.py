@@ -7,6 +7,7 @@ are kept. All programs have the same params and the same handles.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -65,7 +66,39 @@ class Builder(NamedTuple):
     sized: Callable[[Graph, Assumptions], LoadedGraph] | None
 
 
-class SizedExecutable:
+class Resizable(ABC):
+    """The part of executables of graphs with dims that knows sizes.
+
+    Attributes:
+        input_sizes: Reads the values of dims from arrays.
+    """
+
+    input_sizes: InputSizes
+
+    @property
+    @abstractmethod
+    def loaded(self) -> LoadedGraph:
+        """The lowered graph of the last run, with an executable."""
+
+    @property
+    @abstractmethod
+    def sizes(self) -> Values:
+        """The sizes of the last run, or those that ``resize`` was given."""
+
+    @abstractmethod
+    def resize(self, sizes: Values) -> None:
+        """Takes the sizes of later runs without arguments."""
+
+    @abstractmethod
+    def sizes_of(self, shapes: Mapping[int, Sequence[int]]) -> dict[str, int]:
+        """Returns the sizes of a run with arguments of these shapes, by position."""
+
+    @abstractmethod
+    def renewed(self) -> Executable:
+        """Returns an executable of the same graph on a device that was opened again, without params."""
+
+
+class SizedExecutable(Resizable):
     """See ``rlx.backends.executable.Executable``. A run chooses the program of its sizes.
 
     Args:
@@ -90,7 +123,7 @@ class SizedExecutable:
     ) -> None:
         self._graph, self._builder = graph, builder
         self._names = graph.input_names
-        self.input_sizes: InputSizes = InputSizes(graph)
+        self.input_sizes = InputSizes(graph)
         self._params = params or SharedParams()
         self._programs: OrderedDict[tuple[int, ...], KeptProgram] = OrderedDict()
         self._ranges = list(ranges)

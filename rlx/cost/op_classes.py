@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.rewrite import subgraphs
-from rlx.ir.shape import estimated, size
+from rlx.ir.shape import HOST_CONTROL, READ_SIZE, estimated, size
 
 # Elementwise steps of so many operations call a function; the others are an instruction or a few.
 _FUNCTION_FLOPS = 8
@@ -51,12 +51,12 @@ KINDS: Mapping[str, OpClass] = {
     "reduce": OpClass(("sum", "mean", "prod", "sum_squares", "sum_abs"), "softmax", 8.0),
     # These look at every element for a NaN.
     "extreme": OpClass(("max", "min", "argmax", "argmin"), "reduce", 1.3),
-    "running": OpClass(("cumsum", "cumprod"), "reduce", 2.0),
+    "running": OpClass(("cumsum", "cumprod", "true_positions"), "reduce", 2.0),
     "softmax": OpClass(("softmax", "log_softmax"), "function", 20.0),
     "norm": OpClass(("layer_norm", "rms_norm", "residual_norm"), "softmax", 1.5),
     # A full sort; a choice of few is of the kind "select".
     "sort": OpClass(("ordered",), "running", 1.5),
-    "select": OpClass((), "sort", 0.15),
+    "select": OpClass(("kept_boxes",), "sort", 0.15),
     "product": OpClass(
         (
             "matmul",
@@ -111,8 +111,10 @@ ROWED = frozenset(
 )  # fmt: skip
 ROW = 256
 CONTROL = frozenset({"if_", "while_", "scan"})
-# Leaves and views: moved for free or folded into their reader.
-FREE = frozenset({"input", "param", "constant", "reshape", "leading", PART})
+# Leaves and views, moved for free or folded into their reader; and the host's own nodes, whose subgraphs it compiles apart.
+FREE = frozenset(
+    {"input", "param", "constant", "reshape", "leading", READ_SIZE, *HOST_CONTROL, PART}
+)
 _KIND_MOVES = frozenset(KINDS["move"].ops + KINDS["gather"].ops)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from rlx.errors import GraphError, ShapeError, UnknownNameError, caller, did_you_mean, printable
 from rlx.ir.attributes import frozen
+from rlx.ir.dims import Dims
 from rlx.ir.dtype import DType, DTypeLike, store
 from rlx.ir.extended import name_of, plain
 from rlx.ir.methods import Methods, absent
@@ -30,10 +31,9 @@ from rlx.ir.operands import held_as
 from rlx.ir.operators import Operators
 from rlx.ir.printer import print_graph
 from rlx.ir.serialize import from_json, joined, node_of, parted, to_json
-from rlx.ir.shape import Dims, Shape, as_shape, check_size, is_sized
+from rlx.ir.shape import HOST_CONTROL, Shape, as_shape, check_size, is_sized
 from rlx.ir.spans import checkpoint
 from rlx.ir.verify import verify
-from rlx.ir.view import operand_types
 from rlx.sizes import Size, SizeExpr
 
 if TYPE_CHECKING:
@@ -97,7 +97,8 @@ class Node(Operators):
         self.source = source
         self.given = None
         fixed = all([item.fixed for item in inputs]) if inputs else opdef.name in _FIXED
-        self.fixed = fixed and not is_sized((types, attrs.get("size")))
+        made = opdef.name in HOST_CONTROL or is_sized((types, attrs.get("size")))
+        self.fixed = fixed and not made
 
     @property
     def op(self) -> str:
@@ -372,7 +373,7 @@ class Graph(Dims, Builders, metaclass=Methods):
         normal = {key: frozen(value) for key, value in (attrs or {}).items()}
         given = None if self.assumptions is None else dict(normal)
         with self.inferring():
-            inferred = opdef.infer(operand_types(opdef, inputs), normal)
+            inferred = opdef.infer(opdef.operand_types(inputs), normal)
             types = inferred if isinstance(inferred, tuple) else (inferred,)
             for item in types:
                 check_size(item.shape, where=opdef.name)
@@ -381,8 +382,7 @@ class Graph(Dims, Builders, metaclass=Methods):
         node = Node(self, opdef, tuple(inputs), normal, types, _text(name, opdef.name), source)
         node.name = name or f"{opdef.name}_{node.id}"
         node.given = given
-        self.nodes.append(node)
-        return node
+        return self._append(node)
 
     def copy_node(self, node: Node, inputs: tuple[Node, ...]) -> Node:
         """Appends a copy of another graph's node; it is inferred again only where operands have other types.
@@ -403,8 +403,7 @@ class Graph(Dims, Builders, metaclass=Methods):
         copied = Node(
             self, node.opdef, inputs, dict(node.attrs), node.types, node.name, node.source
         )
-        self.nodes.append(copied)
-        return copied
+        return self._append(copied)
 
     def stand_in(self, op: str, name: str, node: Node) -> Node:
         """Appends an input or a param that has the shape and dtype of another graph's node."""
@@ -490,8 +489,7 @@ class Graph(Dims, Builders, metaclass=Methods):
                 where=first.where(),
                 hint="inputs and params share one set of names",
             )
-        self.nodes.append(node)
-        return node
+        return self._append(node)
 
 
 def _text(name: Any, of: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any, NamedTuple
 
@@ -62,6 +63,57 @@ def read_key(node: Any, key: Any) -> IndexKey:
     return IndexKey(parts, tuple(axes), many[0] if many else None)
 
 
+class MaskKey(NamedTuple):
+    """An index with a mask.
+
+    Attributes:
+        rest: The other items, with a slice for each axis of the mask.
+        mask: The mask: a node, or an array.
+        axis: The axis of ``x[rest]`` where those of the mask begin.
+    """
+
+    rest: tuple[Any, ...]
+    mask: Any
+    axis: int
+
+
+def read_mask(node: Any, key: Any) -> MaskKey | None:
+    """Reads an index with a mask; None for one without.
+
+    Raises:
+        GraphError: There is another array or mask beside it.
+        ShapeError: There are too many items.
+    """
+    items = list(key) if isinstance(key, tuple) else [key]
+    masks = [i for i, item in enumerate(items) if _is_mask(item)]
+    if not masks:
+        return None
+    if len(masks) > 1 or any(_is_many(item) and not _is_mask(item) for item in items):
+        raise _not_an_index(
+            node, key, "one mask, without other arrays", "index one axis after the other"
+        )
+    at = masks[0]
+    mask = items[at] if _is_node(items[at]) else np.asarray(items[at])
+    items[at : at + 1] = [slice(None)] * len(mask.shape)
+    # Without an ellipsis before the mask the items before it are enough.
+    dots = any(item is Ellipsis for item in items[:at])
+    before = _whole(node, tuple(items) if dots else (*items[:at], Ellipsis))
+    at += len(before) - len(items) if dots else 0
+    axis = sum(item is None or isinstance(item, slice) for item in before[:at])
+    return MaskKey(tuple(items), mask, axis)
+
+
+def _is_mask(item: Any) -> bool:
+    """Returns whether an item is a mask of one axis or more."""
+    if _is_node(item):
+        return item.dtype is DType.BOOL and len(item.shape) > 0
+    if isinstance(item, np.ndarray):
+        return item.dtype == bool and item.ndim > 0
+    return (
+        isinstance(item, list) and bool(item) and all(isinstance(i, bool | np.bool_) for i in item)
+    )
+
+
 def _cut(item: Any, dim: int) -> tuple[int, int, int] | None:
     """Start, stop and step of a slice; None for the whole axis."""
     step = 1 if item.step is None else operator.index(item.step)
@@ -80,6 +132,24 @@ def pick(node: Any, axis: int, index: Any) -> Any:
     """The entries of an axis that an array or a node of integers picks."""
     picked = index if _is_node(index) else node.graph.constant(index)
     return node.graph.gather(node, picked, axis)
+
+
+def pick_true(node: Any, mask: Any, axis: int) -> Any:
+    """The entries of the axes from ``axis`` on, as many as a mask has, for which it is true.
+
+    Raises:
+        ShapeError: The mask has another shape than these axes.
+    """
+    graph, stop = node.graph, axis + len(mask.shape)
+    inner = node.shape[axis:stop]
+    if inner != tuple(mask.shape):
+        raise ShapeError(
+            "a mask of another shape", where=node.where(), got=mask.shape, expected=inner
+        )
+    mask = mask if _is_node(mask) else graph.constant(mask)
+    count = math.prod(inner)
+    flat = graph.reshape(node, (*node.shape[:axis], count, *node.shape[stop:]))
+    return graph.compress(graph.reshape(mask, (count,)), flat, axis)
 
 
 def _is_node(item: Any) -> bool:
@@ -127,8 +197,8 @@ def _integers(node: Any, item: Any, dim: int) -> Any:
         raise _not_an_index(
             node,
             item,
-            "integers: how many entries a mask picks is known only when the graph runs",
-            "g.where(mask, x, 0.0) keeps the shape; np.flatnonzero(mask) makes integers of a known mask",
+            "integers, or a mask of one axis or more",
+            "g.where(mask, x, 0.0) keeps the shape",
         )
     if kind not in "iu":
         raise _not_an_index(node, item, "integers", "add g.cast(index, 'i32') for a node")

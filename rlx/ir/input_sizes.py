@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rlx.errors import GraphError, InputError
-from rlx.ir.graph import Graph
+from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import TensorType
-from rlx.sizes import SizeExpr, value_of
+from rlx.ir.shape import HOST_CONTROL, READ_SIZE
+from rlx.sizes import Dim, Ratio, SizeExpr, value_of
 from rlx.sizes.polynomial import Unknown
 
 
@@ -18,15 +19,21 @@ class InputSizes:
     Args:
         graph: A graph with dims.
 
+    Attributes:
+        names: The dims that inputs show.
+        declared: The types of the inputs, with dims.
+
     Raises:
         GraphError: No input shows the value of a dim.
     """
 
     def __init__(self, graph: Graph) -> None:
-        self._dims = dict(graph.dims)
+        made = made_dims(graph)
+        self._dims = {name: dim for name, dim in graph.dims.items() if name not in made}
+        self.names: frozenset[str] = frozenset(self._dims)
         self._names = graph.input_names
-        self._types = [graph.named(name).type for name in self._names]
-        sources = shown_by(self._types)
+        self.declared: list[TensorType] = [graph.named(name).type for name in self._names]
+        sources = shown_by(self.declared)
         self._sources = {name: sources.get(name, []) for name in self._dims}
         for name in self._dims:
             if name not in sources:
@@ -48,7 +55,7 @@ class InputSizes:
             InputError: A shape does not fit, or two show other values of one dim.
         """
         for index, shape in shapes.items():
-            if len(shape) != len(self._types[index].shape):
+            if len(shape) != len(self.declared[index].shape):
                 raise self._unfit(index, shape, {})
         result = dict(known or {})
         shown: dict[str, int] = {}
@@ -86,7 +93,7 @@ class InputSizes:
         """Returns the types of all inputs for values of the dims."""
         return [
             TensorType(tuple(value_of(size, values) for size in type.shape), type.dtype)
-            for type in self._types
+            for type in self.declared
         ]
 
     def _value(
@@ -99,7 +106,7 @@ class InputSizes:
             raise InputError(
                 f"input {self._names[index]!r} has a size that its dim does not take",
                 got=f"{shape[axis]} in axis {axis} of {tuple(shape)}",
-                expected=f"{self._types[index].shape[axis]} where {dim.expected}",
+                expected=f"{self.declared[index].shape[axis]} where {dim.expected}",
             )
         return value
 
@@ -109,20 +116,81 @@ class InputSizes:
             size == wanted
             if not isinstance(wanted, SizeExpr)
             else not wanted.names() <= values.keys() or size == wanted.value(values)
-            for size, wanted in zip(shape, self._types[index].shape, strict=True)
+            for size, wanted in zip(shape, self.declared[index].shape, strict=True)
         )
 
     def _unfit(self, index: int, shape: Sequence[int], known: Mapping[str, int]) -> InputError:
-        listed: Sequence[Any] = self._types[index].shape
+        listed: Sequence[Any] = self.declared[index].shape
         sizes = [size for size in listed if isinstance(size, SizeExpr)]
         own = {name for size in sizes for name in size.names()}
         said = ", ".join(f"{name} = {value}" for name, value in known.items() if name in own)
-        wanted = str(self._types[index].shape)
+        wanted = str(self.declared[index].shape)
         return InputError(
             f"input {self._names[index]!r} has the wrong shape",
             got=str(tuple(shape)),
             expected=f"{wanted} where other inputs say {said}" if said else wanted,
         )
+
+
+def computes_sizes(graph: Graph) -> bool:
+    """Returns whether a graph computes sizes: it is compiled in segments."""
+    return any(node.op == READ_SIZE or node.op in HOST_CONTROL for node in graph.nodes)
+
+
+def made_dims(graph: Graph) -> dict[str, Node]:
+    """The dims that a graph computes, by name, each with the node that makes it."""
+    known: set[str] = set()
+    results: dict[str, Node] = {}
+    for node in graph.nodes:
+        if node.op == READ_SIZE or node.op in HOST_CONTROL:
+            sizes = [node.attrs["size"]] if node.op == READ_SIZE else _sizes_of(node)
+            names = {name for size in sizes for name in size.names()}
+            results.update(dict.fromkeys(names - known, node))
+            known |= names
+        elif node.op == "input":
+            known.update(name for size in _sizes_of(node) for name in size.names())
+    return results
+
+
+def _sizes_of(node: Node) -> list[SizeExpr]:
+    """The sizes of a node's results that are not numbers."""
+    sizes: list[Any] = [size for type in node.types for size in type.shape]
+    return [size for size in sizes if isinstance(size, SizeExpr)]
+
+
+def names_of(node: Node) -> frozenset[str]:
+    """The names of the dims that a node needs to be known."""
+    if node.op in HOST_CONTROL:  # those of its results are known behind it
+        return frozenset(_names(node.attrs["shown"]))
+    shapes = [type.shape for type in node.types]
+    return frozenset(_names((*shapes, *(node.given or node.attrs).values(), *node.attrs.values())))
+
+
+def _names(value: Any) -> Iterator[str]:
+    if isinstance(value, SizeExpr):
+        yield from value.names()
+    elif isinstance(value, Ratio):
+        yield from _names((value.above, value.below))
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from _names(item)
+    elif isinstance(value, Graph):
+        yield from value.dims
+
+
+def show_sizes(graph: Graph, dims: Mapping[str, Dim]) -> list[Dim]:
+    """Adds an input of shape (size, 0) for each dim that a graph needs, and neither makes nor is shown; returns those dims.
+
+    Args:
+        graph: The graph.
+        dims: Dims by name.
+    """
+    names = frozenset[str]().union(*map(names_of, graph.nodes))
+    shown = shown_by([graph.named(name).type for name in graph.input_names])
+    added = [dims[name] for name in sorted(names - shown.keys() - made_dims(graph).keys())]
+    for dim in added:
+        graph.input(f"size:{dim.name}", (dim, 0), "u8")
+    return added
 
 
 def shown_by(types: Sequence[TensorType]) -> dict[str, list[tuple[int, int, int, int]]]:

@@ -300,6 +300,10 @@ class OpDef:
     host_reason: Callable[[Any], str | None] | None = None
     internal: bool = False
 
+    def operand_types(self, inputs: Sequence[Any]) -> Sequence[TensorType]:
+        """Returns the types that inference takes: those of the operand nodes; ``part`` takes all results of its operand."""
+        return inputs[0].types if self.name == PART else [node.types[0] for node in inputs]
+
     @functools.cached_property
     def samples(self) -> tuple[Sample, ...]:
         """Cases of the conformance tests."""

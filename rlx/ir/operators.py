@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, SupportsIndex, TypeAlias
 
 from rlx.errors import NodeValueError
 from rlx.ir.dtype import DType
-from rlx.ir.indexing import pick, read_key
+from rlx.ir.indexing import pick, pick_true, read_key, read_mask
 from rlx.ir.methods import hint_of
 from rlx.ir.opdef import HasArray, Numbers
 from rlx.ir.shape import Shape, is_sized
@@ -171,16 +171,23 @@ class Operators:
         return self._apply(f"{'logical' if self._truths() else 'bit'}_{kind}", *operands)
 
     def __getitem__(self, key: Index | tuple[Index, ...]) -> Self:
-        """NumPy's indexing: integers, slices with any step, ``...``, None, and one array or node of integers.
+        """NumPy's indexing: integers, slices with any step, ``...``, None, and one array or node of integers or of truth values.
+
+        The number of entries that a mask picks is known when the graph runs: that axis of the result is a dim.
 
         Raises:
-            GraphError: There are several arrays, or a mask, whose result has no shape before the graph runs.
+            GraphError: There are several arrays.
             ShapeError: An index is out of range, or there are too many.
         """
         with self.graph.deciding():
             return self._cut(key)
 
     def _cut(self, key: Any) -> Self:
+        masked = read_mask(self, key)
+        if masked is not None:
+            rest = self._cut(masked.rest)
+            picked: Self = pick_true(rest, masked.mask, masked.axis)
+            return picked
         result = read_key(self, key)
         cut = self
         parts = {axis: part for axis, part in enumerate(result.parts) if part is not None}

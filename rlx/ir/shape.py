@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from types import MappingProxyType
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, cast
 
 from rlx.errors import ShapeError
 from rlx.sizes import (
-    Assumptions,
-    Dim,
     SizeExpr,
     ceil_divide,
     current,
-    deciding,
-    dims_of,
     hinted,
-    inferring,
     largest,
     smallest,
 )
@@ -28,7 +21,10 @@ from rlx.sizes import (
 Shape = tuple[int, ...]
 MAX_RANK = 32
 MAX_SIZE = 1 << 59
-_NOTHING: AbstractContextManager[None] = nullcontext()
+# The operation that makes a dim of a number which the graph computes.
+READ_SIZE = "read_size"
+# Operations whose results have dims of their own: the host runs their subgraphs.
+HOST_CONTROL = ("loop", "branch")
 
 
 def as_shape(value: int | Iterable[int], *, where: str) -> Shape:
@@ -198,6 +194,7 @@ def walk(start: int | None, stop: int | None, step: int | None, dim: int) -> Sli
     ):
         entries = range(dim)[start:stop:step]
         return SliceRange(entries.start, step, len(entries))
+    start, stop = _bounded(start, -step), _bounded(stop, step)
     if step > 0:
         first = 0 if start is None else _from_front(start, dim, 0, dim)
         if stop is None or same_size(stop, dim):
@@ -210,6 +207,13 @@ def walk(start: int | None, stop: int | None, step: int | None, dim: int) -> Sli
     first = dim - 1 if start is None else _from_front(start, dim, -1, dim - 1)
     end = -1 if stop is None else _from_front(stop, dim, -1, dim - 1)
     return SliceRange(first, step, ceil_divide(largest(first - end, 0), -step))
+
+
+def _bounded(index: int | None, side: int) -> int | None:
+    """An end of a slice in numbers that sizes are computed with; None for one beyond all entries on its side."""
+    if not isinstance(index, int) or abs(index) < MAX_SIZE:
+        return index
+    return None if (index > 0) == (side > 0) else max(min(index, MAX_SIZE), -MAX_SIZE)
 
 
 def _from_front(index: int, dim: int, low: int, high: int) -> Any:
@@ -274,83 +278,3 @@ def collapse(dims: Shape, *steps: Sequence[int]) -> tuple[Shape, tuple[tuple[int
     if not kept_dims:
         return (1,), tuple((0,) for _ in steps)
     return tuple(kept_dims), tuple(tuple(step) for step in kept_steps)
-
-
-class Dims:
-    """The part of ``Graph`` that knows sizes which are known only when the graph runs.
-
-    Attributes:
-        assumptions: The assumptions of its builders about dims; None for a graph without dims.
-    """
-
-    assumptions: Assumptions | None = None
-    _dims: Mapping[str, Dim] = MappingProxyType({})
-
-    @property
-    def dims(self) -> Mapping[str, Dim]:
-        """The dims of its inputs, by name."""
-        return self._dims
-
-    def sizes_state(self) -> tuple[Any, ...] | None:
-        """Returns the dims, their hints and what was assumed, for pickles; None for a graph without dims."""
-        assumptions = self.assumptions
-        if assumptions is None:
-            return None
-        guards = list(assumptions.guards), list(assumptions.inferred)
-        return dict(self._dims), dict(assumptions.hints), *guards
-
-    def set_sizes_state(self, state: tuple[Any, ...] | None) -> None:
-        """Takes what ``sizes_state`` gave."""
-        if state is not None:
-            self._dims, hints, guards, inferred = state
-            self.assumptions = Assumptions(hints, joins=True)
-            self.assumptions.guards.update(dict.fromkeys(guards))
-            self.assumptions.inferred.update(dict.fromkeys(inferred))
-
-    def deciding(self) -> AbstractContextManager[None]:
-        """Has comparisons of sizes be decided by what this graph assumes, unless other assumptions are under way."""
-        return _NOTHING if self.assumptions is None or current() else deciding(self.assumptions)
-
-    def inferring(self) -> AbstractContextManager[None]:
-        """``deciding``, for inference: what is decided counts for later sizes only if inference would decide so again."""
-        if self.assumptions is None or current() not in (None, self.assumptions):
-            return _NOTHING
-        return inferring(self.assumptions)
-
-    def _sizes(self, shape: Any, op: str, name: str) -> Any:
-        """Returns a shape as it was given, and notes its dims.
-
-        Raises:
-            ShapeError: A param has dims, or one was declared with other bounds before.
-        """
-        listed = (shape,) if isinstance(shape, SizeExpr) else shape
-        if isinstance(listed, int) or not isinstance(listed, Iterable):
-            return listed
-        listed = tuple(listed)
-        if op == "param" and any(isinstance(size, SizeExpr) for size in listed):
-            raise ShapeError(f"[param {name!r}] a param has a static shape", got=listed)
-        self._meet(listed, f"{op} {name!r}")
-        return listed
-
-    def _meet(self, shape: Iterable[Any], where: str) -> None:
-        """Notes the dims of a shape.
-
-        Raises:
-            ShapeError: One was declared with other bounds before.
-        """
-        dims = [dim for size in shape if isinstance(size, SizeExpr) for dim in dims_of(size)]
-        if not dims:
-            return
-        for dim in dims:
-            known = self._dims.get(dim.name, dim)
-            if known.terms != dim.terms:
-                raise ShapeError(
-                    f"[{where}] a dim of this name has other bounds",
-                    got=dim.expected,
-                    expected=known.expected,
-                )
-        if self.assumptions is None:
-            self.assumptions = Assumptions({}, joins=True)
-        self._dims = {**self._dims, **{dim.name: dim for dim in dims}}
-        for dim in dims:
-            self.assumptions.hints.setdefault(dim.name, dim.hint)

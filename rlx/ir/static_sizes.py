@@ -7,6 +7,7 @@ from typing import Any
 
 from rlx.errors import MALFORMED, GraphError, RlxError, SizesError
 from rlx.ir.graph import Graph, Node
+from rlx.ir.shape import READ_SIZE
 from rlx.sizes import SizeExpr, bound, current
 
 
@@ -77,7 +78,7 @@ def _bound(graph: Graph, values: Mapping[str, int], known: dict[Graph, Graph]) -
         if node.op in ("input", "param"):
             add = result.input if node.op == "input" else result.param
             nodes[node.id] = add(node.name, attrs["shape"], attrs["dtype"])
-        elif node.op == "size" and not isinstance(attrs["size"], SizeExpr):
+        elif node.op in ("size", READ_SIZE) and not isinstance(attrs["size"], SizeExpr):
             nodes[node.id] = result.constant(attrs["size"], "i64")
         else:
             nodes[node.id] = _added(result, node, inputs, attrs)

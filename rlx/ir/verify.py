@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from rlx.errors import GraphError, VerifyError, describe
 from rlx.ir.opdef import PART, REGISTRY
 from rlx.ir.printer import print_around
-from rlx.ir.view import GraphView, NodeView, operand_types
+from rlx.ir.view import GraphView, NodeView
 
 # Subgraphs that are checked already, while a graph is: one that stands in many branches is checked once.
 _CHECKED: ContextVar[set[GraphView] | None] = ContextVar("checked", default=None)
@@ -84,7 +84,7 @@ def _problems(graph: GraphView, index: int, node: NodeView) -> Iterator[str]:
             yield f"operand %{operand.id} is several values, of which {PART!r} takes one"
     try:
         with graph.inferring():
-            inferred = node.opdef.infer(operand_types(node.opdef, node.inputs), dict(node.attrs))
+            inferred = node.opdef.infer(node.opdef.operand_types(node.inputs), dict(node.attrs))
     except GraphError as error:
         yield f"inference fails: {error}"
         return

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, runtime_checkable
 
-from rlx.ir.opdef import PART, Array, OpDef, TensorType
+from rlx.ir.opdef import Array, OpDef, TensorType
 from rlx.sizes import Assumptions
 
 
@@ -83,11 +83,6 @@ class GraphView(Protocol):
 
     def inferring(self) -> AbstractContextManager[None]:
         """Has comparisons of sizes be decided as the graph assumes."""
-
-
-def operand_types(opdef: OpDef, inputs: Sequence[NodeView]) -> Sequence[TensorType]:
-    """Returns the types that inference takes: those of the operands; ``part`` takes all results of its operand."""
-    return inputs[0].types if opdef.name == PART else [node.types[0] for node in inputs]
 
 
 def graph_param_names(graph: GraphView) -> list[str]:

@@ -8,6 +8,7 @@ from rlx.ops import placeholders as placeholders
 from rlx.ops.elementwise import records as records, activations as activations
 from rlx.ops.movement import (
     strided as strided, pads as pads, gather as gather, scatter as scatter, layout as layout, creation as creation,
+    read_size as read_size,
 )  # fmt: skip
 from rlx.ops.elementwise import random as random
 from rlx.ops.resize import interpolate as interpolate, plane as plane
@@ -33,7 +34,10 @@ from rlx.ops.recurrent import (
     layers as layers,
     state_space as state_space,
 )
-from rlx.ops import control as control
+from rlx.ops.selection import (
+    positions as positions, unique as unique, repeats as repeats, suppression as suppression,
+)  # fmt: skip
+from rlx.ops import control as control, host_control as host_control
 from rlx.ops.spectra import (
     fft as fft, real_fft as real_fft, frames as frames, welch as welch, frame_peaks as frame_peaks, log_mel as log_mel,
 )  # fmt: skip

@@ -15,6 +15,7 @@ import numpy as np
 from rlx.errors import GraphError
 from rlx.ir.dtype import ALL, DType, store
 from rlx.ir.graph import Graph, Node
+from rlx.ir.input_sizes import computes_sizes
 from rlx.ir.opdef import NO_F64, Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.rewrite import subgraphs
 from rlx.ops import placeholders
@@ -55,6 +56,12 @@ def _check(name: str, graph: Any, types: Sequence[TensorType]) -> tuple[TensorTy
     if not isinstance(graph, Graph):
         raise GraphError(f"[{name}] a subgraph", got=repr(graph), expected="a rlx.Graph")
     graph.verify()
+    if computes_sizes(graph):
+        raise GraphError(
+            f"[{name}] subgraph {graph.name!r} computes sizes",
+            expected="sizes that are known when it begins",
+            hint="read them in the graph around it",
+        )
     taken = tuple(graph.named(n).type for n in graph.input_names)
     if graph.param_names or taken != tuple(types):
         raise GraphError(

@@ -269,7 +269,10 @@ def stored_results(
         pairs = zip(output, types, strict=True)
         results = [store(np.asarray(item), type.dtype) for item, type in pairs]
     for result, type in zip(results, types, strict=True):
-        if result.shape != type.shape:
+        # Sizes that the values decide have no number in the rule.
+        pairs_of = zip(result.shape, type.shape, strict=False)
+        fits = all(isinstance(size, SizeExpr) or got == size for got, size in pairs_of)
+        if len(result.shape) != len(type.shape) or not fits:
             text = f"[{what}] the NumPy function's shape differs from the rule's"
             raise ShapeError(text, got=result.shape, expected=type.shape)
     return tuple(results)

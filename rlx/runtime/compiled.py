@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rlx.backends.executable import Capabilities, GpuBuffer, Moved, RunDict, RunSlots
 from rlx.compiler.choice import Choice
 from rlx.compiler.loading import LoadedGraph
+from rlx.compiler.lowered_module import LoweredModule
 from rlx.compiler.target import Target
 from rlx.errors import CompileError
 from rlx.ir.graph import Graph
@@ -121,10 +122,7 @@ class CompiledGraph(
         Every such place costs a read-back and an upload.
         """
         lowered = self._state.lowered
-        if lowered.schedule is not None:
-            return lowered.schedule.host_fallbacks()
-        nodes = lowered.graph.nodes
-        return tuple(f"{nodes[i].where()}: {reason}" for i, reason in lowered.hosted.items())
+        return tuple(text for part in lowered.segments or (lowered,) for text in _hosted(part))
 
     @property
     def active_extent(self) -> tuple[int, int] | None:
@@ -303,3 +301,11 @@ def run_slots(compiled: CompiledGraph, *arrays: Any) -> tuple[Array, ...]:
         The same read-only views at every call.
     """
     return compiled.run_slots(*arrays)
+
+
+def _hosted(lowered: LoweredModule) -> Sequence[str]:
+    """The ops of a lowered graph that run on the host, each with the reason."""
+    if lowered.schedule is not None:
+        return lowered.schedule.host_fallbacks()
+    nodes = lowered.graph.nodes
+    return [f"{nodes[i].where()}: {reason}" for i, reason in lowered.hosted.items()]

@@ -20,7 +20,11 @@ def text_of(state: RuntimeState, stage: str) -> str:
         return "\n".join([str(lowered.graph), *(f"# {printable(note)}" for note in lowered.notes)])
     if stage == "kernels":
         return state.executable.kernels()
-    text = str(lowered.schedule or none) if stage == "schedule" else str(lowered.plan or none)
+    texts = [
+        str((part.schedule if stage == "schedule" else part.plan) or none)
+        for part in lowered.segments or (lowered,)
+    ]
+    text = "\n".join(texts)
     extent = state.binding.extent
     if extent is not None:
         how = f"; all are computed: {extent.reason}" if extent.graph is None else ""

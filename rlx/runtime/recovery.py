@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from rlx.compiler.loading import LoadedGraph, load
 from rlx.compiler.precomputed_params import ParamTransform
-from rlx.compiler.sized import SizedExecutable
+from rlx.compiler.sized import Resizable
 from rlx.errors import CompileError, RlxError
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.runtime.exclusive import exclusive
 from rlx.runtime.io_binding import extent_of
 from rlx.runtime.run import choose_calls
-from rlx.runtime.state import RuntimeState
+from rlx.runtime.state import RuntimeState, resizable
 
 if TYPE_CHECKING:
     from rlx.passes.dynamic_batch import DynamicRows
@@ -70,6 +70,7 @@ def _loaded_again(state: RuntimeState) -> LoadedGraph:
     if state.sized is None:
         return load(state.lowered, state.target)
     executable = state.sized.renewed()
+    assert isinstance(executable, Resizable)
     return LoadedGraph(executable.loaded.lowered, executable, state.precomputed)
 
 
@@ -127,7 +128,7 @@ def _replace(
     before = state.splits, state.precomputed
     try:
         state.executable, state.splits = executable, splits
-        state.sized = executable if isinstance(executable, SizedExecutable) else None
+        state.sized = resizable(executable)
         state.precomputed = loaded.precomputed
         state.set_params(dict(values))
         for name, array in handles.items():

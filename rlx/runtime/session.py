@@ -25,6 +25,7 @@ from rlx.errors import (
     did_you_mean,
 )
 from rlx.ir.graph import Graph
+from rlx.ir.input_sizes import computes_sizes
 from rlx.ir.serialize import joined
 from rlx.ir.spans import phase, phases
 from rlx.ir.spans import progress as told
@@ -155,6 +156,10 @@ class Session:
         """Lowers and loads a graph; one with dims for usual sizes first."""
         if not graph.dims:
             return build(graph, target, choice.lowered.get(choice.device))
+        if computes_sizes(graph):
+            from rlx.compiler.segmented import load_segmented
+
+            return load_segmented(graph, target, self.options)
         from rlx.compiler.sized import load_sized
 
         return load_sized(graph, target, self.options)

@@ -12,7 +12,7 @@ from rlx._ext.locks import TryLock
 from rlx.backends.executable import Binding, Executable, RunDict, RunSlots
 from rlx.compiler.loading import LoadedGraph
 from rlx.compiler.precomputed_params import ParamTransform, PrecomputedParams, ReadParam
-from rlx.compiler.sized import SizedExecutable
+from rlx.compiler.sized import Resizable
 from rlx.compiler.target import Target
 from rlx.errors import ClosedError, InputError, UnknownNameError, did_you_mean, listed
 from rlx.ir.graph import Graph, Node
@@ -102,7 +102,7 @@ class RuntimeState:
         self.splits: tuple[ParamTransform, ...] = ()
         self.names: tuple[str, ...] = graph.input_names
         executable = loaded.executable
-        self.sized = executable if isinstance(executable, SizedExecutable) else None
+        self.sized = resizable(executable)
         hint = "give each thread its own: cg.clone() shares the params"
         self.lock = TryLock("this CompiledGraph", hint)
         self.missing: set[str] = missing
@@ -261,6 +261,11 @@ class RuntimeState:
         if not -count <= index < count:
             raise InputError("no such output", got=index, expected=f"0 to {count - 1}")
         return index % count
+
+
+def resizable(executable: Executable) -> Resizable | None:
+    """An executable of a graph with dims; None for others."""
+    return executable if isinstance(executable, Resizable) else None
 
 
 def unknown_name(graph: Graph, name: str, names: Sequence[str], what: str) -> UnknownNameError:

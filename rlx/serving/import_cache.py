@@ -14,7 +14,6 @@ from rlx.compiler.precomputed_params import use_weight_cache
 from rlx.compiler.signed_cache import Sealed, sealed_entries
 from rlx.dataclasses import dataclass
 from rlx.importers.onnx.source import LoweredModel, ModelBytes, ModelSource
-from rlx.importers.onnx.values import NeedsValueError
 from rlx.ir.content import OpaqueError, content_hash
 from rlx.ir.opdef import Array
 from rlx.ir.spans import phase
@@ -74,8 +73,6 @@ class ModelFile:
             result = self._build_model(self.entries, name, shapes, values, hints)
         else:
             count("import_hits")
-        if isinstance(result, frozenset):
-            raise NeedsValueError(result)
         lowered: LoweredModel = result[0]
         if result[1]:
             lowered.graph.verified_hash = result[1]
@@ -89,16 +86,9 @@ class ModelFile:
         shapes: Mapping[str, tuple[int, ...]],
         values: Mapping[str, Array],
         hints: Mapping[str, int],
-    ) -> tuple[LoweredModel, str] | frozenset[str]:
-        """Returns the result of ``lower`` with the graph's content hash, or the inputs whose values it needs.
-
-        Both are cached.
-        """
-        try:
-            lowered = imported(self.source, shapes, values, hints)
-        except NeedsValueError as error:
-            _put(entries, name, error.names)
-            return error.names
+    ) -> tuple[LoweredModel, str]:
+        """Returns the result of ``lower`` with the graph's content hash, and caches it."""
+        lowered = imported(self.source, shapes, values, hints)
         with phase("verify"):
             lowered.graph.verify()
         try:
@@ -147,7 +137,7 @@ def _read(file: ModelBytes) -> ModelSource:
 
 def _holds(result: Any, hints: Mapping[str, int]) -> bool:
     """Returns whether a model of the cache was lowered for sizes like these, which become its hints."""
-    assumptions = None if isinstance(result, frozenset) else result[0].graph.assumptions
+    assumptions = result[0].graph.assumptions
     if assumptions is None:
         return True
     assumptions.hints.update(hints)

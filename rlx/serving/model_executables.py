@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from rlx.compiler.choice import Choice
 from rlx.compiler.progress import CancelToken, ProgressCallback, watching
@@ -19,7 +19,6 @@ from rlx.errors import (
 )
 from rlx.importers.onnx.elements import Element
 from rlx.importers.onnx.source import LoweredModel, ModelSource, Port, dims_of
-from rlx.importers.onnx.values import NeedsValueError
 from rlx.ir.extended import as_extended, dtype_of
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
@@ -44,7 +43,6 @@ class ShapeRunner:
 
     Attributes:
         inputs: The names of the inputs.
-        contents: The contents of inputs that decide shapes.
         fixed: The sizes of dimensions that it was compiled for.
         takes: Tells whether it serves values of the other dimensions.
         open: Their dims, by the dimensions' names in the order of the arguments of ``takes``.
@@ -55,7 +53,6 @@ class ShapeRunner:
     """
 
     inputs: tuple[str, ...]
-    contents: tuple[tuple[str, bytes], ...]
     fixed: Mapping[str, int]
     takes: Callable[..., bool]
     open: Mapping[str, Dim]
@@ -91,11 +88,11 @@ class Executables:
         session: The device.
         capacity: The maximum number of executables.
         watch: The callback and the token of compiles.
+        values: Inputs that are fixed, by name.
 
     Attributes:
         session: The device. A loss replaces it.
         choice: The reason for the device, from the last compile.
-        fixed: Inputs whose contents decide shapes, found by lowering so far.
         lock: Held by the thread that compiles.
         compiles: Executables compiled so far.
     """
@@ -106,12 +103,13 @@ class Executables:
         session: Session,
         capacity: int,
         watch: tuple[ProgressCallback | None, CancelToken | None],
+        values: Mapping[str, Array],
     ) -> None:
         self.session = session
         self.choice: Choice | None = None
-        self.fixed: frozenset[str] = frozenset()
         self.lock = Lock()
-        self._file, self._source, self._watch = file, file.source, watch
+        self._file, self._source, self._watch = file, without(file.source, values), watch
+        self._values = values
         self._capacity = capacity
         # Threads read the list without the lock, so it is replaced and never changed.
         self._runners: list[ShapeRunner] = []
@@ -129,50 +127,27 @@ class Executables:
             arrays: The inputs.
             exact: Whether it has to be compiled for their sizes alone.
         """
-        names, contents, sizes = (
-            tuple(arrays),
-            self._contents(arrays),
-            sizes_of(self._source, arrays),
-        )
+        names, sizes = tuple(arrays), sizes_of(self._source, arrays)
         for runner in reversed(self._runners):
-            if (
-                runner.serves(sizes)
-                and runner.contents == contents
-                and runner.inputs == names
-                and not (exact and runner.open)
-            ):
+            if runner.serves(sizes) and runner.inputs == names and not (exact and runner.open):
                 self._uses += 1
                 self._used[id(runner)] = self._uses
                 return runner
         return None
 
-    def of(
-        self,
-        arrays: Mapping[str, Array],
-        contents: Container[str] | None = None,
-        exact: bool = False,
-    ) -> ShapeRunner:
+    def of(self, arrays: Mapping[str, Array], exact: bool = False) -> ShapeRunner:
         """Returns the runner of such inputs; the caller holds the lock.
 
         Args:
             arrays: The inputs.
-            contents: Those that have the contents of runs to come; None for all.
             exact: Whether it has to be compiled for their sizes alone.
 
         Raises:
-            InputError: The contents of another input decide shapes.
             RlxError: See ``rlx.onnx.Model.run``.
         """
         with watching(*self._watch):
-            while True:
-                self._check_contents(arrays, contents)
-                result = self.known(arrays, exact)  # another thread may have compiled it
-                if result is not None:
-                    return result
-                try:
-                    return self._keep(self._build(arrays, exact))
-                except NeedsValueError as error:
-                    self.fixed |= error.names
+            # Another thread may have compiled it.
+            return self.known(arrays, exact) or self._keep(self._build(arrays, exact))
 
     def forget(self) -> None:
         """Closes all executables, those in use when their calls end."""
@@ -207,10 +182,8 @@ class Executables:
         """
         sizes = sizes_of(self._source, arrays)
         dims = dims_of(self._source, {name: array.ndim for name, array in arrays.items()})
-        ports = self._source.given(arrays)
-        deciding = {n for p in ports if p.name in self.fixed for n in p.axes(arrays[p.name].ndim)}
         while not exact:
-            fixed = {n: s for n, s in sizes.items() if s < 2 or n in self._needed or n in deciding}
+            fixed = {n: s for n, s in sizes.items() if s < 2 or n in self._needed}
             if len(fixed) == len(sizes):
                 break
             try:
@@ -219,7 +192,7 @@ class Executables:
             except UnknownSizeError as error:
                 names = {name for name in sizes.keys() - fixed if dims[name].name in error.names}
                 self._needed |= dict.fromkeys(names or sizes.keys() - fixed, first_line(error))
-            except (CancelledError, DeviceLostError, LimitError, NeedsValueError):
+            except (CancelledError, DeviceLostError, InputError, LimitError):
                 raise
             except RlxError as error:
                 # For these sizes alone the model may be right: a size may be broadcast to another one.
@@ -241,12 +214,14 @@ class Executables:
         shapes = {
             port.name: _shape(port, arrays[port.name].shape, dims)
             for port in self._source.given(arrays)
-            if port.name not in self.fixed
         }
-        values = {name: array for name, array in arrays.items() if name in self.fixed}
         hints = {dim.name: sizes[name] for name, dim in dims.items()}
-        lowered = self._file.lowered(shapes, values, hints)
-        guards = lowered.graph.assumptions.guards if lowered.graph.assumptions is not None else ()
+        lowered = self._file.lowered(shapes, self._values, hints)
+        assumed = lowered.graph.assumptions
+        # Guards of sizes that the graph computes are checked when it runs.
+        guards = [
+            guard for guard in (assumed.guards if assumed else ()) if guard.names() <= hints.keys()
+        ]
         pool = self._pool(lowered.graph)
         reasons = {name: self._needed[name] for name in fixed if name in self._needed}
         report = ShapesReport(
@@ -256,9 +231,8 @@ class Executables:
         )
         return ShapeRunner(
             tuple(arrays),
-            self._contents(arrays),
             dict(fixed),
-            holds(list(guards), [dim.name for dim in dims.values()]),
+            holds(guards, [dim.name for dim in dims.values()]),
             dims,
             lowered,
             pool,
@@ -284,22 +258,12 @@ class Executables:
         )
         return same and stored == ports
 
-    def _check_contents(self, arrays: Mapping[str, Array], contents: Container[str] | None) -> None:
-        decide = sorted(self.fixed.intersection(arrays))
-        unknown = [name for name in decide if contents is not None and name not in contents]
-        if unknown:
-            raise InputError(
-                f"the contents of {', '.join(map(repr, unknown))} decide shapes",
-                where=self._source.label,
-                hint="give an array instead of its shape",
-            )
 
-    def _contents(self, arrays: Mapping[str, Array]) -> tuple[tuple[str, bytes], ...]:
-        """The contents of the inputs that decide shapes."""
-        if not self.fixed:
-            return ()
-        decide = sorted(self.fixed.intersection(arrays))
-        return tuple((name, arrays[name].tobytes()) for name in decide)
+def without(source: ModelSource, values: Mapping[str, Array]) -> ModelSource:
+    """A model without some of its inputs, which are fixed."""
+    inputs = tuple(port for port in source.inputs if port.name not in values)
+    defaults = tuple(port for port in source.defaults if port.name not in values)
+    return ModelSource(source.file, inputs, source.outputs, defaults)
 
 
 def sizes_of(source: ModelSource, arrays: Mapping[str, Array]) -> Sizes:

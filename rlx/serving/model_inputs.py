@@ -45,18 +45,32 @@ def arrays_of(source: ModelSource, inputs: Mapping[str, Any] | Any) -> dict[str,
     return {name: _array(port, inputs[name], bound) for name, port in ports.items()}
 
 
-def stand_ins(
-    source: ModelSource, item: Mapping[str, Any] | Any
-) -> tuple[dict[str, Array], set[str]]:
+def values_of(source: ModelSource, values: Mapping[str, Any]) -> dict[str, Array]:
+    """Inputs that are fixed, as arrays.
+
+    Raises:
+        UnknownNameError: There is no such input.
+        InputError: A value does not fit.
+    """
+    ports = {port.name: port for port in (*source.inputs, *source.defaults)}
+    for name in values:
+        if name not in ports:
+            raise UnknownNameError(
+                f"{source.label} has no input named {name!r}", hint=did_you_mean(name, ports)
+            )
+    return {name: _array(ports[name], value, {}) for name, value in values.items()}
+
+
+def stand_ins(source: ModelSource, item: Mapping[str, Any] | Any) -> dict[str, Array]:
     """Inputs for a compile: arrays of zeros where shapes are given.
 
     Args:
         source: The model.
-        item: By name, sizes of symbolic dimensions, shapes of inputs, and arrays of those whose contents count. Of a model
-            of one input, its shape alone.
+        item: By name, sizes of symbolic dimensions, and shapes or arrays of inputs. Of a model of one input, its shape
+            alone.
 
     Returns:
-        An array for every input, and the names of those whose contents were given.
+        An array for every input.
 
     Raises:
         InputError: A dimension has no size, or a shape is none.
@@ -81,7 +95,7 @@ def stand_ins(
         name: inputs[name] if name in contents else np.zeros(shapes[name], port.element.numpy)
         for name, port in ports.items()
     }
-    return arrays_of(source, arrays), contents
+    return arrays_of(source, arrays)
 
 
 def _by_name(source: ModelSource, inputs: Mapping[str, Any] | Any, what: str) -> Mapping[str, Any]:
@@ -107,7 +121,7 @@ def _shape(name: str, value: Any) -> tuple[int, ...]:
         raise InputError(
             f"the shape of input {name!r}",
             got=repr(value),
-            expected="whole numbers >= 0, or an array where its contents decide shapes",
+            expected="whole numbers >= 0",
         )
     return tuple(int(size) for size in listed)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Never
 
@@ -17,6 +18,7 @@ from rlx.errors import (
     DeviceLostError,
     ImportModelError,
     InputError,
+    SizesError,
     did_you_mean,
     first_line,
     users_level,
@@ -29,8 +31,8 @@ from rlx.runtime.executor import CallQueue, run_in
 from rlx.runtime.run import QueuedRuns
 from rlx.runtime.session import Session
 from rlx.serving.import_cache import ModelFile, open_kept
-from rlx.serving.model_executables import Executables, ShapeRunner, sizes_of
-from rlx.serving.model_inputs import arrays_of, stand_ins
+from rlx.serving.model_executables import Executables, ShapeRunner, sizes_of, without
+from rlx.serving.model_inputs import arrays_of, stand_ins, values_of
 from rlx.serving.model_report import ModelReport
 from rlx.threads import usable_cores
 
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 ON_LOST = ("recover", "cpu", "raise")
-_OPTIONS = ("device", "capacity", "options", "on_lost", "progress", "cancel")
+_OPTIONS = ("device", "capacity", "values", "options", "on_lost", "progress", "cancel")
 # The counterparts of the options of onnxruntime.InferenceSession.
 _DEVICES = 'device="auto", "cpu", "webgpu" or another of rlx.available_devices() takes the place of providers'
 _ELSEWHERE = {
@@ -53,8 +55,8 @@ _TRIES = 3
 _WORKERS = max(2, min(8, usable_cores()))
 
 
-# How many executables are kept, and who watches compiles.
-_How = tuple[int, tuple[ProgressCallback | None, CancelToken | None]]
+# How many executables are kept, who watches compiles, and inputs that are fixed.
+_How = tuple[int, tuple[ProgressCallback | None, CancelToken | None], Mapping[str, Array]]
 
 
 class Model(QueuedRuns):
@@ -62,15 +64,16 @@ class Model(QueuedRuns):
 
     It is lowered and compiled once, when it is first run, for all sizes of its symbolic dimensions. It is compiled again for
     a dimension of size 0 or 1, and for sizes of which something in the model is decided otherwise: ``report`` tells.
-    A dimension that an operator needs as a number is compiled for each of its sizes. If a shape within the model depends on
-    the contents of an input (the target of a Reshape, the number of trips of a Loop), the model is compiled anew for new
-    contents of that input, too. Calls from several threads run side by side, each on an executable of its own; these share
+    A dimension that an operator needs as a number is compiled for each of its sizes. Shapes may depend on the contents of
+    inputs (the target of a Reshape, the number of trips of a Loop, the boxes that a detector keeps). Calls from several threads run side by side, each on an executable of its own; these share
     the weights, and there are as many as there were calls at a time.
 
     Args:
         path: The file, its contents, or a binary file object, which is read to its end.
         device: A device, its name, or "auto"; or a ``wgpu.GPUDevice`` of the program.
         capacity: Executables that are kept.
+        values: Inputs that are fixed, by name: ``run`` takes none for them. Inputs whose contents decide axes or attributes
+            (the ``axes`` of a ReduceSum) need it.
         options: How graphs are compiled.
         on_lost: The reaction of a run to the loss of its GPU: "recover" opens it again, "cpu" goes on
             on the CPU for good, each with a ``RuntimeWarning``; "raise" raises ``DeviceLostError``.
@@ -90,7 +93,8 @@ class Model(QueuedRuns):
         ImportModelError: It is no ONNX model; ``ModelFileError`` where the file can't be read.
         UnsupportedOpError: An input is of a type that rlx lacks, or operators are not known; all of them are listed.
         DeviceError: There is no such device here.
-        InputError: ``on_lost`` is none of these.
+        InputError: ``on_lost`` is none of these, or a value does not fit its input.
+        UnknownNameError: ``values`` names no input.
 
     Example:
         ``docs/guides/onnx.md`` runs one. A file that is not there:
@@ -109,6 +113,7 @@ class Model(QueuedRuns):
         device: DeviceLike = "auto",
         *,
         capacity: int = 32,
+        values: Mapping[str, Any] | None = None,
         options: CompileOptions | None = None,
         on_lost: str = "recover",
         progress: ProgressCallback | None = None,
@@ -125,10 +130,12 @@ class Model(QueuedRuns):
         file = open_file(path)
         # The session first: it opens a GPU in a thread, while the model is read.
         session = Session(device, options=options)
-        self._begin(open_kept(file), session, (capacity, (progress, cancel)))
+        opened = open_kept(file)
+        fixed = values_of(opened.source, values or {})
+        self._begin(opened, session, (capacity, (progress, cancel), fixed))
 
     def _begin(self, file: ModelFile, session: Session, how: _How) -> None:
-        self._file, self._source, self._how = file, file.source, how
+        self._file, self._source, self._how = file, without(file.source, how[2]), how
         self._executables = Executables(file, session, *how)
         # The last executable, if the inputs and outputs of its graph are just the model's.
         self._last: ShapeRunner | None = None
@@ -149,11 +156,6 @@ class Model(QueuedRuns):
     def output_names(self) -> tuple[str, ...]:
         """Names of the results of ``run``."""
         return self._source.outputs
-
-    @property
-    def fixed_inputs(self) -> frozenset[str]:
-        """Inputs whose contents decided a shape in a run so far: new contents are compiled anew."""
-        return self._executables.fixed
 
     @property
     def device(self) -> Device | None:
@@ -233,8 +235,7 @@ class Model(QueuedRuns):
 
         Args:
             shapes: Sets of shapes. Each is a dict of sizes of symbolic dimensions, ``{"batch": 4}``, of shapes of
-                inputs, ``{"x": (4, 3, 64, 64)}``, or of both; of a model of one input also its shape alone. An
-                input whose contents decide shapes is given as an array.
+                inputs, ``{"x": (4, 3, 64, 64)}``, or of both; of a model of one input also its shape alone.
             background: Whether it is done in a thread of its own, while this one goes on. Runs of shapes that are
                 compiled already do not wait for it. At its end a program waits for it, unless it is cancelled or the
                 model is closed.
@@ -246,7 +247,7 @@ class Model(QueuedRuns):
             A future of the number of sets that had to be compiled; without ``background`` it is done.
 
         Raises:
-            InputError: A shape is missing or does not fit, or the contents of an input decide shapes and are not given.
+            InputError: A shape is missing or does not fit.
                 With ``background`` the future has this and what follows.
             UnknownNameError: There is no such input or dimension.
             CancelledError: ``cancel`` was cancelled.
@@ -262,14 +263,16 @@ class Model(QueuedRuns):
         with watching(told, cancel, len(shapes)):
             for i, shape in enumerate(shapes):
                 self._open()
-                arrays, contents = stand_ins(self._source, shape)
+                arrays = stand_ins(self._source, shape)
                 before = self._executables.compiles
-                runner = self._compiled(arrays, contents)
+                runner = self._compiled(arrays)
                 result += self._executables.compiles - before
                 with runner.pool.lease() as compiled:
                     if runner.open:
                         compiled.set_sizes(**runner.dims(sizes_of(self._source, arrays)))
-                    compiled.warm()
+                    # Zeros may make the model compute sizes that there are not. Then it is compiled all the same.
+                    with suppress(SizesError):
+                        compiled.warm()
                 tell((i + 1) / len(shapes), STEP)
         return result
 
@@ -334,10 +337,11 @@ class Model(QueuedRuns):
             ClosedError: It is closed.
         """
         self._open()
-        capacity, _ = self._how
+        capacity, _, values = self._how
         session, file = self._executables.session, self._source.file
         how = {
             "capacity": capacity,
+            "values": values,
             "options": session.options,
             "on_lost": self._on_lost,
         }
@@ -402,7 +406,6 @@ class Model(QueuedRuns):
     def _compiled(
         self,
         arrays: Mapping[str, Array],
-        contents: Container[str] | None = None,
         exact: bool = False,
     ) -> ShapeRunner:
         """Returns the runner of such inputs; one thread at a time compiles."""
@@ -411,7 +414,7 @@ class Model(QueuedRuns):
             return result
         with self._executables.lock:
             self._open()
-            return self._executables.of(arrays, contents, exact)
+            return self._executables.of(arrays, exact)
 
 
 def _restored(file: Path | bytes, size: int, device: DeviceLike, how: Mapping[str, Any]) -> Model:

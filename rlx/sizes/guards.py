@@ -110,9 +110,22 @@ class Assumptions:
         both = min(max(both, a.low * a.factor, b.low * b.factor), *highs, 1 << 62)
         self.hints[a.name] = self.hints[b.name] = both
 
+    @contextlib.contextmanager
+    def undone_by_errors(self) -> Iterator[None]:
+        """Drops the guards of a block that ends in an error."""
+        kept = self.kept is self.inferred
+        before = dict(self.guards), dict(self.inferred), dict(self._known)
+        try:
+            yield
+        except BaseException:
+            self.guards, self.inferred, self._known = before
+            self.kept = self.inferred if kept else self.guards
+            raise
+
     def hold(self, values: Mapping[str, int]) -> bool:
-        """Returns whether all guards but those of inference hold for values of dims."""
-        return all(guard.holds(values) for guard in self.guards)
+        """Returns whether all guards of some dims, but those of inference, hold for values of these."""
+        own = (guard for guard in self.guards if guard.names() <= values.keys())
+        return all(guard.holds(values) for guard in own)
 
 
 _under_way = threading.local()
@@ -138,16 +151,24 @@ def deciding(assumptions: Assumptions | None) -> Iterator[None]:
         _under_way.assumptions = before
 
 
-def surely(question: Callable[[], bool]) -> bool:
-    """Returns whether something holds for all values that dims may have; nothing is assumed for it."""
+@contextlib.contextmanager
+def assuming_nothing() -> Iterator[None]:
+    """Has comparisons of sizes in this thread be decided by bounds alone; others raise ``UnknownSizeError``."""
     before = current()
     _under_way.assumptions = None
     try:
-        return question()
-    except UnknownSizeError:
-        return False
+        yield
     finally:
         _under_way.assumptions = before
+
+
+def surely(question: Callable[[], bool]) -> bool:
+    """Returns whether something holds for all values that dims may have; nothing is assumed for it."""
+    try:
+        with assuming_nothing():
+            return question()
+    except UnknownSizeError:
+        return False
 
 
 @contextlib.contextmanager

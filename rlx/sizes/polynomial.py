@@ -256,6 +256,9 @@ def divide(above: Terms, below: Terms) -> Terms:
     quotient, rest = _split(above, below)
     if not rest:
         return quotient
+    exact, over = _split(_pulled(above), _pulled(below))
+    if not over:
+        return terms(dict(exact))
     rest, below = _reduced(rest, below)
     divisor = number_of(below)
     if divisor == 1:
@@ -271,6 +274,26 @@ def divide(above: Terms, below: Terms) -> Terms:
         rest = add(scale(rest, -1), below, constant(-1))
         return add(quotient, scale(divide(rest, below), -1))
     return add(quotient, of_atom(Quotient(rest, below)))
+
+
+def _pulled(item: Terms) -> Terms:
+    """The same with what divides all numbers of a minimum or a maximum in front of it: not in its normal form."""
+    sums: dict[Monomial, int] = {}
+    for monomial, factor in item:
+        atoms: list[Atom] = []
+        for atom in monomial:
+            parts = atom.items if isinstance(atom, Extreme) else ()
+            each = math.gcd(*(c for part in parts for _, c in part))
+            if isinstance(atom, Extreme) and each > 1:
+                divided = [tuple((m, c // each) for m, c in part) for part in parts]
+                atom, factor = (
+                    Extreme(atom.largest, tuple(sorted(divided, key=text))),
+                    factor * each,
+                )
+            atoms.append(atom)
+        key = tuple(sorted(atoms, key=_key))
+        sums[key] = sums.get(key, 0) + factor
+    return tuple((monomial, factor) for monomial, factor in sums.items() if factor)
 
 
 def _split(above: Terms, below: Terms) -> tuple[Terms, Terms]:

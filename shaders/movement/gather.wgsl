@@ -25,7 +25,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% endfor %}
 {% for d in range(depth) %}
     let i{{ d }} = {{ index(type[1], "indices[which + " ~ d ~ "u]") }};
-    position += u32(clamp(select(i{{ d }}, i{{ d }} + {{ sizes[d] }}, i{{ d }} < 0), 0, {{ sizes[d] - 1 }})) * {{ axis_steps[d] }}u;
+    position += u32(clamp(select(i{{ d }}, i{{ d }} + {{ sizes[d] }}, i{{ d }} < 0), 0, {{ [sizes[d] - 1, 0]|max }})) * {{ axis_steps[d] }}u;
 {% endfor %}
     y[e] = x[position];
 }

@@ -73,7 +73,7 @@ static RLX_NOINLINE int gather_places(int64_t *places, const rlx_gather *p, cons
             const int64_t left = own.columns.last - first;                                        \
             const int64_t n = step == 0 || left < GATHER_BLOCK ? left : GATHER_BLOCK;             \
             if (shared && gather_places(places, p, in->index, first * step, step, move, n))       \
-                return RLX_INDEX_OUT_OF_RANGE;                                                    \
+                return RLX_OUT_OF_RANGE;                                                    \
             for (int64_t row = own.pieces.first; row < own.pieces.last;) {                        \
                 const int64_t begin = row % length, rows = own.pieces.last - row;                 \
                 const int64_t end = length - begin < rows ? length : begin + rows;                \
@@ -87,7 +87,7 @@ static RLX_NOINLINE int gather_places(int64_t *places, const rlx_gather *p, cons
                     for (int64_t j = begin, rows; j < end; j += rows, row += rows) {              \
                         rows = end - j < GATHER_BLOCK ? end - j : GATHER_BLOCK;                   \
                         if (gather_places(places, p, in->index, which + j * next, next, onward, rows))\
-                            return RLX_INDEX_OUT_OF_RANGE;                                        \
+                            return RLX_OUT_OF_RANGE;                                        \
                         const E *x = (const E *)in->x + from + j * onward;                        \
                         E *y = (E *)out->y + row * width + first;                                 \
                         if (move == 1)                                                            \
@@ -101,7 +101,7 @@ static RLX_NOINLINE int gather_places(int64_t *places, const rlx_gather *p, cons
                     const E *x = (const E *)in->x + from + j * onward;                            \
                     E *y = (E *)out->y + row * width + first;                                     \
                     if (!shared && gather_places(places, p, in->index, which + j * next, step, move, n))\
-                        return RLX_INDEX_OUT_OF_RANGE;                                            \
+                        return RLX_OUT_OF_RANGE;                                            \
                     for (int64_t i = 0; i < n; i++) y[i] = x[places[i]];                          \
                 }                                                                                 \
             }                                                                                     \

@@ -37,7 +37,7 @@
                 for (int64_t j = i; j < i + lines; j++) {                                         \
                     const int64_t place = index_offset(index, which + j * next + u * p->index_step, p->index_bytes, \
                                                        p->depth, p->sizes, p->axis_steps);        \
-                    if (place < 0) return RLX_INDEX_OUT_OF_RANGE;                                 \
+                    if (place < 0) return RLX_OUT_OF_RANGE;                                 \
                     const T *v = updates + j * from + u * p->update_step;                         \
                     T *to = y + j * step + place;                                                 \
                     if (!shared || n == 1) {                                                      \

@@ -246,7 +246,7 @@ static int kernel_dequantize_blocks_u8(const rlx_call *call)
             from = index_bytes == 4 ? ((const int32_t *)in->index)[r]
                                     : ((const int64_t *)in->index)[r];
             from += from < 0 ? table : 0;
-            if (from < 0 || from >= table) return RLX_INDEX_OUT_OF_RANGE;
+            if (from < 0 || from >= table) return RLX_OUT_OF_RANGE;
         }
         for (int64_t position = 0; position < k; position += SPAN)
             decode_span(&w, from, position, k - position < SPAN ? k - position : SPAN, y + position);

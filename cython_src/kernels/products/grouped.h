@@ -32,7 +32,7 @@ static int NAME(kernel_grouped_matmul)(const rlx_call *call)
 #define EXPERT(i) (p->index_bytes == 4 ? ((const int32_t *)in->expert)[i] : ((const int64_t *)in->expert)[i])
     for (int64_t i = 0; i < m; i++) {
         const int64_t expert = EXPERT(i);
-        if (expert >= experts || (expert < 0 && !p->partial)) return RLX_INDEX_OUT_OF_RANGE;
+        if (expert >= experts || (expert < 0 && !p->partial)) return RLX_OUT_OF_RANGE;
         /* Another device computes this row. */
         if (expert < 0) memset(y + i * n + own.first, 0, (size_t)(own.last - own.first) * sizeof(T));
     }

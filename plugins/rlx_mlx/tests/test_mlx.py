@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import rlx_mlx
 from conftest import EVERYTHING
+from dispatches import planned_as
 from rlx_mlx.hand import RECORDS
 from rlx_mlx.limits import HOSTED, reason
 from test_random_graphs import check
@@ -23,7 +24,7 @@ def test_operation(op):
     report = rlx.testing.conformance("mlx", [op], FEW)
     assert {verdict.outcome for verdict in report.verdicts} <= {"right", "host"}, str(report)
     for verdict in report.verdicts:
-        graph = verdict.case.graph()
+        graph = planned_as(verdict.case.graph())
         left = [
             node for node in graph.nodes if node.op not in ("input", "constant") and reason(node)
         ]
@@ -39,7 +40,7 @@ def test_what_is_named_is_an_operation(op):
 def test_most_operations_run_in_mlx():
     """A figure of its own, so that the list of what is left can't grow in silence."""
     ours = [op for op in OPERATIONS if op not in HOSTED]
-    assert len(HOSTED) <= 15
+    assert len(HOSTED) <= 16
     assert len(ours) >= 150
 
 

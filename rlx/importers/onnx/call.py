@@ -10,6 +10,7 @@ import numpy as np
 
 from rlx.errors import ImportModelError
 from rlx.importers.onnx import narrow
+from rlx.importers.onnx.data_sizes import as_size, numbers_of
 from rlx.importers.onnx.elements import Element
 from rlx.importers.onnx.schema import Attribute, GraphDef, NodeDef, TensorProto
 from rlx.importers.onnx.scope import ImportProblem, Scope
@@ -29,7 +30,8 @@ from rlx.importers.onnx.values import (
 from rlx.ir.dtype import DType, widen
 from rlx.ir.graph import Graph, Node
 from rlx.ir.rewrite import reached
-from rlx.ir.shape import Shape, as_size
+from rlx.ir.shape import Shape
+from rlx.ir.shape import as_size as size_of
 from rlx.ops.declare import evaluate
 from rlx.ops.fold_cost import effort
 from rlx.ops.interpret import results_of
@@ -214,11 +216,37 @@ class OnnxCall:
         value.array = known_node(node)
         return value.array
 
+    def depends(self, index: int) -> bool:
+        """Returns whether operand ``index`` depends on what graph inputs hold, or on their sizes."""
+        value = self.value(index)
+        return value.node is not None and value.array is None and not value.node.fixed
+
+    def numbers(self, index: int) -> list[Any]:
+        """The elements of operand ``index``: integers, sizes of dims, or scalars of the graph where inputs decide them.
+
+        Raises:
+            RefusedError: A loop around the node decides them, or there are too many.
+        """
+        if not self.depends(index):
+            return list(self.ints(index))
+        if not self.site.reads:
+            raise RefusedError("a shape that depends on values computed within a loop or a branch")
+        return numbers_of(self.site, self.x(index))
+
+    def sizes(self, index: int, most: Any = None) -> tuple[int, ...]:
+        """The elements of operand ``index`` as sizes: those that inputs decide are dims.
+
+        Args:
+            index: The operand.
+            most: The largest value of a dim, a number or a size; None for no bound.
+        """
+        return tuple(as_size(self.site, number, most) for number in self.numbers(index))
+
     def ints(self, index: int) -> tuple[int, ...]:
         """The elements of operand ``index`` as Python integers, or sizes of dims."""
         array = self.known(index)
         if self.value(index).sizes is not None:
-            return tuple(map(as_size, array.flat))
+            return tuple(map(size_of, array.flat))
         if array.size > 4096 or array.dtype.kind not in "iu":
             raise ImportModelError(
                 f"input {index} should be a few integers, not {array.size} of {array.dtype}"

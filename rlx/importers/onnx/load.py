@@ -39,7 +39,6 @@ from rlx.importers.onnx.values import (
     CARRIERS,
     GraphSite,
     MissingError,
-    NeedsValueError,
     OnnxValue,
     RefusedError,
     SequenceItems,
@@ -71,8 +70,8 @@ def load(
         path_or_bytes: The file, its contents, or a binary file object. External data needs the path.
         dims: Sizes of symbolic dimensions by name, which are fixed. A dimension without a name is called
             ``input[axis]``.
-        values: Values of inputs that decide shapes (the ``shape`` of a Reshape), or that replace a default of
-            the file; they are fixed, and no inputs of the graph.
+        values: Values of inputs that decide the structure of the graph (the ``axes`` of a ReduceSum), or that replace a
+            default of the file; they are fixed, and no inputs of the graph. An input that decides sizes alone needs none.
 
     Returns:
         The graph, with inputs and outputs in the file's order.
@@ -106,13 +105,6 @@ def load(
             got=first_line(error),
             hint="pass dims={...} (--dim NAME=SIZE), or use rlx.onnx.Model, which takes it from the arrays",
         ) from error
-    except NeedsValueError as error:
-        names = listed(sorted(error.names))
-        raise InputError(
-            f"shapes within the model depend on the contents of these inputs: {names}",
-            where=source.label,
-            hint="pass values={...}, or use rlx.onnx.Model, which passes them",
-        ) from None
 
 
 def open_model(path_or_bytes: Any) -> ModelSource:
@@ -273,7 +265,7 @@ def lower(
 
     Raises:
         UnknownSizeError: An operator needs a size of a dim as a number.
-        NeedsValueError: Shapes depend on the contents of more inputs.
+        InputError: The contents of more inputs decide the structure of the graph.
         ImportModelError: The model makes no sense.
         UnsupportedOpError: Nodes can't be imported.
     """
@@ -290,8 +282,7 @@ def _lower(
     lowering = OnnxLowering(source.model, source.file.folder, source.label, source.file.view)
     opsets = versions(source.model.opsets, source.label)
     graph = Graph(source.graph.name or "model")
-    if hints:
-        graph.assumptions = Assumptions(hints)
+    graph.assumptions = Assumptions(hints or {})
     scope, site = Scope({}, opsets), GraphSite(graph)
     for port in source.given({*shapes, *values}):
         scope.define(port.name, _input(port, graph, shapes, values))
@@ -310,6 +301,8 @@ def _lower(
                 raise RefusedError(f"output {name!r} is a {kind}")
             outputs.append(value)
         graph.set_outputs([site.node(value) for value in outputs])
+        if not graph.dims:
+            graph.assumptions = None
         for name, node in zip(source.outputs, graph.outputs, strict=True):
             if node.op not in ("input", "param") and node.name != name:
                 # Inputs and params are found by their names. The name of the ONNX node moves to the source.

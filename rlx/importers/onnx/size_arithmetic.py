@@ -9,6 +9,7 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from rlx.errors import UnknownSizeError
 from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.elements import BOOL, Element
 from rlx.importers.onnx.values import Array, Held, OnnxValue
-from rlx.sizes import Ratio, SizeExpr, largest, smallest
+from rlx.sizes import Ratio, SizeExpr, assuming_nothing, largest, smallest
 from rlx.sizes.ratio import unknown
 
 # Shapes are short. Longer operands are no sizes.
@@ -29,24 +30,35 @@ Rule = Callable[[OnnxCall, Sequence[Array]], Any]
 
 
 def computed(call: OnnxCall, operands: Sequence[Held | None]) -> list[Held | None] | None:
-    """Returns the results of a node whose operands are sizes or known; None where it is computed when the graph runs.
-
-    Raises:
-        UnknownSizeError: A result can't be told without the values of dims.
-    """
+    """Returns the results of a node whose operands are sizes or known; None where it is computed when the graph runs."""
     rule = _RULES.get(call.node.op) if not call.node.domain else None
     arrays = [_objects(operand) for operand in operands]
     if rule is None or any(array is None for array in arrays):
         return None
     if call.node.op in _ARRANGING and any(map(_is_sized, operands[1:])):
         return None  # the shape of the result depends on sizes
-    with np.errstate(all="ignore"):
-        result = rule(call, [array for array in arrays if array is not None])
+    known = [array for array in arrays if array is not None]
+    # Sizes that the model computes are compared when it runs, unless bounds tell.
+    compared = call.node.op in _COMPARISONS and _are_computed(call, known)
+    with np.errstate(all="ignore"), assuming_nothing() if compared else nullcontext():
+        try:
+            result = rule(call, known)
+        except UnknownSizeError:  # such as a quotient of floats, which is rounded
+            return None
     if result is None:
         return None
     listed = result if isinstance(result, list) else [result]
     element = BOOL if call.node.op in _COMPARISONS else _element(operands)
     return [OnnxValue.of_sizes(item, element) for item in listed]
+
+
+def _are_computed(call: OnnxCall, arrays: Sequence[Array]) -> bool:
+    """Returns whether the model computes some of the sizes in arrays."""
+    sizes = [item for array in arrays for item in array.flat]
+    return any(
+        isinstance(size, SizeExpr) and not call.g.computed_dims.isdisjoint(size.names())
+        for size in sizes
+    )
 
 
 def _is_sized(operand: Held | None) -> bool:
@@ -126,7 +138,8 @@ def _quotient(a: Any, b: Any) -> Any:
 
 def _divide(call: OnnxCall, args: Sequence[Array]) -> Array:
     if call.element().numpy.kind == "f":
-        args = [np.frompyfunc(_as_float, 1, 1)(item) for item in args]
+        # One number comes without an array.
+        args = [np.asarray(np.frompyfunc(_as_float, 1, 1)(item), object) for item in args]
     quotient: Array = np.frompyfunc(_quotient, 2, 1)(*args)
     return quotient
 
@@ -246,7 +259,8 @@ def _reduced(function: Callable[[Any, Any], Any], since: int) -> Rule:
         for axis in sorted(listed, reverse=True):
             moved = np.moveaxis(result, axis, 0)
             first = np.empty(moved.shape[1:], object)
-            first[...] = functools.reduce(np.frompyfunc(function, 2, 1), moved)
+            for place in np.ndindex(first.shape):
+                first[place] = functools.reduce(function, moved[(slice(None), *place)].tolist())
             result = np.expand_dims(first, axis) if keep else first
         return result
 

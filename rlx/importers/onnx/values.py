@@ -13,9 +13,10 @@ from rlx.errors import RlxError
 from rlx.importers.onnx.elements import BY_DTYPE, BY_NUMPY, NARROW, Element
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
+from rlx.ir.input_sizes import made_dims, names_of
 from rlx.ir.rewrite import reached
 from rlx.ir.shape import Shape
-from rlx.sizes import Ratio, SizeExpr
+from rlx.sizes import Dim, Ratio, SizeExpr
 
 Array = np.ndarray[Any, Any]
 
@@ -25,7 +26,7 @@ class RefusedError(RlxError):
 
 
 class NeedsValueError(RlxError):
-    """A shape depends on what graph inputs hold, so their values have to be known at load.
+    """The structure of a graph depends on what inputs hold: axes, or attributes. Their values have to be known at load.
 
     Attributes:
         names: The inputs.
@@ -33,7 +34,7 @@ class NeedsValueError(RlxError):
 
     def __init__(self, names: Iterable[str]) -> None:
         self.names = frozenset(names)
-        super().__init__(f"a shape depends on the values of {', '.join(sorted(self.names))}")
+        super().__init__(f"the graph depends on the values of {', '.join(sorted(self.names))}")
 
 
 class MissingError(RlxError):
@@ -148,11 +149,20 @@ class GraphSite:
         graph: The graph.
         params: Whether weights may become params of it; in subgraphs they can't.
         made: Nodes of arrays, by the identity of the value (which is kept alive with it).
+        numbers: Scalars of elements that sizes depend on, by the id of the node and the place in it.
+        sizes: The dims that were read from scalars, by the id of these.
     """
 
     graph: Graph
     params: bool = True
     made: dict[int, tuple[OnnxValue, Node]] = field(default_factory=dict)
+    numbers: dict[tuple[int, int], Node] = field(default_factory=dict)
+    sizes: dict[int, Dim] = field(default_factory=dict)
+
+    @property
+    def reads(self) -> bool:
+        """True where it may compute sizes."""
+        return self.graph.may_compute_sizes
 
     def node(self, value: OnnxValue) -> Node:
         """A value as a node of this graph.
@@ -176,11 +186,10 @@ class GraphSite:
     def _of_sizes(self, value: OnnxValue) -> Node:
         """Sizes as a value of the graph."""
         assert value.sizes is not None
-        g, dtype = self.graph, value.element.dtype
-        parts = [g.as_node(size, DType.I64, where="sizes") for size in value.sizes.flat]
+        g, dtype = self.graph, value.element.dtype or DType.I64
+        parts = [_number(g, size, dtype) for size in value.sizes.flat]
         flat = g.concat([g.reshape(part, (1,)) for part in parts], 0)
-        node = g.reshape(flat, value.sizes.shape)
-        return node if dtype in (None, DType.I64) else g.cast(node, dtype)
+        return g.reshape(flat, value.sizes.shape)
 
     def _leaf(self, value: OnnxValue) -> Node:
         array, dtype = value.array, value.element.dtype
@@ -200,6 +209,17 @@ class GraphSite:
         return self.graph.constant(array, dtype)
 
 
+def _number(g: Graph, size: Any, dtype: DType) -> Node:
+    """A size, a quotient of sizes or a number as a scalar."""
+    if isinstance(size, Ratio):
+        above, below = (_number(g, part, dtype) for part in (size.above, size.below))
+        return g.div(above, below)
+    if not isinstance(size, SizeExpr):
+        return g.constant(np.asarray(size, dtype.numpy), dtype)
+    node = g.as_node(size, DType.I64, where="sizes")
+    return node if dtype is DType.I64 else g.cast(node, dtype)
+
+
 # Types that rlx lacks and a wider one computes: results are cut back to their bits.
 CARRIERS: dict[str, DType] = {
     "int16": DType.I32,
@@ -210,5 +230,12 @@ CARRIERS: dict[str, DType] = {
 
 
 def inputs_of(node: Node) -> frozenset[str]:
-    """Names of the graph inputs that a node depends on."""
-    return frozenset(item.name for item in reached([node]).values() if item.op == "input")
+    """Names of the graph inputs that a node depends on, also by way of sizes that are computed."""
+
+    def operands(item: Node) -> Iterable[Node]:
+        if not item.graph.computed_dims.isdisjoint(names_of(item)):
+            made = made_dims(item.graph)
+            return (*item.inputs, *(made[name] for name in names_of(item) if name in made))
+        return item.inputs
+
+    return frozenset(item.name for item in reached([node], operands).values() if item.op == "input")

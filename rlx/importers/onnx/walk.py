@@ -12,10 +12,12 @@ import numpy as np
 from rlx.errors import (
     MALFORMED,
     ImportModelError,
+    InputError,
     LimitError,
     RlxError,
     UnknownSizeError,
     UnsupportedOpError,
+    listed,
     printable,
 )
 from rlx.importers.onnx import allowed, handlers
@@ -37,15 +39,19 @@ from rlx.importers.onnx.values import (
     Nothing,
     OnnxValue,
     RefusedError,
+    inputs_of,
 )
 from rlx.importers.onnx.wrap import carries, wrapped
 from rlx.ir.graph import Graph, Node
+from rlx.ir.input_sizes import made_dims
 from rlx.ir.opdef import Array
 from rlx.ir.shape import estimated
 from rlx.ir.spans import progress
 from rlx.ops.fold_cost import effort
 from rlx.ops.interpret import interpret
+from rlx.ops.known_sizes import with_known_sizes
 from rlx.resource_limits import charge, try_charge
+from rlx.sizes import Assumptions, deciding
 
 # Folding is for shapes and small tables; what is larger stays in the graph, where weights are
 # params and what depends on them alone is computed once, when they are set.
@@ -185,7 +191,8 @@ class OnnxLowering:
             text = f"{error}\n  node: {self.name(node)}\n  file: {self.label}"
             raise LimitError(text) from None
         except RefusedError as error:
-            self._note(node, str(error))
+            if not self._decided_by_inputs(site):
+                self._note(node, str(error))
         except NeedsValueError as error:
             self.needs |= error.names
         except MissingError:
@@ -193,10 +200,11 @@ class OnnxLowering:
         except UnknownSizeError:
             raise
         except (RlxError, *MALFORMED) as error:
-            if isinstance(error, UnsupportedOpError):
-                self._note(node, str(error).replace("\n", ";"))
-            else:
-                self._fail(node, error)
+            if not self._decided_by_inputs(site):
+                if isinstance(error, UnsupportedOpError):
+                    self._note(node, str(error).replace("\n", ";"))
+                else:
+                    self._fail(node, error)
         for name, value in zip(node.output, results, strict=False):
             if (
                 isinstance(value, OnnxValue)
@@ -205,6 +213,22 @@ class OnnxLowering:
                 self._fail(node, ImportModelError(f"a result of shape {value.shape}"))
             if name:
                 scope.define(name, value)
+
+    def _decided_by_inputs(self, site: GraphSite) -> bool:
+        """Returns whether a node that failed may be imported for fixed inputs, and asks for these.
+
+        They are inputs of a few whole numbers, of which the graph makes sizes.
+        """
+        if not site.params:
+            return False  # its inputs are values of the graph around it, whose node fails next
+        names: set[str] = set()
+        for item in made_dims(site.graph).values():
+            names |= inputs_of(item)
+        ports = [site.graph.named(name) for name in names]
+        if not all(len(port.shape) < 2 and port.dtype.is_integer for port in ports):
+            return False
+        self.needs |= names
+        return bool(names)
 
     def _sign(self, node: NodeDef, results: Sequence[Node]) -> None:
         """Names what an ONNX node became after it, for messages, profiles and traces.
@@ -240,7 +264,7 @@ class OnnxLowering:
 
         Raises:
             UnsupportedOpError: Every kind of node that can't be imported, with counts.
-            NeedsValueError: Graph inputs whose values decide shapes.
+            InputError: The contents of inputs decide the structure of the graph.
         """
         if self.problems:
             lines = [
@@ -256,7 +280,11 @@ class OnnxLowering:
                 hint="docs/guides/onnx.md lists what can",
             )
         if self.needs:
-            raise NeedsValueError(self.needs)
+            raise InputError(
+                f"the contents of these inputs decide axes or attributes: {listed(sorted(self.needs))}",
+                where=self.label,
+                hint="pass values={name: array, ...}: they are fixed then, and no inputs of the graph",
+            )
 
     # --- a node ---
 
@@ -298,18 +326,22 @@ class OnnxLowering:
         inner = OnnxCall(
             call.node, call.operands, site, call.opset, call.attributes, self, call.scope
         )
-        stored = wrapped(_results(operator, inner), call.operands)
+        site.graph.assumptions = Assumptions({})
+        with deciding(site.graph.assumptions):
+            stored = wrapped(_results(operator, inner), call.operands)
+            types = [type for node in site.graph.nodes for type in node.types]
+            if sum(estimated(type.size) for type in types) > 4 * FOLD_ELEMENTS:
+                return None
+            work = estimated(sum(map(effort, site.graph.nodes)))
+        if work > FOLD_WORK or not try_charge(work):
+            return None
         results = [
             value for value in stored if isinstance(value, OnnxValue) and value.node is not None
         ]
-        if sum(type.size for node in site.graph.nodes for type in node.types) > 4 * FOLD_ELEMENTS:
-            return None
-        work = sum(map(effort, site.graph.nodes))
-        if work > FOLD_WORK or not try_charge(work):
-            return None
         if results:
             site.graph.set_outputs([value.node for value in results if value.node is not None])
-            for value, array in zip(results, interpret(site.graph, {}), strict=True):
+            known = interpret(with_known_sizes(site.graph), {})
+            for value, array in zip(results, known, strict=True):
                 dtype = value.element.numpy
                 carried = value.element.name in CARRIERS
                 value.array, value.node = (array.astype(dtype) if carried else array), None

@@ -17,7 +17,7 @@ from rlx.errors import DTypeError, ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
-from rlx.ir.shape import Shape, as_axis, collapse, size, strides
+from rlx.ir.shape import Shape, as_axis, collapse, is_sized, size, strides
 from rlx.ops.declare import op
 from rlx.sizes import pinned
 
@@ -103,11 +103,16 @@ def _samples(
     )
 
 
+def _is_empty(entries: int, indices: TensorType) -> bool:
+    """Returns whether indices pick from an axis of no entries. Where their number is not known, a run finds out."""
+    return not is_sized(indices) and indices.size > 0 and entries == 0
+
+
 def _infer_gather(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     shape, indices = types[0].shape, types[1]
     axis = as_axis(attrs["axis"], len(shape), where="gather")
     check_indices("gather", indices)
-    if shape[axis] == 0 and indices.size > 0:
+    if _is_empty(shape[axis], indices):
         raise ShapeError("[gather] the axis is empty", got=f"{shape} at axis {axis}")
     attrs["axis"] = axis
     return TensorType((*shape[:axis], *indices.shape, *shape[axis + 1 :]), types[0].dtype)
@@ -165,7 +170,7 @@ def _infer_elements(types: Sequence[TensorType], attrs: dict[str, Any]) -> Tenso
         index == axis or i <= d
         for index, (i, d) in enumerate(zip(indices.shape, shape, strict=True))
     )
-    if not fits or (shape[axis] == 0 and indices.size > 0):
+    if not fits or _is_empty(shape[axis], indices):
         raise ShapeError(
             "[gather_elements] the indices do not fit",
             got=f"indices {indices.shape} into {shape}",
@@ -230,7 +235,7 @@ def _infer_nd(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
         )
     attrs["batch_dims"] = batch
     result = (*indices.shape[:-1], *shape[batch + depth :])
-    if 0 in shape[batch : batch + depth] and size(result):
+    if not is_sized(result) and 0 in shape[batch : batch + depth] and size(result):
         raise ShapeError("[gather_nd] the operand is empty", got=shape)
     return TensorType(result, types[0].dtype)
 

@@ -13,11 +13,11 @@ from rlx.errors import ShapeError, UnknownNameError, did_you_mean
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, ShapeLike, TensorType
-from rlx.ir.shape import as_axis, as_shape, is_sized, same_size, size
+from rlx.ir.shape import as_axis, as_shape, estimated, is_sized, same_size, size
 from rlx.ops.declare import FLOAT_KERNELS, composite, op
 from rlx.ops.resize.tables_at_run import call_sized
 from rlx.ops.resize.taps import COORDINATES, MODES, NEAREST, Coordinates, Mode, NearestMode, taps
-from rlx.sizes import pinned
+from rlx.sizes import SizeExpr, pinned
 
 _WORKGROUP = 256
 # Most taps that an invocation of the WGSL kernel adds; lavapipe ends longer loops early.
@@ -234,8 +234,13 @@ def interpolate(  # noqa: PLR0913 - the operation's own signature
     return np.moveaxis(y, -1, axis)
 
 
-def _plan(shape: tuple[int, ...], inputs: dict[str, Any]) -> list[dict[str, Any]]:
-    """The axes that change, as attributes of ``interpolate``; those that shrink most come first."""
+def _plan(
+    shape: tuple[int, ...], inputs: dict[str, Any], computed: frozenset[str] = frozenset()
+) -> list[dict[str, Any]]:
+    """The axes that change, as attributes of ``interpolate``; those that shrink most come first.
+
+    Sizes with dims of ``computed`` are estimated for that.
+    """
     check_names(inputs)
     rank = len(shape)
     sizes = as_shape(inputs["size"], where="resize")
@@ -266,12 +271,18 @@ def _plan(shape: tuple[int, ...], inputs: dict[str, Any]) -> list[dict[str, Any]
 
     if len(results) <= 2 and is_sized((shape, sizes)):
         return results  # interpolate_plane finds their order
+
+    def number(size: Any) -> float:
+        # No guard can be kept for a size that the graph computes.
+        unknown = isinstance(size, SizeExpr) and not computed.isdisjoint(size.names())
+        return estimated(size) if unknown else pinned(size)
+
     return sorted(
-        results, key=lambda a: order(pinned(shape[a["axis"]]), pinned(a["size"]), a["axis"])
+        results, key=lambda a: order(number(shape[a["axis"]]), number(a["size"]), a["axis"])
     )
 
 
-def order(n: int, count: int, axis: int) -> tuple[float, int]:
+def order(n: float, count: float, axis: int) -> tuple[float, int]:
     """The place of an axis of n entries among those that are resized.
 
     Axes that shrink come first, so that the other steps have less to do. Of two that change alike, the last one, whose
@@ -283,7 +294,7 @@ def order(n: int, count: int, axis: int) -> tuple[float, int]:
 
 def _resize(g: Graph, x: Node, **args: Any) -> Node:
     crop = args["coordinates"] == "tf_crop_and_resize"
-    plan = _plan(x.shape, args)
+    plan = _plan(x.shape, args, g.computed_dims)
     if len(plan) == 2 and x.dtype in FLOAT_KERNELS:
         both = {key: tuple(attrs[key] for attrs in plan) for key in ("axis", "size", "scale")}
         return g.add_node(

@@ -142,7 +142,7 @@ def emit_pieces(
         some = emitter.temp(TensorType((outer, smallest(count, pieces), inner), dtype))
         params.update(outer=outer * cut, length=length)
         emitter.call(f"reduce_{'sum' if kind == 'mean' else kind}", [source], [some], params)
-        params = {**params, "n": count, "length": count}
+        params = {**params, "n": count, "length": largest(count, 1)}
         emitter.call(f"reduce_{JOINED.get(kind, kind)}", [some], [result], params)
 
 

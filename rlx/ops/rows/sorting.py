@@ -45,22 +45,34 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
-    params = _geometry(node)
-    rows, k = params["rows"], params["k"]
-    # Keys of i64 are two words, which the selecting kernel does not hold.
     wide = node.inputs[0].dtype is DType.I64
+    emit_ordered(emitter, emitter.operand(0), emitter.results(), _geometry(node), wide)
+
+
+def emit_ordered(
+    emitter: Emitter, x: Any, results: Sequence[Any], params: dict[str, int], wide: bool
+) -> None:
+    """The WebGPU kernels of the first entries of rows in order.
+
+    Args:
+        emitter: Takes the calls.
+        x: The rows.
+        results: The values, and their places.
+        params: ``rows``, ``n``, ``k`` and whether the ``largest`` come first.
+        wide: Whether keys are two words.
+    """
+    rows, k = params["rows"], params["k"]
+    # The selecting kernel does not hold keys of two words.
     if k <= _FEW and 4 * k <= params["n"] and not wide:
-        _select(emitter, params)
+        _select(emitter, x, results, params)
         return
     m = max(2, 1 << (params["n"] - 1).bit_length())
     params.update(m=m, wide=wide)
     if m <= _BLOCK:
-        emitter.call("sort_rows", [emitter.operand(0)], emitter.results(), params, rows)
+        emitter.call("sort_rows", [x], results, params, rows)
         return
     pairs = emitter.temp(TensorType((rows * m, 4 if wide else 2), DType.U32))
-    emitter.call(
-        "sort_keys", [emitter.operand(0)], [pairs], params, math.ceil(rows * m / _WORKGROUP)
-    )
+    emitter.call("sort_keys", [x], [pairs], params, math.ceil(rows * m / _WORKGROUP))
 
     def block(first: int, last: int) -> None:
         steps = {"first": first, "last": last, "m": m, "wide": wide}
@@ -78,20 +90,20 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
         length *= 2
     emitter.call(
         "sort_take",
-        [emitter.operand(0), pairs],
-        emitter.results(),
+        [x, pairs],
+        results,
         params,
         math.ceil(rows * k / _WORKGROUP),
     )
 
 
-def _select(emitter: Emitter, params: dict[str, int]) -> None:
+def _select(emitter: Emitter, x: Any, results: Sequence[Any], params: dict[str, int]) -> None:
     """The firsts of pieces of the rows, then the firsts of those, until one piece is left."""
     rows, count, k = params["rows"], params["n"], params["k"]
-    x, read = emitter.operand(0), [emitter.operand(0)]
+    read = [x]
     while True:
         pieces = math.ceil(count / _PIECE)
-        result = emitter.results()
+        result = list(results)
         if pieces > 1:
             result = [emitter.temp(TensorType((rows * pieces * k, 2), DType.U32))]
         more = {"piece": min(_PIECE, count), "pieces": pieces, "count": count}
@@ -102,7 +114,7 @@ def _select(emitter: Emitter, params: dict[str, int]) -> None:
         read, count = [x, *result], pieces * k
 
 
-_KERNELS = ("select_rows", "sort_rows", "sort_keys", "sort_block", "sort_step", "sort_take")
+SORT_KERNELS = ("select_rows", "sort_rows", "sort_keys", "sort_block", "sort_step", "sort_take")
 
 
 def _order(x: Array, largest: bool) -> Array:
@@ -124,7 +136,7 @@ def _order(x: Array, largest: bool) -> Array:
         size(node.inputs[0].shape) * max(1.0, math.log2(max(2, estimated(node.inputs[0].shape[-1]))))
     ),
     cpu=Kernels(("topk",), _lower_cpu),
-    webgpu=Kernels(_KERNELS, _lower_webgpu),
+    webgpu=Kernels(SORT_KERNELS, _lower_webgpu),
     dtypes=_NUMBERS,
     webgpu_dtypes=frozenset({DType.F32, DType.I32, DType.U32, DType.I64}),
     internal=True,

@@ -24,6 +24,7 @@ HOSTED = {
     "recurrence": _STEPS,
     "rounded_recurrence": _STEPS,
     "selective_scan": _STEPS,
+    "kept_boxes": _STEPS,
     "sosfilt": _STEPS,
     "lfilter": _STEPS,
     "random": _WORDS,

@@ -12,6 +12,7 @@ from rlx.errors import ImportModelError
 from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.elements import BOOL, INT64, Element
 from rlx.importers.onnx.handlers import onnx_op
+from rlx.importers.onnx.ops import dynamic_control
 from rlx.importers.onnx.ops.subgraphs import (
     attempt,
     captured,
@@ -23,7 +24,7 @@ from rlx.importers.onnx.ops.subgraphs import (
 )
 from rlx.importers.onnx.schema import GraphDef, ValueInfo
 from rlx.importers.onnx.tensors import element_of
-from rlx.importers.onnx.values import Held, NeedsValueError, OnnxValue, RefusedError, inputs_of
+from rlx.importers.onnx.values import Held, OnnxValue, RefusedError
 from rlx.ir.graph import Graph, Node
 from rlx.ir.shape import Shape, as_axis
 
@@ -47,8 +48,39 @@ def if_(call: OnnxCall) -> Any:
     if taken is None:
         with suppress(RefusedError), attempt(call):
             return _both(call, then, other)
+        if call.site.reads:
+            try:
+                with attempt(call):
+                    return dynamic_control.branch(call, then, other)
+            except RefusedError as error:
+                return _possible(call, (then, other), error)
         taken = bool(call.number(0))
     return written_out(call, then if taken else other, [])
+
+
+def _possible(call: OnnxCall, sides: tuple[GraphDef, GraphDef], error: RefusedError) -> list[Held]:
+    """The only one of two branches that these shapes allow; a run checks that the model takes it.
+
+    Raises:
+        RefusedError: They allow neither, or both: ``error``.
+    """
+    allowed = []
+    for number, side in enumerate(sides):
+        with suppress(RefusedError), attempt(call):
+            separate(call, side, [], captured(call, (side,)))
+            allowed.append(number)
+    if len(allowed) != 1:
+        raise error
+    (number,) = allowed
+    condition = call.g.cast(call.g.reshape(call.x(0), ()), "i64")
+    branch = ("then_branch", "else_branch")[number]
+    call.g.read_size(
+        condition,
+        1 - number,
+        min=1 - number,
+        name=f"{call.g.size_names}_takes_{branch}_{len(call.g.nodes)}",
+    )
+    return written_out(call, sides[number], [])
 
 
 def _both(call: OnnxCall, then: GraphDef, other: GraphDef) -> list[OnnxValue]:
@@ -80,6 +112,8 @@ def loop(call: OnnxCall) -> Any:
     if (unknown or goes_on is None) and not scans:
         with suppress(RefusedError), attempt(call):
             return _while(call, body, start)
+    if (unknown or goes_on is None) and call.site.reads:
+        return _dynamic(call, body, start)
     trips = int(call.number(0)) if call.has(0) else None
     if goes_on is None:
         goes_on = bool(call.number(1))
@@ -89,18 +123,31 @@ def loop(call: OnnxCall) -> Any:
         if not scans:
             with suppress(RefusedError), attempt(call):
                 return _while(call, body, start)
-    if not call.has(0) and not scans:
+    if trips == 0 or not goes_on:
+        return _unrolled(call, body, start, trips, goes_on)
+    with suppress(RefusedError), attempt(call):
+        return _unrolled(call, body, start, trips, goes_on)
+    if not scans:
         with suppress(RefusedError), attempt(call):
-            return _unrolled(call, body, start, None, goes_on)
-        return _while(call, body, start)
-    return _unrolled(call, body, start, trips, goes_on)
+            return _while(call, body, start)
+    return _dynamic(call, body, start)
+
+
+def _dynamic(call: OnnxCall, body: GraphDef, start: Sequence[Held]) -> list[OnnxValue]:
+    """A loop of the host."""
+    g = call.g
+    limit = (
+        g.reshape(call.x(0), ()) if call.has(0) else g.constant(np.int64(np.iinfo(np.int64).max))
+    )
+    going = g.reshape(call.x(1), ()) if call.has(1) else g.constant(np.array(True))
+    return dynamic_control.loop(call, body, _values(start), limit, going)
 
 
 def _trips_unknown(call: OnnxCall) -> bool:
     if not call.has(0):
         return False
     value = call.value(0)
-    return value.node is not None and (not call.site.params or bool(inputs_of(value.node)))
+    return value.node is not None and not value.node.fixed
 
 
 def _unrolled(
@@ -119,14 +166,7 @@ def _unrolled(
             row.append(value)
         answer = known_bool(call, result[0])
         if answer is None:
-            assert isinstance(result[0], OnnxValue)
-            assert result[0].node is not None
-            names = inputs_of(result[0].node)
-            raise (
-                NeedsValueError(names)
-                if call.site.params
-                else RefusedError("an unknown number of trips")
-            )
+            raise RefusedError("an unknown number of trips")
         goes_on = answer
         trip += 1
     if not trip:

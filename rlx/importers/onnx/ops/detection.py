@@ -10,55 +10,28 @@ from rlx.errors import ImportModelError
 from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.ops.shapes import limited
-from rlx.importers.onnx.values import Array, RefusedError
+from rlx.importers.onnx.values import RefusedError
 from rlx.ir.graph import Node
 
 MAX_SKIPS = 1024
 
 
-def _corners(boxes: Array, centred: bool) -> Array:
-    """Boxes ``[N, 4]`` as (low y, low x, high y, high x)."""
-    if centred:
-        x, y, width, height = boxes.T
-        return np.stack([y - height / 2, x - width / 2, y + height / 2, x + width / 2], 1)
-    low, high = boxes[:, :2], boxes[:, 2:]
-    return np.concatenate([np.minimum(low, high), np.maximum(low, high)], 1)
-
-
-def _overlap(box: Array, others: Array) -> Array:
-    """Intersection over union of a box with each of others."""
-    low, high = np.maximum(box[:2], others[:, :2]), np.minimum(box[2:], others[:, 2:])
-    common = np.prod(np.maximum(high - low, 0), axis=1)
-    area = np.prod(box[2:] - box[:2]) + np.prod(others[:, 2:] - others[:, :2], axis=1) - common
-    return np.asarray(np.where(area > 0, common / np.where(area > 0, area, 1), 0))
-
-
-@onnx_op("NonMaxSuppression", raw=True)
+@onnx_op("NonMaxSuppression")
 def non_max_suppression(call: OnnxCall) -> Any:
-    """The best boxes that do not cover each other; how many there are is only known with the boxes."""
-    boxes, scores = call.known(0).astype(np.float64), call.known(1).astype(np.float64)
-    call.need(
-        boxes.ndim == scores.ndim == 3 and boxes.shape == (scores.shape[0], scores.shape[2], 4),
-        f"boxes of shape {boxes.shape} and scores of shape {scores.shape}",
-    )
-    limit = int(call.number(2)) if call.has(2) else 0
-    threshold = float(call.number(3)) if call.has(3) else 0.0
-    call.need(0 <= threshold <= 1, f"an overlap of {threshold}")
-    least = float(call.number(4)) if call.has(4) else -np.inf
-    results = []
-    for batch, classes in enumerate(scores):
-        corners = _corners(boxes[batch], bool(call.integer("center_point_box", 0)))
-        for kind, score in enumerate(classes):
-            left = [i for i in np.argsort(-score, kind="stable") if score[i] > least]
-            retained = 0
-            while left and retained < limit:
-                best = left.pop(0)
-                results.append((batch, kind, int(best)))
-                retained += 1
-                if left:
-                    free = _overlap(corners[best], corners[left]) <= threshold
-                    left = [i for i, ok in zip(left, free, strict=True) if ok]
-    return np.array(results, np.int64).reshape(-1, 3)
+    """The best boxes that do not cover each other, as many as the run finds."""
+    g, boxes, scores = call.g, call.x(0), call.x(1)
+    limit = _number(call, 2, 0)
+    overlap, least = _number(call, 3, 0.0), _number(call, 4, None)
+    call.need(isinstance(overlap, Node) or 0 <= overlap <= 1, f"an overlap of {overlap}")
+    centred = bool(call.integer("center_point_box", 0))
+    return g.non_max_suppression(boxes, scores, limit, overlap, least, centred)
+
+
+def _number(call: OnnxCall, index: int, default: Any) -> Any:
+    """A number that may be computed: a scalar then."""
+    if not call.has(index):
+        return default
+    return call.g.reshape(call.x(index), ()) if call.depends(index) else call.number(index)
 
 
 @onnx_op("TfIdfVectorizer")

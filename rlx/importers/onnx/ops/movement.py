@@ -9,15 +9,26 @@ import numpy as np
 
 from rlx.errors import ImportModelError, ShapeError
 from rlx.importers.onnx.call import OnnxCall
-from rlx.importers.onnx.elements import BFLOAT16
+from rlx.importers.onnx.data_sizes import (
+    as_number,
+    as_size,
+    expected,
+    from_front,
+    is_known,
+    positions,
+)
 from rlx.importers.onnx.handlers import builder, onnx_op
 from rlx.importers.onnx.ops.shapes import limited
 from rlx.importers.onnx.tensors import element_of
-from rlx.importers.onnx.values import Array, OnnxValue, RefusedError
-from rlx.ir.dtype import DType, store
+from rlx.importers.onnx.values import RefusedError
+from rlx.ir.dtype import DType
+from rlx.ir.graph import Node
 from rlx.ir.shape import as_axes, as_axis, is_sized
 from rlx.resource_limits import charge
 from rlx.sizes import largest, smallest
+
+# The types that ``Graph.unique`` takes.
+UNIQUE_DTYPES = (DType.F32, DType.F64, DType.I32, DType.U32, DType.I64)
 
 
 def axis_of(call: OnnxCall, default: int = 0, name: str = "axis", index: int = 0) -> int:
@@ -39,11 +50,25 @@ def concat(call: OnnxCall) -> Any:
     return xs[0] if len(xs) == 1 else call.g.concat(xs, axis)
 
 
+def parts_of(call: OnnxCall, index: int, total: Any) -> tuple[Any, ...]:
+    """The sizes of parts, of which the graph may compute some: the last of these is the rest, and checked."""
+    numbers = call.numbers(index)
+    computed = [i for i, number in enumerate(numbers) if isinstance(number, Node)]
+    for i in computed[:-1]:
+        numbers[i] = as_size(call.site, numbers[i], total)
+    for i in computed[-1:]:
+        rest = total - sum(number for at, number in enumerate(numbers) if at != i)
+        numbers[i] = expected(call.site, numbers[i], rest)
+    return tuple(numbers)
+
+
 @onnx_op("Split", carried=True)
 def split(call: OnnxCall) -> Any:
     """Parts along an axis: of given sizes, or as equal as they get."""
     x, axis = call.x(), axis_of(call)
-    sizes = call.int_list("split") if call.opset < 13 else call.ints(1) if call.has(1) else None
+    sizes = call.int_list("split") if call.opset < 13 else None
+    if call.opset >= 13 and call.has(1):
+        sizes = parts_of(call, 1, x.shape[axis])
     both = call.opset >= 18 and sizes is not None and "num_outputs" in call.attributes
     call.need(not both, "both the sizes of the parts and their number")
     total = x.shape[axis]
@@ -66,7 +91,7 @@ def slice_(call: OnnxCall) -> Any:
         starts, stops = call.int_list("starts"), call.int_list("ends")
         axes, steps = call.int_list("axes"), None
     else:
-        starts, stops = call.ints(1), call.ints(2)
+        starts, stops = tuple(call.numbers(1)), tuple(call.numbers(2))
         axes = call.ints(3) if call.has(3) else None
         steps = call.ints(4) if call.has(4) else None
     axes = tuple(range(len(starts))) if axes is None else axes
@@ -74,6 +99,17 @@ def slice_(call: OnnxCall) -> Any:
     if not len(starts) == len(stops) == len(axes) == len(steps):
         raise ImportModelError("starts, ends, axes and steps differ in length")
     as_axes(axes, len(x.shape), where="axes")  # refuses an axis that is named twice
+    for i, (start, stop) in enumerate(zip(starts, stops, strict=True)):
+        if isinstance(start, Node) or isinstance(stop, Node):
+            x = _computed_slice(call, x, axes[i] % len(x.shape), (start, stop, steps[i]))
+    listed = [
+        part
+        for part in zip(starts, stops, axes, steps, strict=True)
+        if not (isinstance(part[0], Node) or isinstance(part[1], Node))
+    ]
+    if not listed:
+        return x
+    starts, stops, axes, steps = zip(*listed, strict=True)
     sized = [is_sized((x.shape[a], b, e)) for a, b, e in zip(axes, starts, stops, strict=True)]
     if any(sized) and min(steps) > 0:
         return g.slice(x, starts, stops, axes, steps)
@@ -93,6 +129,23 @@ def slice_(call: OnnxCall) -> Any:
     if any(s >= x.shape[a] > 0 > b for s, a, b in zip(begin, axes, by)):
         raise ImportModelError("a slice that begins behind the end")
     return g.slice(x, begin, end, tuple(axes), by)
+
+
+def _computed_slice(call: OnnxCall, x: Node, axis: int, part: tuple[Any, Any, int]) -> Node:
+    """A range of an axis whose ends the graph computes."""
+    g, n = call.g, x.shape[axis]
+    start, stop, step = part
+    last = 0 if step > 0 else -1
+    # A slice backwards from before the front begins at the first entry, as the standard says.
+    first, end = from_front(g, start, n, 0, last), from_front(g, stop, n, last, last)
+    span = g.sub(end, first) if step > 0 else g.sub(first, end)
+    by = np.int64(abs(step))
+    count = g.div(g.add(g.maximum(span, np.int64(0)), by - 1), by)
+    length = as_size(call.site, count, n)
+    if is_known(start, 0) and step == 1:
+        return g.narrow(x, axis, 0, length)
+    places = g.add(g.mul(positions(g, length), np.int64(step)), first)
+    return g.gather(x, places, axis)
 
 
 @onnx_op("Gather", carried=True)
@@ -152,7 +205,7 @@ def tensor_scatter(call: OnnxCall) -> Any:
 @onnx_op("Tile", carried=True)
 def tile(call: OnnxCall) -> Any:
     """Repeated along every axis."""
-    repeats = call.ints(1)
+    repeats = call.sizes(1)
     call.need(len(repeats) == call.rank(), f"{len(repeats)} repeats of {call.rank()} axes")
     return call.g.tile(call.x(), repeats)
 
@@ -164,7 +217,7 @@ def pad(call: OnnxCall) -> Any:
     if call.opset < 11:
         flat, value = call.int_list("pads"), call.real("value", 0.0)
     else:
-        flat = call.ints(1)
+        flat = tuple(call.numbers(1))
         value = call.number(2) if call.has(2) else 0
     axes = call.ints(3) if call.has(3) else tuple(range(len(x.shape)))
     if len(flat) != 2 * len(axes):
@@ -174,6 +227,7 @@ def pad(call: OnnxCall) -> Any:
     for i, axis in enumerate(axes):
         pads[axis] = (flat[i], flat[i + len(axes)])
     g = call.g
+    x, pads = _computed_pads(call, x, pads)
     if mode != "constant":
         limited((largest(*x.shape, 0),))
     if mode != "constant" and any(before < 0 or after < 0 for before, after in pads):
@@ -182,6 +236,19 @@ def pad(call: OnnxCall) -> Any:
         x = g.pad(x, cuts)
         pads = [(max(b, 0), max(a, 0)) for b, a in pads]
     return g.pad(x, pads, mode=mode, value=value)
+
+
+def _computed_pads(call: OnnxCall, x: Node, pads: list[Any]) -> tuple[Node, list[Any]]:
+    """An operand and its pads, where the graph computes some: negative ones are cut off first."""
+    g, site = call.g, call.site
+    for axis, pair in enumerate(pads):
+        if any(isinstance(number, Node) for number in pair):
+            more = [g.maximum(as_number(g, number), np.int64(0)) for number in pair]
+            less = [g.maximum(g.neg(as_number(g, number)), np.int64(0)) for number in pair]
+            before, after = (as_size(site, number, hint=0) for number in less)
+            x = g.narrow(x, axis, before, x.shape[axis] - before - after)
+            pads[axis] = tuple(as_size(site, number) for number in more)
+    return x, pads
 
 
 @onnx_op("DepthToSpace", carried=True)
@@ -215,7 +282,7 @@ def trilu(call: OnnxCall) -> Any:
 @onnx_op("OneHot")
 def one_hot(call: OnnxCall) -> Any:
     """Indices as vectors."""
-    g, indices, depth = call.g, call.x(0), int(call.number(1))
+    g, indices, (depth,) = call.g, call.x(0), call.sizes(1)
     values = call.x(2)
     axis = call.integer("axis", -1)
     if indices.dtype.is_float:
@@ -224,11 +291,11 @@ def one_hot(call: OnnxCall) -> Any:
     shape = [1] * (len(indices.shape) + 1)
     shape[axis] = depth
     limited((depth,))
-    classes = g.reshape(g.constant(np.arange(depth, dtype=indices.dtype.numpy)), shape)
+    classes = g.reshape(positions(g, depth, indices.dtype), shape)
     spread = g.unsqueeze(indices, (axis,))
     wrapped = g.where(
         g.lt(spread, g.constant(np.zeros((), indices.dtype.numpy), indices.dtype)),
-        g.add(spread, g.constant(np.array(depth, indices.dtype.numpy), indices.dtype)),
+        g.add(spread, g.cast(as_number(g, depth), indices.dtype)),
         spread,
     )
     call.need(values.shape == (2,), f"values of shape {values.shape}")
@@ -236,63 +303,27 @@ def one_hot(call: OnnxCall) -> Any:
     return g.where(g.eq(wrapped, classes), on, off)
 
 
-@onnx_op("NonZero", raw=True)
+@onnx_op("NonZero")
 def non_zero(call: OnnxCall) -> Any:
-    """Returns the positions of elements that are not 0.
-
-    Their number is the number of columns, so the elements must be known.
-    """
-    return np.stack(np.nonzero(np.atleast_1d(call.known(0)))).astype(np.int64)
+    """Returns the positions of elements that are not 0: a column each."""
+    x = call.x()
+    return call.g.transpose(call.g.nonzero(x if x.shape else call.g.reshape(x, (1,))))
 
 
 @onnx_op("Compress")
 def compress(call: OnnxCall) -> Any:
     """The entries that a condition keeps; it decides how many there are."""
-    g, x = call.g, call.x()
-    keep = np.flatnonzero(call.known(1))
-    call.need(call.rank(1) == 1, f"a condition of shape {call.shape(1)}")
-    if "axis" not in call.attributes:
-        x, axis = g.reshape(x, (math.prod(x.shape),)), 0
-    else:
-        axis = axis_of(call)
-    if not keep.size:
-        return g.narrow(x, axis, 0, 0)
-    dim = x.shape[axis]
-    call.need(keep[-1] < dim, f"a condition that keeps entry {keep[-1]} of {dim}")
-    return g.gather(x, g.constant(keep.astype(np.int64)), axis)
+    axis = axis_of(call) if "axis" in call.attributes else None
+    return call.g.compress(call.x(1), call.x(), axis)
 
 
-def different(array: Array, axis: int, by_size: bool) -> tuple[Array, Array, Array, Array]:
-    """The different entries of an axis.
-
-    Args:
-        array: The array that is searched.
-        axis: The axis.
-        by_size: Whether they are sorted; otherwise they stand in the order of their first places.
-
-    Returns:
-        The entries, their first places, the number of the entry at each place, and how often each is there.
-    """
-    values, first, inverse, counts = np.unique(
-        array, return_index=True, return_inverse=True, return_counts=True, axis=axis
-    )
-    inverse = np.ravel(inverse)
-    if not by_size:
-        order = np.argsort(first, kind="stable")
-        values, first, counts = np.take(values, order, axis), first[order], counts[order]
-        inverse = np.argsort(order, kind="stable")[inverse]
-    return values, first.astype(np.int64), inverse.astype(np.int64), counts.astype(np.int64)
-
-
-@onnx_op("Unique", raw=True)
+@onnx_op("Unique")
 def unique(call: OnnxCall) -> Any:
-    """Different entries: as many as there are, so they must be known."""
-    array, axis, element = call.known(0), call.integer("axis"), call.element()
-    if axis is None:
-        array, axis = array.ravel(), 0
-    values, first, inverse, counts = different(array, axis, bool(call.integer("sorted", 1)))
-    result = store(values, DType.BF16) if element is BFLOAT16 else values
-    return OnnxValue(element, result), first, inverse, counts
+    """Different entries, their first places, which one each entry is, and how often each is there."""
+    g, x, axis = call.g, call.x(), call.integer("axis")
+    wide = x if x.dtype in UNIQUE_DTYPES else g.cast(x, "f32" if x.dtype.is_float else "i32")
+    values, *others = g.unique(wide, axis, bool(call.integer("sorted", 1)))
+    return values if wide is x else g.cast(values, x.dtype), *others
 
 
 @onnx_op("ReverseSequence")

@@ -15,6 +15,7 @@ from rlx.importers.onnx.values import OnnxValue, TypedResult
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.shape import as_axes
+from rlx.sizes import SizeExpr
 
 # ONNX's name, rlx's, and the first version that takes the axes as an operand.
 TABLE = (
@@ -41,7 +42,7 @@ def _reduce(g: Graph, method: str, x: Node, axes: tuple[int, ...] | None, keep: 
         wide = getattr(g, method)(g.cast(x, "f64"), axes, keep)
         narrow = g.cast(wide, x.dtype)
         return narrow
-    if method in _EMPTY and any(x.shape[a] == 0 for a in axes or range(len(x.shape))):
+    if method in _EMPTY and any(_is_none(g, x.shape[a]) for a in axes or range(len(x.shape))):
         return _nothing(g, method, x, axes, keep)
     result: Node = getattr(g, method)(x, axes, keep)
     return result
@@ -49,6 +50,13 @@ def _reduce(g: Graph, method: str, x: Node, axes: tuple[int, ...] | None, keep: 
 
 # The result of no elements: the end of the range that any element would move.
 _EMPTY = {"max": -1, "logsumexp": -1, "min": 1}
+
+
+def _is_none(g: Graph, size: int) -> bool:
+    """Returns whether an axis has no entries. A size that the model computes is taken to be more; a run of none is refused."""
+    if isinstance(size, SizeExpr) and not g.computed_dims.isdisjoint(size.names()):
+        return False
+    return size == 0
 
 
 def _nothing(g: Graph, method: str, x: Node, axes: tuple[int, ...] | None, keep: bool) -> Node:
@@ -130,7 +138,7 @@ def topk(call: OnnxCall) -> Any:
     g, x, element = call.g, call.x(), call.element()
     # The order of u64 in i64 is that of its numbers once the top bit is inverted.
     turn = g.constant(np.int64(-(1 << 63))) if element is UINT64 else None
-    k = call.integer("k") if call.opset < 10 else int(call.number(1))
+    k = call.integer("k") if call.opset < 10 else call.sizes(1, call.shape()[axis_of(call, -1)])[0]
     values, indices = g.topk(
         x if turn is None else g.bit_xor(x, turn),
         k,

@@ -14,6 +14,7 @@ from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.ops.shapes import checked_shape, limited
 from rlx.importers.onnx.values import RefusedError
+from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.shape import as_axis
 from rlx.sizes import largest
@@ -29,8 +30,8 @@ def resize(call: OnnxCall) -> Any:
     scales: list[float] | None = None
     size = list(x.shape)
     if call.has(3) and call.shape(3) != (0,):
-        wanted = checked_shape(call.ints(3))
         policy = call.text("keep_aspect_ratio_policy", "stretch")
+        wanted = checked_shape(call.sizes(3) if policy == "stretch" else call.ints(3))
         if policy != "stretch":
             pick = min if policy == "not_larger" else max
             scale = pick(w / x.shape[a] for w, a in zip(wanted, axes, strict=True))
@@ -97,6 +98,11 @@ def upsample(call: OnnxCall) -> Any:
 Taps = list[tuple[Node, Node]]
 
 
+def _as_float(g: Graph, size: int, like: Node) -> Node:
+    """A size as a number of a node's dtype."""
+    return g.cast(g.as_node(size, DType.I64, where="a size"), like.dtype)
+
+
 def _at(g: Graph, image: Node, sizes: Sequence[int], axes: Sequence[Taps]) -> Node:
     """Sums of entries of images ``[N, C, ...]`` by weights: ``[N, C, P]``.
 
@@ -108,7 +114,7 @@ def _at(g: Graph, image: Node, sizes: Sequence[int], axes: Sequence[Taps]) -> No
     for taps in itertools.product(*axes):
         place, weight = taps[0]
         for (pos, w), size in zip(taps[1:], sizes[1:], strict=True):
-            place = g.add(g.mul(place, float(size)), pos)
+            place = g.add(g.mul(place, _as_float(g, size, place)), pos)
             weight = g.mul(weight, w)
         points = place.shape[1]
         i = g.expand(g.reshape(g.cast(place, "i32"), (n, 1, points)), (n, c, points))
@@ -305,10 +311,12 @@ def _rois(
     axes = []
     zero = g.constant(0.0, x.dtype)
     for place, size in zip(places, sizes, strict=True):
-        near = g.logical_and(g.ge(place, -1.0), g.le(place, float(size)))
-        stored = g.minimum(g.maximum(place, 0.0), size - 1.0)
+        length = _as_float(g, size, x)
+        last = g.sub(length, 1.0)
+        near = g.logical_and(g.ge(place, -1.0), g.le(place, length))
+        stored = g.minimum(g.maximum(place, 0.0), last)
         axes.append([
-            (g.minimum(i, size - 1.0), g.where(near, weight, zero))
+            (g.minimum(i, last), g.where(near, weight, zero))
             for i, weight in _linear(g, stored)
         ])  # fmt: skip
     cells = (count, channels, out[0], grid[0], out[1], grid[1])

@@ -9,7 +9,7 @@ import numpy as np
 from rlx.errors import ImportModelError
 from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.handlers import onnx_op
-from rlx.importers.onnx.ops.movement import axis_of
+from rlx.importers.onnx.ops.movement import axis_of, parts_of
 from rlx.importers.onnx.ops.shapes import limited
 from rlx.importers.onnx.ops.subgraphs import stacked, written_out
 from rlx.importers.onnx.values import Nothing, OnnxValue, SequenceItems
@@ -93,7 +93,7 @@ def split(call: OnnxCall) -> Any:
             raise ImportModelError(f"parts of {size}")
         sizes = [min(size, total - i) for i in range(0, total, size)]
     else:
-        sizes = list(call.ints(1))
+        sizes = list(parts_of(call, 1, total))
     parts = list(g.split(x, sizes, axis))
     if not call.has(1) and not call.integer("keepdims", 1):
         parts = [g.squeeze(part, (axis,)) for part in parts]

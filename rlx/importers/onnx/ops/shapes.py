@@ -9,6 +9,7 @@ import numpy as np
 
 from rlx.errors import ImportModelError
 from rlx.importers.onnx.call import OnnxCall
+from rlx.importers.onnx.data_sizes import as_number, as_size, expected, is_known, positions
 from rlx.importers.onnx.elements import BFLOAT16, FLOAT, INT64, NARROW, UINT64, Element
 from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.narrow import FORMATS, decoded, encoded
@@ -17,6 +18,7 @@ from rlx.importers.onnx.tensors import element_of
 from rlx.importers.onnx.values import CARRIERS, OnnxValue, RefusedError
 from rlx.importers.onnx.wrap import cut
 from rlx.ir.dtype import DType, store, widen
+from rlx.ir.graph import Node
 from rlx.ir.shape import broadcast, estimated, is_sized, same_size
 from rlx.resource_limits import charge
 
@@ -67,7 +69,7 @@ def constant(call: OnnxCall) -> Any:
 @onnx_op("ConstantOfShape", raw=True)
 def constant_of_shape(call: OnnxCall) -> Any:
     """One value everywhere; large ones are expanded as the graph runs."""
-    dims = checked_shape(call.ints(0))
+    dims = checked_shape(call.sizes(0))
     value = call.tensor("value") or OnnxValue(FLOAT, np.zeros(1, np.float32))
     assert value.array is not None
     call.need(value.array.size == 1, f"a value of shape {value.array.shape}")
@@ -101,6 +103,8 @@ def limited(dims: tuple[int, ...]) -> tuple[int, ...]:
 @onnx_op("Range", raw=True)
 def range_(call: OnnxCall) -> Any:
     """Numbers at equal distances."""
+    if any(map(call.depends, range(3))):
+        return _computed_range(call)
     if any(call.value(i).sizes is not None for i in range(3)):
         first, end, step = (call.number(i) for i in range(3))
         element = call.element()
@@ -120,6 +124,30 @@ def range_(call: OnnxCall) -> Any:
     return OnnxValue(element, values.astype(element.numpy))
 
 
+def _computed_range(call: OnnxCall) -> Any:
+    """A range of numbers that the graph computes."""
+    g, element = call.g, call.element()
+    if element.dtype is None:
+        raise RefusedError(f"a range of {element.name} that is computed")
+    start, limit, step = (g.reshape(call.x(i), ()) for i in range(3))
+    span, zero = g.sub(limit, start), g.constant(0, step.dtype)
+    if step.dtype.is_float:
+        wide = DType.F64 if step.dtype is DType.F64 else DType.F32
+        count = g.cast(g.ceil(g.div(g.cast(span, wide), g.cast(step, wide))), DType.I64)
+    else:
+        # Rounded up: the negative of the negative quotient, rounded down.
+        below = g.neg(g.cast(span, DType.I64))
+        divisor = g.where(g.eq(step, zero), g.constant(1, step.dtype), step)
+        divisor = g.cast(divisor, DType.I64)
+        count = g.neg(g.div(g.sub(below, g.mod(below, divisor)), divisor))
+    # A step of 0 has no count: the run is refused.
+    count = g.where(g.eq(step, zero), np.int64(-1), g.maximum(count, np.int64(0)))
+    length = as_size(call.site, count)
+    return OnnxValue.of(
+        g.add(g.mul(g.cast(positions(g, length), step.dtype), step), start), element
+    )
+
+
 @onnx_op("EyeLike", raw=True)
 def eye_like(call: OnnxCall) -> Any:
     """Ones on a diagonal."""
@@ -134,13 +162,49 @@ def eye_like(call: OnnxCall) -> Any:
 @onnx_op("Reshape", carried=True)
 def reshape(call: OnnxCall) -> Any:
     """A 0 stands for the old size, unless ``allowzero``."""
-    x, dims = call.x(), list(call.ints(1))
+    x, dims = call.x(), call.numbers(1)
+    if any(isinstance(d, Node) for d in dims):
+        return call.g.reshape(x, _computed_shape(call, x, dims))
     if call.integer("allowzero", 0):
         both = any(same_size(d, 0) for d in dims) and any(same_size(d, -1) for d in dims)
         call.need(not both, f"a shape with both 0 and -1: {dims}")
     else:
         dims = [x.shape[i] if same_size(d, 0) else d for i, d in enumerate(dims)]
     return call.g.reshape(x, tuple(resolved(dims, x.shape)))
+
+
+def _computed_shape(call: OnnxCall, x: Node, dims: list[Any]) -> tuple[int, ...]:
+    """A shape of which the graph computes some numbers. The last of these is known from the others, and checked."""
+    g, site, total = call.g, call.site, math.prod(x.shape)
+    if not call.integer("allowzero", 0):
+        for i, d in enumerate(dims):
+            if is_known(d, 0):
+                dims[i] = x.shape[i]
+            elif isinstance(d, Node) and i < len(x.shape):
+                dims[i] = g.where(g.eq(d, np.int64(0)), as_number(g, x.shape[i]), d)
+    if any(is_known(d, -1) for d in dims):
+        return tuple(resolved([as_size(site, d) for d in dims], x.shape))
+    computed = [i for i, d in enumerate(dims) if isinstance(d, Node)]
+    rest = g.constant(np.int64(1))
+    for d in dims:
+        number = as_number(g, d)
+        rest = g.mul(rest, g.where(g.eq(number, np.int64(-1)), np.int64(1), number))
+    free = g.div(as_number(g, total), g.maximum(rest, np.int64(1)))
+    if call.integer("allowzero", 0):
+        # The standard refuses a 0 beside a -1: there is no such size.
+        free = g.where(g.eq(rest, np.int64(0)), np.int64(-1), free)
+    for i in computed:
+        dims[i] = g.where(g.eq(dims[i], np.int64(-1)), free, dims[i])
+    *others, last = computed
+    # Usual sizes that make up the number of elements: all in the first one.
+    for i in others:
+        dims[i] = as_size(site, dims[i], hint=estimated(total) if i == others[0] else 1)
+    if same_size(total, 0):  # any of them may be the 0
+        dims[last] = as_size(site, dims[last], hint=0)
+    else:
+        known = math.prod(d for i, d in enumerate(dims) if i != last)
+        dims[last] = expected(site, dims[last], total // known)
+    return tuple(dims)
 
 
 def resolved(dims: list[int], old: tuple[int, ...]) -> list[int]:
@@ -193,7 +257,19 @@ def unsqueeze(call: OnnxCall) -> Any:
 @onnx_op("Expand", carried=True)
 def expand(call: OnnxCall) -> Any:
     """Broadcast both ways with a shape."""
-    x, dims = call.x(), checked_shape(call.ints(1))
+    x, numbers = call.x(), call.numbers(1)
+    for i, number in enumerate(numbers):
+        at = i + len(x.shape) - len(numbers)
+        old = x.shape[at] if at >= 0 else 1
+        if not isinstance(number, Node):
+            continue
+        if same_size(old, 1):
+            numbers[i] = as_size(call.site, number)
+        else:  # the number is that size, or 1
+            g = call.g
+            wanted = g.where(g.eq(number, np.int64(1)), as_number(g, old), number)
+            numbers[i] = expected(call.site, wanted, old)
+    dims = checked_shape(tuple(numbers))
     target = broadcast(x.shape, dims, where="Expand")
     same = len(target) == len(x.shape) and all(map(same_size, target, x.shape))
     return x if same else call.g.expand(x, target)

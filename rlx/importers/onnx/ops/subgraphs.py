@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,10 @@ from rlx.importers.onnx.values import (
     OnnxValue,
     RefusedError,
     SequenceItems,
-    inputs_of,
 )
 from rlx.ir.graph import Graph, Node
 from rlx.ir.shape import Shape, as_axis
+from rlx.sizes import Assumptions, current, deciding
 
 
 def known_bool(call: OnnxCall, stored: Held) -> bool | None:
@@ -35,7 +36,7 @@ def known_bool(call: OnnxCall, stored: Held) -> bool | None:
         return bool(stored.sizes.ravel()[0])
     if stored.array is None:
         assert stored.node is not None
-        if not call.site.params or inputs_of(stored.node):
+        if not stored.node.fixed:
             return None
         stored.array = known_node(stored.node)
     if stored.array.size != 1:
@@ -80,9 +81,22 @@ def _passed_in(value: OnnxValue) -> bool:
 
 
 def separate(
-    call: OnnxCall, graph: GraphDef, inputs: Sequence[OnnxValue], around: dict[str, OnnxValue]
+    call: OnnxCall,
+    graph: GraphDef,
+    inputs: Sequence[OnnxValue],
+    around: dict[str, OnnxValue],
+    site: GraphSite | None = None,
+    shapes: Mapping[int, Shape] = MappingProxyType({}),
 ) -> tuple[Graph, list[Node], GraphSite, list[OnnxValue]]:
     """A subgraph as a graph of its own, whose inputs are of the types of ``inputs``, and then those of ``around``.
+
+    Args:
+        call: The node with the subgraph.
+        graph: The subgraph.
+        inputs: What stands for its inputs.
+        around: Values of the graph around it that it reads.
+        site: A graph without nodes; by default one for a backend, which can't compute sizes.
+        shapes: Other shapes of inputs, by number.
 
     Returns:
         The graph without outputs set, its inputs, its site, and the values of the subgraph's outputs.
@@ -92,8 +106,11 @@ def separate(
     """
     if len(graph.inputs) != len(inputs):
         raise ImportModelError(f"a subgraph of {len(graph.inputs)} inputs is given {len(inputs)}")
-    inner = Graph(graph.name or "subgraph")
-    site = GraphSite(inner, params=False)
+    if site is None:
+        site = GraphSite(Graph(graph.name or "subgraph"), params=False)
+        site.graph.may_compute_sizes = False
+    inner = site.graph
+    inner.computed_dims = call.g.computed_dims
     # A name of the subgraph's own hides the same name of the graph around it.
     outside = call.scope.inner()
     scope = outside.inner()
@@ -102,7 +119,7 @@ def separate(
     pairs = [*own, *((outside, name, value) for name, value in around.items())]
     for i, (holder, name, value) in enumerate(pairs):
         outer = call.site.node(value)
-        node = inner.input(f"x{i}", outer.shape, outer.dtype)
+        node = inner.input(f"x{i}", shapes.get(i, outer.shape), outer.dtype)
         nodes.append(node)
         holder.define(name, OnnxValue(value.element, node=node))
     result = call.lowering.body(graph, scope, site)
@@ -140,7 +157,11 @@ def _made_up_outputs(
     scope = outside.inner()
     for info, item in zip(graph.inputs, args, strict=True):
         scope.define(info.name, _zeros(item, size))
-    for entry in call.lowering.body(graph, scope, GraphSite(Graph("made up"))):
+    made_up, known = Graph("made up"), call.g.assumptions
+    made_up.assumptions = Assumptions({} if known is None else known.hints)
+    with deciding(made_up.assumptions):
+        entries = call.lowering.body(graph, scope, GraphSite(made_up))
+    for entry in entries:
         if not isinstance(entry, OnnxValue):
             raise RefusedError("a subgraph that gives a sequence or an optional")
         yield entry
@@ -162,8 +183,10 @@ def attempt(call: OnnxCall) -> Iterator[None]:
     lowering = call.lowering
     problems = {key: replace(problem) for key, problem in lowering.problems.items()}
     needs = set(lowering.needs)
+    assumptions = current()
     try:
-        yield
+        with nullcontext() if assumptions is None else assumptions.undone_by_errors():
+            yield
         if lowering.needs != needs:
             raise RefusedError("a shape within depends on what is computed")
     except UnknownSizeError:

@@ -10,12 +10,24 @@ from rlx_xla.hand import (
     products,
     recurrent,
     rows,
+    selection,
     spectra,
     windows,
 )
 from rlx_xla.references import REBOUND
 
-_FAMILIES = (attention, control, elementwise, movement, products, recurrent, rows, spectra, windows)
+_FAMILIES = (
+    attention,
+    control,
+    elementwise,
+    movement,
+    products,
+    recurrent,
+    rows,
+    selection,
+    spectra,
+    windows,
+)
 # The functions by operation. Every other operation traces as its reference is written.
 BY_HAND = {op: function for family in _FAMILIES for op, function in family.RECORDS.items()}
 

@@ -23,9 +23,9 @@ def expand_dims(call: OnnxCall) -> Any:
     return call.g.unsqueeze(call.x(), (as_axis(axis, call.rank() + 1, where="axis"),))
 
 
-@contrib("Unique", raw=True)
+@contrib("Unique")
 def unique(call: OnnxCall) -> Any:
     """Different entries in the order of their first places, where each is, and their counts."""
     call.need(call.rank() == 1, f"entries of a tensor of rank {call.rank()}")
-    values, _, inverse, counts = movement.different(call.known(0), 0, by_size=False)
-    return TypedResult(call.element(), values), inverse, counts
+    values, _, inverse, counts = call.g.unique(call.x(), 0, sorted=False)
+    return TypedResult(call.element(), node=values), inverse, counts

@@ -1,0 +1,1 @@
+"""Operations whose results are as many as the data say."""
