@@ -65,8 +65,9 @@ class Model(QueuedRuns):
     It is lowered and compiled once, when it is first run, for all sizes of its symbolic dimensions. It is compiled again for
     a dimension of size 0 or 1, and for sizes of which something in the model is decided otherwise: ``report`` tells.
     A dimension that an operator needs as a number is compiled for each of its sizes. Shapes may depend on the contents of
-    inputs (the target of a Reshape, the number of trips of a Loop, the boxes that a detector keeps). Calls from several threads run side by side, each on an executable of its own; these share
-    the weights, and there are as many as there were calls at a time.
+    inputs (the target of a Reshape, the number of trips of a Loop, the boxes that a detector keeps). Calls from several
+    threads run side by side, each on an executable of its own; these share the weights, and there are as many as there were
+    calls at a time.
 
     Args:
         path: The file, its contents, or a binary file object, which is read to its end.
