@@ -44,34 +44,40 @@ def quickest(ways):
     return min(ways, key=lambda name: _estimate(ways[name])) if len(ways) > 1 else next(iter(ways))
 
 
-def _estimate(call):
+def _nothing():
+    """Draws no new data."""
+
+
+def _estimate(call, draw=_nothing):
     """Returns the nanoseconds of a call: the least of a few, after one warm-up call."""
     call()
     result, until = [], time.perf_counter_ns() + BURST_NS
     while not result or (time.perf_counter_ns() < until and len(result) < MAX_CALLS):
-        result.append(burst(call, 1)[0])
+        result.append(burst(call, 1, draw)[0])
     return min(result)
 
 
-def burst(call, count):
-    """Nanoseconds of each of some calls."""
+def burst(call, count, draw=_nothing):
+    """Nanoseconds of each of some calls; before each, outside of its time, new data are drawn."""
     clock, spent = time.perf_counter_ns, []
     for _ in range(count):
+        draw()
         began = clock()
         call()
         spent.append(clock() - began)
     return spent
 
 
-def in_pairs(calls, seconds, threads=1):
+def in_pairs(calls, seconds, threads=1, draw=_nothing):
     """Times one or two calls in turns.
 
     Args:
         calls: The contestants, rlx first.
         seconds: About so long; at least three pairs are measured.
         threads: With several, each burst comes after a rest.
+        draw: Puts new data where the calls read theirs.
     """
-    estimates = [max(1, _estimate(call)) for call in calls]
+    estimates = [max(1, _estimate(call, draw)) for call in calls]
     counts = [int(min(MAX_CALLS, max(1, BURST_NS // ns))) for ns in estimates]
     warm = [int(min(5, WARM_NS // ns)) for ns in estimates]
     bursts = [[] for _ in calls]
@@ -83,8 +89,8 @@ def in_pairs(calls, seconds, threads=1):
         for item in order:
             if threads > 1:
                 time.sleep(REST_S)
-            burst(calls[item], warm[item])
-            bursts[item].append(burst(calls[item], counts[item]))
+            burst(calls[item], warm[item], draw)
+            bursts[item].append(burst(calls[item], counts[item], draw))
     return _summary(bursts, counts)
 
 

@@ -109,6 +109,38 @@ def _regulated(rng):
     return {"x": x, "lengths": rng.integers(0, 9, len(x)) + 1}
 
 
+def transformer_head(most=300, classes=80, least=0.6):
+    """The end of a transformer that detects: the best pairs of a query and a class, and those above a score."""
+    nodes = [
+        NODE("Sigmoid", ["logits"], ["scores"]),
+        NODE("Reshape", ["scores", "flat"], ["row"]),
+        NODE("TopK", ["row", "most"], ["best", "at"], axis=-1),
+        NODE("Mod", ["at", "classes"], ["labels"]),
+        NODE("Div", ["at", "classes"], ["queries"]),
+        NODE("Reshape", ["queries", "column"], ["wanted"]),
+        NODE("Gather", ["boxes", "wanted"], ["chosen"], axis=1),
+        NODE("Greater", ["best", "least"], ["kept"]),
+        NODE("NonZero", ["kept"], ["places"]),
+        NODE("Gather", ["places", "one"], ["rank"], axis=0),
+        NODE("Gather", ["best", "rank"], ["score"], axis=1),
+        NODE("Gather", ["labels", "rank"], ["label"], axis=1),
+        NODE("Gather", ["chosen", "rank"], ["box"], axis=1),
+    ]
+    weights = {
+        "flat": np.int64([1, -1]), "most": np.int64([most]), "classes": np.int64(classes),
+        "column": np.int64([-1]), "least": np.float32(least), "one": np.int64(1),
+    }  # fmt: skip
+    inputs = [value("logits", [1, "queries_", classes]), value("boxes", [1, "queries_", 4])]
+    outputs = {"score": TensorProto.FLOAT, "label": I64, "box": TensorProto.FLOAT}
+    return model(nodes, inputs, outputs, weights)
+
+
+def _detected(rng):
+    count = between(rng, 300, 900)
+    logits = (floats(rng, 1, count, 80) * 8 - 7.4).astype(np.float32)
+    return {"logits": logits, "boxes": boxes(rng, count)}
+
+
 def growing():
     """Rows that a loop appends, until their sum is large enough."""
     body = helper.make_graph(
@@ -238,6 +270,7 @@ MODELS = {
         one("Expand", [value("x", [1, 64]), value("s", [2], I64)], {"y": F}),
         lambda rng: {"x": floats(rng, 1, 64), "s": np.array([between(rng, 50, 500), 64])},
     ),
+    "transformer's detections": (transformer_head(), _detected),
     "NMS, 2,000 boxes": (
         suppression(200, 0.5, 0.25),
         lambda rng: (lambda n: {"boxes": boxes(rng, n), "scores": floats(rng, 1, 1, n)})(between(rng, 1800, 2200)),

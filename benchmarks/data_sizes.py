@@ -1,6 +1,7 @@
-"""Models whose sizes depend on their inputs, called with new data each time, beside ONNX Runtime on the CPU.
+"""Models whose sizes depend on their inputs, called with new data each time, beside ONNX Runtime.
 
-usage: python benchmarks/data_sizes.py [cpu|webgpu] [--only NAME ...] [--calls 60] [--seed 1] [--threads 1] [FILE.onnx ...]
+usage: python benchmarks/data_sizes.py [cpu|webgpu] [--peer cpu|webgpu] [--only NAME ...] [--calls 60] [--seed 1] [--threads 1]
+       [FILE.onnx ...]
 
 Both run each input once, one after the other. ``ratio`` is the geometric mean of ONNX Runtime's time over rlx's, after the first
 five calls; ``worst`` is the longest call of rlx. ``later`` counts the graphs that rlx compiled after the first call. A file is a
@@ -37,15 +38,24 @@ def detector(path):
     return raw, lambda rng: {name: picture(rng)}
 
 
-def measured(raw, draw, device, calls, seed, threads):
-    """The row of a model."""
-    rng = np.random.default_rng(seed)
+def session_of(raw, peer, threads):
+    """ONNX Runtime's session, on the CPU or through WebGPU."""
+    if peer == "webgpu":
+        from gpu_peer_ort import ort_session
+
+        return ort_session(raw)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = threads, 3
-    session = onnxruntime.InferenceSession(raw, options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(raw, options, providers=["CPUExecutionProvider"])
+
+
+def measured(raw, draw, asked):
+    """The row of a model."""
+    rng, threads = np.random.default_rng(asked.seed), asked.threads
+    session = session_of(raw, asked.peer, threads)
     own, theirs, worst, first = [], [], 0.0, None
-    with rlx.onnx.Model(raw, device, options=rlx.CompileOptions(threads=threads)) as opened:
-        for _ in range(calls):
+    with rlx.onnx.Model(raw, asked.device, options=rlx.CompileOptions(threads=threads)) as opened:
+        for _ in range(asked.calls):
             inputs = draw(rng)
             began = time.perf_counter()
             result = opened.run(inputs)
@@ -70,6 +80,7 @@ def measured(raw, draw, device, calls, seed, threads):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("device", nargs="?", default="cpu", choices=("cpu", "webgpu"))
+    parser.add_argument("--peer", default="cpu", choices=("cpu", "webgpu"))
     parser.add_argument("files", nargs="*", metavar="FILE.onnx")
     parser.add_argument("--only", nargs="+", choices=tuple(MODELS), metavar="NAME")
     parser.add_argument("--calls", type=int, default=60)
@@ -80,7 +91,7 @@ def main():
     models |= {Path(path).name: detector(path) for path in asked.files}
     table, ratios = Table(), []
     for name, (raw, draw) in models.items():
-        row = measured(raw, draw, asked.device, asked.calls, asked.seed, asked.threads)
+        row = measured(raw, draw, asked)
         if not table.columns:
             for column in ("model", *row):
                 table.add_column(column, justify="left" if column == "model" else "right")

@@ -10,6 +10,7 @@ imitates, and the CPU) can't reach the sum.
 
 import argparse
 import json
+import math
 import time
 from pathlib import Path
 from statistics import median
@@ -70,7 +71,11 @@ def rate(graph, devices, items):
 
 def measure(graph, devices, count, rng):
     shape = graph.named("x").shape
-    items = [rng.standard_normal(shape).astype(np.float32) for _ in range(8)] * (count // 8)
+    # Each item has numbers of its own: another beginning in one long row of numbers.
+    size = math.prod(shape)
+    row = rng.standard_normal(8 * size + count).astype(np.float32)
+    starts = rng.choice(7 * size + count, count, replace=False)
+    items = [row[start : start + size].reshape(shape) for start in starts]
     rounds = []
     for _ in range(ROUNDS):
         alone = [rate(graph, [device], items) for device in devices]
