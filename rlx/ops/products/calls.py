@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlx.ir.dtype import DType
 from rlx.ir.fragments import FragmentVariant, fragment_params, halves
 from rlx.ir.opdef import Emitter, TensorType
 from rlx.ir.variants import Variant
-from rlx.ops.products.tiles import FEW_ROWS, MATMUL, MatmulProblem, partitions, strips, tiles
+from rlx.ops.products.tiles import (
+    ENOUGH,
+    FEW_ROWS,
+    MATMUL,
+    MatmulProblem,
+    partitions,
+    strips,
+    tiles,
+)
+from rlx.sizes import SizeExpr, smallest
 
 
 def call_product_webgpu(
@@ -37,12 +46,11 @@ def call_product_webgpu(
         _few("gemv", problem, emitter, operands, results, params)
         return
     variant = MATMUL.choose(problem, emitter)
-    cut = partitions(problem, variant)
     kernel = "matmul"
     if isinstance(variant, FragmentVariant):
         kernel = "matmul_fragments"
         params |= {**fragment_params(emitter.limits), "rounded": int(simple), "fragments": 1}
-    _tiled(kernel, problem, variant, cut, emitter, operands, results, params)
+    _tiled(kernel, problem, variant, 2 * ENOUGH, emitter, operands, results, params)
 
 
 def few_rows_product(
@@ -70,7 +78,7 @@ def _few(
     across = sum(math.ceil(n / cut.columns) for n in problem.parts)
     work = problem.batch * across
     params |= cut._asdict()
-    write_product(kernel, cut.splits, work, across, emitter, operands, results, params)
+    write_product(kernel, Split(cut.splits), work, across, emitter, operands, results, params)
 
 
 def tiled_product(
@@ -88,31 +96,45 @@ def tiled_product(
     """
     params = {"transposed_a": 0, **params, "parts": (params["n"],), "gated": 0}
     problem = MatmulProblem(params["m"], params["parts"], params["k"], params["batch"])
-    cut = partitions(problem, variant, limit)
-    _tiled(kernel, problem, variant, cut, emitter, operands, results, params)
+    _tiled(kernel, problem, variant, limit, emitter, operands, results, params)
 
 
 def _tiled(
     kernel: str,
     problem: MatmulProblem,
     variant: Variant,
-    cut: tuple[int, int],
+    limit: int,
     emitter: Emitter,
     operands: Sequence[Any],
     results: Sequence[Any],
     params: dict[str, Any],
 ) -> None:
-    splits, length = cut
+    splits, length = partitions(problem, variant, limit)
     across = sum(math.ceil(n / variant.params["bn"]) for n in problem.parts)
     params |= {**variant.params, "splits": splits, "partition_k": length}
-    write_product(
-        kernel, splits, tiles(problem, variant), across, emitter, operands, results, params
-    )
+    most = None
+    if isinstance(splits, SizeExpr) and not isinstance(problem.k, SizeExpr):
+        # Many rows are cut into few partitions: together these have no more tiles than the limit says.
+        most = limit * variant.params["bm"] * variant.params["bn"]
+    work = tiles(problem, variant)
+    write_product(kernel, Split(splits, most), work, across, emitter, operands, results, params)
+
+
+class Split(NamedTuple):
+    """The partitions that the sums of a product are split into.
+
+    Attributes:
+        splits: How many.
+        most: The most elements that all their results have together, where that is known.
+    """
+
+    splits: int
+    most: int | None = None
 
 
 def write_product(
     kernel: str,
-    splits: int,
+    split: Split,
     work: int,
     across: int,
     emitter: Emitter,
@@ -124,13 +146,15 @@ def write_product(
 
     A partition has ``work`` workgroups, of which ``across`` make the same rows. The biases are the last operands.
     """
+    splits, most = split
     if splits == 1:
         # Numbered row by row through all results, so that the first workgroups make the first rows of each.
         emitter.call(kernel, operands, results, params, work, across)
         return
     biased, n = params["has_bias"], params["n"]
     elements = params["batch"] * params["m"] * n
-    partial = emitter.temp(TensorType((splits, elements), DType.F32))
+    count = splits * elements if most is None else smallest(splits * elements, most)
+    partial = emitter.temp(TensorType((count,), DType.F32))
     read = operands[: len(operands) - biased]
     emitter.call(kernel, read, [partial], {**params, "has_bias": 0}, work * splits, 0)
     params["elements"] = elements

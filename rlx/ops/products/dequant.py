@@ -26,7 +26,7 @@ from rlx.ops.products.block_formats import (
     row_weights,
     scrambled_blocks,
 )
-from rlx.ops.products.calls import tiled_product, write_product
+from rlx.ops.products.calls import Split, tiled_product, write_product
 from rlx.ops.products.matmul import Product, product_params
 from rlx.ops.products.tiles import (
     DEQUANT,
@@ -169,7 +169,14 @@ def _lower_product_webgpu(node: Node, emitter: Emitter) -> None:
         params |= cut._asdict()
         results = [emitter.result()]
         write_product(
-            "dequant_gemv", cut.splits, cut.across, cut.across, emitter, operands, results, params
+            "dequant_gemv",
+            Split(cut.splits),
+            cut.across,
+            cut.across,
+            emitter,
+            operands,
+            results,
+            params,
         )
         return
     if isinstance(variant, FragmentVariant):
