@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from rlx import flags
+from rlx.cgroups import folders, text
 
 MAX_THREADS = 1024
 
@@ -58,28 +59,17 @@ def cpu_quota(root: Path = Path("/")) -> int | None:
         root: Where /proc and /sys are.
     """
     results: list[int] = []
-    for line in _text(root / "proc/self/cgroup").splitlines():
-        _, _, rest = line.partition(":")
-        controllers, _, group = rest.partition(":")
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        tops = ["sys/fs/cgroup"]
-        if controllers:
-            tops = [f"sys/fs/cgroup/{controllers}", "sys/fs/cgroup/cpu"]
-        for top in tops:
-            parts = [part for part in group.split("/") if part not in ("", "..")]
-            # In a container the group's path may be the host's: then only the top is there.
-            for depth in range(len(parts) + 1):
-                results += _quota_of(root.joinpath(top, *parts[:depth]), bool(controllers))
+    for folder, first in folders(root, "cpu"):
+        results += _quota_of(folder, first)
     return min(results, default=None)
 
 
 def _quota_of(folder: Path, first: bool) -> list[int]:
     """The quota that a group's folder states, as a list of one or none; ``first`` is of version 1."""
     if first:
-        words = [_text(folder / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")]
+        words = [text(folder / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")]
     else:
-        words = _text(folder / "cpu.max").split()
+        words = text(folder / "cpu.max").split()
     # "max", or -1 in version 1, is no quota.
     if len(words) != 2 or not all(word.isdecimal() for word in words) or int(words[1]) == 0:
         return []
@@ -96,13 +86,5 @@ def processors() -> set[int]:
 def _cores(root: Path, processors: frozenset[int]) -> int:
     """Cores that those processors are threads of; as many as there are processors if nobody tells."""
     folder = root / "sys/devices/system/cpu"
-    listed = {_text(folder / f"cpu{n}/topology/thread_siblings_list").strip() for n in processors}
+    listed = {text(folder / f"cpu{n}/topology/thread_siblings_list").strip() for n in processors}
     return len(processors) if "" in listed else len(listed)
-
-
-def _text(path: Path) -> str:
-    """Returns the text of a file; "" if it can't be read."""
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

@@ -18,6 +18,8 @@ from rlx._ext import cpu
 from rlx.abi.kernels import KERNELS
 from rlx.backends.base import CompileOptions
 from rlx.backends.cpu import linker, split
+from rlx.backends.executable import aligned
+from rlx.cgroups import most_memory
 from rlx.compiler import compile_cache
 from rlx.ops.conformance_cases import Case, cases
 
@@ -357,3 +359,41 @@ finally:
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("files", "most"),
+    [
+        ({}, None),
+        ({"proc/meminfo": "MemTotal:  8 kB\nMemFree: 1 kB\nSwapTotal: 2 kB\n"}, 10240),
+        (
+            {
+                "proc/meminfo": "MemTotal:  8 kB\n",
+                "proc/self/cgroup": "0::/a/b",
+                "sys/fs/cgroup/a/memory.max": "5000\n",
+                "sys/fs/cgroup/a/b/memory.max": "max\n",
+            },
+            5000,
+        ),
+        (
+            {
+                "proc/meminfo": "MemTotal:  8 kB\n",
+                "proc/self/cgroup": "4:memory:/a",
+                "sys/fs/cgroup/memory/a/memory.limit_in_bytes": "9223372036854771712\n",
+            },
+            8192,
+        ),
+    ],
+)
+def test_the_memory_of_a_process(tmp_path, files, most):
+    for name, said in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(said)
+    assert most_memory(tmp_path) == most
+
+
+def test_more_memory_than_there_is_is_refused(monkeypatch):
+    monkeypatch.setattr("rlx.backends.executable.most_memory", lambda: 1 << 20)
+    with pytest.raises(rlx.DeviceMemoryError, match="at most 1048576"):
+        aligned((1 << 20) + 1)
+    assert aligned(1 << 20).size == 1 << 20

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from rlx.cgroups import most_memory
 from rlx.dataclasses import dataclass
 from rlx.errors import DeviceMemoryError
 from rlx.ir.dtype import DType
@@ -399,6 +400,11 @@ def aligned(nbytes: int) -> Array:
     """
     import numpy as np
 
+    most = most_memory()
+    if most is not None and nbytes > most:
+        raise DeviceMemoryError(
+            "the host has no room for a graph", got=f"{nbytes} bytes", expected=f"at most {most}"
+        )
     try:
         if _ADVICE is not None and nbytes >= _HUGE // 2:
             return _huge(nbytes, _ADVICE)
