@@ -29,7 +29,7 @@ from _types cimport (
 )
 
 from rlx.backends.arguments import as_input, check_slots, contiguous
-from rlx.errors import InputError, RlxError, SizesError, describe
+from rlx.errors import GraphError, InputError, RlxError, SizesError, describe
 
 cnp.import_array()
 
@@ -87,6 +87,7 @@ cdef struct rlx_input:
     const cnp.npy_intp* dims
     int rank
     int type
+    bint is_state  # calls write to its slot, which keeps a resident's value
 
 
 include "program_inputs.pxi"
@@ -111,6 +112,7 @@ cdef class Program(SizeBinder):
         output_views: Arrays that ``run_slots`` returns.
         arena: The memory that calls write to.
         inputs_end: Bytes at its beginning that hold the inputs and nothing else. No call writes there.
+        states: Positions of the inputs that calls write. Their slots are outside of the arena.
         link: Returns the calls anew, when weights stand elsewhere than before (see ``stale``).
         most_trips: Trips that the loops of a run make at most, all together; None for no bound.
         copier: Address of ``rlx_parallel_copy``, and its last two arguments.
@@ -131,7 +133,7 @@ cdef class Program(SizeBinder):
 
     def __cinit__(
         self, Calls calls, tuple input_views, slots, tuple output_views, cnp.ndarray arena,
-        Py_ssize_t inputs_end, link, most_trips, tuple copier, allocate, bint flush,
+        Py_ssize_t inputs_end, tuple states, link, most_trips, tuple copier, allocate, bint flush,
     ):
         cdef Py_ssize_t at, count = len(input_views)
         cdef uintptr_t address = copier[0]
@@ -144,7 +146,7 @@ cdef class Program(SizeBinder):
         self._arena = <char*>cnp.PyArray_DATA(arena)
         self._arena_end = self._arena + cnp.PyArray_NBYTES(arena)
         self._inputs_end = self._arena + inputs_end
-        self._link = link
+        self._states, self._link = states, link
         self._most_trips = INT64_MAX if most_trips is None else most_trips
         self._input_count = count
         self._inputs = <rlx_input*>calloc(max(1, count), sizeof(rlx_input))
@@ -480,3 +482,4 @@ cdef inline bint _fits(object value, rlx_input* bound) noexcept:
 
 
 include "sized_runs.pxi"
+include "segment_runs.pxi"

@@ -6,7 +6,8 @@ cdef class InputBinder:
     Each input is an argument or a resident. A run binds an array to each argument: the array passed by the caller, or
     the input's view. A resident is bound to its view until ``set_residents`` says otherwise. Kernel calls are pointed
     at the bound array. A Python function in the graph reads a slot in the arena, so the bound array is copied to that
-    slot. No run depends on the arrays of the run before.
+    slot. No run depends on the arrays of the run before, but for states: calls write to their slots. An argument for a state
+    is copied to its slot before the run, and a resident has its value there.
     """
 
     cdef Calls _used
@@ -18,6 +19,7 @@ cdef class InputBinder:
     cdef void** _copies  # by input, memory for an argument that calls would overwrite; allocated at first use
     cdef uintptr_t* _slots
     cdef tuple _input_views
+    cdef tuple _states
     cdef char* _arena
     cdef char* _arena_end
     cdef char* _inputs_end
@@ -66,6 +68,7 @@ cdef class InputBinder:
             bound = &self._inputs[position]
             view = <cnp.ndarray>self._input_views[bound.index]
             bound.slot = <void*>self._slots[bound.index]
+            bound.is_state = bound.index in self._states
             bound.view = cnp.PyArray_DATA(view)
             bound.nbytes = cnp.PyArray_NBYTES(view)
             bound.dims = cnp.PyArray_DIMS(view)
@@ -83,7 +86,7 @@ cdef class InputBinder:
         for position in range(self._argument_count, self._input_count):
             bound = &self._inputs[position]
             self._used.rebind(bound.index, bound.view)
-            self._copied_residents += self._is_copied(bound)
+            self._copied_residents += self._is_copied(bound) and not bound.is_state
 
     @cython.final
     cdef inline bint _is_copied(self, rlx_input* bound) noexcept:
@@ -95,7 +98,7 @@ cdef class InputBinder:
         """Copies the views of residents to the slots that Python functions read."""
         cdef Py_ssize_t position
         for position in range(self._argument_count, self._input_count):
-            if self._is_copied(&self._inputs[position]):
+            if self._is_copied(&self._inputs[position]) and not self._inputs[position].is_state:
                 self._copy(self._inputs[position].slot, self._inputs[position].view, self._inputs[position].nbytes)
 
     @cython.final

@@ -23,7 +23,6 @@ from rlx.compiler import compile_cache
 from rlx.importers.onnx.load import open_model
 from rlx.ir import container
 from rlx.ir.dtype import DType, widen
-from rlx.ir.input_sizes import computes_sizes
 from rlx.ir.opdef import REGISTRY
 from rlx.ir.shape import estimated
 from rlx.ops.conformance_cases import cases
@@ -257,7 +256,8 @@ def plan_files():
         g.set_outputs([build(g)])
         rlx.save_model(g, path, devices=["cpu"])
         result += [path.read_bytes()] * 10
-    return result
+    # Graphs that compute sizes are compiled in parts, whose plans no file holds.
+    return [raw for raw in result if container.load(raw).data["plans"]]
 
 
 def plan_changed(raw, rng):
@@ -297,8 +297,6 @@ def plan_changed(raw, rng):
 def run_plan(path):
     """Runs the loaded graph: by its plan where that is legal, and then as the plan's own graph says."""
     graph = rlx.load_model(path)
-    if computes_sizes(graph):
-        return  # it is compiled in parts, which no file holds
     assert compile_cache._of_files[graph].raw
     compile_cache._kept.clear()  # an equal graph was compiled for the file before
     before = rlx.cache_stats().model_hits
@@ -324,11 +322,12 @@ def run_plan(path):
             )
             params |= dict(zip(preparation.names, result, strict=True))
         arguments = arrays | {name: params[name] for name in lowered.graph.param_names}
-        expected = interpret(lowered.graph, arguments)
+        # The last outputs of a lowered graph are its states, which runs leave where they are.
+        expected = interpret(lowered.graph, arguments)[: len(results)]
     halves = any(
         type.dtype is DType.F16 for item in said for node in item.nodes for type in node.types
     )
-    _compare(results, expected, [node.dtype for node in lowered.graph.outputs], halves)
+    _compare(results, expected, [node.dtype for node in graph.outputs], halves)
     return outcome
 
 

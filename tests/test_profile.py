@@ -233,3 +233,12 @@ def test_no_transfer_is_as_fast_as_the_bound_of_the_clock():
 
     assert _speed(12.34) == "12.3 GB/s"
     assert _speed(1000.0) == _speed(999.9999) == "faster than can be told"
+
+
+def test_a_graph_with_dims_is_profiled_at_the_sizes_of_its_runs(target_device):
+    g = rlx.Graph()
+    g.set_outputs([g.softmax(g.input("x", (rlx.Dim("n"), 4)), -1)])
+    with rlx.compile(g, target_device) as cg:
+        for rows in (3, 7, 3):
+            profile = cg.profile({"x": np.ones((rows, 4), np.float32)}, runs=2)
+            assert profile.rows[0].nbytes == 2 * rows * 4 * 4

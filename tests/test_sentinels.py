@@ -65,8 +65,10 @@ def check_gaps(memory, result, case):
 
 
 def check_inputs(memory, compiled, before):
-    """Kernels leave the graph's inputs alone."""
+    """Kernels leave the graph's inputs alone, but for states, which are not in the arena."""
     for value in compiled._state.lowered.schedule.inputs:
+        if value.kind == "state":
+            continue
         start = compiled._state.lowered.plan.slots[value.id].offset
         part = slice(start, start + value.type.nbytes)
         np.testing.assert_array_equal(memory[part], before[part], err_msg=value.name)

@@ -35,6 +35,10 @@ TITLES = {
         "Updates written at places that integer tensors give. Several updates of one place are "
         "applied in order, so that results do not vary between runs.",
     ),
+    "movement.update": (
+        "Rows written into a value",
+        "Updates of the state that a graph keeps from run to run, or of any other value.",
+    ),
     "movement.creation": ("Ranges, one-hot and triangles", "Tensors made from positions."),
     "elementwise.random": (
         "Random numbers and sampling",

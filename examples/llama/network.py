@@ -1,24 +1,15 @@
-"""The decoder's graphs: a prompt in one go, and one token with the keys and values of those before."""
+"""The decoder's graph: some tokens behind those that were read before."""
 
 from __future__ import annotations
-
-from collections.abc import Callable, Sequence
-
-import numpy as np
 
 import rlx
 from llama.settings import LlamaSettings
 from rlx import ImportModelError, InputError
 from rlx.errors import did_you_mean
 
-# The score of a position that is masked; its exponential is 0.
-_HIDDEN = np.float32(-1e9)
-# A layer's number, queries, keys and values to its result and what is held of it.
-_Attend = Callable[[int, rlx.Node, rlx.Node, rlx.Node], tuple[rlx.Node, list[rlx.Node]]]
-
 
 class LlamaNetwork:
-    """Builds graphs whose params are the tensors of a file, packed as they are.
+    """Builds a graph whose params are the tensors of a file, packed as they are.
 
     Args:
         file: A GGUF file of the llama architecture.
@@ -45,84 +36,52 @@ class LlamaNetwork:
         divisors = None if factors is None else factors.dequantized()
         self._angles = self.settings.angles(self.context, divisors)
 
-    def prompt(self, length: int) -> rlx.Graph:
-        """A prompt of up to ``length`` tokens.
+    def graph(self) -> rlx.Graph:
+        """Any number of tokens behind those that were read before: a prompt, or one step.
 
         Returns:
-            A graph. In: "tokens" i32 ``[length]``, whose end is padding, and "last" i32 ``[1]``, the
-            place of the last token. Out: its logits ``[1, vocabulary]``, then keys and values of each
-            layer ``[1, kv_heads, length, size]``. Padding follows the text, so nothing sees it.
+            A graph. In: "tokens" i32 ``[count]``, "position" i64, the number of tokens before them, then the states
+            "k0", "v0", "k1" ... f32 ``[context, kv_heads, size]``: the keys and values of the tokens so far, to which it
+            adds those of these tokens. Out: the logits of what comes next, ``[1, vocabulary]``.
         """
-        g = rlx.Graph(f"prompt of {length}")
-        tokens, last = g.input("tokens", (length,), "i32"), g.input("last", (1,), "i32")
-        angles = [g.constant(table[:length]) for table in self._angles]
+        g, s = rlx.Graph("llama"), self.settings
+        count = rlx.Dim("count", min=1, max=self.context)
+        tokens = g.input("tokens", (count,), "i32")
+        position = g.read_size(
+            g.input("position", (), "i64"), max=self.context - count, name="position"
+        )
+        cos, sin = (
+            g.unsqueeze(g.narrow(g.constant(table), 0, position, count), 1)
+            for table in self._angles
+        )
 
-        def attend(
-            index: int, q: rlx.Node, k: rlx.Node, v: rlx.Node
-        ) -> tuple[rlx.Node, list[rlx.Node]]:
-            return g.attention(q, k, v, kind="causal"), [k, v]
+        def filled(name: str, new: rlx.Node) -> rlx.Node:
+            state = g.input(name, (self.context, *new.shape[1:]))
+            read = g.narrow(g.update(state, new, position), 0, 0, position + count)
+            return g.unsqueeze(read, 0)
 
-        x, stored = self._layers(g, tokens, angles, attend)
-        g.set_outputs([self._logits(g, g.gather(x, last, axis=0)), *stored])
-        return g
-
-    def step(self) -> rlx.Graph:
-        """One token.
-
-        Returns:
-            A graph. In: "token" i32 ``[1]``, "position" i32 ``[1]``, then "k0", "v0", "k1" ... f32
-            ``[1, kv_heads, context, size]``. Out: the logits ``[1, vocabulary]``, then the same keys and
-            values with those of this token written at its position.
-        """
-        g, s = rlx.Graph("step"), self.settings
-        token, position = g.input("token", (1,), "i32"), g.input("position", (1,), "i32")
-        angles = [g.gather(g.constant(table), position, axis=0) for table in self._angles]
-        places = g.arange(self.context)
-        here = g.reshape(g.eq(places, position), (1, 1, self.context, 1))
-        ahead = g.where(g.gt(places, position), _HIDDEN, np.float32(0))
-        ahead = g.reshape(ahead, (1, 1, 1, self.context))
-
-        def attend(
-            index: int, q: rlx.Node, k: rlx.Node, v: rlx.Node
-        ) -> tuple[rlx.Node, list[rlx.Node]]:
-            stored = []
-            for name, new, size in (("k", k, s.key), ("v", v, s.value)):
-                cache = g.input(f"{name}{index}", (1, s.kv_heads, self.context, size))
-                stored.append(g.where(here, new, cache))
-            return g.attention(q, stored[0], stored[1], ahead, kind="bias"), stored
-
-        x, stored = self._layers(g, token, angles, attend)
-        g.set_outputs([self._logits(g, x), *stored])
-        return g
-
-    def _layers(
-        self, g: rlx.Graph, tokens: rlx.Node, angles: Sequence[rlx.Node], attend: _Attend
-    ) -> tuple[rlx.Node, list[rlx.Node]]:
-        """The vectors behind the last layer, and what ``attend`` holds of each."""
-        s, length = self.settings, tokens.shape[0]
-        cos, sin = angles
-
-        def split(x: rlx.Node, heads: int, size: int) -> rlx.Node:
-            return g.transpose(g.reshape(x, (1, length, heads, size)), (0, 2, 1, 3))
-
-        x, stored = self._embed(g, tokens), []
+        x = self._embed(g, tokens)
         for index in range(s.layers):
             blk = f"blk.{index}"
             h = self._norm(g, x, f"{blk}.attn_norm")
-            q = split(self._product(g, h, f"{blk}.attn_q", s.heads * s.key), s.heads, s.key)
-            k = split(self._product(g, h, f"{blk}.attn_k", s.kv_heads * s.key), s.kv_heads, s.key)
-            v = self._product(g, h, f"{blk}.attn_v", s.kv_heads * s.value)
+            q, k, v = (
+                g.reshape(self._product(g, h, f"{blk}.attn_{name}", n * size), (count, n, size))
+                for name, n, size in (
+                    ("q", s.heads, s.key), ("k", s.kv_heads, s.key), ("v", s.kv_heads, s.value)
+                )
+            )  # fmt: skip
             # Files have the rows of q and k in such an order that neighbours are a pair.
             q, k = (g.rope(item, cos, sin, s.rotary, "gptj") for item in (q, k))
-            y, caches = attend(index, q, k, split(v, s.kv_heads, s.value))
-            stored += caches
-            y = g.reshape(g.transpose(y, (0, 2, 1, 3)), (length, s.heads * s.value))
+            keys, values = filled(f"k{index}", k), filled(f"v{index}", v)
+            y = g.attention(g.unsqueeze(q, 0), keys, values, kind="causal", layout="bshd")
+            y = g.reshape(y, (count, s.heads * s.value))
             x = x + self._product(g, y, f"{blk}.attn_output", s.width)
             h = self._norm(g, x, f"{blk}.ffn_norm")
             gate = g.silu(self._product(g, h, f"{blk}.ffn_gate"))
             inner = gate * self._product(g, h, f"{blk}.ffn_up", gate.shape[-1])
             x = x + self._product(g, inner, f"{blk}.ffn_down", s.width)
-        return x, stored
+        g.set_outputs([self._logits(g, g.narrow(x, 0, count - 1, 1))])
+        return g
 
     def _logits(self, g: rlx.Graph, x: rlx.Node) -> rlx.Node:
         # Where the file has no output matrix, it is the table of the tokens' vectors.

@@ -1,4 +1,4 @@
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from rlx._ext.locks import TryLock
@@ -64,6 +64,7 @@ class Program:
         output_views: tuple[Array, ...],
         arena: Array,
         inputs_end: int,
+        states: tuple[int, ...],
         link: Callable[[], Calls],
         most_trips: int | None,
         copier: tuple[int, int, bool],
@@ -114,3 +115,25 @@ class SizedRuns:
     def stale(self) -> None: ...
     def run_slots_locked(self, *arrays: Any) -> tuple[Array, ...]: ...
     def run_dict(self, inputs: Any) -> list[Array] | None: ...
+
+class ExactInputs:
+    def __init__(
+        self,
+        inputs: Sequence[tuple[int, Sequence[int | str]]],
+        dims: Mapping[str, tuple[int, int, int]],
+    ) -> None: ...
+    def sizes_of(self, arrays: Sequence[Any]) -> dict[str, int] | None: ...
+
+class SegmentRun:
+    def __init__(
+        self,
+        sizes: Sequence[tuple[str, int, tuple[int, int, int], Any]],
+        prefixes: Sequence[tuple[int, int, str | Callable[[dict[str, int]], int]]],
+        controls: Sequence[Callable[[dict[int, Array], dict[str, int]], None]],
+        guards: tuple[Callable[..., Any], Sequence[str]] | None,
+        arguments: Sequence[int | str],
+        call: Callable[..., tuple[Array, ...]] | None,
+        writes: Sequence[int],
+        refuse: Callable[[Any, Any], None],
+    ) -> None: ...
+    def run(self, values: dict[int, Array], sizes: dict[str, int]) -> None: ...

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from rlx.cgroups import most_memory
 from rlx.dataclasses import dataclass
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rlx._ext.locks import ReadWriteLock, TryLock
     from rlx._ext.program import ServedProgram, SizeSteps
     from rlx.backends.recorder import Recorder
+    from rlx.ir.plan import Value
     from rlx.passes.dynamic_batch import DynamicRows
 
 _ALIGNMENT = 256
@@ -447,6 +448,38 @@ class ParamSharing:
 
     gate: ReadWriteLock
     keys: Mapping[str, str]
+
+
+M = TypeVar("M")
+# The memory of states, by the names of the inputs and their bytes.
+StateMemory = dict[tuple[str, int], Any]
+_states: ContextVar[StateMemory | None] = ContextVar("rlx_states", default=None)
+
+
+@contextmanager
+def with_state_memory(memory: StateMemory) -> Iterator[None]:
+    """Has programs that are loaded meanwhile keep states in this memory, and add to it those that it lacks."""
+    token = _states.set(memory)
+    try:
+        yield
+    finally:
+        _states.reset(token)
+
+
+def state_memory(value: Value, made: Callable[[Value], M]) -> M:
+    """Returns the memory of a state, which other programs of the graph may have, too.
+
+    Args:
+        value: The state.
+        made: Makes its memory, zeroed.
+    """
+    memory, key = _states.get(), (value.name, value.type.nbytes)
+    if memory is None:
+        return made(value)
+    if key not in memory:
+        memory[key] = made(value)
+    found: M = memory[key]
+    return found
 
 
 _sharing: ContextVar[ParamSharing | None] = ContextVar("rlx_param_sharing", default=None)

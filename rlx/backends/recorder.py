@@ -11,9 +11,9 @@ from typing import Any
 from rlx.cost.op_classes import FREE
 from rlx.dataclasses import dataclass
 from rlx.ir.graph import Node
-from rlx.ir.plan import ARENA, HOST, KernelCall
-from rlx.ir.rewrite import subgraphs
-from rlx.ir.shape import estimated
+from rlx.ir.plan import ARENA, HOST, STATE, KernelCall
+from rlx.ir.rewrite import is_beginning, subgraphs
+from rlx.ir.shape import UPDATE, estimated
 from rlx.ir.spans import CALL, KERNEL, Span
 from rlx.passes.dynamic_batch import DynamicRows, scaled
 
@@ -87,10 +87,14 @@ def _kernel(call: KernelCall, shared: int, extent: DynamicRows | None) -> Record
             # Tables and scratch memory of the kernel are not counted.
             sizes = {item: item.type.nbytes for item in node.inputs}
             sizes[node] = sum(type.nbytes for type in node.types)
+            if any(value.kind == STATE for value in call.outputs):  # it writes the new rows alone
+                sizes = dict.fromkeys((node.inputs[1], node), node.inputs[1].type.nbytes)
             rows = cut.rows if cut is not None else ()
             nbytes = sum(scaled(n, cut) if key in rows else n for key, n in sizes.items())
         else:
-            fixed = sum(item.type.nbytes for item in stored if item.kind not in ARENA)
+            fixed = sum(item.type.nbytes for item in stored if item.kind not in (*ARENA, STATE))
+            if any(item.kind == STATE for item in stored):
+                fixed += sum(item.type.nbytes for item in node.inputs if _is_in_state(item))
             nbytes = fixed + scaled(sum(v.type.nbytes for v in stored if v.kind in ARENA), cut)
         if not subgraphs(node):  # else its work is done by nodes that have calls of their own
             flops = float(estimated(node.opdef.flops(node))) / shared
@@ -98,6 +102,15 @@ def _kernel(call: KernelCall, shared: int, extent: DynamicRows | None) -> Record
     types = [tuple(str(value.type) for value in some) for some in (reads, call.outputs)]
     label = f"{op}/{call.kernel}"
     return RecordedKernel(label, op, node, types[0], types[1], estimated(nbytes), flops)
+
+
+def _is_in_state(node: Node) -> bool:
+    """Returns whether a node is a part of an updated state, which is read where it is."""
+    while node.opdef.view or is_beginning(node):
+        if not node.inputs:
+            return False
+        node = node.inputs[0]
+    return node.op == UPDATE
 
 
 @dataclass(frozen=True)

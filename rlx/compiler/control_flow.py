@@ -12,7 +12,7 @@ from rlx._ext.locks import TryLock
 from rlx.backends.executable import Executable, RunSlots
 from rlx.compiler.loading import LoadedGraph
 from rlx.compiler.segments import Control
-from rlx.errors import DeviceMemoryError
+from rlx.errors import DeviceMemoryError, SizesError
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.shape import Shape
@@ -115,27 +115,21 @@ class _Loop(LoadedControl):
         count, (body,) = attrs["state"], self.subgraphs
         limit, going, *rest = operands
         state, others = list(rest[:count]), [*rest[count:], *shown]
-        stacks: list[list[Array]] = [[] for _ in attrs["results"][count:]]
+        shapes = attrs["results"][count:]
+        stacks = [_Rows(_shape(shape, sizes), dtype.numpy) for shape, dtype in shapes]
+        number, holds = np.array(0, np.int64), np.array(True)
         trip, trips, goes_on = 0, int(limit), bool(going)
         while goes_on and trip < trips:
             count_trip()
-            results = body([np.array(trip, np.int64), np.array(goes_on), *state, *others])
+            number[()] = trip
+            results = body([number, holds, *state, *others])
             goes_on = bool(results[0])
             # Copies: the next trip writes where these stand.
             state = [array.copy() for array in results[1 : count + 1]]
             for stack, array in zip(stacks, results[count + 1 :], strict=True):
-                stack.append(array.copy())
+                stack.append(array)
             trip += 1
-        shapes = attrs["results"][count:]
-        return [
-            *state,
-            *map(
-                _stacked,
-                stacks,
-                [_shape(shape, sizes) for shape, _ in shapes],
-                [d.numpy for _, d in shapes],
-            ),
-        ]
+        return [*state, *(stack.joined() for stack in stacks)]
 
 
 def _shape(shape: Shape, sizes: Mapping[str, int]) -> Shape:
@@ -146,18 +140,48 @@ def _shape(shape: Shape, sizes: Mapping[str, int]) -> Shape:
     )
 
 
-def _stacked(arrays: Sequence[Array], shape: Shape, dtype: Any) -> Array:
-    """Joins what all trips give, along a new first axis.
+class _Rows:
+    """The results of the trips of a loop, one after the other in an array that grows.
 
-    Raises:
-        DeviceMemoryError: There is no room for it.
+    Args:
+        shape: The shape of each, where there is none.
+        dtype: The dtype.
     """
-    try:
-        return np.stack(arrays) if arrays else np.zeros((0, *shape), dtype)
-    except MemoryError as error:
-        raise DeviceMemoryError(
-            "the host has no room for the results of a loop", got=error
-        ) from None
+
+    def __init__(self, shape: Shape, dtype: Any) -> None:
+        self._count = 0
+        self._rows: Array = np.empty((0, *shape), dtype)
+
+    def append(self, array: Array) -> None:
+        """Copies the result of a trip.
+
+        Raises:
+            DeviceMemoryError: There is no room for it.
+            SizesError: It has another shape than that of the trip before.
+        """
+        rows = self._rows
+        if self._count and rows.shape[1:] != array.shape:
+            raise SizesError(
+                "the trips of a loop give results of several shapes",
+                got=array.shape,
+                expected=rows.shape[1:],
+            )
+        if self._count == len(rows):
+            try:
+                more = np.empty((max(8, 2 * self._count), *array.shape), array.dtype)
+            except MemoryError as error:
+                raise DeviceMemoryError(
+                    "the host has no room for the results of a loop", got=error
+                ) from None
+            if self._count:
+                more[: self._count] = rows
+            self._rows = rows = more
+        rows[self._count] = array
+        self._count += 1
+
+    def joined(self) -> Array:
+        """Returns them along a new first axis."""
+        return self._rows[: self._count]
 
 
 def loaded_control(control: Control, load: Load) -> LoadedControl:

@@ -12,6 +12,7 @@ from rlx.dataclasses import dataclass
 from rlx.ir.graph import Graph
 from rlx.ir.notes import Note
 from rlx.ir.plan import MemoryPlan, Preparation, Schedule
+from rlx.ir.shape import UPDATE
 
 NOTHING_HOSTED: Mapping[int, str] = MappingProxyType({})
 
@@ -42,6 +43,17 @@ class LoweredModule:
     hosted: Mapping[int, str] = field(default_factory=lambda: NOTHING_HOSTED)
     program: Program | None = None
     segments: tuple[LoweredModule, ...] = ()
+
+    @property
+    def state_feeds(self) -> tuple[tuple[int, int], ...]:
+        """The feeds, inputs and outputs by position, that keep states on a backend that does not update them in place."""
+        if self.schedule is not None or self.segments or not self.graph.uses(UPDATE):
+            return ()
+        from rlx.ir.states import states_of
+
+        states = states_of(self.graph)
+        first = len(self.graph.outputs) - len(states)
+        return tuple((state.position, first + i) for i, state in enumerate(states))
 
     def noted(self, step: str, text: str) -> LoweredModule:
         """The same with another note."""

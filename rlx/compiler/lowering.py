@@ -22,6 +22,7 @@ from rlx.ir.kernel_sets import HOST_KERNELS, KERNEL_SETS
 from rlx.ir.notes import Note
 from rlx.ir.plan import MemoryPlan, Schedule
 from rlx.ir.rewrite import subgraphs
+from rlx.ir.shape import UPDATE
 from rlx.ir.spans import phase
 from rlx.ir.static_sizes import inferred_anew
 from rlx.ir.variants import SUBGROUPS
@@ -98,6 +99,7 @@ def _lower(graph: Graph, target: Target, promotes: bool) -> LoweredModule:
         )
     if target.reads_kernels:
         check_supported(graph, kernel_set, str(target.device), options.allow_host_fallback)
+    graph = _with_states(graph)
     with phase("passes"):
         early = list[Note]()
         if target.reads_kernels and options.hoist:
@@ -125,6 +127,15 @@ def _lower(graph: Graph, target: Target, promotes: bool) -> LoweredModule:
     return LoweredModule(
         fused, tuple(notes), schedule, plan, hoisted.preparations, subgraphs, NOTHING_HOSTED
     )
+
+
+def _with_states(graph: Graph) -> Graph:
+    """See ``rlx.ir.states.with_states``."""
+    if not graph.uses(UPDATE):
+        return graph
+    from rlx.ir.states import with_states
+
+    return with_states(graph)
 
 
 def _has_weights(graph: Graph) -> bool:
@@ -169,7 +180,7 @@ def derive(graph: Graph, target: Target, decisions: Decisions) -> LoweredModule:
     Raises:
         RlxError: They are not decisions about such a graph for such a target.
     """
-    check_fit(graph, decisions.graph, decisions.preparations)
+    check_fit(_with_states(graph), decisions.graph, decisions.preparations)
     refuse_unready([decisions.graph, *decisions.subgraphs], target.kernel_set)
     allow_host = target.options.allow_host_fallback
     check_supported(decisions.graph, target.kernel_set, str(target.device), allow_host)
@@ -338,7 +349,8 @@ def _schedule(
     if target.info.fragments:
         limits |= fragment_limits(target.info.fragments, target.info.features)
     limits[ROUNDS] = int(KERNEL_SETS[target.kernel_set].computes_f16)
-    return Scheduler(graph, target.kernel_set, limits, specialise, target.choices, hosted).run()
+    kernels, choices = target.kernel_set, target.choices
+    return Scheduler(graph, kernels, limits, specialise, choices, hosted, in_place=True).run()
 
 
 def _plan(schedule: Schedule, target: Target, offsets: Sequence[int] | None = None) -> MemoryPlan:

@@ -6,14 +6,16 @@ arrays of the host, without a copy on the CPU.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Never
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Never, cast
 
 import numpy as np
 
 from rlx._ext.locks import TryLock
+from rlx._ext.program import ExactInputs, SegmentRun
 from rlx.backends.arguments import as_array, check_args, check_slots
 from rlx.backends.base import CompileOptions
 from rlx.backends.executable import (
@@ -38,13 +40,17 @@ from rlx.errors import GraphError, SizesError
 from rlx.ir.graph import Graph
 from rlx.ir.input_sizes import InputSizes, computes_sizes
 from rlx.ir.opdef import Array, TensorType
+from rlx.ir.states import states_of
 from rlx.ops.interpret import trips_of_a_run
 from rlx.ops.known_sizes import with_known_sizes
-from rlx.sizes import Dim, SizeExpr, dims_of, value_of
+from rlx.sizes import Dim, Size, SizeExpr, dims_of, value_of
 from rlx.sizes.program import holds
 
 if TYPE_CHECKING:
     from rlx.backends.recorder import Recorder
+
+
+_NO_BOUND = nullcontext()
 
 
 class _Loader(NamedTuple):
@@ -84,9 +90,7 @@ class _LoadedSegment:
         self, segment: Segment, loaded: LoadedGraph | None, controls: Sequence[LoadedControl]
     ) -> None:
         self.segment, self.loaded, self._controls = segment, loaded, controls
-        names = sorted(frozenset[str]().union(*(guard.names() for guard in segment.guards)))
-        self._names, self._holds = names, holds(segment.guards, names)
-        self._run_slots: RunSlots | None = None
+        self._run = self._bound(segment.reads, None)
 
     @property
     def executable(self) -> Executable:
@@ -113,101 +117,100 @@ class _LoadedSegment:
             loaded = loaded._replace(executable=loaded.executable.clone())
         return _LoadedSegment(self.segment, loaded, controls)
 
-    def bind(self, recorder: Recorder | None) -> None:
-        """Has runs be recorded; with None they are compiled calls where there are some."""
+    def states(self) -> dict[int, int]:
+        """The states that it updates: by the id of the whole graph's input, its own input."""
         if self.segment.graph is None:
-            return
-        self.executable.bind(Binding(recorder=recorder))
-        lock = TryLock("a segment", "")
-        calls = None if recorder else self.executable.compiled(lock, self.segment.graph.input_names)
-        self._run_slots = calls and calls[0]
+            return {}
+        reads = self.segment.reads
+        return {cast(int, reads[s.position]): s.position for s in states_of(self.segment.graph)}
 
-    def run(self, values: dict[int, Array], sizes: dict[str, int]) -> None:
-        """Reads its sizes, and computes its values.
+    def bind(self, recorder: Recorder | None, residents: Sequence[int]) -> None:
+        """Sets how it runs; without a recorder by compiled calls where there are some.
 
         Args:
-            values: The values of nodes that are known, by the ids of these; it adds to them.
-            sizes: The values of dims that are known; it adds to them.
-
-        Raises:
-            SizesError: A size is none that the graph takes.
+            recorder: Records runs.
+            residents: The ids of the whole graph's states that it holds.
         """
-        segment = self.segment
-        for read in segment.sizes:
-            sizes[read.dim.name] = _value(read, values[read.node])
-        for node, source, length in segment.prefixes:
-            values[node] = values[source][: value_of(length, sizes)]
-        for control in self._controls:
-            control.run(values, sizes)
-        if segment.guards and not self._holds(*(sizes[name] for name in self._names)):
-            self._refuse(sizes)
-        if segment.graph is None:
+        if self.segment.graph is None or self.loaded is None:
             return
-        arrays = [
-            np.empty((sizes[read], 0), np.uint8) if isinstance(read, str) else values[read]
-            for read in segment.reads
-        ]
-        try:
-            results = self._results(arrays)
-        except GraphError as error:  # an operation of it does not take them
-            raise SizesError(
-                "a graph does not take the sizes that it computed",
-                got=", ".join(f"{name} = {size}" for name, size in sizes.items()),
-                hint=str(error),
-            ) from error
-        values.update(zip(segment.writes, results, strict=True))
+        held = sorted(own for node, own in self.states().items() if node in residents)
+        feeds = tuple(each for each in self.loaded.lowered.state_feeds if each[0] in held)
+        self.executable.bind(Binding(tuple(held), feeds, recorder=recorder))
+        lock = TryLock("a segment", "")
+        calls = None if recorder else self.executable.compiled(lock, self.segment.graph.input_names)
+        arguments = [read for i, read in enumerate(self.segment.reads) if i not in held]
+        self._run = self._bound(arguments, self._submitted if calls is None else calls[0])
 
-    def _results(self, arrays: Sequence[Array]) -> Sequence[Array]:
-        if self._run_slots is not None:
-            return self._run_slots(*arrays)
-        plain = [np.ascontiguousarray(array) if array.ndim else array for array in arrays]
-        return self.executable.submit(plain, range(len(self.segment.writes)), False).wait()
-
-    def _refuse(self, sizes: Mapping[str, int]) -> Never:
-        guard = next(guard for guard in self.segment.guards if not guard.holds(sizes))
-        raise SizesError(
-            "a graph does not take the sizes that it computed",
-            got=", ".join(f"{name} = {sizes[name]}" for name in sorted(guard.names())),
-            expected=str(guard),
+    def _bound(self, arguments: Sequence[int | str], call: RunSlots | None) -> SegmentRun:
+        """The run of the segment by a call that takes these arguments."""
+        segment = self.segment
+        names = sorted(frozenset[str]().union(*(guard.names() for guard in segment.guards)))
+        return SegmentRun(
+            [(read.dim.name, read.node, _bounds(read.dim), read) for read in segment.sizes],
+            [(prefix.node, prefix.source, _length(prefix.length)) for prefix in segment.prefixes],
+            [control.run for control in self._controls],
+            (holds(segment.guards, names), names) if segment.guards else None,
+            arguments,
+            call,
+            segment.writes,
+            self._refuse,
         )
 
+    def run(self, values: dict[int, Array], sizes: dict[str, int]) -> None:
+        """Reads its sizes, and computes its values. See ``rlx._ext.program.SegmentRun``."""
+        self._run.run(values, sizes)
 
-class _Fitting:
-    """Looks whether arrays are just as some inputs say, and which values of dims they show.
+    def _submitted(self, *arrays: Array) -> tuple[Array, ...]:
+        """The results of an executable whose runs are not compiled, or recorded."""
+        plain = [np.ascontiguousarray(array) if array.ndim else array for array in arrays]
+        outputs = range(len(self.segment.writes))
+        return tuple(self.executable.submit(plain, outputs, False).wait())
 
-    Args:
-        sizes: The sizes of all inputs.
-        positions: The inputs.
-    """
+    def _refuse(self, what: SizeRead | Mapping[str, int], why: int | GraphError | None) -> Never:
+        """Raises the error for a read of a value, or for sizes, with the error of an operation or None."""
+        if isinstance(what, SizeRead):
+            raise SizesError(
+                f"a size that the graph computed is out of range: {what.where}",
+                got=f"{what.dim.name} = {why}",
+                expected=what.dim.expected,
+            )
+        said, names, expected = "a graph does not take the sizes that it computed", list(what), None
+        if why is None:
+            guard = next(guard for guard in self.segment.guards if not guard.holds(what))
+            names, expected = sorted(guard.names()), str(guard)
+        got = ", ".join(f"{name} = {what[name]}" for name in names)
+        if isinstance(why, GraphError):
+            raise SizesError(said, got=got, hint=str(why)) from why
+        raise SizesError(said, got=got, expected=expected)
 
-    def __init__(self, sizes: InputSizes, positions: Sequence[int]) -> None:
-        self._inputs = []
-        # Sizes that are more than one dim are looked at by ``InputSizes``.
-        self._plain = True
-        for position in positions:
-            type = sizes.declared[position]
-            axes = [dims_of(n)[0] if isinstance(n, SizeExpr) else n for n in type.shape]
-            for axis, size in zip(axes, type.shape, strict=True):
-                self._plain &= not isinstance(axis, Dim) or axis.terms == size.terms
-            self._inputs.append((type.dtype.numpy, len(axes), tuple(axes)))
 
-    def sizes_of(self, arrays: Sequence[Any]) -> dict[str, int] | None:
-        """Returns the values of dims; None where an array is not just as its input says."""
-        if not self._plain or len(arrays) != len(self._inputs):
-            return None
-        sizes: dict[str, int] = {}
-        for array, (dtype, rank, axes) in zip(arrays, self._inputs, strict=True):
-            if type(array) is not np.ndarray or array.dtype != dtype or array.ndim != rank:
+def _bounds(dim: Dim) -> tuple[int, int, int]:
+    """The bounds of a dim as compiled runs take them."""
+    return dim.min, -1 if dim.max is None else dim.max, dim.multiple_of
+
+
+def _length(size: Size) -> str | Callable[[dict[str, int]], int]:
+    """The length of a prefix: the name of a dim, or a function of the sizes."""
+    if isinstance(size, SizeExpr) and size.terms == dims_of(size)[0].terms:
+        return dims_of(size)[0].name
+    return partial(value_of, size)
+
+
+def _exact(inputs: InputSizes, positions: Sequence[int]) -> ExactInputs | None:
+    """Looks at arrays for some inputs; None where a size of one is more than one dim."""
+    specs = []
+    bounds: dict[str, tuple[int, int, int]] = {}
+    for position in positions:
+        type = inputs.declared[position]
+        axes: list[int | str] = []
+        for size in type.shape:
+            dim = dims_of(size)[0] if isinstance(size, SizeExpr) else None
+            if isinstance(size, SizeExpr) and (dim is None or dim.terms != size.terms):
                 return None
-            if not (array.flags.c_contiguous and array.flags.aligned):
-                return None
-            for axis, size in zip(axes, array.shape, strict=True):
-                if isinstance(axis, int):
-                    if axis != size:
-                        return None
-                elif sizes.setdefault(axis.name, size) != size or not axis.takes(size):
-                    return None
-        return sizes
+            axes.append(size if dim is None else dim.name)
+            bounds.update({} if dim is None else {dim.name: _bounds(dim)})
+        specs.append((type.dtype.numpy.num, axes))
+    return ExactInputs(specs, bounds)
 
 
 class SegmentedExecutable(HostExecutable, Resizable):
@@ -252,6 +255,12 @@ class SegmentedExecutable(HostExecutable, Resizable):
         self._views: tuple[Array, ...] = ()
         super().__init__(self.input_sizes.types(self._sizes), outputs, whole)
         self._inputs = [graph.named(name).id for name in graph.input_names]
+        # By the position of an input that is a state, the segment that updates it, and that segment's input.
+        self._states = {
+            self._inputs.index(node): (each, own)
+            for each in segments
+            for node, own in each.states().items()
+        }
         self._results = [node.id for node in graph.outputs]
         self.bind(Binding())
 
@@ -277,8 +286,10 @@ class SegmentedExecutable(HostExecutable, Resizable):
         Raises:
             InputError: They do not fit.
         """
-        handles = {i: self.input_views[i].shape for i in self.binding.residents}
-        return self.input_sizes.values({**handles, **shapes}, self._input_sizes())
+        if self._held:
+            views = self.input_views
+            shapes = {**{i: views[i].shape for i in self._held}, **shapes}
+        return self.input_sizes.values(shapes, self._input_sizes())
 
     def resize(self, sizes: Mapping[str, int]) -> None:
         """Has ``input_views`` be of other sizes. The values of inputs that are no handles are lost."""
@@ -290,10 +301,17 @@ class SegmentedExecutable(HostExecutable, Resizable):
     # --- runs ------------------------------------------------------------------------------------
 
     def bind(self, binding: Binding) -> None:
-        """Sets how later runs are made; the segments know who records."""
+        """Sets how later runs are made; the segments know who records, and hold states."""
+        held = [self._inputs[i] for i in binding.residents if i in self._states]
         for each in self._segments:
-            each.bind(binding.recorder)
+            each.bind(binding.recorder, held)
         self.binding = binding
+        positions = binding.arguments(len(self._inputs))
+        self._arguments = [self._inputs[i] for i in positions]
+        self._names = [self._graph.input_names[i] for i in positions]
+        # Other residents than states are arguments of segments.
+        self._held = [i for i in binding.residents if i not in self._states]
+        self._exact = None if self._held else _exact(self.input_sizes, positions)
 
     def submit(self, arrays: Sequence[Array | None], outputs: Sequence[int], fresh: bool) -> Done:
         """Runs all segments to the end."""
@@ -302,20 +320,22 @@ class SegmentedExecutable(HostExecutable, Resizable):
         sizes = dict(self._sizes)
         if self._shown:
             sizes.update(self.sizes_of({i: array.shape for i, array in given.items()}))
-        if len(given) < len(self._inputs):
+        if len(given) < len(positions) or self._held:
             self.resize({name: sizes[name] for name in self._shown})
             given = {**dict(enumerate(self.input_views)), **given}
-        self._compute([given[i] for i in range(len(self._inputs))], sizes)
+        self._compute({self._inputs[i]: array for i, array in given.items()}, sizes)
         if fresh:
             return Done([self._outputs[i].copy() for i in outputs])
         return Done([read_only(self._outputs[i]) for i in outputs])
 
-    def _compute(self, inputs: Sequence[Array], sizes: dict[str, int]) -> None:
-        """Runs all segments on arrays that have the sizes of the inputs' dims."""
-        values = dict(zip(self._inputs, inputs, strict=True))
-        trips = (
-            trips_of_a_run(self._loader.options.max_iterations) if self._loops else nullcontext()
-        )
+    def _compute(self, values: dict[int, Array], sizes: dict[str, int]) -> None:
+        """Runs all segments.
+
+        Args:
+            values: By the ids of inputs, arrays that have the sizes of the inputs' dims.
+            sizes: These sizes.
+        """
+        trips = trips_of_a_run(self._loader.options.max_iterations) if self._loops else _NO_BOUND
         with trips:
             for each in self._segments:
                 each.run(values, sizes)
@@ -326,26 +346,24 @@ class SegmentedExecutable(HostExecutable, Resizable):
 
     def compiled(self, lock: TryLock, names: tuple[str, ...]) -> tuple[RunSlots, RunDict]:
         """See ``Executable``. Arrays that are just as the inputs say cost no more than a look at them."""
-        positions = self.binding.arguments(len(names))
-        args = tuple(names[i] for i in positions)
-        fitting = _Fitting(self.input_sizes, positions)
 
         def fits(arrays: Sequence[Any]) -> bool:
-            sizes = fitting.sizes_of(arrays)
-            if sizes is None or len(positions) < len(names):
+            sizes = None if self._exact is None else self._exact.sizes_of(arrays)
+            if sizes is None:
                 return False
-            self._compute(arrays, {**self._sizes, **sizes})
+            self._compute(dict(zip(self._arguments, arrays, strict=True)), self._sizes | sizes)
             return True
 
         def run_dict(inputs: Any) -> list[Array] | None:
-            if type(inputs) is not dict or len(inputs) != len(args):
+            if type(inputs) is not dict or len(inputs) != len(self._arguments):
                 return None
-            arrays = [inputs.get(name) for name in args]
+            arrays = [inputs.get(name) for name in self._names]
             return [array.copy() for array in self._outputs] if fits(arrays) else None
 
         def run_slots(arrays: tuple[Any, ...]) -> tuple[Array, ...]:
             if not arrays or not fits(arrays):
-                check_slots(arrays, len(args) if arrays else 0)
+                positions = self.binding.arguments(len(names))
+                check_slots(arrays, len(positions) if arrays else 0)
                 found = [as_array(array) for array in arrays]
                 shapes = {i: a.shape for i, a in zip(positions, found, strict=False)}
                 self.resize(self.sizes_of(shapes))
@@ -405,9 +423,22 @@ class SegmentedExecutable(HostExecutable, Resizable):
         return np.zeros(node.shape, node.dtype.numpy)
 
     def write_input(self, index: int, array: Array) -> None:
-        """Writes the input's view. The array says the sizes of dims that it shows."""
+        """Writes the input's view, or the state. The array says the sizes of dims that it shows."""
+        if index in self._states:
+            segment, own = self._states[index]
+            segment.executable.write_input(own, array)
+            if self.capabilities.can_be_lost:  # ``recover`` takes it from here
+                self.input_views[index][...] = array
+            return
         self.resize(self.input_sizes.values({index: array.shape}, self._input_sizes()))
         self.input_views[index][...] = array
+
+    def read_input(self, index: int) -> Array:
+        """Returns a copy of the input's view, or of the state."""
+        if index not in self._states:
+            return super().read_input(index)
+        segment, own = self._states[index]
+        return segment.executable.read_input(own)
 
     def moved(self) -> Moved:
         """Returns the sums of the segments."""
@@ -446,22 +477,6 @@ class SegmentedExecutable(HostExecutable, Resizable):
         """Closes the segments."""
         for executable in self._every:
             executable.close()
-
-
-def _value(read: SizeRead, array: Array) -> int:
-    """The value of a dim.
-
-    Raises:
-        SizesError: The dim does not take it.
-    """
-    value = int(array)
-    if not read.dim.takes(value):
-        raise SizesError(
-            f"a size that the graph computed is out of range: {read.where}",
-            got=f"{read.dim.name} = {value}",
-            expected=read.dim.expected,
-        )
-    return value
 
 
 def load_segmented(graph: Graph, target: Target, options: CompileOptions) -> LoadedGraph:

@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from rlx.errors import GraphError
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.input_sizes import made_dims, names_of, show_sizes
+from rlx.ir.rewrite import is_beginning
 from rlx.ir.shape import HOST_CONTROL, READ_SIZE, same_size
+from rlx.ir.states import states_of
 from rlx.ops.placeholders import LEAVES
 from rlx.sizes import Assumptions, Dim, Guard, Size
 
@@ -137,6 +141,14 @@ class _Cut:
             if node.op == READ_SIZE:
                 unread.discard(_dim_of(node).name)
             self._place(node, names)
+        # One segment makes all updates of a state.
+        self._updates: set[int] = set()
+        for state in states_of(graph):
+            update, level = state.last, self._level[state.last.id]
+            self._updates.add(update.id)
+            while update is not state.input:
+                self._level[update.id] = level
+                update = update.inputs[0]
 
     def _place(self, node: Node, names: frozenset[str]) -> None:
         if node.op in LEAVES or node.fixed:
@@ -207,7 +219,7 @@ class _Cut:
             checked.update(guards)
             whole: Graph | None = None
             reads: tuple[int | str, ...] = ()
-            if wanted[level]:
+            if wanted[level] or any(node.id in self._updates for node in inside):
                 whole, reads = _Part(graph, self._outside(inside)).made(inside, wanted[level])
             sizes = tuple(self._sizes[level]) if level < len(self._sizes) else ()
             prefixes = [each for i, each in self._prefixes.items() if levels[i] == level]
@@ -274,6 +286,8 @@ class _Part:
             self._node(node)
         outputs = [self._node(node) for node in wanted]
         new = self._new
+        # A segment that only updates states has one output, which nobody reads.
+        outputs = outputs or [new.constant(np.int64(0))]
         self._reads += [dim.name for dim in show_sizes(new, self._whole.dims)]
         if not new.dims:
             new.assumptions = None
@@ -304,7 +318,7 @@ class _Part:
 
 def _prefix(node: Node) -> Prefix | None:
     """A node as the beginning of its operand's value; None where it is something else."""
-    if node.op != "narrow" or node.attrs["axis"] != 0 or not same_size(node.attrs["start"], 0):
+    if not is_beginning(node) or node.attrs["axis"] != 0:
         return None
     operand = node.inputs[0]
     return Prefix(node.id, operand.id, node.attrs["length"]) if not operand.fixed else None

@@ -28,7 +28,9 @@ from rlx.backends.executable import (
     Pending,
     RunDict,
     RunSlots,
+    StateMemory,
     sharing,
+    with_state_memory,
 )
 from rlx.compiler.compile_cache import build
 from rlx.compiler.kept_programs import KeptProgram, SharedParams, Values, resize
@@ -39,10 +41,8 @@ from rlx.errors import GraphError, InputError, UnsupportedOpError, first_line
 from rlx.ir.graph import Graph
 from rlx.ir.input_sizes import InputSizes
 from rlx.ir.opdef import Array
-from rlx.ir.static_sizes import check_guards, with_sizes
-from rlx.sizes import Assumptions, Guard, deciding
-from rlx.sizes import polynomial as poly
-from rlx.sizes.guards import ZERO
+from rlx.ir.static_sizes import check_guards, equal_to, with_sizes, with_values
+from rlx.sizes import Assumptions, deciding
 from rlx.sizes.program import holds
 
 if TYPE_CHECKING:
@@ -106,6 +106,7 @@ class SizedExecutable(Resizable):
         builder: Lowers and loads graphs.
         params: Values of params.
         ranges: Programs to begin with.
+        states: The memory of the states, which these programs have.
 
     Attributes:
         input_sizes: Reads the values of dims from arrays.
@@ -120,8 +121,10 @@ class SizedExecutable(Resizable):
         builder: Builder,
         params: SharedParams | None = None,
         ranges: Sequence[KeptProgram] = (),
+        states: StateMemory | None = None,
     ) -> None:
         self._graph, self._builder = graph, builder
+        self._states: StateMemory = {} if states is None else states
         self._names = graph.input_names
         self.input_sizes = InputSizes(graph)
         self._params = params or SharedParams()
@@ -146,8 +149,8 @@ class SizedExecutable(Resizable):
         runs, compiled = self._runs(), program.compiled()
         if runs is None or compiled is None:
             return
-        # Handles stand in the memory of the program in use.
-        others = () if self._handles else tuple(filter(self._is_ready, self._ranges))
+        # Handles stand in the memory of the program in use, but for states.
+        others = () if self._moved_handles() else tuple(filter(self._is_ready, self._ranges))
         runs.use(compiled, [run for run in map(KeptProgram.compiled, others) if run is not None])
         if not self._is_ready(program):  # another thread has set params meanwhile
             runs.stale()
@@ -211,11 +214,16 @@ class SizedExecutable(Resizable):
                     expected=str(shapes[index]),
                     hint="bind it again for these sizes",
                 )
-        held = {index: self._now.executable.read_input(index) for index in self._handles}
+        held = {i: self._now.executable.read_input(i) for i in self._moved_handles()}
         program = self._program(sizes)
         for index, array in held.items():
             program.executable.write_input(index, array)
         self._use(program)
+
+    def _moved_handles(self) -> list[int]:
+        """The handles that each program has memory of its own for."""
+        shared = {name for name, _ in self._states}
+        return [index for index in self._handles if self._names[index] not in shared]
 
     def sizes_of(self, shapes: Mapping[int, Sequence[int]]) -> dict[str, int]:
         """Returns the sizes of a run with arguments of these shapes, by position; handles say theirs.
@@ -230,7 +238,8 @@ class SizedExecutable(Resizable):
         key = tuple(sizes[name] for name in self._graph.dims)
         program = self._of_a_range(key) or self._programs.get(key) or self._new_range(sizes, key)
         if program is None:
-            loaded = self._builder.static(with_sizes(self._graph, sizes))
+            with with_state_memory(self._states):
+                loaded = self._builder.static(with_sizes(self._graph, sizes))
             said = ", ".join(f"{name} = {value}" for name, value in sizes.items())
             noted = loaded.lowered.noted("sizes", f"a program for {said} alone: {self._why}")
             program = KeptProgram(dict(sizes), loaded._replace(lowered=noted))
@@ -240,7 +249,8 @@ class SizedExecutable(Resizable):
         if program.serves is None:
             self._programs.move_to_end(key)
         elif program.sizes != sizes:
-            self._closed_moves = _sum(self._closed_moves, resize(program, sizes))
+            with with_state_memory(self._states):
+                self._closed_moves = _sum(self._closed_moves, resize(program, sizes))
         self._update(program)
         return program
 
@@ -296,10 +306,11 @@ class SizedExecutable(Resizable):
         names = [name for name in self._graph.dims if name not in fixed]
         assumptions = Assumptions({name: hints.get(name, sizes[name]) for name in names}, ones=True)
         try:
-            loaded = self._builder.sized(graph, assumptions)
-            guards = [*assumptions.guards, *_bound(self._graph, fixed)]
+            with with_state_memory(self._states):
+                loaded = self._builder.sized(graph, assumptions)
+            guards = [*assumptions.guards, *with_values(self._graph, fixed)]
             own = holds(guards, names)
-            serves = holds([*guards, *_equal(self._graph, fixed)], list(self._graph.dims))
+            serves = holds([*guards, *equal_to(self._graph, fixed)], list(self._graph.dims))
         except (GraphError, UnsupportedOpError, TypeError) as error:
             # NumPy hides the error of a size that it reads as a number behind a TypeError of its own.
             if hints:
@@ -429,8 +440,10 @@ class SizedExecutable(Resizable):
 
     def clone(self) -> Executable:
         """See ``Executable``. The clone has programs of its own."""
-        ranges = [program.clone() for program in self._ranges]
-        return SizedExecutable(self._graph, self._builder, self._params, ranges)
+        states: StateMemory = {}
+        with with_state_memory(states):
+            ranges = [program.clone() for program in self._ranges]
+        return SizedExecutable(self._graph, self._builder, self._params, ranges, states)
 
     def renewed(self) -> SizedExecutable:
         """Returns an executable of the same graph on a device that was opened again, without params."""
@@ -448,21 +461,6 @@ class SizedExecutable(Resizable):
     def _every(self) -> list[KeptProgram]:
         """All programs."""
         return [*self._ranges, *self._programs.values()]
-
-
-def _equal(graph: Graph, fixed: Values) -> list[Guard]:
-    """Guards that dims have these values."""
-    return [
-        Guard(poly.add(graph.dims[name].terms, poly.constant(-value)), ZERO)
-        for name, value in fixed.items()
-    ]
-
-
-def _bound(graph: Graph, fixed: Values) -> list[Guard]:
-    """The guards of a graph's builders, with values in the place of some dims. Those of these dims alone hold."""
-    guards = () if graph.assumptions is None else graph.assumptions.guards
-    bound = (Guard(poly.bind(guard.terms, fixed), guard.relation) for guard in guards)
-    return [guard for guard in bound if poly.number_of(guard.terms) is None]
 
 
 def _sum(*moves: Moved) -> Moved:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.rewrite import subgraphs
-from rlx.ir.shape import HOST_CONTROL, READ_SIZE, estimated, size
+from rlx.ir.shape import HOST_CONTROL, READ_SIZE, UPDATE, estimated, size
 
 # Elementwise steps of so many operations call a function; the others are an instruction or a few.
 _FUNCTION_FLOPS = 8
@@ -40,7 +40,8 @@ KINDS: Mapping[str, OpClass] = {
     "arithmetic": OpClass(("custom", "tree_scores", "size")),
     "function": OpClass(("random",), "arithmetic", 0.3),
     "move": OpClass(
-        ("narrow", "slice", "expand", "concat", "pad_constant", "pad_repeat", "frames"), moves=True
+        ("narrow", "slice", "expand", "concat", "pad_constant", "pad_repeat", "frames", UPDATE),
+        moves=True,
     ),
     "transpose": OpClass(("transpose",), "move", 1.5, moves=True),
     "gather": OpClass(
@@ -167,6 +168,8 @@ def _region(node: Node) -> dict[str, Any]:
 
 def traffic(node: Node) -> int:
     """Bytes that a node reads and writes, each operand once; of a table only the rows picked."""
+    if node.op == UPDATE and node.inputs[0].op in ("input", UPDATE):  # in place
+        return 2 * node.inputs[1].type.nbytes
     written = sum(type.nbytes for type in node.types)
     reads = [operand.type.nbytes for operand in node.inputs]
     if node.op in PICKS:

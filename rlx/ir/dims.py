@@ -27,6 +27,7 @@ class Dims:
         size_names: The beginning of the names of dims that it computes: graphs within each other have different ones.
         computed_dims: The names of those.
         may_compute_sizes: Whether it may have such; a subgraph that a backend runs may not.
+        first_hints: Hints of dims that come to it later, by name; those of a graph that is read from a file.
     """
 
     assumptions: Assumptions | None = None
@@ -35,6 +36,7 @@ class Dims:
     size_names: str = "size"
     computed_dims: frozenset[str] = frozenset()
     may_compute_sizes: bool = True
+    first_hints: Mapping[str, int] = MappingProxyType({})
     _dims: Mapping[str, Dim] = MappingProxyType({})
 
     @property
@@ -109,6 +111,10 @@ class Dims:
         self.nodes.append(node)
         return node
 
+    def uses(self, op: str) -> bool:
+        """Returns whether one of its nodes is of an op."""
+        return any(node.op == op for node in self.nodes)
+
     def sizes_state(self) -> tuple[Any, ...] | None:
         """Returns the dims, their hints and what was assumed, for pickles; None for a graph without dims."""
         assumptions = self.assumptions
@@ -171,4 +177,6 @@ class Dims:
             self.assumptions = Assumptions({}, joins=True)
         self._dims = {**self._dims, **{dim.name: dim for dim in dims}}
         for dim in dims:
-            self.assumptions.hints.setdefault(dim.name, dim.hint)
+            first = self.first_hints.get(dim.name, dim.hint)
+            usual = type(first) is int and dim.takes(first)
+            self.assumptions.hints.setdefault(dim.name, first if usual else dim.hint)

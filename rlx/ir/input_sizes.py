@@ -8,7 +8,7 @@ from typing import Any
 from rlx.errors import GraphError, InputError
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import TensorType
-from rlx.ir.shape import HOST_CONTROL, READ_SIZE
+from rlx.ir.shape import HOST_CONTROL, READ_SIZE, is_sized
 from rlx.sizes import Dim, Ratio, SizeExpr, value_of
 from rlx.sizes.polynomial import Unknown
 
@@ -33,6 +33,7 @@ class InputSizes:
         self.names: frozenset[str] = frozenset(self._dims)
         self._names = graph.input_names
         self.declared: list[TensorType] = [graph.named(name).type for name in self._names]
+        self._declared = [(type, is_sized(type)) for type in self.declared]
         sources = shown_by(self.declared)
         self._sources = {name: sources.get(name, []) for name in self._dims}
         for name in self._dims:
@@ -93,7 +94,9 @@ class InputSizes:
         """Returns the types of all inputs for values of the dims."""
         return [
             TensorType(tuple(value_of(size, values) for size in type.shape), type.dtype)
-            for type in self.declared
+            if sized
+            else type
+            for type, sized in self._declared
         ]
 
     def _value(

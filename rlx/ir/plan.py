@@ -14,8 +14,10 @@ from rlx.ir.opdef import Array, TensorType
 HOST = "host"
 
 # Where a value's bytes are: the arena holds inputs, outputs and temporaries; params and constants
-# have memory of their own, which clones share.
+# have memory of their own, which clones share. A state is an input that runs update in place. It has memory of its own,
+# which the programs of one graph share.
 ARENA = ("input", "temp", "output")
+STATE = "state"
 
 
 @dataclass(eq=False)
@@ -25,7 +27,7 @@ class Value:
     Attributes:
         id: Position in ``Schedule.values``.
         type: Shape and dtype.
-        kind: input, temp, output, param or constant.
+        kind: input, state, temp, output, param or constant.
         name: Name of the input or param, else where it comes from.
         array: The bytes of a constant.
     """

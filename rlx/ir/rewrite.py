@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from rlx.ir.graph import Graph, Node
+from rlx.ir.shape import same_size
 
 
 class Rewriter:
@@ -97,3 +98,11 @@ def users(graph: Graph) -> dict[int, list[Node]]:
         for operand in node.inputs:
             results[operand.id].append(node)
     return results
+
+
+def is_beginning(node: Node) -> bool:
+    """Returns whether a node is the beginning of its operand's memory: its first entries along the outermost axis."""
+    if node.op != "narrow" or not same_size(node.attrs["start"], 0):
+        return False
+    outer = node.inputs[0].shape[: node.attrs["axis"]]
+    return all(same_size(n, 1) for n in outer)

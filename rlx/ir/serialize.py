@@ -25,6 +25,8 @@ MAX_NESTED = 16
 class Growing(GraphView, Protocol):
     """A graph that is being read: what ``rlx.ir.graph.Graph`` has for adding nodes."""
 
+    first_hints: Mapping[str, int]
+
     @property
     def param_values(self) -> dict[str, Array]:
         """Values of params."""
@@ -99,6 +101,7 @@ def to_data(
             name: _encode(np.asarray(value), stored) for name, value in attached.items()
         },
         **({"guards": guards} if guards else {}),
+        **({} if graph.assumptions is None else {"hints": dict(graph.assumptions.hints)}),
     }
 
 
@@ -164,6 +167,7 @@ def from_data(
         if data["rlx_graph"] != FORMAT:
             raise ValueError(f"format {data['rlx_graph']!r}, this release reads {FORMAT}")
         graph = make(data["name"])
+        graph.first_hints = dict(data.get("hints", {}))
         for item in data["nodes"]:
             attrs = {
                 key: _decode(make, value, arrays, inside) for key, value in item["attrs"].items()

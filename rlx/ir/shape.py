@@ -23,6 +23,8 @@ MAX_RANK = 32
 MAX_SIZE = 1 << 59
 # The operation that makes a dim of a number which the graph computes.
 READ_SIZE = "read_size"
+# The op that writes rows into a value.
+UPDATE = "update_slice"
 # Operations whose results have dims of their own: the host runs their subgraphs.
 HOST_CONTROL = ("loop", "branch")
 

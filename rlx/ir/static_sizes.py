@@ -8,7 +8,9 @@ from typing import Any
 from rlx.errors import MALFORMED, GraphError, RlxError, SizesError
 from rlx.ir.graph import Graph, Node
 from rlx.ir.shape import READ_SIZE
-from rlx.sizes import SizeExpr, bound, current
+from rlx.sizes import Guard, SizeExpr, bound, current
+from rlx.sizes import polynomial as poly
+from rlx.sizes.guards import ZERO
 
 
 def with_sizes(graph: Graph, values: Mapping[str, int]) -> Graph:
@@ -116,3 +118,18 @@ def check_guards(graph: Graph, values: Mapping[str, int]) -> None:
                 expected=str(guard),
                 hint="build the graph for these sizes, or compare no size while it is built",
             )
+
+
+def equal_to(graph: Graph, fixed: Mapping[str, int]) -> list[Guard]:
+    """Returns guards that dims have these values."""
+    return [
+        Guard(poly.add(graph.dims[name].terms, poly.constant(-value)), ZERO)
+        for name, value in fixed.items()
+    ]
+
+
+def with_values(graph: Graph, fixed: Mapping[str, int]) -> list[Guard]:
+    """Returns the guards of a graph's builders, with values in the place of some dims. Those of these dims alone hold."""
+    guards = () if graph.assumptions is None else graph.assumptions.guards
+    bound = (Guard(poly.bind(guard.terms, fixed), guard.relation) for guard in guards)
+    return [guard for guard in bound if poly.number_of(guard.terms) is None]

@@ -8,7 +8,7 @@ from rlx.ops import placeholders as placeholders
 from rlx.ops.elementwise import records as records, activations as activations
 from rlx.ops.movement import (
     strided as strided, pads as pads, gather as gather, scatter as scatter, layout as layout, creation as creation,
-    read_size as read_size,
+    read_size as read_size, update as update,
 )  # fmt: skip
 from rlx.ops.elementwise import random as random
 from rlx.ops.resize import interpolate as interpolate, plane as plane

@@ -11,6 +11,7 @@ from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import TensorType
 from rlx.ir.plan import Schedule
 from rlx.ir.rewrite import Rewriter
+from rlx.ir.shape import UPDATE
 from rlx.ir.static_sizes import with_sizes
 from rlx.sizes import Assumptions, Dim, SizeExpr
 
@@ -97,6 +98,8 @@ class DynamicRows:
 
 def dynamic_rows_of(graph: Graph, actual: int, upper: int) -> DynamicRows:
     """Derives the part of a compiled graph that runs if its inputs hold ``actual`` rows instead of ``upper``."""
+    if graph.uses(UPDATE):
+        return DynamicRows(upper, None, reason="an update of a state computes all rows").of(actual)
     shrinker = _Shrinker(graph, upper)
     with shrinker.new.deciding():
         shrinker.run()

@@ -16,11 +16,12 @@ from rlx.ir.dtype import HALVES, DType, widen
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.notes import Note
 from rlx.ir.rewrite import Rewriter
+from rlx.ir.shape import UPDATE
 from rlx.ops.declare import main_dtype
 from rlx.ops.placeholders import LEAVES
 
-# Operations whose parts say which types they take.
-_TYPED = CONTROL | {"custom"}
+# Operations whose parts say which types they take, and updates: a state has the type of its input.
+_TYPED = CONTROL | {"custom", UPDATE}
 # Says whether the kernel of a node of f16 reads and writes halves.
 ReadsHalves = Callable[[Node], bool]
 

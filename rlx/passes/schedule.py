@@ -15,9 +15,9 @@ from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.kernel_sets import HOST_KERNELS, KERNEL_SETS
 from rlx.ir.notes import Note
 from rlx.ir.opdef import Array, TensorType
-from rlx.ir.plan import HOST, KernelCall, Schedule, Value
-from rlx.ir.rewrite import subgraphs, users
-from rlx.ir.shape import Shape, estimated
+from rlx.ir.plan import HOST, STATE, KernelCall, Schedule, Value
+from rlx.ir.rewrite import is_beginning, subgraphs, users
+from rlx.ir.shape import UPDATE, Shape, estimated
 from rlx.ir.spans import checkpoint
 from rlx.ir.variants import Choices
 from rlx.ops.movement.strided import emit_strided_copy
@@ -37,6 +37,8 @@ class Scheduler:
         specialise: The function that made the graph ready for the backend, and that makes subgraphs ready.
         choices: The measured variants of kernels, which go before their rules.
         host: Nodes of the graph that run on the host besides those without a kernel, by id, and why.
+        in_place: Whether inputs are updated in place. The last outputs of the graph are their values then
+            (``rlx.ir.states.with_states``).
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Scheduler:
         specialise: Callable[[Graph], tuple[Graph, list[Note]]],
         choices: Choices = _NONE_KNOWN,
         host: Mapping[int, str] = MappingProxyType({}),
+        in_place: bool = False,
     ) -> None:
         self.limits, self.choices = limits, choices
         self._kernels = KERNEL_SETS[kernel_set]
@@ -59,13 +62,18 @@ class Scheduler:
         self._host: dict[int, str]
         self._users: dict[int, list[Node]]
         self._tables: dict[tuple[str, bytes], Value] = {}
+        self._whole = graph
+        self._states = _states(graph) if in_place else {}
         self._enter(graph)
         self._host |= host
 
     def run(self) -> Schedule:
-        """The schedule of the whole graph."""
+        """The schedule of the whole graph. Outputs behind those of its builder are states, which stay where they are."""
         self._walk()
-        for node in self._graph.outputs:
+        outputs, states = self._graph.outputs, self._states.values()
+        for last in states:
+            assert self._values[last.id][0].kind == STATE, last.where()
+        for node in outputs[: len(outputs) - len(states)]:
             self._output(node)
         return self._schedule
 
@@ -277,7 +285,8 @@ class Scheduler:
         if node.op == "param" and self._only_on_host(node):
             return
         if node.op in ("input", "param", "constant"):
-            value = self._new(node.type, node.op, node.name, node.attrs.get("value"))
+            kind = STATE if node.id in self._states and self._graph is self._whole else node.op
+            value = self._new(node.type, kind, node.name, node.attrs.get("value"))
             if node.op == "input":
                 self._schedule.inputs.append(value)
             elif node.op == "param":
@@ -285,14 +294,33 @@ class Scheduler:
             self._values[node.id] = (value,)
         elif node.op == PART:
             self._values[node.id] = (self._values[node.inputs[0].id][node.attrs["index"]],)
-        elif node.opdef.view:
+        elif node.opdef.view or self._is_beginning(node):
             self._values[node.id] = self._values[node.inputs[0].id]
         else:
-            self._values[node.id] = tuple(self._new(t, "temp", node.name) for t in node.types)
+            self._values[node.id] = self._results_of(node)
             kernels = node.opdef.kernels(self._kernels.name)
             assert kernels is not None, "check_supported was not asked first"
             if _computes(node):
                 kernels.lower(node, self)
+
+    def _results_of(self, node: Node) -> tuple[Value, ...]:
+        """Memory for the results of a node. An update of a state writes into the state."""
+        inside = self._graph is not self._whole
+        if node.op == UPDATE and self.operand(0).kind == STATE and not inside:
+            return self._values[node.inputs[0].id]
+        return tuple(self._new(t, "temp", node.name) for t in node.types)
+
+    def _is_beginning(self, node: Node) -> bool:
+        """Returns whether a node is the beginning of its operand's memory, and kernels alone read it."""
+        return is_beginning(node) and not self._host and self._by_kernels(node)
+
+    def _by_kernels(self, node: Node) -> bool:
+        return all(
+            reader.op != "custom"
+            and not subgraphs(reader)
+            and (not reader.opdef.view or self._by_kernels(reader))
+            for reader in self._users[node.id]
+        )
 
     def _only_on_host(self, node: Node) -> bool:
         """Returns whether only host parts read a param; they hold their own copy."""
@@ -330,7 +358,7 @@ class Scheduler:
 
     def _output(self, node: Node) -> None:
         (value,) = self._values[node.id]
-        if value.kind in ("input", "param", "constant"):
+        if value.kind not in ("temp", "output"):
             # A leaf that is an output is copied: its own memory belongs to the caller.
             copied = self._new(node.type, "output", f"copy of {node.name}")
             self._node = node
@@ -340,6 +368,15 @@ class Scheduler:
         value.kind = "output"
         self._schedule.outputs.append(value)
         self._schedule.output_types.append(node.type)
+
+
+def _states(graph: Graph) -> dict[int, Node]:
+    """The last update of each state of a graph, by the id of the input."""
+    if not graph.uses(UPDATE):
+        return {}
+    from rlx.ir.states import states_of
+
+    return {state.input.id: state.last for state in states_of(graph)}
 
 
 def _computes(node: Node) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rlx.backends.arguments import as_array
 from rlx.errors import InputError, UnsupportedOpError
 from rlx.ir.opdef import Array
+from rlx.ir.states import states_of, why_no_state
 from rlx.runtime.bind_inputs import bind_all
 from rlx.runtime.convert import to_array
 from rlx.runtime.exclusive import exclusive
@@ -49,7 +50,7 @@ class IoBindingMethods:
 
         Raises:
             UnknownNameError: The graph has no input of that name.
-            InputError: The array does not fit.
+            InputError: The array does not fit, or the graph updates the input (``g.update``) and can't do so in place.
         """
         _bind(self._state, name, array, "host")
 
@@ -86,7 +87,8 @@ class IoBindingMethods:
             out_idx: An output of its shape and dtype.
 
         Raises:
-            InputError: There is no such handle or output, or they differ in shape or dtype.
+            InputError: There is no such handle or output, they differ in shape or dtype, or the graph updates the handle
+                itself (``g.update``).
         """
         rebind(self._state, feeds=_feeds_with(self._state, name, out_idx))
 
@@ -192,6 +194,13 @@ class IoBindingMethods:
 def _bind(state: RuntimeState, name: str, array: Any, kind: str) -> None:
     state.check_open()
     index, node = state.input(name), state.graph.named(name)
+    reason = why_no_state(state.graph, name)
+    if reason is not None:
+        raise InputError(
+            f"input {name!r} can't be a handle: the graph updates it, and can't do so in place",
+            got=reason,
+            hint="read the result of the update (g.update) instead",
+        )
     shape = node.shape
     if state.sized is not None:
         array = as_array(array)
@@ -201,7 +210,12 @@ def _bind(state: RuntimeState, name: str, array: Any, kind: str) -> None:
     with state.span("bind_handle"):
         state.executable.write_input(index, value)
     state.handles[name] = kind
-    rebind(state, residents=tuple(sorted({*state.binding.residents, index})))
+    feeds = {
+        **dict(state.binding.feeds),
+        **{i: o for i, o in state.lowered.state_feeds if i == index},
+    }
+    residents = tuple(sorted({*state.binding.residents, index}))
+    rebind(state, residents=residents, feeds=tuple(feeds.items()))
 
 
 def _handle(state: RuntimeState, name: str) -> int:
@@ -220,6 +234,12 @@ def _handle(state: RuntimeState, name: str) -> int:
 def _feeds_with(state: RuntimeState, name: str, out_idx: int) -> tuple[tuple[int, int], ...]:
     """Returns the feeds of a graph with one more."""
     index, pos = _handle(state, name), state.output(out_idx)
+    if any(each.position == index for each in states_of(state.graph)):
+        raise InputError(
+            f"handle {name!r} takes no output",
+            got=f"output {out_idx}",
+            hint="the graph updates it in place (g.update), and each run begins with its new value",
+        )
     output, handle = state.graph.outputs[pos], state.graph.named(name)
     with state.graph.deciding():
         fits = output.type == handle.type

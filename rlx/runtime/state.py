@@ -144,8 +144,9 @@ class RuntimeState:
         holder.run_slots, holder._run_dict = calls or slow
 
     def is_watched(self) -> bool:
-        """Returns whether runs are recorded or counted, or wait for params, and so take the general way."""
-        return bool(self.missing or self.routers or self.binding.recorder)
+        """Returns whether runs are recorded, wait for params, or have hidden outputs, and so take the general way."""
+        hidden = len(self.executable.output_views) > len(self.outputs)
+        return bool(self.missing or hidden or self.binding.recorder)
 
     def use_binding(self, binding: Binding) -> None:
         """Notes the binding that the executable has."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlx._ext import cpu as kernels
 from rlx._ext import program as compiled
@@ -20,14 +20,33 @@ from rlx.sizes import deciding
 _ALIGNMENT = 256
 
 
+class Memory(NamedTuple):
+    """The memory of an executable, weights apart.
+
+    Attributes:
+        plan: Where values are in the arena.
+        arena: The arena.
+        states: The memory of states, by the ids of their values.
+    """
+
+    plan: MemoryPlan
+    arena: Array
+    states: Mapping[int, Array]
+
+    def place(self, value: Value) -> Array:
+        """Returns the memory of a value, from its first byte on."""
+        if value.id in self.states:
+            return self.states[value.id]
+        return self.arena[self.plan.slots[value.id].offset :]
+
+
 class CallLists:
     """Links the calls of one executable.
 
     Args:
         schedule: The calls.
-        plan: Where their values are in the arena.
+        memory: Where their values are.
         weights: Params and constants.
-        arena: The memory of everything else.
         slots: Addresses of the inputs' memory, then of the outputs', 0 for empty ones.
         isa: The instruction set.
         threads: Threads that may make a call together.
@@ -43,16 +62,15 @@ class CallLists:
     def __init__(
         self,
         schedule: Schedule,
-        plan: MemoryPlan,
+        memory: Memory,
         weights: Weights,
-        arena: Array,
         slots: Sequence[int],
         isa: str,
         threads: int,
         flush: bool,
     ) -> None:
-        self._schedule, self._plan, self._weights = schedule, plan, weights
-        self._arena, self._slots, self._isa, self._threads = arena, slots, isa, threads
+        self._schedule, self._memory, self._weights = schedule, memory, weights
+        self._slots, self._isa, self._threads = slots, isa, threads
         self._flush = flush
         self._extent: DynamicRows | None = None
         self._whole: compiled.Calls | None = None
@@ -101,7 +119,7 @@ class CallLists:
     def _all_rows(self) -> compiled.Calls:
         linker = Linker(
             self._isa,
-            self._place,
+            self._memory.place,
             lambda value: self._weights[value.id],
             self._threads,
             self._flush,
@@ -111,10 +129,6 @@ class CallLists:
         self.names = [row[4] for row in rows]
         self.spare = linker.spare.nbytes
         return self._calls(linker, rows, (), () if sized is None else sized.places)
-
-    def _place(self, value: Value) -> Array:
-        """The memory of a value of the arena, from its first byte on."""
-        return self._arena[self._plan.slots[value.id].offset :]
 
     def _fewer_rows(
         self, rows: RowsSchedule, actual: int, upper: int
@@ -126,14 +140,14 @@ class CallLists:
         with deciding(rows.assumptions):
             sized = SizedCalls(rows.schedule, *sizes, loops, self._threads, self._flush)
         schedule, plan = sized.static, sized.plan(_ALIGNMENT)
-        whole, stored = self._schedule, self._plan
+        whole, (stored, arena, _) = self._schedule, self._memory
         moved = {}
         for few, many in ((schedule.inputs, whole.inputs), (schedule.outputs, whole.outputs)):
             for value, like in zip(few, many, strict=True):
                 moved[plan.slots[value.id].offset, value.kind] = stored.slots[like.id].offset
         room = plan.nbytes - plan.outputs_end
         fits = room <= stored.nbytes - stored.outputs_end
-        temps = self._arena[stored.outputs_end :] if fits else aligned(room)
+        temps = arena[stored.outputs_end :] if fits else aligned(room)
         weight = _FewerWeights(whole, self._weights)
 
         def place(value: Value) -> Array:
@@ -141,7 +155,7 @@ class CallLists:
             # A temporary may have the same offset as the output that reuses its memory.
             for kind in (value.kind, "output") if offset < plan.outputs_end else ():
                 if (offset, kind) in moved:
-                    return self._arena[moved[offset, kind] :]
+                    return arena[moved[offset, kind] :]
             return temps[offset - plan.outputs_end :]
 
         linker = Linker(self._isa, place, weight.__getitem__, self._threads, self._flush)
@@ -154,7 +168,7 @@ class CallLists:
         self._pin(linker.blocks)
         # Custom Python operations hold views of inputs and outputs.
         slots = [0 if address in linker.viewed else address for address in self._slots]
-        stored = self._arena, linker.functions, linker.spare, linker.blocks, keep
+        stored = self._memory, linker.functions, linker.spare, linker.blocks, keep
         return compiled.Calls(rows, slots, stored, places)
 
     def _pin(self, blocks: Iterable[WeightBlock]) -> None:

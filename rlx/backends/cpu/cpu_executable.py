@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 
 from rlx._ext import cpu as compiled
 from rlx._ext.locks import TryLock
 from rlx._ext.program import Program, SizeSteps, free_idle
-from rlx.backends.cpu.call_list import CallLists
+from rlx.backends.cpu.call_list import CallLists, Memory
 from rlx.backends.cpu.sized_calls import SizedCalls
 from rlx.backends.cpu.timed import TimedRuns
 from rlx.backends.cpu.weights import Weights
@@ -24,10 +25,12 @@ from rlx.backends.executable import (
     RunSlots,
     aligned,
     read_only,
+    state_memory,
     view_of,
 )
 from rlx.ir.opdef import Array
-from rlx.ir.plan import MemoryPlan, Schedule
+from rlx.ir.plan import STATE, MemoryPlan, Schedule, Value
+from rlx.sizes import Assumptions, deciding
 from rlx.threads import usable_cores
 
 CAPABILITIES = Capabilities(
@@ -69,47 +72,70 @@ class CpuExecutable:
         self._schedule, self._plan, self._weights, self._isa = schedule, plan, weights, isa
         self._threads, self._max_iterations, self._flush = threads, max_iterations, flush
         self._arena = aligned(plan.nbytes)
-        inputs = [
-            view_of(self._arena, plan.slots[value.id].offset, value.type)
+        self._state_bytes = 0  # of those that this executable made
+        states = {
+            value.id: state_memory(value, self._new_state)
             for value in schedule.inputs
-        ]
-        outputs = list(zip(schedule.outputs, schedule.output_types, strict=True))
+            if value.kind == STATE
+        }
+        self._memory = Memory(plan, self._arena, states)
+        inputs = [view_of(self._memory.place(v), 0, v.type) for v in schedule.inputs]
+        outputs = zip(schedule.outputs, schedule.output_types, strict=True)
         self._offsets = [plan.slots[value.id].offset for value in schedule.outputs]
         output_views = tuple(
-            read_only(view_of(self._arena, plan.slots[v.id].offset, type)) for v, type in outputs
+            read_only(view_of(self._memory.place(value), 0, type)) for value, type in outputs
         )
-        rooms = [plan.slots[value.id].nbytes for value in (*schedule.inputs, *schedule.outputs)]
+        values = *schedule.inputs, *schedule.outputs
         # A value that is empty now has room where sizes change.
         slots = [
-            view.ctypes.data if view.size or (sized is not None and room) else 0
-            for view, room in zip((*inputs, *output_views), rooms, strict=True)
+            view.ctypes.data if view.size or (sized is not None and self._room(value)) else 0
+            for view, value in zip((*inputs, *output_views), values, strict=True)
         ]
-        self._calls = CallLists(schedule, plan, weights, self._arena, slots, isa, threads, flush)
+        # Calls write states, so no array of a caller stands in for one.
+        bindable = [0 if v.kind == STATE else slot for v, slot in zip(values, slots, strict=True)]
+        self._calls = CallLists(schedule, self._memory, weights, bindable, isa, threads, flush)
         self._calls.sized = sized
         # Locked: a weight must not move between linking and the entry into ``readers``.
         with weights.lock:
-            calls = self._calls.link()
-            input_views = tuple(
-                view if rebindable else np.zeros_like(view)
-                for view, rebindable in zip(inputs, calls.rebindable(), strict=False)
-            )
-            self._program = Program(
-                calls,
-                input_views,
-                slots[: len(inputs)],
-                output_views,
-                self._arena,
-                plan.inputs_end,
-                self._calls.link,
-                max_iterations,
-                (compiled.parallel_copy(), min(threads, usable_cores()), True),
-                aligned,
-                flush,
-            )
+            self._program = self._linked(inputs, slots[: len(inputs)], output_views)
             weights.readers.add(self._program)
         self._every = tuple(range(len(output_views)))
         self._binding = Binding()
         self._timed: TimedRuns | None = None
+
+    def _linked(
+        self, inputs: Sequence[Array], slots: Sequence[int], output_views: tuple[Array, ...]
+    ) -> Program:
+        """The calls, linked, with the views of inputs and outputs."""
+        calls = self._calls.link()
+        input_views = tuple(
+            view if rebindable else np.zeros_like(view)
+            for view, rebindable in zip(inputs, calls.rebindable(), strict=False)
+        )
+        states = (i for i, v in enumerate(self._schedule.inputs) if v.kind == STATE)
+        return Program(
+            calls,
+            input_views,
+            slots,
+            output_views,
+            self._arena,
+            self._plan.inputs_end,
+            tuple(states),
+            self._calls.link,
+            self._max_iterations,
+            (compiled.parallel_copy(), min(self._threads, usable_cores()), True),
+            aligned,
+            self._flush,
+        )
+
+    def _new_state(self, value: Value) -> Array:
+        """Memory for a state, of zeros."""
+        self._state_bytes += value.type.nbytes
+        return aligned(value.type.nbytes)
+
+    def _room(self, value: Value) -> int:
+        """The bytes of the arena that a value has."""
+        return self._plan.slots[value.id].nbytes if value.id in self._plan.slots else 0
 
     @property
     def input_views(self) -> tuple[Array, ...]:
@@ -137,8 +163,18 @@ class CpuExecutable:
         if binding.feeds != self._binding.feeds:
             program.set_feeds(binding.feeds)
         recorder = binding.recorder
-        self._timed = None if recorder is None else TimedRuns(program, self._calls.used, recorder)
+        self._timed = None
+        if recorder is not None:
+            self._timed = TimedRuns(program, self._calls.used, recorder, self._estimating)
         self._binding = binding
+
+    def _estimating(self) -> AbstractContextManager[None]:
+        """Has estimates of work take the sizes of the last run, which for fewer rows are their number."""
+        extent = self._binding.extent
+        if extent is None or extent.schedule is None:
+            return nullcontext()
+        dims = extent.schedule.schedule.sizes or {}
+        return deciding(Assumptions(dict.fromkeys(dims, extent.actual)))
 
     def submit(
         self, arrays: Sequence[Array | None], outputs: Sequence[int], fresh: bool
@@ -183,12 +219,19 @@ class CpuExecutable:
         return self._weights.read(name)
 
     def write_input(self, index: int, array: Array) -> None:
-        """Writes the input's view."""
-        self.input_views[index][...] = array
+        """Writes the input's view, or the state."""
+        self._held(index)[...] = array
 
     def read_input(self, index: int) -> Array:
-        """Returns a copy of the input's view."""
-        return self.input_views[index].copy()
+        """Returns a copy of the input's view, or of the state."""
+        return self._held(index).copy()
+
+    def _held(self, index: int) -> Array:
+        """The memory that runs read where an input is a resident."""
+        value = self._schedule.inputs[index]
+        if value.kind != STATE:
+            return self.input_views[index]
+        return view_of(self._memory.place(value), 0, value.type)
 
     def read_row(self, output: int, row: int) -> Array:
         """Returns a copy of the row."""
@@ -223,7 +266,7 @@ class CpuExecutable:
 
     def memory(self) -> dict[str, int]:
         """See ``Executable``. Nothing is staged. Other threads have scratch of their own."""
-        params, arena = self._weights.nbytes, self._plan.nbytes
+        params, arena = self._weights.nbytes, self._plan.nbytes + self._state_bytes
         peak = arena + params + self._calls.spare
         return {"arena": arena, "params": params, "staging": 0, "peak": peak}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+
 from rlx._ext.program import Program, SizeSteps
 from rlx.backends.cpu.cpu_executable import CpuExecutable
 from rlx.backends.cpu.sized_calls import SizedCalls
@@ -45,6 +47,10 @@ class SizedCpuExecutable(CpuExecutable):
     def sizes(self) -> Sizes:
         """The sizes that runs without arguments compute for."""
         return dict(zip(self._sized.names, self._sized.run_sizes.now, strict=True))
+
+    def _estimating(self) -> AbstractContextManager[None]:
+        self._sized.sizes = dict(self.sizes)
+        return self._sized.estimating()
 
     def program(self, guards: SizeSteps | None) -> Program:
         """Returns the compiled program of its runs, which takes the sizes of its arrays by itself where guards hold."""

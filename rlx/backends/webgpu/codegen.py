@@ -146,7 +146,7 @@ def lower(
     if work == 0:
         return None
     values = (*(value for value in call.inputs if value is not None), *call.outputs)
-    access = tuple(access_of(value) for value in values)
+    access = tuple(access_of(value, call) for value in values)
     size = grid(work, per_dimension)
     dtypes = tuple(value.type.dtype for value in values)
     pattern, label = pattern_of(values, plan.slots), f"{call.node.op}/{call.kernel}"
@@ -170,7 +170,7 @@ def lower(
             _sources.put(key, text, len(source))
         else:
             sized.texts[key] = text
-    modes = (*map(access_of, left), *([UNIFORM] if text.vectors else []))
+    modes = (*(access_of(value, call) for value in left), *([UNIFORM] if text.vectors else []))
     dispatch = Dispatch(call, label, text.source, left, modes, size, work, text.excess)
     if flags.VERIFY.get():
         _verify_bindings(dispatch, plan)

@@ -9,7 +9,7 @@ from typing import Any
 from rlx.dataclasses import dataclass
 from rlx.ir.dtype import DType
 from rlx.ir.opdef import TensorType
-from rlx.ir.plan import ARENA, KernelCall, Slot, Value
+from rlx.ir.plan import ARENA, STATE, KernelCall, Slot, Value
 from rlx.passes.dynamic_batch import DynamicRows, scaled
 
 # The access to the buffer of sizes.
@@ -67,13 +67,15 @@ def shrunk(dispatch: Dispatch, extent: DynamicRows | None) -> tuple[int, int]:
     return (work, 1) if y == 1 else (x, math.ceil(work / x))
 
 
-def access_of(value: Value) -> str:
-    """Returns the access mode with which a value may be bound.
+def access_of(value: Value, call: KernelCall) -> str:
+    """Returns the access mode with which a value may be bound for a call.
 
-    Everything in the arena is read_write: one buffer can't be read-only and writable in the same dispatch. Params and
-    constants have buffers of their own. Writable ranges may not overlap either; ``shared_ranges`` prevents that.
+    Everything in the arena is read_write: one buffer can't be read-only and writable in the same dispatch. Params,
+    constants and states have buffers of their own, and calls write states. Writable ranges may not overlap either;
+    ``shared_ranges`` prevents that.
     """
-    return "read_write" if value.kind in ARENA else "read"
+    written = value.kind == STATE and any(output.id == value.id for output in call.outputs)
+    return "read_write" if written or value.kind in ARENA else "read"
 
 
 def text_of(work: Sequence[Dispatch | KernelCall]) -> str:

@@ -47,17 +47,17 @@ class Readback:
     def read_input(self, index: int) -> Array:
         """Returns the value in an input's slot."""
         builder = self._builder
-        offset, _ = builder.inputs[index]
-        return self.read(builder.arena, offset, builder.input_type(index))
+        buffer, offset, _ = builder.inputs[index]
+        return self.read(buffer, offset, builder.input_type(index))
 
     def write_input(self, index: int, array: Array) -> None:
         """Uploads an input to its slot."""
         builder = self._builder
-        offset, nbytes = builder.inputs[index]
+        buffer, offset, nbytes = builder.inputs[index]
         builder.host.views.input_views[index][...] = array
         if nbytes:
-            data = builder.host.inputs[offset : offset + words(nbytes)]
-            runner = self._factory.runner(Submission([], uploads=[(data, builder.arena, offset)]))
+            data = builder.input_bytes(index)
+            runner = self._factory.runner(Submission([], uploads=[(data, buffer, offset)]))
             check(runner, runner.submit())
 
     def read_row(self, output: int, row: int) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 from weakref import WeakSet
 
@@ -44,6 +44,7 @@ class Batches:
         fixed: Params and constants, and the programs of the host.
         plan: Where other values live.
         arena: The buffer that they live in.
+        states: The buffers of states, by the ids of their values.
         views: The host's views, which know the sizes of now.
         sizes: What depends on sizes; None without dims.
 
@@ -60,10 +61,12 @@ class Batches:
         fixed: ConstantBuffers,
         plan: MemoryPlan,
         arena: Any,
+        states: Mapping[int, Any],
         views: HostViews,
         sizes: BoundSizes | None = None,
     ) -> None:
         self._views, self._sizes, self._version = views, sizes, 0
+        self._buffers = {**fixed.buffers, **states}
         self._gpu, self._fixed, self._plan, self._arena = gpu, fixed, plan, arena
         self._parts: list[list[Dispatch]] = [[]]
         self.host_steps: list[Any] = []
@@ -135,8 +138,8 @@ class Batches:
 
     def _place(self, value: Value) -> tuple[Any, int]:
         """The buffer that holds a value, and where in it."""
-        if value.id in self._fixed.buffers:
-            return self._fixed.buffers[value.id], 0
+        if value.id in self._buffers:
+            return self._buffers[value.id], 0
         return self._arena, self._plan.slots[value.id].offset
 
     def _resources(self, dispatch: Dispatch) -> list[tuple[Any, int, int]]:

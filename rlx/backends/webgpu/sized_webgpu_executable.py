@@ -49,6 +49,8 @@ class SizedWebGpuExecutable(WebGpuExecutable):
         """Has later runs compute for other sizes, for which there is memory. The values of inputs and outputs are lost."""
         self._drain()
         self._host.views.resize(tuple(sizes[name] for name in self._sized.names))
+        if self._factory.recording is not None:
+            self._record(self._builder.binding)
 
     def _record(self, binding: Binding) -> None:
         self._sized.sizes = dict(self.sizes)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -33,8 +33,22 @@ from rlx.backends.webgpu.submission import (
     SubmissionRunner,
 )
 from rlx.ir.opdef import Array, TensorType
-from rlx.ir.plan import MemoryPlan, Schedule, Value
+from rlx.ir.plan import STATE, MemoryPlan, Schedule, Slot, Value
 from rlx.passes.dynamic_batch import scaled
+
+
+class GpuState(NamedTuple):
+    """The memory of an input that runs update in place; the programs of one graph share it.
+
+    Attributes:
+        buffer: Its buffer.
+        of_arguments: Bytes of the host that a run on an argument uploads.
+        of_views: The same of a run on the input views.
+    """
+
+    buffer: Any
+    of_arguments: Array
+    of_views: Array
 
 
 class HostStaging:
@@ -43,6 +57,7 @@ class HostStaging:
     Args:
         schedule: The inputs and outputs, with the types that they have first.
         plan: Where they stand in the arena.
+        states: The states, by the positions of inputs; these are not in the arena.
         sizes: What depends on sizes; None without dims.
 
     Attributes:
@@ -54,18 +69,29 @@ class HostStaging:
     """
 
     def __init__(
-        self, schedule: Schedule, plan: MemoryPlan, sizes: BoundSizes | None = None
+        self,
+        schedule: Schedule,
+        plan: MemoryPlan,
+        states: Mapping[int, GpuState],
+        sizes: BoundSizes | None = None,
     ) -> None:
         self.memory = aligned(plan.outputs_end)
         self.address: int = self.memory.ctypes.data
         self.inputs = aligned(plan.inputs_end)
         self.outputs: Array = self.memory[plan.inputs_end :]
-        inputs = [(plan.slots[value.id].offset, value.type) for value in schedule.inputs]
+
+        def input_in(memory: Array, bytes_of: Callable[[GpuState], Array], i: int) -> Array:
+            value = schedule.inputs[i]
+            if i in states:
+                return view_of(bytes_of(states[i]), 0, value.type)
+            return view_of(memory, plan.slots[value.id].offset, value.type)
+
+        every = range(len(schedule.inputs))
         self._offsets = [plan.slots[value.id].offset for value in schedule.outputs]
         outputs = zip(self._offsets, schedule.output_types, strict=True)
         self.views = HostViews(
-            tuple(view_of(self.memory, *item) for item in inputs),
-            tuple(view_of(self.inputs, *item) for item in inputs),
+            tuple(input_in(self.memory, lambda state: state.of_arguments, i) for i in every),
+            tuple(input_in(self.inputs, lambda state: state.of_views, i) for i in every),
             tuple(read_only(view_of(self.memory, *item)) for item in outputs),
             *(() if sizes is None else (sizes.sizes, sizes.words)),
         )
@@ -77,6 +103,8 @@ class HostStaging:
         return tuple(zip(self._offsets, counts, strict=True))
 
 
+# The slot of a state, which is not in the arena.
+_OUTSIDE = Slot(0, 0)
 # Ranges that are closer are merged into one transfer, in bytes.
 _NEAR = 4096
 
@@ -144,6 +172,7 @@ class SubmissionBuilder:
         schedule: Its inputs and outputs.
         plan: Where they stand in the arena.
         arena: The buffer.
+        states: The states, by the positions of inputs.
         host: The host memory of inputs and outputs.
         sizes: What depends on sizes; None without dims.
 
@@ -162,9 +191,11 @@ class SubmissionBuilder:
         schedule: Schedule,
         plan: MemoryPlan,
         arena: Any,
+        states: Mapping[int, GpuState],
         host: HostStaging,
         sizes: BoundSizes | None = None,
     ) -> None:
+        self._states = states
         self._gpu, self.arena, self.host, self._plan = gpu, arena, host, plan
         self._schedule, self._sizes = schedule, sizes
         self._words = None if sizes is None else SizeWords(sizes.buffer, host.views)
@@ -183,14 +214,24 @@ class SubmissionBuilder:
         self.binding = binding
 
     @property
-    def inputs(self) -> list[tuple[int, int]]:
-        """Offset and size in bytes of each input in the arena."""
-        return [(span.offset, span.size) for span in self._inputs()]
+    def inputs(self) -> list[tuple[Any, int, int]]:
+        """Buffer, offset and size in bytes of each input."""
+        return [
+            (self._states[i].buffer if i in self._states else self.arena, span.offset, span.size)
+            for i, span in enumerate(self._inputs())
+        ]
 
     @property
-    def outputs(self) -> list[tuple[int, int]]:
+    def outputs(self) -> list[tuple[Any, int, int]]:
         """The same of each output."""
-        return [(span.offset, span.size) for span in self._outputs()]
+        return [(self.arena, span.offset, span.size) for span in self._outputs()]
+
+    def input_bytes(self, index: int) -> Array:
+        """Returns the bytes of an input's view on the host, in whole words."""
+        if index in self._states:
+            return self._states[index].of_views
+        _, offset, nbytes = self.inputs[index]
+        return self.host.inputs[offset : offset + words(nbytes)]
 
     def _inputs(self) -> list[ArenaSpan]:
         registers = None if self._sizes is None else self._sizes.inputs
@@ -208,10 +249,9 @@ class SubmissionBuilder:
         results = []
         for i, (value, view) in enumerate(zip(values, views, strict=True)):
             register = -1 if registers is None else registers[i]
-            most = view.nbytes if register < 0 else self._plan.slots[value.id].nbytes
-            results.append(
-                ArenaSpan(self._plan.slots[value.id].offset, view.nbytes, most, 0, register)
-            )
+            slot = _OUTSIDE if value.kind == STATE else self._plan.slots[value.id]
+            most = view.nbytes if register < 0 else slot.nbytes
+            results.append(ArenaSpan(slot.offset, view.nbytes, most, 0, register))
         return results
 
     def input_type(self, index: int) -> TensorType:
@@ -251,16 +291,11 @@ class SubmissionBuilder:
             whole: Whether the rows of outputs past the active extent come back, too.
         """
         memory = self.host.memory
-        source = self.host.inputs if from_views else memory
-        sent = spans(self._cut(self._inputs(), True), uploaded)
-        uploads: Sequence[tuple[Any, Any, int]] = [
-            (source[span.offset : span.offset + span.size], self.arena, span.offset)
-            for span in sent
-        ]
-        lengths = _lengths(UPLOADS, sent)
+        uploads, lengths = self._uploads(uploaded, from_views)
+        states = sum(data.nbytes for data, buffer, _ in uploads if buffer is not self.arena)
         # Memory that is prepared for uploads serves again only once the GPU has read it.
         common = functools.partial(
-            Submission, often=bool(outputs), room=self._plan.inputs_end, words=self._words
+            Submission, often=bool(outputs), room=self._plan.inputs_end + states, words=self._words
         )
         submissions = []
         for batch, places, step in zip(batches, grids, steps, strict=False):
@@ -298,6 +333,24 @@ class SubmissionBuilder:
             )
         )
         return submissions
+
+    def _uploads(
+        self, uploaded: Sequence[int], from_views: bool
+    ) -> tuple[Sequence[tuple[Array, Any, int]], list[tuple[int, int, int, int]]]:
+        """Returns the uploads of inputs, and their lengths that depend on sizes."""
+        source = self.host.inputs if from_views else self.host.memory
+        slots = self._cut(self._inputs(), True)
+        in_arena = [i for i in range(len(slots)) if i not in self._states]
+        wanted = [place for place, i in enumerate(in_arena) if i in uploaded]
+        sent = spans([slots[i] for i in in_arena], wanted)
+        states = [state for i, state in self._states.items() if i in uploaded]
+        return [
+            *((source[s.offset : s.offset + s.size], self.arena, s.offset) for s in sent),
+            *(
+                (state.of_views if from_views else state.of_arguments, state.buffer, 0)
+                for state in states
+            ),
+        ], _lengths(UPLOADS, sent)
 
     def _staged(self, outputs: Sequence[int], whole: bool) -> tuple[list[ArenaSpan], int]:
         """Returns the ranges of these outputs, and the bytes that stage them one after the other."""

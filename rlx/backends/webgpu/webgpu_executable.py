@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from itertools import starmap
 from typing import Any
 
 import numpy as np
@@ -11,19 +12,34 @@ import numpy as np
 from rlx._ext.locks import TryLock
 from rlx._ext.program import SizeSteps
 from rlx.backends.arguments import check_args
-from rlx.backends.executable import Binding, GpuBuffer, Moved, Pending, RunDict, RunSlots
+from rlx.backends.executable import (
+    Binding,
+    GpuBuffer,
+    Moved,
+    Pending,
+    RunDict,
+    RunSlots,
+    aligned,
+    state_memory,
+)
 from rlx.backends.recorder import Recorder
 from rlx.backends.webgpu.device import GpuDevice, forget
-from rlx.backends.webgpu.dispatch import Dispatch, text_of
+from rlx.backends.webgpu.dispatch import Dispatch, padded, text_of
 from rlx.backends.webgpu.readback import Readback
 from rlx.backends.webgpu.recorded import SubmissionRecorder
 from rlx.backends.webgpu.runs import Batches, PreparedRun, SubmittedRun
 from rlx.backends.webgpu.submission import BoundSizes, Submission
-from rlx.backends.webgpu.submission_builder import HostStaging, RunnerFactory, SubmissionBuilder
+from rlx.backends.webgpu.submission_builder import (
+    GpuState,
+    HostStaging,
+    RunnerFactory,
+    SubmissionBuilder,
+    words,
+)
 from rlx.backends.webgpu.weight_buffers import ConstantBuffers, check_limit
 from rlx.errors import ClosedError
 from rlx.ir.opdef import Array
-from rlx.ir.plan import KernelCall, MemoryPlan, Schedule
+from rlx.ir.plan import STATE, KernelCall, MemoryPlan, Schedule, Value
 
 # Other uses of values on a device that a program shares: it may draw them.
 _USES_OF_PROGRAMS = ("VERTEX", "INDEX", "UNIFORM", "INDIRECT")
@@ -58,6 +74,7 @@ class WebGpuExecutable:
         self.capabilities = gpu.capabilities
         self._gpu, self._schedule, self._plan = gpu, schedule, plan
         self._work, self._constants = work, constants
+        self._state_bytes = 0  # of those that this executable made
         # Padding: the last slot can be bound in whole vectors, and an empty slot can start at the end.
         size = plan.nbytes + 256
         if size > gpu.limits["max-buffer-size"]:
@@ -68,9 +85,16 @@ class WebGpuExecutable:
             check_limit(gpu, "max-buffer-size", size, f"the arena; largest value {largest.name}")
         uses = ("STORAGE", "COPY_SRC", "COPY_DST", *(_USES_OF_PROGRAMS if gpu.shared else ()))
         self._arena: Any = gpu.buffer("arena", size, *uses)
-        self._host = HostStaging(schedule, plan, sizes)
-        self._builder = SubmissionBuilder(gpu, schedule, plan, self._arena, self._host, sizes)
-        self._batches = Batches(gpu, work, constants, plan, self._arena, self._host.views, sizes)
+        states = {
+            i: state_memory(value, self._new_state)
+            for i, value in enumerate(schedule.inputs)
+            if value.kind == STATE
+        }
+        arena, host = self._arena, HostStaging(schedule, plan, states, sizes)
+        self._host = host
+        self._builder = SubmissionBuilder(gpu, schedule, plan, arena, states, host, sizes)
+        buffers = {schedule.inputs[i].id: state.buffer for i, state in states.items()}
+        self._batches = Batches(gpu, work, constants, plan, arena, buffers, host.views, sizes)
         self._moved: Array = np.zeros(3, np.int64)
         self._factory = RunnerFactory(gpu, self._moved)
         self._readback: Readback | None = None
@@ -82,6 +106,15 @@ class WebGpuExecutable:
         # Weak: the entry refers to the executable, and a cycle would delay freeing until a garbage collection.
         self._entry: Callable[[], Any] = lambda: None
         self._views_prepared = False  # whether the entry has a runner for runs on the input views
+
+    def _new_state(self, value: Value) -> GpuState:
+        """Memory for a state, of zeros."""
+        size = padded(value.type)
+        for limit in ("max-storage-buffer-binding-size", "max-buffer-size"):
+            check_limit(self._gpu, limit, size, value.name)
+        self._state_bytes += size
+        buffer = self._gpu.buffer(f"state {value.name}", size, "STORAGE", "COPY_SRC", "COPY_DST")
+        return GpuState(buffer, *(aligned(words(value.type.nbytes)) for _ in range(2)))
 
     @property
     def input_views(self) -> tuple[Array, ...]:
@@ -302,9 +335,9 @@ class WebGpuExecutable:
         return self._host.address
 
     def gpu_buffers(self) -> tuple[tuple[GpuBuffer, ...], tuple[GpuBuffer, ...]]:
-        """Returns the places of inputs and outputs in the arena."""
+        """Returns the places of inputs and outputs."""
         inputs, outputs = (
-            tuple(GpuBuffer(self._arena, offset, size) for offset, size in slots)
+            tuple(starmap(GpuBuffer, slots))
             for slots in (self._builder.inputs, self._builder.outputs)
         )
         return inputs, outputs
@@ -322,7 +355,7 @@ class WebGpuExecutable:
 
     def memory(self) -> dict[str, int]:
         """Returns the bytes of the arena, of params and constants, and of the buffers that results come back through."""
-        arena, params = self._plan.nbytes, self._constants.nbytes
+        arena, params = self._plan.nbytes + self._state_bytes, self._constants.nbytes
         staging = self._builder.staging_bytes
         total = arena + params + staging
         return {"arena": arena, "params": params, "staging": staging, "peak": total}

@@ -18,7 +18,7 @@ from rlx.backends.webgpu.submission import OK, PythonRunner, Submission
 from rlx.errors import DeviceLostError, DeviceMemoryError
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
-from rlx.ir.plan import ARENA, HOST, KernelCall, Schedule, Value
+from rlx.ir.plan import ARENA, HOST, STATE, KernelCall, Schedule, Value
 
 
 class SharedBuffer:
@@ -71,7 +71,7 @@ class ConstantBuffers:
         shares = schedule.params.keys() <= texts.keys()
         every = frozenset(texts[name] for name in schedule.params if shares)
         for value in schedule.values:
-            if value.kind in ARENA:
+            if value.kind in (*ARENA, STATE):
                 continue
             size = padded(value.type)
             check_limit(gpu, "max-storage-buffer-binding-size", size, value.name)

@@ -43,14 +43,16 @@ def emit_strided_copy(  # noqa: PLR0913 - sizes and strides of all operands
     source_advance: int = 0,
     target_advance: int = 0,
     unit: int = 1,
+    may_be_empty: bool = False,
 ) -> None:
     """A copy from one strided walk to another; steps and offsets count elements.
 
     What is copied has the rows of the node's result; with a unit of 0 it has not, and runs of fewer rows copy all.
-    With a counter, an i32 value, the offsets grow by the advances for every unit that it holds.
+    With a counter, an i32 value, the offsets grow by the advances for every unit that it holds. A copy that may be empty
+    is one call for all sizes: whether there is something to copy is not decided for it.
     """
     count = size(dims)
-    if count == 0:
+    if not may_be_empty and count == 0:
         return
     merged, (source_merged, target_merged) = collapse(dims, source_steps, target_steps)
     emitter.call(
