@@ -66,8 +66,8 @@ cdef class SegmentRun:
         prefixes: The nodes that are the beginning of another one's value: ``(node, source, length)``; the length is
             the name of a dim, or a function of the sizes.
         controls: Functions of the values and the sizes that run loops and branches.
-        guards: What has to hold of the sizes: a function of numbers, and the names of the dims that it takes; None for nothing.
-        arguments: What the segment reads: nodes, and names of dims, which an array of shape (size, 0) shows.
+        guards: A function that tells whether sizes are legal, and the names of the dims that it takes; None where all are.
+        arguments: The nodes that the segment reads, and names of dims, each of which an array of shape (size, 0) shows.
         call: Computes the segment; None where there is nothing to compute.
         writes: The nodes that its first results are.
         refuse: Raises the error for a read with a value, or for sizes with the error of an operation or None.

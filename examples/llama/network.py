@@ -42,7 +42,7 @@ class LlamaNetwork:
         Returns:
             A graph. In: "tokens" i32 ``[count]``, "position" i64, the number of tokens before them, then the states
             "k0", "v0", "k1" ... f32 ``[context, kv_heads, size]``: the keys and values of the tokens so far, to which it
-            adds those of these tokens. Out: the logits of what comes next, ``[1, vocabulary]``.
+            adds those of these tokens. Out: the logits of the next token, ``[1, vocabulary]``.
         """
         g, s = rlx.Graph("llama"), self.settings
         count = rlx.Dim("count", min=1, max=self.context)

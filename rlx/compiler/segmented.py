@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from rlx.backends.recorder import Recorder
 
 
+# For graphs without loops, whose trips need no bound.
 _NO_BOUND = nullcontext()
 
 

@@ -150,7 +150,7 @@ def update(
 
     Where ``state`` is an input of the graph, each run writes the new rows alone, into the input's own memory. A handle
     that is bound to that input keeps them for later runs: nothing else of it is copied. Such an input has a fixed shape,
-    and the update alone reads it; what follows reads the update's result. Other values, and arrays that a run is given, are
+    and the update alone reads it; later operations read the update's result. Other values, and arrays that a run is given, are
     copied before.
 
     Args:
