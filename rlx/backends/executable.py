@@ -432,8 +432,8 @@ def _huge(nbytes: int, advice: int) -> Array:
 
 
 def view_of(memory: Array, offset: int, type: TensorType) -> Array:
-    """Returns a view of the value at an offset of some memory."""
-    part: Array = memory[offset : offset + type.nbytes].view(type.dtype.numpy)
+    """Returns a view of the value at an offset of some memory; NumPy has an empty slice begin where the whole does."""
+    part: Array = memory[offset:][: type.nbytes].view(type.dtype.numpy)
     return part.reshape(type.shape)
 
 

@@ -80,10 +80,10 @@ class HostStaging:
         self.inputs = aligned(plan.inputs_end)
         self.outputs: Array = self.memory[plan.inputs_end :]
 
-        def input_in(memory: Array, bytes_of: Callable[[GpuState], Array], i: int) -> Array:
+        def input_in(memory: Array, bytes_in: Callable[[GpuState], Array], i: int) -> Array:
             value = schedule.inputs[i]
             if i in states:
-                return view_of(bytes_of(states[i]), 0, value.type)
+                return view_of(bytes_in(states[i]), 0, value.type)
             return view_of(memory, plan.slots[value.id].offset, value.type)
 
         every = range(len(schedule.inputs))
@@ -327,7 +327,7 @@ class SubmissionBuilder:
                 copies=[(self.arena, span.offset, to, span.size) for span, to in places_back],
                 staging=self.staging,
                 staged=staged,
-                reads=[(to, memory[s.offset : s.offset + s.size]) for s, to in places_back],
+                reads=[(to, memory[s.offset :][: s.size]) for s, to in places_back],
                 lengths=lengths,
                 grids=grids[-1],
             )
@@ -345,7 +345,7 @@ class SubmissionBuilder:
         sent = spans([slots[i] for i in in_arena], wanted)
         states = [state for i, state in self._states.items() if i in uploaded]
         return [
-            *((source[s.offset : s.offset + s.size], self.arena, s.offset) for s in sent),
+            *((source[s.offset :][: s.size], self.arena, s.offset) for s in sent),
             *(
                 (state.of_views if from_views else state.of_arguments, state.buffer, 0)
                 for state in states
