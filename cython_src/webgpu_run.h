@@ -258,6 +258,8 @@ static void rlx_encode_pass(rlx_work *work, rlx_handle encoder) {
     const rlx_pass_label label = {NULL, {"rlx", 3}, NULL};
     rlx_handle pass = api->begin_pass(encoder, &label), pipeline = NULL, group = NULL;
     for (const rlx_dispatch *d = work->dispatch; d < work->dispatch + work->dispatches; d++) {
+        if (!d->x || !d->y) /* sizes of now leave it nothing to do */
+            continue;
         if (d->pipeline != pipeline)
             api->set_pipeline(pass, pipeline = d->pipeline);
         if (d->group != group)

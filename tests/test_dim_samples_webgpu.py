@@ -1,6 +1,7 @@
 """Samples of all operations with axes as dims on WebGPU: one program gives for each size what the reference gives."""
 
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from dim_samples import ALONE, ASKING, REFUSED, WAYS, dims_of, other_sizes, smal
 from samples import ALL, SIZED_BY_DATA, by_op, each
 
 import rlx
+from rlx.compiler import sized
 
 pytestmark = pytest.mark.per_op
 
@@ -18,8 +20,11 @@ def magnitude(arrays):
     return max((float(a.max(initial=0)) for a in floats), default=0.0)
 
 
-def check_webgpu(case, ways):
-    """One program gives for each of several sizes what the reference gives."""
+def check_webgpu(case, ways, steady=False):
+    """One program gives for each of several sizes what the reference gives.
+
+    ``steady``: it is the only program, too.
+    """
     for shapes, way in {dims_of(case, way): way for way in ways}.items():
         if all(isinstance(size, int) for shape in shapes for size in shape):
             continue
@@ -27,9 +32,11 @@ def check_webgpu(case, ways):
             graph = with_shapes(case, shapes).graph()
         except rlx.GraphError:
             continue  # ``check`` says which may refuse dims
-        own = 0.0  # the largest result of the sample's own sizes, which are the first
-        with rlx.compile(graph, device="webgpu") as sized:
-            for at in other_sizes(case, shapes):
+        own = 0.0  # the largest result so far
+        with rlx.compile(graph, device="webgpu") as compiled:
+            sizes = list(other_sizes(case, shapes))
+            # A program that was made for few elements is right for more, too.
+            for at in reversed(sizes) if steady else sizes:
                 static = with_shapes(case, at)
                 operands = static.operands()
                 try:
@@ -38,7 +45,7 @@ def check_webgpu(case, ways):
                         # NumPy warns of means of nothing.
                         warnings.simplefilter("ignore", RuntimeWarning)
                         expected = static.expected(wanted, operands)
-                    got = sized.run({f"x{i}": array for i, array in enumerate(operands)})
+                    got = compiled.run({f"x{i}": array for i, array in enumerate(operands)})
                 except rlx.SizesError:
                     few = min(size for shape in at for size in shape) < 2
                     assert case.opdef.name in (REFUSED | ASKING if few else REFUSED)
@@ -55,10 +62,12 @@ def check_webgpu(case, ways):
                 assert error <= allowed, f"{way} {at}: error {error:.3g} > {allowed:.3g}"
             if case.opdef.name in SIZED_BY_DATA:
                 continue  # it has several programs
-            programs = sized._state.sized
+            programs = compiled._state.sized
             small = any(size in (0, 1) for shape in case.sample.shapes for size in shape)
             alone = case.opdef.name in ALONE or "a part on the host" in programs._why  # such as f64
             assert programs._ranges or small or alone, f"{way}: {programs._why}"
+            most = 1 if steady and not (ALL or small or alone) else len(programs._ranges)
+            assert len(programs._ranges) <= most, f"{way}: {len(programs._ranges)} programs"
 
 
 @pytest.mark.parametrize("group", by_op(small()))
@@ -67,3 +76,14 @@ def test_webgpu(group, webgpu):
         each(group, lambda case: check_webgpu(case, WAYS))
     else:
         each(group[:1], lambda case: check_webgpu(case, ["all"]))
+
+
+@pytest.mark.parametrize("group", by_op(small()))
+def test_steady(group, webgpu, monkeypatch):
+    """The programs of graphs that compute sizes, which are not made anew for the sake of speed."""
+    steady = partial(sized.load_sized, steady=True)
+    monkeypatch.setattr(sized, "load_sized", steady)
+    each(
+        group if ALL else group[-1:],
+        lambda case: check_webgpu(case, WAYS if ALL else ["all"], True),
+    )

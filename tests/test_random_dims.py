@@ -50,7 +50,7 @@ def sizes_of(seed, compiled):
         served = [
             program.serves(*(size, 7)[: len(compiled._state.graph.dims)]) for size in range(130)
         ]
-        ends = [size for size in range(1, 130) if served[size] != served[size - 1]]
+        ends = [size for size in range(2, 130) if served[size] != served[size - 1]]
         few += [(size + by, 7) for size in ends[:4] for by in (-1, 0)]
     return few
 

@@ -98,8 +98,8 @@ def test_zero_and_one_are_sizes_as_others(refused):
 
 
 def test_ranges_change_without_python(refused):
-    """Sums over many rows and over one are programs of their own."""
-    sizes = [(40, 30), (1, 6), (1, 3), (7, 6)]
+    """Empty results have a program of their own."""
+    sizes = [(40, 30), (0, 6), (0, 3), (7, 6)]
     wanted = {size: expected(*size) for size in sizes}
     with rlx.compile(network(), device="cpu") as cg:
         for size in sizes * 2:
@@ -120,7 +120,7 @@ def test_handles_and_params_reach_other_ranges():
     x = g.input("x", (N, 2))
     g.set_outputs([g.sum(x, axes=0) + bias, x @ g.param("w", (2, 2))])
     with rlx.compile(g, device="cpu", params={"w": np.eye(2)}) as cg:
-        sizes = (1, 40, 3000, 1, 40)
+        sizes = (0, 40, 3000, 0, 40)
         ones = {n: np.ones((n, 2), np.float32) for n in sizes}
         for n in sizes * 2:
             cg.run_slots(np.zeros(2, np.float32), ones[n])
@@ -344,3 +344,18 @@ def test_an_input_that_nothing_reads_has_its_size():
         for n, m in ((3, 6), (5, 9), (2, 9)):
             cg.run_slots(np.ones((n, 2), np.float32), np.ones((n, m), np.float32))
             assert [view.shape for view in cg.input_views] == [(n, 2), (n, m)]
+
+
+def test_values_that_were_empty_have_places_of_their_own(device):
+    """Views of values that are empty when their program is made point to where the values go later."""
+    g = rlx.Graph("apart")
+    a, x, y = g.input("a", (3,)), g.input("x", (N, 2)), g.input("y", (rlx.Dim("k"), 2))
+    g.set_outputs([a * 2.0, x + 1.0, g.sum(y, axes=0), y * 3.0])
+    rng = np.random.default_rng(0)
+    with rlx.compile(g, device) as cg:
+        for n, m in ((0, 0), (1, 0), (0, 2), (3, 4), (50, 0), (0, 50), (200, 300), (0, 1), (1, 0)):
+            inputs = [rng.random(shape, np.float32) for shape in ((3,), (n, 2), (m, 2))]
+            wanted = inputs[0] * 2, inputs[1] + 1, inputs[2].sum(0), inputs[2] * 3
+            for results in (cg.run(dict(zip("axy", inputs, strict=True))), cg.run_slots(*inputs)):
+                for result, right in zip(results, wanted, strict=True):
+                    np.testing.assert_allclose(result, right, 1e-5, err_msg=f"{n}, {m}")

@@ -15,9 +15,13 @@ from rlx.sizes import (
     ceil_divide,
     current,
     deciding,
+    divides,
     inferring,
+    is_steady,
     largest,
+    may_exceed,
     pinned,
+    preferring,
     smallest,
     value_of,
 )
@@ -206,6 +210,31 @@ def test_guards_say_what_was_decided(seed):
             numbers = [value_of(size, values) for size in sizes]
             same = taken == [c(a, b) for c in compares for a in numbers for b in numbers]
             assert assumptions.hold(values) == same
+
+
+def test_steady_assumptions_keep_what_is_needed_alone():
+    steady, usual = Assumptions({"n": 8, "t": 64}, steady=True), Assumptions({"n": 8, "t": 64})
+    for assumptions in (steady, usual):
+        with deciding(assumptions):
+            with preferring():
+                assert N > 5
+                assert T // N == 8  # n is above 0
+                assert pinned(N + 1) == 9
+            assert divides(8, T)
+            assert not may_exceed(M, 100)
+            assert may_exceed(N, 4)
+    with deciding(usual):
+        assert divides(4, N)
+        assert not may_exceed(N, 8)
+    with deciding(steady):
+        # 4 does not divide all numbers that n may be, and n may be above each.
+        assert not divides(4, N)
+        assert may_exceed(N, 8)
+    assert [str(guard) for guard in steady.guards] == ["n > 0", "n - 8 == 0"]
+    assert len(usual.guards) > 4
+    assert is_steady() is False
+    assert divides(4, 8)
+    assert may_exceed(9, 8)
 
 
 def test_dims_check_themselves():

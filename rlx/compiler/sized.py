@@ -60,10 +60,12 @@ class Builder(NamedTuple):
         static: Takes a graph without dims.
         sized: Takes a graph with dims, and the assumptions that it is lowered with; None where the backend has no programs
             for many sizes.
+        steady: Whether no program is made for the sake of speed alone; see ``Assumptions``.
     """
 
     static: Callable[[Graph], LoadedGraph]
     sized: Callable[[Graph, Assumptions], LoadedGraph] | None
+    steady: bool = False
 
 
 class Resizable(ABC):
@@ -304,7 +306,8 @@ class SizedExecutable(Resizable):
         assert self._builder.sized is not None
         graph = with_sizes(self._graph, fixed) if fixed else self._graph
         names = [name for name in self._graph.dims if name not in fixed]
-        assumptions = Assumptions({name: hints.get(name, sizes[name]) for name in names}, ones=True)
+        known = {name: hints.get(name, sizes[name]) for name in names}
+        assumptions = Assumptions(known, ones=True, steady=self._builder.steady)
         try:
             with with_state_memory(self._states):
                 loaded = self._builder.sized(graph, assumptions)
@@ -467,13 +470,16 @@ def _sum(*moves: Moved) -> Moved:
     return Moved(*map(sum, zip(*moves, strict=True)))
 
 
-def load_sized(graph: Graph, target: Target, options: CompileOptions) -> LoadedGraph:
+def load_sized(
+    graph: Graph, target: Target, options: CompileOptions, steady: bool = False
+) -> LoadedGraph:
     """Compiles a graph with dims for usual sizes; other sizes are compiled when a run brings them.
 
     Args:
         graph: A verified graph with dims.
         target: The device.
         options: The options.
+        steady: Whether no program is made for the sake of speed alone: sizes that depend on data change at each run.
 
     Raises:
         RlxError: As ``rlx.compiler.compile_cache.build``.
@@ -488,7 +494,7 @@ def load_sized(graph: Graph, target: Target, options: CompileOptions) -> LoadedG
             return load(lowered, target)
 
     able = target.capabilities.sized_programs and options.memory_limit is None
-    builder = Builder(partial(build, target=target), sized if able else None)
+    builder = Builder(partial(build, target=target), sized if able else None, steady)
     params = PrecomputedParams((), frozenset(graph.param_names), options)
     executable = SizedExecutable(graph, builder)
     return LoadedGraph(executable.loaded.lowered, executable, params)

@@ -30,7 +30,7 @@ def lowered_for_sizes(graph: Graph, target: Target, assumptions: Assumptions) ->
         UnknownSizeError: Something needs a size as a number.
         RlxError: See ``rlx.compiler.lowering.lower``.
     """
-    entries, names = _entries(graph, target)
+    entries, names = _entries(graph, target, " steady" if assumptions.steady else "")
     sources = tuple(sources_of(graph))
     free = None
     with phase("cache"):
@@ -61,14 +61,14 @@ def lowered_for_sizes(graph: Graph, target: Target, assumptions: Assumptions) ->
     return made
 
 
-def _entries(graph: Graph, target: Target) -> tuple[Sealed | None, list[str]]:
+def _entries(graph: Graph, target: Target, steady: str) -> tuple[Sealed | None, list[str]]:
     """The cache folder and the names of a graph's entries; None where nothing is kept."""
     entries = None if flags.CACHE.get() == "off" else sealed_entries()
     if entries is None:
         return None, []
     try:
         with phase("hash"):
-            name = unsealed_name(f"{content_hash(graph)} {target_text(target)}", target)
+            name = unsealed_name(f"{content_hash(graph)} {target_text(target)}{steady}", target)
     except OpaqueError:
         return None, []
     if name is None:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from rlx import flags
 from rlx.dataclasses import dataclass
 from rlx.errors import CompileError, did_you_mean
-from rlx.sizes import hinted
+from rlx.sizes import hinted, preferring
 
 Limits = Mapping[str, int]
 # A key of the limits: 1 where kernels may exchange values within a subgroup, whose size they find out at run time.
@@ -127,7 +127,10 @@ class Family:
             wanted = nearest(tuned, point(problem)) if tuned else None
         else:
             self._known(wanted)
-        return legal[wanted] if wanted in legal else self.rule(problem, tuple(legal.values()))
+        if wanted in legal:
+            return legal[wanted]
+        with preferring():
+            return self.rule(problem, tuple(legal.values()))
 
     def _known(self, wanted: str) -> None:
         names = tuple(variant.name for variant in self.variants)

@@ -17,7 +17,7 @@ from rlx.ir.notes import Note
 from rlx.ir.opdef import Array, TensorType
 from rlx.ir.plan import HOST, STATE, KernelCall, Schedule, Value
 from rlx.ir.rewrite import is_beginning, subgraphs, users
-from rlx.ir.shape import UPDATE, Shape, estimated
+from rlx.ir.shape import UPDATE, Shape, estimated, same_size
 from rlx.ir.spans import checkpoint
 from rlx.ir.variants import Choices
 from rlx.ops.movement.strided import emit_strided_copy
@@ -127,7 +127,7 @@ class Scheduler:
         unit: int = 1,
     ) -> None:
         """One pass over memory; it may write over an operand that it reads at the same places."""
-        if output.type.size == 0:
+        if same_size(output.type.size, 0):
             return
         if shapes is not None:
             shape = output.type.shape

@@ -21,13 +21,18 @@ from rlx.sizes.guards import (
     assuming_nothing,
     current,
     deciding,
+    divides,
+    general,
     inferring,
+    is_steady,
+    may_exceed,
+    preferring,
     surely,
 )
 from rlx.sizes.ratio import Ratio, spelling
 
 __all__ = [
     "LARGEST", "Assumptions", "Dim", "Guard", "Ratio", "Size", "SizeExpr", "assuming_nothing", "bound", "ceil_divide", "current",
-    "deciding", "dims_of", "flag", "hinted", "inferring", "largest", "pinned", "positive", "smallest", "spelling", "starts",
-    "surely", "value_of",
+    "deciding", "dims_of", "divides", "flag", "general", "hinted", "inferring", "is_steady", "may_exceed", "largest", "pinned", "positive", "preferring", "smallest",
+    "spelling", "starts", "surely", "value_of",
 ]  # fmt: skip

@@ -214,21 +214,21 @@ def _floor_divide(above: Terms | None, below: Terms | None) -> Any:
         return NotImplemented
     if not below:
         raise ZeroDivisionError("division of a size by zero")
-    if not is_positive(below):
+    if not is_positive(below, exact=True):
         above, below = poly.scale(above, -1), poly.scale(below, -1)
-        if not is_positive(below):
+        if not is_positive(below, exact=True):
             raise ZeroDivisionError("division of a size by a size of zero")
     return size_of(poly.divide(above, below))
 
 
-def is_positive(terms: Terms) -> bool:
-    """Returns whether a number is above 0, by its bounds or by a decision."""
+def is_positive(terms: Terms, exact: bool = False) -> bool:
+    """Returns whether a number is above 0, by its bounds or by a decision, which is ``exact`` where no other is right."""
     low, high = poly.bounds(terms)
     if low is not None and low > 0:
         return True
     if high is not None and high <= 0:
         return False
-    return decide(terms, False)
+    return decide(terms, False, exact)
 
 
 def is_zero(terms: Terms) -> bool:
@@ -244,7 +244,7 @@ def is_zero(terms: Terms) -> bool:
     return decide(terms, True)
 
 
-def decide(terms: Terms, equal: bool) -> bool:
+def decide(terms: Terms, equal: bool, exact: bool = False) -> bool:
     """Decides a comparison with 0 that bounds leave open, by the assumptions under way."""
     from rlx.sizes.guards import current
 
@@ -252,7 +252,7 @@ def decide(terms: Terms, equal: bool) -> bool:
     if assumptions is None:
         relation = "== 0" if equal else "> 0"
         raise unknown(size_of(terms), f"the comparison {poly.text(terms)} {relation}")
-    return assumptions.decide(terms, equal)
+    return assumptions.decide(terms, equal, exact)
 
 
 def value_of(size: Size, values: Mapping[str, int]) -> int:
@@ -301,7 +301,7 @@ def pinned(size: Any) -> int:
         return int(size)
     assumptions = _current(size)
     value = poly.value(size.terms, assumptions.hints)
-    assumptions.decide(poly.add(size.terms, poly.constant(-value)), True)
+    assumptions.pin(poly.add(size.terms, poly.constant(-value)))
     return value
 
 

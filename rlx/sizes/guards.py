@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rlx.errors import UnknownSizeError
 from rlx.sizes import polynomial as poly
@@ -50,32 +50,42 @@ class Assumptions:
         hints: A value of each dim.
         joins: Whether two dims whose equality is asked for get one hint, so that they are taken to be equal.
         ones: Whether axes whose hint is 1 are broadcast.
+        steady: Whether speed alone makes no guard; see ``preferring`` and ``general``.
 
     Attributes:
         hints: Those values.
         ones: Whether axes whose hint is 1 are broadcast.
+        steady: Whether speed alone makes no guard.
         guards: What was assumed, each once.
         inferred: What inference assumed: for other sizes inference decides anew.
         kept: One of these two, where assumptions are kept now.
     """
 
     def __init__(
-        self, hints: Mapping[str, int], *, joins: bool = False, ones: bool = False
+        self,
+        hints: Mapping[str, int],
+        *,
+        joins: bool = False,
+        ones: bool = False,
+        steady: bool = False,
     ) -> None:
         self.hints: dict[str, int] = dict(hints)
         self.ones: bool = ones
+        self.steady: bool = steady
         self._joins = joins
         self.guards: dict[Guard, None] = {}
         self.inferred: dict[Guard, None] = {}
         self.kept: dict[Guard, None] = self.guards
         self._known: dict[tuple[Terms, bool], bool] = {}
+        self._for_speed = False
 
-    def decide(self, terms: Terms, equal: bool) -> bool:
+    def decide(self, terms: Terms, equal: bool, exact: bool = False) -> bool:
         """Returns whether a number is 0, or whether it is above 0.
 
         Args:
             terms: The number.
             equal: Whether the question is the first one.
+            exact: Whether no other answer is right, so that it becomes a guard in each case.
         """
         key = terms, equal
         if key not in self._known:
@@ -84,15 +94,34 @@ class Assumptions:
             number = poly.value(terms, self.hints)
             self._known[key] = number == 0 if equal else number > 0
         result = self._known[key]
+        if exact or not self._for_speed:
+            self._keep(terms, equal, result)
+        return result
+
+    def pin(self, terms: Terms) -> None:
+        """Assumes that a number is 0, as it is for the hints."""
+        self._known[terms, True] = True
+        self._keep(terms, True, True)
+
+    def _keep(self, terms: Terms, equal: bool, result: bool) -> None:
+        """Keeps what was decided as a guard."""
         if not equal:
             # Not above 0 is: its negation is above -1.
             kept = terms if result else poly.add(poly.scale(terms, -1), poly.constant(1))
             self.kept[Guard(kept, POSITIVE)] = None
-            return result
+            return
         if terms[0][1] < 0:
             terms = poly.scale(terms, -1)
         self.kept[Guard(terms, ZERO if result else NONZERO)] = None
-        return result
+
+    @contextlib.contextmanager
+    def preferring(self) -> Iterator[None]:
+        """Makes no guards meanwhile where the assumptions are steady."""
+        before, self._for_speed = self._for_speed, self.steady
+        try:
+            yield
+        finally:
+            self._for_speed = before
 
     def _join(self, terms: Terms) -> None:
         """Gives two dims one hint where a number is the difference of both, and both can have it."""
@@ -169,6 +198,51 @@ def surely(question: Callable[[], bool]) -> bool:
             return question()
     except UnknownSizeError:
         return False
+
+
+@contextlib.contextmanager
+def preferring() -> Iterator[None]:
+    """Has comparisons be decided for the sake of speed: each answer is right for all sizes.
+
+    They are decided by hints. Steady assumptions keep no guards of them.
+    """
+    assumptions = current()
+    with contextlib.nullcontext() if assumptions is None else assumptions.preferring():
+        yield
+
+
+def is_steady() -> bool:
+    """Returns whether the assumptions under way keep no guards for the sake of speed."""
+    assumptions = current()
+    return assumptions is not None and assumptions.steady
+
+
+def general(question: Callable[[], bool], answer: bool) -> bool:
+    """Decides a question of which one answer is right for all sizes, and the other one faster for some.
+
+    Args:
+        question: Compares sizes.
+        answer: The answer that is right for all.
+
+    Returns:
+        With steady assumptions that answer, unless the other one is true of all sizes that dims may have. Otherwise the
+        answer for the hints, which becomes a guard.
+    """
+    if not is_steady():
+        return question()
+    return answer if not surely(lambda: question() is not answer) else not answer
+
+
+def divides(number: int, size: Any) -> bool:
+    """Returns whether a number divides a size; kernels that read so many neighbours at once are right for no other size."""
+    return (
+        not size % number if isinstance(size, int) else general(lambda: size % number == 0, False)
+    )
+
+
+def may_exceed(size: Any, most: int) -> bool:
+    """Returns whether a size may be above a number; kernels for larger ones are right for smaller ones, too."""
+    return size > most if isinstance(size, int) else general(lambda: bool(size > most), True)
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@
 {% set q_at = s_at + queries * s_stride %}
 {% set halves = [q_at + (0 if d_whole <= 64 else queries * k_stride), queries * k_stride]|max %}
 {% set q_kept = d_whole <= 64 %}
-{% set four = dv % 4 == 0 and o_aligned % 4 == 0 %}
+{% set four = dv is divisibleby(4) and o_aligned is divisibleby(4) %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> q: array<{{ loader.unit(rounded, q_aligned) }}>;
 @group(0) @binding(1) var<storage, {{ access[1] }}> k: array<{{ loader.unit(rounded, k_aligned) }}>;
 @group(0) @binding(2) var<storage, {{ access[2] }}> v: array<{{ loader.unit(rounded, v_aligned) }}>;

@@ -19,7 +19,7 @@
 @group(0) @binding(3) var<storage, {{ access[3] }}> mask: array<{{ type[3] }}>;
 {% endif %}
 @group(0) @binding({{ out }}) var<storage, {{ access[out] }}> y: array<vec4<f32>>;
-{% if splits > 1 %}
+{% if splits is may_exceed(1) %}
 @group(0) @binding({{ out + 1 }}) var<storage, {{ access[out + 1] }}> stats: array<vec2<f32>>;
 {% endif %}
 
@@ -190,7 +190,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         for (var i = 0u; i < {{ groups // 4 }}u; i++) { weights += edge[{{ r * groups // 4 }}u + i]; } // trips: {{ groups // 4 }}
         let total = dot(weights, vec4<f32>(1.0));
         let to = place(block, {{ r }}u, kv_head);
-{% if splits > 1 %}
+{% if splits is may_exceed(1) %}
         let row = ((batch * {{ heads }}u + to.x) * {{ sq }}u + to.y) * {{ splits }}u + split;
         y[row * {{ vq }}u + lane] = all;
 {% else %}
@@ -199,13 +199,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         if (!(total == 0.0)) { part_of_all = 1.0 / total; }
         y[batch * {{ o_steps[0] // 4 }}u + to.x * {{ o_steps[1] // 4 }}u + to.y * {{ o_steps[2] // 4 }}u + lane] = all * part_of_all;
 {% endif %}
-{% if splits > 1 %}
+{% if splits is may_exceed(1) %}
         if (lane == 0u) { stats[row].y = total; }
 {% endif %}
     }
     workgroupBarrier();
 {% endfor %}
-{% if splits > 1 %}
+{% if splits is may_exceed(1) %}
     if (my_row < {{ rows }}u && lane % {{ groups }}u == 0u && block * {{ rows }}u + my_row < {{ per_kv_head * sq }}u) {
         stats[((batch * {{ heads }}u + index.x) * {{ sq }}u + index.y) * {{ splits }}u + split].x = top;
     }

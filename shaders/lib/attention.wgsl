@@ -1,7 +1,7 @@
 {# The common part of attention_tiles.wgsl and attention_wide.wgsl: bindings, loads of four columns, masks. #}
 {% set has_mask = kind >= 3 %}
 {% set out = 4 if has_mask else 3 %}
-{% set aligned = namespace(q=d % 4 == 0, v=dv % 4 == 0) %}
+{% set aligned = namespace(q=d is divisibleby(4), v=dv is divisibleby(4)) %}
 {% for step in q_steps + k_steps if step % 4 %}{% set aligned.q = false %}{% endfor %}
 {% for step in v_steps if step % 4 %}{% set aligned.v = false %}{% endfor %}
 {% set Q = "vec4<f32>" if aligned.q else "f32" %}

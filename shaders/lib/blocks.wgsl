@@ -3,7 +3,7 @@
 // `packed` is bound as words; the fields of every format begin at even bytes, so no half spans two words.
 // Needs the bindings packed and, for the plain groups, scales and zeros.
 {% set grouped = scheme in ("int4", "int8") %}
-{% set aligned = block_bytes % 4 == 0 %}
+{% set aligned = block_bytes is divisibleby(4) %}
 
 fn byte_at(index: u32) -> u32 { return (packed[index >> 2u] >> ((index & 3u) * 8u)) & 255u; }
 

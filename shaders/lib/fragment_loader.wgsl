@@ -8,7 +8,7 @@
    `aligned` divides the places at which lines begin and their lengths. #}
 {% macro unit(wide, aligned) %}
 {% if wide %}
-{{ "vec4<f32>" if aligned % 4 == 0 else "f32" }}
+{{ "vec4<f32>" if aligned is divisibleby(4) else "f32" }}
 {%- else %}
 {{ "vec4<u32>" if aligned % 8 == 0 else ("u32" if aligned % 2 == 0 else "f16") }}
 {%- endif %}
@@ -31,7 +31,7 @@ fn {{ name }}(base: u32, line: u32, index: u32) -> vec4<u32> {
     let piece = vec4<u32>(bitcast<vec2<u32>>(low), bitcast<vec2<u32>>(high));
 {% elif aligned % 2 == 0 and not wide %}
     let piece = vec4<u32>({% for c in range(4) %}{{ buffer }}[(start + min(index + {{ 2 * c }}u, {{ along - 2 }}u)) >> 1u]{{ ", " if c < 3 }}{% endfor %});
-{% elif aligned % 4 == 0 and wide %}
+{% elif aligned is divisibleby(4) and wide %}
     let low = vec4<f16>({{ buffer }}[(start + min(index, {{ along - 4 }}u)) >> 2u]);
     let high = vec4<f16>({{ buffer }}[(start + min(index + 4u, {{ along - 4 }}u)) >> 2u]);
     let piece = vec4<u32>(bitcast<vec2<u32>>(low), bitcast<vec2<u32>>(high));

@@ -15,7 +15,7 @@ fn store{{ loop.index0 }}(base: u32, {{ "place" if picked is defined else "row" 
     if (row >= M || column >= {{ n }}u) { return; }
 {% endif %}
     var v = sum;
-{% if splits == 1 %}
+{% if splits is not may_exceed(1) %}
 {% if has_bias %}
     v += {{ four("bias0", first.index, n) }};
 {% endif %}
@@ -25,7 +25,7 @@ fn store{{ loop.index0 }}(base: u32, {{ "place" if picked is defined else "row" 
 {% endif %}
 {% endif %}
     let index = base + row * {{ n }}u + column;
-{% if n % 4 == 0 %}
+{% if n is divisibleby(4) %}
     y{{ loop.index0 }}[index >> 2u] = vec4<{{ O }}>(v);
 {% else %}
     y{{ loop.index0 }}[index] = {{ O }}(v.x);

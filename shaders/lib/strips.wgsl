@@ -2,7 +2,7 @@
    registers, each element once. Needs in the thread: `base`, where the plane begins in x, `h0`, the first row that
    is seen, and `x0`, where the windows' first column begins, without padding (both i32). In vectors, `wide`, where
    rows are whole vectors. #}
-{% set wide = dims[2] % 4 == 0 %}
+{% set wide = dims[2] is divisibleby(4) %}
 {% set span = 3 * stride[2] + (kernel[2] - 1) * dilation[2] + 1 %}
 {% set rows = (tall - 1) * stride[1] + (kernel[1] - 1) * dilation[1] + 1 %}
 {% set first = (0 - before[2]) // 4 %}
@@ -71,7 +71,7 @@ vec4<{{ T }}>({% for j in range(4) %}{% set p = t * dilation[2] + j * stride[2] 
 
 {# Writes four neighbouring results of a row; `index` is the place of the first, `column` its column. #}
 {% macro store(index, column, value) %}
-{% if out[2] % 4 == 0 %}
+{% if out[2] is divisibleby(4) %}
         y[({{ index }}) >> 2u] = {{ value }};
 {% else %}
         y[{{ index }}] = {{ value }}.x;

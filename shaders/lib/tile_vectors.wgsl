@@ -23,7 +23,7 @@
 {# Body of a function (base, column, k): four neighbours in row `k` of a matrix [K, columns]. #}
 {% macro along_row(buffer, columns, ragged) %}
     let position = base + {{ "min(k, K - 1u)" if ragged_k else "k" }} * {{ columns }}u;
-{% if columns % 4 == 0 %}
+{% if columns is divisibleby(4) %}
     let v = {{ buffer }}[(position + {{ "min(column, " ~ (columns - 4) ~ "u)" if ragged else "column" }}) >> 2u];
 {% else %}
     let v = {{ V }}({% for c in range(4) %}{{ buffer }}[position + min(column + {{ c }}u, {{ columns - 1 }}u)]{{ ", " if c < 3 }}{% endfor %});

@@ -4,11 +4,11 @@
 // other. Where the sums are split, each partition goes to `y0` as a result of its own; split_sum.wgsl adds. Workgroup
 // memory holds the rows of `a`, one stage of k at a time.
 {% set wide = parts|reject("divisibleby", 4)|list|length == 0 %}
-{% set wide_k = k > 0 and k % 4 == 0 %}
+{% set wide_k = k > 0 and k is divisibleby(4) %}
 {% set V = "vec4<f32>" if wide else "f32" %}
 {% set E = "f16" if half else "f32" %}
 {% set S = "vec4<" ~ E ~ ">" if wide else E %}
-{% set O = "f32" if splits > 1 else E %}
+{% set O = "f32" if splits is may_exceed(1) else E %}
 {% set D = "vec4<" ~ O ~ ">" if wide else O %}
 {% set each = 4 if wide else 1 %}
 {% set lanes = columns // each %}
@@ -143,7 +143,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% for round in range(rounds) %}
         {{ "if (mine < " ~ (m - round * rows) ~ "u) " if m - round * rows < rows }}{
             let position = ((split * BATCH + z) * M + {{ round * rows }}u + mine) * {{ n // each }}u + column;
-{% if splits > 1 %}
+{% if splits is may_exceed(1) %}
             y{{ part }}[position] = total{{ round }};
 {% else %}
             let v = total{{ round }}{{ " + " ~ V ~ "(bias0[" ~ ns.first // each ~ "u + column])" if has_bias }};

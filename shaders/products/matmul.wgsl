@@ -11,23 +11,23 @@
 {# E: an element. V: four of them. O: an element of what is written. #}
 {% set E = "f16" if half else "f32" %}
 {% set V = "vec4<" ~ E ~ ">" %}
-{% set O = "f32" if splits > 1 else E %}
+{% set O = "f32" if splits is may_exceed(1) else E %}
 {# Threads across and down the tile; vectors of a thread's rows and columns. #}
 {% set nx, ny = bn // tn, bm // tm %}
 {% set threads = nx * ny %}
 {% set ia, jb = tm // 4, tn // 4 %}
 {% set quads = bk // 4 %}
-{% set wide_k = k > 0 and k % 4 == 0 %}
+{% set wide_k = k > 0 and k is divisibleby(4) %}
 {# W, Y: elements of each weight and each result. across: workgroups that make the same rows of all results. #}
 {% set ns = namespace(W=[], Y=[], across=0) %}
 {% for n in parts %}
-{% set ns.W = ns.W + [V if (wide_k if transposed_b else n % 4 == 0) else E] %}
-{% set ns.Y = ns.Y + ["vec4<" ~ O ~ ">" if n % 4 == 0 else O] %}
+{% set ns.W = ns.W + [V if (wide_k if transposed_b else n is divisibleby(4)) else E] %}
+{% set ns.Y = ns.Y + ["vec4<" ~ O ~ ">" if n is divisibleby(4) else O] %}
 {% set ns.across = ns.across + (n + bn - 1) // bn %}
 {% endfor %}
 {% set W, Y, B = ns.W, ns.Y, E %}
 {% set in_blocks = scheme is defined %}
-@group(0) @binding(0) var<storage, {{ access[0] }}> a: array<{{ V if (m % 4 == 0 if transposed_a else wide_k) else E }}>;
+@group(0) @binding(0) var<storage, {{ access[0] }}> a: array<{{ V if (m is divisibleby(4) if transposed_a else wide_k) else E }}>;
 {% if in_blocks %}
 {% set next = namespace(index=2) %}
 @group(0) @binding(1) var<storage, {{ access[1] }}> packed: array<u32>;
@@ -76,7 +76,7 @@ var<workgroup> right{{ side }}: array<vec4<f32>, {{ bk * bn // 4 }}>;
 {% endmacro %}
 {# Stores the thread's sums into result `part`. #}
 {% macro store_sums(part) %}
-{% if act > 1 and splits == 1 %}
+{% if act > 1 and splits is not may_exceed(1) %}
     for (var i = 0u; i < {{ tm * jb }}u; i++) { // trips: {{ tm * jb }}
         let row = row0 + (ty + (i / {{ 4 * jb }}u) * {{ ny }}u) * 4u + (i / {{ jb }}u) % 4u;
         store{{ part }}(y_base, row, column0 + (tx + (i % {{ jb }}u) * {{ nx }}u) * 4u{% for side in sides %}, sums{{ side }}[i]{% endfor %});
@@ -172,7 +172,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         workgroupBarrier();
     }
     let y_base = (split * BATCH + z) * (M * N);
-{% if act > 1 and splits == 1 %}
+{% if act > 1 and splits is not may_exceed(1) %}
     // A long epilogue is written once, not once for every vector: its registers would be those of the sums.
 {% for side in sides %}
     var sums{{ side }} = array<vec4<f32>, {{ tm * jb }}>({% for i in range(tm) %}{% for j in range(jb) %}acc{{ side }}{{ i }}_{{ j }}, {% endfor %}{% endfor %});

@@ -11,7 +11,7 @@
 // every partition writes to `y0` as a result of its own, and split_sum.wgsl adds.
 {% set E = "f32" if rounded else "f16" %}
 {% set V = "vec4<" ~ E ~ ">" %}
-{% set O = "f32" if splits > 1 else E %}
+{% set O = "f32" if splits is may_exceed(1) else E %}
 {% set subgroups = (bm // wm) * (bn // wn) %}
 {% set threads = subgroups * lanes %}
 {% set ia, jb = wm // fm, wn // fn %}
@@ -26,7 +26,7 @@
 {% set ns = namespace(W=[], Y=[], across=0) %}
 {% for n in parts %}
 {% set ns.W = ns.W + [loader.unit(rounded, k if transposed_b else n)] %}
-{% set ns.Y = ns.Y + ["vec4<" ~ O ~ ">" if n % 4 == 0 else O] %}
+{% set ns.Y = ns.Y + ["vec4<" ~ O ~ ">" if n is divisibleby(4) else O] %}
 {% set ns.across = ns.across + (n + bn - 1) // bn %}
 {% endfor %}
 {% set W, Y, B = ns.W, ns.Y, E %}

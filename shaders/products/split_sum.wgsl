@@ -2,7 +2,7 @@
 {% set E = "f16" if half else "f32" %}
 {# A bias has one entry per column of the last axis or, with `every`, one per so many neighbours. #}
 {% set of_rows = every is defined %}
-{% set wide = (every if of_rows else n) % 4 == 0 %}
+{% set wide = (every if of_rows else n) is divisibleby(4) %}
 {% set B = E if of_rows or not wide else "vec4<" ~ E ~ ">" %}
 {% set S = "vec4<f32>" if wide else "f32" %}
 {% set D = ("vec4<" ~ E ~ ">") if wide else E %}

@@ -1,7 +1,7 @@
 // Running sums or products of n neighbours; a workgroup takes 1024 vectors (or numbers, where rows do not divide
-// by four) of a row. {{ "`carry` holds the total before each block." if splits > 1 else "" }}
+// by four) of a row. {{ "`carry` holds the total before each block." if splits is may_exceed(1) else "" }}
 {% set T = type[0] %}
-{% set wide = n % 4 == 0 and not single %}
+{% set wide = not single and n is divisibleby(4) %}
 {% set E = "vec4<" ~ T ~ ">" if wide else T %}
 {% set m = n // 4 if wide else n %}
 {% set op = "*" if product else "+" %}
@@ -10,12 +10,12 @@
 {% set V = "Wide" if single else "vec4<" ~ T ~ ">" %}
 {% macro of_four(v, c) %}{{ "vec2<u32>(%s.lo[%s], %s.hi[%s])" | format(v, c, v, c) if single else v ~ "[" ~ c ~ "]" }}{% endmacro %}
 {% macro before(c) %}{{ operation(T, op, "b" ~ c, of_four("before", c)) }}{% endmacro %}
-{% set ragged = m % 1024 != 0 %}
+{% set ragged = m is not divisibleby(1024) %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ E }}>;
-{% if splits > 1 %}
+{% if splits is may_exceed(1) %}
 @group(0) @binding(1) var<storage, {{ access[1] }}> carry: array<{{ T }}>;
 {% endif %}
-@group(0) @binding({{ 2 if splits > 1 else 1 }}) var<storage, {{ access[2 if splits > 1 else 1] }}> y: array<{{ E }}>;
+@group(0) @binding({{ 2 if splits is may_exceed(1) else 1 }}) var<storage, {{ access[2 if splits is may_exceed(1) else 1] }}> y: array<{{ E }}>;
 
 // The totals of a lane's four places, so that all four are scanned at once.
 {% if single %}
@@ -65,7 +65,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let all = part[255];
     var before = {{ "wide_all" if single else V }}({{ start }});
     if (lane > 0u) { before = part[lane - 1u]; }
-    let b0 = {{ "carry[g]" if splits > 1 else start }};
+    let b0 = {{ "carry[g]" if splits is may_exceed(1) else start }};
 {% for c in range(1, 4) %}
     let b{{ c }} = {{ operation(T, op, "b" ~ (c - 1), of_four("all", c - 1)) }};
 {% endfor %}

@@ -1,7 +1,7 @@
 // (x - mean) / sqrt(var + eps) * weight + bias over rows of n, with a mean of 0 for rms_norm; {{ lanes }} lanes share
 // a row. With a residual the rows are x + residual, which `sum` keeps where that is wanted. A lane reads only
 // elements that it wrote itself, or before it writes them. In memory all of it may be f16 (lib/stored.wgsl).
-{% set wide = n % 4 == 0 %}
+{% set wide = n is divisibleby(4) %}
 {% set E = "vec4<f32>" if wide else "f32" %}
 {% set m = n // 4 if wide else n %}
 {% set extreme = false %}

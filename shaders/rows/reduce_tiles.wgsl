@@ -2,7 +2,7 @@
 // {{ parts }} lanes share a result{{ ", neighbours of one result" if inner == 1 else "; neighbouring lanes have neighbouring results" }}. A lane starts
 // {{ loads }} loads before it uses the first.
 {% set T = type[0] %}
-{% set wide = (n if inner == 1 else inner) % 4 == 0 and not single %}
+{% set wide = not single and (n if inner == 1 else inner) is divisibleby(4) %}
 {% set E = "vec4<" ~ T ~ ">" if wide else T %}
 {% set rows = inner == 1 %}
 {% set width = 256 // parts %}
@@ -106,6 +106,6 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% endfor %}
 {% endif %}
     if (mine == 0u && result < {{ results }}u) {
-        y[{{ "g" if splits == 1 else "(g / " ~ units ~ "u * " ~ splits ~ "u + group % " ~ splits ~ "u) * " ~ units ~ "u + g % " ~ units ~ "u" }}] = total{{ " / " ~ divisor ~ ".0" if kind == "mean" }};
+        y[{{ "g" if splits is not may_exceed(1) else "(g / " ~ units ~ "u * " ~ splits ~ "u + group % " ~ splits ~ "u) * " ~ units ~ "u + g % " ~ units ~ "u" }}] = total{{ " / " ~ divisor ~ ".0" if kind == "mean" }};
     }
 }

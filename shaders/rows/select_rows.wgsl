@@ -2,7 +2,6 @@
 // are the candidates of the next call. In a short piece every entry counts the entries before it, which is its rank.
 {% set short = piece <= 256 %}
 {% set T = type[0] %}
-{% set last = pieces == 1 %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ T }}>;
 {% set out = 1 if first else 2 %}
 {% if not first %}

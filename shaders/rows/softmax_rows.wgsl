@@ -1,6 +1,6 @@
 // exp(x - max) / sum, or its logarithm, over rows of n neighbours; {{ lanes }} lanes share a row. In memory
 // they are f32 or f16 (lib/stored.wgsl).
-{% set wide = n % 4 == 0 %}
+{% set wide = n is divisibleby(4) %}
 {% set E = "vec4<f32>" if wide else "f32" %}
 {% set m = n // 4 if wide else n %}
 {% set extreme = true %}

@@ -6,7 +6,7 @@
 // the channels of {{ per }} window{{ "s" if per > 1 }}: it computes where a window begins once. Where the sums are split, each partition
 // goes to `y` as a result of its own; split_sum.wgsl adds.
 {% set E = "f32" if rounded else "f16" %}
-{% set O = "f32" if splits > 1 else E %}
+{% set O = "f32" if splits is may_exceed(1) else E %}
 {% set m = outputs // parts %}
 {% set c = channels // parts %}
 {% set taps = kernel[0] * kernel[1] * kernel[2] %}
@@ -24,8 +24,8 @@
 {# Threads that share a window, or windows that a thread has; channels of a step that a thread brings for each. #}
 {% set shared = [threads // bn, 1]|max %}
 {% set mine = bk // shared %}
-{% set wide_y = windows % 4 == 0 %}
-{% set biased = has_bias and splits == 1 %}
+{% set wide_y = windows is divisibleby(4) %}
+{% set biased = has_bias and splits is not may_exceed(1) %}
 {% set last = 3 if biased else 2 %}
 {% set checked = checks[0] or checks[1] or checks[2] %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ E }}>;

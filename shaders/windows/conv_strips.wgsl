@@ -10,7 +10,7 @@
 {% if has_bias %}
 @group(0) @binding(2) var<storage, {{ access[2] }}> bias: array<f32>;
 {% endif %}
-@group(0) @binding({{ last }}) var<storage, {{ access[last] }}> y: array<{{ "vec4<f32>" if out[2] % 4 == 0 else "f32" }}>;
+@group(0) @binding({{ last }}) var<storage, {{ access[last] }}> y: array<{{ "vec4<f32>" if out[2] is divisibleby(4) else "f32" }}>;
 
 const PLANE: u32 = {{ dims[0] * dims[1] * dims[2] }}u;
 const TAPS: u32 = {{ kernel[0] * kernel[1] * kernel[2] }}u;

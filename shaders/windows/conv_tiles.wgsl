@@ -17,14 +17,14 @@
 {% set tail = (c * per) % lines != 0 %}
 {# Whether every step begins with a new channel. Then each line's place in the channel is a constant. #}
 {% set fixed = lines % per == 0 %}
-{% set wide_w = k > 0 and k % 4 == 0 and bk % 4 == 0 %}
-{% set wide_x = taps == 1 and windows % 4 == 0 and dims == out and not (checks[0] or checks[1] or checks[2]) %}
-{% set wide_y = windows % 4 == 0 %}
+{% set wide_w = k > 0 and k is divisibleby(4) and bk is divisibleby(4) %}
+{% set wide_x = taps == 1 and windows is divisibleby(4) and dims == out and not (checks[0] or checks[1] or checks[2]) %}
+{% set wide_y = windows is divisibleby(4) %}
 {% set quads = bk // 4 %}
 {% set size_w = bm * (quads if wide_w else bk) %}
 {% set loads_w = (size_w + threads - 1) // threads %}
 {% set loads_x = quads if wide_x else bk %}
-{% set biased = has_bias and splits == 1 %}
+{% set biased = has_bias and splits is not may_exceed(1) %}
 {% set last = 3 if biased else 2 %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ "vec4<f32>" if wide_x else "f32" }}>;
 @group(0) @binding(1) var<storage, {{ access[1] }}> w: array<{{ "vec4<f32>" if wide_w else "f32" }}>;

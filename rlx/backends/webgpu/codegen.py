@@ -32,7 +32,7 @@ from rlx.errors import CompileError, UnknownSizeError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.plan import ARENA, HOST, KernelCall, MemoryPlan, Schedule, Value
-from rlx.ir.shape import is_sized
+from rlx.ir.shape import is_sized, same_size
 from rlx.ir.spans import checkpoint, phase
 from rlx.lru import Lru
 
@@ -143,7 +143,7 @@ def lower(
         UnknownSizeError: The kernel needs a size as a number.
     """
     work = groups(call.params) if call.kernel == "elementwise" else call.work
-    if work == 0:
+    if same_size(work, 0):
         return None
     values = (*(value for value in call.inputs if value is not None), *call.outputs)
     access = tuple(access_of(value, call) for value in values)

@@ -15,10 +15,10 @@ from rlx.backends.webgpu.wgsl import literal, render
 from rlx.dataclasses import dataclass
 from rlx.errors import CompileError
 from rlx.ir.dtype import DType
-from rlx.ir.shape import Shape, broadcast_strides, collapse, size
+from rlx.ir.shape import Shape, broadcast_strides, collapse, same_size, size
 from rlx.ops.elementwise.records import ROWS
 from rlx.ops.elementwise.table import ROUNDED_ONCE
-from rlx.sizes import SizeExpr
+from rlx.sizes import SizeExpr, divides, preferring
 
 WORKGROUP = 64
 # Minimum elements for which a thread computes several vectors. Their reads overlap, and there is still enough
@@ -59,10 +59,17 @@ def vector(dtype: DType) -> str:
 
 def ahead(params: Mapping[str, Any]) -> int:
     """Vectors of four elements computed by each thread."""
-    if size(params["shape"]) < _MANY:
+    if _is_small(size(params["shape"])):
         return 1
     length = len(params["program"]) + len(params["shapes"])
     return next((count for limit, count in _AHEAD if length <= limit), 1)
+
+
+def _is_small(count: Any) -> bool:
+    if isinstance(count, int):
+        return count < _MANY
+    with preferring():
+        return bool(count < _MANY)
 
 
 def groups(params: Mapping[str, Any]) -> int:
@@ -142,16 +149,16 @@ def _index(dims: Shape, steps: tuple[int, ...], element: str, kind: str) -> str:
 def _operand(name: str, shape: Shape, dtype: DType, result: Shape) -> _Operand:
     scalar = STORAGE[dtype].word
     dims, (steps,) = collapse(result, broadcast_strides(shape, result))
-    if size(shape) == 1:
+    if same_size(size(shape), 1):
         return _Operand(scalar, _four([_raw(name, "0u", dtype)], dtype))
-    contiguous = size(shape) == size(result)
+    contiguous = same_size(size(shape), size(result)) or size(shape) == size(result)
     if contiguous or (
-        steps[-1] == 1 and dims[-1] % 4 == 0 and all(step % 4 == 0 for step in steps[:-1])
+        steps[-1] == 1 and divides(4, dims[-1]) and all(divides(4, step) for step in steps[:-1])
     ):
         # Four consecutive elements of the result read four consecutive, aligned elements of the operand.
         pos = "i" if contiguous else f"({_index(dims, steps, 'first', 'u32')}) >> 2u"
         return _Operand(packed(dtype), _unpacked(f"{name}[{pos}]", dtype))
-    if steps[-1] == 0 and dims[-1] % 4 == 0:
+    if steps[-1] == 0 and divides(4, dims[-1]):
         single = _index(dims, steps, "first", "u32")
         return _Operand(scalar, _four([_raw(name, single, dtype)], dtype))
     lanes = [_raw(name, f"at_{name}.{lane}", dtype) for lane in "xyzw"]

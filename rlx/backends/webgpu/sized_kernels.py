@@ -11,7 +11,7 @@ from rlx.backends.webgpu.dispatch import Dispatch
 from rlx.backends.webgpu.submission import BoundSizes
 from rlx.ir.opdef import TensorType
 from rlx.ir.plan import ARENA, Schedule, Value
-from rlx.sizes import Assumptions, SizeExpr, deciding
+from rlx.sizes import Assumptions, SizeExpr, deciding, is_steady
 from rlx.sizes.program import SizeProgram
 
 
@@ -35,6 +35,7 @@ class SizedKernels(SizedSchedule):
     def __init__(self, schedule: Schedule, sizes: Sizes, info: DeviceInfo, alignment: int) -> None:
         super().__init__(schedule, sizes, sizes)
         self._first, self._info, self._alignment = dict(sizes), info, alignment
+        self._steady = is_steady()
         self._texts = SizedTexts(self.names)
         self._render()
 
@@ -42,7 +43,7 @@ class SizedKernels(SizedSchedule):
         """Returns the same kernels for other sizes, with memory for others."""
         result = super().again(sizes, most)
         result._texts = self._texts.copy()
-        with deciding(Assumptions(self._first)):
+        with deciding(Assumptions(self._first, steady=self._steady)):
             result._render()
         return result
 

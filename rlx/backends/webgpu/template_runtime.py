@@ -259,7 +259,9 @@ class Environment:
         # Whether a kernel may leave out what only other sizes need: nothing is assumed for it.
         "known_multiple": lambda value, of: _sizes().surely(lambda: bool(value % of == 0)),
         "known_within": lambda value, most: _sizes().surely(lambda: bool(value <= most)),
-        "divisibleby": lambda value, number: bool(value % number == 0),
+        "divisibleby": lambda value, number: _sizes().divides(number, value),
+        "may_exceed": lambda value, most: _sizes().may_exceed(value, most),
+        "preferably_within": lambda value, most: _preferred(lambda: bool(value <= most)),
         "none": lambda value: value is None,
         "number": lambda value: isinstance(value, int | float | _sizes().SizeExpr),
     }
@@ -276,6 +278,11 @@ class Environment:
         "reverse": lambda values: list(reversed(values)),
         "string": str,
     }
+
+
+def _preferred(question: Callable[[], bool]) -> bool:
+    with _sizes().preferring():
+        return question()
 
 
 def _range(*bounds: Any) -> range:

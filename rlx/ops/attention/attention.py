@@ -22,7 +22,7 @@ from rlx.ops.attention.few_queries import DECODE, Decode, columns, splits
 from rlx.ops.attention.tiles import PREFILL, FragmentQueries, Prefill
 from rlx.ops.declare import FLOAT_KERNELS, op
 from rlx.ops.f16_via_f32 import lower_widened
-from rlx.sizes import pinned
+from rlx.sizes import may_exceed, pinned
 
 # The number of a mask kind is its parameter in the kernels.
 
@@ -279,7 +279,7 @@ def _split(node: Node, emitter: Emitter, problem: Decode, variant: Variant, firs
         "blocks": problem.blocks,
     }
     groups = problem.pairs * count * problem.blocks
-    if count == 1:
+    if not may_exceed(count, 1):
         _call("attention_split", node, emitter, groups, more=more)
         return
     partial = emitter.temp(TensorType((rows, count, h.dv), DType.F32))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from rlx.ir.variants import Family, Variant
+from rlx.sizes import divides
 
 # Limits of a workgroup: rows (queries of all heads that share the keys), and elements of rows in its memory.
 _ROWS = 8
@@ -53,7 +54,11 @@ def _split(name: str, threads: int) -> Variant:
 def _takes(variant: Variant, problem: Decode) -> bool:
     if variant.name == "plain":
         return True
-    if problem.d % 4 or problem.dv % 4 or not 0 < problem.d <= _HELD or problem.sk < 1:
+    if (
+        not (divides(4, problem.d) and divides(4, problem.dv))
+        or not 0 < problem.d <= _HELD
+        or problem.sk < 1
+    ):
         return False
     return problem.dv <= 2 * variant.threads
 

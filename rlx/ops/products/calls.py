@@ -19,7 +19,7 @@ from rlx.ops.products.tiles import (
     strips,
     tiles,
 )
-from rlx.sizes import SizeExpr, smallest
+from rlx.sizes import SizeExpr, divides, largest, may_exceed, smallest
 
 
 def call_product_webgpu(
@@ -39,10 +39,10 @@ def call_product_webgpu(
     m, n, batch = params["m"], params["n"], params["batch"]
     params = {"transposed_a": 0, **params, "parts": parts, "gated": int(gated)}
     simple = not params["half"]
-    whole = not (m % 128 or n % 128 or params["k"] % 16)
+    whole = divides(128, m) and divides(128, n) and divides(16, params["k"])
     units = halves(DType.F32 if simple else DType.F16, emitter.limits)
     problem = MatmulProblem(m, parts, params["k"], batch, gated, simple, whole, units)
-    if m <= FEW_ROWS and not params["transposed_b"]:
+    if not may_exceed(m, FEW_ROWS) and not params["transposed_b"]:
         _few("gemv", problem, emitter, operands, results, params)
         return
     variant = MATMUL.choose(problem, emitter)
@@ -147,16 +147,18 @@ def write_product(
     A partition has ``work`` workgroups, of which ``across`` make the same rows. The biases are the last operands.
     """
     splits, most = split
-    if splits == 1:
+    if not may_exceed(splits, 1):
         # Numbered row by row through all results, so that the first workgroups make the first rows of each.
         emitter.call(kernel, operands, results, params, work, across)
         return
     biased, n = params["has_bias"], params["n"]
     elements = params["batch"] * params["m"] * n
-    count = splits * elements if most is None else smallest(splits * elements, most)
+    count = splits * elements
+    if most is not None:
+        count = smallest(count, largest(most, elements))
     partial = emitter.temp(TensorType((count,), DType.F32))
     read = operands[: len(operands) - biased]
     emitter.call(kernel, read, [partial], {**params, "has_bias": 0}, work * splits, 0)
     params["elements"] = elements
-    groups = math.ceil(elements / (256 * (4 if n % 4 == 0 else 1)))
+    groups = math.ceil(elements / (256 * (4 if divides(4, n) else 1)))
     emitter.call("split_sum", [partial, *operands[len(read) :]], results, params, groups, 0)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from rlx.ir.fragments import FragmentVariant
 from rlx.ir.variants import Family, Variant
 from rlx.ops.products.tiles import ENOUGH, FEW_ROWS
+from rlx.sizes import divides
 
 
 class Int8MatmulProblem(NamedTuple):
@@ -69,7 +70,7 @@ def _rule(problem: Int8MatmulProblem, legal: Sequence[Variant]) -> Variant:
 
 def _takes(variant: Variant, problem: Int8MatmulProblem) -> bool:
     # Rows have to be whole words, so that no load spans two of them.
-    words = problem.k > 0 and problem.k % 4 == 0 and problem.n % 4 == 0
+    words = problem.k > 0 and divides(4, problem.k) and divides(4, problem.n)
     return variant.name == "plain" or (words and (variant.name != "few" or problem.m <= FEW_ROWS))
 
 

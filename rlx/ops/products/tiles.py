@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from rlx.ir.fragments import FragmentVariant
+from rlx.ir.shape import same_size
 from rlx.ir.variants import Family, Variant
-from rlx.sizes import smallest
+from rlx.sizes import divides, general, largest, preferring, smallest
 
 # A workgroup makes a tile of the result. Each of its threads keeps several sums in registers, and all threads read the
 # operands from workgroup memory. docs/explanation/kernels.md has the figures.
@@ -164,11 +165,15 @@ def partitions(
     """Into how many partitions the sums over k are split, up to ``limit`` workgroups, and the length of each."""
     bk, k = variant.params["bk"], problem.k
     fits = len(problem.parts) == 1 and not problem.gated and variant.name != "plain"
-    count = min(MAX_PARTITIONS, k // LEAST_PARTITION, limit // max(1, tiles(problem, variant)))
-    count = max(count, -(-k // LONGEST_PARTITION))
-    if not fits or count < 2:
-        return 1, max(bk, -(-k // bk) * bk)
-    length = -(-k // (count * bk)) * bk
+    with preferring():
+        count = min(
+            MAX_PARTITIONS, k // LEAST_PARTITION, limit // largest(1, tiles(problem, variant))
+        )
+        count = max(count, -(-k // LONGEST_PARTITION))
+        if not fits or count < 2:
+            return 1, largest(bk, -(-k // bk) * bk)
+    count = largest(1, count)
+    length = largest(1, -(-k // (count * bk))) * bk
     return smallest(-(-k // length), count), length
 
 
@@ -393,16 +398,20 @@ STAGED = 8192
 def strips(problem: MatmulProblem) -> Strips:
     """Columns of a workgroup, and partitions of the sums where that makes too few workgroups for a large GPU."""
     columns, limit = next(row[1:] for row in COLUMNS if problem.m <= row[0])
-    if any(n % 4 for n in problem.parts):
+    if not all(divides(4, n) for n in problem.parts):
         columns = 32
     stage = STAGED // (4 * problem.m) // 32 * 32
     groups = problem.batch * sum(math.ceil(n / columns) for n in problem.parts)
-    count = min(MAX_PARTITIONS, problem.k // LEAST_PARTITION, limit // max(1, groups))
-    count = max(count, -(-problem.k // LONGEST_PARTITION))
-    if len(problem.parts) > 1 or problem.gated or count < 2:
-        count = 1
+    with preferring():
+        most = limit // largest(1, groups)
+        count = min(MAX_PARTITIONS, problem.k // LEAST_PARTITION, most)
+        count = max(count, -(-problem.k // LONGEST_PARTITION))
+        if len(problem.parts) > 1 or problem.gated or count < 2:
+            count = 1
     # A partition is a whole number of stages, or a part of one stage.
-    length = -(-max(1, problem.k) // count)
-    step = 32 if length < stage else stage
+    k = largest(1, problem.k)
+    length = -(-k // largest(1, count))
+    step = 32 if general(lambda: bool(length < stage), False) else stage
     length = -(-length // step) * step
-    return Strips(columns, min(stage, length), -(-max(1, problem.k) // length), length)
+    splits = 1 if same_size(count, 1) else -(-k // length)
+    return Strips(columns, smallest(stage, length), splits, length)

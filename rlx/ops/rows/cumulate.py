@@ -9,7 +9,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.opdef import Emitter, TensorType
 from rlx.ir.variants import Family, Variant
 from rlx.ops.rows.reduce_rows import Reduction, emit_partitions
-from rlx.sizes import smallest
+from rlx.sizes import largest, may_exceed, preferring, smallest
 
 # Elements that a workgroup reads along a row at a time; minimum elements of a row for a workgroup of 256 threads.
 _BLOCK, _LEAST = 1024, 512
@@ -25,17 +25,20 @@ def _blocks(problem: Reduction) -> tuple[int, int]:
     if inner == 1:
         return math.ceil(problem.reads(n) / _BLOCK), _BLOCK
     columns = outer * problem.reads(inner)
-    count = min(math.ceil(_WALKERS / columns), n // _WALK)
-    if count < 2:
-        return 1, n
-    partition = math.ceil(n / (8 * count)) * 8
-    return smallest(math.ceil(n / partition), count), partition
+    with preferring():
+        count = min(math.ceil(_WALKERS / columns), n // _WALK)
+        if count < 2:
+            return 1, n
+    # Other sizes than those that this was preferred for may have one partition.
+    partition = math.ceil(n / (8 * largest(1, count))) * 8
+    return smallest(math.ceil(n / partition), largest(1, count)), partition
 
 
 def _takes(variant: Variant, problem: Reduction) -> bool:
     if variant.name == "plain":
         return problem.n <= _LONGEST
-    return problem.inner > 1 or problem.n >= _LEAST
+    with preferring():
+        return problem.inner > 1 or problem.n >= _LEAST
 
 
 CUMULATE = Family(
@@ -61,7 +64,7 @@ def emit_cumulate(
         return
     splits, partition = _blocks(problem)
     inputs = [source]
-    if splits > 1:
+    if may_exceed(splits, 1):
         totals, before = (emitter.temp(TensorType((outer, splits, inner), dtype)) for _ in "12")
         kind = "prod" if flags["product"] else "sum"
         emit_partitions(emitter, kind, source, totals, problem, (splits, partition))

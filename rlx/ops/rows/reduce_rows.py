@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from rlx.abi.constants import LINE_COLUMNS
 from rlx.ir.dtype import DType
 from rlx.ir.opdef import Emitter, TensorType
-from rlx.ir.shape import Shape, is_sized, size
+from rlx.ir.shape import Shape, is_sized, same_size, size
 from rlx.ir.variants import Family, Variant
-from rlx.sizes import ceil_divide, flag, largest, smallest
+from rlx.sizes import ceil_divide, divides, flag, largest, preferring, smallest
 
 # Minimum elements of a result for which all lanes of a workgroup work on it together.
 _LONG = 8192
@@ -24,7 +24,7 @@ _BUSY, _ENOUGH = 120, 1056
 
 def as_rows(shape: Shape, axes: tuple[int, ...]) -> tuple[int, int, int] | None:
     """``(outer, n, inner)`` when the axes stand side by side (axes of size 1 aside), else None."""
-    live = [axis for axis in range(len(shape)) if shape[axis] != 1]
+    live = [axis for axis in range(len(shape)) if not same_size(shape[axis], 1)]
     reduced = [axis for axis in live if axis in axes]
     if not reduced:
         return size(shape), 1, 1
@@ -48,23 +48,24 @@ class Reduction(NamedTuple):
 
     def reads(self, count: int) -> int:
         """Reads that make so many neighbours."""
-        return count // 4 if count % 4 == 0 and not self.single else count
+        return count // 4 if not self.single and divides(4, count) else count
 
 
 def _row_tiles(problem: Reduction) -> tuple[int, int, int]:
     """Returns the tiles along the reduced axis, the results, and the lanes of a result."""
     outer, n, inner, _ = problem
     if inner == 1:
-        reads = problem.reads(n)
-        lanes = next((lanes for lanes in (8, 32, 128) if reads <= _LOADS * lanes), 256)
-        return reads, outer, lanes
+        reads, results = problem.reads(n), outer
+        with preferring():
+            return reads, results, next((x for x in (8, 32, 128) if reads <= _LOADS * x), 256)
     results = outer * problem.reads(inner)
-    if results < 32:
-        return n, results, 256 // power_above(results, 32)
-    # Each load covers four cache lines, or one where there are few workgroups.
-    lanes = _power_below(n / 4, 8)
-    while results * lanes < 256 * _BUSY and lanes < 32 and n >= 2 * _LOADS * lanes:
-        lanes *= 2
+    with preferring():
+        if results < 32:
+            return n, results, 256 // power_above(results, 32)
+        # Each load covers four cache lines, or one where there are few workgroups.
+        lanes = _power_below(n / 4, 8)
+        while results * lanes < 256 * _BUSY and lanes < 32 and n >= 2 * _LOADS * lanes:
+            lanes *= 2
     return n, results, lanes
 
 
@@ -73,21 +74,24 @@ def partitions(problem: Reduction) -> tuple[int, int]:
     reads, results, lanes = _row_tiles(problem)
     if reads == 0:
         return 1, 1
-    if results * lanes >= 256 * _BUSY:
-        return 1, reads
     least = lanes * _LOADS
-    count = min(math.ceil(_ENOUGH * (256 // lanes) / max(results, 1)), reads // (2 * least))
-    if count < 2:
-        return 1, reads
-    length = math.ceil(reads / (count * least)) * least
-    return smallest(math.ceil(reads / length), count), length
+    with preferring():
+        if results * lanes >= 256 * _BUSY:
+            return 1, reads
+        count = min(math.ceil(_ENOUGH * (256 // lanes) / largest(results, 1)), reads // (2 * least))
+        if count < 2:
+            return 1, reads
+    # Other sizes than those that this was preferred for may have one partition.
+    length = math.ceil(reads / (largest(1, count) * least)) * least
+    return smallest(math.ceil(reads / length), largest(1, count)), length
 
 
 def _takes(variant: Variant, problem: Reduction) -> bool:
     if variant.name == "plain":
         return problem.n <= _LONGEST
     if variant.name == "split":
-        return partitions(problem)[0] > 1
+        with preferring():
+            return partitions(problem)[0] > 1
     reads, _, lanes = _row_tiles(problem)
     # The kernel starts from a first element, which an empty axis does not have.
     return 0 < problem.n and reads <= _LOADS * lanes * _TRIPS
@@ -243,9 +247,10 @@ def emit_partitions(
 def _plain(emitter: Emitter, kind: str, source: Any, result: Any, problem: Reduction) -> None:
     outer, n, inner, _ = problem
     # Lanes for each result: a few elements for each lane, and whole lines of memory for each read.
-    parts = power_above(n / 4, 256) if inner == 1 else power_above(n / 8, 32)
-    if n > _LONG:
-        parts = 256
+    with preferring():
+        parts = power_above(n / 4, 256) if inner == 1 else power_above(n / 8, 32)
+        if n > _LONG:
+            parts = 256
     results = outer * inner
     params = {"kind": kind, "results": results, "n": n, "inner": inner, "parts": parts}
     emitter.call("reduce", [source], [result], params, math.ceil(results / (256 // parts)))

@@ -14,6 +14,7 @@ from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import as_axis, as_size, estimated, size
 from rlx.ops.declare import FLOAT_KERNELS, composite, op
+from rlx.sizes import SizeExpr, flag, hinted, is_steady, may_exceed, preferring
 
 _NUMBERS = FLOAT_KERNELS | {DType.I32, DType.U32, DType.I64}
 # Longest row that is sorted in workgroup memory. Longer rows are sorted in blocks of this length.
@@ -61,14 +62,14 @@ def emit_ordered(
         params: ``rows``, ``n``, ``k`` and whether the ``largest`` come first.
         wide: Whether keys are two words.
     """
-    rows, k = params["rows"], params["k"]
+    rows, k, n = params["rows"], params["k"], params["n"]
     # The selecting kernel does not hold keys of two words.
-    if k <= _FEW and 4 * k <= params["n"] and not wide:
+    if not wide and not may_exceed(k, _FEW) and _is_long(n, k):
         _select(emitter, x, results, params)
         return
-    m = max(2, 1 << (params["n"] - 1).bit_length())
+    top, m = padded_length(n)
     params.update(m=m, wide=wide)
-    if m <= _BLOCK:
+    if top <= _BLOCK and not isinstance(m, SizeExpr):
         emitter.call("sort_rows", [x], results, params, rows)
         return
     pairs = emitter.temp(TensorType((rows * m, 4 if wide else 2), DType.U32))
@@ -76,42 +77,64 @@ def emit_ordered(
 
     def block(first: int, last: int) -> None:
         steps = {"first": first, "last": last, "m": m, "wide": wide}
-        emitter.call("sort_block", [], [pairs], steps, rows * m // _BLOCK)
+        groups = rows * m // _BLOCK * flag(m - last + 1)
+        emitter.call("sort_block", [], [pairs], steps, groups)
 
     block(2, _BLOCK)
     length = 2 * _BLOCK
-    while length <= m:
+    while length <= top:
         stride = length // 2
         while stride >= _BLOCK:
             step = {"size": length, "stride": stride, "rows": rows, "m": m, "wide": wide}
-            emitter.call("sort_step", [], [pairs], step, math.ceil(rows * m / 2 / _WORKGROUP))
+            groups = math.ceil(rows * m / 2 / _WORKGROUP) * flag(m - length + 1)
+            emitter.call("sort_step", [], [pairs], step, groups)
             stride //= 2
         block(length, length)
         length *= 2
-    emitter.call(
-        "sort_take",
-        [x, pairs],
-        results,
-        params,
-        math.ceil(rows * k / _WORKGROUP),
-    )
+    emitter.call("sort_take", [x, pairs], results, params, math.ceil(rows * k / _WORKGROUP))
+
+
+def _is_long(n: Any, k: Any) -> bool:
+    with preferring():
+        return bool(4 * k <= n)
+
+
+def padded_length(n: Any) -> tuple[int, Any]:
+    """Returns the longest row that calls are made for, and the length that rows are padded to: powers of two."""
+    if not isinstance(n, SizeExpr) or not is_steady():
+        m = max(2, 1 << (n - 1).bit_length())
+        return m, m
+    top = _longest(n)
+    steps = range(_BLOCK.bit_length() - 1, top.bit_length() - 1)
+    return top, _BLOCK + sum(flag(n - (1 << step)) * (1 << step) for step in steps)
+
+
+def _longest(n: Any) -> int:
+    """The longest row that the calls for a row are right for."""
+    if not isinstance(n, SizeExpr) or not is_steady():
+        return int(hinted(n))
+    top = 1 << int(16 * max(hinted(n), _BLOCK) - 1).bit_length()
+    assert n <= top  # other calls are made for longer rows
+    return top
 
 
 def _select(emitter: Emitter, x: Any, results: Sequence[Any], params: dict[str, int]) -> None:
     """The firsts of pieces of the rows, then the firsts of those, until one piece is left."""
     rows, count, k = params["rows"], params["n"], params["k"]
-    read = [x]
+    read, longest = [x], _longest(count)
     while True:
         pieces = math.ceil(count / _PIECE)
+        last = longest <= _PIECE if is_steady() else pieces == 1
         result = list(results)
-        if pieces > 1:
+        if not last:
             result = [emitter.temp(TensorType((rows * pieces * k, 2), DType.U32))]
-        more = {"piece": min(_PIECE, count), "pieces": pieces, "count": count}
+        piece = min(_PIECE, longest if is_steady() else count)
+        more = {"piece": piece, "pieces": pieces, "count": count, "last": int(last)}
         first = {"first": int(len(read) == 1)}
         emitter.call("select_rows", read, result, {**params, **more, **first}, rows * pieces)
-        if pieces == 1:
+        if last:
             return
-        read, count = [x, *result], pieces * k
+        read, count, longest = [x, *result], pieces * k, math.ceil(longest / _PIECE) * _FEW
 
 
 SORT_KERNELS = ("select_rows", "sort_rows", "sort_keys", "sort_block", "sort_step", "sort_take")

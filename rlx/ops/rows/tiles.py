@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from rlx.ir.shape import is_sized
 from rlx.ir.variants import SUBGROUPS, Family, Limits, Variant
 from rlx.ops.rows.reduce_rows import power_above
+from rlx.sizes import divides, may_exceed
 
 # Most numbers that a lane keeps. The lanes of a large workgroup share the registers of a multiprocessor.
 _KEPT = 32
@@ -36,7 +37,7 @@ class Rows(NamedTuple):
     @property
     def vectors(self) -> int:
         """The elements of a lane's read: vectors of four, or numbers where the rows do not divide."""
-        return self.n if self.n % 4 else self.n // 4
+        return self.n // 4 if divides(4, self.n) else self.n
 
     def held(self, variant: Variant) -> int:
         """Returns the size of the row's part that a lane keeps, in the same unit; 0 where rows are read twice."""
@@ -52,15 +53,16 @@ def _variant(lanes: int, keep: bool = True) -> Variant:
 def _takes(variant: Variant, problem: Rows) -> bool:
     if variant.name == "plain" or not variant.params["keep"]:
         return True
-    numbers = problem.held(variant) * (1 if problem.n % 4 else 4)
+    numbers = problem.held(variant) * (4 if divides(4, problem.n) else 1)
     # The shader's text grows with the numbers that are kept; scalars need more text than vectors.
     limit = _MAX_KEPT.get(variant.threads, _KEPT) if variant.params["lanes"] >= 256 else _KEPT
-    return numbers <= (limit if problem.n % 4 == 0 else limit // 2)
+    most = limit if divides(4, problem.n) else limit // 2
+    return not may_exceed(numbers, most)
 
 
 def _rule(problem: Rows, legal: Sequence[Variant]) -> Variant:
     remaining = [v for v in legal if v.params.get("keep")]
-    few = [v for v in remaining if problem.held(v) * (1 if problem.n % 4 else 4) <= _KEPT]
+    few = [v for v in remaining if problem.held(v) * (4 if divides(4, problem.n) else 1) <= _KEPT]
     # With few rows, each row gets more lanes.
     busy = (v for v in few if v.params["lanes"] >= 128 or problem.rows * v.params["lanes"] >= _BUSY)
     return next(busy, None) or (few or remaining or [v for v in legal if v.name != "plain"])[0]

@@ -43,6 +43,7 @@ from rlx.ops.windows.tiles import (
     steps,
     tiles,
 )
+from rlx.sizes import divides, may_exceed
 
 # WGSL: threads of a workgroup of the direct kernel, and of the kernel that adds partitions.
 _DIRECT = 256
@@ -175,7 +176,7 @@ def call_fragments(node: Node, emitter: Emitter, variant: Variant, operands: Seq
         "partition_steps": length,
     }
     work, unit = tiles(problem, variant), down(problem, variant)
-    if splits == 1:
+    if not may_exceed(splits, 1):
         emitter.call("conv_fragments", operands, [emitter.result()], params, work, unit)
         return
     _call_split(
@@ -220,7 +221,7 @@ def call_webgpu(node: Node, emitter: Emitter, operands: Sequence[Any], result: A
     step = steps(window.kernel)
     splits, length = partitions(problem, variant, step)
     params |= {**variant.params, **step._asdict(), "splits": splits, "partition_lines": length}
-    if splits == 1:
+    if not may_exceed(splits, 1):
         emitter.call("conv_tiles", operands, [result], params, work, unit)
         return
     _call_split("conv_tiles", node, emitter, operands, result, params, work, size(window.out))
@@ -249,7 +250,7 @@ def _call_split(
         "half": int(params.get("fragments", 0) and node.dtype is DType.F16),
         "act": 0,
     }
-    groups = math.ceil(elements / (_DIRECT * (4 if windows % 4 == 0 else 1)))
+    groups = math.ceil(elements / (_DIRECT * (4 if divides(4, windows) else 1)))
     emitter.call("split_sum", [partial, *operands[2:]], [result], added, groups, 0)
 
 

@@ -13,7 +13,7 @@ from rlx.dataclasses import dataclass
 from rlx.errors import ShapeError
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
-from rlx.ir.shape import Shape, as_size, size
+from rlx.ir.shape import Shape, as_size, same_size, size
 from rlx.ops.declare import operand_names
 from rlx.resource_limits import charge
 from rlx.sizes import SizeExpr, ceil_divide, largest, smallest
@@ -257,7 +257,7 @@ def window_of(node: Node) -> Window:
 def collapsed(window: Window) -> Window:
     """Three axes; those of a pointwise convolution are one."""
     wide = window.three()
-    plain = wide.dims == wide.out and wide.kernel == wide.stride == (1, 1, 1)
+    plain = wide.kernel == wide.stride == (1, 1, 1) and all(map(same_size, wide.dims, wide.out))
     if not plain or any(side for pair in wide.pads for side in pair):
         return wide
     line, first = (1, 1, size(wide.dims)), (1, 1, 1)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from rlx.ir.fragments import FragmentVariant
 from rlx.ir.variants import Family, Variant
 from rlx.ops.windows.geometry import Window
+from rlx.sizes import is_steady, largest, preferring, smallest
 
 # The product is [outputs, channels * taps] @ [channels * taps, windows]. Each thread reads one window of a tile. It
 # computes the places of the window's taps before the first step, so that no step divides. docs/explanation/kernels.md
@@ -93,8 +94,9 @@ def tiles(problem: ConvProblem, variant: Variant) -> int:
 
 def count(problem: ConvProblem, variant: Variant) -> int:
     """Into how many partitions sums may be split."""
-    threads = variant.threads * max(1, tiles(problem, variant))
-    return max(1, min(MAX_PARTITIONS, problem.length // LEAST_PARTITION, SLOTS // threads))
+    threads = variant.threads * largest(1, tiles(problem, variant))
+    limits = MAX_PARTITIONS, problem.length // LEAST_PARTITION, SLOTS // threads
+    return largest(1, smallest(*limits)) if is_steady() else max(1, min(limits))
 
 
 def _rule(problem: ConvProblem, legal: Sequence[Variant]) -> Variant:
@@ -130,8 +132,8 @@ def step_partitions(problem: ConvProblem, variant: Variant, taps: int) -> tuple[
     A step has some channels of one of ``taps`` taps.
     """
     steps = taps * math.ceil(problem.length // taps / variant.params["bk"])
-    result = max(1, tiles(problem, variant))
-    wanted = max(1, min(MAX_PARTITIONS, steps // 4, 2 * ENOUGH // result))
+    limits = MAX_PARTITIONS, steps // 4, 2 * ENOUGH // largest(1, tiles(problem, variant))
+    wanted = largest(1, smallest(*limits)) if is_steady() else max(1, min(limits))
     length = math.ceil(steps / wanted)
     return math.ceil(steps / length), length
 
@@ -141,7 +143,7 @@ CONV = Family("conv", TILES, _rule, _takes)
 
 def is_near(window: Window) -> bool:
     """Returns whether windows are near each other in memory, for ``ConvProblem.near``."""
-    return max(*window.reach, *window.dims) < _NEAR
+    return all(size < _NEAR for size in (*window.reach, *window.dims))
 
 
 class Steps(NamedTuple):
@@ -176,7 +178,8 @@ def partitions(problem: ConvProblem, variant: Variant, step: Steps) -> tuple[int
     lines = problem.length // step.piece
     whole = max(1, math.ceil(lines / step.lines)) * step.lines
     wanted = count(problem, variant)
-    if variant.name == "plain" or wanted < 2:
-        return 1, whole
+    with preferring():
+        if variant.name == "plain" or wanted < 2:
+            return 1, whole
     length = math.ceil(lines / (wanted * step.lines)) * step.lines
     return math.ceil(lines / length), length
