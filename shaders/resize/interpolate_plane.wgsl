@@ -2,7 +2,7 @@
 // results from rows that it interpolates once. `xs` and `ys` list the taps of each of four results: the index into the
 // entries `columns` (`lines`) that a thread reads, and the weight. No tap has weight 0: such an entry may be infinite.
 {% set across, high = (size[1] + 3) // 4, (size[0] + 3) // 4 %}
-{% set wide = size[1] % 4 == 0 %}
+{% set wide = size[1] is divisibleby(4) %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<f32>;
 @group(0) @binding(1) var<storage, {{ access[1] }}> y: array<{{ "vec4<f32>" if wide else "f32" }}>;
 
@@ -45,6 +45,6 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% endfor %}
     let index = (plane * {{ size[0] }}u + row * 4u) * {{ size[1] }}u + column * 4u;
 {% for taps in ys %}
-    {{ "if (row * 4u + %su < %su) " % (loop.index0, size[0]) if loop.index0 and size[0] % 4 }}{ store(index + {{ loop.index0 * size[1] }}u, column * 4u, {% for line, weight in taps %}{{ " + " if not loop.first }}{{ "" if weight == 1 else literal(weight) ~ " * " }}h{{ line }}{% endfor %}); }
+    {{ "if (row * 4u + %su < %su) " % (loop.index0, size[0]) if loop.index0 and size[0] is not divisibleby(4) }}{ store(index + {{ loop.index0 * size[1] }}u, column * 4u, {% for line, weight in taps %}{{ " + " if not loop.first }}{{ "" if weight == 1 else literal(weight) ~ " * " }}h{{ line }}{% endfor %}); }
 {% endfor %}
 }

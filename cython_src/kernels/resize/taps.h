@@ -17,14 +17,17 @@ static double rlx_times(double a, double b)
 static double rlx_position(double y, const rlx_resize_taps *p, double shift)
 {
     const double n = (double)p->n, count = (double)p->count;
+    /* Quotients of whole numbers: where one is whole, it is exact. */
+    const int exact = rlx_times(p->scale, n) == count;
+    const double above = exact ? n : 1, below = exact ? count : p->scale;
     switch (p->coordinates) {
     case ALIGN_CORNERS: return p->count > 1 ? y * (n - 1) / (count - 1) : 0;
-    case ASYMMETRIC: return y / p->scale;
+    case ASYMMETRIC: return y * above / below;
     case PYTORCH_HALF_PIXEL:
         if (p->count == 1) return 0;
         break;
     }
-    return shift + (y + 0.5) / p->scale - 0.5;
+    return shift + (y + 0.5) * above / below - 0.5;
 }
 
 /* The triangle, or the cubic convolution kernel of parameter a. */

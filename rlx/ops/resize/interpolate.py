@@ -15,11 +15,10 @@ from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, ShapeLike, TensorType
 from rlx.ir.shape import as_axis, as_shape, estimated, is_sized, same_size, size
 from rlx.ops.declare import FLOAT_KERNELS, composite, op
-from rlx.ops.resize.tables_at_run import call_sized
+from rlx.ops.resize.tables_at_run import WORKGROUP, call_sized, call_sized_webgpu
 from rlx.ops.resize.taps import COORDINATES, MODES, NEAREST, Coordinates, Mode, NearestMode, taps
 from rlx.sizes import SizeExpr, pinned
 
-_WORKGROUP = 256
 # Most taps that an invocation of the WGSL kernel adds; lavapipe ends longer loops early.
 _TAPS = 32768
 # Results of a line below which the kernel of the CPU takes several lines as one.
@@ -119,7 +118,7 @@ def call_interpolate(
 ) -> None:
     """Writes the calls that resize ``x`` along one axis, with the attributes of ``interpolate``."""
     shape, axis = type.shape, attrs["axis"]
-    if not webgpu and call_sized(emitter, x, result, type, attrs):
+    if (call_sized_webgpu if webgpu else call_sized)(emitter, x, result, type, attrs):
         return
     index, weight = table(shape[axis], attrs)
     outer, inner = size(shape[:axis]), size(shape[axis + 1 :])
@@ -137,7 +136,7 @@ def call_interpolate(
     if not webgpu:
         emitter.call("interpolate", inputs, [result], params)
         return
-    work = math.ceil(outer * attrs["size"] * inner / _WORKGROUP)
+    work = math.ceil(outer * attrs["size"] * inner / WORKGROUP)
     for first in range(0, index.shape[1], _TAPS):
         part = {**params, "tap_from": first, "tap_to": min(first + _TAPS, index.shape[1])}
         emitter.call("interpolate", inputs, [result], part, work)
@@ -171,7 +170,7 @@ _HOLES = np.array([[0, 1, np.nan, 3, 4, 5], [0, 1, 2, 3, np.nan, 5]], np.float32
     infer=interpolate_type,
     flops=lambda node: 2.0 * size(node.shape) * 4,
     cpu=Kernels(("interpolate", "resize_taps"), _lower(webgpu=False)),
-    webgpu=Kernels(("interpolate",), _lower(webgpu=True)),
+    webgpu=Kernels(("interpolate", "resize_taps"), _lower(webgpu=True)),
     dtypes=FLOAT_KERNELS,
     tolerance={DType.F32: 5e-6},  # the weights are rounded too
     samples=lambda: (

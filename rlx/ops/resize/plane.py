@@ -25,9 +25,9 @@ from rlx.ops.resize.interpolate import (
     order,
     table,
 )
-from rlx.ops.resize.tables_at_run import lower_planes
+from rlx.ops.resize.tables_at_run import lower_planes, may_be_made_on_gpu
 from rlx.ops.resize.taps import TapPattern, pattern
-from rlx.sizes import pinned
+from rlx.sizes import hinted, pinned
 
 _THREADS = 128
 # Most entries that a thread of the WGSL kernel reads: more do not fit into registers.
@@ -94,7 +94,7 @@ def _in_order(node: Node) -> list[dict[str, Any]]:
     """The attributes of both passes, the first one first."""
     x, both = node.inputs[0].shape, [_single(node.attrs, which) for which in range(2)]
     if is_sized((x, node.shape)):
-        both.sort(key=lambda one: order(pinned(x[one["axis"]]), pinned(one["size"]), one["axis"]))
+        both.sort(key=lambda one: order(hinted(x[one["axis"]]), hinted(one["size"]), one["axis"]))
     return both
 
 
@@ -158,7 +158,9 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     x, y = node.inputs[0].shape, node.shape
-    both = _patterns(node)
+    singles = [_single(node.attrs, which) for which in range(2)]
+    made = any(may_be_made_on_gpu(x[single["axis"]], single) for single in singles)
+    both = None if made else _patterns(node)
     planes = count_of(y[:-2])
     variant = RESIZE.choose(ResizeProblem(planes, x[-2:], y[-2:], both is not None), emitter)
     if variant.name == "plain" or both is None:
@@ -194,7 +196,7 @@ _HOLES = np.where(np.arange(1800) % 37 == 5, np.nan, np.arange(1800)).reshape(2,
     infer=_infer,
     flops=lambda node: 2.0 * count_of(node.shape) * 4,
     cpu=Kernels(("nearest_planes", "interpolate", "resize_taps"), _lower_cpu),
-    webgpu=Kernels(("interpolate_plane", "interpolate"), _lower_webgpu),
+    webgpu=Kernels(("interpolate_plane", "interpolate", "resize_taps"), _lower_webgpu),
     dtypes=FLOAT_KERNELS,
     tolerance={DType.F32: 1e-5},  # the weights of both axes are rounded too
     samples=lambda: (

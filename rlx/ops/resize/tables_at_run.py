@@ -1,7 +1,8 @@
-"""Resizing on the CPU by sizes that are known only when the graph runs: a kernel makes the tables of taps."""
+"""Resizing by sizes that are known only when the graph runs: a kernel makes the tables of taps."""
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 from rlx.abi.constants import VECTOR_ELEMENTS
@@ -16,6 +17,10 @@ from rlx.sizes import ceil_divide, flag, largest, smallest
 _TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
 # Its results may lie outside, which kernels for rising places do not look for.
 _CROP = "tf_crop_and_resize"
+# Threads of a workgroup of the WGSL kernels.
+WORKGROUP = 256
+# Positions are quotients of whole numbers below it on a GPU.
+_WHOLE = 1 << 29
 
 
 class _Pass(NamedTuple):
@@ -158,3 +163,53 @@ def _call_pass(
         "outside": float(attrs["extrapolation_value"]),
     }
     emitter.call("interpolate", [x, *tables], [result], params)
+
+
+def may_be_made_on_gpu(n: Any, attrs: Any) -> bool:
+    """``is_made`` on a GPU, which counts positions in whole numbers: the scale is a quotient of small ones."""
+    return is_made(n, attrs) and _ratio(n, attrs) is not None
+
+
+def _ratio(n: Any, attrs: Any) -> tuple[Any, Any] | None:
+    """The entries that make so many results; None where these are too large for a GPU to count with."""
+    count = attrs["size"]
+    if attrs["coordinates"] == "align_corners":
+        entries, results = largest(n - 1, 0), largest(count - 1, 1)
+    elif attrs["scale"] is None:
+        entries, results = n, count
+    elif attrs["coordinates"] == "half_pixel_symmetric":
+        return None
+    else:
+        scale = Fraction(attrs["scale"])
+        entries, results = scale.denominator, scale.numerator
+    highest = largest(2 * count * entries, 2 * results)
+    return (entries, results) if highest < _WHOLE else None
+
+
+def call_sized_webgpu(emitter: Emitter, x: Any, result: Any, type: TensorType, attrs: Any) -> bool:
+    """Writes the calls for one axis on a GPU, as ``call_sized`` does on the CPU."""
+    shape, axis = type.shape, attrs["axis"]
+    n, count, taps = shape[axis], attrs["size"], _TAPS[attrs["mode"]]
+    ratio = _ratio(n, attrs) if is_made(n, attrs) else None
+    if ratio is None:
+        return False
+    tables = [emitter.temp(TensorType((count * taps,), kind)) for kind in (DType.I32, DType.F32)]
+    params = {
+        "n": n,
+        "count": count,
+        "entries": ratio[0],
+        "results": ratio[1],
+        "taps": taps,
+        "mode": attrs["mode"],
+        "coordinates": attrs["coordinates"],
+        "rounding": attrs["nearest_mode"],
+        "exclude": int(attrs["exclude_outside"]),
+        "cubic": float(attrs["cubic_coeff_a"]),
+    }
+    emitter.call("resize_taps", [], tables, params, ceil_divide(count, WORKGROUP))
+    outer, inner = size(shape[:axis]), size(shape[axis + 1 :])
+    sizes = {"outer": outer, "n": n, "count": count, "inner": inner, "taps": taps}
+    part = {**sizes, "outside": 0.0, "tap_from": 0, "tap_to": taps}
+    work = ceil_divide(outer * count * inner, WORKGROUP)
+    emitter.call("interpolate", [x, *tables], [result], part, work)
+    return True

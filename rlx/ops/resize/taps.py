@@ -35,10 +35,12 @@ def _positions(
     is an integer, also where a scale gives a fractional one. The standard's reference implementation differs there.
     """
     y = np.arange(count, dtype=np.float64)
+    # Quotients of whole numbers: where one is whole, it is exact.
+    above, below = (n, count) if scale * n == count else (1.0, scale)
     if coordinates == "align_corners":
         return y * (n - 1) / (count - 1) if count > 1 else np.zeros(count)
     if coordinates == "asymmetric":
-        return y / scale
+        return y * above / below
     if coordinates == "tf_crop_and_resize":
         begin, end = roi[0] * (n - 1), roi[1] * (n - 1)
         if count == 1:
@@ -48,7 +50,7 @@ def _positions(
         return np.zeros(count)
     # The symmetric form keeps the centres of both axes together where count is not scale * n.
     shift = n / 2 * (1 - count / (scale * n)) if coordinates == "half_pixel_symmetric" else 0.0
-    return shift + (y + 0.5) / scale - 0.5
+    return shift + (y + 0.5) * above / below - 0.5
 
 
 def _nearest(indices: Array, how: str) -> Array:
