@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,11 +12,15 @@ from rlx.errors import DTypeError, ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Emitter, Kernels, NodeLike, Sample, TensorType
-from rlx.ir.shape import MAX_SIZE, as_size, same_size
+from rlx.ir.shape import MAX_SIZE, as_size, estimated, same_size, size
 from rlx.ops.declare import composite, op
-from rlx.ops.rows.sorting import SORT_KERNELS, emit_ordered
+from rlx.ops.rows.sorting import SORT_KERNELS, emit_ordered, padded_length
 from rlx.ops.selection.positions import where_true
 from rlx.sizes import SizeExpr, smallest
+
+# Boxes that a workgroup looks at together; trips of its loops in a call.
+_BLOCK = 256
+_TRIPS = 60_000
 
 
 def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
@@ -59,15 +64,28 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     if same_size(rows * most, 0):
         return
     boxes, scores, *numbers = (emitter.operand(i) for i in range(5))
-    ordered, places, dropped = (
-        emitter.temp(TensorType((rows, n), dtype)) for dtype in (DType.F32, DType.I32, DType.I32)
-    )
+    ordered, places = (emitter.temp(TensorType((rows, n), kind)) for kind in (DType.F32, DType.I32))
+    progress = emitter.temp(TensorType((rows, 2), DType.U32))
     params = {"rows": rows, "n": n, "k": n, "largest": 1}
     emit_ordered(emitter, scores, [ordered, places], params, False)
-    sizes = {"rows": rows, "classes": classes, "n": n, "most": most}
-    more = {"centred": int(node.attrs["center_point_box"])}
-    operands = [boxes, ordered, places, *numbers]
-    emitter.call("suppress_boxes", operands, [emitter.result(), dropped], {**sizes, **more}, rows)
+    longest, _ = padded_length(n)
+    bound = most.bounds()[1] if isinstance(most, SizeExpr) else most
+    most_kept = longest if bound is None else min(longest, bound)
+    # The trips of a block, and the blocks of a call: lavapipe ends longer loops early.
+    trips = math.ceil(most_kept / 8) + 3 * _BLOCK
+    blocks = max(1, _TRIPS // trips)
+    params = {
+        "rows": rows,
+        "classes": classes,
+        "n": n,
+        "most": most,
+        "most_kept": most_kept,
+        "blocks": blocks,
+        "centred": int(node.attrs["center_point_box"]),
+    }
+    operands, results = [boxes, ordered, places, *numbers], [emitter.result(), progress]
+    for call in range(math.ceil(longest / _BLOCK / blocks)):
+        emitter.call("suppress_boxes", operands, results, {**params, "first": int(call == 0)}, rows)
 
 
 def _corners(boxes: Array, centred: bool) -> Array:
@@ -102,6 +120,7 @@ def _row(corners: Array, scores: Array, limit: int, overlap: float, least: float
 
 @op(
     infer=_infer,
+    flops=lambda node: float(estimated(size(node.inputs[1].shape) * node.attrs["most"])),
     cpu=Kernels(("non_max_suppression",), _lower_cpu),
     webgpu=Kernels(("suppress_boxes", *SORT_KERNELS), _lower_webgpu),
     free=("scores", "limit", "overlap", "least"),
