@@ -6,195 +6,45 @@ arrays of the host, without a copy on the CPU.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Never, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rlx._ext.locks import TryLock
-from rlx._ext.program import ExactInputs, SegmentRun
+from rlx._ext.program import ExactInputs
 from rlx.backends.arguments import as_array, check_args, check_slots
 from rlx.backends.base import CompileOptions
 from rlx.backends.executable import (
     Binding,
     Done,
-    Executable,
     HostExecutable,
     Moved,
     RunDict,
     RunSlots,
     read_only,
 )
-from rlx.compiler.compile_cache import build
-from rlx.compiler.control_flow import LoadedControl, loaded_control
+from rlx.compiler.loaded_segment import LoadedSegment, Loader, dim_bounds
 from rlx.compiler.loading import LoadedGraph
 from rlx.compiler.lowered_module import LoweredModule
 from rlx.compiler.precomputed_params import PrecomputedParams
-from rlx.compiler.segments import Segment, SizeRead, cut
-from rlx.compiler.sized import Resizable, load_sized
+from rlx.compiler.sized import Resizable
 from rlx.compiler.target import Target
-from rlx.errors import GraphError, SizesError
 from rlx.ir.graph import Graph
 from rlx.ir.input_sizes import InputSizes, computes_sizes
 from rlx.ir.opdef import Array, TensorType
-from rlx.ir.states import states_of
 from rlx.ops.interpret import trips_of_a_run
 from rlx.ops.known_sizes import with_known_sizes
-from rlx.sizes import Dim, Size, SizeExpr, dims_of, value_of
-from rlx.sizes.program import holds
+from rlx.sizes import SizeExpr, dims_of
 
 if TYPE_CHECKING:
-    from rlx.backends.recorder import Recorder
+    pass
 
 
 # For graphs without loops, whose trips need no bound.
 _NO_BOUND = nullcontext()
-
-
-class _Loader(NamedTuple):
-    """Loads the graphs of segments for a device."""
-
-    target: Target
-    options: CompileOptions
-
-    def segments(self, graph: Graph) -> list[_LoadedSegment]:
-        """Cuts a graph and loads its segments."""
-        return [
-            _LoadedSegment(
-                each,
-                None if each.graph is None else self.loaded(each.graph),
-                [loaded_control(control, self.loaded) for control in each.controls],
-            )
-            for each in cut(graph)
-        ]
-
-    def loaded(self, graph: Graph) -> LoadedGraph:
-        """Loads a graph, in segments where it computes sizes."""
-        if computes_sizes(graph):
-            return load_segmented(graph, *self)
-        return load_sized(graph, *self) if graph.dims else build(graph, self.target)
-
-
-class _LoadedSegment:
-    """A segment with its executable.
-
-    Args:
-        segment: The segment.
-        loaded: Its graph, loaded; None where there is nothing to run.
-        controls: Its loops and branches, loaded.
-    """
-
-    def __init__(
-        self, segment: Segment, loaded: LoadedGraph | None, controls: Sequence[LoadedControl]
-    ) -> None:
-        self.segment, self.loaded, self._controls = segment, loaded, controls
-        self._run = self._bound(segment.reads, None)
-
-    @property
-    def executable(self) -> Executable:
-        """Its executable."""
-        assert self.loaded is not None
-        return self.loaded.executable
-
-    @property
-    def params(self) -> tuple[str, ...]:
-        """The params that it reads."""
-        return () if self.segment.graph is None else self.segment.graph.param_names
-
-    @property
-    def executables(self) -> list[Executable]:
-        """Its executable and those of its loops and branches."""
-        inner = [each.executable for control in self._controls for each in control.subgraphs]
-        return inner if self.loaded is None else [self.executable, *inner]
-
-    def clone(self) -> _LoadedSegment:
-        """Returns the same on memory of its own; params are shared."""
-        controls = [control.clone() for control in self._controls]
-        loaded = self.loaded
-        if loaded is not None:
-            loaded = loaded._replace(executable=loaded.executable.clone())
-        return _LoadedSegment(self.segment, loaded, controls)
-
-    def states(self) -> dict[int, int]:
-        """The states that it updates: by the id of the whole graph's input, its own input."""
-        if self.segment.graph is None:
-            return {}
-        reads = self.segment.reads
-        return {cast(int, reads[s.position]): s.position for s in states_of(self.segment.graph)}
-
-    def bind(self, recorder: Recorder | None, residents: Sequence[int]) -> None:
-        """Sets how it runs; without a recorder by compiled calls where there are some.
-
-        Args:
-            recorder: Records runs.
-            residents: The ids of the whole graph's states that it holds.
-        """
-        if self.segment.graph is None or self.loaded is None:
-            return
-        held = sorted(own for node, own in self.states().items() if node in residents)
-        feeds = tuple(each for each in self.loaded.lowered.state_feeds if each[0] in held)
-        self.executable.bind(Binding(tuple(held), feeds, recorder=recorder))
-        lock = TryLock("a segment", "")
-        calls = None if recorder else self.executable.compiled(lock, self.segment.graph.input_names)
-        arguments = [read for i, read in enumerate(self.segment.reads) if i not in held]
-        self._run = self._bound(arguments, self._submitted if calls is None else calls[0])
-
-    def _bound(self, arguments: Sequence[int | str], call: RunSlots | None) -> SegmentRun:
-        """The run of the segment by a call that takes these arguments."""
-        segment = self.segment
-        names = sorted(frozenset[str]().union(*(guard.names() for guard in segment.guards)))
-        return SegmentRun(
-            [(read.dim.name, read.node, _bounds(read.dim), read) for read in segment.sizes],
-            [(prefix.node, prefix.source, _length(prefix.length)) for prefix in segment.prefixes],
-            [control.run for control in self._controls],
-            (holds(segment.guards, names), names) if segment.guards else None,
-            arguments,
-            call,
-            segment.writes,
-            self._refuse,
-        )
-
-    def run(self, values: dict[int, Array], sizes: dict[str, int]) -> None:
-        """Reads its sizes, and computes its values. See ``rlx._ext.program.SegmentRun``."""
-        self._run.run(values, sizes)
-
-    def _submitted(self, *arrays: Array) -> tuple[Array, ...]:
-        """The results of an executable whose runs are not compiled, or recorded."""
-        plain = [np.ascontiguousarray(array) if array.ndim else array for array in arrays]
-        outputs = range(len(self.segment.writes))
-        return tuple(self.executable.submit(plain, outputs, False).wait())
-
-    def _refuse(self, what: SizeRead | Mapping[str, int], why: int | GraphError | None) -> Never:
-        """Raises the error for a read of a value, or for sizes, with the error of an operation or None."""
-        if isinstance(what, SizeRead):
-            raise SizesError(
-                f"a size that the graph computed is out of range: {what.where}",
-                got=f"{what.dim.name} = {why}",
-                expected=what.dim.expected,
-            )
-        said, names, expected = "a graph does not take the sizes that it computed", list(what), None
-        if why is None:
-            guard = next(guard for guard in self.segment.guards if not guard.holds(what))
-            names, expected = sorted(guard.names()), str(guard)
-        got = ", ".join(f"{name} = {what[name]}" for name in names)
-        if isinstance(why, GraphError):
-            raise SizesError(said, got=got, hint=str(why)) from why
-        raise SizesError(said, got=got, expected=expected)
-
-
-def _bounds(dim: Dim) -> tuple[int, int, int]:
-    """The bounds of a dim as compiled runs take them."""
-    return dim.min, -1 if dim.max is None else dim.max, dim.multiple_of
-
-
-def _length(size: Size) -> str | Callable[[dict[str, int]], int]:
-    """The length of a prefix: the name of a dim, or a function of the sizes."""
-    if isinstance(size, SizeExpr) and size.terms == dims_of(size)[0].terms:
-        return dims_of(size)[0].name
-    return partial(value_of, size)
 
 
 def _exact(inputs: InputSizes, positions: Sequence[int]) -> ExactInputs | None:
@@ -209,7 +59,7 @@ def _exact(inputs: InputSizes, positions: Sequence[int]) -> ExactInputs | None:
             if isinstance(size, SizeExpr) and (dim is None or dim.terms != size.terms):
                 return None
             axes.append(size if dim is None else dim.name)
-            bounds.update({} if dim is None else {dim.name: _bounds(dim)})
+            bounds.update({} if dim is None else {dim.name: dim_bounds(dim)})
         specs.append((type.dtype.numpy.num, axes))
     return ExactInputs(specs, bounds)
 
@@ -226,7 +76,7 @@ class SegmentedExecutable(HostExecutable, Resizable):
         input_sizes: Reads the values of the dims of inputs from arrays.
     """
 
-    def __init__(self, graph: Graph, segments: Sequence[_LoadedSegment], loader: _Loader) -> None:
+    def __init__(self, graph: Graph, segments: Sequence[LoadedSegment], loader: Loader) -> None:
         assert graph.assumptions is not None
         self._graph, self._segments, self._loader = graph, segments, loader
         self._run = [each for each in segments if each.loaded is not None]
@@ -235,7 +85,15 @@ class SegmentedExecutable(HostExecutable, Resizable):
         self._shown = self.input_sizes.names
         self._every = [executable for each in segments for executable in each.executables]
         self._loops = any(each.segment.controls for each in segments)
-        abilities = [executable.capabilities for executable in self._every]
+        own = [
+            executable
+            for each in segments
+            if not each.segment.ahead
+            for executable in each.executables
+        ]
+        # Those of the device: the host computes a few sizes ahead of it.
+        self._own = own or self._every
+        abilities = [executable.capabilities for executable in self._own]
         whole = replace(
             abilities[0],
             run_slots=True,
@@ -472,7 +330,7 @@ class SegmentedExecutable(HostExecutable, Resizable):
 
     def discard_device(self) -> None:
         """See ``Executable``."""
-        self._every[0].discard_device()
+        self._own[0].discard_device()
 
     def close(self) -> None:
         """Closes the segments."""
@@ -492,7 +350,7 @@ def load_segmented(graph: Graph, target: Target, options: CompileOptions) -> Loa
         GraphError: See ``rlx.compiler.segments.cut``.
         RlxError: As ``rlx.compiler.compile_cache.build``.
     """
-    graph, loader = with_known_sizes(graph), _Loader(target, options)
+    graph, loader = with_known_sizes(graph), Loader(target, options, load_segmented)
     if not computes_sizes(graph):
         return loader.loaded(graph)
     return SegmentedExecutable(graph, loader.segments(graph), loader).loaded

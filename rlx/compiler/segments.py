@@ -93,6 +93,7 @@ class Segment(NamedTuple):
         guards: The assumptions of the graph's builders that can be checked then.
         prefixes: The nodes that take no run, with it.
         controls: Loops and branches that run after that, before the graph.
+        ahead: Whether the host computes it, ahead of the device.
     """
 
     graph: Graph | None
@@ -102,25 +103,37 @@ class Segment(NamedTuple):
     guards: tuple[Guard, ...]
     prefixes: tuple[Prefix, ...]
     controls: tuple[Control, ...]
+    ahead: bool
 
 
-def cut(graph: Graph) -> list[Segment]:
+def cut(graph: Graph, ahead: frozenset[int] = frozenset()) -> list[Segment]:
     """Cuts a graph that reads sizes.
 
     Args:
         graph: A verified graph with ``read_size`` nodes; it is not changed.
+        ahead: The ids of nodes that the host computes ahead of the device; see ``rlx.compiler.host_sizes.on_host``.
 
     Raises:
         GraphError: A node has a dim that is read behind it.
     """
-    return _Cut(graph).segments()
+    return _Cut(graph, ahead).segments()
 
 
 class _Cut:
     """The levels of the nodes of a graph: the number of the segment that computes each."""
 
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
+    def __init__(self, graph: Graph, ahead: frozenset[int]) -> None:
+        self._graph, self._ahead = graph, ahead
+        # The levels that the host computes come first. How many there are is known once all of them have been placed.
+        self._first = 0
+        if ahead:
+            self._place_all()
+            computed = (i for i in ahead if not self._is_leaf(graph.nodes[i]))
+            self._first = 1 + max((self._level[i] for i in computed), default=-1)
+        self._place_all()
+
+    def _place_all(self) -> None:
+        graph = self._graph
         # The level from which on a dim is known, and the level of each node.
         self._known = {name: 0 for name in graph.dims}
         self._level: dict[int, int] = {}
@@ -163,6 +176,9 @@ class _Cut:
             self._sizes[level].append(SizeRead(_dim_of(node), operand.id, node.where()))
             return
         level = max([operands, *(self._known[name] for name in names)])
+        maker = node.inputs[0] if node.op == PART else node
+        if maker.id not in self._ahead:
+            level = max(level, self._first)
         if node.op in HOST_CONTROL:
             self._place_control(node, level)
             return
@@ -226,7 +242,7 @@ class _Cut:
             controls = [each for i, each in self._controls.items() if levels[i] == level]
             writes = tuple(node.id for node in wanted[level])
             parts = sizes, tuple(guards), tuple(prefixes), tuple(controls)
-            results.append(Segment(whole, reads, writes, *parts))
+            results.append(Segment(whole, reads, writes, *parts, level < self._first))
         return results
 
     def _outside(self, inside: Iterable[Node]) -> frozenset[int]:
