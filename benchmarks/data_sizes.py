@@ -1,7 +1,7 @@
 """Models whose sizes depend on their inputs, called with new data each time, beside ONNX Runtime.
 
-usage: python benchmarks/data_sizes.py [cpu|webgpu] [--peer cpu|webgpu] [--only NAME ...] [--calls 60] [--seed 1] [--threads 1]
-       [FILE.onnx ...]
+usage: python benchmarks/data_sizes.py [cpu|webgpu] [FILE.onnx ...] [--peer cpu|webgpu] [--only NAME ...] [--calls 60] [--seed 1]
+       [--threads 1]
 
 Both run each input once, one after the other. ``ratio`` is the geometric mean of ONNX Runtime's time over rlx's, after the first
 five calls; ``worst`` is the longest call of rlx. ``later`` counts the graphs that rlx compiled after the first call. A file is a
