@@ -77,6 +77,33 @@ def test_norm_of_half_precision_does_not_overflow():
     assert result == [500]
 
 
+@pytest.mark.parametrize(
+    ("kind", "x", "expected"),
+    [
+        ("ReduceLogSum", np.float16([1, 1 / 1024, 1 / 4096]), np.log(1 + 5 / 4096)),
+        ("ReduceSumSquare", np.full(97, 1.0107421875, np.float16), 97 * 1.0107421875**2),
+    ],
+)
+def test_known_sums_of_half_precision_are_rounded_at_the_end(kind, x, expected):
+    """A rounded sum near 1 has another logarithm, and rounded squares another sum."""
+    node = helper.make_node(kind, ["x"], ["y"])
+    data = model([node], [], ["y"], weights={"x": x}, opset=22)
+    (result,) = run_with_values(data, "cpu", {})
+    assert result[0] == np.float16(expected)
+
+
+def test_a_gate_of_half_precision_takes_an_alpha_beyond_it():
+    (result,) = run("Swish", [np.float16([0, 2, -2])], opset=24, alpha=1e30)
+    np.testing.assert_array_equal(result, [0, 2, 0])
+
+
+def test_an_auto_pad_without_letters_is_none():
+    x = np.arange(10, dtype=np.float32).reshape(1, 1, 5, 2)
+    windows = {"kernel_shape": [3, 2], "strides": [3, 3], "ceil_mode": 1, "auto_pad": ""}
+    (result,) = run("MaxPool", [x], **windows)
+    np.testing.assert_array_equal(result.ravel(), [5, 9])
+
+
 def test_a_pool_of_half_precision_holds_large_squares_and_exponents():
     x = np.float16([[[300, -400, 0.5, 0]]])
     (result,) = run("LpPool", [x], kernel_shape=[2])

@@ -18,18 +18,15 @@ var<workgroup> taken: array<u32, 8>;
 // How many boxes are kept, how many blocks are done, and whether there is another one.
 var<workgroup> state: vec3<u32>;
 
-// The low corner and the high one.
+// The low corner and the high one. A box of a negative size around a centre stays inside out: it covers none.
 fn corners(place: u32) -> vec4<f32> {
     let box = vec4<f32>(boxes[place * 4u], boxes[place * 4u + 1u], boxes[place * 4u + 2u], boxes[place * 4u + 3u]);
 {% if centred %}
     let half = box.zw * 0.5;
-    let low = box.xy - half;
-    let high = box.xy + half;
+    return vec4<f32>(box.xy - half, box.xy + half);
 {% else %}
-    let low = box.xy;
-    let high = box.zw;
+    return vec4<f32>(min(box.xy, box.zw), max(box.xy, box.zw));
 {% endif %}
-    return vec4<f32>(min(low, high), max(low, high));
 }
 
 fn covers(a: vec4<f32>, b: vec4<f32>, most: f32) -> bool {

@@ -9,14 +9,12 @@ typedef struct {
     float low_a, low_b, high_a, high_b, area;
 } rlx_box;
 
+/* The corners of a box. One of a negative size around a centre stays inside out: it overlaps none. */
 static RLX_INLINE rlx_box box_at(const float *x, int centred)
 {
-    float a = x[0], b = x[1], c = x[2], d = x[3];
-    if (centred) {
-        const float half_c = c * 0.5f, half_d = d * 0.5f;
-        c = a + half_c, d = b + half_d, a = a - half_c, b = b - half_d;
-    }
+    const float a = x[0], b = x[1], c = x[2], d = x[3];
     rlx_box box = {a < c ? a : c, b < d ? b : d, a < c ? c : a, b < d ? d : b, 0};
+    if (centred) box = (rlx_box){a - c * 0.5f, b - d * 0.5f, a + c * 0.5f, b + d * 0.5f, 0};
     box.area = (box.high_a - box.low_a) * (box.high_b - box.low_b);
     return box;
 }

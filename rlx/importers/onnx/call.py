@@ -184,6 +184,10 @@ class OnnxCall:
         """The dtype of operand ``index`` in the graph."""
         return self.x(index).dtype
 
+    def widened(self, x: Node) -> Node:
+        """A node of 16-bit floats as f32, so that what is computed from it is rounded at the end alone; others as they are."""
+        return self.g.cast(x, DType.F32) if x.dtype in (DType.F16, DType.BF16) else x
+
     def known(self, index: int) -> Array:
         """The elements of operand ``index``, bfloat16 and narrower floats as f32; as objects where some are sizes of dims.
 

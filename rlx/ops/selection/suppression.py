@@ -89,10 +89,10 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
 
 
 def _corners(boxes: Array, centred: bool) -> Array:
-    """Boxes ``[n, 4]`` as the low corner, then the high one."""
+    """Boxes ``[n, 4]`` as the low corner, then the high one. One of negative size overlaps none."""
     if centred:
         a, b, c, d = boxes.T
-        boxes = np.stack([a - c / 2, b - d / 2, a + c / 2, b + d / 2], 1)
+        return np.stack([a - c / 2, b - d / 2, a + c / 2, b + d / 2], 1)
     low, high = boxes[:, :2], boxes[:, 2:]
     return np.concatenate([np.minimum(low, high), np.maximum(low, high)], 1)
 
@@ -130,16 +130,17 @@ def _row(corners: Array, scores: Array, limit: int, overlap: float, least: float
         Sample(
             ((batches, n, 4), (batches, classes, n), (), (), ()),
             {"most": most, "center_point_box": centred},
-            low=(0, 0, 0, 0.1, 0),
+            low=(low, 0, 0, 0.1, 0),
             high=(1, 1, 9, 0.6, 0.5),
             dtypes=(DType.F32, DType.F32, DType.I64, DType.F32, DType.F32),
         )
-        for batches, classes, n, most, centred in (
-            (1, 2, 9, 4, False),
-            (2, 1, 40, 40, True),
-            (1, 1, 1, 1, False),
-            (1, 2, 0, 0, False),
-            (1, 3, 300, 7, True),
+        for batches, classes, n, most, centred, low in (
+            (1, 2, 9, 4, False, 0),
+            (2, 1, 40, 40, True, 0),
+            (2, 1, 60, 60, True, -1),
+            (1, 1, 1, 1, False, 0),
+            (1, 2, 0, 0, False, 0),
+            (1, 3, 300, 7, True, 0),
         )
     ),
 )
@@ -202,6 +203,8 @@ def _suppressed(
         Sample(((1, 9, 4), (1, 2, 9)), {"max_output_boxes_per_class": 5, "iou_threshold": 0.2}, low=0, high=1),
         Sample(((2, 40, 4), (2, 1, 40)), {"max_output_boxes_per_class": 40, "iou_threshold": 0.5,
                                           "score_threshold": 0.3, "center_point_box": True}, low=0, high=1),
+        Sample(((1, 60, 4), (1, 2, 60)), {"max_output_boxes_per_class": 60, "iou_threshold": 0.1,
+                                          "center_point_box": True}, low=-1, high=1),
         Sample(((1, 3, 4), (1, 1, 3)), {"max_output_boxes_per_class": 0}, low=0, high=1),
         Sample(((1, 0, 4), (1, 2, 0)), {"max_output_boxes_per_class": 3}),
     ),
@@ -223,7 +226,7 @@ def non_max_suppression(
         iou_threshold: A box is dropped where intersection over union with a better one is above this: a number from 0 to
             1, or a node of one. Another number is an ``InputError`` on the CPU; WebGPU, which can't tell, takes 0 for less.
         score_threshold: Boxes have scores above this: a number, or a node of one; None for no threshold.
-        center_point_box: Whether boxes are ``(x, y, width, height)`` around a centre.
+        center_point_box: Whether boxes are ``(x, y, width, height)`` around a centre. One of negative size overlaps none.
 
     Returns:
         i64 ``[count, 3]``: batch, class and box of each, with a dim for their number.

@@ -45,7 +45,10 @@ def gelu(call: OnnxCall) -> Any:
 def swished(call: OnnxCall, x: Node, alpha: float) -> Node:
     """X times the sigmoid of alpha x."""
     g = call.g
-    return g.silu(x) if alpha == 1 else g.mul(x, g.sigmoid(g.mul(x, alpha)))
+    if alpha == 1:
+        return g.silu(x)
+    wide = call.widened(x)
+    return g.cast(g.mul(wide, g.sigmoid(g.mul(wide, alpha))), x.dtype)
 
 
 @onnx_op("Swish")

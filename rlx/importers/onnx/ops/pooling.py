@@ -33,6 +33,7 @@ def pool_window(call: OnnxCall, shape: Shape) -> tuple[tuple[int, ...], dict[str
     ceil = bool(call.integer("ceil_mode", 0)) and call.text("auto_pad", "NOTSET") in (
         "NOTSET",
         "VALID",
+        "",
     )
     pads: Pairs = paddings(call, shape[2:], reach, strides)
     return kernel, {"stride": strides, "padding": pads, "dilation": dilations, "ceil_mode": ceil}

@@ -93,8 +93,10 @@ def reduce_sum_square(call: OnnxCall) -> Any:
     """The sum of squares."""
     g, x = call.g, call.x()
     axes, nothing = _axes(call, 18)
-    square = g.mul(x, x)
-    return square if nothing else _reduce(g, "sum", square, axes, bool(call.integer("keepdims", 1)))
+    wide = call.widened(x)
+    square = g.mul(wide, wide)
+    keep = bool(call.integer("keepdims", 1))
+    return g.cast(square if nothing else _reduce(g, "sum", square, axes, keep), x.dtype)
 
 
 @onnx_op("ReduceLogSum")
@@ -102,7 +104,7 @@ def reduce_log_sum(call: OnnxCall) -> Any:
     """The logarithm of the sum."""
     g, x = call.g, call.x()
     axes, nothing = _axes(call, 18)
-    wide = x if x.dtype.is_float else g.cast(x, "f64")
+    wide = call.widened(x) if x.dtype.is_float else g.cast(x, "f64")
     total = wide if nothing else _reduce(g, "sum", wide, axes, bool(call.integer("keepdims", 1)))
     return g.cast(g.log(total), x.dtype)
 

@@ -13,10 +13,10 @@ from rlx_xla.values import XlaTracedArray, lifted
 
 
 def _corners(boxes: Any, centred: bool) -> Any:
-    """Boxes ``[..., 4]`` as the low corner, then the high one."""
+    """Boxes ``[..., 4]`` as the low corner, then the high one. One of negative size overlaps none."""
     first, second = boxes[..., :2], boxes[..., 2:]
     if centred:
-        first, second = first - second / 2, first + second / 2
+        return jnp.concatenate([first - second / 2, first + second / 2], -1)
     return jnp.concatenate([jnp.minimum(first, second), jnp.maximum(first, second)], -1)
 
 

@@ -12,24 +12,18 @@ from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.ops.contrib.domain import contrib
 from rlx.importers.onnx.ops.contrib.quantization import decoded_node
 from rlx.importers.onnx.ops.movement import axis_of
-from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 
 EPSILON = 1e-12
 
 
-def _wide(call: OnnxCall, x: Node) -> Node:
-    """The operand in the type that statistics are given in."""
-    return call.g.cast(x, DType.F32) if x.dtype in (DType.F16, DType.BF16) else x
-
-
 def _mean(call: OnnxCall, x: Node) -> Node:
-    return call.g.mean(_wide(call, x), (len(x.shape) - 1,), True)
+    return call.g.mean(call.widened(x), (len(x.shape) - 1,), True)
 
 
 def _inverse(call: OnnxCall, x: Node, eps: float, mean: Node | None) -> Node:
     """1 / deviation, or 1 / root mean square where there is no mean."""
-    g, wide = call.g, _wide(call, x)
+    g, wide = call.g, call.widened(x)
     centred = wide if mean is None else g.sub(wide, mean)
     square = g.mean(g.mul(centred, centred), (len(x.shape) - 1,), True)
     return g.rsqrt(g.add(square, eps))
@@ -82,7 +76,7 @@ def simplified_layer_norm(call: OnnxCall) -> Any:
     if not call.wants(1):
         return y
     axes = tuple(range(axis, len(x.shape)))
-    wide = _wide(call, x)
+    wide = call.widened(x)
     return y, g.rsqrt(g.add(g.mean(g.mul(wide, wide), axes, True), eps))
 
 
