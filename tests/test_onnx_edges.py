@@ -137,6 +137,20 @@ def test_bounds_of_clip_leave_the_shape():
     assert (result.shape, result) == ((), 2)
 
 
+def test_powers_of_zero_in_half_precision():
+    node = helper.make_node("Pow", ["x", "p"], ["y"])
+    weights = {"p": np.float32([-0.649, 2.1893, 2])}
+    data = model(
+        [node],
+        [info("x", (3,), helper.np_dtype_to_tensor_dtype(np.dtype("f2")))],
+        ["y"],
+        weights,
+        23,
+    )
+    (result,) = run_with_values(data, "cpu", {"x": np.float16([-0.0, 0, -3])})
+    np.testing.assert_array_equal(result, [np.inf, 0, 9])
+
+
 def test_regions_of_no_size_are_zero():
     x = np.ones((1, 1, 4, 4), np.float32)
     rois = np.float32([[2, 2, 1, 1], [0, 0, 2, 2]])

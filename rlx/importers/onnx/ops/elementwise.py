@@ -111,21 +111,15 @@ def mod(call: OnnxCall) -> Any:
 
 
 def _power_of_half(call: OnnxCall, base: Node, exponent: Node) -> Node:
-    """A power of 16 bits whose exponent has more.
-
-    A known exponent is the sum of what 16 bits hold of it and of the rest, so that all stays in the type of the base.
-    """
+    """A power of 16 bits whose exponent has more."""
     g = call.g
-    if not call.is_known(1):
-        # An exponent rounded to 16 bits may become a whole number, which powers of negative numbers have.
-        return g.cast(g.pow(g.cast(base, "f32"), g.cast(exponent, "f32")), base.dtype)
-    args = np.asarray(call.known(1), np.float64)
-    stored = widen(store(args, base.dtype), base.dtype)
-    result: Node = g.pow(base, g.constant(store(stored, base.dtype), base.dtype))
-    rest = np.where(np.isfinite(stored), args - stored, 0)
-    if rest.any():
-        result = g.mul(result, g.pow(base, g.constant(store(rest, base.dtype), base.dtype)))
-    return result
+    if call.is_known(1):
+        args = np.asarray(call.known(1), np.float64)
+        stored = store(args, base.dtype)
+        if np.array_equal(widen(stored, base.dtype), args):
+            return g.pow(base, g.constant(stored, base.dtype))
+    # An exponent rounded to 16 bits may become a whole number, which powers of negative numbers have.
+    return g.cast(g.pow(g.cast(base, "f32"), g.cast(exponent, "f32")), base.dtype)
 
 
 @onnx_op("Pow", carried=True)
