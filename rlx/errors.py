@@ -300,8 +300,12 @@ def first_line(error: BaseException) -> str:
     return text.splitlines()[0] if text else type(error).__name__
 
 
+# Names that a hint lists; of more only those that resemble what was asked for.
+_SHOWN = 24
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A hint for a wrong name: the nearest known one, and what there is.
+    """A hint for a wrong name: the nearest known one, and the known ones, of many those that resemble it.
 
     Example:
         >>> did_you_mean("widht", ["width", "height"])
@@ -312,6 +316,10 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     choices = sorted({printable(item) for item in known})
     folded = {choice.lower(): choice for choice in choices}
     near = [folded[n] for n in difflib.get_close_matches(name.lower(), folded, n=1)]
+    if len(choices) > _SHOWN:
+        similar = difflib.get_close_matches(name.lower(), folded, n=_SHOWN // 2, cutoff=0)
+        more = f"and {len(choices) - len(similar)} more"
+        choices = [*sorted(folded[n] for n in similar), more]
     known = ", ".join(choices) if choices else "(none)"
     return f"did you mean {near[0]!r}? known: {known}" if near else f"known: {known}"
 

@@ -256,7 +256,7 @@ def _call_split(
 
 def _samples(rank: int) -> tuple[Sample, ...]:
     """Cases over ``rank`` axes, cut from these: x, w, whether there is a bias, attributes."""
-    pairs = ((1, 2), (0, 3), (2, 0))
+    pairs, around = ((1, 2), (0, 3), (2, 0)), ((0, 1), (1, 2), (2, 2))
     cases: tuple[tuple[Shape, Shape, bool, dict[str, Any]], ...] = (
         ((1, 1, 1, 1, 1), (1, 1, 1, 1, 1), True, {}),
         ((0, 2, 5, 5, 5), (3, 2, 3, 3, 3), True, {}),
@@ -280,6 +280,9 @@ def _samples(rank: int) -> tuple[Sample, ...]:
         ((1, 3, 1, 3, 90), (2, 3, 1, 1, 4), True, {}),
         # A long filter, which the CPU takes to transforms.
         ((2, 2, 1, 1, 1500), (2, 1, 1, 1, 200), True, {"groups": 2}),
+        # Filters that are deeper than the planes; single elements whose padding and strides leave the size.
+        ((2, 3, 1, 6, 9), (6, 1, 2, 1, 2), True, {"groups": 3, "padding": around[-rank:]}),
+        ((2, 3, 3, 3, 3), (3, 1, 1, 1, 1), True, {"groups": 3, "padding": 1, "stride": 2}),
     )
     bench: tuple[tuple[Shape, Shape, dict[str, Any]], ...] = (
         ((1, 80, 3000), (384, 80, 3), {"padding": 1}),

@@ -68,7 +68,7 @@ def _depthwise_kernels(node: Node, window: Window) -> dict[str, Any]:
     """The kernels for planes with a filter each, and 1 where they fit, a size where sizes tell; the first that fits is taken."""
     if node.inputs[1].shape[1] != 1:
         return {}
-    flat = window.dims[0] == window.out[0] == 1
+    flat = window.dims[0] == window.out[0] == window.kernel[0] == 1
     columns, step = window.out[2], window.stride[2]
     rows = 0
     if node.dtype is DType.F32 and flat and step in (1, 2):
@@ -99,7 +99,8 @@ def _made(
 def _is_scaling(node: Node, window: Window) -> bool:
     """Returns whether a convolution only multiplies each plane by a number."""
     single = size(window.kernel) == 1 and window.dims == window.out
-    return single and node.inputs[0].shape[1] == node.shape[1] == node.attrs["groups"]
+    inside = not any(before or after for before, after in window.pads)
+    return single and inside and node.inputs[0].shape[1] == node.shape[1] == node.attrs["groups"]
 
 
 def _lower_scaling(node: Node, emitter: Emitter) -> None:
