@@ -12,14 +12,14 @@ cdef class Entry:
     cdef object _lock, _failed, _slow
     cdef rlx_try_lock* _lock_state
     cdef HostViews _views
-    cdef tuple _names, _positions, _slots
+    cdef tuple _names, _positions, _slots, _sources
     cdef Py_ssize_t _version
     cdef Runner _on_arguments, _on_views
     cdef object __weakref__
 
     def __cinit__(self, HostViews views not None, failed, slow):
         self._views, self._failed, self._slow = views, failed, slow
-        self._positions, self._version = (), -1
+        self._positions, self._sources, self._version = (), (), -1
 
     def compiled(self, lock, tuple names):
         """Returns ``run_slots`` and ``run_dict``, which hold a lock while they run.
@@ -37,16 +37,20 @@ cdef class Entry:
         """The address of the calls that ``SizedRuns`` makes."""
         return <uintptr_t>&_served
 
-    def set_runners(self, on_arguments, on_views, tuple positions):
+    def set_runners(self, Runner on_arguments, Runner on_views, tuple positions, tuple sources=()):
         """Sets the submissions of runs.
 
         Args:
             on_arguments: The compiled runner of a run on arguments; None to run through Python.
             on_views: The compiled runner of a run on ``input_views``; None to run through Python.
             positions: The numbers of the inputs that take an argument.
+            sources: Arguments that are no more than a shape: ``(index, place, buffer, offset)``. Each run asks ``place()``
+                for the buffer and the offset of the value, and copies it to this buffer and offset.
         """
         self._on_arguments, self._on_views = on_arguments, on_views
-        self._positions, self._version = positions, -1
+        self._positions, self._sources, self._version = positions, sources, -1
+        if sources and on_arguments is not None:
+            on_arguments.set_targets([(buffer, offset) for _, _, buffer, offset in sources])
 
     # A plain method of C gets its arguments in one tuple. Cython's own functions make a second tuple at each call.
     @cython.binding(False)
@@ -133,8 +137,13 @@ cdef class Entry:
 
     cdef int _start(self, Runner runner, tuple arrays) except -1:
         """Copies arguments that fit to their slots, and runs."""
-        cdef Py_ssize_t index
+        cdef Py_ssize_t index, row = 0, rows = len(self._sources)
         for index in range(len(arrays)):
+            if row < rows and self._sources[row][0] == index:
+                buffer, offset = self._sources[row][1]()
+                runner.set_source(row, buffer, offset, cnp.PyArray_NBYTES(<cnp.ndarray>self._slots[index]))
+                row += 1
+                continue
             _copy(<cnp.ndarray>arrays[index], <cnp.ndarray>self._slots[index])
         if runner.run_step(rlx_run_step, 0) != RLX_GPU_OK:
             self._failed(runner)

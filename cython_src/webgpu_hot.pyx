@@ -66,9 +66,10 @@ cdef extern from "webgpu_run.h" nogil:
         uint64_t upload_bytes
         int64_t spin_ns
         int64_t* moved
-        size_t dispatches, uploads, moves, copies, reads
+        size_t dispatches, uploads, sources, moves, copies, reads
         const rlx_dispatch* dispatch
         const rlx_upload* upload
+        const rlx_move* source
         const rlx_move* move
         const rlx_move* copy
         const rlx_read* read
@@ -385,10 +386,26 @@ cdef class Runner:
             self.work.moved[0] -= cnp.PyArray_NBYTES(views.words)
         return status
 
+    cdef int set_targets(self, targets) except -1:
+        """Has each run copy values of other buffers to these places ``(buffer, offset)`` before its dispatches."""
+        cdef rlx_move* source = <rlx_move*>_table(len(targets), sizeof(rlx_move))
+        for index, (buffer, offset) in enumerate(targets):
+            source[index] = rlx_move(NULL, 0, _pointer(buffer), offset, 0)
+        free(<void*>self.work.source)
+        self.work.sources, self.work.source = len(targets), source
+        return 0
+
+    cdef int set_source(self, Py_ssize_t index, buffer, uint64_t offset, uint64_t nbytes) except -1:
+        """Sets the value that the next run copies to one of these places."""
+        cdef rlx_move* source = <rlx_move*>&self.work.source[index]
+        source.source, source.offset, source.size = _pointer(buffer), offset, (nbytes + 3) // 4 * 4
+        return 0
+
     def __dealloc__(self):
         if self.work.api != NULL and not rlx_stopped:
             rlx_forget(&self.work)
         free(<void*>self.work.upload)
+        free(<void*>self.work.source)
         free(<void*>self.work.move)
         free(<void*>self.work.copy)
         free(<void*>self.work.read)

@@ -148,9 +148,10 @@ typedef struct {
     int upload_open;  /* 0 while its map is pending, else the WGPUMapAsyncStatus */
     int64_t spin_ns;  /* how long to poll before sleeping until the device is done */
     int64_t *moved;   /* bytes uploaded, read back, copied on the device */
-    size_t dispatches, uploads, moves, copies, reads;
+    size_t dispatches, uploads, sources, moves, copies, reads;
     const rlx_dispatch *dispatch;
     const rlx_upload *upload;
+    const rlx_move *source; /* before the dispatches: values of other executables */
     const rlx_move *move, *copy; /* after the dispatches: moves first, then copies to the staging buffer */
     const rlx_read *read;
     int mapped;      /* 0 while the map is pending, else its WGPUMapAsyncStatus */
@@ -252,6 +253,14 @@ static void rlx_encode_uploads(rlx_work *work, rlx_handle encoder, int filled) {
     }
 }
 
+/* Copies on the device. */
+static void rlx_encode_moves(rlx_work *work, rlx_handle encoder, const rlx_move *move, size_t moves) {
+    for (const rlx_move *m = move; m < move + moves; m++) {
+        work->api->copy(encoder, m->from, m->offset, m->to, m->to_offset, m->size);
+        work->moved[2] += (int64_t)m->size;
+    }
+}
+
 /* The dispatches, as one pass. */
 static void rlx_encode_pass(rlx_work *work, rlx_handle encoder) {
     const rlx_wgpu *api = work->api;
@@ -294,12 +303,10 @@ static int rlx_submit(rlx_work *work, uint64_t shift) {
     }
     rlx_handle encoder = api->create_encoder(work->device, &label);
     rlx_encode_uploads(work, encoder, filled);
+    rlx_encode_moves(work, encoder, work->source, work->sources);
     if (work->dispatches)
         rlx_encode_pass(work, encoder);
-    for (const rlx_move *m = work->move; m < work->move + work->moves; m++) {
-        api->copy(encoder, m->from, m->offset, m->to, m->to_offset, m->size);
-        work->moved[2] += (int64_t)m->size;
-    }
+    rlx_encode_moves(work, encoder, work->move, work->moves);
     for (const rlx_move *m = work->copy; m < work->copy + work->copies; m++)
         api->copy(encoder, m->from, m->offset, m->to, m->to_offset + shift, m->size);
     rlx_handle commands = api->finish(encoder, &label);

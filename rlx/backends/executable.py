@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import mmap
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from rlx.cgroups import most_memory
 from rlx.dataclasses import dataclass
@@ -20,10 +18,9 @@ from rlx.ir.dtype import DType
 from rlx.ir.opdef import Array, TensorType
 
 if TYPE_CHECKING:
-    from rlx._ext.locks import ReadWriteLock, TryLock
+    from rlx._ext.locks import TryLock
     from rlx._ext.program import ServedProgram, SizeSteps
     from rlx.backends.recorder import Recorder
-    from rlx.ir.plan import Value
     from rlx.passes.dynamic_batch import DynamicRows
 
 _ALIGNMENT = 256
@@ -111,6 +108,20 @@ class Moved(NamedTuple):
     copied: int
 
 
+class Source(NamedTuple):
+    """An input whose value is an output of another executable, on the same device.
+
+    Attributes:
+        input: The input's position. Its argument is no more than an array of its shape.
+        executable: The other executable, which ran before.
+        output: The position of its output.
+    """
+
+    input: int
+    executable: GpuExecutable
+    output: int
+
+
 class Binding(NamedTuple):
     """The settings of later runs. A binding is never changed: ``Executable.bind`` replaces it.
 
@@ -119,12 +130,16 @@ class Binding(NamedTuple):
         feeds: ``(input, output)``: residents that take an output after each run, on the device.
         extent: The rows that runs compute; None for all.
         recorder: Receives the time of every kernel; None records nothing.
+        sources: Inputs that runs copy on the device, for executables with ``capabilities.gpu_buffers``.
+        left: Positions of the outputs that compiled calls leave on the device, likewise.
     """
 
     residents: tuple[int, ...] = ()
     feeds: tuple[tuple[int, int], ...] = ()
     extent: DynamicRows | None = None
     recorder: Recorder | None = None
+    sources: tuple[Source, ...] = ()
+    left: frozenset[int] = frozenset()
 
     def arguments(self, count: int) -> tuple[int, ...]:
         """Returns the positions of the inputs that take an argument, of so many inputs."""
@@ -244,6 +259,13 @@ class Executable(Protocol):
 
     def close(self) -> None:
         """Frees device memory. Closing twice does nothing."""
+
+
+class GpuExecutable(Executable, Protocol):
+    """An executable with ``Capabilities.gpu_buffers``, whose outputs other executables of the device take."""
+
+    def output_place(self, output: int) -> tuple[int, int]:
+        """Returns the handle of the buffer that holds an output of the last run, and its offset there."""
 
 
 class SizedProgram(Executable, Protocol):
@@ -435,66 +457,3 @@ def view_of(memory: Array, offset: int, type: TensorType) -> Array:
     """Returns a view of the value at an offset of some memory; NumPy has an empty slice begin where the whole does."""
     part: Array = memory[offset:][: type.nbytes].view(type.dtype.numpy)
     return part.reshape(type.shape)
-
-
-@dataclass(frozen=True, eq=False)
-class ParamSharing:
-    """The params of a program that other programs of the same graph may have, too.
-
-    Attributes:
-        gate: Keeps changes of params out of runs of several submissions, for all these programs.
-        keys: By the name of a param the text that says its value: programs whose params have equal texts share them.
-    """
-
-    gate: ReadWriteLock
-    keys: Mapping[str, str]
-
-
-M = TypeVar("M")
-# The memory of states, by the names of the inputs and their bytes.
-StateMemory = dict[tuple[str, int], Any]
-_states: ContextVar[StateMemory | None] = ContextVar("rlx_states", default=None)
-
-
-@contextmanager
-def with_state_memory(memory: StateMemory) -> Iterator[None]:
-    """Has programs that are loaded meanwhile keep states in this memory, and add to it those that it lacks."""
-    token = _states.set(memory)
-    try:
-        yield
-    finally:
-        _states.reset(token)
-
-
-def state_memory(value: Value, made: Callable[[Value], M]) -> M:
-    """Returns the memory of a state, which other programs of the graph may have, too.
-
-    Args:
-        value: The state.
-        made: Makes its memory, zeroed.
-    """
-    memory, key = _states.get(), (value.name, value.type.nbytes)
-    if memory is None:
-        return made(value)
-    if key not in memory:
-        memory[key] = made(value)
-    found: M = memory[key]
-    return found
-
-
-_sharing: ContextVar[ParamSharing | None] = ContextVar("rlx_param_sharing", default=None)
-
-
-def sharing_now() -> ParamSharing | None:
-    """Returns the params that the program that is loaded now shares; None where it has its own alone."""
-    return _sharing.get()
-
-
-@contextmanager
-def sharing(params: ParamSharing) -> Iterator[None]:
-    """Has programs that are loaded meanwhile share params."""
-    token = _sharing.set(params)
-    try:
-        yield
-    finally:
-        _sharing.reset(token)

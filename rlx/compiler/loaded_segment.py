@@ -12,9 +12,10 @@ import numpy as np
 from rlx._ext.locks import TryLock
 from rlx._ext.program import SegmentRun
 from rlx.backends.base import CompileOptions
-from rlx.backends.executable import Binding, Executable, RunSlots
+from rlx.backends.executable import Binding, Executable, GpuExecutable, RunSlots, Source
 from rlx.compiler.compile_cache import build
 from rlx.compiler.control_flow import LoadedControl, loaded_control
+from rlx.compiler.device_values import NO_VALUES, DeviceValues, device_values
 from rlx.compiler.host_sizes import on_host
 from rlx.compiler.loading import LoadedGraph
 from rlx.compiler.segments import Segment, SizeRead, cut
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
     from rlx.backends.recorder import Recorder
 
 
+# An executable and the position of one of its outputs.
+Place = tuple[GpuExecutable, int]
+
+
 class Loader(NamedTuple):
     """Loads the graphs of segments for a device.
 
@@ -48,14 +53,17 @@ class Loader(NamedTuple):
 
     def segments(self, graph: Graph) -> list[LoadedSegment]:
         """Cuts a graph and loads its segments. Those that are ahead of the device's run on the host."""
-        ahead = frozenset() if self.target.capabilities.host_memory else on_host(graph)
+        able = self.target.capabilities
+        parts = cut(graph, frozenset() if able.host_memory else on_host(graph))
+        values = device_values(graph, parts) if able.gpu_buffers else NO_VALUES
         return [
             LoadedSegment(
                 each,
                 None if each.graph is None else self._of(each).loaded(each.graph),
                 [loaded_control(control, self.loaded) for control in each.controls],
+                values,
             )
-            for each in cut(graph, ahead)
+            for each in parts
         ]
 
     def _of(self, segment: Segment) -> Loader:
@@ -81,12 +89,17 @@ class LoadedSegment:
         segment: The segment.
         loaded: Its graph, loaded; None where there is nothing to run.
         controls: Its loops and branches, loaded.
+        values: The values that stay on the device between segments.
     """
 
     def __init__(
-        self, segment: Segment, loaded: LoadedGraph | None, controls: Sequence[LoadedControl]
+        self,
+        segment: Segment,
+        loaded: LoadedGraph | None,
+        controls: Sequence[LoadedControl],
+        values: DeviceValues,
     ) -> None:
-        self.segment, self.loaded, self._controls = segment, loaded, controls
+        self.segment, self.loaded, self._controls, self._values = segment, loaded, controls, values
         self._run = self._bound(segment.reads, None)
 
     @property
@@ -112,7 +125,14 @@ class LoadedSegment:
         loaded = self.loaded
         if loaded is not None:
             loaded = loaded._replace(executable=loaded.executable.clone())
-        return LoadedSegment(self.segment, loaded, controls)
+        return LoadedSegment(self.segment, loaded, controls, self._values)
+
+    def places(self) -> dict[int, Place]:
+        """The places of its values, by the ids of nodes."""
+        if self.loaded is None or self.segment.ahead:
+            return {}
+        executable = cast(GpuExecutable, self.executable)
+        return {node: (executable, i) for i, node in enumerate(self.segment.writes)}
 
     def states(self) -> dict[int, int]:
         """The states that it updates: by the id of the whole graph's input, its own input."""
@@ -121,18 +141,29 @@ class LoadedSegment:
         reads = self.segment.reads
         return {cast(int, reads[s.position]): s.position for s in states_of(self.segment.graph)}
 
-    def bind(self, recorder: Recorder | None, residents: Sequence[int]) -> None:
+    def bind(
+        self, recorder: Recorder | None, residents: Sequence[int], places: Mapping[int, Place]
+    ) -> None:
         """Sets how it runs; without a recorder by compiled calls where there are some.
 
         Args:
             recorder: Records runs.
             residents: The ids of the whole graph's states that it holds.
+            places: The places of the values that segments of the device compute.
         """
         if self.segment.graph is None or self.loaded is None:
             return
         held = sorted(own for node, own in self.states().items() if node in residents)
         feeds = tuple(each for each in self.loaded.lowered.state_feeds if each[0] in held)
-        self.executable.bind(Binding(tuple(held), feeds, recorder=recorder))
+        taken = [
+            Source(i, *places[read])
+            for i, read in enumerate(self.segment.reads)
+            if isinstance(read, int) and read in self._values.taken
+        ]
+        left = [i for i, node in enumerate(self.segment.writes) if self._values.is_left(node)]
+        self._brought = [i for i in range(len(self.segment.writes)) if i not in left]
+        binding = Binding(tuple(held), feeds, None, recorder, tuple(taken), frozenset(left))
+        self.executable.bind(binding)
         lock = TryLock("a segment", "")
         calls = None if recorder else self.executable.compiled(lock, self.segment.graph.input_names)
         arguments = [read for i, read in enumerate(self.segment.reads) if i not in held]
@@ -160,8 +191,8 @@ class LoadedSegment:
     def _submitted(self, *arrays: Array) -> tuple[Array, ...]:
         """The results of an executable whose runs are not compiled, or recorded."""
         plain = [np.ascontiguousarray(array) if array.ndim else array for array in arrays]
-        outputs = range(len(self.segment.writes))
-        return tuple(self.executable.submit(plain, outputs, False).wait())
+        self.executable.submit(plain, self._brought, False).wait()
+        return self.executable.output_views
 
     def _refuse(self, what: SizeRead | Mapping[str, int], why: int | GraphError | None) -> Never:
         """Raises the error for a read of a value, or for sizes, with the error of an operation or None."""

@@ -26,6 +26,7 @@ from rlx.backends.executable import (
     RunSlots,
     read_only,
 )
+from rlx.compiler.device_values import beginnings, source_of
 from rlx.compiler.loaded_segment import LoadedSegment, Loader, dim_bounds
 from rlx.compiler.loading import LoadedGraph
 from rlx.compiler.lowered_module import LoweredModule
@@ -162,8 +163,13 @@ class SegmentedExecutable(HostExecutable, Resizable):
     def bind(self, binding: Binding) -> None:
         """Sets how later runs are made; the segments know who records, and hold states."""
         held = [self._inputs[i] for i in binding.residents if i in self._states]
+        places = {node: place for each in self._segments for node, place in each.places().items()}
+        sources = beginnings(each.segment for each in self._segments)
+        for node in sources:
+            if (whole := source_of(node, sources)) in places:
+                places[node] = places[whole]
         for each in self._segments:
-            each.bind(binding.recorder, held)
+            each.bind(binding.recorder, held, places)
         self.binding = binding
         positions = binding.arguments(len(self._inputs))
         self._arguments = [self._inputs[i] for i in positions]

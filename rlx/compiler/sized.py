@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from weakref import ref
 
 from rlx._ext.locks import ReadWriteLock
@@ -23,15 +23,13 @@ from rlx.backends.executable import (
     Capabilities,
     Executable,
     GpuBuffer,
+    GpuExecutable,
     Moved,
-    ParamSharing,
     Pending,
     RunDict,
     RunSlots,
-    StateMemory,
-    sharing,
-    with_state_memory,
 )
+from rlx.backends.program_memory import ParamSharing, StateMemory, sharing, with_state_memory
 from rlx.compiler.compile_cache import build
 from rlx.compiler.kept_programs import KeptProgram, SharedParams, Values, resize
 from rlx.compiler.loading import LoadedGraph, load
@@ -423,6 +421,10 @@ class SizedExecutable(Resizable):
     def gpu_buffers(self) -> tuple[tuple[GpuBuffer, ...], tuple[GpuBuffer, ...]]:
         """Returns the buffers of the program in use."""
         return self._now.executable.gpu_buffers()
+
+    def output_place(self, output: int) -> tuple[int, int]:
+        """See ``GpuExecutable``."""
+        return cast(GpuExecutable, self._now.executable).output_place(output)
 
     def moved(self) -> Moved:
         """See ``Executable``."""

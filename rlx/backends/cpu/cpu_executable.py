@@ -25,9 +25,9 @@ from rlx.backends.executable import (
     RunSlots,
     aligned,
     read_only,
-    state_memory,
     view_of,
 )
+from rlx.backends.program_memory import state_memory
 from rlx.ir.opdef import Array
 from rlx.ir.plan import STATE, MemoryPlan, Schedule, Value
 from rlx.sizes import Assumptions, deciding

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from rlx.backends.webgpu.arena_spans import words
 from rlx.backends.webgpu.device import GpuDevice
 from rlx.backends.webgpu.faults import check
 from rlx.backends.webgpu.storage import from_device
-from rlx.backends.webgpu.submission import Submission
-from rlx.backends.webgpu.submission_builder import RunnerFactory, SubmissionBuilder, words
+from rlx.backends.webgpu.submission import NO_DISPATCHES, Submission
+from rlx.backends.webgpu.submission_builder import RunnerFactory, SubmissionBuilder
 from rlx.ir.opdef import Array, TensorType
 
 
@@ -39,7 +40,9 @@ class Readback:
                 self._staging = self._gpu.buffer("rows", size, "MAP_READ", "COPY_DST")
             copies, reads = [(source, start, 0, data.size)], [(0, data)]
             buffer = self._staging
-            work = Submission([], copies=copies, staging=buffer, staged=data.size, reads=reads)
+            work = Submission(
+                NO_DISPATCHES, copies=copies, staging=buffer, staged=data.size, reads=reads
+            )
             runner = self._factory.runner(work)
             check(runner, runner.run())
         return from_device(data[offset - start :], type)
@@ -57,7 +60,9 @@ class Readback:
         builder.host.views.input_views[index][...] = array
         if nbytes:
             data = builder.input_bytes(index)
-            runner = self._factory.runner(Submission([], uploads=[(data, buffer, offset)]))
+            runner = self._factory.runner(
+                Submission(NO_DISPATCHES, uploads=[(data, buffer, offset)])
+            )
             check(runner, runner.submit())
 
     def read_row(self, output: int, row: int) -> Array:

@@ -17,6 +17,8 @@ from rlx.errors import DeviceUnavailableError
 from rlx.ir.opdef import Array
 
 Batch = list[tuple[Any, Any, int, int]]
+# The batch of submissions that only transfer: the C form of each list is kept.
+NO_DISPATCHES: Batch = []
 # For each dispatch the registers of its workgroups in x and y.
 Grids = Sequence[tuple[int, int]]
 
@@ -147,6 +149,8 @@ class PythonRunner:
         if work.words is not None:
             work.words.upload(self._gpu.queue)
         for data, buffer, offset in work.uploads:
+            if not data.nbytes:  # wgpu-py refuses no bytes
+                continue
             self._gpu.queue.write_buffer(buffer, offset, data)
             self._moved[0] += data.nbytes
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from rlx import flags
 from rlx._ext.webgpu_hot import HostViews
 from rlx.backends.executable import Binding, aligned, read_only, view_of
+from rlx.backends.webgpu.arena_spans import ArenaSpan, lengths_of, spans, words
 from rlx.backends.webgpu.device import GpuDevice
 from rlx.backends.webgpu.faults import fail
 from rlx.backends.webgpu.host_step import HostStep, Pause
@@ -66,6 +67,7 @@ class HostStaging:
         inputs: Other bytes with the offsets of the inputs, which a run on the input views uploads.
         views: The views of both.
         address: Address of the memory.
+        output_offsets: The first byte of each output.
     """
 
     def __init__(
@@ -87,8 +89,8 @@ class HostStaging:
             return view_of(memory, plan.slots[value.id].offset, value.type)
 
         every = range(len(schedule.inputs))
-        self._offsets = [plan.slots[value.id].offset for value in schedule.outputs]
-        outputs = zip(self._offsets, schedule.output_types, strict=True)
+        self.output_offsets = [plan.slots[value.id].offset for value in schedule.outputs]
+        outputs = zip(self.output_offsets, schedule.output_types, strict=True)
         self.views = HostViews(
             tuple(input_in(self.memory, lambda state: state.of_arguments, i) for i in every),
             tuple(input_in(self.inputs, lambda state: state.of_views, i) for i in every),
@@ -100,68 +102,11 @@ class HostStaging:
     def output_slots(self) -> tuple[tuple[int, int], ...]:
         """Byte offset and element count of each output at ``address``."""
         counts = (view.size for view in self.views.output_views)
-        return tuple(zip(self._offsets, counts, strict=True))
+        return tuple(zip(self.output_offsets, counts, strict=True))
 
 
 # The slot of a state, which is not in the arena.
 _OUTSIDE = Slot(0, 0)
-# Ranges that are closer are merged into one transfer, in bytes.
-_NEAR = 4096
-
-
-def words(nbytes: int) -> int:
-    """Returns bytes in whole 32-bit words, the unit of every copy."""
-    return -(-nbytes // 4) * 4
-
-
-class ArenaSpan(NamedTuple):
-    """Range of the arena in one transfer.
-
-    Attributes:
-        offset: Its first byte.
-        size: Its bytes, whole words.
-        most: The same for the largest sizes.
-        fixed: Bytes in front, which do not depend on sizes.
-        register: The register of the other bytes; -1 where there are none.
-    """
-
-    offset: int
-    size: int
-    most: int
-    fixed: int = 0
-    register: int = -1
-
-
-def spans(slots: Sequence[ArenaSpan], chosen: Sequence[int]) -> list[ArenaSpan]:
-    """Joins the chosen slots to few ranges.
-
-    Args:
-        slots: Place of every slot.
-        chosen: Positions in ``slots``.
-
-    Returns:
-        Ranges of whole words. Neighbours are joined over the padding between them, but never over a slot that was not
-        chosen, nor behind one whose end depends on sizes.
-    """
-    wanted = {slots[i] for i in chosen}
-    joined: list[ArenaSpan] = []
-    whole = False
-    for slot in sorted(set(slots)):
-        offset, size, most, _, register = slot
-        if slot not in wanted:
-            whole = False
-        elif most:
-            start, before = joined[-1][:2] if whole else (offset, 0)
-            if whole and offset - start - before <= _NEAR:
-                joined.pop()
-            else:
-                start = offset
-            fixed = offset - start
-            joined.append(
-                ArenaSpan(start, fixed + words(size), fixed + words(most), fixed, register)
-            )
-            whole = register < 0
-    return joined
 
 
 class SubmissionBuilder:
@@ -225,6 +170,15 @@ class SubmissionBuilder:
     def outputs(self) -> list[tuple[Any, int, int]]:
         """The same of each output."""
         return [(self.arena, span.offset, span.size) for span in self._outputs()]
+
+    def moves_of_sources(self) -> list[tuple[Any, int, Any, int, int]]:
+        """Returns the copies of the inputs that are outputs of other executables."""
+        results = []
+        for source in self.binding.sources:
+            place = source.executable.gpu_buffers()[1][source.output]
+            buffer, offset, nbytes = self.inputs[source.input]
+            results.append((place.buffer, place.offset, buffer, offset, words(nbytes)))
+        return results
 
     def input_bytes(self, index: int) -> Array:
         """Returns the bytes of an input's view on the host, in whole words."""
@@ -315,7 +269,7 @@ class SubmissionBuilder:
         back, staged = self._staged(outputs, whole)
         moves, moved_spans = self._moves()
         for table, found in ((MOVES, moved_spans), (COPIES, back), (READS, back)):
-            lengths += _lengths(table, found)
+            lengths += lengths_of(table, found)
         places_back = list(
             zip(back, accumulate((span.most for span in back), initial=0), strict=False)
         )
@@ -350,7 +304,7 @@ class SubmissionBuilder:
                 (state.of_views if from_views else state.of_arguments, state.buffer, 0)
                 for state in states
             ),
-        ], _lengths(UPLOADS, sent)
+        ], lengths_of(UPLOADS, sent)
 
     def _staged(self, outputs: Sequence[int], whole: bool) -> tuple[list[ArenaSpan], int]:
         """Returns the ranges of these outputs, and the bytes that stage them one after the other."""
@@ -387,15 +341,6 @@ class SubmissionBuilder:
         self.staging.destroy()
         if self._between is not None:
             self._between.destroy()
-
-
-def _lengths(table: int, found: Sequence[ArenaSpan]) -> list[tuple[int, int, int, int]]:
-    """The lengths of transfers that depend on sizes."""
-    return [
-        (table, row, span.fixed, span.register)
-        for row, span in enumerate(found)
-        if span.register >= 0
-    ]
 
 
 _log = logging.getLogger("rlx.webgpu")
@@ -441,7 +386,7 @@ class RunnerFactory:
         if self._binding is None:
             return PythonRunner(self._gpu, work, self.moved)
         _, module, api = self._binding
-        handle = self._handle
+        handle = self.handle
         size = sum(data.nbytes for data, _, _ in work.uploads)
         if size:
             size = max(size, work.room)
@@ -480,12 +425,13 @@ class RunnerFactory:
         assert self._binding is not None
         batch = work.batch
         if id(batch) not in self._batches:
-            rows = [(self._handle(p), self._handle(g), x, y) for p, g, x, y in batch]
+            rows = [(self.handle(p), self.handle(g), x, y) for p, g, x, y in batch]
             # The list is kept as well, so that no other list can get its id.
             self._batches[id(batch)] = (self._binding[1].Dispatches(rows, work.grids), batch)
         return self._batches[id(batch)][0]
 
-    def _handle(self, thing: Any) -> int:
+    def handle(self, thing: Any) -> int:
+        """Returns the address of an object of the library. Only where runs are in C."""
         assert self._binding is not None
         return int(self._binding[0].cast("uintptr_t", thing._internal))
 

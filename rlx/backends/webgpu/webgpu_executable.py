@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import starmap
 from typing import Any
 
@@ -20,21 +21,22 @@ from rlx.backends.executable import (
     RunDict,
     RunSlots,
     aligned,
-    state_memory,
 )
+from rlx.backends.program_memory import state_memory
 from rlx.backends.recorder import Recorder
+from rlx.backends.webgpu.arena_spans import words
 from rlx.backends.webgpu.device import GpuDevice, forget
 from rlx.backends.webgpu.dispatch import Dispatch, padded, text_of
+from rlx.backends.webgpu.faults import check
 from rlx.backends.webgpu.readback import Readback
 from rlx.backends.webgpu.recorded import SubmissionRecorder
 from rlx.backends.webgpu.runs import Batches, PreparedRun, SubmittedRun
-from rlx.backends.webgpu.submission import BoundSizes, Submission
+from rlx.backends.webgpu.submission import NO_DISPATCHES, BoundSizes, Submission
 from rlx.backends.webgpu.submission_builder import (
     GpuState,
     HostStaging,
     RunnerFactory,
     SubmissionBuilder,
-    words,
 )
 from rlx.backends.webgpu.weight_buffers import ConstantBuffers, check_limit
 from rlx.errors import ClosedError
@@ -189,10 +191,15 @@ class WebGpuExecutable:
         if self._closed:
             raise ClosedError("this executable is closed", hint="compile the graph again")
         uploaded = []
+        sources = [source.input for source in self._builder.binding.sources]
         for i, array in zip(self._builder.arguments(), arrays, strict=True):
-            if array is not None:
+            if array is not None and i not in sources:
                 self._host.views.argument_slots[i][...] = array
                 uploaded.append(i)
+        if sources:
+            moves = self._builder.moves_of_sources()
+            runner = self._factory.runner(Submission(NO_DISPATCHES, moves=moves))
+            check(runner, runner.submit())
         run = self._run(tuple(outputs), tuple(uploaded))
         return self._submit(run, outputs, fresh)
 
@@ -210,13 +217,17 @@ class WebGpuExecutable:
         return SubmittedRun(run, outputs, views, fresh, staged, unfinished)
 
     def _run(
-        self, outputs: tuple[int, ...], uploaded: tuple[int, ...], from_views: bool = False
+        self,
+        outputs: tuple[int, ...],
+        uploaded: tuple[int, ...],
+        from_views: bool = False,
+        sources: bool = False,
     ) -> PreparedRun:
-        """Returns the submissions of a run, which are prepared once."""
+        """Returns the submissions of a run, which are prepared once; with ``sources`` those whose first one copies them."""
         extent = self._builder.binding.extent
         rows = None if extent is None else (extent.actual, extent.upper)
         outputs = tuple(sorted(set(outputs)))
-        key, version = (rows, outputs, uploaded, from_views), self._host.views.version
+        key, version = (rows, outputs, uploaded, from_views, sources), self._host.views.version
         if key in self._prepared and self._prepared[key].version != version:
             self._drain()
             works = self._works(outputs, uploaded, from_views)
@@ -274,21 +285,36 @@ class WebGpuExecutable:
         entry = self._entry()
         if entry is None:
             return
-        args = self._builder.arguments()
+        args, rows = self._builder.arguments(), self._sources()
         on_arguments = on_views = None
         if not self._closed and self._factory.recording is None:
-            every = self._builder.every
-            on_arguments = self._run(every, args).single()
+            every, sources = self._brought(), [row[0] for row in rows]
+            uploaded = tuple(i for index, i in enumerate(args) if index not in sources)
+            on_arguments = self._run(every, uploaded, sources=bool(rows)).single()
             if self._views_prepared:
                 on_views = self._run(every, args, from_views=True).single()
-        entry.set_runners(on_arguments, on_views, args)
+        entry.set_runners(on_arguments, on_views, args, rows)
+
+    def _brought(self) -> tuple[int, ...]:
+        """The positions of the outputs that compiled calls bring to the host."""
+        left = self._builder.binding.left
+        return tuple(i for i in self._builder.every if i not in left)
+
+    def _sources(self) -> tuple[tuple[int, Callable[[], tuple[int, int]], int, int], ...]:
+        """The sources of compiled calls, in the order of arguments; see ``rlx._ext.webgpu_hot.Entry.set_runners``."""
+        args, inputs, rows = self._builder.arguments(), self._builder.inputs, []
+        for source in self._builder.binding.sources:
+            place = partial(source.executable.output_place, source.output)
+            buffer, offset, _ = inputs[source.input]
+            rows.append((args.index(source.input), place, self._factory.handle(buffer), offset))
+        return tuple(sorted(rows, key=lambda row: row[0]))
 
     def _run_uncompiled(self, arrays: tuple[Any, ...]) -> None:
         """Makes the runs of ``run_slots`` that its compiled function can't make, and refreshes the output views."""
         if self._closed:  # through a ``run_slots`` that was taken before ``recover``
             hint = "cg.run_slots is another function since cg.recover()"
             raise ClosedError("this run_slots belongs to a closed executable", hint=hint)
-        every, args = self._builder.every, self._builder.arguments()
+        every, args = self._brought(), self._builder.arguments()
         if arrays:
             views = [self._host.views.argument_slots[i] for i in args]
             self.submit(check_args(arrays, views), every, False).wait()
@@ -341,6 +367,10 @@ class WebGpuExecutable:
             for slots in (self._builder.inputs, self._builder.outputs)
         )
         return inputs, outputs
+
+    def output_place(self, output: int) -> tuple[int, int]:
+        """See ``GpuExecutable``."""
+        return self._factory.handle(self._arena), self._host.output_offsets[output]
 
     # --- life --------------------------------------------------------------------------------------
 
