@@ -1,7 +1,7 @@
 """Executables of graphs that compute sizes: one for each segment, run one after the other.
 
 A segment's executable serves many sizes, as that of any graph with dims does. Values go from one segment to the next as
-arrays of the host, without a copy on the CPU.
+arrays of the host, without a copy on the CPU. On a GPU large values stay there; their arrays are no more than shapes.
 """
 
 from __future__ import annotations
