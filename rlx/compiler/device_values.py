@@ -10,7 +10,7 @@ from rlx.ir.graph import Graph, Node
 from rlx.ir.shape import estimated
 from rlx.sizes import Assumptions, deciding
 
-# Smaller values, in bytes, come and go with the transfers of a run, in less time than another submission takes.
+# Smaller values, in bytes, go over the host in no more time than they would take on the device.
 _SMALL = 1 << 16
 
 
