@@ -31,7 +31,7 @@ from rlx.compiler.loaded_segment import LoadedSegment, Loader, dim_bounds
 from rlx.compiler.loading import LoadedGraph
 from rlx.compiler.lowered_module import LoweredModule
 from rlx.compiler.precomputed_params import PrecomputedParams
-from rlx.compiler.sized import Resizable
+from rlx.compiler.resizable import Resizable
 from rlx.compiler.target import Target
 from rlx.ir.graph import Graph
 from rlx.ir.input_sizes import InputSizes, computes_sizes

@@ -7,7 +7,6 @@ are kept. All programs have the same params and the same handles.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -34,6 +33,7 @@ from rlx.compiler.compile_cache import build
 from rlx.compiler.kept_programs import KeptProgram, SharedParams, Values, resize
 from rlx.compiler.loading import LoadedGraph, load
 from rlx.compiler.precomputed_params import PrecomputedParams, shared_params
+from rlx.compiler.resizable import Resizable
 from rlx.compiler.target import Target
 from rlx.errors import GraphError, InputError, UnsupportedOpError, first_line
 from rlx.ir.graph import Graph
@@ -64,38 +64,6 @@ class Builder(NamedTuple):
     static: Callable[[Graph], LoadedGraph]
     sized: Callable[[Graph, Assumptions], LoadedGraph] | None
     steady: bool = False
-
-
-class Resizable(ABC):
-    """The part of executables of graphs with dims that knows sizes.
-
-    Attributes:
-        input_sizes: Reads the values of dims from arrays.
-    """
-
-    input_sizes: InputSizes
-
-    @property
-    @abstractmethod
-    def loaded(self) -> LoadedGraph:
-        """The lowered graph of the last run, with an executable."""
-
-    @property
-    @abstractmethod
-    def sizes(self) -> Values:
-        """The sizes of the last run, or those that ``resize`` was given."""
-
-    @abstractmethod
-    def resize(self, sizes: Values) -> None:
-        """Takes the sizes of later runs without arguments."""
-
-    @abstractmethod
-    def sizes_of(self, shapes: Mapping[int, Sequence[int]]) -> dict[str, int]:
-        """Returns the sizes of a run with arguments of these shapes, by position."""
-
-    @abstractmethod
-    def renewed(self) -> Executable:
-        """Returns an executable of the same graph on a device that was opened again, without params."""
 
 
 class SizedExecutable(Resizable):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rlx.compiler.loading import LoadedGraph, load
 from rlx.compiler.precomputed_params import ParamTransform
-from rlx.compiler.sized import Resizable
+from rlx.compiler.resizable import Resizable
 from rlx.errors import CompileError, RlxError
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array

@@ -12,7 +12,7 @@ from rlx._ext.locks import TryLock
 from rlx.backends.executable import Binding, Executable, RunDict, RunSlots
 from rlx.compiler.loading import LoadedGraph
 from rlx.compiler.precomputed_params import ParamTransform, PrecomputedParams, ReadParam
-from rlx.compiler.sized import Resizable
+from rlx.compiler.resizable import Resizable
 from rlx.compiler.target import Target
 from rlx.errors import ClosedError, InputError, UnknownNameError, did_you_mean, listed
 from rlx.ir.graph import Graph, Node
