@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import mmap
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from rlx.cgroups import most_memory
@@ -18,7 +20,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.opdef import Array, TensorType
 
 if TYPE_CHECKING:
-    from rlx._ext.locks import TryLock
+    from rlx._ext.locks import ReadWriteLock, TryLock
     from rlx._ext.program import ServedProgram, SizeSteps
     from rlx.backends.recorder import Recorder
     from rlx.passes.dynamic_batch import DynamicRows
@@ -457,3 +459,34 @@ def view_of(memory: Array, offset: int, type: TensorType) -> Array:
     """Returns a view of the value at an offset of some memory; NumPy has an empty slice begin where the whole does."""
     part: Array = memory[offset:][: type.nbytes].view(type.dtype.numpy)
     return part.reshape(type.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class ParamSharing:
+    """The params of a program that other programs of the same graph may have, too.
+
+    Attributes:
+        gate: Keeps changes of params out of runs of several submissions, for all these programs.
+        keys: By the name of a param the text that says its value: programs whose params have equal texts share them.
+    """
+
+    gate: ReadWriteLock
+    keys: Mapping[str, str]
+
+
+_sharing: ContextVar[ParamSharing | None] = ContextVar("rlx_param_sharing", default=None)
+
+
+def sharing_now() -> ParamSharing | None:
+    """Returns the params that the program that is loaded now shares; None where it has its own alone."""
+    return _sharing.get()
+
+
+@contextmanager
+def sharing(params: ParamSharing) -> Iterator[None]:
+    """Has programs that are loaded meanwhile share params."""
+    token = _sharing.set(params)
+    try:
+        yield
+    finally:
+        _sharing.reset(token)

@@ -24,11 +24,13 @@ from rlx.backends.executable import (
     GpuBuffer,
     GpuExecutable,
     Moved,
+    ParamSharing,
     Pending,
     RunDict,
     RunSlots,
+    sharing,
 )
-from rlx.backends.program_memory import ParamSharing, StateMemory, sharing, with_state_memory
+from rlx.backends.state_memory import StateMemory, with_state_memory
 from rlx.compiler.compile_cache import build
 from rlx.compiler.kept_programs import KeptProgram, SharedParams, Values, resize
 from rlx.compiler.loading import LoadedGraph, load

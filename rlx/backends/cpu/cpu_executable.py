@@ -27,7 +27,7 @@ from rlx.backends.executable import (
     read_only,
     view_of,
 )
-from rlx.backends.program_memory import state_memory
+from rlx.backends.state_memory import state_memory
 from rlx.ir.opdef import Array
 from rlx.ir.plan import STATE, MemoryPlan, Schedule, Value
 from rlx.sizes import Assumptions, deciding

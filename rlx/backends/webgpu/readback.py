@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from rlx.backends.webgpu.arena_spans import words
 from rlx.backends.webgpu.device import GpuDevice
 from rlx.backends.webgpu.faults import check
 from rlx.backends.webgpu.storage import from_device
 from rlx.backends.webgpu.submission import NO_DISPATCHES, Submission
-from rlx.backends.webgpu.submission_builder import RunnerFactory, SubmissionBuilder
+from rlx.backends.webgpu.submission_builder import RunnerFactory, SubmissionBuilder, words
 from rlx.ir.opdef import Array, TensorType
 
 

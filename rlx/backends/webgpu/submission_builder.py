@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 from rlx import flags
 from rlx._ext.webgpu_hot import HostViews
 from rlx.backends.executable import Binding, aligned, read_only, view_of
-from rlx.backends.webgpu.arena_spans import ArenaSpan, lengths_of, spans, words
 from rlx.backends.webgpu.device import GpuDevice
 from rlx.backends.webgpu.faults import fail
 from rlx.backends.webgpu.host_step import HostStep, Pause
@@ -109,6 +108,74 @@ class HostStaging:
 _OUTSIDE = Slot(0, 0)
 
 
+# Ranges that are closer are merged into one transfer, in bytes.
+_NEAR = 4096
+
+
+def words(nbytes: int) -> int:
+    """Returns bytes in whole 32-bit words, the unit of every copy."""
+    return -(-nbytes // 4) * 4
+
+
+class ArenaSpan(NamedTuple):
+    """Range of the arena in one transfer.
+
+    Attributes:
+        offset: Its first byte.
+        size: Its bytes, whole words.
+        most: The same for the largest sizes.
+        fixed: Bytes in front, which do not depend on sizes.
+        register: The register of the other bytes; -1 where there are none.
+    """
+
+    offset: int
+    size: int
+    most: int
+    fixed: int = 0
+    register: int = -1
+
+
+def spans(slots: Sequence[ArenaSpan], chosen: Sequence[int]) -> list[ArenaSpan]:
+    """Joins the chosen slots to few ranges.
+
+    Args:
+        slots: Place of every slot.
+        chosen: Positions in ``slots``.
+
+    Returns:
+        Ranges of whole words. Neighbours are joined over the padding between them, but never over a slot that was not
+        chosen, nor behind one whose end depends on sizes.
+    """
+    wanted = {slots[i] for i in chosen}
+    joined: list[ArenaSpan] = []
+    whole = False
+    for slot in sorted(set(slots)):
+        offset, size, most, _, register = slot
+        if slot not in wanted:
+            whole = False
+        elif most:
+            start, before = joined[-1][:2] if whole else (offset, 0)
+            if whole and offset - start - before <= _NEAR:
+                joined.pop()
+            else:
+                start = offset
+            fixed = offset - start
+            joined.append(
+                ArenaSpan(start, fixed + words(size), fixed + words(most), fixed, register)
+            )
+            whole = register < 0
+    return joined
+
+
+def lengths_of(table: int, found: Sequence[ArenaSpan]) -> list[tuple[int, int, int, int]]:
+    """The lengths of transfers that depend on sizes."""
+    return [
+        (table, row, span.fixed, span.register)
+        for row, span in enumerate(found)
+        if span.register >= 0
+    ]
+
+
 class SubmissionBuilder:
     """Builds the submissions of an executable's runs, with their transfers between host and device.
 
@@ -170,15 +237,6 @@ class SubmissionBuilder:
     def outputs(self) -> list[tuple[Any, int, int]]:
         """The same of each output."""
         return [(self.arena, span.offset, span.size) for span in self._outputs()]
-
-    def moves_of_sources(self) -> list[tuple[Any, int, Any, int, int]]:
-        """Returns the copies of the inputs that are outputs of other executables."""
-        results = []
-        for source in self.binding.sources:
-            place = source.executable.gpu_buffers()[1][source.output]
-            buffer, offset, nbytes = self.inputs[source.input]
-            results.append((place.buffer, place.offset, buffer, offset, words(nbytes)))
-        return results
 
     def input_bytes(self, index: int) -> Array:
         """Returns the bytes of an input's view on the host, in whole words."""

@@ -22,9 +22,8 @@ from rlx.backends.executable import (
     RunSlots,
     aligned,
 )
-from rlx.backends.program_memory import state_memory
 from rlx.backends.recorder import Recorder
-from rlx.backends.webgpu.arena_spans import words
+from rlx.backends.state_memory import state_memory
 from rlx.backends.webgpu.device import GpuDevice, forget
 from rlx.backends.webgpu.dispatch import Dispatch, padded, text_of
 from rlx.backends.webgpu.faults import check
@@ -37,6 +36,7 @@ from rlx.backends.webgpu.submission_builder import (
     HostStaging,
     RunnerFactory,
     SubmissionBuilder,
+    words,
 )
 from rlx.backends.webgpu.weight_buffers import ConstantBuffers, check_limit
 from rlx.errors import ClosedError
@@ -197,11 +197,19 @@ class WebGpuExecutable:
                 self._host.views.argument_slots[i][...] = array
                 uploaded.append(i)
         if sources:
-            moves = self._builder.moves_of_sources()
-            runner = self._factory.runner(Submission(NO_DISPATCHES, moves=moves))
+            runner = self._factory.runner(Submission(NO_DISPATCHES, moves=self._moves()))
             check(runner, runner.submit())
         run = self._run(tuple(outputs), tuple(uploaded))
         return self._submit(run, outputs, fresh)
+
+    def _moves(self) -> list[tuple[Any, int, Any, int, int]]:
+        """The copies of inputs that are outputs of other executables."""
+        results, inputs = [], self._builder.inputs
+        for source in self._builder.binding.sources:
+            place = source.executable.gpu_buffers()[1][source.output]
+            buffer, offset, nbytes = inputs[source.input]
+            results.append((place.buffer, place.offset, buffer, offset, words(nbytes)))
+        return results
 
     def _submit(self, run: PreparedRun, outputs: Sequence[int], fresh: bool) -> SubmittedRun:
         block = run.ring.block() if fresh and self._unfinished else None

@@ -10,8 +10,7 @@ import numpy as np
 
 from rlx._ext.locks import ReadWriteLock
 from rlx.backends.base import CompileOptions
-from rlx.backends.executable import Executable
-from rlx.backends.program_memory import sharing_now
+from rlx.backends.executable import Executable, sharing_now
 from rlx.backends.webgpu.device import GpuDevice
 from rlx.backends.webgpu.dispatch import padded
 from rlx.backends.webgpu.storage import to_device
