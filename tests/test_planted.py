@@ -78,6 +78,14 @@ def test_each_names_tests_that_exist():
         assert not missing, f"{patch.name} names {missing}, which are not there"
 
 
+def test_the_record_is_of_these():
+    """Each line of the record is a fault and a digest."""
+    record = ROOT / "tests/green/planted.txt"
+    lines = [line.split(" ") for line in record.read_text().splitlines()]
+    assert lines == sorted(lines)
+    assert {name for name, _ in lines} <= {patch.stem for patch in PATCHES}
+
+
 def test_each_applies():
     # A repository above the tree is not asked.
     env = {**os.environ, "GIT_CEILING_DIRECTORIES": str(ROOT.parent)}
