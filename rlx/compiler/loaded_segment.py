@@ -206,7 +206,8 @@ class LoadedSegment:
         if why is None:
             guard = next(guard for guard in self.segment.guards if not guard.holds(what))
             names, expected = sorted(guard.names()), str(guard)
-        got = ", ".join(f"{name} = {what[name]}" for name in names)
+        made = {name: f" ({where})" for name, where in self.segment.made.items()}
+        got = ", ".join(f"{name} = {what[name]}{made.get(name, '')}" for name in names)
         if isinstance(why, GraphError):
             raise SizesError(said, got=got, hint=str(why)) from why
         raise SizesError(said, got=got, expected=expected)

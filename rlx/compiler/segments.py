@@ -94,6 +94,7 @@ class Segment(NamedTuple):
         prefixes: The nodes that take no run, with it.
         controls: Loops and branches that run after that, before the graph.
         ahead: Whether the host computes it, ahead of the device.
+        made: By the names of the dims that the graph makes, the nodes that compute them, for messages.
     """
 
     graph: Graph | None
@@ -104,6 +105,7 @@ class Segment(NamedTuple):
     prefixes: tuple[Prefix, ...]
     controls: tuple[Control, ...]
     ahead: bool
+    made: Mapping[str, str]
 
 
 def cut(graph: Graph, ahead: frozenset[int] = frozenset()) -> list[Segment]:
@@ -218,6 +220,7 @@ class _Cut:
         wanted = self._wanted(last)
         results, checked = [], set[Guard]()
         every = list(graph.assumptions.guards) if graph.assumptions is not None else []
+        made = {name: _computed(maker).where() for name, maker in self._made.items()}
         for level in range(last + 1):
             inside = [
                 node
@@ -242,7 +245,7 @@ class _Cut:
             controls = [each for i, each in self._controls.items() if levels[i] == level]
             writes = tuple(node.id for node in wanted[level])
             parts = sizes, tuple(guards), tuple(prefixes), tuple(controls)
-            results.append(Segment(whole, reads, writes, *parts, level < self._first))
+            results.append(Segment(whole, reads, writes, *parts, level < self._first, made))
         return results
 
     def _outside(self, inside: Iterable[Node]) -> frozenset[int]:
@@ -338,6 +341,11 @@ def _prefix(node: Node) -> Prefix | None:
         return None
     operand = node.inputs[0]
     return Prefix(node.id, operand.id, node.attrs["length"]) if not operand.fixed else None
+
+
+def _computed(maker: Node) -> Node:
+    """The node whose value, or whose result, a dim is."""
+    return maker.inputs[0] if maker.op == READ_SIZE else maker
 
 
 def _dim_of(node: Node) -> Dim:
