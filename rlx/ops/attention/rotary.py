@@ -30,21 +30,16 @@ def _rope(g: Graph, x: Node, cos: Node, sin: Node, n_rot: int | None, style: str
     for name, table in (("cos", cos), ("sin", sin)):
         if broadcast(table.shape, half, where="rope") != half or table.shape[-1] != n // 2:
             raise ShapeError(f"[rope] {name}", got=table.shape, expected=f"broadcasts to {half}")
-    entries = g.narrow(x, -1, 0, n)
-    if style == "neox":
-        a, b = g.split(entries, [n // 2, n // 2], -1)
-    else:
-        pairs = g.reshape(entries, (*x.shape[:-1], n // 2, 2))
-        a, b = (g.reshape(g.narrow(pairs, -1, value, 1), half) for value in (0, 1))
-    first = g.sub(g.mul(a, cos), g.mul(b, sin))
-    second = g.add(g.mul(b, cos), g.mul(a, sin))
-    if style == "neox":
-        parts = [first, second]
-    else:
-        joined = g.concat([g.unsqueeze(first, -1), g.unsqueeze(second, -1)], -1)
-        parts = [g.reshape(joined, entries.shape)]
-    rest = [g.narrow(x, -1, n, d - n)] if n < d else []
-    return g.concat([*parts, *rest], -1) if len(parts) + len(rest) > 1 else parts[0]
+    entries = g.narrow(x, -1, 0, n) if n < d else x
+    # Along this axis stand the two entries of a pair: one copy exchanges them, and one kernel does the rest.
+    axis = -2 if style == "neox" else -1
+    shape = (2, n // 2) if style == "neox" else (n // 2, 2)
+    pairs = g.reshape(entries, (*x.shape[:-1], *shape))
+    signs = g.constant(np.array([-1, 1]).reshape((2, 1) if style == "neox" else (2,)), x.dtype)
+    cos, sin = (g.unsqueeze(table, axis) for table in (cos, sin))
+    turned = g.add(g.mul(pairs, cos), g.mul(g.flip(pairs, axis), g.mul(sin, signs)))
+    result = g.reshape(turned, entries.shape)
+    return g.concat([result, g.narrow(x, -1, n, d - n)], -1) if n < d else result
 
 
 def _rotate(x: Array, cos: Array, sin: Array, n: int, style: str) -> Array:
