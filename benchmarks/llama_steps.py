@@ -52,6 +52,16 @@ def steps(decoder, rng, position, repeats):
     return statistics.median([timed(decoder.step, token) for token in tokens][1:])
 
 
+def prompts(decoder, rng, repeats):
+    """The milliseconds of prompts, which take turns, after one of each that is not counted."""
+    times = {count: [] for count in PROMPTS}
+    for _ in range(repeats):
+        for count, each in times.items():
+            tokens = rng.integers(0, decoder.network.vocabulary, count).tolist()
+            each.append(timed(decoder.prefill, tokens))
+    return {f"prompt of {n}": statistics.median(each[1:]) for n, each in times.items()}
+
+
 def main():
     options = arguments()
     rng = np.random.default_rng(options.seed)
@@ -71,14 +81,7 @@ def main():
             results = {}
             for position in POSITIONS:
                 results[f"step at {position}"] = steps(decoder, rng, position, options.repeats)
-            counts = {
-                count: [
-                    timed(decoder.prefill, rng.integers(0, tokens, count).tolist())
-                    for _ in range(options.repeats)
-                ][1:]
-                for count in PROMPTS
-            }
-            results |= {f"prompt of {n}": statistics.median(each) for n, each in counts.items()}
+            results |= prompts(decoder, rng, options.repeats)
             base = next(iter(results.values()))
             for name, value in results.items():
                 table.add_row(name, f"{value:.2f}", f"{value / base:.2f}")
