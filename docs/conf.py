@@ -29,7 +29,7 @@ nitpick_ignore_regex = [
     ("py:.*", r"(numpy|np|collections|typing|pathlib|argparse|types)(\..+)?"),
     (
         "py:.*",
-        r"rlx\.(\w+\.)+\w+|CalibrationError|GraphCost|LoweredModule|RunSlots|RunDict|DynamicRows|Recorder|TryLock|KernelLimitError",
+        r"rlx\.(\w+\.)+\w+|CalibrationError|GraphCost|LoweredModule|RunSlots|RunDict|DynamicRows|Recorder|Source|TryLock|KernelLimitError",
     ),
 ]
 
