@@ -62,6 +62,7 @@ EXTENSIONS = {
         "cython_src/cpu.pyx",
         "cython_src/parallel.c",
         "cython_src/parts.c",
+        "cython_src/block_packing.c",
         "cython_src/kernels/isa_plain.c",
         "cython_src/kernels/isa_neon.c",
         "cython_src/kernels/isa_avx2.c",

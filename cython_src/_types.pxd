@@ -39,6 +39,7 @@ cdef extern from "call.h" nogil:
         const rlx_named_loop* loops
         int vector_bytes
         int panel_vectors
+        int (*has_dots)() noexcept nogil
 
     const rlx_table rlx_table_plain
     const rlx_table rlx_table_neon

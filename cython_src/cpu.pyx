@@ -1,7 +1,7 @@
 # The compiled kernels, by name and address, and the pool of threads that makes calls together.
 """Compiled kernels of the CPU backend, for each instruction set."""
 
-from libc.stdint cimport uintptr_t
+from libc.stdint cimport int64_t, uintptr_t
 
 from _types cimport (
     rlx_alone,
@@ -91,17 +91,32 @@ def loops(str isa):
 
 
 cdef extern from "processor.h":
-    int rlx_has_dots() nogil
     int rlx_has_mmla() nogil
 
 
-def variants():
-    """The variants of kernels whose instructions the processor has, the best first.
+def variants(str isa):
+    """The variants of an instruction set's kernels whose instructions the processor has, the best first.
 
-    "mmla" multiplies tiles of 2 x 8 bytes (ARM's i8mm), "dots" adds up four products of bytes (AVX512_VNNI, ARM's dot
-    product).
+    "mmla" multiplies tiles of 2 x 8 bytes (ARM's i8mm), "dots" adds up four products of bytes (AVX512_VNNI, AVX_VNNI,
+    ARM's dot product).
     """
-    return ("mmla",) * bool(rlx_has_mmla()) + ("dots",) * bool(rlx_has_dots())
+    return ("mmla",) * bool(rlx_has_mmla()) + ("dots",) * bool(_table(isa).has_dots())
+
+
+cdef extern from "block_packing.h":
+    int64_t rlx_panels_bytes(int scheme, int64_t n, int64_t k) nogil
+    void rlx_move_blocks(int scheme, int64_t n, int64_t k, void* panels, void* rows, int back) nogil
+
+
+def panels_bytes(int scheme, int64_t n, int64_t k):
+    """Bytes of the panels of n rows of k quantised weights; 0 for a scheme that is not made into panels."""
+    return rlx_panels_bytes(scheme, n, k)
+
+
+def move_blocks(int scheme, int64_t n, int64_t k, uintptr_t panels, uintptr_t rows, bint back):
+    """Packs n rows of k quantised weights into panels, or with ``back`` makes rows of panels; both are addresses."""
+    with nogil:
+        rlx_move_blocks(scheme, n, k, <void*>panels, <void*>rows, back)
 
 
 def panel(str isa):

@@ -36,10 +36,16 @@ static inline int rlx_has_avx512(void)
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & wanted) == wanted;
 }
 
+/* Dot products of bytes: in vectors of 64 bytes, and in vectors of 32 on processors without (AVX-VNNI). */
 static inline int rlx_has_dots(void)
 {
     unsigned a, b, c, d;
     return rlx_has_avx512() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (c & bit_AVX512VNNI);
+}
+static inline int rlx_has_dots_avx2(void)
+{
+    unsigned a, b, c, d;
+    return rlx_has_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 4);
 }
 static inline int rlx_has_mmla(void) { return 0; }
 #elif (defined(__aarch64__) || defined(_M_ARM64)) && (defined(__GNUC__) || defined(__clang__))

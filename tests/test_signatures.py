@@ -223,7 +223,10 @@ def test_every_kernel_of_a_signature_is_compiled():
         for type in kernel.types or ("",)
     }
     variants = {
-        f"{kernel.name}_{variant}" for kernel in KERNELS.values() for variant in kernel.variants
+        f"{kernel.name}_{type}_{variant}" if type else f"{kernel.name}_{variant}"
+        for kernel in KERNELS.values()
+        for variant in kernel.variants
+        for type in kernel.types or ("",)
     }
     assert set(cpu.kernels("plain")) == names
     assert all(set(cpu.kernels(isa)) <= names | variants for isa in cpu.isas())

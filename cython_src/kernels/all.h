@@ -8,7 +8,6 @@
 #include "generic.h"
 #include "elementwise/vecmath.h"
 #include "half.h"
-#include "products/blocks.h"
 #include "lanes.h"
 #include "elementwise/functions.h"
 #include "elementwise/angles.h"
@@ -45,6 +44,7 @@
 #include "windows/pool.h"
 #include "spectra/spectral.h"
 #include "elementwise/random.h"
+#include "products/block_products.h"
 #include "products/dequant.h"
 
 /* The kernels of all signatures (rlx/abi). "undeclared here" means that the header with the kernel is included neither
@@ -62,5 +62,5 @@ static const rlx_named_kernel kernel_table[] = {RLX_KERNELS(ENTRY) RLX_KERNELS_D
 #undef ENTRY
 
 const rlx_table CONCAT(rlx_table_, ISA) = {
-    TEXT(ISA), isa_usable, kernel_table, loop_table, VECTOR_BYTES, MICRO_VECTORS,
+    TEXT(ISA), isa_usable, kernel_table, loop_table, VECTOR_BYTES, MICRO_VECTORS, isa_has_dots,
 };

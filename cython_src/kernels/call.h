@@ -136,6 +136,7 @@ typedef struct {
     const rlx_named_kernel *kernels;
     const rlx_named_loop *loops;
     int vector_bytes, panel_vectors; /* bytes of a vector, and vectors of a panel (products/micro.h) */
+    int (*has_dots)(void); /* whether the processor runs its kernels for dot products of bytes */
 } rlx_table;
 
 /* RLX_JUMP: the next call is the one that rlx_jump_target names, which the parameters of a jump begin with.

@@ -12,6 +12,7 @@
 #pragma GCC target("avx512f,avx512dq,avx512bw,avx512vl,fma,f16c")
 #endif
 static int isa_usable(void) { return rlx_has_avx512(); }
+static int isa_has_dots(void) { return rlx_has_dots(); }
 #define ISA avx512
 #define VECTOR_BYTES 64
 #define MICRO_VECTORS 4
@@ -27,5 +28,5 @@ static int isa_usable(void) { return rlx_has_avx512(); }
 static int isa_usable(void) { return 0; }
 static const rlx_named_kernel no_kernels[] = {{NULL, NULL}};
 static const rlx_named_loop no_loops[] = {{NULL, NULL}};
-const rlx_table rlx_table_avx512 = {"avx512", isa_usable, no_kernels, no_loops, 0, 0};
+const rlx_table rlx_table_avx512 = {"avx512", isa_usable, no_kernels, no_loops, 0, 0, isa_usable};
 #endif

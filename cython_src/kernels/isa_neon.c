@@ -7,6 +7,7 @@
 #ifdef RLX_ARM_VECTORS
 #include <arm_neon.h>
 static int isa_usable(void) { return 1; }
+static int isa_has_dots(void) { return rlx_has_dots(); }
 #define ISA neon
 #define NEON
 #define VECTOR_BYTES 16
@@ -26,5 +27,5 @@ static int isa_usable(void) { return 1; }
 static int isa_usable(void) { return 0; }
 static const rlx_named_kernel no_kernels[] = {{NULL, NULL}};
 static const rlx_named_loop no_loops[] = {{NULL, NULL}};
-const rlx_table rlx_table_neon = {"neon", isa_usable, no_kernels, no_loops, 0, 0};
+const rlx_table rlx_table_neon = {"neon", isa_usable, no_kernels, no_loops, 0, 0, isa_usable};
 #endif

@@ -11,6 +11,7 @@ from rlx.abi.constants import (
     PANEL,
     PANEL_COLUMNS,
     PANEL_DEPTH,
+    ROUNDED_BYTES,
     ROUNDED_PANEL,
     ROUNDED_ROWS,
 )
@@ -27,7 +28,7 @@ from rlx.abi.signature import (
     Signature,
     choice,
 )
-from rlx.sizes import smallest
+from rlx.sizes import largest, smallest
 
 # The activation after a product, applied to each result before it is stored.
 Activation = Literal["none", "relu", "gelu", "gelu_approx", "silu", "sigmoid", "tanh", "hard_swish"]
@@ -39,9 +40,11 @@ SCHEMES = (
     "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "Q8_K", "int4", "int8",
 )  # fmt: skip
 SCHEME = choice("SCHEME", *SCHEMES)
+# Those that products read in panels on the CPU (kernels/products/block_forms.h).
+PANEL_SCHEMES = SCHEMES[: SCHEMES.index("Q8_K")]
 
 # How the right operand of a product is packed: not at all, or in panels of these elements.
-PACKINGS = ("none", "same", "f16", "bf16", "Q8_0", "Q4_0")
+PACKINGS = ("none", "same", "f16", "bf16", "blocks")
 PACKING = ParamField(choices=PACKINGS, enum="PACKING", linked=True)
 
 # The batch axes of a product: their sizes, and the steps of both operands along them, in matrices.
@@ -55,6 +58,11 @@ _WEIGHTS = Group(
 
 def _panel(p: Any) -> Any:
     return smallest(p.k, PANEL_DEPTH) * PANEL_COLUMNS
+
+
+def rounded_bytes(k: Any) -> Any:
+    """Bytes of a row of ``k`` elements that ``round_rows`` rounds (kernels/products/block_rounding.h)."""
+    return -(-k // 256) * ROUNDED_BYTES
 
 
 def _byte_rows(p: Any) -> Any:
@@ -140,19 +148,29 @@ KERNELS = (
     ),
     Signature(
         "dequant_matmul",
-        "x [m, k] @ transpose(w [n, k]), w quantised.",
-        {"weights": _WEIGHTS, "m": INT, "n": INT, "packing": PACKING},
-        {"x": "T", "w": "u8", "scales": "f32|f16?", "zeros": "any?"},
+        "x [m, k] @ transpose(w [n, k]), w quantised. The rounded rows are read in place of x where w is packed.",
+        {"weights": _WEIGHTS, "m": INT, "n": INT, "packing": PACKING, "packed_stride": LINKED},
+        {"x": "T", "w": "u8", "scales": "f32|f16?", "zeros": "any?", "rows": "u8?"},
         {"y": "T"},
-        {"panel": Scratch("T", lambda p: PANEL)},
+        {"panel": Scratch("T", lambda p: largest(PANEL, p.k // 16))},
         ("f32",),
+        variants=("dots",),
         parallel=Parallel(),
         flushes=True,
     ),
     Signature(
+        "round_rows",
+        "Rows of x [m, k] in 8 bits, with a scale for every 32 elements.",
+        {"m": INT, "k": INT},
+        {"x": "T"},
+        {"rows": "u8"},
+        types=("f32",),
+        parallel=Parallel("m", lambda p: ((p.k,), (rounded_bytes(p.k),))),
+    ),
+    Signature(
         "dequantize_blocks",
         "Rows of a quantised table, all in order (index_bytes 0) or those that an index names.",
-        {"weights": _WEIGHTS, "count": INT, "table": INT, "index_bytes": INT},
+        {"weights": _WEIGHTS, "count": INT, "table": INT, "index_bytes": INT, "packing": PACKING, "packed_stride": LINKED},
         {"w": "u8", "scales": "f32|f16?", "zeros": "any?", "index": "i32|i64?"},
         {"y": "f32"},
         types=("u8",),

@@ -56,8 +56,8 @@ class Capabilities:
         optional_features: Names of ``DeviceInfo.features`` that kernels use where a device has them.
         gpu_buffers: Inputs and outputs stand in buffers of a GPU that a program may use as well, and a run may
             leave its results there; ``Executable.gpu_buffers`` returns them.
-        precisions: Values of ``precision`` that a backend without kernels of the op records takes besides "f32":
-            "tf32", "bf16", "f16".
+        precisions: Values of ``precision`` that the backend takes besides "f32", and "f16" where ``f16`` says so:
+            "tf32", "bf16", "int8".
         prepared_params: rlx computes nodes that depend on params alone when these are set, and the backend gets the
             results as params of the names ``prepared:...``. Backends with a kernel set always have that.
         allocates: A run allocates memory, for its results or for the engine's own records. Executables without it suit

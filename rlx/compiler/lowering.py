@@ -16,7 +16,7 @@ from rlx.compiler.lowered_module import NOTHING_HOSTED, Decisions, LoweredModule
 from rlx.compiler.target import Target
 from rlx.errors import DeviceMemoryError, GraphError, InputError, UnsupportedOpError
 from rlx.ir.dtype import HALVES
-from rlx.ir.fragments import ROUNDS, fragment_limits
+from rlx.ir.fragments import INT8, ROUNDS, fragment_limits
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.kernel_sets import HOST_KERNELS, KERNEL_SETS
 from rlx.ir.notes import Note
@@ -349,6 +349,7 @@ def _schedule(
     if target.info.fragments:
         limits |= fragment_limits(target.info.fragments, target.info.features)
     limits[ROUNDS] = int(KERNEL_SETS[target.kernel_set].computes_f16)
+    limits[INT8] = int(target.options.precision == "int8")
     kernels, choices = target.kernel_set, target.choices
     return Scheduler(graph, kernels, limits, specialise, choices, hosted, in_place=True).run()
 

@@ -110,10 +110,8 @@ def _key(device: Device, options: CompileOptions) -> Hashable | None:
 
 def _precisions(kernel_set: str, able: Capabilities) -> tuple[str, ...]:
     """The precisions that a device takes."""
-    if not kernel_set:
-        return tuple(dict.fromkeys(("f32", *able.precisions, *(["f16"] if able.f16 else []))))
-    half = KERNEL_SETS[kernel_set].half is not None and able.f16
-    return ("f32", "f16") if half else ("f32",)
+    half = able.f16 and (not kernel_set or KERNEL_SETS[kernel_set].half is not None)
+    return tuple(dict.fromkeys(("f32", *able.precisions, *(["f16"] if half else []))))
 
 
 # Where precisions are to be had that few devices have.
@@ -121,6 +119,7 @@ _HAVE_IT = {
     "f16": "GPUs with shader-f16 have it, through WebGPU or a plug-in",
     "tf32": "devices of plug-ins have it, such as cuda",
     "bf16": "devices of plug-ins have it, such as cuda",
+    "int8": "the device cpu has it",
 }
 
 

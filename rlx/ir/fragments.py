@@ -18,6 +18,8 @@ from rlx.ir.variants import Limits, Variant
 SIZED = "subgroup-size-control"
 # A key of the limits: 1 where the compile asks for ``precision="f16"``, so that products of f32 may be rounded.
 ROUNDS = "rounds-to-f16"
+# The same for ``precision="int8"``: what products with block-quantised weights read may be rounded.
+INT8 = "rounds-to-int8"
 # The fragment types of kernels by the dtype of the operands, with the type of their sums.
 _SUMS = {"f16": "f32", "i8": "i32", "u8": "u32"}
 _FIELDS = ("fm", "fn", "fk", "lanes", "sized")

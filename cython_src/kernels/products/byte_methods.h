@@ -126,6 +126,14 @@ static RLX_INLINE __mmask16 last_lanes(int64_t width, int64_t v, int64_t vectors
 }
 #define DOT_STORE(c, v, sum, width, vectors) \
     _mm512_mask_storeu_epi32((c) + (v) * I32_LANES, last_lanes(width, v, vectors), (__m512i)(sum))
+#elif VECTOR_BYTES == 32
+#define DOT_SIGNED 0
+typedef __m256i dot_bytes;
+#define DOT_LOAD(from) _mm256_loadu_si256((const __m256i *)(from))
+#define DOT_ADD(sum, left, right) \
+    ((sums_i32)_mm256_dpbusd_avx_epi32((__m256i)(sum), _mm256_set1_epi32(left), right))
+#define DOT_STORE(c, v, sum, width, vectors) \
+    store_integers((c) + (v) * I32_LANES, (vec_i32)(sum), (v) + 1 < (vectors) ? I32_LANES : (width) - (v) * I32_LANES)
 #else
 #define DOT_SIGNED 1
 typedef int8x16_t dot_bytes;
@@ -190,9 +198,12 @@ typedef int8x16_t dot_bytes;
             _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                              \
                 DOT_STORE(c, v, acc[r][v], width, VECTORS);                                        \
     }
-DOTS(1, 1) DOTS(1, 2) DOTS(1, 3) DOTS(1, 4)
-DOTS(2, 4) DOTS(4, 4)
-DOTS(6, 1) DOTS(6, 2) DOTS(6, 3) DOTS(6, 4)
+DOTS(1, 1) DOTS(1, 2) DOTS(6, 1) DOTS(6, 2)
+#if MICRO_VECTORS == 4
+DOTS(1, 3) DOTS(1, 4) DOTS(2, 4) DOTS(4, 4) DOTS(6, 3) DOTS(6, 4)
+#else
+DOTS(2, 2) DOTS(4, 2)
+#endif
 #undef DOTS
 #undef DOT_FOURS
 #undef DOT_STEP
@@ -205,13 +216,15 @@ static void micro_dots(const char *a, int64_t row, const int8_t *b, int64_t step
 {
     typedef void (*dots)(const char *, int64_t, const int8_t *, int64_t, const int32_t *, const int32_t *, int32_t,
                          int32_t *, int64_t, int64_t, int64_t);
-    static const dots one[] = {dots_1_1, dots_1_2, dots_1_3, dots_1_4};
+#if MICRO_VECTORS == 4
+    static const dots one[] = {dots_1_1, dots_1_2, dots_1_3, dots_1_4}, two = dots_2_4, four = dots_4_4;
     static const dots six[] = {dots_6_1, dots_6_2, dots_6_3, dots_6_4};
-    const int64_t vectors = (width - 1) / I32_LANES, full = vectors == 3;
-    const dots kernel = rows == 6         ? six[vectors]
-                      : full && rows > 2 ? dots_4_4
-                      : full && rows > 1 ? dots_2_4
-                                         : one[vectors];
+#else
+    static const dots one[] = {dots_1_1, dots_1_2}, two = dots_2_2, four = dots_4_2;
+    static const dots six[] = {dots_6_1, dots_6_2};
+#endif
+    const int64_t vectors = (width - 1) / I32_LANES, full = vectors == MICRO_VECTORS - 1;
+    const dots kernel = rows == 6 ? six[vectors] : full && rows > 2 ? four : full && rows > 1 ? two : one[vectors];
     const int64_t some = rows == 6 || full ? rows : 1;
     for (int64_t r = 0; r < rows; r += some)
         kernel(a + r * row, row, b, step, begin + r, sums, times, c + r * ldc, ldc, fours, width);

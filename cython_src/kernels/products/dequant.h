@@ -233,6 +233,19 @@ static void decode_span(const rlx_packed *p, int64_t row, int64_t from, int64_t 
     }
 }
 
+/* Decodes a row out of its panel, whose columns are all widened for it. */
+static void decode_packed_row(const rlx_packed *p, int64_t row, float *y)
+{
+    const int64_t k = p->as.k;
+    const uint8_t *panel = p->codes + row / BLOCK_COLUMNS * block_panel_bytes((int)p->as.scheme, k);
+    float w[WIDENED_FEW * BLOCK_COLUMNS];
+    for (int64_t at = 0, some; at < k; at += some) {
+        some = k - at < WIDENED_FEW ? k - at : WIDENED_FEW;
+        block_floats[p->as.scheme].floats(panel, at, some, w, BLOCK_COLUMNS);
+        for (int64_t i = 0; i < some; i++) y[at + i] = w[i * BLOCK_COLUMNS + row % BLOCK_COLUMNS];
+    }
+}
+
 static int kernel_dequantize_blocks_u8(const rlx_call *call)
 {
     RLX_ARGUMENTS(dequantize_blocks, call);
@@ -248,7 +261,8 @@ static int kernel_dequantize_blocks_u8(const rlx_call *call)
             from += from < 0 ? table : 0;
             if (from < 0 || from >= table) return RLX_OUT_OF_RANGE;
         }
-        for (int64_t position = 0; position < k; position += SPAN)
+        if (p->packing) decode_packed_row(&w, from, y);
+        else for (int64_t position = 0; position < k; position += SPAN)
             decode_span(&w, from, position, k - position < SPAN ? k - position : SPAN, y + position);
     }
     return RLX_OK;
@@ -336,15 +350,15 @@ static void dequant_panels(const rlx_packed *p, const float *x, float *y, int64_
     }
 }
 
-static int kernel_dequant_matmul_f32(const rlx_call *call)
+static int dequant_product(const rlx_call *call, const block_dots (*dots)[4])
 {
     RLX_ARGUMENTS(dequant_matmul, call);
-    const int64_t m = p->m, n = p->n, k = p->weights.k;
+    const int64_t m = p->m, n = p->n, k = p->weights.k, scheme = p->weights.scheme;
     const rlx_packed w = {in->w, in->scales, in->zeros, p->weights};
-    const rlx_range own = rlx_share(call, n, DEQUANT_COLUMNS); /* parts are columns */
+    const rlx_range own = rlx_share(call, n, BLOCK_COLUMNS); /* parts are columns */
     if (p->packing) {
-        packed_product_f32(in->x, k, in->w, p->packing, own.first, NULL, (float *)out->y + own.first, n, m, k, n,
-                           own.last - own.first, 0, out->panel);
+        if (in->rows) rounded_product(dots[scheme], (int)scheme, in->w, in->rows, out->y, m, n, k, own);
+        else unrounded_product((int)scheme, in->w, in->x, out->y, m, n, k, own, out->panel);
         return RLX_OK;
     }
     if (m <= DEQUANT_FEW || k == 0)
@@ -355,6 +369,10 @@ static int kernel_dequant_matmul_f32(const rlx_call *call)
         dequant_panels(&w, in->x, out->y, m, n, own, out->panel);
     return RLX_OK;
 }
+static int kernel_dequant_matmul_f32(const rlx_call *call) { return dequant_product(call, block_all); }
+#ifdef DOT_FEATURES
+static int kernel_dequant_matmul_f32_dots(const rlx_call *call) { return dequant_product(call, block_four_all); }
+#endif
 #undef UNPACK
 #undef SPAN
 #undef LANES4

@@ -5,10 +5,8 @@
 static const T *NAME(wide_panel)(const void *panels, int64_t index, int64_t depth, int64_t step, int64_t kind, T *scratch)
 {
 #ifdef SINGLE
-    const int64_t four = kind == RLX_PACKING_Q4_0;
     if (kind == RLX_PACKING_F16) widen_f16(scratch, (const rlx_f16 *)panels + index, depth * step);
     if (kind == RLX_PACKING_BF16) widen_bf16(scratch, (const rlx_bf16 *)panels + index, depth * step);
-    if (kind >= RLX_PACKING_Q8_0) widen_blocks(scratch, (const uint8_t *)panels + block_bytes(index, four), depth, step, four);
 #endif
     return kind == RLX_PACKING_SAME ? (const T *)panels + index : scratch;
 }
@@ -53,12 +51,7 @@ static void NAME(packed_product)(const T *a, int64_t lda, const void *panels, in
     int64_t p = 0, begun = 0;
 #ifdef SINGLE
     for (; m == 1 && kind != RLX_PACKING_SAME && begun + MICRO_COLUMNS <= width; begun += MICRO_COLUMNS) {
-        const int64_t index = (j0 + begun) * k, four = kind == RLX_PACKING_Q4_0;
-        if (kind >= RLX_PACKING_Q8_0) {
-            (four ? row_of_q4 : row_of_q8)(a, (const uint8_t *)panels + block_bytes(index, four), k, c + begun);
-            continue;
-        }
-        const uint16_t *b = (const uint16_t *)panels + index;
+        const uint16_t *b = (const uint16_t *)panels + (j0 + begun) * k;
         const float *start = NAME(micro_start)(NULL, bias ? bias + begun : NULL, MICRO_COLUMNS);
         (kind == RLX_PACKING_F16 ? row_of_f16 : row_of_bf16)(a, b, k, start, c + begun);
         if (act) NAME(activate)(c + begun, MICRO_COLUMNS, act);

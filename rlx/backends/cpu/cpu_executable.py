@@ -34,6 +34,7 @@ from rlx.sizes import Assumptions, deciding
 from rlx.threads import usable_cores
 
 CAPABILITIES = Capabilities(
+    precisions=("int8",),
     zero_copy_inputs=True,
     device_timestamps=True,
     host_memory=True,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from functools import cached_property
 
 import numpy as np
 
+from rlx._ext import cpu as compiled
 from rlx.abi.constants import CONV_DEPTH
-from rlx.abi.products import PACKINGS
+from rlx.abi.products import PACKINGS, SCHEMES
 from rlx.dataclasses import dataclass
 from rlx.ir.dtype import HALVES, DType
 from rlx.ir.opdef import Array
@@ -207,47 +209,41 @@ class BytePanels(Layout):
 
 
 @dataclass(frozen=True)
-class Blocks(_Moved):
-    """A matrix of Q8_0 or Q4_0 in panels: the scales of 32 rows, then their codes (kernels/products/blocks.h).
+class BlockPanels(Layout):
+    """A quantised matrix in panels of 16 rows, the same for every instruction set (kernels/products/block_forms.h).
 
     Attributes:
-        four: Whether the codes have 4 bits.
-        k: Rows of the matrix, a multiple of 32.
-        n: Its columns, which are rows of blocks where it is not packed.
-        columns: Panel width. The last panel is narrower: padded to a multiple of ``lanes``.
-        lanes: Elements of a vector.
+        scheme: Its format.
+        n: Its rows.
+        k: Weights of a row.
     """
 
-    four: bool
-    k: int
+    scheme: str
     n: int
-    columns: int
-    lanes: int
+    k: int
     matrices = 1
 
-    @property
+    @cached_property
     def stride(self) -> int:
-        """See ``Layout``."""
-        return self.k // 32 * (18 if self.four else 34) * (-(-self.n // self.lanes) * self.lanes)
+        """See ``Layout``. It is 0 for a format that is not made into panels."""
+        return compiled.panels_bytes(SCHEMES.index(self.scheme), self.n, self.k)
 
     @property
     def packing(self) -> str:
         """See ``Layout``."""
-        return "Q4_0" if self.four else "Q8_0"
+        return "blocks"
 
-    def moves(self, plain: Array, memory: Array) -> Iterator[tuple[Array, Array]]:
-        """The scales and the codes of every panel, each beside its part of the blocks."""
-        size = 18 if self.four else 34
-        blocks = plain.reshape(self.n, self.k // 32, size)
-        for j in range(0, self.n, self.columns):
-            some = min(self.columns, -(-(self.n - j) // self.lanes) * self.lanes)
-            begin, part = j * self.k // 32 * size, blocks[j : j + self.columns]
-            panel = memory[begin:][: self.k // 32 * size * some].reshape(self.k // 32, size * some)
-            width = len(part)
-            scales = panel[:, : 2 * some].reshape(self.k // 32, some, 2)
-            yield scales[:, :width], part[..., :2].swapaxes(0, 1)
-            codes = panel[:, 2 * some :].reshape(self.k // 32, size - 2, some)
-            yield codes[..., :width], part[..., 2:].transpose(1, 2, 0)
+    def pack(self, plain: Array, memory: Array) -> None:
+        """See ``Layout``."""
+        self._move(np.ascontiguousarray(plain), memory, False)
+
+    def unpack(self, memory: Array, plain: Array) -> None:
+        """See ``Layout``."""
+        self._move(plain, memory, True)
+
+    def _move(self, plain: Array, memory: Array, back: bool) -> None:
+        args = SCHEMES.index(self.scheme), self.n, self.k, memory.ctypes.data, plain.ctypes.data
+        compiled.move_blocks(*args, back)
 
 
 @dataclass(frozen=True)

@@ -163,7 +163,7 @@ class Linker:
         stored = [(str(v.type.dtype), v.type.size) for v in call.outputs[results:]]
         calls.check_scratch(signature, params, first, stored)
         name = f"{call.kernel}_{type}" if type else call.kernel
-        variant = variant_of(name, self._kernels)
+        variant = variant_of(name, self._isa)
         return f"{name}_{variant}" if variant else name
 
     def _python(self, call: KernelCall) -> Unshared:

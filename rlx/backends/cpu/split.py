@@ -34,7 +34,7 @@ _NS: Mapping[str, float] = {
     "convolution": 0.02,
     "recurrence": 0.025,
     "attention": 0.025,
-    "packed": 0.06,
+    "packed": 0.02,
     "mel": 0.05,
 }
 _OTHER_NS = 0.12

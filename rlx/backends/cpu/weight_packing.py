@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from rlx._ext import cpu as compiled
+from rlx._ext.cpu import variants
 from rlx.abi.constants import LONG_ACROSS
 from rlx.abi.products import SCHEMES
 from rlx.abi.recurrent import CELLS
 from rlx.backends.cpu.layouts import (
-    Blocks,
+    BlockPanels,
     BytePairs,
     BytePanels,
     CheckedPanels,
@@ -25,18 +26,16 @@ from rlx.ir.dtype import HALVES
 from rlx.ir.plan import KernelCall, Schedule, Value
 from rlx.ir.shape import size
 
-# The best first.
-VARIANTS = compiled.variants()
 
-
-def variant_of(kernel: str, kernels: Container[str]) -> str:
-    """Returns the variant of a kernel for this processor; "" without one.
+def variant_of(kernel: str, isa: str) -> str:
+    """Returns the variant of an instruction set's kernel for this processor; "" without one.
 
     Args:
         kernel: Its name without the variant.
-        kernels: The names of all kernels of the instruction set.
+        isa: The instruction set.
     """
-    return next((variant for variant in VARIANTS if f"{kernel}_{variant}" in kernels), "")
+    kernels = compiled.kernels(isa)
+    return next((each for each in variants(isa) if f"{kernel}_{each}" in kernels), "")
 
 
 # Kinds of values that have memory of their own, which clones share.
@@ -94,16 +93,23 @@ def _integer(call: KernelCall, isa: str) -> dict[int, Layout]:
     p, count = call.params, _matrices(call)
     if not count:
         return {}
-    deep = 8 if variant_of(call.kernel, compiled.kernels(isa)) == "mmla" else 4
+    deep = 8 if variant_of(call.kernel, isa) == "mmla" else 4
     return {1: BytePanels(bool(p["b_signed"]), count, p["k"], p["n"], *_widths(isa, 4), deep)}
 
 
+def _blocks(call: KernelCall, at: int, rows: int) -> dict[int, Layout]:
+    """Panels for the quantised operand ``at``, which has so many rows."""
+    layout = BlockPanels(SCHEMES[call.params["scheme"]], rows, call.params["k"])
+    return {at: layout} if layout.nbytes else {}
+
+
 def _dequant(call: KernelCall, isa: str) -> dict[int, Layout]:
-    p = call.params
-    scheme = SCHEMES[p["scheme"]]
-    if scheme not in ("Q4_0", "Q8_0") or not p["k"]:
-        return {}
-    return {1: Blocks(scheme == "Q4_0", p["k"], p["n"], *_widths(isa, 4))}
+    return _blocks(call, 1, call.params["n"])
+
+
+def _some_rows(call: KernelCall, isa: str) -> dict[int, Layout]:
+    # A table that is decoded as a whole is read as it is.
+    return _blocks(call, 0, call.params["table"]) if call.params["index_bytes"] else {}
 
 
 def _rounded(call: KernelCall, isa: str) -> dict[int, Layout]:
@@ -177,6 +183,7 @@ READERS: Mapping[str, Callable[[KernelCall, str], dict[int, Layout]]] = {
     "conv_winograd": _conv_winograd,
     "matmul_integer": _integer,
     "dequant_matmul": _dequant,
+    "dequantize_blocks": _some_rows,
     "recurrence": _recurrence,
     "rounded_matmul": _rounded,
 }

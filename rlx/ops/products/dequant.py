@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from rlx.abi.products import SCHEMES
+from rlx.abi.products import PANEL_SCHEMES, SCHEMES, rounded_bytes
 from rlx.errors import DTypeError, ShapeError
 from rlx.ir.dtype import DType
-from rlx.ir.fragments import FragmentVariant, fragment_params, halves
+from rlx.ir.fragments import INT8, FragmentVariant, fragment_params, halves
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Attrs, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import size
@@ -148,8 +148,12 @@ def _product_params(node: Node) -> dict[str, Any]:
 
 def _lower_product_cpu(node: Node, emitter: Emitter) -> None:
     params = {"scheme": SCHEMES.index(node.attrs["scheme"]), **_product_params(node)}
-    operands = _operands(node, emitter, _PRODUCT)
-    emitter.call("dequant_matmul", operands, [emitter.result()], params)
+    operands, rows = _operands(node, emitter, _PRODUCT), None
+    if emitter.limits.get(INT8) and node.attrs["scheme"] in PANEL_SCHEMES:
+        m, k = params["m"], params["k"]
+        rows = emitter.temp(TensorType((m, rounded_bytes(k)), DType.U8))
+        emitter.call("round_rows", operands[:1], [rows], {"m": m, "k": k})
+    emitter.call("dequant_matmul", [*operands, rows], [emitter.result()], params)
 
 
 def _lower_product_webgpu(node: Node, emitter: Emitter) -> None:
@@ -241,7 +245,7 @@ def _product_samples() -> list[Sample]:
     free=("packed", "scales", "zeros"),
     infer=_infer_product,
     flops=lambda node: 2.0 * size(node.shape) * node.inputs[0].shape[-1],
-    cpu=Kernels(("dequant_matmul",), _lower_product_cpu),
+    cpu=Kernels(("dequant_matmul", "round_rows"), _lower_product_cpu),
     webgpu=Kernels(
         ("dequant_matmul", "dequant_fragments", "dequant_gemv", "split_sum"), _lower_product_webgpu
     ),

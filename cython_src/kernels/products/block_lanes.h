@@ -1,0 +1,76 @@
+/* Vectors of quantised weights in panels (block_forms.h): the codes of 32 weights, their scales and minimums. */
+#include "products/block_forms.h"
+
+/* Vectors of a line, which are those of 16 columns of floats. */
+#define LINE_VECTORS (BLOCK_LINE / VECTOR_BYTES)
+
+typedef uint8_t bytes_v __attribute__((vector_size(VECTOR_BYTES)));
+typedef uint16_t shorts_v __attribute__((vector_size(VECTOR_BYTES)));
+typedef int16_t signed_shorts_v __attribute__((vector_size(VECTOR_BYTES)));
+typedef uint8_t line_v __attribute__((vector_size(VECTOR_BYTES), aligned(1), may_alias));
+typedef int8_t few_i8 __attribute__((vector_size(VECTOR_BYTES / 4), aligned(1), may_alias));
+
+/* Bytes of panels that are fetched ahead. Processors do so by themselves, but not far enough. */
+#define BLOCK_AHEAD 4096
+static RLX_INLINE void fetch_ahead(const uint8_t *at, const int bytes)
+{
+    _Pragma("GCC unroll 8") for (int i = 0; i < bytes; i += BLOCK_LINE) RLX_PREFETCH(at + BLOCK_AHEAD + i);
+}
+
+static RLX_INLINE bytes_v bytes_right(bytes_v v, int bits) { return (bytes_v)((shorts_v)v >> (uint16_t)bits); }
+static RLX_INLINE bytes_v bytes_left(bytes_v v, int bits) { return (bytes_v)((shorts_v)v << (uint16_t)bits); }
+
+/* Signed bytes as integers of 32 bits. Written out, since GCC 12 widens them one by one. */
+static RLX_INLINE vi widened_i8(const uint8_t *from)
+{
+#if VECTOR_BYTES == 64 && defined(__x86_64__)
+    return (vi)_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)from));
+#elif VECTOR_BYTES == 32 && defined(__x86_64__)
+    return (vi)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)from));
+#else
+    return __builtin_convertvector(*(const few_i8 *)from, vi);
+#endif
+}
+
+/* Group g of 32 weights of 16 rows, as unsigned bytes: vector v of each line. */
+static RLX_INLINE bytes_v block_codes(const int scheme, const uint8_t *lines, int64_t v, const int g)
+{
+    const int bits = block_forms[scheme].low.bits, more = block_forms[scheme].high.bits;
+    const uint8_t *at = lines + v * VECTOR_BYTES;
+    bytes_v codes = (bytes_v)*(const line_v *)(at + block_line_of(bits, g) * BLOCK_LINE);
+    if (bits < 8) codes = bytes_right(codes, block_shift_of(bits, g)) & (uint8_t)((1 << bits) - 1);
+    if (more) {
+        const bytes_v high = (bytes_v)*(const line_v *)(at + (bits + block_line_of(more, g)) * BLOCK_LINE);
+        const int shift = block_shift_of(more, g) - bits;
+        const uint8_t mask = (uint8_t)(((1 << more) - 1) << bits);
+        codes |= (shift > 0 ? bytes_right(high, shift) : bytes_left(high, -shift)) & mask;
+    }
+    return codes;
+}
+
+/* The f16 scales of a chunk, of block e of 32, or of minimums: vector v of 16. */
+static RLX_INLINE vf block_half_scales(const uint8_t *chunk, int at, int64_t v)
+{
+    return (vf)widened_f16((const rlx_f16 *)(chunk + at) + v * FLOATS);
+}
+
+/* The scales of weights 32 j to 32 j + 31 of a chunk, or of half of them (s is 0 or 1) where 16 share one. `whole` is the
+   block's scale in formats with blocks of 256. */
+static RLX_INLINE vf block_scale(const int scheme, const uint8_t *chunk, int64_t j, const int s, int64_t v, vf whole)
+{
+    if (block_chunk(scheme) == 64) return block_half_scales(chunk, 32 * (int)j, v);
+    const int64_t each = 32 / block_forms[scheme].step;
+    vi factors = widened_i8(chunk + BLOCK_LINE + BLOCK_COLUMNS * (each * j + s) + v * FLOATS);
+    if (block_both(scheme)) factors &= 15;
+    return whole * __builtin_convertvector(factors, vf);
+}
+
+/* Their minimums, which are subtracted except in blocks of 32. */
+static RLX_INLINE vf block_minimum(const int scheme, const uint8_t *chunk, int64_t j, const int s, int64_t v, vf whole)
+{
+    if (block_chunk(scheme) == 64) return block_half_scales(chunk, BLOCK_LINE + 32 * (int)j, v);
+    const int64_t at = block_both(scheme) ? BLOCK_LINE + BLOCK_COLUMNS * (2 * j + s) : block_minimums_at(scheme) + BLOCK_COLUMNS * j;
+    vi factors = widened_i8(chunk + at + v * FLOATS);
+    if (block_both(scheme)) factors = factors >> 4 & 15;
+    return -(whole * __builtin_convertvector(factors, vf));
+}
