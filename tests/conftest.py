@@ -60,10 +60,23 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_configure(config):
+    config.pluginmanager.register(Failures(config))
     if SELECTION.mode:
         SELECTION.patch(pytest.MonkeyPatch())
     if SELECTION.mode == "record":
         sys.addaudithook(SELECTION.audit)
+
+
+class Failures:
+    """Names each failure as soon as it is known, so that a run that is stopped tells of it too."""
+
+    def __init__(self, config):
+        self._config = config
+
+    def pytest_runtest_logreport(self, report):
+        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
+        if report.failed and reporter is not None:
+            reporter.write_line(f" failed: {report.nodeid}")
 
 
 @pytest.hookimpl(wrapper=True)
