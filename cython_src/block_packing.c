@@ -89,12 +89,44 @@ static void move_threes(uint8_t *b, block_scales *s, int back)
     }
 }
 
+/* The 8 scales of IQ4_XS: 2 high bits in 2 bytes, 4 low ones in 4 more; 32 stands for 0. */
+static RLX_INLINE void move_fours(uint8_t *b, block_scales *s, int back)
+{
+    for (int j = 0; j < 8; j++) {
+        uint8_t *high = b + j / 4, *low = b + 2 + j / 2;
+        const int above = j % 4 * 2, at = j % 2 * 4;
+        if (back) {
+            const int v = s->factors[j] + 32;
+            *low |= (uint8_t)((v & 15) << at), *high |= (uint8_t)((v >> 4 & 3) << above);
+        } else {
+            s->factors[j] = (uint8_t)((*low >> at & 15) + ((*high >> above & 3) << 4) - 32);
+        }
+    }
+}
+
+/* The power of two of MXFP4 as bf16, or the opposite. */
+static RLX_INLINE void move_power(uint8_t *b, uint8_t *half, int back)
+{
+    uint16_t bits = block_power(*b);
+    if (!back) {
+        memcpy(half, &bits, 2);
+        return;
+    }
+    memcpy(&bits, half, 2);
+    *b = (uint8_t)(bits < 0x80 ? bits >> 6 : (bits >> 7) + 1);
+}
+
 /* The scales of a block of a file, or the opposite. */
 static RLX_INLINE void move_scales(int scheme, uint8_t *b, block_scales *s, int back)
 {
     /* Where the half of the scale stands, and that of minimums behind it. */
-    static const uint8_t at[] = {[RLX_SCHEME_Q2_K] = 80, [RLX_SCHEME_Q3_K] = 108, [RLX_SCHEME_Q6_K] = 208, [RLX_SCHEME_INT8] = 0};
+    static const uint8_t at[] = {[RLX_SCHEME_Q2_K] = 80, [RLX_SCHEME_Q3_K] = 108, [RLX_SCHEME_Q6_K] = 208, [RLX_SCHEME_MXFP4] = 0};
     const size_t halves = block_forms[scheme].minimums ? 4 : 2;
+    if (scheme == RLX_SCHEME_MXFP4) {
+        move_power(b, s->halves, back);
+        return;
+    }
+    if (scheme == RLX_SCHEME_IQ4_XS) move_fours(b + 2, s, back);
     if (back) memcpy(b + at[scheme], s->halves, halves);
     else memcpy(s->halves, b + at[scheme], halves);
     if (scheme == RLX_SCHEME_Q4_K || scheme == RLX_SCHEME_Q5_K) back ? write_sixes(b + 4, s) : read_sixes(b + 4, s);

@@ -19,7 +19,8 @@ pytestmark = pytest.mark.by_program
 # Largest error of a round trip, relative to the largest weight: half a step of the coarsest code,
 # with what the rounding of the scales adds.
 STEP = {"Q4_0": 0.13, "Q4_1": 0.07, "Q5_0": 0.07, "Q5_1": 0.04, "Q8_0": 0.005, "Q2_K": 0.5,
-        "Q3_K": 0.28, "Q4_K": 0.09, "Q5_K": 0.06, "Q6_K": 0.04, "Q8_K": 0.005}  # fmt: skip
+        "Q3_K": 0.28, "Q4_K": 0.09, "Q5_K": 0.06, "Q6_K": 0.04, "Q8_K": 0.005, "IQ4_NL": 0.12, "IQ4_XS": 0.15,
+        "MXFP4": 0.26}  # fmt: skip
 
 
 @looped("scheme", [s for s in FORMATS if s != "Q8_K"])
@@ -123,7 +124,7 @@ def test_encoder_errors():
         decode_blocks(np.zeros((2, 16), np.uint8), "int4")
     with pytest.raises(ShapeError, match="scales do not fit"):
         decode_blocks(np.zeros((2, 16), np.uint8), "int4", np.ones((2, 3)))
-    assert len(SCHEMES) == 13
+    assert len(SCHEMES) == 16
 
 
 # --- in graphs ------------------------------------------------------------------------------------

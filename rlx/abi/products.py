@@ -37,7 +37,8 @@ ACTIVATION = choice("ACT", *ACTIVATIONS)
 
 # Formats of quantised weights: blocks of GGUF files, then plain groups with scales of their own.
 SCHEMES = (
-    "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "Q8_K", "int4", "int8",
+    "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4",
+    "Q8_K", "int4", "int8",
 )  # fmt: skip
 SCHEME = choice("SCHEME", *SCHEMES)
 # Those that products read in panels on the CPU (kernels/products/block_forms.h).

@@ -1,17 +1,21 @@
 // Block-quantised weights (rlx/ops/products/block_formats.py): a weight is scale.x * code + scale.y. scale_at
 // is the scale of the 16 weights from a multiple of 16, codes_at the codes of the 4 weights from a multiple of 4.
-// `packed` is bound as words; the fields of every format begin at even bytes, so no half spans two words.
+// `packed` is bound as words; the fields of every format but MXFP4, whose blocks have 17 bytes, begin at even bytes, so no
+// half spans two words.
 // Needs the bindings packed and, for the plain groups, scales and zeros.
 {% set grouped = scheme in ("int4", "int8") %}
 {% set aligned = block_bytes is divisibleby(4) %}
 
 fn byte_at(index: u32) -> u32 { return (packed[index >> 2u] >> ((index & 3u) * 8u)) & 255u; }
 
-// Four bytes from an even place. One return: the time that SwiftShader takes to compile doubles with each call of a
+// Four bytes from an even place, or from any where blocks have an odd number of bytes. One return: the time that SwiftShader takes to compile doubles with each call of a
 // function that returns early, and some kernels call this one 64 times.
 fn word_at(index: u32) -> u32 {
     var word = packed[index >> 2u];
-{% if not aligned %}
+{% if block_bytes % 2 %}
+    let late = (index & 3u) * 8u;
+    if (late != 0u) { word = (word >> late) | (packed[(index >> 2u) + 1u] << (32u - late)); }
+{% elif not aligned %}
     if ((index & 2u) != 0u) { word = (word >> 16u) | (packed[(index >> 2u) + 1u] << 16u); }
 {% endif %}
     return word;
@@ -159,6 +163,41 @@ fn codes_at(row: u32, k: u32) -> vec4<f32> {
     let low = fields(word_at(b + (i / 128u) * 64u + (part % 2u) * 32u + i % 32u), (part / 2u) * 4u, 15u);
     let high = fields(word_at(b + 128u + (i / 128u) * 32u + i % 32u), part * 2u, 3u);
     return vec4<f32>(low | (high << vec4<u32>(4u))) - 32.0;
+}
+{% elif scheme in ("IQ4_NL", "IQ4_XS", "MXFP4") %}
+// Codes of 4 bits name one of 16 signed bytes, four of them to a word.
+fn values_of(codes: vec4<u32>) -> vec4<f32> {
+{% if scheme == "MXFP4" %}
+    let values = vec4<u32>(0x03020100u, 0x0c080604u, 0xfdfeff00u, 0xf4f8fafcu);
+{% else %}
+    let values = vec4<u32>(0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u);
+{% endif %}
+    let words = vec4<u32>(values[codes.x >> 2u], values[codes.y >> 2u], values[codes.z >> 2u], values[codes.w >> 2u]);
+    let top = words << (vec4<u32>(24u) - (codes & vec4<u32>(3u)) * 8u);
+    return vec4<f32>(bitcast<vec4<i32>>(top) >> vec4<u32>(24u));
+}
+
+fn scale_at(row: u32, k: u32) -> vec2<f32> {
+    let b = block_at(row, k);
+{% if scheme == "IQ4_NL" %}
+    return vec2<f32>(half_at(b), 0.0);
+{% elif scheme == "MXFP4" %}
+    // A power of two; the two least ones are subnormal.
+    let e = byte_at(b);
+    return vec2<f32>(bitcast<f32>(select((e - 1u) << 23u, 0x00200000u << (e & 1u), e < 2u)), 0.0);
+{% else %}
+    let j = (k % 256u) / 32u;
+    let high = byte_at(b + 2u + j / 4u) >> ((j % 4u) * 2u);
+    let low = byte_at(b + 4u + j / 2u) >> ((j % 2u) * 4u);
+    return vec2<f32>(half_at(b) * (f32((low & 15u) | ((high & 3u) << 4u)) - 32.0), 0.0);
+{% endif %}
+}
+
+fn codes_at(row: u32, k: u32) -> vec4<f32> {
+    let b = block_at(row, k);
+    let i = k % {{ weights }}u;
+    let index = b + {{ {"IQ4_NL": 2, "IQ4_XS": 8, "MXFP4": 1}[scheme] }}u + (i / 32u) * 16u + i % 16u;
+    return values_of(fields(word_at(index), ((i / 16u) % 2u) * 4u, 15u));
 }
 {% else %}
 fn scale_at(row: u32, k: u32) -> vec2<f32> {

@@ -10,7 +10,7 @@
 static DOT_TARGET RLX_INLINE void DOTS(add)(const int scheme, const int rows, vi *sums, const uint8_t *lines, int64_t v,
                                             const rlx_rounded_block *x, int64_t apart, int64_t at, const int from, const int count)
 {
-    const int bits = block_lines(scheme);
+    const int bits = block_code_bits(scheme);
     /* Groups whose sums fit into 16 bits: 8 of 4-bit codes, 4 of 5 bits, 2 of 6 bits. */
     const int safe = DOT_KIND != DOT_BYTES ? 1 : bits <= 4 ? 8 : bits == 5 ? 4 : bits == 6 ? 2 : 1;
     const int together = safe < count ? safe : count;
@@ -52,7 +52,7 @@ static DOT_TARGET RLX_INLINE void DOTS(panel)(const int scheme, const int rows, 
 {
     const int of_256 = block_chunk(scheme) == 256, per = of_256 ? 8 : 2, lines = block_lines(scheme);
     const int halves = 32 / block_forms[scheme].step, minimums = block_forms[scheme].minimums;
-    const int zero = block_forms[scheme].zero - (DOT_CODES_SIGNED && lines == 8 ? 128 : 0);
+    const int zero = block_forms[scheme].zero - (DOT_CODES_SIGNED && block_code_bits(scheme) == 8 ? 128 : 0);
     /* Of few rows, two sums do not wait for each other. */
     const int twice = rows <= 2 && halves == 1 && DOT_KIND == DOT_FOURS;
     vf sums[8][4];

@@ -8,7 +8,7 @@
 
    A chunk is what follows each other in a panel: 64 weights of a row in formats with blocks of 32, one block of 256 in the
    others. It begins with the scales, then come minimums, then the codes of 32 weights at a time:
-   - blocks of 32: scales [2][16] in 16 bits, minimums [2][16] in f16;
+   - blocks of 32: scales [2][16] in f16 (of MXFP4 in bf16), minimums [2][16] in f16;
    - blocks of 256: f16 scales [16], f16 scales of minimums [16], bytes of scales [256 / step][16], bytes of minimums
      [8][16]. Q2_K has both in one byte, the scale in its low half. */
 #ifndef RLX_BLOCK_FORMS_H
@@ -30,7 +30,7 @@ typedef struct {
 typedef struct {
     int weights, nbytes; /* of a block of a file */
     rlx_bit_field low, high;
-    int zero; /* the code that stands for 0 */
+    int zero; /* the code that stands for 0, or what is added to values that codes name */
     int step; /* weights that share a scale */
     int minimums;
 } rlx_block_form;
@@ -47,15 +47,35 @@ static const rlx_block_form block_forms[] = {
     [RLX_SCHEME_Q4_K] = {256, 144, {4, 16, 32}, {0, 0, 1}, 0, 32, 1},
     [RLX_SCHEME_Q5_K] = {256, 176, {4, 48, 32}, {1, 16, 32}, 0, 32, 1},
     [RLX_SCHEME_Q6_K] = {256, 210, {4, 0, 64}, {2, 128, 32}, 32, 16, 0},
+    [RLX_SCHEME_IQ4_NL] = {32, 18, {4, 2, 16}, {0, 0, 1}, 128, 32, 0},
+    [RLX_SCHEME_IQ4_XS] = {256, 136, {4, 8, 16}, {0, 0, 1}, 128, 32, 0},
+    [RLX_SCHEME_MXFP4] = {32, 17, {4, 1, 16}, {0, 0, 1}, 12, 32, 0},
 };
 
 /* All that are made into panels. */
-#define BLOCK_FORMATS(F) F(Q4_0) F(Q4_1) F(Q5_0) F(Q5_1) F(Q8_0) F(Q2_K) F(Q3_K) F(Q4_K) F(Q5_K) F(Q6_K)
+#define BLOCK_FORMATS(F) F(Q4_0) F(Q4_1) F(Q5_0) F(Q5_1) F(Q8_0) F(Q2_K) F(Q3_K) F(Q4_K) F(Q5_K) F(Q6_K) \
+    F(IQ4_NL) F(IQ4_XS) F(MXFP4)
+
+/* The values that codes of 4 bits name. */
+static const int8_t block_values_iq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+static const int8_t block_values_mxfp4[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+/* The power of two that a byte of MXFP4 stands for, 2^(e - 128), as bf16. The two least ones are subnormal. */
+static RLX_INLINE uint16_t block_power(uint8_t e) { return (uint16_t)(e < 2 ? 0x20 << e : (e - 1) << 7); }
 
 /* What follows from a format; constants where the scheme is one. */
 static RLX_INLINE int block_chunk(int scheme) { return block_forms[scheme].weights == 32 ? 64 : 256; }
 static RLX_INLINE int block_lines(int scheme) { return block_forms[scheme].low.bits + block_forms[scheme].high.bits; }
 static RLX_INLINE int block_factors(int scheme) { return 256 / block_forms[scheme].step; }
+static RLX_INLINE int block_named(int scheme)
+{
+    return scheme == RLX_SCHEME_IQ4_NL || scheme == RLX_SCHEME_IQ4_XS || scheme == RLX_SCHEME_MXFP4;
+}
+/* Bits of a code, or of a value that it names with what is added. */
+static RLX_INLINE int block_code_bits(int scheme)
+{
+    return scheme == RLX_SCHEME_MXFP4 ? 5 : block_named(scheme) ? 8 : block_lines(scheme);
+}
 static RLX_INLINE int block_both(int scheme) { return scheme == RLX_SCHEME_Q2_K; }
 
 /* Bytes before the bytes of minimums, and before the codes. */

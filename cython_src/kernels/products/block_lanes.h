@@ -32,6 +32,22 @@ static RLX_INLINE vi widened_i8(const uint8_t *from)
 #endif
 }
 
+/* The values that codes of 4 bits name, with what makes them unsigned. */
+static RLX_INLINE bytes_v named_bytes(const int scheme, bytes_v codes)
+{
+    const int8_t *values = scheme == RLX_SCHEME_MXFP4 ? block_values_mxfp4 : block_values_iq4;
+#if VECTOR_BYTES == 64
+    codes = (bytes_v)_mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)values)), (__m512i)codes);
+#elif VECTOR_BYTES == 32
+    codes = (bytes_v)_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)values)), (__m256i)codes);
+#elif defined(NEON)
+    codes = (bytes_v)vqtbl1q_s8(vld1q_s8(values), (uint8x16_t)codes);
+#else
+    for (int l = 0; l < VECTOR_BYTES; l++) codes[l] = (uint8_t)values[codes[l]];
+#endif
+    return codes + (uint8_t)block_forms[scheme].zero;
+}
+
 /* Group g of 32 weights of 16 rows, as unsigned bytes: vector v of each line. */
 static RLX_INLINE bytes_v block_codes(const int scheme, const uint8_t *lines, int64_t v, const int g)
 {
@@ -45,7 +61,7 @@ static RLX_INLINE bytes_v block_codes(const int scheme, const uint8_t *lines, in
         const uint8_t mask = (uint8_t)(((1 << more) - 1) << bits);
         codes |= (shift > 0 ? bytes_right(high, shift) : bytes_left(high, -shift)) & mask;
     }
-    return codes;
+    return block_named(scheme) ? named_bytes(scheme, codes) : codes;
 }
 
 /* The f16 scales of a chunk, of block e of 32, or of minimums: vector v of 16. */
@@ -58,6 +74,7 @@ static RLX_INLINE vf block_half_scales(const uint8_t *chunk, int at, int64_t v)
    block's scale in formats with blocks of 256. */
 static RLX_INLINE vf block_scale(const int scheme, const uint8_t *chunk, int64_t j, const int s, int64_t v, vf whole)
 {
+    if (scheme == RLX_SCHEME_MXFP4) return (vf)widened_bf16((const rlx_bf16 *)(chunk + 32 * j) + v * FLOATS);
     if (block_chunk(scheme) == 64) return block_half_scales(chunk, 32 * (int)j, v);
     const int64_t each = 32 / block_forms[scheme].step;
     vi factors = widened_i8(chunk + BLOCK_LINE + BLOCK_COLUMNS * (each * j + s) + v * FLOATS);

@@ -156,6 +156,39 @@ UNPACK(q6_k)
     }
 }
 
+static void put_named(int8_t *codes, const uint8_t *b, uint64_t shift, const int8_t *values)
+{
+    const u8x16 names = fields(b, shift, 15);
+    for (int i = 0; i < 16; i++) codes[i] = values[names[i]];
+}
+
+UNPACK(iq4_nl)
+{
+    put_named(codes, b + 2, 0, block_values_iq4);
+    put_named(codes + 16, b + 2, 4, block_values_iq4);
+    scale[0] = scale[1] = block_half(b);
+    offset[0] = offset[1] = 0;
+}
+
+UNPACK(mxfp4)
+{
+    put_named(codes, b + 1, 0, block_values_mxfp4);
+    put_named(codes + 16, b + 1, 4, block_values_mxfp4);
+    scale[0] = scale[1] = rlx_from_bf16(block_power(b[0]));
+    offset[0] = offset[1] = 0;
+}
+
+UNPACK(iq4_xs)
+{
+    for (int j = 0; j < 8; j++) {
+        const int low = b[4 + j / 2] >> j % 2 * 4 & 15, high = b[2 + j / 4] >> j % 4 * 2 & 3;
+        put_named(codes + 32 * j, b + 8 + 16 * j, 0, block_values_iq4);
+        put_named(codes + 32 * j + 16, b + 8 + 16 * j, 4, block_values_iq4);
+        scale[2 * j] = scale[2 * j + 1] = block_half(b) * (float)((low | high << 4) - 32);
+        offset[2 * j] = offset[2 * j + 1] = 0;
+    }
+}
+
 UNPACK(q8_k)
 {
     memcpy(codes, b + 4, 256);
@@ -172,7 +205,8 @@ static const struct {
     {32, 18, unpack_q4_0}, {32, 20, unpack_q4_1}, {32, 22, unpack_q5_0},
     {32, 24, unpack_q5_1}, {32, 34, unpack_q8_0}, {256, 84, unpack_q2_k},
     {256, 110, unpack_q3_k}, {256, 144, unpack_q4_k}, {256, 176, unpack_q5_k},
-    {256, 210, unpack_q6_k}, {256, 292, unpack_q8_k},
+    {256, 210, unpack_q6_k}, {32, 18, unpack_iq4_nl}, {256, 136, unpack_iq4_xs},
+    {32, 17, unpack_mxfp4}, {256, 292, unpack_q8_k},
 };
 
 /* --- rows ------------------------------------------------------------------------------------- */

@@ -17,6 +17,8 @@ from rlx.ops.products.block_formats import (
     FORMATS,
     GROUP_SIZES,
     GROUPED,
+    VALUES_IQ4,
+    VALUES_MXFP4,
     parse_scheme,
     row_bytes,
 )
@@ -103,6 +105,27 @@ def _q8_0(x: Array) -> Array:
     return np.hstack([_half(scale)[0], _bytes(codes, "i1")])
 
 
+def _named(x: Array, values: Array) -> Array:
+    """Codes of 4 bits that name the nearest of 16 values."""
+    order = np.argsort(values, kind="stable")
+    edges = (values[order][1:] + values[order][:-1]) / 2
+    return order[np.searchsorted(edges, x)].astype(np.uint8)
+
+
+def _iq4_nl(x: Array) -> Array:
+    """The extreme weight becomes the first of the values."""
+    block, d = _half(_extreme(x) / np.float32(VALUES_IQ4[0]))
+    return np.hstack([block, _codes_32(_named(_over(x, d), VALUES_IQ4), False)])
+
+
+def _mxfp4(x: Array) -> Array:
+    """The scale is the power of two that leaves the largest weight below 8, of values up to 6."""
+    _, exponents = np.frexp(np.abs(x).max(1, keepdims=True))
+    stored = np.clip(exponents + 124, 0, 254)
+    codes = _named(np.ldexp(x.astype(np.float64), 128 - stored), VALUES_MXFP4)
+    return np.hstack([stored.astype(np.uint8), _codes_32(codes, False)])
+
+
 # --- 256 weights to a block -----------------------------------------------------------------------
 
 
@@ -187,6 +210,18 @@ def _q6_k(x: Array) -> Array:
     return np.hstack([low, _pairs(codes >> 4), scales.view(np.uint8), block])
 
 
+def _iq4_xs(x: Array) -> Array:
+    sub = x.reshape(len(x), 8, 32)
+    scale = _extreme(sub)[..., 0] / np.float32(VALUES_IQ4[0])
+    block, d = _half(_extreme(scale) / np.float32(-32))
+    signed = _nearest(_over(scale, d), -32, 31)
+    codes = _named(_over(sub, (d * signed)[..., None]), VALUES_IQ4)
+    scales = (signed + 32).astype(np.uint8)
+    high = _join((scales >> 4).reshape(-1, 2, 4).swapaxes(1, 2), 2)
+    low = _join((scales & 15).reshape(-1, 4, 2).swapaxes(1, 2), 4)
+    return np.hstack([block, high, low, _join(codes.reshape(-1, 2, 16), 4).reshape(-1, 128)])
+
+
 def _q8_k(x: Array) -> Array:
     scale = _extreme(x) / np.float32(-127)
     codes = _nearest(_over(x, scale), -127, 127)
@@ -205,6 +240,9 @@ _ENCODERS: dict[str, Callable[[Array], Array]] = {
     "Q4_K": _q4_k,
     "Q5_K": _q5_k,
     "Q6_K": _q6_k,
+    "IQ4_NL": _iq4_nl,
+    "IQ4_XS": _iq4_xs,
+    "MXFP4": _mxfp4,
     "Q8_K": _q8_k,
 }
 
@@ -223,7 +261,7 @@ def quantize_blocks(weights: Array, scheme: str) -> Array:
 
     Args:
         weights: ``[..., K]``, taken in float32; K a multiple of 32, or of 256 for the K formats.
-        scheme: "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0" or "Q2_K" to "Q6_K", "Q8_K".
+        scheme: "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K" to "Q6_K", "Q8_K", "IQ4_NL", "IQ4_XS" or "MXFP4".
 
     Returns:
         u8 ``[..., bytes of a row]``, the bytes of a GGUF tensor.

@@ -28,12 +28,14 @@ class BlockFormat:
         decode: Blocks u8 ``[B, nbytes]`` -> their weights, float64 ``[B, weights]``.
         exponents: Where the top bytes of its floating-point scales lie; all other bytes may have any
             value without a weight becoming infinite.
+        tame: The bits that such a byte may keep, and those that it gets, for a scale below 2.
     """
 
     weights: int
     nbytes: int
     decode: Callable[[Array], Array]
     exponents: tuple[int, ...]
+    tame: tuple[int, int] = (0xBF, 0)
 
 
 def _half(blocks: Array, index: int) -> Array:
@@ -83,6 +85,23 @@ def _q5_1(blocks: Array) -> Array:
 
 def _q8_0(blocks: Array) -> Array:
     return _half(blocks, 0) * _signed(blocks[:, 2:])
+
+
+# The values that codes of 4 bits name in IQ4_NL and IQ4_XS, and twice those of MXFP4: numbers with 2 bits of exponent and
+# 1 of mantissa.
+VALUES_IQ4 = np.array(
+    (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113), np.float64
+)
+VALUES_MXFP4 = np.array((0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12), np.float64)
+
+
+def _iq4_nl(blocks: Array) -> Array:
+    return _half(blocks, 0) * VALUES_IQ4[_nibbles(blocks)]
+
+
+def _mxfp4(blocks: Array) -> Array:
+    # The scale is a power of two.
+    return np.ldexp(VALUES_MXFP4[_nibbles(blocks)], blocks[:, :1].astype(np.int32) - 128)
 
 
 # --- 256 weights to a block: sub-blocks whose scales are quantised too ----------------------------
@@ -151,6 +170,14 @@ def _q6_k(blocks: Array) -> Array:
     return _spread(_half(blocks, 208), _signed(blocks[:, 192:208])) * codes
 
 
+def _iq4_xs(blocks: Array) -> Array:
+    # 8 scales of 6 bits: 2 high ones of each in 2 bytes, 4 low ones in 4 bytes.
+    high = _fields(blocks[:, 2:4], 2).swapaxes(1, 2).reshape(-1, 8)
+    low = _fields(blocks[:, 4:8], 4).swapaxes(1, 2).reshape(-1, 8)
+    codes = _fields(blocks[:, 8:].reshape(-1, 16), 4).reshape(-1, 256)
+    return _spread(_half(blocks, 0), (low | high << 4) - 32.0) * VALUES_IQ4[codes]
+
+
 def _q8_k(blocks: Array) -> Array:
     # Behind the codes stand their sums, 16 by 16, which a decoder does not need.
     return blocks[:, :4].copy().view("<f4").astype(np.float64) * _signed(blocks[:, 4:260])
@@ -167,6 +194,9 @@ FORMATS: dict[str, BlockFormat] = {
     "Q4_K": BlockFormat(256, 144, _q4_k, (1, 3)),
     "Q5_K": BlockFormat(256, 176, _q5_k, (1, 3)),
     "Q6_K": BlockFormat(256, 210, _q6_k, (209,)),
+    "IQ4_NL": BlockFormat(32, 18, _iq4_nl, (1,)),
+    "IQ4_XS": BlockFormat(256, 136, _iq4_xs, (1,)),
+    "MXFP4": BlockFormat(32, 17, _mxfp4, (0,), (0x07, 0x78)),
     "Q8_K": BlockFormat(256, 292, _q8_k, (3,)),
 }
 # Plain groups: bits of a code. A code is unsigned; without zero points half of its range means 0.
@@ -253,8 +283,8 @@ def scrambled_blocks(scheme: str, rows: int, weights: int) -> Array:
     nbytes = row_bytes(scheme, weights, where="scrambled_blocks")
     steps = np.arange(rows * nbytes, dtype=np.uint64) * np.uint64(2654435761)
     blocks = (steps >> np.uint64(13)).astype(np.uint8).reshape(-1, form.nbytes)
-    # Without the top bit of its exponent a scale is below 2.
-    blocks[:, form.exponents] &= 0xBF
+    keep, more = form.tame
+    blocks[:, form.exponents] = blocks[:, form.exponents] & keep | more
     return blocks.reshape(rows, nbytes)
 
 

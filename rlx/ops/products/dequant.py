@@ -271,8 +271,8 @@ def dequant_matmul(
         x: f32, f16 or bf16 ``[..., K]``.
         packed: u8 ``[N, bytes of a row]``: W ``[N, K]`` row by row in blocks along K, as a GGUF file
             holds it (``quantize_blocks`` makes such arrays).
-        scheme: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K or Q8_K; or int4 (two
-            codes a byte, the low half first) or int8 with scales of their own.
+        scheme: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, Q8_K, IQ4_NL, IQ4_XS or MXFP4; or
+            int4 (two codes a byte, the low half first) or int8 with scales of their own.
         scales: For int4 and int8: f32 or f16 ``[N, K / group]``, the group 16, 32, 64, 128 or 256.
         zeros: For int4 and int8: u8, f32 or f16 of the same shape, the code that stands for 0; 8 and
             128 if absent. A weight is (code - zero) * scale, codes unsigned.
