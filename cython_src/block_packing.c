@@ -5,11 +5,12 @@
 
 #include "kernels/products/block_forms.h"
 
+/* Each function works both ways: it packs, or with `back` it restores what the file had. */
 #define MOST 256 /* weights of a block at most */
 
 /* --- codes ------------------------------------------------------------------------------------------ */
 
-/* Adds a field of every code of a block to `codes`, shifted left, or takes it from there. */
+/* Adds a field of every code of a block to `codes`, shifted left, or with `back` writes it to the block. */
 static RLX_INLINE void move_field(rlx_bit_field field, int weights, uint8_t *restrict block, uint8_t *restrict codes, int left, int back)
 {
     if (!field.bits) return;
@@ -56,7 +57,7 @@ typedef struct {
 
 /* The eight scales and minimums of 6 bits in 12 bytes (Q4_K, Q5_K): the first four of each have bytes of their own, whose top
    bits hold the top bits of the others. */
-static void read_sixes(const uint8_t *b, block_scales *s)
+static void read_scales_k4(const uint8_t *b, block_scales *s)
 {
     for (int j = 0; j < 4; j++) {
         s->factors[j] = b[j] & 63, s->minimums[j] = b[j + 4] & 63;
@@ -65,7 +66,7 @@ static void read_sixes(const uint8_t *b, block_scales *s)
     }
 }
 
-static void write_sixes(uint8_t *b, const block_scales *s)
+static void write_scales_k4(uint8_t *b, const block_scales *s)
 {
     for (int j = 0; j < 4; j++) {
         b[j] = (uint8_t)(s->factors[j] | s->factors[j + 4] >> 4 << 6);
@@ -75,7 +76,7 @@ static void write_sixes(uint8_t *b, const block_scales *s)
 }
 
 /* The 16 scales of Q3_K: 4 low bits in 8 bytes, 2 high ones in 4 more; 32 stands for 0. */
-static void move_threes(uint8_t *b, block_scales *s, int back)
+static void move_scales_q3(uint8_t *b, block_scales *s, int back)
 {
     for (int j = 0; j < 16; j++) {
         uint8_t *low = b + (j & 7), *high = b + 8 + (j & 3);
@@ -90,7 +91,7 @@ static void move_threes(uint8_t *b, block_scales *s, int back)
 }
 
 /* The 8 scales of IQ4_XS: 2 high bits in 2 bytes, 4 low ones in 4 more; 32 stands for 0. */
-static RLX_INLINE void move_fours(uint8_t *b, block_scales *s, int back)
+static RLX_INLINE void move_scales_iq4(uint8_t *b, block_scales *s, int back)
 {
     for (int j = 0; j < 8; j++) {
         uint8_t *high = b + j / 4, *low = b + 2 + j / 2;
@@ -105,15 +106,11 @@ static RLX_INLINE void move_fours(uint8_t *b, block_scales *s, int back)
 }
 
 /* The power of two of MXFP4 as bf16, or the opposite. */
-static RLX_INLINE void move_power(uint8_t *b, uint8_t *half, int back)
+static RLX_INLINE void move_scale_mxfp4(uint8_t *b, uint8_t *half, int back)
 {
     uint16_t bits = block_power(*b);
-    if (!back) {
-        memcpy(half, &bits, 2);
-        return;
-    }
-    memcpy(&bits, half, 2);
-    *b = (uint8_t)(bits < 0x80 ? bits >> 6 : (bits >> 7) + 1);
+    memcpy(back ? (void *)&bits : half, back ? half : (void *)&bits, 2);
+    if (back) *b = (uint8_t)(bits < 0x80 ? bits >> 6 : (bits >> 7) + 1);
 }
 
 /* The scales of a block of a file, or the opposite. */
@@ -122,15 +119,12 @@ static RLX_INLINE void move_scales(int scheme, uint8_t *b, block_scales *s, int 
     /* Where the half of the scale stands, and that of minimums behind it. */
     static const uint8_t at[] = {[RLX_SCHEME_Q2_K] = 80, [RLX_SCHEME_Q3_K] = 108, [RLX_SCHEME_Q6_K] = 208, [RLX_SCHEME_MXFP4] = 0};
     const size_t halves = block_forms[scheme].minimums ? 4 : 2;
-    if (scheme == RLX_SCHEME_MXFP4) {
-        move_power(b, s->halves, back);
-        return;
-    }
-    if (scheme == RLX_SCHEME_IQ4_XS) move_fours(b + 2, s, back);
+    if (scheme == RLX_SCHEME_MXFP4) return move_scale_mxfp4(b, s->halves, back);
+    if (scheme == RLX_SCHEME_IQ4_XS) move_scales_iq4(b + 2, s, back);
     if (back) memcpy(b + at[scheme], s->halves, halves);
     else memcpy(s->halves, b + at[scheme], halves);
-    if (scheme == RLX_SCHEME_Q4_K || scheme == RLX_SCHEME_Q5_K) back ? write_sixes(b + 4, s) : read_sixes(b + 4, s);
-    if (scheme == RLX_SCHEME_Q3_K) move_threes(b + 96, s, back);
+    if (scheme == RLX_SCHEME_Q4_K || scheme == RLX_SCHEME_Q5_K) back ? write_scales_k4(b + 4, s) : read_scales_k4(b + 4, s);
+    if (scheme == RLX_SCHEME_Q3_K) move_scales_q3(b + 96, s, back);
     uint8_t *bytes = scheme == RLX_SCHEME_Q2_K ? b : scheme == RLX_SCHEME_Q6_K ? b + 192 : NULL;
     if (bytes) memcpy(back ? bytes : s->factors, back ? s->factors : bytes, 16);
 }
@@ -184,7 +178,7 @@ static RLX_INLINE void move_blocks(int scheme, int64_t n, int64_t k, uint8_t *pa
 }
 
 /* The loops are compiled for each format by itself. */
-#define MOVERS(format)                                                                                    \
+#define PACK_FORMAT(format)                                                                                    \
     static void pack_##format(int64_t n, int64_t k, uint8_t *panels, uint8_t *rows)                       \
     {                                                                                                     \
         move_blocks(RLX_SCHEME_##format, n, k, panels, rows, 0);                                          \
@@ -193,17 +187,17 @@ static RLX_INLINE void move_blocks(int scheme, int64_t n, int64_t k, uint8_t *pa
     {                                                                                                     \
         move_blocks(RLX_SCHEME_##format, n, k, panels, rows, 1);                                          \
     }
-BLOCK_FORMATS(MOVERS)
+BLOCK_FORMATS(PACK_FORMAT)
 #define ROW(format) [RLX_SCHEME_##format] = {pack_##format, unpack_##format},
-static void (*const movers[][2])(int64_t, int64_t, uint8_t *, uint8_t *) = {BLOCK_FORMATS(ROW)};
+static void (*const move_format[][2])(int64_t, int64_t, uint8_t *, uint8_t *) = {BLOCK_FORMATS(ROW)};
 
 int64_t rlx_panels_bytes(int scheme, int64_t n, int64_t k)
 {
-    if (scheme < 0 || scheme >= (int)(sizeof(movers) / sizeof(*movers)) || !movers[scheme][0]) return 0;
+    if (scheme < 0 || scheme >= (int)(sizeof(move_format) / sizeof(*move_format)) || !move_format[scheme][0]) return 0;
     return (n + BLOCK_COLUMNS - 1) / BLOCK_COLUMNS * block_panel_bytes(scheme, k);
 }
 
 void rlx_move_blocks(int scheme, int64_t n, int64_t k, void *panels, void *rows, int back)
 {
-    movers[scheme][back](n, k, panels, rows);
+    move_format[scheme][back](n, k, panels, rows);
 }

@@ -26,6 +26,7 @@ from rlx.compiler import compile_cache
 from rlx.device.names import info_of
 
 assert rlx.ops  # every operation is registered
+PLUGINS = []  # the plugin manager of this process
 
 
 def pytest_addoption(parser):
@@ -60,23 +61,18 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_configure(config):
-    config.pluginmanager.register(Failures(config))
+    PLUGINS.append(config.pluginmanager)
     if SELECTION.mode:
         SELECTION.patch(pytest.MonkeyPatch())
     if SELECTION.mode == "record":
         sys.addaudithook(SELECTION.audit)
 
 
-class Failures:
+def pytest_runtest_logreport(report):
     """Names each failure as soon as it is known, so that a run that is stopped tells of it too."""
-
-    def __init__(self, config):
-        self._config = config
-
-    def pytest_runtest_logreport(self, report):
-        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
-        if report.failed and reporter is not None:
-            reporter.write_line(f" failed: {report.nodeid}")
+    reporter = PLUGINS[0].get_plugin("terminalreporter")
+    if report.failed and reporter is not None:
+        reporter.write_line(f" failed: {report.nodeid}")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -8,8 +8,9 @@
 
 fn byte_at(index: u32) -> u32 { return (packed[index >> 2u] >> ((index & 3u) * 8u)) & 255u; }
 
-// Four bytes from an even place, or from any where blocks have an odd number of bytes. One return: the time that SwiftShader takes to compile doubles with each call of a
-// function that returns early, and some kernels call this one 64 times.
+// Four bytes from an even place, or from any place where blocks have an odd number of bytes. One return: the time that
+// SwiftShader takes to compile doubles with each call of a function that returns early, and some kernels call this one
+// 64 times.
 fn word_at(index: u32) -> u32 {
     var word = packed[index >> 2u];
 {% if block_bytes % 2 %}
@@ -165,7 +166,7 @@ fn codes_at(row: u32, k: u32) -> vec4<f32> {
     return vec4<f32>(low | (high << vec4<u32>(4u))) - 32.0;
 }
 {% elif scheme in ("IQ4_NL", "IQ4_XS", "MXFP4") %}
-// Codes of 4 bits name one of 16 signed bytes, four of them to a word.
+// Codes of 4 bits are places in a table of 16 signed bytes, four of them to a word.
 fn values_of(codes: vec4<u32>) -> vec4<f32> {
 {% if scheme == "MXFP4" %}
     let values = vec4<u32>(0x03020100u, 0x0c080604u, 0xfdfeff00u, 0xf4f8fafcu);

@@ -2,16 +2,17 @@
    this once for each: DOTS(name) names a function of it, DOT_TARGET is what its functions are compiled for, and
 
    DOT_KIND   says how four products of bytes are added up:
-     DOT_PAIRS   by products of 16-bit integers, for any code;
-     DOT_BYTES   the same, but two unsigned bytes times two signed ones at once where no sum exceeds 16 bits (AVX2, AVX-512);
-     DOT_FOURS   in one instruction (VNNI, ARM's dot product). */
+     DOT_PAIRS   by products of 16-bit integers;
+     DOT_BYTES   by sums of two products of bytes in 16 bits, as many as do not exceed them (AVX2, AVX-512);
+     DOT_FOURS   in one instruction (VNNI, ARM's dot product);
+   DOT_CODES_SIGNED   whether codes of 8 bits are made signed first: 128 less. */
 
 /* Adds products of `count` groups of weights, from group `from` on, to the sums of some rows, whose elements are at x. */
 static DOT_TARGET RLX_INLINE void DOTS(add)(const int scheme, const int rows, vi *sums, const uint8_t *lines, int64_t v,
                                             const rlx_rounded_block *x, int64_t apart, int64_t at, const int from, const int count)
 {
     const int bits = block_code_bits(scheme);
-    /* Groups whose sums fit into 16 bits: 8 of 4-bit codes, 4 of 5 bits, 2 of 6 bits. */
+    /* Groups whose sums fit into 16 bits: 8 of 4-bit codes, 4 of 5 bits, 2 of 6 bits, 1 of 8 bits. */
     const int safe = DOT_KIND != DOT_BYTES ? 1 : bits <= 4 ? 8 : bits == 5 ? 4 : bits == 6 ? 2 : 1;
     const int together = safe < count ? safe : count;
     _Pragma("GCC unroll 8") for (int g = from; g < from + count; g += together)
@@ -26,21 +27,17 @@ static DOT_TARGET RLX_INLINE void DOTS(add)(const int scheme, const int rows, vi
                 const int8_t *four = x[r * apart].codes + at + 4 * (g + i);
 #if DOT_KIND == DOT_FOURS
                 sums[r] = dot_fours(sums[r], codes, four);
+#elif DOT_KIND == DOT_BYTES
+                const vi more = bits < 8 ? bytes_times(codes, four) : signed_bytes_times(codes, four);
+                pairs[r] = i ? (vi)((signed_shorts_v)pairs[r] + (signed_shorts_v)more) : more;
 #else
-#if DOT_KIND == DOT_BYTES
-                if (bits < 8) {
-                    const vi more = bytes_times(codes, four);
-                    pairs[r] = i ? (vi)((signed_shorts_v)pairs[r] + (signed_shorts_v)more) : more;
-                    continue;
-                }
-#endif
                 const signed_shorts_v both = (signed_shorts_v)every_lane(four);
                 sums[r] += (vi)add_pairs((vec_i16)((shorts_v)codes & 255), (vec_i16)(both << 8 >> 8));
                 sums[r] += (vi)add_pairs((vec_i16)((shorts_v)codes >> 8), (vec_i16)(both >> 8));
 #endif
             }
         }
-        _Pragma("GCC unroll 8") for (int r = 0; r < rows && DOT_KIND == DOT_BYTES && bits < 8; r++)
+        _Pragma("GCC unroll 8") for (int r = 0; r < rows && DOT_KIND == DOT_BYTES; r++)
             sums[r] += (vi)add_pairs((vec_i16)pairs[r], (vec_i16)all_pairs(1, 1));
     }
 }

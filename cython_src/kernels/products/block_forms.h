@@ -30,7 +30,7 @@ typedef struct {
 typedef struct {
     int weights, nbytes; /* of a block of a file */
     rlx_bit_field low, high;
-    int zero; /* the code that stands for 0, or what is added to values that codes name */
+    int zero; /* the code that stands for 0; what is added to the values of a table to make them unsigned */
     int step; /* weights that share a scale */
     int minimums;
 } rlx_block_form;
@@ -56,7 +56,7 @@ static const rlx_block_form block_forms[] = {
 #define BLOCK_FORMATS(F) F(Q4_0) F(Q4_1) F(Q5_0) F(Q5_1) F(Q8_0) F(Q2_K) F(Q3_K) F(Q4_K) F(Q5_K) F(Q6_K) \
     F(IQ4_NL) F(IQ4_XS) F(MXFP4)
 
-/* The values that codes of 4 bits name. */
+/* The tables of values whose places are codes of 4 bits. */
 static const int8_t block_values_iq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 static const int8_t block_values_mxfp4[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
@@ -67,15 +67,17 @@ static RLX_INLINE uint16_t block_power(uint8_t e) { return (uint16_t)(e < 2 ? 0x
 static RLX_INLINE int block_chunk(int scheme) { return block_forms[scheme].weights == 32 ? 64 : 256; }
 static RLX_INLINE int block_lines(int scheme) { return block_forms[scheme].low.bits + block_forms[scheme].high.bits; }
 static RLX_INLINE int block_factors(int scheme) { return 256 / block_forms[scheme].step; }
-static RLX_INLINE int block_named(int scheme)
+/* Whether codes are places in a table of 16 values. */
+static RLX_INLINE int block_has_codebook(int scheme)
 {
     return scheme == RLX_SCHEME_IQ4_NL || scheme == RLX_SCHEME_IQ4_XS || scheme == RLX_SCHEME_MXFP4;
 }
-/* Bits of a code, or of a value that it names with what is added. */
+/* Bits of a code, or of a value of the table with what is added. */
 static RLX_INLINE int block_code_bits(int scheme)
 {
-    return scheme == RLX_SCHEME_MXFP4 ? 5 : block_named(scheme) ? 8 : block_lines(scheme);
+    return scheme == RLX_SCHEME_MXFP4 ? 5 : block_has_codebook(scheme) ? 8 : block_lines(scheme);
 }
+/* Whether a byte holds the scale in its low half, and the minimum in its high half. */
 static RLX_INLINE int block_both(int scheme) { return scheme == RLX_SCHEME_Q2_K; }
 
 /* Bytes before the bytes of minimums, and before the codes. */

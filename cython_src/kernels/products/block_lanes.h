@@ -32,8 +32,8 @@ static RLX_INLINE vi widened_i8(const uint8_t *from)
 #endif
 }
 
-/* The values that codes of 4 bits name, with what makes them unsigned. */
-static RLX_INLINE bytes_v named_bytes(const int scheme, bytes_v codes)
+/* The values whose places in the table are these codes, with what makes them unsigned. */
+static RLX_INLINE bytes_v codebook_bytes(const int scheme, bytes_v codes)
 {
     const int8_t *values = scheme == RLX_SCHEME_MXFP4 ? block_values_mxfp4 : block_values_iq4;
 #if VECTOR_BYTES == 64
@@ -61,7 +61,7 @@ static RLX_INLINE bytes_v block_codes(const int scheme, const uint8_t *lines, in
         const uint8_t mask = (uint8_t)(((1 << more) - 1) << bits);
         codes |= (shift > 0 ? bytes_right(high, shift) : bytes_left(high, -shift)) & mask;
     }
-    return block_named(scheme) ? named_bytes(scheme, codes) : codes;
+    return block_has_codebook(scheme) ? codebook_bytes(scheme, codes) : codes;
 }
 
 /* The f16 scales of a chunk, of block e of 32, or of minimums: vector v of 16. */

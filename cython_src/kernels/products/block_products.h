@@ -27,17 +27,29 @@ static RLX_INLINE vi bytes_times(bytes_v codes, const int8_t *x)
 {
     return (vi)_mm512_maddubs_epi16((__m512i)codes, (__m512i)every_lane(x));
 }
+/* The same for signed codes: the elements take their signs. */
+static RLX_INLINE vi signed_bytes_times(bytes_v codes, const int8_t *x)
+{
+    const __m512i v = (__m512i)every_lane(x), none = _mm512_setzero_si512();
+    const __m512i turned = _mm512_mask_sub_epi8(v, _mm512_movepi8_mask((__m512i)codes), none, v);
+    return (vi)_mm512_maddubs_epi16(_mm512_abs_epi8((__m512i)codes), turned);
+}
 #elif VECTOR_BYTES == 32
 static RLX_INLINE vi bytes_times(bytes_v codes, const int8_t *x)
 {
     return (vi)_mm256_maddubs_epi16((__m256i)codes, (__m256i)every_lane(x));
+}
+static RLX_INLINE vi signed_bytes_times(bytes_v codes, const int8_t *x)
+{
+    const __m256i turned = _mm256_sign_epi8((__m256i)every_lane(x), (__m256i)codes);
+    return (vi)_mm256_maddubs_epi16(_mm256_abs_epi8((__m256i)codes), turned);
 }
 #endif
 
 #define DOTS(name) block_##name
 #define DOT_TARGET
 #define DOT_KIND (VECTOR_BYTES > 16 ? DOT_BYTES : DOT_PAIRS)
-#define DOT_CODES_SIGNED 0
+#define DOT_CODES_SIGNED (VECTOR_BYTES > 16)
 #include "products/block_dots.h"
 
 #ifdef DOT_FEATURES

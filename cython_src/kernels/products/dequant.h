@@ -156,24 +156,24 @@ UNPACK(q6_k)
     }
 }
 
-static void put_named(int8_t *codes, const uint8_t *b, uint64_t shift, const int8_t *values)
+static void put_values(int8_t *codes, const uint8_t *b, uint64_t shift, const int8_t *values)
 {
-    const u8x16 names = fields(b, shift, 15);
-    for (int i = 0; i < 16; i++) codes[i] = values[names[i]];
+    const u8x16 places = fields(b, shift, 15);
+    for (int i = 0; i < 16; i++) codes[i] = values[places[i]];
 }
 
 UNPACK(iq4_nl)
 {
-    put_named(codes, b + 2, 0, block_values_iq4);
-    put_named(codes + 16, b + 2, 4, block_values_iq4);
+    put_values(codes, b + 2, 0, block_values_iq4);
+    put_values(codes + 16, b + 2, 4, block_values_iq4);
     scale[0] = scale[1] = block_half(b);
     offset[0] = offset[1] = 0;
 }
 
 UNPACK(mxfp4)
 {
-    put_named(codes, b + 1, 0, block_values_mxfp4);
-    put_named(codes + 16, b + 1, 4, block_values_mxfp4);
+    put_values(codes, b + 1, 0, block_values_mxfp4);
+    put_values(codes + 16, b + 1, 4, block_values_mxfp4);
     scale[0] = scale[1] = rlx_from_bf16(block_power(b[0]));
     offset[0] = offset[1] = 0;
 }
@@ -182,8 +182,8 @@ UNPACK(iq4_xs)
 {
     for (int j = 0; j < 8; j++) {
         const int low = b[4 + j / 2] >> j % 2 * 4 & 15, high = b[2 + j / 4] >> j % 4 * 2 & 3;
-        put_named(codes + 32 * j, b + 8 + 16 * j, 0, block_values_iq4);
-        put_named(codes + 32 * j + 16, b + 8 + 16 * j, 4, block_values_iq4);
+        put_values(codes + 32 * j, b + 8 + 16 * j, 0, block_values_iq4);
+        put_values(codes + 32 * j + 16, b + 8 + 16 * j, 4, block_values_iq4);
         scale[2 * j] = scale[2 * j + 1] = block_half(b) * (float)((low | high << 4) - 32);
         offset[2 * j] = offset[2 * j + 1] = 0;
     }

@@ -105,8 +105,8 @@ def _q8_0(x: Array) -> Array:
     return np.hstack([_half(scale)[0], _bytes(codes, "i1")])
 
 
-def _named(x: Array, values: Array) -> Array:
-    """Codes of 4 bits that name the nearest of 16 values."""
+def _nearest_place(x: Array, values: Array) -> Array:
+    """The places of the nearest values in a table of 16."""
     order = np.argsort(values, kind="stable")
     edges = (values[order][1:] + values[order][:-1]) / 2
     return order[np.searchsorted(edges, x)].astype(np.uint8)
@@ -115,14 +115,14 @@ def _named(x: Array, values: Array) -> Array:
 def _iq4_nl(x: Array) -> Array:
     """The extreme weight becomes the first of the values."""
     block, d = _half(_extreme(x) / np.float32(VALUES_IQ4[0]))
-    return np.hstack([block, _codes_32(_named(_over(x, d), VALUES_IQ4), False)])
+    return np.hstack([block, _codes_32(_nearest_place(_over(x, d), VALUES_IQ4), False)])
 
 
 def _mxfp4(x: Array) -> Array:
     """The scale is the power of two that leaves the largest weight below 8, of values up to 6."""
     _, exponents = np.frexp(np.abs(x).max(1, keepdims=True))
     stored = np.clip(exponents + 124, 0, 254)
-    codes = _named(np.ldexp(x.astype(np.float64), 128 - stored), VALUES_MXFP4)
+    codes = _nearest_place(np.ldexp(x.astype(np.float64), 128 - stored), VALUES_MXFP4)
     return np.hstack([stored.astype(np.uint8), _codes_32(codes, False)])
 
 
@@ -215,7 +215,7 @@ def _iq4_xs(x: Array) -> Array:
     scale = _extreme(sub)[..., 0] / np.float32(VALUES_IQ4[0])
     block, d = _half(_extreme(scale) / np.float32(-32))
     signed = _nearest(_over(scale, d), -32, 31)
-    codes = _named(_over(sub, (d * signed)[..., None]), VALUES_IQ4)
+    codes = _nearest_place(_over(sub, (d * signed)[..., None]), VALUES_IQ4)
     scales = (signed + 32).astype(np.uint8)
     high = _join((scales >> 4).reshape(-1, 2, 4).swapaxes(1, 2), 2)
     low = _join((scales & 15).reshape(-1, 4, 2).swapaxes(1, 2), 4)

@@ -28,14 +28,14 @@ class BlockFormat:
         decode: Blocks u8 ``[B, nbytes]`` -> their weights, float64 ``[B, weights]``.
         exponents: Where the top bytes of its floating-point scales lie; all other bytes may have any
             value without a weight becoming infinite.
-        tame: The bits that such a byte may keep, and those that it gets, for a scale below 2.
+        exponent_bits: A mask of such a byte, and bits that are set in it, for scales below 2 in ``scrambled_blocks``.
     """
 
     weights: int
     nbytes: int
     decode: Callable[[Array], Array]
     exponents: tuple[int, ...]
-    tame: tuple[int, int] = (0xBF, 0)
+    exponent_bits: tuple[int, int] = (0xBF, 0)
 
 
 def _half(blocks: Array, index: int) -> Array:
@@ -87,8 +87,8 @@ def _q8_0(blocks: Array) -> Array:
     return _half(blocks, 0) * _signed(blocks[:, 2:])
 
 
-# The values that codes of 4 bits name in IQ4_NL and IQ4_XS, and twice those of MXFP4: numbers with 2 bits of exponent and
-# 1 of mantissa.
+# Tables of values whose places are codes of 4 bits: those of IQ4_NL and IQ4_XS, and twice those of MXFP4, which are
+# numbers with 2 bits of exponent and 1 of mantissa.
 VALUES_IQ4 = np.array(
     (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113), np.float64
 )
@@ -283,8 +283,8 @@ def scrambled_blocks(scheme: str, rows: int, weights: int) -> Array:
     nbytes = row_bytes(scheme, weights, where="scrambled_blocks")
     steps = np.arange(rows * nbytes, dtype=np.uint64) * np.uint64(2654435761)
     blocks = (steps >> np.uint64(13)).astype(np.uint8).reshape(-1, form.nbytes)
-    keep, more = form.tame
-    blocks[:, form.exponents] = blocks[:, form.exponents] & keep | more
+    mask, bits = form.exponent_bits
+    blocks[:, form.exponents] = blocks[:, form.exponents] & mask | bits
     return blocks.reshape(rows, nbytes)
 
 

@@ -149,7 +149,9 @@ def _product_params(node: Node) -> dict[str, Any]:
 def _lower_product_cpu(node: Node, emitter: Emitter) -> None:
     params = {"scheme": SCHEMES.index(node.attrs["scheme"]), **_product_params(node)}
     operands, rows = _operands(node, emitter, _PRODUCT), None
-    if emitter.limits.get(INT8) and node.attrs["scheme"] in PANEL_SCHEMES:
+    # Weights that are known are packed when they are set; others are multiplied as under "f32".
+    known = node.inputs[1].op in ("param", "constant")
+    if known and emitter.limits.get(INT8) and node.attrs["scheme"] in PANEL_SCHEMES:
         m, k = params["m"], params["k"]
         rows = emitter.temp(TensorType((m, rounded_bytes(k)), DType.U8))
         emitter.call("round_rows", operands[:1], [rows], {"m": m, "k": k})
