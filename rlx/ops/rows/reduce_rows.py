@@ -154,9 +154,7 @@ def emit_groups(
     emitter: Emitter, kind: str, source: Any, result: Any, type: TensorType, axes: tuple[int, ...]
 ) -> None:
     """The CPU's kernels over axes that are apart: the last ones that are neighbours first, then the ones before."""
-    shape, left = type.shape, set(axes)
-    divisor = size(tuple(shape[axis] for axis in axes))
-    rows = None
+    shape, left, rows = type.shape, set(axes), None
     while rows is None:
         group: list[int] = []
         for axis in reversed(range(len(shape))):
@@ -167,14 +165,12 @@ def emit_groups(
         first, last = group[-1], group[0]
         some = size(shape[:first]), size(shape[first : last + 1]), size(shape[last + 1 :])
         partial = emitter.temp(TensorType((some[0], 1, some[2]), type.dtype))
-        emit_pieces(
-            emitter, "sum" if kind == "mean" else kind, source, partial, some, type.dtype, 1
-        )
-        # A mean of sums is their sum by the divisor of all.
+        # Means of means: axes of one element change no bits, whether they are in a group or not.
+        emit_pieces(emitter, kind, source, partial, some, type.dtype, some[1])
         source, kind, left = partial, JOINED.get(kind, kind), left - set(group)
         shape = tuple(1 if axis in group else n for axis, n in enumerate(shape))
         rows = as_rows(shape, tuple(left))
-    emit_pieces(emitter, kind, source, result, rows, type.dtype, divisor)
+    emit_pieces(emitter, kind, source, result, rows, type.dtype, rows[1])
 
 
 def emit_reduce(
