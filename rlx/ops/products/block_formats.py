@@ -93,15 +93,15 @@ VALUES_IQ4 = np.array(
     (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113), np.float64
 )
 VALUES_MXFP4 = np.array((0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12), np.float64)
+_POWERS = np.ldexp(1.0, np.arange(-128, 128))  # the scales of MXFP4
 
 
 def _iq4_nl(blocks: Array) -> Array:
-    return _half(blocks, 0) * VALUES_IQ4[_nibbles(blocks)]
+    return _half(blocks, 0) * np.take(VALUES_IQ4, _nibbles(blocks))
 
 
 def _mxfp4(blocks: Array) -> Array:
-    # The scale is a power of two.
-    return np.ldexp(VALUES_MXFP4[_nibbles(blocks)], blocks[:, :1].astype(np.int32) - 128)
+    return np.take(_POWERS, blocks[:, :1]) * np.take(VALUES_MXFP4, _nibbles(blocks))
 
 
 # --- 256 weights to a block: sub-blocks whose scales are quantised too ----------------------------
@@ -175,7 +175,7 @@ def _iq4_xs(blocks: Array) -> Array:
     high = _fields(blocks[:, 2:4], 2).swapaxes(1, 2).reshape(-1, 8)
     low = _fields(blocks[:, 4:8], 4).swapaxes(1, 2).reshape(-1, 8)
     codes = _fields(blocks[:, 8:].reshape(-1, 16), 4).reshape(-1, 256)
-    return _spread(_half(blocks, 0), (low | high << 4) - 32.0) * VALUES_IQ4[codes]
+    return _spread(_half(blocks, 0), (low | high << 4) - 32.0) * np.take(VALUES_IQ4, codes)
 
 
 def _q8_k(blocks: Array) -> Array:
