@@ -106,7 +106,7 @@ def test_products_of_rounded_rows(way, rng, scheme, m, n, blocks):
     decoded, near = decode_blocks(packed, scheme), rounded(x)
     error = np.abs(product(x, packed, scheme, precision="int8") - near @ decoded.T)
     terms = np.abs(near) @ np.abs(decoded).T
-    either = np.abs(x).max() / 127 * np.abs(decoded).max(1) * 2  # some codes round the other way
+    either = np.abs(x).max() / 127 * np.abs(decoded).max(1) * 2  # a tie may round either way
     assert (error <= 2e-6 * terms + either).all()
     assert np.median(error / terms) < 1e-6
 

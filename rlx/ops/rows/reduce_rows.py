@@ -126,17 +126,13 @@ def emit_pieces(
     result: Any,
     rows: tuple[int, int, int],
     dtype: DType,
-    divisor: int,
 ) -> None:
-    """The CPU's kernels over (outer, n, inner): few long lines are reduced by pieces, which are joined in order.
-
-    ``divisor`` is what a mean is divided by.
-    """
+    """The CPU's kernels over (outer, n, inner): few long lines are reduced by pieces, which are joined in order."""
     outer, n, inner = rows
     pieces = _pieces(kind, outer, n, inner)
     cut = flag(pieces - 1)
     sized = is_sized((cut,))
-    params = {"outer": outer, "n": n, "inner": inner, "length": largest(n, 1), "divisor": divisor}
+    params = {"outer": outer, "n": n, "inner": inner, "length": largest(n, 1), "divisor": n}
     # Where the sizes of a run tell, one of both ways has all lines.
     if sized or not cut:
         emitter.call(f"reduce_{kind}", [source], [result], {**params, "outer": outer * (1 - cut)})
@@ -165,12 +161,12 @@ def emit_groups(
         first, last = group[-1], group[0]
         some = size(shape[:first]), size(shape[first : last + 1]), size(shape[last + 1 :])
         partial = emitter.temp(TensorType((some[0], 1, some[2]), type.dtype))
-        # Means of means: axes of one element change no bits, whether they are in a group or not.
-        emit_pieces(emitter, kind, source, partial, some, type.dtype, some[1])
+        # A mean is the mean of the groups' means, so an axis of one element changes no bits in any group.
+        emit_pieces(emitter, kind, source, partial, some, type.dtype)
         source, kind, left = partial, JOINED.get(kind, kind), left - set(group)
         shape = tuple(1 if axis in group else n for axis, n in enumerate(shape))
         rows = as_rows(shape, tuple(left))
-    emit_pieces(emitter, kind, source, result, rows, type.dtype, rows[1])
+    emit_pieces(emitter, kind, source, result, rows, type.dtype)
 
 
 def emit_reduce(

@@ -56,9 +56,8 @@ def _lower_cpu(kind: str) -> Callable[[Node, Emitter], None]:
         rows = as_rows(x.shape, axes)
         if rows is None and kind not in CUT:
             source, rows = _moved(node, emitter)
-        divisor = size(tuple(x.shape[a] for a in axes))
         if rows is not None:
-            emit_pieces(emitter, kind, source, emitter.result(), rows, x.dtype, divisor)
+            emit_pieces(emitter, kind, source, emitter.result(), rows, x.dtype)
             return
         emit_groups(emitter, kind, source, emitter.result(), x.type, axes)
 

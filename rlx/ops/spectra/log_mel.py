@@ -71,7 +71,7 @@ def _lower_log_mel_cpu(node: Node, emitter: Emitter) -> None:
     emitter.call("log_mel", inputs, [raw], {**params, "floor": int(not everywhere)})
     if everywhere:
         top = emitter.temp(TensorType((1,), DType.F32))
-        emit_pieces(emitter, "max", raw, top, (1, rows * mels, 1), DType.F32, 1)
+        emit_pieces(emitter, "max", raw, top, (1, rows * mels, 1), DType.F32)
         emitter.elementwise(_FLOOR, [raw, top], result, (node.shape, ()))
 
 
