@@ -80,7 +80,8 @@ def run_steps(
     env = {name: value for name, value in env.items() if name != "RLX_TEST_SOURCES"}
     with tempfile.TemporaryDirectory(prefix="rlx-portable-") as folder:
         options = ["-q", "-p", "no:benchmark", "-p", "no:cacheprovider", "-m", "not slow"]
-        options += ["-n", "2", "--dist", "worksteal", "--timeout", "1200"]
+        # A driver compiles one kernel for matrix units for 18 minutes on an idle processor.
+        options += ["-n", "2", "--dist", "worksteal", "--timeout", "3600"]
         options += ["-c", f"{root}{ROOT}/pyproject.toml"]
         for step in steps:
             say(f"{name}: {step}")
