@@ -145,7 +145,7 @@ cdef class Entry:
                 row += 1
                 continue
             _copy(<cnp.ndarray>arrays[index], <cnp.ndarray>self._slots[index])
-        if runner.run_step(rlx_run_step, 0) != RLX_GPU_OK:
+        if runner.run_gated() != RLX_GPU_OK:
             self._failed(runner)
         return 0
 

@@ -100,7 +100,7 @@ cdef extern from "webgpu_run.h" nogil:
 
     void rlx_open_upload_buffer(rlx_work* work)
     void rlx_forget(rlx_work* work)
-    int RLX_GPU_OK
+    int RLX_GPU_OK, RLX_TOGETHER
     int RLX_MAP_SUCCESS, RLX_MAP_CANCELLED, RLX_MAP_READ, RLX_MAP_WRITE, RLX_SPONTANEOUS
     int RLX_FILTER_VALIDATION, RLX_FILTER_MEMORY, RLX_TYPE_NONE, RLX_TYPE_MEMORY
 
@@ -123,6 +123,9 @@ def stop_all():
     global rlx_stopped
     rlx_stopped = 1
 
+
+# Dispatches that a runner submits together.
+TOGETHER = RLX_TOGETHER
 
 # In the order of ``rlx_wgpu``, which is a table of nothing but function addresses.
 FUNCTIONS = (
@@ -314,6 +317,7 @@ cdef class Runner:
     cdef rlx_length* _lengths
     cdef Py_ssize_t _length_count
     cdef Py_ssize_t _version
+    cdef object _gate
 
     def __cinit__(
         self, Api api, device, queue, Dispatches dispatches, uploads, moves, copies, staging,
@@ -385,6 +389,14 @@ cdef class Runner:
             views.stale = False
             self.work.moved[0] -= cnp.PyArray_NBYTES(views.words)
         return status
+
+    def set_gate(self, gate):
+        """Has runs of compiled calls read under a lock: weights do not change between the parts of a run."""
+        self._gate = gate
+
+    cdef int run_gated(self) except -1:
+        """Submits and waits."""
+        return self.run_step(rlx_run_step, 0) if self._gate is None else self._gate.read(self.run)
 
     cdef int set_targets(self, targets) except -1:
         """Has each run copy values of other buffers to these places ``(buffer, offset)`` before its dispatches."""

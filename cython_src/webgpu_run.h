@@ -261,12 +261,12 @@ static void rlx_encode_moves(rlx_work *work, rlx_handle encoder, const rlx_move 
     }
 }
 
-/* The dispatches, as one pass. */
-static void rlx_encode_pass(rlx_work *work, rlx_handle encoder) {
+/* Some dispatches, as one pass. */
+static void rlx_encode_pass(rlx_work *work, rlx_handle encoder, const rlx_dispatch *d, const rlx_dispatch *end) {
     const rlx_wgpu *api = work->api;
     const rlx_pass_label label = {NULL, {"rlx", 3}, NULL};
     rlx_handle pass = api->begin_pass(encoder, &label), pipeline = NULL, group = NULL;
-    for (const rlx_dispatch *d = work->dispatch; d < work->dispatch + work->dispatches; d++) {
+    for (; d < end; d++) {
         if (!d->x || !d->y) /* sizes of now leave it nothing to do */
             continue;
         if (d->pipeline != pipeline)
@@ -278,6 +278,22 @@ static void rlx_encode_pass(rlx_work *work, rlx_handle encoder) {
     api->end_pass(pass);
     api->release_pass(pass);
 }
+
+/* Submits what was encoded. wgpu-native ends the process when a submission fails, so one that has failed is not made. */
+static int rlx_send(rlx_work *work, rlx_handle encoder) {
+    const rlx_wgpu *api = work->api;
+    const rlx_label label = {NULL, {"rlx", 3}};
+    rlx_handle commands = api->finish(encoder, &label);
+    rlx_caught(work);
+    if (work->status == RLX_GPU_OK)
+        api->ways->send(work, &commands);
+    api->release_commands(commands);
+    api->release_encoder(encoder);
+    return work->status;
+}
+
+/* Dispatches that are submitted together: the device computes them while the next ones are encoded. */
+enum { RLX_TOGETHER = 48 };
 
 /* Uploads, encodes and submits; ``shift`` is where in the staging buffer the results go. */
 static int rlx_submit(rlx_work *work, uint64_t shift) {
@@ -304,18 +320,22 @@ static int rlx_submit(rlx_work *work, uint64_t shift) {
     rlx_handle encoder = api->create_encoder(work->device, &label);
     rlx_encode_uploads(work, encoder, filled);
     rlx_encode_moves(work, encoder, work->source, work->sources);
-    if (work->dispatches)
-        rlx_encode_pass(work, encoder);
-    rlx_encode_moves(work, encoder, work->move, work->moves);
-    for (const rlx_move *m = work->copy; m < work->copy + work->copies; m++)
-        api->copy(encoder, m->from, m->offset, m->to, m->to_offset + shift, m->size);
-    rlx_handle commands = api->finish(encoder, &label);
-    /* wgpu-native ends the process when a submission fails, so one that has failed is not made. */
-    rlx_caught(work);
-    if (work->status == RLX_GPU_OK)
-        api->ways->send(work, &commands);
-    api->release_commands(commands);
-    api->release_encoder(encoder);
+    const rlx_dispatch *d = work->dispatch, *end = d + work->dispatches;
+    for (; d < end; d += RLX_TOGETHER) {
+        if (d > work->dispatch) {
+            if (rlx_send(work, encoder) != RLX_GPU_OK)
+                break;
+            rlx_catch(work);
+            encoder = api->create_encoder(work->device, &label);
+        }
+        rlx_encode_pass(work, encoder, d, (size_t)(end - d) < RLX_TOGETHER ? end : d + RLX_TOGETHER);
+    }
+    if (work->status == RLX_GPU_OK) {
+        rlx_encode_moves(work, encoder, work->move, work->moves);
+        for (const rlx_move *m = work->copy; m < work->copy + work->copies; m++)
+            api->copy(encoder, m->from, m->offset, m->to, m->to_offset + shift, m->size);
+        rlx_send(work, encoder);
+    }
     if (filled && work->status != RLX_GPU_OK)
         RLX_STORE(&work->upload_open, RLX_MAP_CANCELLED); /* it stays unmapped and is not used any more */
     else if (filled) {

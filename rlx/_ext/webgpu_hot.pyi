@@ -1,10 +1,11 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rlx._ext.locks import TryLock
+from rlx._ext.locks import ReadWriteLock, TryLock
 from rlx._ext.program import RunSizes
 from rlx.ir.opdef import Array
 
+TOGETHER: int
 FUNCTIONS: tuple[str, ...]
 ABSENT: dict[str, tuple[str, ...]]
 SIZES: dict[str, int]
@@ -62,6 +63,7 @@ class Runner:
         views: HostViews | None = None,
         lengths: Sequence[tuple[int, int, int, int]] = (),
     ) -> None: ...
+    def set_gate(self, gate: ReadWriteLock) -> None: ...
     def submit(self, shift: int = 0) -> int: ...
     def wait(self) -> int: ...
     def run(self) -> int: ...

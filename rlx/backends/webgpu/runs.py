@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from weakref import WeakSet
 
 from rlx._ext.locks import ReadWriteLock
-from rlx._ext.webgpu_hot import HostViews
+from rlx._ext.webgpu_hot import TOGETHER, HostViews, Runner
 from rlx.backends.webgpu.device import GpuDevice
 from rlx.backends.webgpu.dispatch import Dispatch, padded, shrunk
 from rlx.backends.webgpu.faults import check
@@ -202,6 +202,10 @@ class PreparedRun:
         self.version = version
         self._steps, self._outputs, self._gate = steps, outputs, gate
         self._runners = [factory.runner(work) for work in works]
+        # A runner submits many dispatches in parts.
+        self._in_one_part = len(works) == 1 and len(works[0].batch) <= TOGETHER
+        if len(works) == 1 and not self._in_one_part and isinstance(self._runners[0], Runner):
+            self._runners[0].set_gate(gate)
         self._apart = gpu, factory, apart
         self._ring: StagingRing | None = None
 
@@ -242,7 +246,7 @@ class PreparedRun:
         Args:
             last: Makes the last submission.
         """
-        if len(self._runners) == 1:
+        if self._in_one_part:
             return last()
         return self._gate.read(self._submit, last)
 

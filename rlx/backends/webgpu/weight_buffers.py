@@ -51,7 +51,7 @@ class ConstantBuffers:
 
     Attributes:
         buffers: The buffer of each, by the id of its value.
-        gate: Held by runs with parts on the host.
+        gate: Held by runs that make several submissions.
 
     Raises:
         DeviceMemoryError: One is above the device's limits.
@@ -109,7 +109,7 @@ class ConstantBuffers:
     def set_params(self, values: Mapping[str, Array]) -> None:
         """Uploads weights for kernels and host parts. Every run sees all new values or none.
 
-        Runs that have parts on the host make several submissions: they are waited for.
+        Runs with parts on the host, and long ones, make several submissions: they are waited for.
 
         Raises:
             BusyError: One of those is under way further up in this thread.
