@@ -91,3 +91,42 @@ def qkv_with_known_bias(g):
 
 def weights(g, n, *names):
     return {name: g.param(name, (n,)) for name in names}
+
+
+def packed(g, x, rows, seed=0):
+    """A product by random weights in blocks."""
+    weights = np.random.default_rng(seed).normal(size=(rows, x.shape[-1])) * 0.1
+    blocks = rlx.ops.quantize_blocks(weights.astype(np.float32), "Q8_0")
+    return g.dequant_matmul(x, g.constant(blocks, "u8"), "Q8_0")
+
+
+def packed_gate(g):
+    x = g.input("x", (1, 64))
+    return [g.gelu(packed(g, x, 40)) * packed(g, x, 40, 1)]
+
+
+def packed_sum(g):
+    x, r = g.input("x", (2, 1, 64)), g.input("r", (1, 1, 96))
+    return [packed(g, g.narrow(x, 0, 1, 1), 96) + r]
+
+
+def packed_norm(g):
+    x = g.rms_norm(g.input("x", (1, 64)), g.param("w", (64,)))
+    return [packed(g, x, 40), packed(g, x, 7, 1)]
+
+
+def packed_heads(g):
+    x = g.rms_norm(g.input("x", (1, 64)), g.param("w", (64,)))
+    q, k, v = (g.reshape(packed(g, x, n, n), (1, -1, 16)) for n in (64, 32, 48))
+    cos, sin = g.input("cos", (1, 1, 8)), g.input("sin", (1, 1, 8))
+    return [g.rope(q, cos, sin, None, "neox"), g.rope(k, cos, sin, None, "neox"), g.exp(v)]
+
+
+def half_rows_product(g):
+    x, w = g.input("x", (3, 64)), g.param("w", (33, 64), "f16")
+    return [g.exp(x @ g.transpose(g.cast(w, "f32")))]
+
+
+def half_table(g):
+    table, rows = g.param("table", (7, 36), "f16"), g.input("rows", (5,), "i32")
+    return [g.exp(g.cast(g.gather(table, rows, axis=0), "f32"))]

@@ -20,6 +20,7 @@ from rlx.backends.webgpu.adapters import DEFAULT_LIMITS
 from rlx.backends.webgpu.codegen import lower
 from rlx.backends.webgpu.dispatch import Dispatch
 from rlx.backends.webgpu.loop_bounds import Trips, trips_of
+from rlx.ir.graph import PART
 from rlx.ir.plan import HOST
 from rlx.ir.variants import Choices
 from rlx.passes.memory_plan import plan_memory
@@ -76,6 +77,16 @@ def _experts(g: rlx.Graph, rows: int, k: int, n: int) -> object:
 
 def _blocks(g: rlx.Graph, m: int, k: int, n: int) -> object:
     return g.dequant_matmul(f(g, m, k), f(g, n, k // 32 * 18, dtype="u8"), "Q4_0")
+
+
+def _row(g: rlx.Graph, k: int, *rows: int) -> object:
+    """A norm of one row, and products by weights."""
+    weights = [f(g, n, k // 32 * 34, dtype="u8") for n in rows]
+    attrs = {
+        "schemes": ("Q8_0",) * len(rows), "act": "none", "eps": 1e-5, "present": ("norm",), "style": "", "head": 2,
+    }  # fmt: skip
+    result = g.add_node("packed_products", [f(g, 1, k), f(g, k), *weights], attrs)
+    return [g.add_node(PART, [result], {"index": i}) for i in range(len(rows))]
 
 
 def _frames(g: rlx.Graph, samples: int, length: int, k: int) -> object:
@@ -145,6 +156,8 @@ PROBLEMS = (
     TripProblem("product of bytes, odd and long", lambda g: _integers(g, 33, 100001, 33), None, _on_host("matmul_integer")),
     TripProblem("product of blocks", lambda g: _blocks(g, 64, 1 << 20, 512)),
     TripProblem("product of blocks, few rows", lambda g: _blocks(g, 1, 1 << 22, 512)),
+    TripProblem("products of a long row", lambda g: _row(g, 1 << 21, 3, 2)),
+    TripProblem("products of a row", lambda g: _row(g, 1 << 12, 1 << 14, 1 << 10, 1 << 10)),
     TripProblem("product by experts", lambda g: _experts(g, 1 << 20, 64, 64)),
     TripProblem("product by experts, few rows", lambda g: _experts(g, 4, 1 << 16, 64)),
     TripProblem("product by experts, plain", lambda g: _experts(g, 64, 60000, 64), ("grouped_matmul", "plain")),

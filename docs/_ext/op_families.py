@@ -87,6 +87,10 @@ TITLES = {
         "Products by packed weights",
         "Weights of 2 to 8 bits in blocks, multiplied without being unpacked in memory first.",
     ),
+    "products.grouped_dequant": (
+        "Packed weights of experts",
+        "Rows by the block-quantised matrices of their experts.",
+    ),
     "products.einsum": ("Einstein sums", "Sums of products over named axes."),
     "windows.convolution": (
         "Convolutions",

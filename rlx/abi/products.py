@@ -149,9 +149,13 @@ KERNELS = (
     ),
     Signature(
         "dequant_matmul",
-        "x [m, k] @ transpose(w [n, k]), w quantised. The rounded rows are read in place of x where w is packed.",
-        {"weights": _WEIGHTS, "m": INT, "n": INT, "packing": PACKING, "packed_stride": LINKED},
-        {"x": "T", "w": "u8", "scales": "f32|f16?", "zeros": "any?", "rows": "u8?"},
+        "x [m, k] @ transpose(w [n, k]), w quantised; w [experts, n, k] by row where there are experts. The rounded rows "
+        "are read in place of x where w is packed.",
+        {
+            "weights": _WEIGHTS, "m": INT, "n": INT, "experts": INT, "index_bytes": INT,
+            "packing": PACKING, "packed_stride": LINKED,
+        },
+        {"x": "T", "w": "u8", "scales": "f32|f16?", "zeros": "any?", "rows": "u8?", "expert": "i32|i64?"},
         {"y": "T"},
         {"panel": Scratch("T", lambda p: largest(PANEL, p.k // 16))},
         ("f32",),

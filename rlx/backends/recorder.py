@@ -87,7 +87,7 @@ def _kernel(call: KernelCall, shared: int, extent: DynamicRows | None) -> Record
             # Tables and scratch memory of the kernel are not counted.
             sizes = {item: item.type.nbytes for item in node.inputs}
             sizes[node] = sum(type.nbytes for type in node.types)
-            if any(value.kind == STATE for value in call.outputs):  # it writes the new rows alone
+            if node.op == UPDATE and call.outputs[0].kind == STATE:  # it writes the new rows alone
                 sizes = dict.fromkeys((node.inputs[1], node), node.inputs[1].type.nbytes)
             rows = cut.rows if cut is not None else ()
             nbytes = sum(scaled(n, cut) if key in rows else n for key, n in sizes.items())

@@ -73,8 +73,8 @@ KINDS: Mapping[str, OpClass] = {
     ),
     "packed": OpClass(
         (
-            *("dequant_matmul", "dequantize_blocks", "coarse_weights"),
-            *("matmul_integer", "scaled_matmul_integer"),
+            *("dequant_matmul", "grouped_dequant_matmul", "dequantize_blocks", "coarse_weights"),
+            *("matmul_integer", "scaled_matmul_integer", "packed_products", "half_rows"),
         ),
         "product",
     ),

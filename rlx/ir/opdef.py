@@ -126,6 +126,13 @@ class Emitter(Protocol):
                 of it; with ``shapes`` alone.
         """
 
+    def write_into_result(self, index: int, offset: Any) -> bool:
+        """Has the call that made an operand write it into the node's result instead, from an element on.
+
+        Returns:
+            Whether it does so. It does where nothing else reads the operand, and its kernel can.
+        """
+
     def inline(self, graph: Any, operands: Sequence[Any]) -> list[Any]:
         """Writes the calls of a subgraph with its inputs bound to values; gives its outputs."""
 

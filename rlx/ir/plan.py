@@ -18,6 +18,8 @@ HOST = "host"
 # which the programs of one graph share.
 ARENA = ("input", "temp", "output")
 STATE = "state"
+# The parameter of kernels that can write their results from some element of a value on.
+OFFSETS = "offsets"
 
 
 @dataclass(eq=False)

@@ -16,8 +16,8 @@ from rlx.ops.rows import (
     reduction as reduction, softmax as softmax, sorting as sorting, trees as trees, normalization as normalization,
 )  # fmt: skip
 from rlx.ops.products import (
-    matmul as matmul, grouped as grouped, gated_matmul as gated_matmul, quantization as quantization, dequant as dequant,
-    einsum as einsum,
+    matmul as matmul, grouped as grouped, gated_matmul as gated_matmul, quantization as quantization, dequant as dequant, grouped_dequant as grouped_dequant,
+    einsum as einsum, packed_products as packed_products,
 )  # fmt: skip
 from rlx.ops.windows import (
     convolution as convolution,

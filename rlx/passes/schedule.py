@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -15,7 +16,7 @@ from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.kernel_sets import HOST_KERNELS, KERNEL_SETS
 from rlx.ir.notes import Note
 from rlx.ir.opdef import Array, TensorType
-from rlx.ir.plan import HOST, STATE, KernelCall, Schedule, Value
+from rlx.ir.plan import HOST, OFFSETS, STATE, KernelCall, Schedule, Value
 from rlx.ir.rewrite import is_beginning, subgraphs, users
 from rlx.ir.shape import UPDATE, Shape, estimated, same_size
 from rlx.ir.spans import checkpoint
@@ -151,6 +152,31 @@ class Scheduler:
             0,
             in_place,
         )
+
+    def write_into_result(self, index: int, offset: Any) -> bool:
+        """See ``Emitter``."""
+        node, target = self._node.inputs[index], self._values[self._node.id][0]
+        value, outputs = self._values[node.id][0], {item.id for item in self._graph.outputs}
+        # A view of a part has the memory of the whole value, which the call would write.
+        if target.kind != STATE or not same_size(value.type.size, node.type.size):
+            return False
+        while len(self._users[node.id]) == 1 and node.id not in outputs and node.op == "reshape":
+            node = node.inputs[0]
+        if len(self._users[node.id]) != 1 or node.id in outputs:
+            return False
+        for at in reversed(range(len(self._schedule.calls))):
+            call = self._schedule.calls[at]
+            touched = target in (*call.inputs, *call.outputs)
+            if value in call.outputs and OFFSETS in call.params and not touched:
+                place, offsets = call.outputs.index(value), list(call.params[OFFSETS])
+                written, offsets[place] = list(call.outputs), offset
+                written[place] = target
+                params = {**call.params, OFFSETS: tuple(offsets)}
+                self._schedule.calls[at] = replace(call, outputs=tuple(written), params=params)
+                return True
+            if value in call.outputs or touched:
+                break
+        return False
 
     def inline(self, graph: Graph, operands: Sequence[Value]) -> list[Value]:
         """The calls of a subgraph, specialised like the graph around it."""

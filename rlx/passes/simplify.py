@@ -10,6 +10,7 @@ import numpy as np
 from rlx.errors import InputError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
+from rlx.ir.input_sizes import names_of
 from rlx.ir.notes import Note
 from rlx.ir.rewrite import Rewriter, reached
 from rlx.ir.shape import same_size
@@ -59,7 +60,7 @@ def _does_nothing(node: Node) -> bool:
 
 
 def _of_constants(node: Node) -> bool:
-    return bool(node.inputs) and all(o.op == "constant" for o in node.inputs) and not node.is_sized
+    return bool(node.inputs) and all(o.op == "constant" for o in node.inputs) and not names_of(node)
 
 
 def fold(graph: Graph, notes: list[Note]) -> Graph:
@@ -74,7 +75,8 @@ def fold(graph: Graph, notes: list[Note]) -> Graph:
             continue
         operands = [rewriter[operand] for operand in node.inputs]
         constant = bool(operands) and all(operand.op == "constant" for operand in operands)
-        constant = constant and not node.is_sized
+        # A place or a number that only a run knows may be hidden in an attribute.
+        constant = constant and not names_of(node)
         # Ops with several results are not folded: each result would compute all of them.
         constant = constant and len(node.types) == 1
         small = constant and node.type.nbytes <= FOLD_LIMIT_BYTES

@@ -200,6 +200,20 @@ fn codes_at(row: u32, k: u32) -> vec4<f32> {
     let index = b + {{ {"IQ4_NL": 2, "IQ4_XS": 8, "MXFP4": 1}[scheme] }}u + (i / 32u) * 16u + i % 16u;
     return values_of(fields(word_at(index), ((i / 16u) % 2u) * 4u, 15u));
 }
+{% elif scheme in ("F16", "BF16") %}
+// Weights of 16 bits, as "blocks" without a scale.
+fn scale_at(row: u32, k: u32) -> vec2<f32> { return vec2<f32>(1.0, 0.0); }
+
+fn codes_at(row: u32, k: u32) -> vec4<f32> {
+    let index = (row * {{ row_bytes }}u + 2u * k) >> 2u;
+    let first = packed[index];
+    let second = packed[index + 1u];
+{% if scheme == "F16" %}
+    return vec4<f32>(from_half(first, 0u), from_half(first, 1u), from_half(second, 0u), from_half(second, 1u));
+{% else %}
+    return bitcast<vec4<f32>>(vec4<u32>(first << 16u, first & 0xffff0000u, second << 16u, second & 0xffff0000u));
+{% endif %}
+}
 {% else %}
 fn scale_at(row: u32, k: u32) -> vec2<f32> {
     return vec2<f32>(bitcast<f32>(packed[block_at(row, k) >> 2u]), 0.0);

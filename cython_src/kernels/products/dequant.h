@@ -384,23 +384,45 @@ static void dequant_panels(const rlx_packed *p, const float *x, float *y, int64_
     }
 }
 
+/* The products of m rows from row `first` on, by the weights of an expert. */
+static void dequant_rows(const rlx_call *call, const block_dots (*dots)[4], int64_t first, int64_t m, int64_t expert)
+{
+    RLX_ARGUMENTS(dequant_matmul, call);
+    const int64_t n = p->n, k = p->weights.k, scheme = p->weights.scheme;
+    const rlx_range own = rlx_share(call, n, BLOCK_COLUMNS); /* parts are columns */
+    const float *x = (const float *)in->x + first * k;
+    float *y = (float *)out->y + first * n;
+    if (p->packing) {
+        const uint8_t *panels = (const uint8_t *)in->w;
+        panels += expert * (n / BLOCK_COLUMNS) * block_panel_bytes((int)scheme, k);
+        const rlx_rounded_block *rows = in->rows;
+        if (rows) rounded_product(dots[scheme], (int)scheme, panels, rows + first * ((k + 255) / 256), y, m, n, k, own);
+        else unrounded_product((int)scheme, panels, x, y, m, n, k, own, out->panel);
+        return;
+    }
+    const uint8_t *codes = (const uint8_t *)in->w + expert * n * p->weights.row_bytes;
+    const rlx_packed w = {codes, in->scales, in->zeros, p->weights};
+    if (m <= DEQUANT_FEW || k == 0)
+        for (int64_t i = 0; i < m; i += DEQUANT_FEW)
+            dequant_few(&w, x + i * k, y + i * n, m - i < DEQUANT_FEW ? m - i : DEQUANT_FEW, n, own);
+    else
+        dequant_panels(&w, x, y, m, n, own, out->panel);
+}
+
 static int dequant_product(const rlx_call *call, const block_dots (*dots)[4])
 {
     RLX_ARGUMENTS(dequant_matmul, call);
-    const int64_t m = p->m, n = p->n, k = p->weights.k, scheme = p->weights.scheme;
-    const rlx_packed w = {in->w, in->scales, in->zeros, p->weights};
-    const rlx_range own = rlx_share(call, n, BLOCK_COLUMNS); /* parts are columns */
-    if (p->packing) {
-        if (in->rows) rounded_product(dots[scheme], (int)scheme, in->w, in->rows, out->y, m, n, k, own);
-        else unrounded_product((int)scheme, in->w, in->x, out->y, m, n, k, own, out->panel);
-        return RLX_OK;
+    (void)out;
+    const int64_t m = p->m, bytes = p->index_bytes;
+    if (!bytes) dequant_rows(call, dots, 0, m, 0);
+    /* Rows of one expert that follow each other read its weights once. */
+    for (int64_t i = 0, last = 0; bytes && i < m; i = last) {
+        const int64_t expert = bytes == 4 ? ((const int32_t *)in->expert)[i] : ((const int64_t *)in->expert)[i];
+        if (expert < 0 || expert >= p->experts) return RLX_OUT_OF_RANGE;
+        do last++;
+        while (last < m && expert == (bytes == 4 ? ((const int32_t *)in->expert)[last] : ((const int64_t *)in->expert)[last]));
+        dequant_rows(call, dots, i, last - i, expert);
     }
-    if (m <= DEQUANT_FEW || k == 0)
-        for (int64_t i = 0; i < m; i += DEQUANT_FEW)
-            dequant_few(&w, (const float *)in->x + i * k, (float *)out->y + i * n,
-                        m - i < DEQUANT_FEW ? m - i : DEQUANT_FEW, n, own);
-    else
-        dequant_panels(&w, in->x, out->y, m, n, own, out->panel);
     return RLX_OK;
 }
 static int kernel_dequant_matmul_f32(const rlx_call *call) { return dequant_product(call, block_all); }

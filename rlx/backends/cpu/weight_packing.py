@@ -104,7 +104,10 @@ def _blocks(call: KernelCall, at: int, rows: int) -> dict[int, Layout]:
 
 
 def _dequant(call: KernelCall, isa: str) -> dict[int, Layout]:
-    return _blocks(call, 1, call.params["n"])
+    p = call.params
+    # Panels of 16 rows may not hold rows of two experts.
+    whole = p["experts"] == 0 or p["n"] % 16 == 0
+    return _blocks(call, 1, p["n"] * max(p["experts"], 1)) if whole else {}
 
 
 def _some_rows(call: KernelCall, isa: str) -> dict[int, Layout]:

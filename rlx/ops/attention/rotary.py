@@ -42,7 +42,8 @@ def _rope(g: Graph, x: Node, cos: Node, sin: Node, n_rot: int | None, style: str
     return g.concat([result, g.narrow(x, -1, n, d - n)], -1) if n < d else result
 
 
-def _rotate(x: Array, cos: Array, sin: Array, n: int, style: str) -> Array:
+def rotated(x: Array, cos: Array, sin: Array, n: int, style: str) -> Array:
+    """Returns ``rope`` of arrays."""
     entries, rest = x[..., :n], x[..., n:]
     if style == "neox":
         a, b = entries[..., : n // 2], entries[..., n // 2 :]
@@ -79,7 +80,7 @@ def rope(
         n_rot: How many entries are rotated, even; the rest stays as it is. None: all.
         style: Which entries make a pair: "neox" i and i + n_rot / 2, "gptj" 2i and 2i + 1.
     """
-    return _rotate(x, cos, sin, x.shape[-1] if n_rot is None else n_rot, style)
+    return rotated(x, cos, sin, x.shape[-1] if n_rot is None else n_rot, style)
 
 
 def axial_angles(height: int, width: int, d: int, theta: float) -> Array:
@@ -124,4 +125,4 @@ def axial_rope2d(
         style: As in ``rope``.
     """
     angles = axial_angles(height, width, x.shape[-1], theta)
-    return _rotate(x, np.cos(angles), np.sin(angles), x.shape[-1], style)
+    return rotated(x, np.cos(angles), np.sin(angles), x.shape[-1], style)

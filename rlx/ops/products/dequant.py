@@ -143,7 +143,7 @@ def _infer_product(types: Sequence[TensorType], attrs: dict[str, Any]) -> Tensor
 
 def _product_params(node: Node) -> dict[str, Any]:
     m, n = size(node.shape[:-1]), node.shape[-1]
-    return {"m": m, "n": n, **_geometry(node)}
+    return {"m": m, "n": n, "experts": 0, "index_bytes": 0, **_geometry(node)}
 
 
 def _lower_product_cpu(node: Node, emitter: Emitter) -> None:
@@ -160,12 +160,25 @@ def _lower_product_cpu(node: Node, emitter: Emitter) -> None:
 
 def _lower_product_webgpu(node: Node, emitter: Emitter) -> None:
     params = {**_webgpu_scheme(node.attrs["scheme"]), **_product_params(node)}
+    call_packed_product(node, emitter, _operands(node, emitter, _PRODUCT), params)
+
+
+def call_packed_product(
+    node: Node, emitter: Emitter, operands: list[Any], params: dict[str, Any]
+) -> None:
+    """Writes the calls of the WGSL kernels that decode weights as they multiply.
+
+    Args:
+        node: The product.
+        emitter: Takes the calls.
+        operands: x, the packed weights, scales and zeros.
+        params: The scheme, as ``lib/blocks.wgsl`` takes it, and the sizes.
+    """
     units = halves(node.dtype, emitter.limits)
     problem = BlockMatmulProblem(params["m"], params["n"], params["k"], units)
     # Rows of the plain groups may end in half a piece.
     params["piece"] = 16 if problem.k % 32 else 32
     variant = DEQUANT.choose(problem, emitter)
-    operands = _operands(node, emitter, _PRODUCT)
     product = product_params(
         Product(problem.m, problem.k, problem.n, 1, (1,), (0,), (0,)), DType.F32
     )

@@ -114,15 +114,46 @@ def scaled(node: Node, site: MatchSite) -> Match | None:
     return None
 
 
+def half_table(node: Node, site: MatchSite) -> Match | None:
+    """Rows of a table in 16 bits that are widened; a GPU would widen the whole table first."""
+    (gather,) = node.inputs
+    if site.kernels.on_host or gather.op != "gather" or gather.attrs["axis"] != 0:
+        return None
+    w, rows = gather.inputs
+    fits = w.dtype in HALVES and len(w.shape) == 2 and w.shape[1] % 4 == 0 and w.op == "param"
+    if not fits or node.dtype is not DType.F32 or site.only(gather) is not node:
+        return None
+    return Match((gather, node), joined_node("half_rows", (w, rows), name=node.name))
+
+
+def half_weights(node: Node, site: MatchSite) -> Match | None:
+    """``halves`` on a GPU, whose kernels for such weights do nothing behind the product."""
+    return None if site.kernels.on_host else halves(node, site)
+
+
 def halves(node: Node, site: MatchSite) -> Match | None:
-    """A product by a weight in 16 bits that is widened for it alone; the CPU does so in registers."""
+    """A product by a weight in 16 bits that is widened for it alone; kernels do so in registers."""
     if not site.fuses("half_weights") or node.dtype is not DType.F32:
         return None
-    x, cast, *bias = node.inputs
-    if cast.op != "cast" or node.attrs.get("left") or site.only(cast) is not node:
+    x, wide, *bias = node.inputs
+    turned = wide.op == "transpose" and tuple(wide.attrs["perm"]) == (1, 0)
+    cast = wide.inputs[0] if turned else wide
+    if (
+        cast.op != "cast"
+        or node.attrs.get("left")
+        or site.only(cast) is not (wide if turned else node)
+    ):
         return None
     (w,) = cast.inputs
     if w.dtype not in HALVES or len(w.shape) != 2 or w.op not in ("param", "constant"):
         return None
-    attrs = {"act": node.attrs.get("act", "none"), "transposed": node.attrs.get("right", False)}
-    return Match((cast, node), joined_node("half_matmul", (x, w, *bias), attrs, node.name))
+    if turned and (node.attrs.get("right") or site.only(wide) is not node):
+        return None
+    transposed = turned or node.attrs.get("right", False)
+    attrs = {"act": node.attrs.get("act", "none"), "transposed": transposed}
+    # A GPU does so for weights [n, k] in whole pieces.
+    narrow = not transposed or w.shape[1] % 32 or not w.shape[1]
+    if not site.kernels.on_host and (bias or attrs["act"] != "none" or narrow):
+        return None
+    inside = (cast, wide, node) if turned else (cast, node)
+    return Match(inside, joined_node("half_matmul", (x, w, *bias), attrs, node.name))

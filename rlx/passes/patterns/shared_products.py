@@ -47,7 +47,7 @@ def gated(node: Node, site: MatchSite) -> Match | None:
     A silu may also be written as s * sigmoid(s).
     """
     for first, other in either_way(node):
-        act, source, between = _activation(first)
+        act, source, between = activation(first)
         gate, up = _linear(source), _linear(other)
         if not act or gate is None or up is None or source is other:
             continue
@@ -61,8 +61,8 @@ def gated(node: Node, site: MatchSite) -> Match | None:
     return None
 
 
-def _activation(node: Node) -> tuple[str, Node, tuple[Node, ...]]:
-    """The activation that a node is the last of, its operand, and its nodes; "" for none."""
+def activation(node: Node) -> tuple[str, Node, tuple[Node, ...]]:
+    """Returns the activation that a node is the last of, its operand, and its nodes; "" for none."""
     if node.op in ACTIVATIONS:
         return node.op, node.inputs[0], (node,)
     if node.op == "mul":

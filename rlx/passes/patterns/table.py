@@ -26,6 +26,9 @@ PATTERNS = (
     _row("convolution and what follows", "convolutions.conv_after", "add", *ACTIVATIONS),
     # After the rows that change weights and biases.
     _row("convolution by taps", "convolutions.turned_weight", "conv1d", "conv2d", "conv3d"),
+    # Before the rows that join a product with what is behind it.
+    _row("product of rows in 16 bits", "products.half_weights", "matmul", needs="cast"),
+    _row("rows of a table in 16 bits", "products.half_table", "cast", needs="gather"),
     # Before the next row, which would take its first half for a product with an activation.
     _row("gated product", "shared_products.gated", "mul"),
     _row("product, bias and activation", "products.product", "add", *ACTIVATIONS),
@@ -42,6 +45,17 @@ PATTERNS = (
     _row("product of weights in 8 bits", "products.rounded", "matmul", "fused_matmul_bias_act"),
     _row("recurrence of weights in 8 bits", "products.rounded_recurrence", "recurrence"),
     _row("products of one input", "shared_products.shared", "matmul", "fused_matmul_bias_act"),
+    # Of one row, as in a step of a language model. The last of the three has what the other two leave.
+    _row("packed products and gate", "packed_products.gated", "mul"),
+    _row("packed product and sum", "packed_products.added", "add"),
+    _row(
+        "norm and packed products",
+        "packed_products.normed",
+        "dequant_matmul",
+        "half_matmul",
+        "packed_products",
+    ),
+    _row("turned heads", "packed_products.turned", "add", needs="packed_products"),
     _row("residual and norm", "norms.residual_norm", "layer_norm", "rms_norm"),
     _row("squares or sizes and their sum", "sums.sum_of_each", "sum"),
 )

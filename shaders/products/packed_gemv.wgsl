@@ -1,0 +1,198 @@
+{# One row times rows of packed weights: up to three products of it, or one that another one gates. With `experts` there
+   are several rows, each with one product by the weights of its expert. The row may be normed
+   on its way, and something may be added to the result. `lanes` threads share `rows` rows of weights; each takes every
+   so many units (lib/units.wgsl), so that neighbours read neighbouring bytes. The row is `staged` in workgroup memory
+   where there is room for it. #}
+{% import "lib/units.wgsl" as units with context %}
+{% set slot = namespace(next=1) %}
+{% macro bind(name, type) %}
+@group(0) @binding({{ slot.next }}) var<storage, {{ access[slot.next] }}> {{ name }}: array<{{ type }}>;
+{% set slot.next = slot.next + 1 %}
+{% endmacro %}
+{% set results = 1 if gated else parts|length %}
+{% set sums = rows * (parts|length) // results %}
+{% set teams = threads // lanes %}
+{% set quads = k // 4 %}
+{# Pairs that turn are neighbours among the threads that store them; in memory half a head may lie between them. #}
+{% macro row_of(p, place) %}
+{%- if style == "neox" and p < turned -%}
+({{ place }}) / {{ head }}u * {{ head }}u + ({{ place }}) % 2u * {{ head // 2 }}u + ({{ place }}) % {{ head }}u / 2u
+{%- else -%}
+{{ place }}
+{%- endif -%}
+{% endmacro %}
+{# Squares are summed by the whole workgroup, or by each team. #}
+{% set squares = normed * (1 if staged else teams) %}
+@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<vec4<f32>>;
+{{ bind("chosen", type[1]) if experts }}
+{{- bind("norm", "vec4<f32>") if normed }}
+{{- bind("residual", "f32") if added }}
+{{- bind("cosines", "f32") ~ bind("sines", "f32") if turned }}
+{%- for part in parts %}{{ bind("packed" ~ loop.index0, "u32") }}{% endfor %}
+{%- for i in range(results) %}{{ bind("y" ~ i, "f32") }}{% endfor %}
+
+{% if staged %}
+var<workgroup> row_of_x: array<vec4<f32>, {{ quads }}>;
+{% endif %}
+// By sum, then by thread; behind them the squares.
+var<workgroup> partial: array<f32, {{ (sums + normed) * threads }}>;
+// Each is the sum of an eighth.
+var<workgroup> eighths: array<f32, {{ (sums * teams + squares) * 8 }}>;
+
+{{ units.functions() }}
+{% if gated %}
+{% include "lib/epilogue.wgsl" %}
+{% endif %}
+
+{% if experts and type[1] == two_words %}
+{% include "lib/wide_index.wgsl" %}
+{% endif %}
+@compute @workgroup_size({{ threads }})
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let group = wid.x + wid.y * FOLD;
+    if (group >= GROUPS) { return; }
+{% if experts %}
+    let line = group / {{ ends[-1] }}u;
+    let g = group % {{ ends[-1] }}u;
+    let expert = u32(clamp({{ index(type[1], "chosen[line]") }}, 0, {{ experts - 1 }}));
+{% else %}
+    let g = group;
+{% endif %}
+    let lane = thread % {{ lanes }}u;
+    let team = thread / {{ lanes }}u;
+{% if normed %}
+    var square = 0.0;
+{% endif %}
+{% if staged %}
+    for (var i = thread; i < {{ quads }}u; i += {{ threads }}u) { // trips: {{ quads }} / {{ threads }}
+        let v = x[{{ "line * " ~ quads ~ "u + " if experts }}i];
+{% if normed %}
+        square += dot(v, v);
+{% endif %}
+        row_of_x[i] = v{{ " * norm[i]" if normed }};
+    }
+    workgroupBarrier();
+{% endif %}
+{% for r in range(sums) %}
+    var acc{{ r }} = 0.0;
+{% endfor %}
+{% macro entries(scheme) %}
+{% for q in range(8) %}
+        let i{{ q }} = k4 + {{ units.four(scheme, q) }}u;
+{% if staged %}
+        let x{{ q }} = row_of_x[i{{ q }}];
+{% else %}
+        let v{{ q }} = x[{{ "line * " ~ quads ~ "u + " if experts }}i{{ q }}];
+        let x{{ q }} = v{{ q }}{{ " * norm[i" ~ q ~ "]" if normed }};
+{% if normed %}
+        square += dot(v{{ q }}, v{{ q }});
+{% endif %}
+{% endif %}
+{% endfor %}
+{% if scheme in units.with_offset %}
+{% for q in range(8) %}
+        let t{{ q }} = dot(x{{ q }}, vec4<f32>(1.0));
+{% endfor %}
+{% endif %}
+{% endmacro %}
+{% macro products(p, first) %}
+{% set scheme, n, row_bytes = parts[p] %}
+    for (var u = lane; u < {{ k // 32 }}u; u += {{ lanes }}u) { // trips: {{ k // 32 }} / {{ lanes }}
+{{ units.place(scheme, "u") }}
+{{ entries(scheme) }}
+{%- for r in range(rows) %}
+        {
+            let place = min(row0 + {{ r }}u, {{ n - 1 }}u);
+            let row = ({{ "expert * " ~ n ~ "u + " if experts }}{{ row_of(p, "place") }}) * {{ row_bytes }}u;
+{{ units.read(p, scheme, "u", "row") }}
+{{ units.product(scheme) }}
+            acc{{ first + r }} += unit;
+        }
+{% endfor %}
+    }
+{% endmacro %}
+{% if gated %}
+    let row0 = (g * {{ teams }}u + team) * {{ rows }}u;
+{{ products(0, 0) }}
+{% if normed and not staged %}
+    let square_of_all = square;
+{% endif %}
+{{ products(1, rows) }}
+{% if normed and not staged %}
+    square = square_of_all;
+{% endif %}
+{% else %}
+{% for p in range(results) %}
+    {{ "else " if p }}{{ "if (g < " ~ ends[p] ~ "u) " if p + 1 < results }}{
+    let row0 = ((g - {{ ends[p - 1] if p else 0 }}u) * {{ teams }}u + team) * {{ rows }}u;
+{{ products(p, 0) }}
+    }
+{% endfor %}
+{% endif %}
+{% for r in range(sums) %}
+    partial[{{ r * threads }}u + thread] = acc{{ r }};
+{% endfor %}
+{% if normed %}
+    partial[{{ sums * threads }}u + thread] = square;
+{% endif %}
+    workgroupBarrier();
+    for (var i = thread; i < {{ sums * teams * 8 }}u; i += {{ threads }}u) { // trips: {{ sums * teams * 8 }} / {{ threads }}
+        let from_ = i / 8u * {{ lanes }}u + i % 8u;
+        var sum = partial[from_];
+{% for j in range(1, lanes // 8) %}
+        sum += partial[from_ + {{ 8 * j }}u];
+{% endfor %}
+        eighths[i] = sum;
+    }
+{% if normed %}
+    if (thread < {{ squares * 8 }}u) {
+        let from_ = {{ sums * threads }}u + thread / 8u * {{ lanes }}u + thread % 8u;
+        var sum = partial[from_];
+{% for j in range(1, (threads if staged else lanes) // 8) %}
+        sum += partial[from_ + {{ 8 * j }}u];
+{% endfor %}
+        eighths[{{ sums * teams * 8 }}u + thread] = sum;
+    }
+{% endif %}
+    workgroupBarrier();
+    // Thread by thread through the rows of the workgroup.
+    let mine = min(thread, {{ rows * teams - 1 }}u) / {{ rows }}u;
+    let r = thread % {{ rows }}u;
+{% macro total(of) %}{% for j in range(8) %}{{ " + " if j }}eighths[{{ of }} + {{ j }}u]{% endfor %}{% endmacro %}
+    let first = (r * {{ teams }}u + mine) * 8u;
+    var value = {{ total("first") }};
+{% if gated %}
+    let second = first + {{ rows * teams * 8 }}u;
+    var other = {{ total("second") }};
+{% endif %}
+{% if normed %}
+    let squares = {{ sums * teams * 8 }}u{{ " + mine * 8u" if not staged }};
+    let scale = 1.0 / sqrt(({{ total("squares") }}) / f32(K) + EPS);
+    value *= scale;
+{% if gated %}
+    other *= scale;
+{% endif %}
+{% endif %}
+{% if gated %}
+    value = activate(vec4<f32>(value)).x * other;
+{% endif %}
+{% if turned %}
+    // The other one of the pair.
+    partial[thread] = value;
+    workgroupBarrier();
+    let beside = partial[thread ^ 1u];
+{% endif %}
+    if (thread >= {{ rows * teams }}u) { return; }
+{% for p in range(results) %}
+    {{ "else " if p }}{{ "if (g < " ~ ends[p] ~ "u) " if p + 1 < results }}{
+        let place = (g - {{ ends[p - 1] if p else 0 }}u) * {{ teams * rows }}u + thread;
+        if (place < {{ parts[p][1] }}u) {
+            let row = {{ row_of(p, "place") }};
+{% if p < turned %}
+            value = value * cosines[place % {{ head }}u / 2u] + beside * sines[row % {{ head }}u];
+{% endif %}
+            y{{ p }}[{{ "line * " ~ parts[p][1] ~ "u + " if experts }}{{ "row + " ~ offsets[p] ~ "u" if offsets[p] is not none else "row" }}] = value{{ " + residual[row]" if added }};
+        }
+    }
+{% endfor %}
+}
