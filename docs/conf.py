@@ -26,7 +26,7 @@ exclude_patterns = ["_ext", "_static", "reference/plain"]
 nitpicky = True
 # Types of other packages, and types of rlx that have no page of their own.
 nitpick_ignore_regex = [
-    ("py:.*", r"(numpy|np|collections|typing|pathlib|argparse|types)(\..+)?"),
+    ("py:.*", r"(numpy|np|collections|typing|pathlib|argparse|types|tokenizers)(\..+)?"),
     (
         "py:.*",
         r"rlx\.(\w+\.)+\w+|CalibrationError|GraphCost|LoweredModule|RunSlots|RunDict|DynamicRows|Recorder|Source|TryLock|KernelLimitError",

@@ -1,11 +1,10 @@
 """Finds the sentence of the same meaning.
 
-``python examples/08_sentences.py FOLDER "A query" "A text" "Another" ...``.
+``python examples/08_sentences.py MODEL "A query" "A text" "Another" ...``.
 
-FOLDER holds all-MiniLM-L6-v2 or a relative: model.safetensors, vocab.txt and config.json. Without it, a tiny model of
-random weights is made: its vectors are computed the same way and mean nothing.
-
-It needs the tokenizers library: pip install tokenizers.
+MODEL is a folder of transformers with an encoder, such as all-MiniLM-L6-v2 (model.safetensors, config.json,
+tokenizer.json), or a GGUF file of one. Without it, a tiny model of random weights is made: its vectors are computed the
+same way and mean nothing. It needs the tokenizers library: pip install tokenizers.
 """
 
 import argparse
@@ -20,24 +19,23 @@ TEXTS = ("A kitten is asleep on the sofa.", "Shares fell sharply on Monday.", "T
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", nargs="?", help="where model.safetensors and vocab.txt lie")
+    parser.add_argument("model", nargs="?")
     parser.add_argument("query", nargs="?", default="The cat sleeps.")
     parser.add_argument("texts", nargs="*")
     parser.add_argument("--device", default="auto")
     options = parser.parse_args()
-    # The command line comes first: --help needs no library.
-    from minilm import Encoder, tiny
-
     with tempfile.TemporaryDirectory() as folder:
-        if options.folder is None:
-            tiny.model(Path(folder))
-        with Encoder(options.folder or folder, options.device) as encoder:
+        path = options.model or Path(folder) / "tiny.gguf"
+        if options.model is None:
+            import tiny_lm
+
+            path.write_bytes(tiny_lm.model(architecture="bert", kv_heads=4))
+        with rlx.lm.load(path, options.device) as model:
             texts = options.texts or TEXTS
-            query, *vectors = encoder.embed([options.query, *texts])
+            query, *vectors = model.embed([options.query, *texts])
     print(options.query)
-    for cosine, text in sorted(
-        zip((float(query @ vector) for vector in vectors), texts), reverse=True
-    ):
+    cosines = [float(query @ vector) for vector in vectors]
+    for cosine, text in sorted(zip(cosines, texts, strict=True), reverse=True):
         print(f"  {cosine:6.3f}  {text}")
 
 

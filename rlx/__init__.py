@@ -25,7 +25,7 @@ from rlx.version import __version__ as __version__
 
 # isort: off
 if TYPE_CHECKING:  # for type checkers, and for tools that collect what a program needs
-    from rlx import cost as cost, onnx as onnx, ops as ops, signal as signal
+    from rlx import cost as cost, lm as lm, onnx as onnx, ops as ops, signal as signal
     from rlx.prewarm import open_ahead as open_ahead
     from rlx.backends.base import (
         Backend as Backend,
@@ -125,6 +125,7 @@ _NAMES = {
     "rlx.cost": "",
     "rlx.importers.gguf": "",
     "rlx.importers.safetensors": "",
+    "rlx.lm": "",
     "rlx.onnx": "",
     "rlx.ops": "",
     "rlx.signal": "",

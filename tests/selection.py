@@ -53,7 +53,7 @@ MODE = os.environ.get("RLX_TEST_GREEN", "")
 # alone, but for a test that imports them.
 BESIDE = {
     "rlx/signal": "signal", "rlx/serving": "signal|many|serving", "rlx/importers": "onnx|gguf|importers", "rlx/passes": r"rlx\.passes",
-    "examples": "examples?|llama", "benchmarks": "benchmarks?", "rlx/cost": "cost", "rlx/tune": "tun(e|ed|er|ing)", "rlx/calibrate": "calibrat(e|ion)",
+    "examples": "examples?|tiny_lm", "rlx/lm": "lm", "benchmarks": "benchmarks?", "rlx/cost": "cost", "rlx/tune": "tun(e|ed|er|ing)", "rlx/calibrate": "calibrat(e|ion)",
 }  # fmt: skip
 PACKAGES = ("numpy", "wgpu", "scipy", "onnx", "onnxruntime", "wgpudawn", "cython")
 AUDITED = 100  # one of so many known samples runs

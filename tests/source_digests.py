@@ -22,7 +22,7 @@ KERNELS = ("cython_src/kernels/**/*", "rlx/backends/cpu/**/*.py")
 COVERED = (
     FAMILIES, *KERNELS, "rlx/passes/**/*.py", "rlx/importers/**/*.py", "rlx/signal/**/*.py", "rlx/cli/**/*.py",
     "rlx/regress/**/*.py", "rlx/serving/**/*.py", "rlx/cost/**/*.py", "rlx/tune/**/*.py", "rlx/calibrate/**/*.py",
-    "rlx/ray/**/*.py", "rlx/testing/**/*.py", "rlx/__pyinstaller/**/*.py", "tests/test_*.py",
+    "rlx/ray/**/*.py", "rlx/lm/**/*.py", "rlx/testing/**/*.py", "rlx/__pyinstaller/**/*.py", "tests/test_*.py",
 )  # fmt: skip
 FLOOR = ("rlx/**/*.py", "cython_src/**/*", "tests/*.py")
 

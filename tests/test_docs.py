@@ -78,12 +78,14 @@ def test_errors_are_those_of_the_checks():
 
 
 def test_the_public_names_have_a_page():
-    """Every public name of rlx and rlx.signal stands in the reference."""
+    """Every public name of rlx, rlx.lm and rlx.signal stands in the reference."""
     text = "".join(page.read_text() for page in (DOCS / "reference").glob("*.md"))
     documented = set(re.findall(r"auto\w+:: rlx\.(\S+)", text))
-    modules = {"cost", "gguf", "onnx", "ops", "safetensors", "signal", "__version__"}
+    modules = {"cost", "gguf", "lm", "onnx", "ops", "safetensors", "signal", "__version__"}
     assert set(rlx.__all__) - modules - documented == set()
     assert {f"signal.{name}" for name in rlx.signal.__all__} <= documented
+    # The page of architectures describes this table in its text.
+    assert {f"lm.{name}" for name in rlx.lm.__all__} - documented == {"lm.ARCHITECTURES"}
 
 
 def test_docstrings_become_text_without_markup():

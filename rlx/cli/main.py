@@ -16,6 +16,7 @@ from rlx.cli import (
     demo,
     devices,
     licenses_command,
+    lm_command,
     profile_command,
     regress,
     screen,
@@ -161,6 +162,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = commands.add_parser("regress", help=text, description=text)
     regress.add_arguments(command)
     command.set_defaults(run=regress.run)
+    text = "talk with a language model, time it, or show its sizes"
+    command = commands.add_parser("lm", help=text, description=text)
+    lm_command.add_arguments(command)
     args = parser.parse_args(argv)
     try:
         with waiting_for_figures():  # a command may end before they were measured in the background

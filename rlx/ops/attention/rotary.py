@@ -11,6 +11,7 @@ from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Sample
 from rlx.ir.shape import broadcast
 from rlx.ops.declare import FLOAT_KERNELS, composite
+from rlx.ops.rows.rotation import rotated
 from rlx.sizes import pinned
 
 Style = Literal["neox", "gptj"]
@@ -40,18 +41,6 @@ def _rope(g: Graph, x: Node, cos: Node, sin: Node, n_rot: int | None, style: str
     turned = g.add(g.mul(pairs, cos), g.mul(g.flip(pairs, axis), g.mul(sin, signs)))
     result = g.reshape(turned, entries.shape)
     return g.concat([result, g.narrow(x, -1, n, d - n)], -1) if n < d else result
-
-
-def rotated(x: Array, cos: Array, sin: Array, n: int, style: str) -> Array:
-    """Returns ``rope`` of arrays."""
-    entries, rest = x[..., :n], x[..., n:]
-    if style == "neox":
-        a, b = entries[..., : n // 2], entries[..., n // 2 :]
-        y = np.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
-    else:
-        a, b = entries[..., ::2], entries[..., 1::2]
-        y = np.stack([a * cos - b * sin, b * cos + a * sin], -1).reshape(entries.shape)
-    return np.concatenate([y, rest], -1)
 
 
 @composite(

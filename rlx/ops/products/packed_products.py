@@ -15,13 +15,13 @@ from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.plan import OFFSETS
 from rlx.ir.shape import size
-from rlx.ops.attention.rotary import rotated
 from rlx.ops.declare import op
 from rlx.ops.movement.strided import emit_strided_copy
 from rlx.ops.products.block_formats import FORMATS, decode_blocks, row_weights, scrambled_blocks
 from rlx.ops.products.gated_matmul import MAX_PARTS
 from rlx.ops.products.matmul import activated
 from rlx.ops.rows.normalization import rms_norm
+from rlx.ops.rows.rotation import rotated
 
 # shaders/products/packed_gemv.wgsl: threads of a workgroup, and those that share a row of weights; where the row of x has
 # no room in workgroup memory, as many as there are share one.

@@ -1,9 +1,9 @@
-"""The time of a language model's steps at several positions, and of prompts of several lengths.
+"""Language models: the time of steps at several positions and of prompts of several lengths, and the memory.
 
-usage: python benchmarks/llama_steps.py [cpu|webgpu] [MODEL.gguf] [--threads 1] [--repeats 9] [--seed 1]
+usage: python benchmarks/lm.py [cpu|webgpu] [MODEL.gguf] [--precision int8] [--threads 1] [--repeats 9] [--seed 1]
 
-It runs examples/llama on a GGUF file, or on a random model of 8 layers. Every prompt and token is new. ``compiled`` counts
-the graphs that rlx lowered after the first call, ``moved`` the bytes of a step.
+It runs a GGUF file, or a random model of 8 layers. Every prompt and token is new. ``compiled`` counts the graphs that rlx
+lowered after the first call, ``moved`` the bytes of a step. ``rlx lm bench MODEL`` has llama.cpp beside it.
 """
 
 import argparse
@@ -18,7 +18,7 @@ os.environ["RLX_CACHE"] = "off"  # so that each graph that is compiled counts
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
 import numpy as np
-from llama import Decoder, tiny
+import tiny_lm
 from rich.console import Console
 from rich.table import Table
 
@@ -32,6 +32,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("device", nargs="?", default="cpu")
     parser.add_argument("model", nargs="?")
+    parser.add_argument("--precision", default="f32")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--seed", type=int, default=1)
@@ -45,20 +46,20 @@ def timed(call, *inputs):
     return 1e3 * (time.perf_counter() - start)
 
 
-def steps(decoder, rng, position, repeats):
+def steps(cache, draw, position, repeats):
     """The milliseconds of steps around a position, after one that is not counted."""
-    decoder.prefill(rng.integers(0, decoder.network.vocabulary, position - 2).tolist())
-    tokens = rng.integers(0, decoder.network.vocabulary, repeats + 1).tolist()
-    return statistics.median([timed(decoder.step, token) for token in tokens][1:])
+    cache.rewind(0)
+    cache.read(draw(position - 2))
+    return statistics.median([timed(cache.read, [token]) for token in draw(repeats + 1)][1:])
 
 
-def prompts(decoder, rng, repeats):
+def prompts(cache, draw, repeats):
     """The milliseconds of prompts, which take turns, after one of each that is not counted."""
     times = {count: [] for count in PROMPTS}
     for _ in range(repeats):
         for count, each in times.items():
-            tokens = rng.integers(0, decoder.network.vocabulary, count).tolist()
-            each.append(timed(decoder.prefill, tokens))
+            cache.rewind(0)
+            each.append(timed(cache.read, draw(count)))
     return {f"prompt of {n}": statistics.median(each[1:]) for n, each in times.items()}
 
 
@@ -69,27 +70,39 @@ def main():
         path = options.model
         if path is None:
             path = Path(folder) / "random.gguf"
-            settings = {"width": 768, "layers": 8, "heads": 12, "kv_heads": 4, "context": 2048}
-            path.write_bytes(tiny.model(("Q8_0",), seed=options.seed, **settings))
-        chosen = rlx.CompileOptions(threads=options.threads)
-        with Decoder(path, options.device, options=chosen) as decoder:
-            tokens = decoder.network.vocabulary
-            decoder.prefill(rng.integers(0, tokens, 7).tolist())
-            decoder.step(1)
+            settings = {
+                "width": 768,
+                "layers": 8,
+                "heads": 12,
+                "kv_heads": 4,
+                "__context_length": 2048,
+            }
+            path.write_bytes(tiny_lm.model(("Q8_0",), seed=options.seed, **settings))
+        chosen = rlx.CompileOptions(threads=options.threads, precision=options.precision)
+        with rlx.lm.load(path, options.device, 2048, options=chosen) as model:
+            cache = model.take([])
+
+            def draw(count):
+                return rng.integers(0, model.vocabulary, count).tolist()
+
+            cache.read(draw(7))
+            cache.read(draw(1))
             first = rlx.cache_stats().lowered
             table = Table("what", "ms", "beside the first")
             results = {}
             for position in POSITIONS:
-                results[f"step at {position}"] = steps(decoder, rng, position, options.repeats)
-            results |= prompts(decoder, rng, options.repeats)
+                results[f"step at {position}"] = steps(cache, draw, position, options.repeats)
+            results |= prompts(cache, draw, options.repeats)
             base = next(iter(results.values()))
             for name, value in results.items():
                 table.add_row(name, f"{value:.2f}", f"{value / base:.2f}")
             Console().print(table)
-            before = decoder.compiled.bytes_moved
-            decoder.step(2)
-            moved = [b - a for a, b in zip(before, decoder.compiled.bytes_moved, strict=True)]
+            compiled = model.compiled
+            before = compiled.bytes_moved
+            cache.read(draw(1))
+            moved = [b - a for a, b in zip(before, compiled.bytes_moved, strict=True)]
             print(f"compiled {rlx.cache_stats().lowered - first}, moved (up, back, copied) {moved}")
+            print(f"memory {model.memory()}, measured {compiled.memory()}")
 
 
 if __name__ == "__main__":

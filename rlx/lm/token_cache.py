@@ -1,0 +1,218 @@
+"""The tokens that a model has read, with their keys and values on the device."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from rlx.errors import CancelledError, InputError
+from rlx.ir.opdef import Array
+from rlx.runtime.compiled import CompiledGraph
+
+
+class TokenCache:
+    """The tokens that were read, and the memory of their keys and values.
+
+    Args:
+        compiled: The graph of ``Network.decoder``, whose states this object owns.
+        shapes: Shapes of the states, by name; the first axis has the tokens that there is room for.
+        chunk: Most tokens of a run.
+        vocabulary: The number of tokens that the model knows.
+
+    Attributes:
+        tokens: The tokens that were read.
+        computed: The number of tokens that runs have read, rewound ones too.
+        context: Tokens that there is room for.
+        keep: First tokens that ``shift`` keeps, such as those of a system message; None where it makes no room.
+    """
+
+    computed: int
+    context: int
+    keep: int | None
+
+    def __init__(
+        self,
+        compiled: CompiledGraph,
+        shapes: Mapping[str, tuple[int, ...]],
+        chunk: int,
+        vocabulary: int,
+    ) -> None:
+        self._compiled, self._chunk, self._vocabulary = compiled, chunk, vocabulary
+        self._shapes = dict(shapes)
+        for name, shape in self._shapes.items():
+            compiled.bind_gpu_handle(name, np.zeros(shape, np.float32))
+        self.tokens: list[int] = []
+        self.computed, self.context = 0, next(iter(self._shapes.values()))[0]
+        self.keep = None
+        self._last: Array | None = None
+        self._lock = threading.RLock()
+
+    @property
+    def room(self) -> int:
+        """The number of tokens that may follow."""
+        return self.context - len(self.tokens)
+
+    @property
+    def is_full(self) -> bool:
+        """True where no token may follow, and none is forgotten to make room."""
+        return self.room < 1 and self.keep is None
+
+    def continue_with(self, tokens: Sequence[int], cancel: threading.Event | None = None) -> Array:
+        """Has the cache hold some tokens. Those at their beginning that it holds already are kept.
+
+        Args:
+            tokens: All tokens of the text.
+            cancel: Ends it between two runs.
+
+        Returns:
+            The logits of the next token, f32 ``[vocabulary]``.
+
+        Raises:
+            InputError: There are no tokens, more than there is room for, or unknown ones.
+            CancelledError: ``cancel`` was set. What was read until then is kept.
+        """
+        if not 1 <= len(tokens) <= self.context:
+            raise InputError("tokens of a text", got=len(tokens), expected=f"1 to {self.context}")
+        with self._lock:
+            kept = common(self.tokens, tokens)
+            if kept == len(tokens) == len(self.tokens) and self._last is not None:
+                return self._last
+            self.rewind(min(kept, len(tokens) - 1))
+            self.read(tokens[len(self.tokens) :], cancel=cancel)
+            assert self._last is not None
+            return self._last
+
+    def read(
+        self, tokens: Sequence[int], every: bool = False, cancel: threading.Event | None = None
+    ) -> Array:
+        """Reads tokens behind those that were read before.
+
+        Args:
+            tokens: At least one.
+            every: Whether the logits behind all of them are returned, not behind the last one alone.
+            cancel: Ends it between two runs.
+
+        Returns:
+            f32 ``[tokens or 1, vocabulary]``.
+
+        Raises:
+            InputError: There is no room for them, or the model does not know one.
+            CancelledError: ``cancel`` was set. What was read until then is kept.
+        """
+        array = self._checked(tokens)
+        results = []
+        for start in range(0, len(array), self._chunk):
+            if cancel is not None and cancel.is_set():
+                raise CancelledError("reading was cancelled", got=f"{start} of {len(array)} tokens")
+            results.append(self._run(array[start : start + self._chunk], every))
+        return np.concatenate(results) if every else results[-1]
+
+    def _run(self, tokens: Array, every: bool) -> Array:
+        """Reads so few tokens that one run takes them."""
+        with self._lock:
+            position, first = len(self.tokens), 0 if every else len(tokens) - 1
+            named = {"tokens": tokens, "position": np.int64(position), "first": np.int64(first)}
+            (logits,) = self._compiled.run(named)
+            self.tokens.extend(tokens.tolist())
+            self.computed += len(tokens)
+            self._last = logits[-1]
+            return logits
+
+    def rewind(self, count: int) -> None:
+        """Forgets all tokens but the first ones.
+
+        Args:
+            count: The number of tokens that stay.
+        """
+        with self._lock:
+            if not 0 <= count <= len(self.tokens):
+                raise InputError("tokens that stay", got=count, expected=f"0 to {len(self.tokens)}")
+            if count < len(self.tokens):
+                del self.tokens[count:]
+                self._last = None
+
+    def shift(self, cancel: threading.Event | None = None) -> Array:
+        """Makes room: forgets the older half of the tokens behind the first ones, and reads the rest again.
+
+        Args:
+            cancel: Ends it between two runs.
+
+        Returns:
+            The logits of the next token.
+        """
+        keep = min(self.keep or 0, self.context // 2)
+        rest = self.tokens[keep:]
+        return self.continue_with([*self.tokens[:keep], *rest[(len(rest) + 1) // 2 :]], cancel)
+
+    def copy_to(self, other: TokenCache, count: int) -> None:
+        """Gives another cache of the same model the first tokens, with their keys and values."""
+        tokens, states = self.states(count)
+        if tokens:
+            other.restore(tokens, states)
+
+    def states(self, count: int | None = None) -> tuple[list[int], dict[str, Array]]:
+        """Returns the first tokens or all, and their keys and values ``[tokens, kv_heads, size]`` by name."""
+        with self._lock:
+            tokens = self.tokens[:count]
+            read = self._compiled.read_gpu_handle
+            return tokens, {name: read(name)[: len(tokens)] for name in self._shapes}
+
+    def restore(self, tokens: Sequence[int], states: Mapping[str, Array]) -> None:
+        """Takes tokens with their keys and values.
+
+        Raises:
+            InputError: They are not of this model, or there is no room for them.
+        """
+        checked = self._checked(tokens, room=self.context)
+        for name, shape in self._shapes.items():
+            wanted, given = (len(checked), *shape[1:]), states.get(name)
+            if given is None or given.shape != wanted or given.dtype != np.float32:
+                got = None if given is None else f"{given.dtype}{given.shape}"
+                raise InputError(f"state {name!r} is of another model", got=got, expected=wanted)
+        with self._lock:
+            for name, shape in self._shapes.items():
+                whole = np.zeros(shape, np.float32)
+                whole[: len(checked)] = states[name]
+                self._compiled.bind_gpu_handle(name, whole)
+            self.tokens, self._last = checked.tolist(), None
+
+    def close(self) -> None:
+        """Frees the memory."""
+        self._compiled.close()
+
+    def _checked(self, tokens: Sequence[int], room: int | None = None) -> Array:
+        return checked_tokens(tokens, self.room if room is None else room, self._vocabulary)
+
+
+def checked_tokens(tokens: Sequence[int] | Array, room: int, vocabulary: int) -> Array:
+    """Returns tokens as an array, i32.
+
+    Args:
+        tokens: The tokens.
+        room: Their largest number.
+        vocabulary: The number of tokens that the model knows.
+
+    Raises:
+        InputError: There are none or too many, or the model does not know one.
+    """
+    array = np.asarray(tokens)
+    if array.ndim != 1 or array.dtype.kind not in "iu" or not 0 < len(array) <= room:
+        whole = array.ndim == 1 and (array.dtype.kind in "iu" or not array.size)
+        got = len(array) if whole else f"{array.dtype}{array.shape}"
+        raise InputError("tokens", got=got, expected=f"1 to {room} whole numbers")
+    wrong = np.flatnonzero((array < 0) | (array >= vocabulary))
+    if len(wrong):
+        expected = f"0 to {vocabulary - 1}"
+        raise InputError("no such token", got=int(array[wrong[0]]), expected=expected)
+    return array.astype(np.int32)
+
+
+def common(a: Sequence[int], b: Sequence[int]) -> int:
+    """The number of first entries that two texts share."""
+    count = min(len(a), len(b))
+    first, second = np.asarray(a[:count]), np.asarray(b[:count])
+    # Another thread may have cut one of them meanwhile.
+    differ = np.flatnonzero(first != second) if len(first) == len(second) else np.array([0])
+    return int(differ[0]) if len(differ) else count
