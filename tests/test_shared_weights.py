@@ -43,6 +43,21 @@ def test_graphs_for_several_shapes_keep_weights_once():
     assert not blocks() - before
 
 
+def test_many_weights_that_were_widened_are_kept_once():
+    """Two bytes of each number are 0, in all of them."""
+    wide = [RNG.normal(size=(256, 256)).astype(np.float16).astype(np.float32) for _ in range(3)]
+    before, compiled = blocks(), []
+    for rows in (2, 9):
+        g = rlx.Graph()
+        x = g.input("x", (rows, 256))
+        for index, w in enumerate(wide):
+            x = x @ g.param(f"w{index}", w.shape, value=w)
+        g.set_outputs([x])
+        compiled.append(rlx.compile(g, "cpu"))
+    assert len(blocks() - before) == 3
+    del compiled
+
+
 def test_a_weight_that_is_set_moves_away_from_the_others():
     first, other = product(4), product(8)
     clone = first.clone()
