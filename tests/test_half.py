@@ -101,3 +101,22 @@ def test_a_cpu_widens_weights_once(rng, dtype, kept):
     assert "half_matmul" in text, text
     for shape in ("(5,3,3)", "(1,7,7)", "(20,7)", "(7,20)", "(1,7,20)", "(7,4)"):
         assert f"shape={shape}" not in text, text
+
+
+@looped("turned", [False, True])
+def test_a_gate_of_weights_in_16_bits_keeps_them_so(turned):
+    rng = np.random.default_rng(6)
+    weights = [rng.standard_normal((24, 40)).astype(np.float16) for _ in range(2)]
+    g = rlx.Graph()
+    x = g.input("x", (3, 24))
+    wide = [
+        g.transpose(g.cast(g.param(f"w{i}", w.T.shape, "f16", w.T), "f32"))
+        if turned
+        else g.cast(g.param(f"w{i}", w.shape, "f16", w), "f32")
+        for i, w in enumerate(weights)
+    ]
+    g.set_outputs([g.silu(x @ wide[0]) * (x @ wide[1])])
+    row = rng.standard_normal((3, 24)).astype(np.float32)
+    with rlx.compile(g, "cpu") as cg, rlx.compile(g, "reference") as exact:
+        assert cg.as_text("schedule").count("half_matmul") == 2
+        np.testing.assert_allclose(cg.run({"x": row})[0], exact.run({"x": row})[0], 1e-4, 1e-4)

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from rlx.dataclasses import dataclass
+from rlx.ir.dtype import HALVES
 from rlx.ir.graph import Graph, Node
 from rlx.ir.kernel_sets import KERNEL_SETS, KernelSet
 from rlx.ir.rewrite import users
@@ -157,3 +158,9 @@ def scaled(node: Node) -> tuple[Node, float, tuple[Node, ...]]:
             if number and math.isfinite(number) and value.shape == node.shape:
                 return value, number if node.op == "mul" else 1 / number, (node,)
     return node, 1.0, ()
+
+
+def is_widened(w: Node) -> bool:
+    """Returns whether a weight is one in 16 bits, widened, as it is or transposed."""
+    cast = w.inputs[0] if w.op == "transpose" else w
+    return cast.op == "cast" and cast.inputs[0].dtype in HALVES and cast.inputs[0].op == "param"

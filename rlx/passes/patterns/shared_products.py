@@ -10,7 +10,14 @@ import numpy as np
 from rlx.abi.products import ACTIVATIONS
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ops.products.gated_matmul import MAX_PARTS
-from rlx.passes.patterns.match import Build, Match, MatchSite, either_way, joined_node
+from rlx.passes.patterns.match import (
+    Build,
+    Match,
+    MatchSite,
+    either_way,
+    is_widened,
+    joined_node,
+)
 
 # Products of which several can be one kernel.
 PRODUCTS = ("matmul", "fused_matmul_bias_act")
@@ -53,6 +60,8 @@ def gated(node: Node, site: MatchSite) -> Match | None:
             continue
         if gate.x is not up.x or len(gate.bias) != len(up.bias) or source.shape != other.shape:
             continue
+        if site.kernels.on_host and site.fuses("half_weights") and is_widened(gate.w):
+            continue  # products by weights in 16 bits read half the bytes
         inside = sorted((*gate.inside, *between, *up.inside), key=lambda result: result.id)
         if _private(inside, node, site) and not any(site.blocked(item) for item in inside):
             operands = (gate.x, gate.w, up.w, *gate.bias, *up.bias)
