@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, Self
 
 from rlx.backends.base import DeviceInfo
@@ -11,8 +12,11 @@ from rlx.backends.webgpu.dispatch import Dispatch
 from rlx.backends.webgpu.submission import BoundSizes
 from rlx.ir.opdef import TensorType
 from rlx.ir.plan import ARENA, Schedule, Value
-from rlx.sizes import Assumptions, SizeExpr, deciding, is_steady
-from rlx.sizes.program import SizeProgram
+from rlx.sizes import Assumptions, SizeExpr, deciding, dims_of, is_steady
+from rlx.sizes.program import SizeProgram, upper_bound
+
+# Bytes that values for sizes above those met may have in any case, and by the bytes of those met.
+_ROOM, _SHARE = 1 << 24, 1.1
 
 
 class SizedKernels(SizedSchedule):
@@ -33,11 +37,16 @@ class SizedKernels(SizedSchedule):
     """
 
     def __init__(self, schedule: Schedule, sizes: Sizes, info: DeviceInfo, alignment: int) -> None:
-        super().__init__(schedule, sizes, sizes)
+        super().__init__(schedule, sizes, with_room(schedule, sizes))
         self._first, self._info, self._alignment = dict(sizes), info, alignment
         self._steady = is_steady()
         self._texts = SizedTexts(self.names)
         self._render()
+
+    @staticmethod
+    def roomy(schedule: Schedule, sizes: Sizes) -> Sizes:
+        """Returns sizes half as large again, and larger ones of dims that need little memory."""
+        return with_room(schedule, SizedSchedule.roomy(schedule, sizes))
 
     def again(self, sizes: Sizes, most: Sizes) -> Self:
         """Returns the same kernels for other sizes, with memory for others."""
@@ -104,3 +113,28 @@ class SizedKernels(SizedSchedule):
         result.output_types = types[count:]
         result.params = source.params
         return result
+
+
+def with_room(schedule: Schedule, sizes: Sizes) -> Sizes:
+    """Returns sizes, those of dims as large as they may be, or several times as large, that need little more memory.
+
+    To grow takes as long as many runs, and a dim that hardly needs memory, such as a position, grows run by run.
+    """
+    types = Counter(value.type for value in schedule.values if value.kind in ARENA)
+    shapes: list[tuple[Any, ...]] = [type.shape for type in types]
+    all_sizes = [size for shape in shapes for size in shape if isinstance(size, SizeExpr)]
+    highest = {dim.name: dim.max for size in all_sizes for dim in dims_of(size)}
+
+    def nbytes(most: Sizes) -> int:
+        bounds = ((upper_bound(type.nbytes, most) or 0, count) for type, count in types.items())
+        return sum(bound * count for bound, count in bounds)
+
+    result = dict(sizes)
+    limit = max(_ROOM, _SHARE * nbytes(result))
+    for name, size in sizes.items():
+        largest = highest.get(name)
+        for each in (largest, 16 * size, 4 * size):
+            if each is not None and each > size and nbytes({**result, name: each}) <= limit:
+                result[name] = each
+                break
+    return result

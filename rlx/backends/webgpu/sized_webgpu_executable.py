@@ -8,7 +8,7 @@ from rlx._ext.program import SizeSteps
 from rlx.backends.executable import Binding
 from rlx.backends.sized_schedule import Sizes
 from rlx.backends.webgpu.device import GpuDevice
-from rlx.backends.webgpu.sized_kernels import SizedKernels
+from rlx.backends.webgpu.sized_kernels import SizedKernels, with_room
 from rlx.backends.webgpu.webgpu_executable import WebGpuExecutable
 from rlx.backends.webgpu.weight_buffers import ConstantBuffers
 from rlx.errors import DeviceMemoryError
@@ -71,7 +71,8 @@ class SizedWebGpuExecutable(WebGpuExecutable):
 
     def clone(self) -> SizedWebGpuExecutable:
         """Returns the same dispatches on a new arena."""
-        return self._again(self._sized.again(self.sizes, self.sizes))
+        most = with_room(self._sized.schedule, self.sizes)
+        return self._again(self._sized.again(self.sizes, most))
 
     def _again(self, kernels: SizedKernels) -> SizedWebGpuExecutable:
         with self._gpu.all_or_nothing():
