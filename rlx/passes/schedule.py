@@ -155,10 +155,10 @@ class Scheduler:
 
     def write_into_result(self, index: int, offset: Any) -> bool:
         """See ``Emitter``."""
-        node, target = self._node.inputs[index], self._values[self._node.id][0]
-        value, outputs = self._values[node.id][0], {item.id for item in self._graph.outputs}
-        # A view of a part has the memory of the whole value, which the call would write.
-        if target.kind != STATE or not same_size(value.type.size, node.type.size):
+        made = node = self._node.inputs[index]
+        target, value = self._values[self._node.id][0], self._values[node.id][0]
+        outputs = {item.id for item in self._graph.outputs}
+        if target.kind != STATE:
             return False
         while len(self._users[node.id]) == 1 and node.id not in outputs and node.op == "reshape":
             node = node.inputs[0]
@@ -168,6 +168,9 @@ class Scheduler:
             call = self._schedule.calls[at]
             touched = target in (*call.inputs, *call.outputs)
             if value in call.outputs and OFFSETS in call.params and not touched:
+                # A view of a part has the memory of the whole value, which the call would write.
+                if value.type.size != made.type.size:
+                    return False
                 place, offsets = call.outputs.index(value), list(call.params[OFFSETS])
                 written, offsets[place] = list(call.outputs), offset
                 written[place] = target

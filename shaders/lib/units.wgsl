@@ -72,6 +72,22 @@ fn looked_up(codes: u32, values: vec4<u32>) -> vec4<f32> {
 {# The fours of a row between the first four of a unit and four `q`. #}
 {% macro four(scheme, q) %}{{ (q % 4 + q // 4 * 8) if scheme in quarters else (q % 2 + q // 2 * 8) if scheme in halves else q * turns if scheme in plain else q }}{% endmacro %}
 
+{# Threads of neighbouring units read their first fours, or others of equal numbers, at the same time. So many fours of a row
+   lie in one piece where a gap of one four behind each piece has eight threads read from different banks. No unit lies in
+   two pieces; weights of 16 bits in turns of 8 need no gap. #}
+{% macro spread(scheme) %}{{ 16 if scheme in quarters else 32 if scheme in halves else 8 * turns if scheme in plain else 8 }}{% endmacro %}
+
+{# The type of the elements of bound weights: several words where each unit begins at a multiple of them. #}
+{% macro element(scheme) %}{{ "vec4<u32>" if scheme in quarters else "vec2<u32>" if scheme in plain else "u32" }}{% endmacro %}
+
+{# Declares the words name0, name1, name2, name3 from byte `start` on, which is a multiple of 16, of weights bound as vec4<u32>. #}
+{% macro four_words(p, name, start) %}
+        let {{ name }}_words = packed{{ p }}[({{ start }}) >> 4u];
+{% for i in range(4) %}
+        let {{ name }}{{ i }} = {{ name }}_words[{{ i }}];
+{% endfor %}
+{% endmacro %}
+
 {# Declares the words name0, name1 ... from byte `start` on, which is a multiple of `step`: 4, 2 or 1. #}
 {% macro words(p, name, start, count, step) %}
         let {{ name }}_start = {{ start }};
@@ -104,9 +120,9 @@ fn looked_up(codes: u32, values: vec4<u32>) -> vec4<f32> {
 {% if scheme in plain %}
         let d = 1.0;
 {% for q in range(8) %}
-        let place{{ q }} = ({{ row }} >> 2u) + 2u * (k4 + {{ four(scheme, q) }}u);
-        let w{{ 2 * q }} = packed{{ p }}[place{{ q }}];
-        let w{{ 2 * q + 1 }} = packed{{ p }}[place{{ q }} + 1u];
+        let pair{{ q }} = packed{{ p }}[({{ row }} >> 3u) + k4 + {{ four(scheme, q) }}u];
+        let w{{ 2 * q }} = pair{{ q }}.x;
+        let w{{ 2 * q + 1 }} = pair{{ q }}.y;
 {% endfor %}
 {% elif scheme in few %}
 {% set nbytes = {"Q4_0": 18, "Q4_1": 20, "Q5_0": 22, "Q5_1": 24, "Q8_0": 34, "IQ4_NL": 18, "MXFP4": 17}[scheme] %}
@@ -127,10 +143,10 @@ fn looked_up(codes: u32, values: vec4<u32>) -> vec4<f32> {
 {% endif %}
 {% elif scheme in quarters %}
         let block = {{ row }} + ({{ u }} / 8u) * {{ 144 if scheme == "Q4_K" else 176 }}u;
-{{ words(p, "h", "block", 4, 4) }}
-{{ words(p, "w", "block + " ~ (16 if scheme == "Q4_K" else 48) ~ "u + (part / 2u) * 32u + (part % 2u) * 16u", 4, 4) }}
+{{ four_words(p, "h", "block") }}
+{{ four_words(p, "w", "block + " ~ (16 if scheme == "Q4_K" else 48) ~ "u + (part / 2u) * 32u + (part % 2u) * 16u") }}
 {% if scheme == "Q5_K" %}
-{{ words(p, "f", "block + 16u + (part % 2u) * 16u", 4, 4) }}
+{{ four_words(p, "f", "block + 16u + (part % 2u) * 16u") }}
 {% endif %}
         let turn = ((part / 2u) & 1u) * 16u;
         let first = h1 >> turn;

@@ -21,6 +21,16 @@
 {{ place }}
 {%- endif -%}
 {% endmacro %}
+{# Neighbouring threads read fours of the row at the same time. A gap behind every so many fours puts these into different
+   banks of the workgroup's memory; the format of the most weights chooses how many. #}
+{% set most = namespace(rows=0, gap=8) %}
+{% for scheme, n, _ in parts %}
+{% if n > most.rows %}
+{% set most.rows = n %}
+{% set most.gap = units.spread(scheme)|int %}
+{% endif %}
+{% endfor %}
+{% set gap = most.gap %}
 {# Squares are summed by the whole workgroup, or by each team. #}
 {% set squares = normed * (1 if staged else teams) %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<vec4<f32>>;
@@ -28,11 +38,11 @@
 {{- bind("norm", "vec4<f32>") if normed }}
 {{- bind("residual", "f32") if added }}
 {{- bind("cosines", "f32") ~ bind("sines", "f32") if turned }}
-{%- for part in parts %}{{ bind("packed" ~ loop.index0, "u32") }}{% endfor %}
+{%- for part in parts %}{{ bind("packed" ~ loop.index0, units.element(part[0])) }}{% endfor %}
 {%- for i in range(results) %}{{ bind("y" ~ i, "f32") }}{% endfor %}
 
 {% if staged %}
-var<workgroup> row_of_x: array<vec4<f32>, {{ quads }}>;
+var<workgroup> row_of_x: array<vec4<f32>, {{ quads + quads // gap }}>;
 {% endif %}
 // By sum, then by thread; behind them the squares.
 var<workgroup> partial: array<f32, {{ (sums + normed) * threads }}>;
@@ -69,7 +79,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% if normed %}
         square += dot(v, v);
 {% endif %}
-        row_of_x[i] = v{{ " * norm[i]" if normed }};
+        row_of_x[i + i / {{ gap }}u] = v{{ " * norm[i]" if normed }};
     }
     workgroupBarrier();
 {% endif %}
@@ -77,11 +87,18 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     var acc{{ r }} = 0.0;
 {% endfor %}
 {% macro entries(scheme) %}
+{% set own = units.spread(scheme)|int == gap %}
+{% if staged and own %}
+        let from4 = k4 + k4 / {{ gap }}u;
+{% endif %}
 {% for q in range(8) %}
+{% if staged and own %}
+        let x{{ q }} = row_of_x[from4 + {{ units.four(scheme, q) }}u];
+{% elif staged %}
         let i{{ q }} = k4 + {{ units.four(scheme, q) }}u;
-{% if staged %}
-        let x{{ q }} = row_of_x[i{{ q }}];
+        let x{{ q }} = row_of_x[i{{ q }} + i{{ q }} / {{ gap }}u];
 {% else %}
+        let i{{ q }} = k4 + {{ units.four(scheme, q) }}u;
         let v{{ q }} = x[{{ "line * " ~ quads ~ "u + " if experts }}i{{ q }}];
         let x{{ q }} = v{{ q }}{{ " * norm[i" ~ q ~ "]" if normed }};
 {% if normed %}
@@ -95,37 +112,45 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% endfor %}
 {% endif %}
 {% endmacro %}
-{% macro products(p, first) %}
-{% set scheme, n, row_bytes = parts[p] %}
+{# Adds the units of products of one format to the sums. #}
+{% macro products(several) %}
+{% set scheme = parts[several[0]][0] %}
     for (var u = lane; u < {{ k // 32 }}u; u += {{ lanes }}u) { // trips: {{ k // 32 }} / {{ lanes }}
 {{ units.place(scheme, "u") }}
 {{ entries(scheme) }}
-{%- for r in range(rows) %}
+{%- for p in several %}
+{% set n, row_bytes = parts[p][1:] %}
+{% for r in range(rows) %}
         {
             let place = min(row0 + {{ r }}u, {{ n - 1 }}u);
             let row = ({{ "expert * " ~ n ~ "u + " if experts }}{{ row_of(p, "place") }}) * {{ row_bytes }}u;
 {{ units.read(p, scheme, "u", "row") }}
 {{ units.product(scheme) }}
-            acc{{ first + r }} += unit;
+            acc{{ r + (rows * p if gated else 0) }} += unit;
         }
+{% endfor %}
 {% endfor %}
     }
 {% endmacro %}
 {% if gated %}
     let row0 = (g * {{ teams }}u + team) * {{ rows }}u;
-{{ products(0, 0) }}
+{% if parts[0][0] == parts[1][0] %}
+{{ products([0, 1]) }}
+{% else %}
+{{ products([0]) }}
 {% if normed and not staged %}
     let square_of_all = square;
 {% endif %}
-{{ products(1, rows) }}
+{{ products([1]) }}
 {% if normed and not staged %}
     square = square_of_all;
+{% endif %}
 {% endif %}
 {% else %}
 {% for p in range(results) %}
     {{ "else " if p }}{{ "if (g < " ~ ends[p] ~ "u) " if p + 1 < results }}{
     let row0 = ((g - {{ ends[p - 1] if p else 0 }}u) * {{ teams }}u + team) * {{ rows }}u;
-{{ products(p, 0) }}
+{{ products([p]) }}
     }
 {% endfor %}
 {% endif %}

@@ -140,7 +140,7 @@ def workgroups_of(
     # The threads that store a pair which turns are neighbours.
     rows = max(rows, 2) if turned else rows
     kept = rows * (2 if gated else 1) + int(normed)
-    needed = 4 * (k + kept * (_THREADS + 8 * _THREADS // _LANES))
+    needed = 4 * (k + k // 8 + kept * (_THREADS + 8 * _THREADS // _LANES))
     staged = needed <= emitter.limits["max-compute-workgroup-storage-size"]
     threads, lanes = (_THREADS, _LANES) if staged else (_LANES_UNSTAGED, _LANES_UNSTAGED)
     params = {"k": k, "rows": rows, "lanes": lanes, "threads": threads, "staged": int(staged)}
