@@ -11,6 +11,8 @@ from samples import looped
 from selection import SELECTION
 
 import rlx
+from rlx.backends.registry import backend
+from rlx.backends.webgpu.sized_webgpu_executable import SizedWebGpuExecutable
 from rlx.lm.config import ModelConfig
 from rlx.lm.network import Network
 from rlx.lm.tokenizer import of_metadata
@@ -18,6 +20,7 @@ from rlx.ops.products.block_formats import FORMATS
 
 pytestmark = pytest.mark.by_program
 
+EXACT = rlx.CompileOptions()  # the CPU rounds rows by default
 PROMPT = [7, 99, 260, 31, 8]
 # Every type that a weight may have; no two neighbours of a layer share one.
 EVERY = (*FORMATS, "F32", "F16", "BF16")
@@ -76,7 +79,7 @@ def near(got, expected, error=1e-4):
 def check_same(path, device, most=12, error=1e-4):
     """The same tokens where they are ahead by more than f32 leaves, and logits within that."""
     reference = Reference(rlx.gguf.load(path))
-    with rlx.lm.load(path, device) as model:
+    with rlx.lm.load(path, device, options=EXACT) as model:
         cache = model.take([])
         assert near(cache.read(PROMPT, every=True), reference.logits(PROMPT), error)
         cache.rewind(0)
@@ -122,7 +125,7 @@ def test_encoders(make, target_device, architecture, pooling):
     path = make(architecture=architecture, types=("F32", "Q8_0"), width=64, kv_heads=4)
     reference, rng = Reference(rlx.gguf.load(path)), np.random.default_rng(4)
     texts = [rng.integers(0, 260, n).tolist() for n in (3, 17, 1, 9)]
-    with rlx.lm.load(path, target_device) as model:
+    with rlx.lm.load(path, target_device, options=EXACT) as model:
         got = model._embedder.embed(texts, pooling)
     for vector, text in zip(got, texts, strict=True):
         hidden = reference.hidden(text)
@@ -154,12 +157,21 @@ def test_settings_of_the_family(make, target_device, settings):
     check_same(make(layers=1, **settings), target_device, most=6)
 
 
-def test_rounded_rows_give_nearly_the_same_logits(make):
+def test_the_cpu_rounds_rows_and_gpus_do_not(make, target_device):
     path = make(types=("Q8_0", "Q4_K"), layers=1)
-    with rlx.lm.load(path, "cpu", options=rlx.CompileOptions(precision="int8")) as model:
+    with rlx.lm.load(path, target_device) as model:
         got, wanted = model.take([]).read(PROMPT, every=True), Reference(model.file).logits(PROMPT)
-    assert not near(got, wanted)
+        assert model.choice.reason == f"{target_device!r} was asked for"
+    assert near(got, wanted) == (target_device != "cpu")
     assert near(got, wanted, 3e-2)
+
+
+def test_the_device_that_is_chosen_rounds(make, monkeypatch):
+    monkeypatch.setenv("RLX_DEVICE", "cpu")
+    with rlx.lm.load(make(types=("Q8_0",), layers=1)) as model:
+        assert str(model.device) == "cpu"
+        assert "RLX_DEVICE" in model.choice.reason
+        assert not near(model.take([]).read(PROMPT), Reference(model.file).logits(PROMPT)[-1:])
 
 
 def test_factors_of_frequencies(make):
@@ -179,7 +191,7 @@ def test_factors_of_frequencies(make):
 def test_texts_read_in_any_parts_have_the_same_logits(make, target_device):
     path = make(types=("Q4_0",), layers=1, __context_length=700)
     rng, reference = np.random.default_rng(2), Reference(rlx.gguf.load(path))
-    with rlx.lm.load(path, target_device) as model:
+    with rlx.lm.load(path, target_device, options=EXACT) as model:
         text = rng.integers(0, 260, 600).tolist()
         wanted = reference.logits(text)
         cache = model.take([])
@@ -211,9 +223,43 @@ def test_a_step_moves_tokens_and_logits_only(make, target_device):
         assert moved["read_back"] == (0 if target_device == "cpu" else 4 * model.vocabulary)
 
 
+def test_a_step_takes_six_kernels_a_layer(make, webgpu):
+    layers, options = 3, rlx.CompileOptions(profile=True)
+    with rlx.lm.load(make(types=("Q8_0",), layers=layers), webgpu, options=options) as model:
+        model.take([]).read(PROMPT)
+        step = {
+            "tokens": np.int32([3]),
+            "position": np.int64(len(PROMPT)),
+            "first": np.int64(0),
+        }
+        rows = model.compiled.profile(step, runs=1).rows
+    limits = backend(rlx.Device.parse(webgpu).backend).devices()[0].limits
+    # A kernel for queries, keys and values has ten buffers.
+    each = 8 if limits["max-storage-buffers-per-shader-stage"] < 10 else 6
+    assert sum(row.calls for row in rows) == each * layers + 6, rows
+
+
+def test_a_conversation_takes_its_memory_at_once(make, webgpu, monkeypatch):
+    """Values that depend on the position are small: no step waits for more memory, in clones either."""
+    grown, compiled = [], []
+    plain = SizedWebGpuExecutable.grown
+    monkeypatch.setattr(
+        SizedWebGpuExecutable,
+        "grown",
+        lambda self, sizes: grown.append(sizes) or plain(self, sizes),
+    )
+    with rlx.lm.load(make(types=("Q8_0",), layers=1), webgpu) as model:
+        for cache in (model.take([]), model.take([])):
+            for position in range(90):
+                cache.read([position])
+            compiled.append(cache._compiled)
+    assert compiled[0] is not compiled[1]
+    assert not grown
+
+
 def test_logprobs_and_seeds(make):
     path = make(layers=1)
-    with rlx.lm.load(path, "cpu") as model:
+    with rlx.lm.load(path, "cpu", options=EXACT) as model:
         logits = Reference(model.file).logits(PROMPT)[:-1]
         wanted = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
         got = model.logprobs(PROMPT)

@@ -30,6 +30,7 @@ def sentence_model(seed):
     )
 
 
+EXACT = rlx.CompileOptions()  # the CPU rounds rows by default
 GREEDY = {"temperature": 0.0, "max_tokens": 6}
 
 
@@ -42,7 +43,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def model(path, target_device):
-    with rlx.lm.load(path, target_device) as model:
+    with rlx.lm.load(path, target_device, options=EXACT) as model:
         yield model
 
 
@@ -131,7 +132,8 @@ def test_undo_and_the_same_message_again(model):
 
 
 def test_undo_brings_back_what_was_forgotten(path):
-    with rlx.lm.load(path, "cpu", context=120) as model, model.chat(system="the one") as chat:
+    model = rlx.lm.load(path, "cpu", context=120, options=EXACT)
+    with model, model.chat(system="the one") as chat:
         while chat.messages[1:2] == [] or chat.messages[1]["content"] == "other 0":
             before = list(chat.messages)
             chat.send(f"other {len(before)}" if before[1:] else "other 0", **GREEDY).read()
@@ -365,7 +367,8 @@ def test_cancelling(model):
 
 
 def test_old_messages_go_where_the_context_is_full(path):
-    with rlx.lm.load(path, "cpu", context=120) as model, model.chat(system="the one") as chat:
+    model = rlx.lm.load(path, "cpu", context=120, options=EXACT)
+    with model, model.chat(system="the one") as chat:
         for turn in range(5):
             answer = chat.send(f"other {turn}", **GREEDY)
             answer.read()

@@ -32,7 +32,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def opened(args: argparse.Namespace, quiet: bool = False) -> LanguageModel:
     """Loads the model of a command, with its progress on standard error."""
-    options = rlx.CompileOptions(precision=args.precision)
+    precision = args.precision
+    options = None if precision is None else rlx.CompileOptions(precision=precision)
     with model_options.progress(quiet, "load"):
         return load(args.model, args.device, args.context, options=options)
 

@@ -48,8 +48,8 @@ def _part(commands: Any, name: str, function: Any, text: str) -> argparse.Argume
     model_options.add_device(command)
     command.add_argument("--context", type=int, help="tokens of a conversation")
     command.add_argument(
-        "--precision", choices=("f32", "int8"), default="f32",
-        help="int8 rounds the operands of products by packed weights to 8 bits (CPU)",
+        "--precision", choices=("f32", "int8"),
+        help="int8 rounds the operands of products by packed weights to 8 bits: the default of the CPU, which others lack",
     )  # fmt: skip
     command.set_defaults(run=function)
     return command

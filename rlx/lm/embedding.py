@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from rlx.backends.base import CompileOptions
+from rlx.compiler.choice import Choice
+from rlx.compiler.progress import CancelToken, ProgressCallback
 from rlx.device.names import DeviceLike
 from rlx.errors import InputError
 from rlx.ir.opdef import Array
+from rlx.lm.compiling import compile_model
 from rlx.lm.config import Pooling
 from rlx.lm.network import Network
 from rlx.lm.token_cache import checked_tokens
 from rlx.runtime.compiled import CompiledGraph
-from rlx.runtime.session import compile
 
 # Most texts and most tokens of a run.
 TEXTS, TOKENS = 32, 4096
@@ -27,15 +29,31 @@ class Embedder:
         network: The model.
         longest: Most tokens of a text.
         device: The device.
-        **settings: Of ``rlx.compile``.
+        options: Options of the compiler.
+        progress: See ``rlx.compile``.
+        cancel: See ``rlx.compile``.
+
+    Attributes:
+        compiled: The graph of whole texts.
+        choice: Why its device was chosen.
     """
 
     compiled: CompiledGraph
+    choice: Choice
 
-    def __init__(self, network: Network, longest: int, device: DeviceLike, **settings: Any) -> None:
+    def __init__(
+        self,
+        network: Network,
+        longest: int,
+        device: DeviceLike,
+        options: CompileOptions | None = None,
+        progress: ProgressCallback | None = None,
+        cancel: CancelToken | None = None,
+    ) -> None:
         self._config, self._longest = network.config, longest
         self._vocabulary = network.vocabulary
-        self.compiled = compile(network.encoder(longest, TEXTS), device, **settings)
+        graph = network.encoder(longest, TEXTS)
+        self.compiled, self.choice = compile_model(graph, device, options, progress, cancel)
 
     def embed(self, texts: Sequence[Sequence[int]], pooling: Pooling) -> Array:
         """Returns vectors of length 1, f32 ``[texts, width]``; products are cosines.

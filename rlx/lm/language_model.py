@@ -19,6 +19,7 @@ from rlx.errors import ImportModelError, InputError
 from rlx.importers import gguf
 from rlx.ir.opdef import Array
 from rlx.lm.chat import Chat, changed
+from rlx.lm.compiling import compile_model
 from rlx.lm.config import ModelConfig, Pooling
 from rlx.lm.embedding import TOKENS, Embedder
 from rlx.lm.folder import load_folder
@@ -29,7 +30,6 @@ from rlx.lm.token_cache import TokenCache, common
 from rlx.lm.token_sampling import Sampling
 from rlx.lm.tokenizer import Tokenizer, end_tokens, of_folder, of_metadata
 from rlx.runtime.compiled import CompiledGraph
-from rlx.runtime.session import compile
 
 # Most tokens of the context where the caller names none, and of a run.
 _CONTEXT, _CHUNK = 4096, 512
@@ -90,19 +90,14 @@ class LanguageModel:
         self._lent: list[TokenCache] = []
         if self.config.writes:
             graph = self._network.decoder(self.context, _CHUNK)
-            compiled = compile(graph, device, options=options, progress=progress, cancel=cancel)
+            compiled, choice = compile_model(graph, device, options, progress, cancel)
             self._free.append(self._cache(compiled))
         else:
             self._embedder = Embedder(
-                self._network,
-                self.context,
-                device,
-                options=options,
-                progress=progress,
-                cancel=cancel,
+                self._network, self.context, device, options, progress, cancel
             )
-            compiled = self._embedder.compiled
-        self.compiled, self.device, self.choice = compiled, compiled.device, compiled.choice
+            compiled, choice = self._embedder.compiled, self._embedder.choice
+        self.compiled, self.device, self.choice = compiled, compiled.device, choice
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -258,9 +253,7 @@ class LanguageModel:
             tokens = [self._truncated(text) for text in tokens]
         with self._embedding:
             if self._embedder is None:
-                self._embedder = Embedder(
-                    self._network, self.context, self.device, options=self._options
-                )
+                self._embedder = Embedder(self._network, self.context, self.device, self._options)
             result = self._embedder.embed(tokens, pooling)
         return result[0] if isinstance(texts, str) else result
 
@@ -385,8 +378,8 @@ def load(
         device: A device or its name.
         context: Tokens of a conversation, prompt and answer together; by default those that the model was made for, but at
             most 4,096.
-        options: Options of the compiler. ``precision="int8"`` rounds the operands of products by packed weights to 8 bits,
-            which is several times as fast on the CPU.
+        options: Options of the compiler. By default the CPU rounds what it multiplies packed weights by to 8 bits, which is
+            several times as fast; ``CompileOptions()`` has it multiply exactly, in f32, as GPUs do.
         progress: Called with an ``rlx.Progress`` while it loads.
         cancel: Ends the loading from another thread.
 

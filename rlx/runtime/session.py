@@ -126,7 +126,7 @@ class Session:
                 with phase("verify"):
                     graph.verify()
             values = self._values(graph, params or {})
-            choice = self._choice(graph)
+            choice = self.choose(graph)
             target = Target.of(choice.device, self.options)
             try:
                 loaded = self._load(graph, target, choice)
@@ -165,8 +165,22 @@ class Session:
 
         return load_sized(graph, target, self.options)
 
-    def _choice(self, graph: Graph) -> Choice:
-        """Returns the requested device, or the choice of "auto", by estimate or benchmark."""
+    def choose(self, graph: Graph) -> Choice:
+        """Returns the device that ``compile`` takes, and why: the requested one, or the choice of "auto".
+
+        Args:
+            graph: The graph, with outputs set.
+
+        Raises:
+            DeviceUnavailableError: No device can run it.
+
+        Example:
+            >>> import rlx
+            >>> g = rlx.Graph()
+            >>> g.set_outputs([g.exp(g.input("x", (4,)))])
+            >>> rlx.Session("cpu").choose(g).reason
+            "'cpu' was asked for"
+        """
         if self.device is not None:
             args = f"{str(self.device)!r} was asked for"
             shared = f"the program shares its wgpu device on {str(self.device)!r}"
