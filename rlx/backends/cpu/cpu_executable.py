@@ -110,7 +110,8 @@ class CpuExecutable:
         """The calls, linked, with the views of inputs and outputs."""
         calls = self._calls.link()
         input_views = tuple(
-            view if rebindable else np.zeros_like(view)
+            # Pages that nobody writes to take no memory: states are large.
+            view if rebindable else np.zeros(view.shape, view.dtype)
             for view, rebindable in zip(inputs, calls.rebindable(), strict=False)
         )
         states = (i for i, v in enumerate(self._schedule.inputs) if v.kind == STATE)
