@@ -9,6 +9,7 @@ import rlx
 from rlx._ext.program import RunSizes
 from rlx._ext.webgpu_hot import HostViews
 from rlx.backends.base import CompileOptions
+from rlx.backends.webgpu import sized_kernels
 from rlx.backends.webgpu.dispatch import UNIFORM, Dispatch
 from rlx.backends.webgpu.size_table import SizeTable
 from rlx.backends.webgpu.sized_kernels import SizedKernels
@@ -198,7 +199,8 @@ def test_results_are_those_of_a_static_graph(sized):
             np.testing.assert_allclose(mean, of_columns, rtol=3e-7, atol=1e-8, strict=True)
 
 
-def test_memory_grows_for_larger_sizes(webgpu):
+def test_memory_grows_for_larger_sizes(webgpu, monkeypatch):
+    monkeypatch.setattr(sized_kernels, "_ROOM", 0)  # as if all of it were much
     g = rlx.Graph("rows")
     g.set_outputs([g.softmax(g.input("x", (Dim("n"), 8))) + 1.0])
     with rlx.compile(g, device=webgpu) as cg:
@@ -213,6 +215,20 @@ def test_memory_grows_for_larger_sizes(webgpu):
         assert cg.bytes_moved.uploaded == 8 * 4 * sum((70, 80, 105, 70, 106, 150))
         # A growth leaves room for half as much again: 105 rows behind 70, 159 behind 106.
         assert arenas[70] == arenas[80] == arenas[105] < arenas[106] == arenas[150]
+
+
+def test_little_memory_is_taken_at_once(webgpu):
+    """A dim with a maximum has room for it, another one for sixteen times its usual size, 64."""
+    for dim, most in ((Dim("n", max=3000), 3000), (Dim("n"), 16 * 64)):
+        g = rlx.Graph("rows")
+        g.set_outputs([g.softmax(g.input("x", (dim, 8)))])
+        with rlx.compile(g, device=webgpu) as cg:
+            arenas = []
+            for rows in (70, 150):
+                cg.run(np.zeros((rows, 8), np.float32))
+                arenas.append(cg.memory()["arena"])
+            assert arenas[0] == arenas[1] >= 2 * most * 8 * 4
+            assert len(ranges(cg)) == 1
 
 
 def test_programs_for_other_sizes_share_params(webgpu):
