@@ -174,6 +174,11 @@ def test_the_device_that_is_chosen_rounds(make, monkeypatch):
         assert not near(model.take([]).read(PROMPT), Reference(model.file).logits(PROMPT)[-1:])
 
 
+def test_a_session_chooses_for_graphs_alone():
+    with pytest.raises(rlx.GraphError, match="not a graph"):
+        rlx.Session("cpu").choose("model.gguf")
+
+
 def test_factors_of_frequencies(make):
     settings = {"types": ("F32",), "width": 32, "layers": 1}
     check_same(make(**settings, rope_freqs__weight=(4,)), "cpu")
@@ -227,11 +232,7 @@ def test_a_step_takes_six_kernels_a_layer(make, webgpu):
     layers, options = 3, rlx.CompileOptions(profile=True)
     with rlx.lm.load(make(types=("Q8_0",), layers=layers), webgpu, options=options) as model:
         model.take([]).read(PROMPT)
-        step = {
-            "tokens": np.int32([3]),
-            "position": np.int64(len(PROMPT)),
-            "first": np.int64(0),
-        }
+        step = {"tokens": np.int32([3]), "position": np.int64(len(PROMPT)), "first": np.int64(0)}
         rows = model.compiled.profile(step, runs=1).rows
     limits = backend(rlx.Device.parse(webgpu).backend).devices()[0].limits
     # A kernel for queries, keys and values has ten buffers.

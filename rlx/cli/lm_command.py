@@ -49,7 +49,7 @@ def _part(commands: Any, name: str, function: Any, text: str) -> argparse.Argume
     command.add_argument("--context", type=int, help="tokens of a conversation")
     command.add_argument(
         "--precision", choices=("f32", "int8"),
-        help="int8 rounds the operands of products by packed weights to 8 bits: the default of the CPU, which others lack",
+        help="int8 rounds what meets packed weights to 8 bits; only the CPU has it, and takes it by default",
     )  # fmt: skip
     command.set_defaults(run=function)
     return command

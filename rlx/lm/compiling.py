@@ -1,10 +1,10 @@
-"""Compiles the graphs of a model, by default with what its device multiplies packed weights fastest by."""
+"""Compiles the graphs of a model. By default the CPU rounds what it multiplies packed weights by to 8 bits."""
 
 from __future__ import annotations
 
 from rlx.backends.base import CompileOptions
 from rlx.compiler.choice import Choice
-from rlx.compiler.progress import CancelToken, ProgressCallback
+from rlx.compiler.progress import CancelToken, ProgressCallback, watching
 from rlx.device.names import DeviceLike
 from rlx.ir.graph import Graph
 from rlx.runtime.compiled import CompiledGraph
@@ -27,11 +27,9 @@ def compile_model(
         progress: See ``rlx.compile``.
         cancel: See ``rlx.compile``.
     """
-    session = Session(device, options=options)
-    if options is not None:
-        compiled = session.compile(graph, None, progress, cancel)
-        return compiled, compiled.choice
-    choice = session.choose(graph)
-    precision = "int8" if choice.device.backend == "cpu" else "f32"
-    session = Session(choice.device, options=CompileOptions(precision=precision))
-    return session.compile(graph, None, progress, cancel), choice
+    with watching(progress, cancel):
+        choice = Session(device, options=options).choose(graph)
+        if options is None:
+            precision = "int8" if choice.device.backend == "cpu" else "f32"
+            options = CompileOptions(precision=precision)
+        return Session(choice.device, options=options).compile(graph), choice

@@ -119,12 +119,8 @@ class Session:
             return self._compile(graph, params)
 
     def _compile(self, graph: Graph, params: Mapping[str, Any] | None) -> CompiledGraph:
-        if not isinstance(graph, Graph):
-            raise GraphError("not a graph", got=repr(graph), expected="a rlx.Graph")
         with phases() as spans:
-            if not graph.verified_hash:
-                with phase("verify"):
-                    graph.verify()
+            _verify(graph)
             values = self._values(graph, params or {})
             choice = self.choose(graph)
             target = Target.of(choice.device, self.options)
@@ -172,6 +168,7 @@ class Session:
             graph: The graph, with outputs set.
 
         Raises:
+            VerifyError: The graph is not legal.
             DeviceUnavailableError: No device can run it.
 
         Example:
@@ -181,6 +178,7 @@ class Session:
             >>> rlx.Session("cpu").choose(g).reason
             "'cpu' was asked for"
         """
+        _verify(graph)
         if self.device is not None:
             args = f"{str(self.device)!r} was asked for"
             shared = f"the program shares its wgpu device on {str(self.device)!r}"
@@ -221,6 +219,14 @@ def _batches(values: Mapping[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
         if nbytes > _BATCH_BYTES or i == len(values) - 1:
             yield i + 1 - len(batch), batch
             batch, nbytes = {}, 0
+
+
+def _verify(graph: Graph) -> None:
+    if not isinstance(graph, Graph):
+        raise GraphError("not a graph", got=repr(graph), expected="a rlx.Graph")
+    if not graph.verified_hash:
+        with phase("verify"):
+            graph.verify()
 
 
 def compile(

@@ -72,9 +72,9 @@ fn looked_up(codes: u32, values: vec4<u32>) -> vec4<f32> {
 {# The fours of a row between the first four of a unit and four `q`. #}
 {% macro four(scheme, q) %}{{ (q % 4 + q // 4 * 8) if scheme in quarters else (q % 2 + q // 2 * 8) if scheme in halves else q * turns if scheme in plain else q }}{% endmacro %}
 
-{# Threads of neighbouring units read their first fours, or others of equal numbers, at the same time. So many fours of a row
-   lie in one piece where a gap of one four behind each piece has eight threads read from different banks. No unit lies in
-   two pieces; weights of 16 bits in turns of 8 need no gap. #}
+{# The fours of a row that lie between two gaps in workgroup memory. Threads that take neighbouring units read fours of the
+   same number `q` at the same time; with gaps of one four, eight of these threads read from different banks. A unit lies
+   between two gaps as a whole. #}
 {% macro spread(scheme) %}{{ 16 if scheme in quarters else 32 if scheme in halves else 8 * turns if scheme in plain else 8 }}{% endmacro %}
 
 {# The type of the elements of bound weights: several words where each unit begins at a multiple of them. #}

@@ -60,7 +60,8 @@ def gated(node: Node, site: MatchSite) -> Match | None:
             continue
         if gate.x is not up.x or len(gate.bias) != len(up.bias) or source.shape != other.shape:
             continue
-        if site.kernels.on_host and site.fuses("half_weights") and is_widened(gate.w):
+        widened = is_widened(gate.w) or is_widened(up.w)
+        if widened and site.kernels.on_host and site.fuses("half_weights"):
             continue  # products by weights in 16 bits read half the bytes
         inside = sorted((*gate.inside, *between, *up.inside), key=lambda result: result.id)
         if _private(inside, node, site) and not any(site.blocked(item) for item in inside):
