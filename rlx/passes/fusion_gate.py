@@ -12,6 +12,7 @@ from rlx.dataclasses import dataclass
 from rlx.ir.graph import Graph, Node
 from rlx.ir.kernel_sets import KERNEL_SETS
 from rlx.ir.notes import Note
+from rlx.sizes import hinted
 
 
 class Weighed(NamedTuple):
@@ -74,7 +75,7 @@ class Specialisation:
         saved = (
             f": saves {benefit.launches_saved} kernels, "
             + (f"{syncs} sync points, " if syncs else "")
-            + f"{benefit.device_traffic_bytes_saved} bytes of traffic: {score:,.0f} ns"
+            + f"{benefit.device_traffic_bytes_saved} bytes of traffic: {hinted(score):,.0f} ns"
             + ("" if taken else f" of the {self.gate.min_gain_ns:,.0f} ns that are worth it")
         )
         return Weighed(taken, saved)

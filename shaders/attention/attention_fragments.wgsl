@@ -40,9 +40,9 @@ alias Sums = subgroup_matrix_result<f32, {{ fn }}, {{ fm }}>;
 // All of it, since drivers put several variables of the kind at one place.
 var<workgroup> shared_memory: buffer<{{ 2 * halves + 16 }}>;
 
-{{ loader.function("load_q", "q", rounded, sq, d, q_steps[2], q_aligned, "along", sq % queries != 0, d != d_whole) }}
-{{ loader.function("load_k", "k", rounded, sk, d, k_steps[2], k_aligned, "along", sk % keys != 0 or kind == 2, d != d_whole) }}
-{{ loader.function("load_v", "v", rounded, sk, dv, v_steps[2], v_aligned, "across", sk % keys != 0 or kind == 2, dv != dv_whole) }}
+{{ loader.function("load_q", "q", rounded, sq, d, q_steps[2], q_aligned, "along", sq is not known_multiple(queries), d != d_whole) }}
+{{ loader.function("load_k", "k", rounded, sk, d, k_steps[2], k_aligned, "along", sk is not known_multiple(keys) or kind == 2, d != d_whole) }}
+{{ loader.function("load_v", "v", rounded, sk, dv, v_steps[2], v_aligned, "across", sk is not known_multiple(keys) or kind == 2, dv != dv_whole) }}
 {# Moves `lines` lines of `pieces` pieces each into the tile that begins at half `to`. #}
 {% macro move(name, base, line0, lines, pieces, to, stride) %}
 {% set all = lines * pieces %}

@@ -22,7 +22,7 @@
 {% set a_stride, b_stride = a_line + 8, b_line + 8 %}
 {% set a_loads, b_loads = bm * bk // 8 // threads, bk * bn // 8 // threads %}
 {% set a_along, a_rows = (m, k) if transposed_a else (k, m) %}
-{% set ragged_k = k % bk != 0 %}
+{% set ragged_k = k is not known_multiple(bk) %}
 {% set ns = namespace(W=[], Y=[], across=0) %}
 {% for n in parts %}
 {% set ns.W = ns.W + [loader.unit(rounded, k if transposed_b else n)] %}
@@ -57,7 +57,7 @@ alias Right = subgroup_matrix_right<f16, {{ fn }}, {{ fk }}>;
 alias Sums = subgroup_matrix_result<f32, {{ fn }}, {{ fm }}>;
 
 {{ loader.function("load_a", "a", rounded, a_rows, a_along, a_along, a_along, "across" if transposed_a else "along",
-                   ragged_k if transposed_a else m % bm != 0 or picked is defined, m % bm != 0 if transposed_a else ragged_k) }}
+                   ragged_k if transposed_a else m is not known_multiple(bm) or picked is defined, m is not known_multiple(bm) if transposed_a else ragged_k) }}
 {% if in_blocks %}
 {{ weights.functions() }}
 {% endif %}
@@ -65,8 +65,8 @@ alias Sums = subgroup_matrix_result<f32, {{ fn }}, {{ fm }}>;
 {% set columns = parts[0 if gated else i] %}
 {% set along = k if transposed_b else columns %}
 {{ loader.function("load_w" ~ i, "w" ~ i, rounded, columns if transposed_b else k, along, along, along,
-                   "along" if transposed_b else "across", columns % bn != 0 if transposed_b else ragged_k,
-                   ragged_k if transposed_b else columns % bn != 0) }}
+                   "along" if transposed_b else "across", columns is not known_multiple(bn) if transposed_b else ragged_k,
+                   ragged_k if transposed_b else columns is not known_multiple(bn)) }}
 {% endfor %}
 {% include "lib/epilogue.wgsl" %}
 

@@ -22,7 +22,7 @@ from rlx.ops.attention.few_queries import DECODE, Decode, columns, splits
 from rlx.ops.attention.tiles import PREFILL, FragmentQueries, Prefill
 from rlx.ops.declare import FLOAT_KERNELS, op
 from rlx.ops.f16_via_f32 import lower_widened
-from rlx.sizes import may_exceed, pinned
+from rlx.sizes import divides, may_exceed, pinned
 
 # The number of a mask kind is its parameter in the kernels.
 
@@ -39,6 +39,11 @@ def _steps(shape: Shape, heads: int, layout: str) -> tuple[int, int, int]:
     """Element strides of (batch, head, position)."""
     _, h, s, d = _head(shape, heads, layout)
     return (h * s * d, s * d, d) if len(shape) == 4 and layout == "bhsd" else (h * s * d, d, h * d)
+
+
+def _aligned(*sizes: int) -> int:
+    """The numbers that are read at once, 8, 4 or 2, where these divide all sizes."""
+    return next(of for of in (8, 4, 2, 1) if all(divides(of, each) for each in sizes))
 
 
 def _kind(text: str) -> tuple[str, int]:
@@ -210,10 +215,10 @@ def _fragments(node: Node, emitter: Emitter, h: Heads, variant: Variant) -> None
         "rounded": int(node.dtype is DType.F32),
         "queries": queries,
         "keys": variant.params["keys"],
-        "q_aligned": math.gcd(h.d, *steps[0]),
-        "k_aligned": math.gcd(h.d, *steps[1]),
-        "v_aligned": math.gcd(h.dv, *steps[2]),
-        "o_aligned": math.gcd(*_steps(node.shape, h.heads, layout)),
+        "q_aligned": _aligned(h.d, *steps[0]),
+        "k_aligned": _aligned(h.d, *steps[1]),
+        "v_aligned": _aligned(h.dv, *steps[2]),
+        "o_aligned": _aligned(*_steps(node.shape, h.heads, layout)),
     }
     work = h.batch * h.heads * math.ceil(h.sq / queries)
     _call("attention_fragments", node, emitter, work, more=more)
