@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import rlx
+from rlx.compiler import sized_cache
 
 
 def lowered():
@@ -52,6 +53,25 @@ def test_sizes_of_sizes(device):
             ):
                 for got, wanted in zip(run(k), grown(X5, k), strict=True):
                     np.testing.assert_array_equal(got, wanted)
+
+
+def test_bounds_stay_where_lowering_needs_a_dim_as_a_number(monkeypatch):
+    """A dim that no input shows goes up to what another one, which is a number then, leaves."""
+    plain, n = sized_cache.lowered_for_sizes, rlx.Dim("n", max=6)
+
+    def lowered(graph, target, assumptions):
+        if "n" in graph.dims:
+            int(graph.dims["n"])
+        return plain(graph, target, assumptions)
+
+    monkeypatch.setattr(sized_cache, "lowered_for_sizes", lowered)
+    g = rlx.Graph()
+    table, x, at = g.input("t", (10,)), g.input("x", (n,)), g.input("at", (), "i64")
+    g.set_outputs([g.narrow(table, 0, g.read_size(at, max=10 - n), n) + x])
+    with rlx.compile(g, "cpu") as cg:
+        for count, start in ((3, 7), (6, 4), (6, 0), (3, 2)):
+            given = {"t": np.arange(10.0), "x": np.zeros(count), "at": start}
+            assert cg.run(given)[0].tolist() == list(range(start, start + count))
 
 
 def test_nothing_is_compiled_after_the_first_run():

@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+import tiny_lm
 from dispatches import PER_DIMENSION
 from half_graphs import (
     ATTENTIONS,
@@ -26,12 +27,20 @@ from half_graphs import (
 from shader_sizes import threads_of
 
 import rlx
+from rlx.backends.base import DeviceInfo
 from rlx.backends.webgpu.adapters import DEFAULT_LIMITS
 from rlx.backends.webgpu.codegen import lower
 from rlx.backends.webgpu.loop_bounds import trips_of
+from rlx.backends.webgpu.sized_kernels import SizedKernels
+from rlx.compiler.host_sizes import on_host
+from rlx.compiler.segments import cut
 from rlx.device.names import info_of
 from rlx.ir.fragments import ROUNDS, Fragment, fragment_limits, fragment_params
+from rlx.ir.states import with_states
+from rlx.ir.static_sizes import inferred_anew
 from rlx.ir.variants import Choices
+from rlx.lm import compiling
+from rlx.lm.network import Network
 from rlx.ops.attention.tiles import PREFILL
 from rlx.ops.products.integer_tiles import INTEGER
 from rlx.ops.products.tiles import DEQUANT, FRAGMENTS, MATMUL
@@ -39,6 +48,7 @@ from rlx.ops.windows.tiles import CONV
 from rlx.passes.memory_plan import plan_memory
 from rlx.passes.pipeline import run_pipeline
 from rlx.passes.schedule import Scheduler
+from rlx.sizes import Assumptions, deciding
 
 pytestmark = pytest.mark.by_program
 
@@ -145,6 +155,48 @@ def test_f32_is_rounded_only_where_the_compile_asks_for_it():
         assert ("subgroupMatrix" in first.source) == units
     for first in dispatches(product(256, 256, 256), DEFAULT_LIMITS):
         assert "subgroupMatrix" not in first.source
+
+
+def decoder(graph, kernels, limits, count, position):
+    """The kernels that read some tokens behind others, and what their program assumes of sizes."""
+
+    def specialise(item):
+        return run_pipeline(item, lambda option: True, kernels)
+
+    sizes = {"count": count, "position": position, "first": count - 1}
+    assumptions = Assumptions(sizes, ones=True, steady=True)
+    info = DeviceInfo("webgpu", 0, "", limits={**limits, "max-storage-buffers-per-shader-stage": 10})
+    with deciding(assumptions):
+        fused, _ = specialise(inferred_anew(with_states(graph)))
+        schedule = Scheduler(fused, kernels, limits, specialise, Choices(), in_place=True).run()
+        made = SizedKernels(schedule, sizes, info, 256)
+    assert {value.type.dtype.name for value in schedule.values} <= {"F32", "U8", "I32", "I64"}
+    return [item.source for item in made.work], assumptions
+
+
+def test_one_program_reads_prompts_on_matrix_units_and_steps_are_exact(tmp_path):
+    path, limits = tmp_path / "tiny.gguf", limits_of("NVIDIA")
+    path.write_bytes(tiny_lm.model(layers=1, __context_length=1024))
+    whole = Network(rlx.gguf.load(path)).decoder(1024, 512)
+    (graph,) = (part.graph for part in cut(whole, on_host(whole)) if not part.ahead)
+    prompt, assumptions = decoder(graph, "webgpu-units", limits, 64, 64)
+    for count, position in ((17, 0), (512, 0), (500, 512), (33, 991), (100, 1)):
+        values = {"count": count, "position": position, "first": count - 1}
+        assert all(guard.holds(values) for guard in assumptions.guards), (count, position)
+    on_units = [text for text in prompt if "subgroupMatrixMultiplyAccumulate" in text]
+    assert sum("packed: array" in text for text in on_units) == 7
+    assert len(on_units) == 8, "attention as well"
+    steps = [decoder(graph, kernels, {**limits, ROUNDS: rounds}, 1, 70)[0]
+             for kernels, rounds in (("webgpu-units", 1), ("webgpu", 0))]  # fmt: skip
+    assert steps[0] == steps[1]
+
+
+def test_models_round_on_matrix_units_and_on_the_cpu(monkeypatch):
+    units = DeviceInfo("dawn", 0, "", fragments=(Fragment("f16", "f32", 16, 16, 16, 32, 32),))
+    for info, wanted in ((units, "f16"), (DeviceInfo("dawn", 0, ""), "f32")):
+        monkeypatch.setattr(compiling, "info_of", lambda device, info=info: info)
+        assert compiling._precision(rlx.Device("dawn")) == wanted
+    assert compiling._precision(rlx.Device("cpu")) == "int8"
 
 
 def test_every_tile_of_products_fits_some_adapter():
