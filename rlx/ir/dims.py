@@ -97,7 +97,8 @@ class Dims:
             )
         if isinstance(max, SizeExpr):
             hint = max.value(self.assumptions.hints)
-            self.assumptions.hints[dim.name] = builtins.min(hint - hint % multiple_of, dim.hint)
+            usual = self.first_hints.get(dim.name, dim.hint)
+            self.assumptions.hints[dim.name] = builtins.min(hint - hint % multiple_of, usual)
         return dim
 
     def _append(self, node: N) -> N:

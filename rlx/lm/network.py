@@ -64,7 +64,10 @@ class Network:
             chunk: Most tokens of a run.
         """
         g = Graph(f"{self.config.architecture.name} decoder")
-        count = Dim("count", min=1, max=min(chunk, context))
+        most = min(chunk, context)
+        # Kernels are chosen for the parts of long prompts: one program reads parts of any length.
+        g.first_hints = {"count": most, "first": most - 1}
+        count = Dim("count", min=1, max=most)
         tokens = g.input("tokens", (count,), "i32")
         before, first = g.input("position", (), "i64"), g.input("first", (), "i64")
         position = g.read_size(before, max=context - count, name="position")

@@ -6,13 +6,16 @@
 {% set grouped = scheme in ("int4", "int8") %}
 {% set aligned = block_bytes is divisibleby(4) %}
 
-fn byte_at(index: u32) -> u32 { return (packed[index >> 2u] >> ((index & 3u) * 8u)) & 255u; }
+// The word of byte number `index`. With `vectors` four words are bound as one.
+fn packed_word(index: u32) -> u32 { return packed{{ "[index >> 4u][(index >> 2u) & 3u]" if vectors is defined and vectors else "[index >> 2u]" }}; }
+
+fn byte_at(index: u32) -> u32 { return (packed_word(index) >> ((index & 3u) * 8u)) & 255u; }
 
 // Four bytes from an even place, or from any place where blocks have an odd number of bytes. One return: the time that
 // SwiftShader takes to compile doubles with each call of a function that returns early, and some kernels call this one
 // 64 times.
 fn word_at(index: u32) -> u32 {
-    var word = packed[index >> 2u];
+    var word = packed_word(index);
 {% if block_bytes % 2 %}
     let late = (index & 3u) * 8u;
     if (late != 0u) { word = (word >> late) | (packed[(index >> 2u) + 1u] << (32u - late)); }
@@ -32,7 +35,7 @@ fn from_half(word: u32, index: u32) -> f32 {
     return bitcast<f32>(bits | ((h & 0x8000u) << 16u));
 }
 
-fn half_at(index: u32) -> f32 { return from_half(packed[index >> 2u], index >> 1u); }
+fn half_at(index: u32) -> f32 { return from_half(packed_word(index), index >> 1u); }
 
 // The field of {mask} from bit {shift} of each byte.
 fn fields(word: u32, shift: u32, mask: u32) -> vec4<u32> {
@@ -127,17 +130,18 @@ fn codes_at(row: u32, k: u32) -> vec4<f32> {
     return vec4<f32>(low + third * 4u) - 4.0;
 }
 {% elif scheme in ("Q4_K", "Q5_K") %}
-// 8 scales and 8 minima of 6 bits in 12 bytes, from the block's fifth byte.
+// The first 16 bytes of a block: two halves, then 8 scales and 8 minima of 6 bits in 12 bytes.
+fn scale_of(head: vec4<u32>, j: u32) -> vec2<f32> {
+    let bytes = (head >> vec4<u32>((j % 4u) * 8u)) & vec4<u32>(255u);
+    let late = j >= 4u;
+    let scale = select(bytes.y & 63u, (bytes.w & 15u) | ((bytes.y >> 6u) << 4u), late);
+    let least = select(bytes.z & 63u, (bytes.w >> 4u) | ((bytes.z >> 6u) << 4u), late);
+    return vec2<f32>(from_half(head.x, 0u) * f32(scale), -from_half(head.x, 1u) * f32(least));
+}
+
 fn scale_at(row: u32, k: u32) -> vec2<f32> {
     let b = block_at(row, k);
-    let j = (k % 256u) / 32u;
-    let first = byte_at(b + 4u + j % 4u);
-    let second = byte_at(b + 8u + j % 4u);
-    let rest = byte_at(b + 12u + j % 4u);
-    let late = j >= 4u;
-    let scale = select(first & 63u, (rest & 15u) | ((first >> 6u) << 4u), late);
-    let least = select(second & 63u, (rest >> 4u) | ((second >> 6u) << 4u), late);
-    return vec2<f32>(half_at(b) * f32(scale), -half_at(b + 2u) * f32(least));
+    return scale_of(vec4<u32>(packed_word(b), packed_word(b + 4u), packed_word(b + 8u), packed_word(b + 12u)), (k % 256u) / 32u);
 }
 
 fn codes_at(row: u32, k: u32) -> vec4<f32> {

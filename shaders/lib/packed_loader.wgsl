@@ -15,9 +15,11 @@
 {%- endfor %}
 {% endmacro %}
 
-{# Which piece of a step is load number `i` of this thread: its row of the weights, and its first k. #}
-{% macro row_of(i) %}(lane + {{ i * threads }}u) % {{ bn }}u{% endmacro %}
-{% macro k_of(i) %}(lane + {{ i * threads }}u) / {{ bn }}u * {{ piece }}u{% endmacro %}
+{# Which piece of a step is load number `i` of this thread: its row of the weights, and its first k. Neighbouring threads
+   write neighbouring columns of a tile of f32, or read neighbouring pieces of a row, which often share a cache line. #}
+{% set along = bk // piece if fragments is defined else 1 %}
+{% macro row_of(i) %}(lane + {{ i * threads }}u){{ " / " ~ along ~ "u" if fragments is defined else " % " ~ bn ~ "u" }}{% endmacro %}
+{% macro k_of(i) %}(lane + {{ i * threads }}u){{ " % " ~ along ~ "u" if fragments is defined else " / " ~ bn ~ "u" }} * {{ piece }}u{% endmacro %}
 
 {# Reads the step that begins at `start` from memory into variables. #}
 {% macro fetch(start) %}

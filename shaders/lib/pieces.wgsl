@@ -1,7 +1,8 @@
 {# Packed weights by pieces of `piece` along k (lib/blocks.wgsl): a piece is asked for with `fetch`, into variables that
    `declare` made, and its fours are decoded later with `quad`, so that loads of several are on their way at once. Formats
-   of 32 weights keep their words. Others are decoded by codes_at where they are asked for, or if `sparing` is set, which
-   leaves registers to many sums, where they are used. #}
+   of 32 weights keep their words, and so do Q4_K and Q5_K with `vectors`, bound as four words at a time. Others are decoded
+   by codes_at where they are asked for, or if `sparing` is set, which leaves registers to many sums, where they are used. #}
+{% set quarters = vectors is defined and vectors %}
 {% set heads = {"Q4_0": 2, "Q5_0": 2, "Q8_0": 2, "Q4_1": 4, "Q5_1": 4} %}
 {% set even = scheme in ("int4", "int8") and group >= 32 and piece == 32 %}
 {% set whole_pieces = scheme in heads or even %}
@@ -9,13 +10,13 @@
 {# Blocks that begin at any even byte are read as whole words: one word more, of which the first may start half a word
    too early. #}
 {% set loose = scheme in heads and block_bytes % 4 != 0 %}
-{% set late_codes = sparing is defined and not whole_pieces %}
+{% set late_codes = sparing is defined and not whole_pieces and not quarters %}
 {% set fifth = scheme in ("Q5_0", "Q5_1") %}
 
 {# Functions for decoding: four fields as numbers without a conversion. A field put into the mantissa of 2^23 is
    2^23 + field * 2^(its first bit); scaling by a power of two and taking the rest away is exact. #}
 {% macro functions() %}
-{% if whole_pieces %}
+{% if whole_pieces or quarters %}
 fn bits_as_floats(bits: vec4<u32>, unit: vec4<f32>, zero: f32) -> vec4<f32> {
     return bitcast<vec4<f32>>(bits | vec4<u32>(0x4b000000u)) * unit - (unit * 8388608.0 + zero);
 }
@@ -60,6 +61,12 @@ fn five_bits(halves: u32, high: u32, zero: f32) -> vec4<f32> {
 {% if even %}
     var scale{{ u }}: vec2<f32>;
 {% endif %}
+{% elif quarters %}
+    var head{{ u }}: vec4<u32>;
+    var part{{ u }}: u32;
+{% for j in range(4 if scheme == "Q5_K" else 2) %}
+    var p{{ u }}_{{ j }}: vec4<u32>;
+{% endfor %}
 {% elif late_codes %}
     var row{{ u }}: u32;
     var k{{ u }}: u32;
@@ -96,6 +103,17 @@ fn five_bits(halves: u32, high: u32, zero: f32) -> vec4<f32> {
 {% for j in range(words) %}
             p{{ u }}_{{ j }} = packed[index + {{ j }}u];
 {% endfor %}
+{% elif quarters %}
+            let start = block_at(row, k) >> 4u;
+            part{{ u }} = (k % 256u) / 32u;
+            head{{ u }} = packed[start];
+            let codes = start + {{ 3 if scheme == "Q5_K" else 1 }}u + part{{ u }} / 2u * 2u;
+{% for j in range(2) %}
+            p{{ u }}_{{ j }} = packed[codes + {{ j }}u];
+{% if scheme == "Q5_K" %}
+            p{{ u }}_{{ j + 2 }} = packed[start + {{ j + 1 }}u];
+{% endif %}
+{% endfor %}
 {% else %}
 {% for q in range(piece // 4) %}
             p{{ u }}_{{ q }} = codes_at(row, k + {{ 4 * q }}u);
@@ -122,6 +140,12 @@ fn five_bits(halves: u32, high: u32, zero: f32) -> vec4<f32> {
 {% if loose %}
         let late{{ name }} = late{{ u }};
 {% endif %}
+{% elif quarters %}
+        let scale{{ name }} = scale_of(head{{ u }}, part{{ u }});
+{% for j in range(2) %}
+{% set fifth_bits = " | (((p" ~ u ~ "_" ~ (j + 2) ~ " >> vec4<u32>(part" ~ u ~ ")) & vec4<u32>(0x01010101u)) << vec4<u32>(4u))" %}
+        let p{{ name }}_{{ j }} = ((p{{ u }}_{{ j }} >> vec4<u32>((part{{ u }} & 1u) * 4u)) & vec4<u32>(0x0f0f0f0fu)){{ fifth_bits if scheme == "Q5_K" }};
+{% endfor %}
 {% elif late_codes %}
         let row{{ name }} = row{{ u }};
         let k{{ name }} = k{{ u }};
@@ -171,6 +195,8 @@ p{{ u }}_{{ j + (0 if even else 1) }}
 {% set codes = ("low_halves(" if q < 4 else "high_halves(") ~ word(u, q % 4) ~ ", " ~ zero ~ ")" %}
 {% endif %}
 {{ codes }} * scale{{ u }}.x{{ " + scale" ~ u ~ ".y" if scheme in ("Q4_1", "Q5_1") or (even and zero_bytes) }}
+{%- elif quarters %}
+four_bytes(p{{ u }}_{{ q // 4 }}.{{ "xyzw"[q % 4] }}, 0.0) * scale{{ u }}.x + scale{{ u }}.y
 {%- else %}
 {{ ("codes_at(row" ~ u ~ ", k" ~ u ~ " + " ~ 4 * q ~ "u)") if late_codes else "p" ~ u ~ "_" ~ q }} * scale{{ u }}_{{ q // 4 }}.x + scale{{ u }}_{{ q // 4 }}.y
 {%- endif %}

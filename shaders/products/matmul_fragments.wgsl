@@ -31,10 +31,13 @@
 {% endfor %}
 {% set W, Y, B = ns.W, ns.Y, E %}
 {% set in_blocks = scheme is defined %}
+{# Decoding takes long, and few workgroups fill the waits; many sums leave no registers for it. #}
+{% set ahead = in_blocks and wm * wn <= 1024 %}
+{% set vectors = in_blocks and scheme in ("Q4_K", "Q5_K") %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> a: array<{{ loader.unit(rounded, a_along) }}>;
 {% if in_blocks %}
 {% set next = namespace(index=2) %}
-@group(0) @binding(1) var<storage, {{ access[1] }}> packed: array<u32>;
+@group(0) @binding(1) var<storage, {{ access[1] }}> packed: array<{{ "vec4<u32>" if vectors else "u32" }}>;
 {% include "lib/scales.wgsl" %}
 @group(0) @binding({{ next.index }}) var<storage, {{ access[next.index] }}> y0: array<{{ ns.Y[0] }}>;
 {% include "lib/blocks.wgsl" %}
@@ -72,15 +75,35 @@ alias Sums = subgroup_matrix_result<f32, {{ fn }}, {{ fm }}>;
 
 {% include "lib/product_store.wgsl" %}
 
-{# Reads the step that begins at k0 from memory into variables: load number i of a thread is piece i * threads + lane. #}
-{% macro fetch_weights(part) %}
+{# Reads the step that begins at `start` from memory into variables: load number i of a thread is piece i * threads + lane. #}
+{% macro fetch_weights(part, start) %}
 {% for i in range(b_loads) %}
 {% set piece = "(lane + " ~ i * threads ~ "u)" %}
 {% set line, index = piece ~ " / " ~ b_line // 8 ~ "u", piece ~ " % " ~ b_line // 8 ~ "u * 8u" %}
 {% for side in sides %}
-        b_next{{ side }}{{ i }} = load_w{{ part + loop.index0 }}(b_base, {{ "column0 + " ~ line ~ ", k0 + " ~ index if transposed_b else "k0 + " ~ line ~ ", column0 + " ~ index }});
+        b_next{{ side }}{{ i }} = load_w{{ part + loop.index0 }}(b_base, {{ "column0 + " ~ line ~ ", " ~ start ~ " + " ~ index if transposed_b else start ~ " + " ~ line ~ ", column0 + " ~ index }});
 {% endfor %}
 {% endfor %}
+{% endmacro %}
+{% macro fetch(start) %}
+{% for i in range(a_loads) %}
+{% set piece = "(lane + " ~ i * threads ~ "u)" %}
+{% set line, index = piece ~ " / " ~ a_line // 8 ~ "u", piece ~ " % " ~ a_line // 8 ~ "u * 8u" %}
+{% set first = "line" ~ i if picked is defined else "row0 + " ~ line %}
+        a_next{{ i }} = load_a(a_base, {{ start ~ " + " ~ line ~ ", row0 + " ~ index if transposed_a else first ~ ", " ~ start ~ " + " ~ index }});
+{% endfor %}
+{% if in_blocks %}
+{{ weights.fetch(start) }}
+{%- elif parts|length == 1 %}
+{{ fetch_weights(0, start) }}
+{%- else %}
+        switch part {
+{% for n in parts %}
+        {{ "default" if loop.last else "case " ~ loop.index0 ~ "u" }}: {
+{{ fetch_weights(loop.index0, start) }}        }
+{% endfor %}
+        }
+{% endif %}
 {% endmacro %}
 @compute @workgroup_size({{ threads }}){{ " @subgroup_size(" ~ lanes ~ ")" if sized }}
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32,
@@ -144,25 +167,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     var b_next{{ side }}{{ i }}: vec4<u32>;
 {% endfor %}
 {% endfor %}
+{% if ahead %}
+    // The next step is on its way from memory while this one is multiplied.
+{{ fetch("k_begin") }}
+{%- endif %}
     for (var k0 = k_begin; k0 < k_end; k0 += {{ bk }}u) { // trips: {{ partition_k }} / {{ bk }}
-{% for i in range(a_loads) %}
-{% set piece = "(lane + " ~ i * threads ~ "u)" %}
-{% set line, index = piece ~ " / " ~ a_line // 8 ~ "u", piece ~ " % " ~ a_line // 8 ~ "u * 8u" %}
-{% set first = "line" ~ i if picked is defined else "row0 + " ~ line %}
-        a_next{{ i }} = load_a(a_base, {{ "k0 + " ~ line ~ ", row0 + " ~ index if transposed_a else first ~ ", k0 + " ~ index }});
-{% endfor %}
-{% if in_blocks %}
-{{ weights.fetch("k0") }}
-{%- elif parts|length == 1 %}
-{{ fetch_weights(0) }}
-{%- else %}
-        switch part {
-{% for n in parts %}
-        {{ "default" if loop.last else "case " ~ loop.index0 ~ "u" }}: {
-{{ fetch_weights(loop.index0) }}        }
-{% endfor %}
-        }
-{% endif %}
+{% if not ahead %}
+{{ fetch("k0") }}
+{%- endif %}
 {% for i in range(a_loads) %}
         pieces[(lane + {{ i * threads }}u) / {{ a_line // 8 }}u * {{ a_stride // 8 }}u + (lane + {{ i * threads }}u) % {{ a_line // 8 }}u] = a_next{{ i }};
 {% endfor %}
@@ -175,6 +187,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% endfor %}
 {% endfor %}
         workgroupBarrier();
+{% if ahead %}
+        if (k0 + {{ bk }}u < k_end) {
+{{ fetch("(k0 + " ~ bk ~ "u)") }}
+        }
+{% endif %}
 {% for kk in range(0, bk, fk) %}
         {
 {% for i in range(ia) %}

@@ -200,7 +200,7 @@ def call_packed_product(
         return
     if isinstance(variant, FragmentVariant):
         params |= {**fragment_params(emitter.limits), "rounded": 1, "fragments": 1}
-        kernel, limit = "dequant_fragments", 2 * ENOUGH
+        kernel, limit = "dequant_fragments", 9 * ENOUGH // 4
     else:
         kernel, limit = "dequant_matmul", packed_workgroups(variant)
     tiled_product(kernel, variant, emitter, operands, [emitter.result()], params, limit)
