@@ -56,15 +56,9 @@ def test_sizes_of_sizes(device):
 
 
 def test_bounds_stay_where_lowering_needs_a_dim_as_a_number(monkeypatch):
-    """A dim that no input shows goes up to what another one, which is a number then, leaves."""
     plain, n = sized_cache.lowered_for_sizes, rlx.Dim("n", max=6)
-
-    def lowered(graph, target, assumptions):
-        if "n" in graph.dims:
-            int(graph.dims["n"])
-        return plain(graph, target, assumptions)
-
-    monkeypatch.setattr(sized_cache, "lowered_for_sizes", lowered)
+    monkeypatch.setattr(sized_cache, "lowered_for_sizes", lambda graph, *others: (
+        int(graph.dims["n"]) if "n" in graph.dims else plain(graph, *others)))  # fmt: skip
     g = rlx.Graph()
     table, x, at = g.input("t", (10,)), g.input("x", (n,)), g.input("at", (), "i64")
     g.set_outputs([g.narrow(table, 0, g.read_size(at, max=10 - n), n) + x])

@@ -1,6 +1,7 @@
 """Kernels for matrix units without a device that has them: which are chosen, and what they take."""
 
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -35,6 +36,7 @@ from rlx.backends.webgpu.sized_kernels import SizedKernels
 from rlx.compiler.host_sizes import on_host
 from rlx.compiler.segments import cut
 from rlx.device.names import info_of
+from rlx.ir.dtype import DType
 from rlx.ir.fragments import ROUNDS, Fragment, fragment_limits, fragment_params
 from rlx.ir.states import with_states
 from rlx.ir.static_sizes import inferred_anew
@@ -70,6 +72,7 @@ def limits_of(name):
     return {
         **DEFAULT_LIMITS,
         "max-compute-workgroup-storage-size": storage,
+        "max-storage-buffers-per-shader-stage": 10,
         "max-compute-invocations-per-workgroup": threads,
         **fragment_limits(results, ("subgroup-size-control",)),
         ROUNDS: 1,
@@ -157,20 +160,15 @@ def test_f32_is_rounded_only_where_the_compile_asks_for_it():
         assert "subgroupMatrix" not in first.source
 
 
-def decoder(graph, kernels, limits, count, position):
-    """The kernels that read some tokens behind others, and what their program assumes of sizes."""
-
-    def specialise(item):
-        return run_pipeline(item, lambda option: True, kernels)
-
-    sizes = {"count": count, "position": position, "first": count - 1}
+def decoder(graph, kernels, limits, count):
+    sizes = {"count": count, "position": 70, "first": count - 1}
     assumptions = Assumptions(sizes, ones=True, steady=True)
-    info = DeviceInfo("webgpu", 0, "", limits={**limits, "max-storage-buffers-per-shader-stage": 10})
+    info = DeviceInfo("webgpu", 0, "", limits=limits)
     with deciding(assumptions):
-        fused, _ = specialise(inferred_anew(with_states(graph)))
-        schedule = Scheduler(fused, kernels, limits, specialise, Choices(), in_place=True).run()
+        fused, _ = run_pipeline(inferred_anew(with_states(graph)), lambda _: True, kernels)
+        schedule = Scheduler(fused, kernels, limits, None, Choices(), in_place=True).run()
         made = SizedKernels(schedule, sizes, info, 256)
-    assert {value.type.dtype.name for value in schedule.values} <= {"F32", "U8", "I32", "I64"}
+    assert DType.F16 not in (value.type.dtype for value in schedule.values)
     return [item.source for item in made.work], assumptions
 
 
@@ -179,24 +177,23 @@ def test_one_program_reads_prompts_on_matrix_units_and_steps_are_exact(tmp_path)
     path.write_bytes(tiny_lm.model(layers=1, __context_length=1024))
     whole = Network(rlx.gguf.load(path)).decoder(1024, 512)
     (graph,) = (part.graph for part in cut(whole, on_host(whole)) if not part.ahead)
-    prompt, assumptions = decoder(graph, "webgpu-units", limits, 64, 64)
-    for count, position in ((17, 0), (512, 0), (500, 512), (33, 991), (100, 1)):
-        values = {"count": count, "position": position, "first": count - 1}
-        assert all(guard.holds(values) for guard in assumptions.guards), (count, position)
-    on_units = [text for text in prompt if "subgroupMatrixMultiplyAccumulate" in text]
-    assert sum("packed: array" in text for text in on_units) == 7
-    assert len(on_units) == 8, "attention as well"
-    steps = [decoder(graph, kernels, {**limits, ROUNDS: rounds}, 1, 70)[0]
-             for kernels, rounds in (("webgpu-units", 1), ("webgpu", 0))]  # fmt: skip
-    assert steps[0] == steps[1]
+    prompt, assumptions = decoder(graph, "webgpu-units", limits, 512)
+    for count, position in ((17, 0), (512, 0), (500, 512), (33, 991)):
+        assert assumptions.hold({"count": count, "position": position, "first": count - 1})
+    packed = ["packed: array" in text for text in prompt if "subgroupMatrixMultiply" in text]
+    assert sorted(packed) == [False] + 7 * [True], "attention as well"
+    step, _ = decoder(graph, "webgpu-units", limits, 1)
+    assert step == decoder(graph, "webgpu", {**limits, ROUNDS: 0}, 1)[0]
 
 
-def test_models_round_on_matrix_units_and_on_the_cpu(monkeypatch):
-    units = DeviceInfo("dawn", 0, "", fragments=(Fragment("f16", "f32", 16, 16, 16, 32, 32),))
-    for info, wanted in ((units, "f16"), (DeviceInfo("dawn", 0, ""), "f32")):
-        monkeypatch.setattr(compiling, "info_of", lambda device, info=info: info)
-        assert compiling._precision(rlx.Device("dawn")) == wanted
-    assert compiling._precision(rlx.Device("cpu")) == "int8"
+def test_models_round_on_matrix_units(monkeypatch):
+    chosen = SimpleNamespace(device=rlx.Device("dawn"))
+    monkeypatch.setattr(compiling, "Session", lambda _, options: SimpleNamespace(
+        choose=lambda graph: chosen, compile=lambda graph: options.precision))  # fmt: skip
+    for fragments, wanted in (((Fragment("f16", "f32", 16, 16, 16, 32, 32),), "f16"), ((), "f32")):
+        info = DeviceInfo("dawn", 0, "", fragments=fragments)
+        monkeypatch.setattr(compiling, "info_of", lambda _, info=info: info)
+        assert compiling.compile_model(None, "dawn", None)[0] == wanted
 
 
 def test_every_tile_of_products_fits_some_adapter():

@@ -275,11 +275,9 @@ class SizedExecutable(Resizable):
         names = [name for name in self._graph.dims if name not in fixed]
         known = {name: hints.get(name, sizes[name]) for name in names}
         assumptions = Assumptions(known, ones=True, steady=self._builder.steady)
-        graph = self._graph
         try:
-            if fixed:
-                with deciding(assumptions):
-                    graph = with_sizes(graph, fixed)
+            with deciding(assumptions):
+                graph = with_sizes(self._graph, fixed) if fixed else self._graph
             with with_state_memory(self._states):
                 loaded = self._builder.sized(graph, assumptions)
             guards = [*assumptions.guards, *with_values(self._graph, fixed)]

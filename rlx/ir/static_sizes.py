@@ -8,7 +8,7 @@ from typing import Any
 from rlx.errors import MALFORMED, GraphError, RlxError, SizesError
 from rlx.ir.graph import Graph, Node
 from rlx.ir.shape import READ_SIZE
-from rlx.sizes import Assumptions, Guard, SizeExpr, bound, current
+from rlx.sizes import Guard, SizeExpr, bound, current
 from rlx.sizes import polynomial as poly
 from rlx.sizes.guards import ZERO
 
@@ -65,11 +65,6 @@ def _bound(graph: Graph, values: Mapping[str, int], known: dict[Graph, Graph]) -
         check_guards(graph, values)
     result = known[graph] = Graph(graph.name)
     result.param_values = dict(graph.param_values)
-    left = graph.dims.keys() - values.keys()
-    if left and graph.assumptions is not None:
-        # Nodes may read a dim before an input shows it.
-        hints = {name: graph.assumptions.hints[name] for name in left}
-        result.assumptions = Assumptions(hints, joins=True)
     nodes: dict[int, Node] = {}
 
     def fixed(value: Any) -> Any:

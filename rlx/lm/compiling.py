@@ -5,7 +5,7 @@ from __future__ import annotations
 from rlx.backends.base import CompileOptions
 from rlx.compiler.choice import Choice
 from rlx.compiler.progress import CancelToken, ProgressCallback, watching
-from rlx.device.names import Device, DeviceLike, info_of
+from rlx.device.names import DeviceLike, info_of
 from rlx.ir.fragments import fragment_limits, fragment_params
 from rlx.ir.graph import Graph
 from rlx.runtime.compiled import CompiledGraph
@@ -31,12 +31,8 @@ def compile_model(
     with watching(progress, cancel):
         choice = Session(device, options=options).choose(graph)
         if options is None:
-            options = CompileOptions(precision=_precision(choice.device))
+            info = info_of(choice.device)
+            units = fragment_params(fragment_limits(info.fragments, info.features))
+            on_cpu = choice.device.backend == "cpu"
+            options = CompileOptions(precision="int8" if on_cpu else "f16" if units else "f32")
         return Session(choice.device, options=options).compile(graph), choice
-
-
-def _precision(device: Device) -> str:
-    if device.backend == "cpu":
-        return "int8"
-    info = info_of(device)
-    return "f16" if fragment_params(fragment_limits(info.fragments, info.features)) else "f32"

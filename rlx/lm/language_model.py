@@ -378,10 +378,9 @@ def load(
         device: A device or its name.
         context: Tokens of a conversation, prompt and answer together; by default those that the model was made for, but at
             most 4,096.
-        options: Options of the compiler. By default the CPU rounds what it multiplies packed weights by to 8 bits, and the
-            matrix units of a GPU (the device dawn) round operands of products of more than 16 rows to f16, where numbers
-            above 65,504 are infinity. Both are several times as fast; ``CompileOptions()`` multiplies in f32, as other
-            GPUs do.
+        options: Options of the compiler. By default the CPU rounds what it multiplies packed weights by to 8 bits, and matrix
+            units (the device dawn) round operands of products of prompts to f16, numbers above 65,504 to infinity. Both are
+            several times as fast; ``CompileOptions()`` multiplies in f32, as other GPUs do.
         progress: Called with an ``rlx.Progress`` while it loads.
         cancel: Ends the loading from another thread.
 

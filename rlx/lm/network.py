@@ -61,13 +61,12 @@ class Network:
 
         Args:
             context: Tokens that the states have room for.
-            chunk: Most tokens of a run.
+            chunk: Most tokens of a run; kernels for many tokens are chosen for so many.
         """
         g = Graph(f"{self.config.architecture.name} decoder")
-        most = min(chunk, context)
-        # Kernels are chosen for the parts of long prompts: one program reads parts of any length.
-        g.first_hints = {"count": most, "first": most - 1}
-        count = Dim("count", min=1, max=most)
+        chunk = min(chunk, context)
+        g.first_hints = {"count": chunk, "first": chunk - 1}
+        count = Dim("count", min=1, max=chunk)
         tokens = g.input("tokens", (count,), "i32")
         before, first = g.input("position", (), "i64"), g.input("first", (), "i64")
         position = g.read_size(before, max=context - count, name="position")

@@ -1,22 +1,22 @@
 {# Packed weights by pieces of `piece` along k (lib/blocks.wgsl): a piece is asked for with `fetch`, into variables that
    `declare` made, and its fours are decoded later with `quad`, so that loads of several are on their way at once. Formats
-   of 32 weights keep their words, and so do Q4_K and Q5_K with `vectors`, bound as four words at a time. Others are decoded
-   by codes_at where they are asked for, or if `sparing` is set, which leaves registers to many sums, where they are used. #}
+   of 32 weights keep their words, and with `vectors` Q4_K and Q5_K vectors of these. Others are decoded by codes_at where
+   they are asked for, or if `sparing` is set, which leaves registers to many sums, where they are used. #}
 {% set quarters = vectors is defined and vectors %}
 {% set heads = {"Q4_0": 2, "Q5_0": 2, "Q8_0": 2, "Q4_1": 4, "Q5_1": 4} %}
 {% set even = scheme in ("int4", "int8") and group >= 32 and piece == 32 %}
-{% set whole_pieces = scheme in heads or even %}
-{% set words = (4 if scheme == "int4" else 8) if even else (block_bytes + 3) // 4 %}
+{% set whole_pieces = scheme in heads or even or quarters %}
+{% set words = (4 if scheme == "int4" else 8) if even else (3 if scheme == "Q4_K" else 5) if quarters else (block_bytes + 3) // 4 %}
 {# Blocks that begin at any even byte are read as whole words: one word more, of which the first may start half a word
-   too early. #}
+   too early, which `at` tells; for Q4_K and Q5_K it is which of its 32 weights a piece is. #}
 {% set loose = scheme in heads and block_bytes % 4 != 0 %}
-{% set late_codes = sparing is defined and not whole_pieces and not quarters %}
+{% set late_codes = sparing is defined and not whole_pieces %}
 {% set fifth = scheme in ("Q5_0", "Q5_1") %}
 
 {# Functions for decoding: four fields as numbers without a conversion. A field put into the mantissa of 2^23 is
    2^23 + field * 2^(its first bit); scaling by a power of two and taking the rest away is exact. #}
 {% macro functions() %}
-{% if whole_pieces or quarters %}
+{% if whole_pieces %}
 fn bits_as_floats(bits: vec4<u32>, unit: vec4<f32>, zero: f32) -> vec4<f32> {
     return bitcast<vec4<f32>>(bits | vec4<u32>(0x4b000000u)) * unit - (unit * 8388608.0 + zero);
 }
@@ -53,20 +53,14 @@ fn five_bits(halves: u32, high: u32, zero: f32) -> vec4<f32> {
 {% macro declare(u) %}
 {% if whole_pieces %}
 {% for j in range(words) %}
-    var p{{ u }}_{{ j }}: u32;
+    var p{{ u }}_{{ j }}: {{ "vec4<u32>" if quarters else "u32" }};
 {% endfor %}
-{% if loose %}
-    var late{{ u }}: bool;
+{% if loose or quarters %}
+    var at{{ u }}: {{ "u32" if quarters else "bool" }};
 {% endif %}
 {% if even %}
     var scale{{ u }}: vec2<f32>;
 {% endif %}
-{% elif quarters %}
-    var head{{ u }}: vec4<u32>;
-    var part{{ u }}: u32;
-{% for j in range(4 if scheme == "Q5_K" else 2) %}
-    var p{{ u }}_{{ j }}: vec4<u32>;
-{% endfor %}
 {% elif late_codes %}
     var row{{ u }}: u32;
     var k{{ u }}: u32;
@@ -95,24 +89,13 @@ fn five_bits(halves: u32, high: u32, zero: f32) -> vec4<f32> {
             scale{{ u }} = scale_at(row, k);
 {% else %}
             let start = block_at(row, k);
-            let index = start >> 2u;
+            let index = start >> {{ 4 if quarters else 2 }}u;
 {% endif %}
-{% if loose %}
-            late{{ u }} = (start & 2u) != 0u;
+{% if loose or quarters %}
+            at{{ u }} = {{ "(k % 256u) / 32u" if quarters else "(start & 2u) != 0u" }};
 {% endif %}
 {% for j in range(words) %}
-            p{{ u }}_{{ j }} = packed[index + {{ j }}u];
-{% endfor %}
-{% elif quarters %}
-            let start = block_at(row, k) >> 4u;
-            part{{ u }} = (k % 256u) / 32u;
-            head{{ u }} = packed[start];
-            let codes = start + {{ 3 if scheme == "Q5_K" else 1 }}u + part{{ u }} / 2u * 2u;
-{% for j in range(2) %}
-            p{{ u }}_{{ j }} = packed[codes + {{ j }}u];
-{% if scheme == "Q5_K" %}
-            p{{ u }}_{{ j + 2 }} = packed[start + {{ j + 1 }}u];
-{% endif %}
+            p{{ u }}_{{ j }} = packed[index + {{ j }}u{{ " + at" ~ u ~ " / 2u * 2u" if quarters and j >= words - 2 }}];
 {% endfor %}
 {% else %}
 {% for q in range(piece // 4) %}
@@ -137,15 +120,9 @@ fn five_bits(halves: u32, high: u32, zero: f32) -> vec4<f32> {
 {% else %}
         let scale{{ name }} = {{ scale_of(u) }};
 {% endif %}
-{% if loose %}
-        let late{{ name }} = late{{ u }};
+{% if loose or quarters %}
+        let at{{ name }} = at{{ u }};
 {% endif %}
-{% elif quarters %}
-        let scale{{ name }} = scale_of(head{{ u }}, part{{ u }});
-{% for j in range(2) %}
-{% set fifth_bits = " | (((p" ~ u ~ "_" ~ (j + 2) ~ " >> vec4<u32>(part" ~ u ~ ")) & vec4<u32>(0x01010101u)) << vec4<u32>(4u))" %}
-        let p{{ name }}_{{ j }} = ((p{{ u }}_{{ j }} >> vec4<u32>((part{{ u }} & 1u) * 4u)) & vec4<u32>(0x0f0f0f0fu)){{ fifth_bits if scheme == "Q5_K" }};
-{% endfor %}
 {% elif late_codes %}
         let row{{ name }} = row{{ u }};
         let k{{ name }} = k{{ u }};
@@ -164,7 +141,9 @@ fn five_bits(halves: u32, high: u32, zero: f32) -> vec4<f32> {
 
 {% macro scale_of(u) %}
 {% if loose %}
-vec2<f32>(from_half(p{{ u }}_0, select(0u, 1u, late{{ u }})), 0.0)
+vec2<f32>(from_half(p{{ u }}_0, select(0u, 1u, at{{ u }})), 0.0)
+{%- elif quarters %}
+scale_of(p{{ u }}_0, at{{ u }})
 {%- else %}
 vec2<f32>(from_half(p{{ u }}_0, 0u), from_half(p{{ u }}_0, 1u))
 {%- endif %}
@@ -173,7 +152,7 @@ vec2<f32>(from_half(p{{ u }}_0, 0u), from_half(p{{ u }}_0, 1u))
 {# Word `j` after the scales of a block. #}
 {% macro word(u, j) %}
 {% if loose %}
-select((p{{ u }}_{{ j }} >> 16u) | (p{{ u }}_{{ j + 1 }} << 16u), p{{ u }}_{{ j + 1 }}, late{{ u }})
+select((p{{ u }}_{{ j }} >> 16u) | (p{{ u }}_{{ j + 1 }} << 16u), p{{ u }}_{{ j + 1 }}, at{{ u }})
 {%- else %}
 p{{ u }}_{{ j + (0 if even else 1) }}
 {%- endif %}
@@ -182,21 +161,22 @@ p{{ u }}_{{ j + (0 if even else 1) }}
 {# Weights 4 q to 4 q + 3 of a piece that `take` copied. #}
 {% macro quad(u, q) %}
 {% if whole_pieces %}
-{% set zero = {"Q4_0": "8.0", "Q5_0": "16.0", "Q8_0": "128.0"}[scheme] if scheme in ("Q4_0", "Q5_0", "Q8_0") else ("0.0" if scheme in heads or zero_bytes else "8.0" if scheme == "int4" else "128.0") %}
+{% set zero = {"Q4_0": "8.0", "Q5_0": "16.0", "Q8_0": "128.0"}[scheme] if scheme in ("Q4_0", "Q5_0", "Q8_0") else ("0.0" if scheme in heads or quarters or zero_bytes else "8.0" if scheme == "int4" else "128.0") %}
 {% if scheme == "int4" %}
 {% set codes = "four_halves(" ~ word(u, q // 2) ~ (" >> 16u" if q % 2 else "") ~ ", " ~ zero ~ ")" %}
 {% elif scheme == "int8" %}
 {% set codes = "four_bytes(" ~ word(u, q) ~ ", " ~ zero ~ ")" %}
 {% elif scheme == "Q8_0" %}
 {% set codes = "four_bytes(" ~ word(u, q) ~ " ^ 0x80808080u, " ~ zero ~ ")" %}
+{% elif quarters %}
+{% set fifth_bits = " | (((p" ~ u ~ "_" ~ (1 + q // 4) ~ "[" ~ q % 4 ~ "] >> at" ~ u ~ ") & 0x01010101u) << 4u)" if scheme == "Q5_K" else "" %}
+{% set codes = "four_bytes(((p" ~ u ~ "_" ~ (words - 2 + q // 4) ~ "[" ~ q % 4 ~ "] >> ((at" ~ u ~ " & 1u) * 4u)) & 0x0f0f0f0fu)" ~ fifth_bits ~ ", 0.0)" %}
 {% elif fifth %}
 {% set codes = "five_bits((" ~ word(u, 1 + q % 4) ~ ") >> " ~ q // 4 * 4 ~ "u, (" ~ word(u, 0) ~ ") >> " ~ 4 * q ~ "u, " ~ zero ~ ")" %}
 {% else %}
 {% set codes = ("low_halves(" if q < 4 else "high_halves(") ~ word(u, q % 4) ~ ", " ~ zero ~ ")" %}
 {% endif %}
-{{ codes }} * scale{{ u }}.x{{ " + scale" ~ u ~ ".y" if scheme in ("Q4_1", "Q5_1") or (even and zero_bytes) }}
-{%- elif quarters %}
-four_bytes(p{{ u }}_{{ q // 4 }}.{{ "xyzw"[q % 4] }}, 0.0) * scale{{ u }}.x + scale{{ u }}.y
+{{ codes }} * scale{{ u }}.x{{ " + scale" ~ u ~ ".y" if scheme in ("Q4_1", "Q5_1") or quarters or (even and zero_bytes) }}
 {%- else %}
 {{ ("codes_at(row" ~ u ~ ", k" ~ u ~ " + " ~ 4 * q ~ "u)") if late_codes else "p" ~ u ~ "_" ~ q }} * scale{{ u }}_{{ q // 4 }}.x + scale{{ u }}_{{ q // 4 }}.y
 {%- endif %}

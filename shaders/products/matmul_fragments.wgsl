@@ -30,8 +30,8 @@
 {% set ns.across = ns.across + (n + bn - 1) // bn %}
 {% endfor %}
 {% set W, Y, B = ns.W, ns.Y, E %}
-{% set in_blocks = scheme is defined %}
-{# Decoding takes long, and few workgroups fill the waits; many sums leave no registers for it. #}
+{% set in_blocks, joined = scheme is defined, parts|length > 1 %}
+{# The next step is fetched while one is multiplied, where few workgroups fill the waits and few sums leave registers for it. #}
 {% set ahead = in_blocks and wm * wn <= 1024 %}
 {% set vectors = in_blocks and scheme in ("Q4_K", "Q5_K") %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> a: array<{{ loader.unit(rounded, a_along) }}>;
@@ -76,15 +76,6 @@ alias Sums = subgroup_matrix_result<f32, {{ fn }}, {{ fm }}>;
 {% include "lib/product_store.wgsl" %}
 
 {# Reads the step that begins at `start` from memory into variables: load number i of a thread is piece i * threads + lane. #}
-{% macro fetch_weights(part, start) %}
-{% for i in range(b_loads) %}
-{% set piece = "(lane + " ~ i * threads ~ "u)" %}
-{% set line, index = piece ~ " / " ~ b_line // 8 ~ "u", piece ~ " % " ~ b_line // 8 ~ "u * 8u" %}
-{% for side in sides %}
-        b_next{{ side }}{{ i }} = load_w{{ part + loop.index0 }}(b_base, {{ "column0 + " ~ line ~ ", " ~ start ~ " + " ~ index if transposed_b else start ~ " + " ~ line ~ ", column0 + " ~ index }});
-{% endfor %}
-{% endfor %}
-{% endmacro %}
 {% macro fetch(start) %}
 {% for i in range(a_loads) %}
 {% set piece = "(lane + " ~ i * threads ~ "u)" %}
@@ -94,16 +85,20 @@ alias Sums = subgroup_matrix_result<f32, {{ fn }}, {{ fm }}>;
 {% endfor %}
 {% if in_blocks %}
 {{ weights.fetch(start) }}
-{%- elif parts|length == 1 %}
-{{ fetch_weights(0, start) }}
-{%- else %}
-        switch part {
-{% for n in parts %}
-        {{ "default" if loop.last else "case " ~ loop.index0 ~ "u" }}: {
-{{ fetch_weights(loop.index0, start) }}        }
+{%- endif %}
+{{ "switch part {" if joined }}
+{% for number in range(0 if in_blocks else parts|length) %}
+{{ ("default: {" if loop.last else "case " ~ number ~ "u: {") if joined }}
+{% for i in range(b_loads) %}
+{% set piece = "(lane + " ~ i * threads ~ "u)" %}
+{% set line, index = piece ~ " / " ~ b_line // 8 ~ "u", piece ~ " % " ~ b_line // 8 ~ "u * 8u" %}
+{% for side in sides %}
+        b_next{{ side }}{{ i }} = load_w{{ number + loop.index0 }}(b_base, {{ "column0 + " ~ line ~ ", " ~ start ~ " + " ~ index if transposed_b else start ~ " + " ~ line ~ ", column0 + " ~ index }});
 {% endfor %}
-        }
-{% endif %}
+{% endfor %}
+{{ "}" if joined }}
+{% endfor %}
+{{ "}" if joined }}
 {% endmacro %}
 @compute @workgroup_size({{ threads }}){{ " @subgroup_size(" ~ lanes ~ ")" if sized }}
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32,
@@ -167,14 +162,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     var b_next{{ side }}{{ i }}: vec4<u32>;
 {% endfor %}
 {% endfor %}
-{% if ahead %}
-    // The next step is on its way from memory while this one is multiplied.
-{{ fetch("k_begin") }}
-{%- endif %}
+{{ fetch("k_begin") if ahead }}
     for (var k0 = k_begin; k0 < k_end; k0 += {{ bk }}u) { // trips: {{ partition_k }} / {{ bk }}
-{% if not ahead %}
-{{ fetch("k0") }}
-{%- endif %}
+{{ fetch("k0") if not ahead }}
 {% for i in range(a_loads) %}
         pieces[(lane + {{ i * threads }}u) / {{ a_line // 8 }}u * {{ a_stride // 8 }}u + (lane + {{ i * threads }}u) % {{ a_line // 8 }}u] = a_next{{ i }};
 {% endfor %}
@@ -187,11 +177,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% endfor %}
 {% endfor %}
         workgroupBarrier();
-{% if ahead %}
-        if (k0 + {{ bk }}u < k_end) {
-{{ fetch("(k0 + " ~ bk ~ "u)") }}
-        }
-{% endif %}
+        {{ "if (k0 + " ~ bk ~ "u < k_end) {\n" ~ fetch("(k0 + " ~ bk ~ "u)") ~ "        }" if ahead }}
 {% for kk in range(0, bk, fk) %}
         {
 {% for i in range(ia) %}
@@ -226,15 +212,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         let column = column0 + sub_column + index % {{ wn // 4 }}u * 4u;
         let sum = sum_vectors[own / 4u + index];
         {{ "let sum_up = sum_vectors[own / 4u + " ~ fm * wn // 4 ~ "u + index];" if gated }}
-{% if parts|length == 1 %}
-        store0(y_base, row, column, sum{{ ", sum_up" if gated }});
-{% else %}
-        switch part {
+{{ "switch part {" if joined }}
 {% for n in parts %}
-        {{ "default" if loop.last else "case " ~ loop.index0 ~ "u" }}: { store{{ loop.index0 }}(y_base, row, column, sum); }
+{{ ("default: {" if loop.last else "case " ~ loop.index0 ~ "u: {") if joined }} store{{ loop.index0 }}(y_base, row, column, sum{{ ", sum_up" if gated }}); {{ "}" if joined }}
 {% endfor %}
-        }
-{% endif %}
+{{ "}" if joined }}
     }
     workgroupBarrier();
 {% endfor %}

@@ -41,11 +41,6 @@ def _steps(shape: Shape, heads: int, layout: str) -> tuple[int, int, int]:
     return (h * s * d, s * d, d) if len(shape) == 4 and layout == "bhsd" else (h * s * d, d, h * d)
 
 
-def _aligned(*sizes: int) -> int:
-    """The numbers that are read at once, 8, 4 or 2, where these divide all sizes."""
-    return next(of for of in (8, 4, 2, 1) if all(divides(of, each) for each in sizes))
-
-
 def _kind(text: str) -> tuple[str, int]:
     """``"sliding:4"`` as ("sliding", 4)."""
     name, colon, window = text.partition(":")
@@ -205,20 +200,20 @@ def _fragments(node: Node, emitter: Emitter, h: Heads, variant: Variant) -> None
     """Queries whose products are made by matrix units."""
     fragment = fragment_params(emitter.limits)
     queries = variant.params["subgroups"] * fragment["lanes"]
-    layout = node.attrs["layout"]
-    shapes = [item.shape for item in node.inputs[:3]]
-    heads = (h.heads, h.kv_heads, h.kv_heads)
-    steps = [_steps(shape, count, layout) for shape, count in zip(shapes, heads, strict=True)]
+    counts = (h.heads, h.kv_heads, h.kv_heads, h.heads)
+    steps = [
+        _steps(item.shape, count, node.attrs["layout"])
+        for item, count in zip((*node.inputs[:3], node), counts, strict=True)
+    ]
+    # So many numbers are read at once where all lines begin at a multiple of them.
+    aligned = (next(of for of in (8, 4, 2, 1) if all(divides(of, n) for n in s)) for s in steps)
     more = {
         **fragment,
         "fragments": 1,
         "rounded": int(node.dtype is DType.F32),
         "queries": queries,
         "keys": variant.params["keys"],
-        "q_aligned": _aligned(h.d, *steps[0]),
-        "k_aligned": _aligned(h.d, *steps[1]),
-        "v_aligned": _aligned(h.dv, *steps[2]),
-        "o_aligned": _aligned(*_steps(node.shape, h.heads, layout)),
+        **dict(zip(("q_aligned", "k_aligned", "v_aligned", "o_aligned"), aligned, strict=True)),
     }
     work = h.batch * h.heads * math.ceil(h.sq / queries)
     _call("attention_fragments", node, emitter, work, more=more)
