@@ -6,8 +6,8 @@
 {% set grouped = scheme in ("int4", "int8") %}
 {% set aligned = block_bytes is divisibleby(4) %}
 
-// The word of a byte; with `vectors` four words are bound as one.
-fn packed_word(index: u32) -> u32 { return packed{{ "[index >> 4u][(index >> 2u) & 3u]" if vectors is defined and vectors else "[index >> 2u]" }}; }
+// The word of a byte; with `in_fours` four words are bound as one.
+fn packed_word(index: u32) -> u32 { return packed{{ "[index >> 4u][(index >> 2u) & 3u]" if in_fours is defined and in_fours else "[index >> 2u]" }}; }
 fn byte_at(index: u32) -> u32 { return (packed_word(index) >> ((index & 3u) * 8u)) & 255u; }
 
 // Four bytes from an even place, or from any place where blocks have an odd number of bytes. One return: the time that

@@ -1,8 +1,8 @@
 {# Packed weights by pieces of `piece` along k (lib/blocks.wgsl): a piece is asked for with `fetch`, into variables that
    `declare` made, and its fours are decoded later with `quad`, so that loads of several are on their way at once. Formats
-   of 32 weights keep their words, and with `vectors` Q4_K and Q5_K vectors of these. Others are decoded by codes_at where
+   of 32 weights keep their words, and with `in_fours` Q4_K and Q5_K vectors of these. Others are decoded by codes_at where
    they are asked for, or if `sparing` is set, which leaves registers to many sums, where they are used. #}
-{% set quarters = vectors is defined and vectors %}
+{% set quarters = in_fours is defined and in_fours %}
 {% set heads = {"Q4_0": 2, "Q5_0": 2, "Q8_0": 2, "Q4_1": 4, "Q5_1": 4} %}
 {% set even = scheme in ("int4", "int8") and group >= 32 and piece == 32 %}
 {% set whole_pieces = scheme in heads or even or quarters %}

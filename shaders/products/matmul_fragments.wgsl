@@ -33,11 +33,11 @@
 {% set in_blocks, joined = scheme is defined, parts|length > 1 %}
 {# The next step is fetched while one is multiplied, where few workgroups fill the waits and few sums leave registers for it. #}
 {% set ahead = in_blocks and wm * wn <= 1024 %}
-{% set vectors = in_blocks and scheme in ("Q4_K", "Q5_K") %}
+{% set in_fours = in_blocks and scheme in ("Q4_K", "Q5_K") %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> a: array<{{ loader.unit(rounded, a_along) }}>;
 {% if in_blocks %}
 {% set next = namespace(index=2) %}
-@group(0) @binding(1) var<storage, {{ access[1] }}> packed: array<{{ "vec4<u32>" if vectors else "u32" }}>;
+@group(0) @binding(1) var<storage, {{ access[1] }}> packed: array<{{ "vec4<u32>" if in_fours else "u32" }}>;
 {% include "lib/scales.wgsl" %}
 @group(0) @binding({{ next.index }}) var<storage, {{ access[next.index] }}> y0: array<{{ ns.Y[0] }}>;
 {% include "lib/blocks.wgsl" %}
