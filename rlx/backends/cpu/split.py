@@ -12,15 +12,15 @@ from rlx.abi.calls import fields
 from rlx.abi.kernels import KERNELS
 from rlx.cost.op_classes import sized_work_of, traffic
 from rlx.ir.plan import KernelCall, Value
-from rlx.ir.shape import estimated
+from rlx.ir.shape import estimated, size
 from rlx.ops.windows import conv_no_padding
 from rlx.sizes import Ratio, SizeExpr, hinted, largest, smallest
 from rlx.sizes import polynomial as poly
 from rlx.sizes.expressions import size_of
 from rlx.threads import usable_cores
 
-# Work below this, in ns, is not worth waking a thread for; above, no part is smaller than half of it.
-_WORTH = 20_000
+# Work below this, in ns, is not worth waking a thread for; above, no thread, and no part, takes less than a fourth of it.
+_WORTH = 14_000
 # Work from which on, in ns, it is worth telling the processor to take subnormal operands for 0, and back.
 _WORTH_FLUSHING = 1_000
 # Scratch of a graph's other threads, in bytes; a call that would need more is made by fewer threads.
@@ -131,10 +131,13 @@ def split_of(call: KernelCall, threads: int) -> WorkSplit | None:
     args = fields(call.params)
     # A thread without a core of its own would hold up the rest.
     threads = min(threads, usable_cores())
-    parts = worth = smallest(parallel.parts * threads, _times(call, _WORTH / 2))
+    fourths = _times(call, _WORTH / 4)
+    worth = smallest(threads, fourths, threads * (fourths // 4))
+    # A thread makes as many parts as another.
+    parts = worth * largest(1, smallest(parallel.parts, fourths // threads))
     if parallel.most:
         parts = smallest(parts, parallel.most(args))
-    tasks = smallest(threads, worth, parallel.tasks(args)) if parallel.tasks else 0
+    tasks = smallest(worth, parallel.tasks(args)) if parallel.tasks else 0
     if hinted(tasks) > max(1, hinted(parts)):
         shared = (-1,) * len(call.outputs)
         return WorkSplit(tasks, tasks, shared, 0, tasks, 0, 0, signature.words, (), ())
@@ -152,7 +155,7 @@ def split_of(call: KernelCall, threads: int) -> WorkSplit | None:
         parts = smallest(parts, rows)
         inputs, outputs = map(_bytes, parallel.widths(args), (call.inputs, call.outputs))
     parts = largest(1, parts)
-    threads = smallest(threads, parts, 1 + _MAX_SCRATCH // max(1, apart))
+    threads = largest(1, smallest(worth, parts, 1 + _MAX_SCRATCH // max(1, apart)))
     if not isinstance(threads, SizeExpr) and threads < 2:
         return None
     return WorkSplit(
@@ -206,7 +209,8 @@ def _scaled(amount: Any, rate: float) -> Any:
 def _terms(call: KernelCall) -> list[list[tuple[float, Any]]]:
     """Estimates of a call of which the longer one counts: times of a unit, in ns, and amounts of units."""
     if call.kernel == "strided_copy":  # also a part of ops of other kinds
-        return [[(_COPY_NS, call.outputs[0].type.nbytes)]]
+        count = size(call.params["dims"])
+        return [[(_COPY_NS, count * call.outputs[0].type.dtype.itemsize)]]
     # The same where all bytes are near, and where they are in a cache that cores share.
     return [_computing(call), [(_BYTE_NS, traffic(call.node))]]
 
