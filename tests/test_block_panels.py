@@ -161,6 +161,31 @@ def test_any_number_of_rows_by_one_program(rng):
             np.testing.assert_array_equal(cg.run({"x": x})[0], wanted)
 
 
+@pytest.mark.parametrize("m", [1, 9])
+def test_products_of_the_same_rows_are_one_call(rng, m):
+    schemes = {"q": "Q4_K", "k": "Q8_0", "v": "Q4_0", "twice": "IQ4_NL"}
+    packed = {
+        name: weights(rng, s, 16 * i + 300, 512) for i, (name, s) in enumerate(schemes.items())
+    }
+    x, g = rng.standard_normal((m, 512)).astype("f4"), rlx.Graph("joined")
+    row = g.input("x", x.shape)
+    nodes = [(g.param(name, w.shape, "u8"), schemes[name]) for name, w in packed.items()]
+    # The last weight is read in two formats, so that one of them is not in panels.
+    nodes.append((nodes[-1][0], "Q4_0"))
+    g.set_outputs([g.dequant_matmul(row, *node) + 1.0 for node in nodes])
+    with rlx.Session("cpu", precision="int8").compile(g, packed) as cg:
+        text, results = cg.as_text("schedule"), cg.run({"x": x})
+    assert (text.count("round_rows"), text.count("dequant_products")) == (2, 2), text
+    wanted = [
+        product(x, packed[name], scheme, precision="int8") + 1 for name, scheme in schemes.items()
+    ]
+    for got, expected in zip(results[:3], wanted[:3], strict=True):
+        np.testing.assert_array_equal(got, expected)
+    for got, scheme in zip(results[3:], ("IQ4_NL", "Q4_0"), strict=True):
+        exact = x @ decode_blocks(packed["twice"], scheme).T + 1
+        assert np.abs(got - exact).max() < 0.02 * np.abs(exact).max()
+
+
 def test_a_table_of_rows_and_the_product_share_their_weights(rng):
     packed = weights(rng, "Q6_K", 300, 512)
     g = rlx.Graph("tied")

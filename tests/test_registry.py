@@ -75,7 +75,8 @@ def test_no_orphan_kernels():
 def test_every_instruction_set_has_every_kernel(isa):
     # A way of its own beside the kernel that every set has.
     has_dots, has_mmla = isa != "plain", isa == "neon"
-    ways = {"matmul_integer_dots", "dequant_matmul_f32_dots"} if has_dots else set()
+    names = ("matmul_integer", "dequant_matmul_f32", "dequant_products_f32")
+    ways = {f"{name}_dots" for name in names} if has_dots else set()
     ways |= {"matmul_integer_mmla"} if has_mmla else set()
     assert cpu.kernels(isa).keys() == cpu.kernels("plain").keys() | ways
     assert sorted(cpu.loops(isa)) == sorted(loop_names())

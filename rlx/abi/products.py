@@ -164,6 +164,19 @@ KERNELS = (
         flushes=True,
     ),
     Signature(
+        "dequant_products",
+        "Up to three products of rows x [m, k], which `rows` holds rounded.",
+        {
+            "m": INT, "k": INT, "n": INTS, "schemes": INTS, "row_bytes": INTS, "packing": PACKING, "packed_stride": LINKED,
+        },
+        {"x": "T", "rows": "u8", "w": "u8", "w1": "u8?", "w2": "u8?"},
+        {"y": "T", "y1": "T?", "y2": "T?"},
+        types=("f32",),
+        variants=("dots",),
+        parallel=Parallel(),
+        flushes=True,
+    ),
+    Signature(
         "round_rows",
         "Rows of x [m, k] in 8 bits, with a scale for every 32 elements.",
         {"m": INT, "k": INT},

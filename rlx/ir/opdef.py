@@ -133,6 +133,12 @@ class Emitter(Protocol):
             Whether it does so. It does where nothing else reads the operand, and its kernel can.
         """
 
+    def joins(self, kernel: str, x: Any, more: Any, params: Mapping[str, tuple[Any, ...]]) -> bool:
+        """Has a call of a kernel shortly before, whose first operand is x, make the node's result too, if it has room.
+
+        It gets one more operand, which no call computes, and more items of parameters that are tuples.
+        """
+
     def inline(self, graph: Any, operands: Sequence[Any]) -> list[Any]:
         """Writes the calls of a subgraph with its inputs bound to values; gives its outputs."""
 

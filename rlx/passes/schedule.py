@@ -26,6 +26,8 @@ from rlx.passes.legalize import blocked
 from rlx.resource_limits import charge
 
 _NONE_KNOWN = Choices()
+# Calls among which another one may join the last that reads the same.
+_NEAR = 16
 
 
 class Scheduler:
@@ -130,9 +132,9 @@ class Scheduler:
         """One pass over memory; it may write over an operand that it reads at the same places."""
         if same_size(output.type.size, 0):
             return
+        params: dict[str, Any] = {"program": tuple(program), "shape": output.type.shape}
         if shapes is not None:
-            shape = output.type.shape
-            params = {"program": tuple(program), "shapes": tuple(shapes), "shape": shape}
+            params["shapes"] = tuple(shapes)
             self._call("elementwise", inputs, [output], params, 0, (), unit)
             return
         shapes = [operand.shape for operand in self._node.inputs]
@@ -144,14 +146,8 @@ class Scheduler:
             and shapes[i] == self._node.shape
             and value.type.dtype.itemsize == output.type.dtype.itemsize
         )
-        self._call(
-            "elementwise",
-            inputs,
-            [output],
-            {"program": tuple(program), "shapes": tuple(shapes), "shape": self._node.shape},
-            0,
-            in_place,
-        )
+        params |= {"shapes": tuple(shapes), "shape": self._node.shape}
+        self._call("elementwise", inputs, [output], params, 0, in_place)
 
     def write_into_result(self, index: int, offset: Any) -> bool:
         """See ``Emitter``."""
@@ -178,6 +174,26 @@ class Scheduler:
                 self._schedule.calls[at] = replace(call, outputs=tuple(written), params=params)
                 return True
             if value in call.outputs or touched:
+                break
+        return False
+
+    def joins(
+        self, kernel: str, x: Value, more: Value, params: Mapping[str, tuple[Any, ...]]
+    ) -> bool:
+        """See ``Emitter``."""
+        written, room = self._schedule.calls, len(calls.kernel(kernel).writes)
+        for at in reversed(range(max(0, len(written) - _NEAR), len(written))):
+            call = written[at]
+            if call.kernel == kernel and call.inputs[0] is x and len(call.outputs) < room:
+                # A call of a subgraph is not always made.
+                if self._values.get(call.node.id, ())[:1] != call.outputs[:1]:
+                    return False
+                added = {name: (*call.params[name], *items) for name, items in params.items()}
+                inputs, outputs = (*call.inputs, more), (*call.outputs, self.result())
+                params = {**call.params, **added}
+                written[at] = replace(call, inputs=inputs, outputs=outputs, params=params)
+                return True
+            if "target" in call.params or x in call.outputs:
                 break
         return False
 
@@ -375,14 +391,8 @@ class Scheduler:
             f"{node.op}: {self._host[node.id]}" for node in run if node.id in self._host
         )
         self._node = run[0]
-        self._call(
-            HOST,
-            [self._values[node.id][0] for node in reads],
-            [self._values[node.id][0] for node in escaping],
-            {"graph": graph, "reasons": tuple(reasons)},
-            0,
-            (),
-        )
+        read, made = ([self._values[n.id][0] for n in item] for item in (reads, escaping))
+        self._call(HOST, read, made, {"graph": graph, "reasons": tuple(reasons)}, 0, ())
         pending.clear()
 
     def _output(self, node: Node) -> None:

@@ -425,9 +425,31 @@ static int dequant_product(const rlx_call *call, const block_dots (*dots)[4])
     }
     return RLX_OK;
 }
+
+/* Products of the same rows; parts are columns of all. A weight that is read in another format too is no panels. */
+static int dequant_joined(const rlx_call *call, const block_dots (*dots)[4])
+{
+    RLX_ARGUMENTS(dequant_products, call);
+    const void *const weights[] = {in->w, in->w1, in->w2};
+    float *const results[] = {out->y, out->y1, out->y2};
+    int64_t columns[3] = {0}, before = 0;
+    for (int i = 0; i < 3 && results[i]; i++) columns[i] = (p->n[i] + BLOCK_COLUMNS - 1) / BLOCK_COLUMNS * BLOCK_COLUMNS;
+    const rlx_range all = rlx_share(call, columns[0] + columns[1] + columns[2], BLOCK_COLUMNS);
+    for (int i = 0; i < 3 && results[i]; before += columns[i++]) {
+        const int64_t n = p->n[i], first = all.first - before, last = all.last - before;
+        const rlx_range own = {first > 0 ? first : 0, last < n ? last : n};
+        const rlx_packed w = {weights[i], NULL, NULL, {p->schemes[i], p->k, p->row_bytes[i], 1, 0, 0}};
+        if (own.first >= own.last) continue;
+        if (p->packing) rounded_product(dots[w.as.scheme], (int)w.as.scheme, w.codes, in->rows, results[i], p->m, n, p->k, own);
+        else for (int64_t r = 0; r < p->m; r++) dequant_few(&w, (const float *)in->x + r * p->k, results[i] + r * n, 1, n, own);
+    }
+    return RLX_OK;
+}
 static int kernel_dequant_matmul_f32(const rlx_call *call) { return dequant_product(call, block_all); }
+static int kernel_dequant_products_f32(const rlx_call *call) { return dequant_joined(call, block_all); }
 #ifdef DOT_FEATURES
 static int kernel_dequant_matmul_f32_dots(const rlx_call *call) { return dequant_product(call, block_four_all); }
+static int kernel_dequant_products_f32_dots(const rlx_call *call) { return dequant_joined(call, block_four_all); }
 #endif
 #undef UNPACK
 #undef SPAN

@@ -28,42 +28,23 @@ _MAX_SCRATCH = 64 << 20
 _ALIGNMENT = 256
 # Roughly the time of a unit of work (rlx.cost.op_classes) on one thread, in ns.
 _NS: Mapping[str, float] = {
-    "arithmetic": 0.1,
-    "function": 0.05,
-    "product": 0.015,
-    "convolution": 0.02,
-    "recurrence": 0.025,
-    "attention": 0.025,
-    "packed": 0.02,
-    "mel": 0.05,
-}
+    "arithmetic": 0.1, "function": 0.05, "product": 0.015, "convolution": 0.02, "recurrence": 0.025, "attention": 0.025,
+    "packed": 0.02, "mel": 0.05,
+}  # fmt: skip
 _OTHER_NS = 0.12
 # The same for a byte that a strided copy moves.
 _COPY_NS = 0.1
 # The least time per byte that a call reads or writes, from a cache that cores share.
 _BYTE_NS = 0.02
+# The same of weights in blocks, which come from memory, and the time to round an element.
+_BLOCK_NS, _ROUND_NS = 0.1, 1
 # How many times as long kernels take as the others of their kind: medians over random shapes (benchmarks/estimates.py).
 _TIMES: Mapping[str, float] = {
-    "arg_reduce": 3,
-    "conv_depthwise": 2.5,
-    "conv_depthwise_lanes": 3,
-    "conv_transpose": 1.6,
-    "conv_winograd": 0.4,
-    "cumulate": 3,
-    "fft": 0.5,
-    "interpolate": 0.6,
-    "matmul_integer": 0.13,
-    "nearest_planes": 0.15,
-    "pad_repeat": 2,
-    "pool_max": 2,
-    "pool_sum": 2,
-    "reduce_mean": 2,
-    "reduce_prod": 4,
-    "reduce_sum_abs": 3,
-    "reduce_sum_squares": 1.5,
-    "scatter": 0.2,
-    "topk": 10,
-}
+    "arg_reduce": 3, "conv_depthwise": 2.5, "conv_depthwise_lanes": 3, "conv_transpose": 1.6, "conv_winograd": 0.4,
+    "cumulate": 3, "fft": 0.5, "interpolate": 0.6, "matmul_integer": 0.13, "nearest_planes": 0.15, "pad_repeat": 2,
+    "pool_max": 2, "pool_sum": 2, "reduce_mean": 2, "reduce_prod": 4, "reduce_sum_abs": 3, "reduce_sum_squares": 1.5,
+    "scatter": 0.2, "topk": 10,
+}  # fmt: skip
 # How much longer a product of fewer than four rows takes, for the same work, since it waits for its weights; and what
 # it takes to store a result.
 _FEW_ROWS, _STORE_NS = 1.6, 0.06
@@ -211,6 +192,12 @@ def _terms(call: KernelCall) -> list[list[tuple[float, Any]]]:
     if call.kernel == "strided_copy":  # also a part of ops of other kinds
         count = size(call.params["dims"])
         return [[(_COPY_NS, count * call.outputs[0].type.dtype.itemsize)]]
+    if call.kernel == "dequant_products":  # of several nodes
+        work = 2 * call.params["m"] * call.params["k"] * sum(call.params["n"])
+        weights = sum(value.type.nbytes for value in call.inputs[2:] if value is not None)
+        return [[(_NS["packed"], work)], [(_BLOCK_NS, weights)]]
+    if call.kernel == "round_rows":
+        return [[(_ROUND_NS, call.params["m"] * call.params["k"])]]
     # The same where all bytes are near, and where they are in a cache that cores share.
     return [_computing(call), [(_BYTE_NS, traffic(call.node))]]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from rlx._ext import cpu as compiled
 from rlx._ext.cpu import variants
@@ -97,22 +97,27 @@ def _integer(call: KernelCall, isa: str) -> dict[int, Layout]:
     return {1: BytePanels(bool(p["b_signed"]), count, p["k"], p["n"], *_widths(isa, 4), deep)}
 
 
-def _blocks(call: KernelCall, at: int, rows: int) -> dict[int, Layout]:
-    """Panels for the quantised operand ``at``, which has so many rows."""
-    layout = BlockPanels(SCHEMES[call.params["scheme"]], rows, call.params["k"])
-    return {at: layout} if layout.nbytes else {}
+def _blocks(first: int, k: int, weights: Iterable[tuple[int, int]]) -> dict[int, Layout]:
+    """Panels for the quantised operands from ``first`` on, of such schemes and rows; one flag stands for all."""
+    results = {i: BlockPanels(SCHEMES[at], n, k) for i, (at, n) in enumerate(weights, first)}
+    return dict(results) if all(layout.nbytes for layout in results.values()) else {}
 
 
 def _dequant(call: KernelCall, isa: str) -> dict[int, Layout]:
     p = call.params
     # Panels of 16 rows may not hold rows of two experts.
     whole = p["experts"] == 0 or p["n"] % 16 == 0
-    return _blocks(call, 1, p["n"] * max(p["experts"], 1)) if whole else {}
+    return _blocks(1, p["k"], [(p["scheme"], p["n"] * max(p["experts"], 1))] if whole else [])
+
+
+def _dequant_joined(call: KernelCall, isa: str) -> dict[int, Layout]:
+    return _blocks(2, call.params["k"], zip(call.params["schemes"], call.params["n"], strict=True))
 
 
 def _some_rows(call: KernelCall, isa: str) -> dict[int, Layout]:
+    p = call.params
     # A table that is decoded as a whole is read as it is.
-    return _blocks(call, 0, call.params["table"]) if call.params["index_bytes"] else {}
+    return _blocks(0, p["k"], [(p["scheme"], p["table"])] if p["index_bytes"] else [])
 
 
 def _rounded(call: KernelCall, isa: str) -> dict[int, Layout]:
@@ -175,21 +180,11 @@ def _recurrence(call: KernelCall, isa: str) -> dict[int, Layout]:
 
 # Which operands a kernel can read packed, and in which layout.
 READERS: Mapping[str, Callable[[KernelCall, str], dict[int, Layout]]] = {
-    "matmul": _matmul,
-    "gated_product": _gated,
-    "grouped_matmul": _grouped,
-    "conv": _conv,
-    "conv_by_outputs": _conv,
-    "conv_inside": _conv,
-    "conv_long": _conv_long,
-    "conv_transpose": _conv_transpose,
-    "conv_winograd": _conv_winograd,
-    "matmul_integer": _integer,
-    "dequant_matmul": _dequant,
-    "dequantize_blocks": _some_rows,
-    "recurrence": _recurrence,
-    "rounded_matmul": _rounded,
-}
+    "matmul": _matmul, "gated_product": _gated, "grouped_matmul": _grouped, "conv": _conv, "conv_by_outputs": _conv,
+    "conv_inside": _conv, "conv_long": _conv_long, "conv_transpose": _conv_transpose, "conv_winograd": _conv_winograd,
+    "matmul_integer": _integer, "dequant_matmul": _dequant, "dequant_products": _dequant_joined,
+    "dequantize_blocks": _some_rows, "recurrence": _recurrence, "rounded_matmul": _rounded,
+}  # fmt: skip
 
 
 def layouts_of(call: KernelCall, isa: str) -> dict[int, Layout]:

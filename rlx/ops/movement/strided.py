@@ -77,16 +77,8 @@ def emit_strided_copy(  # noqa: PLR0913 - sizes and strides of all operands
 
 def _read_strided(node: Node, emitter: Emitter, steps: Sequence[int], offset: int = 0) -> None:
     """The node's result, in order, from a strided walk of its operand."""
-    emit_strided_copy(
-        emitter,
-        emitter.operand(0),
-        emitter.result(),
-        node.dtype,
-        node.shape,
-        steps,
-        strides(node.shape),
-        source_offset=offset,
-    )
+    x, y, shape = emitter.operand(0), emitter.result(), node.shape
+    emit_strided_copy(emitter, x, y, node.dtype, shape, steps, strides(shape), offset)
 
 
 _COPY = ("strided_copy",)

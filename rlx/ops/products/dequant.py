@@ -148,14 +148,19 @@ def _product_params(node: Node) -> dict[str, Any]:
 
 def _lower_product_cpu(node: Node, emitter: Emitter) -> None:
     params = {"scheme": SCHEMES.index(node.attrs["scheme"]), **_product_params(node)}
-    operands, rows = _operands(node, emitter, _PRODUCT), None
+    operands = _operands(node, emitter, _PRODUCT)
     # Weights that are known are packed when they are set; others are multiplied as under "f32".
     known = node.inputs[1].op in ("param", "constant")
-    if known and emitter.limits.get(INT8) and node.attrs["scheme"] in PANEL_SCHEMES:
-        m, k = params["m"], params["k"]
-        rows = emitter.temp(TensorType((m, rounded_bytes(k)), DType.U8))
-        emitter.call("round_rows", operands[:1], [rows], {"m": m, "k": k})
-    emitter.call("dequant_matmul", [*operands, rows], [emitter.result()], params)
+    if not known or not emitter.limits.get(INT8) or node.attrs["scheme"] not in PANEL_SCHEMES:
+        emitter.call("dequant_matmul", operands, [emitter.result()], params)
+        return
+    (x, w), m, k = operands[:2], params["m"], params["k"]
+    own = {"n": (params["n"],), "schemes": (params["scheme"],), "row_bytes": (params["row_bytes"],)}
+    if emitter.joins("dequant_products", x, w, own):
+        return
+    rows = emitter.temp(TensorType((m, rounded_bytes(k)), DType.U8))
+    emitter.call("round_rows", [x], [rows], {"m": m, "k": k})
+    emitter.call("dequant_products", [x, rows, w], [emitter.result()], {"m": m, "k": k, **own})
 
 
 def _lower_product_webgpu(node: Node, emitter: Emitter) -> None:
@@ -186,17 +191,8 @@ def call_packed_product(
     if variant.name == "few":
         cut = packed_strips(problem, params["piece"])
         params |= cut._asdict()
-        results = [emitter.result()]
-        write_product(
-            "dequant_gemv",
-            Split(cut.splits),
-            cut.across,
-            cut.across,
-            emitter,
-            operands,
-            results,
-            params,
-        )
+        more = emitter, operands, [emitter.result()], params
+        write_product("dequant_gemv", Split(cut.splits), cut.across, cut.across, *more)
         return
     if isinstance(variant, FragmentVariant):
         params |= {**fragment_params(emitter.limits), "rounded": 1, "fragments": 1}
@@ -260,7 +256,7 @@ def _product_samples() -> list[Sample]:
     free=("packed", "scales", "zeros"),
     infer=_infer_product,
     flops=lambda node: 2.0 * size(node.shape) * node.inputs[0].shape[-1],
-    cpu=Kernels(("dequant_matmul", "round_rows"), _lower_product_cpu),
+    cpu=Kernels(("dequant_matmul", "dequant_products", "round_rows"), _lower_product_cpu),
     webgpu=Kernels(
         ("dequant_matmul", "dequant_fragments", "dequant_gemv", "split_sum"), _lower_product_webgpu
     ),
