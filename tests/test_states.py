@@ -296,3 +296,19 @@ def test_an_update_on_the_host_of_a_gpu(webgpu, rng):
         wanted = 2 * x
         wanted[1:2] = new
         np.testing.assert_array_equal(cg.run({"x": x, "new": new})[0], wanted)
+
+
+def test_a_state_is_read_between_its_updates_by_runs_that_are_under_way_together(target_device):
+    """A sum that goes on from run to run on the device; each run has another size, and none waits for the one before."""
+    g = rlx.Graph()
+    x, at = g.input("x", (1,)), g.read_size(g.input("at", (), "i64"), max=8)
+    given = g.update(g.input("state", (3,)), x, 1)
+    total = g.narrow(given, 0, 0, 1) + x
+    g.update(given, total, 0)
+    g.set_outputs([total, g.sum(g.narrow(g.constant(np.arange(8, dtype="f4")), 0, 0, at))])
+    cg = rlx.compile(g, target_device)
+    cg.bind_gpu_handle("state", np.zeros(3, np.float32))
+    runs = [cg.enqueue({"x": np.float32([n]), "at": np.int64(n)}, [n % 2]) for n in range(1, 7)]
+    assert [float(run.wait()[0].sum()) for run in runs] == [0, 3, 3, 10, 10, 21]
+    assert float(cg.read_output_row(0, 0)) == 21
+    np.testing.assert_array_equal(cg.read_gpu_handle("state"), [21, 6, 0])

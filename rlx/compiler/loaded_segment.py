@@ -12,7 +12,7 @@ import numpy as np
 from rlx._ext.locks import TryLock
 from rlx._ext.program import SegmentRun
 from rlx.backends.base import CompileOptions
-from rlx.backends.executable import Binding, Executable, GpuExecutable, RunSlots, Source
+from rlx.backends.executable import Binding, Executable, GpuExecutable, Pending, RunSlots, Source
 from rlx.compiler.compile_cache import build
 from rlx.compiler.control_flow import LoadedControl, loaded_control
 from rlx.compiler.device_values import NO_VALUES, DeviceValues, device_values
@@ -168,6 +168,7 @@ class LoadedSegment:
         calls = None if recorder else self.executable.compiled(lock, self.segment.graph.input_names)
         arguments = [read for i, read in enumerate(self.segment.reads) if i not in held]
         self._run = self._bound(arguments, self._submitted if calls is None else calls[0])
+        self._start = self._bound(arguments, self._started)
 
     def _bound(self, arguments: Sequence[int | str], call: RunSlots | None) -> SegmentRun:
         """The run of the segment by a call that takes these arguments."""
@@ -188,10 +189,21 @@ class LoadedSegment:
         """Reads its sizes, and computes its values. See ``rlx._ext.program.SegmentRun``."""
         self._run.run(values, sizes)
 
+    def start(
+        self, values: dict[int, Array], sizes: dict[str, int], outputs: Sequence[int]
+    ) -> Pending:
+        """Does as ``run``, but does not wait for the device. Returns the run, which brings some of its results."""
+        self._wanted = outputs
+        self._start.run(values, sizes)
+        return self._pending
+
+    def _started(self, *arrays: Array) -> tuple[Array, ...]:
+        self._pending = self.executable.submit(_plain(arrays), self._wanted, True)
+        return self.executable.output_views  # without their values
+
     def _submitted(self, *arrays: Array) -> tuple[Array, ...]:
         """The results of an executable whose runs are not compiled, or recorded."""
-        plain = [np.ascontiguousarray(array) if array.ndim else array for array in arrays]
-        self.executable.submit(plain, self._brought, False).wait()
+        self.executable.submit(_plain(arrays), self._brought, False).wait()
         return self.executable.output_views
 
     def _refuse(self, what: SizeRead | Mapping[str, int], why: int | GraphError | None) -> Never:
@@ -211,6 +223,10 @@ class LoadedSegment:
         if isinstance(why, GraphError):
             raise SizesError(said, got=got, hint=str(why)) from why
         raise SizesError(said, got=got, expected=expected)
+
+
+def _plain(arrays: Sequence[Array]) -> list[Array]:
+    return [np.ascontiguousarray(array) if array.ndim else array for array in arrays]
 
 
 def dim_bounds(dim: Dim) -> tuple[int, int, int]:

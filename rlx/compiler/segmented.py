@@ -22,6 +22,7 @@ from rlx.backends.executable import (
     Done,
     HostExecutable,
     Moved,
+    Pending,
     RunDict,
     RunSlots,
     read_only,
@@ -122,6 +123,13 @@ class SegmentedExecutable(HostExecutable, Resizable):
             for node, own in each.states().items()
         }
         self._results = [node.id for node in graph.outputs]
+        last = segments[-1].segment
+        made = {node: i for i, node in enumerate(last.writes)}
+        self._places = [made.get(node, -1) for node in self._results]
+        device = segments[-1].loaded is not None and not abilities[0].host_memory
+        # Whether the last run was not waited for.
+        self._is_ahead = False
+        self._ends_on_device = device and not last.ahead and -1 not in self._places
         self.bind(Binding())
 
     @property
@@ -178,8 +186,10 @@ class SegmentedExecutable(HostExecutable, Resizable):
         self._held = [i for i in binding.residents if i not in self._states]
         self._exact = None if self._held else _exact(self.input_sizes, positions)
 
-    def submit(self, arrays: Sequence[Array | None], outputs: Sequence[int], fresh: bool) -> Done:
-        """Runs all segments to the end."""
+    def submit(
+        self, arrays: Sequence[Array | None], outputs: Sequence[int], fresh: bool
+    ) -> Pending:
+        """Runs all segments. Where the last one makes all outputs on a device, fresh ones are not waited for."""
         positions = self.binding.arguments(len(self._inputs))
         given = {i: a for i, a in zip(positions, arrays, strict=True) if a is not None}
         sizes = dict(self._sizes)
@@ -188,10 +198,18 @@ class SegmentedExecutable(HostExecutable, Resizable):
         if len(given) < len(positions) or self._held:
             self.resize({name: sizes[name] for name in self._shown})
             given = {**dict(enumerate(self.input_views)), **given}
-        self._compute({self._inputs[i]: array for i, array in given.items()}, sizes)
+        values = {self._inputs[i]: array for i, array in given.items()}
+        if fresh and self._ends_on_device and not self.binding.feeds:
+            for each in self._segments[:-1]:
+                each.run(values, sizes)
+            places = [self._places[i] for i in outputs]
+            result = self._segments[-1].start(values, sizes, places)
+            self._sizes, self._is_ahead = sizes, True
+            return result
+        self._compute(values, sizes)
         if fresh:
-            return Done([self._outputs[i].copy() for i in outputs])
-        return Done([read_only(self._outputs[i]) for i in outputs])
+            return Done([self.output_views[i].copy() for i in outputs])
+        return Done([self.output_views[i] for i in outputs])
 
     def _compute(self, values: dict[int, Array], sizes: dict[str, int]) -> None:
         """Runs all segments.
@@ -205,9 +223,9 @@ class SegmentedExecutable(HostExecutable, Resizable):
             for each in self._segments:
                 each.run(values, sizes)
         self._sizes = sizes
-        self._outputs = [values[i] for i in self._results]
+        self._outputs, self._is_ahead = [values[i] for i in self._results], False
         for index, output in self.binding.feeds:
-            self.input_views[index][...] = self._outputs[output]
+            self.input_views[index][...] = values[self._results[output]]
 
     def compiled(self, lock: TryLock, names: tuple[str, ...]) -> tuple[RunSlots, RunDict]:
         """See ``Executable``. Arrays that are just as the inputs say cost no more than a look at them."""
@@ -242,12 +260,21 @@ class SegmentedExecutable(HostExecutable, Resizable):
 
     @property
     def output_views(self) -> tuple[Array, ...]:
-        """The outputs of the last run."""
+        """The outputs of the last run; without their values where it was not waited for."""
+        if self._is_ahead:
+            views = self._segments[-1].executable.output_views
+            return tuple(views[place] for place in self._places)
         return tuple(map(read_only, self._outputs))
 
     @output_views.setter
     def output_views(self, views: tuple[Array, ...]) -> None:
         self._outputs = list(views)
+
+    def read_row(self, output: int, row: int) -> Array:
+        """Returns a row of an output of the last run, wherever that is."""
+        if self._is_ahead:
+            return self._segments[-1].executable.read_row(self._places[output], row)
+        return super().read_row(output, row)
 
     @property
     def input_views(self) -> tuple[Array, ...]:

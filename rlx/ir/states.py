@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 from rlx.ir.graph import Graph, Node
-from rlx.ir.rewrite import copied, users
+from rlx.ir.rewrite import copied, is_beginning, reached, users
 from rlx.ir.shape import UPDATE, is_sized
 
 
@@ -31,9 +33,9 @@ def states_of(graph: Graph) -> tuple[State, ...]:
     results = []
     for position, name in enumerate(graph.input_names):
         node = graph.named(name)
-        *before, last = _chain(node, readers)
-        if before and _obstacle(graph, node, before, readers) is None:
-            results.append(State(position, node, last))
+        chain = _chain(node, readers)
+        if chain[1:] and _obstacle(graph, node, chain, readers) is None:
+            results.append(State(position, node, chain[-1]))
     return tuple(results)
 
 
@@ -53,8 +55,8 @@ def why_no_state(graph: Graph, name: str) -> str | None:
     if not graph.uses(UPDATE):
         return None
     node, readers = graph.named(name), users(graph)
-    *before, _ = _chain(node, readers)
-    return _obstacle(graph, node, before, readers) if before else None
+    chain = _chain(node, readers)
+    return _obstacle(graph, node, chain, readers) if chain[1:] else None
 
 
 def _chain(node: Node, readers: dict[int, list[Node]]) -> list[Node]:
@@ -71,15 +73,29 @@ def _chain(node: Node, readers: dict[int, list[Node]]) -> list[Node]:
 
 
 def _obstacle(
-    graph: Graph, node: Node, before: list[Node], readers: dict[int, list[Node]]
+    graph: Graph, node: Node, chain: list[Node], readers: dict[int, list[Node]]
 ) -> str | None:
-    """The reason why an input, or a value of it before its last update, has to stay as it is."""
+    """The reason why an input, or a value of it before its last update, has to stay as it is.
+
+    The updates come one after the other: what reads the value between two of them has to be there for the second one.
+    """
     if is_sized(node.type):
         return f"its shape {node.shape} is not fixed"
-    for value in before:
+    for value, update in pairwise(chain):
         if any(value is output for output in graph.outputs):
             return f"{value.where()} is an output before an update"
-        others = [each for each in readers[value.id] if each.op != UPDATE]
-        if others or len(readers[value.id]) > 1:
-            return f"{(others or readers[value.id])[-1].where()} reads it beside an update"
+        first = reached(update.inputs) if value is not node else ()
+        for reader in _readers_of_memory(value, update, readers):
+            if reader.id not in first:
+                return f"{reader.where()} reads it beside an update"
     return None
+
+
+def _readers_of_memory(value: Node, update: Node, readers: dict[int, list[Node]]) -> Iterator[Node]:
+    """Nodes that read a value, or a view of it, besides the next update."""
+    places = [i for i, reader in enumerate(readers[value.id]) if reader is update]
+    others = [reader for i, reader in enumerate(readers[value.id]) if i != places[0]]
+    for reader in others:
+        yield reader
+        if reader.opdef.view or is_beginning(reader):
+            others += readers[reader.id]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlx._ext.program import Program
 from rlx.backends.arguments import as_array, check_args, check_slots
-from rlx.backends.executable import Executable, Pending, RunDict, RunSlots
+from rlx.backends.executable import Done, Executable, Pending, RunDict, RunSlots
 from rlx.errors import ClosedError, CompileError, InputError, listed
 from rlx.ir.dtype import DType, DTypeLike
 from rlx.ir.opdef import Array
@@ -281,6 +281,39 @@ class RunMethods:
         state = self._state
         outputs = state.outputs if indices is None else [state.output(i) for i in indices]
         return execute(state, "run_read_outputs", bind_all(state, inputs), outputs, True)
+
+    @exclusive
+    def enqueue(
+        self, inputs: Mapping[str, Any] | Any, indices: Iterable[int] | None = None
+    ) -> Pending:
+        """Submits a run and returns without waiting for it; later ones may be submitted before it is over.
+
+        Args:
+            inputs: As ``run`` takes them. They may be reused at once.
+            indices: Numbers of the outputs that come back; all of them by default.
+
+        Returns:
+            The run: its ``wait()`` returns fresh arrays in the order of ``indices``.
+
+        Raises:
+            InputError: There is no such output; or see ``run``.
+
+        Example:
+            >>> import rlx
+            >>> g = rlx.Graph()
+            >>> g.set_outputs([g.input("x", (2,)) + 1.0])
+            >>> cg = rlx.compile(g, device="cpu")
+            >>> runs = [cg.enqueue([n, n]) for n in range(3)]
+            >>> [run.wait()[0].tolist() for run in runs]
+            [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]]
+        """
+        state = self._state
+        outputs = state.outputs if indices is None else [state.output(i) for i in indices]
+        arrays = bind_all(state, inputs)
+        if state.routers:  # a run has to be over before its choices of experts are counted
+            return Done(execute(state, "enqueue", arrays, outputs, True))
+        with state.span("enqueue", runs=1):
+            return start(state, arrays, outputs, True)
 
     @exclusive
     def read_output_row(self, out_idx: int, row: int) -> Array:

@@ -209,6 +209,18 @@ class PreparedRun:
         self._apart = gpu, factory, apart
         self._ring: StagingRing | None = None
 
+    def follows(
+        self, outputs: Sequence[tuple[int, TensorType]], wanted: Sequence[int], version: int
+    ) -> bool:
+        """Returns whether later runs are of the sizes of now, also beside runs of other ones that are under way.
+
+        Compiled runners transfer what the sizes of now say. Memory for results stays as it is where theirs are the same.
+        """
+        if self.version != version and all(isinstance(each, Runner) for each in self._runners):
+            if all(outputs[i] == self._outputs[i] for i in wanted):
+                self._outputs, self.version = outputs, version
+        return self.version == version
+
     def resize(
         self,
         works: Sequence[Submission],

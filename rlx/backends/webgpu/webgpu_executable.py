@@ -236,7 +236,10 @@ class WebGpuExecutable:
         rows = None if extent is None else (extent.actual, extent.upper)
         outputs = tuple(sorted(set(outputs)))
         key, version = (rows, outputs, uploaded, from_views, sources), self._host.views.version
-        if key in self._prepared and self._prepared[key].version != version:
+        prepared = self._prepared.get(key)
+        if prepared is not None and not prepared.follows(
+            self._builder.output_slots(), outputs, version
+        ):
             self._drain()
             works = self._works(outputs, uploaded, from_views)
             self._prepared[key].resize(works, self._builder.output_slots(), version)
