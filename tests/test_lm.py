@@ -15,6 +15,7 @@ from rlx.backends.registry import backend
 from rlx.backends.webgpu.sized_webgpu_executable import SizedWebGpuExecutable
 from rlx.lm.config import ModelConfig
 from rlx.lm.network import Network
+from rlx.lm.token_sampling import Sampling
 from rlx.lm.tokenizer import of_metadata
 from rlx.ops.products.block_formats import FORMATS
 
@@ -221,23 +222,25 @@ def test_a_step_moves_tokens_and_logits_only(make, target_device):
         cache.read([4])
         after = model.compiled.bytes_moved
         moved = {name: getattr(after, name) - getattr(before, name) for name in after._fields}
-        # Three numbers and the sizes up, the logits down; keys and values, 192 KiB, stay where they are.
+        # Three numbers, settings and the sizes up, the logits and a token down; keys and values, 192 KiB, stay where they are.
         assert moved["uploaded"] <= 512
         assert moved["copied"] == 0
         # The CPU's logits are where the host reads them.
-        assert moved["read_back"] == (0 if target_device == "cpu" else 4 * model.vocabulary)
+        assert moved["read_back"] == (0 if target_device == "cpu" else 4 * (model.vocabulary + 1))
 
 
 def test_a_step_takes_six_kernels_a_layer(make, webgpu):
     layers, options = 3, rlx.CompileOptions(profile=True)
     with rlx.lm.load(make(types=("Q8_0",), layers=layers), webgpu, options=options) as model:
         model.take([]).read(PROMPT)
-        step = {"tokens": np.int32([3]), "position": np.int64(len(PROMPT)), "first": np.int64(0)}
+        step = {"tokens": np.int32([3]), "position": np.int64(len(PROMPT)), "first": np.int64(0),
+                "settings": Sampling().settings(0.5)}  # fmt: skip
         rows = model.compiled.profile(step, runs=1).rows
     limits = backend(rlx.Device.parse(webgpu).backend).devices()[0].limits
     # A kernel for queries, keys and values has ten buffers.
     each = 8 if limits["max-storage-buffers-per-shader-stage"] < 10 else 6
-    assert sum(row.calls for row in rows) == each * layers + 6, rows
+    # Eleven for the ends of the network, and for the token that is drawn.
+    assert sum(row.calls for row in rows) == each * layers + 11, rows
 
 
 def test_a_conversation_takes_its_memory_at_once(make, webgpu, monkeypatch):

@@ -11,6 +11,7 @@ from lm_reference import Reference
 from samples import looped
 
 import rlx
+from rlx.backends.executable import Done
 from rlx.lm import Generation, Sampling
 from rlx.lm.chat_template import render
 from rlx.lm.generation import _waiting
@@ -81,10 +82,11 @@ def saying(path, monkeypatch, *names):
     assert None not in tokens
 
     def draw(self, logits, recent=()):
-        self.number = getattr(self, "number", -1) + 1
-        return tokens[self.number]
+        self.said = getattr(self, "said", -1) + 1
+        return tokens[self.said]
 
     monkeypatch.setattr(Sampler, "draw", draw)
+    monkeypatch.setattr(Sampling, "on_device", False)
     return model
 
 
@@ -154,7 +156,7 @@ def test_a_message_that_fails_changes_nothing(model, monkeypatch):
             chat.send({"content": "no role"})
         assert chat.messages == messages
         with monkeypatch.context() as patch:
-            patch.setattr(TokenCache, "_run", _fails)
+            patch.setattr(TokenCache, "_inputs", _fails)
             answer = chat.send("other", **GREEDY)
             with pytest.raises(MemoryError):
                 answer.read()
@@ -342,10 +344,30 @@ def test_a_task_that_is_cancelled(model):
 
 
 def test_logits_that_are_no_numbers(model, monkeypatch):
-    monkeypatch.setattr(TokenCache, "continue_with", lambda *_: np.full(300, np.nan, "f4"))
+    def nothing(self, tokens, *_):
+        self._was_read(np.array(tokens))
+        return Done([np.int32([-1])])
+
+    monkeypatch.setattr(TokenCache, "draw", nothing)
+    monkeypatch.setattr(TokenCache, "read", lambda *_: np.full((1, 300), np.nan, "f4"))
     for temperature in (0.0, 1.0):
         with pytest.raises(rlx.InputError, match="not finite"):
             model.generate("the", temperature=temperature).read()
+
+
+@pytest.mark.parametrize("settings", [
+    {"temperature": 0.0}, {"temperature": 1.5, "seed": 4}, {"top_k": 63, "top_p": 0.5, "seed": 5},
+    {"temperature": 3.0, "top_k": 9, "min_p": 0.3, "repetition_penalty": 1.2, "seed": 6},
+    {"temperature": 0.0, "repetition_penalty": 9.0, "repetition_window": 1},
+])  # fmt: skip
+def test_the_device_draws_as_the_host_does(model, monkeypatch, target_device, settings):
+    ahead, started = [], TokenCache.draw_ahead
+    monkeypatch.setattr(TokenCache, "draw_ahead", lambda *a: ahead.append(1) or started(*a))
+    prompt = model.tokenize("the one or the other")
+    drawn = list(model.generate(prompt, max_tokens=24, **settings).ids())
+    assert len(ahead) == (0 if target_device == "cpu" else 23)
+    monkeypatch.setattr(Sampling, "on_device", False)
+    assert drawn == list(model.generate(prompt, max_tokens=24, **settings).ids())
 
 
 def test_cancelling(model):

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.per_op
 # interpolation are not joined, copies of one frame keep their axes, and those of two sizes that happen to be equal are not
 # left out. An input of a fixed shape is updated in place. Convolutions of any number of windows have the kernel for many, which reads a copy that is made for others, too.
 OTHER_CALLS = {
-    "trilu", "sample", "dim", "qmatmul", "resize", "interpolate", "interpolate_plane", "frame_peaks", "istft", "rope", "update",
+    "trilu", "sample", "draw_token", "dim", "qmatmul", "resize", "interpolate", "interpolate_plane", "frame_peaks", "istft", "rope", "update",
     "update_slice",
     *(f"{kind}conv{axes}d" for kind in ("", "fused_", "turned_") for axes in (1, 2, 3)),
 }  # fmt: skip

@@ -57,7 +57,7 @@ KINDS: Mapping[str, OpClass] = {
     "norm": OpClass(("layer_norm", "rms_norm", "residual_norm"), "softmax", 1.5),
     # A full sort; a choice of few is of the kind "select".
     "sort": OpClass(("ordered",), "running", 1.5),
-    "select": OpClass(("kept_boxes",), "sort", 0.15),
+    "select": OpClass(("kept_boxes", "draw_token"), "sort", 0.15),
     "product": OpClass(
         (
             "matmul",

@@ -10,6 +10,7 @@ from typing import Literal
 
 import numpy as np
 
+from rlx.backends.executable import Pending
 from rlx.errors import CancelledError, InputError
 from rlx.ir.opdef import Array
 from rlx.lm.token_cache import TokenCache
@@ -82,6 +83,8 @@ class Generation:
         self._held, self._seen = "", list(self.prompt)
         self._cancel, self._turn = threading.Event(), threading.Lock()
         self._over, self._ended = False, ended
+        # The step that was started before its token was known, and its random number.
+        self._ahead: tuple[Pending, float] | None = None
 
     def cancel(self) -> None:
         """Ends the answer before its next token. Any thread may call it."""
@@ -176,7 +179,7 @@ class Generation:
         self._seen.append(token)
         if len(self.tokens) >= self._most:
             self.reason = "length"
-        elif self._cache is not None and self._cache.is_full:
+        elif self._ahead is None and self._cache is not None and self._cache.is_full:
             self.reason = "context"
         return self._stream.add(token) if self._stream else ""
 
@@ -186,12 +189,52 @@ class Generation:
             raise CancelledError("the answer was cancelled")
         if self._cache is None:
             self._cache = self._take()
-            logits = self._cache.continue_with(self.prompt, self._cancel)
-        else:
-            if self._cache.room < 1:
-                self._cache.shift(self._cancel)
-            logits = self._cache.read(self.tokens[-1:])[-1]
-        return self._sampler.draw(logits, self._seen)
+        if not self._sampler.sampling.on_device:
+            return self._sampler.draw(self._logits(self._cache), self._seen)
+        now, number = self._ahead or self._next(self._cache)
+        self._ahead = None
+        if self._runs_ahead(self._cache):
+            settings, later = self._settings(self._seen)
+            self._ahead = self._cache.draw_ahead(settings), later
+        token = int(now.wait()[0][0])
+        if token >= 0 and self._ahead is not None:
+            self._cache.settle(token)
+        return token if token >= 0 else self._drawn_by_host(self._cache, number)
+
+    def _next(self, cache: TokenCache) -> tuple[Pending, float]:
+        """Starts the run that draws a token, where that was not done ahead."""
+        settings, number = self._settings(self._seen[:-1])
+        return cache.draw(self._unread(cache), settings, self._cancel), number
+
+    def _settings(self, before: Sequence[int]) -> tuple[Array, float]:
+        """Settings by which the device draws a token, and the random number."""
+        number = self._sampler.number()
+        return self._sampler.sampling.settings(number, before), number
+
+    def _unread(self, cache: TokenCache) -> Sequence[int]:
+        """The tokens that the cache has to read."""
+        if not self.tokens:
+            return cache.rest_of(self.prompt)
+        if cache.room < 1:
+            cache.shift(self._cancel)
+        return self.tokens[-1:]
+
+    def _logits(self, cache: TokenCache) -> Array:
+        """The logits of the next token."""
+        if not self.tokens:
+            return cache.continue_with(self.prompt, self._cancel)
+        logits: Array = cache.read(self._unread(cache))[-1]
+        return logits
+
+    def _runs_ahead(self, cache: TokenCache) -> bool:
+        """Returns whether the next step is worth a start before this one's token is known: on devices that run beside us."""
+        return cache.runs_beside and len(self.tokens) + 1 < self._most and cache.room > 0
+
+    def _drawn_by_host(self, cache: TokenCache, number: float) -> int:
+        """Draws a token that the device could not tell, of the logits behind the last one."""
+        cache.rewind(len(cache.tokens) - (1 if self._ahead is None else 2))
+        self._ahead = None
+        return self._sampler.draw(cache.read(self._seen[-1:])[-1], self._seen, number)
 
     def _told(self, piece: str) -> str:
         """The text that surely belongs to the answer. What may be the beginning of a stop text waits until it is known."""

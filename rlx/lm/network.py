@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from rlx.errors import ImportModelError
 from rlx.importers.gguf import File
 from rlx.ir.graph import Graph, Node
@@ -12,6 +14,9 @@ from rlx.ir.shape import size
 from rlx.lm.config import ModelConfig
 from rlx.lm.rope import Rope
 from rlx.lm.tensor_params import TensorParams, tensor_of
+from rlx.lm.token_cache import drawn_shape
+from rlx.lm.token_sampling import RECENT
+from rlx.ops.selection.draw_token import CANDIDATES, SETTINGS
 from rlx.sizes.dim import Dim
 from rlx.sizes.expressions import SizeExpr
 
@@ -55,9 +60,11 @@ class Network:
     def decoder(self, context: int, chunk: int) -> Graph:
         """Returns the graph of some tokens behind those that were read before: a part of a prompt, or one step.
 
-        In: "tokens" i32 ``[count]``; "position" i64, the number of tokens before them; "first" i64, the first of the
-        tokens whose logits are wanted; then the states "k0", "v0", "k1" ... f32 ``[context, kv_heads, size]``, the keys and
-        values so far, to which a run adds those of its tokens. Out: logits, ``[count - first, vocabulary]``.
+        In: "tokens" i32 ``[count]``, of which -1 stands for the one that the last run drew; "position" i64, the number of
+        tokens before them; "first" i64, the first of the tokens whose logits are wanted; "settings" f32, how the next token
+        is drawn (``Sampling.settings``); then the states: "drawn" i32, and "k0", "v0", "k1" ... f32 ``[context, kv_heads,
+        size]``, the keys and values so far, to which a run adds those of its tokens. Out: logits, ``[count - first,
+        vocabulary]``, and the next token, i32 ``[1]``.
 
         Args:
             context: Tokens that the states have room for.
@@ -69,6 +76,9 @@ class Network:
         count = Dim("count", min=1, max=chunk)
         tokens = g.input("tokens", (count,), "i32")
         before, first = g.input("position", (), "i64"), g.input("first", (), "i64")
+        settings = g.input("settings", (SETTINGS + RECENT,), "f32")
+        drawn = g.update(g.input("drawn", drawn_shape(context, chunk), "i32"), tokens, 1)
+        tokens = g.where(g.lt(tokens, np.int32(0)), g.narrow(drawn, 0, 0, 1), tokens)
         position = g.read_size(before, max=context - count, name="position")
         start = g.read_size(first, max=count - 1, name="first")
 
@@ -91,7 +101,11 @@ class Network:
             logits = logits * (1 / self.config.logit_scale)
         if self.config.logit_cap:
             logits = g.tanh(logits * (1 / self.config.logit_cap)) * self.config.logit_cap
-        g.set_outputs([logits])
+        best = min(CANDIDATES, self.vocabulary)
+        attrs = {"all": best == self.vocabulary}
+        token = g.add_node("draw_token", [*g.topk(logits, best), tokens, settings], attrs)
+        g.update(drawn, token, 0)
+        g.set_outputs([logits, token])
         return g
 
     def encoder(self, longest: int, most: int) -> Graph:

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from rlx.backends.executable import Pending
 from rlx.errors import CancelledError, InputError
 from rlx.ir.opdef import Array
+from rlx.lm.token_sampling import Sampling
 from rlx.runtime.compiled import CompiledGraph
+
+# Settings of runs whose token nobody wants.
+_NEUTRAL = Sampling(temperature=0.0).settings(0.0)
+
+
+def drawn_shape(context: int, chunk: int) -> tuple[int]:
+    """The shape of the state "drawn": the token that the last run drew, and room for those that a run is given."""
+    return (1 + min(chunk, context),)
 
 
 class TokenCache:
@@ -22,7 +32,7 @@ class TokenCache:
         vocabulary: The number of tokens that the model knows.
 
     Attributes:
-        tokens: The tokens that were read.
+        tokens: The tokens that were read; the last one is -1 while the device alone knows it.
         computed: The number of tokens that runs have read, rewound ones too.
         context: Tokens that there is room for.
         keep: First tokens that ``shift`` keeps, such as those of a system message; None where it makes no room.
@@ -45,6 +55,7 @@ class TokenCache:
             compiled.bind_gpu_handle(name, np.zeros(shape, np.float32))
         self.tokens: list[int] = []
         self.computed, self.context = 0, next(iter(self._shapes.values()))[0]
+        compiled.bind_gpu_handle("drawn", np.zeros(drawn_shape(self.context, chunk), np.int32))
         self.keep = None
         self._last: Array | None = None
         self._lock = threading.RLock()
@@ -53,6 +64,11 @@ class TokenCache:
     def room(self) -> int:
         """The number of tokens that may follow."""
         return self.context - len(self.tokens)
+
+    @property
+    def runs_beside(self) -> bool:
+        """True where the device computes while the host goes on."""
+        return self._compiled.device.backend != "cpu"
 
     @property
     def is_full(self) -> bool:
@@ -73,16 +89,23 @@ class TokenCache:
             InputError: There are no tokens, more than there is room for, or unknown ones.
             CancelledError: ``cancel`` was set. What was read until then is kept.
         """
+        with self._lock:
+            if self._last is not None and self.tokens == list(tokens):
+                return self._last
+            result: Array = self.read(self.rest_of(tokens), cancel=cancel)[-1]
+            return result
+
+    def rest_of(self, tokens: Sequence[int]) -> Sequence[int]:
+        """Forgets what differs from some tokens. Returns those that are not read yet, the last one at least.
+
+        Raises:
+            InputError: There are no tokens, or more than there is room for.
+        """
         if not 1 <= len(tokens) <= self.context:
             raise InputError("tokens of a text", got=len(tokens), expected=f"1 to {self.context}")
         with self._lock:
-            kept = common(self.tokens, tokens)
-            if kept == len(tokens) == len(self.tokens) and self._last is not None:
-                return self._last
-            self.rewind(min(kept, len(tokens) - 1))
-            self.read(tokens[len(self.tokens) :], cancel=cancel)
-            assert self._last is not None
-            return self._last
+            self.rewind(min(common(self.tokens, tokens), len(tokens) - 1))
+            return tokens[len(self.tokens) :]
 
     def read(
         self, tokens: Sequence[int], every: bool = False, cancel: threading.Event | None = None
@@ -101,24 +124,69 @@ class TokenCache:
             InputError: There is no room for them, or the model does not know one.
             CancelledError: ``cancel`` was set. What was read until then is kept.
         """
-        array = self._checked(tokens)
         results = []
-        for start in range(0, len(array), self._chunk):
-            if cancel is not None and cancel.is_set():
-                raise CancelledError("reading was cancelled", got=f"{start} of {len(array)} tokens")
-            results.append(self._run(array[start : start + self._chunk], every))
+        for part in self._parts(self._checked(tokens), cancel):
+            with self._lock:
+                logits, _ = self._compiled.run(self._inputs(part, _NEUTRAL, every))
+                self._was_read(part)
+                self._last = logits[-1]
+            results.append(logits)
         return np.concatenate(results) if every else results[-1]
 
-    def _run(self, tokens: Array, every: bool) -> Array:
-        """Reads so few tokens that one run takes them."""
+    def draw(
+        self, tokens: Sequence[int], settings: Array, cancel: threading.Event | None = None
+    ) -> Pending:
+        """Reads tokens as ``read`` does, and has the device draw the next one.
+
+        Args:
+            tokens: At least one.
+            settings: How it is drawn; see ``Sampling.settings``.
+            cancel: Ends it between two runs.
+
+        Returns:
+            The last run: its only output is the token, i32 ``[1]``; -1 where the device can't tell.
+        """
+        pending = None
+        for part in self._parts(self._checked(tokens), cancel):
+            if pending is not None:
+                pending.wait()
+            pending = self._enqueue(part, settings)
+        assert pending is not None
+        return pending
+
+    def draw_ahead(self, settings: Array) -> Pending:
+        """Reads the token that the last run draws, before that run is over; ``settle`` says which one it was."""
+        return self._enqueue(np.array([-1], np.int32), settings)
+
+    def settle(self, token: int) -> None:
+        """Says which token the device has read last."""
         with self._lock:
-            position, first = len(self.tokens), 0 if every else len(tokens) - 1
-            named = {"tokens": tokens, "position": np.int64(position), "first": np.int64(first)}
-            (logits,) = self._compiled.run(named)
-            self.tokens.extend(tokens.tolist())
-            self.computed += len(tokens)
-            self._last = logits[-1]
-            return logits
+            self.tokens[-1] = token
+
+    def _parts(self, tokens: Array, cancel: threading.Event | None) -> Iterator[Array]:
+        """So few tokens at a time that one run takes them."""
+        for start in range(0, len(tokens), self._chunk):
+            if cancel is not None and cancel.is_set():
+                got = f"{start} of {len(tokens)} tokens"
+                raise CancelledError("reading was cancelled", got=got)
+            yield tokens[start : start + self._chunk]
+
+    def _inputs(self, tokens: Array, settings: Array, every: bool = False) -> dict[str, Array]:
+        """The inputs of a run that reads tokens, and gives the logits behind all of them, or behind the last one."""
+        numbers = len(self.tokens), 0 if every else len(tokens) - 1
+        position, first = map(np.array, numbers)
+        return {"tokens": tokens, "position": position, "first": first, "settings": settings}
+
+    def _enqueue(self, tokens: Array, settings: Array) -> Pending:
+        with self._lock:
+            result = self._compiled.enqueue(self._inputs(tokens, settings), [1])
+            self._was_read(tokens)
+            return result
+
+    def _was_read(self, tokens: Array) -> None:
+        self.tokens.extend(tokens.tolist())
+        self.computed += len(tokens)
+        self._last = None
 
     def rewind(self, count: int) -> None:
         """Forgets all tokens but the first ones.

@@ -11,7 +11,10 @@ import numpy as np
 from rlx.dataclasses import dataclass
 from rlx.errors import InputError
 from rlx.ir.opdef import Array
+from rlx.ops.selection.draw_token import CANDIDATES, SETTINGS
 
+# Recent tokens that the device looks at.
+RECENT = 64
 _RANGES = {
     "temperature": (0.0, 1e6, "0 or above"),
     "top_k": (0, 2**31, "0 or above"),
@@ -26,7 +29,9 @@ _RANGES = {
 class Sampling:
     """Settings that say how tokens are drawn from logits.
 
-    The steps, in this order: repetition penalty, temperature, top-k (ties stay), softmax, top-p, min-p.
+    The steps, in this order: repetition penalty, temperature, top-k (ties stay), softmax, top-p, min-p. The device draws
+    where ``top_k`` is 1 to 63 or the temperature 0, and the penalty is 1, or above it for up to 64 tokens; otherwise the host does,
+    which waits for all logits.
 
     Attributes:
         temperature: Divides the logits; 0 takes the largest.
@@ -80,8 +85,31 @@ class Sampling:
         result[index] = p
         return result
 
+    @property
+    def on_device(self) -> bool:
+        """True where the device draws tokens; see ``rlx.ops.selection.draw_token``."""
+        penalty, window = self.repetition_penalty, self.repetition_window
+        few = self.temperature == 0 or 1 <= self.top_k < CANDIDATES
+        return few and (penalty == 1 or (penalty > 1 and 1 <= window <= RECENT))
+
+    def settings(self, number: float, recent: Sequence[int] = ()) -> Array:
+        """Returns what the device draws a token by: f32 ``[SETTINGS + RECENT]``.
+
+        Args:
+            number: A random number below 1.
+            recent: The tokens before those of the run.
+        """
+        result = np.full(SETTINGS + RECENT, -1, np.float32)
+        wide = (self.temperature, self.top_k, self.top_p, self.min_p, self.repetition_penalty)
+        result[:SETTINGS] = *wide, min(number, 1 - 2.0**-24)
+        # The last token of the run counts as well.
+        few = recent[len(recent) - min(len(recent), self.repetition_window - 1) :]
+        if self.repetition_penalty != 1:
+            result[SETTINGS : SETTINGS + len(few)] = few
+        return result
+
     def _candidates(self, logits: Array, recent: Sequence[int]) -> tuple[Array, Array]:
-        """The tokens that may be drawn, in the order of their numbers, and their probabilities."""
+        """The tokens that may be drawn and their probabilities; with ``top_k`` in falling order."""
         scores = logits
         if self.repetition_penalty != 1 and len(recent):
             seen = np.unique(np.asarray(recent[-self.repetition_window :], np.int64))
@@ -95,6 +123,8 @@ class Sampling:
         index = np.arange(len(scores))
         if 0 < self.top_k < len(scores):
             index = np.flatnonzero(scores >= np.partition(scores, -self.top_k)[-self.top_k])
+        if self.top_k:
+            index = index[np.argsort(-scores[index], kind="stable")]
         p = scores[index].astype(np.float64)
         p = np.exp((p - p.max()) / self.temperature)
         p /= p.sum()
@@ -120,14 +150,20 @@ class Sampler:
         self.sampling = sampling
         self._generator = np.random.default_rng(sampling.seed)
 
-    def draw(self, logits: Array, recent: Sequence[int] = ()) -> int:
+    def number(self) -> float:
+        """Returns the random number of the next token."""
+        return float(self._generator.random())
+
+    def draw(self, logits: Array, recent: Sequence[int] = (), number: float | None = None) -> int:
         """Returns the next token.
 
         Args:
             logits: ``[vocabulary]``.
             recent: The tokens before, the last one last.
+            number: Its random number; None takes the next one.
         """
         index, p = self.sampling._candidates(logits, recent)
-        position = int(np.searchsorted(np.cumsum(p), self._generator.random(), side="right"))
+        number = self.number() if number is None else number
+        position = int(np.searchsorted(np.cumsum(p), number, side="right"))
         # Rounding may carry the drawn number to the very end.
         return int(index[min(position, len(index) - 1)])

@@ -35,7 +35,7 @@ from rlx.ops.recurrent import (
     state_space as state_space,
 )
 from rlx.ops.selection import (
-    positions as positions, unique as unique, repeats as repeats, suppression as suppression,
+    positions as positions, unique as unique, repeats as repeats, suppression as suppression, draw_token as draw_token,
 )  # fmt: skip
 from rlx.ops import control as control, host_control as host_control
 from rlx.ops.spectra import (
