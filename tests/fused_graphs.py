@@ -122,6 +122,11 @@ def packed_heads(g):
     return [g.rope(q, cos, sin, None, "neox"), g.rope(k, cos, sin, None, "neox"), g.exp(v)]
 
 
+def packed_biases(g):
+    x = g.rms_norm(g.input("x", (1, 64)), g.param("w", (64,)))
+    return [packed(g, x, n, n) + g.param(f"b{n}", (n,)) for n in (64, 32, 48)]
+
+
 def half_rows_product(g):
     x, w = g.input("x", (3, 64)), g.param("w", (33, 64), "f16")
     return [g.exp(x @ g.transpose(g.cast(w, "f32")))]

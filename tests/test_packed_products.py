@@ -260,3 +260,23 @@ def test_weights_change_between_runs_of_several_submissions(webgpu):
         thread.join()
         assert not wrong
         again.close()
+
+
+def test_every_half_is_widened_exactly(target_device):
+    """Subnormal ones, infinities and NaN, too; some devices unpack them in one instruction."""
+    table = np.arange(1 << 16, dtype=np.uint16).view(np.float16).reshape(-1, 64)
+    g = rlx.Graph()
+    w, x = g.param("w", table.shape, "f16"), g.input("x", (1, 64))
+    rows = g.cast(g.gather(w, g.input("i", (1024,), "i32"), axis=0), "f32")
+    g.set_outputs([rows, x @ g.transpose(g.cast(w, "f32"))])
+    sparse = np.where(np.isfinite(table) & (np.arange(64) == 5), table, np.float16(0))
+    compiled = rlx.compile(g, target_device)
+    compiled.set_param("w", table)
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(
+            compiled.run({"x": np.zeros((1, 64)), "i": np.arange(1024)})[0],
+            table.astype(np.float32),
+        )
+    compiled.set_param("w", sparse)
+    got = compiled.run({"x": np.full((1, 64), 2.0**14), "i": np.arange(1024)})[1]
+    np.testing.assert_array_equal(got[0], sparse[:, 5].astype(np.float32) * 2.0**14)

@@ -25,7 +25,7 @@ from rlx.ir.rewrite import subgraphs
 from rlx.ir.shape import UPDATE
 from rlx.ir.spans import phase
 from rlx.ir.static_sizes import inferred_anew
-from rlx.ir.variants import SUBGROUPS
+from rlx.ir.variants import SUBGROUPS, UNPACKS
 from rlx.ops.placeholders import LEAVES
 from rlx.passes.branch_hoist import BRANCHES, lift
 from rlx.passes.dynamic_batch import MAX_SCHEDULES, ROWS, DynamicRows, RowsSchedule
@@ -45,6 +45,9 @@ from rlx.passes.promote import promote, reads_halves
 from rlx.passes.schedule import Scheduler, check_supported
 from rlx.resource_limits import budget
 from rlx.sizes import Assumptions, Dim, deciding, pinned
+
+# Vendors whose drivers unpack all halves exactly, by API: tests/test_packed_products.py looks at each of them.
+_UNPACKERS = frozenset({(0x10DE, "Vulkan")})
 
 
 def lower(graph: Graph, target: Target) -> LoweredModule:
@@ -348,6 +351,8 @@ def _schedule(
         limits[SUBGROUPS] = 1
     if target.info.fragments:
         limits |= fragment_limits(target.info.fragments, target.info.features)
+    if (target.info.vendor_id, target.info.api) in _UNPACKERS:
+        limits[UNPACKS] = 1
     limits[ROUNDS] = int(KERNEL_SETS[target.kernel_set].computes_f16)
     limits[INT8] = int(target.options.precision == "int8")
     kernels, choices = target.kernel_set, target.choices

@@ -17,6 +17,8 @@ from rlx.sizes import hinted, preferring
 Limits = Mapping[str, int]
 # A key of the limits: 1 where kernels may exchange values within a subgroup, whose size they find out at run time.
 SUBGROUPS = "subgroups"
+# The same, for devices whose ``unpack2x16float`` is exact for all halves, subnormal and infinite ones too.
+UNPACKS = "unpacks-halves"
 # The WebGPU specification's default limits, which every device has.
 DEFAULTS: Limits = {
     "max-compute-workgroup-storage-size": 16384,

@@ -211,7 +211,9 @@ fn codes_at(row: u32, k: u32) -> vec4<f32> {
     let index = (row * {{ row_bytes }}u + 2u * k) >> 2u;
     let first = packed[index];
     let second = packed[index + 1u];
-{% if scheme == "F16" %}
+{% if scheme == "F16" and unpacks is defined and unpacks %}
+    return vec4<f32>(unpack2x16float(first), unpack2x16float(second));
+{% elif scheme == "F16" %}
     return vec4<f32>(from_half(first, 0u), from_half(first, 1u), from_half(second, 0u), from_half(second, 1u));
 {% else %}
     return bitcast<vec4<f32>>(vec4<u32>(first << 16u, first & 0xffff0000u, second << 16u, second & 0xffff0000u));

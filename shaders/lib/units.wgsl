@@ -223,7 +223,9 @@ fn looked_up(codes: u32, values: vec4<u32>) -> vec4<f32> {
 {% set word = "(" ~ word ~ ") | (((f" ~ q % 4 ~ " >> ((part / 2u) * 2u + " ~ q // 4 ~ "u)) & 0x01010101u) << 4u)" %}
 {% endif %}
 {% endif %}
-{% if scheme == "F16" %}
+{% if scheme == "F16" and unpacks %}
+vec4<f32>(unpack2x16float(w{{ 2 * q }}), unpack2x16float(w{{ 2 * q + 1 }}))
+{%- elif scheme == "F16" %}
 four_halves(w{{ 2 * q }}, w{{ 2 * q + 1 }})
 {%- elif scheme == "BF16" %}
 bitcast<vec4<f32>>(vec4<u32>(w{{ 2 * q }} << 16u, w{{ 2 * q }} & 0xffff0000u, w{{ 2 * q + 1 }} << 16u, w{{ 2 * q + 1 }} & 0xffff0000u))

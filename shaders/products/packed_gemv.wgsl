@@ -37,6 +37,7 @@
 {{ bind("chosen", type[1]) if experts }}
 {{- bind("norm", "vec4<f32>") if normed }}
 {{- bind("residual", "f32") if added }}
+{{- bind("bias", "f32") if biased }}
 {{- bind("cosines", "f32") ~ bind("sines", "f32") if turned }}
 {%- for part in parts %}{{ bind("packed" ~ loop.index0, units.element(part[0])) }}{% endfor %}
 {%- for i in range(results) %}{{ bind("y" ~ i, "f32") }}{% endfor %}
@@ -201,6 +202,15 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% if gated %}
     value = activate(vec4<f32>(value)).x * other;
 {% endif %}
+{% macro place_of(p) %}(g - {{ ends[p - 1] if p else 0 }}u) * {{ teams * rows }}u + thread{% endmacro %}
+{% if biased %}
+{% for p in range(results) %}
+    {{ "else " if p }}{{ "if (g < " ~ ends[p] ~ "u) " if p + 1 < results }}{
+        let place = min({{ place_of(p) }}, {{ parts[p][1] - 1 }}u);
+        value += bias[{{ row_of(p, "place") }} + {{ biases[p] }}u];
+    }
+{% endfor %}
+{% endif %}
 {% if turned %}
     // The other one of the pair.
     partial[thread] = value;
@@ -210,7 +220,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     if (thread >= {{ rows * teams }}u) { return; }
 {% for p in range(results) %}
     {{ "else " if p }}{{ "if (g < " ~ ends[p] ~ "u) " if p + 1 < results }}{
-        let place = (g - {{ ends[p - 1] if p else 0 }}u) * {{ teams * rows }}u + thread;
+        let place = {{ place_of(p) }};
         if (place < {{ parts[p][1] }}u) {
             let row = {{ row_of(p, "place") }};
 {% if p < turned %}

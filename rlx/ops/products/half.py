@@ -13,6 +13,7 @@ from rlx.ir.dtype import HALVES, DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import size
+from rlx.ir.variants import UNPACKS
 from rlx.ops.declare import op
 from rlx.ops.movement.gather import check_indices
 from rlx.ops.movement.strided import emit_strided_copy
@@ -76,7 +77,12 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     operands = [emitter.operand(i) for i in range(len(node.inputs))]
     w = node.inputs[1]
     if on_gpu(node):
-        params = {**_scheme(w), "m": size(node.shape[:-1]), "n": w.shape[0]}
+        params = {
+            **_scheme(w),
+            "unpacks": emitter.limits.get(UNPACKS, 0),
+            "m": size(node.shape[:-1]),
+            "n": w.shape[0],
+        }
         call_packed_product(node, emitter, [*operands, None, None], params)
         return
     operands[1] = _widened(node, emitter)
@@ -169,7 +175,12 @@ def _lower_rows_cpu(node: Node, emitter: Emitter) -> None:
 
 def _lower_rows_webgpu(node: Node, emitter: Emitter) -> None:
     w, rows = node.inputs
-    params = {**_scheme(w), "count": rows.type.size, "table": w.shape[0]}
+    params = {
+        **_scheme(w),
+        "unpacks": emitter.limits.get(UNPACKS, 0),
+        "count": rows.type.size,
+        "table": w.shape[0],
+    }
     params["index_bytes"] = rows.dtype.itemsize
     operands = [emitter.operand(0), None, None, emitter.operand(1)]
     work = math.ceil(node.type.size / (4 * _WORKGROUP))

@@ -15,6 +15,7 @@ from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.plan import OFFSETS
 from rlx.ir.shape import size
+from rlx.ir.variants import UNPACKS
 from rlx.ops.declare import op
 from rlx.ops.movement.strided import emit_strided_copy
 from rlx.ops.products.block_formats import FORMATS, decode_blocks, row_weights, scrambled_blocks
@@ -60,12 +61,17 @@ def _infer(
     fits = fits and ("cos" in present) == ("sin" in present)
     counts = [w.shape[0] if w.shape else 0 for w in weights] or [0]
     each = attrs["head"]
-    shapes = {"norm": k, "residual": counts[0], "cos": each // 2, "sin": each}
+    shapes = {"norm": k, "residual": counts[0], "bias": sum(counts), "cos": each // 2, "sin": each}
     fits = fits and all(size(t.shape) == shapes[n] for t, n in zip(beside, present, strict=True))
     if "cos" in present:
         fits = fits and len(counts) == 3 and counts[0] % each == counts[1] % each == each % 2 == 0
     if attrs["act"] != "none":
-        fits = fits and len(counts) == 2 and counts[0] == counts[1] and "residual" not in present
+        fits = (
+            fits
+            and len(counts) == 2
+            and counts[0] == counts[1]
+            and not {"residual", "bias"} & {*present}
+        )
     elif "residual" in present:
         fits = fits and len(counts) == 1
     if not fits:
@@ -88,11 +94,16 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
         x @ g.transpose(g.cast(w, "f32")) if scheme in PLAIN else g.dequant_matmul(x, w, scheme)
         for w, scheme in zip(weights, attrs["schemes"], strict=True)
     ]
+    if "bias" in named:
+        bias, ends = named["bias"], np.cumsum([0, *(y.shape[-1] for y in results)]).tolist()
+        results = [
+            y + g.narrow(bias, 0, at, y.shape[-1]) for y, at in zip(results, ends, strict=False)
+        ]
     if attrs["act"] != "none":
         results = [g.mul(getattr(g, attrs["act"])(results[0]), results[1])]
-    elif "residual" in named:
+    if "residual" in named:
         results = [results[0] + g.reshape(named["residual"], results[0].shape)]
-    elif "cos" in named:
+    if "cos" in named:
         half, neox = attrs["head"] // 2, attrs["style"] == "neox"
         cos = g.reshape(named["cos"], (half,))
         signed = g.reshape(named["sin"], (2, half) if neox else (half, 2))
@@ -144,6 +155,7 @@ def workgroups_of(
     staged = needed <= emitter.limits["max-compute-workgroup-storage-size"]
     threads, lanes = (_THREADS, _LANES) if staged else (_LANES_UNSTAGED, _LANES_UNSTAGED)
     params = {"k": k, "rows": rows, "lanes": lanes, "threads": threads, "staged": int(staged)}
+    params["unpacks"] = emitter.limits.get(UNPACKS, 0)
     each = threads // lanes * rows
     return [math.ceil(n / each) for n in counts[: 1 if gated else None]], params
 
@@ -168,6 +180,10 @@ def _call(node: Node, emitter: Emitter, chosen: range) -> None:
         "act": ACTIVATIONS.index(act) if gated else 0,
         "normed": int(normed),
         "added": int("residual" in present),
+        "biased": int("bias" in present),
+        "biases": tuple(
+            sum(w.shape[0] for w in node.inputs[1 + len(present) :][:i]) for i in chosen
+        ),
         "turned": turned,
         "style": node.attrs["style"],
         "head": node.attrs["head"],
@@ -202,6 +218,8 @@ def _packed(
         values.append(1 + 0.5 * np.cos(np.arange(k)))
     if present.get("residual"):
         values.append(np.cos(np.arange(counts[0])).reshape(1, -1))
+    if present.get("bias"):
+        values.append(np.sin(3 * np.arange(sum(counts))))
     if style:
         angles, signs = np.arange(head // 2), np.array([-1, 1])
         sines = np.sin(angles)[:, None] * signs
@@ -210,7 +228,7 @@ def _packed(
     for scheme, n in zip(schemes, counts, strict=True):
         plain = np.cos(np.arange(n * k)).reshape(n, k)
         values.append(plain if scheme in PLAIN else scrambled_blocks(scheme, n, k))
-    names = tuple(name for name in ("norm", "residual") if present.get(name))
+    names = tuple(name for name in ("norm", "residual", "bias") if present.get(name))
     names += ("cos", "sin") if style else ()
     attrs = {"schemes": tuple(schemes), "act": act, "eps": 1e-5, "present": names}
     attrs |= {"style": style, "head": head}
@@ -235,6 +253,9 @@ def _samples() -> tuple[Sample, ...]:
         *(_packed(64, 32, 7, k=256, schemes=["Q4_K", "Q5_0", "Q6_K"], style=style, head=16, norm=True)
           for style in ("neox", "gptj")),
         _packed(2304, 1152, 1152, k=512, schemes=["Q8_0"] * 3, style="neox", head=64, norm=True),
+        *(_packed(64, 32, 7, k=256, schemes=["Q4_K", "F16", "Q8_0"], style=style, head=16, norm=True, bias=True)
+          for style in ("neox", "gptj")),
+        _packed(9, 5, k=512, schemes=["Q4_K", "Q6_K"], bias=True),
         _packed(0, k=256, schemes=["Q4_K"]),
         # A row that has no room in workgroup memory.
         _packed(11, k=16384, schemes=["Q4_K"], norm=True),
@@ -263,6 +284,7 @@ def packed_products(  # noqa: PLR0913 - the operation's own signature
     x: Array,
     norm: Array | None = None,
     residual: Array | None = None,
+    bias: Array | None = None,
     cos: Array | None = None,
     sin: Array | None = None,
     weights: Sequence[Array] = (),
@@ -274,13 +296,16 @@ def packed_products(  # noqa: PLR0913 - the operation's own signature
 ) -> Any:
     """``dequant_matmul`` of one row by up to 3 weights.
 
-    ``norm`` is the weight of an ``rms_norm`` of the row. ``residual`` is added to a single product. With an activation
-    there are two products: act(first) * second. With ``cos`` and ``sin`` there are three, of which the first two are
+    ``norm`` is the weight of an ``rms_norm`` of the row. ``residual`` is added to a single product, ``bias`` to all of them, one
+    behind the other. With an activation there are two products: act(first) * second. With ``cos`` and ``sin`` there are three, of which the first two are
     ``head`` by ``head`` turned as by ``rope``; ``sin`` has an entry for each of a head, with its sign.
     """
     if norm is not None:
         x = rms_norm.reference(x, norm, eps, x.ndim - 1)
     results = [x @ _decoded(w, s).astype(x.dtype).T for w, s in zip(weights, schemes, strict=True)]
+    if bias is not None:
+        starts = np.cumsum([y.shape[-1] for y in results])[:-1]
+        results = [y + b for y, b in zip(results, np.split(bias, starts), strict=True)]
     if act != "none":
         return np.asarray(activated(results[0], act) * results[1])
     if residual is not None:

@@ -114,6 +114,51 @@ def normed(node: Node, site: MatchSite) -> Match | None:
     return Match(inside, _build(operands, attrs, group), tuple(group))
 
 
+def biased(node: Node, site: MatchSite) -> Match | None:
+    """Products to each of which a vector is added."""
+    last = _biased(node)
+    made = None if last is None else last[0].inputs[0]
+    if made is None or made.op != "packed_products" or set(made.attrs["present"]) - {"norm"}:
+        return None
+    parts = sorted(site.readers(made), key=lambda part: part.attrs["index"])
+    ends = [site.only(part) for part in parts]
+    found = [_biased(end) if end is not None and end.op == "add" else None for end in ends]
+    if len(parts) != len(made.types) or made.attrs["act"] != "none":
+        return None
+    sums = [
+        end
+        for end, each, part in zip(ends, found, parts, strict=True)
+        if end is not None and each is not None and each[0] is part
+    ]
+    if len(sums) < len(parts) or node.id < max(end.id for end in sums):
+        return None
+    biases, count = [each[1] for each in found if each], 1 + len(made.attrs["present"])
+    attrs = {**made.attrs, "present": (*made.attrs["present"], "bias")}
+
+    def build(g: Graph, indices: Mapping[int, Node]) -> Sequence[Node]:
+        operands = [indices[operand.id] for operand in made.inputs]
+        bias = g.concat([indices[vector.id] for vector in biases], 0)
+        inputs = [*operands[:count], bias, *operands[count:]]
+        result = g.add_node("packed_products", inputs, attrs, made.name)
+        return [g.add_node(PART, [result], {"index": i}) for i in range(len(parts))]
+
+    inside = sorted((made, *parts, *sums), key=lambda item: item.id)
+    return Match(tuple(inside), build, tuple(sums))
+
+
+def _biased(node: Node) -> tuple[Node, Node] | None:
+    """A part of several products, and the vector that is added to it."""
+    for part, bias in either_way(node):
+        if (
+            part.op == PART
+            and bias.fixed
+            and bias.shape == part.shape[-1:]
+            and node.shape == part.shape
+        ):
+            return part, bias
+    return None
+
+
 class _Turn(NamedTuple):
     """Heads that ``rope`` turns.
 

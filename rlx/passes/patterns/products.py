@@ -153,7 +153,14 @@ def halves(node: Node, site: MatchSite) -> Match | None:
     attrs = {"act": node.attrs.get("act", "none"), "transposed": transposed}
     # A GPU does so for weights [n, k] in whole pieces.
     narrow = not transposed or w.shape[1] % 32 or not w.shape[1]
-    if not site.kernels.on_host and (bias or attrs["act"] != "none" or narrow):
+    if not site.kernels.on_host and (attrs["act"] != "none" or narrow):
         return None
     inside = (cast, wide, node) if turned else (cast, node)
+    if bias and not site.kernels.on_host:
+
+        def build(g: Graph, indices: Mapping[int, Node]) -> Node:
+            product = g.add_node("half_matmul", [indices[x.id], indices[w.id]], attrs, node.name)
+            return product + indices[bias[0].id]
+
+        return Match(inside, build)
     return Match(inside, joined_node("half_matmul", (x, w, *bias), attrs, node.name))

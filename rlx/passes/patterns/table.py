@@ -55,6 +55,7 @@ PATTERNS = (
         "half_matmul",
         "packed_products",
     ),
+    _row("packed products and biases", "packed_products.biased", "add", needs="packed_products"),
     _row("turned heads", "packed_products.turned", "add", needs="packed_products"),
     _row("residual and norm", "norms.residual_norm", "layer_norm", "rms_norm"),
     _row("squares or sizes and their sum", "sums.sum_of_each", "sum"),
