@@ -79,24 +79,32 @@ class SizedCalls(SizedSchedule):
         self.shares = []
         program = SizeProgram(self.names)
         added: list[Any] = []
+        known: dict[Any, Share] = {}
         with deciding(Assumptions(self.sizes)):
             for number, call in enumerate(self.schedule.calls):
                 words = calls.sized_words(calls.kernel(call.kernel), self._params[number])
                 added += [(number, "", word, program.add(*item)) for word, *item in words]
-                fields = self._share(call, self.static.calls[number])
+                fields = self._share(call, self.static.calls[number], known)
                 added += [(number, name, i, program.add(item)) for name, i, item in fields]
         self.run_sizes = self._run_sizes(program)
         self.places = [(*place, *program.place(each)) for *place, each in added]
         self.table = self.run_sizes.table
 
-    def _share(self, call: KernelCall, static: KernelCall) -> list[tuple[str, int, Any]]:
-        """Notes the split of a call; returns the fields that depend on sizes."""
+    def _share(
+        self, call: KernelCall, static: KernelCall, known: dict[Any, Share]
+    ) -> list[tuple[str, int, Any]]:
+        """Notes the split of a call, like that of an equal one; returns the fields that depend on sizes."""
         signature = KERNELS.get(call.kernel)
         results = len(signature.writes) if signature is not None else len(call.outputs)
         # Each thread has scratch memory for the largest sizes.
         outputs = *call.outputs[:results], *static.outputs[results:]
-        like = KernelCall(call.kernel, call.inputs, outputs, call.params, call.work, call.node)
-        split, flush = split_of(like, self._threads), flushes(like) if self._flush else 0
+        types = [str(value and value.type) for value in (*call.inputs, *outputs)]
+        # Layers of a model repeat themselves. Sizes are compared as text, since nothing is decided about them.
+        key = call.kernel, call.node.op, repr(call.params), *types
+        if key not in known:
+            like = KernelCall(call.kernel, call.inputs, outputs, call.params, 0, call.node)
+            known[key] = split_of(like, self._threads), flushes(like) if self._flush else 0
+        split, flush = known[key]
         fields = [] if split is None else list(split.sized())
         if isinstance(flush, SizeExpr):
             fields.append(("flush", 0, flush))

@@ -339,16 +339,8 @@ def _infer_concat(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorT
 def _lower_concat(node: Node, emitter: Emitter) -> None:
     axis, steps, pos = node.attrs["axis"], strides(node.shape), 0
     for i, operand in enumerate(node.inputs):
-        emit_strided_copy(
-            emitter,
-            emitter.operand(i),
-            emitter.result(),
-            node.dtype,
-            operand.shape,
-            strides(operand.shape),
-            steps,
-            target_offset=pos * steps[axis],
-        )
+        x, y, shape, at = emitter.operand(i), emitter.result(), operand.shape, pos * steps[axis]
+        emit_strided_copy(emitter, x, y, node.dtype, shape, strides(shape), steps, 0, at)
         pos += operand.shape[axis]
 
 
