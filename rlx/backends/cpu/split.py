@@ -19,7 +19,8 @@ from rlx.sizes import polynomial as poly
 from rlx.sizes.expressions import size_of
 from rlx.threads import usable_cores
 
-# Work below this, in ns, is not worth waking a thread for; above, no thread, and no part, takes less than a fourth of it.
+# Work below this, in ns, is not worth waking a thread for. A thread takes a fourth of it at least, and each of several parts
+# of a thread all of it: a part takes about 1 us more.
 _WORTH = 14_000
 # Work from which on, in ns, it is worth telling the processor to take subnormal operands for 0, and back.
 _WORTH_FLUSHING = 1_000
@@ -115,7 +116,7 @@ def split_of(call: KernelCall, threads: int) -> WorkSplit | None:
     fourths = _times(call, _WORTH / 4)
     worth = smallest(threads, fourths, threads * (fourths // 4))
     # A thread makes as many parts as another.
-    parts = worth * largest(1, smallest(parallel.parts, fourths // threads))
+    parts = worth * largest(1, smallest(parallel.parts, fourths // (4 * threads)))
     if parallel.most:
         parts = smallest(parts, parallel.most(args))
     tasks = smallest(worth, parallel.tasks(args)) if parallel.tasks else 0
