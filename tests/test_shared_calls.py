@@ -32,14 +32,9 @@ def test_small_calls_stay_on_one_thread(op, shapes, shared, monkeypatch):
     )
     g = rlx.Graph()
     dtype = "i8" if op == "matmul_integer" else "f32"
-    nodes = [
-        g.input("x", shapes[0], dtype),
-        *(
-            g.constant(np.ones(shape, {"i8": np.int8, "f32": np.float32}[dtype]))
-            for shape in shapes[1:]
-        ),
-    ]
-    result = getattr(g, op)(*nodes)
+    kind = {"i8": np.int8, "f32": np.float32}[dtype]
+    weights = [g.constant(np.ones(shape, kind)) for shape in shapes[1:]]
+    result = getattr(g, op)(g.input("x", shapes[0], dtype), *weights)
     g.set_outputs(list(result) if isinstance(result, tuple) else [result])
     with rlx.compile(g, "cpu", options=CompileOptions(threads=8)):
         assert any(results) == shared
@@ -48,11 +43,8 @@ def test_small_calls_stay_on_one_thread(op, shapes, shared, monkeypatch):
 def test_taps_on_padding_are_no_work(monkeypatch):
     results = {}
     monkeypatch.setattr(split, "usable_cores", lambda: 8)
-    monkeypatch.setattr(
-        linker,
-        "split_of",
-        lambda call, count: results.update({call.kernel: split.split_of(call, count)}),
-    )
+    note = lambda call, count: results.update({call.kernel: split.split_of(call, count)})  # noqa: E731
+    monkeypatch.setattr(linker, "split_of", note)
     # 31 taps, of which at most 5 meet the line.
     g = rlx.Graph()
     w = g.constant(np.ones((32, 32, 31), np.float32))

@@ -251,9 +251,8 @@ def test_splits_are_those_of_static_graphs(monkeypatch):
         found.clear()
         rlx.compile(with_sizes(g, {"n": n}), device="cpu", options=options).close()
         for number, static in enumerate(found):
-            parts, threads = calls.table.numbers(
-                [places[number, name] for name in ("parts", "threads")], n
-            )
+            named = [places[number, name] for name in ("parts", "threads")]
+            parts, threads = calls.table.numbers(named, n)
             assert threads == (1 if static is None else static.threads)
             assert static is None or parts == static.parts
     assert None not in found

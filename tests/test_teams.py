@@ -42,11 +42,8 @@ def recurrence(op, hidden, batch, steps, dtype="f32", fixed=True, **attrs):
     kind = {"f32": np.float32, "f64": np.float64}[dtype]
     both = 2 if attrs.get("direction") == "bidirectional" else 1
     g = rlx.Graph()
-    shapes = {
-        "x": (steps, batch, 9),
-        "w": (both, GATES[op] * hidden, 9),
-        "r": (both, GATES[op] * hidden, hidden),
-    }
+    rows = both, GATES[op] * hidden
+    shapes = {"x": (steps, batch, 9), "w": (*rows, 9), "r": (*rows, hidden)}
     values = {name: (rng.normal(size=shape) * 0.2).astype(kind) for name, shape in shapes.items()}
     nodes = [
         g.constant(values.pop(name)) if fixed and name != "x" else g.input(name, shape, dtype)
@@ -67,9 +64,7 @@ def rounded(cell, hidden, batch, steps):
     scales = g.constant((rng.random((2, gates * hidden)) / 128 / hidden**0.5).astype("f4"))
     attrs = {"cell": cell, "reverse": (0, 1), "clip": 0.0, "input_forget": False, "present": ()}
     node = g.add_node("rounded_recurrence", [g.input("x", x.shape), r, scales], attrs)
-    g.set_outputs(
-        [g.add_node("part", [node], {"index": index}) for index in range(len(node.types))]
-    )
+    g.set_outputs([g.add_node("part", [node], {"index": i}) for i in range(len(node.types))])
     return g, {"x": x}
 
 
