@@ -91,7 +91,8 @@ class WorkSplit(NamedTuple):
         """The split in numbers: at the hints of the assumptions under way, but for as many threads as it ever takes."""
         threads = self.threads
         if isinstance(threads, SizeExpr):
-            threads = threads.bounds()[1] or 1
+            # It never takes more than there are cores, though not every expression says so.
+            threads = threads.bounds()[1] or usable_cores()
         values: dict[str, Any] = {
             name: tuple(map(hinted, value)) if isinstance(value, tuple) else hinted(value)
             for name, value in self._asdict().items()
@@ -119,7 +120,7 @@ def split_of(call: KernelCall, threads: int) -> WorkSplit | None:
     parts = worth * largest(1, smallest(parallel.parts, fourths // (4 * threads)))
     if parallel.most:
         parts = smallest(parts, parallel.most(args))
-    tasks = smallest(worth, parallel.tasks(args)) if parallel.tasks else 0
+    tasks = smallest(threads, worth, parallel.tasks(args)) if parallel.tasks else 0
     if hinted(tasks) > max(1, hinted(parts)):
         shared = (-1,) * len(call.outputs)
         return WorkSplit(tasks, tasks, shared, 0, tasks, 0, 0, signature.words, (), ())
@@ -137,7 +138,9 @@ def split_of(call: KernelCall, threads: int) -> WorkSplit | None:
         parts = smallest(parts, rows)
         inputs, outputs = map(_bytes, parallel.widths(args), (call.inputs, call.outputs))
     parts = largest(1, parts)
-    threads = largest(1, smallest(worth, parts, 1 + _MAX_SCRATCH // max(1, apart)))
+    # The number of threads bounds the expression: memory is taken for so many.
+    most = 1 + _MAX_SCRATCH // max(1, apart)
+    threads = smallest(threads, largest(1, worth), parts, most)
     if not isinstance(threads, SizeExpr) and threads < 2:
         return None
     return WorkSplit(
