@@ -43,7 +43,10 @@ def test_small_calls_stay_on_one_thread(op, shapes, shared, monkeypatch):
 def test_taps_on_padding_are_no_work(monkeypatch):
     results = {}
     monkeypatch.setattr(split, "usable_cores", lambda: 8)
-    note = lambda call, count: results.update({call.kernel: split.split_of(call, count)})  # noqa: E731
+
+    def note(call, count):
+        results[call.kernel] = split.split_of(call, count)
+
     monkeypatch.setattr(linker, "split_of", note)
     # 31 taps, of which at most 5 meet the line.
     g = rlx.Graph()

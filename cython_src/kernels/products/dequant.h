@@ -426,7 +426,8 @@ static int dequant_product(const rlx_call *call, const block_dots (*dots)[4])
     return RLX_OK;
 }
 
-/* Products of the same rows; parts are columns of all. A weight that is read in another format too is no panels. */
+/* Up to three products of the same rows. The parts of the call are columns of all of them. A weight that another call reads
+   in another format is not in panels, and is decoded here. */
 static int dequant_joined(const rlx_call *call, const block_dots (*dots)[4])
 {
     RLX_ARGUMENTS(dequant_products, call);
