@@ -348,6 +348,7 @@ NOT_ON_THE_CPU = {
     "packed products and gate",
     "packed product and sum",
     "norm and packed products",
+    "packed products and biases",
     "turned heads",
 }
 # On a GPU it is another pass anyway, or a product widens no weights.
@@ -361,7 +362,7 @@ NOT_ON_A_GPU = {
 
 
 # Where nothing is joined, these find nothing: they continue another pattern.
-CONTINUED = {"turned heads"}
+CONTINUED = {"turned heads", "packed products and biases"}
 # Of devices with matrix units alone: tests/test_fragments.py.
 ELSEWHERE = {"convolution by taps"}
 
