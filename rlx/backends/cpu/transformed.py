@@ -67,9 +67,10 @@ class TileFilters(Layout):
     lanes: int
 
     @property
-    def _panels(self) -> Panels:
+    def _taps(self) -> Panels:
+        """The filters as they are, a matrix for each tap, in the same order."""
         sizes = self.channels, self.outputs
-        return Panels(DType.F32, self.matrices, *sizes, True, self.columns, self.lanes)
+        return Panels(DType.F32, self.groups * 9, *sizes, True, self.columns, self.lanes)
 
     @property
     def matrices(self) -> int:  # type: ignore[override]
@@ -79,22 +80,27 @@ class TileFilters(Layout):
     @property
     def stride(self) -> int:
         """See ``Layout``."""
-        return self._panels.stride
+        return self._taps.stride
+
+    def _groups(self, memory: Array, matrices: int) -> Array:
+        """The matrices of each group, as rows: ``[groups, matrices, elements]``."""
+        elements = memory[: self.groups * matrices * self.stride].view(np.float32)
+        return elements.reshape(self.groups, matrices, -1)
 
     def pack(self, plain: Array, memory: Array) -> None:
         """See ``Layout``."""
-        from rlx.ops.windows.winograd import filters_at_points
+        from rlx.ops.windows.winograd import to_points
 
-        points = filters_at_points(plain.reshape(-1, 3, 3))
-        whole = points.reshape(self.groups, self.outputs * self.channels, WINOGRAD_POINTS)
-        self._panels.pack(whole.swapaxes(1, 2), memory)
+        taps = np.zeros(self._taps.nbytes, np.uint8)
+        self._taps.pack(plain.reshape(self.groups, -1, 9).swapaxes(1, 2), taps)
+        to_points(self._groups(taps, 9), self._groups(memory, WINOGRAD_POINTS))
 
     def unpack(self, memory: Array, plain: Array) -> None:
         """The filters, but for rounding: the exact ones are always kept besides."""
-        from rlx.ops.windows.winograd import filters_of
+        from rlx.ops.windows.winograd import from_points
 
-        count = self.outputs * self.channels
-        points = np.empty((self.groups, WINOGRAD_POINTS, count), np.float32)
-        self._panels.unpack(memory, points)
-        filters = filters_of(points.swapaxes(1, 2).reshape(-1, WINOGRAD_POINTS))
-        plain[...] = filters.reshape(plain.shape)
+        taps = np.empty(self._taps.nbytes, np.uint8)
+        from_points(self._groups(memory, WINOGRAD_POINTS), self._groups(taps, 9))
+        filters = np.empty((self.groups, 9, self.outputs * self.channels), np.float32)
+        self._taps.unpack(taps, filters)
+        plain[...] = filters.swapaxes(1, 2).reshape(plain.shape)

@@ -27,6 +27,8 @@ _MAX_WEIGHTS = 40 << 20
 # Tiles of a block: a multiple of the rows of the micro-kernel, as many as its scratch of so many bytes has room for. There
 # are as many blocks as threads need, if they would not be too small; otherwise a team shares each block.
 _ROWS, _FEWEST, _MOST, _SCRATCH, _BLOCKS = 6, 12, 48, 3 << 18, 32
+# Filters that are transformed at a time: their numbers in float64 stay in a core's cache.
+_TOGETHER = 1024
 
 
 def _points() -> Array:
@@ -43,19 +45,24 @@ def _points() -> Array:
     return np.vstack([rows, [0.0, 0.0, 1.0]])
 
 
-def filters_at_points(filters: Array) -> Array:
-    """Filters ``[count, 3, 3]`` at the 36 points, ``[count, 36]`` in f32, computed in float64 and scaled."""
-    single = _points()
-    both = FILTER_SCALE * np.einsum("ai,bj->ijab", single, single).reshape(9, WINOGRAD_POINTS)
+def to_points(taps: Array, points: Array) -> None:
+    """Computes filters at the 36 points, in float64 and scaled.
+
+    Args:
+        taps: The filters, ``[..., 9, count]``.
+        points: Is written: ``[..., 36, count]`` in f32.
+    """
+    both = FILTER_SCALE * np.kron(_points(), _points())
     with np.errstate(all="ignore"):  # what is not finite is computed by the definition
-        return np.asarray(filters.reshape(-1, 9).astype(np.float64) @ both, np.float32)
+        for begin in range(0, taps.shape[-1], _TOGETHER):
+            some = slice(begin, begin + _TOGETHER)
+            points[..., some] = both @ taps[..., some].astype(np.float64)
 
 
-def filters_of(points: Array) -> Array:
-    """The filters that these are, rounded as those are: ``[count, 3, 3]``."""
+def from_points(points: Array, taps: Array) -> None:
+    """Computes the filters that these are, rounded as those are; the opposite of ``to_points``."""
     back = np.linalg.pinv(_points())
-    whole = points.reshape(-1, 6, 6).astype(np.float64) / FILTER_SCALE
-    return np.asarray(np.einsum("ia,nab,jb->nij", back, whole, back), np.float32)
+    taps[...] = np.kron(back, back) / FILTER_SCALE @ points.astype(np.float64)
 
 
 def share(node: Node, window: Window, fixed: bool) -> Any:
