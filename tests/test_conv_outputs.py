@@ -75,6 +75,24 @@ def test_taps_on_padding_are_left_out():
     _compare(_padded, tuple(itertools.product(range(8))), WAYS)
 
 
+def _dilated(seed):
+    """A convolution of a plane that is made a few lines at a time, and many of whose taps are on padding."""
+    rng = np.random.default_rng(seed)
+    apart = tuple(int(n) for n in rng.integers(5, 15, 2))
+    attrs = {"dilation": apart, "padding": tuple((n, int(rng.integers(0, 2 * n))) for n in apart)}
+    channels, outputs = rng.integers(1, 60), rng.integers(4, 70)
+    x = rng.normal(size=(int(rng.integers(1, 3)), channels, *rng.integers(16, 40, 2)))
+    return x, rng.normal(size=(outputs, channels, 3, 3)), rng.normal(size=outputs), attrs
+
+
+def test_taps_on_padding_of_large_planes(monkeypatch):
+    monkeypatch.setattr(conv_no_padding, "_LARGE", 1e9)
+    monkeypatch.setattr(winograd, "share", lambda *_: 0)
+    _compare(_dilated, tuple(itertools.product(range(6))), WAYS)
+    samples = itertools.product((17,), ((0, 0, 0, 0), (69, 33, 4, 4)), (np.inf, np.nan))
+    _compare(_not_finite, tuple(samples), [(True, 1)], (np.float32,))
+
+
 def _not_finite(side, place, value):
     """A convolution with a weight that is not finite; 0 times infinity is NaN, also where the 0 is padding."""
     rng = np.random.default_rng(0)
@@ -209,6 +227,7 @@ CHOICES = [
     ((8, 3, 4, 3, 1, 0), "conv_by_outputs"),  # few windows
     ((8, 3, 4, 3, 1, 1), "conv_by_outputs"),  # copied with their padding
     ((64, 64, 2, 3, 1, 1), "conv_inside"),  # of which many taps are on padding
+    ((64, 64, 24, 7, 1, 12), "conv_inside"),  # lines of a large plane
     (
         (24, 64, 5, 5, 1, 2),
         "conv_by_outputs",

@@ -210,7 +210,8 @@ def _lower_sums(
     sized = is_sized((by_outputs,))
     filled = 1.0 if sized or by_outputs else outputs / _lanes(outputs)
     weights = outputs * size(node.inputs[1].shape[1:])
-    if conv_no_padding.pays(window, node.shape[0], weights, outputs, filled):
+    fixed = operands[1].kind in ("param", "constant")
+    if conv_no_padding.pays(window, node.shape[0], weights, outputs, filled, fixed):
         shared = {**params, "together": conv_no_padding.together(window, node.shape[0])}
         emitter.call("conv_inside", operands, [emitter.result()], shared)
         return
