@@ -3,10 +3,13 @@
 import mmap
 import os
 
+import numpy as np
 import pytest
 
 from rlx import DeviceMemoryError
 from rlx.backends.executable import aligned
+from rlx.backends.state_memory import write_state
+from rlx.importers.mapped import map_file, release_pages, view
 
 HUGE = 1 << 21
 
@@ -21,6 +24,23 @@ def test_memory_is_zeroed_and_aligned(nbytes):
     assert len(memory) == nbytes
     assert not memory.any()
     memory[:] = 1
+
+
+def test_states_are_written_where_they_differ(rng):
+    memory = np.zeros((3, 1 << 16), np.float32)
+    for value in (np.zeros_like(memory), -memory, rng.standard_normal(memory.shape, np.float32)):
+        write_state(memory, value)
+        assert memory.tobytes() == value.tobytes()  # -0.0 is not 0.0
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MADV_DONTNEED"), reason="other systems do so by themselves")
+def test_arrays_of_a_file_stay_what_they_are_without_their_pages(tmp_path, rng):
+    values = rng.standard_normal((4, 1 << 16), np.float32)
+    (tmp_path / "values").write_bytes(values.tobytes())
+    whole = view(map_file(tmp_path / "values", "test"), values.dtype, values.shape, 0)
+    assert whole[1:, ::2].sum() == values[1:, ::2].sum()
+    release_pages([whole[1:], whole.T, values])
+    np.testing.assert_array_equal(whole, values)
 
 
 def test_absurd_sizes_are_memory_errors():

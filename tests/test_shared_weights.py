@@ -8,6 +8,7 @@ import numpy as np
 
 import rlx
 from rlx.backends.cpu import weights
+from rlx.backends.cpu.layouts import Panels
 
 RNG = np.random.default_rng(0)
 # 256 KB each: as it is, and packed.
@@ -56,6 +57,36 @@ def test_many_weights_that_were_widened_are_kept_once():
         compiled.append(rlx.compile(g, "cpu"))
     assert len(blocks() - before) == 3
     del compiled
+
+
+def sized():
+    """Products of rows behind attention, which has a kernel for few of them and another for many; and a vector."""
+    g = rlx.Graph()
+    x = g.input("x", (1, rlx.Dim("rows", min=1, max=64), 256))
+    y = g.attention(x, x, x, num_heads=1)
+    g.set_outputs([y @ g.param("w", W.shape) @ g.param("v", V.shape) + g.param("b", (1, 256))])
+    return rlx.compile(g, "cpu")
+
+
+def test_programs_of_a_graph_pack_a_weight_once(monkeypatch):
+    packed, pack = [], Panels.pack
+    monkeypatch.setattr(Panels, "pack", lambda *args: packed.append(1) or pack(*args))
+    plain = np.zeros((1, 256), np.float32)
+    seen = plain.view()
+    seen.flags.writeable = False
+    with sized() as cg:
+        for times in (1, 2, 3):
+            plain[:] = times
+            cg.set_params({"w": W * times, "v": V, "b": seen})
+            plain[:] = 0  # the graph has a copy
+            for rows in (2, 40):
+                x = RNG.normal(size=(1, rows, 256)).astype(np.float32)
+                weights = np.exp(x[0] @ x[0].T / 16)
+                y = weights / weights.sum(1, keepdims=True) @ x[0]
+                wanted = y @ (W * times) @ V + times
+                np.testing.assert_allclose(cg.run({"x": x})[0][0], wanted, 1e-3, 0.1)
+        assert len(cg._state.executable._ranges) == 2
+    assert len(packed) == 2 * 3
 
 
 def test_a_weight_that_is_set_moves_away_from_the_others():

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from rlx.cgroups import most_memory
 from rlx.dataclasses import dataclass
 from rlx.errors import DeviceMemoryError
-from rlx.ir.dtype import DType
 from rlx.ir.opdef import Array, TensorType
 
 if TYPE_CHECKING:
@@ -29,6 +28,8 @@ _ALIGNMENT = 256
 # Bytes of a huge page, which one entry of the processor's address cache covers. Where the system gives them to who asks,
 # memory from half of that on asks: with pages of 4 KiB the speed of a kernel depends on where they happen to lie.
 _HUGE = 1 << 21
+# From so many bytes on memory is a mapping of its own: pages of it that nobody touches take no memory.
+_MAPPED = 1 << 18
 _ADVICE: int | None = getattr(mmap, "MADV_HUGEPAGE", None)
 RunSlots = Callable[..., tuple[Array, ...]]
 RunDict = Callable[[Any], list[Array] | None]
@@ -269,6 +270,9 @@ class GpuExecutable(Executable, Protocol):
     def output_place(self, output: int) -> tuple[int, int]:
         """Returns the handle of the buffer that holds an output of the last run, and its offset there."""
 
+    def start(self, outputs: Sequence[int]) -> Pending:
+        """Submits a run whose arguments its compiled calls have placed; see ``rlx._ext.program.SizedRuns.place``."""
+
 
 class SizedProgram(Executable, Protocol):
     """An executable that serves many sizes of a graph with dims; see ``Capabilities.sized_programs``."""
@@ -315,8 +319,8 @@ class HostExecutable(ABC):
     ) -> None:
         self.capabilities = capabilities
         self.binding = Binding()
-        self.input_views = tuple(_zeros(type.shape, type.dtype) for type in inputs)
-        self._outputs = [_zeros(type.shape, type.dtype) for type in outputs]
+        self.input_views = tuple(_zeros(type) for type in inputs)
+        self._outputs = [_zeros(type) for type in outputs]
         self.output_views = tuple(read_only(array) for array in self._outputs)
 
     @abstractmethod
@@ -404,10 +408,8 @@ class HostExecutable(ABC):
         return
 
 
-def _zeros(shape: tuple[int, ...], dtype: DType) -> Array:
-    import numpy as np
-
-    return np.zeros(shape, dtype.numpy)
+def _zeros(type: TensorType) -> Array:
+    return view_of(aligned(type.nbytes, tight=True), 0, type)
 
 
 def read_only(array: Array) -> Array:
@@ -417,8 +419,10 @@ def read_only(array: Array) -> Array:
     return view
 
 
-def aligned(nbytes: int) -> Array:
-    """Zeroed bytes whose address is a multiple of 256, in huge pages where they fill at least half of one.
+def aligned(nbytes: int, tight: bool = False) -> Array:
+    """Zeroed bytes whose address is a multiple of 256, in huge pages that they almost fill.
+
+    A single page may also be half full, unless the memory has to be ``tight``.
 
     Raises:
         DeviceMemoryError: There are not as many.
@@ -431,8 +435,8 @@ def aligned(nbytes: int) -> Array:
             "the host has no room for a graph", got=f"{nbytes} bytes", expected=f"at most {most}"
         )
     try:
-        if _ADVICE is not None and nbytes >= _HUGE // 2:
-            return _huge(nbytes, _ADVICE)
+        if _ADVICE is not None and nbytes >= _MAPPED:
+            return _mapped(nbytes, _ADVICE, tight)
         block = np.zeros(nbytes + _ALIGNMENT, np.uint8)
     except (MemoryError, ValueError, OSError, OverflowError) as error:
         raise DeviceMemoryError(
@@ -442,14 +446,17 @@ def aligned(nbytes: int) -> Array:
     return block[start : start + nbytes]
 
 
-def _huge(nbytes: int, advice: int) -> Array:
+def _mapped(nbytes: int, advice: int, tight: bool) -> Array:
     import numpy as np
 
-    # A huge page that would be filled by less than half stays small pages.
-    pages = (nbytes + _HUGE // 2) // _HUGE
+    # A huge page that would be filled by less than seven eighths stays small pages.
+    pages = (nbytes + _HUGE // 8) // _HUGE or int(not tight and nbytes >= _HUGE // 2)
     # Private: what a forked process writes is its own.
-    region = mmap.mmap(-1, (pages + 1) * _HUGE + nbytes % _HUGE, flags=mmap.MAP_PRIVATE)
+    size = (pages + 1) * _HUGE + nbytes % _HUGE if pages else nbytes
+    region = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE)
     block: Array = np.frombuffer(region, np.uint8)
+    if not pages:
+        return block
     start = -block.ctypes.data % _HUGE
     region.madvise(advice, start, pages * _HUGE)
     return block[start : start + nbytes]

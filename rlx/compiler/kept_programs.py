@@ -7,6 +7,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 from weakref import WeakSet
 
+import numpy as np
+
 from rlx.backends.executable import Binding, Executable, Moved, SizedProgram
 from rlx.compiler.loading import LoadedGraph
 from rlx.ir.opdef import Array
@@ -37,8 +39,9 @@ class SharedParams:
         """Keeps values."""
         self.count += 1
         for name, array in values.items():
-            # Another object each time: a device that has this very object has the value.
-            self.values[name] = array.copy() if array.flags.writeable else array.view()
+            # Another object each time, which nobody writes to: a device that has this very object has the value.
+            self.values[name] = array.copy() if _may_change(array) else array.view()
+            self.values[name].flags.writeable = False
             self.set_at[name] = self.count
         for runs in tuple(self.readers):
             runs.stale()
@@ -46,6 +49,16 @@ class SharedParams:
     def since(self, count: int) -> dict[str, Array]:
         """Returns the values that were set later."""
         return {name: self.values[name] for name, at in self.set_at.items() if at > count}
+
+
+def _may_change(array: Array) -> bool:
+    """Returns whether an array, or one that it is a view of, can be written."""
+    base: object = array
+    while isinstance(base, np.ndarray):
+        if base.flags.writeable:
+            return True
+        base = base.base
+    return False
 
 
 class KeptProgram:

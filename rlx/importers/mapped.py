@@ -6,7 +6,7 @@ import difflib
 import math
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -110,3 +110,19 @@ def view(raw: mmap.mmap, dtype: np.dtype[np.generic], shape: tuple[int, ...], of
         output = output.copy()
         output.setflags(write=False)
     return output
+
+
+def release_pages(arrays: Iterable[Array]) -> None:
+    """Gives the memory of mapped files that some arrays view back to the system, which reads them again when needed."""
+    advice = getattr(mmap, "MADV_DONTNEED", None)
+    if advice is None:  # Windows takes them back by itself
+        return
+    files: dict[int, mmap.mmap] = {}
+    for array in arrays:
+        base: object = array
+        while isinstance(base, np.ndarray | memoryview):
+            base = base.base if isinstance(base, np.ndarray) else base.obj
+        if isinstance(base, mmap.mmap):
+            files[id(base)] = base
+    for file in files.values():
+        file.madvise(advice)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import accumulate
 
 import numpy as np
 
@@ -27,10 +28,10 @@ from rlx.backends.executable import (
     read_only,
     view_of,
 )
-from rlx.backends.state_memory import state_memory
-from rlx.ir.opdef import Array
+from rlx.backends.state_memory import state_memory, write_state
+from rlx.ir.opdef import Array, TensorType
 from rlx.ir.plan import STATE, MemoryPlan, Schedule, Value
-from rlx.sizes import Assumptions, deciding
+from rlx.sizes import Assumptions, SizeExpr, deciding
 from rlx.threads import usable_cores
 
 CAPABILITIES = Capabilities(
@@ -108,13 +109,12 @@ class CpuExecutable:
         self, inputs: Sequence[Array], slots: Sequence[int], output_views: tuple[Array, ...]
     ) -> Program:
         """The calls, linked, with the views of inputs and outputs."""
-        calls = self._calls.link()
+        calls, states = self._calls.link(), self._state_views(inputs)
         input_views = tuple(
-            # Pages that nobody writes to take no memory: states are large.
-            view if rebindable else np.zeros(view.shape, view.dtype)
-            for view, rebindable in zip(inputs, calls.rebindable(), strict=False)
+            view if rebindable else states[i] if i in states else np.zeros(view.shape, view.dtype)
+            for i, (view, rebindable) in enumerate(zip(inputs, calls.rebindable(), strict=False))
         )
-        states = (i for i, v in enumerate(self._schedule.inputs) if v.kind == STATE)
+        held = (i for i, v in enumerate(self._schedule.inputs) if v.kind == STATE)
         return Program(
             calls,
             input_views,
@@ -122,7 +122,7 @@ class CpuExecutable:
             output_views,
             self._arena,
             self._plan.inputs_end,
-            tuple(states),
+            tuple(held),
             self._calls.link,
             self._max_iterations,
             (compiled.parallel_copy(), min(self._threads, usable_cores()), True),
@@ -130,10 +130,26 @@ class CpuExecutable:
             self._flush,
         )
 
+    def _state_views(self, inputs: Sequence[Array]) -> dict[int, Array]:
+        """The views of states whose sizes stay. Their pages take no memory unless somebody writes to them."""
+        sized = self._calls.sized
+        declared = (self._schedule if sized is None else sized.schedule).inputs
+        fixed = [
+            i
+            for i, value in enumerate(declared)
+            if value.kind == STATE and not isinstance(value.type.nbytes, SizeExpr)
+        ]
+        ends = list(accumulate((-(-inputs[i].nbytes // 64) * 64 for i in fixed), initial=0))
+        block = aligned(ends[-1], tight=True)
+        return {
+            i: view_of(block, begin, TensorType(inputs[i].shape, declared[i].type.dtype))
+            for i, begin in zip(fixed, ends, strict=False)
+        }
+
     def _new_state(self, value: Value) -> Array:
         """Memory for a state, of zeros."""
         self._state_bytes += value.type.nbytes
-        return aligned(value.type.nbytes)
+        return aligned(value.type.nbytes, tight=True)
 
     def _room(self, value: Value) -> int:
         """The bytes of the arena that a value has."""
@@ -222,7 +238,7 @@ class CpuExecutable:
 
     def write_input(self, index: int, array: Array) -> None:
         """Writes the input's view, or the state."""
-        self._held(index)[...] = array
+        write_state(self._held(index), array)
 
     def read_input(self, index: int) -> Array:
         """Returns a copy of the input's view, or of the state."""

@@ -22,6 +22,7 @@ from rlx.backends.cpu.layouts import (
 )
 from rlx.backends.cpu.transformed import Spectra, TileFilters
 from rlx.backends.cpu.weights import Weight, Weights
+from rlx.backends.executable import sharing_now
 from rlx.ir.dtype import HALVES
 from rlx.ir.plan import KernelCall, Schedule, Value
 from rlx.ir.shape import size
@@ -194,7 +195,7 @@ def layouts_of(call: KernelCall, isa: str) -> dict[int, Layout]:
 
 
 def weights_for(schedule: Schedule, isa: str) -> Weights:
-    """Memory for the params and constants of a schedule."""
+    """Memory for the params and constants of a schedule; programs of one graph share the params."""
     reads: dict[int, list[Layout | None]] = {}
     for call in schedule.calls:
         layouts = layouts_of(call, isa)
@@ -205,7 +206,8 @@ def weights_for(schedule: Schedule, isa: str) -> Weights:
     for value in schedule.values:
         if value.kind in FIXED:
             results[value.id] = _weight(value, reads.get(value.id, ()))
-    return Weights(results, {name: value.id for name, value in schedule.params.items()})
+    names = {name: value.id for name, value in schedule.params.items()}
+    return Weights(results, names, lasting=sharing_now() is not None)
 
 
 def _weight(value: Value, reads: Sequence[Layout | None]) -> Weight:

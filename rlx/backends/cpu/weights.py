@@ -24,23 +24,30 @@ _SAMPLE = 4096
 class WeightBlock:
     """Memory of some weights that are equal.
 
+    Args:
+        memory: The bytes; those of an array that is read where it is can't be written.
+
     Attributes:
-        memory: The bytes.
+        memory: See above.
         owners: The weights that it is the memory of, one in each graph.
         pins: The programs whose calls hold its address. It is not written to while another than the
             writer's is among them, and lives as long as there is one.
         key: The key for other graphs; None when it is not offered to them.
+        source: The array that it was made of, which nobody changes; None where that is not known.
     """
 
-    def __init__(self, nbytes: int) -> None:
-        self.memory = aligned(max(1, nbytes))
+    def __init__(self, memory: Array) -> None:
+        self.memory = memory
         self.owners: weakref.WeakSet[Weight] = weakref.WeakSet()
         self.pins: weakref.WeakSet[Any] = weakref.WeakSet()
         self.key: Hashable = None
+        self.source: Array | None = None
 
 
 _LOCK = Lock()
+# Offered blocks: by what is in them, and by the array that they were made of.
 _BLOCKS: weakref.WeakValueDictionary[Hashable, WeightBlock] = weakref.WeakValueDictionary()
+_MADE: weakref.WeakValueDictionary[Hashable, WeightBlock] = weakref.WeakValueDictionary()
 
 
 class Weight:
@@ -63,14 +70,16 @@ class Weight:
             self.set(value.array, None)
 
     def _build_block(self, layout: Layout | None) -> WeightBlock:
-        block = WeightBlock(self._type.nbytes if layout is None else layout.nbytes)
+        nbytes = self._type.nbytes if layout is None else layout.nbytes
+        block = WeightBlock(aligned(max(1, nbytes), tight=True))
         block.owners.add(self)
         return block
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all copies."""
-        return sum(block.memory.nbytes for block in self._blocks.values())
+        """Its part of the bytes of all copies, each of which its owners share."""
+        blocks = self._blocks.values()
+        return sum(block.memory.nbytes // max(1, len(block.owners)) for block in blocks)
 
     @property
     def plain(self) -> WeightBlock:
@@ -85,37 +94,56 @@ class Weight:
         """Its memory in a layout; None where it is not packed like this."""
         return self._blocks.get(layout) if layout is not None else None
 
-    def set(self, array: Any, writer: Any) -> bool:
+    def set(self, array: Any, writer: Any, lasting: bool = False) -> bool:
         """Gives it values. Its memory takes them where only the writer reads it; else it moves.
 
         Args:
             array: The values.
             writer: The program whose memory may be overwritten, since it does not run now; None for
                 no program.
+            lasting: Whether nobody changes the array. It is then read where it is, and what was made of it before is used.
 
         Returns:
             Whether it stands in another place than before.
         """
         args = np.asarray(array, self._type.dtype.numpy)
+        results: dict[Layout | None, WeightBlock] = {}
         with _LOCK:
-            blocks = {layout: self._own(block, writer) for layout, block in self._blocks.items()}
-        results = {layout: block or self._build_block(layout) for layout, block in blocks.items()}
-        for layout, block in results.items():
+            for layout in self._blocks if lasting else ():
+                made = _MADE.get((id(array), layout, self._type))
+                if made is not None and made.source is array:
+                    results[layout] = made
+                    made.owners.add(self)
+            rest = {k: self._own(b, writer) for k, b in self._blocks.items() if k not in results}
+        whole = args.flags.c_contiguous and args.shape == self._type.shape
+        for layout, own in rest.items():
+            if layout is None and lasting and whole and args.nbytes:
+                results[layout] = block = WeightBlock(args.reshape(-1).view(np.uint8))
+                block.owners.add(self)
+                continue
+            results[layout] = block = own or self._build_block(layout)
             if layout is None:
                 view_of(block.memory, 0, self._type)[...] = args
             else:
                 layout.pack(np.broadcast_to(args, self._type.shape), block.memory)
         with _LOCK:
+            for layout in rest if lasting else ():
+                results[layout].source = array
+                _MADE[id(array), layout, self._type] = results[layout]
+            moved = False
             for layout, block in self._blocks.items():
-                if results.get(layout) is not block:
+                if results[layout] is not block:
                     block.owners.discard(self)
+                    moved = True
             self._blocks = results
-        return None in blocks.values()
+        return moved
 
     def _own(self, block: WeightBlock, writer: Any) -> WeightBlock | None:
         """A block that may be written to, which is no longer offered to others; None where it may not."""
-        if len(block.owners) > 1 or any(pin is not writer for pin in block.pins):
+        others = len(block.owners) > 1 or any(pin is not writer for pin in block.pins)
+        if others or not block.memory.flags.writeable:
             return None
+        block.source = None
         if block.key is not None:
             _BLOCKS.pop(block.key, None)
             block.key = None
@@ -140,7 +168,7 @@ class Weight:
         moved = False
         for layout, block in list(self._blocks.items()):
             memory = block.memory
-            if memory.nbytes < _SHARED or block.key is not None:
+            if memory.nbytes < _SHARED or block.key is not None or not memory.flags.writeable:
                 continue
             # An odd step: each fourth byte of f32 numbers that were f16 is 0.
             sample = zlib.crc32(memory[:: memory.nbytes // _SAMPLE | 1].tobytes())
@@ -163,6 +191,7 @@ class Weights:
     Args:
         by_id: Each by the id of its value.
         names: Ids of the params by their names.
+        lasting: Whether nobody changes an array that is a param's value.
 
     Attributes:
         lock: Held while a program is linked to the weights, and while weights change places: a program
@@ -170,8 +199,10 @@ class Weights:
         readers: The programs that are linked to them.
     """
 
-    def __init__(self, by_id: Mapping[int, Weight], names: Mapping[str, int]) -> None:
-        self._by_id, self._names = by_id, names
+    def __init__(
+        self, by_id: Mapping[int, Weight], names: Mapping[str, int], lasting: bool = False
+    ) -> None:
+        self._by_id, self._names, self._lasting = by_id, names, lasting
         self._unset = set(names)
         self.lock = Lock()
         self.readers: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -183,7 +214,7 @@ class Weights:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all of them, those that other graphs share included."""
+        """Bytes of all of them. Graphs that share a weight have a part of it each."""
         return sum(weight.nbytes for weight in self._by_id.values())
 
     def set(self, values: Mapping[str, Array], writer: Any) -> None:
@@ -201,7 +232,8 @@ class Weights:
             alone = writer if len(self.readers) <= 1 else None
             moved = False
             for name, array in values.items():
-                moved |= self._by_id[self._names[name]].set(array, alone)
+                lasting = self._lasting and not array.flags.writeable
+                moved |= self._by_id[self._names[name]].set(array, alone, lasting)
                 if name in self._unset:
                     self._unset.discard(name)
                     moved |= not self._unset and self._share()
