@@ -161,7 +161,7 @@ def test_f32_is_rounded_only_where_the_compile_asks_for_it():
 
 
 def decoder(graph, kernels, limits, count):
-    sizes = {"count": count, "position": 70, "first": count - 1}
+    sizes = {"count": count, "position": 70, "wanted": 1}
     assumptions = Assumptions(sizes, ones=True, steady=True)
     info = DeviceInfo("webgpu", 0, "", limits=limits)
     with deciding(assumptions):
@@ -179,7 +179,7 @@ def test_one_program_reads_prompts_on_matrix_units_and_steps_are_exact(tmp_path)
     (graph,) = (part.graph for part in cut(whole, on_host(whole)) if not part.ahead)
     prompt, assumptions = decoder(graph, "webgpu-units", limits, 512)
     for count, position in ((17, 0), (512, 0), (500, 512), (33, 991)):
-        assert assumptions.hold({"count": count, "position": position, "first": count - 1})
+        assert assumptions.hold({"count": count, "position": position, "wanted": 1})
     packed = ["packed: array" in text for text in prompt if "subgroupMatrixMultiply" in text]
     assert sorted(packed) == [False] + 7 * [True], "attention as well"
     step, _ = decoder(graph, "webgpu-units", limits, 1)

@@ -233,7 +233,7 @@ def test_a_step_takes_six_kernels_a_layer(make, webgpu):
     layers, options = 3, rlx.CompileOptions(profile=True)
     with rlx.lm.load(make(types=("Q8_0",), layers=layers), webgpu, options=options) as model:
         model.take([]).read(PROMPT)
-        step = {"tokens": np.int32([3]), "position": np.int64(len(PROMPT)), "first": np.int64(0),
+        step = {"tokens": np.int32([3]), "position": np.int64(len(PROMPT)), "wanted": np.int64(1),
                 "settings": Sampling().settings(0.5)}  # fmt: skip
         rows = model.compiled.profile(step, runs=1).rows
     limits = backend(rlx.Device.parse(webgpu).backend).devices()[0].limits

@@ -111,7 +111,8 @@ class SizedExecutable(Resizable):
         # Weak: compiled runs hold this executable.
         self._runs: Callable[[], SizedRuns | None] = lambda: None
         assert graph.assumptions is not None
-        self._use(self._program({name: graph.assumptions.hints[name] for name in graph.dims}))
+        self._hints = {name: graph.assumptions.hints[name] for name in graph.dims}
+        self._use(self._program(self._hints))
 
     def _use(self, program: KeptProgram) -> None:
         """Has later runs without arguments use a program."""
@@ -244,9 +245,14 @@ class SizedExecutable(Resizable):
         check_guards(self._graph, sizes)
         dims = self._graph.dims
         fixed = {name: sizes[name] for name in dims if name in self._needed}
-        few = {name: size for name, size in sizes.items() if size < 2 and name not in fixed}
+        hints = self._hints
+        few = {
+            name: size
+            for name, size in sizes.items()
+            if size < 2 and name not in fixed and hints[name] > 1
+        }
         known = frozenset(few.items())
-        # What is true of 0 or 1 alone would make a program for it alone.
+        # What is true of 0 or 1 alone would make a program for it alone, where that is not the usual size.
         if few and known not in self._apart:
             usual = {name: 2 * dims[name].multiple_of for name in few}
             if all(dims[name].takes(size) for name, size in usual.items()):

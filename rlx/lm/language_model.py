@@ -17,6 +17,7 @@ from rlx.compiler.progress import CancelToken, ProgressCallback
 from rlx.device.names import Device, DeviceLike
 from rlx.errors import ImportModelError, InputError
 from rlx.importers import gguf
+from rlx.importers.mapped import release_pages
 from rlx.ir.opdef import Array
 from rlx.lm.chat import Chat, changed
 from rlx.lm.compiling import compile_model
@@ -98,6 +99,7 @@ class LanguageModel:
             )
             compiled, choice = self._embedder.compiled, self._embedder.choice
         self.compiled, self.device, self.choice = compiled, compiled.device, choice
+        release_pages(tensor.packed for tensor in file.tensors.values())
 
     @property
     def tokenizer(self) -> Tokenizer:

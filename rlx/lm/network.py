@@ -61,9 +61,9 @@ class Network:
         """Returns the graph of some tokens behind those that were read before: a part of a prompt, or one step.
 
         In: "tokens" i32 ``[count]``, of which -1 stands for the one that the last run drew; "position" i64, the number of
-        tokens before them; "first" i64, the first of the tokens whose logits are wanted; "settings" f32, how the next token
-        is drawn (``Sampling.settings``); then the states: "drawn" i32, and "k0", "v0", "k1" ... f32 ``[context, kv_heads,
-        size]``, the keys and values so far, to which a run adds those of its tokens. Out: logits, ``[count - first,
+        tokens before them; "wanted" i64, the number of last tokens whose logits are wanted; "settings" f32, how the next
+        token is drawn (``Sampling.settings``); then the states: "drawn" i32, and "k0", "v0", "k1" ... f32 ``[context,
+        kv_heads, size]``, the keys and values so far, to which a run adds those of its tokens. Out: logits, ``[wanted,
         vocabulary]``, and the next token, i32 ``[1]``.
 
         Args:
@@ -72,15 +72,16 @@ class Network:
         """
         g = Graph(f"{self.config.architecture.name} decoder")
         chunk = min(chunk, context)
-        g.first_hints = {"count": chunk, "first": chunk - 1}
+        g.first_hints = {"count": chunk, "wanted": 1}
         count = Dim("count", min=1, max=chunk)
         tokens = g.input("tokens", (count,), "i32")
-        before, first = g.input("position", (), "i64"), g.input("first", (), "i64")
+        before, last = g.input("position", (), "i64"), g.input("wanted", (), "i64")
         settings = g.input("settings", (SETTINGS + RECENT,), "f32")
         drawn = g.update(g.input("drawn", drawn_shape(context, chunk), "i32"), tokens, 1)
         tokens = g.where(g.lt(tokens, np.int32(0)), g.narrow(drawn, 0, 0, 1), tokens)
         position = g.read_size(before, max=context - count, name="position")
-        start = g.read_size(first, max=count - 1, name="first")
+        # A dim of its own: memory for the logits of few tokens is a hundredth of that for a chunk's.
+        wanted = g.read_size(last, max=count, min=1, name="wanted")
 
         def filled(name: str, new: Node) -> Node:
             state = g.input(name, (context, *new.shape[1:]))
@@ -93,7 +94,7 @@ class Network:
         angles = self._angles(g, context, position, count)
         weights = TensorParams(g, self._tensors)
         x = self._blocks(weights, g, self._embed(weights, g, tokens), angles, attend)
-        x = self._norm(weights, g, g.narrow(x, 0, start, count - start), "output_norm")
+        x = self._norm(weights, g, g.narrow(x, 0, count - wanted, wanted), "output_norm")
         # Where the file has no output matrix, it is the table of the tokens' vectors.
         name = "output" if weights.has("output") else "token_embd"
         logits = weights.product(x, name, self.vocabulary)

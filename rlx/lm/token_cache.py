@@ -15,6 +15,8 @@ from rlx.runtime.compiled import CompiledGraph
 
 # Settings of runs whose token nobody wants.
 _NEUTRAL = Sampling(temperature=0.0).settings(0.0)
+# Most tokens of a run on the CPU, which reads more of them no faster, but in more memory.
+_MOST_ON_CPU = 256
 
 
 def drawn_shape(context: int, chunk: int) -> tuple[int]:
@@ -28,7 +30,7 @@ class TokenCache:
     Args:
         compiled: The graph of ``Network.decoder``, whose states this object owns.
         shapes: Shapes of the states, by name; the first axis has the tokens that there is room for.
-        chunk: Most tokens of a run.
+        chunk: Most tokens of a run of the graph.
         vocabulary: The number of tokens that the model knows.
 
     Attributes:
@@ -49,7 +51,8 @@ class TokenCache:
         chunk: int,
         vocabulary: int,
     ) -> None:
-        self._compiled, self._chunk, self._vocabulary = compiled, chunk, vocabulary
+        self._compiled, self._vocabulary = compiled, vocabulary
+        self._chunk = chunk if self.runs_beside else min(chunk, _MOST_ON_CPU)
         self._shapes = dict(shapes)
         for name, shape in self._shapes.items():
             compiled.bind_gpu_handle(name, np.zeros(shape, np.float32))
@@ -173,9 +176,8 @@ class TokenCache:
 
     def _inputs(self, tokens: Array, settings: Array, every: bool = False) -> dict[str, Array]:
         """The inputs of a run that reads tokens, and gives the logits behind all of them, or behind the last one."""
-        numbers = len(self.tokens), 0 if every else len(tokens) - 1
-        position, first = map(np.array, numbers)
-        return {"tokens": tokens, "position": position, "first": first, "settings": settings}
+        position, wanted = np.array(len(self.tokens)), np.array(len(tokens) if every else 1)
+        return {"tokens": tokens, "position": position, "wanted": wanted, "settings": settings}
 
     def _enqueue(self, tokens: Array, settings: Array) -> Pending:
         with self._lock:

@@ -125,16 +125,21 @@ def with_room(schedule: Schedule, sizes: Sizes) -> Sizes:
     all_sizes = [size for shape in shapes for size in shape if isinstance(size, SizeExpr)]
     highest = {dim.name: dim.max for size in all_sizes for dim in dims_of(size)}
 
-    def nbytes(most: Sizes) -> int:
-        bounds = ((upper_bound(type.nbytes, most) or 0, count) for type, count in types.items())
-        return sum(bound * count for bound, count in bounds)
+    def nbytes(most: Sizes) -> tuple[int, int]:
+        """The bytes of all values, and of the largest one: not all of them have memory at the same time."""
+        bounds = [(upper_bound(type.nbytes, most) or 0, count) for type, count in types.items()]
+        return sum(bound * count for bound, count in bounds), max(bounds, default=(0, 0))[0]
 
     result = dict(sizes)
-    limit = max(_ROOM, _SHARE * nbytes(result))
+    limits = [max(_ROOM, _SHARE * number) for number in nbytes(result)]
     for name, size in sizes.items():
         largest = highest.get(name)
         for each in (largest, 16 * size, 4 * size):
-            if each is not None and each > size and nbytes({**result, name: each}) <= limit:
+            # Programs for a size of 1 are seldom used for others.
+            if each is None or each <= size or size == 1:
+                continue
+            needed = nbytes({**result, name: each})
+            if all(number <= limit for number, limit in zip(needed, limits, strict=True)):
                 result[name] = each
                 break
     return result
