@@ -28,12 +28,14 @@ cdef class HostViews:
         words: The words for the sizes of now.
         stale: Whether the device has other words.
         version: How often the sizes changed.
+        staged: A weak reference to the run whose results stand in the staging memory; None where nobody waits for one.
     """
 
     cdef readonly tuple argument_slots, input_views, output_views
     cdef readonly cnp.ndarray words
     cdef public bint stale
     cdef readonly Py_ssize_t version
+    cdef public object staged
     cdef object _sizes
     cdef rlx_run_sizes* _state
     cdef list _places
@@ -62,6 +64,14 @@ cdef class HostViews:
             raise DeviceMemoryError(
                 describe("a kernel counts further than a GPU does", got=f"sizes {sizes}", expected="at most 32 bits")
             )
+
+    cpdef int settle(self) except -1:
+        """Takes the results out of the staging memory, before another run writes there."""
+        if self.staged is not None:
+            run, self.staged = self.staged(), None
+            if run is not None:
+                run.wait()
+        return 0
 
     def grids(self, registers):
         """Returns what some pairs of registers hold."""

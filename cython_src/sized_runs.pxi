@@ -61,6 +61,21 @@ cdef class SizedRuns:
                 return True
         return False
 
+    def place(self, tuple arrays):
+        """Copies arrays where a run that is submitted takes them; returns whether a program takes them.
+
+        The caller holds the lock.
+        """
+        if rlx_bits(&self._before):
+            return False
+        if self._calls.place(self.now, arrays):
+            return True
+        for program in self._others:
+            if self._calls.place(program, arrays):
+                self.now = program
+                return True
+        return False
+
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def run_slots_locked(self, *arrays):
@@ -112,6 +127,10 @@ cdef int _program_run(object program, tuple arrays) except -1:
     return (<Program>program)._run(arrays)
 
 
+cdef bint _program_place(object program, tuple arrays) except -1:
+    return False  # its runs are over when they are submitted
+
+
 cdef list _program_run_fresh(object program, tuple arrays):
     return (<Program>program)._run_fresh(arrays)
 
@@ -121,5 +140,6 @@ cdef tuple _program_outputs(object program):
 
 
 cdef rlx_served _served = rlx_served(
-    _program_meets, _program_named, _program_run_fitting, _program_run, _program_run_fresh, _program_outputs
+    _program_meets, _program_named, _program_run_fitting, _program_run, _program_place, _program_run_fresh,
+    _program_outputs,
 )

@@ -135,9 +135,20 @@ cdef class Entry:
         self._start(self._on_arguments, arrays)
         return [cnp.PyArray_NewCopy(<cnp.ndarray>view, cnp.NPY_CORDER) for view in self._views.output_views]
 
+    cdef bint _place(self, tuple arrays) except -1:
+        """Copies arguments to their slots, after it took their sizes; returns whether they fit."""
+        cdef Py_ssize_t index
+        if len(self._sources) or not self._meets(arrays, False):
+            return False
+        self._take_slots()
+        for index in range(len(arrays)):
+            _copy(<cnp.ndarray>arrays[index], <cnp.ndarray>self._slots[index])
+        return True
+
     cdef int _start(self, Runner runner, tuple arrays) except -1:
         """Copies arguments that fit to their slots, and runs."""
         cdef Py_ssize_t index, row = 0, rows = len(self._sources)
+        self._views.settle()
         for index in range(len(arrays)):
             if row < rows and self._sources[row][0] == index:
                 buffer, offset = self._sources[row][1]()
@@ -166,6 +177,10 @@ cdef int _entry_run(object entry, tuple arrays) except -1:
     return (<Entry>entry)._run(arrays)
 
 
+cdef bint _entry_place(object entry, tuple arrays) except -1:
+    return (<Entry>entry)._place(arrays)
+
+
 cdef list _entry_run_fresh(object entry, tuple arrays):
     return (<Entry>entry)._run_fresh(arrays)
 
@@ -175,5 +190,5 @@ cdef tuple _entry_outputs(object entry):
 
 
 cdef rlx_served _served = rlx_served(
-    _entry_meets, _entry_named, _entry_run_fitting, _entry_run, _entry_run_fresh, _entry_outputs
+    _entry_meets, _entry_named, _entry_run_fitting, _entry_run, _entry_place, _entry_run_fresh, _entry_outputs
 )

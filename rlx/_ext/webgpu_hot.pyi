@@ -26,6 +26,7 @@ class HostViews:
     words: Array
     stale: bool
     version: int
+    staged: Callable[[], Any] | None
     def __init__(
         self,
         argument_slots: tuple[Array, ...],
@@ -35,6 +36,7 @@ class HostViews:
         words: Sequence[tuple[int, int]] = (),
     ) -> None: ...
     def resize(self, sizes: tuple[int, ...]) -> None: ...
+    def settle(self) -> int: ...
     def grids(self, registers: Sequence[tuple[int, int]]) -> list[tuple[int, int]]: ...
 
 class Dispatches:

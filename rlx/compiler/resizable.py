@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rlx.backends.executable import Executable
 from rlx.compiler.kept_programs import Values
 from rlx.compiler.loading import LoadedGraph
 from rlx.ir.input_sizes import InputSizes
+from rlx.ir.opdef import Array
 
 
 class Resizable(ABC):
@@ -37,6 +39,10 @@ class Resizable(ABC):
     @abstractmethod
     def sizes_of(self, shapes: Mapping[int, Sequence[int]]) -> dict[str, int]:
         """Returns the sizes of a run with arguments of these shapes, by position."""
+
+    def exact(self, inputs: Any) -> list[Array] | None:
+        """Returns named inputs in their order, if each is an array just as its input says; None where one may not be."""
+        return None
 
     @abstractmethod
     def renewed(self) -> Executable:

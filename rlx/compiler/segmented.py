@@ -27,6 +27,7 @@ from rlx.backends.executable import (
     RunSlots,
     read_only,
 )
+from rlx.backends.state_memory import write_state
 from rlx.compiler.device_values import beginnings, source_of
 from rlx.compiler.loaded_segment import LoadedSegment, Loader, dim_bounds
 from rlx.compiler.loading import LoadedGraph
@@ -159,6 +160,13 @@ class SegmentedExecutable(HostExecutable, Resizable):
             shapes = {**{i: views[i].shape for i in self._held}, **shapes}
         return self.input_sizes.values(shapes, self._input_sizes())
 
+    def exact(self, inputs: Any) -> list[Array] | None:
+        """See ``Resizable``."""
+        if type(inputs) is not dict or len(inputs) != len(self._names) or self._exact is None:
+            return None
+        arrays: list[Any] = [inputs.get(name) for name in self._names]
+        return arrays if self._exact.sizes_of(arrays) is not None else None
+
     def resize(self, sizes: Mapping[str, int]) -> None:
         """Has ``input_views`` be of other sizes. The values of inputs that are no handles are lost."""
         self._sizes.update(sizes)
@@ -190,15 +198,12 @@ class SegmentedExecutable(HostExecutable, Resizable):
         self, arrays: Sequence[Array | None], outputs: Sequence[int], fresh: bool
     ) -> Pending:
         """Runs all segments. Where the last one makes all outputs on a device, fresh ones are not waited for."""
-        positions = self.binding.arguments(len(self._inputs))
-        given = {i: a for i, a in zip(positions, arrays, strict=True) if a is not None}
-        sizes = dict(self._sizes)
-        if self._shown:
-            sizes.update(self.sizes_of({i: array.shape for i, array in given.items()}))
-        if len(given) < len(positions) or self._held:
-            self.resize({name: sizes[name] for name in self._shown})
-            given = {**dict(enumerate(self.input_views)), **given}
-        values = {self._inputs[i]: array for i, array in given.items()}
+        shown = None if self._exact is None else self._exact.sizes_of(arrays)
+        if shown is None:
+            values, sizes = self._bound(arrays)
+        else:
+            values = {i: array for i, array in zip(self._arguments, arrays) if array is not None}
+            sizes = self._sizes | shown
         if fresh and self._ends_on_device and not self.binding.feeds:
             for each in self._segments[:-1]:
                 each.run(values, sizes)
@@ -210,6 +215,18 @@ class SegmentedExecutable(HostExecutable, Resizable):
         if fresh:
             return Done([self.output_views[i].copy() for i in outputs])
         return Done([self.output_views[i] for i in outputs])
+
+    def _bound(self, arrays: Sequence[Array | None]) -> tuple[dict[int, Array], dict[str, int]]:
+        """Values of inputs by their ids, from the views where there are no arguments, and the sizes that they show."""
+        positions = self.binding.arguments(len(self._inputs))
+        given = {i: a for i, a in zip(positions, arrays, strict=True) if a is not None}
+        sizes = dict(self._sizes)
+        if self._shown:
+            sizes.update(self.sizes_of({i: array.shape for i, array in given.items()}))
+        if len(given) < len(positions) or self._held:
+            self.resize({name: sizes[name] for name in self._shown})
+            given = {**dict(enumerate(self.input_views)), **given}
+        return {self._inputs[i]: array for i, array in given.items()}, sizes
 
     def _compute(self, values: dict[int, Array], sizes: dict[str, int]) -> None:
         """Runs all segments.
@@ -238,10 +255,10 @@ class SegmentedExecutable(HostExecutable, Resizable):
             return True
 
         def run_dict(inputs: Any) -> list[Array] | None:
-            if type(inputs) is not dict or len(inputs) != len(self._arguments):
+            arrays = self.exact(inputs)
+            if arrays is None or not fits(arrays):
                 return None
-            arrays = [inputs.get(name) for name in self._names]
-            return [array.copy() for array in self._outputs] if fits(arrays) else None
+            return [array.copy() for array in self._outputs]
 
         def run_slots(arrays: tuple[Any, ...]) -> tuple[Array, ...]:
             if not arrays or not fits(arrays):
@@ -320,7 +337,7 @@ class SegmentedExecutable(HostExecutable, Resizable):
             segment, own = self._states[index]
             segment.executable.write_input(own, array)
             if self.capabilities.can_be_lost:  # ``recover`` takes it from here
-                self.input_views[index][...] = array
+                write_state(self.input_views[index], array)
             return
         self.resize(self.input_sizes.values({index: array.shape}, self._input_sizes()))
         self.input_views[index][...] = array

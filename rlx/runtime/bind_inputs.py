@@ -23,9 +23,13 @@ def bind_all(state: RuntimeState, inputs: Any) -> list[Array]:
         UnknownNameError: A name is not an input.
         InputError: One does not fit or is missing, or a param was never set.
     """
-    arrays = _convert(state, inputs, complete=True)
+    exact = None if state.sized is None else state.sized.exact(inputs)
+    if exact is None:
+        arrays = _convert(state, inputs, complete=True)
+        exact = [arrays[i] for i in state.arguments]
+    state.check_open()
     state.check_params()
-    return [arrays[i] for i in state.arguments]
+    return exact
 
 
 def bind_some(state: RuntimeState, inputs: Any) -> list[Array | None]:

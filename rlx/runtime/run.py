@@ -288,9 +288,6 @@ class RunMethods:
     ) -> Pending:
         """Submits a run and returns without waiting for it; later ones may be submitted before it is over.
 
-        Wait for it before the graph runs in another way, such as ``run`` or ``run_slots``: on a GPU these may overwrite the
-        memory that its results come back through.
-
         Args:
             inputs: As ``run`` takes them. They may be reused at once.
             indices: Numbers of the outputs that come back; all of them by default.

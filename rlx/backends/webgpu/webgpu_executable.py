@@ -116,7 +116,7 @@ class WebGpuExecutable:
             check_limit(self._gpu, limit, size, value.name)
         self._state_bytes += size
         buffer = self._gpu.buffer(f"state {value.name}", size, "STORAGE", "COPY_SRC", "COPY_DST")
-        return GpuState(buffer, *(aligned(words(value.type.nbytes)) for _ in range(2)))
+        return GpuState(buffer, *(aligned(words(value.type.nbytes), True) for _ in range(2)))
 
     @property
     def input_views(self) -> tuple[Array, ...]:
@@ -202,6 +202,11 @@ class WebGpuExecutable:
         run = self._run(tuple(outputs), tuple(uploaded))
         return self._submit(run, outputs, fresh)
 
+    def start(self, outputs: Sequence[int]) -> Pending:
+        """See ``GpuExecutable``."""
+        run = self._run(tuple(outputs), tuple(self._builder.arguments()))
+        return self._submit(run, outputs, True)
+
     def _moves(self) -> list[tuple[Any, int, Any, int, int]]:
         """The copies of inputs that are outputs of other executables."""
         results, inputs = [], self._builder.inputs
@@ -216,13 +221,16 @@ class WebGpuExecutable:
         if block is None and fresh:
             self._drain()  # no memory is free, or no run is under way
             run.reset()
+        staged = None
         if block is None:
+            self._host.views.settle()
             run.submit(run.submit_last)
-            staged = None
         else:
             staged = block, run.submit(block.submit)
-        views, unfinished = self.output_views, self._unfinished
-        return SubmittedRun(run, outputs, views, fresh, staged, unfinished)
+        result = SubmittedRun(run, outputs, self.output_views, fresh, staged, self._unfinished)
+        if block is None and fresh:
+            self._host.views.staged = weakref.ref(result)
+        return result
 
     def _run(
         self,
