@@ -50,11 +50,12 @@ static void NAME(classes_by_panel)(const NAME(convolution) *f, const NAME(conv_p
     const T *from[MICRO_BLOCK], *rows[MICRO_BLOCK], *nowhere[MICRO_BLOCK], nothing = 0;
     T *products = work, *scratch = work + MICRO_BLOCK * MICRO_COLUMNS;
     int64_t *in_panel = index + f->taps;
-    const int64_t max_rows = f->taps < MICRO_DEPTH ? MICRO_DEPTH / f->taps : 1;
+    /* The elements that windows meet and the rows of the panel share the first-level cache. */
+    const int64_t max_rows = f->taps < MICRO_DEPTH / 4 ? MICRO_DEPTH / 4 / f->taps : 1;
     for (int64_t q = 0; q < MICRO_BLOCK; q++) nowhere[q] = &nothing;
     const int64_t deep = f->taps * panel->step, wide = NAME(panel_columns)(panel->width);
     int64_t first = 0;
-    do { /* some channels, whose rows of the panel stay in the cache while all windows go by */
+    do { /* some channels, while all windows go by */
         const int64_t some = f->channels - first < max_rows ? f->channels - first : max_rows;
         const T *b = NAME(panel_rows)(f, one, panel, first * f->taps, some * f->taps, scratch);
         NAME(conv_piece) part = *one;
