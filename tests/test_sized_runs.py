@@ -272,6 +272,18 @@ def test_threads_share_rows_of_lengths_that_vary():
         assert not cg._state.sized._programs
 
 
+def test_one_row_has_the_program_of_others_beside_rows_of_one():
+    g = rlx.Graph("rows of one")
+    x, y = g.input("x", (N, 6)), g.input("y", (N,))
+    rows = g.where(g.lt(x, g.constant(0.5)), g.input("row", (1, 6)), x)
+    g.set_outputs([rows, y * g.constant(np.float32([3]))])
+    with rlx.compile(g, device="cpu") as cg:
+        for n in (9, 1, 2):
+            x, y, row = (np.random.default_rng(n).random(s, np.float32) for s in ((n, 6), n, (1, 6)))
+            same(cg.run_slots(x, y, row), [np.where(x < 0.5, row, x), y * 3])
+        assert len(cg._state.sized._ranges) == 1
+
+
 def test_handles_stay_when_other_sizes_change(refused):
     g = rlx.Graph("sums")
     total, x = g.input("total", (M,)), g.input("x", (N, M))

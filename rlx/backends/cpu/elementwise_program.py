@@ -13,7 +13,7 @@ from rlx.abi.elementwise import MODES
 from rlx.errors import UnsupportedOpError
 from rlx.ir.dtype import DType
 from rlx.ir.plan import KernelCall
-from rlx.ir.shape import broadcast_strides, collapse, size, strides
+from rlx.ir.shape import Shape, broadcast_strides, collapse, size, strides
 from rlx.sizes import SizeExpr
 
 _DIRECT, _SCALAR, _STRIDED = map(MODES.index, ("direct", "scalar", "strided"))
@@ -40,7 +40,7 @@ def program_fields(call: KernelCall, loops: Mapping[str, int]) -> dict[str, Any]
     modes = []
     for operand, walk in zip(shapes, merged[1:], strict=True):
         # A dimension of size 1 hides nothing: equal sizes mean equal walks.
-        direct = size(operand) == size(shape)
+        direct = not _repeats(operand, shape) and size(operand) == size(shape)
         modes.append(_DIRECT if direct else _STRIDED if any(walk) else _SCALAR)
 
     registers = _Registers(count, program)
@@ -80,6 +80,13 @@ def program_fields(call: KernelCall, loops: Mapping[str, int]) -> dict[str, Any]
         "targets": tuple(target for _, target, _ in steps),
         "operands": tuple(operand for _, _, operands in steps for operand in operands),
     }
+
+
+def _repeats(operand: Shape, shape: Shape) -> bool:
+    """Returns whether an axis of 1 stands for one of any size; its walk is right for a size of 1, too."""
+    beyond = len(shape) - len(operand)
+    axes = zip((*(1,) * beyond, *operand), shape, strict=True)
+    return any(type(own) is int and own == 1 and isinstance(n, SizeExpr) for own, n in axes)
 
 
 def _clipped(program: Sequence[Any], count: int) -> Sequence[Any]:
