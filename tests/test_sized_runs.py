@@ -279,7 +279,9 @@ def test_one_row_has_the_program_of_others_beside_rows_of_one():
     g.set_outputs([rows, y * g.constant(np.float32([3]))])
     with rlx.compile(g, device="cpu") as cg:
         for n in (9, 1, 2):
-            x, y, row = (np.random.default_rng(n).random(s, np.float32) for s in ((n, 6), n, (1, 6)))
+            x, y, row = (
+                np.random.default_rng(n).random(s, np.float32) for s in ((n, 6), n, (1, 6))
+            )
             same(cg.run_slots(x, y, row), [np.where(x < 0.5, row, x), y * 3])
         assert len(cg._state.sized._ranges) == 1
 

@@ -17,6 +17,8 @@ from rlx.sizes.program import SizeProgram, upper_bound
 
 # Bytes that values for sizes above those met may have in any case, and by the bytes of those met.
 _ROOM, _SHARE = 1 << 24, 1.1
+# More bytes for larger sizes of a dim that is 1: its program is seldom used for others.
+_ROOM_OF_ONE = 1 << 20
 
 
 class SizedKernels(SizedSchedule):
@@ -131,14 +133,16 @@ def with_room(schedule: Schedule, sizes: Sizes) -> Sizes:
         return sum(bound * count for bound, count in bounds), max(bounds, default=(0, 0))[0]
 
     result = dict(sizes)
-    limits = [max(_ROOM, _SHARE * number) for number in nbytes(result)]
+    now = nbytes(result)
+    limits = [max(_ROOM, _SHARE * number) for number in now]
     for name, size in sizes.items():
         largest = highest.get(name)
         for each in (largest, 16 * size, 4 * size):
-            # Programs for a size of 1 are seldom used for others.
-            if each is None or each <= size or size == 1:
+            if each is None or each <= size:
                 continue
             needed = nbytes({**result, name: each})
+            if size == 1 and needed[0] > now[0] + _ROOM_OF_ONE:
+                continue
             if all(number <= limit for number, limit in zip(needed, limits, strict=True)):
                 result[name] = each
                 break
