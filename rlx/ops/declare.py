@@ -25,7 +25,17 @@ from rlx.errors import (
 )
 from rlx.ir.dtype import ALL, DType, store, widen
 from rlx.ir.graph import PART, Graph, Node
-from rlx.ir.opdef import PRESENT, REGISTRY, Array, Attrs, OpDef, TensorType, register
+from rlx.ir.opdef import (
+    PRESENT,
+    REGISTRY,
+    Array,
+    Attrs,
+    Emitter,
+    Kernels,
+    OpDef,
+    TensorType,
+    register,
+)
 from rlx.sizes import SizeExpr
 
 # The functions of ``rlx.ops``, by the names of the operations that are imported.
@@ -152,6 +162,22 @@ def check_dtypes(opdef: OpDef, types: Sequence[TensorType], attrs: Attrs) -> Non
 def operand_names(node: Node) -> list[str]:
     """The parameter name of each operand of a node."""
     return _operand_names_of(node.opdef.operands, node.attrs, len(node.inputs))
+
+
+def named_operands(node: Node, emitter: Emitter, names: Sequence[str]) -> list[Any]:
+    """The values of operands by name, None for an absent one."""
+    indices = {name: i for i, name in enumerate(operand_names(node))}
+    return [emitter.operand(indices[name]) if name in indices else None for name in names]
+
+
+def one_call(kernel: str, params: Callable[[Node], dict[str, Any]]) -> Kernels:
+    """The kernels of an operation that a single call makes, of all operands and results."""
+
+    def lower(node: Node, emitter: Emitter) -> None:
+        operands = [emitter.operand(i) for i in range(len(node.inputs))]
+        emitter.call(kernel, operands, emitter.results(), params(node))
+
+    return Kernels((kernel,), lower)
 
 
 def main_dtype(node: Node) -> DType:

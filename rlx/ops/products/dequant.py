@@ -15,7 +15,7 @@ from rlx.ir.fragments import INT8, FragmentVariant, fragment_params, halves
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Attrs, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import size
-from rlx.ops.declare import op, operand_names
+from rlx.ops.declare import named_operands, op, operand_names
 from rlx.ops.movement.gather import check_indices
 from rlx.ops.products.block_formats import (
     FORMATS,
@@ -101,12 +101,6 @@ def _geometry(node: Node) -> dict[str, Any]:
     }
 
 
-def _operands(node: Node, emitter: Emitter, names: Sequence[str]) -> list[Any]:
-    """The values of operands by name, None for an absent one."""
-    indices = {name: i for i, name in enumerate(operand_names(node))}
-    return [emitter.operand(indices[name]) if name in indices else None for name in names]
-
-
 def _webgpu_scheme(scheme: str) -> dict[str, Any]:
     """A scheme as shaders/lib/blocks.wgsl takes it."""
     form = FORMATS.get(scheme)
@@ -148,7 +142,7 @@ def _product_params(node: Node) -> dict[str, Any]:
 
 def _lower_product_cpu(node: Node, emitter: Emitter) -> None:
     params = {"scheme": SCHEMES.index(node.attrs["scheme"]), **_product_params(node)}
-    operands = _operands(node, emitter, _PRODUCT)
+    operands = named_operands(node, emitter, _PRODUCT)
     # Weights that are known are packed when they are set; others are multiplied as under "f32".
     known = node.inputs[1].op in ("param", "constant")
     if not known or not emitter.limits.get(INT8) or node.attrs["scheme"] not in PANEL_SCHEMES:
@@ -165,7 +159,7 @@ def _lower_product_cpu(node: Node, emitter: Emitter) -> None:
 
 def _lower_product_webgpu(node: Node, emitter: Emitter) -> None:
     params = {**_webgpu_scheme(node.attrs["scheme"]), **_product_params(node)}
-    call_packed_product(node, emitter, _operands(node, emitter, _PRODUCT), params)
+    call_packed_product(node, emitter, named_operands(node, emitter, _PRODUCT), params)
 
 
 def call_packed_product(
@@ -329,14 +323,14 @@ def _decoded_params(node: Node) -> dict[str, Any]:
 
 def _lower_decoded_cpu(node: Node, emitter: Emitter) -> None:
     params = {"scheme": SCHEMES.index(node.attrs["scheme"]), **_decoded_params(node)}
-    operands = _operands(node, emitter, _DECODED)
+    operands = named_operands(node, emitter, _DECODED)
     emitter.call("dequantize_blocks", operands, [emitter.result()], params)
 
 
 def _lower_decoded_webgpu(node: Node, emitter: Emitter) -> None:
     params = {**_webgpu_scheme(node.attrs["scheme"]), **_decoded_params(node)}
     work = math.ceil(size(node.shape) / (4 * _WORKGROUP))
-    operands = _operands(node, emitter, _DECODED)
+    operands = named_operands(node, emitter, _DECODED)
     emitter.call("dequantize_blocks", operands, [emitter.result()], params, work)
 
 

@@ -14,7 +14,7 @@ from rlx.ir.fragments import FragmentVariant, fragment_params, halves
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Emitter, Kernels, NodeLike, Sample, TensorType
 from rlx.ir.shape import size
-from rlx.ops.declare import FLOAT_KERNELS, composite, op
+from rlx.ops.declare import FLOAT_KERNELS, composite, one_call, op
 from rlx.ops.products.calls import few_rows_product
 from rlx.ops.products.integer_tiles import INTEGER, KERNELS, Int8MatmulProblem, few_columns, groups
 from rlx.ops.products.matmul import Product, matmul_type, product_params
@@ -54,11 +54,6 @@ def _grouped_params(node: Node) -> dict[str, Any]:
     }
 
 
-def _lower_grouped_cpu(node: Node, emitter: Emitter) -> None:
-    operands = [emitter.operand(i) for i in range(3)]
-    emitter.call("grouped_matmul", operands, [emitter.result()], _grouped_params(node))
-
-
 def _lower_grouped_webgpu(node: Node, emitter: Emitter) -> None:
     (m, k), (experts, _, n) = node.inputs[0].shape, node.inputs[1].shape
     problem = Grouped(m, n, k, experts, halves(node.dtype, emitter.limits))
@@ -88,7 +83,7 @@ def _lower_grouped_webgpu(node: Node, emitter: Emitter) -> None:
         emitter.call(kernel, [*operands[:2], table], results, params, count * across, 0)
 
 
-_GROUPED = Kernels(("grouped_matmul",), _lower_grouped_cpu)
+_GROUPED = one_call("grouped_matmul", _grouped_params)
 _GROUPED_WEBGPU = Kernels(
     (
         "grouped_matmul",
@@ -212,17 +207,8 @@ def _infer_integer(types: Sequence[TensorType], attrs: dict[str, Any]) -> Tensor
     return TensorType(matmul_type(types).shape, DType.I32)
 
 
-def _lower_integer(node: Node, emitter: Emitter) -> None:
-    _call_integer(node, emitter, emitter.result())
-
-
-def _call_integer(node: Node, emitter: Emitter, result: Any) -> None:
-    """Writes the call of the C kernel (kernels/products/integers.h)."""
-    operands = [emitter.operand(0), emitter.operand(1)]
-    emitter.call("matmul_integer", operands, [result], _integer_params(node))
-
-
 def _integer_params(node: Node) -> dict[str, Any]:
+    """The parameters of the C kernel (kernels/products/integers.h)."""
     a, b = node.inputs[:2]
     p = Product.of(a.shape, b.shape)
     return {
@@ -249,7 +235,7 @@ def _lower_integer_webgpu(node: Node, emitter: Emitter) -> None:
     free=("b",),
     infer=_infer_integer,
     flops=lambda node: 2.0 * size(node.shape) * node.inputs[0].shape[-1],
-    cpu=Kernels(("matmul_integer",), _lower_integer),
+    cpu=one_call("matmul_integer", _integer_params),
     webgpu=Kernels(tuple(sorted({*KERNELS.values()})), _lower_integer_webgpu),
     dtypes=_BYTES,
     webgpu_dtypes=_BYTES,
@@ -285,7 +271,8 @@ _SCALE = (("cast", (0,), DType.F32, None), ("mul", (2, 1), DType.F32, None))
 
 def _lower_scaled_cpu(node: Node, emitter: Emitter) -> None:
     exact = emitter.temp(TensorType(node.shape, DType.I32))
-    _call_integer(node, emitter, exact)
+    operands = [emitter.operand(0), emitter.operand(1)]
+    emitter.call("matmul_integer", operands, [exact], _integer_params(node))
     shapes = (node.shape, node.inputs[2].shape)
     emitter.elementwise(_SCALE, [exact, emitter.operand(2)], emitter.result(), shapes)
 

@@ -14,7 +14,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import Shape, size, strides
-from rlx.ops.declare import FLOAT_KERNELS, op
+from rlx.ops.declare import FLOAT_KERNELS, named_operands, op
 from rlx.ops.movement.strided import emit_strided_copy
 from rlx.sizes import starts
 
@@ -73,14 +73,10 @@ def infer_recurrence(types: Sequence[TensorType], attrs: dict[str, Any]) -> tupl
     return (y, state, state) if attrs["cell"] == "lstm" else (y, state)
 
 
-def _optional_operands(node: Node, emitter: Emitter, first: int = 2) -> dict[str, Any]:
+def _optional_operands(node: Node, emitter: Emitter) -> dict[str, Any]:
     """The optional operands, None for an absent one."""
-    present = node.attrs["present"]
     names = ("bias", "h0", "c0", "p", "seq_lens")
-    return {
-        name: emitter.operand(first + present.index(name)) if name in present else None
-        for name in names
-    }
+    return dict(zip(names, named_operands(node, emitter, names), strict=True))
 
 
 def lower_on_cpu(node: Node, emitter: Emitter, first: int = 2) -> None:
@@ -95,7 +91,7 @@ def lower_on_cpu(node: Node, emitter: Emitter, first: int = 2) -> None:
     narrow = first > 2
     # Packing costs about three reads of the weights. Those in 8 bits are multiplied as panels alone.
     packed = narrow or (steps > 1 and batch * steps >= 8)
-    args = _optional_operands(node, emitter, first)
+    args = _optional_operands(node, emitter)
     emitter.call(
         "recurrence",
         [*map(emitter.operand, range(2)), emitter.operand(2) if narrow else None, *args.values()],

@@ -18,7 +18,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType, ValuesLike
 from rlx.ir.shape import Shape, size
-from rlx.ops.declare import FLOAT_KERNELS, op
+from rlx.ops.declare import FLOAT_KERNELS, named_operands, op
 from rlx.resource_limits import charge
 
 # A section: its order + 1 coefficients b, then as many a; a[0] is 1.
@@ -88,15 +88,6 @@ def _with_state(
     return x, state
 
 
-def _optional(node: Node, emitter: Emitter) -> list[Any]:
-    """The values of ``zi`` and ``count``, None for an absent one."""
-    present = node.attrs["present"]
-    return [
-        emitter.operand(1 + present.index(name)) if name in present else None
-        for name in ("zi", "count")
-    ]
-
-
 def _sections(node: Node) -> list[Section]:
     if node.op == "sosfilt":
         return list(node.attrs["sos"])
@@ -152,14 +143,14 @@ def _params(node: Node) -> dict[str, Any]:
 
 def _lower_cpu(node: Node, emitter: Emitter) -> None:
     params, sections = _params(node), _sections(node)
-    inputs = [emitter.operand(0), *_optional(node, emitter)]
+    inputs = named_operands(node, emitter, ("x", "zi", "count"))
     flat = tuple(value for section in sections for value in section)
     emitter.call("recursive", inputs, emitter.results(), {**params, "coefficients": flat})
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     sections = _sections(node)
-    zi, count = _optional(node, emitter)
+    zi, count = named_operands(node, emitter, ("zi", "count"))
     has_zi = int(zi is not None)
     params = {**_params(node), "has_zi": has_zi, "has_count": int(count is not None)}
     rows, n = params["rows"], params["n"]

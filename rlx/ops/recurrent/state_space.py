@@ -13,7 +13,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import size
-from rlx.ops.declare import FLOAT_KERNELS, op
+from rlx.ops.declare import FLOAT_KERNELS, one_call, op
 
 # WGSL: states of one channel that stand in registers, threads of a workgroup, and steps of the loops
 # of one invocation; lavapipe ends longer ones early.
@@ -49,11 +49,6 @@ def _params(node: Node) -> dict[str, Any]:
         "channels": channels,
         "states": node.inputs[2].shape[1],
     }
-
-
-def _lower_cpu(node: Node, emitter: Emitter) -> None:
-    operands = [emitter.operand(i) for i in range(len(node.inputs))]
-    emitter.call("selective_scan", operands, [emitter.result()], _params(node))
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
@@ -92,7 +87,7 @@ def _sample(batch: int, length: int, channels: int, states: int, skip: bool = Tr
 @op(
     infer=_infer,
     flops=lambda node: size(node.shape) * node.inputs[2].shape[1] * 14.0,
-    cpu=Kernels(("selective_scan",), _lower_cpu),
+    cpu=one_call("selective_scan", _params),
     webgpu=Kernels(("selective_scan",), _lower_webgpu),
     dtypes=FLOAT_KERNELS,
     tolerance={DType.F32: 1e-5},  # the errors of the exponentials multiply over the steps

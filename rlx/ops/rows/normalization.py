@@ -12,7 +12,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import as_axis, size
-from rlx.ops.declare import FLOAT_KERNELS, composite, op, operand_names
+from rlx.ops.declare import FLOAT_KERNELS, composite, named_operands, op, operand_names
 
 
 def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
@@ -27,9 +27,6 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
                 expected=shape[attrs["axis"] :],
             )
     return types[0]
-
-
-_EXTRA = ("weight", "bias", "residual")
 
 
 def _lower(node: Node, emitter: Emitter) -> None:
@@ -51,14 +48,10 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
 
 def _call(kernel: str, node: Node, emitter: Emitter, groups: int, **more: int) -> None:
     shape = node.inputs[0].shape
-    inputs = {name: i for i, name in enumerate(operand_names(node))}
-    results = emitter.results()
+    inputs, results = operand_names(node), emitter.results()
     emitter.call(
         kernel,
-        [
-            emitter.operand(0),
-            *(emitter.operand(inputs[n]) if n in inputs else None for n in _EXTRA),
-        ],
+        [emitter.operand(0), *named_operands(node, emitter, ("weight", "bias", "residual"))],
         results,
         {
             "rows": size(shape[: node.attrs["axis"]]),

@@ -13,7 +13,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import as_axis, as_size, estimated, size
-from rlx.ops.declare import FLOAT_KERNELS, composite, op
+from rlx.ops.declare import FLOAT_KERNELS, composite, one_call, op
 from rlx.sizes import SizeExpr, flag, hinted, is_steady, may_exceed, preferring
 
 _NUMBERS = FLOAT_KERNELS | {DType.I32, DType.U32, DType.I64}
@@ -38,11 +38,6 @@ def _geometry(node: Node) -> dict[str, int]:
     shape = node.inputs[0].shape
     return {"rows": size(shape[:-1]), "n": shape[-1], "k": node.attrs["k"],
             "largest": int(node.attrs["largest"])}  # fmt: skip
-
-
-def _lower_cpu(node: Node, emitter: Emitter) -> None:
-    params = _geometry(node)
-    emitter.call("topk", [emitter.operand(0)], emitter.results(), params)
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
@@ -158,7 +153,7 @@ def _order(x: Array, largest: bool) -> Array:
     flops=lambda node: (
         size(node.inputs[0].shape) * max(1.0, math.log2(max(2, estimated(node.inputs[0].shape[-1]))))
     ),
-    cpu=Kernels(("topk",), _lower_cpu),
+    cpu=one_call("topk", _geometry),
     webgpu=Kernels(SORT_KERNELS, _lower_webgpu),
     dtypes=_NUMBERS,
     webgpu_dtypes=frozenset({DType.F32, DType.I32, DType.U32, DType.I64}),

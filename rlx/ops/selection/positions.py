@@ -13,7 +13,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import as_axis, as_size, same_size, size, strides
-from rlx.ops.declare import composite, op
+from rlx.ops.declare import composite, one_call, op
 from rlx.ops.rows.cumulate import emit_cumulate
 from rlx.ops.rows.reduce_rows import Reduction
 
@@ -32,10 +32,6 @@ def _geometry(node: Node) -> dict[str, Any]:
     return {"rank": len(shape), "count": node.attrs["count"], "dims": tuple(shape)}
 
 
-def _lower_cpu(node: Node, emitter: Emitter) -> None:
-    emitter.call("true_positions", [emitter.operand(0)], [emitter.result()], _geometry(node))
-
-
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     count = size(node.inputs[0].shape)
     if same_size(count, 0):
@@ -51,7 +47,7 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
 
 @op(
     infer=_infer,
-    cpu=Kernels(("true_positions",), _lower_cpu),
+    cpu=one_call("true_positions", _geometry),
     webgpu=Kernels(("true_positions",), _lower_webgpu),
     dtypes=frozenset({DType.BOOL}),
     internal=True,

@@ -13,7 +13,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Emitter, Kernels, NodeLike, Sample, TensorType
 from rlx.ir.shape import MAX_SIZE, as_size, estimated, same_size, size
-from rlx.ops.declare import composite, op
+from rlx.ops.declare import composite, one_call, op
 from rlx.ops.rows.sorting import SORT_KERNELS, emit_ordered, padded_length
 from rlx.ops.selection.positions import where_true
 from rlx.sizes import SizeExpr, smallest
@@ -32,9 +32,8 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
             got=f"{boxes.shape} and {scores.shape}",
             expected="(batches, boxes, 4) and (batches, classes, boxes)",
         )
-    for type, dtype in zip(
-        types, (DType.F32, DType.F32, DType.I64, DType.F32, DType.F32), strict=True
-    ):
+    dtypes = (DType.F32, DType.F32, DType.I64, DType.F32, DType.F32)
+    for type, dtype in zip(types, dtypes, strict=True):
         if type.dtype is not dtype:
             raise DTypeError("[non_max_suppression] an operand", got=type.dtype, expected=dtype)
     for type in types[2:]:
@@ -45,17 +44,15 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     return TensorType((*scores.shape[:2], most), DType.I32)
 
 
-def _lower_cpu(node: Node, emitter: Emitter) -> None:
+def _params(node: Node) -> dict[str, Any]:
     batches, classes, n = node.inputs[1].shape
-    params = {
+    return {
         "batches": batches,
         "classes": classes,
         "n": n,
         "most": node.attrs["most"],
         "centred": int(node.attrs["center_point_box"]),
     }
-    operands = [emitter.operand(i) for i in range(5)]
-    emitter.call("non_max_suppression", operands, [emitter.result()], params)
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
@@ -121,7 +118,7 @@ def _row(corners: Array, scores: Array, limit: int, overlap: float, least: float
 @op(
     infer=_infer,
     flops=lambda node: float(estimated(size(node.inputs[1].shape) * node.attrs["most"])),
-    cpu=Kernels(("non_max_suppression",), _lower_cpu),
+    cpu=one_call("non_max_suppression", _params),
     webgpu=Kernels(("suppress_boxes", *SORT_KERNELS), _lower_webgpu),
     free=("scores", "limit", "overlap", "least"),
     dtypes=frozenset({DType.F32}),

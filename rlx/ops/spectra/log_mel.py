@@ -13,7 +13,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import size
-from rlx.ops.declare import op
+from rlx.ops.declare import one_call, op
 from rlx.ops.rows.reduce_rows import emit_pieces, emit_reduce
 
 _WORKGROUP = 256
@@ -26,10 +26,6 @@ def _levels(power: Array, filters: Array, floor_axes: str) -> Array:
     axes = None if floor_axes == "all" else -1
     floor = np.max(level, axis=axes, keepdims=True, initial=-np.inf) - 8.0
     return (np.maximum(level, floor) + 4.0) / 4.0
-
-
-def _infer_log_mel(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
-    return _mel_type("log_mel", types, attrs)
 
 
 def _check_floor(name: str, axes: Any) -> None:
@@ -118,7 +114,7 @@ _MEL_WEBGPU = Kernels(("log_mel", "reduce", "reduce_tiles", "log_mel_floor"), _l
 
 
 @op(
-    infer=_infer_log_mel,
+    infer=lambda types, attrs: _mel_type("log_mel", types, attrs),
     flops=lambda node: size(node.shape) * (2.0 * (node.inputs[1].shape[1]) + 10),
     cpu=_MEL_CPU,
     webgpu=_MEL_WEBGPU,
@@ -198,11 +194,6 @@ def _infer_log_mel_backward(types: Sequence[TensorType], attrs: dict[str, Any]) 
     return types[0]
 
 
-def _lower_log_mel_backward_cpu(node: Node, emitter: Emitter) -> None:
-    inputs = [emitter.operand(i) for i in range(3)]
-    emitter.call("log_mel_backward", inputs, [emitter.result()], _log_mel_params(node))
-
-
 def _lower_log_mel_backward_webgpu(node: Node, emitter: Emitter) -> None:
     params = _log_mel_params(node)
     rows, mels, everywhere = params["rows"], params["mels"], params["floor_all"]
@@ -221,7 +212,7 @@ def _lower_log_mel_backward_webgpu(node: Node, emitter: Emitter) -> None:
     flops=lambda node: (
         4.0 * size(node.inputs[2].shape) * node.inputs[1].shape[1] + 4.0 * size(node.shape)
     ),
-    cpu=Kernels(("log_mel_backward",), _lower_log_mel_backward_cpu),
+    cpu=one_call("log_mel_backward", _log_mel_params),
     webgpu=Kernels(
         ("log_mel", "reduce", "reduce_tiles", "log_mel_backward"), _lower_log_mel_backward_webgpu
     ),

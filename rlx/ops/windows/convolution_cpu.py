@@ -19,7 +19,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Emitter, Kernels, Step, TensorType
 from rlx.ir.shape import is_sized, size, strides
-from rlx.ops.declare import operand_names
+from rlx.ops.declare import named_operands
 from rlx.ops.movement.strided import emit_strided_copy
 from rlx.ops.windows import conv_no_padding, winograd
 from rlx.ops.windows.fft_conv import call_long, samples_of_block
@@ -45,9 +45,7 @@ _PLANES, _SMALL_PLANES = 8, 16384
 
 def _operands(node: Node, emitter: Emitter) -> list[Any]:
     """x, w, bias and what is added to the result, None for those that are absent."""
-    inputs = {name: i for i, name in enumerate(operand_names(node))}
-    names = ("x", "w", "bias", "residual")
-    results = [emitter.operand(inputs[name]) if name in inputs else None for name in names]
+    results = named_operands(node, emitter, ("x", "w", "bias", "residual"))
     while results[-1] is None:
         results.pop()
     return results
