@@ -159,12 +159,10 @@ def _key(seed: Any) -> Array:
     return np.array([int(seed) % 2**32, int(seed) >> 32], np.uint32)
 
 
-def _random_uniform(
-    g: Graph, shape: Any, seed: Any, stream: int, low: float, high: float, dtype: Any
-) -> Node:
-    x = _numbers(g, "uniform", shape, seed, stream)
-    if (low, high) != (0.0, 1.0):
-        x = g.add(g.mul(x, float(high - low)), float(low))
+def _spread(g: Graph, x: Node, scale: float, shift: float, dtype: Any) -> Node:
+    """Random numbers times a scale, plus a shift."""
+    if (scale, shift) != (1.0, 0.0):
+        x = g.add(g.mul(x, float(scale)), float(shift))
     return g.cast(x, dtype) if DType.parse(dtype) is not DType.F32 else x
 
 
@@ -175,7 +173,9 @@ _RANDOM_SAMPLES = tuple(
 
 
 @composite(
-    _random_uniform,
+    lambda g, shape, seed, stream, low, high, dtype: _spread(
+        g, _numbers(g, "uniform", shape, seed, stream), high - low, low, dtype
+    ),
     dtypes=frozenset({DType.U32}),
     samples=lambda: (
         *_RANDOM_SAMPLES,
@@ -205,17 +205,10 @@ def random_uniform(
     return u * (high - low) + low
 
 
-def _random_normal(
-    g: Graph, shape: Any, seed: Any, stream: int, mean: float, scale: float, dtype: Any
-) -> Node:
-    x = _numbers(g, "normal", shape, seed, stream)
-    if (mean, scale) != (0.0, 1.0):
-        x = g.add(g.mul(x, float(scale)), float(mean))
-    return g.cast(x, dtype) if DType.parse(dtype) is not DType.F32 else x
-
-
 @composite(
-    _random_normal,
+    lambda g, shape, seed, stream, mean, scale, dtype: _spread(
+        g, _numbers(g, "normal", shape, seed, stream), scale, mean, dtype
+    ),
     dtypes=frozenset({DType.U32}),
     samples=lambda: (
         *_RANDOM_SAMPLES,
