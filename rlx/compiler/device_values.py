@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -63,10 +64,7 @@ def beginnings(segments: Iterable[Segment]) -> dict[int, int]:
 
 
 def _nbytes(node: Node) -> float:
-    result = float(node.dtype.itemsize)
-    for size in node.shape:
-        result *= float(estimated(size))
-    return result
+    return math.prod((float(estimated(size)) for size in node.shape), start=node.dtype.itemsize)
 
 
 def source_of(node: int, sources: Mapping[int, int]) -> int:

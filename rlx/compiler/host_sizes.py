@@ -6,6 +6,7 @@ computes the values that sizes need of them, where that costs little more than r
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from rlx.ir.graph import PART, Graph, Node
@@ -80,7 +81,4 @@ class _Search:
 
 
 def _entries(shape: tuple[object, ...]) -> float:
-    result = 1.0
-    for size in shape:
-        result *= float(estimated(size))
-    return result
+    return math.prod((float(estimated(size)) for size in shape), start=1.0)
