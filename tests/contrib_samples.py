@@ -199,34 +199,28 @@ def quantized_one(rng, index, op):
     )  # fmt: skip
 
 
-@of(MS, "QLinearAveragePool")
-def quantized_pool(rng, index):
+@of(MS, "QLinearAveragePool", "QLinearGlobalAveragePool")
+def quantized_pool(rng, index, op):
     t = TYPES[index]
     last = index in (1, 4)
-    n, c, h, w = [(1, 3, 8, 9), (2, 4, 7, 7), (1, 8, 5, 6), (1, 1, 12, 12), (2, 3, 6, 5)][index]
+    whole = op == "QLinearGlobalAveragePool"
+    side = 1 if whole else 12
+    n, c, h, w = [(1, 3, 8, 9), (2, 4, 7, 7), (1, 8, 5, 6), (1, 1, side, side), (2, 3, 6, 5)][index]
     shape = (n, h, w, c) if last else (n, c, h, w)
-    attrs = [
-        {"kernel_shape": [2, 2]},
-        {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]},
-        {"kernel_shape": [3, 2], "pads": [1, 0, 1, 1], "count_include_pad": 1},
-        {"kernel_shape": [5, 5], "strides": [3, 3], "ceil_mode": 1},
-        {"kernel_shape": [6, 5]},
-    ][index]
+    attrs = (
+        {}
+        if whole
+        else [
+            {"kernel_shape": [2, 2]},
+            {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]},
+            {"kernel_shape": [3, 2], "pads": [1, 0, 1, 1], "count_include_pad": 1},
+            {"kernel_shape": [5, 5], "strides": [3, 3], "ceil_mode": 1},
+            {"kernel_shape": [6, 5]},
+        ][index]
+    )
     return NodeSample(
         [bytes_of(rng, *shape, dtype=t), *points(rng, t), *points(rng, t)],
         attrs={**attrs, "channels_last": int(last)}, steps=1, weights=(1, 2, 3, 4),
-    )  # fmt: skip
-
-
-@of(MS, "QLinearGlobalAveragePool")
-def quantized_global(rng, index):
-    t = TYPES[index]
-    last = index in (1, 4)
-    n, c, h, w = [(1, 3, 8, 9), (2, 4, 7, 7), (1, 8, 5, 6), (1, 1, 1, 1), (2, 3, 6, 5)][index]
-    shape = (n, h, w, c) if last else (n, c, h, w)
-    return NodeSample(
-        [bytes_of(rng, *shape, dtype=t), *points(rng, t), *points(rng, t)],
-        attrs={"channels_last": int(last)}, steps=1, weights=(1, 2, 3, 4),
     )  # fmt: skip
 
 

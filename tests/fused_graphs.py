@@ -32,6 +32,14 @@ def values(graph, seed=0):
     return results
 
 
+def fed(graph):
+    """The arguments of a graph, its params, and the results of the reference, which fuses nothing."""
+    arguments = values(graph)
+    params = {k: arguments.pop(k) for k in graph.param_names}
+    with rlx.compile(graph, "reference", params, rlx.CompileOptions(fuse=False)) as exact:
+        return arguments, params, exact.run(arguments)
+
+
 def close(result, want):
     for got, expected in zip(result, want, strict=True):
         np.testing.assert_allclose(got, expected, 1e-4, 1e-4)

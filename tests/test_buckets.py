@@ -1,10 +1,12 @@
 """Sizes that vary, in graphs of fixed sizes: buckets, padding and the active extent."""
 
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
 from samples import looped
+from side_by_side import side_by_side
 
 import rlx
 from rlx.backends.base import CompileOptions
@@ -290,11 +292,7 @@ def test_threads_share_a_cache(target_device):
         except BaseException as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    side_by_side(*(partial(work, seed) for seed in range(4)))
     assert not errors
     assert cache.compiled_count == 2
 

@@ -4,12 +4,12 @@ import dataclasses
 import gc
 import subprocess
 import sys
-import threading
 import weakref
 
 import numpy as np
 import pytest
 from cached_graphs import compiled_twice, counted, mlp
+from side_by_side import side_by_side
 
 import rlx
 from rlx.backends.base import CompileOptions
@@ -300,11 +300,7 @@ def test_threads_that_write_the_same_entry_at_once(folder):
         except BaseException as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    side_by_side(*[work] * 4)
     assert not errors
     (entry,) = folder.iterdir()
     assert container.read(entry).kind == signed_cache.KIND

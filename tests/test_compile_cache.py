@@ -8,6 +8,7 @@ import weakref
 import numpy as np
 import pytest
 from cached_graphs import mlp
+from side_by_side import side_by_side
 
 import rlx
 from rlx.device import Device
@@ -96,11 +97,7 @@ def test_one_compile_for_threads_that_ask_at_once():
         together.wait()
         result.append(cache.get_or_compile("key", build))
 
-    threads = [threading.Thread(target=ask) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    side_by_side(*[ask] * 8)
     assert (len(built), len(set(map(id, result))), len(result)) == (1, 1, 8)
     assert (cache.hits, cache.misses) == (7, 1)
     assert not cache._gates

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
 from samples import looped
+from side_by_side import side_by_side
 from test_control import VECTOR, countdown
 
 import rlx
@@ -137,11 +139,7 @@ def test_clones_with_a_custom_op_run_in_threads(device):
             except BaseException as error:
                 failures.append(repr(error))
 
-        workers = [threading.Thread(target=work, args=(compiled.clone(), s)) for s in range(4)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
+        side_by_side(*(partial(work, compiled.clone(), seed) for seed in range(4)))
     assert not failures, failures[0]
 
 

@@ -8,6 +8,7 @@ import threading
 import types
 
 import pytest
+from side_by_side import side_by_side
 
 from rlx import dataclasses as rlx_dataclasses
 
@@ -263,11 +264,7 @@ def test_threads_may_come_first_together():
             single = cls(1, c=())
             value.append((repr(single), hash(single), single == cls(1, c=())))
 
-        threads = [threading.Thread(target=use) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        side_by_side(*[use] * 8)
         assert len(output) == 8
         assert len(set(output)) == 1
         assert output[0][2]

@@ -7,6 +7,7 @@ import pytest
 from fused_graphs import (
     ANY,
     NEVER,
+    fed,
     geglu_with_bias,
     half_rows_product,
     half_table,
@@ -376,10 +377,7 @@ def test_every_pattern_has_a_case():
 @looped("gate,takes", [(None, True), (ANY, True), (NEVER, False)], ids=["own", "any", "never"])
 def test_pattern(build, gate, takes, device):
     graph, (name, op) = made(build), CASES[build]
-    arguments = values(graph)
-    params = {k: arguments.pop(k) for k in graph.param_names}
-    with rlx.compile(graph, "reference", params, CompileOptions(fuse=False)) as exact:
-        expected = exact.run(arguments)
+    arguments, params, expected = fed(graph)
     with rlx.compile(graph, device, params, CompileOptions(io_gate=gate)) as compiled:
         for got, want in zip(compiled.run(arguments), expected, strict=True):
             np.testing.assert_allclose(got, want, 1e-4, 1e-4)
@@ -432,10 +430,7 @@ def test_what_is_an_output_stays(build, device):
     leaves = ("input", "param", "constant")
     inner = [n for n in graph.nodes if n.op not in leaves and len(n.types) == 1]
     graph.set_outputs(inner)
-    arguments = values(graph)
-    params = {k: arguments.pop(k) for k in graph.param_names}
-    with rlx.compile(graph, "reference", params, CompileOptions(fuse=False)) as exact:
-        expected = exact.run(arguments)
+    arguments, params, expected = fed(graph)
     with rlx.compile(graph, device, params) as compiled:
         result = compiled.run(arguments)
     assert len(result) == len(inner)

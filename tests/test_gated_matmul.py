@@ -5,6 +5,7 @@ import pytest
 from fused_graphs import (
     ANY,
     close,
+    fed,
     geglu_with_bias,
     made,
     qkv,
@@ -56,10 +57,7 @@ def test_halves_that_differ_are_no_gated_product(device):
         g = rlx.Graph(build.__name__)
         a, b = g.param("a", (24, 16)), g.param("b", (24, 16))
         g.set_outputs([build(g, g.input("x", (5, 24)), a, b)])
-        arguments = values(g)
-        params = {k: arguments.pop(k) for k in g.param_names}
-        with rlx.compile(g, "reference", params, CompileOptions(fuse=False)) as exact:
-            expected = exact.run(arguments)
+        arguments, params, expected = fed(g)
         with rlx.compile(g, device, params, CompileOptions(io_gate=ANY)) as compiled:
             close(compiled.run(arguments), expected)
             assert "gated product" not in compiled.as_text("fused")
@@ -73,10 +71,7 @@ def test_groups_of_products(webgpu):
     results = [x @ g.param(f"w{index}", (8, 4 + index)) for index in range(5)]
     results += [x @ y, x @ g.exp(y), g.relu(x @ g.param("v", (8, 8)) + g.param("b", (8,)))]
     g.set_outputs(results)
-    arguments = values(g)
-    params = {k: arguments.pop(k) for k in g.param_names}
-    with rlx.compile(g, "reference", params, CompileOptions(fuse=False)) as exact:
-        expected = exact.run(arguments)
+    arguments, params, expected = fed(g)
     with rlx.compile(g, webgpu, params, CompileOptions(io_gate=ANY)) as compiled:
         close(compiled.run(arguments), expected)
         text = compiled.as_text("schedule")

@@ -115,26 +115,15 @@ def test_processes_to_decide_grow_towards_the_threshold():
 
 
 @pytest.mark.parametrize("name", NOISES)
+@pytest.mark.parametrize("paired", [False, True])
 @pytest.mark.slow
-def test_intervals_of_five_processes_hold_their_level(name):
-    random = np.random.default_rng(1)
+def test_intervals_of_five_processes_hold_their_level(paired, name):
+    random = np.random.default_rng(2 if paired else 1)
     stored, count = 0, 600
     for _ in range(count):
         draws = 0.03 * np.asarray(NOISES[name](random, 10))
-        result = statistics.effect(draws[:5], draws[5:] + 0.1)
-        stored += result.low <= 0.1 <= result.high
-    assert stored / count >= 0.93
-
-
-@pytest.mark.parametrize("name", NOISES)
-@pytest.mark.slow
-def test_intervals_of_five_pairs_hold_their_level(name):
-    random = np.random.default_rng(2)
-    stored, count = 0, 600
-    for _ in range(count):
-        draws = 0.03 * np.asarray(NOISES[name](random, 10))
-        drift = random.normal(0, 0.1, 5)
-        result = statistics.effect(draws[:5] + drift, draws[5:] + drift + 0.1, paired=True)
+        drift = random.normal(0, 0.1, 5) if paired else 0.0
+        result = statistics.effect(draws[:5] + drift, draws[5:] + drift + 0.1, paired=paired)
         stored += result.low <= 0.1 <= result.high
     assert stored / count >= 0.93
 

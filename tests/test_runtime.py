@@ -1,11 +1,11 @@
 """CompiledGraph: params, indices, limits, a second thread, and what bad calls say."""
 
 import inspect
-import threading
 
 import numpy as np
 import pytest
 from samples import looped
+from side_by_side import side_by_side
 from test_tiny import BIAS, EXPECTED, WEIGHT, X, mlp
 
 import rlx
@@ -100,10 +100,6 @@ def test_a_second_thread_is_refused():
             except rlx.RlxError as error:
                 refused.append(str(error))
 
-    threads = [threading.Thread(target=work) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    side_by_side(work, work)
     assert refused
     assert "already running" in refused[0]

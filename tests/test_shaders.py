@@ -302,32 +302,30 @@ def test_a_validation_error_names_the_kernel(webgpu):
 MIB = 1 << 20
 
 
-def test_a_tensor_above_the_binding_limit(webgpu, monkeypatch):
-    monkeypatch.setenv("RLX_WEBGPU_DEFAULT_LIMITS", "1")
-    g = rlx.Graph()
+def tensor_above(g):
     g.set_outputs([g.sum(g.input("wide", (33, MIB)))])
-    with pytest.raises(rlx.DeviceMemoryError) as caught:
-        rlx.compile(g, webgpu)
-    said(caught, "max-storage-buffer-binding-size", 33 * 4 * MIB, 128 * MIB, "test_shaders.py:")
+    return "max-storage-buffer-binding-size", 33 * 4 * MIB, 128 * MIB, "test_shaders.py:"
 
 
-def test_a_param_above_the_binding_limit(webgpu, monkeypatch):
-    monkeypatch.setenv("RLX_WEBGPU_DEFAULT_LIMITS", "1")
-    g = rlx.Graph()
+def param_above(g):
     g.set_outputs([g.sum(g.input("x", (1,)) * g.param("weights", (33, MIB)))])
-    with pytest.raises(rlx.DeviceMemoryError) as caught:
-        rlx.compile(g, webgpu)
-    said(caught, "max-storage-buffer-binding-size", 33 * 4 * MIB, 128 * MIB, "weights")
+    return "max-storage-buffer-binding-size", 33 * 4 * MIB, 128 * MIB, "weights"
 
 
-def test_an_arena_above_the_buffer_limit(webgpu, monkeypatch):
-    monkeypatch.setenv("RLX_WEBGPU_DEFAULT_LIMITS", "1")
-    g = rlx.Graph()
+def arena_above(g):
     wide = g.input("wide", (30, MIB))
     g.set_outputs([wide + 1.0, g.exp(wide)])
+    return "max-buffer-size", 3 * 30 * 4 * MIB + 256, 256 * MIB, "largest value wide"
+
+
+@pytest.mark.parametrize("build", [tensor_above, param_above, arena_above])
+def test_more_than_a_limit(build, webgpu, monkeypatch):
+    monkeypatch.setenv("RLX_WEBGPU_DEFAULT_LIMITS", "1")
+    g = rlx.Graph()
+    texts = build(g)
     with pytest.raises(rlx.DeviceMemoryError) as caught:
         rlx.compile(g, webgpu)
-    said(caught, "max-buffer-size", 3 * 30 * 4 * MIB + 256, 256 * MIB, "largest value wide")
+    said(caught, *texts)
 
 
 def said(caught, limit, got, maximum, where):

@@ -1,11 +1,12 @@
 """Windows, transforms, spectra and mel features against SciPy and librosa, on arrays and nodes."""
 
-import threading
+from functools import partial
 
 import numpy as np
 import pytest
 import scipy
 from samples import looped
+from side_by_side import side_by_side
 
 import rlx
 from rlx import signal
@@ -428,11 +429,7 @@ def test_arrays_dtypes_and_threads(rng):
         for _ in range(20):
             results[index] = signal.welch(x[index])[1]
 
-    threads = [threading.Thread(target=work, args=(index,)) for index in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    side_by_side(*(partial(work, index) for index in range(8)))
     np.testing.assert_array_equal(results, expected)
 
 

@@ -281,10 +281,8 @@ class CallMachine(RuleBasedStateMachine):
             ACTIONS.append(lambda: results.append(calls[what]()))
             live.check(live.cg.run_slots(*arguments), x, s)
             ACTIONS.clear()
-            if what == "run" and used.family.kind != "custom":
-                used.check(results[0], x, used.state if used.state is not None else x)
-            elif what == "run":
-                # Its own custom operation found no action any more.
+            if what == "run":
+                # A custom operation of its own found no action any more.
                 used.check(results[0], x, used.state if used.state is not None else x)
 
     @precondition(lambda self: self.live)

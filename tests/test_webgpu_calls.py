@@ -2,11 +2,13 @@
 
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from samples import ALL
+from side_by_side import side_by_side
 
 import rlx
 from rlx._ext import webgpu_hot
@@ -49,11 +51,7 @@ def test_two_threads_run_at_the_same_time(way):
             if not np.array_equal(got, expected[index]):
                 failures.append(index)
 
-    threads = [threading.Thread(target=work, args=(index,)) for index in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    side_by_side(partial(work, 0), partial(work, 1))
     assert not failures
     assert 2 in seen
 
