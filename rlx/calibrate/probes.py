@@ -184,17 +184,9 @@ def _arithmetic(g: Graph, x: Node) -> Any:
     return y
 
 
-def _function(g: Graph, x: Node) -> Any:
-    return g.sigmoid(g.exp(g.sin(x)))
-
-
 def _roll(g: Graph, x: Node) -> Any:
     half = x.shape[1] // 2
     return g.concat([g.narrow(x, 1, half, half), g.narrow(x, 1, 0, half)], 1)
-
-
-def _transposed(g: Graph, x: Node) -> Any:
-    return g.reshape(g.transpose(x), x.shape)
 
 
 def _shuffled(g: Graph, x: Node) -> Any:
@@ -214,10 +206,6 @@ def _running(g: Graph, x: Node) -> Any:
     return g.cumsum(x, -1) * (1.0 / x.shape[-1])
 
 
-def _ordered(g: Graph, x: Node) -> Any:
-    return g.sort(g.sin(x * 100.0), -1)
-
-
 def _selected(g: Graph, x: Node) -> Any:
     y = g.sin(x * 100.0)
     return g.maximum(y, g.narrow(g.topk(y, min(8, x.shape[1] // 4))[0], 1, 0, 1))
@@ -226,10 +214,6 @@ def _selected(g: Graph, x: Node) -> Any:
 def _convolved(g: Graph, x: Node) -> Any:
     w = g.named("w0") if "w0" in g.param_names else g.param("w0", (16, 16, 3, 3))
     return g.conv2d(x, w, padding=1)
-
-
-def _pooled(g: Graph, x: Node) -> Any:
-    return g.max_pool(x, 3, stride=1, padding=1)
 
 
 def _attended(g: Graph, x: Node) -> Any:
@@ -249,10 +233,6 @@ def _state_space(g: Graph, x: Node) -> Any:
     a = g.named("a") if result else g.param("a", (n, 16))
     b = g.named("b") if result else g.param("b", (*x.shape[:-1], 16))
     return g.tanh(g.selective_scan(x, x, a * -1.0, b, b))
-
-
-def _fourier(g: Graph, x: Node) -> Any:
-    return g.fft(x, norm="ortho")
 
 
 def _real_fourier(g: Graph, x: Node) -> Any:
@@ -275,23 +255,23 @@ _ALL = (SHORT, LARGE, MEDIUM)
 # Most informative first: kinds that are not measured in time take the speed of their stand-in.
 PROBES: tuple[Probe, ...] = (
     Probe("arithmetic", _line, _arithmetic, _ALL, LARGE),
-    Probe("function", _line, _function, _ALL, LARGE),
+    Probe("function", _line, lambda g, x: g.sigmoid(g.exp(g.sin(x))), _ALL, LARGE),
     Probe("softmax", _rows, lambda g, x: g.softmax(x), _ALL, LARGE, _short),
     Probe("norm", _rows, lambda g, x: g.layer_norm(x), _ALL, LARGE, _short),
     Probe("reduce", _rows, _reduced, _ALL, LARGE, _short),
-    Probe("transpose", _square, _transposed, _ALL, LARGE),
+    Probe("transpose", _square, lambda g, x: g.reshape(g.transpose(x), x.shape), _ALL, LARGE),
     Probe("move", _twice(_rows), _roll, _ALL, LARGE, _twice(_short)),
     Probe("gather", _rows, _shuffled, _ALL, LARGE, _short),
     Probe("convolution", _images, _convolved, _ALL, LARGE),
     # With fewer keys the time would be hardly more than the dispatch.
     Probe("attention", _heads, _attended, (1 << 15, SHORT, 1 << 7), MEDIUM, waiting=1 << 15),
-    Probe("fourier", _rows, _fourier, _ALL, LARGE, _short),
+    Probe("fourier", _rows, lambda g, x: g.fft(x, norm="ortho"), _ALL, LARGE, _short),
     Probe("real_fourier", _rows, _real_fourier, _ALL, LARGE, _short),
     Probe("extreme", _rows, _extreme, _ALL, LARGE, _short),
-    Probe("pool", _images, _pooled, _ALL, LARGE),
+    Probe("pool", _images, lambda g, x: g.max_pool(x, 3, stride=1, padding=1), _ALL, LARGE),
     Probe("running", _rows, _running, _ALL, LARGE, _short),
     Probe("select", _rows, _selected, _ALL, LARGE, _short),
-    Probe("sort", _rows, _ordered, _ALL, MEDIUM),
+    Probe("sort", _rows, lambda g, x: g.sort(g.sin(x * 100.0), -1), _ALL, MEDIUM),
     Probe("recurrence", _steps_of_time, _recurrent, (1 << 10, MEDIUM), MEDIUM),
     Probe("filter", lambda n: (n // 1024, 1024), _filtered, (1 << 14, LARGE, 1 << 10), LARGE),
     Probe("state_space", lambda n: (1, max(1, n // 64), 64), _state_space, _ALL, LARGE),

@@ -19,10 +19,6 @@ _LANES = 256
 _FIXED = 32
 
 
-def _summed(node: Node) -> float:
-    return float(node.inputs[0].shape[-1]) if node.inputs[0].shape else 1.0
-
-
 def _taps(node: Node) -> float:
     weights = node.inputs[1].shape
     return float(size(weights) / max(1, weights[0]))
@@ -62,17 +58,13 @@ def _length(node: Node) -> float:
     return float(max(1, node.inputs[0].shape[-1]))
 
 
-def _scanned(node: Node) -> float:
-    return float(node.inputs[0].shape[-2])
-
-
 def _once(node: Node) -> float:
     return 1.0
 
 
 # In the order in which they are measured. What is not listed takes no longer than a dispatch where it does little.
 SERIAL: Mapping[str, Callable[[Node], float]] = {
-    "product": _summed,
+    "product": lambda node: float(node.inputs[0].shape[-1]) if node.inputs[0].shape else 1.0,
     "recurrence": _sequence,
     "filter": _length,
     "attention": _keys,
@@ -89,7 +81,7 @@ SERIAL: Mapping[str, Callable[[Node], float]] = {
     "real_fourier": _once,
     "pool": _once,
     "mel": _once,
-    "state_space": _scanned,
+    "state_space": lambda node: float(node.inputs[0].shape[-2]),
 }
 
 

@@ -217,19 +217,15 @@ def _node(node: Node, device: _Figures, host: _Figures, lowering: Lowering) -> N
     figures, calls = (host, 1) if on_host else (device, lowering.dispatches.get(node.id, 1))
     flops, nbytes = float(node.opdef.flops(node)), traffic(node)
     if node.op in CONTROL:
-        ns = _nested_ns(node, figures.model)
+        ns = math.fsum(
+            times * math.fsum(cost.ns for cost in node_costs(graph, figures.model))
+            for graph, times in nested(node)
+        )
         return NodeCost(node, flops, nbytes, ns, "host" if on_host else "compute")
     compute, memory = figures.node_ns(node, flops, nbytes)
     dispatch, slowest = calls * figures.dispatch_ns, max(compute, memory)
     bound = "dispatch" if dispatch > slowest else "compute" if compute > memory else "memory"
     return NodeCost(node, flops, nbytes, slowest + dispatch, "host" if on_host else bound)
-
-
-def _nested_ns(node: Node, model: BackendCostModel) -> float:
-    return math.fsum(
-        times * math.fsum(cost.ns for cost in node_costs(graph, model))
-        for graph, times in nested(node)
-    )
 
 
 def _plain_size(node: Node) -> tuple[int, int, int]:

@@ -69,10 +69,8 @@ class FusionBenefit:
         min_gain_ns: float = 0.0,
     ) -> bool:
         """Returns whether ``score_ns`` of the same figures is at least ``min_gain_ns``."""
-        score = self.score_ns(
-            dispatch_ns, roundtrip_ns, memory_bw, host_readback_bw, unified_memory
-        )
-        return score >= min_gain_ns
+        figures = dispatch_ns, roundtrip_ns, memory_bw, host_readback_bw, unified_memory
+        return self.score_ns(*figures) >= min_gain_ns
 
 
 def fusion_benefit(before: GraphIoProfile, after: GraphIoProfile) -> FusionBenefit:

@@ -224,10 +224,6 @@ class Sample:
 Samples = Callable[[], Iterable[Sample]]
 
 
-def _no_samples() -> tuple[Sample, ...]:
-    return ()
-
-
 @dataclass(frozen=True)
 class Kernels:
     """The kernels of an op on a device, and the rule that calls them.
@@ -307,7 +303,7 @@ class OpDef:
     units_f16: Callable[[Any], bool] | None = None
     tolerance: Mapping[DType, float] = field(default_factory=dict)
     bound: Cost | None = None
-    make_samples: Samples = _no_samples
+    make_samples: Samples = lambda: ()
     view: bool = False
     elementwise: bool = False
     host_reason: Callable[[Any], str | None] | None = None

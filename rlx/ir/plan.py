@@ -108,15 +108,12 @@ class Schedule:
             if call.kernel == HOST:
                 shown = "; ".join(call.params["reasons"])
             else:
-                shown = " ".join(f"{k}={_short(v)}" for k, v in call.params.items())
+                texts = {k: str(v).replace(" ", "") for k, v in call.params.items()}
+                shown = " ".join(f"{k}={text[:60]}" for k, text in texts.items())
             lines.append(
                 f"  {i:3} {writes} = {call.kernel}({reads}) {shown}  # {call.node.where()}"
             )
         return "\n".join(lines)
-
-
-def _short(value: Any) -> str:
-    return str(value).replace(" ", "")[:60]
 
 
 @dataclass(frozen=True)

@@ -297,10 +297,6 @@ def _host_reason(node: Node) -> str | None:
     return f"custom op {first.name!r} has no WGSL for {other}" if other else None
 
 
-def _flops(node: Node) -> float:
-    return custom_op(node.attrs["name"]).flops * node.type.size
-
-
 # The smallest useful one; the conformance cases run it.
 register_custom_op(
     "axpy",
@@ -314,7 +310,7 @@ register_custom_op(
 @op(
     free=("inputs",),
     infer=_infer,
-    flops=_flops,
+    flops=lambda node: custom_op(node.attrs["name"]).flops * node.type.size,
     cpu=Kernels(("custom", "python"), _lower_cpu),
     webgpu=Kernels(("custom",), _lower_webgpu),
     webgpu_dtypes=ALL,

@@ -45,11 +45,7 @@ def constant(value: Any, dtype: Any) -> Array:
     return np.asarray(value)
 
 
-def _picked(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
-    return types[attrs["index"]]
-
-
-@op(free=("x",), infer=_picked, view=True, internal=True)
+@op(free=("x",), infer=lambda types, attrs: types[attrs["index"]], view=True, internal=True)
 def part(x: Array, index: int) -> Array:
     """Result ``index`` of an operand that has several."""
     return x

@@ -119,9 +119,9 @@ def _render(name: str, **values: object) -> str:
     environment.filters |= {
         "ratio": ratio_of,
         "time": _time,
-        "figure": _figure,
-        "ratio_text": _ratio_text,
-        "when": _when,
+        "figure": lambda value: "-" if value is None else f"{value:.2g}",
+        "ratio_text": lambda value: "-" if value is None else f"{value:.2f}",
+        "when": lambda began: began[:16].replace("T", " "),
     }
     script = environment.get_template("page.js.j2").render()
     # The browser runs this script alone, whatever a name in a record file says.
@@ -136,18 +136,6 @@ def _time(ns: float) -> str:
         if ns >= size:
             return f"{ns / size:.3g} {unit}"
     return f"{ns:.3g} ns"
-
-
-def _figure(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2g}"
-
-
-def _ratio_text(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
-
-
-def _when(began: str) -> str:
-    return began[:16].replace("T", " ")
 
 
 def _section(comparison: Comparison) -> _Section:

@@ -35,10 +35,6 @@ def _slaney_hz(mel: Array) -> Array:
     return np.where(mel < corner, mel * _LINEAR, _BREAK * np.exp(_STEP * (mel - corner)))
 
 
-def _htk(hz: Array) -> Array:
-    return np.asarray(2595.0 * np.log10(1 + hz / 700.0))
-
-
 def _htk_hz(mel: Array) -> Array:
     return np.asarray(700.0 * (10 ** (mel / 2595.0) - 1))
 
@@ -46,7 +42,7 @@ def _htk_hz(mel: Array) -> Array:
 # Hz to mel and back: Slaney 1998 (Auditory Toolbox), and the HTK Book (Young et al. 2006).
 _SCALES: dict[str, tuple[Callable[[Array], Array], Callable[[Array], Array]]] = {
     "slaney": (_slaney, _slaney_hz),
-    "htk": (_htk, _htk_hz),
+    "htk": (lambda hz: np.asarray(2595.0 * np.log10(1 + hz / 700.0)), _htk_hz),
 }
 
 

@@ -49,10 +49,6 @@ def _unit(m: int) -> Array:
     return np.linspace(-1, 1, m)
 
 
-def _triang(m: int) -> Array:
-    return 1 - np.abs(_centred(m)) / ((m + m % 2) / 2)
-
-
 def _parzen(m: int) -> Array:
     r = np.abs(_centred(m)) / (m / 2)
     return np.where(r <= 0.5 * (m - 1) / m, 1 - 6 * r**2 * (1 - r), 2 * (1 - r) ** 3)
@@ -78,21 +74,9 @@ def _tukey(m: int, alpha: float) -> Array:
     return np.where(edge < min(alpha, 1.0) / 2, taper, 1.0)
 
 
-def _gaussian(m: int, std: float) -> Array:
-    return np.asarray(np.exp(-0.5 * (_centred(m) / std) ** 2))
-
-
-def _general_gaussian(m: int, p: float, sig: float) -> Array:
-    return np.exp(-0.5 * np.abs(_centred(m) / sig) ** (2 * p))
-
-
 def _exponential(m: int, center: float | None, tau: float) -> Array:
     middle = (m - 1) / 2 if center is None else center
     return np.asarray(np.exp(-np.abs(np.arange(m) - middle) / tau))
-
-
-def _kaiser(m: int, beta: float) -> Array:
-    return np.asarray(np.i0(beta * np.sqrt(np.maximum(0.0, 1 - _unit(m) ** 2))) / np.i0(beta))
 
 
 def _chebwin(m: int, attenuation: float) -> Array:
@@ -142,19 +126,23 @@ _WINDOWS: dict[str, _Window] = {
     "blackmanharris": _sum(0.35875, 0.48829, 0.14128, 0.01168),
     "flattop": _sum(0.21557895, 0.41663158, 0.277263158, 0.083578947, 0.006947368),
     "bartlett": _Window(lambda m: 1 - np.abs(_unit(m))),
-    "triang": _Window(_triang),
+    "triang": _Window(lambda m: 1 - np.abs(_centred(m)) / ((m + m % 2) / 2)),
     "parzen": _Window(_parzen),
     "bohman": _Window(_bohman),
     "barthann": _Window(_barthann),
     "cosine": _Window(lambda m: np.sin(math.pi / m * (np.arange(m) + 0.5))),
     "lanczos": _Window(lambda m: np.sinc(_unit(m))),
     "tukey": _Window(_tukey, ("alpha",), (0.5,)),
-    "gaussian": _Window(_gaussian, ("std",)),
-    "general_gaussian": _Window(_general_gaussian, ("p", "sig")),
+    "gaussian": _Window(lambda m, std: np.exp(-0.5 * (_centred(m) / std) ** 2), ("std",)),
+    "general_gaussian": _Window(
+        lambda m, p, sig: np.exp(-0.5 * np.abs(_centred(m) / sig) ** (2 * p)), ("p", "sig")
+    ),
     "general_hamming": _Window(lambda m, alpha: _cosine_sum(m, (alpha, 1 - alpha)), ("alpha",)),
     "general_cosine": _Window(_cosine_sum, ("weights",)),
     "exponential": _Window(_exponential, ("center", "tau"), (None, 1.0)),
-    "kaiser": _Window(_kaiser, ("beta",)),
+    "kaiser": _Window(
+        lambda m, beta: np.i0(beta * np.sqrt(np.maximum(0.0, 1 - _unit(m) ** 2))) / np.i0(beta), ("beta",)
+    ),
     "chebwin": _Window(_chebwin, ("attenuation",)),
     "taylor": _Window(_taylor, ("nbar", "sll"), (4, 30.0)),
 }  # fmt: skip

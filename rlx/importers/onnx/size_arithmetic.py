@@ -54,11 +54,8 @@ def computed(call: OnnxCall, operands: Sequence[Held | None]) -> list[Held | Non
 
 def _are_computed(call: OnnxCall, arrays: Sequence[Array]) -> bool:
     """Returns whether the model computes some of the sizes in arrays."""
-    sizes = [item for array in arrays for item in array.flat]
-    return any(
-        isinstance(size, SizeExpr) and not call.g.computed_dims.isdisjoint(size.names())
-        for size in sizes
-    )
+    sizes = (item for array in arrays for item in array.flat if isinstance(item, SizeExpr))
+    return any(not call.g.computed_dims.isdisjoint(size.names()) for size in sizes)
 
 
 def _is_sized(operand: Held | None) -> bool:
@@ -145,22 +142,14 @@ def _divide(call: OnnxCall, args: Sequence[Array]) -> Array:
 
 
 def _as_float(value: Any) -> Any:
-    return (
-        Ratio(value, 1)
-        if isinstance(value, SizeExpr)
-        else float(value)
-        if isinstance(value, int)
-        else value
-    )
+    if isinstance(value, SizeExpr):
+        return Ratio(value, 1)
+    return float(value) if isinstance(value, int) else value
 
 
 def _remainder(call: OnnxCall, args: Sequence[Array]) -> Array | None:
     result: Array = np.frompyfunc(operator.mod, 2, 1)(*args)
     return None if call.integer("fmod", 0) else result
-
-
-def _chosen(condition: Any, a: Any, b: Any) -> Any:
-    return a if condition else b
 
 
 # --- the arrangement of elements -------------------------------------------------------------------
@@ -181,11 +170,6 @@ def _axes(call: OnnxCall, args: Sequence[Array], since: int) -> tuple[int, ...] 
     return tuple(map(int, args[1].flat)) if len(args) > 1 else None
 
 
-def _gather(call: OnnxCall, args: Sequence[Array]) -> Array:
-    axis = _axis(call, args)
-    return np.take(args[0], args[1].astype(np.int64), axis)
-
-
 def _slice(call: OnnxCall, args: Sequence[Array]) -> Array:
     if call.opset < 10:
         starts, stops = call.int_list("starts"), call.int_list("ends")
@@ -202,27 +186,11 @@ def _slice(call: OnnxCall, args: Sequence[Array]) -> Array:
     return args[0][tuple(where)]
 
 
-def _transpose(call: OnnxCall, args: Sequence[Array]) -> Array:
-    return np.transpose(args[0], call.int_list("perm"))
-
-
-def _concat(call: OnnxCall, args: Sequence[Array]) -> Array:
-    return np.concatenate(args, _axis(call, args))
-
-
 def _reshape(call: OnnxCall, args: Sequence[Array]) -> Array:
     dims = tuple(map(operator.index, args[1].flat))
     if not call.integer("allowzero", 0):
         dims = tuple(args[0].shape[i] if d == 0 else d for i, d in enumerate(dims))
     return args[0].reshape(dims)
-
-
-def _squeeze(call: OnnxCall, args: Sequence[Array]) -> Array:
-    return np.squeeze(args[0], _axes(call, args, 13))
-
-
-def _unsqueeze(call: OnnxCall, args: Sequence[Array]) -> Array:
-    return np.expand_dims(args[0], _axes(call, args, 13) or ())
 
 
 def _split(call: OnnxCall, args: Sequence[Array]) -> list[Array] | None:
@@ -239,10 +207,6 @@ def _split(call: OnnxCall, args: Sequence[Array]) -> list[Array] | None:
 def _expand(call: OnnxCall, args: Sequence[Array]) -> Array:
     dims = tuple(map(operator.index, args[1].flat))
     return np.broadcast_to(args[0], np.broadcast_shapes(args[0].shape, dims))
-
-
-def _tile(call: OnnxCall, args: Sequence[Array]) -> Array:
-    return np.tile(args[0], tuple(map(operator.index, args[1].flat)))
 
 
 def _reduced(function: Callable[[Any, Any], Any], since: int) -> Rule:
@@ -274,9 +238,12 @@ _COMPARISONS = {
 
 # Operators whose other operands say how the first one is arranged.
 _ARRANGING: dict[str, Rule] = {
-    "Gather": _gather, "Slice": _slice, "Reshape": _reshape, "Squeeze": _squeeze,
-    "Unsqueeze": _unsqueeze, "Split": _split, "Expand": _expand, "Tile": _tile,
-    "Transpose": _transpose,
+    "Slice": _slice, "Reshape": _reshape, "Split": _split, "Expand": _expand,
+    "Gather": lambda call, args: np.take(args[0], args[1].astype(np.int64), _axis(call, args)),
+    "Squeeze": lambda call, args: np.squeeze(args[0], _axes(call, args, 13)),
+    "Unsqueeze": lambda call, args: np.expand_dims(args[0], _axes(call, args, 13) or ()),
+    "Tile": lambda call, args: np.tile(args[0], tuple(map(operator.index, args[1].flat))),
+    "Transpose": lambda call, args: np.transpose(args[0], call.int_list("perm")),
     "ReduceProd": _reduced(_product, 18), "ReduceSum": _reduced(operator.add, 13),
     "ReduceMax": _reduced(largest, 18), "ReduceMin": _reduced(smallest, 18),
 }  # fmt: skip
@@ -286,6 +253,6 @@ _RULES: dict[str, Rule] = {
     "Add": _each(operator.add, 2), "Sub": _each(operator.sub, 2), "Mul": _each(_product, 2),
     "Div": _divide, "Mod": _remainder, "Neg": _each(operator.neg, 1), "Abs": _each(abs, 1),
     "Floor": _each(math.floor, 1), "Ceil": _each(math.ceil, 1),
-    "Min": _folded(smallest), "Max": _folded(largest), "Where": _each(_chosen, 3),
-    "Concat": _concat,
+    "Min": _folded(smallest), "Max": _folded(largest), "Where": _each(lambda chosen, a, b: a if chosen else b, 3),
+    "Concat": lambda call, args: np.concatenate(args, _axis(call, args)),
 }  # fmt: skip

@@ -175,11 +175,7 @@ def _flops(node: Node) -> float:
 
 
 def _lower_cpu(node: Node, emitter: Emitter) -> None:
-    h = _of(node)
-    if h.sq < _FEWEST:
-        _call("attention", node, emitter, more={"many": 0})
-        return
-    _call("attention", node, emitter, more={"many": 1})
+    _call("attention", node, emitter, more={"many": 0 if _of(node).sq < _FEWEST else 1})
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:

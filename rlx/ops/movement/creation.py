@@ -18,10 +18,6 @@ from rlx.resource_limits import charge
 from rlx.sizes import SizeExpr, largest
 
 
-def _infer_size(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
-    return TensorType((), DType.I64)
-
-
 def _lower_size(node: Node, emitter: Emitter) -> None:
     zero = emitter.table(np.zeros(1, np.int64))
     number = ("literal", (), DType.I64, node.attrs["size"])
@@ -31,7 +27,7 @@ def _lower_size(node: Node, emitter: Emitter) -> None:
 
 # ``dim``, and operands that are sizes of dims, build it.
 @op(
-    infer=_infer_size,
+    infer=lambda types, attrs: TensorType((), DType.I64),
     cpu=Kernels((), _lower_size),
     webgpu=Kernels((), _lower_size),
     webgpu_dtypes=ALL,

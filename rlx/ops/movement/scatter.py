@@ -13,7 +13,7 @@ from rlx.errors import DTypeError, GraphError, ShapeError
 from rlx.ir.dtype import NUMERIC, DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
-from rlx.ir.shape import Shape, as_axis, size, strides
+from rlx.ir.shape import as_axis, size, strides
 from rlx.ops.declare import composite, op
 from rlx.ops.movement.gather import check_indices
 from rlx.ops.movement.strided import emit_strided_copy
@@ -74,10 +74,6 @@ def _emit_scatter(  # noqa: PLR0913 - sizes and strides of all operands
         )
 
 
-def _without(shape: Shape, axis: int) -> Shape:
-    return (*shape[:axis], 1, *shape[axis + 1 :])
-
-
 def _check_reduction(name: str, attrs: dict[str, Any], dtype: DType) -> None:
     attrs["reduction"] = attrs["reduction"] or "none"
     if attrs["reduction"] not in REDUCTIONS:
@@ -134,7 +130,7 @@ def _infer_scatter_elements(types: Sequence[TensorType], attrs: dict[str, Any]) 
 def _lower_scatter_elements(node: Node, emitter: Emitter) -> None:
     x, indices = node.shape, node.inputs[1].shape
     axis, steps, walk = node.attrs["axis"], strides(x), strides(indices)
-    lines = _without(indices, axis)
+    lines = (*indices[:axis], 1, *indices[axis + 1 :])
     _emit_scatter(
         node,
         emitter,

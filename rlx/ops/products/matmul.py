@@ -82,10 +82,6 @@ def matmul_type(types: Sequence[TensorType]) -> TensorType:
     return TensorType((*broadcast(a[:-2], b[:-2], where="matmul"), *rows, *columns), types[0].dtype)
 
 
-def _infer_matmul(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
-    return matmul_type(types)
-
-
 def _product(node: Node) -> Product:
     a, b = (operand.shape for operand in node.inputs[:2])
     left, right = _exchanged(node)
@@ -182,7 +178,7 @@ _WEBGPU = Kernels(("matmul", "matmul_fragments", "split_sum", "gemv"), _lower_we
 
 
 @op(
-    infer=_infer_matmul,
+    infer=lambda types, attrs: matmul_type(types),
     flops=_flops,
     cpu=_CPU,
     webgpu=_WEBGPU,

@@ -63,10 +63,6 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     call_fragments(node, emitter, variant, operands)
 
 
-def _lower_cpu(node: Node, emitter: Emitter) -> None:
-    CPU.lower(node, _UsualOrder(node, emitter))
-
-
 def usual_order(w: Array) -> Array:
     """A turned weight as convolutions have it."""
     outputs, channels = w.shape[:2]
@@ -108,7 +104,7 @@ def _turned(rank: int) -> OpDef:
         name=TURNED[name],
         infer=infer_convolution(name, rank),
         flops=convolution_flops,
-        cpu=Kernels(CPU.names, _lower_cpu),
+        cpu=Kernels(CPU.names, lambda node, emitter: CPU.lower(node, _UsualOrder(node, emitter))),
         webgpu=Kernels(WEBGPU_NAMES, _lower_webgpu),
         internal=True,
         dtypes=FLOAT_KERNELS,

@@ -121,7 +121,8 @@ def _exact_conv(call: OnnxCall, x: Node, operands: tuple[int, int], zeros: tuple
     if parts <= 1 or call.integer("group", 1) > 1 or parts > _MAX_PARTS:
         wide = "f32" if channels <= some else "f64"
         return g.cast(_conv(call, g.cast(left, wide), g.cast(right, wide), None), "i32")
-    _check_channels(call, x, w)
+    # Parts would not show weights for other channels than the operand has.
+    call.need(x.shape[1] == w.shape[1], f"{x.shape[1]} channels and weights {w.shape}")
     edges = [channels * part // parts for part in range(parts + 1)]
     sums = []
     for first, end in pairwise(edges):
@@ -132,11 +133,6 @@ def _exact_conv(call: OnnxCall, x: Node, operands: tuple[int, int], zeros: tuple
 
 # Convolutions in f32 that take no longer than one in f64.
 _MAX_PARTS = 4
-
-
-def _check_channels(call: OnnxCall, x: Node, w: Node) -> None:
-    """Refuses weights for other channels than the operand has, of which parts would show nothing."""
-    call.need(x.shape[1] == w.shape[1], f"{x.shape[1]} channels and weights {w.shape}")
 
 
 def _largest(call: OnnxCall, index: int, zero: int) -> int:

@@ -81,19 +81,15 @@ def _places(call: OnnxCall, kernel: tuple[int, ...], window: dict[str, Any]) -> 
     rows = g.reshape(x, (planes, math.prod(sizes)))
     picked = g.gather(rows, g.constant(place.reshape(-1)), 1)
     picked = g.reshape(picked, (planes, taps, math.prod(out)))
-    low = g.constant(_least(x), x.dtype)
+    # Padding counts as the least value of the type.
+    limits: Any = np.finfo if x.dtype.is_float else np.iinfo
+    low = g.constant(limits(x.dtype.numpy).min, x.dtype)
     picked = g.where(g.constant(inside.reshape(1, taps, -1)), picked, low)
     best = g.cast(g.argmax(picked, 1, keepdims=True), "i64")
     numbers = g.expand(g.constant(number.reshape(1, taps, -1)), picked.shape)
     output = g.reshape(g.gather_elements(numbers, best, 1), (*x.shape[:2], *out))
     plane = g.constant(np.arange(planes, dtype=np.int64).reshape(*x.shape[:2], *[1] * rank))
     return g.add(output, g.mul(plane, g.constant(np.int64(math.prod(sizes)))))
-
-
-def _least(x: Node) -> Any:
-    """The least value of a type: what padding counts as."""
-    kind = x.dtype.numpy
-    return np.finfo(kind).min if x.dtype.is_float else np.iinfo(kind).min
 
 
 @onnx_op("AveragePool")

@@ -36,12 +36,9 @@ def _axes(call: OnnxCall, since: int) -> tuple[tuple[int, ...] | None, bool]:
 def _reduce(g: Graph, method: str, x: Node, axes: tuple[int, ...] | None, keep: bool) -> Node:
     """A reduction, of integers in floats where rlx has it for floats only."""
     if x.dtype is DType.BOOL:
-        wide = _reduce(g, method, g.cast(x, "i32"), axes, keep)
-        return g.gt(wide, 0)
+        return g.gt(_reduce(g, method, g.cast(x, "i32"), axes, keep), 0)
     if not x.dtype.is_float and method in ("mean", "l1", "l2", "logsumexp"):
-        wide = getattr(g, method)(g.cast(x, "f64"), axes, keep)
-        narrow = g.cast(wide, x.dtype)
-        return narrow
+        return g.cast(getattr(g, method)(g.cast(x, "f64"), axes, keep), x.dtype)
     if method in _EMPTY and any(_is_none(g, x.shape[a]) for a in axes or range(len(x.shape))):
         return _nothing(g, method, x, axes, keep)
     result: Node = getattr(g, method)(x, axes, keep)
@@ -76,9 +73,7 @@ def _handler(method: str, since: int) -> Handler:
         axes, nothing = _axes(call, since)
         if nothing:
             # Reduced over nothing: every element by itself.
-            if method in ("l1", "l2"):
-                return call.g.abs(x)
-            return x
+            return call.g.abs(x) if method in ("l1", "l2") else x
         return _reduce(call.g, method, x, axes, bool(call.integer("keepdims", 1)))
 
     return handler

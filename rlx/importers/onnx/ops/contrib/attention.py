@@ -196,12 +196,10 @@ def _apart(call: OnnxCall, heads: int) -> tuple[Node, Node, Node]:
     g, q = call.g, call.x(0)
     if len(q.shape) == 5:
         parts = _unpacked(g, q)
+    elif len((k := call.x(1)).shape) == 5:
+        parts = [q, *_unpacked(g, k)]
     else:
-        k = call.x(1)
-        if len(k.shape) == 5:
-            parts = [q, *_unpacked(g, k)]
-        else:
-            parts = [q, k, call.x(2)]
+        parts = [q, k, call.x(2)]
     if call.has(3):
         bias, start = call.x(3), 0
         for i, part in enumerate(parts):
