@@ -99,6 +99,14 @@ class MatchSite:
         """Returns whether a node is an output of the graph."""
         return node.id in self._outputs
 
+    def private(self, inside: Sequence[Node], last: Node) -> bool:
+        """Returns whether only a match reads its nodes before the last: products are not computed twice."""
+        members = {node.id for node in inside} | {last.id}
+        return not any(
+            self.is_output(node) or any(reader.id not in members for reader in self.readers(node))
+            for node in inside
+        )
+
     def blocked(self, node: Node) -> bool:
         """Returns whether a node has no kernel here and will run on the host, or in another dtype."""
         result = self._blocked.get(node.id)

@@ -52,13 +52,8 @@ def gated(node: Node, site: MatchSite) -> Match | None:
         if not act or gate is up or not _is_product(gate, site) or not _is_product(up, site):
             continue
         inside = (gate, *between, up)
-        if gate.inputs[0] is not up.inputs[0] or gate.shape != up.shape:
-            continue
-        members = {item.id for item in (*inside, node)}
-        if any(
-            site.is_output(item) or any(reader.id not in members for reader in site.readers(item))
-            for item in inside
-        ):
+        alike = gate.inputs[0] is up.inputs[0] and gate.shape == up.shape
+        if not alike or not site.private(inside, node):
             continue
         operands = (gate.inputs[0], gate.inputs[1], up.inputs[1])
         attrs = _attrs((gate, up), act)
@@ -245,8 +240,7 @@ def _turn(node: Node, site: MatchSite) -> _Turn | None:
                 fits = fits and len(site.readers(pairs)) == 2 and site.only(crossed) is node
                 if fits:
                     style = "gptj" if axis == -1 else "neox"
-                    between = []
-                    step = pairs
+                    between, step = [], pairs
                     while step is not part:
                         between.append(step)
                         step = step.inputs[0]

@@ -10,14 +10,7 @@ import numpy as np
 from rlx.abi.products import ACTIVATIONS
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ops.products.gated_matmul import MAX_PARTS
-from rlx.passes.patterns.match import (
-    Build,
-    Match,
-    MatchSite,
-    either_way,
-    is_widened,
-    joined_node,
-)
+from rlx.passes.patterns.match import Build, Match, MatchSite, either_way, is_widened, joined_node
 
 # Products of which several can be one kernel.
 PRODUCTS = ("matmul", "fused_matmul_bias_act")
@@ -64,7 +57,7 @@ def gated(node: Node, site: MatchSite) -> Match | None:
         if widened and site.kernels.on_host and site.fuses("half_weights"):
             continue  # products by weights in 16 bits read half the bytes
         inside = sorted((*gate.inside, *between, *up.inside), key=lambda result: result.id)
-        if _private(inside, node, site) and not any(site.blocked(item) for item in inside):
+        if site.private(inside, node) and not any(site.blocked(item) for item in inside):
             operands = (gate.x, gate.w, up.w, *gate.bias, *up.bias)
             replacement = joined_node("gated_product", operands, {"act": act}, node.name)
             return Match((*inside, node), replacement)
@@ -80,15 +73,6 @@ def activation(node: Node) -> tuple[str, Node, tuple[Node, ...]]:
             if sigmoid.op == "sigmoid" and sigmoid.inputs[0] is x:
                 return "silu", x, (sigmoid, node)
     return "", node, ()
-
-
-def _private(inside: Sequence[Node], last: Node, site: MatchSite) -> bool:
-    """Returns whether only the match reads the nodes before the last: products are not computed twice."""
-    members = {node.id for node in inside} | {last.id}
-    return not any(
-        site.is_output(node) or any(reader.id not in members for reader in site.readers(node))
-        for node in inside
-    )
 
 
 # --- several results -----------------------------------------------------------------------------------
