@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -207,29 +208,22 @@ def _built(suite: str, name: str, build: Callable[[Graph], Sequence[Array]]) -> 
     )
 
 
-def _signal(quick: bool) -> Iterator[Subject]:
-    for name, build in pipelines.TABLE.items():
-        yield _built("signal", name, build)
+_TABLES = {"signal": pipelines.TABLE, "models": small_models.TABLE}
 
 
-def _models(quick: bool) -> Iterator[Subject]:
-    for name, build in small_models.TABLE.items():
-        yield _built("models", name, build)
+def _tabled(suite: str, quick: bool) -> Iterator[Subject]:
+    return (_built(suite, name, build) for name, build in _TABLES[suite].items())
 
 
 def _cold(quick: bool) -> Iterator[Subject]:
     """One pipeline and one model; only the first result of a new process counts."""
-    for name, build in (
-        ("welch_peaks", pipelines.TABLE["welch_peaks"]),
-        ("convolutions", small_models.TABLE["convolutions"]),
-    ):
-        yield replace(_built(COLD, name, build), timed=False)
+    for table, name in (("signal", "welch_peaks"), ("models", "convolutions")):
+        yield replace(_built(COLD, name, _TABLES[table][name]), timed=False)
 
 
 SUITES: Mapping[str, Callable[[bool], Iterator[Subject]]] = {
     "ops": _ops,
-    "signal": _signal,
-    "models": _models,
+    **{name: partial(_tabled, name) for name in _TABLES},
     COLD: _cold,
 }
 

@@ -139,16 +139,17 @@ _ROW_OPS: dict[str, Callable[[Graph, Node], Node]] = {
 }
 
 
-def _along_rows(op: str, rows: int, columns: int) -> Graph:
-    g = Graph(op)
-    g.set_outputs([_ROW_OPS[op](g, g.input("x", (rows, columns)))])
+def _single(name: str, shape: tuple[int, ...], function: Callable[[Graph, Node], Node]) -> Graph:
+    """A graph of one operation on one input."""
+    g = Graph(name)
+    g.set_outputs([function(g, g.input("x", shape))])
     return g
 
 
 def _rows() -> Iterator[TuneProbe]:
-    for op in _ROW_OPS:
+    for op, function in _ROW_OPS.items():
         for rows, columns in _ROWS:
-            build = partial(_along_rows, op, rows, columns)
+            build = partial(_single, op, (rows, columns), function)
             yield TuneProbe(f"{op} {rows} x {columns}", 4 * rows * columns, build)
 
 
@@ -156,15 +157,9 @@ def _rows() -> Iterator[TuneProbe]:
 _TRANSFORMS = ((8192, 256), (8192, 1000), (4096, 1024), (512, 4096), (128, 16384), (16, 65536))
 
 
-def _transform(rows: int, points: int) -> Graph:
-    g = Graph("fft")
-    g.set_outputs([g.fft(g.input("x", (rows, 2 * points)))])
-    return g
-
-
 def _transforms() -> Iterator[TuneProbe]:
     for rows, points in _TRANSFORMS:
-        build = partial(_transform, rows, points)
+        build = partial(_single, "fft", (rows, 2 * points), lambda g, x: g.fft(x))
         yield TuneProbe(f"fft {rows} x {points}", 8 * rows * points, build)
 
 
@@ -208,28 +203,24 @@ def _convolutions() -> Iterator[TuneProbe]:
 _PLANES = ((2048, 112), (512, 56), (64, 112), (48, 512))
 
 
-def _pool(planes: int, size: int, stride: int) -> Graph:
-    g = Graph("pool")
-    x = g.input("x", (1, planes, size, size))
-    g.set_outputs([g.max_pool(x, 3, stride, padding=1)])
-    return g
+def _pool(g: Graph, x: Node, stride: int) -> Node:
+    return g.max_pool(x, 3, stride, padding=1)
 
 
-def _resize(planes: int, size: int) -> Graph:
-    g = Graph("resize")
-    x = g.input("x", (1, planes, size, size))
-    g.set_outputs([g.resize(x, (1, planes, 2 * size, 2 * size), "linear")])
-    return g
+def _resize(g: Graph, x: Node) -> Node:
+    *outer, height, width = x.shape
+    return g.resize(x, (*outer, 2 * height, 2 * width), "linear")
 
 
 def _planes() -> Iterator[TuneProbe]:
     for planes, size in _PLANES:
-        nbytes = 4 * planes * size * size
+        nbytes, shape = 4 * planes * size * size, (1, planes, size, size)
         for stride in (1, 2):
             name = f"max_pool {planes} of {size} x {size}, stride {stride}"
-            yield TuneProbe(name, nbytes, partial(_pool, planes, size, stride))
+            pool = partial(_pool, stride=stride)
+            yield TuneProbe(name, nbytes, partial(_single, "pool", shape, pool))
         name = f"resize {planes} of {size} x {size}"
-        yield TuneProbe(name, 4 * nbytes, partial(_resize, planes, size))
+        yield TuneProbe(name, 4 * nbytes, partial(_single, "resize", shape, _resize))
 
 
 def _halves(probes: Iterator[TuneProbe]) -> Iterator[TuneProbe]:
