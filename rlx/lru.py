@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from typing import Any, Generic, TypeVar
 from weakref import WeakSet
@@ -41,7 +42,7 @@ class Lru(Generic[K, V]):
         for name, bound in (("count", count), ("bytes", nbytes)):
             if bound is not None and bound < 1:
                 raise InputError(f"a cache's bound ({name})", got=bound, expected=">= 1")
-        self._count, self._most = count, nbytes
+        self._count, self._most = count, math.inf if nbytes is None else nbytes
         self._kept: OrderedDict[K, tuple[V, int]] = OrderedDict()
         # A signal handler may use the cache while its thread does.
         self._lock = Lock()
@@ -71,20 +72,16 @@ class Lru(Generic[K, V]):
         with self._lock:
             if key in self._kept:
                 self.nbytes -= self._kept.pop(key)[1]
-            if self._most is not None and nbytes > self._most:
+            if nbytes > self._most:
                 return gone
             self._kept[key] = value, nbytes
             self.nbytes += nbytes
-            while self._over():
+            while len(self._kept) > self._count or self.nbytes > self._most:
                 _, (old, size) = self._kept.popitem(last=False)
                 self.nbytes -= size
                 self.evictions += 1
                 gone.append(old)
         return gone
-
-    def _over(self) -> bool:
-        too_large = self._most is not None and self.nbytes > self._most
-        return too_large or len(self._kept) > self._count
 
     def keys(self) -> list[K]:
         """Keys, the one used longest ago first."""

@@ -106,7 +106,11 @@ class Measurement:
             products = self._products()
         if not self._on_host:
             watch.say("transfers")
-            upload, readback = Curve.through(self._uploads()), Curve.through(self._readbacks())
+            nothing = watch.roundtrip_ns + watch.dispatch_ns
+            upload = Curve.through(self._transfers(lambda n: [probes.upload(n)], nothing))
+            # The second graph has a kernel more.
+            graphs = _both(probes.readback)
+            readback = Curve.through(self._transfers(graphs, -watch.dispatch_ns))
             thunk = self._thunk()
         if not products:
             watch.say("products")
@@ -205,15 +209,6 @@ class Measurement:
                 (flops, self._watch.slope(_of(probes.product, dtype, size, size), steps, target))
             )
         return Curve.through(points)
-
-    def _uploads(self) -> Iterator[tuple[float, float]]:
-        nothing = self._watch.roundtrip_ns + self._watch.dispatch_ns
-        return self._transfers(lambda n: [probes.upload(n)], nothing)
-
-    def _readbacks(self) -> Iterator[tuple[float, float]]:
-        # The second graph has a kernel more.
-        graphs = _both(probes.readback)
-        return self._transfers(graphs, -self._watch.dispatch_ns)
 
     def _transfers(
         self, graphs: Callable[[int], Sequence[Graph]], less: float

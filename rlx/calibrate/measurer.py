@@ -37,11 +37,7 @@ class Measurer:
         """
         from rlx.calibrate.measurement import Measurement
 
-        return Measurement(Device.parse(device), progress or _nobody).run()
-
-
-def _nobody(part: float, what: str) -> None:
-    """Ignores progress."""
+        return Measurement(Device.parse(device), progress or (lambda part, what: None)).run()
 
 
 METER = Measurer()

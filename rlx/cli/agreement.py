@@ -87,7 +87,8 @@ def agreement(
         allow_nan: Whether a NaN passes where a NaN was expected.
     """
     if got.shape != want.shape:
-        return _misshapen(output, got, want)
+        text, inf = f"shape {got.shape}, expected {want.shape}", math.inf
+        return Agreement(output, got.size, inf, None, inf, inf, None, 0, 0, 0, 0, got.size, text)
     max_ulp = _ulps(got, want, dtype)
     first, other = _values(got, dtype), _values(want, dtype)
     finite = np.isfinite(first) & np.isfinite(other)
@@ -133,12 +134,6 @@ def _failure(elements: int, apart: int, nan: int, allow_nan: bool) -> str | None
     return None
 
 
-def _misshapen(output: str, got: Array, want: Array) -> Agreement:
-    text = f"shape {got.shape}, expected {want.shape}"
-    inf = math.inf
-    return Agreement(output, got.size, inf, None, inf, inf, None, 0, 0, 0, 0, got.size, text)
-
-
 def _values(array: Array, dtype: DType | None) -> Array:
     if dtype is DType.BF16 and array.dtype == np.uint16:
         return widen(array, dtype)
@@ -156,8 +151,7 @@ def _ulps(got: Array, want: Array, dtype: DType | None) -> int | None:
     sign = unsigned.type(1 << (8 * unsigned.itemsize - 1))
     finite = np.isfinite(_values(left, dtype)) & np.isfinite(_values(other, dtype))
     first, second = (_in_order(a[finite].view(unsigned), sign) for a in (left, other))
-    apart = np.where(first > second, first - second, second - first)
-    return int(apart.max(initial=0))
+    return int(np.where(first > second, first - second, second - first).max(initial=0))
 
 
 def _in_order(bits: Array, sign: np.generic) -> Array:

@@ -77,7 +77,8 @@ class Target:
         info, runs_on = info_of(device), backend(device.backend)
         kernel_set, able = runs_on.kernel_set, runs_on.capabilities(info)
         if options.precision != "f32":
-            takes = _precisions(kernel_set, able)
+            f16 = able.f16 and (not kernel_set or KERNEL_SETS[kernel_set].half is not None)
+            takes = tuple(dict.fromkeys(("f32", *able.precisions, *(["f16"] if f16 else []))))
             if options.precision not in takes:
                 raise _no_precision(device, info, kernel_set, options.precision, takes)
             half = KERNEL_SETS[kernel_set].half if kernel_set else None
@@ -106,12 +107,6 @@ def _key(device: Device, options: CompileOptions) -> Hashable | None:
     if device.handle is not None or not (gate is None or type(gate) is IoFusionGate):
         return None
     return device, options, flags.snapshot(), flags.generation()
-
-
-def _precisions(kernel_set: str, able: Capabilities) -> tuple[str, ...]:
-    """The precisions that a device takes."""
-    half = able.f16 and (not kernel_set or KERNEL_SETS[kernel_set].half is not None)
-    return tuple(dict.fromkeys(("f32", *able.precisions, *(["f16"] if half else []))))
 
 
 # Where precisions are to be had that few devices have.

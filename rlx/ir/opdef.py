@@ -336,10 +336,8 @@ class OpDef:
         parameters = self.signature.parameters.values()
         if any(parameter.kind is not parameter.POSITIONAL_OR_KEYWORD for parameter in parameters):
             return {}, ("",)
-        needed = tuple(
-            parameter.name for parameter in parameters if parameter.default is parameter.empty
-        )
-        return {parameter.name: parameter.default for parameter in parameters}, needed
+        needed = tuple(p.name for p in parameters if p.default is p.empty)
+        return {p.name: p.default for p in parameters}, needed
 
     @functools.cached_property
     def attributes(self) -> Mapping[str, str]:

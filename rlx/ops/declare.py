@@ -15,14 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import (
-    MALFORMED,
-    DTypeError,
-    GraphError,
-    InputError,
-    RlxError,
-    ShapeError,
-)
+from rlx.errors import MALFORMED, DTypeError, GraphError, InputError, RlxError, ShapeError
 from rlx.ir.dtype import ALL, DType, store, widen
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.opdef import (
@@ -61,14 +54,9 @@ def op(
     def decorate(function: Callable[..., Any]) -> OpDef:
         signature = inspect.signature(function)
         operands = tuple(
-            parameter.name
-            + (
-                "*"
-                if parameter.kind is parameter.VAR_POSITIONAL
-                else _OPERAND[parameter.annotation]
-            )
-            for parameter in signature.parameters.values()
-            if parameter.annotation in _OPERAND
+            p.name + ("*" if p.kind is p.VAR_POSITIONAL else _OPERAND[p.annotation])
+            for p in signature.parameters.values()
+            if p.annotation in _OPERAND
         )
         called = name or function.__name__
         infer = fields.pop("infer")

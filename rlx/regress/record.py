@@ -137,11 +137,8 @@ def checked(plan: RecordPlan) -> RecordPlan:
         raise InputError(
             "--only is no regular expression", got=plan.only, hint=str(error)
         ) from error
-    result = (
-        rlx.available_devices()
-        if not plan.devices
-        else rlx.parse_device_list(",".join(plan.devices))
-    )
+    asked = ",".join(plan.devices)
+    result = rlx.parse_device_list(asked) if plan.devices else rlx.available_devices()
     # A name without a suffix is a suite, or a misspelt one.
     suites = [os.path.abspath(suite) if Path(suite).suffix else suite for suite in plan.suites]
     return replace(plan, suites=suites, devices=[str(device) for device in result])

@@ -10,7 +10,7 @@ import numpy as np
 
 from rlx.dataclasses import dataclass
 from rlx.ir.dtype import DType
-from rlx.ir.opdef import Array, Emitter, TensorType
+from rlx.ir.opdef import Emitter, TensorType
 from rlx.ops.spectra.fft_plans import chirp_tables, convolution_length, plan
 from rlx.ops.spectra.fft_tiles import (
     FFT,
@@ -160,19 +160,15 @@ def emit_chirped(
     problem = FftProblem(rows, m, emitter.limits)
     if FFT.choose(problem, emitter).name == "passes":
         return False
-    tables = chirp_tables(n, DType.F32, m)
-    chirp, taps = (emitter.table(_paired(table)) for table in tables)
+    # Real parts, then imaginary parts, as pairs.
+    pairs = [table.reshape(2, -1).T.reshape(-1) for table in chirp_tables(n, DType.F32, m)]
+    chirp, taps = map(emitter.table, pairs)
     middle = emitter.temp(TensorType((rows, 2 * m), DType.F32))
     there = replace(entry, held=n, chirp=chirp)
     back = replace(exit, swap_before=True, factor=chirp, held=exit.held or n)
     return emit_tiles(emitter, source, middle, problem, there, Exit(factor=taps)) and emit_tiles(
         emitter, middle, target, problem, PointReader(swap=True), back
     )
-
-
-def _paired(table: Array) -> Array:
-    """Real parts, then imaginary parts, as pairs."""
-    return np.ascontiguousarray(table.reshape(2, -1).T).reshape(-1)
 
 
 def emit_tiles(

@@ -212,13 +212,8 @@ def from_splits(call: OnnxCall, targets: int) -> Forest:
 
 def _sets(values: Array) -> list[list[float]]:
     """Sets of numbers that stand one behind the other with NaN between them."""
-    sets: list[list[float]] = [[]]
-    for value in values.ravel().tolist():
-        if np.isnan(value):
-            sets.append([])
-        else:
-            sets[-1].append(value)
-    return [item for item in sets if item]
+    parts = np.split(values.ravel(), np.flatnonzero(np.isnan(values)))
+    return [item for part in parts if (item := part[~np.isnan(part)].tolist())]
 
 
 def _with_members(call: OnnxCall, columns: list[Array], sets: list[list[float]]) -> list[Array]:
