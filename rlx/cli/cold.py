@@ -146,14 +146,9 @@ def _fresh(
     if state == "cold":
         environment |= _NO_DRIVER_CACHE
     inputs = {**spec, "contestant": runs.name, "started": time.time()}
+    command = [*command, json.dumps(inputs)]
     with empty:
-        done = subprocess.run(
-            [*command, json.dumps(inputs)],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         runs.error = _last_error(done.stderr) or f"status {done.returncode}"
         return None

@@ -207,15 +207,8 @@ def derive(graph: Graph, target: Target, decisions: Decisions) -> LoweredModule:
             plan = _plan(schedule, target, decisions.offsets)
     if next(known, None) is not None:
         raise InputError("a plan has subgraphs that its graph lacks")
-    lowered = LoweredModule(
-        decisions.graph,
-        decisions.notes,
-        schedule,
-        plan,
-        decisions.preparations,
-        decisions.subgraphs,
-        decisions.hosted,
-    )
+    more = decisions.preparations, decisions.subgraphs, decisions.hosted
+    lowered = LoweredModule(decisions.graph, decisions.notes, schedule, plan, *more)
     if decisions.program is None:
         return lowered  # the backend makes its program when it is loaded
     program = target.backend.unpacked(

@@ -139,13 +139,8 @@ class IoFusionGate:
     def score_ns(self, benefit: FusionBenefit) -> float:
         """Nanoseconds that a benefit is worth here, the penalty for added sync points taken off."""
         added = max(-benefit.sync_points_saved, 0)
-        plain = benefit.score_ns(
-            self.dispatch_ns,
-            self.roundtrip_ns,
-            self.memory_bw,
-            self.host_readback_bw,
-            self.unified_memory,
-        )
+        figures = self.dispatch_ns, self.roundtrip_ns, self.memory_bw, self.host_readback_bw
+        plain = benefit.score_ns(*figures, self.unified_memory)
         return plain - added * self.host_thunk_penalty_ns
 
     def should_fuse(self, before: GraphIoProfile, after: GraphIoProfile) -> bool:

@@ -285,18 +285,8 @@ def _timing(item: _Samples, pair: DevicePair) -> Timing:
             fewest = min(map(len, item.quiet)) * (item.threshold / COARSEST) ** 2
             processes = max(math.ceil(fewest), processes or 0)
             processes = processes if processes <= MAX_PROCESSES else None
-    return Timing(
-        item.metric,
-        item.judged,
-        base_ns,
-        new_ns,
-        item.effect,
-        item.q,
-        item.threshold,
-        verdict,
-        reason,
-        processes,
-    )
+    figures = item.metric, item.judged, base_ns, new_ns, item.effect, item.q, item.threshold
+    return Timing(*figures, verdict, reason, processes)
 
 
 def _verdict(item: _Samples, pair: DevicePair) -> tuple[TimeVerdict, str]:

@@ -272,15 +272,8 @@ class CpuExecutable:
 
     def clone(self) -> CpuExecutable:
         """Loads the same program on an arena of its own."""
-        return CpuExecutable(
-            self._schedule,
-            self._plan,
-            self._weights,
-            self._isa,
-            self._threads,
-            self._max_iterations,
-            self._flush,
-        )
+        how = self._threads, self._max_iterations, self._flush
+        return CpuExecutable(self._schedule, self._plan, self._weights, self._isa, *how)
 
     def memory(self) -> dict[str, int]:
         """See ``Executable``. Nothing is staged. Other threads have scratch of their own."""

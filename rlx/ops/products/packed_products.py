@@ -66,12 +66,8 @@ def _infer(
     if "cos" in present:
         fits = fits and len(counts) == 3 and counts[0] % each == counts[1] % each == each % 2 == 0
     if attrs["act"] != "none":
-        fits = (
-            fits
-            and len(counts) == 2
-            and counts[0] == counts[1]
-            and not {"residual", "bias"} & {*present}
-        )
+        fits = fits and len(counts) == 2 and counts[0] == counts[1]
+        fits = fits and not {"residual", "bias"} & {*present}
     elif "residual" in present:
         fits = fits and len(counts) == 1
     if not fits:

@@ -204,12 +204,8 @@ def call_webgpu(node: Node, emitter: Emitter, operands: Sequence[Any], result: A
             work = strips.work(strip, cut)
             emitter.call("conv_strips", operands, [result], params, work)
             return
-        work = math.ceil(
-            size(node.shape[:2])
-            * math.prod(window.out[:2])
-            * math.ceil(window.out[2] / 4)
-            / _DIRECT
-        )
+        lines = size(node.shape[:2]) * math.prod(window.out[:2])
+        work = math.ceil(lines * math.ceil(window.out[2] / 4) / _DIRECT)
         emitter.call("conv_direct", operands, [result], params, work)
         return
     problem = _problem(node, window)

@@ -61,15 +61,10 @@ def _normalise(name: str, shape: Shape, attrs: dict[str, Any]) -> Window:
 
 
 def _window(name: str, dims: Shape, attrs: Any) -> Window:
-    return Window.of(
-        dims,
-        attrs["kernel"],
-        attrs["stride"],
-        attrs["dilation"],
-        attrs["padding"],
-        where=name,
-        ceil=attrs["ceil_mode"],
+    kernel, stride, dilation, pads, ceil = (
+        attrs[key] for key in ("kernel", "stride", "dilation", "padding", "ceil_mode")
     )
+    return Window.of(dims, kernel, stride, dilation, pads, where=name, ceil=ceil)
 
 
 def _infer(name: str) -> Callable[..., TensorType]:
@@ -228,13 +223,7 @@ def _counts(window: Window, padded: bool) -> Array:
     ),
 )
 def window_sum(
-    x: Array,
-    kernel: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    ceil_mode: bool,
-    divide: str,
+    x: Array, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, divide: str
 ) -> Array:
     """The sum of each window, or its mean: what ``avg_pool`` and ``lp_pool`` are made of.
 
