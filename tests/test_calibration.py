@@ -247,18 +247,31 @@ STRANGE = st.one_of(
     st.text(max_size=5),
 )
 PLENTY = settings(
-    max_examples=300,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
+
+
+def stored(fake, file):
+    """Valid figures, which are in the file."""
+    good = figures(fake.identity("cpu"))
+    file.unlink(missing_ok=True)
+    assert store.save(file, good)
+    return good
+
+
+def check(file, good):
+    """A changed file is refused, unless it says the same: a blank more, say, or 20.0 in place of 20."""
+    result, warned = refused(file)
+    if result is not None:
+        assert (result, warned) == (good, False)
+    else:
+        assert warned != says_nothing(file.read_bytes(), good.identity)
 
 
 @PLENTY
 @given(data=st.data())
 def test_no_changed_value_is_believed(fake, file, data):
-    good = figures(fake.identity("cpu"))
-    file.unlink(missing_ok=True)
-    assert store.save(file, good)
+    good = stored(fake, file)
     content = json.loads(file.read_text())
     path = data.draw(st.sampled_from([path for path in leaves(content) if path]))
     value = data.draw(STRANGE)
@@ -270,20 +283,13 @@ def test_no_changed_value_is_believed(fake, file, data):
     else:
         inner[path[-1]] = value
     file.write_text(json.dumps(content))
-    result, warned = refused(file)
-    if result is not None:
-        # The value was what it is now, or the same number: 20 and 20.0.
-        assert (result, warned) == (good, False)
-    else:
-        assert warned != says_nothing(file.read_bytes(), good.identity)
+    check(file, good)
 
 
 @PLENTY
 @given(data=st.data())
 def test_no_damaged_file_is_believed(fake, file, data):
-    good = figures(fake.identity("cpu"))
-    file.unlink(missing_ok=True)
-    assert store.save(file, good)
+    good = stored(fake, file)
     raw = file.read_bytes()
     index = data.draw(st.integers(0, len(raw) - 1))
     how = data.draw(st.sampled_from(["cut", "change", "insert", "other"]))
@@ -296,12 +302,7 @@ def test_no_damaged_file_is_believed(fake, file, data):
     else:
         raw = data.draw(st.binary(max_size=200))
     file.write_bytes(raw)
-    result, warned = refused(file)
-    if result is not None:
-        # A blank more, say.
-        assert (result, warned) == (good, False)
-    else:
-        assert warned != says_nothing(raw, good.identity)
+    check(file, good)
 
 
 def test_deep_and_long_files_are_refused(fake, file):
