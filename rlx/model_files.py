@@ -120,14 +120,7 @@ def load_graph(path: str) -> Graph:
         raise unreadable("the model can't be read", path, error) from None
     try:
         return Graph.from_json(raw.decode("utf-8"))
-    except (
-        rlx.RlxError,
-        ValueError,
-        KeyError,
-        TypeError,
-        IndexError,
-        AttributeError,
-    ) as error:
+    except (rlx.RlxError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise rlx.ImportModelError(
             f"{printable(path)} holds no graph",
             got=f"{type(error).__name__}: {error}",

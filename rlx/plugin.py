@@ -12,13 +12,7 @@ from typing import Any
 from rlx import flags
 from rlx._ext.locks import TryLock
 from rlx.backends.arguments import as_array, as_input, check_args, check_slots
-from rlx.backends.base import (
-    Backend,
-    CompileOptions,
-    DeviceInfo,
-    KernelLimitError,
-    Program,
-)
+from rlx.backends.base import Backend, CompileOptions, DeviceInfo, KernelLimitError, Program
 from rlx.backends.executable import (
     Binding,
     Capabilities,

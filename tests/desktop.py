@@ -12,10 +12,7 @@ import numpy as np
 import pytest
 
 FOLDER = Path(__file__).resolve().parent.parent / "examples/desktop"
-PLATFORMS = {
-    "offscreen": [],
-    "xcb": ["xvfb-run", "-a", "-s", "-screen 0 1280x1024x24"],
-}
+PLATFORMS = {"offscreen": [], "xcb": ["xvfb-run", "-a", "-s", "-screen 0 1280x1024x24"]}
 CLOSE_S = 2.0
 # In so many seconds a whole stretch with and one without a voice are heard, wherever in the signal they begin.
 LISTENS_S = 2.3

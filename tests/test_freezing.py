@@ -161,15 +161,7 @@ def check_carried(result):
     rows = {
         name.lower(): (inside, terms, texts) for name, inside, terms, texts in result["licenses"]
     }
-    wanted = {
-        "rlx",
-        "python",
-        "numpy",
-        "wgpu",
-        "cffi",
-        "pycparser",
-        "platformdirs",
-    }
+    wanted = {"rlx", "python", "numpy", "wgpu", "cffi", "pycparser", "platformdirs"}
     assert wanted <= rows.keys()
     assert not rows.keys() & (COMMAND_LINE | {"markdown-it-py", "jinja2"})
     for name, (inside, terms, texts) in rows.items():

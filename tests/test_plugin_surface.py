@@ -86,10 +86,7 @@ def test_nodes_that_a_backend_leaves_run_on_the_host(partial):
     with rlx.compile(graph, "npu", params) as cg, rlx.compile(graph, "cpu", params) as expected:
         assert [
             sorted({n.op for n in g.nodes} - {"input", "param", "constant"}) for g in backend.graphs
-        ] == [
-            ["matmul"],
-            ["mul"],
-        ]
+        ] == [["matmul"], ["mul"]]
         reasons = {text.rpartition(": ")[2] for text in cg.host_fallbacks}
         assert reasons == {"no softmax", "no add"}
         for _ in range(2):

@@ -156,8 +156,7 @@ def test_text_in_a_picture(device):
     ImageDraw.Draw(picture).text((8, 2), text, "black", font)
     x = (np.asarray(picture, np.float32) / 255 - 0.5) / 0.5
     raw = read(
-        "rapidocr-onnxruntime==1.4.4",
-        "rapidocr_onnxruntime/models/ch_PP-OCRv4_rec_infer.onnx",
+        "rapidocr-onnxruntime==1.4.4", "rapidocr_onnxruntime/models/ch_PP-OCRv4_rec_infer.onnx"
     ).read()
     (letters,) = (
         item.value for item in onnx.load(io.BytesIO(raw)).metadata_props if item.key == "character"

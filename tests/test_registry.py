@@ -189,13 +189,7 @@ print(*sorted(name for name in sys.modules if name.startswith("rlx.ops.")))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     imported = done.stdout.split()
-    for absent in (
-        "all_ops",
-        "recurrent.layers",
-        "spectra.welch",
-        "resize.plane",
-        "rows.sorting",
-    ):
+    for absent in ("all_ops", "recurrent.layers", "spectra.welch", "resize.plane", "rows.sorting"):
         assert f"rlx.ops.{absent}" not in imported
 
 

@@ -239,10 +239,7 @@ SIX = {f"x{index}": "T" for index in range(6)}
     ("made", "said"),
     [
         ([Signature("a", ""), Signature("a", "")], "two kernels are named a"),
-        (
-            [Signature("a", "", reads={**SIX, "y": "T", "z": "T", "v": "T"})],
-            "a has more operands",
-        ),
+        ([Signature("a", "", reads={**SIX, "y": "T", "z": "T", "v": "T"})], "a has more operands"),
         ([Signature("a", "", writes=SIX)], "a has more operands"),
         (
             [Signature("a", "", {"n": INT, "g": Group("rlx_g", {"n": INT})})],

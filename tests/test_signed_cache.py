@@ -41,10 +41,7 @@ def test_the_key_is_this_users_alone(folder, key):
     rlx.compile(mlp(), device="cpu")
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
     assert stat.S_IMODE(key.parent.stat().st_mode) == 0o700
-    for spoil in (
-        lambda: key.chmod(0o640),
-        lambda: key.parent.chmod(0o777),
-    ):
+    for spoil in (lambda: key.chmod(0o640), lambda: key.parent.chmod(0o777)):
         signed_cache._key.cache_clear()
         assert signed_cache.sealed_entries() is not None
         spoil()

@@ -27,10 +27,7 @@ _WORTH = {
     "chromium-experimental-subgroup-matrix": "products of small matrices in one step",
 }
 # Limits that decide what fits, and how tables call them.
-_LIMITS = {
-    "max-buffer-size": "largest buffer",
-    "max-storage-buffer-binding-size": "largest tensor",
-}
+_LIMITS = {"max-buffer-size": "largest buffer", "max-storage-buffer-binding-size": "largest tensor"}
 # Square products that are tried for where a device begins to be worth it.
 _SIZES = tuple(1 << i for i in range(4, 14))
 

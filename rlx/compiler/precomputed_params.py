@@ -94,10 +94,7 @@ class PrecomputedParams:
     """
 
     def __init__(
-        self,
-        preparations: Sequence[Preparation],
-        kept: frozenset[str],
-        options: CompileOptions,
+        self, preparations: Sequence[Preparation], kept: frozenset[str], options: CompileOptions
     ) -> None:
         self._kept, self._options = kept, options
         self._readers = {

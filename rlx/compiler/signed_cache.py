@@ -248,10 +248,7 @@ class _Reader(pickle.Unpickler):
     """Reads the records of ``_GraphPickler``."""
 
     def __init__(
-        self,
-        file: io.BytesIO,
-        arrays: Callable[[Any], Array] | None,
-        large: Sequence[Array],
+        self, file: io.BytesIO, arrays: Callable[[Any], Array] | None, large: Sequence[Array]
     ) -> None:
         super().__init__(file, buffers=large)
         self._arrays = arrays

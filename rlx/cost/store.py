@@ -12,13 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rlx import flags
-from rlx.cost.calibration import (
-    Calibration,
-    CalibrationError,
-    Identity,
-    Progress,
-    meter,
-)
+from rlx.cost.calibration import Calibration, CalibrationError, Identity, Progress, meter
 from rlx.errors import describe
 from rlx.file_cache import mark_used, prune, user_folder
 from rlx.files import UnfitFileError, is_private, read_regular

@@ -22,13 +22,7 @@ from rlx.cost.store import stored
 from rlx.dataclasses import dataclass
 from rlx.device.names import HOST_DEVICE, PLUGIN_DEVICES, Device, info_of
 from rlx.device.policy import DevicePolicy
-from rlx.errors import (
-    CompileError,
-    DeviceError,
-    DeviceUnavailableError,
-    one_line,
-    users_level,
-)
+from rlx.errors import CompileError, DeviceError, DeviceUnavailableError, one_line, users_level
 from rlx.ir.graph import Graph
 from rlx.ir.static_sizes import usual
 from rlx.passes.schedule import check_supported

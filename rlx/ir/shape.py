@@ -8,14 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, cast
 
 from rlx.errors import ShapeError
-from rlx.sizes import (
-    SizeExpr,
-    ceil_divide,
-    current,
-    hinted,
-    largest,
-    smallest,
-)
+from rlx.sizes import SizeExpr, ceil_divide, current, hinted, largest, smallest
 
 # Sizes are ints, or those of ``rlx.sizes`` in graphs with dims: the arithmetic is the same.
 Shape = tuple[int, ...]

@@ -50,8 +50,7 @@ def _verify(graph: GraphView, after: str | None) -> None:
         for problem in _problems(graph, i, node):
             raise VerifyError(
                 describe(
-                    f"graph {graph.name!r} is not legal{origin}: {problem}",
-                    where=node.where(),
+                    f"graph {graph.name!r} is not legal{origin}: {problem}", where=node.where()
                 )
                 + "\n"
                 + print_around(graph, i)

@@ -54,9 +54,7 @@ class ReboundReferences:
         self._references: dict[str, Callable[..., Any]] = {}
 
     def replace(
-        self,
-        instead: Mapping[str, Callable[..., Any]],
-        records: Mapping[str, Callable[..., Any]],
+        self, instead: Mapping[str, Callable[..., Any]], records: Mapping[str, Callable[..., Any]]
     ) -> None:
         """Adds functions that take the place of others, before the first copy is made.
 

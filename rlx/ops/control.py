@@ -418,11 +418,7 @@ _FLAGS = _step(
             for reverse in (False, True)
             for n in (1, 5, 0)
         ),
-        Sample(
-            ((3,), (3,), (4, 3)),
-            {"body_graph": _SWAP, "carried": 2},
-            dtypes=(DType.F32,) * 3,
-        ),
+        Sample(((3,), (3,), (4, 3)), {"body_graph": _SWAP, "carried": 2}, dtypes=(DType.F32,) * 3),
         Sample(((3,), (5, 3)), {"body_graph": _FLAGS, "carried": 1}, dtypes=(DType.BOOL,) * 2),
     ),
 )

@@ -15,13 +15,7 @@ import numpy as np
 
 from rlx.abi.kernels import MAX_INPUTS, MAX_OUTPUTS
 from rlx.dataclasses import dataclass
-from rlx.errors import (
-    DTypeError,
-    GraphError,
-    UnknownNameError,
-    UnsupportedOpError,
-    did_you_mean,
-)
+from rlx.errors import DTypeError, GraphError, UnknownNameError, UnsupportedOpError, did_you_mean
 from rlx.ir.dtype import ALL, DType, DTypeLike, widen
 from rlx.ir.graph import Node
 from rlx.ir.opdef import NO_F64, Array, Emitter, Kernels, Sample, TensorType

@@ -118,10 +118,7 @@ def _points(
 ) -> list[tuple[str, Point]]:
     bits = tuple(output.bits for output in measured.case.outputs) if measured.case else ()
     return [
-        (
-            metric,
-            Point(recording.run, device, math.exp(float(np.median(logs))), spread(logs), bits),
-        )
+        (metric, Point(recording.run, device, math.exp(float(np.median(logs))), spread(logs), bits))
         for metric, logs in deciding(measured).items()
     ]
 

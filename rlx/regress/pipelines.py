@@ -69,9 +69,7 @@ TABLE: Mapping[str, Build] = {
     "welch_peaks": _welch_peaks,
     "coherence": _coherence,
     "band_power": _pipeline(
-        _EEG,
-        _EEG_FS,
-        lambda x: signal.band_power(x, [(8.0, 13.0), (13.0, 30.0)], _EEG_FS),
+        _EEG, _EEG_FS, lambda x: signal.band_power(x, [(8.0, 13.0), (13.0, 30.0)], _EEG_FS)
     ),
     "log_mel": _pipeline(
         _SPEECH, _SPEECH_FS, lambda x: signal.log_mel(x, _SPEECH_FS, 400, 160, 80)

@@ -68,10 +68,7 @@ class CompileCache:
         self.misses: int = 0
 
     def get_or_compile(
-        self,
-        key: Hashable,
-        builder: Callable[[], Graph],
-        params: Mapping[str, Any] | None = None,
+        self, key: Hashable, builder: Callable[[], Graph], params: Mapping[str, Any] | None = None
     ) -> CompiledGraph:
         """The graph of a key, compiled when it is not here.
 

@@ -119,9 +119,7 @@ def _shape(name: str, value: Any) -> tuple[int, ...]:
     listed = value if isinstance(value, tuple | list) else (value,)
     if not all(isinstance(size, int | np.integer) and 0 <= size for size in listed):
         raise InputError(
-            f"the shape of input {name!r}",
-            got=repr(value),
-            expected="whole numbers >= 0",
+            f"the shape of input {name!r}", got=repr(value), expected="whole numbers >= 0"
         )
     return tuple(int(size) for size in listed)
 

@@ -404,11 +404,7 @@ class Model(QueuedRuns):
         self._last = result if result.plain else None
         return result.run(arrays)
 
-    def _compiled(
-        self,
-        arrays: Mapping[str, Array],
-        exact: bool = False,
-    ) -> ShapeRunner:
+    def _compiled(self, arrays: Mapping[str, Array], exact: bool = False) -> ShapeRunner:
         """Returns the runner of such inputs; one thread at a time compiles."""
         result = self._executables.known(arrays, exact)
         if result is not None:

@@ -9,13 +9,7 @@ from typing import NamedTuple
 import rlx.ops.all_ops  # noqa: F401 - every record is registered by its module
 from rlx.backends.base import CompileOptions
 from rlx.device.names import DeviceLike
-from rlx.errors import (
-    RlxError,
-    UnknownNameError,
-    UnsupportedOpError,
-    did_you_mean,
-    first_line,
-)
+from rlx.errors import RlxError, UnknownNameError, UnsupportedOpError, did_you_mean, first_line
 from rlx.ir.opdef import REGISTRY
 from rlx.ops.conformance_cases import Case
 from rlx.ops.conformance_cases import cases as _all_cases

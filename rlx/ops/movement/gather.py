@@ -86,9 +86,7 @@ _gathering = functools.partial(
 
 
 def _samples(
-    attr: str,
-    dtypes: Sequence[tuple[DType, DType]],
-    cases: Sequence[tuple[Shape, Any, int]],
+    attr: str, dtypes: Sequence[tuple[DType, DType]], cases: Sequence[tuple[Shape, Any, int]]
 ) -> tuple[Sample, ...]:
     """Cases of shape, indices and an attribute, for each pair of dtypes of data and indices."""
     return tuple(

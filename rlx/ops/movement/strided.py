@@ -13,16 +13,7 @@ from rlx.errors import ShapeError
 from rlx.ir.dtype import ALL, DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, ShapeLike, TensorType
-from rlx.ir.shape import (
-    Shape,
-    as_axis,
-    as_shape,
-    broadcast_strides,
-    collapse,
-    size,
-    strides,
-    walk,
-)
+from rlx.ir.shape import Shape, as_axis, as_shape, broadcast_strides, collapse, size, strides, walk
 from rlx.ops.declare import op
 from rlx.sizes import SizeExpr, positive
 

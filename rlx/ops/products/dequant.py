@@ -264,11 +264,7 @@ def _product_samples() -> list[Sample]:
     ),
 )  # fmt: skip
 def dequant_matmul(
-    x: Array,
-    packed: Array,
-    scheme: str,
-    scales: Array | None = None,
-    zeros: Array | None = None,
+    x: Array, packed: Array, scheme: str, scales: Array | None = None, zeros: Array | None = None
 ) -> Array:
     """X @ W^T with block-quantised weights W, which stay packed in memory.
 

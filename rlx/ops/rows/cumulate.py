@@ -42,9 +42,7 @@ def _takes(variant: Variant, problem: Reduction) -> bool:
 
 
 CUMULATE = Family(
-    "cumulate",
-    (Variant("blocks", 256, 4096), Variant("plain", 256, 1024)),
-    takes=_takes,
+    "cumulate", (Variant("blocks", 256, 4096), Variant("plain", 256, 1024)), takes=_takes
 )
 
 

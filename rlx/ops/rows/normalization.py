@@ -290,11 +290,7 @@ _GROUPED = ((2, 6, 5), (1, 4, 3, 2), (1, 2, 1), (0, 4, 3))
     ),
 )
 def group_norm(
-    x: Array,
-    groups: int,
-    weight: Array | None = None,
-    bias: Array | None = None,
-    eps: float = 1e-5,
+    x: Array, groups: int, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-5
 ) -> Array:
     """Normalisation over groups of channels and everything behind them (arXiv:1803.08494).
 

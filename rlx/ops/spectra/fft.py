@@ -14,12 +14,7 @@ from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import estimated, size
 from rlx.ops.declare import FLOAT_KERNELS, op
-from rlx.ops.spectra.fft_plans import (
-    chirp_tables,
-    in_lanes,
-    plan,
-    smooth_convolution_length,
-)
+from rlx.ops.spectra.fft_plans import chirp_tables, in_lanes, plan, smooth_convolution_length
 from rlx.ops.spectra.fft_webgpu import KERNELS, Transforms, emit_fft
 from rlx.sizes import pinned
 

@@ -243,7 +243,5 @@ def _takes(variant: Variant, problem: FftProblem) -> bool:
 # rows: whole transforms in the registers of a workgroup. columns: two kernels, with one trip to memory between them.
 # passes: one kernel, and one trip to memory, per pass.
 FFT = Family(
-    "fft",
-    (Variant("rows", 1, 0), Variant("columns", 1, 0), Variant("passes", 1, 0)),
-    takes=_takes,
+    "fft", (Variant("rows", 1, 0), Variant("columns", 1, 0), Variant("passes", 1, 0)), takes=_takes
 )

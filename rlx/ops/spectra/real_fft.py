@@ -15,12 +15,7 @@ from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import estimated, size
 from rlx.ops.declare import FLOAT_KERNELS, op
 from rlx.ops.spectra.fft import NORMS, Norm, error_bound
-from rlx.ops.spectra.fft_plans import (
-    chirp_tables,
-    in_lanes,
-    plan,
-    smooth_convolution_length,
-)
+from rlx.ops.spectra.fft_plans import chirp_tables, in_lanes, plan, smooth_convolution_length
 from rlx.ops.spectra.fft_tiles import FftProblem, pairs
 from rlx.ops.spectra.fft_webgpu import (
     KERNELS,

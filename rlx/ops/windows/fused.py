@@ -86,8 +86,7 @@ def _samples(rank: int) -> tuple[Sample, ...]:
                 present = ("residual",)
             x, w = (*x[:2], *x[-rank:]), (*w[:2], *w[-rank:])
             out = _OPS[rank].infer(
-                [TensorType(x, DType.F32), TensorType(w, DType.F32)],
-                {**plain, **attrs},
+                [TensorType(x, DType.F32), TensorType(w, DType.F32)], {**plain, **attrs}
             )
             assert isinstance(out, TensorType)
             more = {"bias": (w[0],), "residual": out.shape}

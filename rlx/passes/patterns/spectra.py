@@ -127,9 +127,7 @@ _COMPLEX_SPECTRA = Op(
 _FRAME_PEAKS = OneOf(
     (
         Op(
-            "spectrum_peaks",
-            Reshaped(OneOf((_REAL_SPECTRA, _COMPLEX_SPECTRA))),
-            Outside("weights"),
+            "spectrum_peaks", Reshaped(OneOf((_REAL_SPECTRA, _COMPLEX_SPECTRA))), Outside("weights")
         ),
         Op("welch_peaks", Reshaped(_COMPLEX_SPECTRA)),
     )

@@ -296,7 +296,4 @@ def linear_attention(call: OnnxCall) -> Any:
     start = g.cast(state, wide) if state.dtype is not wide else state
     last, ys = g.scan(body, 1, start, *rows)
     y = g.reshape(g.transpose(ys, (1, 0, 2, 3)), (b, steps, qh * dv))
-    return (
-        y if kind is wide else g.cast(y, kind),
-        last if kind is wide else g.cast(last, kind),
-    )
+    return (y if kind is wide else g.cast(y, kind), last if kind is wide else g.cast(last, kind))

@@ -7,14 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlx.importers.onnx.call import OnnxCall
-from rlx.importers.onnx.ops.ml.outcomes import (
-    Labels,
-    as_float,
-    ml,
-    rows,
-    transformed,
-    two_columns,
-)
+from rlx.importers.onnx.ops.ml.outcomes import Labels, as_float, ml, rows, transformed, two_columns
 from rlx.ir.graph import Node
 
 

@@ -8,14 +8,7 @@ import numpy as np
 
 from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.ops.ml.forest import Forest, from_nodes, from_splits, scores
-from rlx.importers.onnx.ops.ml.outcomes import (
-    Labels,
-    as_float,
-    ml,
-    rows,
-    transformed,
-    two_columns,
-)
+from rlx.importers.onnx.ops.ml.outcomes import Labels, as_float, ml, rows, transformed, two_columns
 from rlx.importers.onnx.values import Array, RefusedError
 from rlx.ir.graph import Node
 

@@ -10,14 +10,7 @@ import numpy as np
 
 from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.ops.ml.coupling import coupled
-from rlx.importers.onnx.ops.ml.outcomes import (
-    Labels,
-    as_float,
-    ml,
-    rows,
-    transformed,
-    two_columns,
-)
+from rlx.importers.onnx.ops.ml.outcomes import Labels, as_float, ml, rows, transformed, two_columns
 from rlx.importers.onnx.values import Array
 from rlx.ir.graph import Graph, Node
 
@@ -52,8 +45,7 @@ def _kernel(call: OnnxCall, x: Node, count: int) -> Node:
     """The kernel of every row and every one of ``count`` support vectors."""
     args = call.float_list("support_vectors", ())
     call.need(
-        len(args) == count * x.shape[1],
-        f"{len(args)} numbers for {count} vectors of {x.shape[1]}",
+        len(args) == count * x.shape[1], f"{len(args)} numbers for {count} vectors of {x.shape[1]}"
     )
     vectors = np.array(args, x.dtype.numpy).reshape(count, x.shape[1])
     gamma, coef0, degree = call.float_list("kernel_params") or (0.0, 0.0, 0.0)
