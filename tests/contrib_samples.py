@@ -254,50 +254,36 @@ def quantized_where(rng, index):
     )  # fmt: skip
 
 
-@of(MS, "MatMulIntegerToFloat")
-def to_float(rng, index):
-    a, b = [
+def operands_of_product(rng, index, batched):
+    """Two shapes, of which the third pair is ``batched``; the type, and the scale and zero point of the right operand."""
+    shapes = [
         ((2, 8), (8, 4)),
         ((1, 3, 16), (16, 5)),
-        ((2, 3, 7), (2, 7, 6)),
+        batched,
         ((1, 1), (1, 1)),
         ((33, 64), (64, 17)),
-    ][index]
-    t, n = TYPES[index], b[-1]
-    each = index in (1, 4)
-    scale = (rng.random(n) * 0.1 + 0.01).astype("f4") if each else scale_of(rng)
-    zero = bytes_of(rng, n, dtype=t) if each else bytes_of(rng, dtype=t).reshape(())
+    ]
+    (a, b), t, each = shapes[index], TYPES[index], index in (1, 4)
+    scale = (rng.random(b[-1]) * 0.1 + 0.01).astype("f4") if each else scale_of(rng)
+    zero = bytes_of(rng, b[-1], dtype=t) if each else bytes_of(rng, dtype=t).reshape(())
+    return a, b, t, scale, zero
+
+
+@of(MS, "MatMulIntegerToFloat")
+def to_float(rng, index):
+    a, b, t, scale, zero = operands_of_product(rng, index, ((2, 3, 7), (2, 7, 6)))
     inputs = [
         bytes_of(rng, *a, dtype="u1" if t == "u1" else "i1"), bytes_of(rng, *b, dtype=t), scale_of(rng), scale,
-        bytes_of(rng, dtype=t).reshape(()), zero, normal(rng, n) if index % 2 else None,
+        bytes_of(rng, dtype=t).reshape(()), zero, *([normal(rng, b[-1])] if index % 2 else []),
     ]  # fmt: skip
-    while inputs[-1] is None:
-        inputs.pop()
     return NodeSample(inputs, weights=(1, 3, 5))
 
 
 @of(MS, "DynamicQuantizeMatMul")
 def dynamic(rng, index):
-    a, b = [
-        ((2, 8), (8, 4)),
-        ((1, 3, 16), (16, 5)),
-        ((2, 3, 7), (7, 6)),
-        ((1, 1), (1, 1)),
-        ((33, 64), (64, 17)),
-    ][index]
-    t, n = TYPES[index], b[-1]
-    each = index in (1, 4)
-    scale = (rng.random(n) * 0.1 + 0.01).astype("f4") if each else scale_of(rng)
-    zero = bytes_of(rng, n, dtype=t) if each else bytes_of(rng, dtype=t).reshape(())
-    inputs = [
-        normal(rng, *a),
-        bytes_of(rng, *b, dtype=t),
-        scale,
-        zero,
-        normal(rng, n) if index % 2 else None,
-    ]
-    while inputs[-1] is None:
-        inputs.pop()
+    a, b, t, scale, zero = operands_of_product(rng, index, ((2, 3, 7), (7, 6)))
+    inputs = [normal(rng, *a), bytes_of(rng, *b, dtype=t), scale, zero]
+    inputs += [normal(rng, b[-1])] if index % 2 else []
     return NodeSample(inputs, weights=(1, 2, 3))
 
 
