@@ -455,10 +455,9 @@ def _mapped(nbytes: int, advice: int, tight: bool) -> Array:
     size = (pages + 1) * _HUGE + nbytes % _HUGE if pages else nbytes
     region = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE)
     block: Array = np.frombuffer(region, np.uint8)
-    if not pages:
-        return block
-    start = -block.ctypes.data % _HUGE
-    region.madvise(advice, start, pages * _HUGE)
+    start = -block.ctypes.data % _HUGE if pages else 0
+    if pages:
+        region.madvise(advice, start, pages * _HUGE)
     return block[start : start + nbytes]
 
 
