@@ -7,7 +7,7 @@ cdef struct rlx_served:
     tuple (*named)(object, object, tuple)  # the arguments among named inputs, in their order; None where that fails
     bint (*run_fitting)(object, tuple) except -1  # runs on arrays that are just like the views; whether they are
     int (*run)(object, tuple) except -1
-    bint (*place)(object, tuple) except -1  # copies arrays where a run that is submitted takes them; whether it takes them
+    bint (*place)(object, tuple) except -1  # copies arrays to what the next submitted run uploads; whether they fit
     list (*run_fresh)(object, tuple)
     tuple (*outputs)(object)
 

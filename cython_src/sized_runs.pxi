@@ -62,7 +62,7 @@ cdef class SizedRuns:
         return False
 
     def place(self, tuple arrays):
-        """Copies arrays where a run that is submitted takes them; returns whether a program takes them.
+        """Copies arrays to the memory that the next submitted run uploads; returns whether they fit a program.
 
         The caller holds the lock.
         """

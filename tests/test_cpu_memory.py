@@ -33,7 +33,6 @@ def test_states_are_written_where_they_differ(rng):
         assert memory.tobytes() == value.tobytes()  # -0.0 is not 0.0
 
 
-@pytest.mark.skipif(not hasattr(mmap, "MADV_DONTNEED"), reason="other systems do so by themselves")
 def test_arrays_of_a_file_stay_what_they_are_without_their_pages(tmp_path, rng):
     values = rng.standard_normal((4, 1 << 16), np.float32)
     (tmp_path / "values").write_bytes(values.tobytes())

@@ -50,12 +50,12 @@ static void NAME(classes_by_panel)(const NAME(convolution) *f, const NAME(conv_p
     const T *from[MICRO_BLOCK], *rows[MICRO_BLOCK], *nowhere[MICRO_BLOCK], nothing = 0;
     T *products = work, *scratch = work + MICRO_BLOCK * MICRO_COLUMNS;
     int64_t *in_panel = index + f->taps;
-    /* The elements that windows meet and the rows of the panel share the first-level cache. */
+    /* Channels at a time: what windows meet of them, and their rows of the panel, stay in the first-level cache. */
     const int64_t max_rows = f->taps < MICRO_DEPTH / 4 ? MICRO_DEPTH / 4 / f->taps : 1;
     for (int64_t q = 0; q < MICRO_BLOCK; q++) nowhere[q] = &nothing;
     const int64_t deep = f->taps * panel->step, wide = NAME(panel_columns)(panel->width);
     int64_t first = 0;
-    do { /* some channels, while all windows go by */
+    do {
         const int64_t some = f->channels - first < max_rows ? f->channels - first : max_rows;
         const T *b = NAME(panel_rows)(f, one, panel, first * f->taps, some * f->taps, scratch);
         NAME(conv_piece) part = *one;
@@ -98,7 +98,7 @@ static int NAME(kernel_conv_inside)(const rlx_call *call)
     /* Behind packed weights stands whether all are numbers. */
     const int finite = f.packing ? *(const int64_t *)(f.weight + w->groups * f.weight_stride) != 0
                                  : NAME(are_numbers)((const T *)f.weight, w->outputs * f.k);
-    /* A plane of more windows has one slice, and lines of fewer. */
+    /* Lines that are made at a time. A plane of more windows than a block holds has no depth. */
     const int64_t deep = f.windows > MICRO_BLOCK ? MICRO_BLOCK / w->out[2] : w->out[1];
     /* Parts are images of the groups, or columns of the weights: also of one panel. */
     const rlx_block own = rlx_share_tiles(call, w->groups * w->batch, 1, f.m, 1, VL);

@@ -97,7 +97,7 @@ def pays(
     large = windows > PRODUCT_ROWS
     if large and (not fixed or depth > 1 or width > PRODUCT_ROWS):
         return False
-    deep = PRODUCT_ROWS // width if large else lines
+    deep = PRODUCT_ROWS // width if large else max(1, lines)
     images = together(window, batch)
     all_vectors = math.ceil(outputs / VECTOR_ELEMENTS)
     vectors = min(all_vectors, _VECTORS)
