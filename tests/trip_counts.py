@@ -172,6 +172,7 @@ PROBLEMS = (
     TripProblem("attention, tiles", lambda g: _attention(g, 32, 1 << 17, 64, 256)),
     TripProblem("attention in a window", lambda g: _attention(g, 1 << 20, 1 << 20, 128, 128, kind="sliding:4096")),
     TripProblem("attention of one query", lambda g: _attention(g, 1, 1 << 22, 128, 128)),
+    TripProblem("attention of one query to few keys", lambda g: _attention(g, 1, 512, 128, 128)),
     TripProblem("attention of one query, odd", lambda g: _attention(g, 1, 1 << 17, 127, 127)),
     TripProblem("attention of one query, plain", lambda g: _attention(g, 1, 10_000, 117, 117)),
     TripProblem("attention of many keys", lambda g: _attention(g, 4096, 1 << 21, 128, 128)),

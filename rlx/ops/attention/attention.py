@@ -18,7 +18,7 @@ from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import Shape, broadcast, broadcast_strides
 from rlx.ir.variants import Variant
-from rlx.ops.attention.few_queries import DECODE, Decode, columns, splits
+from rlx.ops.attention.few_queries import DECODE, Decode, columns, splits, trips
 from rlx.ops.attention.tiles import PREFILL, FragmentQueries, Prefill
 from rlx.ops.declare import FLOAT_KERNELS, op
 from rlx.ops.f16_via_f32 import lower_widened
@@ -270,6 +270,7 @@ def _split(node: Node, emitter: Emitter, problem: Decode, variant: Variant, firs
     more = {
         **layout,
         "keys": variant.params["keys"],
+        "trips": trips(problem, variant),
         "first": first,
         "rows": problem.at_once,
         "blocks": problem.blocks,
