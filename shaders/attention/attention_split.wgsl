@@ -19,9 +19,13 @@
 {% if has_mask %}
 @group(0) @binding(3) var<storage, {{ access[3] }}> mask: array<{{ type[3] }}>;
 {% endif %}
+{% if alone %}
 @group(0) @binding({{ out }}) var<storage, {{ access[out] }}> y: array<vec4<f32>>;
-{% if splits is may_exceed(1) %}
-@group(0) @binding({{ out + 1 }}) var<storage, {{ access[out + 1] }}> stats: array<vec2<f32>>;
+{% endif %}
+{% if joined %}
+{% set found = out + alone %}
+@group(0) @binding({{ found }}) var<storage, {{ access[found] }}> some: array<vec4<f32>>;
+@group(0) @binding({{ found + 1 }}) var<storage, {{ access[found + 1] }}> stats: array<vec2<f32>>;
 {% endif %}
 
 var<workgroup> query: array<vec4<f32>, {{ rows * dq }}>;
@@ -205,24 +209,27 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         for (var i = 0u; i < {{ groups // 4 }}u; i++) { weights += edge[{{ r * groups // 4 }}u + i]; } // trips: {{ groups // 4 }}
         let total = dot(weights, vec4<f32>(1.0));
         let to = place(block, {{ r }}u, kv_head);
-{% if splits is may_exceed(1) %}
-        let row = ((batch * {{ heads }}u + to.x) * {{ sq }}u + to.y) * {{ splits }}u + split;
-        y[row * {{ vq }}u + lane] = all;
-{% else %}
-        // A query that sees no key gives zeros; a NaN total passes, since naga's comparison is false for it.
-        var part_of_all = 0.0;
-        if (!(total == 0.0)) { part_of_all = 1.0 / total; }
-        y[batch * {{ o_steps[0] // 4 }}u + to.x * {{ o_steps[1] // 4 }}u + to.y * {{ o_steps[2] // 4 }}u + lane] = all * part_of_all;
+{% if joined %}
+        if (SPLITS > 1u) {
+            let row = ((batch * {{ heads }}u + to.x) * {{ sq }}u + to.y) * SPLITS + split;
+            some[row * {{ vq }}u + lane] = all;
+            if (lane == 0u) { stats[row].y = total; }
+        }
 {% endif %}
-{% if splits is may_exceed(1) %}
-        if (lane == 0u) { stats[row].y = total; }
+{% if alone %}
+        if (SPLITS == 1u) {
+            // A query that sees no key gives zeros; a NaN total passes, since naga's comparison is false for it.
+            var part_of_all = 0.0;
+            if (!(total == 0.0)) { part_of_all = 1.0 / total; }
+            y[batch * {{ o_steps[0] // 4 }}u + to.x * {{ o_steps[1] // 4 }}u + to.y * {{ o_steps[2] // 4 }}u + lane] = all * part_of_all;
+        }
 {% endif %}
     }
     workgroupBarrier();
 {% endfor %}
-{% if splits is may_exceed(1) %}
-    if (my_row < {{ rows }}u && lane % {{ groups }}u == 0u && block * {{ rows }}u + my_row < {{ per_kv_head * sq }}u) {
-        stats[((batch * {{ heads }}u + index.x) * {{ sq }}u + index.y) * {{ splits }}u + split].x = top;
+{% if joined %}
+    if (SPLITS > 1u && my_row < {{ rows }}u && lane % {{ groups }}u == 0u && block * {{ rows }}u + my_row < {{ per_kv_head * sq }}u) {
+        stats[((batch * {{ heads }}u + index.x) * {{ sq }}u + index.y) * SPLITS + split].x = top;
     }
 {% endif %}
 }

@@ -18,11 +18,11 @@ from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import Shape, broadcast, broadcast_strides
 from rlx.ir.variants import Variant
-from rlx.ops.attention.few_queries import DECODE, Decode, columns, splits, trips
+from rlx.ops.attention.few_queries import DECODE, Decode, columns, splits
 from rlx.ops.attention.tiles import PREFILL, FragmentQueries, Prefill
 from rlx.ops.declare import FLOAT_KERNELS, op
 from rlx.ops.f16_via_f32 import lower_widened
-from rlx.sizes import divides, may_exceed, pinned
+from rlx.sizes import divides, flag, pinned, surely
 
 # The number of a mask kind is its parameter in the kernels.
 
@@ -259,37 +259,38 @@ def _tiles(node: Node, emitter: Emitter, h: Heads) -> None:
 
 
 def _split(node: Node, emitter: Emitter, problem: Decode, variant: Variant, first: int) -> None:
-    """Calls of which the first leaves a result for each stretch of keys, and the second joins these."""
-    h, count = _of(node), splits(problem, variant)
+    """One call, or a second one that joins what workgroups found in their stretches of the keys.
+
+    With dims, the sizes of a run tell whether the second one has anything to do.
+    """
+    h = _of(node)
+    count, trips = splits(problem, variant)
     rows = h.batch * h.heads * h.sq
-    layout = {
+    shared = {
         "threads": variant.threads,
         "columns": columns(problem),
         "splits": count,
     }
+    alone, joined = (not surely(question) for question in (lambda: count > 1, lambda: count == 1))
+    parts = [emitter.temp(TensorType((rows, count, n), DType.F32)) for n in (h.dv, 2) if joined]
     more = {
-        **layout,
+        **shared,
         "keys": variant.params["keys"],
-        "trips": trips(problem, variant),
+        "trips": trips,
         "first": first,
         "rows": problem.at_once,
         "blocks": problem.blocks,
+        "alone": int(alone),
+        "joined": int(joined),
     }
     groups = problem.pairs * count * problem.blocks
-    if not may_exceed(count, 1):
-        _call("attention_split", node, emitter, groups, more=more)
-        return
-    partial = emitter.temp(TensorType((rows, count, h.dv), DType.F32))
-    stats = emitter.temp(TensorType((rows, count, 2), DType.F32))
-    _call("attention_split", node, emitter, groups, [partial, stats], more)
-    steps = _steps(node.shape, h.heads, node.attrs["layout"])
-    emitter.call(
-        "attention_join",
-        [partial, stats],
-        [emitter.result()],
-        {**layout, "heads": h.heads, "sq": h.sq, "dv": h.dv, "o_steps": steps},
-        rows,
-    )
+    outputs = [emitter.result()] if alone else []
+    _call("attention_split", node, emitter, groups, [*outputs, *parts], more)
+    if joined:
+        steps = _steps(node.shape, h.heads, node.attrs["layout"])
+        layout = {"heads": h.heads, "sq": h.sq, "dv": h.dv, "o_steps": steps}
+        to = [emitter.result()]
+        emitter.call("attention_join", parts, to, {**shared, **layout}, rows * flag(count - 1))
 
 
 def _call(

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from rlx.ir.variants import Family, Variant
-from rlx.sizes import divides, may_exceed, surely
+from rlx.sizes import divides, flag, smallest, surely
 
 # Limits of a workgroup: rows (queries of all heads that share the keys), and elements of rows in its memory.
 _ROWS = 8
 _HELD = 1024
 # Enough workgroups to keep a large GPU busy. With fewer, the keys are split into shorter stretches.
 _ENOUGH = 528
-# So few keys are read by one workgroup, in a loop: a second call, which joins results, would take longer.
+# One workgroup reads so many keys in a loop. A second call, which joins results, would take longer.
 _FEW = 512
 
 
@@ -62,29 +62,32 @@ def _takes(variant: Variant, problem: Decode) -> bool:
         or problem.sk < 1
     ):
         return False
-    if variant.name == "whole" and may_exceed(problem.sk, _FEW):
-        return False
     return problem.dv <= 2 * variant.threads
 
 
 def _rule(problem: Decode, legal: Sequence[Variant]) -> Variant:
     results = {variant.name: variant for variant in legal}
     wide, narrow = results.get("wide"), results.get("narrow")
-    if "whole" in results and not (narrow and surely(lambda: splits(problem, narrow) == 1)):
-        return results["whole"]
-    if wide and splits(problem, wide) * problem.pairs * problem.blocks >= _ENOUGH:
+    if narrow and surely(lambda: _reads(problem, narrow) == 1):
+        return narrow
+    if wide and (
+        not surely(lambda: problem.sk > _FEW)
+        or _reads(problem, wide) * problem.pairs * problem.blocks >= _ENOUGH
+    ):
         return wide
     return narrow or wide or results["plain"]
 
 
-def splits(problem: Decode, variant: Variant) -> int:
-    """Stretches of keys, each for another workgroup."""
-    return 1 if variant.name == "whole" else math.ceil(problem.sk / variant.params["keys"])
+def _reads(problem: Decode, variant: Variant) -> int:
+    """Stretches of keys that a workgroup reads at a time."""
+    return math.ceil(problem.sk / variant.params["keys"])
 
 
-def trips(problem: Decode, variant: Variant) -> int:
-    """How many times a workgroup reads keys."""
-    return math.ceil(problem.sk / variant.params["keys"]) if variant.name == "whole" else 1
+def splits(problem: Decode, variant: Variant) -> tuple[int, int]:
+    """Workgroups that share the keys of a pair, and the stretches that each of them reads."""
+    many, reads = flag(problem.sk - _FEW), _reads(problem, variant)
+    alone = smallest(reads, _FEW // variant.params["keys"])
+    return 1 + many * (reads - 1), 1 + (1 - many) * (alone - 1)
 
 
 def columns(problem: Decode) -> int:
@@ -94,7 +97,7 @@ def columns(problem: Decode) -> int:
 
 DECODE = Family(
     "decode",
-    (_split("whole", 256), _split("wide", 256), _split("narrow", 128), Variant("plain", 64, 4 * _HELD)),
+    (_split("wide", 256), _split("narrow", 128), Variant("plain", 64, 4 * _HELD)),
     _rule,
     _takes,
 )
