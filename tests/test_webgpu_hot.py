@@ -84,9 +84,9 @@ def run(item, *arrays, outputs=None, fresh=True):
     return item.submit(arrays, outputs, fresh).wait()
 
 
-def started(item, *arrays):
-    """A run of an executable that is not waited for; its outputs are views."""
-    return item.submit(arrays, range(len(item.output_views)), False)
+def started(item, *arrays, fresh=False):
+    """A run of an executable that is not waited for; its outputs are views, or arrays of its own."""
+    return item.submit(arrays, range(len(item.output_views)), fresh)
 
 
 def run_many(item, sets):
@@ -282,6 +282,26 @@ def test_more_runs_than_fit_the_staging_memory(way, monkeypatch):
     assert len(many) == 8
     for value, got in zip(sets, many, strict=True):
         for a, b in zip(got, run(single, *value), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_a_run_that_is_wanted_waits_for_no_later_one(way):
+    single, last, blocks = executable(), None, set()
+    wanted = [run(single, *arguments("layer", k)) for k in range(40)]
+    for k in range(40):
+        pending = started(single, *arguments("layer", k), fresh=True)
+        if last is not None:
+            for a, b in zip(last.wait(), wanted[k - 1], strict=True):
+                np.testing.assert_array_equal(a, b)
+            if k > 5:
+                assert pending._staged[0].submitted
+                blocks.add(pending._staged[0])
+        last = pending
+    assert len(blocks) == 2
+    many = [started(single, *arguments("layer", k), fresh=True) for k in range(40)]
+    assert len({each._staged[0] for each in many[1:]}) <= 9
+    for each, expected in zip(many, wanted, strict=True):
+        for a, b in zip(each.wait(), expected, strict=True):
             np.testing.assert_array_equal(a, b)
 
 

@@ -315,6 +315,8 @@ class SubmittedRun:
         self._arrays: list[Array] | None = None
         if self._outputs:
             unfinished.add(self)
+            if staged is not None:
+                staged[0].wanted.add(self)
 
     def wait(self) -> list[Array]:
         """Waits for the run and returns its outputs."""
@@ -329,7 +331,9 @@ class SubmittedRun:
         if self._staged is not None:
             block, index = self._staged
             row = block.row(index)
-            return [self._run.read(row, output) for output in self._outputs]
+            results = [self._run.read(row, output) for output in self._outputs]
+            block.wanted.discard(self)
+            return results
         self._run.wait()
         views = [self._views[output] for output in self._outputs]
         return [view.copy() for view in views] if self._fresh else views

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -30,13 +31,15 @@ class StagingBlock:
         count: Runs that there is memory for.
 
     Attributes:
-        free: Runs that there is memory for still.
+        used: Runs that have memory in it.
+        submitted: Whether any of them may be under way.
+        wanted: Those whose results are still to be taken; without any, the memory is free again.
     """
 
     def __init__(
         self, gpu: GpuDevice, factory: RunnerFactory, work: Submission, count: int
     ) -> None:
-        self._stride, self.free = _stride(work), count
+        self._stride, self.used = _stride(work), 0
         size = count * self._stride
         self.staging: Any = gpu.buffer("staging block", size, "MAP_READ", "COPY_DST")
         memory: Array = np.zeros(size, np.uint8)
@@ -45,27 +48,33 @@ class StagingBlock:
         self._runner: SubmissionRunner = factory.runner(
             replace(work, staging=self.staging, staged=staged, reads=reads, often=False, lengths=())
         )
-        self._submitted = False
+        self.wanted: WeakSet[Any] = WeakSet()
+        self.submitted = False
+
+    @property
+    def free(self) -> int:
+        """Runs that there is memory for still."""
+        return len(self._rows) - self.used
 
     def submit(self) -> int:
         """Submits a run; returns its number in the block."""
-        index = len(self._rows) - self.free
-        self.free -= 1
-        self._submitted = True
+        index = self.used
+        self.used += 1
+        self.submitted = True
         check(self._runner, self._runner.submit(index * self._stride))
         return index
 
     def row(self, index: int) -> Array:
         """Waits for a run and returns the bytes that it staged."""
-        if self._submitted:
+        if self.submitted:
             check(self._runner, self._runner.wait())
-            self._submitted = False
+            self.submitted = False
         row: Array = self._rows[index]
         return row
 
     def reset(self) -> None:
         """Makes room for new runs; the results of the old ones were taken or are not wanted."""
-        self.free, self._submitted = len(self._rows), False
+        self.used, self.submitted = 0, False
 
 
 class StagingRing:
@@ -80,16 +89,28 @@ class StagingRing:
     def __init__(self, gpu: GpuDevice, factory: RunnerFactory, work: Submission) -> None:
         self._gpu, self._factory, self._work = gpu, factory, work
         self._blocks: list[StagingBlock] = []
+        self._apart = False
         stride = _stride(work)
         bound = min(_MAX_STAGED, gpu.limits["max-buffer-size"])
         self._count = max(1, min(_RUNS_PER_BLOCK, _BLOCK_BYTES // stride, bound // stride))
         self._max_blocks = max(1, bound // (self._count * stride))
 
     def block(self) -> StagingBlock | None:
-        """Returns a block with memory for a run; None where all memory is in use."""
+        """Returns a block with memory for a run; None where all memory is in use.
+
+        A block comes back as a whole. Where the host takes results between two submissions, it would wait for the later
+        runs of a block, too: then each run has a block of its own.
+        """
         for block in self._blocks:
-            if block.free:
-                return block
+            if not block.wanted:
+                block.reset()
+        self._apart |= any(
+            block.free and block.used and not block.submitted for block in self._blocks
+        )
+        free = [block for block in self._blocks if block.free]
+        free.sort(key=lambda block: bool(block.used) is self._apart)
+        if free and not (self._apart and free[0].used and len(self._blocks) < _RUNS_PER_BLOCK):
+            return free[0]
         if len(self._blocks) >= self._max_blocks:
             return None
         self._blocks.append(StagingBlock(self._gpu, self._factory, self._work, self._count))
