@@ -66,28 +66,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         @builtin(subgroup_id) subgroup: u32, @builtin(subgroup_invocation_id) member: u32) {
     let g = wid.x + wid.y * FOLD;
     if (g >= GROUPS) { return; }
-    let tiles = {{ (sq + queries - 1) // queries }}u;
 {% include "lib/attention_order.wgsl" %}
-    let row0 = tile * {{ queries }}u;
-    let kv_head = head / {{ heads // kv_heads }}u;
-    let q_base = batch * {{ q_steps[0] }}u + head * {{ q_steps[1] }}u;
-    let k_base = batch * {{ k_steps[0] }}u + kv_head * {{ k_steps[1] }}u;
-    let v_base = batch * {{ v_steps[0] }}u + kv_head * {{ v_steps[1] }}u;
-    let y_base = batch * {{ o_steps[0] }}u + head * {{ o_steps[1] }}u;
-    let mask_base = batch * {{ mask_steps[0] }}u + head * {{ mask_steps[1] }}u;
     // This subgroup's first row of the tile, and this thread's row.
     let own_row = subgroup * {{ lanes }}u;
     let row = row0 + own_row + member;
-    // The keys that any of these queries sees stand in [low, high).
-    var low = 0u;
-    var high = SK;
-{% if kind in (1, 2) %}
-    let last = i32(min(row0 + {{ queries }}u, SQ)) + i32(SK) - i32(SQ);
-    high = u32(clamp(last, 0, i32(SK)));
-{% endif %}
-{% if kind == 2 %}
-    low = u32(max(0, i32(row0) + i32(SK) - i32(SQ) - i32(WINDOW)));
-{% endif %}
     // The same memory as pieces, which threads move, as halves and as sums.
     let pieces = bufferView<array<vec4<u32>, {{ halves // 8 }}>>(&shared_memory, 0u);
     let half_words = bufferView<array<f16, {{ halves }}>>(&shared_memory, 0u);

@@ -58,35 +58,10 @@ fn store(index: u32, column: u32, x: vec4<f32>) {
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let g = wid.x + wid.y * FOLD;
     if (g >= GROUPS) { return; }
-    let tiles = {{ (sq + queries - 1) // queries }}u;
 {% include "lib/attention_order.wgsl" %}
-    let row0 = tile * {{ queries }}u;
-    let kv_head = head / {{ heads // kv_heads }}u;
-    let q_base = batch * {{ q_steps[0] }}u + head * {{ q_steps[1] }}u;
-    let k_base = batch * {{ k_steps[0] }}u + kv_head * {{ k_steps[1] }}u;
-    let v_base = batch * {{ v_steps[0] }}u + kv_head * {{ v_steps[1] }}u;
-    let y_base = batch * {{ o_steps[0] }}u + head * {{ o_steps[1] }}u;
-    let mask_base = batch * {{ mask_steps[0] }}u + head * {{ mask_steps[1] }}u;
     let tx = lane % 8u;
     let ty = lane / 8u;
     let quad = lane % 4u;
-
-    // The keys that any of these queries sees stand in [low, high).
-    var low = 0u;
-    var high = SK;
-{% if kind in (1, 2) %}
-    let last = i32(min(row0 + {{ queries }}u, SQ)) + i32(SK) - i32(SQ);
-    high = u32(clamp(last, 0, i32(SK)));
-{% endif %}
-{% if kind == 2 %}
-    low = u32(max(0, i32(row0) + i32(SK) - i32(SQ) - i32(WINDOW)));
-{% endif %}
-{% if cut %}
-    // Other calls do the keys outside of the given range. They continue from the state that this call writes.
-    low = max(low / 64u * 64u, KEY_FROM);
-    high = min(high, KEY_TO);
-    let states = (batch * HEADS + head) * SQ;
-{% endif %}
 {% for i in range(strips) %}
     let mine{{ i }} = row0 + (ty + {{ lines * i }}u) * 4u;
     var top{{ i }} = vec4<f32>(LOWEST);
