@@ -3,28 +3,11 @@
 import re
 from types import SimpleNamespace
 
+import half_graphs
 import numpy as np
 import pytest
 import tiny_lm
 from dispatches import PER_DIMENSION
-from half_graphs import (
-    ATTENTIONS,
-    CONVOLUTIONS,
-    INTEGERS,
-    PACKED,
-    PRODUCTS,
-    attention,
-    check_attention,
-    check_convolution,
-    check_fewer_images,
-    convolution,
-    draw,
-    gated,
-    integers,
-    joined,
-    packed,
-    product,
-)
 from shader_sizes import threads_of
 
 import rlx
@@ -110,10 +93,10 @@ def test_the_largest_fragments_of_a_known_size_are_taken():
 @pytest.mark.parametrize("name", ADAPTERS)
 def test_every_kind_of_product_has_a_tile_on_every_adapter(name):
     limits = limits_of(name)
-    graphs = [product(100, 64, 72), product(100, 64, 72, right=True), gated(70, 64, 72), joined(40, 64, (32, 48)),
-              attention(*(((1, 2, 70, 64),) * 3)), convolution((1, 32, 20, 20), (48, 32, 3, 3), padding=1)]  # fmt: skip
+    graphs = [half_graphs.product(100, 64, 72), half_graphs.product(100, 64, 72, right=True), half_graphs.gated(70, 64, 72), half_graphs.joined(40, 64, (32, 48)),
+              half_graphs.attention(*(((1, 2, 70, 64),) * 3)), half_graphs.convolution((1, 32, 20, 20), (48, 32, 3, 3), padding=1)]  # fmt: skip
     if ADAPTERS[name][1] is not None:
-        graphs.append(integers((64, 64), (64, 64), ("u8", "i8")))
+        graphs.append(half_graphs.integers((64, 64), (64, 64), ("u8", "i8")))
     for graph in graphs:
         text = "".join(dispatch.source for dispatch in dispatches(graph, limits))
         assert "subgroupMatrixMultiplyAccumulate" in text, graph.nodes[-1].op
@@ -122,12 +105,22 @@ def test_every_kind_of_product_has_a_tile_on_every_adapter(name):
 @pytest.mark.parametrize("name", ADAPTERS)
 def test_tiles_keep_to_what_an_adapter_has(name):
     limits = limits_of(name)
-    graphs = [(product(**item), MATMUL) for item in PRODUCTS]
-    graphs += [(gated(70, 65, 72, True), MATMUL), (joined(40, 66, (31, 48, 9)), MATMUL)]
-    graphs += [(attention(*shapes, **attrs), PREFILL) for shapes, attrs in ATTENTIONS]
-    graphs += [(convolution(x, w, **attrs), CONV) for x, w, attrs in CONVOLUTIONS]
-    graphs += [(integers(*shapes, ("u8", "u8")), INTEGER) for shapes in INTEGERS]
-    graphs += [(packed(*item)[0], DEQUANT) for item in PACKED]
+    graphs = [(half_graphs.product(**item), MATMUL) for item in half_graphs.PRODUCTS]
+    graphs += [
+        (half_graphs.gated(70, 65, 72, True), MATMUL),
+        (half_graphs.joined(40, 66, (31, 48, 9)), MATMUL),
+    ]
+    graphs += [
+        (half_graphs.attention(*shapes, **attrs), PREFILL)
+        for shapes, attrs in half_graphs.ATTENTIONS
+    ]
+    graphs += [
+        (half_graphs.convolution(x, w, **attrs), CONV) for x, w, attrs in half_graphs.CONVOLUTIONS
+    ]
+    graphs += [
+        (half_graphs.integers(*shapes, ("u8", "u8")), INTEGER) for shapes in half_graphs.INTEGERS
+    ]
+    graphs += [(half_graphs.packed(*item)[0], DEQUANT) for item in half_graphs.PACKED]
     met = set()
     for graph, family in graphs:
         for variant in family.variants:
@@ -156,7 +149,7 @@ def test_f32_is_rounded_only_where_the_compile_asks_for_it():
     for limits, units in ((asked, True), ({**asked, ROUNDS: 0}, False), (DEFAULT_LIMITS, False)):
         (first,) = dispatches(plain, limits)
         assert ("subgroupMatrix" in first.source) == units
-    for first in dispatches(product(256, 256, 256), DEFAULT_LIMITS):
+    for first in dispatches(half_graphs.product(256, 256, 256), DEFAULT_LIMITS):
         assert "subgroupMatrix" not in first.source
 
 
@@ -206,23 +199,23 @@ def computes_halves(device):
     if "shader-f16" in info_of(rlx.Device.parse(device)).features:
         return True
     with pytest.raises(rlx.CompileError, match="no half-precision arithmetic"):
-        rlx.Session(device, precision="f16").compile(product(8, 8, 8))
+        rlx.Session(device, precision="f16").compile(half_graphs.product(8, 8, 8))
     return False
 
 
 @pytest.mark.webgpu
-@pytest.mark.parametrize("at", range(len(ATTENTIONS)))
+@pytest.mark.parametrize("at", range(len(half_graphs.ATTENTIONS)))
 def test_attention_of_halves_without_matrix_units(webgpu, at):
-    shapes, attrs = ATTENTIONS[at]
+    shapes, attrs = half_graphs.ATTENTIONS[at]
     if computes_halves(webgpu):
-        check_attention(webgpu, shapes, attrs, 2e-3)
+        half_graphs.check_attention(webgpu, shapes, attrs, 2e-3)
 
 
 @pytest.mark.webgpu
-@pytest.mark.parametrize("at", range(len(CONVOLUTIONS)))
+@pytest.mark.parametrize("at", range(len(half_graphs.CONVOLUTIONS)))
 def test_convolution_of_halves_without_matrix_units(webgpu, at):
     if computes_halves(webgpu):
-        check_convolution(webgpu, *CONVOLUTIONS[at])
+        half_graphs.check_convolution(webgpu, *half_graphs.CONVOLUTIONS[at])
 
 
 def test_a_known_weight_is_turned_once(rng):
@@ -232,7 +225,7 @@ def test_a_known_weight_is_turned_once(rng):
     fused, _ = run_pipeline(g, lambda option: True, "webgpu-units")
     assert [node.op for node in fused.nodes if "conv" in node.op] == ["turned_conv2d"]
     # The order is that of taps, and the graph means the same.
-    arrays = draw(rng, [(1, 16, 9, 9), (16, 16, 3, 3)])
+    arrays = half_graphs.draw(rng, [(1, 16, 9, 9), (16, 16, 3, 3)])
     result = rlx.compile(fused, "reference", {"w": arrays[1]}).run_slots(arrays[0])[0]
     wanted = rlx.compile(g, "reference", {"w": arrays[1]}).run_slots(arrays[0])[0]
     assert np.array_equal(result, wanted)
@@ -241,4 +234,4 @@ def test_a_known_weight_is_turned_once(rng):
 @pytest.mark.webgpu
 def test_fewer_images_without_matrix_units(webgpu):
     if computes_halves(webgpu):
-        check_fewer_images(webgpu)
+        half_graphs.check_fewer_images(webgpu)

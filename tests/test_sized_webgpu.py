@@ -363,19 +363,16 @@ def test_two_sizes_vary(build, webgpu):
 
 def test_few_keys_take_one_kernel_of_the_program_for_many(webgpu):
     g, n = rlx.Graph("keys"), Dim("n", max=2048)
-    g.set_outputs(
-        [g.attention(g.input("q", (1, 6, 1, 64)), *(g.input(x, (1, 2, n, 64)) for x in "kv"))]
-    )
-    options = rlx.CompileOptions(profile=True)
-    with (
-        rlx.compile(g, device=webgpu, options=options) as cg,
-        rlx.compile(g, device="reference") as exact,
-    ):
+    shapes = {"q": (1, 6, 1, 64), "k": (1, 2, n, 64), "v": (1, 2, n, 64)}
+    g.set_outputs([g.attention(*(g.input(*item) for item in shapes.items()))])
+    cg = rlx.compile(g, device=webgpu, options=rlx.CompileOptions(profile=True))
+    with cg, rlx.compile(g, device="reference") as exact:
         for count, calls in ((700, 2), (1, 1), (161, 1), (512, 1), (513, 2), (2048, 2)):
-            shapes = {"q": (1, 6, 1, 64), "k": (1, 2, count, 64), "v": (1, 2, count, 64)}
-            given = {name: np.float32(RNG.standard_normal(shape)) for name, shape in shapes.items()}
-            assert sum(row.calls for row in cg.profile(given, runs=1).rows) == calls
-            np.testing.assert_allclose(cg.run(given)[0], exact.run(given)[0], rtol=1e-5, atol=1e-6)
+            types = cg._state.sized.input_sizes.types({"n": count})
+            given = [np.float32(RNG.standard_normal(type.shape)) for type in types]
+            assert sum(row.calls for row in cg.profile(dict(zip("qkv", given)), 1).rows) == calls
+            got, wanted = cg.run_slots(*given)[0], exact.run_slots(*given)[0]
+            np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
         assert not cg._state.sized._programs
 
 
