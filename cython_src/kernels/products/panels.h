@@ -12,27 +12,31 @@ static const T *NAME(wide_panel)(const void *panels, int64_t index, int64_t dept
 }
 
 #ifdef SINGLE
-/* One row times a whole panel of 16-bit weights, which are widened in registers. Two sums alternate. */
+/* One row times one panel of 16-bit weights or two, which are widened in registers. Two sums of each column alternate. Two
+   panels are read side by side: a core fetches two streams of memory faster than one. */
 #define HALF_ROW(name, held)                                                                       \
-    static void row_of_##name(const float *a, const held *b, int64_t depth, const float *start,    \
-                              float *c)                                                            \
+    static RLX_INLINE void row_of_##name(const float *a, const held *b, int64_t depth,             \
+                                         const float *bias, float *c, const int count)             \
     {                                                                                              \
-        wide_f32 even[MICRO_VECTORS], odd[MICRO_VECTORS] = {{0}};                                  \
-        _Pragma("GCC unroll 4") for (int v = 0; v < MICRO_VECTORS; v++)                            \
-            even[v] = *(const VEC *)(start + v * VL);                                              \
+        const int64_t apart = depth * MICRO_COLUMNS;                                               \
+        wide_f32 even[2 * MICRO_VECTORS] = {{0}}, odd[2 * MICRO_VECTORS] = {{0}};                  \
+        _Pragma("GCC unroll 8") for (int v = 0; bias && v < count * MICRO_VECTORS; v++)            \
+            even[v] = *(const VEC *)(bias + v * VL);                                               \
         int64_t i = 0;                                                                             \
         for (; i + 2 <= depth; i += 2, b += 2 * MICRO_COLUMNS)                                     \
-            _Pragma("GCC unroll 4") for (int v = 0; v < MICRO_VECTORS; v++)                        \
+            _Pragma("GCC unroll 8") for (int v = 0; v < count * MICRO_VECTORS; v++)                \
             {                                                                                      \
-                even[v] += a[i] * widened_##name(b + v * VL);                                      \
-                odd[v] += a[i + 1] * widened_##name(b + MICRO_COLUMNS + v * VL);                   \
-                RLX_PREFETCH(b + 2048 + v * 2 * VL);                                                   \
+                const held *from = b + v / MICRO_VECTORS * apart, *at = from + v % MICRO_VECTORS * VL; \
+                even[v] += a[i] * widened_##name(at);                                              \
+                odd[v] += a[i + 1] * widened_##name(at + MICRO_COLUMNS);                           \
+                RLX_PREFETCH(from + 32 * MICRO_COLUMNS + v % MICRO_VECTORS * 2 * VL);              \
             }                                                                                      \
-        for (; i < depth; i++)                                                                     \
-            _Pragma("GCC unroll 4") for (int v = 0; v < MICRO_VECTORS; v++)                        \
-                even[v] += a[i] * widened_##name(b + v * VL);                                      \
-        _Pragma("GCC unroll 4") for (int v = 0; v < MICRO_VECTORS; v++)                            \
+        _Pragma("GCC unroll 8") for (int v = 0; v < count * MICRO_VECTORS; v++)                    \
+        {                                                                                          \
+            if (i < depth)                                                                         \
+                even[v] += a[i] * widened_##name(b + v / MICRO_VECTORS * apart + v % MICRO_VECTORS * VL); \
             *(VEC *)(c + v * VL) = even[v] + odd[v];                                               \
+        }                                                                                          \
     }
 HALF_ROW(f16, rlx_f16) HALF_ROW(bf16, rlx_bf16)
 #undef HALF_ROW
@@ -50,11 +54,15 @@ static void NAME(packed_product)(const T *a, int64_t lda, const void *panels, in
     const int64_t deep = m <= MICRO_ROWS || k == 0 ? once : MICRO_DEPTH;
     int64_t p = 0, begun = 0;
 #ifdef SINGLE
-    for (; m == 1 && kind != RLX_PACKING_SAME && begun + MICRO_COLUMNS <= width; begun += MICRO_COLUMNS) {
+    for (int64_t some; m == 1 && kind != RLX_PACKING_SAME && begun + MICRO_COLUMNS <= width; begun += some) {
+        some = begun + 2 * MICRO_COLUMNS <= width ? 2 * MICRO_COLUMNS : MICRO_COLUMNS;
         const uint16_t *b = (const uint16_t *)panels + (j0 + begun) * k;
-        const float *start = NAME(micro_start)(NULL, bias ? bias + begun : NULL, MICRO_COLUMNS);
-        (kind == RLX_PACKING_F16 ? row_of_f16 : row_of_bf16)(a, b, k, start, c + begun);
-        if (act) NAME(activate)(c + begun, MICRO_COLUMNS, act);
+        const float *from = bias ? bias + begun : NULL;
+        if (kind == RLX_PACKING_F16 && some > MICRO_COLUMNS) row_of_f16(a, b, k, from, c + begun, 2);
+        else if (kind == RLX_PACKING_F16) row_of_f16(a, b, k, from, c + begun, 1);
+        else if (some > MICRO_COLUMNS) row_of_bf16(a, b, k, from, c + begun, 2);
+        else row_of_bf16(a, b, k, from, c + begun, 1);
+        if (act) NAME(activate)(c + begun, some, act);
     }
 #endif
     do {
