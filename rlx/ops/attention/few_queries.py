@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from rlx.ir.variants import Family, Variant
-from rlx.sizes import divides, flag, smallest, surely
+from rlx.sizes import divides, flag, smallest
 
 # Limits of a workgroup: rows (queries of all heads that share the keys), and elements of rows in its memory.
 _ROWS = 8
 _HELD = 1024
-# Enough workgroups to keep a large GPU busy. With fewer, the keys are split into shorter stretches.
-_ENOUGH = 528
 # One workgroup reads so many keys in a loop. A second call, which joins results, would take longer.
 _FEW = 512
 
@@ -65,19 +62,6 @@ def _takes(variant: Variant, problem: Decode) -> bool:
     return problem.dv <= 2 * variant.threads
 
 
-def _rule(problem: Decode, legal: Sequence[Variant]) -> Variant:
-    results = {variant.name: variant for variant in legal}
-    wide, narrow = results.get("wide"), results.get("narrow")
-    if narrow and surely(lambda: _reads(problem, narrow) == 1):
-        return narrow
-    if wide and (
-        not surely(lambda: problem.sk > _FEW)
-        or _reads(problem, wide) * problem.pairs * problem.blocks >= _ENOUGH
-    ):
-        return wide
-    return narrow or wide or results["plain"]
-
-
 def _reads(problem: Decode, variant: Variant) -> int:
     """Stretches of keys that a workgroup reads at a time."""
     return math.ceil(problem.sk / variant.params["keys"])
@@ -98,6 +82,5 @@ def columns(problem: Decode) -> int:
 DECODE = Family(
     "decode",
     (_split("wide", 256), _split("narrow", 128), Variant("plain", 64, 4 * _HELD)),
-    _rule,
-    _takes,
+    takes=_takes,
 )
