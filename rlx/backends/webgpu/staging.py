@@ -98,8 +98,8 @@ class StagingRing:
     def block(self) -> StagingBlock | None:
         """Returns a block with memory for a run; None where all memory is in use.
 
-        A block comes back as a whole. Where the host takes results between two submissions, it would wait for the later
-        runs of a block, too: then each run has a block of its own.
+        All results of a block are read at once. A host that takes results between two submissions would wait for the later
+        runs of a block, too. Each run has a block of its own then.
         """
         for block in self._blocks:
             if not block.wanted:

@@ -61,9 +61,8 @@ class Timestamps:
     def compute(self, encoder: Any, batch: Batch) -> None:
         """Encodes the dispatches, and the copies that bring their times back."""
         self._encoded = []
-        batch = [
-            row for row in batch if row[2] and row[3]
-        ]  # sizes of now leave others nothing to do
+        # The sizes of this run leave the others nothing to do.
+        batch = [row for row in batch if row[2] and row[3]]
         if len(self._open) >= _MAX_OPEN:
             self._gpu.device._poll_wait()
             self.collect(perf_counter_ns())

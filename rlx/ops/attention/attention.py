@@ -259,9 +259,9 @@ def _tiles(node: Node, emitter: Emitter, h: Heads) -> None:
 
 
 def _split(node: Node, emitter: Emitter, problem: Decode, variant: Variant, first: int) -> None:
-    """One call, or a second one that joins what workgroups found in their stretches of the keys.
+    """One call where a workgroup reads all keys of a head. Else a second call joins what several workgroups found.
 
-    With dims, the sizes of a run tell whether the second one has anything to do.
+    With dims there are both calls, and the sizes of a run tell whether the second one has anything to do.
     """
     h = _of(node)
     count, trips = splits(problem, variant)

@@ -63,7 +63,7 @@ def _takes(variant: Variant, problem: Decode) -> bool:
 
 
 def _reads(problem: Decode, variant: Variant) -> int:
-    """Stretches of keys that a workgroup reads at a time."""
+    """The number of stretches of keys, each of which a workgroup reads at a time."""
     return math.ceil(problem.sk / variant.params["keys"])
 
 
