@@ -106,10 +106,8 @@ def test_every_kind_of_product_has_a_tile_on_every_adapter(name):
 def test_tiles_keep_to_what_an_adapter_has(name):
     limits = limits_of(name)
     graphs = [(half_graphs.product(**item), MATMUL) for item in half_graphs.PRODUCTS]
-    graphs += [
-        (half_graphs.gated(70, 65, 72, True), MATMUL),
-        (half_graphs.joined(40, 66, (31, 48, 9)), MATMUL),
-    ]
+    graphs.append((half_graphs.gated(70, 65, 72, True), MATMUL))
+    graphs.append((half_graphs.joined(40, 66, (31, 48, 9)), MATMUL))
     graphs += [
         (half_graphs.attention(*shapes, **attrs), PREFILL)
         for shapes, attrs in half_graphs.ATTENTIONS

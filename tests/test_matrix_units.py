@@ -78,10 +78,8 @@ def test_gated_and_joined_products(units, smallest, rng, monkeypatch):
 def test_several_weights_of_one_operand(units, smallest, rng):
     smallest(units)
     columns = (24, 40, 7)
-    graph, arrays = (
-        half_graphs.joined(36, 48, columns),
-        half_graphs.draw(rng, [(36, 48), *((48, n) for n in columns)]),
-    )
+    graph = half_graphs.joined(36, 48, columns)
+    arrays = half_graphs.draw(rng, [(36, 48), *((48, n) for n in columns)])
     params = {f"w{index}": array for index, array in enumerate(arrays[1:])}
     compiled = rlx.Session(units, precision="f16").compile(graph, params)
     assert "subgroupMatrixMultiplyAccumulate" in compiled.as_text("kernels")
@@ -127,10 +125,8 @@ def test_attention(units, at):
 def test_scores_that_grow_along_the_keys(units):
     # Every block of keys has larger scores than the one before: the sums are scaled each time.
     shape = (1, 1, 40, 16)
-    graph, keys = (
-        half_graphs.attention(shape, (1, 1, 200, 16), (1, 1, 200, 16), scale=1.0),
-        np.arange(200),
-    )
+    graph = half_graphs.attention(shape, (1, 1, 200, 16), (1, 1, 200, 16), scale=1.0)
+    keys = np.arange(200)
     q, k = np.zeros(shape, np.float16), np.zeros((1, 1, 200, 16), np.float16)
     (v,) = half_graphs.draw(np.random.default_rng(1), [(1, 1, 200, 16)])
     q[..., 0], k[..., 0] = 1, keys / 4

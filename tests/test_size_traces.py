@@ -18,12 +18,12 @@ from rlx.sizes import Assumptions, Ratio, SizeExpr, deciding
 
 pytestmark = pytest.mark.per_op
 
-# Other calls, with the same results: positions are counted in the graph where they were constants, lines of an interpolation are not joined, copies of one
-# frame keep their axes, and those of two sizes that happen to be equal are not left out. An input of a fixed shape is updated in place. Attention of few
-# queries has memory for parts of the keys, which another kernel joins where there are several. Convolutions of any number of windows have the kernel for many, which reads a copy that is made for others, too.
+# Other calls, with the same results: positions are counted in the graph where they were constants, lines of an
+# interpolation are not joined, copies of one frame keep their axes, and those of two sizes that happen to be equal are not
+# left out. An input of a fixed shape is updated in place. Convolutions of any number of windows have the kernel for many, which reads a copy that is made for others, too.
 OTHER_CALLS = {
     "trilu", "sample", "draw_token", "dim", "qmatmul", "resize", "interpolate", "interpolate_plane", "frame_peaks", "istft", "rope", "update",
-    "update_slice", "attention",
+    "update_slice",
     *(f"{kind}conv{axes}d" for kind in ("", "fused_", "turned_") for axes in (1, 2, 3)),
 }  # fmt: skip
 
@@ -39,6 +39,12 @@ def at(value, sizes):
     return tuple(at(item, sizes) for item in value) if isinstance(value, tuple | list) else value
 
 
+def is_left_empty(value, sizes):
+    """Returns whether a value whose size varies has no entries at these sizes."""
+    shape = () if value is None else value.type.shape
+    return any(isinstance(size, SizeExpr) and at(size, sizes) == 0 for size in shape)
+
+
 def calls(schedule, sizes):
     """The calls of a schedule for values of dims."""
 
@@ -52,7 +58,7 @@ def calls(schedule, sizes):
         (
             call.kernel,
             [operand(value) for value in call.inputs],
-            [operand(value) for value in call.outputs],
+            [operand(value) for value in call.outputs if not is_left_empty(value, sizes)],
             {
                 name: at(value, sizes)
                 for name, value in call.params.items()
@@ -64,6 +70,7 @@ def calls(schedule, sizes):
         for call in schedule.calls
         # Calls that have nothing to do at these sizes stand beside those that make the result.
         if 0 not in (at(call.params.get("outer"), sizes), at(call.params.get("batch"), sizes))
+        and not any(is_left_empty(value, sizes) for value in call.inputs)
     ]
 
 

@@ -4,6 +4,7 @@
 // keys a workgroup takes all of them, in several trips, and writes the results.
 {% set has_mask = kind >= 3 %}
 {% set out = 4 if has_mask else 3 %}
+{% set joined = access|length > out + 1 %}
 {% set groups = threads // 8 %}
 {% set dq = d // 4 %}
 {% set chunks = (dq + 7) // 8 %}
@@ -19,13 +20,10 @@
 {% if has_mask %}
 @group(0) @binding(3) var<storage, {{ access[3] }}> mask: array<{{ type[3] }}>;
 {% endif %}
-{% if alone %}
 @group(0) @binding({{ out }}) var<storage, {{ access[out] }}> y: array<vec4<f32>>;
-{% endif %}
 {% if joined %}
-{% set found = out + alone %}
-@group(0) @binding({{ found }}) var<storage, {{ access[found] }}> some: array<vec4<f32>>;
-@group(0) @binding({{ found + 1 }}) var<storage, {{ access[found + 1] }}> stats: array<vec2<f32>>;
+@group(0) @binding({{ out + 1 }}) var<storage, {{ access[out + 1] }}> some: array<vec4<f32>>;
+@group(0) @binding({{ out + 2 }}) var<storage, {{ access[out + 2] }}> stats: array<vec2<f32>>;
 {% endif %}
 
 var<workgroup> query: array<vec4<f32>, {{ rows * dq }}>;
@@ -216,14 +214,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
             if (lane == 0u) { stats[row].y = total; }
         }
 {% endif %}
-{% if alone %}
         if (SPLITS == 1u) {
             // A query that sees no key gives zeros; a NaN total passes, since naga's comparison is false for it.
             var part_of_all = 0.0;
             if (!(total == 0.0)) { part_of_all = 1.0 / total; }
             y[batch * {{ o_steps[0] // 4 }}u + to.x * {{ o_steps[1] // 4 }}u + to.y * {{ o_steps[2] // 4 }}u + lane] = all * part_of_all;
         }
-{% endif %}
     }
     workgroupBarrier();
 {% endfor %}

@@ -271,8 +271,12 @@ def _split(node: Node, emitter: Emitter, problem: Decode, variant: Variant, firs
         "columns": columns(problem),
         "splits": count,
     }
-    alone, joined = (not surely(question) for question in (lambda: count > 1, lambda: count == 1))
-    parts = [emitter.temp(TensorType((rows, count, n), DType.F32)) for n in (h.dv, 2) if joined]
+    several = flag(count - 1)
+    parts = [
+        emitter.temp(TensorType((rows * several, count, n), DType.F32))
+        for n in (h.dv, 2)
+        if not surely(lambda: count == 1)
+    ]
     more = {
         **shared,
         "keys": variant.params["keys"],
@@ -280,17 +284,14 @@ def _split(node: Node, emitter: Emitter, problem: Decode, variant: Variant, firs
         "first": first,
         "rows": problem.at_once,
         "blocks": problem.blocks,
-        "alone": int(alone),
-        "joined": int(joined),
     }
     groups = problem.pairs * count * problem.blocks
-    outputs = [emitter.result()] if alone else []
-    _call("attention_split", node, emitter, groups, [*outputs, *parts], more)
-    if joined:
+    _call("attention_split", node, emitter, groups, [emitter.result(), *parts], more)
+    if parts:
         steps = _steps(node.shape, h.heads, node.attrs["layout"])
         layout = {"heads": h.heads, "sq": h.sq, "dv": h.dv, "o_steps": steps}
         to = [emitter.result()]
-        emitter.call("attention_join", parts, to, {**shared, **layout}, rows * flag(count - 1))
+        emitter.call("attention_join", parts, to, {**shared, **layout}, rows * several)
 
 
 def _call(
