@@ -15,8 +15,7 @@ from rlx.signal.axes import moved
 from rlx.signal.checks import integer
 from rlx.signal.coefficients import taps_of
 from rlx.signal.filters import banded
-from rlx.signal.fourier import fit, rfft
-from rlx.signal.framing import extend
+from rlx.signal.fourier import analytic_of, fit, rfft
 from rlx.signal.spectrum import power_of
 from rlx.signal.window_functions import WindowLike, named
 from rlx.signal.window_functions import window as window_samples
@@ -58,17 +57,7 @@ def analytic(x: Node, count: int | None = None) -> Node:
     n = x.shape[-1] if count is None else integer("hilbert", "N", count)
     if n < 1:
         raise ShapeError("[hilbert] no samples", got=x.shape, expected="[..., n >= 1]")
-    x = fit(x, n)
-    g = x.graph
-    # Negative frequencies are dropped and positive ones doubled; 0 and n / 2 are neither.
-    bins = n // 2 + 1
-    keep = np.full(bins, 2.0, x.dtype.numpy)
-    keep[0] = keep[-1] = 1.0
-    if n % 2 and n > 1:
-        keep[-1] = 2.0
-    halves = g.reshape(rfft(x), (*x.shape[:-1], 2, bins)) * g.constant(keep)
-    block = g.reshape(extend(halves, 0, n - bins), (*x.shape[:-1], 2 * n))
-    return g.fft(block, inverse=True)
+    return analytic_of(rfft(fit(x, n)), n)
 
 
 @on_arrays

@@ -86,16 +86,24 @@ def irfft(spec: Node, n: int | None = None, axis: int = -1, norm: Norm | None = 
     spec, restore = moved("irfft", spec, axis)
     bins = _bins(spec, "irfft")
     n = _length(spec, "irfft", 2 * (bins - 1) if n is None else n)
+    return restore(narrow(analytic_of(spec, n, norm), 0, n))
+
+
+def analytic_of(spec: Node, n: int, norm: Norm | None = None) -> Node:
+    """The analytic signal ``[..., 2 n]`` of a one-sided spectrum ``[..., 2 B]``, both in block layout.
+
+    The other half of the spectrum mirrors this one. Bins that have a mirror image count twice, so that the real part
+    is the signal.
+    """
     g, outer, retained = spec.graph, spec.shape[:-1], n // 2 + 1
-    # The other half of the spectrum mirrors this one, so its share of the real part equals the one
-    # of this half: bins that have a mirror image count twice, and the real part of the result is it.
     twice = np.full(retained, 2.0, spec.dtype.numpy)
     twice[0] = 1.0
     if n % 2 == 0:
         twice[-1] = 1.0
-    halves = fit(g.reshape(spec, (*outer, 2, bins)), retained) * g.constant(twice)
+    halves = fit(g.reshape(spec, (*outer, 2, spec.shape[-1] // 2)), retained) * g.constant(twice)
     block = g.reshape(extend(halves, 0, n - retained), (*outer, 2 * n))
-    return restore(narrow(g.fft(block, inverse=True, norm=norm or "backward"), 0, n))
+    result: Node = g.fft(block, inverse=True, norm=norm or "backward")
+    return result
 
 
 @on_arrays

@@ -83,7 +83,6 @@ class StreamingFilter(Stream):
             )
         self._sections = sos is not None
         self._load(y, {"state": after})
-        self.reset()
 
     def _recursive(self, x: Node, state: tuple[int, ...], kernel: Any) -> tuple[Node, Node]:
         """A recursive filter that stops after ``count`` samples."""

@@ -263,4 +263,3 @@ class Frames(Framed):
     def _finish(self, result: Node, states: dict[str, Node]) -> None:
         self._values = result.shape[-1]
         self._load(result, states)
-        self.reset()

@@ -36,7 +36,6 @@ class _Averaged(Framed):
         result = finish(power)
         self._none = np.full(result.shape, np.nan, self._dtype.numpy)
         self._load(result, {**states, **more})
-        self.reset()
 
     def reset(self) -> None:
         """Forgets everything: the next sample is the first one."""

@@ -70,7 +70,6 @@ class StreamingResampler(Framed):
         whole, states = self._begin()
         result = banded(whole, taps[::-1], up, down, first - low * up, self._per_block * up)
         self._load(result, states)
-        self.reset()
 
     def push(self, samples: Any) -> Array:
         """Takes the next samples.

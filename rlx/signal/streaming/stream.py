@@ -53,7 +53,7 @@ class Stream:
         return DType.F64 if computes_f64(self._device) else self._dtype
 
     def _load(self, result: Node, states: dict[str, Node]) -> None:
-        """Compiles the graph; each state takes over an output after every run."""
+        """Compiles the graph, of which each state takes over an output after every run, and resets the stream."""
         stored = {name: node for name, node in states.items() if size(node.shape)}
         graph = result.graph
         graph.set_outputs([result, *stored.values()])
@@ -65,6 +65,7 @@ class Stream:
         self._views = dict(zip(graph.input_names, self._runs.input_views, strict=True))
         self._settings = {n: view for n, view in self._views.items() if n not in stored}
         self._local = self._runs.capabilities.host_memory
+        self.reset()
 
     def _step(self, wanted: bool = True) -> Array:
         """Runs on what stands in the views. Gives a view of the result that the next run overwrites."""
