@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from rlx.dataclasses import dataclass
 from rlx.errors import ImportModelError
 from rlx.importers.onnx import narrow
 from rlx.importers.onnx.data_sizes import as_size, numbers_of
@@ -64,10 +66,11 @@ class Walk(Protocol):
         """The outputs of a graph whose inputs stand in ``scope``."""
 
 
+@dataclass(eq=False)
 class OnnxCall:
     """One ONNX node being lowered.
 
-    Args:
+    Attributes:
         node: The message.
         operands: Its inputs; None for one left out.
         site: Where nodes are added.
@@ -77,25 +80,15 @@ class OnnxCall:
         scope: The names around it, for the same.
     """
 
-    def __init__(
-        self,
-        node: NodeDef,
-        operands: Sequence[Held | None],
-        site: GraphSite,
-        opset: int,
-        attributes: Mapping[str, Attribute],
-        lowering: Walk,
-        scope: Scope,
-    ) -> None:
-        self.node = node
-        self.operands = operands
-        self.site = site
-        self.opset = opset
-        self.attributes = attributes
-        self.lowering = lowering
-        self.scope = scope
-        self._asked: set[str] = set()
-        self._used: set[int] = set()
+    node: NodeDef
+    operands: Sequence[Held | None]
+    site: GraphSite
+    opset: int
+    attributes: Mapping[str, Attribute]
+    lowering: Walk
+    scope: Scope
+    _asked: set[str] = field(default_factory=set, init=False)
+    _used: set[int] = field(default_factory=set, init=False)
 
     @property
     def g(self) -> Graph:
@@ -321,18 +314,11 @@ class OnnxCall:
 
     def int_list(self, name: str, default: Sequence[int] | None = None) -> Any:
         """An attribute of integers."""
-        result = self._plain(name, "ints", None)
-        if result is None:
-            # An empty list leaves no field behind.
-            return () if name in self.attributes else default
-        return tuple(int(i) for i in result)
+        return self._numbers(name, "ints", int, default)
 
     def float_list(self, name: str, default: Sequence[float] | None = None) -> Any:
         """An attribute of floats."""
-        result = self._plain(name, "floats", None)
-        if result is None:
-            return () if name in self.attributes else default
-        return tuple(float(f) for f in result)
+        return self._numbers(name, "floats", float, default)
 
     def text_list(self, name: str, default: Sequence[str] | None = None) -> Any:
         """An attribute of texts."""
@@ -359,6 +345,13 @@ class OnnxCall:
         if not isinstance(result, GraphDef):
             raise ImportModelError(f"attribute {name!r} is missing")
         return result
+
+    def _numbers(self, name: str, field: str, kind: type, default: Any) -> Any:
+        result = self._plain(name, field, None)
+        if result is None:
+            # An empty list leaves no field behind.
+            return () if name in self.attributes else default
+        return tuple(map(kind, result))
 
     def _plain(self, name: str, field: str, default: Any) -> Any:
         self._asked.add(name)

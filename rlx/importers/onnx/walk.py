@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -323,9 +324,7 @@ class OnnxLowering:
     def _fold(self, operator: Operator, call: OnnxCall) -> list[Held | None] | None:
         """The results as arrays, by the references of rlx's ops; None where they are too large."""
         site = GraphSite(Graph("fold"), params=False)
-        inner = OnnxCall(
-            call.node, call.operands, site, call.opset, call.attributes, self, call.scope
-        )
+        inner = replace(call, site=site)
         site.graph.assumptions = Assumptions({})
         with deciding(site.graph.assumptions):
             stored = wrapped(_results(operator, inner), call.operands)
