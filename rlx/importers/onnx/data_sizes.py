@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.importers.onnx.values import GraphSite, RefusedError
+from rlx.importers.onnx.values import GraphSite, RefusedError, as_dtype
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.shape import is_sized, same_size
@@ -60,7 +60,7 @@ def _number(site: GraphSite, node: Node, place: int) -> Number:
         g = node.graph
         flat = node if node.shape == () else g.reshape(node, (node.type.size,))
         one = flat if node.shape == () else g.reshape(g.narrow(flat, 0, place, 1), ())
-        known = one if one.dtype is DType.I64 else g.cast(one, DType.I64)
+        known = as_dtype(g, one, DType.I64)
         site.numbers[node.id, place] = known
     return known
 

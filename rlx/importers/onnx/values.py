@@ -209,6 +209,11 @@ class GraphSite:
         return self.graph.constant(array, dtype)
 
 
+def as_dtype(g: Graph, x: Node, dtype: DType) -> Node:
+    """A node in a dtype: cast where it has another one."""
+    return x if x.dtype is dtype else g.cast(x, dtype)
+
+
 def _number(g: Graph, size: Any, dtype: DType) -> Node:
     """A size, a quotient of sizes or a number as a scalar."""
     if isinstance(size, Ratio):
@@ -216,8 +221,7 @@ def _number(g: Graph, size: Any, dtype: DType) -> Node:
         return g.div(above, below)
     if not isinstance(size, SizeExpr):
         return g.constant(np.asarray(size, dtype.numpy), dtype)
-    node = g.as_node(size, DType.I64, where="sizes")
-    return node if dtype is DType.I64 else g.cast(node, dtype)
+    return as_dtype(g, g.as_node(size, DType.I64, where="sizes"), dtype)
 
 
 # Types that rlx lacks and a wider one computes: results are cut back to their bits.

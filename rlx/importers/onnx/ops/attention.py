@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.ops.shapes import limited
 from rlx.importers.onnx.tensors import element_of
-from rlx.importers.onnx.values import OnnxValue, RefusedError
+from rlx.importers.onnx.values import OnnxValue, RefusedError, as_dtype
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ops.attention.rotary import Style
@@ -104,7 +105,7 @@ def attention(call: OnnxCall) -> Any:
     if seen is not None:
         weights = g.where(seen, weights, g.constant(0.0, weights.dtype))
     stages.append(weights)
-    y = g.matmul(weights if weights.dtype is v.dtype else g.cast(weights, v.dtype), v)
+    y = g.matmul(as_dtype(g, weights, v.dtype), v)
     shown = None
     if call.wants(3):
         shown = stages[call.integer("qk_matmul_output_mode", 0)]
@@ -161,7 +162,6 @@ def _mask(
 
 
 def _window(g: Graph, keys: Node, indices: Node, causal: int, left: int, right: int) -> Node:
-    result: Node | None = None
     bounds = []
     if causal:
         bounds.append(g.le(keys, indices))
@@ -169,10 +169,7 @@ def _window(g: Graph, keys: Node, indices: Node, causal: int, left: int, right: 
         bounds.append(g.le(keys, g.add(indices, g.constant(np.int32(right)))))
     if left >= 0:
         bounds.append(g.ge(keys, g.sub(indices, g.constant(np.int32(left)))))
-    for bound in bounds:
-        result = bound if result is None else g.logical_and(result, bound)
-    assert result is not None
-    return result
+    return reduce(g.logical_and, bounds)
 
 
 @onnx_op("FlexAttention", domain="ai.onnx.preview", raw=True)
@@ -187,11 +184,9 @@ def flex_attention(call: OnnxCall) -> Any:
     if precision is not None:
         wide = element_of(precision, "softmax_precision").dtype or wide
     scores = g.mul(g.matmul(q, g.transpose(k, (0, 1, 3, 2))), scale)
-    scores = scores if scores.dtype is wide else g.cast(scores, wide)
-    scores = _modified(call, "score_mod", scores)
+    scores = _modified(call, "score_mod", as_dtype(g, scores, wide))
     weights = _modified(call, "prob_mod", g.softmax(scores))
-    weights = weights if weights.dtype is v.dtype else g.cast(weights, v.dtype)
-    return g.matmul(weights, v)
+    return g.matmul(as_dtype(g, weights, v.dtype), v)
 
 
 def _modified(call: OnnxCall, name: str, x: Node) -> Node:
@@ -271,9 +266,7 @@ def linear_attention(call: OnnxCall) -> Any:
                 x = g.expand(x, (*x.shape[:2], kh))
             args.append((name, _heads(g, x, kh)))
     # Time leads: [T, B, H, ...].
-    rows = [
-        g.transpose(g.cast(x, wide) if x.dtype is not wide else x, (2, 0, 1, 3)) for _, x in args
-    ]
+    rows = [g.transpose(as_dtype(g, x, wide), (2, 0, 1, 3)) for _, x in args]
     body = Graph("linear_attention")
     stored = body.input("state", (b, kh, dk, dv), wide)
     step = {
@@ -293,7 +286,6 @@ def linear_attention(call: OnnxCall) -> Any:
     shared = body.reshape(step["q"], (b, kh, qh // kh, dk))
     out = body.mul(body.matmul(shared, new), scale)
     body.set_outputs([new, body.reshape(out, (b, qh, dv))])
-    start = g.cast(state, wide) if state.dtype is not wide else state
-    last, ys = g.scan(body, 1, start, *rows)
+    last, ys = g.scan(body, 1, as_dtype(g, state, wide), *rows)
     y = g.reshape(g.transpose(ys, (1, 0, 2, 3)), (b, steps, qh * dv))
-    return (y if kind is wide else g.cast(y, kind), last if kind is wide else g.cast(last, kind))
+    return as_dtype(g, y, kind), as_dtype(g, last, kind)

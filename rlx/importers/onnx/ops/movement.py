@@ -18,7 +18,7 @@ from rlx.importers.onnx.data_sizes import (
     positions,
 )
 from rlx.importers.onnx.handlers import builder, onnx_op
-from rlx.importers.onnx.ops.shapes import limited
+from rlx.importers.onnx.ops.shapes import limited, ones_but
 from rlx.importers.onnx.tensors import element_of
 from rlx.importers.onnx.values import RefusedError
 from rlx.ir.dtype import DType
@@ -197,8 +197,7 @@ def tensor_scatter(call: OnnxCall) -> Any:
     places = g.add(g.reshape(starts, (batch, 1)), steps)
     if call.text("mode", "linear") == "circular":
         places = g.mod(places, g.constant(np.array(total, starts.dtype.numpy)))
-    shape = [1] * len(past.shape)
-    shape[0], shape[axis] = batch, length
+    shape = ones_but(len(past.shape), {0: batch, axis: length})
     return g.scatter_elements(past, g.expand(g.reshape(places, shape), update.shape), update, axis)
 
 
@@ -288,8 +287,7 @@ def one_hot(call: OnnxCall) -> Any:
     if indices.dtype.is_float:
         indices = g.cast(indices, "i64")
     axis += len(indices.shape) + 1 if axis < 0 else 0
-    shape = [1] * (len(indices.shape) + 1)
-    shape[axis] = depth
+    shape = ones_but(len(indices.shape) + 1, {axis: depth})
     limited((depth,))
     classes = g.reshape(positions(g, depth, indices.dtype), shape)
     spread = g.unsqueeze(indices, (axis,))
@@ -340,8 +338,7 @@ def reverse_sequence(call: OnnxCall) -> Any:
     pos = g.where(g.lt(steps, rows), g.sub(g.sub(rows, constant), steps), steps)
     if time > batch:
         pos = g.transpose(pos)
-    shape = [1] * len(x.shape)
-    shape[time], shape[batch] = x.shape[time], x.shape[batch]
+    shape = ones_but(len(x.shape), {time: x.shape[time], batch: x.shape[batch]})
     return g.gather_elements(x, g.expand(g.reshape(pos, shape), x.shape), time)
 
 
@@ -390,12 +387,8 @@ def col2im(call: OnnxCall) -> Any:
     channels = x.shape[1] // count
     places = np.zeros(limited((*block, *steps)), np.int64)
     for a in range(rank):
-        shape = [1] * (2 * rank)
-        shape[a] = block[a]
-        tap = np.arange(block[a]).reshape(shape) * dilations[a]
-        shape = [1] * (2 * rank)
-        shape[rank + a] = steps[a]
-        step = np.arange(steps[a]).reshape(shape) * strides[a]
+        tap = np.arange(block[a]).reshape(ones_but(2 * rank, {a: block[a]})) * dilations[a]
+        step = np.arange(steps[a]).reshape(ones_but(2 * rank, {rank + a: steps[a]})) * strides[a]
         places = places * padded[a] + tap + step
     blocks = g.reshape(x, (batch * channels, count * math.prod(steps)))
     index = np.broadcast_to(places.reshape(1, -1), blocks.shape)

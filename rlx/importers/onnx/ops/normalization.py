@@ -11,7 +11,7 @@ from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.ops.movement import axis_of
 from rlx.importers.onnx.tensors import element_of
-from rlx.importers.onnx.values import RefusedError
+from rlx.importers.onnx.values import RefusedError, as_dtype
 from rlx.ir.dtype import HALVES, DType
 from rlx.ir.graph import Graph, Node
 
@@ -24,7 +24,7 @@ def batch_norm(call: OnnxCall) -> Any:
         raise RefusedError("statistics per position (spatial=0)")
     eps = call.real("epsilon", 1e-5)
     args = [call.x(i) for i in range(1, 5)]
-    scale, bias, mean, var = (p if p.dtype is x.dtype else g.cast(p, x.dtype) for p in args)
+    scale, bias, mean, var = (as_dtype(g, p, x.dtype) for p in args)
     if not call.integer("training_mode", 0) or call.opset < 14:
         return g.batch_norm(x, scale, bias, mean, var, eps)
     axes = (0, *range(2, len(x.shape)))
@@ -36,7 +36,7 @@ def batch_norm(call: OnnxCall) -> Any:
     y = g.batch_norm(x, scale, bias, middle, spread, eps)
     # Running statistics have the type of the old ones, whatever that of x is.
     running = [
-        g.add(g.mul(old, momentum), g.mul(_in(g, new, old.dtype), 1 - momentum))
+        g.add(g.mul(old, momentum), g.mul(as_dtype(g, new, old.dtype), 1 - momentum))
         for old, new in zip(args[2:], (middle, spread), strict=True)
     ]
     return (y, *running)
@@ -59,10 +59,6 @@ def _as_rlx_does(x: Node, dtype: DType) -> bool:
     return dtype is x.dtype or (dtype is DType.F32 and x.dtype in HALVES)
 
 
-def _in(g: Graph, x: Node, dtype: DType) -> Node:
-    return x if x.dtype is dtype else g.cast(x, dtype)
-
-
 @onnx_op("LayerNormalization")
 def layer_norm(call: OnnxCall) -> Any:
     """Over ``axis`` to the last; the mean and 1 / deviation are results too."""
@@ -74,8 +70,8 @@ def layer_norm(call: OnnxCall) -> Any:
         fits = scale.shape == rows and (bias is None or bias.shape == rows)
         if fits:
             return g.layer_norm(x, scale, bias, axis=axis, eps=eps)
-    wide = _in(g, x, dtype)
-    y = _in(g, g.layer_norm(wide, axis=axis, eps=eps), x.dtype)
+    wide = as_dtype(g, x, dtype)
+    y = as_dtype(g, g.layer_norm(wide, axis=axis, eps=eps), x.dtype)
     y = g.mul(y, scale)
     y = y if bias is None else g.add(y, bias)
     if not call.wants(1) and not call.wants(2):
@@ -86,7 +82,7 @@ def layer_norm(call: OnnxCall) -> Any:
     inverse = g.rsqrt(g.add(g.mean(g.mul(centred, centred), axes, True), eps))
     # Computed in a type no narrower than x, and given in the one that the node asks for.
     stash = element_of(call.integer("stash_type", 1), "stash_type").dtype or dtype
-    return y, _in(g, mean, stash), _in(g, inverse, stash)
+    return y, as_dtype(g, mean, stash), as_dtype(g, inverse, stash)
 
 
 @onnx_op("RMSNormalization", since=23)
@@ -94,12 +90,17 @@ def rms_norm(call: OnnxCall) -> Any:
     """Over ``axis`` to the last."""
     g, x, axis = call.g, call.x(), axis_of(call, -1)
     eps, dtype = call.real("epsilon", 1e-5), _computed_in(call, call.x(), 23)
-    scale = call.x(1)
+    return scaled_rms_norm(g, x, call.x(1), axis, eps, dtype)
+
+
+def scaled_rms_norm(g: Graph, x: Node, scale: Node, axis: int, eps: float, dtype: DType) -> Node:
+    """A norm over ``axis`` to the last, computed in a type, in the type of the scale that it is multiplied with."""
     fits = scale.dtype is x.dtype and scale.shape == x.shape[axis:]
     if fits and _as_rlx_does(x, dtype):
-        return g.rms_norm(x, scale, eps=eps, axis=axis)
-    y = g.rms_norm(_in(g, x, dtype), eps=eps, axis=axis)
-    return g.mul(_in(g, y, scale.dtype), scale)
+        result: Node = g.rms_norm(x, scale, eps=eps, axis=axis)
+        return result
+    y = g.rms_norm(as_dtype(g, x, dtype), eps=eps, axis=axis)
+    return g.mul(as_dtype(g, y, scale.dtype), scale)
 
 
 @onnx_op("GroupNormalization", since=18)
@@ -122,7 +123,9 @@ def group_norm(call: OnnxCall) -> Any:
     dtype = _computed_in(call, x, 21)
     if _as_rlx_does(x, dtype):
         return g.group_norm(x, call.integer("num_groups"), call.x(1), call.x(2), eps=eps)
-    y = _in(g, g.group_norm(_in(g, x, dtype), call.integer("num_groups"), eps=eps), x.dtype)
+    y = as_dtype(
+        g, g.group_norm(as_dtype(g, x, dtype), call.integer("num_groups"), eps=eps), x.dtype
+    )
     shape = (x.shape[1], *(1,) * (len(x.shape) - 2))
     return g.add(g.mul(y, g.reshape(call.x(1), shape)), g.reshape(call.x(2), shape))
 

@@ -10,7 +10,7 @@ import numpy as np
 from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.handlers import builder, onnx_op
 from rlx.importers.onnx.ops.convolution import Pairs, paddings, per_axis, spatial
-from rlx.importers.onnx.ops.shapes import limited
+from rlx.importers.onnx.ops.shapes import limited, ones_but
 from rlx.importers.onnx.values import RefusedError
 from rlx.ir.graph import Node
 from rlx.ir.shape import Shape
@@ -66,9 +66,7 @@ def _places(call: OnnxCall, kernel: tuple[int, ...], window: dict[str, Any]) -> 
     indices = []
     for a in axes:
         tap = np.indices(kernel)[a].reshape(-1) * window["dilation"][a] - window["padding"][a][0]
-        shape = [1] * rank
-        shape[a] = out[a]
-        step = np.arange(out[a]).reshape(shape) * window["stride"][a]
+        step = np.arange(out[a]).reshape(ones_but(rank, {a: out[a]})) * window["stride"][a]
         pos = tap.reshape(-1, *[1] * rank) + step
         inside &= (pos >= 0) & (pos < sizes[a])
         indices.append(np.clip(pos, 0, sizes[a] - 1))

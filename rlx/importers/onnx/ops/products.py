@@ -10,7 +10,8 @@ import numpy as np
 from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.ops.packed import packed_product
-from rlx.importers.onnx.values import RefusedError
+from rlx.importers.onnx.ops.shapes import ones_but
+from rlx.importers.onnx.values import RefusedError, as_dtype
 from rlx.ir.dtype import HALVES, DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.shape import broadcast
@@ -81,7 +82,7 @@ def gemm(call: OnnxCall) -> Any:
             rows == result.shape, f"a summand of shape {c.shape} for a product {result.shape}"
         )
         result = g.add(result, c if beta == 1 else g.mul(c, beta))
-    return result if result.dtype is kind else g.cast(result, kind)
+    return as_dtype(g, result, kind)
 
 
 @onnx_op("Einsum")
@@ -109,9 +110,7 @@ def _point(g: Graph, zero: Node, rank: int, axis: int | None) -> Node:
     if math.prod(point.shape) == 1:
         return g.reshape(point, ())
     if axis is not None and len(point.shape) == 1:
-        shape = [1] * rank
-        shape[axis] = point.shape[0]
-        point = g.reshape(point, shape)
+        point = g.reshape(point, ones_but(rank, {axis: point.shape[0]}))
     return point
 
 
@@ -185,9 +184,7 @@ def requantized(
             return g.reshape(node, ())
         if len(node.shape) > 1:
             return node
-        shape = [1] * rank
-        shape[place] = node.shape[0]
-        return g.reshape(node, shape)
+        return g.reshape(node, ones_but(rank, {place: node.shape[0]}))
 
     scale = g.mul(along(first, rank - 2), along(second, rank - 1 if axis is None else axis))
     scaled = g.mul(g.cast(exact, "f32"), g.div(scale, along(result, rank - 2)))
@@ -244,4 +241,4 @@ def det(call: OnnxCall) -> Any:
         rows = g.narrow(reduced, len(batch) + 1, 1, size - 1)
     if result is None:
         result = g.expand(g.constant(1.0, x.dtype), batch)
-    return result if result.dtype is kind else g.cast(result, kind)
+    return as_dtype(g, result, kind)

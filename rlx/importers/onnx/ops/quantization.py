@@ -10,8 +10,9 @@ from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.elements import UINT8, Element
 from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.narrow import FORMATS, decoded, encoded
+from rlx.importers.onnx.ops.shapes import ones_but
 from rlx.importers.onnx.tensors import element_of
-from rlx.importers.onnx.values import CARRIERS, Coded, OnnxValue, RefusedError
+from rlx.importers.onnx.values import CARRIERS, Coded, OnnxValue, RefusedError, as_dtype
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.shape import as_axis
@@ -28,9 +29,7 @@ def _spread(call: OnnxCall, node: Node, x: Node) -> Node:
     axis = as_axis(named, rank, where="axis")
     block = call.integer("block_size", 0)
     if len(node.shape) == 1 and not block:
-        shape = [1] * rank
-        shape[axis] = node.shape[0]
-        return g.reshape(node, shape)
+        return g.reshape(node, ones_but(rank, {axis: node.shape[0]}))
     if len(node.shape) != rank:
         raise ImportModelError(f"scales of shape {node.shape} for a tensor of {x.shape}")
     size = block or -(-x.shape[axis] // max(node.shape[axis], 1))
@@ -61,13 +60,10 @@ def quantize(call: OnnxCall) -> Any:
     if dtype is None or element.numpy.kind not in "iu" or element.dtype is DType.BF16:
         raise RefusedError(f"quantisation to {element.name}")
     scale = call.x(1)
-    if not x.dtype.is_float:
-        x = g.cast(x, scale.dtype)
-    if scale.dtype is not x.dtype:
-        x = g.cast(x, scale.dtype)
+    x = as_dtype(g, x, scale.dtype)
     result = g.div(x, _spread(call, scale, x))
     if element.name in FORMATS:
-        wide = result if result.dtype is DType.F32 else g.cast(result, "f32")
+        wide = as_dtype(g, result, DType.F32)
         if call.has(2):
             wide = g.add(wide, _spread(call, decoded(g, call.x(2), element.name), x))
         return OnnxValue(element, node=encoded(g, wide, element.name, saturate))
@@ -110,19 +106,17 @@ def _decoded(call: OnnxCall) -> OnnxValue:
         if call.has(2):
             wide = g.sub(wide, _spread(call, decoded(g, call.x(2), call.element(2).name), x))
     else:
-        wide = g.cast(x, "i32") if x.dtype is not DType.I32 else x
+        wide = as_dtype(g, x, DType.I32)
         if call.has(2):
-            zero = _spread(call, call.x(2), x)
-            wide = g.sub(wide, g.cast(zero, "i32") if zero.dtype is not DType.I32 else zero)
+            wide = g.sub(wide, as_dtype(g, _spread(call, call.x(2), x), DType.I32))
     code = call.integer("output_dtype", 0)
     target = element_of(code, "output_dtype").dtype if code else scale.dtype
     if target is None:
         raise RefusedError(f"output_dtype {code}")
     through = DType.F64 if scale.dtype is DType.F64 else DType.F32
-    spread = _spread(call, scale, x)
-    spread = spread if spread.dtype is through else g.cast(spread, through)
-    result = g.mul(wide if wide.dtype is through else g.cast(wide, through), spread)
-    return OnnxValue.of(result if target is through else g.cast(result, target))
+    spread = as_dtype(g, _spread(call, scale, x), through)
+    result = g.mul(as_dtype(g, wide, through), spread)
+    return OnnxValue.of(as_dtype(g, result, target))
 
 
 @onnx_op("DynamicQuantizeLinear")

@@ -9,7 +9,7 @@ from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.ops.shapes import checked_shape
 from rlx.importers.onnx.tensors import element_of
-from rlx.importers.onnx.values import RefusedError
+from rlx.importers.onnx.values import RefusedError, as_dtype
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 
@@ -40,7 +40,7 @@ def _drawn(call: OnnxCall, shape: tuple[int, ...], dtype: DType) -> Node:
         result = g.random_uniform(
             shape, seed, low=call.real("low", 0.0), high=call.real("high", 1.0)
         )
-    return result if dtype is result.dtype else g.cast(result, dtype)
+    return as_dtype(g, result, dtype)
 
 
 @onnx_op("RandomNormal", "RandomUniform", fold=False)
@@ -59,6 +59,5 @@ def drawn_like(call: OnnxCall) -> Any:
 def bernoulli(call: OnnxCall) -> Any:
     """1 with the probability that the operand holds."""
     g, x = call.g, call.x()
-    noise = g.random_uniform(x.shape, _seed(call))
-    noise = noise if noise.dtype is x.dtype else g.cast(noise, x.dtype)
+    noise = as_dtype(g, g.random_uniform(x.shape, _seed(call)), x.dtype)
     return g.cast(g.lt(noise, x), _type(call, x.dtype))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from rlx.errors import ImportModelError
 from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.ops.shapes import checked_shape, limited
-from rlx.importers.onnx.values import RefusedError
+from rlx.importers.onnx.values import RefusedError, as_dtype
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.shape import as_axis
@@ -154,11 +155,10 @@ def _cubic(g: Graph, place: Node, a: float = -0.75) -> Taps:
     for offset in range(-1, 3):
         d = g.abs(g.sub(part, float(offset)))
         if offset in (0, 1):
-            inner = g.add(g.mul(g.sub(g.mul(d, a + 2), a + 3), g.mul(d, d)), 1.0)
-            taps.append((g.add(low, float(offset)), inner))
+            weight = g.add(g.mul(g.sub(g.mul(d, a + 2), a + 3), g.mul(d, d)), 1.0)
         else:
-            outer = g.sub(g.mul(g.add(g.mul(g.sub(g.mul(d, a), 5 * a), d), 8 * a), d), 4 * a)
-            taps.append((g.add(low, float(offset)), outer))
+            weight = g.sub(g.mul(g.add(g.mul(g.sub(g.mul(d, a), 5 * a), d), 8 * a), d), 4 * a)
+        taps.append((g.add(low, float(offset)), weight))
     return taps
 
 
@@ -187,9 +187,7 @@ def grid_sample(call: OnnxCall) -> Any:
     fits = len(grid.shape) == len(x.shape) and grid.shape[0] == n
     call.need(fits, f"a grid of {grid.shape} for images of {x.shape}")
     points = math.prod(out)
-    if grid.dtype is not x.dtype:
-        grid = g.cast(grid, x.dtype)
-    flat = g.reshape(grid, (n, points, rank))
+    flat = g.reshape(as_dtype(g, grid, x.dtype), (n, points, rank))
     axes = []
     for axis, size in enumerate(sizes):
         unit = g.reshape(g.narrow(flat, 2, rank - 1 - axis, 1), (n, points))
@@ -323,7 +321,4 @@ def _rois(
     if mode == "avg":
         return g.mean(g.reshape(_at(g, images, sizes, axes), cells), (3, 5))
     corners = [_at(g, images, sizes, [[a], [b]]) for a in axes[0] for b in axes[1]]
-    best = corners[0]
-    for other in corners[1:]:
-        best = g.maximum(best, other)
-    return g.max(g.reshape(best, cells), (3, 5))
+    return g.max(g.reshape(reduce(g.maximum, corners), cells), (3, 5))

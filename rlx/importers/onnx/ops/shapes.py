@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.narrow import FORMATS, decoded, encoded
 from rlx.importers.onnx.size_arithmetic import cast as cast_sizes
 from rlx.importers.onnx.tensors import element_of
-from rlx.importers.onnx.values import CARRIERS, OnnxValue, RefusedError
+from rlx.importers.onnx.values import CARRIERS, OnnxValue, RefusedError, as_dtype
 from rlx.importers.onnx.wrap import cut
 from rlx.ir.dtype import DType, store, widen
 from rlx.ir.graph import Node
@@ -90,6 +91,11 @@ def checked_shape(dims: tuple[int, ...]) -> tuple[int, ...]:
     return dims
 
 
+def ones_but(rank: int, sizes: Mapping[int, Any]) -> tuple[Any, ...]:
+    """A shape of ones but for some axes, numbered from the front."""
+    return tuple(sizes.get(axis, 1) for axis in range(rank))
+
+
 def limited(dims: tuple[int, ...]) -> tuple[int, ...]:
     """A shape of an array that is made at load.
 
@@ -118,7 +124,11 @@ def range_(call: OnnxCall) -> Any:
     limited((count,))
     result = start.astype(np.float64 if start.dtype.kind == "f" else start.dtype)
     values = result + np.arange(count).astype(result.dtype) * delta.astype(result.dtype)
-    element = call.element()
+    return _made_at_load(values, call.element())
+
+
+def _made_at_load(values: Any, element: Element) -> OnnxValue:
+    """Numbers as elements of a type."""
     if element is BFLOAT16:
         return OnnxValue(element, store(values, DType.BF16))
     return OnnxValue(element, values.astype(element.numpy))
@@ -153,10 +163,7 @@ def eye_like(call: OnnxCall) -> Any:
     """Ones on a diagonal."""
     rows, columns = limited(call.shape())
     element = element_of(call.integer("dtype", call.element().code), "EyeLike")
-    values = np.eye(rows, columns, call.integer("k", 0))
-    if element is BFLOAT16:
-        return OnnxValue(element, store(values, DType.BF16))
-    return OnnxValue(element, values.astype(element.numpy))
+    return _made_at_load(np.eye(rows, columns, call.integer("k", 0)), element)
 
 
 @onnx_op("Reshape", carried=True)
@@ -303,7 +310,7 @@ def cast_to(call: OnnxCall, element: Element, index: int = 0) -> OnnxValue:
     if source.name in FORMATS:
         x = decoded(g, x, source.name)
     if element.name in FORMATS:
-        wide = x if x.dtype is DType.F32 else g.cast(x, "f32")
+        wide = as_dtype(g, x, DType.F32)
         return OnnxValue(element, node=encoded(g, wide, element.name, saturate))
     if source is UINT64 and dtype.is_float:
         wide = g.cast(x, DType.F64)
@@ -311,10 +318,8 @@ def cast_to(call: OnnxCall, element: Element, index: int = 0) -> OnnxValue:
         return OnnxValue(element, node=g.cast(wide, dtype))
     if element.name in CARRIERS:
         through = DType.I64 if dtype is DType.I64 else DType.I32
-        return OnnxValue(
-            element, node=cut(g.cast(x, through) if x.dtype is not through else x, element)
-        )
-    return OnnxValue(element, node=x if x.dtype is dtype else g.cast(x, dtype))
+        return OnnxValue(element, node=cut(as_dtype(g, x, through), element))
+    return OnnxValue(element, node=as_dtype(g, x, dtype))
 
 
 def _cast_array(array: Any, source: Element, element: Element) -> Any:

@@ -13,7 +13,7 @@ from rlx.importers.onnx.ops.contrib.domain import contrib
 from rlx.importers.onnx.ops.contrib.integers import scaled_product
 from rlx.importers.onnx.ops.contrib.scores import Scores, attend, hidden, seen_before, summed
 from rlx.importers.onnx.ops.products import exact_product
-from rlx.importers.onnx.values import RefusedError
+from rlx.importers.onnx.values import RefusedError, as_dtype
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.shape import broadcast
@@ -41,7 +41,7 @@ def padding(call: OnnxCall, mask: Node, shape: tuple[int, int, int], like: Node)
         if mask.shape[0] not in (b, 2 * b) or (b == 0):
             raise RefusedError(f"a mask of shape {mask.shape} for a batch of {b}")
         places = g.reshape(g.arange(sk), (1, 1, 1, sk))
-        wide = mask if mask.dtype is DType.I32 else g.cast(mask, "i32")
+        wide = as_dtype(g, mask, DType.I32)
         ends = g.reshape(g.narrow(wide, 0, 0, b), (b, 1, 1, 1))
         seen = g.lt(places, ends)
         if mask.shape[0] == 2 * b:

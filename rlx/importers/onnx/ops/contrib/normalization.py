@@ -12,6 +12,7 @@ from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.ops.contrib.domain import contrib
 from rlx.importers.onnx.ops.contrib.quantization import decoded_node
 from rlx.importers.onnx.ops.movement import axis_of
+from rlx.importers.onnx.ops.normalization import scaled_rms_norm
 from rlx.ir.graph import Node
 
 EPSILON = 1e-12
@@ -21,12 +22,12 @@ def _mean(call: OnnxCall, x: Node) -> Node:
     return call.g.mean(call.widened(x), (len(x.shape) - 1,), True)
 
 
-def _inverse(call: OnnxCall, x: Node, eps: float, mean: Node | None) -> Node:
-    """1 / deviation, or 1 / root mean square where there is no mean."""
+def _inverse(call: OnnxCall, x: Node, eps: float, mean: Node | None, axis: int = -1) -> Node:
+    """1 / deviation over ``axis`` to the last, or 1 / root mean square where there is no mean."""
     g, wide = call.g, call.widened(x)
     centred = wide if mean is None else g.sub(wide, mean)
-    square = g.mean(g.mul(centred, centred), (len(x.shape) - 1,), True)
-    return g.rsqrt(g.add(square, eps))
+    axes = tuple(range(len(x.shape)))[axis:]
+    return g.rsqrt(g.add(g.mean(g.mul(centred, centred), axes, True), eps))
 
 
 @contrib("SkipLayerNormalization")
@@ -68,16 +69,8 @@ def simplified_layer_norm(call: OnnxCall) -> Any:
     g, x, axis = call.g, call.x(), axis_of(call, -1)
     eps, scale = call.real("epsilon", 1e-5), call.x(1)
     call.need(call.integer("stash_type", 1) == 1, "stash_type is 1")
-    if scale.shape == x.shape[axis:] and scale.dtype is x.dtype:
-        y = g.rms_norm(x, scale, eps=eps, axis=axis)
-    else:
-        plain = g.rms_norm(x, eps=eps, axis=axis)
-        y = g.mul(plain if plain.dtype is scale.dtype else g.cast(plain, scale.dtype), scale)
-    if not call.wants(1):
-        return y
-    axes = tuple(range(axis, len(x.shape)))
-    wide = call.widened(x)
-    return y, g.rsqrt(g.add(g.mean(g.mul(wide, wide), axes, True), eps))
+    y = scaled_rms_norm(g, x, scale, axis, eps, x.dtype)
+    return (y, _inverse(call, x, eps, None, axis)) if call.wants(1) else y
 
 
 @contrib("EmbedLayerNormalization")

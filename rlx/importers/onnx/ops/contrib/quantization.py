@@ -9,7 +9,7 @@ from typing import Any
 from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.ops.contrib.domain import contrib
 from rlx.importers.onnx.ops.products import limits
-from rlx.importers.onnx.values import RefusedError
+from rlx.importers.onnx.values import RefusedError, as_dtype
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.shape import as_axis
@@ -20,8 +20,7 @@ def _single(call: OnnxCall, index: int) -> Node:
     node = call.x(index)
     if node.shape not in ((), (1,)):
         raise RefusedError(f"input {index} of shape {node.shape}; one scale and zero point for all")
-    wide = node if node.dtype is DType.F32 else call.g.cast(node, "f32")
-    return call.g.reshape(wide, ())
+    return call.g.reshape(as_dtype(call.g, node, DType.F32), ())
 
 
 def decoded(call: OnnxCall, index: int, scale: int, zero: int) -> Node:

@@ -11,7 +11,7 @@ import numpy as np
 
 from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.handlers import onnx_op
-from rlx.importers.onnx.values import RefusedError, RefusedResult
+from rlx.importers.onnx.values import RefusedError, RefusedResult, as_dtype
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 
@@ -59,7 +59,7 @@ def floats(call: OnnxCall, index: int = 0) -> Node:
 
 def as_float(g: Graph, x: Node) -> Node:
     """A result in f32, which this domain gives whatever the operands are."""
-    return x if x.dtype is DType.F32 else g.cast(x, "f32")
+    return as_dtype(g, x, DType.F32)
 
 
 def rows(call: OnnxCall, index: int = 0) -> Node:

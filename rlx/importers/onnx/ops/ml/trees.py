@@ -9,7 +9,7 @@ import numpy as np
 from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.ops.ml.forest import Forest, from_nodes, from_splits, scores
 from rlx.importers.onnx.ops.ml.outcomes import Labels, as_float, ml, rows, transformed, two_columns
-from rlx.importers.onnx.values import Array, RefusedError
+from rlx.importers.onnx.values import Array, RefusedError, as_dtype
 from rlx.ir.graph import Node
 
 # The enumerations of version 5.
@@ -52,7 +52,7 @@ def ensemble(call: OnnxCall) -> Any:
     aggregate = AGGREGATES[call.integer("aggregate_function", 1)]
     y = scores(call.g, x, from_splits(call, count), aggregate)
     y = transformed(call, y, POSTS[call.integer("post_transform", 0)])
-    return y if y.dtype is call.dtype() else call.g.cast(y, call.dtype())
+    return as_dtype(call.g, y, call.dtype())
 
 
 @ml("TreeEnsembleClassifier")
