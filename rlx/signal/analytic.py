@@ -10,7 +10,7 @@ import numpy as np
 from rlx.errors import ShapeError
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
-from rlx.signal.arrays import complex_numbers, on_arrays, on_device
+from rlx.signal.arrays import complex_numbers, on_arrays
 from rlx.signal.axes import moved
 from rlx.signal.checks import integer
 from rlx.signal.coefficients import taps_of
@@ -42,7 +42,7 @@ def hilbert(x: Any, N: int | None = None, axis: int = -1, *, device: Any = None)
         >>> rlx.signal.hilbert(np.float32([1, 0, -1, 0])).round(6).tolist()
         [(1+0j), 1j, (-1+0j), -1j]
     """
-    result = _hilbert(x, N, axis, **on_device(device))
+    result = _hilbert(x, N, axis, device=device)
     return result if isinstance(x, Node) else complex_numbers(result, axis)
 
 

@@ -181,11 +181,6 @@ def of_one_dtype(where: str, x: Any, y: Any) -> tuple[Any, Any]:
     return first.astype(wider, copy=False), second.astype(wider, copy=False)
 
 
-def on_device(device: Any) -> dict[str, Any]:
-    """The keyword that hands a device on to a function made by ``on_arrays``, where one was given."""
-    return {} if device is None else {"device": device}
-
-
 def _as_nodes(called: str, settings: dict[str, Any], args: Sequence[str]) -> None:
     """Arrays that stand beside nodes become constants of their graph."""
     like = next(settings[name] for name in args if isinstance(settings[name], Node))

@@ -9,7 +9,7 @@ import numpy as np
 
 from rlx.errors import ShapeError
 from rlx.ir.graph import Node
-from rlx.signal.arrays import complex_numbers, of_one_dtype, on_arrays, on_device
+from rlx.signal.arrays import complex_numbers, of_one_dtype, on_arrays
 from rlx.signal.axes import moved
 from rlx.signal.checks import one_of, positive
 from rlx.signal.spectrum import (
@@ -77,7 +77,7 @@ def csd(  # noqa: PLR0913 - SciPy's signature
     one_sided("csd", return_onesided)
     settings = Estimate(fs, window, nperseg, noverlap, nfft, detrend, scaling, average)
     x, y = of_one_dtype("csd", x, y)
-    result = _csd(x, y, settings, axis, **on_device(device))
+    result = _csd(x, y, settings, axis, device=device)
     if not isinstance(result, Node):
         result = complex_numbers(result, axis)
     return with_frequencies(result, x, settings, axis)
@@ -138,7 +138,7 @@ def coherence(  # noqa: PLR0913 - SciPy's signature
     """
     settings = Estimate(fs, window, nperseg, noverlap, nfft, detrend)
     x, y = of_one_dtype("coherence", x, y)
-    result = _coherence(x, y, settings, axis, **on_device(device))
+    result = _coherence(x, y, settings, axis, device=device)
     return with_frequencies(result, x, settings, axis)
 
 

@@ -11,7 +11,7 @@ from rlx.errors import InputError, did_you_mean
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
 from rlx.signal.analytic import resample_poly
-from rlx.signal.arrays import on_arrays, on_device
+from rlx.signal.arrays import on_arrays
 from rlx.signal.axes import moved
 from rlx.signal.checks import integer
 from rlx.signal.filters import banded, sosfilt, sosfiltfilt
@@ -64,7 +64,7 @@ def decimate(
         )
     q = integer("decimate", "q", q)
     order = (8 if ftype == "iir" else 20 * q) if n is None else integer("decimate", "n", n)
-    return _decimate(x, q, order, ftype, axis, bool(zero_phase), **on_device(device))
+    return _decimate(x, q, order, ftype, axis, bool(zero_phase), device=device)
 
 
 @on_arrays

@@ -10,7 +10,7 @@ from rlx.errors import InputError, ShapeError, did_you_mean
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
 from rlx.resource_limits import charge
-from rlx.signal.arrays import on_arrays, on_device
+from rlx.signal.arrays import on_arrays
 from rlx.signal.axes import moved, position
 from rlx.signal.checks import integer
 from rlx.signal.coefficients import sections_of, taps_of, warn_of_order
@@ -44,7 +44,7 @@ def sosfilt(sos: Any, x: Any, axis: int = -1, zi: Any = None, *, device: Any = N
         >>> rlx.signal.sosfilt([[0.5, 0, 0, 1, -0.5, 0]], np.ones(3, np.float32)).tolist()
         [0.5, 0.75, 0.875]
     """
-    return _sosfilt(x, sections_of("sosfilt", sos), axis, zi, **on_device(device))
+    return _sosfilt(x, sections_of("sosfilt", sos), axis, zi, device=device)
 
 
 @on_arrays
@@ -88,7 +88,7 @@ def lfilter(b: Any, a: Any, x: Any, axis: int = -1, zi: Any = None, *, device: A
     """
     b, a = taps_of("lfilter", b, a)
     warn_of_order(b, x)
-    return _lfilter(x, b, a, axis, zi, **on_device(device))
+    return _lfilter(x, b, a, axis, zi, device=device)
 
 
 @on_arrays
@@ -205,7 +205,7 @@ def sosfiltfilt(
     rows = sections_of("sosfiltfilt", sos)
     idle = min(np.sum(rows[:, 2] == 0), np.sum(rows[:, 5] == 0))
     edge = 3 * (2 * len(rows) + 1 - int(idle)) if padlen is None else padlen
-    return _sosfiltfilt(x, rows, axis, padtype, edge, **on_device(device))
+    return _sosfiltfilt(x, rows, axis, padtype, edge, device=device)
 
 
 @on_arrays
@@ -252,7 +252,7 @@ def filtfilt(
     b, a = taps_of("filtfilt", b, a)
     warn_of_order(b, x)
     edge = 3 * max(len(b), len(a)) if padlen is None else padlen
-    return _filtfilt(x, b, a, axis, padtype, edge, **on_device(device))
+    return _filtfilt(x, b, a, axis, padtype, edge, device=device)
 
 
 @on_arrays

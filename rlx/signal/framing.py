@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from rlx.errors import ShapeError, UnknownNameError, did_you_mean
 from rlx.ir.graph import Node
-from rlx.ir.shape import Shape
 
 PAD_MODES = ("constant", "edge", "reflect", "odd")
 
@@ -52,10 +51,11 @@ def overlap_add(frames: Node, hop: int) -> Node:
     *outer, count, length = frames.shape
     # Each frame is cut into parts of one hop; part p of frame f adds to hop f + p of the result.
     parts = -(-length // hop)
-    cells = _reshape(extend(frames, 0, parts * hop - length), (*outer, count, parts, hop))
+    g, wide = frames.graph, extend(frames, 0, parts * hop - length)
+    cells = g.reshape(wide, (*outer, count, parts, hop))
     total = None
     for part in range(parts):
-        row = _reshape(cells.graph.narrow(cells, -2, part, 1), (*outer, count * hop))
+        row = g.reshape(g.narrow(cells, -2, part, 1), (*outer, count * hop))
         shifted = extend(row, part * hop, (parts - 1 - part) * hop)
         total = shifted if total is None else total + shifted
     assert total is not None, "a frame has a part"
@@ -123,7 +123,3 @@ def complex_block(x: Node) -> Node:
         ``[..., 2n]``.
     """
     return extend(x, 0, x.shape[-1])
-
-
-def _reshape(x: Node, shape: Shape) -> Node:
-    return x.graph.reshape(x, shape)

@@ -87,10 +87,8 @@ def mel_filterbank(
     positive("mel_filterbank", "sample_rate", sample_rate)
     if norm not in ("slaney", None):
         raise InputError("[mel_filterbank] norm", got=norm, expected="'slaney' or None")
-    n_fft, n_mels = (
-        integer("mel_filterbank", name, value)
-        for name, value in (("n_fft", n_fft), ("n_mels", n_mels))
-    )
+    n_fft = integer("mel_filterbank", "n_fft", n_fft)
+    n_mels = integer("mel_filterbank", "n_mels", n_mels)
     top = sample_rate / 2 if fmax is None else fmax
     if not 0 <= fmin < top < math.inf:
         raise InputError(

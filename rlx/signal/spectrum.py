@@ -11,7 +11,7 @@ import numpy as np
 from rlx.errors import InputError, ShapeError, describe
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
-from rlx.signal.arrays import on_arrays, on_device
+from rlx.signal.arrays import on_arrays
 from rlx.signal.axes import moved, position
 from rlx.signal.checks import integer, one_of, positive
 from rlx.signal.fourier import fft_frequencies, rfft
@@ -50,61 +50,51 @@ class Estimate(NamedTuple):
     average: str = "mean"
 
     def segments(self, samples: int, where: str) -> Segments:
-        """The segments of a signal of so many samples."""
-        return segments(samples, self.nperseg, self.noverlap, self.nfft, self.window, where)
+        """The segments of a signal of so many samples; a shorter one is a single segment.
 
+        Args:
+            samples: Samples of the signal.
+            where: The function's name, for messages.
 
-def segments(
-    samples: int,
-    nperseg: int | None,
-    noverlap: int | None,
-    nfft: int | None,
-    window: WindowLike = "hann",
-    where: str = "welch",
-) -> Segments:
-    """The segments of a signal of so many samples; a shorter one is a single segment.
+        Raises:
+            ShapeError: There are no samples.
+            InputError: ``noverlap`` or ``nfft`` does not fit the segment.
 
-    Args:
-        samples: Samples of the signal.
-        nperseg: Samples per segment; by default as many as the window has, or 256.
-        noverlap: Samples that neighbouring segments share.
-        nfft: Length of the transform.
-        window: The window, which may be samples.
-        where: The function's name, for messages.
-
-    Raises:
-        ShapeError: There are no samples.
-        InputError: ``noverlap`` or ``nfft`` does not fit the segment.
-
-    Warns:
-        UserWarning: ``nperseg`` is more than there are samples.
-    """
-    if nperseg is None:
-        asked = 256 if named(window) else np.size(window)
-    else:
-        asked = integer(where, "nperseg", nperseg)
-    if samples < 1 or asked < 1:
-        raise ShapeError(
-            f"[{where}] no samples",
-            got=f"{samples} samples, a window of {asked}",
-            expected="at least 1",
+        Warns:
+            UserWarning: ``nperseg`` is more than there are samples.
+        """
+        if self.nperseg is None:
+            asked = 256 if named(self.window) else np.size(self.window)
+        else:
+            asked = integer(where, "nperseg", self.nperseg)
+        if samples < 1 or asked < 1:
+            raise ShapeError(
+                f"[{where}] no samples",
+                got=f"{samples} samples, a window of {asked}",
+                expected="at least 1",
+            )
+        if self.nperseg is not None and self.nperseg > samples:
+            text = describe(
+                f"[{where}] nperseg {self.nperseg} exceeds the {samples} samples",
+                hint=f"nperseg={samples} is used",
+            )
+            warnings.warn(text, UserWarning, stacklevel=2)
+        length = min(asked, samples)
+        overlap = (
+            length // 2 if self.noverlap is None else integer(where, "noverlap", self.noverlap, 0)
         )
-    if nperseg is not None and nperseg > samples:
-        text = describe(
-            f"[{where}] nperseg {nperseg} exceeds the {samples} samples",
-            hint=f"nperseg={samples} is used",
-        )
-        warnings.warn(text, UserWarning, stacklevel=2)
-    length = min(asked, samples)
-    overlap = length // 2 if noverlap is None else integer(where, "noverlap", noverlap, 0)
-    if overlap >= length:
-        raise InputError(
-            f"[{where}] noverlap", got=noverlap, expected=f"0 to {length - 1}, below nperseg"
-        )
-    n_fft = length if nfft is None else integer(where, "nfft", nfft)
-    if n_fft < length:
-        raise InputError(f"[{where}] nfft", got=nfft, expected=f"at least nperseg, {length}")
-    return Segments(length, length - overlap, n_fft)
+        if overlap >= length:
+            raise InputError(
+                f"[{where}] noverlap",
+                got=self.noverlap,
+                expected=f"0 to {length - 1}, below nperseg",
+            )
+        n_fft = length if self.nfft is None else integer(where, "nfft", self.nfft)
+        if n_fft < length:
+            raise InputError(
+                f"[{where}] nfft", got=self.nfft, expected=f"at least nperseg, {length}"
+            )
+        return Segments(length, length - overlap, n_fft)
 
 
 def welch(  # noqa: PLR0913 - SciPy's signature
@@ -160,7 +150,7 @@ def welch(  # noqa: PLR0913 - SciPy's signature
     """
     one_sided("welch", return_onesided)
     settings = Estimate(fs, window, nperseg, noverlap, nfft, detrend, scaling, average)
-    return with_frequencies(_welch(x, settings, axis, **on_device(device)), x, settings, axis)
+    return with_frequencies(_welch(x, settings, axis, device=device), x, settings, axis)
 
 
 @on_arrays
@@ -203,7 +193,7 @@ def psd(  # noqa: PLR0913 - SciPy's signature
     shape = np.shape(x) if not isinstance(x, Node) else x.shape
     length = shape[position("psd", len(shape), axis)]
     settings = Estimate(fs, window, length, 0, nfft, detrend, scaling)
-    return with_frequencies(_psd(x, settings, axis, **on_device(device)), x, settings, axis)
+    return with_frequencies(_psd(x, settings, axis, device=device), x, settings, axis)
 
 
 @on_arrays
@@ -215,7 +205,8 @@ def welch_frequencies(
     samples: int, fs: float = 1.0, nperseg: int | None = None, nfft: int | None = None
 ) -> Array:
     """Frequency in Hz of each bin of ``welch`` on a signal of so many samples, float64."""
-    return fft_frequencies(segments(samples, nperseg, None, nfft).n_fft, fs)
+    settings = Estimate(fs, "hann", nperseg, None, nfft, "constant")
+    return fft_frequencies(settings.segments(samples, "welch").n_fft, fs)
 
 
 def spectrum(

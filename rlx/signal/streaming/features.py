@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rlx.errors import InputError
 from rlx.ir.dtype import DTypeLike
-from rlx.ir.graph import Node
 from rlx.signal.fourier import stft
 from rlx.signal.mel import log_mel, mfcc
-from rlx.signal.streaming.framed import Frames, Lead
+from rlx.signal.streaming.framed import Frames
 from rlx.signal.window_functions import WindowLike
 
 
-class _Spectral(Frames):
-    """Frames of ``n_fft`` samples, which may be centred on multiples of the hop."""
-
-    def _make(self, center: bool, pad_mode: str, features: Callable[[Node], Node]) -> None:
-        if center:
-            about = self._where, self._length // 2, pad_mode, self._outer, self._dtype.numpy
-            self._lead = Lead(*about)
-        whole, states = self._begin()
-        self._finish(features(whole), states)
-
-
-class StreamingStft(_Spectral):
+class StreamingStft(Frames):
     """``stft`` of a signal that arrives piece by piece.
 
     Args:
@@ -70,7 +58,7 @@ class StreamingStft(_Spectral):
         self._make(center, pad_mode, lambda x: stft(x, n_fft, hop, window))
 
 
-class StreamingLogMel(_Spectral):
+class StreamingLogMel(Frames):
     """``log_mel`` of a signal that arrives piece by piece.
 
     Args:
@@ -138,7 +126,7 @@ class StreamingLogMel(_Spectral):
         )
 
 
-class StreamingMfcc(_Spectral):
+class StreamingMfcc(Frames):
     """``mfcc`` with ``top_db=None`` of a signal that arrives piece by piece.
 
     Args:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -222,7 +222,16 @@ class Framed(Stream):
 
 
 class Frames(Framed):
-    """A stream that gives its frames, ``[..., frames, values]``."""
+    """A stream that gives its frames, ``[..., frames, values]``. They may be centred on multiples of the hop."""
+
+    def _make(self, center: bool, pad_mode: str, features: Callable[[Node], Node]) -> None:
+        if center:
+            about = self._where, self._length // 2, pad_mode, self._outer, self._dtype.numpy
+            self._lead = Lead(*about)
+        whole, states = self._begin()
+        result = features(whole)
+        self._values = result.shape[-1]
+        self._load(result, states)
 
     def push(self, samples: Any) -> Array:
         """Takes the next samples.
@@ -259,7 +268,3 @@ class Frames(Framed):
         if not results:
             return np.empty((*self._outer, 0, self._values), self._dtype.numpy)
         return np.concatenate(results, -2)
-
-    def _finish(self, result: Node, states: dict[str, Node]) -> None:
-        self._values = result.shape[-1]
-        self._load(result, states)
