@@ -40,6 +40,13 @@ def check_indices(name: str, type: TensorType) -> None:
         )
 
 
+def fit_beside(indices: Shape, shape: Shape, axis: int) -> bool:
+    """Returns whether indices along an axis have the rank of a shape, and elsewhere no larger dimensions."""
+    return len(shape) == len(indices) and all(
+        index == axis or i <= d for index, (i, d) in enumerate(zip(indices, shape, strict=True))
+    )
+
+
 # --- gather ----------------------------------------------------------------------------------------
 
 
@@ -164,11 +171,7 @@ def _infer_elements(types: Sequence[TensorType], attrs: dict[str, Any]) -> Tenso
     shape, indices = types[0].shape, types[1]
     axis = as_axis(attrs["axis"], len(shape), where="gather_elements")
     check_indices("gather_elements", indices)
-    fits = len(shape) == len(indices.shape) and all(
-        index == axis or i <= d
-        for index, (i, d) in enumerate(zip(indices.shape, shape, strict=True))
-    )
-    if not fits or _is_empty(shape[axis], indices):
+    if not fit_beside(indices.shape, shape, axis) or _is_empty(shape[axis], indices):
         raise ShapeError(
             "[gather_elements] the indices do not fit",
             got=f"indices {indices.shape} into {shape}",

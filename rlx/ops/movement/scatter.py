@@ -15,7 +15,7 @@ from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import as_axis, size, strides
 from rlx.ops.declare import composite, op
-from rlx.ops.movement.gather import check_indices
+from rlx.ops.movement.gather import check_indices, fit_beside
 from rlx.ops.movement.strided import emit_strided_copy
 from rlx.sizes import ceil_divide, largest, pinned, smallest, starts
 
@@ -104,20 +104,22 @@ def _apply(y: Array, pos: Any, updates: Array, reduction: str) -> Array:
     return y
 
 
+def _sample(
+    x: Array, indices: Array, updates: Array, dtypes: tuple[DType, DType], **attrs: Any
+) -> Sample:
+    """A case of these operands, in the dtypes of data and of indices."""
+    data, index = dtypes
+    values = (x, indices, updates)
+    shapes = tuple(value.shape for value in values)
+    return Sample(shapes, attrs, dtypes=(data, index, data), values=values)
+
+
 def _infer_scatter_elements(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     x, indices, updates = types
     axis = as_axis(attrs["axis"], len(x.shape), where="scatter_elements")
     check_indices("scatter_elements", indices)
     _check_reduction("scatter_elements", attrs, x.dtype)
-    fits = (
-        len(x.shape) == len(indices.shape)
-        and indices.shape == updates.shape
-        and all(
-            index == axis or i <= d
-            for index, (i, d) in enumerate(zip(indices.shape, x.shape, strict=True))
-        )
-    )
-    if not fits:
+    if indices.shape != updates.shape or not fit_beside(indices.shape, x.shape, axis):
         raise ShapeError(
             "[scatter_elements] indices and updates do not fit",
             got=f"indices {indices.shape}, updates {updates.shape} into {x.shape}",
@@ -157,15 +159,11 @@ _SCATTER_WEBGPU = frozenset({DType.F32, DType.I32, DType.U32, DType.I64})
     dtypes=_SCATTER_CPU,
     webgpu_dtypes=_SCATTER_WEBGPU,
     samples=lambda: tuple(
-        Sample(
-            (shape, np.shape(indices), np.shape(indices)),
-            {"axis": axis, "reduction": reduction},
-            values=(
-                np.arange(math.prod(shape)).reshape(shape),
-                np.array(indices, np.int32),
-                (np.arange(np.size(indices)).reshape(np.shape(indices)) * 7 + 3) % 11,
-            ),
-            dtypes=(dtype, i, dtype),
+        _sample(
+            np.arange(math.prod(shape)).reshape(shape),
+            np.array(indices, np.int32),
+            (np.arange(np.size(indices)).reshape(np.shape(indices)) * 7 + 3) % 11,
+            (dtype, i), axis=axis, reduction=reduction,
         )
         for dtype, i, reduction in (
             *((DType.F32, DType.I32, r) for r in (None, "add", "mul", "min", "max")),
@@ -238,16 +236,12 @@ def _lower_scatter_nd(node: Node, emitter: Emitter) -> None:
     dtypes=_SCATTER_CPU,
     webgpu_dtypes=_SCATTER_WEBGPU,
     samples=lambda: tuple(
-        Sample(
-            (shape, np.shape(indices), (*np.shape(indices)[:-1], *shape[np.shape(indices)[-1] :])),
-            {"reduction": reduction},
-            dtypes=(dtype, i, dtype),
-            values=(
-                np.arange(math.prod(shape)).reshape(shape),
-                np.array(indices, np.int32),
-                np.arange(math.prod((*np.shape(indices)[:-1], *shape[np.shape(indices)[-1] :])))
-                .reshape(*np.shape(indices)[:-1], *shape[np.shape(indices)[-1] :]) % 13,
-            ),
+        _sample(
+            np.arange(math.prod(shape)).reshape(shape),
+            np.array(indices, np.int32),
+            np.arange(math.prod((*np.shape(indices)[:-1], *shape[np.shape(indices)[-1] :])))
+            .reshape(*np.shape(indices)[:-1], *shape[np.shape(indices)[-1] :]) % 13,
+            (dtype, i), reduction=reduction,
         )
         for dtype, i, reduction in (
             (DType.F32, DType.I32, None), (DType.F32, DType.I32, "add"), (DType.I32, DType.I64, "max"),
@@ -292,22 +286,15 @@ def scatter_nd(
     free=("indices",),
     dtypes=_SCATTER_CPU - {DType.BOOL},
     samples=lambda: (
-        Sample(
-            ((3, 4), (2, 4), (2, 4)),
-            {"axis": 0},
-            dtypes=(DType.F32, DType.I32, DType.F32),
-            values=(np.ones((3, 4)), np.array([(0, 1, 2, 0), (0, 0, -1, 1)]), np.ones((2, 4)) * 2),
+        _sample(
+            np.ones((3, 4)),
+            np.array([(0, 1, 2, 0), (0, 0, -1, 1)]),
+            np.ones((2, 4)) * 2,
+            (DType.F32, DType.I32),
+            axis=0,
         ),
-        Sample(
-            ((1,), (3,), (3,)),
-            dtypes=(DType.I32, DType.I32, DType.I32),
-            values=(np.ones(1), np.zeros(3), np.arange(3)),
-        ),
-        Sample(
-            ((2, 3), (0, 3), (0, 3)),
-            dtypes=(DType.F32, DType.I32, DType.F32),
-            values=(np.ones((2, 3)), np.zeros((0, 3)), np.zeros((0, 3))),
-        ),
+        _sample(np.ones(1), np.zeros(3), np.arange(3), (DType.I32, DType.I32)),
+        _sample(np.ones((2, 3)), np.zeros((0, 3)), np.zeros((0, 3)), (DType.F32, DType.I32)),
     ),
 )
 def scatter_add(x: Array, indices: Array, updates: Array, axis: int = 0) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -72,7 +72,13 @@ def _read_strided(node: Node, emitter: Emitter, steps: Sequence[int], offset: in
     emit_strided_copy(emitter, x, y, node.dtype, shape, steps, strides(shape), offset)
 
 
-_COPY = ("strided_copy",)
+def copied_by(lower: Callable[[Node, Emitter], None]) -> dict[str, Any]:
+    """The fields of an operation that every device computes by strided copies alone."""
+    return {
+        "cpu": Kernels(("strided_copy",), lower),
+        "webgpu": Kernels(("strided_copy", "strided_copy_narrow"), lower),
+        "webgpu_dtypes": ALL,
+    }
 
 
 # --- views: the operand's memory under another shape ---------------------------------------------
@@ -135,9 +141,7 @@ def _lower_transpose(node: Node, emitter: Emitter) -> None:
 
 @op(
     infer=_infer_transpose,
-    cpu=Kernels(_COPY, _lower_transpose),
-    webgpu=Kernels((*_COPY, "strided_copy_narrow"), _lower_transpose),
-    webgpu_dtypes=ALL,
+    **copied_by(_lower_transpose),
     samples=lambda: (
         Sample(((3, 5),)),
         Sample(((2, 3, 4, 5),), {"perm": (0, 2, 1, 3)}),
@@ -177,9 +181,7 @@ def _lower_narrow(node: Node, emitter: Emitter) -> None:
 
 @op(
     infer=_infer_narrow,
-    cpu=Kernels(_COPY, _lower_narrow),
-    webgpu=Kernels((*_COPY, "strided_copy_narrow"), _lower_narrow),
-    webgpu_dtypes=ALL,
+    **copied_by(_lower_narrow),
     samples=lambda: (
         Sample(((6, 4),), {"axis": 0, "start": 2, "length": 3}),
         Sample(((6, 5),), {"axis": -1, "start": 1, "length": 3}),
@@ -249,9 +251,7 @@ def _lower_slice(node: Node, emitter: Emitter) -> None:
 @op(
     name="slice",
     infer=_infer_slice,
-    cpu=Kernels(_COPY, _lower_slice),
-    webgpu=Kernels((*_COPY, "strided_copy_narrow"), _lower_slice),
-    webgpu_dtypes=ALL,
+    **copied_by(_lower_slice),
     samples=lambda: (
         Sample(((8, 5),), {"starts": (1,), "stops": (7,), "steps": (2,)}),
         Sample(((8, 5),), {"starts": (7, 4), "stops": (-9, 0), "steps": (-2, -1)}),
@@ -294,9 +294,7 @@ def _lower_expand(node: Node, emitter: Emitter) -> None:
 
 @op(
     infer=_infer_expand,
-    cpu=Kernels(_COPY, _lower_expand),
-    webgpu=Kernels((*_COPY, "strided_copy_narrow"), _lower_expand),
-    webgpu_dtypes=ALL,
+    **copied_by(_lower_expand),
     samples=lambda: (
         Sample(((3, 1),), {"shape": (2, 3, 5)}),
         Sample(((),), {"shape": (4,)}),
@@ -337,9 +335,7 @@ def _lower_concat(node: Node, emitter: Emitter) -> None:
 
 @op(
     infer=_infer_concat,
-    cpu=Kernels(_COPY, _lower_concat),
-    webgpu=Kernels((*_COPY, "strided_copy_narrow"), _lower_concat),
-    webgpu_dtypes=ALL,
+    **copied_by(_lower_concat),
     samples=lambda: (
         Sample(((2, 3), (2, 5)), {"axis": -1}),
         Sample(((2, 3), (0, 3), (1, 3)), {"axis": 0}),

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import DTypeError, ShapeError
-from rlx.ir.dtype import ALL, DType
+from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
-from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
+from rlx.ir.opdef import Array, Emitter, Sample, TensorType
 from rlx.ir.shape import as_axis, same_size, strides
 from rlx.ops.declare import composite, op
-from rlx.ops.movement.strided import emit_strided_copy
+from rlx.ops.movement.strided import copied_by, emit_strided_copy
 from rlx.sizes import SizeExpr, smallest
 
 
@@ -101,9 +101,7 @@ def _written(state: Array, new: Array, position: Any, axis: int) -> Array:
 
 @op(
     infer=_infer,
-    cpu=Kernels(("strided_copy",), _lower),
-    webgpu=Kernels(("strided_copy", "strided_copy_narrow"), _lower),
-    webgpu_dtypes=ALL,
+    **copied_by(_lower),
     internal=True,
     samples=lambda: (
         Sample(((6, 4), (2, 4)), {"position": 3, "axis": 0, "circular": False}),

@@ -97,11 +97,11 @@ def _sections(node: Node) -> list[Section]:
 def _cascade(
     x: Array, sections: Sequence[Section], zi: Array | None, count: Array | None = None
 ) -> tuple[Array, Array]:
-    """The specification, rows ``[rows, n]`` and states ``[sections, rows, order]``."""
+    """The specification, rows ``[rows, n]`` and states of ``[sections, rows, order]`` elements."""
     order = len(sections[0]) // 2 - 1
     state = np.zeros((len(sections), len(x), order + 1))
     if zi is not None:
-        state[:, :, :order] = zi
+        state[:, :, :order] = zi.reshape(len(sections), len(x), order)
     y = np.array(x)
     end = x.shape[1] if count is None else int(np.clip(count[0], 0, x.shape[1]))
     y[:, end:] = 0
@@ -262,8 +262,7 @@ def sosfilt(
     """
     shape = (len(sos), *x.shape[:-1], 2)
     rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
-    state = None if zi is None else zi.reshape(len(sos), len(rows), 2)
-    y, z = _cascade(rows, sos, state, count)
+    y, z = _cascade(rows, sos, zi, count)
     return y.reshape(x.shape), z.reshape(shape)
 
 
@@ -302,9 +301,7 @@ def lfilter(
         The filtered signal, like ``x``, and the state after the last sample, like ``zi``. Precision
         is that of ``sosfilt``; high orders are better filtered in sections.
     """
-    order = len(b) - 1
-    shape = (*x.shape[:-1], order)
+    shape = (*x.shape[:-1], len(b) - 1)
     rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
-    state = None if zi is None else zi.reshape(1, len(rows), order)
-    y, z = _cascade(rows, [(*b, *a)], state, count)
+    y, z = _cascade(rows, [(*b, *a)], zi, count)
     return y.reshape(x.shape), z.reshape(shape)

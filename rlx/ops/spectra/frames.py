@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import ShapeError
-from rlx.ir.dtype import ALL, DType
+from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import estimated, size, strides
 from rlx.ops.declare import FLOAT_KERNELS, op
-from rlx.ops.movement.strided import emit_strided_copy
+from rlx.ops.movement.strided import copied_by, emit_strided_copy
 from rlx.ops.spectra.fft import error_bound
 from rlx.ops.spectra.fft_plans import plan
 from rlx.ops.spectra.fft_tiles import FftProblem
@@ -62,9 +62,7 @@ def _emit_frames(emitter: Emitter, target: Any, x: TensorType, length: int, hop:
 
 @op(
     infer=_infer,
-    cpu=Kernels(("strided_copy",), _lower),
-    webgpu=Kernels(("strided_copy", "strided_copy_narrow"), _lower),
-    webgpu_dtypes=ALL,
+    **copied_by(_lower),
     internal=True,
     samples=lambda: (
         Sample(((3, 20),), {"length": 8, "hop": 4}),

@@ -356,3 +356,4 @@ def _convolution(rank: int) -> OpDef:
 
 
 conv1d, conv2d, conv3d = map(_convolution, (1, 2, 3))
+CONVOLUTIONS = {1: conv1d, 2: conv2d, 3: conv3d}

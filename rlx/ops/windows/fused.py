@@ -14,11 +14,9 @@ from rlx.ir.shape import Shape, size
 from rlx.ops.declare import FLOAT_KERNELS, op, operand_names
 from rlx.ops.products.matmul import activated, check_activation
 from rlx.ops.windows.convolution import (
+    CONVOLUTIONS,
     WEBGPU_NAMES,
     call_webgpu,
-    conv1d,
-    conv2d,
-    conv3d,
     convolution_flops,
     infer_convolution,
 )
@@ -85,7 +83,7 @@ def _samples(rank: int) -> tuple[Sample, ...]:
             if act == "none" and "residual" not in present:
                 present = ("residual",)
             x, w = (*x[:2], *x[-rank:]), (*w[:2], *w[-rank:])
-            out = _OPS[rank].infer(
+            out = CONVOLUTIONS[rank].infer(
                 [TensorType(x, DType.F32), TensorType(w, DType.F32)], {**plain, **attrs}
             )
             assert isinstance(out, TensorType)
@@ -93,9 +91,6 @@ def _samples(rank: int) -> tuple[Sample, ...]:
             shapes = (x, w, *(more[name] for name in present))
             results.append(Sample(shapes, {**plain, **attrs, "act": act, "present": present}))
     return tuple(results)
-
-
-_OPS = {1: conv1d, 2: conv2d, 3: conv3d}
 
 
 def _fused(rank: int) -> OpDef:
@@ -112,7 +107,7 @@ def _fused(rank: int) -> OpDef:
         dilation: Any = 1,
         groups: int = 1,
     ) -> Array:
-        y = _OPS[rank].reference(x, w, bias, stride, padding, dilation, groups)
+        y = CONVOLUTIONS[rank].reference(x, w, bias, stride, padding, dilation, groups)
         return activated(y if residual is None else y + residual, act)
 
     reference.__doc__ = f"""act(conv{rank}d(x, w, bias) + residual) in one kernel.

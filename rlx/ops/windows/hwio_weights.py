@@ -14,11 +14,9 @@ from rlx.ops.declare import FLOAT_KERNELS, op
 from rlx.ops.f16_via_f32 import lower_widened
 from rlx.ops.movement.strided import emit_strided_copy
 from rlx.ops.windows.convolution import (
+    CONVOLUTIONS,
     WEBGPU_NAMES,
     call_fragments,
-    conv1d,
-    conv2d,
-    conv3d,
     convolution_flops,
     fragments_of,
     infer_convolution,
@@ -29,7 +27,6 @@ from rlx.ops.windows.convolution_cpu import CPU
 
 # The turned form of each convolution, by the convolution's name.
 TURNED = {name: f"turned_{name}" for name in ("conv1d", "conv2d", "conv3d")}
-_OPS = {1: conv1d, 2: conv2d, 3: conv3d}
 
 
 class _UsualOrder:
@@ -95,7 +92,9 @@ def _turned(rank: int) -> OpDef:
         dilation: Any = 1,
         groups: int = 1,
     ) -> Array:
-        return _OPS[rank].reference(x, usual_order(w), bias, stride, padding, dilation, groups)
+        return CONVOLUTIONS[rank].reference(
+            x, usual_order(w), bias, stride, padding, dilation, groups
+        )
 
     reference.__doc__ = (
         f"``conv{rank}d`` with a weight whose numbers lie in the order [outputs, taps, channels]."

@@ -68,18 +68,9 @@ def _infer(name: str, rank: int) -> Callable[..., TensorType]:
 
 
 def _out(dims: Shape, kernel: Shape, attrs: Any) -> Shape:
-    return tuple(
-        s * (n - 1) + e + (k - 1) * d + 1 - sum(pad)
-        for n, k, s, d, e, pad in zip(
-            dims,
-            kernel,
-            attrs["stride"],
-            attrs["dilation"],
-            attrs["output_padding"],
-            attrs["padding"],
-            strict=True,
-        )
-    )
+    names = ("stride", "dilation", "output_padding", "padding")
+    axes = zip(dims, kernel, *(attrs[name] for name in names), strict=True)
+    return tuple(s * (n - 1) + e + (k - 1) * d + 1 - sum(pad) for n, k, s, d, e, pad in axes)
 
 
 def _params(node: Node) -> dict[str, Any]:
