@@ -51,35 +51,23 @@ def _known(code: int) -> Element:
     return ELEMENTS[code]
 
 
-def _row(
-    code: int,
-    name: str,
-    numpy: str,
-    dtype: DType | None,
-    field: str,
-    bits: int = 0,
-    extended: str = "",
-) -> Element:
-    return Element(code, name, np.dtype(numpy), dtype, field, bits, extended)
-
-
-FLOAT = _row(1, "float", "f4", DType.F32, "floats")
-UINT8 = _row(2, "uint8", "u1", DType.U8, "int32s")
-INT8 = _row(3, "int8", "i1", DType.I8, "int32s")
-UINT16 = _row(4, "uint16", "u2", None, "int32s")
-INT16 = _row(5, "int16", "i2", None, "int32s")
-INT32 = _row(6, "int32", "i4", DType.I32, "int32s")
-INT64 = _row(7, "int64", "i8", DType.I64, "int64s")
-STRING = _row(8, "string", "O", None, "strings")
-BOOL = _row(9, "bool", "?", DType.BOOL, "int32s")
-FLOAT16 = _row(10, "float16", "f2", DType.F16, "int32s")
-DOUBLE = _row(11, "double", "f8", DType.F64, "doubles")
-UINT32 = _row(12, "uint32", "u4", DType.U32, "uint64s")
-UINT64 = _row(13, "uint64", "u8", None, "uint64s")
-BFLOAT16 = _row(16, "bfloat16", "u2", DType.BF16, "int32s", extended="bfloat16")
+FLOAT = Element(1, "float", np.dtype("f4"), DType.F32, "floats")
+UINT8 = Element(2, "uint8", np.dtype("u1"), DType.U8, "int32s")
+INT8 = Element(3, "int8", np.dtype("i1"), DType.I8, "int32s")
+UINT16 = Element(4, "uint16", np.dtype("u2"), None, "int32s")
+INT16 = Element(5, "int16", np.dtype("i2"), None, "int32s")
+INT32 = Element(6, "int32", np.dtype("i4"), DType.I32, "int32s")
+INT64 = Element(7, "int64", np.dtype("i8"), DType.I64, "int64s")
+STRING = Element(8, "string", np.dtype("O"), None, "strings")
+BOOL = Element(9, "bool", np.dtype("?"), DType.BOOL, "int32s")
+FLOAT16 = Element(10, "float16", np.dtype("f2"), DType.F16, "int32s")
+DOUBLE = Element(11, "double", np.dtype("f8"), DType.F64, "doubles")
+UINT32 = Element(12, "uint32", np.dtype("u4"), DType.U32, "uint64s")
+UINT64 = Element(13, "uint64", np.dtype("u8"), None, "uint64s")
+BFLOAT16 = Element(16, "bfloat16", np.dtype("u2"), DType.BF16, "int32s", extended="bfloat16")
 # Integers of 4 and 2 bits come as bytes with their value; narrow floats as bytes with their code.
 NARROW = tuple(
-    _row(code, name, numpy, None, "int32s", bits, extended)
+    Element(code, name, np.dtype(numpy), None, "int32s", bits, extended)
     for code, name, numpy, bits, extended in (
         (17, "float8e4m3fn", "u1", 0, "float8_e4m3fn"), (18, "float8e4m3fnuz", "u1", 0, "float8_e4m3fnuz"),
         (19, "float8e5m2", "u1", 0, "float8_e5m2"), (20, "float8e5m2fnuz", "u1", 0, "float8_e5m2fnuz"),

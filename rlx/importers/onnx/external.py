@@ -29,8 +29,7 @@ def _of_graph(graph: GraphDef) -> Iterator[TensorProto]:
 
 def _of_nodes(nodes: Sequence[NodeDef]) -> Iterator[TensorProto]:
     for node in nodes:
-        if node.attributes:
-            yield from _of_attributes(node.attributes)
+        yield from _of_attributes(node.attributes)
 
 
 def _of_attributes(attributes: Sequence[Attribute]) -> Iterator[TensorProto]:

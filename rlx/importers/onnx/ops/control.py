@@ -20,6 +20,7 @@ from rlx.importers.onnx.ops.subgraphs import (
     made_up_kinds,
     separate,
     stacked,
+    tensors,
     written_out,
 )
 from rlx.importers.onnx.schema import GraphDef, ValueInfo
@@ -211,10 +212,7 @@ def _declared(info: ValueInfo, otherwise: str) -> tuple[Element, Shape]:
 
 
 def _values(stored: Sequence[Held]) -> list[OnnxValue]:
-    results = [value for value in stored if isinstance(value, OnnxValue)]
-    if len(results) != len(stored):
-        raise RefusedError("a loop that carries sequences or optionals")
-    return results
+    return tensors(stored, "a loop that carries sequences or optionals")
 
 
 def _same_types(nodes: Sequence[Node], values: Sequence[Node]) -> None:

@@ -177,10 +177,7 @@ def mean(call: OnnxCall) -> Any:
 def bitwise_not(call: OnnxCall) -> Any:
     """Every bit inverted."""
     x = call.x()
-    ones = (
-        np.array(-1).astype(x.dtype.numpy) if x.dtype.numpy.kind == "i" else ~x.dtype.numpy.type(0)
-    )
-    return call.g.bit_xor(x, call.g.constant(ones, x.dtype))
+    return call.g.bit_xor(x, call.g.constant(~x.dtype.numpy.type(0), x.dtype))
 
 
 @onnx_op("BitShift", carried=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -152,8 +153,6 @@ def lrn(call: OnnxCall) -> Any:
     before, after = min((size - 1) // 2, channels), min(size // 2, channels)
     pads = ((0, 0), (before, after), (0, 0))
     square = g.pad(g.reshape(g.mul(x, x), (x.shape[0], channels, rest)), pads)
-    summed = g.narrow(square, 1, 0, channels)
-    for i in range(1, before + after + 1):
-        summed = g.add(summed, g.narrow(square, 1, i, channels))
+    summed = reduce(g.add, (g.narrow(square, 1, i, channels) for i in range(before + after + 1)))
     base = g.add(g.mul(g.reshape(summed, x.shape), alpha / size), bias)
     return g.div(x, g.pow(base, g.constant(np.float32(beta), x.dtype)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from rlx.importers.onnx.ops.convolution import Pairs, paddings, per_axis, spatia
 from rlx.importers.onnx.ops.shapes import limited, ones_but
 from rlx.importers.onnx.values import RefusedError
 from rlx.ir.graph import Node
-from rlx.ir.shape import Shape
+from rlx.ir.shape import Shape, strides
 
 
 def _window(call: OnnxCall) -> tuple[tuple[int, ...], dict[str, Any]]:
@@ -58,23 +59,17 @@ def _places(call: OnnxCall, kernel: tuple[int, ...], window: dict[str, Any]) -> 
     out = g.max_pool(x, kernel, **window).shape[2:]
     taps = math.prod(kernel)
     limited((taps, *out))
-    place = np.zeros((taps, *out), np.int64)
     inside = np.ones((taps, *out), bool)
-    turn = sizes[::-1] if call.integer("storage_order", 0) else sizes
-    number = np.zeros((taps, *out), np.int64)
-    axes = list(range(rank))
     indices = []
-    for a in axes:
+    for a in range(rank):
         tap = np.indices(kernel)[a].reshape(-1) * window["dilation"][a] - window["padding"][a][0]
         step = np.arange(out[a]).reshape(ones_but(rank, {a: out[a]})) * window["stride"][a]
         pos = tap.reshape(-1, *[1] * rank) + step
         inside &= (pos >= 0) & (pos < sizes[a])
         indices.append(np.clip(pos, 0, sizes[a] - 1))
-    for a in axes:
-        place = place * sizes[a] + indices[a]
-    order = axes[::-1] if call.integer("storage_order", 0) else axes
-    for a, size in zip(order, turn, strict=True):
-        number = number * size + indices[a]
+    steps = strides(sizes)
+    stored = strides(sizes[::-1])[::-1] if call.integer("storage_order", 0) else steps
+    place, number = (reduce(np.add, map(np.multiply, indices, each)) for each in (steps, stored))
     planes = math.prod(x.shape[:2])
     rows = g.reshape(x, (planes, math.prod(sizes)))
     picked = g.gather(rows, g.constant(place.reshape(-1)), 1)

@@ -61,25 +61,15 @@ def resize(call: OnnxCall) -> Any:
         for i, a in enumerate(axes):
             first[a], last[a] = float(args[i]), float(args[i + len(axes)])
         roi = (*first, *last)
-    return _resize(
-        call, x, size, scales, call.text("mode", "nearest"), coordinates,
-        call.text("nearest_mode", "round_prefer_floor"),
+    limited((largest(*size, 0),))
+    return call.g.resize(
+        x, size, scales=scales, coordinates=coordinates, mode=call.text("mode", "nearest"),
+        nearest_mode=call.text("nearest_mode", "round_prefer_floor"),
         cubic_coeff_a=call.real("cubic_coeff_a", -0.75),
         exclude_outside=bool(call.integer("exclude_outside", 0)),
         extrapolation_value=call.real("extrapolation_value", 0.0),
         roi=roi,
         antialias=bool(call.integer("antialias", 0)),
-    )  # fmt: skip
-
-
-def _resize(
-    call: OnnxCall, x: Node, size: Sequence[int], scales: Sequence[float] | None, mode: Any,
-    coordinates: Any, nearest: Any, **more: Any,
-) -> Any:  # fmt: skip
-    limited((largest(*size, 0),))
-    return call.g.resize(
-        x, tuple(size), mode=mode, coordinates=coordinates, nearest_mode=nearest,
-        scales=None if scales is None else tuple(scales), **more,
     )  # fmt: skip
 
 
@@ -91,9 +81,12 @@ def upsample(call: OnnxCall) -> Any:
     args = call.known(1).ravel() if call.has(1) else call.float_list("scales")
     scales = [float(s) for s in args]
     size = [math.floor(d * s) for d, s in zip(x.shape, scales, strict=True)]
-    mode = call.text("mode", "nearest")
+    mode: Any = call.text("mode", "nearest")
     mode = "linear" if mode == "bilinear" else mode
-    return _resize(call, x, size, scales, mode, "asymmetric", "floor")
+    limited((largest(*size, 0),))
+    return call.g.resize(
+        x, size, mode=mode, scales=scales, coordinates="asymmetric", nearest_mode="floor"
+    )
 
 
 Taps = list[tuple[Node, Node]]

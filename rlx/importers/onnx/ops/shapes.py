@@ -357,6 +357,3 @@ def bit_cast(call: OnnxCall) -> Any:
         f"the bits of {value.element.name} as {target.name}, which is of another size",
     )
     return OnnxValue(target, array.view(target.numpy))
-
-
-__all__ = ["INT64", "axes_of", "cast_to", "checked_shape", "limited", "resolved"]

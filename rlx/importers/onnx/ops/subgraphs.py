@@ -123,9 +123,21 @@ def separate(
         nodes.append(node)
         holder.define(name, OnnxValue(value.element, node=node))
     result = call.lowering.body(graph, scope, site)
-    if not all(isinstance(value, OnnxValue) for value in result):
-        raise RefusedError("a subgraph that gives a sequence or an optional")
-    return inner, nodes, site, [value for value in result if isinstance(value, OnnxValue)]
+    return inner, nodes, site, tensors(result)
+
+
+def tensors(
+    stored: Sequence[Held], otherwise: str = "a subgraph that gives a sequence or an optional"
+) -> list[OnnxValue]:
+    """Values that have to be tensors.
+
+    Raises:
+        RefusedError: One is none: ``otherwise``.
+    """
+    results = [value for value in stored if isinstance(value, OnnxValue)]
+    if len(results) != len(stored):
+        raise RefusedError(otherwise)
+    return results
 
 
 def made_up_kinds(
@@ -139,7 +151,7 @@ def made_up_kinds(
     Raises:
         RefusedError: An output is no tensor, or its rank depends on the sizes.
     """
-    first, two = ([*_made_up_outputs(call, graph, arguments, size)] for size in (1, 2))
+    first, two = (_made_up_outputs(call, graph, arguments, size) for size in (1, 2))
     if any(len(a.shape) != len(b.shape) for a, b in zip(first, two, strict=True)):
         raise RefusedError("results whose rank depends on sizes")
     return [
@@ -150,7 +162,7 @@ def made_up_kinds(
 
 def _made_up_outputs(
     call: OnnxCall, graph: GraphDef, args: Sequence[Held], size: int
-) -> Iterator[OnnxValue]:
+) -> list[OnnxValue]:
     outside = call.scope.inner()
     for name, value in captured(call, (graph,)).items():
         outside.define(name, _zeros(value, size))
@@ -160,11 +172,7 @@ def _made_up_outputs(
     made_up, known = Graph("made up"), call.g.assumptions
     made_up.assumptions = Assumptions({} if known is None else known.hints)
     with deciding(made_up.assumptions):
-        entries = call.lowering.body(graph, scope, GraphSite(made_up))
-    for entry in entries:
-        if not isinstance(entry, OnnxValue):
-            raise RefusedError("a subgraph that gives a sequence or an optional")
-        yield entry
+        return tensors(call.lowering.body(graph, scope, GraphSite(made_up)))
 
 
 def _zeros(stored: Held, size: int) -> Any:

@@ -21,10 +21,6 @@ def _groups(call: OnnxCall, count: int) -> list[list[Node]]:
     return [[nodes[part * each + i] for part in range(count)] for i in range(each)]
 
 
-def _turned(rows: list[tuple[Node, ...]]) -> list[Node]:
-    return [row[part] for part in range(len(rows[0])) for row in rows]
-
-
 def _gradient(call: OnnxCall, x: Node, gradient: Node) -> Node:
     """With the penalty of the tensor's norm."""
     norm = call.real("norm_coefficient", 0.0)
@@ -36,7 +32,8 @@ def _step(call: OnnxCall, like: Node) -> Node:
 
 
 def _each(call: OnnxCall, count: int, update: Callable[..., tuple[Node, ...]]) -> list[Node]:
-    return _turned([update(*group) for group in _groups(call, count)])
+    rows = [update(*group) for group in _groups(call, count)]
+    return [row[part] for part in range(len(rows[0])) for row in rows]
 
 
 @onnx_op("Adagrad", domain=DOMAIN)

@@ -10,7 +10,7 @@ import numpy as np
 from rlx.importers.onnx.call import OnnxCall
 from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.ops.contrib.domain import contrib
-from rlx.importers.onnx.ops.contrib.quantization import decoded_node
+from rlx.importers.onnx.ops.contrib.quantization import decoded
 from rlx.importers.onnx.ops.movement import axis_of
 from rlx.importers.onnx.ops.normalization import scaled_rms_norm
 from rlx.ir.graph import Node
@@ -95,7 +95,7 @@ def quantized_embed_layer_norm(call: OnnxCall) -> Any:
     def rows(index: int, ids: Node | None) -> Node:
         # The scales of operands 2 to 6 are operands 8 to 12, the zero points 13 to 17.
         x = call.x(index) if ids is None else g.gather(call.x(index), ids, 0)
-        return decoded_node(call, x, index + 6, index + 11)
+        return decoded(call, x, index + 6, index + 11)
 
     y, _ = _embedded(call, rows, None)
     return y, _lengths(call)

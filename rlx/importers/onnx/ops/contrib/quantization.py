@@ -23,12 +23,7 @@ def _single(call: OnnxCall, index: int) -> Node:
     return call.g.reshape(as_dtype(call.g, node, DType.F32), ())
 
 
-def decoded(call: OnnxCall, index: int, scale: int, zero: int) -> Node:
-    """Operand ``index`` as floats, by the operands that hold its scale and zero point."""
-    return decoded_node(call, call.x(index), scale, zero)
-
-
-def decoded_node(call: OnnxCall, x: Node, scale: int, zero: int) -> Node:
+def decoded(call: OnnxCall, x: Node, scale: int, zero: int) -> Node:
     """8-bit elements as floats, by the operands that hold their scale and zero point."""
     g = call.g
     wide = g.cast(x, "f32")
@@ -63,14 +58,14 @@ TWO: dict[str, Callable[[Graph, Node, Node], Any]] = {
 @contrib(*ONE)
 def one_operand(call: OnnxCall) -> Any:
     """A function of one tensor."""
-    y = ONE[call.node.op](call, decoded(call, 0, 1, 2))
+    y = ONE[call.node.op](call, decoded(call, call.x(0), 1, 2))
     return encoded(call, y, 3, 4, call.dtype())
 
 
 @contrib(*TWO)
 def two_operands(call: OnnxCall) -> Any:
     """A function of two tensors that broadcast."""
-    y = TWO[call.node.op](call.g, decoded(call, 0, 1, 2), decoded(call, 3, 4, 5))
+    y = TWO[call.node.op](call.g, decoded(call, call.x(0), 1, 2), decoded(call, call.x(3), 4, 5))
     return encoded(call, y, 6, 7, call.dtype())
 
 
@@ -86,7 +81,7 @@ def _softmax(call: OnnxCall, x: Node) -> Any:
 @contrib("QLinearWhere")
 def where(call: OnnxCall) -> Any:
     """One or the other tensor where a condition holds or does not."""
-    y = call.g.where(call.x(0), decoded(call, 1, 2, 3), decoded(call, 4, 5, 6))
+    y = call.g.where(call.x(0), decoded(call, call.x(1), 2, 3), decoded(call, call.x(4), 5, 6))
     return encoded(call, y, 7, 8, call.dtype(1))
 
 
@@ -95,7 +90,7 @@ def concat(call: OnnxCall) -> Any:
     """Tensors of different scales joined along an axis."""
     count = len(call.operands) - 2
     call.need(count > 0 and count % 3 == 0, f"{count} operands, not a multiple of three")
-    parts = [decoded(call, i, i + 1, i + 2) for i in range(2, 2 + count, 3)]
+    parts = [decoded(call, call.x(i), i + 1, i + 2) for i in range(2, 2 + count, 3)]
     axis = as_axis(call.integer("axis"), len(parts[0].shape), where="axis")
     y = parts[0] if len(parts) == 1 else call.g.concat(parts, axis)
     return encoded(call, y, 0, 1, call.dtype(2))

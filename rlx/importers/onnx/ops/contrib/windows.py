@@ -48,13 +48,13 @@ def average_pool(call: OnnxCall) -> Any:
         kernel, window = pool_window(call, x.shape)
         return call.g.avg_pool(x, kernel, **window, count_include_pad=counted)
 
-    return encoded(call, _placed(call, decoded(call, 0, 1, 2), pool), 3, 4, call.dtype())
+    return encoded(call, _placed(call, decoded(call, call.x(0), 1, 2), pool), 3, 4, call.dtype())
 
 
 @contrib("QLinearGlobalAveragePool")
 def global_average_pool(call: OnnxCall) -> Any:
     """The mean of each channel."""
-    y = _placed(call, decoded(call, 0, 1, 2), call.g.global_avg_pool)
+    y = _placed(call, decoded(call, call.x(0), 1, 2), call.g.global_avg_pool)
     return encoded(call, y, 3, 4, call.dtype())
 
 
