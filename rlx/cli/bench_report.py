@@ -40,10 +40,6 @@ def show(about: Mapping[str, Any], rows: Sequence[BenchRow]) -> None:
                 screen.say(f"{row.name}, output {printable(agreement.output)}: {agreement.failure}")
 
 
-def _number(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)
-
-
 def _times(title: str, rows: Sequence[BenchRow]) -> Table:
     """A column for each contestant: there are fewer of them than figures."""
     first = first_that_ran(rows)
@@ -54,27 +50,29 @@ def _times(title: str, rows: Sequence[BenchRow]) -> Table:
         ("first run ms", "first_ms", 2),
     )
     lines: list[list[object]] = [
-        [text, *(_number(row.facts.get(key), f",.{digits}f") for row in rows)]
+        [text, *(screen.figure(row.facts.get(key), f",.{digits}f") for row in rows)]
         for text, key, digits in facts
     ]
     for percentile in (25, 50, 75, 99):
         results = [row.microseconds(percentile) for row in rows]
-        lines.append([f"p{percentile} us", *(_number(value, ",.1f") for value in results)])
+        lines.append([f"p{percentile} us", *(screen.figure(value, ",.1f") for value in results)])
     medians = [row.microseconds(50) for row in rows]
-    lines.append(["runs/s", *(_number(1e6 / p50 if p50 else None, ",.0f") for p50 in medians)])
+    lines.append(
+        ["runs/s", *(screen.figure(1e6 / p50 if p50 else None, ",.0f") for p50 in medians)]
+    )
     for i, text in ((1, f"x {first.name}"), (0, "  quartile 1"), (2, "  quartile 3")):
-        lines.append([text, *(_number(speed[i], ".2f") for speed in speeds)])
-    lines.append(["MB", *(_number(row.facts.get("memory_mb"), ",.1f") for row in rows)])
+        lines.append([text, *(screen.figure(speed[i], ".2f") for speed in speeds)])
+    lines.append(["MB", *(screen.figure(row.facts.get("memory_mb"), ",.1f") for row in rows)])
     return screen.columns(title, ["", *(row.name for row in rows)], lines, right=True)
 
 
 _COLUMNS: tuple[tuple[str, Callable[[Agreement], str]], ...] = (
     ("output", lambda item: item.output),
     ("max abs", lambda item: f"{item.max_abs:.1e}"),
-    ("max ULP", lambda item: _number(item.max_ulp, ",")),
+    ("max ULP", lambda item: screen.figure(item.max_ulp, ",")),
     ("RMS", lambda item: f"{item.rms:.1e}"),
     ("relative", lambda item: f"{item.relative:.1e}"),
-    ("arg-max", lambda item: _number(item.same_argmax, ".2%")),
+    ("arg-max", lambda item: screen.figure(item.same_argmax, ".2%")),
     ("NaN", lambda item: _beside(item.nan, item.nan_expected)),
     ("inf", lambda item: _beside(item.inf, item.inf_expected)),
     ("", lambda item: "fails" if item.failure else "ok"),

@@ -117,15 +117,19 @@ def _rlx(spec: Mapping[str, Any], inputs: Mapping[str, Any], clock: _PhaseClock)
     clock.lap("first run", spans)
 
 
-def _onnxruntime(spec: Mapping[str, Any], inputs: Mapping[str, Any], clock: _PhaseClock) -> None:
-    onnxruntime = import_module("onnxruntime")
-    clock.lap("import")
+def peer_session(onnxruntime: Any, spec: Mapping[str, Any]) -> Any:
+    """The model of a contestant in onnxruntime, on the CPU."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = spec["threads"], 1
     options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(
-        spec["model"], options, providers=["CPUExecutionProvider"]
-    )
+    providers = ["CPUExecutionProvider"]
+    return onnxruntime.InferenceSession(spec["model"], options, providers=providers)
+
+
+def _onnxruntime(spec: Mapping[str, Any], inputs: Mapping[str, Any], clock: _PhaseClock) -> None:
+    onnxruntime = import_module("onnxruntime")
+    clock.lap("import")
+    session = peer_session(onnxruntime, spec)
     clock.lap("session")
     session.run(None, dict(inputs))
     clock.lap("first run")

@@ -20,6 +20,7 @@ import numpy as np
 import rlx
 from rlx import model_files
 from rlx.backends.registry import backend
+from rlx.cli.cold_start import peer_session
 from rlx.device.names import info_of
 from rlx.errors import one_line
 from rlx.ir.opdef import Array
@@ -105,14 +106,9 @@ def _onnxruntime(spec: Mapping[str, Any], inputs: Mapping[str, Array]) -> Ready:
         raise rlx.InputError("onnxruntime is not installed", hint=hint) from error
     if not spec["model"].lower().endswith(".onnx"):
         raise rlx.InputError("onnxruntime runs .onnx files only", got=spec["model"])
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = spec["threads"], 1
-    options.log_severity_level = 3
     began = time.perf_counter()
     try:
-        session = onnxruntime.InferenceSession(
-            spec["model"], options, providers=["CPUExecutionProvider"]
-        )
+        session = peer_session(onnxruntime, spec)
         ready = time.perf_counter()
         outputs = session.run(None, inputs)
     except Exception as error:  # its errors have no common type

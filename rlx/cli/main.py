@@ -90,23 +90,24 @@ def env(args: argparse.Namespace) -> int:
     return _show(rows, "environment variables", args.json)
 
 
+# The options of each command besides --json, what runs it, and what it is for.
 _COMMANDS = {
-    "devices": (devices.run, "list the devices of this machine and their speeds"),
-    "ops": (ops, "list operations, the devices that run them, and their dtypes"),
-    "env": (env, "list the RLX_ environment variables"),
-    "licenses": (licenses_command.run, "list the licences of bundled components"),
-}
-
-
-# The options of some of these commands, besides --json.
-_OPTIONS = {
-    "devices": devices.add_arguments,
-    "ops": support.add_arguments,
-    "licenses": licenses_command.add_arguments,
-}
-
-
-_MODELS = {
+    "devices": (
+        devices.add_arguments,
+        devices.run,
+        "list the devices of this machine and their speeds",
+    ),
+    "ops": (
+        support.add_arguments,
+        ops,
+        "list operations, the devices that run them, and their dtypes",
+    ),
+    "env": (None, env, "list the RLX_ environment variables"),
+    "licenses": (
+        licenses_command.add_arguments,
+        licenses_command.run,
+        "list the licences of bundled components",
+    ),
     "run": (
         run_once.add_arguments,
         run_once.run,
@@ -142,17 +143,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="rlx", description="An ML compiler and runtime.")
     parser.add_argument("--version", action="version", version=f"rlx {rlx.__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, (function, text) in _COMMANDS.items():
+    for name, (add_arguments, function, text) in _COMMANDS.items():
         command = commands.add_parser(name, help=text, description=text)
         command.add_argument("--json", action="store_true", help="print JSON")
         command.set_defaults(run=function)
-        if name in _OPTIONS:
-            _OPTIONS[name](command)
-    for name, (add_arguments, function, text) in _MODELS.items():
-        command = commands.add_parser(name, help=text, description=text)
-        command.add_argument("--json", action="store_true", help="print JSON")
-        add_arguments(command)
-        command.set_defaults(run=function)
+        if add_arguments is not None:
+            add_arguments(command)
     command = commands.add_parser(
         "demo", help="find the alpha peaks of a 64-channel EEG on every device"
     )

@@ -201,6 +201,6 @@ def when(began: str) -> str:
     return printable(began[:19].replace("T", " "))
 
 
-def figure(value: float | None) -> str:
-    """A number of any size; "-" for none."""
-    return "-" if value is None else f"{value:.2g}"
+def figure(value: float | None, form: str = ".2g") -> str:
+    """A number, of any size in the usual form; "-" for none."""
+    return "-" if value is None else format(value, form)

@@ -21,9 +21,10 @@ from rlx.regress import fresh, machine, measure, system_load
 from rlx.regress.bisect_oracles import figures
 from rlx.regress.compare import CHANGED, CaseResult, compare, fail_on
 from rlx.regress.own_graph import SUITE, OwnGraph, own_graph
-from rlx.regress.record_schema import End, Line, Run, Times
+from rlx.regress.record import end_of
+from rlx.regress.record_schema import Line, Run, Times
 from rlx.regress.recording import Measured, Recording, encoded_once, lines, read
-from rlx.regress.timing import TimeVerdict, floors
+from rlx.regress.timing import TimeVerdict
 from rlx.runtime.compiled import CompiledGraph
 
 
@@ -125,8 +126,7 @@ class Application:
         """Writes the last line of the recording, where this process began one."""
         path = self._settings.record
         if path is not None and self._given is None:
-            (recording,) = [item for item in read([path]) if item.run.run == self._run.run]
-            self._write([End(self._run.run, machine.now(), system_load.load(), floors(recording))])
+            self._write([end_of(path, self._run.run)])
 
     def look(
         self, name: str, compiled: CompiledGraph, inputs: Sequence[Any], tolerance: float | None

@@ -223,7 +223,7 @@ def compare(
     cases: list[CaseResult] = []
     only: tuple[list[str], list[str]] = ([], [])
     for pair in paired:
-        before, now = _of(base, pair.base.device), _of(new, pair.new.device)
+        before, now = base.cases(pair.base.device), new.cases(pair.new.device)
         both = {case: (measured, now[case]) for case, measured in before.items() if case in now}
         timed = timings(base, new, pair, both, min_effect)
         for case, (was, is_) in both.items():
@@ -256,10 +256,6 @@ def compare(
         tuple(only[1]),
         tuple(machine_differences(base, new, paired)),
     )
-
-
-def _of(recording: Recording, device: str) -> dict[str, Measured]:
-    return {case: value for (name, case), value in recording.measured.items() if name == device}
 
 
 def _name(measured: Measured) -> str:

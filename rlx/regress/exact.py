@@ -30,7 +30,7 @@ def exact_outputs(graph: Graph, leaves: Mapping[str, Array]) -> list[Array]:
         graph: A verified graph.
         leaves: Value of every input and param by name, in its dtype.
     """
-    values = results_of(graph.nodes, lambda node: _wide(leaves[node.name], node.dtype), _evaluated)
+    values = results_of(graph.nodes, lambda node: widen(leaves[node.name], node.dtype), _evaluated)
     return [values[node.id][0] for node in graph.outputs]
 
 
@@ -38,7 +38,7 @@ def _evaluated(node: Node, operands: Sequence[Array]) -> tuple[Array, ...]:
     if not any(a.dtype == np.float64 for a in operands) or node.opdef.name == "cast":
         # A cast is there to round.
         return tuple(
-            _wide(item, type.dtype)
+            widen(item, type.dtype)
             for item, type in zip(_plain(node, operands), node.types, strict=True)
         )
     dtypes = [
@@ -55,10 +55,6 @@ def _plain(node: Node, operands: Sequence[Array]) -> tuple[Array, ...]:
     return evaluate(node, own)
 
 
-def _wide(array: Array, dtype: DType) -> Array:
-    return widen(array, dtype) if dtype.is_float else array
-
-
 def difference(got: Array, dtype: DType, expected: Array) -> Difference:
     """Computes the difference of an output from the reference.
 
@@ -67,11 +63,8 @@ def difference(got: Array, dtype: DType, expected: Array) -> Difference:
         dtype: Its dtype.
         expected: The reference, in float64 for floats.
     """
-    is_float = dtype.is_float
-    wide, want = (
-        (widen(got, dtype), expected) if is_float else (np.asarray(got, np.float64), expected)
-    )
-    want = np.asarray(want, np.float64)
+    wide = np.asarray(widen(got, dtype), np.float64)
+    want = np.asarray(expected, np.float64)
     nan, nan_expected = np.isnan(wide), np.isnan(want)
     # Numbers beyond the range of the dtype are infinite in it, and numbers below it are zero.
     want = np.where(np.abs(want) > _largest(dtype), np.copysign(np.inf, want), want)
@@ -87,7 +80,11 @@ def difference(got: Array, dtype: DType, expected: Array) -> Difference:
         scale = float(np.max(np.abs(want[finite]), initial=0.0)) or 1.0
         largest = float(np.max(apart, initial=0.0))
         rms = float(np.sqrt(np.mean(np.square(apart)))) if apart.size else 0.0
-        ulp = float(np.max(apart / _ulp(want[finite], dtype), initial=0.0)) if is_float else None
+        ulp = (
+            float(np.max(apart / _ulp(want[finite], dtype), initial=0.0))
+            if dtype.is_float
+            else None
+        )
     return Difference(
         max_abs=_known(largest),
         max_ulp=None if ulp is None else _known(ulp),

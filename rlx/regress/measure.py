@@ -221,8 +221,7 @@ def evidence(
 def _outputs(item: LoadedCase, expected: Sequence[Array] | None) -> list[Output]:
     results = []
     for i, (node, got) in enumerate(zip(item.graph.outputs, item.outputs, strict=True)):
-        wide = widen(got, node.dtype) if node.dtype.is_float else got
-        flat = wide.ravel()
+        flat = widen(got, node.dtype).ravel()
         chosen = flat[np.linspace(0, flat.size - 1, min(8, flat.size)).astype(int)]
         apart: Difference | None = None
         if expected is not None:

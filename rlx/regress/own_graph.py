@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -154,15 +153,8 @@ def _subject(name: str, item: measure.LoadedCase, tolerance: float) -> Subject:
         # The text names the operations that are defined outside of rlx; what they do is not known.
         content = hashlib.sha256(str(graph).encode()).hexdigest()
     read = hashlib.sha256(b"".join(map(np.ndarray.tobytes, item.inputs))).hexdigest()
-    nodes = [graph.named(each) for each in graph.input_names]
-    result = Subject(
-        SUITE,
-        name,
-        graph.name[:_MAX_NAME],
-        tuple(node.shape for node in nodes),
-        tuple(str(node.dtype) for node in nodes),
-        f"{name}; graph {content}; inputs {read}",
-        lambda: (graph, list(item.inputs)),
-        tolerance,
+    attributes = f"{name}; graph {content}; inputs {read}"
+    called, op = name[:_MAX_NAME], graph.name[:_MAX_NAME]
+    return Subject.of(
+        SUITE, called, op, graph, attributes, lambda: (graph, list(item.inputs)), tolerance
     )
-    return replace(result, name=name[:_MAX_NAME])

@@ -122,6 +122,12 @@ def record(targets: Sequence[RecordTarget], plan: RecordPlan) -> None:
             side.finish()
 
 
+def end_of(path: Path, run: str) -> End:
+    """The last line of a recording, by the lines of it that its file has."""
+    (recording,) = [item for item in read([path]) if item.run.run == run]
+    return End(run, machine.now(), system_load.load(), floors(recording))
+
+
 def checked(plan: RecordPlan) -> RecordPlan:
     """The plan with devices by name and models by their whole paths.
 
@@ -229,9 +235,7 @@ class _TargetState:
     def finish(self) -> None:
         """Writes the last line."""
         self.stop()
-        (recording,) = [item for item in read([self.target.path]) if item.run.run == self.run]
-        result = floors(recording)
-        self.write([End(self.run, machine.now(), system_load.load(), result)])
+        self.write([end_of(self.target.path, self.run)])
 
 
 @contextmanager

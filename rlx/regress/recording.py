@@ -77,6 +77,10 @@ class Recording:
         """Returns the record of a case; creates it if there is none."""
         return self.measured.setdefault((device, case), Measured())
 
+    def cases(self, device: str) -> dict[str, Measured]:
+        """The cases of a device by their digests."""
+        return {case: value for (name, case), value in self.measured.items() if name == device}
+
     def text(self, digest: str) -> str | None:
         """A schedule or a WGSL module; None where the file does not hold it.
 

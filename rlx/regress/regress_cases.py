@@ -26,6 +26,7 @@ from rlx.regress.record_schema import COLD
 from rlx.runtime.device_bench import made_up
 
 _USUAL = CompileOptions()
+Make = Callable[[], tuple[Graph, list[Array]]]
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Subject:
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[str, ...]
     attributes: str
-    make: Callable[[], tuple[Graph, list[Array]]]
+    make: Make
     tolerance: float | None = None
     timed: bool = True
     seed: int = 0
@@ -63,6 +64,24 @@ class Subject:
         """The identity: the same whatever other subjects there are."""
         said = [self.suite, self.op, self.shapes, self.dtypes, self.attributes, self.seed]
         return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
+
+    @staticmethod
+    def of(
+        suite: str,
+        name: str,
+        op: str,
+        graph: Graph,
+        attributes: str,
+        make: Make,
+        tolerance: float | None = None,
+    ) -> Subject:
+        """A subject whose inputs are those of a graph."""
+        nodes = [graph.named(each) for each in graph.input_names]
+        shapes, dtypes = (
+            tuple(node.shape for node in nodes),
+            tuple(str(node.dtype) for node in nodes),
+        )
+        return Subject(suite, name, op, shapes, dtypes, attributes, make, tolerance)
 
 
 def stated(value: Any) -> str:
@@ -195,17 +214,8 @@ def _built(suite: str, name: str, build: Callable[[Graph], Sequence[Array]]) -> 
         graph = Graph(name)
         return graph, list(build(graph))
 
-    graph, inputs = make()
-    return Subject(
-        suite,
-        name,
-        name,
-        tuple(a.shape for a in inputs),
-        tuple(str(graph.named(name).dtype) for name in graph.input_names),
-        "",
-        make,
-        _STEPS if name == "eight_bits" else _TOLERANCE,
-    )
+    tolerance = _STEPS if name == "eight_bits" else _TOLERANCE
+    return Subject.of(suite, name, name, make()[0], "", make, tolerance)
 
 
 _TABLES = {"signal": pipelines.TABLE, "models": small_models.TABLE}
@@ -240,14 +250,5 @@ def _model(path: str) -> Subject:
         return graph, [made_up(graph.named(name)) for name in graph.input_names]
 
     graph, notes = load(path, {})
-    nodes = [graph.named(name) for name in graph.input_names]
     name = Path(path).name
-    return Subject(
-        "model",
-        name,
-        name,
-        tuple(node.shape for node in nodes),
-        tuple(str(node.dtype) for node in nodes),
-        "; ".join([digest, *notes]),
-        make,
-    )
+    return Subject.of("model", name, name, graph, "; ".join([digest, *notes]), make)

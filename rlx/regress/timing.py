@@ -162,9 +162,8 @@ def floors(recording: Recording) -> dict[str, float]:
     results: dict[str, float] = {}
     for device in recording.devices:
         groups: list[list[float]] = []
-        for (name, _), measured in recording.measured.items():
-            if name == device:
-                groups += deciding(measured).values()
+        for measured in recording.cases(device).values():
+            groups += deciding(measured).values()
         floor = noise_floor(groups)
         if floor is not None:
             results[device] = floor

@@ -75,7 +75,7 @@ def _device(recording: Recording, device: str) -> None:
     floor = known.get(device, floors(recording).get(device))
     if floor is not None:
         rows.append(("noise floor", f"{100 * (ratio_of(floor) - 1):.1f} %"))
-    cases = {case: value for (name, case), value in recording.measured.items() if name == device}
+    cases = recording.cases(device)
     rows.append(("cases", len(cases)))
     table(out, device, ("", ""), rows)
     slow = [
