@@ -175,3 +175,15 @@ def folder(tmp_path, monkeypatch):
     compile_cache._kept.clear()
     yield tmp_path / "kept"
     compile_cache._kept.clear()
+
+
+@pytest.fixture
+def benchmark_modules(monkeypatch):
+    """The benchmarks' modules can be imported, and go when the test ends."""
+    folder, before = str(Path(__file__).parents[1] / "benchmarks"), set(sys.modules)
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setenv("RLX_CACHE", "off")
+    yield
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(folder):
+            del sys.modules[name]

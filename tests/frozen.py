@@ -4,9 +4,10 @@ import importlib.util
 import os
 import shutil
 import subprocess
-import sys
 from importlib import metadata
 from pathlib import Path
+
+from python_process import run_python
 
 import rlx
 from rlx._ext import cpu
@@ -76,13 +77,10 @@ def freeze(folder, program, *options, site=None):
     """
     assert importlib.util.find_spec("PyInstaller"), "PyInstaller is a part of the extra test"
     folder.mkdir(parents=True, exist_ok=True)
-    more = {} if site is None else {"PYTHONPATH": str(site)}
-    result = subprocess.run(
-        [sys.executable, "-m", "PyInstaller", "--noconfirm", "--distpath", "dist", "--workpath", "work",
-         *options, program],
-        cwd=folder, capture_output=True, text=True, env={**os.environ, **more},
-    )  # fmt: skip
-    assert result.returncode == 0, result.stderr[-3000:]
+    env = {} if site is None else {"PYTHONPATH": str(site)}
+    places = ("--distpath", "dist", "--workpath", "work")
+    arguments = ("-m", "PyInstaller", "--noconfirm", *places, *options, program)
+    run_python(*arguments, cwd=folder, env=env)
     shutil.rmtree(folder / "work")
     return Path(shutil.move(folder / "dist", folder / "elsewhere"))
 

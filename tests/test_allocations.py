@@ -1,11 +1,11 @@
 """run_slots allocates nothing: every malloc of the process is counted, Python's own included."""
 
-import os
 import shutil
 import subprocess
 import sys
 
 import pytest
+from python_process import run_python
 from samples import ALL
 
 # Counts what Python, NumPy and rlx allocate; the driver and wgpu-native, which is called with their own
@@ -91,10 +91,8 @@ def test_no_malloc_per_call(counter, device, way, request):
     if device == "webgpu":
         request.getfixturevalue("webgpu")
     # With PYTHONMALLOC=malloc Python's small objects are counted too.
-    env = {**os.environ, "LD_PRELOAD": str(counter), "PYTHONMALLOC": "malloc"}
-    command = [sys.executable, "-c", PROGRAM, str(counter), device, way, str(CALLS[device])]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    env = {"LD_PRELOAD": str(counter), "PYTHONMALLOC": "malloc"}
+    done = run_python("-c", PROGRAM, counter, device, way, CALLS[device], env=env)
     # The two calls of ``loop`` themselves may differ by an object or two.
     assert abs(int(done.stdout)) <= 2, f"{done.stdout.strip()} allocations in {CALLS[device]} calls"
 
@@ -133,13 +131,11 @@ print(kib() - before)
 def test_memory_stays_flat(device, calls, request):
     if device == "webgpu":
         request.getfixturevalue("webgpu")
-    command = [sys.executable, "-c", GROWTH, device, str(calls)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    done = run_python("-c", GROWTH, device, calls)
     # Calls that each kept 64 bytes would show as more; an allocator's own steps are smaller.
     assert int(done.stdout) < max(1024, calls * 64 // 1024)
 
 
 def test_importing_rlx_loads_no_driver():
     program = "import sys, rlx; assert 'wgpu' not in sys.modules and 'jinja2' not in sys.modules"
-    subprocess.run([sys.executable, "-c", program], check=True)
+    run_python("-c", program)

@@ -1,14 +1,12 @@
 """Devices that were never measured: "auto" chooses at once by defaults, and they are measured in the background."""
 
-import os
-import subprocess
-import sys
 import threading
 import time
 
 import numpy as np
 import pytest
 from calibrations import FakeMeter
+from python_process import run_python
 
 import rlx
 from rlx.cost import background, calibration, store
@@ -109,13 +107,9 @@ print("ran", time.perf_counter() - began, flush=True)
 
 def test_a_short_program_ends_at_once(tmp_path, webgpu):
     """A measurement that is under way does not hold up the end of the process, and breaks nothing."""
-    environment = os.environ | {"RLX_CALIBRATION": str(tmp_path / "figures")}
+    env = {"RLX_CALIBRATION": str(tmp_path / "figures")}
     began = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", PROGRAM],
-        env=environment, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    done = run_python("-P", "-c", PROGRAM, env=env, timeout=120)
     assert "ran" in done.stdout
     assert "Traceback" not in done.stderr
     assert time.perf_counter() - began < 60

@@ -2,12 +2,11 @@
 
 import json
 import shutil
-import subprocess
-import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
+from python_process import run_python
 
 ROOT = Path(__file__).parents[1]
 BENCHMARKS = ROOT / "benchmarks"
@@ -15,23 +14,19 @@ README, PAGE = ROOT / "README.md", ROOT / "docs" / "benchmarks.md"
 CHART = ROOT / "docs" / "_static" / "speed.svg"
 
 
-def run(*arguments):
-    done = subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 @pytest.mark.parametrize(("script", "measured"), [("cpu", "cpu"), ("gpu", "gpu_h200")])
 def test_tables_follow_from_the_measurements(tmp_path, script, measured):
     page = tmp_path / "page.md"
     shutil.copyfile(PAGE, page)
-    run(BENCHMARKS / f"{script}.py", "--from-json", BENCHMARKS / f"{measured}.json", "--docs", page)
+    result = BENCHMARKS / f"{measured}.json"
+    run_python(BENCHMARKS / f"{script}.py", "--from-json", result, "--docs", page)
     assert page.read_text() == PAGE.read_text()
 
 
 def test_chart_and_readme_follow_from_the_measurements(tmp_path):
     chart, readme = tmp_path / "speed.svg", tmp_path / "README.md"
     shutil.copyfile(README, readme)
-    run(BENCHMARKS / "chart.py", "--out", chart, "--readme", readme)
+    run_python(BENCHMARKS / "chart.py", "--out", chart, "--readme", readme)
     assert chart.read_bytes() == CHART.read_bytes()
     assert readme.read_text() == README.read_text()
     ElementTree.parse(chart)  # well-formed

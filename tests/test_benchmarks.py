@@ -1,21 +1,17 @@
 """The GPU benchmark runs: its rows are right at small sizes, and its peers, times and table fit together."""
 
 import json
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from python_process import run_python
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / "benchmarks" / "gpu.py"
+run = partial(run_python, SCRIPT, timeout=300)
 BEGIN, END = "<!-- benchmarks/gpu.py -->", "<!-- end of benchmarks/gpu.py -->"
-
-
-def run(*arguments):
-    command = [sys.executable, str(SCRIPT), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
 
 @pytest.mark.webgpu
@@ -23,8 +19,7 @@ def run(*arguments):
 def test_small_sizes_are_right(webgpu, tmp_path, limits):
     result = tmp_path / "found.json"
     only = "^matmul 4x4096x4096$|^fft 32768 x 512$"
-    done = run("--check", "--limits", limits, "--variants", "all", "--only", only, "--json", result)
-    assert done.returncode == 0, done.stdout + done.stderr
+    run("--check", "--limits", limits, "--variants", "all", "--only", only, "--json", result)
     lines = json.loads(result.read_text())["checks"]
     assert {line["row"] for line in lines} == {"matmul 4x4096x4096", "fft 32768 x 512"}
     assert all(line["correct"] and 0 < line["error"] < line["tolerance"] for line in lines)
@@ -35,8 +30,7 @@ def test_a_row_is_timed_and_its_table_goes_into_a_file(webgpu, tmp_path):
     result, page = tmp_path / "found.json", tmp_path / "page.md"
     page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
     only = ("--small", "--only", "^Welch peaks")
-    done = run(*only, "--json", result, "--docs", page, "--peers", "scipy")
-    assert done.returncode == 0, done.stdout + done.stderr
+    run(*only, "--json", result, "--docs", page, "--peers", "scipy")
     (line,) = json.loads(result.read_text())["rows"]
     assert line["gpu_us"] > 0
     assert line["ratios"]["scipy"] > 0
@@ -47,8 +41,7 @@ def test_a_row_is_timed_and_its_table_goes_into_a_file(webgpu, tmp_path):
     assert "old" not in text
     assert f"| {line['row']} |" in text
     # The figures alone make the same table again.
-    again = run("--from-json", result, "--docs", page)
-    assert again.returncode == 0, again.stderr
+    run("--from-json", result, "--docs", page)
     assert page.read_text() == text
 
 
@@ -66,9 +59,7 @@ def test_memory_is_poisoned_before_the_run(webgpu, monkeypatch):
 
 
 def test_no_row_fits(tmp_path):
-    done = run("--check", "--only", "no such row")
-    assert done.returncode == 1
-    assert "0 of 0" in done.stdout
+    assert "0 of 0" in run("--check", "--only", "no such row", status=1).stdout
 
 
 def test_wrong_results_are_found(monkeypatch):

@@ -3,10 +3,9 @@
 import importlib.util
 import json
 import re
-import subprocess
-import sys
 
 import pytest
+from python_process import run_python
 
 _cffi_backend = pytest.importorskip("_cffi_backend")
 import cffi
@@ -31,10 +30,7 @@ print(json.dumps([names, found]))
 
 def asked(before="", change=""):
     """Returns the state of a fresh process after it looked for devices."""
-    program = ASKED.format(before=before, change=change)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return json.loads(run_python("-c", ASKED.format(before=before, change=change)).stdout)
 
 
 def made(text):

@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from python_process import run_python
 
 import rlx
 from rlx.cli.agreement import agreement, precision_of
@@ -403,8 +404,7 @@ def test_bars_on_a_terminal_only(onnx_file, fresh, webgpu):
     assert shown == ""
     assert json.loads(output)["outputs"]
     # Standard error is no terminal here.
-    command = [sys.executable, "-m", "rlx", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, env=fresh, check=True)
+    done = run_python("-m", "rlx", *arguments, env=fresh)
     assert done.stderr == ""
     assert "share" in done.stdout
 

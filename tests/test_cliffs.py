@@ -1,28 +1,21 @@
 """The search for slow shapes: a seed repeats its cases, every family can be drawn, wrong results are found."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from python_process import run_python
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 
 @pytest.fixture
-def cliffs(monkeypatch):
+def cliffs(benchmark_modules):
     """The benchmark's module; it goes when the test ends."""
-    before = set(sys.modules)
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    monkeypatch.setenv("RLX_CACHE", "off")
     import cliffs
 
-    yield cliffs
-    for name in set(sys.modules) - before:
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(BENCHMARKS)):
-            del sys.modules[name]
+    return cliffs
 
 
 def test_a_seed_repeats_its_cases(cliffs):
@@ -56,12 +49,8 @@ def test_wrong_results_are_found(cliffs):
 
 def test_the_program_prints_a_distribution_and_writes_json(tmp_path):
     path = tmp_path / "found.json"
-    command = [sys.executable, str(BENCHMARKS / "cliffs.py"), "--cases", "4", "--threads", "1"]
-    done = subprocess.run(
-        [*command, "--seconds", "0.01", "--json", path], capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    program, few = BENCHMARKS / "cliffs.py", ("--cases", 4, "--threads", 1, "--seconds", 0.01)
+    done = run_python(program, *few, "--json", path, timeout=300)
     assert "geometric mean" in done.stdout
     assert len(json.loads(path.read_text())) == 4
-    again = [sys.executable, str(BENCHMARKS / "cliffs.py"), "--from-json", path]
-    assert "geometric mean" in subprocess.run(again, capture_output=True, text=True).stdout
+    assert "geometric mean" in run_python(program, "--from-json", path).stdout

@@ -1,10 +1,8 @@
 """A cold start finds its requests prepared, with the same results."""
 
-import subprocess
-import sys
-
 import cffi
 import pytest
+from python_process import run_python
 
 from rlx.backends.webgpu import c_types, ctypes_known
 
@@ -68,8 +66,5 @@ def test_another_cffi_is_left_alone():
 
 @pytest.mark.webgpu
 def test_a_cold_start_parses_next_to_nothing(webgpu):
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    done = run_python("-c", PROGRAM)
     assert int(done.stdout.split()[0]) <= 6, done.stdout

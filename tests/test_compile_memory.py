@@ -1,12 +1,12 @@
 """Memory of loading and compiling a model: its weights are read where they lie, and held once."""
 
-import subprocess
 import sys
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from python_process import run_python
 
 LAYERS, WIDTH = 16, 2048
 WEIGHTS = LAYERS * WIDTH * WIDTH * 4
@@ -69,13 +69,7 @@ def model(tmp_path_factory):
     [("cpu", 1.2), pytest.param("webgpu", 1.8, marks=pytest.mark.webgpu)],
 )
 def test_weights_are_held_once(model, place, copies, request):
-    done = subprocess.run(
-        [sys.executable, "-c", MEASURED, str(model), place],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    took = int(done.stdout)
+    took = int(run_python("-c", MEASURED, model, place).stdout)
     assert took < copies * WEIGHTS + (100 << 20), f"{took / WEIGHTS:.2f} times the weights"
     # A GPU holds them in memory of its own.
     if place == "cpu" or not request.getfixturevalue("hardware"):

@@ -2,15 +2,17 @@
 
 import json
 import re
-import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from python_process import run_python
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / "benchmarks" / "cpu.py"
+run = partial(run_python, SCRIPT, timeout=300)
 MARKS = "<!-- benchmarks/cpu.py -->", "<!-- end of benchmarks/cpu.py -->"
 # Kinds of shapes that the list has to have.
 NAMED = (
@@ -25,28 +27,10 @@ NAMED = (
 )
 
 
-def run(*arguments):
-    command = [sys.executable, str(SCRIPT), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300)
-
-
-@pytest.fixture
-def modules(monkeypatch):
-    """The benchmark's modules can be imported, and go when the test ends."""
-    before = set(sys.modules)
-    monkeypatch.syspath_prepend(str(SCRIPT.parent))
-    monkeypatch.setenv("RLX_CACHE", "off")
-    yield
-    for name in set(sys.modules) - before:
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(SCRIPT.parent)):
-            del sys.modules[name]
-
-
 @pytest.mark.slow
 def test_small_sizes_are_right_and_every_row_has_a_peer(tmp_path):
     result = tmp_path / "found.json"
-    done = run("--check", "--threads", "1", "--json", result)
-    assert done.returncode == 0, done.stdout + done.stderr
+    run("--check", "--threads", "1", "--json", result)
     lines = json.loads(result.read_text())["checks"]
     rows = {line["row"] for line in lines}
     assert len(rows) >= 60
@@ -60,8 +44,7 @@ def test_rows_are_timed_and_their_table_goes_into_a_file(tmp_path):
     page.write_text(f"before\n{MARKS[0]}\nold\n{MARKS[1]}\nafter\n")
     only = "^(matmul 1x64x64|int8 matmul 1024.3|fft 1 x 512|attention 1x12x128x64)$"
     arguments = ("--only", only, "--seconds", "0.01", "--peak", "130,20", "--docs", page)
-    done = run("--small", "--threads", "1,2", "--json", result, *arguments)
-    assert done.returncode == 0, done.stdout + done.stderr
+    run("--small", "--threads", "1,2", "--json", result, *arguments)
     lines = json.loads(result.read_text())["rows"]
     assert [line["threads"] for line in lines] == [1, 2] * 4
     for line in lines:
@@ -81,17 +64,16 @@ def test_rows_are_timed_and_their_table_goes_into_a_file(tmp_path):
     assert text.count("| quartiles ") == 2
     assert re.search(r"- 2 threads: rlx is \d+\.\d\d times as fast", text)
     # The figures alone make the same table again.
-    again = run("--from-json", result, "--docs", page)
-    assert again.returncode == 0, again.stderr
+    run("--from-json", result, "--docs", page)
     assert page.read_text() == text
 
 
 def test_no_row_fits():
-    assert run("--check", "--only", "no such row").returncode == 1
-    assert run("--only", "no such row").returncode == 1
+    run("--check", "--only", "no such row", status=1)
+    run("--only", "no such row", status=1)
 
 
-def test_contestants_take_turns(modules):
+def test_contestants_take_turns(benchmark_modules):
     import cpu_clock
 
     calls = []
@@ -103,7 +85,7 @@ def test_contestants_take_turns(modules):
     assert "".join(calls).endswith("abbaab")
 
 
-def test_ratios_are_those_of_neighbouring_bursts(modules):
+def test_ratios_are_those_of_neighbouring_bursts(benchmark_modules):
     import cpu_clock
 
     # The machine is ten times slower in the second pair: the ratio stays 2, that of all calls does not.
@@ -116,7 +98,7 @@ def test_ratios_are_those_of_neighbouring_bursts(modules):
     assert np.isnan(alone.ratio)
 
 
-def test_wrong_results_are_not_timed(modules):
+def test_wrong_results_are_not_timed(benchmark_modules):
     import argparse
     from dataclasses import replace
 
@@ -138,7 +120,7 @@ def test_wrong_results_are_not_timed(modules):
     assert "error" in result["peer_failures"]["ORT"]
 
 
-def test_an_absent_peer_is_said_to_be_absent(modules, monkeypatch):
+def test_an_absent_peer_is_said_to_be_absent(benchmark_modules, monkeypatch):
     import cpu
 
     (row,) = [row for row in cpu.ROWS if row.name == "log-mel of 1 s"]
@@ -149,7 +131,7 @@ def test_an_absent_peer_is_said_to_be_absent(modules, monkeypatch):
     assert said == {"peer_failures": {}, "peer_absent": {"librosa": "librosa is not installed"}}
 
 
-def test_the_mean_and_the_slower_rows_are_told(modules):
+def test_the_mean_and_the_slower_rows_are_told(benchmark_modules):
     import cpu_report
 
     lines = [

@@ -5,11 +5,10 @@ that are marked webgpu.
 """
 
 import os
-import subprocess
-import sys
 import textwrap
 
 import pytest
+from python_process import run_python
 
 import rlx
 from rlx.backends.base import DeviceInfo
@@ -45,20 +44,13 @@ def right(device):
 
 
 @pytest.fixture
-def run(swiftshader):
+def run(swiftshader, monkeypatch):
     """Runs the lines of a program, in which WebGPU is wgpu-native unless they say otherwise; gives what it prints."""
-    unset = {name: value for name, value in os.environ.items() if name != "RLX_WEBGPU"}
+    monkeypatch.delenv("RLX_WEBGPU", raising=False)
 
     def call(lines, **env):
-        done = subprocess.run(
-            [sys.executable, "-c", START + textwrap.dedent(lines)],
-            env={**unset, "RLX_CACHE": "off", "RLX_CALIBRATION": "off", **swiftshader, **env},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr[-3000:]
-        return done.stdout.split()
+        env = {"RLX_CACHE": "off", "RLX_CALIBRATION": "off", **swiftshader, **env}
+        return run_python("-c", START + textwrap.dedent(lines), env=env).stdout.split()
 
     return call
 

@@ -1,13 +1,12 @@
 """A device that is lost inside a run, at each of the calls that a run makes: a typed error, and recover() works."""
 
-import os
 import shutil
 import subprocess
-import sys
 import zlib
 from pathlib import Path
 
 import pytest
+from python_process import run_python
 from selection import SELECTION
 
 pytestmark = pytest.mark.webgpu
@@ -105,10 +104,8 @@ def test_a_device_is_lost_at_every_step(way, graph, library, hardware):
     """
     apart = 3 if SELECTION.selects else 1
     first = 1 + zlib.crc32(f"{SELECTION.mode} {way}".encode()) % apart
-    command = [sys.executable, "-c", PROGRAM, str(library), way, graph, str(first), str(apart)]
-    env = {**os.environ, "RUST_BACKTRACE": "0", "RLX_CACHE": "off"}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
+    arguments = ("-c", PROGRAM, library, way, graph, first, apart)
+    done = run_python(*arguments, env={"RUST_BACKTRACE": "0", "RLX_CACHE": "off"}, timeout=300)
     steps, lost, calls_while_held = map(int, done.stdout.split())
     # Fewer calls notice on a GPU: a result that it has computed before it is lost can still be read.
     assert lost > steps // (4 if hardware else 2)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from python_process import run_python
 
 from rlx.cli.main import main
 
@@ -43,10 +44,7 @@ def test_there_are_examples():
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_example(path):
-    command = [sys.executable, path, *ARGUMENTS.get(path.stem, ())]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout
+    assert run_python(path, *ARGUMENTS.get(path.stem, ())).stdout
 
 
 # Packages that rlx can do without and that extras bring.
@@ -89,21 +87,14 @@ def blocks_of(page):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A function that runs code in a folder, in a process of its own, and returns its output."""
-    start = [sys.executable, "-P", "-c"]  # not the checkout's rlx
+    start = ["-P", "-c"]  # not the checkout's rlx
     if not hasattr(os, "fork"):
-
-        def run_anew(code, folder):
-            done = subprocess.run(
-                [*start, code], capture_output=True, text=True, check=False, cwd=folder
-            )
-            assert done.returncode == 0, done.stderr
-            return done.stdout
-
-        yield run_anew
+        yield lambda code, folder: run_python(*start, code, cwd=folder).stdout
         return
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     said = tmp_path_factory.mktemp("pages") / "said.txt"
-    with subprocess.Popen([*start, PAGES_SERVER], text=True, **pipes) as server:
+    command = [sys.executable, *start, PAGES_SERVER]
+    with subprocess.Popen(command, text=True, **pipes) as server:
 
         def run_in_a_child(code, folder):
             said.unlink(missing_ok=True)

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from python_process import run_python
 from samples import ALL
 
 import rlx
@@ -238,8 +239,6 @@ sys.kept = [cg, cg.run({"x": np.zeros((256, 256), np.float32)})]  # to the very 
 
 def test_graphs_and_results_that_outlive_the_interpreter(device):
     """Nothing is printed when they are freed, where modules have no names any more. Frozen programs end like that."""
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", KEPT, device], capture_output=True, text=True, check=True
-    )
+    done = run_python("-P", "-c", KEPT, device)
     assert "Error" not in done.stderr
     assert "Original exception" not in done.stderr

@@ -1,14 +1,13 @@
 """ONNX models that were read before: the second start of a program finds their graphs, and only those of the same file."""
 
 import os
-import subprocess
-import sys
 
 import numpy as np
 import onnx
 import pytest
 from cached_graphs import counted
 from onnx import TensorProto, helper, numpy_helper
+from python_process import run_python
 
 import rlx
 from rlx.compiler import compile_cache, signed_cache
@@ -347,18 +346,8 @@ def test_another_process_finds_it(tmp_path):
     path, inputs = tmp_path / "net.onnx", tmp_path / "inputs.npz"
     onnx.save(network(), path)
     np.savez(inputs, **given())
-    command = [
-        sys.executable,
-        "-c",
-        SECOND_PROCESS,
-        str(path),
-        str(tmp_path / "user/key"),
-        str(inputs),
-    ]
-    results = [
-        subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-        for _ in range(2)
-    ]
+    arguments = ("-c", SECOND_PROCESS, path, tmp_path / "user/key", inputs)
+    results = [run_python(*arguments).stdout.split() for _ in range(2)]
     assert results[0][0] == results[1][0]
     assert results[0][1:4] == ["1", "0", "0"]
     # The second one imports none of the modules that turn ONNX nodes into nodes.

@@ -1,10 +1,9 @@
 """``import rlx`` loads next to nothing; what is used is loaded then, and everything public is there."""
 
 import json
-import subprocess
-import sys
 
 import pytest
+from python_process import run_python
 
 import rlx
 
@@ -20,9 +19,7 @@ print(json.dumps([sorted(set(sys.modules) - before), took]))
 
 
 def loaded(code):
-    command = [sys.executable, "-P", "-c", COUNT.format(code=code)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    modules, took = json.loads(done.stdout)
+    modules, took = json.loads(run_python("-P", "-c", COUNT.format(code=code)).stdout)
     return set(modules), took
 
 

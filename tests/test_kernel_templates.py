@@ -2,12 +2,12 @@
 
 import json
 import runpy
-import subprocess
 import sys
 from pathlib import Path
 
 import jinja2
 import pytest
+from python_process import run_python
 
 import rlx
 from rlx.backends.base import CompileOptions
@@ -174,7 +174,5 @@ g.set_outputs([g.softmax(g.input("x", (4, 40)) @ g.input("w", (40, 8)), -1)])
 rlx.compile(g, "webgpu").run({"x": [[1] * 40] * 4, "w": [[1] * 8] * 40})
 print(json.dumps(["rlx._templates" in sys.modules, "jinja2" in sys.modules]))
 """
-    command = [sys.executable, "-P", "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    compiled, jinja_loaded = json.loads(done.stdout)
+    compiled, jinja_loaded = json.loads(run_python("-P", "-c", code).stdout)
     assert compiled != jinja_loaded

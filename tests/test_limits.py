@@ -2,13 +2,13 @@
 
 import json
 import math
-import subprocess
 import sys
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from python_process import run_python
 
 import rlx
 from rlx import resource_limits, signal
@@ -126,11 +126,7 @@ print(json.dumps([found, int(peak) << 10]))
 @pytest.mark.parametrize("long", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_small_files_that_ask_for_much(long):
     code = CHILD.format(tests=__file__.rpartition("/test_limits")[0], long=long)
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    result, peak = json.loads(done.stdout)
+    result, peak = json.loads(run_python("-W", "ignore", "-c", code).stdout)
     assert len(result) == (len(LONG) if long else len(FILES) - len(LONG))
     for name, text in result.items():
         assert text.startswith("LimitError"), (name, text)

@@ -1,12 +1,11 @@
 """``rlx.open_ahead``: a GPU is opened in a thread while a program does other things."""
 
-import subprocess
-import sys
 import threading
 import time
 
 import numpy as np
 import pytest
+from python_process import run_python
 
 import rlx
 from rlx import prewarm
@@ -23,11 +22,7 @@ def wait():
 
 
 def run(code):
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120
-    )
-    assert result.returncode == 0, result.stderr
-    return result.stdout.strip()
+    return run_python("-c", code, timeout=120).stdout.strip()
 
 
 @pytest.mark.webgpu

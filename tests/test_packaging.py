@@ -12,6 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from python_process import run_python
 
 import rlx
 from rlx.backends.webgpu.wgsl import shader_files
@@ -78,10 +79,7 @@ def test_a_build_takes_the_modules_of_a_wheel_of_the_same_sources(dist, wheel, u
     # With other sources they have to be compiled; asking for the version does not compile them.
     with (root / "rlx/version.py").open("a") as file:
         file.write("# changed\n")
-    env = {**os.environ, "RLX_BUILD_FROM": str(wheel)}
-    command = [sys.executable, "setup.py", "--version"]
-    done = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    done = run_python("setup.py", "--version", cwd=root, env={"RLX_BUILD_FROM": str(wheel)})
     assert "was built from other sources: compiling" in done.stderr
 
 
@@ -333,9 +331,7 @@ command = runpy.run_path("setup.py")["BuildExtensions"](Distribution())
 command.compiler = SimpleNamespace(compiler_type="msvc")
 command.build_extension(Extension("rlx.nothing", []))
 """
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 1
+    done = run_python("-c", program, cwd=ROOT, status=1)
     assert "set CC=python -m ziglang cc" in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -344,9 +340,7 @@ def test_a_checkout_that_is_not_built_says_what_to_do(tmp_path):
     ignored = shutil.ignore_patterns("*.so", "*.pyd", "__pycache__")
     shutil.copytree(ROOT / "rlx", tmp_path / "rlx", ignore=ignored)
     for arguments in (("-c", "import rlx"), ("-m", "rlx", "devices")):
-        command = [sys.executable, *arguments]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-        assert done.returncode != 0
+        done = run_python(*arguments, cwd=tmp_path, status=1)
         last = done.stderr.strip().splitlines()[-1]
         assert "not built" in last
         assert "pip install -e ." in last

@@ -3,12 +3,11 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+from python_process import run_python
 
 PACKAGE = Path(__file__).parent / "plugin_package"
 PRELUDE = """
@@ -53,15 +52,7 @@ def site(tmp_path):
 
 def run(code, site, **env):
     path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH", "")]))
-    done = subprocess.run(
-        [sys.executable, "-c", PRELUDE + code],
-        env={**os.environ, "PYTHONPATH": path, **env},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return run_python("-c", PRELUDE + code, env={"PYTHONPATH": path, **env}).stdout
 
 
 def test_a_plugin_is_found_chosen_and_reported(site):

@@ -1,13 +1,13 @@
 """Builds for other systems: what setup.py makes of a platform, and script/portable's own functions."""
 
 import json
-import os
 import struct
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from python_process import run_python
 from shader_sizes import shared_of, threads_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -27,10 +27,7 @@ print(json.dumps([command.get_ext_filename("rlx._ext.cpu"), command.get_librarie
 
 def asked(**environment):
     """Returns a module's file name, and the libraries that it is linked with."""
-    env = {**os.environ, **environment}
-    command = [sys.executable, "-c", NAMES]
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    done = run_python("-c", NAMES, cwd=ROOT, env=environment)
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -191,7 +188,5 @@ def test_modules_for_macos_are_looked_into(portable):
 
 
 def test_unknown_systems_are_refused():
-    command = [sys.executable, str(ROOT / "script/portable"), "plan9"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 2
+    done = run_python(ROOT / "script/portable", "plan9", status=2)
     assert "usage: script/portable" in done.stdout

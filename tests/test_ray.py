@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from python_process import run_python
 from test_ray_parts import SCALE, W, graph, onnx_model
 
 import rlx
@@ -178,15 +178,8 @@ def test_errors_of_workers_are_those_of_rlx(cluster, tmp_path):
 
 def test_the_service_of_the_example_answers_under_load(tmp_path):
     """The example's own load, shortened: all answers are right, requests were joined. Serve's proxy may start slowly."""
-    env = {**os.environ, "RLX_CACHE": "off", "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60"}
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / "load.py"), "--seconds", "8", "--clients", "16"],
-        capture_output=True,
-        text=True,
-        env=env,
-        cwd=tmp_path,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    env = {"RLX_CACHE": "off", "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60"}
+    arguments = (EXAMPLES / "load.py", "--seconds", 8, "--clients", 16)
+    done = run_python(*arguments, env=env, cwd=tmp_path)
     assert "0 errors" in done.stdout
     assert "p99" in done.stdout

@@ -7,6 +7,7 @@ import time
 
 import numpy as np
 import pytest
+from python_process import run_python
 
 import rlx
 import rlx.ray
@@ -304,18 +305,11 @@ def test_importing_it_imports_no_ray():
     code = (
         "import sys, rlx.ray; rlx.ray.Predictor; rlx.ray.map_batches; print('ray' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
+    assert run_python("-c", code).stdout.strip() == "False"
 
 
 def test_without_ray_the_message_says_how_to_get_it(tmp_path):
     (tmp_path / "ray.py").write_text("raise ImportError('no ray')")
     code = "import rlx.ray\ntry: rlx.ray.map_batches(None, 'm.onnx')\nexcept rlx.RlxError as e: print(e)"
-    env = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]),
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env
-    )
-    assert "pip install '.[ray]'" in done.stdout
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    assert "pip install '.[ray]'" in run_python("-c", code, env={"PYTHONPATH": path}).stdout

@@ -1,11 +1,10 @@
 """Every record is whole, every kernel it names exists, and no kernel is left without an op."""
 
 import ast
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from python_process import run_python
 from samples import looped
 
 import rlx
@@ -133,7 +132,7 @@ assert "rlx.ops.all_ops" not in sys.modules or set(sys.argv[1:]) & {"stft", "ist
     names = list(MODULE_OF)
     assert names == [name for name in REGISTRY if name in MODULE_OF]
     for index in range(0, len(names), 40):
-        subprocess.run([sys.executable, "-c", code, *names[index : index + 40]], check=True)
+        run_python("-c", code, *names[index : index + 40])
 
 
 def test_threads_may_name_an_operation_first_at_the_same_time():
@@ -172,9 +171,7 @@ for name in ("softmax", "gelu", "sort", "mish", "rfft", "trilu", "l2_normalize")
         thread.join()
 assert not failed, failed
 """
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    run_python("-c", code)
 
 
 def test_what_is_imported_for_a_few_operations():
@@ -187,8 +184,7 @@ g.set_outputs([g.gelu(g.input("x", (2,)) * 2.0)])
 rlx.compile(g, "cpu").run({"x": [1.0, 2.0]})
 print(*sorted(name for name in sys.modules if name.startswith("rlx.ops.")))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    imported = done.stdout.split()
+    imported = run_python("-c", code).stdout.split()
     for absent in ("all_ops", "recurrent.layers", "spectra.welch", "resize.plane", "rows.sorting"):
         assert f"rlx.ops.{absent}" not in imported
 
@@ -203,7 +199,7 @@ for name in ("attention", "resize"):
     assert getattr(rlx.ops, name).__name__ == name and callable(getattr(rlx.ops, name))
 assert callable(attention) and callable(resize) and placeholders.LEAVES
 """
-    subprocess.run([sys.executable, "-c", code], check=True)
+    run_python("-c", code)
 
 
 def test_each_kernel_has_a_name_of_its_own():

@@ -1,11 +1,11 @@
 """``run`` reads large inputs and writes large outputs in place: nothing that callers hold is shared or changed."""
 
 import gc
-import subprocess
 import sys
 
 import numpy as np
 import pytest
+from python_process import run_python
 
 import rlx
 from rlx._ext.program import idle_bytes
@@ -432,8 +432,4 @@ print(kib() - before)
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
 @pytest.mark.parametrize("device", ["cpu"])
 def test_memory_stays_flat(device):
-    done = subprocess.run(
-        [sys.executable, "-c", GROWTH, device], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) < 1024
+    assert int(run_python("-c", GROWTH, device).stdout) < 1024

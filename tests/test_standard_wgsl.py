@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from dispatches import CASES, of_each_kernel
+from python_process import run_python
 from selection import SELECTION
 from shader_texts import texts
 
@@ -22,11 +20,8 @@ def compiled(lines, folder, env):
     """Compiles texts by Dawn on SwiftShader, in a process of its own."""
     file = folder / "texts.jsonl"
     file.write_text("\n".join(map(json.dumps, lines)) + "\n")
-    command = [sys.executable, str(Path(__file__).with_name("dawn_compiles.py")), str(file)]
-    env = {**os.environ, **env}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return json.loads(done.stdout)
+    program = Path(__file__).with_name("dawn_compiles.py")
+    return json.loads(run_python(program, file, env=env).stdout)
 
 
 def kind_of(item):

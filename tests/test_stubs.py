@@ -2,11 +2,10 @@
 
 import ast
 import inspect
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from python_process import run_python
 
 import rlx
 from rlx.ir.opdef import REGISTRY
@@ -33,16 +32,12 @@ def definitions(path):
 
 def test_they_are_up_to_date():
     """``script/stubs`` would write what is there."""
-    command = [sys.executable, str(ROOT / "script/stubs"), "--check"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    run_python(ROOT / "script/stubs", "--check")
 
 
 def test_the_reference_of_a_clone_is_up_to_date(tmp_path):
     """``script/reference`` would write what is there, and finds a page that is another."""
-    command = [sys.executable, str(ROOT / "script/reference"), "--check"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    run_python(ROOT / "script/reference", "--check")
     plain = ROOT / "docs/reference/plain"
     names = {path.name for path in plain.glob("*.md")}
     assert {"index.md", "operations.md", "graphs.md", "errors.md"} <= names
@@ -64,14 +59,11 @@ def test_a_changed_record_is_found(tmp_path):
     for path in ("script/stubs", "script/_setup.py", *results):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_bytes((ROOT / path).read_bytes())
-    command = [sys.executable, str(tmp_path / "script/stubs"), "--check"]
-    run = {"cwd": tmp_path, "capture_output": True, "text": True, "check": False}
-    same = subprocess.run(command, **run)
-    assert (same.returncode, same.stdout) == (0, ""), same.stderr
+    command = (tmp_path / "script/stubs", "--check")
+    assert run_python(*command, cwd=tmp_path).stdout == ""
     stub = tmp_path / "rlx/ir/builders.pyi"
     stub.write_text(stub.read_text().replace("eps: float = 1e-05", "eps: float = 1e-06", 1))
-    other = subprocess.run(command, **run)
-    assert other.returncode == 1, other.stderr
+    other = run_python(*command, cwd=tmp_path, status=1)
     assert other.stdout.splitlines() == [
         "rlx/ir/builders.pyi does not say what the records say; run script/stubs"
     ]

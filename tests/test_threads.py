@@ -2,13 +2,13 @@
 
 import math
 import os
-import subprocess
 import sys
 from functools import partial
 
 import numpy as np
 import pytest
 from dispatches import of_each_kernel
+from python_process import run_python
 from samples import ALL, looped
 from side_by_side import side_by_side
 
@@ -174,8 +174,8 @@ def ran(n):
     return cg.run_slots(np.ones((n, n), "f4"))[0][0, 0] == n and cpu.started_threads()
 print(ran(16), ran(500))
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.stdout.split() == ["0", str(min(3, threads.usable_cores()) - 1)], done.stderr
+    result = run_python("-c", program).stdout.split()
+    assert result == ["0", str(min(3, threads.usable_cores()) - 1)]
 
 
 def test_graphs_that_run_at_the_same_time():
@@ -314,8 +314,7 @@ added = [os.sched_getaffinity(int(task)) for task in set(os.listdir("/proc/self/
 assert len(added) == len(allowed) - 1, added
 assert all(mask < allowed and len(mask) == len(allowed) - 1 for mask in added), added
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    run_python("-c", program)
 
 
 def test_more_threads_than_cores_gain_nothing(monkeypatch):
@@ -358,8 +357,7 @@ finally:
     for one in others:
         one.kill()
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    run_python("-c", program)
 
 
 @pytest.mark.parametrize(

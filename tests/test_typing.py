@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from python_process import run_python
 
 import rlx
 
@@ -86,18 +87,16 @@ def compare(result, checker):
 
 
 def test_mypy(outside):
-    command = [sys.executable, "-m", "mypy", "--cache-dir", os.devnull]  # nobody reads a cache
-    command += ["--no-pretty", "--show-error-codes", "--hide-error-context", "examples", "typing"]
-    done = subprocess.run(command, cwd=outside, capture_output=True, text=True, check=False)
-    assert done.returncode == 1, done.stdout + done.stderr
+    options = ["--cache-dir", os.devnull]  # nobody reads a cache
+    options += ["--no-pretty", "--show-error-codes", "--hide-error-context"]
+    done = run_python("-m", "mypy", *options, "examples", "typing", cwd=outside, status=1)
     matches = filter(None, map(MYPY.match, done.stdout.splitlines()))
     compare({(m["path"], int(m["line"]), m["code"]): m[0] for m in matches}, "mypy")
 
 
 def test_pyright(outside):
-    command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--outputjson"]
-    done = subprocess.run(command, cwd=outside, capture_output=True, text=True, check=False)
-    assert done.returncode == 1, done.stdout + done.stderr
+    options = ("--pythonpath", sys.executable, "--outputjson")
+    done = run_python("-m", "pyright", *options, cwd=outside, status=1)
     said = json.loads(done.stdout)["generalDiagnostics"]
     results = {}
     for item in said:

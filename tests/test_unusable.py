@@ -1,12 +1,11 @@
 """A GPU that is there and that this installation can't use: "auto" says why, once, and goes on without it."""
 
 import importlib
-import os
-import subprocess
 import sys
 import warnings
 
 import pytest
+from python_process import run_python
 
 import rlx
 from rlx import flags
@@ -168,12 +167,7 @@ for _ in range(3):
 
 def test_a_library_that_is_really_not_there():
     """wgpu itself says what it can't load; the program computes on the CPU."""
-
-    done = subprocess.run(
-        [sys.executable, "-c", HIDDEN], capture_output=True, text=True,
-        env={**os.environ, "WGPU_LIB_PATH": "/nowhere/libwgpu_native.so"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    done = run_python("-c", HIDDEN, env={"WGPU_LIB_PATH": "/nowhere/libwgpu_native.so"})
     assert done.stdout.count("cpu") == 3
     assert done.stderr.count("RuntimeWarning") == 1
     assert "/nowhere/libwgpu_native.so" in done.stderr

@@ -1,13 +1,12 @@
 """The example that draws a spectrum on the GPU: its levels are right, its picture shows them, nothing goes by the host."""
 
 import importlib.util
-import subprocess
-import sys
 import wave
 from pathlib import Path
 
 import numpy as np
 import pytest
+from python_process import run_python
 
 # Picture and numbers share a device, which is one of the package wgpu.
 pytestmark = [pytest.mark.webgpu, pytest.mark.wgpu_native]
@@ -64,9 +63,7 @@ def test_program(tmp_path):
     with wave.open(str(sound), "wb") as file:
         file.setparams((1, 2, 16000, 0, "NONE", ""))
         file.writeframes((tone * 32767).astype("<i2").tobytes())
-    command = [sys.executable, PATH, "--wav", sound, "--frames", "140", "--save", saved]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    done = run_python(PATH, "--wav", sound, "--frames", 140, "--save", saved)
     assert "140 frames of 1024 x 512" in done.stdout
     brightness = np.asarray(Image.open(saved)).sum(2).astype(float)
     columns = brightness[20:-20].mean(0)
@@ -78,8 +75,5 @@ def test_a_file_that_does_not_fit(tmp_path):
     path = tmp_path / "slow.wav"
     with wave.open(str(path), "wb") as file:
         file.setparams((1, 2, 8000, 0, "NONE", ""))
-    done = subprocess.run(
-        [sys.executable, PATH, "--wav", path], capture_output=True, text=True, check=False
-    )
-    assert done.returncode != 0
+    done = run_python(PATH, "--wav", path, status=1)
     assert "expected 16 bits at 16000 Hz" in done.stderr.splitlines()[-1]

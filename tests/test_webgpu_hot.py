@@ -2,13 +2,11 @@
 
 import gc
 import importlib
-import os
-import subprocess
-import sys
 import warnings
 
 import numpy as np
 import pytest
+from python_process import run_python
 from samples import ALL, looped
 
 import rlx
@@ -404,11 +402,7 @@ for call in calls:
 
 
 def test_a_lost_device_is_an_error(way):
-    done = subprocess.run(
-        [sys.executable, "-c", LOST], env={**os.environ}, capture_output=True, text=True
-    )
-    assert done.stdout.split() == ["lost"] * 8, done.stderr
-    assert done.returncode == 0
+    assert run_python("-c", LOST).stdout.split() == ["lost"] * 8
 
 
 def test_run_slots_of_before_recover_is_closed(way):

@@ -3,8 +3,6 @@
 With the GIL these tests hold as well; most can fail only without it. ``script/portable nogil`` runs them there.
 """
 
-import subprocess
-import sys
 import sysconfig
 import threading
 import time
@@ -12,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from python_process import run_python
 
 import rlx
 from rlx._ext.locks import ReadWriteLock, TryLock
@@ -73,8 +72,7 @@ def together(work):
 
 @pytest.mark.skipif(not FREE, reason="this Python has no build without the GIL to switch it on in")
 def test_no_module_switches_the_gil_on():
-    done = subprocess.run([sys.executable, "-c", MODULES], capture_output=True, text=True)
-    assert done.stdout.strip() == "False", done.stderr
+    assert run_python("-c", MODULES).stdout.strip() == "False"
 
 
 def test_one_thread_at_a_time_has_an_owner():
@@ -132,10 +130,7 @@ def test_runs_and_changes_stay_apart():
 
 
 def test_many_threads_may_be_the_first(target_device):
-    done = subprocess.run(
-        [sys.executable, "-c", FIRST, target_device], capture_output=True, text=True
-    )
-    assert done.stdout.strip() == "6", done.stderr
+    assert run_python("-c", FIRST, target_device).stdout.strip() == "6"
 
 
 def scaled(device="cpu"):
