@@ -136,7 +136,9 @@ static RLX_NOINLINE void NAME(own_products)(const rlx_call *call)
     /* An operand that is not packed is packed by every part that reads it, so parts are columns where there are enough.
        */
     const int64_t tall = p->packing || p->n < 2 * MICRO_COLUMNS ? MICRO_ROWS : p->m;
-    NAME(products)(call, rlx_share_tiles(call, p->batch, p->m, p->n, tall, MICRO_COLUMNS));
+    /* Halves of panels share one row by few panels of 16-bit weights, which come from memory, more evenly. */
+    const int64_t halves = p->m == 1 && p->packing > RLX_PACKING_SAME && p->n % MICRO_COLUMNS == 0;
+    NAME(products)(call, rlx_share_tiles(call, p->batch, p->m, p->n, tall, MICRO_COLUMNS >> halves));
 }
 
 static int NAME(kernel_matmul)(const rlx_call *call)

@@ -12,31 +12,37 @@ static const T *NAME(wide_panel)(const void *panels, int64_t index, int64_t dept
 }
 
 #ifdef SINGLE
-/* One row times one panel of 16-bit weights or two, which are widened in registers. Two sums of each column alternate. Two
-   panels are read side by side: a core fetches two streams of memory faster than one. */
+/* One row times half a panel of 16-bit weights, one panel or two, which are widened in registers. Two sums of each column
+   alternate. Two panels are read side by side: a core fetches two streams of memory faster than one. */
 #define HALF_ROW(name, held)                                                                       \
     static RLX_INLINE void row_of_##name(const float *a, const held *b, int64_t depth,             \
-                                         const float *bias, float *c, const int count)             \
+                                         const float *bias, float *c, const int vectors)           \
     {                                                                                              \
         const int64_t apart = depth * MICRO_COLUMNS;                                               \
         wide_f32 even[2 * MICRO_VECTORS] = {{0}}, odd[2 * MICRO_VECTORS] = {{0}};                  \
-        _Pragma("GCC unroll 8") for (int v = 0; bias && v < count * MICRO_VECTORS; v++)            \
+        _Pragma("GCC unroll 8") for (int v = 0; bias && v < vectors; v++)                          \
             even[v] = *(const VEC *)(bias + v * VL);                                               \
         int64_t i = 0;                                                                             \
         for (; i + 2 <= depth; i += 2, b += 2 * MICRO_COLUMNS)                                     \
-            _Pragma("GCC unroll 8") for (int v = 0; v < count * MICRO_VECTORS; v++)                \
+            _Pragma("GCC unroll 8") for (int v = 0; v < vectors; v++)                              \
             {                                                                                      \
                 const held *from = b + v / MICRO_VECTORS * apart, *at = from + v % MICRO_VECTORS * VL; \
                 even[v] += a[i] * widened_##name(at);                                              \
                 odd[v] += a[i + 1] * widened_##name(at + MICRO_COLUMNS);                           \
                 RLX_PREFETCH(from + 32 * MICRO_COLUMNS + v % MICRO_VECTORS * 2 * VL);              \
             }                                                                                      \
-        _Pragma("GCC unroll 8") for (int v = 0; v < count * MICRO_VECTORS; v++)                    \
+        _Pragma("GCC unroll 8") for (int v = 0; v < vectors; v++)                              \
         {                                                                                          \
             if (i < depth)                                                                         \
                 even[v] += a[i] * widened_##name(b + v / MICRO_VECTORS * apart + v % MICRO_VECTORS * VL); \
             *(VEC *)(c + v * VL) = even[v] + odd[v];                                               \
         }                                                                                          \
+    }                                                                                              \
+    static void columns_of_##name(const float *a, const held *b, int64_t depth, const float *bias, float *c, int64_t n) \
+    {                                                                                              \
+        if (n > MICRO_COLUMNS) row_of_##name(a, b, depth, bias, c, 2 * MICRO_VECTORS);             \
+        else if (n == MICRO_COLUMNS) row_of_##name(a, b, depth, bias, c, MICRO_VECTORS);           \
+        else row_of_##name(a, b, depth, bias, c, MICRO_VECTORS / 2);                               \
     }
 HALF_ROW(f16, rlx_f16) HALF_ROW(bf16, rlx_bf16)
 #undef HALF_ROW
@@ -54,14 +60,12 @@ static void NAME(packed_product)(const T *a, int64_t lda, const void *panels, in
     const int64_t deep = m <= MICRO_ROWS || k == 0 ? once : MICRO_DEPTH;
     int64_t p = 0, begun = 0;
 #ifdef SINGLE
-    for (int64_t some; m == 1 && kind != RLX_PACKING_SAME && begun + MICRO_COLUMNS <= width; begun += some) {
-        some = begun + 2 * MICRO_COLUMNS <= width ? 2 * MICRO_COLUMNS : MICRO_COLUMNS;
-        const uint16_t *b = (const uint16_t *)panels + (j0 + begun) * k;
-        const float *from = bias ? bias + begun : NULL;
-        if (kind == RLX_PACKING_F16 && some > MICRO_COLUMNS) row_of_f16(a, b, k, from, c + begun, 2);
-        else if (kind == RLX_PACKING_F16) row_of_f16(a, b, k, from, c + begun, 1);
-        else if (some > MICRO_COLUMNS) row_of_bf16(a, b, k, from, c + begun, 2);
-        else row_of_bf16(a, b, k, from, c + begun, 1);
+    for (int64_t some; m == 1 && kind != RLX_PACKING_SAME; begun += some) {
+        const int64_t left = width - begun, inside = (j0 + begun) % MICRO_COLUMNS, first = j0 + begun - inside;
+        some = inside || left < MICRO_COLUMNS ? MICRO_COLUMNS / 2 : left < 2 * MICRO_COLUMNS ? MICRO_COLUMNS : 2 * MICRO_COLUMNS;
+        if (some > left || first + MICRO_COLUMNS > n) break;
+        const uint16_t *b = (const uint16_t *)panels + first * k + inside;
+        (kind == RLX_PACKING_F16 ? columns_of_f16 : columns_of_bf16)(a, b, k, bias ? bias + begun : NULL, c + begun, some);
         if (act) NAME(activate)(c + begun, some, act);
     }
 #endif

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from rlx.abi.calls import fields
 from rlx.abi.kernels import KERNELS
 from rlx.cost.op_classes import sized_work_of, traffic
+from rlx.ir.dtype import HALVES
 from rlx.ir.plan import KernelCall, Value
 from rlx.ir.shape import estimated, size
 from rlx.ops.windows import conv_no_padding
@@ -37,7 +38,7 @@ _OTHER_NS = 0.12
 _COPY_NS = 0.1
 # The least time per byte that a call reads or writes, from a cache that cores share.
 _BYTE_NS = 0.02
-# The same of weights in blocks, which come from memory, and the time to round an element.
+# The same of weights in blocks or 16 bits, which come from memory, and the time to round an element.
 _BLOCK_NS, _ROUND_NS = 0.1, 1
 # How many times as long kernels take as the others of their kind: medians over random shapes (benchmarks/estimates.py).
 _TIMES: Mapping[str, float] = {
@@ -203,7 +204,11 @@ def _terms(call: KernelCall) -> list[list[tuple[float, Any]]]:
     if call.kernel == "round_rows":
         return [[(_ROUND_NS, call.params["m"] * call.params["k"])]]
     # The same where all bytes are near, and where they are in a cache that cores share.
-    return [_computing(call), [(_BYTE_NS, traffic(call.node))]]
+    near = [_computing(call), [(_BYTE_NS, traffic(call.node))]]
+    w = call.inputs[1] if call.kernel == "matmul" else None
+    if w is not None and w.type.dtype in HALVES:
+        near.append([(_BLOCK_NS, w.type.nbytes)])
+    return near
 
 
 def _computing(call: KernelCall) -> list[tuple[float, Any]]:
