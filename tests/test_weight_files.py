@@ -207,6 +207,21 @@ def test_gguf_metadata_and_tensors(save, version, alignment):
     assert repr(result).startswith("<gguf.File test: ")
 
 
+def test_many_texts_stay_in_the_file(save):
+    texts = [f"é{i}" * (i % 3) for i in range(5000)]
+    got = rlx.gguf.load(save(files.gguf({"many": texts}, {}))).metadata["many"]
+    assert not isinstance(got, list)
+    assert (len(got), got[4], got[-1], got[7:9]) == (5000, texts[4], texts[-1], texts[7:9])
+    assert got == texts
+    assert got != texts[1:]
+    assert repr(got) == repr(texts)
+    with pytest.raises(IndexError):
+        got[5000]
+    wrong = files.gguf({"many": texts}, {}).replace("é4999".encode(), b"\xff\xff4999", 1)
+    with pytest.raises(rlx.ImportModelError, match="UTF-8"):
+        rlx.gguf.load(save(wrong)).metadata["many"]
+
+
 def test_gguf_equals_the_gguf_package(tmp_path):
     gguf = pytest.importorskip("gguf")
     path = tmp_path / "a.gguf"

@@ -94,7 +94,8 @@ class File:
     """The contents of a GGUF file.
 
     Attributes:
-        metadata: Values by key: int, float, bool, str, NumPy arrays of numbers, lists of str.
+        metadata: Values by key: int, float, bool, str, NumPy arrays of numbers, lists of str, and of thousands of str
+            sequences that read them when they are asked for.
         tensors: Tensors by name, in the order of the file.
 
     Both have ``refused``: by the name of each entry that can't be read, why. ``[]`` raises it.

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import mmap
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from rlx.errors import ImportModelError
 from rlx.importers.mapped import Entries, refuse, view
+from rlx.ir.opdef import Array
 
 # Numbers of the file's value types: the numeric ones as NumPy has them, and those with a length.
 _NUMBERS: dict[int, np.dtype[Any]] = {
@@ -30,6 +32,38 @@ _TYPE_COUNT = 13
 # Fewest bytes of an element that has a length of its own: arrays also state their type.
 _LEAST = {_STRING: 8, _ARRAY: 12}
 _DEPTH = 4
+# Texts from which on they are read when they are asked for: those of a vocabulary take as much memory as small models.
+_MANY = 4096
+
+
+class Texts(Sequence[str]):
+    """Many texts of a file, which stay there until they are asked for.
+
+    Args:
+        raw: The file.
+        starts: Where each text stands, a length and as many bytes of UTF-8.
+    """
+
+    def __init__(self, raw: mmap.mmap, starts: Array) -> None:
+        self._raw, self._starts = raw, starts
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return Texts(self._raw, self._starts[index])
+        start = int(self._starts[index]) + 8
+        length = int.from_bytes(self._raw[start - 8 : start], "little")
+        return self._raw[start : start + length].decode("utf-8", "backslashreplace")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(list(self))
 
 
 class Cursor:
@@ -112,6 +146,12 @@ class Cursor:
             return self._numbers(_NUMBERS[inner], count)
         if count * _LEAST.get(inner, 1) > len(self.raw) - self.at:
             raise self.error("a GGUF file is cut short", f"an array of {count} elements")
+        if inner == _STRING and count >= _MANY:
+            starts = np.zeros(count, np.int64)
+            for index in range(count):
+                starts[index] = self.at
+                self.text()  # says whether it can be read
+            return Texts(self.raw, starts)
         return [self.value(inner, depth + 1) for _ in range(count)]
 
     def _numbers(self, dtype: np.dtype[Any], count: int) -> Any:
@@ -129,7 +169,7 @@ def read_metadata(cursor: Cursor, count: int) -> Entries[Any]:
         count: How many there are.
 
     Returns:
-        Python's int, float, bool and str, read-only NumPy arrays, lists of str or of lists. Values with a text that is
+        Python's int, float, bool and str, read-only NumPy arrays, lists of these, and ``Texts``. Values with a text that is
         not UTF-8, or a bool that is none, are refused when they are asked for.
 
     Raises:

@@ -185,6 +185,7 @@ def of_metadata(metadata: Mapping[str, Any]) -> Tokenizer:
     tokens, kind = get("tokens"), get("model")
     if kind not in MAKERS or not texts(tokens):
         raise refuse("no vocabulary that can be used", kind, listed(MAKERS))
+    tokens = list(tokens)
     if len(set(tokens)) != len(tokens):
         raise refuse("a token stands in the vocabulary twice")
     types = get("token_type", np.ones(len(tokens), np.int32)).tolist()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,8 +45,9 @@ def refuse(what: str, got: object = None, expected: object = None) -> ImportMode
 
 
 def texts(value: Any) -> bool:
-    """Returns whether a value is a list of at least one text."""
-    return isinstance(value, list) and bool(value) and all(type(item) is str for item in value)
+    """Returns whether a value is a sequence of at least one text."""
+    several = isinstance(value, Sequence) and not isinstance(value, str) and bool(value)
+    return several and all(type(item) is str for item in value)
 
 
 def byte_level(get: Get, tokens: list[str], types: list[int]) -> Library:
