@@ -45,9 +45,11 @@ class Reference:
     Args:
         file: The file.
         neox: Whether keys are paired by halves, as in files of transformers.
+        cache: The type to which keys and values are rounded.
     """
 
-    def __init__(self, file, neox=False):
+    def __init__(self, file, neox=False, cache=np.float64):
+        self.cache = cache
         self.meta, self.w = dict(file.metadata), float64_weights(file)
         self.name = self.meta["general.architecture"]
         self.neox = neox or self.name in NEOX
@@ -99,7 +101,7 @@ class Reference:
         return result
 
     def attention(self, q, k, v, window):
-        n = q.shape[1]
+        n, k, v = q.shape[1], k.astype(self.cache).astype("d"), v.astype(self.cache).astype("d")
         scale = self.key("attention.scale", 1 / math.sqrt(self.size))
         cap, rows = self.key("attn_logit_softcapping"), []
         back = np.arange(n)[:, None] - np.arange(n)

@@ -9,12 +9,14 @@ from fused_graphs import (
     NEVER,
     fed,
     geglu_with_bias,
+    half_cache,
     half_rows_product,
     half_table,
     made,
     packed_biases,
     packed_gate,
     packed_heads,
+    packed_heads_of_a_cache,
     packed_norm,
     packed_sum,
     product,
@@ -307,6 +309,8 @@ CASES = {
     packed_norm: ("norm and packed products", "packed_products"),
     packed_biases: ("packed products and biases", "packed_products"),
     packed_heads: ("turned heads", "packed_products"),
+    packed_heads_of_a_cache: ("packed products and casts", "packed_products"),
+    half_cache: ("attention over halves", "half_attention"),
     coarse_weights: ("product of weights in 8 bits", "rounded_matmul"),
     coarse_weights_and_bias: ("product of weights in 8 bits", "rounded_matmul"),
     coarse_recurrence: ("recurrence of weights in 8 bits", "rounded_recurrence"),
@@ -351,6 +355,7 @@ NOT_ON_THE_CPU = {
     "norm and packed products",
     "packed products and biases",
     "turned heads",
+    "packed products and casts",
 }
 # On a GPU it is another pass anyway, or a product widens no weights.
 NOT_ON_A_GPU = {
@@ -363,7 +368,7 @@ NOT_ON_A_GPU = {
 
 
 # Where nothing is joined, these find nothing: they continue another pattern.
-CONTINUED = {"turned heads", "packed products and biases"}
+CONTINUED = {"turned heads", "packed products and biases", "packed products and casts"}
 # Of devices with matrix units alone: tests/test_fragments.py.
 ELSEWHERE = {"convolution by taps"}
 

@@ -21,7 +21,8 @@ from rlx.ops.products.block_formats import FORMATS
 
 pytestmark = pytest.mark.by_program
 
-EXACT = rlx.CompileOptions()  # the CPU rounds rows by default
+# By default the CPU rounds rows, and caches are f16.
+EXACT = {"options": rlx.CompileOptions(), "cache_dtype": "f32"}
 PROMPT = [7, 99, 260, 31, 8]
 # Every type that a weight may have; no two neighbours of a layer share one.
 EVERY = (*FORMATS, "F32", "F16", "BF16")
@@ -77,10 +78,10 @@ def near(got, expected, error=1e-4):
     return np.linalg.norm(got - expected) <= error * np.linalg.norm(expected)
 
 
-def check_same(path, device, most=12, error=1e-4):
+def check_same(path, device, most=12, error=1e-4, cache=np.float64, settings=EXACT):
     """The same tokens where they are ahead by more than f32 leaves, and logits within that."""
-    reference = Reference(rlx.gguf.load(path))
-    with rlx.lm.load(path, device, options=EXACT) as model:
+    reference = Reference(rlx.gguf.load(path), cache=cache)
+    with rlx.lm.load(path, device, **settings) as model:
         cache = model.take([])
         assert near(cache.read(PROMPT, every=True), reference.logits(PROMPT), error)
         cache.rewind(0)
@@ -120,13 +121,23 @@ def test_architectures(make, target_device, architecture):
     check_same(make(architecture=architecture, **settings), target_device)
 
 
+@looped("settings", [{}, {"architecture": "gemma2"}, {"heads": 4, "kv_heads": 1, "width": 64}])
+def test_keys_and_values_are_kept_in_half_precision(make, target_device, settings):
+    path = make(**{"types": ("F32", "Q8_0"), "width": 64, "seed": 3, **settings})
+    exact = {"options": rlx.CompileOptions()}
+    check_same(path, target_device, error=3e-4, cache=np.float16, settings=exact)
+    assert 2 * rlx.lm.memory(path).cache == rlx.lm.memory(path, cache_dtype="f32").cache
+    with pytest.raises(rlx.InputError, match="cache_dtype"):
+        rlx.lm.load(path, target_device, cache_dtype="q8")
+
+
 @looped("architecture", ENCODERS)
 @looped("pooling", ["mean", "cls", "last"])
 def test_encoders(make, target_device, architecture, pooling):
     path = make(architecture=architecture, types=("F32", "Q8_0"), width=64, kv_heads=4)
     reference, rng = Reference(rlx.gguf.load(path)), np.random.default_rng(4)
     texts = [rng.integers(0, 260, n).tolist() for n in (3, 17, 1, 9)]
-    with rlx.lm.load(path, target_device, options=EXACT) as model:
+    with rlx.lm.load(path, target_device, **EXACT) as model:
         got = model._embedder.embed(texts, pooling)
     for vector, text in zip(got, texts, strict=True):
         hidden = reference.hidden(text)
@@ -160,7 +171,7 @@ def test_settings_of_the_family(make, target_device, settings):
 
 def test_the_cpu_rounds_rows_and_gpus_do_not(make, target_device):
     path = make(types=("Q8_0", "Q4_K"), layers=1)
-    with rlx.lm.load(path, target_device) as model:
+    with rlx.lm.load(path, target_device, cache_dtype="f32") as model:
         got, wanted = model.take([]).read(PROMPT, every=True), Reference(model.file).logits(PROMPT)
         assert model.choice.reason == f"{target_device!r} was asked for"
     assert near(got, wanted) == (target_device != "cpu")
@@ -197,7 +208,7 @@ def test_factors_of_frequencies(make):
 def test_texts_read_in_any_parts_have_the_same_logits(make, target_device):
     path = make(types=("Q4_0",), layers=1, __context_length=700)
     rng, reference = np.random.default_rng(2), Reference(rlx.gguf.load(path))
-    with rlx.lm.load(path, target_device, options=EXACT) as model:
+    with rlx.lm.load(path, target_device, **EXACT) as model:
         text = rng.integers(0, 260, 600).tolist()
         wanted = reference.logits(text)
         cache = model.take([])
@@ -263,7 +274,7 @@ def test_a_conversation_takes_its_memory_at_once(make, webgpu, monkeypatch):
 
 def test_logprobs_and_seeds(make):
     path = make(layers=1)
-    with rlx.lm.load(path, "cpu", options=EXACT) as model:
+    with rlx.lm.load(path, "cpu", **EXACT) as model:
         logits = Reference(model.file).logits(PROMPT)[:-1]
         wanted = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
         got = model.logprobs(PROMPT)
@@ -284,7 +295,7 @@ def test_factors_of_long_and_short_texts(make):
     path = make(architecture="phi3", types=("F32",), width=64, layers=1, **more, **factors)
     results = []
     for context in (20, 21):
-        with rlx.lm.load(path, "cpu", context=context) as model:
+        with rlx.lm.load(path, "cpu", context=context, cache_dtype="f32") as model:
             logits = model.take([]).read(PROMPT)
             results.append((logits, model.fingerprint, model.config.is_long(context)))
     (short, one, _), (long, other, is_long) = results

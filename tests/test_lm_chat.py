@@ -410,7 +410,7 @@ def test_old_messages_go_where_the_context_is_full(path):
 
 
 def test_a_full_cache_keeps_its_first_tokens(model):
-    cache, reference = model.take([]), Reference(model.file)
+    cache, reference = model.take([]), Reference(model.file, cache=np.float16)
     cache.keep = 20
     cache.continue_with(list(range(100)))
     logits = cache.shift()

@@ -2,6 +2,13 @@
    undefined at the end. */
 #include "spectra/fft_lanes.h"
 #include "products/dots.h"
+#ifdef SINGLE
+#define HELD rlx_f16
+#define OF(name) JOIN(NAME(name), f16)
+#define READ(place) widened_f16(place)
+#define READ_ONE(place) rlx_from_f16(*(place))
+#include "products/dots.h"
+#endif
 #include "products/matmul.h"
 #include "products/gated.h"
 #include "spectra/fft.h"

@@ -35,7 +35,9 @@ def opened(args: argparse.Namespace, quiet: bool = False) -> LanguageModel:
     precision = args.precision
     options = None if precision is None else rlx.CompileOptions(precision=precision)
     with model_options.progress(quiet, "load"):
-        return load(args.model, args.device, args.context, options=options)
+        return load(
+            args.model, args.device, args.context, cache_dtype=args.cache_dtype, options=options
+        )
 
 
 def bench(args: argparse.Namespace) -> int:

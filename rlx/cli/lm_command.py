@@ -48,6 +48,9 @@ def _part(commands: Any, name: str, function: Any, text: str) -> argparse.Argume
     model_options.add_device(command)
     command.add_argument("--context", type=int, help="tokens of a conversation")
     command.add_argument(
+        "--cache-dtype", choices=("f16", "f32"), default="f16", help="of keys and values"
+    )
+    command.add_argument(
         "--precision", choices=("f32", "int8"),
         help="int8 rounds what meets packed weights to 8 bits; only the CPU has it, and takes it by default",
     )  # fmt: skip

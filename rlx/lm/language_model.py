@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from rlx.device.names import Device, DeviceLike
 from rlx.errors import ImportModelError, InputError
 from rlx.importers import gguf
 from rlx.importers.mapped import release_pages
+from rlx.ir.dtype import DType
 from rlx.ir.opdef import Array
 from rlx.lm.chat import Chat, changed
 from rlx.lm.compiling import compile_model
@@ -40,6 +41,8 @@ _FEW_LOGITS = 64
 # which is copied.
 _WORTH_COPYING, _SHARE = 32, 1 / 16
 PathLike = str | os.PathLike[str]
+# The type of keys and values in the memory of a conversation.
+CacheDType = Literal["f16", "f32"]
 
 
 class LanguageModel:
@@ -76,8 +79,9 @@ class LanguageModel:
         options: CompileOptions | None = None,
         progress: ProgressCallback | None = None,
         cancel: CancelToken | None = None,
+        cache_dtype: CacheDType = "f16",
     ) -> None:
-        self._network = Network(file)
+        self._network = Network(file, _checked_dtype(cache_dtype))
         self.file, self.config = file, self._network.config
         self.vocabulary = self._network.vocabulary
         self.context = _checked_context(context, self.config.context)
@@ -369,6 +373,7 @@ def load(
     device: DeviceLike = "auto",
     context: int | None = None,
     *,
+    cache_dtype: CacheDType = "f16",
     options: CompileOptions | None = None,
     progress: ProgressCallback | None = None,
     cancel: CancelToken | None = None,
@@ -380,6 +385,8 @@ def load(
         device: A device or its name.
         context: Tokens of a conversation, prompt and answer together; by default those that the model was made for, but at
             most 4,096.
+        cache_dtype: The type in which a conversation's keys and values are kept: "f16" takes half the memory of "f32", and
+            rounds them.
         options: Options of the compiler. By default the CPU rounds what it multiplies packed weights by to 8 bits, and matrix
             units (the device dawn) round operands of products of prompts to f16, numbers above 65,504 to infinity. Both are
             several times as fast; ``CompileOptions()`` multiplies in f32, as other GPUs do.
@@ -391,23 +398,26 @@ def load(
 
     Raises:
         ImportModelError: The file can't be read, or its architecture or a tensor's type is not known.
-        InputError: ``context`` is out of range.
+        InputError: ``context`` is out of range, or there is no such ``cache_dtype``.
         DeviceMemoryError: There is no memory for it.
         CancelledError: ``cancel`` was cancelled.
     """
     file, tokenizer = read_file(path)
-    return LanguageModel(file, tokenizer, device, context, options, progress, cancel)
+    return LanguageModel(file, tokenizer, device, context, options, progress, cancel, cache_dtype)
 
 
-def memory(path: PathLike, context: int | None = None) -> MemoryNeeds:
+def memory(
+    path: PathLike, context: int | None = None, *, cache_dtype: CacheDType = "f16"
+) -> MemoryNeeds:
     """Returns the memory that a model will take, without loading it.
 
     Args:
         path: As for ``load``.
         context: As for ``load``.
+        cache_dtype: As for ``load``.
     """
     file, _ = read_file(path)
-    network = Network(file)
+    network = Network(file, _checked_dtype(cache_dtype))
     context = _checked_context(context, network.config.context)
     return _memory(file, network, context)
 
@@ -415,7 +425,7 @@ def memory(path: PathLike, context: int | None = None) -> MemoryNeeds:
 def _memory(file: gguf.File, network: Network, context: int) -> MemoryNeeds:
     config = network.config
     most = _CHUNK if config.writes else TOKENS
-    return estimate(file, config, network.vocabulary, context, most)
+    return estimate(file, config, network.vocabulary, context, most, network.cache_dtype)
 
 
 def read_model(path: PathLike) -> tuple[gguf.File, ModelConfig]:
@@ -431,6 +441,13 @@ def read_file(path: PathLike) -> tuple[gguf.File, Callable[[], Tokenizer]]:
         return load_folder(where), lambda: of_folder(where)
     file = gguf.load(where)
     return file, lambda: of_metadata(file.metadata)
+
+
+def _checked_dtype(name: str) -> DType:
+    if name not in get_args(CacheDType):
+        expected = " or ".join(get_args(CacheDType))
+        raise InputError("cache_dtype", got=repr(name), expected=expected)
+    return DType.parse(name)
 
 
 def _checked_context(context: int | None, trained: int) -> int:

@@ -6,6 +6,7 @@ import math
 from typing import NamedTuple
 
 from rlx.importers.gguf import File
+from rlx.ir.dtype import DType
 from rlx.lm.config import ModelConfig
 
 
@@ -45,7 +46,7 @@ def size(nbytes: int) -> str:
 
 
 def estimate(
-    file: File, config: ModelConfig, vocabulary: int, context: int, chunk: int
+    file: File, config: ModelConfig, vocabulary: int, context: int, chunk: int, cache_dtype: DType
 ) -> MemoryNeeds:
     """Returns the memory that a model will take.
 
@@ -55,8 +56,10 @@ def estimate(
         vocabulary: The number of tokens.
         context: Tokens of a conversation.
         chunk: Most tokens of a run.
+        cache_dtype: The type of keys and values.
     """
     weights = sum(tensor.packed.nbytes for tensor in file.tensors.values())
     row = config.kv_heads * (config.key + config.value) if config.writes else 0
     wide = 4 * config.width + 3 * config.inner + (config.heads + config.kv_heads) * config.key
-    return MemoryNeeds(weights, 4 * context * config.layers * row, 4 * (chunk * wide + vocabulary))
+    cache = cache_dtype.itemsize * context * config.layers * row
+    return MemoryNeeds(weights, cache, 4 * (chunk * wide + vocabulary))

@@ -8,8 +8,9 @@ import numpy as np
 
 from rlx.errors import ImportModelError
 from rlx.importers.gguf import File
+from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
-from rlx.ir.opdef import Array
+from rlx.ir.opdef import Array, TensorType
 from rlx.ir.shape import size
 from rlx.lm.config import ModelConfig
 from rlx.lm.rope import Rope
@@ -29,10 +30,12 @@ class Network:
 
     Args:
         file: The file.
+        cache_dtype: The type of keys and values in the cache, f16 or f32.
 
     Attributes:
         config: The sizes of the model.
         vocabulary: Rows of the table of tokens.
+        cache_dtype: The type of keys and values in the cache.
 
     Raises:
         ImportModelError: The architecture is not known, tensors are missing or do not fit, or a value makes no sense.
@@ -40,30 +43,32 @@ class Network:
 
     config: ModelConfig
     vocabulary: int
+    cache_dtype: DType
 
-    def __init__(self, file: File) -> None:
+    def __init__(self, file: File, cache_dtype: DType = DType.F16) -> None:
         self.config = ModelConfig.read(file.metadata, file.tensors)
-        self._tensors = file.tensors
+        self._tensors, self.cache_dtype = file.tensors, cache_dtype
         table = tensor_of(file.tensors, "token_embd.weight")
         self.vocabulary = table.shape[0] if table.shape else 0
 
-    def states(self, context: int) -> dict[str, tuple[int, ...]]:
-        """Returns the shapes of keys and values of each layer, in the order of the decoder's inputs.
+    def states(self, context: int) -> dict[str, TensorType]:
+        """Returns the types of keys and values of each layer, in the order of the decoder's inputs.
 
         Args:
             context: Tokens that there is room for.
         """
         c, layers = self.config, range(self.config.layers)
         sizes = {"k": c.key, "v": c.value}
-        return {f"{name}{i}": (context, c.kv_heads, sizes[name]) for i in layers for name in sizes}
+        types = {n: TensorType((context, c.kv_heads, sizes[n]), self.cache_dtype) for n in sizes}
+        return {f"{name}{i}": type for i in layers for name, type in types.items()}
 
     def decoder(self, context: int, chunk: int) -> Graph:
         """Returns the graph of some tokens behind those that were read before: a part of a prompt, or one step.
 
         In: "tokens" i32 ``[count]``, of which -1 stands for the one that the last run drew; "position" i64, the number of
         tokens before them; "wanted" i64, the number of last tokens whose logits are wanted; "settings" f32, how the next
-        token is drawn (``Sampling.settings``); then the states: "drawn" i32, and "k0", "v0", "k1" ... f32 ``[context,
-        kv_heads, size]``, the keys and values so far, to which a run adds those of its tokens. Out: logits, ``[wanted,
+        token is drawn (``Sampling.settings``); then the states: "drawn" i32, and "k0", "v0", "k1" ... ``[context,
+        kv_heads, size]`` of ``cache_dtype``, the keys and values so far, to which a run adds those of its tokens. Out: logits, ``[wanted,
         vocabulary]``, and the next token, i32 ``[1]``.
 
         Args:
@@ -84,8 +89,9 @@ class Network:
         wanted = g.read_size(last, max=count, min=1, name="wanted")
 
         def filled(name: str, new: Node) -> Node:
-            state = g.input(name, (context, *new.shape[1:]))
-            return g.unsqueeze(g.narrow(g.update(state, new, position), 0, 0, position + count), 0)
+            state = g.input(name, (context, *new.shape[1:]), self.cache_dtype)
+            state = g.update(state, g.cast(new, self.cache_dtype), position)
+            return g.cast(g.unsqueeze(g.narrow(state, 0, 0, position + count), 0), "f32")
 
         def attend(index: int, q: Node, k: Node, v: Node) -> Node:
             keys, values = filled(f"k{index}", k), filled(f"v{index}", v)

@@ -9,7 +9,7 @@ import numpy as np
 
 from rlx.backends.executable import Pending
 from rlx.errors import CancelledError, InputError
-from rlx.ir.opdef import Array
+from rlx.ir.opdef import Array, TensorType
 from rlx.lm.token_sampling import Sampling
 from rlx.runtime.compiled import CompiledGraph
 
@@ -29,7 +29,7 @@ class TokenCache:
 
     Args:
         compiled: The graph of ``Network.decoder``, whose states this object owns.
-        shapes: Shapes of the states, by name; the first axis has the tokens that there is room for.
+        types: Types of the states, by name; the first axis has the tokens that there is room for.
         chunk: Most tokens of a run of the graph.
         vocabulary: The number of tokens that the model knows.
 
@@ -47,17 +47,17 @@ class TokenCache:
     def __init__(
         self,
         compiled: CompiledGraph,
-        shapes: Mapping[str, tuple[int, ...]],
+        types: Mapping[str, TensorType],
         chunk: int,
         vocabulary: int,
     ) -> None:
         self._compiled, self._vocabulary = compiled, vocabulary
         self._chunk = chunk if self.runs_beside else min(chunk, _MOST_ON_CPU)
-        self._shapes = dict(shapes)
-        for name, shape in self._shapes.items():
-            compiled.bind_gpu_handle(name, np.zeros(shape, np.float32))
+        self._types = dict(types)
+        for name, type in self._types.items():
+            compiled.bind_gpu_handle(name, np.zeros(type.shape, type.dtype.numpy))
         self.tokens: list[int] = []
-        self.computed, self.context = 0, next(iter(self._shapes.values()))[0]
+        self.computed, self.context = 0, next(iter(self._types.values())).shape[0]
         compiled.bind_gpu_handle("drawn", np.zeros(drawn_shape(self.context, chunk), np.int32))
         self.keep = None
         self._last: Array | None = None
@@ -227,7 +227,7 @@ class TokenCache:
         with self._lock:
             tokens = self.tokens[:count]
             read = self._compiled.read_gpu_handle
-            return tokens, {name: read(name)[: len(tokens)] for name in self._shapes}
+            return tokens, {name: read(name)[: len(tokens)] for name in self._types}
 
     def restore(self, tokens: Sequence[int], states: Mapping[str, Array]) -> None:
         """Takes tokens with their keys and values.
@@ -236,14 +236,16 @@ class TokenCache:
             InputError: They are not of this model, or there is no room for them.
         """
         checked = self._checked(tokens, room=self.context)
-        for name, shape in self._shapes.items():
-            wanted, given = (len(checked), *shape[1:]), states.get(name)
-            if given is None or given.shape != wanted or given.dtype != np.float32:
+        for name, type in self._types.items():
+            wanted, given = (len(checked), *type.shape[1:]), states.get(name)
+            if given is None or given.shape != wanted or given.dtype != type.dtype.numpy:
                 got = None if given is None else f"{given.dtype}{given.shape}"
-                raise InputError(f"state {name!r} is of another model", got=got, expected=wanted)
+                expected, hint = f"{type.dtype.numpy}{wanted}", "load it with the same cache_dtype"
+                what = f"state {name!r} is of another model or cache_dtype"
+                raise InputError(what, got=got, expected=expected, hint=hint)
         with self._lock:
-            for name, shape in self._shapes.items():
-                whole = np.zeros(shape, np.float32)
+            for name, type in self._types.items():
+                whole = np.zeros(type.shape, type.dtype.numpy)
                 whole[: len(checked)] = states[name]
                 self._compiled.bind_gpu_handle(name, whole)
             self.tokens, self._last = checked.tolist(), None

@@ -26,7 +26,11 @@ from rlx.ops.windows import (
     transposed as transposed,
     pooling as pooling,
 )
-from rlx.ops.attention import attention as attention, rotary as rotary
+from rlx.ops.attention import (
+    attention as attention,
+    half_attention as half_attention,
+    rotary as rotary,
+)
 from rlx.ops.products import half as half, int8_weights_matmul as int8_weights_matmul
 from rlx.ops.recurrent import (
     recurrence as recurrence,

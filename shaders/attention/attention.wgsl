@@ -5,13 +5,14 @@
 {% set out = 4 if has_mask else 3 %}
 {% set pieces = (dv + 63) // 64 %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> q: array<f32>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> k: array<f32>;
-@group(0) @binding(2) var<storage, {{ access[2] }}> v: array<f32>;
+@group(0) @binding(1) var<storage, {{ access[1] }}> k: array<{{ "u32" if half else "f32" }}>;
+@group(0) @binding(2) var<storage, {{ access[2] }}> v: array<{{ "u32" if half else "f32" }}>;
 {% if has_mask %}
 @group(0) @binding(3) var<storage, {{ access[3] }}> mask: array<{{ type[3] }}>;
 {% endif %}
 @group(0) @binding({{ out }}) var<storage, {{ access[out] }}> y: array<f32>;
 
+{% include "lib/attention_reads.wgsl" %}
 var<workgroup> query: array<f32, {{ [d, 1]|max }}>;
 var<workgroup> part: array<f32, 64>;
 var<workgroup> weight: array<f32, 64>;
@@ -62,7 +63,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         if (visible) {
             var sum = 0.0;
             let base = k_base + key * {{ k_steps[2] }}u;
-            for (var i = 0u; i < D; i++) { sum += query[i] * k[base + i]; } // trips: D
+            for (var i = 0u; i < D; i++) { sum += query[i] * {{ "half_in(k[(base + i) >> 1u], base + i)" if half else "k[base + i]" }}; } // trips: D
 {% if softcap != 0.0 %}
             sum = SOFTCAP * safe_tanh_s(sum / SOFTCAP);
 {% endif %}
@@ -100,7 +101,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         if (lane + {{ 64 * p }}u < DV) {
             acc{{ p }} *= rescale;
             for (var i = 0u; i < count; i++) { // trips: 64
-                acc{{ p }} += weight[i] * v[v_base + (u32(block) + i) * {{ v_steps[2] }}u + lane + {{ 64 * p }}u];
+                let at = v_base + (u32(block) + i) * {{ v_steps[2] }}u + lane + {{ 64 * p }}u;
+                acc{{ p }} += weight[i] * {{ "half_in(v[at >> 1u], at)" if half else "v[at]" }};
             }
         }
 {% endfor %}

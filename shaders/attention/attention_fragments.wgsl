@@ -1,5 +1,5 @@
 // softmax(q k^T * scale + mask) v on the matrix units of a GPU, for {{ queries }} queries of one head per workgroup. Operands
-// are f16, or f32 that are rounded to f16; scores, weights and sums are f32, and weights are rounded to f16 before they are
+// are f16, or f32 that are rounded to f16, or both; scores, weights and sums are f32, and weights are rounded to f16 before they are
 // multiplied by the values.
 //
 // Keys and values are read in blocks of {{ keys }}. A subgroup makes the scores of as many queries as it has threads, as
@@ -8,6 +8,7 @@
 // are exp(score - top). `top` follows the largest score only when that is FAR above it, since the sums, which are
 // fragments, have to go through workgroup memory to be scaled.
 {% set E = "f32" if rounded else "f16" %}
+{% set wide = rounded and not half %}
 {% set subgroups = queries // lanes %}
 {% set threads = queries %}
 {% set has_mask = kind >= 3 %}
@@ -24,8 +25,8 @@
 {% set q_kept = d_whole <= 64 %}
 {% set four = dv is divisibleby(4) and o_aligned is divisibleby(4) %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> q: array<{{ loader.unit(rounded, q_aligned) }}>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> k: array<{{ loader.unit(rounded, k_aligned) }}>;
-@group(0) @binding(2) var<storage, {{ access[2] }}> v: array<{{ loader.unit(rounded, v_aligned) }}>;
+@group(0) @binding(1) var<storage, {{ access[1] }}> k: array<{{ loader.unit(wide, k_aligned) }}>;
+@group(0) @binding(2) var<storage, {{ access[2] }}> v: array<{{ loader.unit(wide, v_aligned) }}>;
 {% if has_mask %}
 @group(0) @binding(3) var<storage, {{ access[3] }}> mask: array<{{ "f16" if kind == 4 and not rounded else type[3] }}>;
 {% endif %}
@@ -41,8 +42,8 @@ alias Sums = subgroup_matrix_result<f32, {{ fn }}, {{ fm }}>;
 var<workgroup> shared_memory: buffer<{{ 2 * halves + 16 }}>;
 
 {{ loader.function("load_q", "q", rounded, sq, d, q_steps[2], q_aligned, "along", sq is not known_multiple(queries), d != d_whole) }}
-{{ loader.function("load_k", "k", rounded, sk, d, k_steps[2], k_aligned, "along", sk is not known_multiple(keys) or kind == 2, d != d_whole) }}
-{{ loader.function("load_v", "v", rounded, sk, dv, v_steps[2], v_aligned, "across", sk is not known_multiple(keys) or kind == 2, dv != dv_whole) }}
+{{ loader.function("load_k", "k", wide, sk, d, k_steps[2], k_aligned, "along", sk is not known_multiple(keys) or kind == 2, d != d_whole) }}
+{{ loader.function("load_v", "v", wide, sk, dv, v_steps[2], v_aligned, "across", sk is not known_multiple(keys) or kind == 2, dv != dv_whole) }}
 {# Moves `lines` lines of `pieces` pieces each into the tile that begins at half `to`. #}
 {% macro move(name, base, line0, lines, pieces, to, stride) %}
 {% set all = lines * pieces %}

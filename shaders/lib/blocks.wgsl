@@ -24,15 +24,8 @@ fn word_at(index: u32) -> u32 {
     return word;
 }
 
-// Half precision by its bits: a driver's unpacking may drop subnormals.
-fn from_half(word: u32, index: u32) -> f32 {
-    let h = word >> ((index & 1u) * 16u);
-    let magnitude = h & 0x7fffu;
-    var bits = (magnitude << 13u) + 0x38000000u;
-    if (magnitude >= 0x7c00u) { bits = (magnitude << 13u) | 0x7f800000u; }
-    if (magnitude < 0x400u) { bits = bitcast<u32>(f32(magnitude) * 5.9604644775390625e-8); }
-    return bitcast<f32>(bits | ((h & 0x8000u) << 16u));
-}
+{% include "lib/halves.wgsl" %}
+fn from_half(word: u32, index: u32) -> f32 { return from_f16(vec4<u32>(word >> ((index & 1u) * 16u))).x; }
 
 fn half_at(index: u32) -> f32 { return from_half(packed_word(index), index >> 1u); }
 
@@ -214,7 +207,7 @@ fn codes_at(row: u32, k: u32) -> vec4<f32> {
 {% if scheme == "F16" and unpacks is defined and unpacks %}
     return vec4<f32>(unpack2x16float(first), unpack2x16float(second));
 {% elif scheme == "F16" %}
-    return vec4<f32>(from_half(first, 0u), from_half(first, 1u), from_half(second, 0u), from_half(second, 1u));
+    return from_f16(vec4<u32>(first, first >> 16u, second, second >> 16u));
 {% else %}
     return bitcast<vec4<f32>>(vec4<u32>(first << 16u, first & 0xffff0000u, second << 16u, second & 0xffff0000u));
 {% endif %}

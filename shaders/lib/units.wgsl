@@ -21,24 +21,9 @@ fn four_codes(word: u32, zero: f32) -> vec4<f32> {
     return bitcast<vec4<f32>>(bits | vec4<u32>(0x4b000000u)) * vec4<f32>(1.0, 0.00390625, 1.0, 0.00390625) - (vec4<f32>(8388608.0, 32768.0, 8388608.0, 32768.0) + zero);
 }
 
-// Half precision by its bits: a driver's unpacking may drop subnormals.
-fn half_of(word: u32, late: bool) -> f32 {
-    let h = select(word, word >> 16u, late);
-    let magnitude = h & 0x7fffu;
-    var bits = (magnitude << 13u) + 0x38000000u;
-    if (magnitude >= 0x7c00u) { bits = (magnitude << 13u) | 0x7f800000u; }
-    if (magnitude < 0x400u) { bits = bitcast<u32>(f32(magnitude) * 5.9604644775390625e-8); }
-    return bitcast<f32>(bits | ((h & 0x8000u) << 16u));
-}
+fn half_of(word: u32, late: bool) -> f32 { return from_f16(vec4<u32>(select(word, word >> 16u, late))).x; }
 
-fn four_halves(first: u32, second: u32) -> vec4<f32> {
-    let h = vec4<u32>(first & 0xffffu, first >> 16u, second & 0xffffu, second >> 16u);
-    let magnitude = h & vec4<u32>(0x7fffu);
-    let usual = (magnitude << vec4<u32>(13u)) + vec4<u32>(0x38000000u);
-    let large = select(usual, (magnitude << vec4<u32>(13u)) | vec4<u32>(0x7f800000u), magnitude >= vec4<u32>(0x7c00u));
-    let small = bitcast<vec4<u32>>(vec4<f32>(magnitude) * 5.9604644775390625e-8);
-    return bitcast<vec4<f32>>(select(large, small, magnitude < vec4<u32>(0x400u)) | ((h & vec4<u32>(0x8000u)) << vec4<u32>(16u)));
-}
+fn four_halves(first: u32, second: u32) -> vec4<f32> { return from_f16(vec4<u32>(first, first >> 16u, second, second >> 16u)); }
 
 fn signed_byte(word: u32, shift: u32) -> f32 { return f32(bitcast<i32>(word << (24u - shift)) >> 24u); }
 

@@ -37,10 +37,10 @@
 {{ bind("chosen", type[1]) if experts }}
 {{- bind("norm", "vec4<f32>") if normed }}
 {{- bind("residual", "f32") if added }}
-{{- bind("bias", "f32") if biased }}
+{% for i in range(results if biased else 0) %}{{ bind("bias" ~ i, "f32") }}{% endfor %}
 {{- bind("cosines", "f32") ~ bind("sines", "f32") if turned }}
 {%- for part in parts %}{{ bind("packed" ~ loop.index0, units.element(part[0])) }}{% endfor %}
-{%- for i in range(results) %}{{ bind("y" ~ i, "f32") }}{% endfor %}
+{%- for i in range(results) %}{{ bind("y" ~ i, "u32" if halves[i] else "f32") }}{% endfor %}
 
 {% if staged %}
 var<workgroup> row_of_x: array<vec4<f32>, {{ quads + quads // gap }}>;
@@ -50,6 +50,7 @@ var<workgroup> partial: array<f32, {{ (sums + normed) * threads }}>;
 // Each is the sum of an eighth.
 var<workgroup> eighths: array<f32, {{ (sums * teams + squares) * 8 }}>;
 
+{% include "lib/halves.wgsl" %}
 {{ units.functions() }}
 {% if gated %}
 {% include "lib/epilogue.wgsl" %}
@@ -202,12 +203,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% if gated %}
     value = activate(vec4<f32>(value)).x * other;
 {% endif %}
+{% macro place_at(p) %}{{ "row + " ~ offsets[p] ~ "u" if offsets[p] is not none else "row" }}{% endmacro %}
 {% macro place_of(p) %}(g - {{ ends[p - 1] if p else 0 }}u) * {{ teams * rows }}u + thread{% endmacro %}
 {% if biased %}
 {% for p in range(results) %}
     {{ "else " if p }}{{ "if (g < " ~ ends[p] ~ "u) " if p + 1 < results }}{
         let place = min({{ place_of(p) }}, {{ parts[p][1] - 1 }}u);
-        value += bias[{{ row_of(p, "place") }} + {{ biases[p] }}u];
+        value += bias{{ p }}[{{ row_of(p, "place") }}];
     }
 {% endfor %}
 {% endif %}
@@ -217,17 +219,37 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     workgroupBarrier();
     let beside = partial[thread ^ 1u];
 {% endif %}
-    if (thread >= {{ rows * teams }}u) { return; }
+    let stores = thread < {{ rows * teams }}u;
 {% for p in range(results) %}
     {{ "else " if p }}{{ "if (g < " ~ ends[p] ~ "u) " if p + 1 < results }}{
         let place = {{ place_of(p) }};
-        if (place < {{ parts[p][1] }}u) {
+        if (stores && place < {{ parts[p][1] }}u) {
             let row = {{ row_of(p, "place") }};
 {% if p < turned %}
             value = value * cosines[place % {{ head }}u / 2u] + beside * sines[row % {{ head }}u];
 {% endif %}
-            y{{ p }}[{{ "line * " ~ parts[p][1] ~ "u + " if experts }}{{ "row + " ~ offsets[p] ~ "u" if offsets[p] is not none else "row" }}] = value{{ " + residual[row]" if added }};
+{% if not halves[p] %}
+            y{{ p }}[{{ "line * " ~ parts[p][1] ~ "u + " if experts }}{{ place_at(p) }}] = value{{ " + residual[row]" if added }};
+{% endif %}
         }
     }
 {% endfor %}
+{% if 1 in halves %}
+    // Two neighbours in memory share a word. Where halves of a head turn, they are two threads apart.
+    workgroupBarrier();
+    partial[thread] = value;
+    workgroupBarrier();
+{% for p in range(results) %}
+    {{ "else " if p }}{{ "if (g < " ~ ends[p] ~ "u) " if p + 1 < results }}{
+{% if halves[p] %}
+        let place = {{ place_of(p) }};
+        let row = {{ row_of(p, "place") }};
+        if (stores && place < {{ parts[p][1] }}u && row % 2u == 0u) {
+            let pair = to_f16(vec4<f32>(value, partial[thread + {{ 2 if style == "neox" and p < turned else 1 }}u], 0.0, 0.0));
+            y{{ p }}[({{ place_at(p) }}) >> 1u] = pair.x | (pair.y << 16u);
+        }
+{% endif %}
+    }
+{% endfor %}
+{% endif %}
 }

@@ -4,26 +4,15 @@
 /* Keys of a tile, and queries that are computed together against it, so that their scores stay in the cache. */
 enum { NAME(KEYS) = RLX_ATTENTION_KEYS, NAME(QUERIES) = RLX_ATTENTION_QUERIES };
 
-/* y += s @ r, the rows of r `apart` elements apart. y stays in registers. */
-static void NAME(add_rows)(const T *r, int64_t apart, int64_t rows, int64_t n, const T *s, T *y)
+/* Rows of n elements of keys or values from element `at` on, `apart` elements apart: as they are, or widened to scratch
+   memory, where they are n elements apart. */
+static RLX_INLINE const T *NAME(seen_rows)(const void *from, int64_t half, int64_t at, int64_t apart, int64_t rows,
+                                           int64_t n, T *wide)
 {
-    int64_t e = 0;
-    for (; e + 4 * VL <= n; e += 4 * VL) {
-        VEC s0 = *LANE(y + e, 0), s1 = *LANE(y + e, 1), s2 = *LANE(y + e, 2), s3 = *LANE(y + e, 3);
-        const T *row = r + e;
-        for (int64_t j = 0; j < rows; j++, row += apart) {
-            s0 += s[j] * *LANE(row, 0), s1 += s[j] * *LANE(row, 1);
-            s2 += s[j] * *LANE(row, 2), s3 += s[j] * *LANE(row, 3);
-        }
-        *LANE(y + e, 0) = s0, *LANE(y + e, 1) = s1, *LANE(y + e, 2) = s2, *LANE(y + e, 3) = s3;
-    }
-    for (; e + VL <= n; e += VL) {
-        VEC sum = *LANE(y + e, 0);
-        for (int64_t j = 0; j < rows; j++) sum += s[j] * *LANE(r + j * apart + e, 0);
-        *LANE(y + e, 0) = sum;
-    }
-    for (; e < n; e++)
-        for (int64_t j = 0; j < rows; j++) y[e] += s[j] * r[j * apart + e];
+#ifdef SINGLE
+    for (int64_t r = 0; half && r < rows; r++) widen_f16(wide + r * n, (const rlx_f16 *)from + at + r * apart, n);
+#endif
+    return half ? wide : (const T *)from + at;
 }
 
 /* Scales the scores of a query against the keys of a tile, which begins at key j0, and applies softcap, mask and bias.
@@ -76,11 +65,12 @@ static void NAME(attend)(const rlx_call *call, int64_t b, int64_t h, int64_t beg
     const int64_t share = p->heads / p->kv_heads, sq = p->sq, sk = p->sk, d = p->d, dv = p->dv;
     const int64_t kind = p->kind, window = p->window, causal = kind == RLX_SEES_CAUSAL || kind == RLX_SEES_SLIDING, ahead = sk - sq;
     const T *q = (const T *)in->q + b * p->q_steps[0] + h * p->q_steps[1];
-    const T *k = (const T *)in->k + b * p->k_steps[0] + h / share * p->k_steps[1];
-    const T *v = (const T *)in->v + b * p->v_steps[0] + h / share * p->v_steps[1];
+    const int64_t k = b * p->k_steps[0] + h / share * p->k_steps[1], k_step = p->k_steps[2], half = p->half;
+    const int64_t v = b * p->v_steps[0] + h / share * p->v_steps[1], v_step = p->v_steps[2];
     T *o = (T *)out->y + b * p->o_steps[0] + h * p->o_steps[1];
     T *keys = scratch, *values = keys + NAME(KEYS) * d, *scores = values + NAME(KEYS) * (dv + VL);
     NAME(rlx_seen) *seen = (NAME(rlx_seen) *)(scores + NAME(QUERIES) * NAME(KEYS));
+    T *wide = (T *)(seen + sq);
     for (int64_t i = begin; i < end; i++) {
         seen[i] = (NAME(rlx_seen)){-(T)INFINITY, 0};
         memset(o + i * p->o_steps[2], 0, (size_t)dv * sizeof(T));
@@ -90,12 +80,16 @@ static void NAME(attend)(const rlx_call *call, int64_t b, int64_t h, int64_t beg
     const int64_t last = causal && end + ahead < sk ? end + ahead : sk;
     for (int64_t j0 = past / NAME(KEYS) * NAME(KEYS); j0 < last; j0 += NAME(KEYS)) {
         const int64_t tile = last - j0 < NAME(KEYS) ? last - j0 : NAME(KEYS);
-        for (int64_t j = 0; j < tile; j += MICRO_COLUMNS)
-            NAME(make_panel)(keys + j * d, k + (j0 + j) * p->k_steps[2], p->k_steps[2], d,
-                             tile - j < MICRO_COLUMNS ? tile - j : MICRO_COLUMNS, 1);
-        for (int64_t e = 0; e < dv; e += MICRO_COLUMNS)
-            NAME(make_panel)(values + e * tile, v + j0 * p->v_steps[2] + e, p->v_steps[2], tile,
-                             dv - e < MICRO_COLUMNS ? dv - e : MICRO_COLUMNS, 0);
+        for (int64_t j = 0; j < tile; j += MICRO_COLUMNS) {
+            const int64_t some = tile - j < MICRO_COLUMNS ? tile - j : MICRO_COLUMNS;
+            const T *rows = NAME(seen_rows)(in->k, half, k + (j0 + j) * k_step, k_step, some, d, wide);
+            NAME(make_panel)(keys + j * d, rows, half ? d : k_step, d, some, 1);
+        }
+        for (int64_t e = 0; e < dv; e += MICRO_COLUMNS) {
+            const int64_t some = dv - e < MICRO_COLUMNS ? dv - e : MICRO_COLUMNS;
+            const T *rows = NAME(seen_rows)(in->v, half, v + j0 * v_step + e, v_step, tile, some, wide);
+            NAME(make_panel)(values + e * tile, rows, half ? some : v_step, tile, some, 0);
+        }
         for (int64_t i = begin; i < end; i += NAME(QUERIES)) {
             const int64_t rows = end - i < NAME(QUERIES) ? end - i : NAME(QUERIES);
             /* Keys [first, count) of the tile are visible to at least one of these queries. */
@@ -151,8 +145,8 @@ static int NAME(kernel_attention)(const rlx_call *call)
     for (int64_t row = own.first; row < own.last; row++) {
         const int64_t b = row / sq / heads, h = row / sq % heads, i = row % sq;
         const T *q = (const T *)in->q + b * p->q_steps[0] + h * p->q_steps[1] + i * p->q_steps[2];
-        const T *k = (const T *)in->k + b * p->k_steps[0] + h / share * p->k_steps[1];
-        const T *v = (const T *)in->v + b * p->v_steps[0] + h / share * p->v_steps[1];
+        const int64_t k = b * p->k_steps[0] + h / share * p->k_steps[1], k_step = p->k_steps[2];
+        const int64_t v = b * p->v_steps[0] + h / share * p->v_steps[1], v_step = p->v_steps[2];
         T *o = (T *)out->y + b * p->o_steps[0] + h * p->o_steps[1] + i * p->o_steps[2];
         /* Keys [first, last) are visible. */
         const int64_t index = i + sk - sq;
@@ -164,10 +158,19 @@ static int NAME(kernel_attention)(const rlx_call *call)
         for (int64_t j0 = first; j0 < last; j0 += NAME(KEYS)) {
             const int64_t n = last - j0 < NAME(KEYS) ? last - j0 : NAME(KEYS);
             T score[NAME(KEYS)] = {0};
-            NAME(add_dots)(k + j0 * p->k_steps[2], p->k_steps[2], n, d, q, score);
+            const int64_t k0 = k + j0 * k_step, v0 = v + j0 * v_step;
+#ifdef SINGLE
+            if (p->half) add_dots_f32_f16((const rlx_f16 *)in->k + k0, k_step, n, d, q, score);
+            else
+#endif
+                NAME(add_dots)((const T *)in->k + k0, k_step, n, d, q, score);
             NAME(see)(score, call, b, h, i, j0, 0, n);
             NAME(weigh)(score, n, 0, n, &seen, o, dv);
-            NAME(add_rows)(v + j0 * p->v_steps[2], p->v_steps[2], n, dv, score, o);
+#ifdef SINGLE
+            if (p->half) add_rows_f32_f16((const rlx_f16 *)in->v + v0, v_step, n, dv, score, o);
+            else
+#endif
+                NAME(add_rows)((const T *)in->v + v0, v_step, n, dv, score, o);
         }
         const T inverse = seen.sum == 0 ? 0 : 1 / seen.sum;
         for (int64_t e = 0; e < dv; e++) o[e] *= inverse;

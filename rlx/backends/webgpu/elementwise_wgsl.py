@@ -274,7 +274,7 @@ def definitions(text: str) -> dict[str, str]:
 @functools.cache
 def _functions() -> dict[str, tuple[str, frozenset[str]]]:
     """Text of every library function, and the names of the functions that it calls."""
-    names = ("lib/math", "lib/point", "lib/wide")
+    names = ("lib/math", "lib/halves", "lib/point", "lib/wide")
     text = "\n".join([*(render(name, {}) for name in names), _PAIR])
     result = definitions(text)
     return {

@@ -17,7 +17,7 @@ from rlx.ir.fragments import fragment_params, halves
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import Shape, broadcast, broadcast_strides
-from rlx.ir.variants import Variant
+from rlx.ir.variants import UNPACKS, Variant
 from rlx.ops.attention.few_queries import DECODE, Decode, columns, splits
 from rlx.ops.attention.tiles import PREFILL, FragmentQueries, Prefill
 from rlx.ops.declare import FLOAT_KERNELS, op
@@ -119,9 +119,18 @@ _WIDEST = 256
 _MAX_TRIPS = 50_000
 # Minimum queries for the path of matrix products on the CPU.
 _FEWEST = 4
+WEBGPU_KERNELS = (
+    "attention",
+    "attention_split",
+    "attention_join",
+    "attention_tiles",
+    "attention_wide",
+    "attention_fragments",
+)
 
 
-def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
+def attention_type(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
+    """Infers the type of the result, and completes the attributes."""
     heads = Heads.of(types, attrs)
     kind, _ = _kind(attrs["kind"])
     has_mask = len(types) > 3
@@ -164,21 +173,29 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     return TensorType(shape, types[0].dtype)
 
 
+def shares_keys(node: Node) -> bool:
+    """Returns whether there are so many queries that tiles of them share keys."""
+    return bool(_of(node).sq >= _TILED)
+
+
 def _of(node: Node) -> Heads:
     return Heads.of([operand.type for operand in node.inputs], node.attrs)
 
 
-def _flops(node: Node) -> float:
+def attention_flops(node: Node) -> float:
+    """Floating-point operations; half of the keys are seen by a query where they are causal."""
     h = _of(node)
     both = 2.0 * h.batch * h.heads * h.sq * h.sk * (h.d + h.dv)
     return both / 2 if node.attrs["kind"] == "causal" else both
 
 
-def _lower_cpu(node: Node, emitter: Emitter) -> None:
+def lower_attention_cpu(node: Node, emitter: Emitter) -> None:
+    """Writes the call of the C kernel."""
     _call("attention", node, emitter, more={"many": 0 if _of(node).sq < _FEWEST else 1})
 
 
-def _lower_webgpu(node: Node, emitter: Emitter) -> None:
+def lower_attention_webgpu(node: Node, emitter: Emitter) -> None:
+    """Writes the calls of WGSL kernels."""
     h = _of(node)
     if h.sq >= _TILED and halves(node.dtype, emitter.limits):
         variant = PREFILL.choose(_prefill(h, emitter, half=True), emitter)
@@ -312,6 +329,8 @@ def _call(
         b, hh, q, k = broadcast_strides(node.inputs[3].shape, full)
         mask_steps = (b, hh, q, k)
     layout = attrs["layout"]
+    if emitter.limits.get(UNPACKS):
+        more = {**more, "unpacks": 1}
     emitter.call(
         kernel,
         [emitter.operand(i) if i < len(node.inputs) else None for i in range(4)],
@@ -333,6 +352,7 @@ def _call(
             "window": window,
             "scale": attrs["scale"],
             "softcap": float(attrs["softcap"] or 0.0),
+            "half": int(node.op == "half_attention"),
             **more,
         },
         groups,
@@ -347,22 +367,12 @@ def _case(shapes: tuple[Shape, ...], **attrs: Any) -> Sample:
 
 @op(
     free=("mask",),
-    infer=_infer,
-    flops=_flops,
-    cpu=Kernels(("attention",), _lower_cpu),
-    webgpu=Kernels(
-        (
-            "attention",
-            "attention_split",
-            "attention_join",
-            "attention_tiles",
-            "attention_wide",
-            "attention_fragments",
-        ),
-        _lower_webgpu,
-    ),
+    infer=attention_type,
+    flops=attention_flops,
+    cpu=Kernels(("attention",), lower_attention_cpu),
+    webgpu=Kernels(WEBGPU_KERNELS, lower_attention_webgpu),
     dtypes=FLOAT_KERNELS,
-    units_f16=lambda node: _of(node).sq >= _TILED,
+    units_f16=shares_keys,
     tolerance={DType.F32: 1e-5},  # the GPU's exp is 3 + 2|x| ULP, rescaled along the keys
     samples=lambda: (
         _case(((2, 3, 5, 4), (2, 3, 7, 4), (2, 3, 7, 4))),

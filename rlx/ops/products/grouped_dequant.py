@@ -67,7 +67,7 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     groups, shape = workgroups_of(emitter, k, [n])
     params = {
         **shape, "parts": ((node.attrs["scheme"], n, row_bytes),), "ends": (sum(groups),), "gated": 0, "act": 0, "normed": 0,
-        "added": 0, "biased": 0, "turned": 0, "style": "", "head": 2, "eps": 0.0, "experts": experts, OFFSETS: (None,),
+        "added": 0, "biased": 0, "turned": 0, "style": "", "head": 2, "eps": 0.0, "experts": experts, "halves": (0,), OFFSETS: (None,),
     }  # fmt: skip
     x, packed, idx = (emitter.operand(i) for i in range(3))
     emitter.call("packed_gemv", [x, idx, packed], [emitter.result()], params, sum(groups) * m)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -27,6 +28,8 @@ from rlx.ops.rows.rotation import rotated
 # shaders/products/packed_gemv.wgsl: threads of a workgroup, and those that share a row of weights; where the row of x has
 # no room in workgroup memory, as many as there are share one.
 _THREADS, _LANES, _LANES_UNSTAGED = 256, 32, 128
+# What may be added to each product.
+BIASES = ("bias", "bias1", "bias2")
 # Formats that are no blocks.
 PLAIN = ("F16", "BF16")
 # Rows of weights that threads share at a time, by the rows that there are.
@@ -61,20 +64,25 @@ def _infer(
     fits = fits and ("cos" in present) == ("sin" in present)
     counts = [w.shape[0] if w.shape else 0 for w in weights] or [0]
     each = attrs["head"]
-    shapes = {"norm": k, "residual": counts[0], "bias": sum(counts), "cos": each // 2, "sin": each}
+    shapes = {"norm": k, "residual": counts[0], "cos": each // 2, "sin": each}
+    shapes |= dict(zip(BIASES, [*counts, 0, 0], strict=False))
     fits = fits and all(size(t.shape) == shapes[n] for t, n in zip(beside, present, strict=True))
     if "cos" in present:
         fits = fits and len(counts) == 3 and counts[0] % each == counts[1] % each == each % 2 == 0
     if attrs["act"] != "none":
         fits = fits and len(counts) == 2 and counts[0] == counts[1]
-        fits = fits and not {"residual", "bias"} & {*present}
+        fits = fits and not {"residual", *BIASES} & {*present}
     elif "residual" in present:
         fits = fits and len(counts) == 1
     if not fits:
         got = ", ".join(map(str, types))
         expected = "one row [..., k], and up to 3 packed weights of k columns"
         raise ShapeError(f"[{name}] operands do not fit", got=got, expected=expected)
-    results = tuple(TensorType((*x.shape[:-1], n), DType.F32) for n in counts)
+    narrow = len(counts) - attrs.setdefault("halves", 0)
+    results = tuple(
+        TensorType((*x.shape[:-1], n), DType.F32 if i < narrow else DType.F16)
+        for i, n in enumerate(counts)
+    )
     return results[0] if len(results) == 1 or attrs["act"] != "none" else results
 
 
@@ -91,10 +99,7 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
         for w, scheme in zip(weights, attrs["schemes"], strict=True)
     ]
     if "bias" in named:
-        bias, ends = named["bias"], np.cumsum([0, *(y.shape[-1] for y in results)]).tolist()
-        results = [
-            y + g.narrow(bias, 0, at, y.shape[-1]) for y, at in zip(results, ends, strict=False)
-        ]
+        results = [y + named[bias] for y, bias in zip(results, BIASES, strict=False)]
     if attrs["act"] != "none":
         results = [g.mul(getattr(g, attrs["act"])(results[0]), results[1])]
     if "residual" in named:
@@ -108,7 +113,7 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
             heads = g.reshape(results[i], (-1, 2 * half))
             turned = g.rope(heads, cos, sin, None, attrs["style"])
             results[i] = g.reshape(turned, results[i].shape)
-    g.set_outputs(results)
+    g.set_outputs([g.cast(y, type.dtype) for y, type in zip(results, node.types, strict=True)])
     made = emitter.inline(g, [emitter.operand(i) for i in range(len(inputs))])
     for value, result, type in zip(made, emitter.results(), node.types, strict=True):
         emit_strided_copy(emitter, value, result, type.dtype, (type.size,), (1,), (1,))
@@ -130,7 +135,7 @@ def workgroups_of(
     counts: Sequence[int],
     gated: bool = False,
     normed: bool = False,
-    turned: bool = False,
+    least: int = 1,
 ) -> tuple[list[int], dict[str, int]]:
     """Returns the workgroups of each product of packed_gemv.wgsl, and its params that say how threads share the work.
 
@@ -140,16 +145,15 @@ def workgroups_of(
         counts: Rows of weights of each product.
         gated: Whether the second product gates the first.
         normed: Whether the kernel norms the row.
-        turned: Whether pairs of results turn.
+        least: Results of a workgroup at least: 2 where pairs of them turn, 4 where they share words.
     """
-    sums = next(rows for least, rows in _ROWS if max(counts) >= least)
+    sums = next(rows for fewest, rows in _ROWS if max(counts) >= fewest)
     rows = sums if not gated else max(1, sums // 2)
-    # The threads that store a pair which turns are neighbours.
-    rows = max(rows, 2) if turned else rows
     kept = rows * (2 if gated else 1) + int(normed)
     needed = 4 * (k + k // 8 + kept * (_THREADS + 8 * _THREADS // _LANES))
     staged = needed <= emitter.limits["max-compute-workgroup-storage-size"]
     threads, lanes = (_THREADS, _LANES) if staged else (_LANES_UNSTAGED, _LANES_UNSTAGED)
+    rows = max(rows, least // (threads // lanes))
     params = {"k": k, "rows": rows, "lanes": lanes, "threads": threads, "staged": int(staged)}
     params["unpacks"] = emitter.limits.get(UNPACKS, 0)
     each = threads // lanes * rows
@@ -164,7 +168,9 @@ def _call(node: Node, emitter: Emitter, chosen: range) -> None:
     turned = len([i for i in chosen if i < 2]) if "cos" in present else 0
     weights = [node.inputs[1 + len(present) + i] for i in chosen]
     k, counts = node.inputs[0].shape[-1], [w.shape[0] for w in weights]
-    groups, shape = workgroups_of(emitter, k, counts, gated, normed, bool(turned))
+    halves = tuple(int(node.types[0 if gated else i].dtype is DType.F16) for i in chosen)
+    least = 4 if any(halves) else 2 if turned else 1
+    groups, shape = workgroups_of(emitter, k, counts, gated, normed, least)
     params = {
         **shape,
         "parts": tuple(
@@ -177,18 +183,18 @@ def _call(node: Node, emitter: Emitter, chosen: range) -> None:
         "normed": int(normed),
         "added": int("residual" in present),
         "biased": int("bias" in present),
-        "biases": tuple(
-            sum(w.shape[0] for w in node.inputs[1 + len(present) :][:i]) for i in chosen
-        ),
         "turned": turned,
         "style": node.attrs["style"],
         "head": node.attrs["head"],
         "eps": node.attrs["eps"],
         "experts": 0,
+        "halves": halves,
         OFFSETS: (0,) * len(groups),
     }
     named = dict(zip(present, range(1, 1 + len(present)), strict=True))
-    before = [i for name, i in named.items() if turned or name not in ("cos", "sin")]
+    idle = {name for i, name in enumerate(BIASES) if i not in chosen}
+    idle |= set() if turned else {"cos", "sin"}
+    before = [i for name, i in named.items() if name not in idle]
     operands = [0, *before, *(1 + len(present) + i for i in chosen)]
     results = emitter.results()
     emitter.call(
@@ -207,6 +213,7 @@ def _packed(
     act: str = "none",
     style: str = "",
     head: int = 2,
+    halves: int = 0,
     **present: bool,
 ) -> Sample:
     values: list[Array] = [np.sin(np.arange(k)).reshape(1, k)]
@@ -215,7 +222,7 @@ def _packed(
     if present.get("residual"):
         values.append(np.cos(np.arange(counts[0])).reshape(1, -1))
     if present.get("bias"):
-        values.append(np.sin(3 * np.arange(sum(counts))))
+        values += [np.sin(3 * np.arange(n)) for n in counts]
     if style:
         angles, signs = np.arange(head // 2), np.array([-1, 1])
         sines = np.sin(angles)[:, None] * signs
@@ -224,10 +231,11 @@ def _packed(
     for scheme, n in zip(schemes, counts, strict=True):
         plain = np.cos(np.arange(n * k)).reshape(n, k)
         values.append(plain if scheme in PLAIN else scrambled_blocks(scheme, n, k))
-    names = tuple(name for name in ("norm", "residual", "bias") if present.get(name))
+    names = tuple(name for name in ("norm", "residual") if present.get(name))
+    names += BIASES[: len(counts)] if present.get("bias") else ()
     names += ("cos", "sin") if style else ()
     attrs = {"schemes": tuple(schemes), "act": act, "eps": 1e-5, "present": names}
-    attrs |= {"style": style, "head": head}
+    attrs |= {"style": style, "head": head, "halves": halves}
     return Sample(tuple(v.shape for v in values), attrs, tuple(types), values=tuple(values))
 
 
@@ -251,6 +259,9 @@ def _samples() -> tuple[Sample, ...]:
         _packed(2304, 1152, 1152, k=512, schemes=["Q8_0"] * 3, style="neox", head=64, norm=True),
         *(_packed(64, 32, 7, k=256, schemes=["Q4_K", "F16", "Q8_0"], style=style, head=16, norm=True, bias=True)
           for style in ("neox", "gptj")),
+        *(_packed(64, 32, 14, k=256, schemes=["Q4_K", "F16", "Q8_0"], style=style, head=16, norm=True, halves=2)
+          for style in ("neox", "gptj")),
+        _packed(40, 24, 8, k=16640, schemes=["Q4_K"] * 3, style="neox", head=8, halves=2),
         _packed(9, 5, k=512, schemes=["Q4_K", "Q6_K"], bias=True),
         _packed(0, k=256, schemes=["Q4_K"]),
         # A row that has no room in workgroup memory.
@@ -281,6 +292,8 @@ def packed_products(  # noqa: PLR0913 - the operation's own signature
     norm: Array | None = None,
     residual: Array | None = None,
     bias: Array | None = None,
+    bias1: Array | None = None,
+    bias2: Array | None = None,
     cos: Array | None = None,
     sin: Array | None = None,
     weights: Sequence[Array] = (),
@@ -289,19 +302,19 @@ def packed_products(  # noqa: PLR0913 - the operation's own signature
     eps: float = 1e-5,
     style: str = "",
     head: int = 2,
+    halves: int = 0,
 ) -> Any:
     """``dequant_matmul`` of one row by up to 3 weights.
 
-    ``norm`` is the weight of an ``rms_norm`` of the row. ``residual`` is added to a single product, ``bias`` to all of them, one
-    behind the other. With an activation there are two products: act(first) * second. With ``cos`` and ``sin`` there are three, of which the first two are
-    ``head`` by ``head`` turned as by ``rope``; ``sin`` has an entry for each of a head, with its sign.
+    ``norm`` is the weight of an ``rms_norm`` of the row. ``residual`` is added to a single product, a bias to each of
+    several. With an activation there are two products: act(first) * second. With ``cos`` and ``sin`` there are three, of which the first two are
+    ``head`` by ``head`` turned as by ``rope``; ``sin`` has an entry for each of a head, with its sign. The last ``halves`` results are f16.
     """
     if norm is not None:
         x = rms_norm.reference(x, norm, eps, x.ndim - 1)
     results = [x @ _decoded(w, s).astype(x.dtype).T for w, s in zip(weights, schemes, strict=True)]
-    if bias is not None:
-        starts = np.cumsum([y.shape[-1] for y in results])[:-1]
-        results = [y + b for y, b in zip(results, np.split(bias, starts), strict=True)]
+    biases = [vector for vector in (bias, bias1, bias2) if vector is not None]
+    results = [y + b for y, b in itertools.zip_longest(results, biases, fillvalue=0)]
     if act != "none":
         return np.asarray(activated(results[0], act) * results[1])
     if residual is not None:

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
 from rlx.dataclasses import dataclass
+from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
-from rlx.passes.patterns.match import Match, MatchSite, either_way, scaled
+from rlx.passes.patterns.match import Match, MatchSite, either_way, joined_node, scaled
 
 Layout: TypeAlias = Literal["bhsd", "bshd"]
 # Axis orders of transposes: heads to the front or back, keys as the columns of a product, and both at once.
@@ -85,6 +86,19 @@ def attention_by_position(node: Node, site: MatchSite) -> Match | None:
 
     inside = sorted({item.id: item for item in (*turned, *result.inside, node)}.items())
     return Match(tuple(item for _, item in inside), build)
+
+
+def halves(node: Node, site: MatchSite) -> Match | None:
+    """Attention over keys and values that are widened from f16: kernels read half the bytes."""
+    q, *wide = node.inputs[:3]
+    casts = all(item.op == "cast" and item.inputs[0].dtype is DType.F16 for item in wide)
+    if not casts or node.dtype is not DType.F32 or not site.fuses("half_attention"):
+        return None
+    if not site.private(wide, node) or site.blocked(node):
+        return None
+    operands = (q, *(item.inputs[0] for item in wide), *node.inputs[3:])
+    inside = (*sorted(wide, key=lambda item: item.id), node)
+    return Match(inside, joined_node("half_attention", operands, node.attrs, node.name))
 
 
 def _parts(node: Node, site: MatchSite) -> _Parts | None:

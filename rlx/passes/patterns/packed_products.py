@@ -11,6 +11,7 @@ from rlx.ir.shape import size
 from rlx.ops.products.block_formats import FORMATS
 from rlx.ops.products.gated_matmul import MAX_PARTS
 from rlx.ops.products.half import on_gpu
+from rlx.ops.products.packed_products import BIASES
 from rlx.passes.patterns.match import Build, Match, MatchSite, either_way, joined_node
 from rlx.passes.patterns.shared_products import activation
 
@@ -106,7 +107,7 @@ def normed(node: Node, site: MatchSite) -> Match | None:
         operands = (*norm.inputs, *weights)
         attrs |= {"eps": norm.attrs["eps"], "present": ("norm",)}
     inside = (*((norm,) if norm is not None else ()), *group)
-    return Match(inside, _build(operands, attrs, group), tuple(group))
+    return Match(inside, _build(operands, attrs, group, node.name), tuple(group))
 
 
 def biased(node: Node, site: MatchSite) -> Match | None:
@@ -128,17 +129,10 @@ def biased(node: Node, site: MatchSite) -> Match | None:
     if len(sums) < len(parts) or node.id < max(end.id for end in sums):
         return None
     biases, count = [each[1] for each in found if each], 1 + len(made.attrs["present"])
-    attrs = {**made.attrs, "present": (*made.attrs["present"], "bias")}
-
-    def build(g: Graph, indices: Mapping[int, Node]) -> Sequence[Node]:
-        operands = [indices[operand.id] for operand in made.inputs]
-        bias = g.concat([indices[vector.id] for vector in biases], 0)
-        inputs = [*operands[:count], bias, *operands[count:]]
-        result = g.add_node("packed_products", inputs, attrs, made.name)
-        return [g.add_node(PART, [result], {"index": i}) for i in range(len(parts))]
-
+    attrs = {**made.attrs, "present": (*made.attrs["present"], *BIASES[: len(parts)])}
+    operands = (*made.inputs[:count], *biases, *made.inputs[count:])
     inside = sorted((made, *parts, *sums), key=lambda item: item.id)
-    return Match(tuple(inside), build, tuple(sums))
+    return Match(tuple(inside), _build(operands, attrs, parts, made.name), tuple(sums))
 
 
 def _biased(node: Node) -> tuple[Node, Node] | None:
@@ -152,6 +146,53 @@ def _biased(node: Node) -> tuple[Node, Node] | None:
         ):
             return part, bias
     return None
+
+
+def narrowed(node: Node, site: MatchSite) -> Match | None:
+    """The second and third result of three rounded to f16, as keys and values that a cache keeps."""
+    made = _part_of(node)
+    if (
+        made is None
+        or len(made.types) != 3
+        or made.attrs.get("halves")
+        or not site.fuses("half_attention")
+    ):
+        return None
+    parts = {part.attrs["index"]: part for part in site.readers(made)}
+    if len(parts) != 3:
+        return None
+    inside, ends = [made], [parts[0]]
+    for index in (1, 2):
+        end: Node | None = parts[index]
+        while end is not None and end.op in (PART, "reshape"):
+            inside.append(end)
+            end = site.only(end)
+        if end is None or end.op != "cast" or end.dtype is not DType.F16:
+            return None
+        ends.append(end)
+    # Two neighbours in memory share a word.
+    words = all(part.shape[-1] % 2 == 0 for part in parts.values()) and made.attrs["head"] % 4 == 0
+    if node is not max(ends, key=lambda end: end.id) or not words:
+        return None
+
+    def build(g: Graph, indices: Mapping[int, Node]) -> Sequence[Node]:
+        inputs = [indices[operand.id] for operand in made.inputs]
+        result = g.add_node("packed_products", inputs, {**made.attrs, "halves": 2}, made.name)
+        return [
+            g.reshape(g.add_node(PART, [result], {"index": i}), end.shape)
+            for i, end in enumerate(ends)
+        ]
+
+    ordered = sorted(inside, key=lambda item: item.id)
+    return Match((*ordered, *ends), build, tuple(ends))
+
+
+def _part_of(node: Node) -> Node | None:
+    """The products of which a node is one result, in another shape and type."""
+    while node.op in ("cast", "reshape"):
+        node = node.inputs[0]
+    is_part = node.op == PART and node.inputs[0].op == "packed_products"
+    return node.inputs[0] if is_part else None
 
 
 class _Turn(NamedTuple):
@@ -264,10 +305,12 @@ def _is_one_head(node: Node, entries: Sequence[object]) -> bool:
     return list(node.shape[-2:]) == entries and bool(size(node.shape[:-2]) == 1)
 
 
-def _build(operands: Sequence[Node], attrs: Mapping[str, object], group: Sequence[Node]) -> Build:
+def _build(
+    operands: Sequence[Node], attrs: Mapping[str, object], group: Sequence[Node], name: str
+) -> Build:
     def build(g: Graph, indices: Mapping[int, Node]) -> Node | Sequence[Node]:
         inputs = [indices[operand.id] for operand in operands]
-        result = g.add_node("packed_products", inputs, attrs, group[-1].name)
+        result = g.add_node("packed_products", inputs, attrs, name)
         if len(group) == 1:
             return result
         return [g.add_node(PART, [result], {"index": i}) for i in range(len(group))]

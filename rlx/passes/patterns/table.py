@@ -20,6 +20,7 @@ PATTERNS = (
     # Before the next row, which would leave the transposes.
     _row("attention between transposes", "attention.attention_by_position", "transpose"),
     _row("attention", "attention.attention", "matmul"),
+    _row("attention over halves", "attention.halves", "attention", needs="cast"),
     _row("convolution and batch norm", "convolutions.conv_affine", "fma"),
     _row("convolution and bias", "convolutions.conv_bias", "add"),
     # After the row above has joined the bias.
@@ -57,6 +58,8 @@ PATTERNS = (
     ),
     _row("packed products and biases", "packed_products.biased", "add", needs="packed_products"),
     _row("turned heads", "packed_products.turned", "add", needs="packed_products"),
+    # After the row that turns keys.
+    _row("packed products and casts", "packed_products.narrowed", "cast", needs="packed_products"),
     _row("residual and norm", "norms.residual_norm", "layer_norm", "rms_norm"),
     _row("squares or sizes and their sum", "sums.sum_of_each", "sum"),
 )
