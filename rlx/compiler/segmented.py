@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -41,10 +41,6 @@ from rlx.ir.opdef import Array, TensorType
 from rlx.ops.interpret import trips_of_a_run
 from rlx.ops.known_sizes import with_known_sizes
 from rlx.sizes import SizeExpr, dims_of
-
-if TYPE_CHECKING:
-    pass
-
 
 # For graphs without loops, whose trips need no bound.
 _NO_BOUND = nullcontext()

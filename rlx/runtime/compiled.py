@@ -15,6 +15,7 @@ from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.spans import Span
 from rlx.locks import Lock
+from rlx.runtime.closing import Closing
 from rlx.runtime.io_binding import IoBindingMethods
 from rlx.runtime.moe import MoeMethods
 from rlx.runtime.params import ParamMethods
@@ -50,6 +51,7 @@ class CompiledGraph(
     ProfilingMethods,
     RecoveryMethods,
     MoeMethods,
+    Closing,
     metaclass=_SlotsByClass,
 ):
     """A graph compiled for one device. Made by ``rlx.compile`` or ``Session.compile``.
@@ -279,12 +281,6 @@ class CompiledGraph(
     def closed(self) -> bool:
         """True if ``close`` was called."""
         return self._state.closed
-
-    def __enter__(self) -> CompiledGraph:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return self._state.what

@@ -17,6 +17,7 @@ from rlx.device.policy import DevicePolicy
 from rlx.errors import InputError
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
+from rlx.runtime.closing import Closing
 from rlx.runtime.compiled import CompiledGraph
 from rlx.runtime.session import Session
 from rlx.serving.graph_devices import GraphDevices
@@ -24,7 +25,7 @@ from rlx.serving.graph_devices import GraphDevices
 Builder = Callable[[int], Graph]
 
 
-class BucketedCompileCache:
+class BucketedCompileCache(Closing):
     """Graphs for sizes that vary: each range of sizes shares the graph of its upper end.
 
     Shapes in a graph are fixed. Instead of compiling for every length that comes along, lengths are
@@ -210,12 +211,6 @@ class BucketedCompileCache:
         """Closes every compiled graph; a bucket that is used again is compiled again."""
         for bucket in self._buckets:
             bucket.turns.call(bucket.close)
-
-    def __enter__(self) -> BucketedCompileCache:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def _bucket(self, key: int) -> _Bucket:
         size = _whole(key, "key")

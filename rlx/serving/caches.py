@@ -11,11 +11,12 @@ from rlx.errors import ClosedError
 from rlx.ir.graph import Graph
 from rlx.locks import Lock
 from rlx.lru import Lru
+from rlx.runtime.closing import Closing
 from rlx.runtime.compiled import CompiledGraph
 from rlx.runtime.session import Session
 
 
-class CompileCache:
+class CompileCache(Closing):
     """Compiled graphs for one device, bounded in number and in bytes. Safe to use from threads.
 
     A graph that is evicted is let go of, not closed: whoever holds it goes on running it. Memory that
@@ -154,12 +155,6 @@ class CompileCache:
 
     def __contains__(self, key: Hashable) -> bool:
         return key in self._kept.keys()
-
-    def __enter__(self) -> CompileCache:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
 
 class _Gate:

@@ -19,6 +19,7 @@ from rlx.errors import (
 from rlx.ir.dtype import DTypeLike
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
+from rlx.runtime.closing import Closing
 from rlx.runtime.compiled import CompiledGraph
 from rlx.runtime.convert import from_bytes, to_array
 from rlx.runtime.device_bench import (
@@ -35,7 +36,7 @@ from rlx.runtime.state import unknown_name
 T = TypeVar("T")
 
 
-class GraphDevices(DevicePicks):
+class GraphDevices(DevicePicks, Closing):
     """One graph, compiled for devices as they are needed, with the policy that chooses between them.
 
     Params set before a compile reach it; params set later reach every compiled device. Where a call
@@ -259,12 +260,6 @@ class GraphDevices(DevicePicks):
         for compiled in self._compiled.values():
             compiled.close()
         self.invalidate_cache()
-
-    def __enter__(self) -> GraphDevices:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         compiled = ", ".join(map(str, self._live())) or "nothing yet"

@@ -26,6 +26,7 @@ from rlx.errors import (
 from rlx.importers.onnx.source import Port, open_file
 from rlx.ir.opdef import Array
 from rlx.ir.spans import progress as tell
+from rlx.runtime.closing import Closing
 from rlx.runtime.compiled import CompiledGraph
 from rlx.runtime.executor import CallQueue, run_in
 from rlx.runtime.run import QueuedRuns
@@ -59,7 +60,7 @@ _WORKERS = max(2, min(8, usable_cores()))
 _How = tuple[int, tuple[ProgressCallback | None, CancelToken | None], Mapping[str, Array]]
 
 
-class Model(QueuedRuns):
+class Model(QueuedRuns, Closing):
     """An ONNX model on a device, for any number of threads.
 
     It is lowered and compiled once, when it is first run, for all sizes of its symbolic dimensions. It is compiled again for
@@ -348,12 +349,6 @@ class Model(QueuedRuns):
         }
         args = bytes(file.view) if file.path is None else file.path
         return _restored, (args, len(file.view), session.device or "auto", how)
-
-    def __enter__(self) -> Model:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         ports = ", ".join(map(str, self.inputs))

@@ -22,6 +22,7 @@ from rlx.errors import CompileError, DeviceError, InputError
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.runtime import MAX_PENDING
+from rlx.runtime.closing import Closing
 from rlx.runtime.executor import Queue
 from rlx.runtime.semaphore import whole
 from rlx.runtime.session import Session
@@ -51,7 +52,7 @@ class PoolDevice:
     left: Exception | None
 
 
-class Pool:
+class Pool(Closing):
     """A model on several devices, which share the work by the time that each takes.
 
     Each device has an executable and a thread of its own. A device that is free takes the next set of inputs, unless
@@ -281,12 +282,6 @@ class Pool:
         raise InputError(
             "a pool can't be pickled", hint="pickle its model, and make a pool of that"
         )
-
-    def __enter__(self) -> Pool:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<rlx.Pool on {', '.join(map(str, self.devices)) or 'no device'}>"

@@ -12,12 +12,12 @@ from typing import Any, Union, cast
 
 from rlx.sizes import polynomial as poly
 from rlx.sizes.polynomial import Terms
-from rlx.sizes.ratio import Ratio, spelled, unknown
+from rlx.sizes.ratio import Ratio, Unread, unknown
 
 Size = Union[int, "SizeExpr"]
 
 
-class SizeExpr:
+class SizeExpr(Unread):
     """A size that depends on dims; see ``rlx.Dim``.
 
     Args:
@@ -25,8 +25,6 @@ class SizeExpr:
     """
 
     __slots__ = ("_hash", "terms")
-    # NumPy's numbers leave the arithmetic to the size.
-    __array_ufunc__ = None
 
     def __init__(self, terms: Terms) -> None:
         self.terms: Terms = terms
@@ -115,19 +113,11 @@ class SizeExpr:
             return Ratio(self, 1) >= other if _is_fraction(other) else NotImplemented
         return is_positive(poly.add(self.terms, poly.scale(b, -1), poly.constant(1)))
 
-    def __lt__(self, other: Any) -> Any:
-        result = self.__ge__(other)
-        return result if result is NotImplemented else not result
-
     def __gt__(self, other: Any) -> Any:
         b = _terms(other)
         if b is None:
             return Ratio(self, 1) > other if _is_fraction(other) else NotImplemented
         return is_positive(poly.add(self.terms, poly.scale(b, -1)))
-
-    def __le__(self, other: Any) -> Any:
-        result = self.__gt__(other)
-        return result if result is NotImplemented else not result
 
     def __bool__(self) -> bool:
         return not is_zero(self.terms)
@@ -137,12 +127,6 @@ class SizeExpr:
     def __index__(self) -> int:
         raise unknown(self, "a use that needs its value")
 
-    def __int__(self) -> int:
-        raise unknown(self, "int()")
-
-    def __float__(self) -> float:
-        raise unknown(self, "float()")
-
     def __trunc__(self) -> SizeExpr:
         return self
 
@@ -151,9 +135,6 @@ class SizeExpr:
 
     def __ceil__(self) -> SizeExpr:
         return self
-
-    def __str__(self) -> str:
-        return spelled(self)
 
     def __repr__(self) -> str:
         return poly.text(self.terms)

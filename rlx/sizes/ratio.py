@@ -42,7 +42,38 @@ def unknown(size: object, what: str) -> UnknownSizeError:
     return error
 
 
-class Ratio:
+class Unread:
+    """The base of sizes and of their quotients: comparisons by ``>=`` and ``>``, and no value as a number."""
+
+    __slots__ = ()
+    # NumPy's numbers leave the arithmetic to it.
+    __array_ufunc__ = None
+
+    def __ge__(self, other: Any) -> Any:
+        raise NotImplementedError
+
+    def __gt__(self, other: Any) -> Any:
+        raise NotImplementedError
+
+    def __lt__(self, other: Any) -> Any:
+        result = self.__ge__(other)
+        return result if result is NotImplemented else not result
+
+    def __le__(self, other: Any) -> Any:
+        result = self.__gt__(other)
+        return result if result is NotImplemented else not result
+
+    def __int__(self) -> int:
+        raise unknown(self, "int()")
+
+    def __float__(self) -> float:
+        raise unknown(self, "float()")
+
+    def __str__(self) -> str:
+        return spelled(self)
+
+
+class Ratio(Unread):
     """A quotient of sizes that was not rounded yet.
 
     Args:
@@ -51,7 +82,6 @@ class Ratio:
     """
 
     __slots__ = ("above", "below")
-    __array_ufunc__ = None
 
     def __init__(self, above: Any, below: Any) -> None:
         self.above: Any = above
@@ -123,34 +153,17 @@ class Ratio:
             return 0.0 >= other if isinstance(other, float) else NotImplemented
         return self.above * b[1] >= b[0] * self.below
 
-    def __lt__(self, other: Any) -> Any:
-        result = self.__ge__(other)
-        return result if result is NotImplemented else not result
-
     def __gt__(self, other: Any) -> Any:
         b = _fraction(other)
         if b is None:
             return 0.0 > other if isinstance(other, float) else NotImplemented
         return self.above * b[1] > b[0] * self.below
 
-    def __le__(self, other: Any) -> Any:
-        result = self.__gt__(other)
-        return result if result is NotImplemented else not result
-
     def __hash__(self) -> int:
         return hash((self.above, self.below))
 
     def __bool__(self) -> bool:
         return bool(self.above)
-
-    def __float__(self) -> float:
-        raise unknown(self, "float()")
-
-    def __int__(self) -> int:
-        raise unknown(self, "int()")
-
-    def __str__(self) -> str:
-        return spelled(self)
 
     def __repr__(self) -> str:
         return f"({self.above!r})/({self.below!r})"
