@@ -26,10 +26,6 @@ class DeviceValues(NamedTuple):
     taken: frozenset[int]
     brought: frozenset[int]
 
-    def is_left(self, node: int) -> bool:
-        """Returns whether the value of a node does not come to the host."""
-        return node in self.taken and node not in self.brought
-
 
 NO_VALUES = DeviceValues(frozenset(), frozenset())
 

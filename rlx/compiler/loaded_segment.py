@@ -160,7 +160,8 @@ class LoadedSegment:
             for i, read in enumerate(self.segment.reads)
             if isinstance(read, int) and read in self._values.taken
         ]
-        left = [i for i, node in enumerate(self.segment.writes) if self._values.is_left(node)]
+        stays = self._values.taken - self._values.brought
+        left = [i for i, node in enumerate(self.segment.writes) if node in stays]
         self._brought = [i for i in range(len(self.segment.writes)) if i not in left]
         binding = Binding(tuple(held), feeds, None, recorder, tuple(taken), frozenset(left))
         self.executable.bind(binding)

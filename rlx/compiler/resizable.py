@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rlx.backends.executable import Executable
+from rlx.backends.executable import Executable, Moved
 from rlx.compiler.kept_programs import Values
 from rlx.compiler.loading import LoadedGraph
 from rlx.ir.input_sizes import InputSizes
 from rlx.ir.opdef import Array
 
 
+def sum_of(moves: Iterable[Moved]) -> Moved:
+    """The bytes that all of some moved."""
+    return Moved(*map(sum, zip(*moves, strict=True)))
+
+
 class Resizable(ABC):
-    """The part of executables of graphs with dims that knows sizes.
+    """The part of executables of graphs with dims that knows sizes, and is made of other executables.
 
     Attributes:
         input_sizes: Reads the values of dims from arrays.
@@ -43,6 +49,26 @@ class Resizable(ABC):
     def exact(self, inputs: Any) -> list[Array] | None:
         """Returns named inputs in their order, if each is an array just as its input says; None where one may not be."""
         return None
+
+    @abstractmethod
+    def executables(self) -> Sequence[Executable]:
+        """Returns the executables that it is made of."""
+
+    def moved(self) -> Moved:
+        """Returns the sums of its executables."""
+        return sum_of(executable.moved() for executable in self.executables())
+
+    def memory(self) -> dict[str, int]:
+        """Returns the sums of its executables, and of what they hold."""
+        sums = Counter[str]()
+        for executable in self.executables():
+            sums.update(executable.memory())
+        return dict(sums)
+
+    def close(self) -> None:
+        """Closes its executables."""
+        for executable in self.executables():
+            executable.close()
 
     @abstractmethod
     def renewed(self) -> Executable:

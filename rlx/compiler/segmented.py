@@ -20,8 +20,8 @@ from rlx.backends.base import CompileOptions
 from rlx.backends.executable import (
     Binding,
     Done,
+    Executable,
     HostExecutable,
-    Moved,
     Pending,
     RunDict,
     RunSlots,
@@ -63,7 +63,7 @@ def _exact(inputs: InputSizes, positions: Sequence[int]) -> ExactInputs | None:
     return ExactInputs(specs, bounds)
 
 
-class SegmentedExecutable(HostExecutable, Resizable):
+class SegmentedExecutable(Resizable, HostExecutable):
     """See ``rlx.backends.executable.Executable``. The outputs of a run have the sizes that it computed.
 
     Args:
@@ -345,18 +345,9 @@ class SegmentedExecutable(HostExecutable, Resizable):
         segment, own = self._states[index]
         return segment.executable.read_input(own)
 
-    def moved(self) -> Moved:
-        """Returns the sums of the segments."""
-        moves = [executable.moved() for executable in self._every]
-        return Moved(*map(sum, zip(*moves, strict=True)))
-
-    def memory(self) -> dict[str, int]:
-        """Returns the sums of the segments and of what they hold."""
-        sums: dict[str, int] = {}
-        for executable in self._every:
-            for key, nbytes in executable.memory().items():
-                sums[key] = sums.get(key, 0) + nbytes
-        return sums
+    def executables(self) -> Sequence[Executable]:
+        """Returns those of the segments."""
+        return self._every
 
     def kernels(self) -> str:
         """Lists those of each segment."""
@@ -377,11 +368,6 @@ class SegmentedExecutable(HostExecutable, Resizable):
     def discard_device(self) -> None:
         """See ``Executable``."""
         self._own[0].discard_device()
-
-    def close(self) -> None:
-        """Closes the segments."""
-        for executable in self._every:
-            executable.close()
 
 
 def load_segmented(graph: Graph, target: Target, options: CompileOptions) -> LoadedGraph:

@@ -35,7 +35,7 @@ from rlx.compiler.compile_cache import build
 from rlx.compiler.kept_programs import KeptProgram, SharedParams, Values, resize
 from rlx.compiler.loading import LoadedGraph, load
 from rlx.compiler.precomputed_params import PrecomputedParams, shared_params
-from rlx.compiler.resizable import Resizable
+from rlx.compiler.resizable import Resizable, sum_of
 from rlx.compiler.target import Target
 from rlx.errors import GraphError, InputError, UnsupportedOpError, first_line
 from rlx.ir.graph import Graph
@@ -221,13 +221,13 @@ class SizedExecutable(Resizable):
             self._programs.move_to_end(key)
         elif program.sizes != sizes:
             with with_state_memory(self._states):
-                self._closed_moves = _sum(self._closed_moves, resize(program, sizes))
+                self._closed_moves = sum_of((self._closed_moves, resize(program, sizes)))
         self._update(program)
         return program
 
     def _drop(self, program: KeptProgram) -> None:
         """Closes a program in whose place there is another one."""
-        self._closed_moves = _sum(self._closed_moves, program.executable.moved())
+        self._closed_moves = sum_of((self._closed_moves, program.executable.moved()))
         program.executable.close()
 
     def _of_a_range(self, key: tuple[int, ...]) -> KeptProgram | None:
@@ -408,16 +408,11 @@ class SizedExecutable(Resizable):
 
     def moved(self) -> Moved:
         """See ``Executable``."""
-        moves = [program.executable.moved() for program in self._every()]
-        return _sum(self._closed_moves, *moves)
+        return sum_of((self._closed_moves, super().moved()))
 
-    def memory(self) -> dict[str, int]:
-        """Returns the bytes of all programs that are kept."""
-        result: dict[str, int] = {}
-        for program in self._every():
-            for name, nbytes in program.executable.memory().items():
-                result[name] = result.get(name, 0) + nbytes
-        return result
+    def executables(self) -> Sequence[Executable]:
+        """Returns those of all programs that are kept."""
+        return [program.executable for program in (*self._ranges, *self._programs.values())]
 
     def kernels(self) -> str:
         """Returns those of the program in use."""
@@ -437,19 +432,6 @@ class SizedExecutable(Resizable):
     def discard_device(self) -> None:
         """See ``Executable``."""
         self._now.executable.discard_device()
-
-    def close(self) -> None:
-        """See ``Executable``."""
-        for program in self._every():
-            program.executable.close()
-
-    def _every(self) -> list[KeptProgram]:
-        """All programs."""
-        return [*self._ranges, *self._programs.values()]
-
-
-def _sum(*moves: Moved) -> Moved:
-    return Moved(*map(sum, zip(*moves, strict=True)))
 
 
 def load_sized(
