@@ -172,11 +172,6 @@ def _heads(size: int) -> tuple[int, ...]:
     return (1, max(1, size // 128), 128)
 
 
-def _steps_of_time(size: int) -> tuple[int, ...]:
-    """``[T, B, I]``: 16 steps of 64 features."""
-    return (16, max(1, size // 1024), 64)
-
-
 def _arithmetic(g: Graph, x: Node) -> Any:
     y = x
     for _ in range(8):
@@ -272,7 +267,10 @@ PROBES: tuple[Probe, ...] = (
     Probe("running", _rows, _running, _ALL, LARGE, _short),
     Probe("select", _rows, _selected, _ALL, LARGE, _short),
     Probe("sort", _rows, lambda g, x: g.sort(g.sin(x * 100.0), -1), _ALL, MEDIUM),
-    Probe("recurrence", _steps_of_time, _recurrent, (1 << 10, MEDIUM), MEDIUM),
+    # ``[T, B, I]``: 16 steps of 64 features.
+    Probe(
+        "recurrence", lambda n: (16, max(1, n // 1024), 64), _recurrent, (1 << 10, MEDIUM), MEDIUM
+    ),
     Probe("filter", lambda n: (n // 1024, 1024), _filtered, (1 << 14, LARGE, 1 << 10), LARGE),
     Probe("state_space", lambda n: (1, max(1, n // 64), 64), _state_space, _ALL, LARGE),
     Probe("peaks", _rows, _peaks, _ALL, MEDIUM),

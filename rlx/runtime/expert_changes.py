@@ -11,7 +11,7 @@ from rlx.ir.kernel_sets import KERNEL_SETS
 from rlx.ir.opdef import Array
 from rlx.ir.verify import verify
 from rlx.passes.moe_placement import ExpertSplit, Layer, expert_layers, place_experts, with_routing
-from rlx.runtime.expert_placement import ExpertPlacement, MoeResidencyStats, SplitParams
+from rlx.runtime.expert_placement import ExpertPlacement, SplitParams
 from rlx.runtime.recovery import rebuild
 from rlx.runtime.state import RuntimeState
 
@@ -46,21 +46,6 @@ def capture(state: RuntimeState, experts: int) -> bool:
     if placement is None or not placement.capture:
         _place(state, None if placement is None else placement.masks, True)
     return True
-
-
-def take_stats(placement: ExpertPlacement) -> MoeResidencyStats | None:
-    """See ``CompiledGraph.take_moe_residency_stats``."""
-    if placement.masks is None:
-        return None
-    pairs = list(zip(placement.counts, placement.masks, strict=True))
-    stats = MoeResidencyStats(
-        placement.runs,
-        tuple(int(count[mask].sum()) for count, mask in pairs),
-        tuple(int(count[~mask].sum()) for count, mask in pairs),
-        tuple(placement.counts),
-    )
-    placement.reset()
-    return stats
 
 
 def _layers(state: RuntimeState) -> list[Layer]:

@@ -61,6 +61,20 @@ class ExpertPlacement:
         """Counts from zero."""
         self.runs, self.counts = 0, [np.zeros(layer.experts, np.int64) for layer in self.layers]
 
+    def take_stats(self) -> MoeResidencyStats | None:
+        """Returns the counts, and counts from zero; None when nothing was placed."""
+        if self.masks is None:
+            return None
+        pairs = list(zip(self.counts, self.masks, strict=True))
+        stats = MoeResidencyStats(
+            self.runs,
+            tuple(int(count[mask].sum()) for count, mask in pairs),
+            tuple(int(count[~mask].sum()) for count, mask in pairs),
+            tuple(self.counts),
+        )
+        self.reset()
+        return stats
+
     def count(self, chosen: Sequence[Array], extent: DynamicRows | None, first: int) -> None:
         """Counts the choices of one run.
 

@@ -91,8 +91,5 @@ class MoeMethods:
             None when no experts were placed.
         """
         self._state.check_open()
-        if self._state.placement is None:
-            return None
-        from rlx.runtime import expert_changes
-
-        return expert_changes.take_stats(self._state.placement)
+        placement = self._state.placement
+        return None if placement is None else placement.take_stats()

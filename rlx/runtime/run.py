@@ -126,13 +126,6 @@ def _run(state: RuntimeState, inputs: Any) -> list[Array]:
     return execute(state, "run", bind_all(state, inputs), state.outputs, True)
 
 
-def _run_pipelined(state: RuntimeState, batches: Sequence[Any]) -> list[list[Array]]:
-    arrays = bind_batches(state, batches)
-    with state.span("run_pipelined", runs=len(arrays)):
-        started = [start(state, array, state.outputs, True) for array in arrays]
-        return [finish(state, pending, len(state.outputs)) for pending in started]
-
-
 def _check_gpu_buffers(state: RuntimeState) -> None:
     """Refuses devices that share no GPU buffers.
 
@@ -376,7 +369,11 @@ class RunMethods:
         Raises:
             InputError: See ``run``; nothing has run then.
         """
-        return _run_pipelined(self._state, list_of_inputs)
+        state = self._state
+        arrays = bind_batches(state, list_of_inputs)
+        with state.span("run_pipelined", runs=len(arrays)):
+            started = [start(state, array, state.outputs, True) for array in arrays]
+            return [finish(state, pending, len(state.outputs)) for pending in started]
 
     @exclusive
     def run_gpu(self, inputs: Mapping[str, Any] | Any = None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
@@ -202,7 +203,7 @@ class RuntimeState:
         """Returns a copy of a param's value."""
         read: ReadParam = self.executable.read_param
         for transform in (self.precomputed, *reversed(self.splits)):
-            read = _reader(transform, read)
+            read = partial(transform.read, read=read)
         return read(name)
 
     def check_params(self) -> None:
@@ -273,7 +274,3 @@ def unknown_name(graph: Graph, name: str, names: Sequence[str], what: str) -> Un
     """The error for a name that no input or param of a graph has."""
     hint = did_you_mean(str(name), names)
     return UnknownNameError(f"graph {graph.name!r} has no {what} named {name!r}", hint=hint)
-
-
-def _reader(transform: ParamTransform, read: ReadParam) -> ReadParam:
-    return lambda name: transform.read(name, read)

@@ -10,7 +10,7 @@ from rlx.backends.recorder import RecordedKernel, Recorder, kernels_of
 from rlx.backends.webgpu.device import GpuDevice
 from rlx.backends.webgpu.dispatch import Dispatch
 from rlx.backends.webgpu.host_step import HostStep, Pause
-from rlx.backends.webgpu.submission import OK, Batch, PythonRunner, Submission
+from rlx.backends.webgpu.submission import OK, Batch, PythonRunner, Submission, encode
 from rlx.backends.webgpu.timestamps import Timestamps
 from rlx.ir.opdef import Array
 from rlx.ir.plan import KernelCall
@@ -52,7 +52,7 @@ class SubmissionTimes:
 
     def compute(self, encoder: Any, batch: Batch) -> None:
         """Encodes the dispatches in one pass, as unrecorded runs do."""
-        PythonRunner.compute(encoder, batch)
+        encode(encoder, batch)
         self._encoded = len(batch)
 
     def sent(self, index: int) -> None:
@@ -89,6 +89,7 @@ class RecordedRunner(PythonRunner):
     ) -> None:
         super().__init__(gpu, work, moved)
         self._clock, self._recorder = recording.clock, recording.recorder
+        self._compute = self._clock.compute
 
     def _upload(self, work: Submission) -> None:
         nbytes = sum(data.nbytes for data, _, _ in work.uploads)
@@ -99,9 +100,6 @@ class RecordedRunner(PythonRunner):
         copied = sum(size for *_, size in work.moves)
         with self._recorder.span("encode", dispatches=len(work.batch), copied_bytes=copied):
             return super()._encode(work, shift)
-
-    def _compute(self, encoder: Any, batch: Batch) -> None:
-        self._clock.compute(encoder, batch)
 
     def _send(self, commands: Any) -> None:
         with self._recorder.span("submit"):

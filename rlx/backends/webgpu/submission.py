@@ -117,6 +117,16 @@ class SubmissionRunner(Protocol):
         """Returns the fault of the last call, and the driver's message."""
 
 
+def encode(encoder: Any, batch: Batch, writes: Mapping[str, Any] | None = None) -> None:
+    """Encodes dispatches in one pass, whose times go to a query set where ``writes`` says so."""
+    compute = encoder.begin_compute_pass(label="rlx", timestamp_writes=writes)
+    for pipeline, group, x, y in batch:
+        compute.set_pipeline(pipeline)
+        compute.set_bind_group(0, group)
+        compute.dispatch_workgroups(x, y, 1)
+    compute.end()
+
+
 class PythonRunner:
     """Runs a submission through wgpu-py.
 
@@ -131,6 +141,7 @@ class PythonRunner:
         self._wgpu = gpu.provider.module()
         self._read = int(self._wgpu.MapMode.READ)
         self._error: tuple[int, str] = (OK, "")
+        self._compute: Callable[[Any, Batch], None] = encode
 
     def resize(self, work: Submission) -> None:
         """Has later runs make another submission."""
@@ -164,19 +175,6 @@ class PythonRunner:
         for source, offset, to, size in work.copies:
             encoder.copy_buffer_to_buffer(source, offset, work.staging, to + shift, size)
         return encoder.finish(label="rlx")
-
-    def _compute(self, encoder: Any, batch: Batch) -> None:
-        self.compute(encoder, batch)
-
-    @staticmethod
-    def compute(encoder: Any, batch: Batch) -> None:
-        """Encodes dispatches in one pass."""
-        compute = encoder.begin_compute_pass(label="rlx")
-        for pipeline, group, x, y in batch:
-            compute.set_pipeline(pipeline)
-            compute.set_bind_group(0, group)
-            compute.dispatch_workgroups(x, y, 1)
-        compute.end()
 
     def _send(self, commands: Any) -> None:
         known = self._gpu.provider.binding()

@@ -11,7 +11,7 @@ import numpy as np
 
 from rlx.backends.recorder import RecordedKernel, Recorder
 from rlx.backends.webgpu.device import GpuDevice
-from rlx.backends.webgpu.submission import Batch
+from rlx.backends.webgpu.submission import Batch, encode
 from rlx.dataclasses import dataclass
 
 # WebGPU's limit on queries per query set; a kernel uses two.
@@ -69,17 +69,13 @@ class Timestamps:
         for first in range(0, len(batch), MAX_QUERIES // 2):
             part = batch[first : first + MAX_QUERIES // 2]
             queries = self._take(2 * len(part))
-            for i, (pipeline, group, x, y) in enumerate(part):
+            for i, dispatch in enumerate(part):
                 writes = {
                     "query_set": queries.set,
                     "beginning_of_pass_write_index": 2 * i,
                     "end_of_pass_write_index": 2 * i + 1,
                 }
-                compute = encoder.begin_compute_pass(label="rlx", timestamp_writes=writes)
-                compute.set_pipeline(pipeline)
-                compute.set_bind_group(0, group)
-                compute.dispatch_workgroups(x, y, 1)
-                compute.end()
+                encode(encoder, [dispatch], writes)
             encoder.resolve_query_set(queries.set, 0, 2 * len(part), queries.resolved, 0)
             encoder.copy_buffer_to_buffer(queries.resolved, 0, queries.staging, 0, queries.nbytes)
             self._encoded.append((queries, part))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module, resources
 from importlib.resources.abc import Traversable
 from importlib.util import find_spec
@@ -90,12 +91,9 @@ def literal(value: float | int | SizeExpr | Ratio, dtype: str = "f32") -> str:
     return text if "." in text or "e" in text else f"{text}.0"
 
 
-def _cosine(numerator: int, denominator: int) -> str:
-    return f"({literal(math.cos(2 * math.pi * (numerator % denominator) / denominator))})"
-
-
-def _sine(numerator: int, denominator: int) -> str:
-    return f"({literal(math.sin(2 * math.pi * (numerator % denominator) / denominator))})"
+def _of_turn(function: Callable[[float], float], numerator: int, denominator: int) -> str:
+    """``math.cos`` or ``math.sin`` of a part of a whole turn."""
+    return f"({literal(function(2 * math.pi * (numerator % denominator) / denominator))})"
 
 
 # Binary operations as kernels of sums, extremes and sorting write them, for types without WGSL operators:
@@ -130,7 +128,7 @@ def _index(type: str, text: str) -> str:
 
 
 GLOBALS.update(
-    cosine=_cosine, sine=_sine, literal=literal,
+    cosine=partial(_of_turn, math.cos), sine=partial(_of_turn, math.sin), literal=literal,
     operation=_operation, number=_number, index=_index, two_words=_TWO_WORDS,
 )  # fmt: skip
 

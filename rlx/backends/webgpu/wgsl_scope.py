@@ -17,15 +17,10 @@ def tokens_of(text: str) -> list[str]:
     return _TOKEN.findall(text)
 
 
-def is_space(token: str) -> bool:
-    """Returns whether a token is white space or a comment."""
-    return _SPACE.match(token) is not None
-
-
 def behind(tokens: list[str], position: int) -> int:
     """The position of the next piece that is neither space nor comment; the end where there is none."""
     position += 1
-    while position < len(tokens) and is_space(tokens[position]):
+    while position < len(tokens) and _SPACE.match(tokens[position]):
         position += 1
     return position
 
