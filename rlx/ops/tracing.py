@@ -125,12 +125,9 @@ def _of_two(function: Callable[[Any, Any], Any], turned: bool) -> Callable[[Trac
     return apply
 
 
-def _compared(function: Callable[[Any, Any], Any]) -> Callable[[TracedArray, Any], Any]:
-    return lambda self, other: type(self)(function(self.wide, self.lifted(other)))
-
-
-def _of_one(function: Callable[[Any], Any]) -> Callable[[TracedArray], Any]:
-    return lambda self: type(self)(function(self.wide))
+def _as_given(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A method whose result has the dtype that the library gives it."""
+    return lambda self, *others: type(self)(function(self.wide, *map(self.lifted, others)))
 
 
 for _name in (
@@ -150,10 +147,8 @@ for _name in (
     _two = getattr(operator, _name)
     setattr(TracedArray, f"__{_name.rstrip('_')}__", _of_two(_two, False))
     setattr(TracedArray, f"__r{_name.rstrip('_')}__", _of_two(_two, True))
-for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
-    setattr(TracedArray, f"__{_name}__", _compared(getattr(operator, _name)))
-for _name in ("neg", "invert", "abs"):
-    setattr(TracedArray, f"__{_name}__", _of_one(getattr(operator, _name)))
+for _name in ("lt", "le", "gt", "ge", "eq", "ne", "neg", "invert", "abs"):
+    setattr(TracedArray, f"__{_name}__", _as_given(getattr(operator, _name)))
 
 
 def is_traced(value: Any) -> bool:

@@ -66,10 +66,9 @@ def dim(x: Array, axis: int) -> Array:
     return np.asarray(x.shape[axis], np.int64)
 
 
-def _positions(g: Graph, count: int, dtype: DTypeLike = "i32") -> Node:
-    """The numbers from 0 to a size that is known only when the graph runs."""
-    ones = g.expand(g.constant(1, dtype), (count,))
-    return g.cumsum(ones, 0, exclusive=True)
+def numbers_below(g: Graph, count: int) -> Node:
+    """The numbers from 0 to below a size that is known only when the graph runs."""
+    return g.cumsum(g.expand(g.constant(1), (count,)), 0, exclusive=True)
 
 
 def _arange(g: Graph, start: Any, stop: Any, step: Any, dtype: Any) -> Node:
@@ -78,7 +77,7 @@ def _arange(g: Graph, start: Any, stop: Any, step: Any, dtype: Any) -> Node:
     first, end = (0, start) if stop is None else (start, stop)
     if any(isinstance(value, SizeExpr) for value in (first, end, step)):
         count = largest(math.ceil((end - first) / step), 0)
-        positions = g.cast(_positions(g, count), dtype)
+        positions = g.cast(numbers_below(g, count), dtype)
         return g.add(g.mul(positions, step), first)
     count = (end - first) / step
     charge("[arange]", elements=max(count, 0))
@@ -156,8 +155,8 @@ def _trilu(g: Graph, x: Node, k: int, upper: bool) -> Node:
         raise GraphError("[trilu] not a matrix", got=x.shape, expected="rank >= 2")
     rows, columns = x.shape[-2:]
     if isinstance(rows, SizeExpr) or isinstance(columns, SizeExpr):
-        row = g.add(g.unsqueeze(_positions(g, rows), 1), k)
-        column = g.unsqueeze(_positions(g, columns), 0)
+        row = g.add(g.unsqueeze(numbers_below(g, rows), 1), k)
+        column = g.unsqueeze(numbers_below(g, columns), 0)
         inside = g.ge(column, row) if upper else g.le(column, row)
         return g.where(inside, x, g.constant(0, x.dtype))
     charge("[trilu]", elements=rows * columns)

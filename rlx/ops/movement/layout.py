@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from rlx.errors import GraphError, ShapeError
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Axes, PerAxis, Sample, ShapeLike
-from rlx.ir.shape import as_axes, as_axis, is_sized
+from rlx.ir.shape import Shape, as_axes, as_axis, is_sized
 from rlx.ops.declare import composite
 from rlx.resource_limits import charge
 from rlx.sizes import largest
@@ -152,22 +152,18 @@ def tile(x: Array, repeats: PerAxis) -> Array:
     return np.tile(x, repeats)
 
 
-def _pixels(name: str) -> Callable[..., tuple[int, int, int, int]]:
-    def read(x: Node, block: int) -> tuple[int, int, int, int]:
-        if len(x.shape) != 4 or block < 1:
-            raise ShapeError(
-                f"[{name}] does not fit",
-                got=f"{x.shape}, block {block}",
-                expected="[N, C, H, W] and a block >= 1",
-            )
-        n, c, h, w = x.shape
-        return n, c, h, w
-
-    return read
+def _pixels(name: str, x: Node, block: int) -> Shape:
+    if len(x.shape) != 4 or block < 1:
+        raise ShapeError(
+            f"[{name}] does not fit",
+            got=f"{x.shape}, block {block}",
+            expected="[N, C, H, W] and a block >= 1",
+        )
+    return x.shape
 
 
 def _depth_to_space(g: Graph, x: Node, block: int, mode: str) -> Node:
-    n, c, h, w = _pixels("depth_to_space")(x, block)
+    n, c, h, w = _pixels("depth_to_space", x, block)
     if c % (block * block) or mode not in ("dcr", "crd"):
         raise ShapeError(
             "[depth_to_space] does not fit",
@@ -210,7 +206,7 @@ def depth_to_space(x: Array, block: int, mode: Literal["dcr", "crd"] = "dcr") ->
 
 
 def _space_to_depth(g: Graph, x: Node, block: int) -> Node:
-    n, c, h, w = _pixels("space_to_depth")(x, block)
+    n, c, h, w = _pixels("space_to_depth", x, block)
     if h % block or w % block:
         raise ShapeError("[space_to_depth] does not divide", got=f"{h} x {w} by block {block}")
     parts = g.reshape(x, (n, c, h // block, block, w // block, block))

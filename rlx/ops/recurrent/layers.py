@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, Literal, get_args
 
@@ -242,15 +243,16 @@ def _samples(gates: int, names: tuple[str, ...], more: tuple[dict[str, Any], ...
     return tuple(results)
 
 
-# The error of a step goes through all later ones.
-_TOLERANCE = {DType.F32: 2e-5}
-
-
-@composite(
-    lambda g, **args: _Layer("lstm", "lstm", **args).build(g),
+_layer = functools.partial(
+    composite,
     free=("seq_lens",),
     dtypes=FLOAT_KERNELS,
-    tolerance=_TOLERANCE,
+    tolerance={DType.F32: 2e-5},  # the error of a step goes through all later ones
+)
+
+
+@_layer(
+    lambda g, **args: _Layer("lstm", "lstm", **args).build(g),
     samples=lambda: _samples(
         4, ("b", "h0", "c0", "seq_lens", "p"), ({"clip": 0.3}, {"input_forget": True})
     ),
@@ -300,11 +302,8 @@ def _gru(g: Graph, linear_before_reset: bool, **args: Any) -> tuple[Node, ...]:
     return _Layer("gru", cell, **args).build(g)
 
 
-@composite(
+@_layer(
     _gru,
-    free=("seq_lens",),
-    dtypes=FLOAT_KERNELS,
-    tolerance=_TOLERANCE,
     samples=lambda: _samples(
         3, ("b", "h0", "seq_lens"), ({"linear_before_reset": True}, {"clip": 0.3})
     ),
@@ -351,11 +350,8 @@ def _rnn(g: Graph, activation: str, **args: Any) -> tuple[Node, ...]:
     return _Layer("rnn", activation, **args).build(g)
 
 
-@composite(
+@_layer(
     _rnn,
-    free=("seq_lens",),
-    dtypes=FLOAT_KERNELS,
-    tolerance=_TOLERANCE,
     samples=lambda: _samples(1, ("b", "h0", "seq_lens"), ({"activation": "relu"}, {"clip": 0.3})),
 )
 def rnn(  # noqa: PLR0913 - the operation's own signature

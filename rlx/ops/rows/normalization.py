@@ -266,17 +266,6 @@ def _group_norm(
     return y if bias is None else g.add(y, bias)
 
 
-def _group_reference(
-    x: Array, groups: int, weight: Array | None, bias: Array | None, eps: float
-) -> Array:
-    y = x.reshape(x.shape[0], groups, size(x.shape[1:]) // groups)
-    y = y - y.mean(-1, keepdims=True)
-    y = (y / np.sqrt((y * y).mean(-1, keepdims=True) + eps)).reshape(x.shape)
-    channels = (-1, *(1,) * (x.ndim - 2))
-    y = y if weight is None else y * weight.reshape(channels)
-    return y if bias is None else y + bias.reshape(channels)
-
-
 _GROUPED = ((2, 6, 5), (1, 4, 3, 2), (1, 2, 1), (0, 4, 3))
 
 
@@ -301,7 +290,12 @@ def group_norm(
         bias: ``[C]``, or None for 0.
         eps: Added to the variance.
     """
-    return _group_reference(x, groups, weight, bias, eps)
+    y = x.reshape(x.shape[0], groups, size(x.shape[1:]) // groups)
+    y = y - y.mean(-1, keepdims=True)
+    y = (y / np.sqrt((y * y).mean(-1, keepdims=True) + eps)).reshape(x.shape)
+    channels = (-1, *(1,) * (x.ndim - 2))
+    y = y if weight is None else y * weight.reshape(channels)
+    return y if bias is None else y + bias.reshape(channels)
 
 
 def _instance_norm(g: Graph, x: Node, weight: Any, bias: Any, eps: float) -> Node:
@@ -319,7 +313,7 @@ def instance_norm(
     x: Array, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-5
 ) -> Array:
     """Normalisation of every channel of every sample by itself (arXiv:1607.08022); x ``[N, C, ...]``."""
-    return _group_reference(x, x.shape[1], weight, bias, eps)
+    return group_norm.reference(x, x.shape[1], weight, bias, eps)
 
 
 def _batch_norm(

@@ -10,6 +10,7 @@ from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Sample
 from rlx.ir.shape import as_axis, size
 from rlx.ops.declare import FLOAT_KERNELS, composite
+from rlx.ops.movement.creation import numbers_below
 from rlx.ops.selection.positions import where_true
 from rlx.sizes import SizeExpr
 
@@ -18,18 +19,13 @@ _NUMBERS = FLOAT_KERNELS | {DType.I32, DType.U32, DType.I64}
 
 def _starts(g: Graph, ordered: Node) -> Node:
     """Returns whether each entry of sorted rows differs from the one before it."""
-    places = _count(g, ordered.shape[1])
+    places = numbers_below(g, ordered.shape[1])
     before = g.gather(ordered, g.maximum(g.sub(places, 1), 0), 1)
     differs = g.ne(ordered, before)
     if ordered.dtype.is_float:
         both = g.logical_and(g.is_nan(ordered), g.is_nan(before))
         differs = g.logical_and(differs, g.logical_not(both))
     return g.logical_or(differs, g.eq(places, 0))
-
-
-def _count(g: Graph, n: int) -> Node:
-    """The numbers from 0 to n."""
-    return g.cumsum(g.expand(g.constant(1), (n,)), 0, exclusive=True)
 
 
 def _ranks(g: Graph, keys: Node) -> tuple[Node, Node, Node]:
@@ -81,7 +77,7 @@ def _unique(g: Graph, x: Node, axis: int | None, sorted: bool) -> tuple[Node, ..
     inverse = g.cast(ranks, DType.I64)
     if not sorted:
         _, by_place = g.topk(first, count, 0, largest=False)
-        numbers = g.cast(_count(g, count), DType.I64)
+        numbers = g.cast(numbers_below(g, count), DType.I64)
         renumbered = g.scatter_elements(numbers, by_place, numbers, 0)
         first, counts = g.gather(first, by_place, 0), g.gather(counts, by_place, 0)
         inverse = g.gather(renumbered, inverse, 0)

@@ -116,15 +116,10 @@ def welch_peaks(spec: Array, k: int, n_segments: int) -> Array:
         bin. Power is the mean over the segments of w * (re^2 + im^2), w = 1 for the first and the
         last bin and 2 between (one-sided).
     """
-    n_fft = spec.shape[1] // 2
-    bins = n_fft // 2 + 1
-    weight = np.full(bins, 2.0)
+    weight = np.full(spec.shape[1] // 4 + 1, 2.0)
     weight[[0, -1]] = 1.0
-    power = weight * (spec[:, :bins] ** 2 + spec[:, n_fft : n_fft + bins] ** 2)
-    power = power.reshape(-1, n_segments, bins).mean(1)
-    order = np.argsort(-power, axis=1, kind="stable")[:, :k]
-    result = np.take_along_axis(power, order, 1)
-    return np.stack([order, result], -1).reshape(len(power), 2 * k)
+    powers, order = spectrum_peaks.reference(spec, weight, k, n_segments)
+    return np.stack([order, powers], -1).reshape(len(powers), 2 * k)
 
 
 def _infer_peaks(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[TensorType, ...]:
