@@ -82,16 +82,11 @@ def _shrunk(g: Any, x: Node, lambd: float, bias: float) -> Any:
 
 @onnx_op("Dropout")
 def dropout(call: OnnxCall) -> Any:
-    """The identity, as it is at inference; the mask keeps everything."""
+    """The identity, as it is at inference, where the mask keeps everything; in training some entries are 0."""
     g, x = call.g, call.x()
     training = call.has(2) and bool(call.number(2)) and (not call.has(1) or call.number(1) != 0)
-    if training:
-        return _dropped(call, x)
-    return x, g.expand(g.constant(True), x.shape)
-
-
-def _dropped(call: OnnxCall, x: Node) -> Any:
-    g = call.g
+    if not training:
+        return x, g.expand(g.constant(True), x.shape)
     ratio = call.number(1) if call.has(1) else 0.5
     noise = g.random_uniform(x.shape, seed=int(call.integer("seed", 0)) & 0xFFFFFFFF)
     keep = g.ge(noise, float(ratio))

@@ -117,10 +117,14 @@ class _Results:
         return Dim(f"{self._name}_{self._count}")
 
 
-def _parts(g: Graph, node: Node) -> list[Node]:
-    """The results of a node."""
+def _made(
+    g: Graph, op: str, operands: Sequence[Node], attrs: dict[str, Any], like: Sequence[OnnxValue]
+) -> list[OnnxValue]:
+    """The results of a new node, of the element types of other values."""
+    node = g.add_node(op, operands, attrs)
     count = len(node.types)
-    return [node] if count == 1 else [g.add_node(PART, [node], {"index": i}) for i in range(count)]
+    parts = [g.add_node(PART, [node], {"index": i}) for i in range(count)] if count > 1 else [node]
+    return [OnnxValue(value.element, node=part) for value, part in zip(like, parts, strict=True)]
 
 
 def loop(
@@ -181,9 +185,7 @@ def loop(
     shown = inner.finished(results, g.dims)
     operands = [limit, going, *begins, *(call.site.node(value) for value in around.values())]
     attrs = {"body": inner.graph, "state": len(state), "shown": shown, "results": tuple(types)}
-    nodes = _parts(g, g.add_node("loop", operands, attrs))
-    elements = [value.element for value in inner.values[1:]]
-    return [OnnxValue(e, node=n) for e, n in zip(elements, nodes, strict=True)]
+    return _made(g, "loop", operands, attrs, inner.values[1:])
 
 
 def branch(call: OnnxCall, then: GraphDef, other: GraphDef) -> list[OnnxValue]:
@@ -217,6 +219,4 @@ def branch(call: OnnxCall, then: GraphDef, other: GraphDef) -> list[OnnxValue]:
         "shown": tuple(shown.values()),
         "results": tuple(types),
     }
-    nodes = _parts(g, g.add_node("branch", operands, attrs))
-    elements = [value.element for value in sides[0].values]
-    return [OnnxValue(e, node=n) for e, n in zip(elements, nodes, strict=True)]
+    return _made(g, "branch", operands, attrs, sides[0].values)

@@ -141,10 +141,12 @@ def power(call: OnnxCall) -> Any:
     return g.pow(base, g.cast(exponent, base.dtype))
 
 
-@onnx_op("Sum")
+@onnx_op("Sum", "Mean")
 def total(call: OnnxCall) -> Any:
-    """The sum of the operands."""
-    return reduce(call.g.add, call.xs())
+    """The sum of the operands, or their mean."""
+    xs = call.xs()
+    result = reduce(call.g.add, xs)
+    return result if call.node.op == "Sum" else call.g.mul(result, 1.0 / len(xs))
 
 
 def _extreme(method: str) -> Handler:
@@ -164,13 +166,6 @@ def _extreme(method: str) -> Handler:
 
 onnx_op("Max", carried=True)(_extreme("maximum"))
 onnx_op("Min", carried=True)(_extreme("minimum"))
-
-
-@onnx_op("Mean")
-def mean(call: OnnxCall) -> Any:
-    """The mean of the operands."""
-    xs = call.xs()
-    return call.g.mul(reduce(call.g.add, xs), 1.0 / len(xs))
 
 
 @onnx_op("BitwiseNot", carried=True)
@@ -217,15 +212,11 @@ def _clip(call: OnnxCall, low: Any, high: Any) -> Any:
     return x if high is None else call.g.minimum(x, high)
 
 
-@onnx_op("Clip", since=1)
-def clip_by_attributes(call: OnnxCall) -> Any:
-    """Bounds as attributes."""
-    return _clip(call, call.real("min"), call.real("max"))
-
-
-@onnx_op("Clip", since=11)
+@onnx_op("Clip")
 def clip(call: OnnxCall) -> Any:
-    """Bounds as operands, each of them optional."""
+    """Bounds as attributes, from version 11 on as operands, each of them optional."""
+    if call.opset < 11:
+        return _clip(call, call.real("min"), call.real("max"))
     bounds: list[Node | None] = []
     for value in (1, 2):
         bound = call.opt(value)

@@ -148,16 +148,11 @@ def _computed_slice(call: OnnxCall, x: Node, axis: int, part: tuple[Any, Any, in
     return g.gather(x, places, axis)
 
 
-@onnx_op("Gather", carried=True)
+@onnx_op("Gather", "GatherElements", carried=True)
 def gather(call: OnnxCall) -> Any:
-    """Entries of an axis."""
-    return call.g.gather(call.x(), call.x(1), axis_of(call))
-
-
-@onnx_op("GatherElements", carried=True)
-def gather_elements(call: OnnxCall) -> Any:
-    """One entry of an axis for every index."""
-    return call.g.gather_elements(call.x(), call.x(1), axis_of(call))
+    """Entries of an axis, or one entry of an axis for every index."""
+    method = call.g.gather if call.node.op == "Gather" else call.g.gather_elements
+    return method(call.x(), call.x(1), axis_of(call))
 
 
 gather_nd = builder("gather_nd", 2, batch_dims=0)

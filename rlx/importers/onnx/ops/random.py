@@ -30,7 +30,12 @@ def _type(call: OnnxCall, default: DType) -> DType:
     return result
 
 
-def _drawn(call: OnnxCall, shape: tuple[int, ...], dtype: DType) -> Node:
+@onnx_op("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", fold=False)
+def drawn(call: OnnxCall) -> Any:
+    """Draws random numbers of a shape that is an attribute, or the operand's."""
+    like = call.node.op.endswith("Like")
+    shape = call.shape() if like else checked_shape(call.int_list("shape", ()))
+    dtype = _type(call, call.dtype() if like else DType.F32)
     g, seed = call.g, _seed(call)
     if "Normal" in call.node.op:
         result: Node = g.random_normal(
@@ -41,18 +46,6 @@ def _drawn(call: OnnxCall, shape: tuple[int, ...], dtype: DType) -> Node:
             shape, seed, low=call.real("low", 0.0), high=call.real("high", 1.0)
         )
     return as_dtype(g, result, dtype)
-
-
-@onnx_op("RandomNormal", "RandomUniform", fold=False)
-def drawn(call: OnnxCall) -> Any:
-    """Draws random numbers of a shape that is an attribute."""
-    return _drawn(call, checked_shape(call.int_list("shape", ())), _type(call, DType.F32))
-
-
-@onnx_op("RandomNormalLike", "RandomUniformLike", fold=False)
-def drawn_like(call: OnnxCall) -> Any:
-    """Draws random numbers of the operand's shape."""
-    return _drawn(call, call.shape(), _type(call, call.dtype()))
 
 
 @onnx_op("Bernoulli", fold=False)

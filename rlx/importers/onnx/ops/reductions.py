@@ -25,14 +25,6 @@ TABLE = (
 )  # fmt: skip
 
 
-def _axes(call: OnnxCall, since: int) -> tuple[tuple[int, ...] | None, bool]:
-    """The axes (None for all), and whether there is nothing to reduce."""
-    axes = axes_of(call, since)
-    if not axes:
-        return None, bool(call.integer("noop_with_empty_axes", 0))
-    return as_axes(axes, call.rank(), where="axes"), False
-
-
 def _reduce(g: Graph, method: str, x: Node, axes: tuple[int, ...] | None, keep: bool) -> Node:
     """A reduction, of integers in floats where rlx has it for floats only."""
     if x.dtype is DType.BOOL:
@@ -67,16 +59,18 @@ def _nothing(g: Graph, method: str, x: Node, axes: tuple[int, ...] | None, keep:
     return g.expand(g.constant(end, x.dtype), tuple(shape))
 
 
-def _handler(method: str, since: int) -> Handler:
-    def handler(call: OnnxCall) -> Node:
-        x = call.x()
-        axes, nothing = _axes(call, since)
-        if nothing:
-            # Reduced over nothing: every element by itself.
-            return call.g.abs(x) if method in ("l1", "l2") else x
-        return _reduce(call.g, method, x, axes, bool(call.integer("keepdims", 1)))
+def _reduced(call: OnnxCall, x: Node, method: str = "sum", since: int = 18) -> Node:
+    """A reduction of a node, over the axes that the ONNX node names, or all."""
+    axes = axes_of(call, since)
+    if not axes and call.integer("noop_with_empty_axes", 0):
+        # Reduced over nothing: every element by itself.
+        return call.g.abs(x) if method in ("l1", "l2") else x
+    listed = as_axes(axes, call.rank(), where="axes") if axes else None
+    return _reduce(call.g, method, x, listed, bool(call.integer("keepdims", 1)))
 
-    return handler
+
+def _handler(method: str, since: int) -> Handler:
+    return lambda call: _reduced(call, call.x(), method, since)
 
 
 for _onnx, _rlx, _since in TABLE:
@@ -87,21 +81,16 @@ for _onnx, _rlx, _since in TABLE:
 def reduce_sum_square(call: OnnxCall) -> Any:
     """The sum of squares."""
     g, x = call.g, call.x()
-    axes, nothing = _axes(call, 18)
     wide = call.widened(x)
-    square = g.mul(wide, wide)
-    keep = bool(call.integer("keepdims", 1))
-    return g.cast(square if nothing else _reduce(g, "sum", square, axes, keep), x.dtype)
+    return g.cast(_reduced(call, g.mul(wide, wide)), x.dtype)
 
 
 @onnx_op("ReduceLogSum")
 def reduce_log_sum(call: OnnxCall) -> Any:
     """The logarithm of the sum."""
     g, x = call.g, call.x()
-    axes, nothing = _axes(call, 18)
     wide = call.widened(x) if x.dtype.is_float else g.cast(x, "f64")
-    total = wide if nothing else _reduce(g, "sum", wide, axes, bool(call.integer("keepdims", 1)))
-    return g.cast(g.log(total), x.dtype)
+    return g.cast(g.log(_reduced(call, wide)), x.dtype)
 
 
 @onnx_op("ArgMax", "ArgMin")

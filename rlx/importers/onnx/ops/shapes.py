@@ -334,16 +334,11 @@ def _cast_array(array: Any, source: Element, element: Element) -> Any:
         return array.astype(element.numpy)
 
 
-@onnx_op("Cast", raw=True)
+@onnx_op("Cast", "CastLike", raw=True)
 def cast(call: OnnxCall) -> Any:
-    """To the type of an attribute."""
-    return cast_to(call, element_of(call.integer("to", 0), "Cast"))
-
-
-@onnx_op("CastLike", raw=True)
-def cast_like(call: OnnxCall) -> Any:
-    """To the type of another operand."""
-    return cast_to(call, call.element(1))
+    """To the type of an attribute, or of another operand."""
+    like = call.node.op == "CastLike"
+    return cast_to(call, call.element(1) if like else element_of(call.integer("to", 0), "Cast"))
 
 
 @onnx_op("BitCast", raw=True)
