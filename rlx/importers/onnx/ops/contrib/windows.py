@@ -39,23 +39,18 @@ def nhwc_max_pool(call: OnnxCall) -> Any:
     return channels_last(g, g.max_pool(x, kernel, **window))
 
 
-@contrib("QLinearAveragePool")
+@contrib("QLinearAveragePool", "QLinearGlobalAveragePool")
 def average_pool(call: OnnxCall) -> Any:
-    """The mean of each window."""
-    counted = bool(call.integer("count_include_pad", 0))
+    """The mean of each window, or of each channel."""
 
     def pool(x: Node) -> Node:
+        if call.node.op == "QLinearGlobalAveragePool":
+            return call.g.global_avg_pool(x)
         kernel, window = pool_window(call, x.shape)
+        counted = bool(call.integer("count_include_pad", 0))
         return call.g.avg_pool(x, kernel, **window, count_include_pad=counted)
 
     return encoded(call, _placed(call, decoded(call, call.x(0), 1, 2), pool), 3, 4, call.dtype())
-
-
-@contrib("QLinearGlobalAveragePool")
-def global_average_pool(call: OnnxCall) -> Any:
-    """The mean of each channel."""
-    y = _placed(call, decoded(call, call.x(0), 1, 2), call.g.global_avg_pool)
-    return encoded(call, y, 3, 4, call.dtype())
 
 
 @contrib("QLinearConv")
