@@ -20,7 +20,7 @@ from rlx.backends.registry import (
 )
 from rlx.cost.store import stored
 from rlx.dataclasses import dataclass
-from rlx.device.names import HOST_DEVICE, PLUGIN_DEVICES, Device, available_devices, info_of
+from rlx.device.names import HOST_DEVICE, PLUGIN_DEVICES, Device, info_of
 from rlx.device.policy import DevicePolicy
 from rlx.errors import CompileError, DeviceError, DeviceUnavailableError, one_line, users_level
 from rlx.ir.graph import Graph
@@ -244,11 +244,16 @@ def separate_devices() -> list[Device]:
     """
     hardware: dict[tuple[str, int], Device] = {}
     separate = [HOST_DEVICE]
-    for device in available_devices():
-        *before, info = devices_of(device.backend)[: device.index + 1]
-        twin = _twin(hardware, device, info, before)
-        if twin is None and info.kind not in ("cpu", "software") and not info.software:
-            separate.append(device)
+    for name in listed_backends():
+        try:
+            result = devices_of(name)
+        except DeviceUnavailableError:
+            continue
+        for i, info in enumerate(result):
+            device = Device(name, i, numbered=True)
+            twin = _twin(hardware, device, info, result[:i])
+            if twin is None and info.kind not in ("cpu", "software") and not info.software:
+                separate.append(device)
     return separate
 
 

@@ -108,22 +108,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {%- else %}
     let row0 = ((g % tiles) / across) * {{ bm }}u;
 {% endif %}
-{% set columns = bn %}
-{% include "lib/part.wgsl" %}
-    let column0 = piece * {{ bn }}u;
-{% if picked is defined %}
-    let a_matrix = 0u;
-    let b_matrix = u32(listed[tile]);
-{% else %}
-{% include "lib/batch.wgsl" %}
-{% endif %}
-    let a_base = a_matrix * (M * K);
-    let b_base = b_matrix * (K * N);
+{% include "lib/product_place.wgsl" %}
     let tx = lane % {{ nx }}u;
     let ty = lane / {{ nx }}u;
-    // The range of k of this partition.
-    let k_begin = split * {{ partition_k }}u;
-    let k_end = min(k_begin + {{ partition_k }}u, K);
 {% for side in sides %}
 {% for i in range(tm) %}
 {% for j in range(jb) %}

@@ -128,19 +128,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% else %}
     let row0 = ((g % tiles) / across) * {{ bm }}u;
 {% endif %}
-{% set columns = bn %}
-{% include "lib/part.wgsl" %}
-    let column0 = piece * {{ bn }}u;
-{% if picked is defined %}
-    let a_matrix = 0u;
-    let b_matrix = u32(listed[tile]);
-{% else %}
-{% include "lib/batch.wgsl" %}
-{% endif %}
-    let a_base = a_matrix * (M * K);
-    let b_base = b_matrix * (K * N);
-    let k_begin = split * {{ partition_k }}u;
-    let k_end = min(k_begin + {{ partition_k }}u, K);
+{% include "lib/product_place.wgsl" %}
     // This subgroup's part of the tile.
     let sub_row = subgroup / {{ bn // wn }}u * {{ wm }}u;
     let sub_column = subgroup % {{ bn // wn }}u * {{ wn }}u;

@@ -46,14 +46,7 @@ fn load_b(base: u32, k: u32, column: u32) -> u32 {
 @compute @workgroup_size({{ threads }}){{ " @subgroup_size(" ~ lanes ~ ")" if sized }}
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32,
         @builtin(subgroup_id) subgroup: u32, @builtin(subgroup_invocation_id) member: u32) {
-    let g = wid.x + wid.y * FOLD;
-    if (g >= GROUPS) { return; }
-    let across = {{ (n + bn - 1) // bn }}u;
-    let tiles = {{ (n + bn - 1) // bn * ((m + bm - 1) // bm) }}u;
-    let z = g / tiles;
-    let row0 = ((g % tiles) / across) * {{ bm }}u;
-    let column0 = (g % across) * {{ bn }}u;
-{% include "lib/batch.wgsl" %}
+{% include "lib/integer_place.wgsl" %}
     let a_base = a_matrix * (M * K);
     let b_base = b_matrix * (K * N);
     let sub_row = subgroup / {{ bn // wn }}u * {{ wm }}u;

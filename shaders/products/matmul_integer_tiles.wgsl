@@ -44,14 +44,7 @@ var<workgroup> right: array<vec4<u32>, {{ bk * bn // 4 }}>;
 {% endmacro %}
 @compute @workgroup_size({{ threads }})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let g = wid.x + wid.y * FOLD;
-    if (g >= GROUPS) { return; }
-    let across = {{ (n + bn - 1) // bn }}u;
-    let tiles = {{ (n + bn - 1) // bn * ((m + bm - 1) // bm) }}u;
-    let z = g / tiles;
-    let row0 = ((g % tiles) / across) * {{ bm }}u;
-    let column0 = (g % across) * {{ bn }}u;
-{% include "lib/batch.wgsl" %}
+{% include "lib/integer_place.wgsl" %}
     let a_base = a_matrix * (M * {{ inner }}u);
     let b_base = b_matrix * ({{ inner }}u * N);
     let tx = lane % {{ nx }}u;

@@ -64,14 +64,7 @@ fn store(base: u32, part: u32, row: u32, q: u32, sum: vec4<f32>) {
 @compute @workgroup_size({{ threads }}){{ " @subgroup_size(" ~ lanes ~ ")" if sized }}
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32,
         @builtin(subgroup_id) subgroup: u32, @builtin(subgroup_invocation_id) member: u32) {
-    let g = wid.x + wid.y * FOLD;
-    if (g >= GROUPS) { return; }
-    // All outputs of some windows, then those of the next ones: images come one after the other.
-    let down = {{ (m + bm - 1) // bm }}u;
-    let split = g / {{ parts * ((m + bm - 1) // bm) * ((batch * windows + bn - 1) // bn) }}u;
-    let column0 = ((g / {{ parts * ((m + bm - 1) // bm) }}u) % {{ (batch * windows + bn - 1) // bn }}u) * {{ bn }}u;
-    let part = (g / down) % {{ parts }}u;
-    let row0 = (g % down) * {{ bm }}u;
+{% include "lib/conv_place.wgsl" %}
     let sub_row = subgroup / {{ bn // wn }}u * {{ wm }}u;
     let sub_column = subgroup % {{ bn // wn }}u * {{ wn }}u;
     let pieces = bufferView<array<vec4<u32>, {{ halves // 8 }}>>(&shared_memory, 0u);

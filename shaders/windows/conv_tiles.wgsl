@@ -132,14 +132,7 @@ true{{ " && u32(start.x + " ~ z ~ ") < " ~ dims[0] ~ "u" if checks[0] }}{{ " && 
 {%- endmacro %}
 @compute @workgroup_size({{ threads }})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let g = wid.x + wid.y * FOLD;
-    if (g >= GROUPS) { return; }
-    // All outputs of some windows, then those of the next ones: images come one after the other.
-    let down = {{ (m + bm - 1) // bm }}u;
-    let split = g / {{ parts * ((m + bm - 1) // bm) * ((batch * windows + bn - 1) // bn) }}u;
-    let column0 = ((g / {{ parts * ((m + bm - 1) // bm) }}u) % {{ (batch * windows + bn - 1) // bn }}u) * {{ bn }}u;
-    let part = (g / down) % {{ parts }}u;
-    let row0 = (g % down) * {{ bm }}u;
+{% include "lib/conv_place.wgsl" %}
     let tx = lane % {{ nx }}u;
     let ty = lane / {{ nx }}u;
     // Windows and outputs past the end repeat the last one, and are not stored.
