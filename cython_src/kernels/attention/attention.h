@@ -158,19 +158,18 @@ static int NAME(kernel_attention)(const rlx_call *call)
         for (int64_t j0 = first; j0 < last; j0 += NAME(KEYS)) {
             const int64_t n = last - j0 < NAME(KEYS) ? last - j0 : NAME(KEYS);
             T score[NAME(KEYS)] = {0};
-            const int64_t k0 = k + j0 * k_step, v0 = v + j0 * v_step;
 #ifdef SINGLE
-            if (p->half) add_dots_f32_f16((const rlx_f16 *)in->k + k0, k_step, n, d, q, score);
+            if (p->half) add_dots_f32_f16((const rlx_f16 *)in->k + k + j0 * k_step, k_step, n, d, q, score);
             else
 #endif
-                NAME(add_dots)((const T *)in->k + k0, k_step, n, d, q, score);
+                NAME(add_dots)((const T *)in->k + k + j0 * k_step, k_step, n, d, q, score);
             NAME(see)(score, call, b, h, i, j0, 0, n);
             NAME(weigh)(score, n, 0, n, &seen, o, dv);
 #ifdef SINGLE
-            if (p->half) add_rows_f32_f16((const rlx_f16 *)in->v + v0, v_step, n, dv, score, o);
+            if (p->half) add_rows_f32_f16((const rlx_f16 *)in->v + v + j0 * v_step, v_step, n, dv, score, o);
             else
 #endif
-                NAME(add_rows)((const T *)in->v + v0, v_step, n, dv, score, o);
+                NAME(add_rows)((const T *)in->v + v + j0 * v_step, v_step, n, dv, score, o);
         }
         const T inverse = seen.sum == 0 ? 0 : 1 / seen.sum;
         for (int64_t e = 0; e < dv; e++) o[e] *= inverse;
