@@ -166,7 +166,7 @@ def decoder(graph, kernels, limits, count):
 def test_one_program_reads_prompts_on_matrix_units_and_steps_are_exact(tmp_path):
     path, limits = tmp_path / "tiny.gguf", limits_of("NVIDIA")
     path.write_bytes(tiny_lm.model(layers=1, __context_length=1024))
-    whole = Network(rlx.gguf.load(path)).decoder(1024, 512)
+    whole = Network(rlx.gguf.load(path), DType.F32).decoder(1024, 512)
     (graph,) = (part.graph for part in cut(whole, on_host(whole)) if not part.ahead)
     prompt, assumptions = decoder(graph, "webgpu-units", limits, 512)
     for count, position in ((17, 0), (512, 0), (500, 512), (33, 991)):

@@ -201,9 +201,9 @@ fn codes_at(row: u32, k: u32) -> vec4<f32> {
 fn scale_at(row: u32, k: u32) -> vec2<f32> { return vec2<f32>(1.0, 0.0); }
 
 fn codes_at(row: u32, k: u32) -> vec4<f32> {
-    let index = (row * {{ row_bytes }}u + 2u * k) >> 2u;
-    let first = packed[index];
-    let second = packed[index + 1u];
+    let start = row * {{ row_bytes }}u + 2u * k;
+    let first = packed_word(start);
+    let second = packed_word(start + 4u);
 {% if scheme == "F16" and unpacks is defined and unpacks %}
     return vec4<f32>(unpack2x16float(first), unpack2x16float(second));
 {% elif scheme == "F16" %}

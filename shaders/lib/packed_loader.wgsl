@@ -59,9 +59,13 @@
             let there = k0 + {{ k_of(i) }} < K;
 {% endif %}
 {% for q in range(piece // 8) %}
+{% if pieces.raw %}
+            {{ tile }}[to + {{ q }}u] = {{ "select(vec4<u32>(), " if k % bk }}pnow{{ i }}_{{ q }}{{ ", there)" if k % bk }};
+{% else %}
             let low{{ q }} = {{ "select(vec4<f32>(0.0), " if k % bk }}{{ pieces.quad("now" ~ i, 2 * q) }}{{ ", there)" if k % bk }};
             let high{{ q }} = {{ "select(vec4<f32>(0.0), " if k % bk }}{{ pieces.quad("now" ~ i, 2 * q + 1) }}{{ ", there)" if k % bk }};
             {{ tile }}[to + {{ q }}u] = vec4<u32>(pack2x16float(low{{ q }}.xy), pack2x16float(low{{ q }}.zw), pack2x16float(high{{ q }}.xy), pack2x16float(high{{ q }}.zw));
+{% endif %}
 {% endfor %}
         }
 {% endfor %}

@@ -1,12 +1,13 @@
 {# Packed weights by pieces of `piece` along k (lib/blocks.wgsl): a piece is asked for with `fetch`, into variables that
    `declare` made, and its fours are decoded later with `quad`, so that loads of several are on their way at once. Formats
-   of 32 weights keep their words, and with `in_fours` Q4_K and Q5_K vectors of these. Others are decoded by codes_at where
+   of 32 weights keep their words, and with `in_fours` Q4_K, Q5_K and F16 vectors of these. Others are decoded by codes_at where
    they are asked for, or if `sparing` is set, which leaves registers to many sums, where they are used. #}
-{% set quarters = in_fours is defined and in_fours %}
+{% set fours = in_fours is defined and in_fours %}
+{% set raw, quarters = fours and scheme == "F16", fours and scheme != "F16" %}
 {% set heads = {"Q4_0": 2, "Q5_0": 2, "Q8_0": 2, "Q4_1": 4, "Q5_1": 4} %}
 {% set even = scheme in ("int4", "int8") and group >= 32 and piece == 32 %}
-{% set whole_pieces = scheme in heads or even or quarters %}
-{% set words = (4 if scheme == "int4" else 8) if even else (3 if scheme == "Q4_K" else 5) if quarters else (block_bytes + 3) // 4 %}
+{% set whole_pieces = scheme in heads or even or fours %}
+{% set words = (4 if scheme == "int4" else 8) if even else {"Q4_K": 3, "Q5_K": 5, "F16": 4}[scheme] if fours else (block_bytes + 3) // 4 %}
 {# Blocks that begin at any even byte are read as whole words: one word more, of which the first may start half a word
    too early, which `at` tells; for Q4_K and Q5_K it is which of its 32 weights a piece is. #}
 {% set loose = scheme in heads and block_bytes % 4 != 0 %}
@@ -53,7 +54,7 @@ fn five_bits(halves: u32, high: u32, zero: f32) -> vec4<f32> {
 {% macro declare(u) %}
 {% if whole_pieces %}
 {% for j in range(words) %}
-    var p{{ u }}_{{ j }}: {{ "vec4<u32>" if quarters else "u32" }};
+    var p{{ u }}_{{ j }}: {{ "vec4<u32>" if fours else "u32" }};
 {% endfor %}
 {% if loose or quarters %}
     var at{{ u }}: {{ "u32" if quarters else "bool" }};
@@ -89,7 +90,7 @@ fn five_bits(halves: u32, high: u32, zero: f32) -> vec4<f32> {
             scale{{ u }} = scale_at(row, k);
 {% else %}
             let start = block_at(row, k);
-            let index = start >> {{ 4 if quarters else 2 }}u;
+            let index = start >> {{ 4 if fours else 2 }}u;
 {% endif %}
 {% if loose or quarters %}
             at{{ u }} = {{ "(k % 256u) / 32u" if quarters else "(start & 2u) != 0u" }};
@@ -117,7 +118,7 @@ fn five_bits(halves: u32, high: u32, zero: f32) -> vec4<f32> {
 {% endfor %}
 {% if even %}
         let scale{{ name }} = scale{{ u }};
-{% else %}
+{% elif not raw %}
         let scale{{ name }} = {{ scale_of(u) }};
 {% endif %}
 {% if loose or quarters %}
@@ -160,7 +161,9 @@ p{{ u }}_{{ j + (0 if even else 1) }}
 
 {# Weights 4 q to 4 q + 3 of a piece that `take` copied. #}
 {% macro quad(u, q) %}
-{% if whole_pieces %}
+{% if raw %}
+vec4<f32>(unpack2x16float(p{{ u }}_{{ q // 2 }}[{{ q % 2 * 2 }}]), unpack2x16float(p{{ u }}_{{ q // 2 }}[{{ q % 2 * 2 + 1 }}]))
+{%- elif whole_pieces %}
 {% set zero = {"Q4_0": "8.0", "Q5_0": "16.0", "Q8_0": "128.0"}[scheme] if scheme in ("Q4_0", "Q5_0", "Q8_0") else ("0.0" if scheme in heads or quarters or zero_bytes else "8.0" if scheme == "int4" else "128.0") %}
 {% if scheme == "int4" %}
 {% set codes = "four_halves(" ~ word(u, q // 2) ~ (" >> 16u" if q % 2 else "") ~ ", " ~ zero ~ ")" %}

@@ -33,7 +33,7 @@
 {% set in_blocks, joined = scheme is defined, parts|length > 1 %}
 {# The next step is fetched while one is multiplied, where few workgroups fill the waits and few sums leave registers for it. #}
 {% set ahead = in_blocks and wm * wn <= 1024 %}
-{% set in_fours = in_blocks and scheme in ("Q4_K", "Q5_K") %}
+{% set in_fours = in_blocks and scheme in ("Q4_K", "Q5_K", "F16") %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> a: array<{{ loader.unit(rounded, a_along) }}>;
 {% if in_blocks %}
 {% set next = namespace(index=2) %}
