@@ -30,12 +30,12 @@ KERNELS = (
     Signature(
         "attention",
         "Scaled dot-product attention. Strides are of batch, head and position; those of the mask of batch, head, "
-        "query and key. With `many` queries share tiles of keys. With `half` keys and values are f16.",
+        "query and key. With `many` queries share tiles of keys. With `kv_half` keys and values are f16.",
         {
             "batch": INT, "heads": INT, "kv_heads": INT, "sq": INT, "sk": INT, "d": INT, "dv": INT, "q_steps": INT3,
             "k_steps": INT3, "v_steps": INT3, "o_steps": INT3, "mask_steps": ParamField(length=4),
             "kind": choice("SEES", *KINDS), "window": INT, "scale": REAL, "softcap": REAL, "many": FLAG,
-            "half": FLAG,
+            "kv_half": FLAG,
         },
         {"q": "T", "k": "T|f16", "v": "T|f16", "mask": "T|bool?"},
         {"y": "T"},
@@ -45,7 +45,7 @@ KERNELS = (
                 "T",
                 lambda p: p.many
                 * (ATTENTION_KEYS * (p.d + p.dv + VECTOR_ELEMENTS + ATTENTION_QUERIES) + 2 * p.sq
-                   + p.half * ATTENTION_KEYS * largest(p.d, PANEL_COLUMNS)),
+                   + p.kv_half * ATTENTION_KEYS * largest(p.d, PANEL_COLUMNS)),
             )
         },
         FLOATS,

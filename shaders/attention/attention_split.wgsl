@@ -15,7 +15,7 @@
 {% set ragged = (sk - first) % keys != 0 %}
 {% set per_kv_head = heads // kv_heads %}
 {# How a four of keys or values is read. #}
-{% set four, open, close = ("vec2<u32>", "widened(", ")") if half else ("vec4<f32>", "", "") %}
+{% set four, open, close = ("vec2<u32>", "widened(", ")") if kv_half else ("vec4<f32>", "", "") %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> q: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, {{ access[1] }}> k: array<{{ four }}>;
 @group(0) @binding(2) var<storage, {{ access[2] }}> v: array<{{ four }}>;

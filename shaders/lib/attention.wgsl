@@ -6,7 +6,7 @@
 {% for step in v_steps if step % 4 %}{% set aligned.v = false %}{% endfor %}
 {% set Q = "vec4<f32>" if aligned.q else "f32" %}
 {% set K, V = Q, "vec4<f32>" if aligned.v else "f32" %}
-{% if half %}
+{% if kv_half %}
 {% set K, V = "vec2<u32>" if aligned.q else "u32", "vec2<u32>" if aligned.v else "u32" %}
 {% endif %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> q: array<{{ Q }}>;
@@ -40,6 +40,6 @@ fn load_{{ name }}(base: u32, row: u32, step: u32, column: u32) -> vec4<f32> {
 }
 {% endmacro %}
 {{ load("q", "SQ", "D", aligned.q, 0) }}
-{{ load("k", "SK", "D", aligned.q, half) }}
-{{ load("v", "SK", "DV", aligned.v, half) }}
+{{ load("k", "SK", "D", aligned.q, kv_half) }}
+{{ load("v", "SK", "DV", aligned.v, kv_half) }}
 {% include "lib/attention_mask.wgsl" %}

@@ -1,5 +1,5 @@
 {# Keys and values that are f16, two to a word; others are read as they are. #}
-{% if half %}
+{% if kv_half %}
 {% include "lib/halves.wgsl" %}
 fn widened(words: vec2<u32>) -> vec4<f32> {
 {% if unpacks is defined %}

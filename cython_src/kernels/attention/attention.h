@@ -65,7 +65,7 @@ static void NAME(attend)(const rlx_call *call, int64_t b, int64_t h, int64_t beg
     const int64_t share = p->heads / p->kv_heads, sq = p->sq, sk = p->sk, d = p->d, dv = p->dv;
     const int64_t kind = p->kind, window = p->window, causal = kind == RLX_SEES_CAUSAL || kind == RLX_SEES_SLIDING, ahead = sk - sq;
     const T *q = (const T *)in->q + b * p->q_steps[0] + h * p->q_steps[1];
-    const int64_t k = b * p->k_steps[0] + h / share * p->k_steps[1], k_step = p->k_steps[2], half = p->half;
+    const int64_t k = b * p->k_steps[0] + h / share * p->k_steps[1], k_step = p->k_steps[2], half = p->kv_half;
     const int64_t v = b * p->v_steps[0] + h / share * p->v_steps[1], v_step = p->v_steps[2];
     T *o = (T *)out->y + b * p->o_steps[0] + h * p->o_steps[1];
     T *keys = scratch, *values = keys + NAME(KEYS) * d, *scores = values + NAME(KEYS) * (dv + VL);
@@ -159,14 +159,14 @@ static int NAME(kernel_attention)(const rlx_call *call)
             const int64_t n = last - j0 < NAME(KEYS) ? last - j0 : NAME(KEYS);
             T score[NAME(KEYS)] = {0};
 #ifdef SINGLE
-            if (p->half) add_dots_f32_f16((const rlx_f16 *)in->k + k + j0 * k_step, k_step, n, d, q, score);
+            if (p->kv_half) add_dots_f32_f16((const rlx_f16 *)in->k + k + j0 * k_step, k_step, n, d, q, score);
             else
 #endif
                 NAME(add_dots)((const T *)in->k + k + j0 * k_step, k_step, n, d, q, score);
             NAME(see)(score, call, b, h, i, j0, 0, n);
             NAME(weigh)(score, n, 0, n, &seen, o, dv);
 #ifdef SINGLE
-            if (p->half) add_rows_f32_f16((const rlx_f16 *)in->v + v + j0 * v_step, v_step, n, dv, score, o);
+            if (p->kv_half) add_rows_f32_f16((const rlx_f16 *)in->v + v + j0 * v_step, v_step, n, dv, score, o);
             else
 #endif
                 NAME(add_rows)((const T *)in->v + v + j0 * v_step, v_step, n, dv, score, o);

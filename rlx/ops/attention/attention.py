@@ -352,7 +352,7 @@ def _call(
             "window": window,
             "scale": attrs["scale"],
             "softcap": float(attrs["softcap"] or 0.0),
-            "half": int(node.op == "half_attention"),
+            "kv_half": int(node.op == "half_attention"),
             **more,
         },
         groups,

@@ -151,12 +151,7 @@ def _biased(node: Node) -> tuple[Node, Node] | None:
 def narrowed(node: Node, site: MatchSite) -> Match | None:
     """The second and third result of three rounded to f16, as keys and values that a cache keeps."""
     made = _part_of(node)
-    if (
-        made is None
-        or len(made.types) != 3
-        or made.attrs.get("halves")
-        or not site.fuses("half_attention")
-    ):
+    if made is None or len(made.types) != 3 or made.attrs["halves"]:
         return None
     parts = {part.attrs["index"]: part for part in site.readers(made)}
     if len(parts) != 3:
