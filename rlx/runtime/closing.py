@@ -1,4 +1,4 @@
-"""Objects that a ``with`` closes at its end."""
+"""The base of objects that hold memory or a device until they are closed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Self
 
 
 class Closing:
-    """The base of objects that a ``with`` closes at its end."""
+    """An object that a ``with`` statement closes at its end. Its class defines ``close``."""
 
     __slots__ = ()
 

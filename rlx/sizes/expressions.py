@@ -12,12 +12,12 @@ from typing import Any, Union, cast
 
 from rlx.sizes import polynomial as poly
 from rlx.sizes.polynomial import Terms
-from rlx.sizes.ratio import Ratio, Unread, unknown
+from rlx.sizes.ratio import Ratio, SymbolicNumber, unknown
 
 Size = Union[int, "SizeExpr"]
 
 
-class SizeExpr(Unread):
+class SizeExpr(SymbolicNumber):
     """A size that depends on dims; see ``rlx.Dim``.
 
     Args:

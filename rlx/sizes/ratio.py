@@ -42,8 +42,8 @@ def unknown(size: object, what: str) -> UnknownSizeError:
     return error
 
 
-class Unread:
-    """The base of sizes and of their quotients: comparisons by ``>=`` and ``>``, and no value as a number."""
+class SymbolicNumber:
+    """The base of sizes that depend on dims, and of their quotients. A class of these defines ``>=`` and ``>``."""
 
     __slots__ = ()
     # NumPy's numbers leave the arithmetic to it.
@@ -73,7 +73,7 @@ class Unread:
         return spelled(self)
 
 
-class Ratio(Unread):
+class Ratio(SymbolicNumber):
     """A quotient of sizes that was not rounded yet.
 
     Args:
