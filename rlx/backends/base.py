@@ -72,7 +72,7 @@ class CompileOptions:
         precision: "f32" computes f16 values in f32, "f16" in half precision, and rounds operands of
             f32 products where matrix units make them; "tf32" and "bf16" round the operands of f32 products to 10
             and to 7 bits behind the point, on devices that have such units; "int8" rounds what meets block-quantised
-            weights to 8 bits, on the CPU; see ``Session``.
+            weights to 8 bits, on the CPU; "fast" takes the fastest of these that a device has; see ``Session``.
         threads: At most this many CPU threads, the caller's included, 1 to 1024; None takes ``RLX_THREADS``,
             else the cores that the process may use. Results do not depend on it.
         memory_limit: Refuse a graph whose arena and params are larger than this, in bytes. A backend that plans its

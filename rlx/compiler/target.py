@@ -30,7 +30,7 @@ class Target:
         info: The device's description.
         backend: The backend that runs graphs on it.
         kernel_set: The set of op-record kernels that it runs; "" for none.
-        options: The user's choices, the fusion gate filled in.
+        options: The user's choices, the fusion gate and the precision of "fast" filled in.
         capabilities: The capabilities that its backend states for its executables.
         choices: Known choices among variants of its kernels.
     """
@@ -76,8 +76,12 @@ class Target:
     def _resolve(cls, device: Device, options: CompileOptions) -> Target:
         info, runs_on = info_of(device), backend(device.backend)
         kernel_set, able = runs_on.kernel_set, runs_on.capabilities(info)
+        f16 = able.f16 and (not kernel_set or KERNEL_SETS[kernel_set].half is not None)
+        if options.precision == "fast":
+            units = f16 and fragment_params(fragment_limits(info.fragments, info.features))
+            fast = "int8" if "int8" in able.precisions else "f16" if units else "f32"
+            options = replace(options, precision=fast)
         if options.precision != "f32":
-            f16 = able.f16 and (not kernel_set or KERNEL_SETS[kernel_set].half is not None)
             takes = tuple(dict.fromkeys(("f32", *able.precisions, *(["f16"] if f16 else []))))
             if options.precision not in takes:
                 raise _no_precision(device, info, kernel_set, options.precision, takes)

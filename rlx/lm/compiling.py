@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rlx.backends.base import CompileOptions
 from rlx.compiler.choice import Choice
 from rlx.compiler.progress import CancelToken, ProgressCallback, watching
-from rlx.device.names import DeviceLike, info_of
-from rlx.ir.fragments import fragment_limits, fragment_params
+from rlx.device.names import DeviceLike
 from rlx.ir.graph import Graph
 from rlx.runtime.compiled import CompiledGraph
 from rlx.runtime.session import Session
 
 
 def compile_model(
-    graph: Graph,
+    graph_for: Callable[[str], Graph],
     device: DeviceLike,
     options: CompileOptions | None,
     progress: ProgressCallback | None = None,
@@ -22,17 +23,14 @@ def compile_model(
     """Compiles a graph of a model; returns it and why its device was chosen.
 
     Args:
-        graph: The graph.
+        graph_for: Returns the graph for a backend.
         device: A device, its name, or "auto".
         options: Options of the compiler; None takes the fastest precision of the device.
         progress: See ``rlx.compile``.
         cancel: See ``rlx.compile``.
     """
+    options = options or CompileOptions(precision="fast")
     with watching(progress, cancel):
-        choice = Session(device, options=options).choose(graph)
-        if options is None:
-            info = info_of(choice.device)
-            units = fragment_params(fragment_limits(info.fragments, info.features))
-            on_cpu = choice.device.backend == "cpu"
-            options = CompileOptions(precision="int8" if on_cpu else "f16" if units else "f32")
+        choice = Session(device, options=options).choose(graph_for("webgpu"))
+        graph = graph_for(choice.device.backend)
         return Session(choice.device, options=options).compile(graph), choice

@@ -52,8 +52,9 @@ class Embedder:
     ) -> None:
         self._config, self._longest = network.config, longest
         self._vocabulary = network.vocabulary
-        graph = network.encoder(longest, TEXTS)
-        self.compiled, self.choice = compile_model(graph, device, options, progress, cancel)
+        self.compiled, self.choice = compile_model(
+            lambda _: network.encoder(longest, TEXTS), device, options, progress, cancel
+        )
 
     def embed(self, texts: Sequence[Sequence[int]], pooling: Pooling) -> Array:
         """Returns vectors of length 1, f32 ``[texts, width]``; products are cosines.

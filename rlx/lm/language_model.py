@@ -33,8 +33,11 @@ from rlx.lm.token_sampling import Sampling
 from rlx.lm.tokenizer import Tokenizer, end_tokens, of_folder, of_metadata
 from rlx.runtime.compiled import CompiledGraph
 
-# Most tokens of the context where the caller names none, and of a run.
-_CONTEXT, _CHUNK = 4096, 512
+# Most tokens of the context where the caller names none.
+_CONTEXT = 4096
+# Most tokens of a run, and the share of weights and cache that its values may take. On the CPU, more tokens are no
+# faster, and the program itself takes much of what is left.
+_CHUNK, _CHUNK_ON_CPU = (512, 1 / 10), (256, 1 / 22)
 # Most tokens whose logits are held at once.
 _FEW_LOGITS = 64
 # A prefix is copied from another conversation if it is longer by so many tokens, and by this share of the context, all of
@@ -94,8 +97,10 @@ class LanguageModel:
         self._free: list[TokenCache] = []
         self._lent: list[TokenCache] = []
         if self.config.writes:
-            graph = self._network.decoder(self.context, _CHUNK)
-            compiled, choice = compile_model(graph, device, options, progress, cancel)
+            compiled, choice = compile_model(
+                lambda backend: self._network.decoder(self.context, self._chunk(backend)),
+                device, options, progress, cancel,
+            )  # fmt: skip
             self._free.append(self._cache(compiled))
         else:
             self._embedder = Embedder(
@@ -302,7 +307,7 @@ class LanguageModel:
 
     def memory(self) -> MemoryNeeds:
         """Returns the bytes of weights, of a conversation and of a run, as ``rlx.lm.memory`` states them before."""
-        return _memory(self.file, self._network, self.context)
+        return _run_size(self.file, self._network, self.context, *_CHUNK)[1]
 
     def close(self) -> None:
         """Frees everything. Conversations end, too."""
@@ -353,7 +358,13 @@ class LanguageModel:
             best.copy_to(cache, count)
 
     def _cache(self, compiled: Any) -> TokenCache:
-        return TokenCache(compiled, self._network.states(self.context), _CHUNK, self.vocabulary)
+        chunk = self._chunk(compiled.device.backend)
+        return TokenCache(compiled, self._network.states(self.context), chunk, self.vocabulary)
+
+    def _chunk(self, backend: str) -> int:
+        """Most tokens of a run."""
+        limits = _CHUNK_ON_CPU if backend == "cpu" else _CHUNK
+        return _run_size(self.file, self._network, self.context, *limits)[0]
 
     def _tokenizer_or_none(self) -> Tokenizer | None:
         """The tokenizer, for the tokens that end an answer; None where there is none."""
@@ -419,13 +430,19 @@ def memory(
     file, _ = read_file(path)
     network = Network(file, _checked_dtype(cache_dtype))
     context = _checked_context(context, network.config.context)
-    return _memory(file, network, context)
+    return _run_size(file, network, context, *_CHUNK)[1]
 
 
-def _memory(file: gguf.File, network: Network, context: int) -> MemoryNeeds:
+def _run_size(
+    file: gguf.File, network: Network, context: int, most: int, share: float
+) -> tuple[int, MemoryNeeds]:
+    """Returns how many tokens a run takes, half of the most for a small model, and the memory of such a model."""
     config = network.config
-    most = _CHUNK if config.writes else TOKENS
-    return estimate(file, config, network.vocabulary, context, most, network.cache_dtype)
+    for chunk in (most, most // 2) if config.writes else (TOKENS,):
+        needs = estimate(file, config, network.vocabulary, context, chunk, network.cache_dtype)
+        if needs.work <= share * (needs.weights + needs.cache):
+            break
+    return chunk, needs
 
 
 def read_model(path: PathLike) -> tuple[gguf.File, ModelConfig]:

@@ -15,7 +15,6 @@ from rlx.ir.shape import size
 from rlx.lm.config import ModelConfig
 from rlx.lm.rope import Rope
 from rlx.lm.tensor_params import TensorParams, tensor_of
-from rlx.lm.token_cache import drawn_shape
 from rlx.lm.token_sampling import RECENT
 from rlx.ops.selection.draw_token import CANDIDATES, SETTINGS
 from rlx.sizes.dim import Dim
@@ -67,7 +66,8 @@ class Network:
 
         In: "tokens" i32 ``[count]``, of which -1 stands for the one that the last run drew; "position" i64, the number of
         tokens before them; "wanted" i64, the number of last tokens whose logits are wanted; "settings" f32, how the next
-        token is drawn (``Sampling.settings``); then the states: "drawn" i32, and "k0", "v0", "k1" ... ``[context,
+        token is drawn (``Sampling.settings``); then the states: "drawn" i32 ``[1 + context]``, the token that the last run
+        drew and room for those that a run is given, and "k0", "v0", "k1" ... ``[context,
         kv_heads, size]`` of ``cache_dtype``, the keys and values so far, to which a run adds those of its tokens. Out: logits, ``[wanted,
         vocabulary]``, and the next token, i32 ``[1]``.
 
@@ -82,7 +82,7 @@ class Network:
         tokens = g.input("tokens", (count,), "i32")
         before, last = g.input("position", (), "i64"), g.input("wanted", (), "i64")
         settings = g.input("settings", (SETTINGS + RECENT,), "f32")
-        drawn = g.update(g.input("drawn", drawn_shape(context, chunk), "i32"), tokens, 1)
+        drawn = g.update(g.input("drawn", (1 + context,), "i32"), tokens, 1)
         tokens = g.where(g.lt(tokens, np.int32(0)), g.narrow(drawn, 0, 0, 1), tokens)
         position = g.read_size(before, max=context - count, name="position")
         # A dim of its own: memory for the logits of few tokens is a hundredth of that for a chunk's.
@@ -172,9 +172,14 @@ class Network:
         for rope in (c.rope, c.local_rope):
             if rope is not None and rope not in made:
                 divisors = self._divisors(rope, context) if rope is c.rope else None
+                # Params, since programs for one token and for many share those and not constants.
+                names = (f"rope{len(made)}.{name}" for name in ("cos", "sin"))
+                tables = zip(names, rope.tables(context, divisors))
                 cos, sin = (
-                    g.unsqueeze(g.narrow(g.constant(table), 0, start, count), 1)
-                    for table in rope.tables(context, divisors)
+                    g.unsqueeze(
+                        g.narrow(g.param(name, table.shape, value=table), 0, start, count), 1
+                    )
+                    for name, table in tables
                 )
                 made[rope] = cos, sin
         ropes = (c.local_rope if window else c.rope for window in c.windows)

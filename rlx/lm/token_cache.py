@@ -15,13 +15,6 @@ from rlx.runtime.compiled import CompiledGraph
 
 # Settings of runs whose token nobody wants.
 _NEUTRAL = Sampling(temperature=0.0).settings(0.0)
-# Most tokens of a run on the CPU, which reads more of them no faster, but in more memory.
-_MOST_ON_CPU = 256
-
-
-def drawn_shape(context: int, chunk: int) -> tuple[int]:
-    """The shape of the state "drawn": the token that the last run drew, and room for those that a run is given."""
-    return (1 + min(chunk, context),)
 
 
 class TokenCache:
@@ -30,7 +23,7 @@ class TokenCache:
     Args:
         compiled: The graph of ``Network.decoder``, whose states this object owns.
         types: Types of the states, by name; the first axis has the tokens that there is room for.
-        chunk: Most tokens of a run of the graph.
+        chunk: Most tokens of a run.
         vocabulary: The number of tokens that the model knows.
 
     Attributes:
@@ -52,13 +45,13 @@ class TokenCache:
         vocabulary: int,
     ) -> None:
         self._compiled, self._vocabulary = compiled, vocabulary
-        self._chunk = chunk if self.runs_beside else min(chunk, _MOST_ON_CPU)
+        self._chunk = chunk
         self._types = dict(types)
         for name, type in self._types.items():
             compiled.bind_gpu_handle(name, np.zeros(type.shape, type.dtype.numpy))
         self.tokens: list[int] = []
         self.computed, self.context = 0, next(iter(self._types.values())).shape[0]
-        compiled.bind_gpu_handle("drawn", np.zeros(drawn_shape(self.context, chunk), np.int32))
+        compiled.bind_gpu_handle("drawn", np.zeros(1 + self.context, np.int32))
         self.keep = None
         self._last: Array | None = None
         self._lock = threading.RLock()

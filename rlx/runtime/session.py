@@ -34,7 +34,7 @@ from rlx.runtime.compiled import CompiledGraph
 from rlx.runtime.state import unknown_name
 from rlx.threads import MAX_THREADS
 
-PRECISIONS = ("f32", "tf32", "bf16", "f16", "int8")
+PRECISIONS = ("f32", "tf32", "bf16", "f16", "int8", "fast")
 DENORMALS = ("flush", "keep")
 
 
@@ -54,7 +54,8 @@ class Session:
             the operands of those of f32 to f16. "tf32" and "bf16" round the operands of products of f32 to 10 and
             to 7 bits behind the point, where a device multiplies those faster; devices without such units refuse them.
             "int8", on the CPU, rounds what products with block-quantised weights (``dequant_matmul``) read to 8 bits,
-            with a scale for every 32 elements. Sums and all other operations stay f32.
+            with a scale for every 32 elements. "fast" is "int8" on the CPU, "f16" on GPUs with matrix units, and "f32"
+            elsewhere. Sums and all other operations stay f32.
         options: Everything else.
 
     Raises:
